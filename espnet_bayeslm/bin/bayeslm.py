@@ -1,0 +1,41 @@
+"""`bayeslm TOOL ...`: calls `espnet_bayeslm.bin.TOOL`."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Optional, Sequence
+
+TOOLS = {
+    "lm_train": "train an LM with ESPnet's own options",
+    "train": "plain text to a trained LM in one command",
+    "ngram": "estimate a modified Kneser-Ney n-gram, ARPA out",
+    "perplexity": "perplexity of a text under an LM or n-gram",
+    "interpolate": "EM weights of LMs and n-grams on held-out text",
+    "rescore": "N-best lists in, LM scores and a new 1-best out",
+    "score": "WER with S/D/I, oracle WER of N-best lists",
+}
+
+
+def usage() -> str:
+    """Return the list of tools."""
+    width = max(map(len, TOOLS))
+    lines = [f"  {name:{width}}  {what}" for name, what in TOOLS.items()]
+    return "usage: bayeslm TOOL [options]; bayeslm TOOL --help\n\n" + "\n".join(lines)
+
+
+def main(cmd: Optional[Sequence[str]] = None) -> None:
+    """Run the tool that the first word names."""
+    words = list(sys.argv[1:] if cmd is None else cmd)
+    if not words or words[0] in ("-h", "--help"):
+        print(usage())
+        raise SystemExit(0 if words else 2)
+    tool = words.pop(0)
+    if tool not in TOOLS:
+        print(f"bayeslm: error: unknown tool {tool!r}\n{usage()}", file=sys.stderr)
+        raise SystemExit(2)
+    importlib.import_module(f"espnet_bayeslm.bin.{tool}").main(words)
+
+
+if __name__ == "__main__":
+    main()

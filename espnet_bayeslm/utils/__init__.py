@@ -1,0 +1,1 @@
+"""Errors, files and command lines: what every other part may use."""

@@ -1,0 +1,78 @@
+"""What all command lines share: a parser with --config, a log, one-line errors."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+from typing import Callable, Optional, Sequence
+
+from tqdm import tqdm
+
+from espnet2.utils import config_argparse
+
+
+def tool_parser(tool: str, description: str) -> config_argparse.ArgumentParser:
+    """Return a parser with `--config` and `--log_level`, as ESPnet's programs have them."""
+    parser = config_argparse.ArgumentParser(
+        prog=f"bayeslm {tool}",
+        description=description,
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument(
+        "--log_level",
+        type=str.upper,
+        default="INFO",
+        choices=("ERROR", "WARNING", "INFO", "DEBUG"),
+        help="The verbose level of logging",
+    )
+    return parser
+
+
+def run_tool(
+    parser: argparse.ArgumentParser,
+    function: Callable,
+    cmd: Optional[Sequence[str]] = None,
+) -> None:
+    """Call `function` with the parsed options; bad input ends in one line and status 1.
+
+    Args:
+        parser: Made by `tool_parser`; its options are `function`'s keyword arguments.
+        function: What the tool does.
+        cmd: The command line (default: sys.argv).
+
+    Raises:
+        SystemExit: Status 2 for wrong options, 1 for bad input.
+    """
+    options = vars(parser.parse_args(cmd))
+    options.pop("config", None)
+    logging.basicConfig(
+        level=options.pop("log_level"),
+        format="%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s",
+        stream=sys.stderr,
+    )
+    try:
+        function(**options)
+    except (ValueError, OSError) as error:
+        logging.debug("traceback", exc_info=True)
+        parser.exit(1, f"{parser.prog}: error: {error}\n")
+
+
+def progress(iterable=None, *, desc: str, unit: str, total: Optional[int] = None):
+    """Return a progress bar with rate and time left (silent where nobody looks).
+
+    Args:
+        iterable: What to walk; without it, call `.update(n)` and `.close()`.
+        desc: What is being done.
+        unit: What is counted.
+        total: The count at the end, where the iterable has no length.
+    """
+    return tqdm(
+        iterable,
+        desc=desc,
+        unit=unit,
+        total=total,
+        dynamic_ncols=True,
+        unit_scale=True,
+        mininterval=0.5 if sys.stderr.isatty() else 10.0,
+    )
