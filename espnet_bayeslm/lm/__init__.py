@@ -1,0 +1,7 @@
+"""ESPnet LMs with uncertain locations."""
+
+from espnet_bayeslm.lm.lstm import BayesLSTMLM
+from espnet_bayeslm.lm.transformer import BayesTransformerLM
+from espnet_bayeslm.lm.uncertain import UncertainLM
+
+__all__ = ["BayesLSTMLM", "BayesTransformerLM", "UncertainLM"]

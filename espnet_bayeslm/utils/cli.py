@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from typing import Callable, Optional, Sequence
-
-from tqdm import tqdm
+from typing import Callable, Iterable, Optional, Sequence
 
 from espnet2.utils import config_argparse
+from tqdm import tqdm
 
 
 def tool_parser(tool: str, description: str) -> config_argparse.ArgumentParser:
@@ -58,7 +57,9 @@ def run_tool(
         parser.exit(1, f"{parser.prog}: error: {error}\n")
 
 
-def progress(iterable=None, *, desc: str, unit: str, total: Optional[int] = None):
+def progress(
+    iterable: Optional[Iterable] = None, *, desc: str, unit: str, total: Optional[int] = None
+) -> tqdm:
     """Return a progress bar with rate and time left (silent where nobody looks).
 
     Args:

@@ -1,0 +1,142 @@
+"""The grammar `POSITION@LAYERS: kind` that says which parts of an LM are random."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+
+
+@dataclasses.dataclass(frozen=True)
+class Location:
+    """One place in an LM: a position, and its layer counted from 1 (None: no layers)."""
+
+    position: str
+    layer: Optional[int] = None
+
+    def __str__(self) -> str:
+        return self.position if self.layer is None else f"{self.position}@{self.layer}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """A kind of uncertainty and its options."""
+
+    name: str
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Position:
+    """What an LM offers at a position.
+
+    Attributes:
+        kinds: The kinds it can have.
+        layered: Whether it comes once a layer.
+        parts: Positions it stands for together (`all_gates`).
+    """
+
+    kinds: Tuple[str, ...]
+    layered: bool = True
+    parts: Tuple[str, ...] = ()
+
+
+# The options each kind takes; their defaults are the LM's.
+KIND_OPTIONS: Dict[str, Tuple[str, ...]] = {
+    "point": (),
+    "bayes": ("init_std", "prior_variance"),
+}
+
+
+def parse_layers(text: str, num_layers: int) -> List[int]:
+    """Return the layers that `1`, `1-2`, `1,2,6` or `*` names, counted from 1.
+
+    Raises:
+        ValueError: Not of that form, out of range, or empty.
+    """
+    if text == "*":
+        return list(range(1, num_layers + 1))
+    layers: List[int] = []
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
+        if match is None:
+            raise ValueError(f"layers {text!r}: write them as 1, 1-2, 1,2,6 or *")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if not 1 <= first <= last <= num_layers:
+            raise ValueError(f"layers {text!r}: valid layers are 1 to {num_layers}, low to high")
+        layers.extend(range(first, last + 1))
+    return layers
+
+
+def parse_kind(value: Union[str, Mapping[str, Any]]) -> Kind:
+    """Return the kind that a yaml value (a word, or a mapping with `kind`) describes.
+
+    Raises:
+        ValueError: No `kind`, an unknown kind, or an option that it does not take.
+    """
+    options = dict(value) if isinstance(value, Mapping) else {"kind": value}
+    name = options.pop("kind", None)
+    if name not in KIND_OPTIONS:
+        raise ValueError(f"kind {name!r}: valid kinds are {', '.join(KIND_OPTIONS)}")
+    for option, number in options.items():
+        if option not in KIND_OPTIONS[name]:
+            valid = ", ".join(KIND_OPTIONS[name]) or "none"
+            raise ValueError(f"option {option!r} of kind {name!r}: valid options are {valid}")
+        if not isinstance(number, (int, float)) or not number > 0:
+            raise ValueError(f"option {option!r}: expected a number above 0, got {number!r}")
+    return Kind(name, options)
+
+
+def _parse_entry(
+    entry: str, *, positions: Mapping[str, Position], num_layers: int
+) -> Tuple[Position, List[Location]]:
+    """Return the position's offer and the locations that one key of the mapping names."""
+    name, at, layers = entry.partition("@")
+    if name not in positions:
+        raise ValueError(f"position {name!r}: valid positions are {', '.join(positions)}")
+    position = positions[name]
+    if position.layered != bool(at):
+        form = f"{name}@LAYERS" if position.layered else name
+        raise ValueError(f"location {entry!r}: write it as {form}")
+    numbers: List[Optional[int]] = [*parse_layers(layers, num_layers)] if at else [None]
+    return position, [Location(p, n) for n in numbers for p in position.parts or (name,)]
+
+
+def parse_uncertainty(
+    uncertainty: Optional[Mapping[str, Any]],
+    *,
+    positions: Mapping[str, Position],
+    num_layers: int,
+) -> Dict[Location, Kind]:
+    """Return the random locations of an LM.
+
+    Args:
+        uncertainty: `{POSITION@LAYERS: kind}`; None or {} is the point-estimate LM.
+        positions: What the LM offers, by name.
+        num_layers: How many layers the LM has.
+
+    Returns:
+        Location -> kind, without the locations of kind `point`.
+
+    Raises:
+        ValueError: An unknown position, layer or kind, or a location named twice.
+    """
+    if uncertainty is not None and not isinstance(uncertainty, Mapping):
+        raise ValueError(f"uncertainty: expected {{POSITION@LAYERS: kind}}, got {uncertainty!r}")
+    kinds: Dict[Location, Kind] = {}
+    for entry, value in (uncertainty or {}).items():
+        try:
+            position, locations = _parse_entry(entry, positions=positions, num_layers=num_layers)
+            kind = parse_kind(value)
+        except ValueError as error:
+            raise ValueError(f"uncertainty {entry!r}: {error}") from None
+        if kind.name not in position.kinds:
+            raise ValueError(
+                f"uncertainty {entry!r}: kind {kind.name!r} does not fit this position;"
+                f" valid kinds are {', '.join(position.kinds)}"
+            )
+        for location in locations:
+            if location in kinds:
+                raise ValueError(f"uncertainty {entry!r}: {location} is named twice")
+            kinds[location] = kind
+    return {location: kind for location, kind in kinds.items() if kind.name != "point"}

@@ -1,0 +1,115 @@
+"""Transformer block (Eq. 11-16, Xue et al. 2022) with optional random weights."""
+
+from __future__ import annotations
+
+import math
+from typing import Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from espnet_bayeslm.layers.linear import UncertainLinear
+
+
+def sinusoids(length: int, dim: int) -> torch.Tensor:
+    """Return sinusoidal position encodings (length, dim) (Vaswani et al. 2017, 3.5)."""
+    position = torch.arange(length, dtype=torch.float64).unsqueeze(1)
+    even = torch.arange(0, dim, 2, dtype=torch.float64)
+    angle = position * torch.exp(even * (-math.log(10000.0) / dim))
+    encodings = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
+    return encodings[:, :dim]
+
+
+class SelfAttention(nn.Module):
+    """Causal multi-head self-attention; Theta_q, Theta_k, Theta_v are one matrix."""
+
+    def __init__(self, att_unit: int, head: int, dropout_rate: float):
+        super().__init__()
+        self.head = head
+        self.dropout_rate = dropout_rate
+        self.in_proj = UncertainLinear(att_unit, 3 * att_unit)
+        self.out_proj = UncertainLinear(att_unit, att_unit)
+        nn.init.xavier_uniform_(self.in_proj.weight)
+        nn.init.zeros_(self.in_proj.bias)
+        nn.init.zeros_(self.out_proj.bias)
+
+    def forward(
+        self, x: torch.Tensor, past: Optional[torch.Tensor]
+    ) -> Tuple[torch.Tensor, torch.Tensor]:
+        """Attend from the new positions to all before them and to themselves.
+
+        Args:
+            x: New positions, (B, L, M).
+            past: Keys and values of the P positions before, (B, 2, P, M).
+
+        Returns:
+            (B, L, M), and the keys and values of all positions, (B, 2, P + L, M).
+        """
+        query, key_value = self.in_proj(x).split([x.size(-1), 2 * x.size(-1)], dim=-1)
+        key_value = key_value.unflatten(-1, (2, -1)).transpose(1, 2)
+        if past is not None:
+            key_value = torch.cat([past, key_value], dim=2)
+        heads = [self._split(t) for t in (query, key_value[:, 0], key_value[:, 1])]
+        new, total = query.size(1), key_value.size(2)
+        mask = None
+        if past is not None and new > 1:
+            mask = torch.ones(new, total, dtype=torch.bool, device=x.device).tril(total - new)
+        y = F.scaled_dot_product_attention(
+            *heads,
+            attn_mask=mask,
+            dropout_p=self.dropout_rate if self.training else 0.0,
+            is_causal=past is None,
+        )
+        return self.out_proj(y.transpose(1, 2).flatten(2)), key_value
+
+    def _split(self, x: torch.Tensor) -> torch.Tensor:
+        """(B, L, M) -> (B, head, L, M / head)."""
+        return x.unflatten(-1, (self.head, -1)).transpose(1, 2)
+
+
+class TransformerBlock(nn.Module):
+    """Self-attention and a GELU feed-forward net, each with residual and LayerNorm.
+
+    Args:
+        att_unit: M, the width.
+        head: Number of attention heads.
+        unit: D, the feed-forward net's hidden size.
+        dropout_rate: Of the sub-layers' outputs and the hidden activations.
+        attention_dropout_rate: Of the attention weights.
+        norm_first: LayerNorm before each sub-layer (pre-norm) and not after the residual.
+    """
+
+    def __init__(
+        self,
+        att_unit: int,
+        head: int,
+        unit: int,
+        *,
+        dropout_rate: float,
+        attention_dropout_rate: float,
+        norm_first: bool,
+    ):
+        super().__init__()
+        self.norm_first = norm_first
+        self.attention = SelfAttention(att_unit, head, attention_dropout_rate)
+        self.linear1 = UncertainLinear(att_unit, unit)
+        self.linear2 = UncertainLinear(unit, att_unit)
+        self.norm1 = nn.LayerNorm(att_unit)
+        self.norm2 = nn.LayerNorm(att_unit)
+        self.dropout = nn.Dropout(dropout_rate)
+
+    def _feed_forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Theta_2 GELU(Theta_1 x), (B, L, M) -> (B, L, M)."""
+        return self.dropout(self.linear2(self.dropout(F.gelu(self.linear1(x)))))
+
+    def forward(
+        self, x: torch.Tensor, past: Optional[torch.Tensor] = None
+    ) -> Tuple[torch.Tensor, torch.Tensor]:
+        """Map (B, L, M) to (B, L, M); `past` and the second result as in `SelfAttention`."""
+        y, key_value = self.attention(self.norm1(x) if self.norm_first else x, past)
+        x = x + self.dropout(y)
+        if self.norm_first:
+            return x + self._feed_forward(self.norm2(x)), key_value
+        x = self.norm1(x)
+        return self.norm2(x + self._feed_forward(x)), key_value

@@ -1,0 +1,93 @@
+"""LSTM-RNN LM (Xue et al. 2022, II-A) with uncertain gates."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+from torch import nn
+from typeguard import typechecked
+
+from espnet_bayeslm.bayes import Location, Position, parse_uncertainty
+from espnet_bayeslm.layers import GATES, UncertainEmbedding, UncertainLSTM
+from espnet_bayeslm.lm.uncertain import UncertainLM
+
+State = Tuple[torch.Tensor, torch.Tensor]
+
+POSITIONS = {
+    **{gate: Position(kinds=("point", "bayes")) for gate in GATES},
+    "all_gates": Position(kinds=("point", "bayes"), parts=GATES),
+}
+
+
+class BayesLSTMLM(UncertainLM):
+    """LSTM-RNN LM; its parameters have the names of ESPnet's `seq_rnn`.
+
+    Args:
+        vocab_size: Number of tokens.
+        unit: Size of the embedding and of the hidden layers.
+        nlayers: Number of LSTM layers.
+        dropout_rate: Of the embedding and of each layer's output.
+        tie_weights: Whether the output projection is the embedding table.
+        uncertainty: `{POSITION@LAYERS: kind}`; positions `input_gate`, `forget_gate`,
+            `cell_input`, `output_gate`, `all_gates`.
+        prior_variance: Variance of the Gaussian prior (paper, IV-A: 1).
+        init_std: Standard deviation of the posterior at the start.
+        ignore_id: The padding token.
+    """
+
+    @typechecked
+    def __init__(
+        self,
+        vocab_size: int,
+        unit: int = 1024,
+        nlayers: int = 2,
+        dropout_rate: float = 0.2,
+        tie_weights: bool = True,
+        uncertainty: Optional[Dict[str, Any]] = None,
+        prior_variance: float = 1.0,
+        init_std: float = 0.01,
+        ignore_id: int = 0,
+    ):
+        super().__init__(vocab_size)
+        kinds = parse_uncertainty(uncertainty, positions=POSITIONS, num_layers=nlayers)
+        self.drop = nn.Dropout(dropout_rate)
+        self.encoder = UncertainEmbedding(vocab_size, unit, padding_idx=ignore_id)
+        # nn.LSTM warns about a dropout between layers where there is only one
+        between = dropout_rate if nlayers > 1 else 0.0
+        self.rnn = UncertainLSTM(unit, unit, nlayers, dropout=between, batch_first=True)
+        self.decoder = nn.Linear(unit, vocab_size)
+        nn.init.uniform_(self.encoder.weight, -0.1, 0.1)
+        nn.init.zeros_(self.decoder.bias)
+        if tie_weights:
+            self.decoder.weight = self.encoder.weight
+        self._make_random(
+            kinds, self._make_gate_random, prior_variance=prior_variance, init_std=init_std
+        )
+
+    def _make_gate_random(self, place: Location, **posterior) -> None:
+        assert place.layer is not None, place
+        self.rnn.make_gate_random(place.position, place.layer, **posterior)
+
+    def compute(self, input: torch.Tensor, hidden: Optional[State]) -> Tuple[torch.Tensor, State]:
+        """See `UncertainLM.compute`; the state is h and c, each (nlayers, B, unit)."""
+        output, hidden = self.rnn(self.drop(self.encoder(input)), hidden)
+        return self.decoder(self.drop(output)), hidden
+
+    def stack_states(self, states: List[State]) -> State:
+        """B pairs of (nlayers, unit) -> a pair of (nlayers, B, unit)."""
+        h, c = zip(*states, strict=True)
+        return torch.stack(h, dim=1), torch.stack(c, dim=1)
+
+    def split_state(self, state: State) -> List[State]:
+        """A pair of (nlayers, B, unit) -> B pairs of (nlayers, unit)."""
+        return list(zip(state[0].unbind(1), state[1].unbind(1), strict=True))
+
+    def num_consumed(self, state: State) -> Optional[int]:
+        """A recurrent state does not know its length: all tokens but the last."""
+        return None
+
+    def zero_state(self) -> State:
+        """Return the state at the start, a pair of zeros (nlayers, unit)."""
+        zeros = self.decoder.bias.new_zeros(self.rnn.num_layers, self.rnn.hidden_size)
+        return zeros, zeros.clone()

@@ -1,0 +1,165 @@
+"""Transformer LM (Xue et al. 2022, II-B) with uncertain locations."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+from torch import nn
+from typeguard import typechecked
+
+from espnet_bayeslm.bayes import Location, Position, parse_uncertainty
+from espnet_bayeslm.layers import TransformerBlock, UncertainEmbedding, sinusoids
+from espnet_bayeslm.lm.uncertain import UncertainLM
+
+# Each layer's keys and values.
+State = Tuple[torch.Tensor, ...]
+
+POSITIONS = {
+    "embedding": Position(kinds=("point", "bayes"), layered=False),
+    "attention": Position(kinds=("point", "bayes")),
+    "ffn": Position(kinds=("point", "bayes")),
+    "ffn_out": Position(kinds=("point", "bayes")),
+}
+
+
+class BayesTransformerLM(UncertainLM):
+    """Transformer LM, post-norm with GELU as in the paper, or pre-norm.
+
+    Args:
+        vocab_size: Number of tokens.
+        pos_enc: `sinusoidal`, or None for no position encodings.
+        embed_unit: Size of the embedding (default att_unit, as tied weights need it).
+        att_unit: Size of queries, keys, values and of the residual stream.
+        head: Number of attention heads.
+        unit: Hidden size of the feed-forward nets.
+        layer: Number of layers.
+        dropout_rate: Of sub-layer outputs and hidden activations.
+        positional_dropout_rate: After the position encodings (default dropout_rate).
+        attention_dropout_rate: Of the attention weights (default dropout_rate).
+        tie_weights: Whether the output projection is the embedding table's mean.
+        norm_first: Pre-norm blocks, with a LayerNorm after the last.
+        uncertainty: `{POSITION@LAYERS: kind}`; positions `embedding`, `attention` (Theta_q,
+            Theta_k, Theta_v, Theta_h), `ffn` (Theta_1), `ffn_out` (Theta_2).
+        prior_variance: Variance of the Gaussian prior (paper, IV-A: 1e-3).
+        init_std: Standard deviation of the posterior at the start.
+    """
+
+    @typechecked
+    def __init__(
+        self,
+        vocab_size: int,
+        pos_enc: Optional[str] = "sinusoidal",
+        embed_unit: Optional[int] = None,
+        att_unit: int = 512,
+        head: int = 8,
+        unit: int = 4096,
+        layer: int = 6,
+        dropout_rate: float = 0.2,
+        positional_dropout_rate: Optional[float] = None,
+        attention_dropout_rate: Optional[float] = None,
+        tie_weights: bool = True,
+        norm_first: bool = False,
+        uncertainty: Optional[Dict[str, Any]] = None,
+        prior_variance: float = 1e-3,
+        init_std: float = 0.01,
+    ):
+        super().__init__(vocab_size)
+        kinds = parse_uncertainty(uncertainty, positions=POSITIONS, num_layers=layer)
+        embed_unit = embed_unit or att_unit
+        _check_sizes(pos_enc, embed_unit, att_unit, head, tie_weights)
+        self.embed = UncertainEmbedding(vocab_size, embed_unit)
+        self.embed_proj = (
+            nn.Identity() if embed_unit == att_unit else nn.Linear(embed_unit, att_unit)
+        )
+        self.pos_enc = pos_enc
+        self.register_buffer("encodings", sinusoids(0, att_unit).float(), persistent=False)
+        self.drop = nn.Dropout(_or(positional_dropout_rate, dropout_rate))
+        self.blocks = nn.ModuleList(
+            TransformerBlock(
+                att_unit,
+                head,
+                unit,
+                dropout_rate=dropout_rate,
+                attention_dropout_rate=_or(attention_dropout_rate, dropout_rate),
+                norm_first=norm_first,
+            )
+            for _ in range(layer)
+        )
+        self.after_norm = nn.LayerNorm(att_unit) if norm_first else nn.Identity()
+        self.decoder = nn.Linear(att_unit, vocab_size)
+        nn.init.uniform_(self.embed.weight, -0.1, 0.1)
+        nn.init.zeros_(self.decoder.bias)
+        if tie_weights:
+            self.decoder.weight = self.embed.weight
+        self._make_random(
+            kinds, self._make_location_random, prior_variance=prior_variance, init_std=init_std
+        )
+
+    def _make_location_random(self, place: Location, **posterior) -> None:
+        if place.layer is None:
+            self.embed.make_random("weight", **posterior)
+            return
+        block = self.blocks[place.layer - 1]
+        layers = {
+            "attention": (block.attention.in_proj, block.attention.out_proj),
+            "ffn": (block.linear1,),
+            "ffn_out": (block.linear2,),
+        }[place.position]
+        for linear in layers:
+            linear.make_random("weight", **posterior)
+            linear.make_random("bias", **posterior)
+
+    def _embed(self, input: torch.Tensor, offset: int) -> torch.Tensor:
+        """Token ids (B, L), the first at position `offset` -> (B, L, att_unit)."""
+        x = self.embed_proj(self.embed(input))
+        if self.pos_enc is not None:
+            end = offset + input.size(1)
+            if end > len(self.encodings):
+                # Doubled, so that decoding token by token does not build it anew each time.
+                self.encodings = sinusoids(2 * end, x.size(-1)).to(self.encodings)
+            x = x * math.sqrt(x.size(-1)) + self.encodings[offset:end].to(x.dtype)
+        return self.drop(x)
+
+    def compute(self, input: torch.Tensor, hidden: Optional[State]) -> Tuple[torch.Tensor, State]:
+        """See `UncertainLM.compute`.
+
+        The state holds each layer's keys and values of all tokens so far, (B, 2, L, att_unit).
+        """
+        x = self._embed(input, 0 if hidden is None else hidden[0].size(2))
+        keys_values = []
+        for i, block in enumerate(self.blocks):
+            x, key_value = block(x, None if hidden is None else hidden[i])
+            keys_values.append(key_value)
+        return self.decoder(self.after_norm(x)), tuple(keys_values)
+
+    def stack_states(self, states: List[torch.Tensor]) -> State:
+        """B tensors (layer, 2, L, att_unit) -> per layer (B, 2, L, att_unit)."""
+        return torch.stack(states, dim=1).unbind(0)
+
+    def split_state(self, state: State) -> List[torch.Tensor]:
+        """Per layer (B, 2, L, att_unit) -> B tensors (layer, 2, L, att_unit)."""
+        return list(torch.stack(state, dim=1).unbind(0))
+
+    def num_consumed(self, state: torch.Tensor) -> Optional[int]:
+        """Return the number of positions that have keys and values."""
+        return state.size(2)
+
+
+def _or(value: Optional[float], default: float) -> float:
+    return default if value is None else value
+
+
+def _check_sizes(
+    pos_enc: Optional[str], embed_unit: int, att_unit: int, head: int, tie_weights: bool
+) -> None:
+    """Raise a ValueError where the options do not fit together."""
+    if pos_enc not in ("sinusoidal", None):
+        raise ValueError(f"pos_enc {pos_enc!r}: valid are 'sinusoidal' and None")
+    if att_unit % head:
+        raise ValueError(f"att_unit {att_unit} is not a multiple of head {head}")
+    if tie_weights and embed_unit != att_unit:
+        raise ValueError(
+            f"tie_weights needs embed_unit equal to att_unit, got {embed_unit} and {att_unit}"
+        )

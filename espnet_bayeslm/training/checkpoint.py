@@ -1,0 +1,115 @@
+"""Reading checkpoints safely and writing them whole."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import pickle
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping
+from unittest import mock
+
+import numpy as np
+import torch
+
+from espnet_bayeslm.lm.uncertain import is_posterior_key
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import atomic_write
+
+
+def _reporter_types() -> List[Any]:
+    """Return what ESPnet's reporter leaves in `checkpoint.pth` beside plain values."""
+    numbers = (np.float64, np.float32, np.int64)
+    scalar = np.float64(0).__reduce__()[0]
+    return [scalar, np.dtype, *(type(np.dtype(n)) for n in numbers), datetime.timedelta]
+
+
+def read_checkpoint(path: Any) -> Any:
+    """Return what a checkpoint holds, read with `weights_only=True`.
+
+    Raises:
+        InputError: Not readable, damaged, or with more in it than values and tensors.
+    """
+    try:
+        with torch.serialization.safe_globals(_reporter_types()):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(
+            f"cannot be read as a checkpoint ({reason})",
+            path=path,
+            remedy="Restore the file, or delete it and train again.",
+        ) from error
+
+
+def load_state(path: Any) -> Dict[str, torch.Tensor]:
+    """Return the model's state_dict in a checkpoint.
+
+    Args:
+        path: `Nepoch.pth`, `valid.loss.ave.pth` or `checkpoint.pth`.
+
+    Raises:
+        InputError: Not readable, or not a dictionary of tensors.
+    """
+    state = read_checkpoint(path)
+    if isinstance(state, dict) and isinstance(state.get("model"), Mapping):
+        state = state["model"]
+    if not isinstance(state, Mapping) or not all(torch.is_tensor(v) for v in state.values()):
+        raise InputError(
+            "expected a dictionary of tensors",
+            path=path,
+            remedy="Give a model file that ESPnet's training wrote.",
+        )
+    return dict(state)
+
+
+def check_fits(state: Mapping[str, torch.Tensor], model: torch.nn.Module, *, path: Any) -> None:
+    """Check that a checkpoint has every tensor of a model but the posterior's, in its shape.
+
+    Args:
+        state: The checkpoint.
+        model: The model it is meant for.
+        path: Its file, for the message.
+
+    Raises:
+        InputError: Tensors of the model are missing, or have another shape.
+    """
+    own = {k: v for k, v in model.state_dict().items() if not is_posterior_key(k)}
+    missing = [key for key in own if key not in state]
+    shapes = [key for key in own if key in state and state[key].shape != own[key].shape]
+    remedy = "Use the configuration and the token list that it was trained with."
+    if missing:
+        raise InputError(
+            f"the checkpoint is of another architecture: {len(missing)} of the model's"
+            f" {len(own)} tensors are not in it (the first is {missing[0]})",
+            path=path,
+            remedy=remedy,
+        )
+    if shapes:
+        key = shapes[0]
+        raise InputError(
+            f"{key} has shape {tuple(state[key].shape)} in the checkpoint, expected"
+            f" {tuple(own[key].shape)} ({len(shapes)} such tensors)",
+            path=path,
+            remedy=remedy,
+        )
+
+
+@contextlib.contextmanager
+def whole_checkpoints() -> Iterator[None]:
+    """Make `torch.save` to a path appear whole or not at all within the block.
+
+    ESPnet's trainer writes its checkpoints in place: a run killed while it writes would leave
+    one that cannot be resumed.
+    """
+    save = torch.save
+
+    def save_whole(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
+        if not isinstance(f, (str, os.PathLike)):
+            return save(obj, f, *args, **kwargs)
+        with atomic_write(Path(f), "wb") as stream:
+            save(obj, stream, *args, **kwargs)
+
+    with mock.patch("torch.save", save_whole):
+        yield

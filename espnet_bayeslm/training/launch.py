@@ -1,0 +1,59 @@
+"""Runs ESPnet's programs with our classes registered."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import List, NoReturn
+
+from espnet_bayeslm.utils.errors import InputError
+
+# The program that has a task of its own here.
+PROGRAMS = {"espnet2.bin.lm_train": "espnet_bayeslm.bin.lm_train"}
+ESPNET_PROGRAMS = "espnet2.bin."
+
+
+def run_program(module: str, words: List[str]) -> None:
+    """Call `main()` of an ESPnet program in this process.
+
+    Importing the module, where runpy would make it `__main__`, keeps the classes registered
+    in workers that are spawned: those import this package first.
+
+    Args:
+        module: As `espnet2.bin.asr_inference`.
+        words: Its command line.
+    """
+    from espnet_bayeslm import register
+
+    register()
+    program = importlib.import_module(PROGRAMS.get(module, module))
+    sys.argv = [program.__file__ or module, *words]
+    try:
+        program.main()
+    except InputError as error:
+        raise SystemExit(f"{module}: error: {error}") from error
+
+
+def launch(words: List[str]) -> None:
+    """Do what `python WORDS` would do, with our classes in ESPnet's programs.
+
+    Args:
+        words: `-m espnet2.bin.X ...`; anything else is given to Python as it is.
+    """
+    if len(words) >= 2 and words[0] == "-m" and words[1].startswith(ESPNET_PROGRAMS):
+        run_program(words[1], words[2:])
+    else:
+        pass_through(words)
+
+
+def pass_through(words: List[str]) -> NoReturn:
+    """Become `python WORDS`; interpreter options before `-m espnet2.bin.X` come back here."""
+    options = 0
+    while options < len(words) and words[options] in ("-u", "-B", "-O", "-E", "-s", "-v", "-I"):
+        options += 1
+    rest = words[options:]
+    if options and rest[:1] == ["-m"] and rest[1:2] and rest[1].startswith(ESPNET_PROGRAMS):
+        rest = ["-m", "espnet_bayeslm", *rest]
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, *words[:options], *rest])

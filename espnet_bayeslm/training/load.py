@@ -1,0 +1,151 @@
+"""Trained LMs from their experiment folders."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import logging
+from pathlib import Path
+from typing import Any, Callable, List, Tuple, Union
+
+import yaml
+from espnet2.lm.abs_model import AbsLM
+from espnet2.lm.espnet_model import ESPnetLanguageModel
+from espnet2.tasks.lm import LMTask
+
+from espnet_bayeslm.lm import UncertainLM
+from espnet_bayeslm.lm.uncertain import is_posterior_key
+from espnet_bayeslm.training.checkpoint import check_fits, load_state
+from espnet_bayeslm.training.register import register
+from espnet_bayeslm.training.task import check_token_list
+from espnet_bayeslm.utils.errors import InputError
+
+# In the order of ESPnet's own preference.
+MODEL_FILES = ("valid.loss.ave.pth", "valid.loss.best.pth", "latest.pth")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedLM:
+    """A trained LM in evaluation mode, and how it reads text.
+
+    Attributes:
+        name: The experiment's name.
+        path: The checkpoint.
+        config: The configuration file.
+        model: ESPnet's model around the LM.
+        token_list: All tokens; the index is the id.
+        token_type: `word`, `bpe` or `char`.
+        tokenize: A sentence -> its tokens, by ESPnet's tokenizer.
+        ids: Tokens -> ids, unknown ones that of <unk>.
+    """
+
+    name: str
+    path: Path
+    config: Path
+    model: ESPnetLanguageModel
+    token_list: List[str]
+    token_type: str
+    tokenize: Callable[[str], List[str]]
+    ids: Callable[[List[str]], List[int]]
+
+    @property
+    def lm(self) -> AbsLM:
+        """The LM itself."""
+        return self.model.lm
+
+
+def find_files(path: Union[str, Path]) -> Tuple[Path, Path]:
+    """Return (configuration, checkpoint) of an experiment folder or a checkpoint.
+
+    Raises:
+        InputError: One of them is missing.
+    """
+    path = Path(path)
+    folder = path if path.is_dir() else path.parent
+    candidates = [folder / name for name in MODEL_FILES] if path.is_dir() else [path]
+    existing = [file for file in candidates if file.is_file()]
+    if not existing:
+        expected = " or ".join(MODEL_FILES) if path.is_dir() else "such file"
+        raise InputError(f"found no {expected}", path=path, remedy="Train the LM first.")
+    config = folder / "config.yaml"
+    if not config.is_file():
+        raise InputError("found no config.yaml beside the checkpoint", path=folder)
+    return config, existing[0]
+
+
+def read_config(path: Path) -> argparse.Namespace:
+    """Return the arguments of an LM training run.
+
+    Raises:
+        InputError: The file is not one.
+    """
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise InputError(f"not a yaml file ({error})", path=path) from error
+    if not isinstance(config, dict) or not {"lm", "token_list"} <= config.keys():
+        raise InputError("expected the config.yaml of an LM training run", path=path)
+    return argparse.Namespace(**config)
+
+
+def load_lm(path: Union[str, Path], device: str = "cpu") -> TrainedLM:
+    """Return a trained ESPnet LM, ours or any other.
+
+    Args:
+        path: The experiment folder, or a checkpoint beside its config.yaml.
+        device: Where its weights go.
+
+    Raises:
+        InputError: Files are missing, or the checkpoint does not fit the configuration.
+    """
+    register()
+    config, checkpoint = find_files(path)
+    args = read_config(config)
+    check_token_list(args.token_list, path=str(config))
+    model = LMTask.build_model(args)
+    state = load_state(checkpoint)
+    check_fits(state, model, path=checkpoint)
+    _check_posterior(state, model, path=checkpoint)
+    model.load_state_dict(state)
+    model.to(device).eval()
+    tokenize, ids = _text_reader(args)
+    logging.info(
+        f"Loaded {checkpoint}: {args.lm}, {len(args.token_list)} {args.token_type} tokens,"
+        f" {sum(p.numel() for p in model.parameters())} weights, {_describe(model.lm)}"
+    )
+    name = checkpoint.parent.resolve().name
+    return TrainedLM(
+        name, checkpoint, config, model, args.token_list, args.token_type, tokenize, ids
+    )
+
+
+def _check_posterior(state: Any, model: ESPnetLanguageModel, *, path: Path) -> None:
+    """Raise an InputError where a point-estimate checkpoint is read as an uncertain LM's."""
+    keys = [key for key in model.state_dict() if is_posterior_key(key)]
+    missing = [key for key in keys if key not in state]
+    if missing:
+        raise InputError(
+            f"the configuration has uncertain weights, and {len(missing)} of their {len(keys)}"
+            f" tensors are not in the checkpoint (the first is {missing[0]})",
+            path=path,
+            remedy="Use the config.yaml of the run that wrote the checkpoint.",
+        )
+
+
+def _describe(lm: AbsLM) -> str:
+    locations = lm.locations() if isinstance(lm, UncertainLM) else []
+    return f"uncertain at {', '.join(locations)}" if locations else "point estimates"
+
+
+def _text_reader(
+    args: argparse.Namespace,
+) -> Tuple[Callable[[str], List[str]], Callable[[List[str]], List[int]]]:
+    """Return ESPnet's tokenizer (with its text cleaner) and token-to-id map."""
+    preprocess = LMTask.build_preprocess_fn(args, train=False)
+    if preprocess is None:
+        raise InputError("use_preprocessor is false: the LM cannot read text")
+
+    def tokenize(text: str) -> List[str]:
+        return preprocess.tokenizer.text2tokens(preprocess.text_cleaner(text))
+
+    return tokenize, preprocess.token_id_converter.tokens2ids

@@ -1,0 +1,141 @@
+"""ESPnet model whose loss is the negative evidence lower bound per token."""
+
+from __future__ import annotations
+
+from typing import Dict, Mapping, Optional, Tuple
+
+import torch
+from espnet2.lm.abs_model import AbsLM
+from espnet2.lm.espnet_model import ESPnetLanguageModel
+from espnet2.torch_utils.device_funcs import force_gatherable
+from typeguard import typechecked
+
+from espnet_bayeslm.bayes import kl_per_token
+from espnet_bayeslm.bayes.objective import KL_SCALES
+from espnet_bayeslm.lm import UncertainLM
+
+
+class BayesLanguageModel(ESPnetLanguageModel):
+    """Language model trained by variational inference (Eq. 19-23, Xue et al. 2022).
+
+    Training loss = NLL per token + kl_weight * KL / num_train_tokens. The validation loss is
+    the NLL per token at the posterior mean, so checkpoints are chosen as for point estimates.
+
+    Args:
+        lm: One of this package's LMs.
+        vocab_size: Number of tokens; the last is <sos/eos>.
+        ignore_id: The padding token.
+        kl_weight: A factor on the KL; 1 is the exact bound.
+        kl_scale: `elbo`: KL / num_train_tokens. `release`: the weight that the authors' code
+            gives it, the mean over a parameter's weights divided by the number of batches.
+        num_samples: Draws per training step, K in Eq. 21.
+        num_train_tokens: Tokens of the training text with `</s>`; the LM task counts them.
+        prior: Checkpoint of the point-estimate model that is the prior's mean (default:
+            zero). The LM task loads it; here it is a record in the configuration.
+    """
+
+    @typechecked
+    def __init__(
+        self,
+        lm: AbsLM,
+        vocab_size: int,
+        ignore_id: int = 0,
+        kl_weight: float = 1.0,
+        kl_scale: str = "elbo",
+        num_samples: int = 1,
+        num_train_tokens: Optional[int] = None,
+        prior: Optional[str] = None,
+    ):
+        super().__init__(lm, vocab_size, ignore_id)
+        if not isinstance(lm, UncertainLM):
+            raise ValueError(
+                f"model bayes_lm needs an LM of espnet_bayeslm, got {type(lm).__name__}"
+            )
+        if kl_scale not in KL_SCALES:
+            raise ValueError(f"kl_scale {kl_scale!r}: valid are {', '.join(KL_SCALES)}")
+        if num_samples < 1:
+            raise ValueError(f"num_samples {num_samples}: expected 1 or more")
+        self.kl_weight = kl_weight
+        self.kl_scale = kl_scale
+        self.num_samples = num_samples
+        self.num_train_tokens = num_train_tokens
+        self.prior_is_set = prior is None
+        # They never change: DistributedDataParallel need not send them at each step.
+        self._ddp_params_and_buffers_to_ignore = [
+            name for name, _ in self.named_buffers() if name.endswith("_prior_mean")
+        ]
+
+    def set_prior_means(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Take the prior's means from the state_dict of a trained ESPnet LM model.
+
+        Raises:
+            InputError: It is of another architecture or vocabulary.
+        """
+        prefix = "lm."
+        lm_state = {k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)}
+        self.lm.set_prior_means(lm_state)
+        self.prior_is_set = True
+
+    def kl_term(self, num_tokens: torch.Tensor) -> torch.Tensor:
+        """Return the KL term of the loss in nats per token, ().
+
+        Args:
+            num_tokens: Tokens of the batch, () (only `kl_scale: release` depends on it).
+
+        Raises:
+            RuntimeError: The size of the training text, or the prior, is not known.
+        """
+        if not self.lm.locations():
+            return num_tokens.new_zeros((), dtype=torch.float32)
+        if self.num_train_tokens is None or not self.prior_is_set:
+            missing = "num_train_tokens" if self.num_train_tokens is None else "the prior"
+            raise RuntimeError(
+                f"{missing} is not set: train with `python -m espnet_bayeslm -m"
+                " espnet2.bin.lm_train`, or set it on the model before the first step"
+            )
+        # Autocast would take squares and exponentials of a million weights in half precision.
+        with torch.autocast(num_tokens.device.type, enabled=False):
+            if self.kl_scale == "release":
+                batches = self.num_train_tokens / num_tokens
+                return self.lm.mean_kl() * (self.kl_weight / batches)
+            return kl_per_token(
+                self.lm.kl(), num_train_tokens=self.num_train_tokens, weight=self.kl_weight
+            )
+
+    def _sampled_nll(
+        self, text: torch.Tensor, text_lengths: torch.Tensor
+    ) -> Tuple[torch.Tensor, torch.Tensor]:
+        """Return the NLL per token, a mean over K draws, and the number of tokens, both ()."""
+        draws = self.num_samples if self.training and self.lm.locations() else 1
+        total, num_tokens = text_lengths.new_zeros(()), (text_lengths + 1).sum()
+        for _ in range(draws):
+            nll, _ = self.nll(text, text_lengths)
+            total = total + nll.sum()
+        return total / (draws * num_tokens), num_tokens
+
+    def forward(
+        self, text: torch.Tensor, text_lengths: torch.Tensor, **kwargs
+    ) -> Tuple[torch.Tensor, Dict[str, torch.Tensor], torch.Tensor]:
+        """Return loss, statistics and weight of a batch.
+
+        Args:
+            text: Token ids without <sos/eos>, padded, (B, L).
+            text_lengths: (B,).
+            **kwargs: What else ESPnet's iterator gives (utterance ids).
+
+        Returns:
+            The loss per token; `loss`, `nll` and `kl` in nats per token, of which in training
+            loss = nll + kl, and `ppl` = exp(nll); the number of tokens.
+        """
+        nll, num_tokens = self._sampled_nll(text, text_lengths)
+        if self.training:
+            kl = self.kl_term(num_tokens)
+            loss, kl = nll + kl, kl.detach()
+        else:
+            # Reported, and not part of the validation loss.
+            known = self.num_train_tokens is not None
+            kl = self.kl_term(num_tokens).detach() if known else torch.full_like(nll, float("nan"))
+            loss = nll
+        # A copy: the trainer divides the loss by accum_grad in place.
+        stats = dict(loss=loss.detach().clone(), nll=nll.detach(), kl=kl, ppl=nll.detach().exp())
+        return force_gatherable((loss, stats, num_tokens), loss.device)

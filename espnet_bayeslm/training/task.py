@@ -1,0 +1,139 @@
+"""ESPnet's LM task for our LMs: counts the training tokens and loads the prior."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from typing import Iterable, List
+
+from espnet2.tasks.lm import LMTask
+from espnet2.train.abs_espnet_model import AbsESPnetModel
+
+from espnet_bayeslm.training.checkpoint import check_fits, load_state
+from espnet_bayeslm.training.model import BayesLanguageModel
+from espnet_bayeslm.training.register import LMS, MODEL, register
+from espnet_bayeslm.training.trainer import BayesLMTrainer
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import read_lines
+
+# On import, so that spawned workers, which import this module, have the classes too.
+register()
+
+SPECIAL_TOKENS = ("<blank>", "<unk>", "<sos/eos>")
+
+
+def count_tokens(shape_files: Iterable[str]) -> int:
+    """Return the number of tokens of a text, one `</s>` per sentence included.
+
+    Args:
+        shape_files: Files of lines `utterance length` or `utterance length,vocab_size`.
+
+    Raises:
+        InputError: A line of another form, or no line at all.
+    """
+    total = 0
+    for path in shape_files:
+        for number, line in read_lines(path):
+            fields = line.split()
+            length = fields[1].split(",")[0] if len(fields) == 2 else ""
+            if not length.isdigit():
+                raise InputError(
+                    f"expected `utterance length[,vocab_size]`, got {line!r}",
+                    path=path,
+                    line=number,
+                    remedy="Collect the statistics again.",
+                )
+            total += int(length) + 1
+    if total == 0:
+        raise InputError("the shape files list no utterance", path=next(iter(shape_files), None))
+    return total
+
+
+def check_token_list(tokens: List[str], *, path: str) -> None:
+    """Check that a token list has the three special tokens where ESPnet expects them.
+
+    Raises:
+        InputError: One is missing or elsewhere, or a token comes twice.
+    """
+    remedy = (
+        "Write it with espnet2.bin.tokenize_text --write_vocabulary true"
+        " --add_symbol '<blank>:0' --add_symbol '<unk>:1' --add_symbol '<sos/eos>:-1'."
+    )
+    for token in SPECIAL_TOKENS:
+        if token not in tokens:
+            raise InputError(f"the token list lacks {token}", path=path, remedy=remedy)
+    if tokens[0] != "<blank>" or tokens[-1] != "<sos/eos>":
+        raise InputError(
+            f"expected <blank> first and <sos/eos> last, got {tokens[0]} and {tokens[-1]}",
+            path=path,
+            remedy=remedy,
+        )
+    seen: dict = {}
+    for number, token in enumerate(tokens, 1):
+        if token in seen:
+            raise InputError(
+                f"the token {token!r} stands already in line {seen[token]}",
+                path=path,
+                line=number,
+                remedy="Each token must come once.",
+            )
+        seen[token] = number
+
+
+class BayesLMTask(LMTask):
+    """`LMTask`, whose `--model` is `bayes_lm` where the LM is one of this package's."""
+
+    trainer = BayesLMTrainer
+
+    @classmethod
+    def get_parser(cls) -> argparse.ArgumentParser:
+        """Return ESPnet's parser; `--model` is chosen after the LM is known."""
+        parser = super().get_parser()
+        parser.set_defaults(model=None)
+        return parser
+
+    @classmethod
+    def main_worker(cls, args: argparse.Namespace) -> None:
+        """Train in this process."""
+        if args.model is None:
+            args.model = MODEL if args.lm in LMS else "lm"
+        super().main_worker(args)
+
+    @classmethod
+    def build_model(cls, args: argparse.Namespace) -> AbsESPnetModel:
+        """Build the model and make it ready for training.
+
+        Raises:
+            InputError: The token list, the shape files, the prior or an initial checkpoint
+                cannot be used.
+        """
+        if isinstance(args.token_list, str):
+            tokens = [line.rstrip() for _, line in read_lines(args.token_list)]
+            check_token_list(tokens, path=args.token_list)
+        model = super().build_model(args)
+        if args.init is not None and hasattr(model.lm, "reset_posterior"):
+            # --init re-initialises every matrix, standard deviations too
+            model.lm.reset_posterior()
+        if not args.collect_stats:
+            cls.prepare_training(model, args)
+        return model
+
+    @classmethod
+    def prepare_training(cls, model: AbsESPnetModel, args: argparse.Namespace) -> None:
+        """Count the training tokens, load the prior, check the initial checkpoints."""
+        for init_param in args.init_param:
+            path, *keys = init_param.split(":")
+            state = load_state(path)
+            if not keys and not args.ignore_init_mismatch:
+                check_fits(state, model, path=path)
+        if not isinstance(model, BayesLanguageModel):
+            return
+        if model.num_train_tokens is None:
+            model.num_train_tokens = count_tokens(args.train_shape_file)
+            logging.info(f"Training tokens (with </s>): {model.num_train_tokens}")
+        prior = args.model_conf.get("prior")
+        if prior is not None:
+            state = load_state(prior)
+            check_fits(state, model, path=prior)
+            model.set_prior_means(state)
+            logging.info(f"The prior's means are the weights of {prior}")

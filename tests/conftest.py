@@ -1,0 +1,66 @@
+"""A tiny corpus and ESPnet-style statistics that several tests train on."""
+
+import random
+
+import pytest
+import torch
+
+TOKENS = ["<blank>", "<unk>", *"abcdefghij", "<sos/eos>"]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+
+
+def write_text(path, num_sentences, seed):
+    """Write a Kaldi text of a source in which each letter is often followed by the next."""
+    rng = random.Random(seed)
+    letters = TOKENS[2:-1]
+    with open(path, "w") as f:
+        for n in range(num_sentences):
+            words = [rng.choice(letters)]
+            for _ in range(rng.randrange(0, 12)):
+                follow = letters[(letters.index(words[-1]) + 1) % len(letters)]
+                words.append(follow if rng.random() < 0.8 else rng.choice(letters))
+            f.write(f"u{n:04d} {' '.join(words)}\n")
+
+
+def write_shapes(text, path):
+    """Write the shape file that collecting statistics gives."""
+    with open(text) as f, open(path, "w") as out:
+        for line in f:
+            key, *words = line.split()
+            out.write(f"{key} {len(words)},{len(TOKENS)}\n")
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory):
+    """Return a folder with train.txt, valid.txt, their shape files and tokens.txt."""
+    folder = tmp_path_factory.mktemp("corpus")
+    for name, size, seed in (("train", 120, 1), ("valid", 30, 2)):
+        write_text(folder / f"{name}.txt", size, seed)
+        write_shapes(folder / f"{name}.txt", folder / f"{name}.shape")
+    (folder / "tokens.txt").write_text("\n".join(TOKENS) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def train_lm(corpus):
+    """Return a function that trains an LM in this process, by ESPnet's options."""
+    from espnet_bayeslm.training.task import BayesLMTask
+
+    def train(output, *options, max_epoch=1, batch_size=16):
+        data = [f"{corpus}/{{0}}.txt,text,text"]
+        command = ["--token_type", "word", "--token_list", f"{corpus}/tokens.txt"]
+        for name in ("train", "valid"):
+            command += [f"--{name}_data_path_and_name_and_type", data[0].format(name)]
+            command += [f"--{name}_shape_file", f"{corpus}/{name}.shape"]
+        command += ["--batch_type", "unsorted", "--batch_size", str(batch_size)]
+        command += ["--num_workers", "0", "--num_att_plot", "0", "--use_matplotlib", "false"]
+        command += ["--max_epoch", str(max_epoch), "--output_dir", str(output)]
+        BayesLMTask.main(cmd=[*command, *map(str, options)])
+        return output
+
+    return train

@@ -1,0 +1,164 @@
+"""Our LMs against hand-built torch models and ESPnet's own LM, with the same weights."""
+
+import math
+
+import pytest
+import torch
+from espnet2.lm.seq_rnn_lm import SequentialRNNLM
+from torch import nn
+
+from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
+
+VOCAB = 23
+
+
+def tokens():
+    ids = torch.randint(1, VOCAB - 1, (4, 9))
+    ids[:, 0] = VOCAB - 1
+    return ids
+
+
+def randomise(lm):
+    for parameter in lm.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return lm.double().eval()
+
+
+def zero_sigma(lm):
+    for _, module, block in lm.random_blocks():
+        nn.init.constant_(getattr(module, f"{block.key}_log_std"), -40.0)
+    return lm.train()
+
+
+@pytest.mark.parametrize("uncertainty", [{}, {"all_gates@*": "bayes"}])
+def test_lstm_equals_nn_lstm(uncertainty):
+    lm = randomise(
+        BayesLSTMLM(VOCAB, unit=12, nlayers=3, dropout_rate=0.0, uncertainty=uncertainty)
+    )
+    reference = nn.LSTM(12, 12, 3, batch_first=True).double()
+    reference.load_state_dict(
+        {k: v for k, v in lm.rnn.state_dict().items() if k in reference.state_dict()}
+    )
+    table = lm.encoder.weight
+    x = tokens()
+    expected = reference(table[x])[0] @ table.T + lm.decoder.bias
+    assert torch.allclose(lm(x)[0], expected, atol=1e-12)
+    assert torch.allclose(zero_sigma(lm)(x)[0], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("tie_weights", [True, False])
+def test_lstm_equals_espnets_seq_rnn_and_loads_its_checkpoint(tie_weights):
+    conf = dict(unit=12, nlayers=2, dropout_rate=0.0, tie_weights=tie_weights)
+    reference = SequentialRNNLM(VOCAB, **conf).double().eval()
+    lm = BayesLSTMLM(VOCAB, **conf, uncertainty={"cell_input@1": "bayes"}).double().eval()
+    lm.load_state_dict(reference.state_dict())
+    x = tokens()
+    assert torch.allclose(lm(x)[0], reference(x, None)[0], atol=1e-12)
+
+
+def test_an_untied_checkpoint_does_not_load_into_a_tied_lm():
+    reference = SequentialRNNLM(VOCAB, unit=12, tie_weights=False)
+    with pytest.raises(ValueError, match="tie_weights: false"):
+        BayesLSTMLM(VOCAB, unit=12).load_state_dict(reference.state_dict())
+
+
+def reference_transformer(lm, norm_first):
+    """The same LM built of `nn.TransformerEncoderLayer`."""
+    layers = []
+    for block in lm.blocks:
+        layer = nn.TransformerEncoderLayer(
+            8, 2, 20, dropout=0.0, activation="gelu", batch_first=True, norm_first=norm_first
+        ).double()
+        pairs = [
+            (layer.self_attn.in_proj_weight, block.attention.in_proj.weight),
+            (layer.self_attn.in_proj_bias, block.attention.in_proj.bias),
+            (layer.self_attn.out_proj.weight, block.attention.out_proj.weight),
+            (layer.self_attn.out_proj.bias, block.attention.out_proj.bias),
+        ]
+        pairs += [
+            (getattr(getattr(layer, name), kind), getattr(getattr(block, name), kind))
+            for name in ("linear1", "linear2", "norm1", "norm2")
+            for kind in ("weight", "bias")
+        ]
+        with torch.no_grad():
+            for target, source in pairs:
+                target.copy_(source)
+        layers.append(layer.train())
+
+    def run(x):
+        length = x.size(1)
+        position = torch.arange(length, dtype=torch.float64).unsqueeze(1)
+        rate = 10000 ** (-torch.arange(0, 8, 2, dtype=torch.float64) / 8)
+        encodings = torch.zeros(length, 8, dtype=torch.float64)
+        encodings[:, 0::2], encodings[:, 1::2] = (position * rate).sin(), (position * rate).cos()
+        h = lm.embed.weight[x] * math.sqrt(8) + encodings
+        mask = torch.triu(torch.full((length, length), -math.inf, dtype=torch.float64), diagonal=1)
+        for layer in layers:
+            h = layer(h, src_mask=mask)
+        return lm.after_norm(h) @ lm.embed.weight.T + lm.decoder.bias
+
+    return run
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize(
+    "uncertainty",
+    [{}, {"embedding": "bayes", "attention@*": "bayes", "ffn@*": "bayes", "ffn_out@*": "bayes"}],
+)
+def test_transformer_equals_nn_transformer_encoder_layer(norm_first, uncertainty):
+    lm = randomise(
+        BayesTransformerLM(
+            VOCAB,
+            att_unit=8,
+            head=2,
+            unit=20,
+            layer=3,
+            dropout_rate=0.0,
+            norm_first=norm_first,
+            uncertainty=uncertainty,
+        )
+    )
+    x = tokens()
+    expected = reference_transformer(lm, norm_first)(x)
+    assert torch.allclose(lm(x)[0], expected, atol=1e-10)
+    assert torch.allclose(zero_sigma(lm)(x)[0], expected, atol=1e-6)
+
+
+def test_a_tied_output_projection_keeps_the_mean():
+    lm = BayesTransformerLM(
+        VOCAB, att_unit=8, head=2, unit=8, layer=1, uncertainty={"embedding": "bayes"}
+    )
+    assert lm.decoder.weight is lm.embed.weight
+    lm.train()(tokens())
+    assert not torch.equal(lm.embed.value("weight"), lm.decoder.weight)
+    assert sum(lm.location_sizes().values()) == lm.embed.weight.numel()
+
+
+def test_checkpoint_of_another_architecture_is_refused_even_when_not_strict():
+    transformer = BayesTransformerLM(VOCAB, att_unit=8, head=2, unit=8, layer=1)
+    with pytest.raises(ValueError, match="another architecture"):
+        BayesLSTMLM(VOCAB, unit=8).load_state_dict(transformer.state_dict(), strict=False)
+
+
+def test_posterior_that_does_not_load_is_said(caplog):
+    bayes = BayesLSTMLM(VOCAB, unit=8, uncertainty={"cell_input@1": "bayes"})
+    BayesLSTMLM(VOCAB, unit=8).load_state_dict(bayes.state_dict())
+    assert "Left out 9 posterior tensors" in caplog.text
+    caplog.clear()
+    bayes.load_state_dict(BayesLSTMLM(VOCAB, unit=8).state_dict())
+    assert "9 posterior tensors are not in the checkpoint" in caplog.text
+
+
+def test_prior_means_come_from_another_lm():
+    point = BayesLSTMLM(VOCAB, unit=8)
+    bayes = BayesLSTMLM(VOCAB, unit=8, uncertainty={"cell_input@2": "bayes"})
+    bayes.load_state_dict(point.state_dict())
+    before = bayes.kl()
+    bayes.set_prior_means(point.state_dict())
+    # What is left depends on the standard deviations alone.
+    size, log_std = bayes.location_sizes()["cell_input@2"], math.log(0.01)
+    expected = size * (-log_std + math.exp(2 * log_std) / 2 - 0.5)
+    assert bayes.kl() < before
+    assert math.isclose(bayes.kl().item(), expected, rel_tol=1e-5)
+    with pytest.raises(ValueError, match="cell_input@2"):
+        bayes.set_prior_means(BayesLSTMLM(VOCAB, unit=9).state_dict())
