@@ -1,0 +1,92 @@
+"""The training text of an n-gram as one stream of word ids."""
+
+from __future__ import annotations
+
+from array import array
+from typing import Dict, List, NamedTuple
+
+import numpy as np
+
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike
+
+UNK, BOS, EOS = 0, 1, 2
+SPECIAL_WORDS = ("<unk>", "<s>", "</s>")
+
+# lmplz cuts at these and at nothing else: a no-break space is a part of a word
+_BLANKS = bytes.maketrans(b"\0\t\r", b"   ")
+
+
+class Corpus(NamedTuple):
+    """A text whose sentences stand one after another, each as `<s> words </s>`.
+
+    Attributes:
+        words: The word of each id: `<unk>`, `<s>`, `</s>`, then by first appearance.
+        ids: (T,) int64, the stream.
+        positions: (T,) int64, position in the sentence, 0 for `<s>`.
+        num_sentences: Lines of the text, blank ones too.
+    """
+
+    words: List[str]
+    ids: np.ndarray
+    positions: np.ndarray
+    num_sentences: int
+
+    @property
+    def num_tokens(self) -> int:
+        """Words of the text, without `<s>` and `</s>`."""
+        return len(self.ids) - 2 * self.num_sentences
+
+
+def split_words(line: bytes, path: PathLike, number: int) -> List[str]:
+    """Return the words of one line.
+
+    Raises:
+        InputError: The line is not UTF-8 or holds `<s>`, `</s>` or `<unk>`.
+    """
+    try:
+        words = line.rstrip(b"\n").translate(_BLANKS).decode("utf-8").split(" ")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"not UTF-8 text ({error.reason} at byte {error.start} of the line)",
+            path=path,
+            line=number,
+            remedy="Convert the file to UTF-8.",
+        ) from error
+    for special in SPECIAL_WORDS:
+        if special in words:
+            raise InputError(
+                f"{special} stands in the text, where only ordinary words are expected",
+                path=path,
+                line=number,
+                remedy="Remove it: the ends of sentences and <unk> are added by the estimation.",
+            )
+    return [word for word in words if word]
+
+
+def read_corpus(path: PathLike) -> Corpus:
+    """Return the text of a file with one sentence per line.
+
+    A blank line is an empty sentence, `<s> </s>`, as it is for lmplz.
+
+    Raises:
+        InputError: The file cannot be read, holds no word, or a line is bad.
+    """
+    index: Dict[str, int] = {word: id_ for id_, word in enumerate(SPECIAL_WORDS)}
+    ids = array("q")  # 8 bytes each, where a list would take more
+    lengths: List[int] = []
+    try:
+        with open(path, "rb") as f:
+            for number, line in enumerate(f, 1):
+                words = split_words(line, path, number)
+                ids.append(BOS)
+                ids.extend([index.setdefault(word, len(index)) for word in words])
+                ids.append(EOS)
+                lengths.append(len(words) + 2)
+    except OSError as error:
+        raise InputError(f"cannot be read ({error.strerror})", path=path) from error
+    if len(index) == len(SPECIAL_WORDS):
+        raise InputError("no word in the text", path=path, remedy="Give one sentence per line.")
+    starts = np.cumsum([0, *lengths[:-1]])
+    positions = np.arange(len(ids)) - np.repeat(starts, lengths)
+    return Corpus(list(index), np.array(ids, dtype=np.int64), positions, len(lengths))

@@ -1,0 +1,112 @@
+import gzip
+import inspect
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from espnet_bayeslm.bin.ngram import get_parser, main
+from espnet_bayeslm.ngram.build import build_ngram
+from espnet_bayeslm.ngram.query import NgramScorer
+
+TEXT = Path(__file__).parents[1] / "ngram" / "data" / "reference.txt"
+
+
+def options(text, arpa, **others):
+    others = {"lmplz": "none", **others}
+    command = ["--text", str(text), "--arpa", str(arpa)]
+    return command + [part for key, value in others.items() for part in (f"--{key}", str(value))]
+
+
+def test_options_are_the_parameters_of_the_function():
+    known = {action.dest for action in get_parser()._actions}
+    assert known - {"help", "config", "log_level"} == set(inspect.signature(build_ngram).parameters)
+
+
+def test_text_to_scores(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    main(options(TEXT, tmp_path / "new" / "lm.arpa"))
+    main(options(TEXT, tmp_path / "lm.arpa.gz"))
+    assert "own modified Kneser-Ney" in caplog.text
+    assert "3-grams" in caplog.text
+    plain, zipped = tmp_path / "new" / "lm.arpa", tmp_path / "lm.arpa.gz"
+    assert gzip.decompress(zipped.read_bytes()) == plain.read_bytes()
+    sentences = [["thank", "you"], ["unheard"], []]
+    for a, b in zip(*(NgramScorer(p).word_scores(sentences) for p in (plain, zipped)), strict=True):
+        np.testing.assert_array_equal(a.log_probs, b.log_probs)
+
+
+def test_yaml_config(tmp_path):
+    (tmp_path / "ngram.yaml").write_text("order: 2\nlmplz: none\n")
+    arpa = tmp_path / "lm.arpa"
+    main(["--config", f"{tmp_path}/ngram.yaml", "--text", str(TEXT), "--arpa", str(arpa)])
+    assert NgramScorer(arpa).order == 2
+
+
+@pytest.mark.parametrize(
+    "content, others, message",
+    [
+        (b"a <s> b\n", {}, "text:1: <s> stands in the text"),
+        (b"", {}, "text: no word in the text"),
+        (b"\xff\n", {}, "text:1: not UTF-8"),
+        (b"a b\n", {}, "--discount_fallback true"),
+        (b"a b\n", {"order": 0}, "--order is 0"),
+        (b"a b\n", {"lmplz": "/nosuch/lmplz"}, "/nosuch/lmplz: --lmplz names no program"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_the_old_file(tmp_path, capsys, content, others, message):
+    (tmp_path / "text").write_bytes(content)
+    (tmp_path / "lm.arpa").write_text("old")
+    with pytest.raises(SystemExit) as exit_:
+        main(options(tmp_path / "text", tmp_path / "lm.arpa", **others))
+    assert exit_.value.code == 1
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("bayeslm ngram: error: ") and message in error
+    assert (tmp_path / "lm.arpa").read_text() == "old"
+    assert {path.name for path in tmp_path.iterdir()} == {"text", "lm.arpa"}
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Make a stand-in for lmplz that runs these shell commands."""
+
+    def make(commands):
+        path = tmp_path / "lmplz"
+        path.write_text(f"#!/bin/sh\n{commands}\n")
+        path.chmod(0o755)
+        return path
+
+    return make
+
+
+def test_lmplz_on_the_path_is_taken(tmp_path, program, monkeypatch):
+    lmplz = program(
+        'echo "$@" >"${0%/*}/options"; cat >"${0%/*}/stdin"\n'
+        r"printf '\\data\\\nngram 1=3\nngram 2=1\n\n\\1-grams:\nrest\n'"
+    )
+    monkeypatch.setenv("PATH", str(lmplz.parent), prepend=":")
+    (tmp_path / "text").write_bytes(b"a  b\n\nc")
+    arpa = tmp_path / "lm.arpa"
+    main(options(tmp_path / "text", arpa, lmplz="auto", order=2, discount_fallback="true"))
+    # tidy lines: lmplz drops the </s> of a last line without an end
+    assert (tmp_path / "stdin").read_text() == "a b\n\nc\n"
+    assert (tmp_path / "options").read_text().startswith("--order 2 ")
+    assert "--discount_fallback" in (tmp_path / "options").read_text()
+    assert arpa.read_text() == "\\data\\\nngram 1=3\nngram 2=1\n\n\\1-grams:\nrest\n"
+
+
+@pytest.mark.parametrize(
+    "commands, message",
+    [
+        ("echo BadDiscountException >&2; exit 134", "cannot estimate the discounts"),
+        ("echo partial; echo disk full >&2; exit 3", "ended with status 3: disk full"),
+        ("cat >/dev/null", "this is not lmplz"),
+    ],
+)
+def test_failing_lmplz_leaves_nothing(tmp_path, program, capsys, commands, message):
+    arpa = tmp_path / "out" / "lm.arpa"
+    with pytest.raises(SystemExit):
+        main(options(TEXT, arpa, lmplz=program(commands)))
+    assert message in capsys.readouterr().err
+    assert not any(arpa.parent.iterdir())

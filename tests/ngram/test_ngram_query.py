@@ -1,0 +1,78 @@
+import math
+
+import kenlm
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lmplz_arpa import read_arpa
+
+from espnet_bayeslm.ngram.query import NgramScorer
+from espnet_bayeslm.utils.errors import InputError
+
+WORDS = st.sampled_from(["thank", "you", "know", "zebra", "nowhere", "of", "course"])
+
+
+@pytest.fixture(scope="module")
+def scorer(model_path):
+    return NgramScorer(model_path)
+
+
+def test_known_ngrams_have_the_probability_of_the_file(scorer, model_path):
+    arpa = read_arpa(model_path)
+    (scores,) = scorer.word_scores([["thank", "you"]])
+    entries = [("<s>", "thank"), ("<s>", "thank", "you"), ("thank", "you", "</s>")]
+    expected = [arpa[entry][0] * math.log(10) for entry in entries]
+    np.testing.assert_allclose(scores.log_probs, expected, rtol=1e-6)  # float32 in KenLM
+    assert scores.log_probs.dtype == np.float64
+    assert not scores.oov.any()
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    sentences=st.lists(
+        st.lists(
+            WORDS,
+            max_size=7,
+        ),
+        max_size=4,
+    )
+)
+def test_equals_kenlm_full_scores(scorer, model_path, sentences):
+    model = kenlm.Model(str(model_path))
+    scored = scorer.word_scores(sentences)
+    assert len(scored) == len(sentences)
+    for words, scores in zip(sentences, scored, strict=True):
+        full = list(model.full_scores(" ".join(words)))
+        np.testing.assert_array_equal(scores.oov, [oov for *_, oov in full])
+        expected = [log10_prob * math.log(10) for log10_prob, *_ in full]
+        np.testing.assert_allclose(scores.log_probs, expected, rtol=1e-12)
+        total = model.score(" ".join(words)) * math.log(10)
+        assert scores.log_probs.sum() == pytest.approx(total, rel=1e-5)  # a float32 sum
+
+
+def test_a_word_may_hold_a_space(scorer):
+    (scores,) = scorer.word_scores([["thank you", "zebra"]])
+    assert scores.oov.tolist() == [True, False, False]
+
+
+def test_name_and_order(scorer):
+    assert (scorer.name, scorer.order) == ("reference.3g", 3)
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(InputError, match=r"nosuch\.arpa: no such n-gram file"):
+        NgramScorer(tmp_path / "nosuch.arpa")
+
+
+@pytest.mark.parametrize("content", [b"", b"hello\n", bytes(range(128, 256)) * 20])
+def test_malformed_file(tmp_path, content):
+    path = tmp_path / "bad.arpa"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"bad\.arpa: not an n-gram that KenLM can read"):
+        NgramScorer(path)
+
+
+def test_unigram_model_is_refused(data):
+    with pytest.raises(InputError, match="at least a bigram"):
+        NgramScorer(data / "reference_1.arpa.gz")
