@@ -32,6 +32,8 @@ def run_tool(
     parser: argparse.ArgumentParser,
     function: Callable,
     cmd: Optional[Sequence[str]] = None,
+    *,
+    rest: Optional[str] = None,
 ) -> None:
     """Call `function` with the parsed options; bad input ends in one line and status 1.
 
@@ -39,12 +41,21 @@ def run_tool(
         parser: Made by `tool_parser`; its options are `function`'s keyword arguments.
         function: What the tool does.
         cmd: The command line (default: sys.argv).
+        rest: The argument that takes options which the parser does not know; without it
+            they are errors.
 
     Raises:
         SystemExit: Status 2 for wrong options, 1 for bad input.
     """
-    options = vars(parser.parse_args(cmd))
-    options.pop("config", None)
+    known, unknown = parser.parse_known_args(cmd)
+    if unknown and rest is None:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    options = vars(known)
+    if rest is not None:
+        options[rest] = unknown
+    else:
+        # --config gave its values to the other options
+        options.pop("config", None)
     logging.basicConfig(
         level=options.pop("log_level"),
         format="%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s",

@@ -1,0 +1,105 @@
+"""Plain text to a trained LM in one command."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import List, Optional, Sequence
+
+from espnet_bayeslm.utils.cli import run_tool
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Return the parser; options that it does not know go to ESPnet's LM training."""
+    parser = argparse.ArgumentParser(
+        prog="bayeslm train",
+        description="Train an LM on plain text. Token list, statistics and training are ESPnet's;"
+        " a run that was stopped goes on where it was. Other options (--max_epoch 5,"
+        " --ngpu 1, ...) are those of espnet2.bin.lm_train.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--log_level", default="INFO", type=str.upper, help="Of the log")
+    parser.add_argument(
+        "--train_text", type=Path, required=True, help="Training text, a sentence a line"
+    )
+    parser.add_argument(
+        "--valid_text", type=Path, required=True, help="Validation text, a sentence a line"
+    )
+    parser.add_argument(
+        "--config", type=Path, required=True, help="ESPnet's training configuration, as in conf/"
+    )
+    parser.add_argument("--exp", type=Path, required=True, help="The experiment's folder")
+    parser.add_argument(
+        "--token_type", default=None, choices=["word", "bpe", "char"], help="Default: word"
+    )
+    parser.add_argument(
+        "--vocab_size", type=int, default=None, help="Default: all words, or 5000 BPE pieces"
+    )
+    parser.add_argument(
+        "--from",
+        dest="source",
+        type=Path,
+        default=None,
+        help="A trained point-estimate LM: its tokens, the starting point and the prior",
+    )
+    return parser
+
+
+def train(
+    *,
+    train_text: Path,
+    valid_text: Path,
+    config: Path,
+    exp: Path,
+    token_type: Optional[str],
+    vocab_size: Optional[int],
+    source: Optional[Path],
+    espnet_options: Sequence[str] = (),
+) -> None:
+    """Train an LM on plain text.
+
+    Args:
+        train_text: Training text, a sentence a line.
+        valid_text: Validation text.
+        config: ESPnet's training configuration.
+        exp: The experiment's folder.
+        token_type: `word`, `bpe` or `char`.
+        vocab_size: At most so many tokens.
+        source: A trained LM to start from, and to take as the prior.
+        espnet_options: More options of `espnet2.bin.lm_train`.
+
+    Raises:
+        InputError: Text, configuration or the trained LM cannot be used.
+    """
+    from espnet_bayeslm.training import text
+    from espnet_bayeslm.training.load import find_files
+    from espnet_bayeslm.training.register import LMS
+    from espnet_bayeslm.training.task import BayesLMTask
+
+    lm = text.read_training_config(config).get("lm", "seq_rnn")
+    if source is not None and (token_type, vocab_size) != (None, None):
+        raise ValueError("--from brings its own tokens: leave out --token_type and --vocab_size")
+    options: List[str] = ["--config", str(config), "--output_dir", str(exp), "--resume", "true"]
+    if source is not None:
+        checkpoint = find_files(source)[1].resolve()
+        options += ["--init_param", str(checkpoint)]
+        options += ["--model_conf", f"prior={checkpoint}"] if lm in LMS else []
+    options += text.prepare(
+        (train_text, valid_text),
+        exp / "data",
+        token_type=token_type or "word",
+        vocab_size=vocab_size,
+        source=source,
+    )
+    BayesLMTask.main(cmd=[*options, *espnet_options])
+
+
+def main(cmd: Optional[Sequence[str]] = None) -> None:
+    """Train an LM on plain text."""
+    parser = get_parser()
+    run_tool(parser, train, cmd, rest="espnet_options")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""`bayeslm train`: plain text in, a trained LM out."""
+
+import pytest
+import torch
+import yaml
+
+from espnet_bayeslm.bin.train import main
+from espnet_bayeslm.training.load import load_lm
+
+POINT = {
+    "lm": "bayes_lstm",
+    "lm_conf": {"unit": 8, "dropout_rate": 0.0},
+    "optim": "adam",
+    "batch_type": "sorted",
+    "batch_size": 16,
+    "num_att_plot": 0,
+    "num_workers": 0,
+    "use_matplotlib": False,
+    "max_epoch": 2,
+}
+BAYES = {**POINT, "lm_conf": {**POINT["lm_conf"], "uncertainty": {"cell_input@1": "bayes"}}}
+
+
+@pytest.fixture
+def files(corpus, tmp_path):
+    """Return the command line's first part, for texts without keys."""
+    for part in ("train", "valid"):
+        lines = (corpus / f"{part}.txt").read_text().splitlines()
+        text = "".join(line.split(maxsplit=1)[1] + "\n" for line in lines)
+        (tmp_path / f"{part}.txt").write_text(text + "\n")
+    for name, config in (("point", POINT), ("bayes", BAYES)):
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(config))
+    return ["--train_text", f"{tmp_path}/train.txt", "--valid_text", f"{tmp_path}/valid.txt"]
+
+
+def test_point_then_bayes_from_it(files, tmp_path):
+    main([*files, "--config", f"{tmp_path}/point.yaml", "--exp", f"{tmp_path}/point"])
+    point = load_lm(tmp_path / "point")
+    assert point.token_list[0] == "<blank>" and point.token_list[-1] == "<sos/eos>"
+    assert sorted(point.token_list[2:-1]) == list("abcdefghij")
+    main(
+        [
+            *files,
+            "--config",
+            f"{tmp_path}/bayes.yaml",
+            "--exp",
+            f"{tmp_path}/bayes",
+            "--from",
+            f"{tmp_path}/point",
+            "--max_epoch",
+            "1",
+            "--optim_conf",
+            "lr=0.0",
+        ]
+    )
+    bayes = load_lm(tmp_path / "bayes")
+    assert bayes.lm.locations() == ["cell_input@1"]
+    assert torch.equal(bayes.lm.rnn.weight_hh_l0, point.lm.rnn.weight_hh_l0)
+    prior = bayes.lm.rnn.weight_hh_l0_cell_input_prior_mean
+    assert torch.equal(prior, point.lm.rnn.weight_hh_l0[16:24])
+    config = yaml.safe_load((tmp_path / "bayes" / "config.yaml").read_text())
+    assert config["max_epoch"] == 1
+
+
+def test_a_second_call_goes_on(files, tmp_path):
+    command = [*files, "--config", f"{tmp_path}/point.yaml", "--exp", f"{tmp_path}/exp"]
+    main([*command, "--max_epoch", "1"])
+    main([*command, "--max_epoch", "2"])
+    assert not (tmp_path / "exp" / "3epoch.pth").exists()
+    assert (tmp_path / "exp" / "latest.pth").resolve().name == "2epoch.pth"
+
+
+@pytest.mark.parametrize("token_type, vocab_size", [("bpe", 20), ("char", 40), ("word", 7)])
+def test_token_types(files, tmp_path, token_type, vocab_size):
+    main(
+        [
+            *files,
+            "--config",
+            f"{tmp_path}/point.yaml",
+            "--exp",
+            f"{tmp_path}/exp",
+            "--token_type",
+            token_type,
+            "--vocab_size",
+            str(vocab_size),
+            "--max_epoch",
+            "1",
+        ]
+    )
+    lm = load_lm(tmp_path / "exp")
+    assert lm.token_type == token_type and len(lm.token_list) <= vocab_size
+    tokens = lm.tokenize("a b c")
+    assert "".join(tokens).replace("▁", " ").replace("<space>", " ").split() in (
+        ["a", "b", "c"],
+        ["abc"],
+    )
+    assert all(0 < i < len(lm.token_list) - 1 for i in lm.ids(tokens))
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (["--train_text", "missing.txt"], ["missing.txt", "cannot be read"]),
+        (["--config", "missing.yaml"], ["missing.yaml", "cannot be read"]),
+        (["--token_type", "bpe", "--vocab_size", "100000"], ["sentencepiece", "--vocab_size"]),
+        (["--from", "missing"], ["missing", "found no"]),
+        (["--from", "missing", "--token_type", "word"], ["leave out --token_type"]),
+    ],
+)
+def test_bad_input(files, tmp_path, capsys, change, words):
+    with pytest.raises(SystemExit) as stop:
+        main([*files, "--config", f"{tmp_path}/point.yaml", "--exp", f"{tmp_path}/exp", *change])
+    assert stop.value.code == 1
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert message.startswith("bayeslm train: error:")
+    assert all(word in message for word in words)
+
+
+def test_other_text_under_the_same_name(files, tmp_path, capsys):
+    command = [*files, "--config", f"{tmp_path}/point.yaml", "--exp", f"{tmp_path}/exp"]
+    main([*command, "--max_epoch", "1"])
+    (tmp_path / "train.txt").write_text("a b\n")
+    with pytest.raises(SystemExit):
+        main(command)
+    assert "other text" in capsys.readouterr().err

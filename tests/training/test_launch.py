@@ -1,0 +1,96 @@
+"""`python -m espnet_bayeslm`: ESPnet's programs with our LMs, anything else untouched."""
+
+import argparse
+import subprocess
+import sys
+
+import pytest
+import torch
+import yaml
+
+
+def run(*words, input=None):
+    command = [sys.executable, *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, input=input)
+
+
+def launch(*words, **kwargs):
+    return run("-m", "espnet_bayeslm", *words, **kwargs)
+
+
+@pytest.mark.parametrize(
+    "words, input",
+    [
+        (["-c", "import sys; print(sys.argv)", "x"], None),
+        (["-m", "platform"], None),
+        (["-u", "-c", "print(1)"], None),
+        (["-V"], None),
+        ([], "print(2 + 2)"),
+        (["-c", "raise SystemExit(3)"], None),
+    ],
+)
+def test_anything_else_passes_through(words, input):
+    ours, plain = launch(*words, input=input), run(*words, input=input)
+    assert (ours.returncode, ours.stdout) == (plain.returncode, plain.stdout)
+
+
+def test_scripts_pass_through(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import sys; print(__name__, sys.argv[1:])")
+    assert launch(str(script), "--x", "1").stdout == "__main__ ['--x', '1']\n"
+
+
+def test_espnets_programs_know_our_lms():
+    result = launch("-u", "-m", "espnet2.bin.lm_train", "--help")
+    assert result.returncode == 0
+    assert "bayes_lstm" in result.stdout and "bayes_lm" in result.stdout
+
+
+def test_bad_input_is_one_line(tmp_path):
+    (tmp_path / "tokens.txt").write_text("<blank>\n<unk>\na\n")
+    result = launch(
+        *["-m", "espnet2.bin.lm_train", "--token_list", f"{tmp_path}/tokens.txt"],
+        *["--output_dir", f"{tmp_path}/exp", "--dry_run", "true"],
+    )
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1].startswith("espnet2.bin.lm_train: error:")
+    assert "Traceback" not in result.stderr
+
+
+def test_perplexity_program_reads_our_lm(corpus, train_lm, tmp_path):
+    exp = train_lm(tmp_path / "exp", "--lm", "bayes_lstm", "--lm_conf", "unit=8")
+    result = launch(
+        *["-m", "espnet2.bin.lm_calc_perplexity", "--train_config", f"{exp}/config.yaml"],
+        *["--model_file", f"{exp}/valid.loss.ave.pth", "--output_dir", f"{tmp_path}/ppl"],
+        *["--data_path_and_name_and_type", f"{corpus}/valid.txt,text,text", "--num_workers", "0"],
+    )
+    assert result.returncode == 0, result.stderr
+    assert 1 < float((tmp_path / "ppl" / "ppl").read_text()) < 20
+
+
+def test_spawned_workers_know_our_lms(corpus, train_lm, tmp_path):
+    """`--multiprocessing_distributed` spawns `main_worker`, as this test does."""
+    from espnet_bayeslm.training.task import BayesLMTask
+
+    exp = train_lm(tmp_path / "exp", "--lm", "bayes_transformer", "--dry_run", "true")
+    args = argparse.Namespace(**yaml.safe_load((exp / "config.yaml").read_text()))
+    args.output_dir = str(tmp_path / "spawned")
+    process = torch.multiprocessing.get_context("spawn").Process(
+        target=BayesLMTask.main_worker, args=(args,)
+    )
+    process.start()
+    process.join(120)
+    assert process.exitcode == 0
+    config = yaml.safe_load((tmp_path / "spawned" / "config.yaml").read_text())
+    assert config["lm"] == "bayes_transformer" and config["model"] == "bayes_lm"
+
+
+def test_register_is_idempotent():
+    from espnet2.tasks.lm import lm_choices, model_choices
+
+    from espnet_bayeslm import register
+
+    register()
+    register()
+    assert {"seq_rnn", "bayes_lstm", "bayes_transformer"} <= set(lm_choices.classes)
+    assert {"lm", "bayes_lm"} <= set(model_choices.classes)
