@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
+
 from espnet2.train.reporter import SubReporter, aggregate, to_reported_value
 from espnet2.train.trainer import Trainer
 
-from espnet_bayeslm.training.checkpoint import read_checkpoint, whole_checkpoints
+from espnet_bayeslm.training.checkpoint import check_fits, load_state, whole_checkpoints
 
 
 def report_perplexity(reporter: SubReporter) -> None:
@@ -45,7 +47,7 @@ class BayesLMTrainer(Trainer):
         report_perplexity(kwargs["reporter"])
 
     @staticmethod
-    def resume(checkpoint: Any, *args: Any, **kwargs: Any) -> None:
-        """Resume, from a checkpoint that holds tensors and plain values only."""
-        read_checkpoint(checkpoint)
-        Trainer.resume(checkpoint, *args, **kwargs)
+    def resume(checkpoint: Any, model: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
+        """Resume, from a checkpoint of this model that holds tensors and plain values only."""
+        check_fits(load_state(checkpoint), model, path=checkpoint)
+        Trainer.resume(checkpoint, model, *args, **kwargs)

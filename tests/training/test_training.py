@@ -287,3 +287,8 @@ def test_point_checkpoint_is_not_taken_for_a_bayesian_one(point, train_lm, tmp_p
     target.write_bytes((point / "valid.loss.best.pth").read_bytes())
     with pytest.raises(ValueError, match="not in the checkpoint"):
         load_lm(bayes)
+
+
+def test_resuming_another_architecture(point, train_lm):
+    with pytest.raises(ValueError, match="has shape"):
+        train_lm(point, *LSTM, "--lm_conf", "unit=12", "--resume", "true", max_epoch=3)

@@ -1,0 +1,47 @@
+# make demo   the recipe on real input, from text to a table of word error rates
+# make test   the tests;  make lint   style and types;  make bench   speed
+#
+# VENV=DIR make ...   uses the environment in DIR (made if it is not there).
+
+VENV ?= .venv
+PYTHON ?= python3
+SIZE ?= small
+
+BIN := $(abspath $(VENV))/bin
+# The environment is made anew only when what it must hold changes; a clone's own code is
+# found through PYTHONPATH, so several clones can share one.
+READY := $(VENV)/.ready-$(shell cksum < setup.cfg | cut -d' ' -f1)
+export PYTHONPATH := $(CURDIR)
+export PATH := $(BIN):$(PATH)
+
+.PHONY: install demo test lint format bench clean
+
+install: $(READY)
+
+$(READY): setup.cfg
+	@test -x "$(BIN)/python" || $(PYTHON) -m venv "$(VENV)" || { \
+	  echo "make: '$(PYTHON) -m venv' failed. On Debian and Ubuntu: apt-get install python3-venv python3-dev g++" >&2; exit 1; }
+	"$(BIN)/python" -m pip install --disable-pip-version-check -e '.[dev]'
+	@rm -f "$(VENV)"/.ready-*
+	@touch "$@"
+
+demo: $(READY)
+	cd egs2/sotu/lm && ./run.sh --size $(SIZE)
+
+test: $(READY)
+	"$(BIN)/python" -m pytest -q
+
+lint: $(READY)
+	"$(BIN)/ruff" check .
+	"$(BIN)/ruff" format --check .
+	"$(BIN)/mypy"
+
+format: $(READY)
+	"$(BIN)/ruff" check --fix .
+	"$(BIN)/ruff" format .
+
+bench: $(READY)
+	"$(BIN)/python" bench/steps.py
+
+clean:
+	rm -rf egs2/*/*/exp egs2/*/*/data egs2/*/*/dump build dist *.egg-info

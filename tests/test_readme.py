@@ -1,0 +1,84 @@
+"""The README's commands run as they stand, on a tiny corpus and with tiny models."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+SMALL = {"unit": 8, "dropout_rate": 0.0}
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+def write_nbest(folder, sentences):
+    """Write a Kaldi archive of three hypotheses per sentence, the second one right."""
+    folder.mkdir(parents=True)
+    files = {name: [] for name in ("words_text", "acwt", "lmwt.nolm", "lmwt.withlm", "text")}
+    for n, words in enumerate(sentences):
+        files["text"].append(f"u{n:03d} {' '.join(words)}")
+        for rank, hyp in enumerate(([*words, "a"], words, words[:-1]), 1):
+            key = f"u{n:03d}-{rank}"
+            files["words_text"].append(f"{key} {' '.join(hyp)}".rstrip())
+            files["acwt"].append(f"{key} {100.0 + rank}")
+            files["lmwt.nolm"].append(f"{key} 0")
+            files["lmwt.withlm"].append(f"{key} {3.0 * len(hyp)}")
+    for name, lines in files.items():
+        (folder / name).write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def workplace(corpus, tmp_path):
+    sentences = {
+        part: [line.split()[1:] for line in (corpus / f"{part}.txt").read_text().splitlines()]
+        for part in ("train", "valid")
+    }
+    for name, part in (("train", "train"), ("dev", "valid")):
+        (tmp_path / f"{name}.txt").write_text("".join(" ".join(s) + "\n" for s in sentences[part]))
+    write_nbest(tmp_path / "nbest" / "dev", sentences["valid"])
+    write_nbest(tmp_path / "nbest" / "eval", sentences["train"][:40])
+    (tmp_path / "conf").mkdir()
+    for name in ("point_lstm", "bayes_lstm"):
+        config = yaml.safe_load((ROOT / "conf" / f"{name}.yaml").read_text())
+        config["lm_conf"].update(SMALL)
+        config.update(max_epoch=2, num_workers=0, use_matplotlib=False)
+        (tmp_path / "conf" / f"{name}.yaml").write_text(yaml.safe_dump(config))
+    return tmp_path
+
+
+def test_commands_run(workplace):
+    (block,) = blocks("bash")
+    bayeslm = f"{shlex.quote(sys.executable)} -m espnet_bayeslm.bin.bayeslm"
+    script = f'set -e\nbayeslm() {{ {bayeslm} "$@"; }}\n{block}'
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(
+        ["bash", "-c", script], cwd=workplace, env=environment, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert (workplace / "exp" / "eval" / "text").read_text().count("\n") == 40
+    assert "rescored" in result.stdout
+
+
+def test_configuration_builds():
+    from espnet_bayeslm.lm import BayesTransformerLM
+
+    (block,) = blocks("yaml")
+    config = yaml.safe_load(block)
+    assert config["lm"] == "bayes_transformer"
+    lm = BayesTransformerLM(50, **config["lm_conf"])
+    assert lm.locations() == ["ffn@1", "ffn@2", "attention@6"]
+
+
+def test_positions_are_those_of_the_lms():
+    from espnet_bayeslm.lm import lstm, transformer
+
+    for position in (*lstm.POSITIONS, *transformer.POSITIONS):
+        assert f"`{position}`" in README
