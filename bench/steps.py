@@ -12,10 +12,10 @@ import time
 from typing import Callable, Dict, List
 
 import torch
-from torch import nn
-
 from espnet2.lm.seq_rnn_lm import SequentialRNNLM
 from espnet2.lm.transformer_lm import TransformerLM
+from torch import nn
+
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.training.model import BayesLanguageModel
 
@@ -41,8 +41,12 @@ def build(shape: str) -> Dict[str, nn.Module]:
         ),
         "lstm espnet seq_rnn": SequentialRNNLM(vocab, **lstm),
         "transformer point": BayesTransformerLM(vocab, **sizes),
-        "transformer ffn@1 bayes": BayesTransformerLM(vocab, **sizes, uncertainty={"ffn@1": "bayes"}),
-        "transformer ffn@* bayes": BayesTransformerLM(vocab, **sizes, uncertainty={"ffn@*": "bayes"}),
+        **{
+            f"transformer {place} bayes": BayesTransformerLM(
+                vocab, **sizes, uncertainty={place: "bayes"}
+            )
+            for place in ("ffn@1", "ffn@*")
+        },
         "transformer espnet": TransformerLM(
             vocab, embed_unit=transformer["att_unit"], pos_enc="sinusoidal", **sizes
         ),

@@ -73,7 +73,7 @@ def train(
         InputError: Text, configuration or the trained LM cannot be used.
     """
     from espnet_bayeslm.training import text
-    from espnet_bayeslm.training.load import find_files
+    from espnet_bayeslm.training.experiment import find_files
     from espnet_bayeslm.training.register import LMS
     from espnet_bayeslm.training.task import BayesLMTask
 

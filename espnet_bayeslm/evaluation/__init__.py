@@ -1,0 +1,1 @@
+"""Word errors, perplexity, and the word scores that LMs share."""

@@ -95,9 +95,7 @@ class UncertainLM(AbsLM):
 
         This is what the authors' release has in place of the KL (`kl_scale: release`).
         """
-        terms = [
-            m.block_kl(block) / m.block_size(block) for _, m, block in self.random_blocks()
-        ]
+        terms = [m.block_kl(block) / m.block_size(block) for _, m, block in self.random_blocks()]
         return torch.stack(terms).sum() if terms else self.kl()
 
     def reset_posterior(self) -> None:

@@ -8,7 +8,6 @@ import logging
 from pathlib import Path
 from typing import Any, Callable, List, Tuple, Union
 
-import yaml
 from espnet2.lm.abs_model import AbsLM
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 from espnet2.tasks.lm import LMTask
@@ -16,12 +15,10 @@ from espnet2.tasks.lm import LMTask
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.lm.uncertain import is_posterior_key
 from espnet_bayeslm.training.checkpoint import check_fits, load_state
+from espnet_bayeslm.training.experiment import experiment_name, find_files, read_config
 from espnet_bayeslm.training.register import register
 from espnet_bayeslm.training.task import check_token_list
 from espnet_bayeslm.utils.errors import InputError
-
-# In the order of ESPnet's own preference.
-MODEL_FILES = ("valid.loss.ave.pth", "valid.loss.best.pth", "latest.pth")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,40 +51,6 @@ class TrainedLM:
         return self.model.lm
 
 
-def find_files(path: Union[str, Path]) -> Tuple[Path, Path]:
-    """Return (configuration, checkpoint) of an experiment folder or a checkpoint.
-
-    Raises:
-        InputError: One of them is missing.
-    """
-    path = Path(path)
-    folder = path if path.is_dir() else path.parent
-    candidates = [folder / name for name in MODEL_FILES] if path.is_dir() else [path]
-    existing = [file for file in candidates if file.is_file()]
-    if not existing:
-        expected = " or ".join(MODEL_FILES) if path.is_dir() else "such file"
-        raise InputError(f"found no {expected}", path=path, remedy="Train the LM first.")
-    config = folder / "config.yaml"
-    if not config.is_file():
-        raise InputError("found no config.yaml beside the checkpoint", path=folder)
-    return config, existing[0]
-
-
-def read_config(path: Path) -> argparse.Namespace:
-    """Return the arguments of an LM training run.
-
-    Raises:
-        InputError: The file is not one.
-    """
-    try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise InputError(f"not a yaml file ({error})", path=path) from error
-    if not isinstance(config, dict) or not {"lm", "token_list"} <= config.keys():
-        raise InputError("expected the config.yaml of an LM training run", path=path)
-    return argparse.Namespace(**config)
-
-
 def load_lm(path: Union[str, Path], device: str = "cpu") -> TrainedLM:
     """Return a trained ESPnet LM, ours or any other.
 
@@ -113,7 +76,7 @@ def load_lm(path: Union[str, Path], device: str = "cpu") -> TrainedLM:
         f"Loaded {checkpoint}: {args.lm}, {len(args.token_list)} {args.token_type} tokens,"
         f" {sum(p.numel() for p in model.parameters())} weights, {_describe(model.lm)}"
     )
-    name = checkpoint.parent.resolve().name
+    name = experiment_name(checkpoint)
     return TrainedLM(
         name, checkpoint, config, model, args.token_list, args.token_type, tokenize, ids
     )

@@ -9,7 +9,7 @@ from typing import Dict, List, Optional, Sequence
 
 import yaml
 
-from espnet_bayeslm.training.load import find_files, read_config
+from espnet_bayeslm.training.experiment import find_files, read_config
 from espnet_bayeslm.training.task import BayesLMTask, check_token_list
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_write, read_lines

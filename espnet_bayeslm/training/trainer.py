@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import torch
-
 from espnet2.train.reporter import SubReporter, aggregate, to_reported_value
 from espnet2.train.trainer import Trainer
 

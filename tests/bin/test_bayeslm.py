@@ -31,8 +31,10 @@ def test_options_from_a_config_file(tmp_path, capsys):
     config.write_text("order: 2\nlmplz: none\ndiscount_fallback: true\n")
     (tmp_path / "text").write_text("a b c\na b d\n")
     main(
-        ["ngram", "--config", str(config), "--text", f"{tmp_path}/text"]
-        + ["--arpa", f"{tmp_path}/out.arpa"]
+        [
+            *["ngram", "--config", str(config), "--text", f"{tmp_path}/text"],
+            *["--arpa", f"{tmp_path}/out.arpa"],
+        ]
     )
     assert "\\2-grams:" in (tmp_path / "out.arpa").read_text()
     assert "\\3-grams:" not in (tmp_path / "out.arpa").read_text()

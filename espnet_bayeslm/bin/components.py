@@ -1,0 +1,224 @@
+"""What `perplexity`, `interpolate` and `rescore` share: LMs and n-grams from their options."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import logging
+from collections import Counter
+from pathlib import Path
+from typing import Dict, List, NamedTuple, Optional, Sequence
+
+import numpy as np
+import yaml
+
+from espnet_bayeslm.evaluation.word_scores import WordScorer, WordScores
+from espnet_bayeslm.ngram.query import NgramScorer
+from espnet_bayeslm.rescoring.cache import CachedScorer
+from espnet_bayeslm.rescoring.mixture import check_weights
+from espnet_bayeslm.rescoring.neural import NeuralScorer
+from espnet_bayeslm.rescoring.scores import MAX_TOKENS
+from espnet_bayeslm.utils.errors import InputError
+
+
+class Component(NamedTuple):
+    """One LM or n-gram of a mixture.
+
+    Attributes:
+        name: Its name, unique among the components; weights files go by it.
+        kind: "lm" or "ngram".
+        scorer: It scores sentences word by word.
+    """
+
+    name: str
+    kind: str
+    scorer: WordScorer
+
+
+def add_component_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that `load_components` and `score_components` take."""
+    group = parser.add_argument_group("LMs and n-grams")
+    group.add_argument(
+        "--lm",
+        action="append",
+        default=[],
+        help="A trained ESPnet LM: its experiment folder or checkpoint (repeatable)",
+    )
+    group.add_argument(
+        "--ngram",
+        action="append",
+        default=[],
+        help="An ARPA file or KenLM binary (repeatable; after the LMs in the order of weights)",
+    )
+    group.add_argument(
+        "--num_samples",
+        type=int,
+        default=0,
+        help="Weight draws whose probabilities are averaged; 0: the posterior mean",
+    )
+    group.add_argument(
+        "--max_tokens", type=int, default=MAX_TOKENS, help="The most tokens of a batch"
+    )
+    group.add_argument("--ngpu", type=int, default=0, help="The number of gpus. 0: CPU mode")
+    group.add_argument("--cache", default=None, help="A folder that keeps the LMs' word scores")
+    group.add_argument(
+        "--max_oov_rate",
+        type=float,
+        default=0.2,
+        help="More unknown words than this part of all words are an error",
+    )
+
+
+def load_components(
+    lm: Sequence[str],
+    ngram: Sequence[str],
+    *,
+    num_samples: int = 0,
+    max_tokens: int = MAX_TOKENS,
+    ngpu: int = 0,
+    cache: Optional[str] = None,
+) -> List[Component]:
+    """Return the LMs, then the n-grams, that the options name.
+
+    Raises:
+        InputError: There is none, or a file cannot be used.
+    """
+    if not lm and not ngram:
+        raise InputError("no LM", remedy="Give --lm EXP and/or --ngram ARPA, each repeatable.")
+    device = "cuda" if ngpu else "cpu"
+    components = [_ngram_component(path) for path in ngram]
+    if lm:  # ESPnet takes seconds to import
+        from espnet_bayeslm.training.load import find_files, load_lm
+
+        def component(path: str) -> Component:
+            def load() -> NeuralScorer:
+                trained = load_lm(path, device=device)
+                return NeuralScorer(trained, num_samples=num_samples, max_tokens=max_tokens)
+
+            config, checkpoint = find_files(path)
+            name = checkpoint.parent.resolve().name
+            if cache is None:
+                return Component(name, "lm", load())
+            fingerprint = f"{_sha256(config)} {_sha256(checkpoint)} {num_samples}"
+            return Component(
+                name, "lm", CachedScorer(load, name=name, folder=cache, fingerprint=fingerprint)
+            )
+
+        components = [component(path) for path in lm] + components
+    return _unique_names(components)
+
+
+def _ngram_component(path: str) -> Component:
+    scorer = NgramScorer(path)
+    logging.info("loaded the %d-gram %s", scorer.order, path)
+    return Component(scorer.name, "ngram", scorer)
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _unique_names(components: Sequence[Component]) -> List[Component]:
+    """Return the components, those of equal names numbered."""
+    seen: Counter = Counter()
+    unique = []
+    for component in components:
+        seen[component.name] += 1
+        number = seen[component.name]
+        name = component.name if number == 1 else f"{component.name}#{number}"
+        unique.append(component._replace(name=name))
+    return unique
+
+
+def score_components(
+    components: Sequence[Component],
+    sentences: Sequence[Sequence[str]],
+    *,
+    max_oov_rate: float = 1.0,
+) -> List[List[WordScores]]:
+    """Return each component's scores of each sentence; equal sentences are scored once.
+
+    Raises:
+        InputError: A component does not know more than `max_oov_rate` of the words.
+    """
+    unique = list(dict.fromkeys(map(tuple, sentences)))
+    scores = []
+    for component in components:
+        found = dict(zip(unique, component.scorer.word_scores(unique), strict=True))
+        scores.append([found[tuple(words)] for words in sentences])
+        _report_oovs(component.name, sentences, scores[-1], max_oov_rate=max_oov_rate)
+    return scores
+
+
+def _report_oovs(
+    name: str,
+    sentences: Sequence[Sequence[str]],
+    scores: Sequence[WordScores],
+    *,
+    max_oov_rate: float,
+) -> None:
+    oovs = Counter(
+        word
+        for words, score in zip(sentences, scores, strict=True)
+        for word, oov in zip(words, score.oov[:-1], strict=True)
+        if oov
+    )
+    num_words = sum(map(len, sentences))
+    rate = oovs.total() / max(num_words, 1)
+    examples = ", ".join(f"{word!r}" for word, _ in oovs.most_common(5))
+    message = (
+        f"{name} does not know {oovs.total()} of {num_words} words ({100 * rate:.2f} %,"
+        f" {len(oovs)} distinct{': ' if oovs else ''}{examples})"
+    )
+    if rate > max_oov_rate:
+        raise InputError(
+            f"{message}, and --max_oov_rate is {max_oov_rate}",
+            remedy="Do text and LM agree in case, spelling and tokens?",
+        )
+    logging.info(message)
+
+
+def read_weights(weights: Optional[str], components: Sequence[Component]) -> Optional[np.ndarray]:
+    """Return the components' weights: of a file, of a list `W,W,..`, or 1 for a single one.
+
+    Args:
+        weights: A file that `bayeslm interpolate` wrote, numbers with commas, or None.
+        components: What they weigh.
+
+    Returns:
+        (K,), or None where several components have none.
+
+    Raises:
+        InputError: The weights do not fit the components.
+    """
+    if weights is None:
+        return np.ones(1) if len(components) == 1 else None
+    if Path(weights).is_file():
+        return _weights_of_file(Path(weights), [component.name for component in components])
+    try:
+        values = [float(value) for value in str(weights).split(",")]
+    except ValueError:
+        raise InputError(
+            f"--weights {weights}: neither a file nor numbers with commas",
+            remedy="Give the weights.yaml of `bayeslm interpolate`, or W,W,...",
+        ) from None
+    return check_weights(values, len(components))
+
+
+def _weights_of_file(path: Path, names: Sequence[str]) -> np.ndarray:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        known: Dict[str, float] = {c["name"]: float(c["weight"]) for c in content["components"]}
+    except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"not a weights file ({error!r})",
+            path=path,
+            remedy="Make it with `bayeslm interpolate`.",
+        ) from error
+    if set(known) != set(names):
+        raise InputError(
+            f"has weights for {', '.join(known)}, but the components are {', '.join(names)}",
+            path=path,
+            remedy="Give the same --lm and --ngram as to `bayeslm interpolate`.",
+        )
+    return check_weights([known[name] for name in names], len(names))

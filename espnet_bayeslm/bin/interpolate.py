@@ -1,0 +1,93 @@
+"""`bayeslm interpolate`: weights of a mixture of LMs and n-grams, by EM on held-out text."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+import numpy as np
+import yaml
+
+from espnet_bayeslm.bin.components import (
+    add_component_options,
+    load_components,
+    score_components,
+)
+from espnet_bayeslm.bin.perplexity import (
+    TextScores,
+    add_text_options,
+    check_not_keyed,
+    print_table,
+)
+from espnet_bayeslm.evaluation.text import read_sentences
+from espnet_bayeslm.rescoring.mixture import estimate_weights
+from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.files import atomic_write
+
+
+def interpolate(
+    *,
+    text: str,
+    keyed: bool,
+    lm: Sequence[str],
+    ngram: Sequence[str],
+    num_samples: int,
+    max_tokens: int,
+    ngpu: int,
+    cache: Optional[str],
+    max_oov_rate: float,
+    output: str,
+) -> None:
+    """Write the weights that are best for a text; options as `get_parser` explains them."""
+    sentences = read_sentences(text, keyed=keyed)
+    logging.info("read %d sentences from %s", len(sentences), text)
+    components = load_components(
+        lm, ngram, num_samples=num_samples, max_tokens=max_tokens, ngpu=ngpu, cache=cache
+    )
+    scores = score_components(components, list(sentences.values()), max_oov_rate=max_oov_rate)
+    if not keyed:
+        check_not_keyed(sentences, scores)
+    weights = estimate_weights(scores)
+    summaries = TextScores(components, sentences, scores, weights).summaries()
+    with atomic_write(output) as f:
+        yaml.safe_dump(weights_content(summaries, weights), f, sort_keys=False)
+    print_table(summaries)
+    for row, weight in zip(summaries, weights, strict=False):
+        print(f"weight {weight:.4f}  {row['name']}")
+
+
+def weights_content(summaries: Sequence[Mapping[str, Any]], weights: np.ndarray) -> Dict[str, Any]:
+    """Return what weights.yaml holds: per component its name, kind, weight and perplexity."""
+
+    def figures(row: Mapping[str, Any]) -> Dict[str, float]:
+        return {
+            "perplexity": round(row["perplexity"]["word"], 4),
+            "perplexity_without_oov": round(row["perplexity_without_oov"]["word"], 4),
+        }
+
+    components: List[Dict[str, Any]] = [
+        {"name": row["name"], "kind": row["kind"], "weight": float(weight), **figures(row)}
+        for row, weight in zip(summaries, weights, strict=False)  # the mixture has no weight
+    ]
+    last = summaries[-1]
+    counts = {"words": last["words"], "excluded_oovs": last["excluded"]}
+    return {"components": components, "mixture": {**figures(last), **counts}}
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Return the parser of `bayeslm interpolate`."""
+    parser = tool_parser("interpolate", "EM weights of a mixture of LMs on held-out text")
+    add_text_options(parser)
+    add_component_options(parser)
+    parser.add_argument("--output", required=True, help="The weights.yaml to write")
+    return parser
+
+
+def main(cmd: Optional[Sequence[str]] = None) -> None:
+    """Run `bayeslm interpolate`."""
+    run_tool(get_parser(), interpolate, cmd)
+
+
+if __name__ == "__main__":
+    main()

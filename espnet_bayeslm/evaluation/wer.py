@@ -1,0 +1,177 @@
+"""Word errors: counts that add, rates that are derived from them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Collection, Dict, Mapping, Sequence, Tuple
+
+import kaldialign
+
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike, read_keyed_lines, read_lines
+
+Words = Tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class ErrorCounts:
+    """Word errors of one or many utterances; counts of several add.
+
+    Attributes:
+        substitutions: Reference words that another word replaces.
+        deletions: Reference words that the hypothesis lacks.
+        insertions: Hypothesis words that the reference lacks.
+        words: Words of the reference.
+
+    Raises:
+        ValueError: A count is negative, or more reference words are wrong than there are.
+    """
+
+    substitutions: int
+    deletions: int
+    insertions: int
+    words: int
+
+    def __post_init__(self):
+        if min(dataclasses.astuple(self)) < 0:
+            raise ValueError(f"error counts must not be negative: {self}")
+        if self.substitutions + self.deletions > self.words:
+            raise ValueError(f"more reference words are wrong than there are: {self}")
+
+    def __add__(self, other: ErrorCounts) -> ErrorCounts:
+        if not isinstance(other, ErrorCounts):
+            return NotImplemented
+        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other), strict=True)
+        return ErrorCounts(*(a + b for a, b in pairs))
+
+    @property
+    def errors(self) -> int:
+        """Return S + D + I."""
+        return self.substitutions + self.deletions + self.insertions
+
+    @property
+    def rate(self) -> float:
+        """Return errors / reference words (inf where errors face an empty reference)."""
+        if self.words == 0:
+            return math.inf if self.errors else 0.0
+        return self.errors / self.words
+
+
+NO_WORDS = ErrorCounts(0, 0, 0, 0)
+
+
+def word_errors(ref: Sequence[str], hyp: Sequence[str]) -> ErrorCounts:
+    """Return the fewest errors that turn `ref` into `hyp` (unit costs, by kaldialign)."""
+    counts = kaldialign.edit_distance(ref, hyp)
+    return ErrorCounts(int(counts["sub"]), int(counts["del"]), int(counts["ins"]), len(ref))
+
+
+def count_errors(
+    refs: Mapping[str, Sequence[str]], hyps: Mapping[str, Sequence[str]]
+) -> ErrorCounts:
+    """Return the summed `ErrorCounts` of hypotheses.
+
+    Args:
+        refs: Utterance id -> words.
+        hyps: Utterance id -> words, the same utterances.
+    """
+    check_same_utterances(refs, hyps)
+    return sum((word_errors(refs[utt], hyps[utt]) for utt in refs), NO_WORDS)
+
+
+def oracle_errors(
+    refs: Mapping[str, Sequence[str]], nbests: Mapping[str, Sequence[Sequence[str]]]
+) -> ErrorCounts:
+    """Return the summed `ErrorCounts` of the hypothesis with the fewest errors in each list.
+
+    Args:
+        refs: Utterance id -> words.
+        nbests: Utterance id -> hypotheses, the same utterances.
+    """
+    check_same_utterances(refs, nbests)
+    total = NO_WORDS
+    for utt, hypotheses in nbests.items():
+        counts = [word_errors(refs[utt], hyp) for hyp in hypotheses]
+        total += min(counts, key=lambda count: count.errors)
+    return total
+
+
+def check_same_utterances(
+    refs: Collection[str],
+    hyps: Collection[str],
+    *,
+    ref_path: PathLike = "the reference",
+    hyp_path: PathLike = "the hypotheses",
+) -> None:
+    """Check that both have the same utterance ids.
+
+    Raises:
+        InputError: They differ; it gives both counts, both files and an example.
+    """
+    missing = [utt for utt in refs if utt not in hyps]
+    extra = [utt for utt in hyps if utt not in refs]
+    if not missing and not extra:
+        return
+    problems = []
+    if missing:
+        problems.append(f"{len(missing)} utterances have no hypothesis (first: {missing[0]!r})")
+    if extra:
+        problems.append(f"{len(extra)} utterances have no reference (first: {extra[0]!r})")
+    raise InputError(
+        f"{len(hyps)} utterances, {len(refs)} in {ref_path}: {'; '.join(problems)}",
+        path=hyp_path,
+        remedy="Give files with the same utterances, or filter one of them by the other's ids.",
+    )
+
+
+def read_transcripts(path: PathLike) -> Dict[str, Words]:
+    """Return {utterance id: words} of a Kaldi `text`, or of a trn where the name ends in `trn`.
+
+    Raises:
+        InputError: A line without an id, an id that comes twice, or an empty file.
+    """
+    if Path(path).name.endswith("trn"):
+        transcripts = _read_trn(path)
+    else:
+        entries = read_keyed_lines(path).items()
+        transcripts = {utt: tuple(words.split()) for utt, (_, words) in entries}
+    if not transcripts:
+        raise InputError("no utterances", path=path, remedy="One line for each is expected.")
+    return transcripts
+
+
+def _read_trn(path: PathLike) -> Dict[str, Words]:
+    """Return {utterance id: words} of lines `word word (id)`."""
+    transcripts: Dict[str, Words] = {}
+    for number, line in read_lines(path):
+        words = line.split()
+        utt = words.pop()[1:-1] if words and words[-1][0] + words[-1][-1] == "()" else ""
+        if not utt:
+            raise InputError(
+                f"got {line[:80]!r} where `word word (utterance-id)` was expected",
+                path=path,
+                line=number,
+                remedy="A Kaldi `text` must not have a name that ends in trn.",
+            )
+        if utt in transcripts:
+            raise InputError(
+                f"the utterance {utt!r} stands there already",
+                path=path,
+                line=number,
+                remedy="Utterance ids must be unique.",
+            )
+        transcripts[utt] = tuple(words)
+    return transcripts
+
+
+def format_errors(name: str, counts: ErrorCounts) -> str:
+    """Return one row of a table of word error rates (header: `ERRORS_HEADER`)."""
+    return (
+        f"{name:<24} {100 * counts.rate:7.2f} {counts.substitutions:7d} {counts.deletions:7d}"
+        f" {counts.insertions:7d} {counts.words:8d}"
+    )
+
+
+ERRORS_HEADER = f"{'':<24} {'WER %':>7} {'sub':>7} {'del':>7} {'ins':>7} {'words':>8}"

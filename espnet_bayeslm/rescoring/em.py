@@ -1,0 +1,119 @@
+"""Weights of a linear interpolation that maximise the likelihood of held-out text."""
+
+from __future__ import annotations
+
+from typing import Iterator, NamedTuple, Optional
+
+import numpy as np
+from scipy.optimize import nnls
+
+from espnet_bayeslm.utils.errors import InputError
+
+MAX_STEPS = 1000
+
+
+class EmStep(NamedTuple):
+    """Where the maximisation stands.
+
+    Attributes:
+        weights: (K,), not negative, sum 1.
+        log_likelihood: Mean ln sum_k w_k p_k per word, less a constant of the data.
+        change: The largest change of a weight that the next step would bring.
+    """
+
+    weights: np.ndarray
+    log_likelihood: float
+    change: float
+
+
+def em_weights(log_probs: np.ndarray, tol: float = 1e-6) -> np.ndarray:
+    """Return the interpolation weights that maximise the likelihood.
+
+    Args:
+        log_probs: (T, K) ln p of T words under each of K components; -inf is allowed
+            where another component knows the word.
+        tol: Stop when no weight would change by more.
+
+    Returns:
+        (K,) float64 weights, not negative, with the sum 1.
+
+    Raises:
+        InputError: The shape is wrong, a value is nan or +inf, or no component knows a word.
+    """
+    for step in em_steps(log_probs):
+        if step.change <= tol:
+            break
+    return step.weights
+
+
+def em_steps(log_probs: np.ndarray) -> Iterator[EmStep]:
+    """Yield the states of the maximisation, from equal weights on; the likelihood never falls.
+
+    Each step is that of expectation-maximisation, w_k <- mean(w_k p_k / sum_j w_j p_j) (Jelinek
+    and Mercer 1980), unless the maximum of the quadratic model at w over all w >= 0 (Kim et al.
+    2020, "A fast algorithm for maximum likelihood estimation of mixture proportions using
+    sequential quadratic programming") is higher: EM alone needs hundreds of steps where
+    components are alike.
+    """
+    probs = _scaled_probs(log_probs)
+    num_components = probs.shape[1]
+    weights = np.full(num_components, 1.0 / num_components)
+    mix = probs @ weights
+    likelihood = float(np.log(mix).mean())
+    for _ in range(MAX_STEPS):
+        # ratio: (T, K), p_k / sum_j w_j p_j; its mean is the gradient, 1 at the maximum where w > 0
+        ratio = probs / mix[:, None]
+        gradient = ratio.mean(axis=0)
+        newton = _newton(weights, gradient, ratio)
+        expectation = weights * gradient / (weights @ gradient)
+        target = expectation if newton is None else newton
+        yield EmStep(weights, likelihood, float(np.abs(target - weights).max()))
+        for candidate in (newton, expectation):
+            if candidate is None:
+                continue
+            candidate_mix = probs @ candidate
+            with np.errstate(divide="ignore"):
+                value = float(np.log(candidate_mix).mean())
+            if value > likelihood:
+                weights, mix, likelihood = candidate, candidate_mix, value
+                break
+        else:  # the likelihood is at its maximum within rounding
+            yield EmStep(weights, likelihood, 0.0)
+            return
+
+
+def _scaled_probs(log_probs: np.ndarray) -> np.ndarray:
+    """Return (T, K) probabilities divided by the largest of their row, which moves no maximum."""
+    values = np.asarray(log_probs, dtype=np.float64)
+    if values.ndim != 2 or 0 in values.shape:
+        raise InputError(
+            f"log_probs has the shape {values.shape} where (words, components) was expected",
+            remedy="Give at least one word and one component.",
+        )
+    top = values.max(axis=1)
+    bad = np.flatnonzero(~np.isfinite(top))  # nan, +inf, or -inf in all components
+    if len(bad):
+        raise InputError(
+            f"{len(bad)} of {len(top)} rows of log_probs cannot be used, the first"
+            f" {bad[0]}: {values[bad[0]].tolist()}",
+            remedy="ln p must be finite, or -inf in some components of a row only.",
+        )
+    return np.exp(values - top[:, None])
+
+
+def _newton(weights: np.ndarray, gradient: np.ndarray, ratio: np.ndarray) -> Optional[np.ndarray]:
+    """Return the maximum over w >= 0 of the quadratic model at `weights`, scaled to the sum 1.
+
+    The model is that of mean(ln p w) - sum(w), whose maximum has the sum 1 by itself: gradient
+    `g - 1`, curvature `H = ratio' ratio / T` with `H w = g`; so it is maximal at the
+    non-negative least squares solution of `R y = R^-T (2g - 1)`, `R' R = H`.
+    """
+    hessian = ratio.T @ ratio / len(ratio)
+    ridge = 1e-10 * float(np.trace(hessian))  # equal components make it singular
+    root = np.linalg.cholesky(hessian + ridge * np.eye(len(weights)))
+    try:
+        target, _ = nnls(root.T, np.linalg.solve(root, 2 * gradient - 1 + ridge * weights))
+    except RuntimeError:  # too many iterations
+        return None
+    total = target.sum()
+    return target / total if total > 0 else None

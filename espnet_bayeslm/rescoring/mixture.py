@@ -1,0 +1,89 @@
+"""Linear interpolation, word by word: p = sum_k w_k p_k."""
+
+from __future__ import annotations
+
+from typing import List, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from espnet_bayeslm.evaluation.word_scores import WordScorer, WordScores
+from espnet_bayeslm.rescoring.em import em_weights
+from espnet_bayeslm.utils.errors import InputError
+
+
+class MixtureScorer:
+    """A fixed mixture of scorers.
+
+    Args:
+        components: The K scorers.
+        weights: (K,), not negative, sum 1.
+        name: What reports call it.
+
+    Raises:
+        InputError: The weights do not fit.
+    """
+
+    def __init__(
+        self,
+        components: Sequence[WordScorer],
+        weights: ArrayLike,
+        *,
+        name: str = "mixture",
+    ):
+        self.weights = check_weights(weights, len(components))
+        self.components = list(components)
+        self.name = name
+
+    def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
+        """Return the mixture's scores; a word is OOV where a component does not know it."""
+        return mix([c.word_scores(sentences) for c in self.components], self.weights)
+
+
+def mix(scores: Sequence[Sequence[WordScores]], weights: ArrayLike) -> List[WordScores]:
+    """Return ln sum_k w_k p_k of each word.
+
+    Args:
+        scores: The K components' scores of the same sentences.
+        weights: (K,), not negative, sum 1.
+    """
+    with np.errstate(divide="ignore"):  # ln 0 = -inf is what a weight of 0 means
+        log_weights = np.log(check_weights(weights, len(scores)))
+    mixed = []
+    for sentence in zip(*scores, strict=True):
+        # log_probs: (K, n + 1) -> (n + 1,)
+        log_probs = np.stack([s.log_probs for s in sentence]) + log_weights[:, None]
+        oov = np.logical_or.reduce([s.oov for s in sentence])
+        mixed.append(WordScores(np.logaddexp.reduce(log_probs, axis=0), oov))
+    return mixed
+
+
+def estimate_weights(scores: Sequence[Sequence[WordScores]]) -> np.ndarray:
+    """Return the EM weights over the words that every component knows.
+
+    Args:
+        scores: The K components' scores of the same sentences.
+    """
+    log_probs = np.stack([np.concatenate([s.log_probs for s in c]) for c in scores], axis=1)
+    oov = np.stack([np.concatenate([s.oov for s in c]) for c in scores], axis=1)
+    return em_weights(log_probs[~oov.any(axis=1)])
+
+
+def check_weights(weights: ArrayLike, num_components: int) -> np.ndarray:
+    """Return the weights as float64 of sum 1.
+
+    Raises:
+        InputError: Their number differs from the components', one is negative or not finite, or
+            their sum is not 1 (within 1e-3, which rounding for print may cost).
+    """
+    values = np.asarray(weights, dtype=np.float64)
+    problem = ""
+    if values.shape != (num_components,):
+        problem = f"{values.size} weights for {num_components} components"
+    elif not np.isfinite(values).all() or (values < 0).any():
+        problem = f"weights {values.tolist()} where numbers from 0 to 1 were expected"
+    elif abs(values.sum() - 1) > 1e-3:
+        problem = f"weights {values.tolist()} with the sum {values.sum():.4f}, not 1"
+    if problem:
+        raise InputError(problem, remedy="Estimate them with `bayeslm interpolate`.")
+    return values / values.sum()

@@ -1,0 +1,40 @@
+"""N-best lists: hypotheses with their scores, natural logs, higher is better."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Optional, Tuple
+
+
+@dataclasses.dataclass(frozen=True)
+class Hypothesis:
+    """One hypothesis of a recogniser.
+
+    Attributes:
+        words: Its words; none is valid.
+        am_score: Acoustic log-likelihood, unscaled, in nats.
+        lm_score: First-pass LM log-probability, where the format holds it apart.
+        graph_score: Log-probability of the graph without the LM (pronunciations,
+            transitions), where the format holds it.
+    """
+
+    words: Tuple[str, ...]
+    am_score: float
+    lm_score: Optional[float] = None
+    graph_score: Optional[float] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class NBest:
+    """The hypotheses of one utterance, the recogniser's best first.
+
+    Raises:
+        ValueError: There is no hypothesis.
+    """
+
+    utt: str
+    hypotheses: Tuple[Hypothesis, ...]
+
+    def __post_init__(self):
+        if not self.hypotheses:
+            raise ValueError(f"the utterance {self.utt!r} has no hypothesis")

@@ -1,0 +1,53 @@
+"""The files of a trained LM (imports nothing of ESPnet's, which takes seconds)."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Tuple, Union
+
+import yaml
+
+from espnet_bayeslm.utils.errors import InputError
+
+# In the order of ESPnet's own preference.
+MODEL_FILES = ("valid.loss.ave.pth", "valid.loss.best.pth", "latest.pth")
+
+
+def find_files(path: Union[str, Path]) -> Tuple[Path, Path]:
+    """Return (configuration, checkpoint) of an experiment folder or a checkpoint.
+
+    Raises:
+        InputError: One of them is missing.
+    """
+    path = Path(path)
+    folder = path if path.is_dir() else path.parent
+    candidates = [folder / name for name in MODEL_FILES] if path.is_dir() else [path]
+    existing = [file for file in candidates if file.is_file()]
+    if not existing:
+        expected = " or ".join(MODEL_FILES) if path.is_dir() else "such file"
+        raise InputError(f"found no {expected}", path=path, remedy="Train the LM first.")
+    config = folder / "config.yaml"
+    if not config.is_file():
+        raise InputError("found no config.yaml beside the checkpoint", path=folder)
+    return config, existing[0]
+
+
+def read_config(path: Path) -> argparse.Namespace:
+    """Return the arguments of an LM training run.
+
+    Raises:
+        InputError: The file is not one.
+    """
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise InputError(f"not a yaml file ({error})", path=path) from error
+    if not isinstance(config, dict) or not {"lm", "token_list"} <= config.keys():
+        raise InputError("expected the config.yaml of an LM training run", path=path)
+    return argparse.Namespace(**config)
+
+
+def experiment_name(checkpoint: Path) -> str:
+    """Return what reports call the LM of a checkpoint: its folder's name."""
+    return checkpoint.absolute().parent.name
