@@ -6,6 +6,8 @@ import dataclasses
 import re
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
+from espnet_bayeslm.utils.errors import InputError
+
 
 @dataclasses.dataclass(frozen=True)
 class Location:
@@ -52,7 +54,7 @@ def parse_layers(text: str, num_layers: int) -> List[int]:
     """Return the layers that `1`, `1-2`, `1,2,6` or `*` names, counted from 1.
 
     Raises:
-        ValueError: Not of that form, out of range, or empty.
+        InputError: Not of that form, out of range, or empty.
     """
     if text == "*":
         return list(range(1, num_layers + 1))
@@ -60,10 +62,10 @@ def parse_layers(text: str, num_layers: int) -> List[int]:
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
         if match is None:
-            raise ValueError(f"layers {text!r}: write them as 1, 1-2, 1,2,6 or *")
+            raise InputError(f"layers {text!r}: write them as 1, 1-2, 1,2,6 or *")
         first, last = int(match[1]), int(match[2] or match[1])
         if not 1 <= first <= last <= num_layers:
-            raise ValueError(f"layers {text!r}: valid layers are 1 to {num_layers}, low to high")
+            raise InputError(f"layers {text!r}: valid layers are 1 to {num_layers}, low to high")
         layers.extend(range(first, last + 1))
     return layers
 
@@ -72,18 +74,18 @@ def parse_kind(value: Union[str, Mapping[str, Any]]) -> Kind:
     """Return the kind that a yaml value (a word, or a mapping with `kind`) describes.
 
     Raises:
-        ValueError: No `kind`, an unknown kind, or an option that it does not take.
+        InputError: No `kind`, an unknown kind, or an option that it does not take.
     """
     options = dict(value) if isinstance(value, Mapping) else {"kind": value}
     name = options.pop("kind", None)
     if name not in KIND_OPTIONS:
-        raise ValueError(f"kind {name!r}: valid kinds are {', '.join(KIND_OPTIONS)}")
+        raise InputError(f"kind {name!r}: valid kinds are {', '.join(KIND_OPTIONS)}")
     for option, number in options.items():
         if option not in KIND_OPTIONS[name]:
             valid = ", ".join(KIND_OPTIONS[name]) or "none"
-            raise ValueError(f"option {option!r} of kind {name!r}: valid options are {valid}")
+            raise InputError(f"option {option!r} of kind {name!r}: valid options are {valid}")
         if not isinstance(number, (int, float)) or not number > 0:
-            raise ValueError(f"option {option!r}: expected a number above 0, got {number!r}")
+            raise InputError(f"option {option!r}: expected a number above 0, got {number!r}")
     return Kind(name, options)
 
 
@@ -93,11 +95,11 @@ def _parse_entry(
     """Return the position's offer and the locations that one key of the mapping names."""
     name, at, layers = entry.partition("@")
     if name not in positions:
-        raise ValueError(f"position {name!r}: valid positions are {', '.join(positions)}")
+        raise InputError(f"position {name!r}: valid positions are {', '.join(positions)}")
     position = positions[name]
     if position.layered != bool(at):
         form = f"{name}@LAYERS" if position.layered else name
-        raise ValueError(f"location {entry!r}: write it as {form}")
+        raise InputError(f"location {entry!r}: write it as {form}")
     numbers: List[Optional[int]] = [*parse_layers(layers, num_layers)] if at else [None]
     return position, [Location(p, n) for n in numbers for p in position.parts or (name,)]
 
@@ -119,24 +121,24 @@ def parse_uncertainty(
         Location -> kind, without the locations of kind `point`.
 
     Raises:
-        ValueError: An unknown position, layer or kind, or a location named twice.
+        InputError: An unknown position, layer or kind, or a location named twice.
     """
     if uncertainty is not None and not isinstance(uncertainty, Mapping):
-        raise ValueError(f"uncertainty: expected {{POSITION@LAYERS: kind}}, got {uncertainty!r}")
+        raise InputError(f"uncertainty: expected {{POSITION@LAYERS: kind}}, got {uncertainty!r}")
     kinds: Dict[Location, Kind] = {}
     for entry, value in (uncertainty or {}).items():
         try:
             position, locations = _parse_entry(entry, positions=positions, num_layers=num_layers)
             kind = parse_kind(value)
         except ValueError as error:
-            raise ValueError(f"uncertainty {entry!r}: {error}") from None
+            raise InputError(f"uncertainty {entry!r}: {error}") from None
         if kind.name not in position.kinds:
-            raise ValueError(
+            raise InputError(
                 f"uncertainty {entry!r}: kind {kind.name!r} does not fit this position;"
                 f" valid kinds are {', '.join(position.kinds)}"
             )
         for location in locations:
             if location in kinds:
-                raise ValueError(f"uncertainty {entry!r}: {location} is named twice")
+                raise InputError(f"uncertainty {entry!r}: {location} is named twice")
             kinds[location] = kind
     return {location: kind for location, kind in kinds.items() if kind.name != "point"}

@@ -6,6 +6,8 @@ import importlib
 import sys
 from typing import Optional, Sequence
 
+from espnet_bayeslm.utils.errors import InputError
+
 TOOLS = {
     "lm_train": "train an LM with ESPnet's own options",
     "train": "plain text to a trained LM in one command",
@@ -34,7 +36,10 @@ def main(cmd: Optional[Sequence[str]] = None) -> None:
     if tool not in TOOLS:
         print(f"bayeslm: error: unknown tool {tool!r}\n{usage()}", file=sys.stderr)
         raise SystemExit(2)
-    importlib.import_module(f"espnet_bayeslm.bin.{tool}").main(words)
+    try:
+        importlib.import_module(f"espnet_bayeslm.bin.{tool}").main(words)
+    except InputError as error:
+        raise SystemExit(f"bayeslm {tool}: error: {error}") from error
 
 
 if __name__ == "__main__":

@@ -7,32 +7,19 @@ import hashlib
 import logging
 from collections import Counter
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Dict, List, Optional, Sequence
 
 import numpy as np
 import yaml
 
-from espnet_bayeslm.evaluation.word_scores import WordScorer, WordScores
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.rescoring.cache import CachedScorer
+from espnet_bayeslm.rescoring.components import Component
 from espnet_bayeslm.rescoring.mixture import check_weights
 from espnet_bayeslm.rescoring.neural import NeuralScorer
 from espnet_bayeslm.rescoring.scores import MAX_TOKENS
+from espnet_bayeslm.training.experiment import find_files
 from espnet_bayeslm.utils.errors import InputError
-
-
-class Component(NamedTuple):
-    """One LM or n-gram of a mixture.
-
-    Attributes:
-        name: Its name, unique among the components; weights files go by it.
-        kind: "lm" or "ngram".
-        scorer: It scores sentences word by word.
-    """
-
-    name: str
-    kind: str
-    scorer: WordScorer
 
 
 def add_component_options(parser: argparse.ArgumentParser) -> None:
@@ -85,27 +72,29 @@ def load_components(
     """
     if not lm and not ngram:
         raise InputError("no LM", remedy="Give --lm EXP and/or --ngram ARPA, each repeatable.")
+    options = {"num_samples": num_samples, "max_tokens": max_tokens}
     device = "cuda" if ngpu else "cpu"
-    components = [_ngram_component(path) for path in ngram]
-    if lm:  # ESPnet takes seconds to import
-        from espnet_bayeslm.training.load import find_files, load_lm
+    lms = [_lm_component(path, device=device, cache=cache, **options) for path in lm]
+    return _unique_names(lms + [_ngram_component(path) for path in ngram])
 
-        def component(path: str) -> Component:
-            def load() -> NeuralScorer:
-                trained = load_lm(path, device=device)
-                return NeuralScorer(trained, num_samples=num_samples, max_tokens=max_tokens)
 
-            config, checkpoint = find_files(path)
-            name = checkpoint.parent.resolve().name
-            if cache is None:
-                return Component(name, "lm", load())
-            fingerprint = f"{_sha256(config)} {_sha256(checkpoint)} {num_samples}"
-            return Component(
-                name, "lm", CachedScorer(load, name=name, folder=cache, fingerprint=fingerprint)
-            )
+def _lm_component(
+    path: str, *, device: str, cache: Optional[str], num_samples: int, max_tokens: int
+) -> Component:
+    config, checkpoint = find_files(path)
+    name = checkpoint.parent.resolve().name
 
-        components = [component(path) for path in lm] + components
-    return _unique_names(components)
+    def load() -> NeuralScorer:
+        from espnet_bayeslm.training.load import load_lm  # imports ESPnet, which takes seconds
+
+        trained = load_lm(path, device=device)
+        return NeuralScorer(trained, num_samples=num_samples, max_tokens=max_tokens)
+
+    if cache is None:
+        return Component(name, "lm", load())
+    fingerprint = f"{_sha256(config)} {_sha256(checkpoint)} {num_samples}"
+    cached = CachedScorer(load, name=name, folder=cache, fingerprint=fingerprint)
+    return Component(name, "lm", cached)
 
 
 def _ngram_component(path: str) -> Component:
@@ -128,54 +117,6 @@ def _unique_names(components: Sequence[Component]) -> List[Component]:
         name = component.name if number == 1 else f"{component.name}#{number}"
         unique.append(component._replace(name=name))
     return unique
-
-
-def score_components(
-    components: Sequence[Component],
-    sentences: Sequence[Sequence[str]],
-    *,
-    max_oov_rate: float = 1.0,
-) -> List[List[WordScores]]:
-    """Return each component's scores of each sentence; equal sentences are scored once.
-
-    Raises:
-        InputError: A component does not know more than `max_oov_rate` of the words.
-    """
-    unique = list(dict.fromkeys(map(tuple, sentences)))
-    scores = []
-    for component in components:
-        found = dict(zip(unique, component.scorer.word_scores(unique), strict=True))
-        scores.append([found[tuple(words)] for words in sentences])
-        _report_oovs(component.name, sentences, scores[-1], max_oov_rate=max_oov_rate)
-    return scores
-
-
-def _report_oovs(
-    name: str,
-    sentences: Sequence[Sequence[str]],
-    scores: Sequence[WordScores],
-    *,
-    max_oov_rate: float,
-) -> None:
-    oovs = Counter(
-        word
-        for words, score in zip(sentences, scores, strict=True)
-        for word, oov in zip(words, score.oov[:-1], strict=True)
-        if oov
-    )
-    num_words = sum(map(len, sentences))
-    rate = oovs.total() / max(num_words, 1)
-    examples = ", ".join(f"{word!r}" for word, _ in oovs.most_common(5))
-    message = (
-        f"{name} does not know {oovs.total()} of {num_words} words ({100 * rate:.2f} %,"
-        f" {len(oovs)} distinct{': ' if oovs else ''}{examples})"
-    )
-    if rate > max_oov_rate:
-        raise InputError(
-            f"{message}, and --max_oov_rate is {max_oov_rate}",
-            remedy="Do text and LM agree in case, spelling and tokens?",
-        )
-    logging.info(message)
 
 
 def read_weights(weights: Optional[str], components: Sequence[Component]) -> Optional[np.ndarray]:

@@ -12,15 +12,14 @@ import yaml
 from espnet_bayeslm.bin.components import (
     add_component_options,
     load_components,
-    score_components,
 )
 from espnet_bayeslm.bin.perplexity import (
-    TextScores,
     add_text_options,
     check_not_keyed,
     print_table,
 )
 from espnet_bayeslm.evaluation.text import read_sentences
+from espnet_bayeslm.rescoring.components import TextScores, score_components
 from espnet_bayeslm.rescoring.mixture import estimate_weights
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.files import atomic_write

@@ -5,95 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Mapping, Optional, Sequence
 
-import numpy as np
 from espnet2.utils.types import str2bool
 
-from espnet_bayeslm.bin.components import (
-    Component,
-    add_component_options,
-    load_components,
-    read_weights,
-    score_components,
-)
-from espnet_bayeslm.evaluation.perplexity import Perplexity, sentence_perplexity, token_counts
+from espnet_bayeslm.bin.components import add_component_options, load_components, read_weights
 from espnet_bayeslm.evaluation.text import read_sentences
 from espnet_bayeslm.evaluation.word_scores import WordScores
-from espnet_bayeslm.rescoring.mixture import MixtureScorer, mix
+from espnet_bayeslm.rescoring.components import UNITS, Sentences, TextScores, score_components
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_write
-
-UNITS = {"word": "words", "token": "tokens", "character": "characters"}
-Sentences = Mapping[str, Sequence[str]]
-
-
-class TextScores:
-    """The scores of a text under components and, where there are weights, their mixture.
-
-    "Without OOVs" leaves out the words that any of the components does not know: the same words
-    for all of them. The tokens of a mixture are words.
-
-    Args:
-        components: The components.
-        sentences: Key -> words.
-        scores: The components' scores.
-        weights: (K,), or None.
-    """
-
-    def __init__(
-        self,
-        components: Sequence[Component],
-        sentences: Sentences,
-        scores: Sequence[Sequence[WordScores]],
-        weights: Optional[np.ndarray] = None,
-    ):
-        self.sentences = sentences
-        self.components = list(components)
-        self.scores = list(scores)
-        self._excluded = [np.logical_or.reduce([s.oov for s in row]) for row in zip(*scores)]
-        if weights is not None and len(components) > 1:
-            mixture = MixtureScorer([c.scorer for c in components], weights)
-            self.components.append(Component(mixture.name, "mixture", mixture))
-            self.scores.append(mix(scores, weights))
-
-    def perplexities(self, index: int) -> List[Perplexity]:
-        """Return the perplexity of each sentence under a component (the mixture comes last)."""
-        scorer = self.components[index].scorer
-        rows = zip(self.sentences.values(), self.scores[index], self._excluded, strict=True)
-        return [
-            sentence_perplexity(words, score, tokens=token_counts(scorer, words), excluded=excluded)
-            for words, score, excluded in rows
-        ]
-
-    def num_oovs(self, index: int) -> int:
-        """Return how many words a component itself does not know."""
-        return int(sum(score.oov.sum() for score in self.scores[index]))
-
-    def summary(self, index: int) -> Dict[str, Any]:
-        """Return a component's figures over the whole text."""
-        total = sum(self.perplexities(index), Perplexity())
-        num_words = total.all.words - total.sentences
-        num_oovs = self.num_oovs(index)
-        return {
-            "name": self.components[index].name,
-            "kind": self.components[index].kind,
-            "log_prob": total.all.log_prob,
-            "words": num_words,
-            "sentences": total.sentences,
-            "tokens": total.all.tokens,
-            "characters": total.all.characters,
-            "oovs": num_oovs,
-            "oov_rate": num_oovs / num_words if num_words else 0.0,
-            "excluded": total.oov.words,
-            "perplexity": {u: total.all.perplexity(n) for u, n in UNITS.items()},
-            "perplexity_without_oov": {u: total.known.perplexity(n) for u, n in UNITS.items()},
-        }
-
-    def summaries(self) -> List[Dict[str, Any]]:
-        """Return the figures of every component, the mixture last."""
-        return [self.summary(index) for index in range(len(self.components))]
 
 
 def print_table(summaries: Sequence[Mapping[str, Any]]) -> None:
@@ -121,7 +43,7 @@ def check_not_keyed(sentences: Sentences, scores: Sequence[Sequence[WordScores]]
     """
     pairs = [
         (words[0], all(s.oov[0] for s in row))
-        for words, row in zip(sentences.values(), zip(*scores), strict=True)
+        for words, row in zip(sentences.values(), zip(*scores, strict=True), strict=True)
         if words
     ]
     if len(pairs) >= 10 and len(dict(pairs)) == len(pairs) and all(oov for _, oov in pairs):
@@ -169,23 +91,12 @@ def perplexity(
 
 def write_per_sentence(path: str, result: TextScores) -> None:
     """Write a table with tabs: one line for each component and sentence."""
-    header = [
-        "component",
-        "key",
-        "log_prob",
-        "words",
-        "tokens",
-        "characters",
-        "excluded",
-        "perplexity",
-    ]
+    names = "component key log_prob words tokens characters excluded perplexity"
     with atomic_write(path) as f:
-        print(*header, sep="\t", file=f)
+        print(names.replace(" ", "\t"), file=f)
         for index, component in enumerate(result.components):
-            pairs: zip[Tuple[str, Perplexity]] = zip(
-                result.sentences, result.perplexities(index), strict=True
-            )
-            for key, value in pairs:
+            perplexities = result.perplexities(index)
+            for key, value in zip(result.sentences, perplexities, strict=True):
                 sums = value.all
                 print(
                     *(component.name, key, f"{sums.log_prob:.6f}", sums.words, sums.tokens),

@@ -11,11 +11,9 @@ import yaml
 from espnet2.utils.types import float_or_none, str2bool
 
 from espnet_bayeslm.bin.components import (
-    Component,
     add_component_options,
     load_components,
     read_weights,
-    score_components,
 )
 from espnet_bayeslm.evaluation.wer import (
     ERRORS_HEADER,
@@ -28,6 +26,7 @@ from espnet_bayeslm.evaluation.wer import (
     read_transcripts,
 )
 from espnet_bayeslm.evaluation.word_scores import WordScores
+from espnet_bayeslm.rescoring.components import Component, score_components
 from espnet_bayeslm.rescoring.formats import READERS, read_nbest, write_nbest
 from espnet_bayeslm.rescoring.kaldi import key_of, write_costs
 from espnet_bayeslm.rescoring.mixture import mix

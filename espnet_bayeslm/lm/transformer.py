@@ -12,6 +12,7 @@ from typeguard import typechecked
 from espnet_bayeslm.bayes import Location, Position, parse_uncertainty
 from espnet_bayeslm.layers import TransformerBlock, UncertainEmbedding, sinusoids
 from espnet_bayeslm.lm.uncertain import UncertainLM
+from espnet_bayeslm.utils.errors import InputError
 
 # Each layer's keys and values.
 State = Tuple[torch.Tensor, ...]
@@ -154,12 +155,12 @@ def _or(value: Optional[float], default: float) -> float:
 def _check_sizes(
     pos_enc: Optional[str], embed_unit: int, att_unit: int, head: int, tie_weights: bool
 ) -> None:
-    """Raise a ValueError where the options do not fit together."""
+    """Raise an InputError where the options do not fit together."""
     if pos_enc not in ("sinusoidal", None):
-        raise ValueError(f"pos_enc {pos_enc!r}: valid are 'sinusoidal' and None")
+        raise InputError(f"pos_enc {pos_enc!r}: valid are 'sinusoidal' and None")
     if att_unit % head:
-        raise ValueError(f"att_unit {att_unit} is not a multiple of head {head}")
+        raise InputError(f"att_unit {att_unit} is not a multiple of head {head}")
     if tie_weights and embed_unit != att_unit:
-        raise ValueError(
+        raise InputError(
             f"tie_weights needs embed_unit equal to att_unit, got {embed_unit} and {att_unit}"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from pathlib import Path
@@ -30,6 +31,7 @@ class NgramScorer:
         self._model = _load(path)
         self.name = _readable_name(path)
         self.order = self._model.order
+        logging.info("Loaded %s: %d-gram", path, self.order)
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
         """Return ln P(word | words before it) of each word and of `</s>`, per sentence.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Dict, Iterable, Iterator, List, Tuple
 
 from espnet_bayeslm.rescoring.nbest import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
@@ -163,13 +163,19 @@ def write_kaldi(nbests: Iterable[NBest], folder: Path) -> None:
 
 def _columns(hyp: Hypothesis) -> Dict[str, str]:
     """Return {file name: what stands there for the hypothesis}."""
-    values = {"words_text": " ".join(hyp.words), "acwt": repr(0.0 - hyp.am_score)}
+    values = {"words_text": " ".join(hyp.words), "acwt": _number(0.0 - hyp.am_score)}
     if hyp.graph_score is not None or hyp.lm_score is not None:
         graph_cost = 0.0 - (hyp.graph_score or 0.0)
-        values["lmwt.nolm"] = repr(graph_cost)
+        values["lmwt.nolm"] = _number(graph_cost)
         if hyp.lm_score is not None:
             values["lmwt.withlm"] = _sum_cost(graph_cost, hyp.lm_score)
     return values
+
+
+def _number(value: float) -> str:
+    """Return a number in few digits where they are exact."""
+    short = f"{value:.12g}"
+    return short if float(short) == value else repr(value)
 
 
 def _sum_cost(graph_cost: float, lm_score: float) -> str:
@@ -179,7 +185,7 @@ def _sum_cost(graph_cost: float, lm_score: float) -> str:
     return short if graph_cost - float(short) == lm_score else repr(cost)
 
 
-def write_costs(path: Path, costs: Iterable[Tuple[str, Optional[Iterable[float]]]]) -> None:
+def write_costs(path: Path, costs: Iterable[Tuple[str, Iterable[float]]]) -> None:
     """Write lines `key cost [cost ...]`.
 
     Args:
@@ -188,4 +194,4 @@ def write_costs(path: Path, costs: Iterable[Tuple[str, Optional[Iterable[float]]
     """
     with open(path, "w", encoding="utf-8") as f:
         for key, values in costs:
-            f.write(" ".join([key, *(f"{value:.6f}" for value in values or ())]) + "\n")
+            f.write(" ".join([key, *(f"{value:.6f}" for value in values)]) + "\n")

@@ -13,6 +13,7 @@ from typeguard import typechecked
 from espnet_bayeslm.bayes import kl_per_token
 from espnet_bayeslm.bayes.objective import KL_SCALES
 from espnet_bayeslm.lm import UncertainLM
+from espnet_bayeslm.utils.errors import InputError
 
 
 class BayesLanguageModel(ESPnetLanguageModel):
@@ -48,13 +49,13 @@ class BayesLanguageModel(ESPnetLanguageModel):
     ):
         super().__init__(lm, vocab_size, ignore_id)
         if not isinstance(lm, UncertainLM):
-            raise ValueError(
+            raise InputError(
                 f"model bayes_lm needs an LM of espnet_bayeslm, got {type(lm).__name__}"
             )
         if kl_scale not in KL_SCALES:
-            raise ValueError(f"kl_scale {kl_scale!r}: valid are {', '.join(KL_SCALES)}")
+            raise InputError(f"kl_scale {kl_scale!r}: valid are {', '.join(KL_SCALES)}")
         if num_samples < 1:
-            raise ValueError(f"num_samples {num_samples}: expected 1 or more")
+            raise InputError(f"num_samples {num_samples}: expected 1 or more")
         self.kl_weight = kl_weight
         self.kl_scale = kl_scale
         self.num_samples = num_samples

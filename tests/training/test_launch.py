@@ -46,6 +46,18 @@ def test_espnets_programs_know_our_lms():
     assert "bayes_lstm" in result.stdout and "bayes_lm" in result.stdout
 
 
+def test_unknown_position_is_one_line(corpus, tmp_path):
+    result = launch(
+        *["-m", "espnet2.bin.lm_train", "--token_list", f"{corpus}/tokens.txt"],
+        *["--output_dir", f"{tmp_path}/exp", "--dry_run", "true", "--lm", "bayes_lstm"],
+        *["--lm_conf", "uncertainty.cell@1=bayes"],
+    )
+    assert result.returncode == 1
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("espnet2.bin.lm_train: error:") and "cell_input" in last
+    assert "Traceback" not in result.stderr
+
+
 def test_bad_input_is_one_line(tmp_path):
     (tmp_path / "tokens.txt").write_text("<blank>\n<unk>\na\n")
     result = launch(
