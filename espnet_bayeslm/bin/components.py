@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import logging
 from collections import Counter
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence
@@ -99,7 +98,6 @@ def _lm_component(
 
 def _ngram_component(path: str) -> Component:
     scorer = NgramScorer(path)
-    logging.info("loaded the %d-gram %s", scorer.order, path)
     return Component(scorer.name, "ngram", scorer)
 
 

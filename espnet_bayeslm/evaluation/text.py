@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Dict, Tuple
 
 from espnet_bayeslm.evaluation.wer import read_transcripts
@@ -14,8 +13,8 @@ def read_sentences(path: PathLike, *, keyed: bool) -> Dict[str, Tuple[str, ...]]
     """Return {key: words}; the keys of plain text are its line numbers.
 
     Args:
-        path: A Kaldi `text` or trn (keyed), or one sentence per line, where blank lines are
-            left out, as for training.
+        path: A Kaldi `text` or trn (keyed), or one sentence per line; an empty line is an
+            empty sentence.
         keyed: Whether the first word of each line is a key.
 
     Raises:
@@ -23,9 +22,7 @@ def read_sentences(path: PathLike, *, keyed: bool) -> Dict[str, Tuple[str, ...]]
     """
     if keyed:
         return read_transcripts(path)
-    lines = {str(number): tuple(line.split()) for number, line in read_lines(path)}
-    sentences = {number: words for number, words in lines.items() if words}
+    sentences = {str(number): tuple(line.split()) for number, line in read_lines(path)}
     if not sentences:
         raise InputError("no sentences", path=path, remedy="Give one sentence per line.")
-    logging.info("%s: %d blank lines left out", path, len(lines) - len(sentences))
     return sentences

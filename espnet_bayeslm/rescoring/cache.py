@@ -42,6 +42,8 @@ class CachedScorer:
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
         """Return the scores of each sentence, from the cache where they are there."""
+        if not sentences:
+            return []
         digest = hashlib.sha256(self._fingerprint.encode())
         for words in sentences:
             digest.update(b"\n" + " ".join(words).encode())

@@ -56,14 +56,14 @@ def em_steps(log_probs: np.ndarray) -> Iterator[EmStep]:
     components are alike.
     """
     probs = _scaled_probs(log_probs)
-    num_components = probs.shape[1]
+    num_components = len(probs)
     weights = np.full(num_components, 1.0 / num_components)
-    mix = probs @ weights
+    mix = weights @ probs
     likelihood = float(np.log(mix).mean())
     for _ in range(MAX_STEPS):
-        # ratio: (T, K), p_k / sum_j w_j p_j; its mean is the gradient, 1 at the maximum where w > 0
-        ratio = probs / mix[:, None]
-        gradient = ratio.mean(axis=0)
+        # ratio: (K, T), p_k / sum_j w_j p_j; its mean is the gradient, 1 at the maximum where w > 0
+        ratio = probs / mix
+        gradient = ratio.mean(axis=1)
         newton = _newton(weights, gradient, ratio)
         expectation = weights * gradient / (weights @ gradient)
         target = expectation if newton is None else newton
@@ -71,7 +71,7 @@ def em_steps(log_probs: np.ndarray) -> Iterator[EmStep]:
         for candidate in (newton, expectation):
             if candidate is None:
                 continue
-            candidate_mix = probs @ candidate
+            candidate_mix = candidate @ probs
             with np.errstate(divide="ignore"):
                 value = float(np.log(candidate_mix).mean())
             if value > likelihood:
@@ -83,14 +83,15 @@ def em_steps(log_probs: np.ndarray) -> Iterator[EmStep]:
 
 
 def _scaled_probs(log_probs: np.ndarray) -> np.ndarray:
-    """Return (T, K) probabilities divided by the largest of their row, which moves no maximum."""
+    """Return (K, T) probabilities, those of a word divided by the largest: no maximum moves."""
     values = np.asarray(log_probs, dtype=np.float64)
     if values.ndim != 2 or 0 in values.shape:
         raise InputError(
             f"log_probs has the shape {values.shape} where (words, components) was expected",
             remedy="Give at least one word and one component.",
         )
-    top = values.max(axis=1)
+    columns = np.ascontiguousarray(values.T)  # long rows: the fast layout for few components
+    top = columns.max(axis=0)
     bad = np.flatnonzero(~np.isfinite(top))  # nan, +inf, or -inf in all components
     if len(bad):
         raise InputError(
@@ -98,22 +99,22 @@ def _scaled_probs(log_probs: np.ndarray) -> np.ndarray:
             f" {bad[0]}: {values[bad[0]].tolist()}",
             remedy="ln p must be finite, or -inf in some components of a row only.",
         )
-    return np.exp(values - top[:, None])
+    return np.exp(columns - top)
 
 
 def _newton(weights: np.ndarray, gradient: np.ndarray, ratio: np.ndarray) -> Optional[np.ndarray]:
     """Return the maximum over w >= 0 of the quadratic model at `weights`, scaled to the sum 1.
 
     The model is that of mean(ln p w) - sum(w), whose maximum has the sum 1 by itself: gradient
-    `g - 1`, curvature `H = ratio' ratio / T` with `H w = g`; so it is maximal at the
+    `g - 1`, curvature `H = ratio ratio' / T` with `H w = g`; so it is maximal at the
     non-negative least squares solution of `R y = R^-T (2g - 1)`, `R' R = H`.
     """
-    hessian = ratio.T @ ratio / len(ratio)
+    hessian = ratio @ ratio.T / ratio.shape[1]
     ridge = 1e-10 * float(np.trace(hessian))  # equal components make it singular
-    root = np.linalg.cholesky(hessian + ridge * np.eye(len(weights)))
     try:
+        root = np.linalg.cholesky(hessian + ridge * np.eye(len(weights)))
         target, _ = nnls(root.T, np.linalg.solve(root, 2 * gradient - 1 + ridge * weights))
-    except RuntimeError:  # too many iterations
+    except (np.linalg.LinAlgError, RuntimeError):  # the step of EM is always there
         return None
     total = target.sum()
     return target / total if total > 0 else None

@@ -37,11 +37,13 @@ def read_kaldi(path: PathLike) -> Iterator[NBest]:
     text = read_keyed_lines(folder / "words_text")
     if not text:
         raise InputError("no hypotheses", path=folder / "words_text")
+    ranks = _ranks(folder / "words_text", text)
     acoustic = _read_costs(folder / "acwt", text)
     nolm, withlm = _read_graph_costs(folder, text)
-    for utt, keys in _group(folder / "words_text", text).items():
+    _check_ranks(folder / "words_text", text, ranks=ranks)
+    for utt, keys in ranks.items():
         hypotheses = []
-        for key in keys:
+        for _, key in sorted(keys.items()):
             graph, both = nolm.get(key), withlm.get(key)
             hypotheses.append(
                 Hypothesis(
@@ -111,8 +113,8 @@ def _cost(value: str, path: Path, line: int) -> float:
     return cost
 
 
-def _group(path: Path, text: Entries) -> Dict[str, List[str]]:
-    """Return {utterance: its keys in the order of their ranks}."""
+def _ranks(path: Path, text: Entries) -> Dict[str, Dict[int, str]]:
+    """Return {utterance: {rank: key}}."""
     ranks: Dict[str, Dict[int, str]] = {}
     for key, (line, _) in text.items():
         match = KEY.fullmatch(key)
@@ -124,6 +126,11 @@ def _group(path: Path, text: Entries) -> Dict[str, List[str]]:
                 remedy="Kaldi's N-best keys end in -1, -2, ...; is this a plain `text`?",
             )
         ranks.setdefault(match[1], {})[int(match[2])] = key
+    return ranks
+
+
+def _check_ranks(path: Path, text: Entries, *, ranks: Dict[str, Dict[int, str]]) -> None:
+    """Check that each utterance's ranks go from 1 to N."""
     for utt, keys in ranks.items():
         if max(keys) != len(keys):
             gap = next(n for n in range(1, len(keys) + 1) if n not in keys)
@@ -134,7 +141,6 @@ def _group(path: Path, text: Entries) -> Dict[str, List[str]]:
                 line=text[keys[max(keys)]][0],
                 remedy="Ranks must go from 1 to N without gaps: was the file cut or filtered?",
             )
-    return {utt: [keys[n] for n in range(1, len(keys) + 1)] for utt, keys in ranks.items()}
 
 
 def write_kaldi(nbests: Iterable[NBest], folder: Path) -> None:

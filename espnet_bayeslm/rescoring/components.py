@@ -1,0 +1,148 @@
+"""The components of a mixture, their scores of a text, and the figures that follow from them."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+import numpy as np
+
+from espnet_bayeslm.evaluation.perplexity import Perplexity, sentence_perplexity, token_counts
+from espnet_bayeslm.evaluation.word_scores import WordScorer, WordScores
+from espnet_bayeslm.rescoring.mixture import MixtureScorer, mix
+from espnet_bayeslm.utils.errors import InputError
+
+UNITS = {"word": "words", "token": "tokens", "character": "characters"}
+Sentences = Mapping[str, Sequence[str]]
+
+
+class Component(NamedTuple):
+    """One LM or n-gram of a mixture.
+
+    Attributes:
+        name: Its name, unique among the components; weights files go by it.
+        kind: "lm" or "ngram".
+        scorer: It scores sentences word by word.
+    """
+
+    name: str
+    kind: str
+    scorer: WordScorer
+
+
+def score_components(
+    components: Sequence[Component],
+    sentences: Sequence[Sequence[str]],
+    *,
+    max_oov_rate: float = 1.0,
+) -> List[List[WordScores]]:
+    """Return each component's scores of each sentence; equal sentences are scored once.
+
+    Raises:
+        InputError: A component does not know more than `max_oov_rate` of the words.
+    """
+    unique = list(dict.fromkeys(map(tuple, sentences)))
+    scores = []
+    for component in components:
+        found = dict(zip(unique, component.scorer.word_scores(unique), strict=True))
+        scores.append([found[tuple(words)] for words in sentences])
+        _report_oovs(component.name, sentences, scores[-1], max_oov_rate=max_oov_rate)
+    return scores
+
+
+def _report_oovs(
+    name: str,
+    sentences: Sequence[Sequence[str]],
+    scores: Sequence[WordScores],
+    *,
+    max_oov_rate: float,
+) -> None:
+    oovs = Counter(
+        word
+        for words, score in zip(sentences, scores, strict=True)
+        for word, oov in zip(words, score.oov[:-1], strict=True)
+        if oov
+    )
+    num_words = sum(map(len, sentences))
+    rate = oovs.total() / max(num_words, 1)
+    examples = ", ".join(f"{word!r}" for word, _ in oovs.most_common(5))
+    message = (
+        f"{name} does not know {oovs.total()} of {num_words} words ({100 * rate:.2f} %,"
+        f" {len(oovs)} distinct{': ' if oovs else ''}{examples})"
+    )
+    if rate > max_oov_rate:
+        raise InputError(
+            f"{message}, and --max_oov_rate is {max_oov_rate}",
+            remedy="Do text and LM agree in case, spelling and tokens?",
+        )
+    logging.info(message)
+
+
+class TextScores:
+    """The scores of a text under components and, where there are weights, their mixture.
+
+    "Without OOVs" leaves out the words that any of the components does not know: the same words
+    for all of them. The tokens of a mixture are words.
+
+    Args:
+        components: The components.
+        sentences: Key -> words.
+        scores: The components' scores.
+        weights: (K,), or None.
+    """
+
+    def __init__(
+        self,
+        components: Sequence[Component],
+        sentences: Sentences,
+        scores: Sequence[Sequence[WordScores]],
+        weights: Optional[np.ndarray] = None,
+    ):
+        self.sentences = sentences
+        self.components = list(components)
+        self.scores = list(scores)
+        self._excluded = [
+            np.logical_or.reduce([s.oov for s in row]) for row in zip(*scores, strict=True)
+        ]
+        if weights is not None and len(components) > 1:
+            mixture = MixtureScorer([c.scorer for c in components], weights)
+            self.components.append(Component(mixture.name, "mixture", mixture))
+            self.scores.append(mix(scores, weights))
+
+    def perplexities(self, index: int) -> List[Perplexity]:
+        """Return the perplexity of each sentence under a component (the mixture comes last)."""
+        scorer = self.components[index].scorer
+        rows = zip(self.sentences.values(), self.scores[index], self._excluded, strict=True)
+        return [
+            sentence_perplexity(words, score, tokens=token_counts(scorer, words), excluded=excluded)
+            for words, score, excluded in rows
+        ]
+
+    def num_oovs(self, index: int) -> int:
+        """Return how many words a component itself does not know."""
+        return int(sum(score.oov.sum() for score in self.scores[index]))
+
+    def summary(self, index: int) -> Dict[str, Any]:
+        """Return a component's figures over the whole text."""
+        total = sum(self.perplexities(index), Perplexity())
+        num_words = total.all.words - total.sentences
+        num_oovs = self.num_oovs(index)
+        return {
+            "name": self.components[index].name,
+            "kind": self.components[index].kind,
+            "log_prob": total.all.log_prob,
+            "words": num_words,
+            "sentences": total.sentences,
+            "tokens": total.all.tokens,
+            "characters": total.all.characters,
+            "oovs": num_oovs,
+            "oov_rate": num_oovs / num_words if num_words else 0.0,
+            "excluded": total.oov.words,
+            "perplexity": {u: total.all.perplexity(n) for u, n in UNITS.items()},
+            "perplexity_without_oov": {u: total.known.perplexity(n) for u, n in UNITS.items()},
+        }
+
+    def summaries(self) -> List[Dict[str, Any]]:
+        """Return the figures of every component, the mixture last."""
+        return [self.summary(index) for index in range(len(self.components))]

@@ -1,0 +1,97 @@
+"""Tiny trained LMs, an n-gram and N-best lists for the command lines."""
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from espnet_bayeslm.ngram.build import build_ngram
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "oracles"))
+
+LSTM = ["--lm", "bayes_lstm", "--lm_conf", "unit=8", "--lm_conf", "dropout_rate=0.0"]
+CELL = ["--lm_conf", "uncertainty.cell_input@1=bayes", "--lm_conf", "init_std=0.3"]
+ESPNET = ["--lm", "seq_rnn", "--lm_conf", "unit=8", "--lm_conf", "nlayers=1"]
+ADAM = ["--optim", "adam", "--optim_conf", "lr=0.02"]
+
+
+@pytest.fixture(scope="session")
+def point(train_lm, tmp_path_factory):
+    return train_lm(tmp_path_factory.mktemp("lms") / "point", *LSTM, *ADAM)
+
+
+@pytest.fixture(scope="session")
+def bayes(train_lm, tmp_path_factory):
+    return train_lm(tmp_path_factory.mktemp("lms") / "bayes", *LSTM, *CELL, *ADAM)
+
+
+@pytest.fixture(scope="session")
+def seq_rnn(train_lm, tmp_path_factory):
+    return train_lm(tmp_path_factory.mktemp("lms") / "seq_rnn", *ESPNET, *ADAM)
+
+
+@pytest.fixture(scope="session")
+def plain_text(corpus, tmp_path_factory):
+    """Return a folder with train.txt and valid.txt without keys."""
+    folder = tmp_path_factory.mktemp("plain")
+    for name in ("train", "valid"):
+        lines = (corpus / f"{name}.txt").read_text().splitlines()
+        (folder / f"{name}.txt").write_text("".join(x.split(maxsplit=1)[1] + "\n" for x in lines))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def ngram(plain_text):
+    path = plain_text / "bigram.arpa"
+    build_ngram(plain_text / "train.txt", path, order=2, lmplz="none", discount_fallback=True)
+    return path
+
+
+def write_nbest(folder, text, *, seed, num_utts):
+    """Write Kaldi N-best lists of noisy copies of a Kaldi text, and the references."""
+    rng = random.Random(seed)
+    folder.mkdir()
+    refs = [line.split() for line in text.read_text().splitlines()[:num_utts]]
+    files = {name: [] for name in ("words_text", "acwt", "lmwt.nolm", "lmwt.withlm")}
+    for utt, *words in refs:
+        for rank in range(1, 6):
+            noisy = [rng.choice("abcdefghij") if rng.random() < 0.15 else w for w in words]
+            noisy = [] if rank == 5 and rng.random() < 0.3 else noisy
+            wrong = sum(a != b for a, b in zip(noisy, words, strict=False))
+            key = f"{utt}-{rank}"
+            graph = rng.uniform(1, 3)
+            files["words_text"].append(" ".join([key, *noisy]))
+            files["acwt"].append(f"{key} {200 + 3 * wrong + rng.gauss(0, 12):.3f}")
+            files["lmwt.nolm"].append(f"{key} {graph:.3f}")
+            files["lmwt.withlm"].append(f"{key} {graph + 2.5 * len(noisy):.3f}")
+    for name, lines in files.items():
+        (folder / name).write_text("\n".join(lines) + "\n")
+    (folder.parent / f"{folder.name}.ref").write_text("\n".join(map(" ".join, refs)) + "\n")
+
+
+@pytest.fixture(scope="session")
+def nbest(corpus, tmp_path_factory):
+    """Return a folder with the N-best lists `dev` and `test`, dev.ref and test.ref."""
+    folder = tmp_path_factory.mktemp("nbest")
+    write_nbest(folder / "dev", corpus / "valid.txt", seed=3, num_utts=30)
+    write_nbest(folder / "test", corpus / "train.txt", seed=4, num_utts=20)
+    return folder
+
+
+@pytest.fixture
+def fails(capsys):
+    """Return a function that runs a command line that must end in one error, and returns it."""
+
+    def run(main, command):
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            main([str(part) for part in command])
+        assert stop.value.code == 1
+        lines = capsys.readouterr().err.splitlines()
+        errors = [line for line in lines if ": error: " in line]
+        assert len(errors) == 1 and errors[0] == lines[-1], lines
+        assert not any(line.startswith("Traceback") for line in lines)
+        return errors[0]
+
+    return run

@@ -1,0 +1,129 @@
+"""`bayeslm interpolate`: weights that are best for a text, and that other tools read."""
+
+import inspect
+import json
+
+import numpy as np
+import pytest
+import yaml
+
+from espnet_bayeslm.bin import perplexity as perplexity_tool
+from espnet_bayeslm.bin.interpolate import get_parser, interpolate, main
+from espnet_bayeslm.ngram.query import NgramScorer
+from espnet_bayeslm.rescoring import em_weights, token_log_probs
+from espnet_bayeslm.training.load import load_lm
+
+
+def run(*command):
+    main([str(part) for part in command])
+
+
+@pytest.fixture(scope="module")
+def weights_file(plain_text, point, bayes, ngram, tmp_path_factory):
+    path = tmp_path_factory.mktemp("weights") / "new" / "weights.yaml"
+    text = ["--text", plain_text / "valid.txt"]
+    run(*text, "--lm", point, "--lm", bayes, "--ngram", ngram, "--output", path)
+    return path
+
+
+def components(path):
+    return {row["name"]: row for row in yaml.safe_load(path.read_text())["components"]}
+
+
+def test_options_are_the_parameters_of_the_function():
+    known = {action.dest for action in get_parser()._actions}
+    expected = set(inspect.signature(interpolate).parameters)
+    assert known - {"help", "config", "log_level"} == expected
+
+
+def test_weights_are_those_of_em_over_all_words(weights_file, plain_text, point, bayes, ngram):
+    columns = []
+    sentences = [line.split() for line in (plain_text / "valid.txt").read_text().splitlines()]
+    for exp in (point, bayes):
+        trained = load_lm(exp)
+        rows = token_log_probs(trained.lm, [trained.ids(words) for words in sentences])
+        columns.append(np.concatenate(rows))
+    rows = NgramScorer(ngram).word_scores(sentences)
+    columns.append(np.concatenate([row.log_probs for row in rows]))
+    expected = em_weights(np.stack(columns, axis=1))
+    found = components(weights_file)
+    assert list(found) == ["point", "bayes", "bigram"]
+    assert [row["kind"] for row in found.values()] == ["lm", "lm", "ngram"]
+    np.testing.assert_allclose([row["weight"] for row in found.values()], expected, atol=1e-4)
+
+
+def test_the_mixture_is_better_than_each_part(weights_file):
+    content = yaml.safe_load(weights_file.read_text())
+    alone = [row["perplexity"] for row in content["components"]]
+    assert content["mixture"]["perplexity"] <= min(alone) + 1e-4
+    assert content["mixture"]["excluded_oovs"] == 0
+
+
+def test_perplexity_reads_the_weights_whatever_the_order_of_options(
+    weights_file, plain_text, point, bayes, ngram, tmp_path
+):
+    command = ["--text", plain_text / "valid.txt", "--weights", weights_file]
+    for name, lms in (("a", [point, bayes]), ("b", [bayes, point])):
+        options = [part for lm in lms for part in ("--lm", lm)]
+        output = ["--ngram", ngram, "--output", tmp_path / name]
+        perplexity_tool.main([str(part) for part in [*command, *options, *output]])
+        mixture = json.loads((tmp_path / name).read_text())["components"][-1]
+        expected = yaml.safe_load(weights_file.read_text())["mixture"]
+        assert mixture["kind"] == "mixture" and mixture["words"] == expected["words"]
+        assert mixture["perplexity"]["word"] == pytest.approx(expected["perplexity"], abs=1e-4)
+
+
+def test_weights_for_other_components_are_refused(
+    weights_file, plain_text, point, ngram, tmp_path, fails
+):
+    command = ["--text", plain_text / "valid.txt", "--weights", weights_file]
+    error = fails(perplexity_tool.main, [*command, "--lm", point, "--ngram", ngram])
+    assert f"{weights_file}: has weights for point, bayes, bigram, but the components" in error
+    assert "are point, bigram" in error
+
+
+@pytest.mark.parametrize("content", ["", "components: 3\n", "components: [{name: a}]\n", "a: b: c"])
+def test_files_that_hold_no_weights(plain_text, point, ngram, tmp_path, fails, content):
+    (tmp_path / "w.yaml").write_text(content)
+    command = ["--text", plain_text / "valid.txt", "--weights", tmp_path / "w.yaml"]
+    error = fails(perplexity_tool.main, [*command, "--lm", point, "--ngram", ngram])
+    assert f"{tmp_path}/w.yaml: not a weights file" in error
+
+
+def test_a_single_component_has_the_weight_one(plain_text, point, tmp_path):
+    text = ["--text", plain_text / "valid.txt"]
+    run(*text, "--lm", point, "--output", tmp_path / "w.yaml")
+    assert components(tmp_path / "w.yaml")["point"]["weight"] == 1.0
+
+
+def test_unknown_words_do_not_vote(plain_text, point, ngram, tmp_path):
+    """A word that no component knows tells nothing of which is better."""
+    known = (plain_text / "valid.txt").read_text()
+    weights = []
+    for name, text in (("a", known), ("b", known + "zebra\n")):
+        (tmp_path / name).write_text(text)
+        output = tmp_path / f"{name}.yaml"
+        run("--text", tmp_path / name, "--lm", point, "--ngram", ngram, "--output", output)
+        weights.append([row["weight"] for row in components(output).values()])
+    # the </s> after the unknown word still counts, 1 of 200 words
+    np.testing.assert_allclose(weights[0], weights[1], atol=0.02)
+    assert yaml.safe_load((tmp_path / "b.yaml").read_text())["mixture"]["excluded_oovs"] == 1
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ([], "no LM"),
+        (["--lm", "{point}", "--max_oov_rate", "0.3"], "point does not know 4 of 7 words"),
+        (["--lm", "{point}", "--ngram", "nosuch"], "nosuch: no such n-gram file"),
+    ],
+)
+def test_bad_input_is_one_line_and_leaves_the_old_file(point, tmp_path, fails, options, message):
+    (tmp_path / "text").write_text("a zebra zebra c\nyak d yak\n")
+    (tmp_path / "w.yaml").write_text("old")
+    options = [part.format(point=point) for part in options]
+    command = ["--text", tmp_path / "text", *options, "--output", tmp_path / "w.yaml"]
+    error = fails(main, command)
+    assert error.startswith("bayeslm interpolate: error: ") and message in error
+    assert (tmp_path / "w.yaml").read_text() == "old"
+    assert {path.name for path in tmp_path.iterdir()} == {"text", "w.yaml"}

@@ -1,0 +1,114 @@
+"""Perplexity by hand, and sums that add."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from espnet_bayeslm.evaluation.perplexity import (
+    Perplexity,
+    Tally,
+    sentence_perplexity,
+    token_counts,
+)
+from espnet_bayeslm.evaluation.text import read_sentences
+from espnet_bayeslm.evaluation.word_scores import WordScores
+from espnet_bayeslm.utils.errors import InputError
+
+# multiples of 1/8 add without rounding
+TALLIES = st.builds(
+    Tally, st.integers(-800, 0).map(lambda n: n / 8), *[st.integers(0, 50).map(int)] * 3
+)
+PERPLEXITIES = st.builds(Perplexity, TALLIES, TALLIES, st.integers(0, 9))
+
+
+def scores(*log_probs, oov=()):
+    return WordScores(np.array(log_probs), np.isin(np.arange(len(log_probs)), oov))
+
+
+def test_a_sentence_by_hand():
+    """`the cat` with probabilities 1/2, 1/8 and 1/4 of </s>."""
+    value = sentence_perplexity(["the", "cat"], scores(*np.log([1 / 2, 1 / 8, 1 / 4])))
+    assert value.all.log_prob == pytest.approx(math.log(1 / 64))
+    assert value.all.perplexity("words") == pytest.approx(4)  # the, cat, </s>
+    assert value.all.perplexity("characters") == pytest.approx(64 ** (1 / 8))  # the_cat, </s>
+    assert (value.all.words, value.all.tokens, value.all.characters) == (3, 3, 8)
+    assert (value.oov, value.oov_rate, value.sentences) == (Tally(), 0.0, 1)
+
+
+def test_pieces_are_counted_as_the_lm_counts_them():
+    value = sentence_perplexity(
+        ["the", "cat"], scores(*np.log([1 / 2, 1 / 8, 1 / 4])), tokens=np.array([1, 4, 1])
+    )
+    assert value.all.tokens == 6 and value.all.perplexity("tokens") == pytest.approx(2)
+
+
+def test_unknown_words_are_left_out_of_one_figure_only():
+    value = sentence_perplexity(["a", "zz"], scores(*np.log([1 / 4, 1 / 64, 1 / 4]), oov=[1]))
+    assert value.known.perplexity() == pytest.approx(4)
+    assert value.all.perplexity() == pytest.approx((4 * 64 * 4) ** (1 / 3))
+    assert value.oov.words == 1 and value.oov_rate == 0.5
+
+
+def test_words_that_another_lm_does_not_know_can_be_left_out():
+    excluded = np.array([True, False, False])
+    value = sentence_perplexity(["a", "b"], scores(-1.0, -2.0, -3.0, oov=[1]), excluded=excluded)
+    assert value.oov.log_prob == -1.0 and value.known.log_prob == -5.0
+
+
+def test_the_empty_sentence_is_its_end():
+    value = sentence_perplexity([], scores(math.log(1 / 5)))
+    assert value.all.perplexity() == pytest.approx(5)
+    assert (value.all.words, value.all.characters, value.oov_rate) == (1, 1, 0.0)
+
+
+@settings(deadline=None)
+@given(a=PERPLEXITIES, b=PERPLEXITIES, c=PERPLEXITIES)
+def test_perplexities_add(a, b, c):
+    assert a + b == b + a and (a + b) + c == a + (b + c) and a + Perplexity() == a
+    assert (a + b).all == a.all + b.all
+
+
+def test_a_set_is_pooled_not_averaged():
+    long = sentence_perplexity(list("abc"), scores(*[math.log(1 / 2)] * 4))
+    short = sentence_perplexity([], scores(math.log(1 / 8)))
+    assert (long + short).all.perplexity() == pytest.approx((2**4 * 8) ** (1 / 5))
+
+
+def test_nothing_and_too_much():
+    assert math.isnan(Tally().perplexity())
+    assert math.isfinite(Tally(-1e6, 1, 1, 1).perplexity())
+    assert math.isfinite(Tally(-math.inf, 1, 1, 1).perplexity())
+    with pytest.raises(TypeError):
+        Tally() + 1
+    with pytest.raises(TypeError):
+        Perplexity() + Tally()
+
+
+class Counting:
+    name = "counting"
+
+    def token_counts(self, words):
+        return np.array([*map(len, words), 1])
+
+
+def test_token_counts_are_one_each_or_what_the_scorer_says():
+    assert token_counts(object(), ["ab", "c"]).tolist() == [1, 1, 1]
+    assert token_counts(Counting(), ["ab", "c"]).tolist() == [2, 1, 1]
+
+
+def test_plain_and_keyed_sentences(tmp_path):
+    path = tmp_path / "text"
+    path.write_text("u1 a b\n\nu3\n")
+    assert read_sentences(path, keyed=False) == {"1": ("u1", "a", "b"), "2": (), "3": ("u3",)}
+    with pytest.raises(InputError, match="text:2: an empty line"):
+        read_sentences(path, keyed=True)
+    path.write_text("u1 a b\nu3\n")
+    assert read_sentences(path, keyed=True) == {"u1": ("a", "b"), "u3": ()}
+    path.write_text("")
+    with pytest.raises(InputError, match="text: no sentences"):
+        read_sentences(path, keyed=False)
+    with pytest.raises(InputError, match="nosuch: cannot be read"):
+        read_sentences(tmp_path / "nosuch", keyed=False)
