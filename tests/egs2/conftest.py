@@ -1,0 +1,25 @@
+"""Lets the tests import the recipe's scripts as the recipe does."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+RECIPE = Path(__file__).resolve().parents[2] / "egs2" / "sotu" / "lm"
+
+
+@pytest.fixture
+def recipe() -> Path:
+    return RECIPE
+
+
+@pytest.fixture
+def script(monkeypatch):
+    """Return a function: name -> module of local/."""
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(str(RECIPE / "local"))
+    yield importlib.import_module
+    for name in ("data", "lattice", "nbest", "recogniser", "results", "batch"):
+        if name not in before:
+            sys.modules.pop(name, None)

@@ -1,0 +1,217 @@
+"""N-best lists of the recipe: lattices, choice of sentences, archives."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from espnet_bayeslm.rescoring.kaldi import read_kaldi
+from espnet_bayeslm.utils.errors import InputError
+
+# a diamond with two pronunciations (times) of `b`, a silence that can be left out, and a dead end
+HTK = """# by hand
+VERSION=1.0
+start=7
+end=0
+N=8\tL=11
+I=0\tt=1.00\tW=!SENT_END\tv=1
+I=1\tt=0.80\tW=c\tv=1
+I=2\tt=0.70\tW=!NULL\tv=1
+I=3\tt=0.40\tW=b\tv=1
+I=4\tt=0.45\tW=b\tv=2
+I=5\tt=0.10\tW=a\tv=1
+I=6\tt=0.90\tW=d\tv=1
+I=7\tt=0.00\tW=!SENT_START\tv=1
+J=0\tS=7\tE=5\ta=-1.5\tp=1
+J=1\tS=5\tE=3\ta=-10\tp=1
+J=2\tS=5\tE=4\ta=-11\tp=1
+J=3\tS=3\tE=1\ta=-7\tp=1
+J=4\tS=3\tE=2\ta=-3\tp=1
+J=5\tS=4\tE=1\ta=-5.5\tp=1
+J=6\tS=4\tE=2\ta=-4\tp=1
+J=7\tS=2\tE=1\ta=-0.25\tp=1
+J=8\tS=1\tE=0\ta=-2\tp=1
+J=9\tS=1\tE=6\ta=-1\tp=1
+J=10\tS=5\tE=1\ta=-20\tp=1
+"""
+
+
+@pytest.fixture
+def lattice(script):
+    return script("lattice")
+
+
+def brute_force(graph):
+    """Return {words: best score} over all paths."""
+    best = {}
+
+    def walk(node, words, score):
+        if node == graph.end:
+            best[words] = max(best.get(words, -math.inf), score)
+        for target, link in graph.links[node]:
+            word = graph.words[target]
+            walk(target, words if word is None else (*words, word), score + link)
+
+    walk(graph.start, (), 0.0)
+    return best
+
+
+def test_best_paths_of_a_lattice_by_hand(lattice, tmp_path):
+    (tmp_path / "x").write_text(HTK)
+    graph = lattice.read_htk(tmp_path / "x")
+    hypotheses = [("a", "b", "c"), ("a", "c"), ("a", "b"), (), ("a", "b", "c", "d")]
+    # a b c: 1.5 + 10 + (3 + 0.25) + 2, by the silence
+    expected = [-16.75, -23.5, -math.inf, -math.inf, -math.inf]
+    assert lattice.acoustic_scores(graph, hypotheses) == pytest.approx(expected)
+    assert brute_force(graph) == pytest.approx(
+        {
+            words: score
+            for words, score in zip(hypotheses, expected, strict=True)
+            if score > -math.inf
+        }
+    )
+
+
+def test_best_paths_of_random_lattices_are_those_of_brute_force(lattice):
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        num = 9
+        words = {n: rng.choice(["a", "b", None], p=[0.4, 0.3, 0.3]) for n in range(num)}
+        words[0] = words[num - 1] = None
+        links = {n: [] for n in range(num)}
+        for source, target in itertools.combinations(range(num), 2):
+            if rng.random() < 0.5:
+                links[source].append((target, float(-rng.random())))
+        graph = lattice.Lattice(words, links, 0, num - 1)
+        best = brute_force(graph)
+        scores = lattice.acoustic_scores(graph, best)
+        assert dict(zip(best, scores, strict=True)) == pytest.approx(best)
+
+
+def test_the_base_of_the_logarithms_is_heeded(lattice, tmp_path):
+    (tmp_path / "x").write_text("base=10\n" + HTK)
+    graph = lattice.read_htk(tmp_path / "x")
+    assert lattice.acoustic_scores(graph, [("a", "c")]) == pytest.approx([-23.5 * math.log(10)])
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [("end=0\n", "", "end"), ("S=5\tE=4", "S=5\tE=44", "44"), ("a=-7\t", "", "'a'")],
+)
+def test_a_damaged_lattice_is_an_error(lattice, tmp_path, old, new, message):
+    (tmp_path / "x").write_text(HTK.replace(old, new))
+    with pytest.raises(InputError, match=message):
+        lattice.read_htk(tmp_path / "x")
+
+
+@pytest.fixture
+def nbest(script):
+    return script("nbest")
+
+
+def test_sentences_are_drawn_from_those_that_can_be_spoken(nbest):
+    sentences = [(f"u{n:02d}", ["a"] * n) for n in range(1, 40)] + [("u99", ["a", "b", "a", "a"])]
+    options = dict(num=5, min_words=3, max_words=30)
+    drawn = nbest.select_sentences(sentences, {"a"}, **options, seed=1)
+    assert drawn == sorted(drawn) and len(drawn) == 5
+    assert all(3 <= len(words) <= 30 and set(words) == {"a"} for _, words in drawn)
+    assert drawn == nbest.select_sentences(sentences, {"a"}, **options, seed=1)
+    assert drawn != nbest.select_sentences(sentences, {"a"}, **options, seed=2)
+    with pytest.raises(InputError, match="none of 40"):
+        nbest.select_sentences(sentences, {"c"}, **options, seed=1)
+
+
+def test_other_input_gets_another_work_folder(nbest, tmp_path):
+    lm = tmp_path / "lm"
+    lm.write_text("x")
+    first = nbest.work_folder(tmp_path, lm, [("u", ["a"])], 20)
+    assert first == nbest.work_folder(tmp_path, lm, [("u", ["a"])], 20)
+    assert first != nbest.work_folder(tmp_path, lm, [("u", ["b"])], 20)
+    lm.write_text("y")
+    assert first != nbest.work_folder(tmp_path, lm, [("u", ["a"])], 20)
+
+
+class FakeLM:
+    """Gives each word -1, `</s>` -0.5."""
+
+    def word_scores(self, sentences):
+        from espnet_bayeslm.evaluation.word_scores import WordScores
+
+        return [
+            WordScores(np.array([-1.0] * len(words) + [-0.5]), np.zeros(len(words) + 1, dtype=bool))
+            for words in sentences
+        ]
+
+
+def test_archives_hold_unscaled_acoustic_and_first_pass_costs(nbest, tmp_path):
+    part = tmp_path / "part"
+    part.write_text('["us_u-1", [[["a", "b"], -10.123456], [[], -20.0]]]\n')
+    nbest.write_lists(tmp_path / "out", [part], [("us_u-1", ["a", "c"])], FakeLM())
+    read = {path.name: path.read_text() for path in (tmp_path / "out").iterdir()}
+    assert read["text"] == "us_u-1 a c\n"
+    assert read["words_text"] == "us_u-1-1 a b\nus_u-1-2\n"
+    for name, costs in (
+        ("acwt", [10.1235, 20]),
+        ("lmwt.nolm", [0, 0]),
+        ("lmwt.withlm", [2.5, 0.5]),
+    ):
+        fields = read[name].split()
+        assert fields[::2] == ["us_u-1-1", "us_u-1-2"]
+        assert list(map(float, fields[1::2])) == costs
+    (item,) = read_kaldi(tmp_path / "out")
+    assert item.hypotheses[0].lm_score == -2.5
+
+
+def test_dictionary_has_all_pronunciations_and_only_known_words(script, tmp_path, monkeypatch):
+    recogniser = script("recogniser")
+    entries = {"a": [("a", "AH"), ("a(2)", "EY")], "b": [("b", "B IY")]}
+    monkeypatch.setattr(recogniser, "cmudict", lambda: entries)
+    assert recogniser.write_dictionary(tmp_path / "d", ["a", "zz"]) == 1
+    assert (tmp_path / "d").read_text() == "a AH\na(2) EY\n"
+    with pytest.raises(InputError, match="no word"):
+        recogniser.write_dictionary(tmp_path / "d", ["zz"])
+
+
+def test_words_of_an_arpa_file(script, tmp_path):
+    recogniser = script("recogniser")
+    (tmp_path / "lm").write_text(
+        "\\data\\\nngram 1=4\n\n\\1-grams:\n-1 <unk>\n-1\t<s>\t-1\n-1\tit's\t0\n-2\tb\t0\n\n"
+        "\\2-grams:\n-1\tb c\n\\end\\\n"
+    )
+    assert recogniser.arpa_words(tmp_path / "lm") == ["it's", "b"]
+    (tmp_path / "lm").write_text("nothing\n")
+    with pytest.raises(InputError, match="no unigrams"):
+        recogniser.arpa_words(tmp_path / "lm")
+
+
+def test_a_spoken_sentence_is_recognised_and_a_stopped_run_goes_on(nbest, tmp_path):
+    pytest.importorskip("ttspico", reason="the voices are those of the package ttspico")
+    pytest.importorskip("pocketsphinx", reason="the recogniser is the package pocketsphinx")
+    from espnet_bayeslm.bin import ngram
+
+    sentence = "we will work together for peace"
+    (tmp_path / "plain").write_text(f"{sentence}\n" + "we work for peace\nthey will go\n" * 9)
+    (tmp_path / "text").write_text(f"x_1 {sentence}\n")
+    ngram.main(
+        f"--text {tmp_path}/plain --arpa {tmp_path}/lm --order 2 --discount_fallback true".split()
+    )
+    command = (
+        f"--text {tmp_path}/text --lm {tmp_path}/lm --output {tmp_path}/out --nj 1"
+        f" --work {tmp_path}/work --nbest 3"
+    ).split()
+    nbest.main(command)
+    for voice in ("us", "gb"):
+        (item,) = read_kaldi(tmp_path / f"out_{voice}")
+        assert item.utt == f"{voice}_x_1"
+        assert " ".join(item.hypotheses[0].words) == sentence
+        assert len({h.words for h in item.hypotheses}) == len(item.hypotheses) > 1
+        # an acoustic log-likelihood of some seconds of speech, in nats
+        assert all(-5000 < h.am_score < -100 for h in item.hypotheses)
+    parts = sorted((tmp_path / "work").glob("*/us_*"))
+    before = parts[0].stat().st_mtime_ns
+    words = (tmp_path / "out_gb" / "words_text").read_bytes()
+    next((tmp_path / "work").glob("*/gb_*")).unlink()
+    nbest.main(command)
+    assert parts[0].stat().st_mtime_ns == before
+    assert (tmp_path / "out_gb" / "words_text").read_bytes() == words
