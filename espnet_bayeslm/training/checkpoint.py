@@ -8,7 +8,6 @@ import os
 import pickle
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping
-from unittest import mock
 
 import numpy as np
 import torch
@@ -111,5 +110,8 @@ def whole_checkpoints() -> Iterator[None]:
         with atomic_write(Path(f), "wb") as stream:
             save(obj, stream, *args, **kwargs)
 
-    with mock.patch("torch.save", save_whole):
+    torch.save = save_whole
+    try:
         yield
+    finally:
+        torch.save = save

@@ -6,6 +6,7 @@ import argparse
 import logging
 from typing import Iterable, List
 
+import torch
 from espnet2.tasks.lm import LMTask
 from espnet2.train.abs_espnet_model import AbsESPnetModel
 
@@ -117,6 +118,24 @@ class BayesLMTask(LMTask):
         if not args.collect_stats:
             cls.prepare_training(model, args)
         return model
+
+    @classmethod
+    def build_optimizers(
+        cls, args: argparse.Namespace, model: torch.nn.Module
+    ) -> List[torch.optim.Optimizer]:
+        """Build ESPnet's optimizers, without weight decay on log standard deviations.
+
+        Decay would pull each standard deviation towards 1, which no prior asks for.
+        """
+        optimizers = super().build_optimizers(args, model)
+        log_stds = {id(p) for name, p in model.named_parameters() if name.endswith("_log_std")}
+        for optimizer in optimizers:
+            for group in list(optimizer.param_groups):
+                apart = [p for p in group["params"] if id(p) in log_stds]
+                if apart and group.get("weight_decay"):
+                    group["params"] = [p for p in group["params"] if id(p) not in log_stds]
+                    optimizer.add_param_group({**group, "params": apart, "weight_decay": 0.0})
+        return optimizers
 
     @classmethod
     def prepare_training(cls, model: AbsESPnetModel, args: argparse.Namespace) -> None:

@@ -129,6 +129,15 @@ def test_init_leaves_the_standard_deviations(train_lm, tmp_path):
     assert log_std and all((v == torch.tensor(0.01).log()).all() for v in log_std)
 
 
+def test_weight_decay_leaves_the_standard_deviations(train_lm, tmp_path):
+    decay = ["--optim", "sgd", "--optim_conf", "lr=1.0", "--optim_conf", "weight_decay=0.5"]
+    frozen = ["--model_conf", "kl_weight=0.0", *QUIET]
+    state = load_state(train_lm(tmp_path / "exp", *LSTM, *CELL, *decay, *frozen) / "1epoch.pth")
+    log_std = [v for k, v in state.items() if k.endswith("_log_std")]
+    assert log_std and all((v == torch.tensor(1e-9).log()).all() for v in log_std)
+    assert state["lm.rnn.weight_hh_l0"].abs().max() < 0.1
+
+
 def worker(corpus, output, *options, rank=None, world=None, port=None):
     """Start `python -m espnet_bayeslm -m espnet2.bin.lm_train` in a process of its own."""
     command = [sys.executable, "-m", "espnet_bayeslm", "-m", "espnet2.bin.lm_train"]
