@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+"""N-best lists as Kaldi archives: sentences spoken by Pico, recognised by PocketSphinx.
+
+Writes OUTPUT_VOICE/{words_text,acwt,lmwt.nolm,lmwt.withlm,text} for each voice: acoustic costs
+from the recogniser's lattice, LM costs by the first-pass n-gram. Finished parts are kept in the
+work folder, so that a run that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import hashlib
+import json
+import logging
+import random
+from pathlib import Path
+from typing import Container, Iterator, List, Optional, Sequence, Tuple
+
+import recogniser
+
+from espnet_bayeslm.ngram.query import NgramScorer
+from espnet_bayeslm.rescoring.kaldi import write_kaldi
+from espnet_bayeslm.rescoring.nbest import Hypothesis, NBest
+from espnet_bayeslm.utils.cli import progress, run_tool, tool_parser
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import atomic_directory, atomic_write, read_keyed_lines
+
+Sentences = List[Tuple[str, List[str]]]
+CHUNK = 20  # sentences of a part: what a stopped run loses, at most, in each process
+
+
+def select_sentences(
+    sentences: Sentences,
+    pronounced: Container[str],
+    *,
+    num: int,
+    min_words: int,
+    max_words: int,
+    seed: int,
+) -> Sentences:
+    """Return `num` sentences drawn at random, in their order.
+
+    Args:
+        sentences: Utterance ids and words.
+        pronounced: The words that have a pronunciation; a sentence needs one for each word.
+        num: How many; all where there are fewer.
+        min_words: Shortest sentence taken.
+        max_words: Longest sentence taken.
+        seed: Of the draw.
+
+    Raises:
+        InputError: No sentence fits.
+    """
+    fitting = [
+        (utt, words)
+        for utt, words in sentences
+        if min_words <= len(words) <= max_words and all(word in pronounced for word in words)
+    ]
+    if not fitting:
+        raise InputError(
+            f"none of {len(sentences)} sentences has {min_words} to {max_words} words with"
+            " pronunciations"
+        )
+    if len(fitting) < num:
+        logging.warning(f"{len(fitting)} sentences fit, {num} were asked for")
+    return sorted(random.Random(seed).sample(fitting, min(num, len(fitting))))
+
+
+def work_folder(root: Path, lm: Path, sentences: Sentences, size: int) -> Path:
+    """Return the folder of finished parts: another one for every other LM, text and list size."""
+    digest = hashlib.sha256(lm.read_bytes())
+    digest.update(json.dumps([sentences, size, CHUNK]).encode())
+    return root / digest.hexdigest()[:16]
+
+
+def recognise(
+    part: Path, voice: str, sentences: Sentences, lm: Path, dictionary: Path, size: int
+) -> int:
+    """Speak and recognise some sentences, write their hypotheses to `part`; return how many.
+
+    Voice and recogniser carry something over from one sentence to the next. A new voice for each
+    sentence (10 ms) and a new recogniser for each part (0.2 s) make the lists the same whatever
+    the number of processes, and however often the run was stopped.
+    """
+    decoder = recogniser.Recogniser(lm, dictionary)
+    with atomic_write(part) as f:
+        for utt, words in sentences:
+            audio = recogniser.Speaker(voice).speak(words)
+            hypotheses = decoder.decode(audio, size)
+            f.write(json.dumps([f"{voice}_{utt}", hypotheses]) + "\n")
+    return len(sentences)
+
+
+def read_parts(parts: Sequence[Path]) -> Iterator[Tuple[str, List[Tuple[List[str], float]]]]:
+    """Yield (utterance, [(words, acoustic score)]) of finished parts."""
+    for part in parts:
+        for line in part.read_text().splitlines():
+            utt, hypotheses = json.loads(line)
+            yield utt, hypotheses
+
+
+def assemble(
+    utt: str, hypotheses: Sequence[Tuple[Sequence[str], float]], lm_scores: Sequence[float]
+) -> NBest:
+    """Return the N-best list of one utterance, in the order of the hypotheses.
+
+    Args:
+        utt: The utterance.
+        hypotheses: Words and acoustic scores in nats, best first.
+        lm_scores: First-pass LM scores in nats.
+    """
+    return NBest(
+        utt,
+        tuple(
+            Hypothesis(tuple(words), am_score=round(am, 4), lm_score=round(lm, 4), graph_score=0.0)
+            for (words, am), lm in zip(hypotheses, lm_scores, strict=True)
+        ),
+    )
+
+
+def write_lists(
+    output: Path, parts: Sequence[Path], references: Sentences, scorer: NgramScorer
+) -> None:
+    """Write the archive of one voice: its finished parts, LM costs, references as `text`."""
+    nbests = []
+    for utt, hypotheses in read_parts(parts):
+        scores = scorer.word_scores([words for words, _ in hypotheses])
+        nbests.append(assemble(utt, hypotheses, [float(s.log_probs.sum()) for s in scores]))
+    with atomic_directory(output) as folder:
+        write_kaldi(nbests, folder)
+        lines = (" ".join([utt, *words]) for utt, words in references)
+        (folder / "text").write_text("\n".join(lines) + "\n")
+    num_hypotheses = sum(len(nbest.hypotheses) for nbest in nbests)
+    num_empty = sum(not nbest.hypotheses[0].words for nbest in nbests)
+    logging.info(
+        f"{output}: {len(nbests)} utterances, {num_hypotheses / len(nbests):.1f} hypotheses each,"
+        f" {num_empty} without a result"
+    )
+
+
+def run_parts(tasks: Sequence[Tuple[Path, str, Sentences]], nj: int, **options) -> None:
+    """Do the parts that are not there yet, on `nj` processes."""
+    missing = [task for task in tasks if not task[0].exists()]
+    total = sum(len(task[2]) for task in missing)
+    with (
+        concurrent.futures.ProcessPoolExecutor(nj) as pool,
+        progress(desc="speak and recognise", unit="utt", total=total) as bar,
+    ):
+        futures = [pool.submit(recognise, *task, **options) for task in missing]
+        for future in concurrent.futures.as_completed(futures):
+            try:
+                bar.update(future.result())
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+
+def make_lists(
+    text: str,
+    lm: str,
+    output: str,
+    voice: Sequence[str],
+    num_sentences: int,
+    min_words: int,
+    max_words: int,
+    nbest: int,
+    nj: int,
+    seed: int,
+    work: str,
+) -> None:
+    """Write OUTPUT_VOICE for each voice; see the options."""
+    sentences = select_sentences(
+        [(utt, words.split()) for utt, (_, words) in read_keyed_lines(text).items()],
+        recogniser.cmudict(),
+        num=num_sentences,
+        min_words=min_words,
+        max_words=max_words,
+        seed=seed,
+    )
+    folder = work_folder(Path(work), Path(lm), sentences, nbest)
+    dictionary = folder / "dictionary"
+    num_words = recogniser.write_dictionary(dictionary, recogniser.arpa_words(lm))
+    logging.info(f"{len(sentences)} sentences, {num_words} words to recognise, work in {folder}")
+    chunks = [sentences[i : i + CHUNK] for i in range(0, len(sentences), CHUNK)]
+    tasks = [(folder / f"{v}_{n:04d}", v, chunk) for v in voice for n, chunk in enumerate(chunks)]
+    run_parts(tasks, nj, lm=Path(lm), dictionary=dictionary, size=nbest)
+    scorer = NgramScorer(lm)
+    for v in voice:
+        parts = [part for part, its_voice, _ in tasks if its_voice == v]
+        references = [(f"{v}_{utt}", words) for utt, words in sentences]
+        write_lists(Path(f"{output}_{v}"), parts, references, scorer)
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Return the parser of this script."""
+    parser = tool_parser("nbest", __doc__.splitlines()[0])
+    parser.prog = "local/nbest.py"
+    parser.add_argument("--text", required=True, help="Kaldi text to draw the sentences from")
+    parser.add_argument("--lm", required=True, help="First-pass n-gram, ARPA")
+    parser.add_argument("--output", required=True, help="_VOICE is added to it")
+    parser.add_argument(
+        "--voice", nargs="+", choices=sorted(recogniser.VOICES), default=["us", "gb"], help="Voices"
+    )
+    parser.add_argument("--num_sentences", type=int, default=300, help="Sentences per voice")
+    parser.add_argument("--min_words", type=int, default=3, help="Shortest sentence")
+    parser.add_argument("--max_words", type=int, default=30, help="Longest sentence")
+    parser.add_argument("--nbest", type=int, default=20, help="Hypotheses per utterance, at most")
+    parser.add_argument("--nj", type=int, default=2, help="Number of processes")
+    parser.add_argument("--seed", type=int, default=1, help="Of the draw of the sentences")
+    parser.add_argument("--work", default="data/local/nbest", help="Where finished parts are kept")
+    return parser
+
+
+def main(cmd: Optional[Sequence[str]] = None) -> None:
+    """Make the lists."""
+    run_tool(get_parser(), make_lists, cmd)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+#!/usr/bin/env python3
+"""Tables of perplexity and word error rate, and a plot of the learning curves."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+import yaml
+
+from espnet_bayeslm.evaluation.wer import (
+    ErrorCounts,
+    count_errors,
+    oracle_errors,
+    read_transcripts,
+)
+from espnet_bayeslm.rescoring.kaldi import read_kaldi
+from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.files import atomic_write, read_lines
+
+LABELS = {
+    "3gram": "3-gram",
+    "lstm": "LSTM + 3-gram",
+    "bayes_lstm": "Bayesian LSTM + 3-gram",
+    "bayes_lstm_lstm": "Bayesian LSTM + LSTM + 3-gram",
+    "transformer": "Transformer + 3-gram",
+    "bayes_transformer": "Bayesian Transformer + 3-gram",
+    "bayes_transformer_transformer": "Bayesian Transformer + Transformer + 3-gram",
+}
+LMS = {
+    "point_lstm": "LSTM",
+    "bayes_lstm": "Bayesian LSTM",
+    "point_transformer": "Transformer",
+    "bayes_transformer": "Bayesian Transformer",
+}
+VOICES = {"us": "en-US", "gb": "en-GB"}
+SETS = [(name, voice) for voice in VOICES for name in ("dev", "test")]
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown, the first column left-aligned, the others right-aligned."""
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def format_errors(counts: ErrorCounts) -> str:
+    """Return `WER % (substitutions / deletions / insertions)`."""
+    return (
+        f"{100 * counts.rate:.2f} ({counts.substitutions}/{counts.deletions}/{counts.insertions})"
+    )
+
+
+def read_perplexities(path: Path) -> Dict[str, float]:
+    """Return {component: perplexity, unknown words left out} of `bayeslm perplexity`'s JSON.
+
+    The last row, the mixture's or the only component's, is there as `mixture` too.
+    """
+    rows = json.loads(path.read_text())["components"]
+    perplexities = {row["name"]: row["perplexity_without_oov"]["word"] for row in rows}
+    return {**perplexities, "mixture": list(perplexities.values())[-1]}
+
+
+def error_rows(exp: Path, data: Path, systems: Sequence[str]) -> Dict[str, List[ErrorCounts]]:
+    """Return {first pass, systems, oracle: word errors on each of `SETS`}."""
+    rows: Dict[str, List[ErrorCounts]] = {}
+    for name, voice in SETS:
+        folder = data / "nbest" / f"{name}_{voice}"
+        refs = read_transcripts(folder / "text")
+        lists = {item.utt: [h.words for h in item.hypotheses] for item in read_kaldi(folder)}
+        first = {utt: hypotheses[0] for utt, hypotheses in lists.items()}
+        rows.setdefault("first pass", []).append(count_errors(refs, first))
+        for system in systems:
+            hyps = read_transcripts(exp / "rescore" / system / f"{name}_{voice}" / "text")
+            rows.setdefault(system, []).append(count_errors(refs, hyps))
+        rows.setdefault("oracle", []).append(oracle_errors(refs, lists))
+    rows["oracle"] = rows.pop("oracle")  # the last row
+    return rows
+
+
+def main_table(exp: Path, data: Path, systems: Sequence[str]) -> str:
+    """Return the table of perplexities and word error rates."""
+    header = ["", "ppl dev", "ppl test", *(f"{voice} {name}" for name, voice in SETS)]
+    rows = []
+    for system, counts in error_rows(exp, data, systems).items():
+        cells = ["", ""]
+        if system in systems:
+            files = (exp / "perplexity" / system / f"{name}.json" for name in ("dev", "test"))
+            cells = [f"{read_perplexities(file)['mixture']:.1f}" for file in files]
+        rows.append([LABELS.get(system, system), *cells, *map(format_errors, counts)])
+    return markdown_table(header, rows)
+
+
+def lm_table(exp: Path, systems: Sequence[str]) -> str:
+    """Return the table of each LM's own perplexity."""
+    found: Dict[str, List[float]] = {}
+    for name in ("dev", "test"):
+        merged: Dict[str, float] = {}
+        for system in systems:
+            merged.update(read_perplexities(exp / "perplexity" / system / f"{name}.json"))
+        for lm in ("3gram", *LMS):
+            if lm in merged:
+                found.setdefault(lm, []).append(merged[lm])
+    labels = {**LABELS, **LMS}
+    rows = [[labels[lm], *(f"{value:.1f}" for value in values)] for lm, values in found.items()]
+    return markdown_table(["", "ppl dev", "ppl test"], rows)
+
+
+def tuned_table(exp: Path, systems: Sequence[str]) -> str:
+    """Return the table of the interpolation weights and the scales."""
+    rows = []
+    for system in systems:
+        weights = yaml.safe_load((exp / "weights" / f"{system}.yaml").read_text())["components"]
+        cells = [LABELS[system], ", ".join(f"{w['name']} {w['weight']:.3f}" for w in weights)]
+        for voice in VOICES:
+            path = exp / "rescore" / system / f"dev_{voice}" / "scales.yaml"
+            scales = yaml.safe_load(path.read_text())
+            cells.append(f"{scales['lmwt']:g}, {scales['word_penalty']:g}")
+        rows.append(cells)
+    header = ["", "weights", *(f"LMWT, penalty {voice}" for voice in VOICES)]
+    return markdown_table(header, rows)
+
+
+def learning_curve(stats: Mapping[int, Mapping[str, Mapping[str, Any]]]) -> Tuple[list, list]:
+    """Return epochs and validation perplexities from the statistics of ESPnet's reporter."""
+    epochs = sorted(epoch for epoch in stats if "valid" in stats[epoch])
+    return epochs, [stats[epoch]["valid"]["ppl"] for epoch in epochs]
+
+
+def plot_curves(exp: Path, output: Path) -> None:
+    """Write a plot of the validation perplexity per epoch of the LMs in `exp`."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    from espnet_bayeslm.training.checkpoint import read_checkpoint
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), sharey=True)
+    for axis, family in zip(axes, ("lstm", "transformer"), strict=True):
+        last = 0
+        for kind in ("point", "bayes"):
+            state = read_checkpoint(exp / f"{kind}_{family}" / "checkpoint.pth")
+            epochs, values = learning_curve(state["reporter"]["stats"])
+            # the Bayesian LM starts where the point-estimate LM ended
+            axis.plot([last + e for e in epochs], values, "o-", label=LMS[f"{kind}_{family}"])
+            last += epochs[-1]
+        axis.set_xlabel("epoch")
+        axis.legend()
+    axes[0].set_ylabel("validation perplexity")
+    figure.tight_layout()
+    with atomic_write(output, "wb") as f:
+        figure.savefig(f, format="png", dpi=150)
+
+
+def explanation(data: Path, size: str, seed: int) -> Iterator[str]:
+    """Yield what the numbers mean."""
+    yield f"# RESULTS, size {size}\n"
+    yield (
+        "Real text, a real recogniser, **synthetic speech**: sentences of the presidents'"
+        " addresses, spoken by the text-to-speech voices of Pico, recognised by PocketSphinx with"
+        " the 3-gram to 20-best lists. The word error rates say nothing about recorded speech.\n"
+    )
+    yield (
+        "Tuned on dev, applied unchanged to test: interpolation weights (EM on the dev text), and"
+        " per voice and system LMWT and word penalty (fewest errors on the dev lists). The"
+        " figures of dev are therefore optimistic; the LMs' checkpoints were chosen on dev text"
+        f" too. One run, seed {seed}: small differences are not significant. A Bayesian LM goes on"
+        " from the point-estimate LM, so part of what it gains is longer training.\n"
+    )
+    yield "".join(f"- {line}\n" for _, line in read_lines(data / "statistics.txt"))
+
+
+def results(exp: str, data: str, size: str, systems: Sequence[str], seed: int) -> None:
+    """Write EXP/RESULTS.md and EXP/images/learning_curves.png, and print the former."""
+    image = Path("images/learning_curves.png")
+    plot_curves(Path(exp), Path(exp) / image)
+    text = "\n".join(
+        [
+            *explanation(Path(data), size, seed),
+            "## Perplexity and word error rate\n",
+            "Perplexity of the interpolated LM, `</s>` counted, unknown words left out; word error"
+            " rate in % (substitutions/deletions/insertions).\n",
+            main_table(Path(exp), Path(data), systems),
+            "## The LMs alone\n",
+            lm_table(Path(exp), systems),
+            "## Tuned on dev\n",
+            tuned_table(Path(exp), systems),
+            f"![learning curves]({image})\n",
+        ]
+    )
+    with atomic_write(Path(exp) / "RESULTS.md") as f:
+        f.write(text)
+    print(text)
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Return the parser of this script."""
+    parser = tool_parser("results", __doc__.splitlines()[0])
+    parser.prog = "local/results.py"
+    parser.add_argument("--exp", default="exp", help="Folder of LMs and rescored lists")
+    parser.add_argument("--data", default="data", help="Folder of texts and N-best lists")
+    parser.add_argument("--size", default="small", help="As in run.sh")
+    parser.add_argument("--systems", nargs="+", default=list(LABELS), help="Rows of the table")
+    parser.add_argument("--seed", type=int, default=0, help="ESPnet's seed of the training")
+    return parser
+
+
+def main(cmd: Optional[Sequence[str]] = None) -> None:
+    """Write the results."""
+    run_tool(get_parser(), results, cmd)
+
+
+if __name__ == "__main__":
+    main()

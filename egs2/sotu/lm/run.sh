@@ -1,0 +1,139 @@
+#!/usr/bin/env bash
+# Presidents' addresses: text to word error rates of rescored N-best lists (see README.md).
+set -euo pipefail
+
+log() { echo "$(date '+%Y-%m-%dT%H:%M:%S') (run.sh) $*"; }
+die() { echo "run.sh: error: $*" >&2; exit 1; }
+
+size=small       # small: 15 minutes on 2 CPU cores; full: all of the text
+stage=1
+stop_stage=7
+ngpu=0
+nj=2             # processes that speak and recognise
+while [ $# -gt 0 ]; do
+    case "$1" in
+        --size | --stage | --stop_stage | --ngpu | --nj)
+            [ $# -ge 2 ] || die "the option $1 needs a value"
+            printf -v "${1#--}" '%s' "$2"
+            shift 2
+            ;;
+        -h | --help)
+            echo "Usage: $0 [--size small|full] [--stage 1] [--stop_stage 7] [--ngpu 0] [--nj 2]"
+            exit 0
+            ;;
+        *) die "unknown option '$1' (see --help)" ;;
+    esac
+done
+case "${size}" in
+    small) data=data exp=exp max_words=20 ;; # short sentences: half the time of all lengths
+    full) data=data/full exp=exp/full max_words=30 ;;
+    *) die "--size ${size}: expected small or full" ;;
+esac
+
+. ./path.sh
+. ./cmd.sh
+python="${PYTHON} -m espnet_bayeslm"
+bayeslm="${PYTHON} -m espnet_bayeslm.bin.bayeslm"
+ngram=${data}/local/3gram.arpa
+# the LSTM and the Transformer are trained at the same time, each on half of the cores
+threads=$(($(nproc) > 2 ? $(nproc) / 2 : 1))
+
+runs() { # does stage $1 run?
+    [ "${stage}" -le "$1" ] && [ "${stop_stage}" -ge "$1" ] || return 1
+    log "stage $1: $2"
+}
+
+lm() { # NAME [lm.sh option ...]: stages of lm.sh for the LM of conf/train_NAME.yaml
+    OMP_NUM_THREADS=${threads} ./lm.sh --python "${python}" --ngpu "${ngpu}" \
+        --train_text "${data}/train/text" --valid_text "${data}/dev/text.known" \
+        --datadir "${data}" --lm_stats_dir "${exp}/lm_stats" \
+        --lm_config "conf/train_$1.yaml" --lm_exp "${exp}/$1" "${@:2}"
+}
+
+both() { # KIND [PRIOR]: LSTM and Transformer of a kind at the same time, from those of PRIOR
+    local prior=${2:-} jobs=() failed=0 job args checkpoint family
+    for family in lstm transformer; do
+        args=
+        if [ -n "${prior}" ]; then
+            checkpoint=${exp}/${prior}_${family}/valid.loss.ave.pth
+            args="--init_param ${checkpoint} --model_conf prior=${checkpoint}"
+        fi
+        lm "$1_${family}" --stage 3 --lm_args "${args}" &
+        jobs+=($!)
+    done
+    for job in "${jobs[@]}"; do wait "${job}" || failed=1; done
+    [ "${failed}" -eq 0 ] || die "training failed"
+}
+
+if runs 1 "text"; then
+    local/data.sh --size "${size}" --output "${data}"
+fi
+
+if runs 2 "3-gram"; then
+    ${bayeslm} ngram --text "${data}/train/text.plain" --order 3 --arpa "${ngram}" \
+        --discount_fallback true
+fi
+
+if runs 3 "speech and N-best lists"; then
+    for set in dev:300 test:500; do
+        "${PYTHON}" local/nbest.py --text "${data}/${set%:*}/text" --num_sentences "${set#*:}" \
+            --max_words "${max_words}" --lm "${ngram}" --output "${data}/nbest/${set%:*}" \
+            --work "${data}/local/nbest" --nj "${nj}"
+    done
+fi
+
+if runs 4 "token list, statistics, point-estimate LMs"; then
+    lm point_lstm --stage 1 --stop_stage 2
+    both point
+fi
+
+if runs 5 "Bayesian LMs"; then
+    both bayes point
+fi
+
+# SYSTEM: the LMs that are interpolated with the 3-gram
+declare -A lms=(
+    [3gram]=""
+    [lstm]="point_lstm"
+    [bayes_lstm]="bayes_lstm"
+    [bayes_lstm_lstm]="bayes_lstm point_lstm"
+    [transformer]="point_transformer"
+    [bayes_transformer]="bayes_transformer"
+    [bayes_transformer_transformer]="bayes_transformer point_transformer"
+)
+systems="3gram lstm bayes_lstm bayes_lstm_lstm transformer bayes_transformer bayes_transformer_transformer"
+
+rescoring_commands() { # what stage 6 does, as command lines of `bayeslm`
+    local system lm components voice lists
+    for system in ${systems}; do
+        components=
+        for lm in ${lms[${system}]}; do components+=" --lm ${exp}/${lm}"; done
+        components+=" --ngram ${ngram} --cache ${exp}/cache"
+        # weights: EM on the dev text; scales: fewest errors on the dev lists, per voice
+        echo "interpolate --text ${data}/dev/text.plain${components} --output ${exp}/weights/${system}.yaml"
+        components+=" --weights ${exp}/weights/${system}.yaml"
+        for set in dev test; do
+            echo "perplexity --text ${data}/${set}/text.plain${components}" \
+                "--output ${exp}/perplexity/${system}/${set}.json"
+        done
+        for voice in us gb; do
+            lists=${data}/nbest
+            echo "rescore --nbest ${lists}/dev_${voice} --nbest_format kaldi${components}" \
+                "--tune_ref ${lists}/dev_${voice}/text --output ${exp}/rescore/${system}/dev_${voice}"
+            echo "rescore --nbest ${lists}/test_${voice} --nbest_format kaldi${components}" \
+                "--scales ${exp}/rescore/${system}/dev_${voice}/scales.yaml" \
+                "--ref ${lists}/test_${voice}/text --output ${exp}/rescore/${system}/test_${voice}"
+        done
+    done
+}
+
+if runs 6 "interpolation and rescoring (log: ${exp}/rescore.log)"; then
+    mkdir -p "${exp}"
+    rescoring_commands > "${exp}/rescore.commands"
+    "${PYTHON}" local/batch.py < "${exp}/rescore.commands" > "${exp}/rescore.log"
+fi
+
+if runs 7 "results"; then
+    # shellcheck disable=SC2086  # one word for each system
+    "${PYTHON}" local/results.py --exp "${exp}" --data "${data}" --size "${size}" --systems ${systems}
+fi
