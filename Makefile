@@ -26,7 +26,7 @@ $(READY): setup.cfg
 	@touch "$@"
 
 demo: $(READY)
-	cd egs2/sotu/lm && ./run.sh --size $(SIZE)
+	cd egs2/sotu/lm && PYTHON="$(BIN)/python" ./run.sh --size $(SIZE)
 
 test: $(READY)
 	"$(BIN)/python" -m pytest -q
