@@ -215,3 +215,27 @@ def test_a_spoken_sentence_is_recognised_and_a_stopped_run_goes_on(nbest, tmp_pa
     nbest.main(command)
     assert parts[0].stat().st_mtime_ns == before
     assert (tmp_path / "out_gb" / "words_text").read_bytes() == words
+
+
+def test_lists_do_not_depend_on_the_order_of_the_work(script, tmp_path):
+    """Both packages carry a state from one utterance to the next, which must not show."""
+    pytest.importorskip("ttspico", reason="the voices are those of the package ttspico")
+    pytest.importorskip("pocketsphinx", reason="the recogniser is the package pocketsphinx")
+    from espnet_bayeslm.bin import ngram
+
+    sentences = ["we will work together for peace", "they will go", "peace will go"]
+    (tmp_path / "plain").write_text("\n".join(sentences * 5) + "\n")
+    ngram.main(
+        f"--text {tmp_path}/plain --arpa {tmp_path}/lm --order 2 --discount_fallback true".split()
+    )
+    recogniser = script("recogniser")
+    recogniser.write_dictionary(tmp_path / "d", " ".join(sentences).split())
+    results = []
+    for order in ([0, 1, 2], [2, 0, 1]):
+        speaker, decoder = (
+            recogniser.Speaker("us"),
+            recogniser.Recogniser(tmp_path / "lm", tmp_path / "d"),
+        )
+        decoded = {n: decoder.decode(speaker.speak(sentences[n].split()), 5) for n in order}
+        results.append([decoded[n] for n in range(3)])
+    assert results[0] == results[1]

@@ -42,7 +42,7 @@ def outputs(tmp_path):
     for system, names in components.items():
         entries = [{"name": n, "weight": 1 / len(names)} for n in names]
         (exp / "weights" / f"{system}.yaml").write_text(yaml.safe_dump({"components": entries}))
-    for kind in ("point", "bayes"):
+    for kind in ("half", "point", "bayes"):
         for family in ("lstm", "transformer"):
             (exp / f"{kind}_{family}").mkdir()
             stats = {e: {"train": {}, "valid": {"ppl": 200.0 / e}} for e in (1, 2)}

@@ -50,19 +50,16 @@ lm() { # NAME [lm.sh option ...]: stages of lm.sh for the LM of conf/train_NAME.
         --lm_config "conf/train_$1.yaml" --lm_exp "${exp}/$1" "${@:2}"
 }
 
-both() { # KIND [PRIOR]: LSTM and Transformer of a kind at the same time, from those of PRIOR
-    local prior=${2:-} jobs=() failed=0 job args checkpoint family
+both() { # KIND [START [PRIOR]]: LSTM and Transformer of a kind at the same time
+    local jobs=() job args family
     for family in lstm transformer; do
         args=
-        if [ -n "${prior}" ]; then
-            checkpoint=${exp}/${prior}_${family}/valid.loss.ave.pth
-            args="--init_param ${checkpoint} --model_conf prior=${checkpoint}"
-        fi
+        [ $# -lt 2 ] || args="--init_param ${exp}/$2_${family}/valid.loss.ave.pth"
+        [ $# -lt 3 ] || args+=" --model_conf prior=${exp}/$3_${family}/valid.loss.ave.pth"
         lm "$1_${family}" --stage 3 --lm_args "${args}" &
         jobs+=($!)
     done
-    for job in "${jobs[@]}"; do wait "${job}" || failed=1; done
-    [ "${failed}" -eq 0 ] || die "training failed"
+    for job in "${jobs[@]}"; do wait "${job}" || die "training failed"; done
 }
 
 if runs 1 "text"; then
@@ -83,12 +80,14 @@ if runs 3 "speech and N-best lists"; then
 fi
 
 if runs 4 "token list, statistics, point-estimate LMs"; then
-    lm point_lstm --stage 1 --stop_stage 2
-    both point
+    lm half_lstm --stage 1 --stop_stage 2
+    both half
+    both point half
 fi
 
 if runs 5 "Bayesian LMs"; then
-    both bayes point
+    # the paper's IV-A: start from the half-trained LM, prior from the fully trained one
+    both bayes half point
 fi
 
 # SYSTEM: the LMs that are interpolated with the 3-gram

@@ -25,9 +25,7 @@ class Speaker:
     """
 
     def __init__(self, voice: str):
-        from ttspico import TtsEngine
-
-        self.engine = TtsEngine(VOICES[voice])
+        self.voice = VOICES[voice]
 
     def speak(self, words: Sequence[str]) -> bytes:
         """Return the words as PCM samples, 16 kHz, 16 bit, mono.
@@ -35,6 +33,8 @@ class Speaker:
         Raises:
             RuntimeError: The voice gave another audio format.
         """
+        from ttspico import TtsEngine
+
         parts: List[bytes] = []
         formats = set()
 
@@ -42,7 +42,8 @@ class Speaker:
             formats.add(tuple(audio_format))
             parts.append(audio)
 
-        self.engine.speak(" ".join(words), callback=listen)
+        # A new engine, since one goes on with its noise where the sentence before ended
+        TtsEngine(self.voice).speak(" ".join(words), callback=listen)
         if formats != {AUDIO_FORMAT}:
             raise RuntimeError(f"the voice gave {formats}, expected {AUDIO_FORMAT}")
         return b"".join(parts)
@@ -66,6 +67,7 @@ class Recogniser:
             fwdflat=False,  # its second search takes 40 % of the time and changes no WER here
             loglevel="FATAL",
         )
+        self.decode(bytes(2 * AUDIO_FORMAT[0]), 1)  # the first one differs from all others
 
     def decode(self, audio: bytes, size: int) -> List[Tuple[Tuple[str, ...], float]]:
         """Return up to `size` hypotheses: distinct words, and their acoustic scores in nats.
@@ -73,6 +75,9 @@ class Recogniser:
         The first is the recogniser's own result, the others follow in the order of its N-best
         search. Where it has no result, the only hypothesis is the empty one, with score 0.
         """
+        # The front end's means and noise level, else those of the utterance before: the lists
+        # must not depend on how the work is split.
+        self.decoder.reinit_feat()
         self.decoder.start_utt()
         self.decoder.process_raw(audio, full_utt=True)
         self.decoder.end_utt()

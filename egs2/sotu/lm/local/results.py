@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 import yaml
 
@@ -122,8 +122,11 @@ def tuned_table(exp: Path, systems: Sequence[str]) -> str:
     return markdown_table(header, rows)
 
 
-def learning_curve(stats: Mapping[int, Mapping[str, Mapping[str, Any]]]) -> Tuple[list, list]:
-    """Return epochs and validation perplexities from the statistics of ESPnet's reporter."""
+def learning_curve(folder: Path) -> Tuple[List[int], List[float]]:
+    """Return epochs and validation perplexities of an experiment, from ESPnet's reporter."""
+    from espnet_bayeslm.training.checkpoint import read_checkpoint
+
+    stats = read_checkpoint(folder / "checkpoint.pth")["reporter"]["stats"]
     epochs = sorted(epoch for epoch in stats if "valid" in stats[epoch])
     return epochs, [stats[epoch]["valid"]["ppl"] for epoch in epochs]
 
@@ -135,17 +138,15 @@ def plot_curves(exp: Path, output: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    from espnet_bayeslm.training.checkpoint import read_checkpoint
-
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), sharey=True)
     for axis, family in zip(axes, ("lstm", "transformer"), strict=True):
-        last = 0
-        for kind in ("point", "bayes"):
-            state = read_checkpoint(exp / f"{kind}_{family}" / "checkpoint.pth")
-            epochs, values = learning_curve(state["reporter"]["stats"])
-            # the Bayesian LM starts where the point-estimate LM ended
-            axis.plot([last + e for e in epochs], values, "o-", label=LMS[f"{kind}_{family}"])
-            last += epochs[-1]
+        start, begun = learning_curve(exp / f"half_{family}")
+        axis.plot(start, begun, "k-", label="first half")
+        for kind, line in (("point", "o-"), ("bayes", "s--")):
+            epochs, values = learning_curve(exp / f"{kind}_{family}")
+            # both go on from the same LM
+            epochs = [start[-1], *(start[-1] + epoch for epoch in epochs)]
+            axis.plot(epochs, [begun[-1], *values], line, label=LMS[f"{kind}_{family}"])
         axis.set_xlabel("epoch")
         axis.legend()
     axes[0].set_ylabel("validation perplexity")
