@@ -61,8 +61,10 @@ def _load(path: PathLike) -> kenlm.Model:
     """
     if not os.path.isfile(path):
         raise InputError("no such n-gram file", path=path, remedy="Make one with `bayeslm ngram`.")
+    config = kenlm.Config()
+    config.show_progress = False
     try:
-        return kenlm.Model(os.fspath(path))
+        return kenlm.Model(os.fspath(path), config)
     except (OSError, RuntimeError, UnicodeDecodeError) as error:
         # KenLM's own words, without the C++ signature before them
         reason = str(error).rsplit("Exception. ", 1)[-1] if isinstance(error, OSError) else ""

@@ -51,15 +51,17 @@ lm() { # NAME [lm.sh option ...]: stages of lm.sh for the LM of conf/train_NAME.
 }
 
 both() { # KIND [START [PRIOR]]: LSTM and Transformer of a kind at the same time
-    local jobs=() job args family
+    local jobs=() job args family failed=
     for family in lstm transformer; do
         args=
         [ $# -lt 2 ] || args="--init_param ${exp}/$2_${family}/valid.loss.ave.pth"
         [ $# -lt 3 ] || args+=" --model_conf prior=${exp}/$3_${family}/valid.loss.ave.pth"
-        lm "$1_${family}" --stage 3 --lm_args "${args}" &
+        # without lm.sh's perplexity: stage 6 has it
+        lm "$1_${family}" --stage 3 --stop_stage 3 --lm_args "${args}" &
         jobs+=($!)
     done
-    for job in "${jobs[@]}"; do wait "${job}" || die "training failed"; done
+    for job in "${jobs[@]}"; do wait "${job}" || failed=yes; done
+    [ -z "${failed}" ] || die "training failed"
 }
 
 if runs 1 "text"; then

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import functools
 import hashlib
 import json
 import logging
@@ -68,26 +69,26 @@ def select_sentences(
 
 
 def work_folder(root: Path, lm: Path, sentences: Sentences, size: int) -> Path:
-    """Return the folder of finished parts: another one for every other LM, text and list size."""
-    digest = hashlib.sha256(lm.read_bytes())
+    """Return the folder of finished parts: another one for other LMs, texts, sizes, settings."""
+    digest = hashlib.sha256(lm.read_bytes() + Path(recogniser.__file__).read_bytes())
     digest.update(json.dumps([sentences, size, CHUNK]).encode())
     return root / digest.hexdigest()[:16]
+
+
+@functools.cache
+def _recogniser(lm: Path, dictionary: Path) -> recogniser.Recogniser:
+    """Return this process's recogniser."""
+    return recogniser.Recogniser(lm, dictionary)
 
 
 def recognise(
     part: Path, voice: str, sentences: Sentences, lm: Path, dictionary: Path, size: int
 ) -> int:
-    """Speak and recognise some sentences, write their hypotheses to `part`; return how many.
-
-    Voice and recogniser carry something over from one sentence to the next. A new voice for each
-    sentence (10 ms) and a new recogniser for each part (0.2 s) make the lists the same whatever
-    the number of processes, and however often the run was stopped.
-    """
-    decoder = recogniser.Recogniser(lm, dictionary)
+    """Speak and recognise some sentences, write their hypotheses to `part`; return how many."""
+    speaker, decoder = recogniser.Speaker(voice), _recogniser(lm, dictionary)
     with atomic_write(part) as f:
         for utt, words in sentences:
-            audio = recogniser.Speaker(voice).speak(words)
-            hypotheses = decoder.decode(audio, size)
+            hypotheses = decoder.decode(speaker.speak(words), size)
             f.write(json.dumps([f"{voice}_{utt}", hypotheses]) + "\n")
     return len(sentences)
 
