@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Dict, List, Optional, Tuple
+from itertools import pairwise
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from torch import nn
@@ -14,6 +15,25 @@ from espnet_bayeslm.bayes.divergence import kl_diagonal_gaussians
 # exp(-20) = 2e-9 counts as certain; exp(4) is beyond any useful weight.
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 4.0
 POSTERIOR_SUFFIXES = ("_log_std", "_prior_mean")
+NOISE_STEP = "noise_step"
+
+
+def is_posterior_key(key: str) -> bool:
+    """Return whether a state_dict key is one that only an uncertain LM has."""
+    return key.endswith(POSTERIOR_SUFFIXES) or key.split(".")[-1] == NOISE_STEP
+
+
+def drop_posterior(module: nn.Module, state: Dict[str, Any], prefix: str, *_: Any) -> List[str]:
+    """Take what a module without that posterior has no place for out of a checkpoint.
+
+    Returns:
+        The keys.
+    """
+    own = {prefix + key for key in module.state_dict()}
+    extra = [k for k in state if k.startswith(prefix) and k not in own and is_posterior_key(k)]
+    for key in extra:
+        del state[key]
+    return extra
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +73,7 @@ class UncertainModule(nn.Module):
         super().__init__(*args, **kwargs)
         self.random_blocks: List[RandomBlock] = []
         self.noise: Dict[str, torch.Tensor] = {}
+        self.register_load_state_dict_pre_hook(drop_posterior)
 
     def make_random(
         self,
@@ -116,22 +137,24 @@ class UncertainModule(nn.Module):
     def pieces(self, parameter: str) -> List[torch.Tensor]:
         """Return `value(parameter)` cut into consecutive runs of rows."""
         mean = getattr(self, parameter)
-        blocks = [b for b in self.random_blocks if b.parameter == parameter and b.key in self.noise]
-        pieces, done = [], 0
-        for block in sorted(blocks, key=lambda b: b.rows or (0, 0)):
-            first, last = block.rows or (0, len(mean))
-            if first > done:
-                pieces.append(mean[done:first])
-            pieces.append(self._sample(block, mean))
-            done = last
-        if done < len(mean):
-            pieces.append(mean[done:] if done else mean)
-        return pieces
+        blocks = {
+            (block.rows or (0, len(mean))): block
+            for block in self.random_blocks
+            if block.parameter == parameter and block.key in self.noise
+        }
+        if not blocks:
+            return [mean]
+        edges = sorted({0, len(mean), *(edge for rows in blocks for edge in rows)})
+        # One split: each slice of its own would cost a gradient of the whole matrix.
+        runs = mean.split([last - first for first, last in pairwise(edges)])
+        return [
+            self._sample(blocks[rows], run) if rows in blocks else run
+            for rows, run in zip(pairwise(edges), runs, strict=True)
+        ]
 
     def _sample(self, block: RandomBlock, mean: torch.Tensor) -> torch.Tensor:
         """Return mean + std * noise for the block's rows (Eq. 22, Xue et al. 2022)."""
-        std = self.log_std(block).exp()
-        return torch.addcmul(block.select(mean), std, self.noise[block.key])
+        return torch.addcmul(mean, self.log_std(block).exp(), self.noise[block.key])
 
     def kl(self) -> torch.Tensor:
         """Return KL(posterior || prior) summed over the layer's random weights, in nats, ()."""

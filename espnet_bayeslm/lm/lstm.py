@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 import torch
 from torch import nn
@@ -44,7 +44,7 @@ class BayesLSTMLM(UncertainLM):
         nlayers: int = 2,
         dropout_rate: float = 0.2,
         tie_weights: bool = True,
-        uncertainty: Optional[Dict[str, Any]] = None,
+        uncertainty: Any = None,
         prior_variance: float = 1.0,
         init_std: float = 0.01,
         ignore_id: int = 0,

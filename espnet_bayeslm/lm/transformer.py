@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 import torch
 from torch import nn
@@ -62,7 +62,7 @@ class BayesTransformerLM(UncertainLM):
         attention_dropout_rate: Optional[float] = None,
         tie_weights: bool = True,
         norm_first: bool = False,
-        uncertainty: Optional[Dict[str, Any]] = None,
+        uncertainty: Any = None,
         prior_variance: float = 1e-3,
         init_std: float = 0.01,
     ):
@@ -75,7 +75,8 @@ class BayesTransformerLM(UncertainLM):
             nn.Identity() if embed_unit == att_unit else nn.Linear(embed_unit, att_unit)
         )
         self.pos_enc = pos_enc
-        self.register_buffer("encodings", sinusoids(0, att_unit).float(), persistent=False)
+        # No buffer: DistributedDataParallel would broadcast it, and its length differs by rank.
+        self.encodings = torch.empty(0, att_unit)
         self.drop = nn.Dropout(_or(positional_dropout_rate, dropout_rate))
         self.blocks = nn.ModuleList(
             TransformerBlock(
@@ -117,10 +118,11 @@ class BayesTransformerLM(UncertainLM):
         x = self.embed_proj(self.embed(input))
         if self.pos_enc is not None:
             end = offset + input.size(1)
-            if end > len(self.encodings):
+            known = self.encodings
+            if end > len(known) or (known.device, known.dtype) != (x.device, x.dtype):
                 # Doubled, so that decoding token by token does not build it anew each time.
-                self.encodings = sinusoids(2 * end, x.size(-1)).to(self.encodings)
-            x = x * math.sqrt(x.size(-1)) + self.encodings[offset:end].to(x.dtype)
+                self.encodings = sinusoids(2 * end, x.size(-1)).to(x)
+            x = x * math.sqrt(x.size(-1)) + self.encodings[offset:end]
         return self.drop(x)
 
     def compute(self, input: torch.Tensor, hidden: Optional[State]) -> Tuple[torch.Tensor, State]:

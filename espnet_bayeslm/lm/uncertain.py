@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from abc import abstractmethod
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
@@ -18,21 +19,14 @@ from espnet_bayeslm.bayes import (
     UncertainModule,
     noise_generator,
 )
-from espnet_bayeslm.bayes.posterior import POSTERIOR_SUFFIXES
+from espnet_bayeslm.bayes.posterior import NOISE_STEP, drop_posterior, is_posterior_key
 from espnet_bayeslm.utils.errors import InputError
-
-NOISE_STEP = "noise_step"
 
 
 def _rank() -> int:
     """Return this process's rank, 0 where training is not distributed."""
     distributed = torch.distributed
     return distributed.get_rank() if distributed.is_initialized() else 0
-
-
-def is_posterior_key(key: str) -> bool:
-    """Return whether a state_dict key is one that only an uncertain LM has."""
-    return key.endswith(POSTERIOR_SUFFIXES) or key.split(".")[-1] == NOISE_STEP
 
 
 class UncertainLM(AbsLM):
@@ -56,7 +50,9 @@ class UncertainLM(AbsLM):
             return
         self.register_buffer(NOISE_STEP, torch.zeros((), dtype=torch.long))
         for place, kind in kinds.items():
-            apply(place, location=str(place), **{**defaults, **kind.options})
+            posterior = {**defaults, **kind.options}
+            check_positive(posterior, place)
+            apply(place, location=str(place), **posterior)
         for name, count in self.location_sizes().items():
             logging.info(f"Uncertain location {name}: {count} random weights")
 
@@ -135,7 +131,8 @@ class UncertainLM(AbsLM):
 
     def _generator(self, step: int) -> torch.Generator:
         """Return the noise of draw number `step` in this process."""
-        device = next(self.parameters()).device
+        # A replica of torch's DataParallel has buffers, and no parameters.
+        device = self.noise_step.device
         return noise_generator(torch.initial_seed(), _rank(), step, device=device)
 
     def _prepare(self) -> None:
@@ -219,6 +216,14 @@ class UncertainLM(AbsLM):
         return logits[:, -1].log_softmax(dim=-1), self.split_state(state)
 
 
+def check_positive(options: Mapping[str, float], place: Location) -> None:
+    """Raise an InputError where a standard deviation or a variance is none."""
+    for name, value in options.items():
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not 0 < value < math.inf:
+            raise InputError(f"{name} of {place}: expected a number above 0, got {value!r}")
+
+
 def _shared(names: List[str]) -> str:
     """Return a few of the names, for a log line."""
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
@@ -248,7 +253,6 @@ def _adapt_checkpoint(
         InputError: The checkpoint lacks weights of this LM.
     """
     own = {prefix + key: value for key, value in module.state_dict().items()}
-    extra = [k for k in state if k.startswith(prefix) and k not in own and is_posterior_key(k)]
     missing = [key for key in own if key not in state]
     weights = [key for key in missing if not is_posterior_key(key)]
     if weights:
@@ -258,8 +262,7 @@ def _adapt_checkpoint(
             remedy="Use the configuration that this checkpoint was trained with.",
         )
     _check_tied(module, state, prefix)
-    for key in extra:
-        del state[key]
+    extra = drop_posterior(module, state, prefix)
     for key in missing:
         state[key] = own[key]
     if extra:

@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, List, Mapping
 import numpy as np
 import torch
 
-from espnet_bayeslm.lm.uncertain import is_posterior_key
+from espnet_bayeslm.bayes.posterior import is_posterior_key
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_write
 
@@ -63,32 +63,49 @@ def load_state(path: Any) -> Dict[str, torch.Tensor]:
     return dict(state)
 
 
-def check_fits(state: Mapping[str, torch.Tensor], model: torch.nn.Module, *, path: Any) -> None:
-    """Check that a checkpoint has every tensor of a model but the posterior's, in its shape.
+def check_fits(
+    state: Mapping[str, torch.Tensor],
+    module: torch.nn.Module,
+    *,
+    path: Any,
+    complete: bool = True,
+    posterior: bool = False,
+) -> None:
+    """Check that a checkpoint is of a module's architecture.
 
     Args:
         state: The checkpoint.
-        model: The model it is meant for.
+        module: The module it is meant for.
         path: Its file, for the message.
+        complete: Whether it must have every tensor of the module.
+        posterior: Whether posteriors must be the same too; else they may be there or not.
 
     Raises:
-        InputError: Tensors of the model are missing, or have another shape.
+        InputError: Tensors are missing, have no place in the module, or have another shape.
     """
-    own = {k: v for k, v in model.state_dict().items() if not is_posterior_key(k)}
-    missing = [key for key in own if key not in state]
-    shapes = [key for key in own if key in state and state[key].shape != own[key].shape]
+    own = {k: v for k, v in module.state_dict().items() if posterior or not is_posterior_key(k)}
+    given = {k: v for k, v in state.items() if posterior or not is_posterior_key(k)}
+    missing = [key for key in own if key not in given] if complete else []
+    extra = [key for key in given if key not in own]
     remedy = "Use the configuration and the token list that it was trained with."
-    if missing:
+    if missing or extra:
+        kinds = (
+            ("of the model are not in it", missing),
+            ("of it have no place in the model", extra),
+        )
+        problems = [
+            f"{len(keys)} tensors {what} (the first: {keys[0]})" for what, keys in kinds if keys
+        ]
         raise InputError(
-            f"the checkpoint is of another architecture: {len(missing)} of the model's"
-            f" {len(own)} tensors are not in it (the first is {missing[0]})",
+            f"the checkpoint is of another architecture: {', '.join(problems)}",
             path=path,
             remedy=remedy,
         )
+    shapes = [key for key in own if key in given and given[key].shape != own[key].shape]
     if shapes:
         key = shapes[0]
         raise InputError(
-            f"{key} has shape {tuple(state[key].shape)} in the checkpoint, expected"
+            f"{key} has shape {tuple(given[key].shape)} in the checkpoint, expected"
             f" {tuple(own[key].shape)} ({len(shapes)} such tensors)",
             path=path,
             remedy=remedy,

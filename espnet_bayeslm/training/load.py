@@ -12,8 +12,8 @@ from espnet2.lm.abs_model import AbsLM
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 from espnet2.tasks.lm import LMTask
 
+from espnet_bayeslm.bayes.posterior import is_posterior_key
 from espnet_bayeslm.lm import UncertainLM
-from espnet_bayeslm.lm.uncertain import is_posterior_key
 from espnet_bayeslm.training.checkpoint import check_fits, load_state
 from espnet_bayeslm.training.experiment import experiment_name, find_files, read_config
 from espnet_bayeslm.training.register import register

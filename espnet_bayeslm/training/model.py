@@ -61,6 +61,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         self.num_samples = num_samples
         self.num_train_tokens = num_train_tokens
         self.prior_is_set = prior is None
+        self._raw_kl: Optional[torch.Tensor] = None
         # They never change: DistributedDataParallel need not send them at each step.
         self._ddp_params_and_buffers_to_ignore = [
             name for name, _ in self.named_buffers() if name.endswith("_prior_mean")
@@ -94,14 +95,24 @@ class BayesLanguageModel(ESPnetLanguageModel):
                 f"{missing} is not set: train with `python -m espnet_bayeslm -m"
                 " espnet2.bin.lm_train`, or set it on the model before the first step"
             )
+        raw = self._raw_kl if self._raw_kl is not None else self._compute_kl(num_tokens.device.type)
+        if not self.training:
+            # The weights stay as they are during validation.
+            self._raw_kl = raw.detach()
+        if self.kl_scale == "release":
+            return raw * (self.kl_weight * num_tokens / self.num_train_tokens)
+        return kl_per_token(raw, num_train_tokens=self.num_train_tokens, weight=self.kl_weight)
+
+    def _compute_kl(self, device_type: str) -> torch.Tensor:
+        """Return the KL, in the release's scale its sum of means, in nats, ()."""
         # Autocast would take squares and exponentials of a million weights in half precision.
-        with torch.autocast(num_tokens.device.type, enabled=False):
-            if self.kl_scale == "release":
-                batches = self.num_train_tokens / num_tokens
-                return self.lm.mean_kl() * (self.kl_weight / batches)
-            return kl_per_token(
-                self.lm.kl(), num_train_tokens=self.num_train_tokens, weight=self.kl_weight
-            )
+        with torch.autocast(device_type, enabled=False):
+            return self.lm.mean_kl() if self.kl_scale == "release" else self.lm.kl()
+
+    def train(self, mode: bool = True) -> "BayesLanguageModel":
+        """Set training or evaluation mode; what was kept of the weights is forgotten."""
+        self._raw_kl = None
+        return super().train(mode)
 
     def _sampled_nll(
         self, text: torch.Tensor, text_lengths: torch.Tensor

@@ -61,7 +61,10 @@ def test_point_estimates(uncertainty):
         ({"ffn@1-2": "bayes", "ffn@2": "bayes"}, ["ffn@2", "twice"]),
         ({"both@1": "bayes", "left@1": "bayes"}, ["left@1", "twice"]),
         ({"ffn@1": {"kind": "bayes", "std": 1}}, ["'std'", "init_std"]),
-        ({"ffn@1": {"kind": "bayes", "init_std": -1}}, ["init_std", "above 0"]),
+        ({"ffn@1": ["bayes"]}, ["valid kinds are"]),
+        ({"ffn@1": {"kind": ["bayes"]}}, ["valid kinds are"]),
+        ({1: "bayes"}, ["'1'", "valid positions are"]),
+        (["ffn@1"], ["POSITION@LAYERS"]),
         ({"ffn@1": {"init_std": 1}}, ["None", "point"]),
         ("ffn@1", ["POSITION@LAYERS"]),
     ],
@@ -71,3 +74,8 @@ def test_errors_name_what_is_valid(uncertainty, words):
         parse(uncertainty)
     for word in words:
         assert word in str(error.value)
+
+
+def test_all_of_no_layers():
+    with pytest.raises(ValueError, match="1 to 0"):
+        parse_uncertainty({"ffn@*": "bayes"}, positions=POSITIONS, num_layers=0)

@@ -224,6 +224,15 @@ def test_location_counts_of_the_paper():
     assert transformer.location_sizes() == {"ffn@1": 12 * (8 + 1)}
 
 
+@pytest.mark.parametrize("option", ["init_std", "prior_variance"])
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), True])
+def test_variances_must_be_positive_numbers(option, value):
+    with pytest.raises(ValueError, match=f"{option} of cell_input@1"):
+        BayesLSTMLM(VOCAB, unit=4, uncertainty={"cell_input@1": {"kind": "bayes", option: value}})
+    with pytest.raises(ValueError, match=f"{option} of cell_input@1"):
+        BayesLSTMLM(VOCAB, unit=4, uncertainty={"cell_input@1": "bayes"}, **{option: value})
+
+
 @pytest.mark.parametrize(
     "options", [{"att_unit": 10, "head": 3}, {"pos_enc": "learned"}, {"embed_unit": 4}]
 )
