@@ -6,7 +6,7 @@ import importlib
 import sys
 from typing import Optional, Sequence
 
-from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.errors import one_line_errors
 
 TOOLS = {
     "lm_train": "train an LM with ESPnet's own options",
@@ -36,10 +36,8 @@ def main(cmd: Optional[Sequence[str]] = None) -> None:
     if tool not in TOOLS:
         print(f"bayeslm: error: unknown tool {tool!r}\n{usage()}", file=sys.stderr)
         raise SystemExit(2)
-    try:
+    with one_line_errors(f"bayeslm {tool}"):
         importlib.import_module(f"espnet_bayeslm.bin.{tool}").main(words)
-    except InputError as error:
-        raise SystemExit(f"bayeslm {tool}: error: {error}") from error
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import argparse
 from typing import Optional, Sequence
 
 from espnet_bayeslm.training.task import BayesLMTask
+from espnet_bayeslm.utils.errors import one_line_errors
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -19,4 +20,5 @@ def main(cmd: Optional[Sequence[str]] = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with one_line_errors("bayeslm lm_train"):
+        main()

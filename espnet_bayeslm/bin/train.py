@@ -6,7 +6,11 @@ import argparse
 from pathlib import Path
 from typing import List, Optional, Sequence
 
+import yaml
+
 from espnet_bayeslm.utils.cli import run_tool
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import read_lines
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -46,6 +50,23 @@ def get_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def parse_training_options(config: Path, words: Sequence[str]) -> argparse.Namespace:
+    """Return ESPnet's options, those of the configuration and those of the command line.
+
+    Raises:
+        InputError: The configuration is no yaml mapping.
+    """
+    from espnet_bayeslm.training.task import BayesLMTask
+
+    try:
+        content = yaml.safe_load("\n".join(line for _, line in read_lines(config)))
+    except yaml.YAMLError as error:
+        raise InputError(f"not a yaml file ({error})", path=config) from error
+    if not isinstance(content, dict):
+        raise InputError("expected ESPnet's training options as a yaml mapping", path=config)
+    return BayesLMTask.get_parser().parse_args(["--config", str(config), *words])
+
+
 def train(
     *,
     train_text: Path,
@@ -77,20 +98,26 @@ def train(
     from espnet_bayeslm.training.register import LMS
     from espnet_bayeslm.training.task import BayesLMTask
 
-    lm = text.read_training_config(config).get("lm", "seq_rnn")
+    args = parse_training_options(config, espnet_options)
     if source is not None and (token_type, vocab_size) != (None, None):
         raise ValueError("--from brings its own tokens: leave out --token_type and --vocab_size")
     options: List[str] = ["--config", str(config), "--output_dir", str(exp), "--resume", "true"]
     if source is not None:
         checkpoint = find_files(source)[1].resolve()
         options += ["--init_param", str(checkpoint)]
-        options += ["--model_conf", f"prior={checkpoint}"] if lm in LMS else []
+        options += ["--model_conf", f"prior={checkpoint}"] if args.lm in LMS else []
     options += text.prepare(
         (train_text, valid_text),
         exp / "data",
         token_type=token_type or "word",
         vocab_size=vocab_size,
         source=source,
+        reading=[
+            word
+            for name in ("cleaner", "non_linguistic_symbols", "g2p")
+            if getattr(args, name) is not None
+            for word in (f"--{name}", getattr(args, name))
+        ],
     )
     BayesLMTask.main(cmd=[*options, *espnet_options])
 

@@ -10,6 +10,7 @@ import yaml
 
 from espnet_bayeslm.utils.errors import InputError
 
+NEEDED = ("lm", "lm_conf", "token_list", "token_type", "use_preprocessor", "bpemodel", "init")
 # In the order of ESPnet's own preference.
 MODEL_FILES = ("valid.loss.ave.pth", "valid.loss.best.pth", "latest.pth")
 
@@ -23,6 +24,13 @@ def find_files(path: Union[str, Path]) -> Tuple[Path, Path]:
     path = Path(path)
     folder = path if path.is_dir() else path.parent
     candidates = [folder / name for name in MODEL_FILES] if path.is_dir() else [path]
+    for file in candidates:
+        if file.is_symlink() and not file.exists():
+            raise InputError(
+                f"leads to {file.readlink()}, which is not there",
+                path=file,
+                remedy="Run the training again: it goes on where it was stopped.",
+            )
     existing = [file for file in candidates if file.is_file()]
     if not existing:
         expected = " or ".join(MODEL_FILES) if path.is_dir() else "such file"
@@ -43,8 +51,12 @@ def read_config(path: Path) -> argparse.Namespace:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise InputError(f"not a yaml file ({error})", path=path) from error
-    if not isinstance(config, dict) or not {"lm", "token_list"} <= config.keys():
-        raise InputError("expected the config.yaml of an LM training run", path=path)
+    missing = [key for key in NEEDED if key not in config] if isinstance(config, dict) else NEEDED
+    if missing:
+        raise InputError(
+            f"expected the config.yaml of an LM training run; {', '.join(missing)} not in it",
+            path=path,
+        )
     return argparse.Namespace(**config)
 
 

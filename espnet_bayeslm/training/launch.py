@@ -7,11 +7,14 @@ import os
 import sys
 from typing import List, NoReturn
 
-from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.errors import one_line_errors
 
 # The program that has a task of its own here.
 PROGRAMS = {"espnet2.bin.lm_train": "espnet_bayeslm.bin.lm_train"}
 ESPNET_PROGRAMS = "espnet2.bin."
+# Options of the interpreter that may stand before -m.
+FLAGS = ("-u", "-B", "-O", "-OO", "-E", "-s", "-S", "-P", "-q", "-v", "-I")
+VALUED = ("-W", "-X")
 
 
 def run_program(module: str, words: List[str]) -> None:
@@ -29,10 +32,8 @@ def run_program(module: str, words: List[str]) -> None:
     register()
     program = importlib.import_module(PROGRAMS.get(module, module))
     sys.argv = [program.__file__ or module, *words]
-    try:
+    with one_line_errors(module):
         program.main()
-    except InputError as error:
-        raise SystemExit(f"{module}: error: {error}") from error
 
 
 def launch(words: List[str]) -> None:
@@ -50,8 +51,8 @@ def launch(words: List[str]) -> None:
 def pass_through(words: List[str]) -> NoReturn:
     """Become `python WORDS`; interpreter options before `-m espnet2.bin.X` come back here."""
     options = 0
-    while options < len(words) and words[options] in ("-u", "-B", "-O", "-E", "-s", "-v", "-I"):
-        options += 1
+    while words[options : options + 1] and words[options] in (*FLAGS, *VALUED):
+        options += 1 if words[options] in FLAGS else 2
     rest = words[options:]
     if options and rest[:1] == ["-m"] and rest[1:2] and rest[1].startswith(ESPNET_PROGRAMS):
         rest = ["-m", "espnet_bayeslm", *rest]

@@ -61,6 +61,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         self.num_samples = num_samples
         self.num_train_tokens = num_train_tokens
         self.prior_is_set = prior is None
+        self._prior: Optional[Dict[str, torch.Tensor]] = None
         self._raw_kl: Optional[torch.Tensor] = None
         # They never change: DistributedDataParallel need not send them at each step.
         self._ddp_params_and_buffers_to_ignore = [
@@ -70,13 +71,21 @@ class BayesLanguageModel(ESPnetLanguageModel):
     def set_prior_means(self, state: Mapping[str, torch.Tensor]) -> None:
         """Take the prior's means from the state_dict of a trained ESPnet LM model.
 
+        They are taken again by `apply_prior`, should something load over them before.
+
         Raises:
             InputError: It is of another architecture or vocabulary.
         """
         prefix = "lm."
-        lm_state = {k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)}
-        self.lm.set_prior_means(lm_state)
+        self._prior = {k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)}
+        self.lm.set_prior_means(self._prior)
         self.prior_is_set = True
+
+    def apply_prior(self) -> None:
+        """Take the prior's means that `set_prior_means` was given, if any, and forget them."""
+        if self._prior is not None:
+            self.lm.set_prior_means(self._prior)
+            self._prior = None
 
     def kl_term(self, num_tokens: torch.Tensor) -> torch.Tensor:
         """Return the KL term of the loss in nats per token, ().

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+from pathlib import Path
 from typing import Iterable, List
 
 import torch
@@ -11,6 +12,7 @@ from espnet2.tasks.lm import LMTask
 from espnet2.train.abs_espnet_model import AbsESPnetModel
 
 from espnet_bayeslm.training.checkpoint import check_fits, load_state
+from espnet_bayeslm.training.experiment import read_config
 from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.register import LMS, MODEL, register
 from espnet_bayeslm.training.trainer import BayesLMTrainer
@@ -81,6 +83,50 @@ def check_token_list(tokens: List[str], *, path: str) -> None:
         seen[token] = number
 
 
+def check_init_param(init_param: str, model: torch.nn.Module, *, complete: bool) -> None:
+    """Check an `--init_param PATH[:SOURCE[:TARGET[:EXCLUDED,..]]]` before ESPnet loads it.
+
+    Args:
+        init_param: The option.
+        model: The model.
+        complete: Whether shapes and names must match (not with --ignore_init_mismatch).
+
+    Raises:
+        InputError: The file cannot be read, names nothing, or does not fit.
+    """
+    path, source, target, excluded = [*init_param.split(":"), "", "", ""][:4]
+    state = load_state(path)
+    if excluded:
+        state = {k: v for k, v in state.items() if not k.startswith(tuple(excluded.split(",")))}
+    if source:
+        state = {k[len(source) + 1 :]: v for k, v in state.items() if k.startswith(source)}
+    if not state:
+        raise InputError(f"no tensor of it is named {source}...", path=path)
+    module = model
+    for name in filter(None, target.split(".")):
+        if not hasattr(module, name):
+            raise InputError(f"--init_param {init_param}: the model has no {target}")
+        module = getattr(module, name)
+    if complete:
+        check_fits(state, module, path=path, complete=not excluded)
+
+
+def check_resume(checkpoint: Path, model: torch.nn.Module, args: argparse.Namespace) -> None:
+    """Check that a run that was stopped is of this model and of these tokens.
+
+    Raises:
+        InputError: It is not; nothing was written yet.
+    """
+    check_fits(load_state(checkpoint), model, path=checkpoint, posterior=True)
+    config = checkpoint.with_name("config.yaml")
+    if config.exists() and read_config(config).token_list != list(args.token_list):
+        raise InputError(
+            "was trained with another token list",
+            path=checkpoint.parent,
+            remedy="Give a new --output_dir, or --resume false.",
+        )
+
+
 class BayesLMTask(LMTask):
     """`LMTask`, whose `--model` is `bayes_lm` where the LM is one of this package's."""
 
@@ -99,6 +145,10 @@ class BayesLMTask(LMTask):
         if args.model is None:
             args.model = MODEL if args.lm in LMS else "lm"
         super().main_worker(args)
+        if torch.distributed.is_initialized():
+            # A rank that leaves while others still speak to it may abort instead.
+            torch.distributed.barrier()
+            torch.distributed.destroy_process_group()
 
     @classmethod
     def build_model(cls, args: argparse.Namespace) -> AbsESPnetModel:
@@ -116,6 +166,11 @@ class BayesLMTask(LMTask):
             # --init re-initialises every matrix, standard deviations too
             model.lm.reset_posterior()
         if not args.collect_stats:
+            if not isinstance(model, BayesLanguageModel) and getattr(model.lm, "locations", list)():
+                raise InputError(
+                    f"--model {args.model} would train uncertain weights without their KL",
+                    remedy="Use --model bayes_lm; its kl_weight: 0.0 leaves the KL out.",
+                )
             cls.prepare_training(model, args)
         return model
 
@@ -139,12 +194,13 @@ class BayesLMTask(LMTask):
 
     @classmethod
     def prepare_training(cls, model: AbsESPnetModel, args: argparse.Namespace) -> None:
-        """Count the training tokens, load the prior, check the initial checkpoints."""
+        """Count the training tokens, load the prior, check the checkpoints that will be read."""
         for init_param in args.init_param:
-            path, *keys = init_param.split(":")
-            state = load_state(path)
-            if not keys and not args.ignore_init_mismatch:
-                check_fits(state, model, path=path)
+            check_init_param(init_param, model, complete=not args.ignore_init_mismatch)
+        checkpoint = Path(args.output_dir) / "checkpoint.pth"
+        if args.resume and checkpoint.exists():
+            # Here, since ESPnet writes config.yaml anew before it reads the checkpoint.
+            check_resume(checkpoint, model, args)
         if not isinstance(model, BayesLanguageModel):
             return
         if model.num_train_tokens is None:

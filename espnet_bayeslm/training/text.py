@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import logging
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence
-
-import yaml
+from typing import List, Optional, Sequence
 
 from espnet_bayeslm.training.experiment import find_files, read_config
 from espnet_bayeslm.training.task import BayesLMTask, check_token_list
@@ -44,7 +43,12 @@ def write_keyed_text(source: Path, target: Path) -> None:
         InputError: No sentence, or `target` was made from other text.
     """
     name = target.stem
-    lines = [" ".join(line.split()) for _, line in read_lines(source)]
+    lines = []
+    for number, line in read_lines(source):
+        words = line.split()
+        for token in {"<blank>", "<sos/eos>"}.intersection(words):
+            raise InputError(f"holds the special token {token}", path=source, line=number)
+        lines.append(" ".join(words))
     sentences = [line for line in lines if line]
     if not sentences:
         raise InputError("holds no sentence", path=source)
@@ -58,6 +62,23 @@ def write_keyed_text(source: Path, target: Path) -> None:
     with atomic_write(target) as f:
         f.write(text)
     logging.info(f"{source}: {len(sentences)} sentences, {len(lines) - len(sentences)} blank lines")
+
+
+def write_token_list(path: Path, tokens: Sequence[str]) -> None:
+    """Write a token list, each token once.
+
+    Raises:
+        InputError: There is another list already, which an LM may have been trained with.
+    """
+    lines = [f"{token}\n" for token in dict.fromkeys(tokens)]
+    if path.exists() and path.read_text(encoding="utf-8") != "".join(lines):
+        raise InputError(
+            "holds other tokens than those asked for now",
+            path=path,
+            remedy="Give a new --exp folder.",
+        )
+    with atomic_write(path) as f:
+        f.writelines(lines)
 
 
 def make_tokens(text: Path, folder: Path, *, token_type: str, vocab_size: Optional[int]) -> Tokens:
@@ -81,7 +102,9 @@ def make_tokens(text: Path, folder: Path, *, token_type: str, vocab_size: Option
     for symbol in ("<blank>:0", "<unk>:1", "<sos/eos>:-1"):
         command += ["--add_symbol", symbol]
     tokenize_text.main(command)
-    partial.replace(token_list)
+    tokens = [token for _, token in read_lines(partial)]
+    partial.unlink()
+    write_token_list(token_list, tokens)
     return Tokens(token_type, token_list)
 
 
@@ -89,12 +112,12 @@ def _train_bpe(text: Path, token_list: Path, vocab_size: int) -> str:
     """Train a sentencepiece model, write its pieces as a token list, return the model's path."""
     import sentencepiece
 
-    prefix = token_list.parent / "bpe"
+    content = io.BytesIO()
     sentences = (line.split(maxsplit=1)[1] for _, line in read_lines(text))
     try:
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=sentences,
-            model_prefix=str(prefix),
+            model_writer=content,
             vocab_size=vocab_size,
             model_type="unigram",
             character_coverage=1.0,
@@ -104,20 +127,21 @@ def _train_bpe(text: Path, token_list: Path, vocab_size: int) -> str:
         raise InputError(
             f"sentencepiece: {error}", path=text, remedy="Change --vocab_size."
         ) from error
-    model = sentencepiece.SentencePieceProcessor(model_file=f"{prefix}.model")
+    model = sentencepiece.SentencePieceProcessor(model_proto=content.getvalue())
     # sentencepiece's first three are <unk>, <s> and </s>
     pieces = [model.id_to_piece(i) for i in range(3, len(model))]
-    with atomic_write(token_list) as f:
-        f.writelines(f"{token}\n" for token in ["<blank>", "<unk>", *pieces, "<sos/eos>"])
-    return f"{prefix}.model"
+    write_token_list(token_list, ["<blank>", "<unk>", *pieces, "<sos/eos>"])
+    path = token_list.with_name("bpe.model")
+    with atomic_write(path, "wb") as f:
+        f.write(content.getvalue())
+    return str(path)
 
 
 def tokens_of(experiment: Path, folder: Path) -> Tokens:
     """Return the tokens of a trained LM, its list written to `folder`."""
     args = read_config(find_files(experiment)[0])
     check_token_list(args.token_list, path=str(experiment))
-    with atomic_write(folder / "tokens.txt") as f:
-        f.writelines(f"{token}\n" for token in args.token_list)
+    write_token_list(folder / "tokens.txt", args.token_list)
     return Tokens(args.token_type, folder / "tokens.txt", args.bpemodel)
 
 
@@ -129,14 +153,19 @@ def data_options(folder: Path) -> List[str]:
     return words
 
 
-def collect_stats(folder: Path, tokens: Tokens) -> List[str]:
+def collect_stats(folder: Path, tokens: Tokens, reading: Sequence[str]) -> List[str]:
     """Count each sentence's tokens by ESPnet's `--collect_stats`.
+
+    Args:
+        folder: The keyed text.
+        tokens: Its tokens.
+        reading: ESPnet's options that change how text is read.
 
     Returns:
         ESPnet's options for the shape files.
     """
     vocab_size = sum(1 for _ in read_lines(tokens.token_list))
-    command = [*tokens.options(), *data_options(folder), "--collect_stats", "true"]
+    command = [*tokens.options(), *data_options(folder), *reading, "--collect_stats", "true"]
     command += ["--output_dir", str(folder / "stats"), "--num_workers", "0"]
     # The model is built and not used: the smallest of ESPnet's
     command += ["--lm", "seq_rnn", "--lm_conf", "unit=1", "--lm_conf", "nlayers=1"]
@@ -153,21 +182,6 @@ def collect_stats(folder: Path, tokens: Tokens) -> List[str]:
     return options
 
 
-def read_training_config(path: Path) -> Dict[str, object]:
-    """Return a training configuration.
-
-    Raises:
-        InputError: Not a yaml mapping.
-    """
-    try:
-        config = yaml.safe_load("\n".join(line for _, line in read_lines(path)))
-    except yaml.YAMLError as error:
-        raise InputError(f"not a yaml file ({error})", path=path) from error
-    if not isinstance(config, dict):
-        raise InputError("expected ESPnet's training options as a yaml mapping", path=path)
-    return config
-
-
 def prepare(
     texts: Sequence[Path],
     folder: Path,
@@ -175,6 +189,7 @@ def prepare(
     token_type: str,
     vocab_size: Optional[int],
     source: Optional[Path],
+    reading: Sequence[str] = (),
 ) -> List[str]:
     """Make all that training reads.
 
@@ -184,6 +199,7 @@ def prepare(
         token_type: `word`, `bpe` or `char`.
         vocab_size: At most so many tokens.
         source: A trained LM whose tokens to take instead.
+        reading: ESPnet's options that change how text is read.
 
     Returns:
         ESPnet's options for text, tokens and shapes.
@@ -196,4 +212,4 @@ def prepare(
         tokens = make_tokens(
             folder / "train.txt", folder, token_type=token_type, vocab_size=vocab_size
         )
-    return [*tokens.options(), *data_options(folder), *collect_stats(folder, tokens)]
+    return [*tokens.options(), *data_options(folder), *collect_stats(folder, tokens, reading)]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import math
+from pathlib import Path
 from typing import Any
 
 import torch
-from espnet2.train.reporter import SubReporter, aggregate, to_reported_value
+from espnet2.train.reporter import Reporter, SubReporter, aggregate, to_reported_value
 from espnet2.train.trainer import Trainer
 
-from espnet_bayeslm.training.checkpoint import check_fits, load_state, whole_checkpoints
+from espnet_bayeslm.training.checkpoint import whole_checkpoints
+from espnet_bayeslm.training.model import BayesLanguageModel
 
 
 def report_perplexity(reporter: SubReporter) -> None:
@@ -23,14 +26,36 @@ def report_perplexity(reporter: SubReporter) -> None:
         reporter.stats["ppl"] = [exact] * len(reporter.stats["nll"])
 
 
+def heal(folder: Path, model: torch.nn.Module, *, epoch: int) -> None:
+    """Complete an experiment's folder after a kill.
+
+    ESPnet writes `checkpoint.pth`, and then the epoch's model: a kill between the two, or within
+    the second, leaves no model of an epoch that will not be trained again.
+
+    Args:
+        folder: The experiment.
+        model: The model as resumed.
+        epoch: The last epoch of `checkpoint.pth`.
+    """
+    for leftover in folder.glob(".*.pth.*"):
+        leftover.unlink()
+    path = folder / f"{epoch}epoch.pth"
+    if not path.exists():
+        torch.save(model.state_dict(), path)
+        logging.info(f"Wrote {path} again")
+
+
 class BayesLMTrainer(Trainer):
     """`Trainer`, unchanged but for what its name says."""
 
     @classmethod
-    def run(cls, *args: Any, **kwargs: Any) -> None:
+    def run(cls, model: torch.nn.Module, **kwargs: Any) -> None:
         """Train; a kill while a checkpoint is written leaves the one before."""
+        if isinstance(model, BayesLanguageModel):
+            # Now, since --init_param may have brought another LM's prior.
+            model.apply_prior()
         with whole_checkpoints():
-            super().run(*args, **kwargs)
+            super().run(model=model, **kwargs)
 
     @classmethod
     def train_one_epoch(cls, *args: Any, **kwargs: Any) -> bool:
@@ -46,7 +71,8 @@ class BayesLMTrainer(Trainer):
         report_perplexity(kwargs["reporter"])
 
     @staticmethod
-    def resume(checkpoint: Any, model: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
-        """Resume, from a checkpoint of this model that holds tensors and plain values only."""
-        check_fits(load_state(checkpoint), model, path=checkpoint)
-        Trainer.resume(checkpoint, model, *args, **kwargs)
+    def resume(checkpoint: Any, model: torch.nn.Module, reporter: Reporter, **kwargs: Any) -> None:
+        """Resume, and heal what a kill left undone."""
+        Trainer.resume(checkpoint, model, reporter, **kwargs)
+        if not (torch.distributed.is_initialized() and torch.distributed.get_rank()):
+            heal(Path(checkpoint).parent, model, epoch=reporter.get_epoch())

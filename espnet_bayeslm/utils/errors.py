@@ -1,9 +1,12 @@
-"""The one exception for input that a person has to mend."""
+"""The one exception for input that a person has to mend, and how it is shown."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from typing import Optional, Union
+from typing import Iterator, Optional, Union
+
+from typeguard import TypeCheckError
 
 
 class InputError(ValueError):
@@ -29,3 +32,19 @@ class InputError(ValueError):
             where += f":{line}"
         message = f"{where}: {problem}" if where else problem
         super().__init__(f"{message}. {remedy}".rstrip() if remedy else message)
+
+
+@contextlib.contextmanager
+def one_line_errors(program: str) -> Iterator[None]:
+    """Turn bad input within the block into one line and exit status 1.
+
+    Args:
+        program: What the line begins with.
+
+    Raises:
+        SystemExit: In place of an InputError, or of an option of the wrong type.
+    """
+    try:
+        yield
+    except (InputError, TypeCheckError) as error:
+        raise SystemExit(f"{program}: error: {error}") from error

@@ -123,3 +123,61 @@ def test_other_text_under_the_same_name(files, tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(command)
     assert "other text" in capsys.readouterr().err
+
+
+def test_other_tokens_leave_a_trained_lm_as_it_is(files, tmp_path, capsys):
+    command = [*files, "--config", f"{tmp_path}/point.yaml", "--exp", f"{tmp_path}/exp"]
+    main([*command, "--max_epoch", "1"])
+    before = {
+        p: p.read_bytes() for p in (tmp_path / "exp").rglob("*") if p.suffix in (".yaml", ".txt")
+    }
+    with pytest.raises(SystemExit):
+        main([*command, "--vocab_size", "8", "--max_epoch", "2"])
+    assert "other tokens" in capsys.readouterr().err
+    assert all(path.read_bytes() == content for path, content in before.items())
+    load_lm(tmp_path / "exp")
+
+
+def test_text_with_unk(files, tmp_path):
+    with open(tmp_path / "train.txt", "a") as f:
+        f.write("a <unk> b\n")
+    main(
+        [
+            *files,
+            "--config",
+            f"{tmp_path}/point.yaml",
+            "--exp",
+            f"{tmp_path}/exp",
+            "--max_epoch",
+            "1",
+        ]
+    )
+    assert load_lm(tmp_path / "exp").token_list.count("<unk>") == 1
+
+
+def test_text_with_the_end_of_sentence(files, tmp_path, capsys):
+    (tmp_path / "train.txt").write_text("a b\na <sos/eos>\n")
+    with pytest.raises(SystemExit):
+        main([*files, "--config", f"{tmp_path}/point.yaml", "--exp", f"{tmp_path}/exp"])
+    assert f"{tmp_path}/train.txt:2: holds the special token <sos/eos>" in capsys.readouterr().err
+
+
+def test_the_prior_is_set_whatever_names_the_lm(files, tmp_path):
+    main(
+        [
+            *files,
+            "--config",
+            f"{tmp_path}/point.yaml",
+            "--exp",
+            f"{tmp_path}/point",
+            "--max_epoch",
+            "1",
+        ]
+    )
+    config = {key: value for key, value in BAYES.items() if key != "lm"}
+    (tmp_path / "nameless.yaml").write_text(yaml.safe_dump(config))
+    command = ["--config", f"{tmp_path}/nameless.yaml", "--exp", f"{tmp_path}/bayes"]
+    main(
+        [*files, *command, "--from", f"{tmp_path}/point", "--lm", "bayes_lstm", "--max_epoch", "1"]
+    )
+    assert load_lm(tmp_path / "bayes").lm.rnn.weight_hh_l0_cell_input_prior_mean.abs().sum() > 0

@@ -41,7 +41,7 @@ def test_scripts_pass_through(tmp_path):
 
 
 def test_espnets_programs_know_our_lms():
-    result = launch("-u", "-m", "espnet2.bin.lm_train", "--help")
+    result = launch("-u", "-W", "ignore", "-m", "espnet2.bin.lm_train", "--help")
     assert result.returncode == 0
     assert "bayes_lstm" in result.stdout and "bayes_lm" in result.stdout
 

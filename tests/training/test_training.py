@@ -18,6 +18,8 @@ from espnet_bayeslm.training.task import BayesLMTask, count_tokens
 LSTM = ["--lm", "bayes_lstm", "--lm_conf", "unit=8", "--lm_conf", "dropout_rate=0.0"]
 TRANSFORMER = ["--lm", "bayes_transformer", "--lm_conf", "att_unit=8"]
 TRANSFORMER += ["--lm_conf", "head=2", "--lm_conf", "unit=8", "--lm_conf", "layer=2"]
+TRANSFORMER += ["--lm_conf", "dropout_rate=0.0"]
+FFN = ["--lm_conf", "uncertainty.ffn@1=bayes"]
 ADAM = ["--optim", "adam", "--optim_conf", "lr=0.01"]
 CELL = ["--lm_conf", "uncertainty.cell_input@1-2=bayes"]
 # A standard deviation of 2e-9: the draws change nothing that is compared.
@@ -172,8 +174,9 @@ def run_two(corpus, output, *options):
     return output
 
 
-def test_two_processes_have_the_loss_of_one(corpus, train_lm, tmp_path):
-    options = [*LSTM, *CELL, *QUIET, "--optim", "sgd", "--optim_conf", "lr=0.0"]
+@pytest.mark.parametrize("lm", [[*LSTM, *CELL], [*TRANSFORMER, *FFN]], ids=["lstm", "transformer"])
+def test_two_processes_have_the_loss_of_one(corpus, train_lm, tmp_path, lm):
+    options = [*lm, *QUIET, "--optim", "sgd", "--optim_conf", "lr=0.0"]
     options += ["--train_dtype", "float64"]
     two = run_two(corpus, tmp_path / "two", *options)
     one = train_lm(tmp_path / "one", *options)
@@ -301,3 +304,95 @@ def test_point_checkpoint_is_not_taken_for_a_bayesian_one(point, train_lm, tmp_p
 def test_resuming_another_architecture(point, train_lm):
     with pytest.raises(ValueError, match="has shape"):
         train_lm(point, *LSTM, "--lm_conf", "unit=12", "--resume", "true", max_epoch=3)
+
+
+def test_ranks_of_a_transformer_may_have_batches_of_unequal_length(corpus, tmp_path):
+    """What grows with the longest sentence must not be a buffer that ranks share."""
+    text = "".join(
+        f"u{n:03d} {' '.join('abc'[: 1 + n % 3] * (1 + 40 * (n % 2)))}\n" for n in range(32)
+    )
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "tokens.txt").write_bytes((corpus / "tokens.txt").read_bytes())
+    for part in ("train", "valid"):
+        (folder / f"{part}.txt").write_text(text)
+        shapes = [f"{k} {len(w)},13\n" for k, *w in map(str.split, text.splitlines())]
+        (folder / f"{part}.shape").write_text("".join(shapes))
+    run_two(folder, tmp_path / "exp", *TRANSFORMER, *FFN, "--batch_size", "2")
+
+
+def test_a_kill_between_checkpoint_and_model_heals(train_lm, tmp_path):
+    """ESPnet writes checkpoint.pth before the epoch's model."""
+    options = [*LSTM, *CELL, *ADAM, "--keep_nbest_models", "3"]
+    exp = train_lm(tmp_path / "exp", *options, max_epoch=2)
+    expected = load_state(exp / "2epoch.pth")
+    (exp / "2epoch.pth").unlink()
+    (exp / ".2epoch.pth.x1y2").write_bytes(b"half")
+    with pytest.raises(ValueError, match="goes on where it was stopped"):
+        (exp / "valid.loss.ave.pth").unlink()
+        (exp / "valid.loss.ave.pth").symlink_to("2epoch.pth")
+        load_lm(exp)
+    train_lm(exp, *options, "--resume", "true", max_epoch=3)
+    assert not list(exp.glob(".*.pth.*"))
+    again = load_state(exp / "2epoch.pth")
+    assert all(torch.equal(again[key], expected[key]) for key in expected)
+    assert load_lm(exp).lm.locations() == ["cell_input@1", "cell_input@2"]
+
+
+def test_resuming_with_other_locations_is_refused_before_anything_is_written(train_lm, tmp_path):
+    exp = train_lm(tmp_path / "exp", *LSTM, *CELL)
+    before = (exp / "config.yaml").read_bytes()
+    other = ["--lm_conf", "uncertainty.forget_gate@2=bayes"]
+    with pytest.raises(ValueError, match="another architecture"):
+        train_lm(exp, *LSTM, *other, "--resume", "true", max_epoch=2)
+    assert (exp / "config.yaml").read_bytes() == before
+
+
+def test_resuming_with_other_tokens_of_the_same_number_is_refused(corpus, train_lm, tmp_path):
+    exp = train_lm(tmp_path / "exp", *LSTM)
+    tokens = (corpus / "tokens.txt").read_text().split()
+    tokens[2], tokens[3] = tokens[3], tokens[2]
+    (tmp_path / "tokens.txt").write_text("\n".join(tokens) + "\n")
+    with pytest.raises(ValueError, match="another token list"):
+        options = ["--token_list", tmp_path / "tokens.txt", "--resume", "true"]
+        train_lm(exp, *LSTM, *options, max_epoch=2)
+
+
+def test_the_prior_asked_for_wins_over_the_initial_checkpoints(point, train_lm, tmp_path):
+    bayes = train_lm(tmp_path / "bayes", *LSTM, *CELL, *ADAM)
+    prior = point / "valid.loss.best.pth"
+    options = ["--init_param", bayes / "1epoch.pth", "--model_conf", f"prior={prior}"]
+    still = ["--optim", "sgd", "--optim_conf", "lr=0.0"]
+    state = load_state(train_lm(tmp_path / "exp", *LSTM, *CELL, *options, *still) / "1epoch.pth")
+    name = "lm.rnn.weight_hh_l0"
+    assert torch.equal(state[f"{name}_cell_input_prior_mean"], load_state(prior)[name][16:24])
+    assert torch.equal(state[name], load_state(bayes / "1epoch.pth")[name])
+
+
+def test_uncertain_weights_do_not_train_without_their_kl(train_lm, tmp_path):
+    with pytest.raises(ValueError, match="without their KL"):
+        train_lm(tmp_path / "exp", *LSTM, *CELL, "--model", "lm")
+
+
+def test_a_deeper_model_is_no_prior_and_no_start(train_lm, tmp_path):
+    deep = train_lm(tmp_path / "deep", *LSTM, "--lm_conf", "nlayers=3") / "1epoch.pth"
+    for option in (["--model_conf", f"prior={deep}"], ["--init_param", deep]):
+        with pytest.raises(ValueError, match="have no place in the model"):
+            train_lm(tmp_path / "exp", *LSTM, *CELL, *option)
+
+
+def test_parts_of_a_checkpoint(train_lm, tmp_path):
+    bayes = train_lm(tmp_path / "bayes", *LSTM, *CELL, *ADAM) / "1epoch.pth"
+    still = ["--optim", "sgd", "--optim_conf", "lr=0.0"]
+    for n, form in enumerate(
+        (f"{bayes}:lm:lm", f"{bayes}:lm.rnn:lm.rnn", f"{bayes}:::lm.encoder,lm.decoder")
+    ):
+        exp = train_lm(tmp_path / f"exp{n}", *LSTM, *still, "--init_param", form)
+        name = "lm.rnn.weight_ih_l1"
+        assert torch.equal(load_state(exp / "1epoch.pth")[name], load_state(bayes)[name])
+    for form, word in (
+        (f"{bayes}:lmx:lm", "no tensor of it is named lmx"),
+        (f"{bayes}:lm:foo", "no foo"),
+    ):
+        with pytest.raises(ValueError, match=word):
+            train_lm(tmp_path / "exp", *LSTM, "--init_param", form)
