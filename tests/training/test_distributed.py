@@ -1,0 +1,111 @@
+"""Two processes with gloo."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+
+import pytest
+import torch
+from training_options import CELL, FFN, LSTM, QUIET, TRANSFORMER, stats
+
+from espnet_bayeslm.training.checkpoint import load_state
+
+
+def worker(corpus, output, *options, rank=None, world=None, port=None):
+    """Start `python -m espnet_bayeslm -m espnet2.bin.lm_train` in a process of its own."""
+    command = [sys.executable, "-m", "espnet_bayeslm", "-m", "espnet2.bin.lm_train"]
+    command += ["--token_type", "word", "--token_list", f"{corpus}/tokens.txt"]
+    for name in ("train", "valid"):
+        command += [f"--{name}_data_path_and_name_and_type", f"{corpus}/{name}.txt,text,text"]
+        command += [f"--{name}_shape_file", f"{corpus}/{name}.shape"]
+    command += ["--batch_type", "unsorted", "--batch_size", "16", "--num_workers", "0"]
+    command += ["--max_epoch", "1", "--use_matplotlib", "false", "--num_att_plot", "0"]
+    command += ["--output_dir", str(output), *options]
+    if world:
+        command += ["--dist_world_size", str(world), "--dist_rank", str(rank), "--ngpu", "0"]
+        command += ["--dist_backend", "gloo", "--dist_master_addr", "localhost"]
+        command += ["--dist_master_port", str(port)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    )
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("localhost", 0))
+        return s.getsockname()[1]
+
+
+def run_two(corpus, output, *options):
+    port = free_port()
+    ranks = [worker(corpus, output, *options, rank=r, world=2, port=port) for r in range(2)]
+    logs = [process.communicate(timeout=300)[0] for process in ranks]
+    assert all(process.returncode == 0 for process in ranks), "\n".join(logs)[-3000:]
+    return output
+
+
+@pytest.mark.parametrize("lm", [[*LSTM, *CELL], [*TRANSFORMER, *FFN]], ids=["lstm", "transformer"])
+def test_two_processes_have_the_loss_of_one(corpus, train_lm, tmp_path, lm):
+    options = [*lm, *QUIET, "--optim", "sgd", "--optim_conf", "lr=0.0"]
+    options += ["--train_dtype", "float64"]
+    two = run_two(corpus, tmp_path / "two", *options)
+    one = train_lm(tmp_path / "one", *options)
+    for part in ("train", "valid"):
+        assert stats(two, 1, part)["loss"] == pytest.approx(stats(one, 1, part)["loss"], abs=1e-6)
+
+
+def test_two_processes_learn_as_one(corpus, train_lm, tmp_path):
+    """The gradient counts the KL once: the same weights after an epoch of steps.
+
+    One process with twice the batch makes the same steps as two, where a batch is split.
+    """
+    options = [*LSTM, *CELL, *QUIET, "--optim", "sgd", "--optim_conf", "lr=0.5"]
+    options += ["--model_conf", "kl_weight=0.1"]
+    two = run_two(corpus, tmp_path / "two", *options)
+    one = train_lm(tmp_path / "one", *options)
+    a, b = load_state(two / "1epoch.pth"), load_state(one / "1epoch.pth")
+    for key in a:
+        assert torch.allclose(a[key].double(), b[key].double(), atol=1e-5), key
+
+
+def test_ranks_draw_differently(corpus, tmp_path):
+    script = (
+        "import torch, torch.distributed as d\n"
+        "from espnet_bayeslm.lm import BayesLSTMLM\n"
+        "d.init_process_group('gloo')\n"
+        "torch.manual_seed(0)\n"
+        "lm = BayesLSTMLM(9, unit=4, dropout_rate=0.0, uncertainty={'cell_input@1': 'bayes'})\n"
+        "print('logit', lm.train()(torch.ones(1, 1, dtype=torch.long))[0].sum().item())\n"
+    )
+    port = str(free_port())
+    values = set()
+    ranks = []
+    for rank in ("0", "1"):
+        env = {**os.environ, "RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}
+        env["MASTER_PORT"] = port
+        ranks.append(
+            subprocess.Popen(
+                [sys.executable, "-c", script], env=env, stdout=subprocess.PIPE, text=True
+            )
+        )
+    for process in ranks:
+        values.update(re.findall(r"logit (\S+)", process.communicate(timeout=120)[0]))
+    assert len(values) == 2
+
+
+def test_ranks_of_a_transformer_may_have_batches_of_unequal_length(corpus, tmp_path):
+    """What grows with the longest sentence must not be a buffer that ranks share."""
+    text = "".join(
+        f"u{n:03d} {' '.join('abc'[: 1 + n % 3] * (1 + 40 * (n % 2)))}\n" for n in range(32)
+    )
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "tokens.txt").write_bytes((corpus / "tokens.txt").read_bytes())
+    for part in ("train", "valid"):
+        (folder / f"{part}.txt").write_text(text)
+        shapes = [f"{k} {len(w)},13\n" for k, *w in map(str.split, text.splitlines())]
+        (folder / f"{part}.shape").write_text("".join(shapes))
+    run_two(folder, tmp_path / "exp", *TRANSFORMER, *FFN, "--batch_size", "2")
