@@ -17,7 +17,7 @@ from espnet_bayeslm.rescoring.components import Component
 from espnet_bayeslm.rescoring.mixture import check_weights
 from espnet_bayeslm.rescoring.neural import NeuralScorer
 from espnet_bayeslm.rescoring.scores import MAX_TOKENS
-from espnet_bayeslm.training.experiment import find_files
+from espnet_bayeslm.training.experiment import experiment_name, find_files
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -81,7 +81,7 @@ def _lm_component(
     path: str, *, device: str, cache: Optional[str], num_samples: int, max_tokens: int
 ) -> Component:
     config, checkpoint = find_files(path)
-    name = checkpoint.parent.resolve().name
+    name = experiment_name(checkpoint)
 
     def load() -> NeuralScorer:
         from espnet_bayeslm.training.load import load_lm  # imports ESPnet, which takes seconds

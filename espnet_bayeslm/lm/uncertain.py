@@ -23,7 +23,7 @@ from espnet_bayeslm.bayes.posterior import NOISE_STEP, drop_posterior, is_poster
 from espnet_bayeslm.utils.errors import InputError
 
 
-def _rank() -> int:
+def process_rank() -> int:
     """Return this process's rank, 0 where training is not distributed."""
     distributed = torch.distributed
     return distributed.get_rank() if distributed.is_initialized() else 0
@@ -133,7 +133,7 @@ class UncertainLM(AbsLM):
         """Return the noise of draw number `step` in this process."""
         # A replica of torch's DataParallel has buffers, and no parameters.
         device = self.noise_step.device
-        return noise_generator(torch.initial_seed(), _rank(), step, device=device)
+        return noise_generator(torch.initial_seed(), process_rank(), step, device=device)
 
     def _prepare(self) -> None:
         """Before a forward pass: a new draw in training, the mean otherwise."""

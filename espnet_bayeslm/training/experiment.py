@@ -62,4 +62,4 @@ def read_config(path: Path) -> argparse.Namespace:
 
 def experiment_name(checkpoint: Path) -> str:
     """Return what reports call the LM of a checkpoint: its folder's name."""
-    return checkpoint.absolute().parent.name
+    return checkpoint.parent.resolve().name

@@ -11,6 +11,7 @@ import torch
 from espnet2.train.reporter import Reporter, SubReporter, aggregate, to_reported_value
 from espnet2.train.trainer import Trainer
 
+from espnet_bayeslm.lm.uncertain import process_rank
 from espnet_bayeslm.training.checkpoint import whole_checkpoints
 from espnet_bayeslm.training.model import BayesLanguageModel
 
@@ -74,5 +75,5 @@ class BayesLMTrainer(Trainer):
     def resume(checkpoint: Any, model: torch.nn.Module, reporter: Reporter, **kwargs: Any) -> None:
         """Resume, and heal what a kill left undone."""
         Trainer.resume(checkpoint, model, reporter, **kwargs)
-        if not (torch.distributed.is_initialized() and torch.distributed.get_rank()):
+        if process_rank() == 0:
             heal(Path(checkpoint).parent, model, epoch=reporter.get_epoch())
