@@ -1,5 +1,8 @@
-"""Every shipped configuration parses, builds its LM and takes a training step."""
+"""Every shipped configuration parses, builds its LM and takes training steps."""
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,29 +13,108 @@ from espnet_bayeslm.training.task import BayesLMTask
 
 CONF = Path(__file__).parent.parent / "conf"
 FILES = sorted(CONF.glob("**/*.yaml"))
+ROMAN = {1: "I", 3: "III", 4: "IV", 6: "VI"}
+UNCERTAIN = ("bayes", "gp", "variational")
+
+# The LM lines of the paper's tables: all but n-grams, Oracle and mixtures of other lines.
+LM_LINES = {
+    1: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12],
+    3: [
+        *(2, 3, 5, 7),
+        *(9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22),
+        *(25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42),
+        *(45, 46, 47),
+    ],
+    4: [
+        *(2, 3, 5, 7),
+        *(9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19),
+        *(22, 23, 24, 25, 26, 27, 28, 29, 30),
+        *(33, 34, 35),
+    ],
+    6: [3, 4, 6, 8, 10, 12, 14, 16, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30],
+}
+# The files to start from, and the line that each is.
+FIRST = {
+    "point_lstm": (3, 2),
+    "bayes_lstm": (3, 20),
+    "gp_lstm": (3, 39),
+    "variational_lstm": (3, 47),
+    "point_transformer": (4, 2),
+    "bayes_transformer": (4, 11),
+    "gp_transformer": (4, 22),
+    "variational_transformer": (4, 33),
+}
+# ~90 LMs of the paper's sizes would take minutes: those of tuning/ keep layers and places only.
+SMALL = {
+    "bayes_lstm": {"unit": 16},
+    "bayes_transformer": {"att_unit": 16, "head": 2, "unit": 32},
+}
 
 
-def test_there_are_configurations():
-    assert {"point_lstm", "bayes_lstm", "point_transformer", "bayes_transformer"} <= {
-        path.stem for path in FILES
-    }
+def find_line(table, number):
+    """Return the one file of a line."""
+    (path,) = CONF.glob(f"tuning/table{table}_line{number:02d}_*.yaml")
+    return path
 
 
-@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
-def test_configuration_builds_and_takes_a_step(path, corpus):
-    # ESPnet's parser knows each option
+def build(path, corpus):
+    """Return the options that ESPnet's parser makes of a file, and its model."""
     args = BayesLMTask.get_parser().parse_args(
         ["--config", str(path), "--token_list", f"{corpus}/tokens.txt", "--output_dir", "exp"]
     )
-    config = yaml.safe_load(path.read_text())
-    assert args.lm_conf == config["lm_conf"]
+    assert args.lm_conf == yaml.safe_load(path.read_text())["lm_conf"]
+    if path.parent != CONF:
+        args.lm_conf.update(SMALL[args.lm])
     args.model, args.train_shape_file = "bayes_lm", [f"{corpus}/train.shape"]
-    model = BayesLMTask.build_model(args).train()
-    assert bool(model.lm.locations()) == ("bayes" in path.stem)
-    (optimizer,) = BayesLMTask.build_optimizers(args, model)
+    return args, BayesLMTask.build_model(args).train()
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+def test_configuration_builds_and_takes_steps(path, corpus):
+    args, model = build(path, corpus)
+    kind = re.sub(r"table\d_line\d+_", "", path.stem).partition("_")[0]
+    assert bool(model.lm.locations()) == (kind in UNCERTAIN)
+    optimizers = BayesLMTask.build_optimizers(args, model)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    loss, _, _ = model(torch.tensor([[2, 3, 4]]), torch.tensor([3]))
-    loss.backward()
-    optimizer.step()
-    assert torch.isfinite(loss)
+    # A network of a variational LM's prior starts as that of its posterior: their KL, 0, moves
+    # the prior from the second step on.
+    for _ in range(2):
+        model.zero_grad()
+        loss, _, _ = model(torch.tensor([[2, 3, 4]]), torch.tensor([3]))
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        assert torch.isfinite(loss)
     assert all(not torch.equal(p, before[name]) for name, p in model.named_parameters())
+
+
+@pytest.mark.parametrize("table", LM_LINES)
+def test_each_lm_line_has_one_file(table):
+    names = [path.name for path in CONF.glob(f"tuning/table{table}_*.yaml")]
+    numbers = [int(re.match(r"table\d_line(\d+)_", name)[1]) for name in names]
+    assert sorted(numbers) == LM_LINES[table]
+
+
+def test_there_is_no_other_file():
+    lines = [find_line(table, number) for table in LM_LINES for number in LM_LINES[table]]
+    assert set(FILES) == {*lines, *(CONF / f"{name}.yaml" for name in FIRST)}
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+def test_first_comment_names_the_line(path):
+    match = re.match(r"table(\d)_line(\d+)_", path.name)
+    table, number = map(int, match.groups()) if match else FIRST[path.stem]
+    comment = path.read_text().split("\nlm: ")[0].replace("\n# ", " ")
+    assert f"line {number} of Table {ROMAN[table]}" in comment
+
+
+@pytest.mark.parametrize("name", FIRST)
+def test_files_to_start_from_are_lines(name):
+    line = yaml.safe_load(find_line(*FIRST[name]).read_text())
+    assert yaml.safe_load((CONF / f"{name}.yaml").read_text()) == line
+
+
+def test_generating_again_changes_nothing():
+    command = [sys.executable, str(CONF / "tuning" / "generate.py"), "--check"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, "")

@@ -1,10 +1,16 @@
 """Pure torch: which weights are random, their posterior, prior, divergence and objective."""
 
-from espnet_bayeslm.bayes.divergence import kl_diagonal_gaussians
-from espnet_bayeslm.bayes.locations import Kind, Location, Position, parse_uncertainty
+from espnet_bayeslm.bayes.divergence import kl_diagonal_gaussians, kl_gaussians
+from espnet_bayeslm.bayes.locations import (
+    Kind,
+    Location,
+    Position,
+    check_posterior_options,
+    parse_uncertainty,
+)
 from espnet_bayeslm.bayes.noise import noise_generator
 from espnet_bayeslm.bayes.objective import kl_per_token
-from espnet_bayeslm.bayes.posterior import RandomBlock, UncertainModule
+from espnet_bayeslm.bayes.posterior import RandomBlock, UncertainModule, WeightPosterior
 
 __all__ = [
     "Kind",
@@ -12,7 +18,10 @@ __all__ = [
     "Position",
     "RandomBlock",
     "UncertainModule",
+    "WeightPosterior",
+    "check_posterior_options",
     "kl_diagonal_gaussians",
+    "kl_gaussians",
     "kl_per_token",
     "noise_generator",
     "parse_uncertainty",

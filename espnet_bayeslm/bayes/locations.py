@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
@@ -46,8 +47,12 @@ class Position:
 # The options each kind takes; their defaults are the LM's.
 KIND_OPTIONS: Dict[str, Tuple[str, ...]] = {
     "point": (),
-    "bayes": ("init_std", "prior_variance"),
+    "bayes": ("init_std", "init_std_unit", "prior_variance"),
+    "gp": ("random", "basis", "init_std", "init_std_unit", "prior_variance"),
+    "variational": ("latent_dim", "feedback", "init_std"),
 }
+# What a standard deviation at the start can be relative to.
+INIT_STD_UNITS = ("absolute", "weights", "prior")
 
 
 def parse_layers(text: str, num_layers: int) -> List[int]:
@@ -140,3 +145,17 @@ def parse_uncertainty(
                 raise InputError(f"uncertainty {entry!r}: {location} is named twice")
             kinds[location] = kind
     return {location: kind for location, kind in kinds.items() if kind.name != "point"}
+
+
+def check_posterior_options(options: Mapping[str, Any], place: Location) -> None:
+    """Raise an InputError where a standard deviation or a variance is none, or its unit."""
+    for name in ("init_std", "prior_variance"):
+        value = options[name]
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not 0 < value < math.inf:
+            raise InputError(f"{name} of {place}: expected a number above 0, got {value!r}")
+    if options["init_std_unit"] not in INIT_STD_UNITS:
+        raise InputError(
+            f"init_std_unit of {place}: valid are {', '.join(INIT_STD_UNITS)},"
+            f" got {options['init_std_unit']!r}"
+        )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Mapping
+
 import torch
 
 KL_SCALES = ("elbo", "release")
+REGULARIZERS = ("l1", "l2", "map")
 
 
 def kl_per_token(kl: torch.Tensor, *, num_train_tokens: int, weight: float = 1.0) -> torch.Tensor:
@@ -19,3 +22,32 @@ def kl_per_token(kl: torch.Tensor, *, num_train_tokens: int, weight: float = 1.0
         weight: A factor on the KL (1: the exact bound).
     """
     return kl * (weight / num_train_tokens)
+
+
+def penalty(
+    parameters: Mapping[str, torch.Tensor],
+    regularizer: str,
+    *,
+    prior_means: Mapping[str, torch.Tensor],
+    prior_variance: float,
+) -> torch.Tensor:
+    """Return what a regularised point-estimate LM pays for its parameters, in nats, ().
+
+    Args:
+        parameters: By name.
+        regularizer: `l1`: sum |theta|; `l2`: 1/2 sum theta^2; `map`: minus the log density of
+            the Gaussian prior without its constant, sum (theta - mean)^2 / (2 variance).
+        prior_means: Means of the prior by the parameters' names (`map`); without any, zero.
+        prior_variance: Variance of the prior (`map`).
+    """
+    total = torch.zeros(())
+    for name, parameter in parameters.items():
+        if regularizer == "l1":
+            cost = parameter.abs().sum()
+        elif regularizer == "l2":
+            cost = parameter.square().sum() / 2
+        else:
+            distance = parameter - prior_means[name] if prior_means else parameter
+            cost = distance.square().sum() / (2 * prior_variance)
+        total = total.to(cost) + cost
+    return total

@@ -15,6 +15,7 @@ TOOLS = {
     "perplexity": "perplexity of a text under an LM or n-gram",
     "interpolate": "EM weights of LMs and n-grams on held-out text",
     "rescore": "N-best lists in, LM scores and a new 1-best out",
+    "snr": "signal-to-noise ratio of random weights, and pruning by it",
     "score": "WER with S/D/I, oracle WER of N-best lists",
 }
 

@@ -1,11 +1,14 @@
 """Torch layers that can have random weights."""
 
+from espnet_bayeslm.layers.latent import LatentOutput
 from espnet_bayeslm.layers.linear import UncertainEmbedding, UncertainLinear
-from espnet_bayeslm.layers.lstm import GATES, UncertainLSTM
+from espnet_bayeslm.layers.lstm import GATES, NATIVE, UncertainLSTM
 from espnet_bayeslm.layers.transformer import TransformerBlock, sinusoids
 
 __all__ = [
     "GATES",
+    "NATIVE",
+    "LatentOutput",
     "TransformerBlock",
     "UncertainEmbedding",
     "UncertainLSTM",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Optional, Tuple
+from typing import Any, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from espnet_bayeslm.layers.activation import BASIS, RANDOM, GPActivation, check_gp_options
+from espnet_bayeslm.layers.latent import LatentOutput
 from espnet_bayeslm.layers.linear import UncertainLinear
 
 
@@ -94,14 +96,42 @@ class TransformerBlock(nn.Module):
         self.norm_first = norm_first
         self.attention = SelfAttention(att_unit, head, attention_dropout_rate)
         self.linear1 = UncertainLinear(att_unit, unit)
+        self.activation: nn.Module = nn.GELU()
         self.linear2 = UncertainLinear(unit, att_unit)
         self.norm1 = nn.LayerNorm(att_unit)
         self.norm2 = nn.LayerNorm(att_unit)
         self.dropout = nn.Dropout(dropout_rate)
+        self.latent: nn.Module = nn.Identity()
+
+    def make_gp(
+        self, *, random: Any = RANDOM, basis: Any = BASIS, location: str, **posterior: Any
+    ) -> None:
+        """Make a Gaussian process of the feed-forward net's activation, GELU at the start.
+
+        Args:
+            random: Of `coefficients` and `weights` (Theta_1), what is random.
+            basis: Names of the basis functions.
+            location: The location it belongs to.
+            **posterior: As `UncertainModule.make_random`.
+        """
+        random, basis = check_gp_options(location, random, basis, native="gelu")
+        self.activation = GPActivation(self.linear1.out_features, "gelu", basis)
+        if "coefficients" in random:
+            self.activation.make_random("gp_coefficients", location=location, **posterior)
+        if "weights" in random:
+            self.linear1.make_all_random(location=location, **posterior)
+
+    def make_latent(self, **options: Any) -> None:
+        """Make s_t, the feed-forward module's output (Eq. 15), a latent variable.
+
+        Args:
+            **options: As `LatentOutput`.
+        """
+        self.latent = LatentOutput(self.linear2.out_features, **options)
 
     def _feed_forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Theta_2 GELU(Theta_1 x), (B, L, M) -> (B, L, M)."""
-        return self.dropout(self.linear2(self.dropout(F.gelu(self.linear1(x)))))
+        """Theta_2 f(Theta_1 x), f the activation function, (B, L, M) -> (B, L, M)."""
+        return self.dropout(self.linear2(self.dropout(self.activation(self.linear1(x)))))
 
     def forward(
         self, x: torch.Tensor, past: Optional[torch.Tensor] = None
@@ -110,6 +140,6 @@ class TransformerBlock(nn.Module):
         y, key_value = self.attention(self.norm1(x) if self.norm_first else x, past)
         x = x + self.dropout(y)
         if self.norm_first:
-            return x + self._feed_forward(self.norm2(x)), key_value
+            return self.latent(x + self._feed_forward(self.norm2(x))), key_value
         x = self.norm1(x)
-        return self.norm2(x + self._feed_forward(x)), key_value
+        return self.norm2(self.latent(x + self._feed_forward(x))), key_value

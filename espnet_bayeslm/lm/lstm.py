@@ -9,14 +9,16 @@ from torch import nn
 from typeguard import typechecked
 
 from espnet_bayeslm.bayes import Location, Position, parse_uncertainty
-from espnet_bayeslm.layers import GATES, UncertainEmbedding, UncertainLSTM
+from espnet_bayeslm.layers import GATES, NATIVE, UncertainEmbedding, UncertainLSTM
 from espnet_bayeslm.lm.uncertain import UncertainLM
 
 State = Tuple[torch.Tensor, torch.Tensor]
 
 POSITIONS = {
-    **{gate: Position(kinds=("point", "bayes")) for gate in GATES},
-    "all_gates": Position(kinds=("point", "bayes"), parts=GATES),
+    **{gate: Position(kinds=("point", "bayes", "gp")) for gate in GATES},
+    "all_gates": Position(kinds=("point", "bayes", "gp"), parts=GATES),
+    **{name: Position(kinds=("point", "gp")) for name in NATIVE if name not in GATES},
+    "hidden_output": Position(kinds=("point", "variational")),
 }
 
 
@@ -30,9 +32,13 @@ class BayesLSTMLM(UncertainLM):
         dropout_rate: Of the embedding and of each layer's output.
         tie_weights: Whether the output projection is the embedding table.
         uncertainty: `{POSITION@LAYERS: kind}`; positions `input_gate`, `forget_gate`,
-            `cell_input`, `output_gate`, `all_gates`.
+            `cell_input`, `output_gate`, `all_gates` (`bayes`, `gp`); `cell_state` (c-Gate),
+            `hidden_input` (h-Gate), `layer_input` (i-Gate) (`gp`); `hidden_output`
+            (`variational`).
         prior_variance: Variance of the Gaussian prior (paper, IV-A: 1).
         init_std: Standard deviation of the posterior at the start.
+        init_std_unit: What init_std is relative to: `absolute`, `weights` (their standard
+            deviation) or `prior`.
         ignore_id: The padding token.
     """
 
@@ -47,9 +53,10 @@ class BayesLSTMLM(UncertainLM):
         uncertainty: Any = None,
         prior_variance: float = 1.0,
         init_std: float = 0.01,
+        init_std_unit: str = "absolute",
         ignore_id: int = 0,
     ):
-        super().__init__(vocab_size)
+        super().__init__(vocab_size, prior_variance=prior_variance)
         kinds = parse_uncertainty(uncertainty, positions=POSITIONS, num_layers=nlayers)
         self.drop = nn.Dropout(dropout_rate)
         self.encoder = UncertainEmbedding(vocab_size, unit, padding_idx=ignore_id)
@@ -62,12 +69,20 @@ class BayesLSTMLM(UncertainLM):
         if tie_weights:
             self.decoder.weight = self.encoder.weight
         self._make_random(
-            kinds, self._make_gate_random, prior_variance=prior_variance, init_std=init_std
+            kinds, prior_variance=prior_variance, init_std=init_std, init_std_unit=init_std_unit
         )
 
-    def _make_gate_random(self, place: Location, **posterior) -> None:
+    def _make_bayes(self, place: Location, **posterior: Any) -> None:
         assert place.layer is not None, place
-        self.rnn.make_gate_random(place.position, place.layer, **posterior)
+        self.rnn.make_gate_random(place.position, place.layer, location=str(place), **posterior)
+
+    def _make_gp(self, place: Location, **options: Any) -> None:
+        assert place.layer is not None, place
+        self.rnn.make_gp(place.position, place.layer, location=str(place), **options)
+
+    def _make_variational(self, place: Location, **options: Any) -> None:
+        assert place.layer is not None, place
+        self.rnn.make_latent(place.layer, location=str(place), **options)
 
     def compute(self, input: torch.Tensor, hidden: Optional[State]) -> Tuple[torch.Tensor, State]:
         """See `UncertainLM.compute`; the state is h and c, each (nlayers, B, unit)."""

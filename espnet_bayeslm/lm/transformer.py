@@ -20,8 +20,9 @@ State = Tuple[torch.Tensor, ...]
 POSITIONS = {
     "embedding": Position(kinds=("point", "bayes"), layered=False),
     "attention": Position(kinds=("point", "bayes")),
-    "ffn": Position(kinds=("point", "bayes")),
+    "ffn": Position(kinds=("point", "bayes", "gp")),
     "ffn_out": Position(kinds=("point", "bayes")),
+    "hidden_output": Position(kinds=("point", "variational")),
 }
 
 
@@ -42,9 +43,12 @@ class BayesTransformerLM(UncertainLM):
         tie_weights: Whether the output projection is the embedding table's mean.
         norm_first: Pre-norm blocks, with a LayerNorm after the last.
         uncertainty: `{POSITION@LAYERS: kind}`; positions `embedding`, `attention` (Theta_q,
-            Theta_k, Theta_v, Theta_h), `ffn` (Theta_1), `ffn_out` (Theta_2).
+            Theta_k, Theta_v, Theta_h), `ffn` (Theta_1), `ffn_out` (Theta_2) (`bayes`; `gp` for
+            `ffn`); `hidden_output` (`variational`).
         prior_variance: Variance of the Gaussian prior (paper, IV-A: 1e-3).
         init_std: Standard deviation of the posterior at the start.
+        init_std_unit: What init_std is relative to: `absolute`, `weights` (their standard
+            deviation) or `prior`.
     """
 
     @typechecked
@@ -65,8 +69,9 @@ class BayesTransformerLM(UncertainLM):
         uncertainty: Any = None,
         prior_variance: float = 1e-3,
         init_std: float = 0.01,
+        init_std_unit: str = "absolute",
     ):
-        super().__init__(vocab_size)
+        super().__init__(vocab_size, prior_variance=prior_variance)
         kinds = parse_uncertainty(uncertainty, positions=POSITIONS, num_layers=layer)
         embed_unit = embed_unit or att_unit
         _check_sizes(pos_enc, embed_unit, att_unit, head, tie_weights)
@@ -96,22 +101,34 @@ class BayesTransformerLM(UncertainLM):
         if tie_weights:
             self.decoder.weight = self.embed.weight
         self._make_random(
-            kinds, self._make_location_random, prior_variance=prior_variance, init_std=init_std
+            kinds, prior_variance=prior_variance, init_std=init_std, init_std_unit=init_std_unit
         )
 
-    def _make_location_random(self, place: Location, **posterior) -> None:
+    def _block(self, place: Location) -> TransformerBlock:
+        assert place.layer is not None, place
+        block = self.blocks[place.layer - 1]
+        assert isinstance(block, TransformerBlock)
+        return block
+
+    def _make_bayes(self, place: Location, **posterior: Any) -> None:
+        posterior["location"] = str(place)
         if place.layer is None:
             self.embed.make_random("weight", **posterior)
             return
-        block = self.blocks[place.layer - 1]
+        block = self._block(place)
         layers = {
             "attention": (block.attention.in_proj, block.attention.out_proj),
             "ffn": (block.linear1,),
             "ffn_out": (block.linear2,),
         }[place.position]
         for linear in layers:
-            linear.make_random("weight", **posterior)
-            linear.make_random("bias", **posterior)
+            linear.make_all_random(**posterior)
+
+    def _make_gp(self, place: Location, **options: Any) -> None:
+        self._block(place).make_gp(location=str(place), **options)
+
+    def _make_variational(self, place: Location, **options: Any) -> None:
+        self._block(place).make_latent(location=str(place), **options)
 
     def _embed(self, input: torch.Tensor, offset: int) -> torch.Tensor:
         """Token ids (B, L), the first at position `offset` -> (B, L, att_unit)."""

@@ -1,25 +1,33 @@
-"""What all our LMs share: locations, KL, draws, and loading of other LMs' checkpoints."""
+"""What all our LMs share: locations, KL and draws."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import math
 from abc import abstractmethod
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import torch
 from espnet2.lm.abs_model import AbsLM
-from torch import nn
 
 from espnet_bayeslm.bayes import (
     Kind,
     Location,
     RandomBlock,
     UncertainModule,
+    WeightPosterior,
+    check_posterior_options,
     noise_generator,
 )
-from espnet_bayeslm.bayes.posterior import NOISE_STEP, drop_posterior, is_posterior_key
+from espnet_bayeslm.bayes.posterior import (
+    LOG_STD_MAX,
+    LOG_STD_MIN,
+    NOISE_STEP,
+    is_posterior_key,
+)
+from espnet_bayeslm.bayes.whole import sampled_whole, whole_posterior
+from espnet_bayeslm.layers import LatentOutput
+from espnet_bayeslm.lm.checkpoint import adapt_checkpoint
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -36,25 +44,45 @@ class UncertainLM(AbsLM):
     (Eq. 36, Xue et al. 2022), or the draw that `sampled` holds.
     """
 
-    def __init__(self, vocab_size: int):
+    def __init__(self, vocab_size: int, *, prior_variance: float):
         super().__init__()
         self.vocab_size = vocab_size
+        self.prior_variance = prior_variance
         self.holds_draw = False
-        self.register_load_state_dict_pre_hook(_adapt_checkpoint)
+        self.register_load_state_dict_pre_hook(adapt_checkpoint)
 
     def _make_random(
-        self, kinds: Mapping[Location, Kind], apply: Callable[..., None], **defaults: float
+        self, kinds: Mapping[Location, Kind], *, init_std_unit: str, **defaults: float
     ) -> None:
-        """Make each place random by `apply(place, **posterior)` and log what was done."""
+        """Give each place its kind of uncertainty and log what was done."""
         if not kinds:
             return
         self.register_buffer(NOISE_STEP, torch.zeros((), dtype=torch.long))
+        make = {"bayes": self._make_bayes, "gp": self._make_gp}
         for place, kind in kinds.items():
-            posterior = {**defaults, **kind.options}
-            check_positive(posterior, place)
-            apply(place, location=str(place), **posterior)
+            options = {"init_std_unit": init_std_unit, **defaults, **kind.options}
+            check_posterior_options(options, place)
+            if kind.name == "variational":
+                # p is computed by a network, and there is no spread of weights
+                del options["prior_variance"], options["init_std_unit"]
+                self._make_variational(place, **options)
+            else:
+                make[kind.name](place, **options)
+        noun = {location: "outputs" for location, _ in self.latents()}
         for name, count in self.location_sizes().items():
-            logging.info(f"Uncertain location {name}: {count} random weights")
+            logging.info(f"Uncertain location {name}: {count} random {noun.get(name, 'weights')}")
+
+    @abstractmethod
+    def _make_bayes(self, place: Location, **posterior: Any) -> None:
+        """Make the place's weights random."""
+
+    @abstractmethod
+    def _make_gp(self, place: Location, **options: Any) -> None:
+        """Make a Gaussian process of the place's function."""
+
+    @abstractmethod
+    def _make_variational(self, place: Location, **options: Any) -> None:
+        """Make the place's output a latent variable."""
 
     def _uncertain_modules(self) -> Iterator[Tuple[str, UncertainModule]]:
         """Yield (name, layer) of the layers with random weights, each layer once."""
@@ -68,15 +96,30 @@ class UncertainLM(AbsLM):
             for block in module.random_blocks:
                 yield name, module, block
 
+    def posteriors(self) -> Iterator[WeightPosterior]:
+        """Yield the posterior of every random weight."""
+        for name, module, block in self.random_blocks():
+            yield module.posterior(block, f"{name}.{block.parameter}")
+        for name, parameter, log_std in whole_posterior(self):
+            layer = name.rpartition(".")[0]
+            std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX).exp()
+            yield WeightPosterior(layer, name, parameter.detach(), std, float("nan"))
+
+    def latents(self) -> Iterator[Tuple[str, LatentOutput]]:
+        """Yield (location, layer) of the variational hidden outputs."""
+        for module in self.modules():
+            if isinstance(module, LatentOutput):
+                yield module.location, module
+
     def location_sizes(self) -> Dict[str, int]:
-        """Return how many random weights each location has."""
+        """Return how many random weights each location has (latent outputs: units per token)."""
         sizes: Dict[str, int] = {}
-        for _, module, block in self.random_blocks():
-            sizes[block.location] = sizes.get(block.location, 0) + module.block_size(block)
-        return sizes
+        for piece in self.posteriors():
+            sizes[piece.location] = sizes.get(piece.location, 0) + piece.mean.numel()
+        return {**sizes, **{location: latent.dim for location, latent in self.latents()}}
 
     def locations(self) -> List[str]:
-        """Return the random locations, as `POSITION@LAYER`."""
+        """Return the uncertain locations, as `POSITION@LAYER`; layers where all weights are."""
         return list(self.location_sizes())
 
     def kl(self) -> torch.Tensor:
@@ -95,9 +138,19 @@ class UncertainLM(AbsLM):
         return torch.stack(terms).sum() if terms else self.kl()
 
     def reset_posterior(self) -> None:
-        """Set every standard deviation to its start."""
+        """Set every standard deviation, and every latent output, to its start."""
         for _, module in self._uncertain_modules():
             module.reset_posterior()
+        for _, latent in self.latents():
+            latent.reset()
+
+    def start_posterior(self) -> None:
+        """Set the standard deviations that training has not changed to their start.
+
+        After a checkpoint was loaded: the start may be relative to the weights' spread.
+        """
+        for _, module in self._uncertain_modules():
+            module.start_posterior()
 
     def set_prior_means(self, state: Mapping[str, torch.Tensor]) -> None:
         """Take the prior's means from the weights of another LM of this architecture.
@@ -110,6 +163,8 @@ class UncertainLM(AbsLM):
         """
         for name, module, block in self.random_blocks():
             key = f"{name}.{block.parameter}"
+            if key not in state and is_posterior_key(key):
+                continue  # a point-estimate LM does not have it: the prior's mean is its start
             expected = tuple(getattr(module, block.parameter).shape)
             found = tuple(state[key].shape) if key in state else "nothing"
             if found != expected:
@@ -119,15 +174,19 @@ class UncertainLM(AbsLM):
                 )
             getattr(module, f"{block.key}_prior_mean").copy_(block.select(state[key]))
 
-    def _draw(self, generator: torch.Generator) -> None:
-        """Draw all random weights once."""
+    def _draw(self, generator: torch.Generator, *, hold: bool = False) -> None:
+        """Draw all random weights once; latent outputs draw in the next forward pass."""
         for _, module in self._uncertain_modules():
             module.draw(generator)
+        for _, latent in self.latents():
+            latent.draw(generator, hold=hold)
 
     def _use_mean(self) -> None:
         """Use the posterior mean from now on."""
         for _, module in self._uncertain_modules():
             module.use_mean()
+        for _, latent in self.latents():
+            latent.use_mean()
 
     def _generator(self, step: int) -> torch.Generator:
         """Return the noise of draw number `step` in this process."""
@@ -149,13 +208,38 @@ class UncertainLM(AbsLM):
     def sampled(self, index: int, *, seed: int = 0) -> Iterator[None]:
         """Hold draw number `index` for all that is computed within, whatever the mode."""
         device = next(self.parameters()).device
-        self._draw(noise_generator(seed, 0, index, device=device))
+        generator = noise_generator(seed, 0, index, device=device)
+        self._draw(generator, hold=True)
         self.holds_draw = True
+        all_weights = next(whole_posterior(self), None) is not None
         try:
-            yield
+            with sampled_whole(self, generator) if all_weights else contextlib.nullcontext():
+                yield
         finally:
             self.holds_draw = False
             self._use_mean()
+
+    @contextlib.contextmanager
+    def token_kl(self) -> Iterator[Callable[[], Optional[torch.Tensor]]]:
+        """Make the forward passes within compute the KL of latent outputs.
+
+        Yields:
+            A function that returns it for the last forward pass, in nats, (B, L), summed over
+            locations; None where there are none.
+        """
+        latents = [latent for _, latent in self.latents()]
+
+        def take() -> Optional[torch.Tensor]:
+            terms = [kl for latent in latents if (kl := latent.take_kl()) is not None]
+            return torch.stack(terms).sum(0) if terms else None
+
+        for latent in latents:
+            latent.wants_kl = True
+        try:
+            yield take
+        finally:
+            for latent in latents:
+                latent.wants_kl, latent.kl = False, None
 
     def forward(self, input: torch.Tensor, hidden: Any = None) -> Tuple[torch.Tensor, Any]:
         """Return logits and the state after the last token.
@@ -214,64 +298,3 @@ class UncertainLM(AbsLM):
             state = self.stack_states(states)
         logits, state = self.compute(tokens, state)
         return logits[:, -1].log_softmax(dim=-1), self.split_state(state)
-
-
-def check_positive(options: Mapping[str, float], place: Location) -> None:
-    """Raise an InputError where a standard deviation or a variance is none."""
-    for name, value in options.items():
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not 0 < value < math.inf:
-            raise InputError(f"{name} of {place}: expected a number above 0, got {value!r}")
-
-
-def _shared(names: List[str]) -> str:
-    """Return a few of the names, for a log line."""
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-
-
-def _check_tied(module: nn.Module, state: Mapping[str, Any], prefix: str) -> None:
-    """Raise an InputError where a checkpoint has two tables for what is one tensor here."""
-    first: Dict[int, str] = {}
-    for key, value in module.state_dict(keep_vars=True).items():
-        other = first.setdefault(id(value), key)
-        if other != key and not torch.equal(state[prefix + other], state[prefix + key]):
-            raise InputError(
-                f"{other} and {key} differ in the checkpoint, and are one tensor in this LM",
-                remedy="Set tie_weights: false.",
-            )
-
-
-def _adapt_checkpoint(
-    module: nn.Module, state: Dict[str, Any], prefix: str, metadata, strict, *_lists
-) -> None:
-    """Fit a checkpoint to this LM's locations, and say in the log what did not match.
-
-    Means have the names of point-estimate weights, so only what belongs to the posterior can
-    differ: it is left out, or kept at its start. Anything else missing is another architecture.
-
-    Raises:
-        InputError: The checkpoint lacks weights of this LM.
-    """
-    own = {prefix + key: value for key, value in module.state_dict().items()}
-    missing = [key for key in own if key not in state]
-    weights = [key for key in missing if not is_posterior_key(key)]
-    if weights:
-        raise InputError(
-            f"the checkpoint is of another architecture: {len(weights)} of the LM's"
-            f" {len(own)} tensors are not in it ({_shared(weights)})",
-            remedy="Use the configuration that this checkpoint was trained with.",
-        )
-    _check_tied(module, state, prefix)
-    extra = drop_posterior(module, state, prefix)
-    for key in missing:
-        state[key] = own[key]
-    if extra:
-        logging.warning(
-            f"Left out {len(extra)} posterior tensors of the checkpoint, since these weights"
-            f" are point estimates here: {_shared(extra)}"
-        )
-    if missing:
-        logging.warning(
-            f"{len(missing)} posterior tensors are not in the checkpoint and keep their"
-            f" present values: {_shared(missing)}"
-        )

@@ -101,12 +101,13 @@ def check_fits(
             path=path,
             remedy=remedy,
         )
-    shapes = [key for key in own if key in given and given[key].shape != own[key].shape]
+    every = module.state_dict()
+    shapes = [key for key in every if key in state and state[key].shape != every[key].shape]
     if shapes:
         key = shapes[0]
         raise InputError(
-            f"{key} has shape {tuple(given[key].shape)} in the checkpoint, expected"
-            f" {tuple(own[key].shape)} ({len(shapes)} such tensors)",
+            f"{key} has shape {tuple(state[key].shape)} in the checkpoint, expected"
+            f" {tuple(every[key].shape)} ({len(shapes)} such tensors)",
             path=path,
             remedy=remedy,
         )

@@ -12,11 +12,12 @@ from espnet2.lm.abs_model import AbsLM
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 from espnet2.tasks.lm import LMTask
 
-from espnet_bayeslm.bayes.posterior import is_posterior_key
+from espnet_bayeslm.bayes.posterior import START_SUFFIX, is_posterior_key
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.training.checkpoint import check_fits, load_state
 from espnet_bayeslm.training.experiment import experiment_name, find_files, read_config
-from espnet_bayeslm.training.register import register
+from espnet_bayeslm.training.optimizer import add_optimizer_posterior
+from espnet_bayeslm.training.register import OPTIM, register
 from espnet_bayeslm.training.task import check_token_list
 from espnet_bayeslm.utils.errors import InputError
 
@@ -66,6 +67,8 @@ def load_lm(path: Union[str, Path], device: str = "cpu") -> TrainedLM:
     args = read_config(config)
     check_token_list(args.token_list, path=str(config))
     model = LMTask.build_model(args)
+    if args.optim == OPTIM:
+        add_optimizer_posterior(model)
     state = load_state(checkpoint)
     check_fits(state, model, path=checkpoint)
     _check_posterior(state, model, path=checkpoint)
@@ -84,7 +87,11 @@ def load_lm(path: Union[str, Path], device: str = "cpu") -> TrainedLM:
 
 def _check_posterior(state: Any, model: ESPnetLanguageModel, *, path: Path) -> None:
     """Raise an InputError where a point-estimate checkpoint is read as an uncertain LM's."""
-    keys = [key for key in model.state_dict() if is_posterior_key(key)]
+    keys = [
+        key
+        for key in model.state_dict()
+        if is_posterior_key(key) and not key.endswith(START_SUFFIX)
+    ]
     missing = [key for key in keys if key not in state]
     if missing:
         raise InputError(

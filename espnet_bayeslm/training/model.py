@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Mapping, Optional, Tuple
+from typing import Dict, Mapping, Optional, Tuple, Union
 
 import torch
 from espnet2.lm.abs_model import AbsLM
@@ -11,16 +11,19 @@ from espnet2.torch_utils.device_funcs import force_gatherable
 from typeguard import typechecked
 
 from espnet_bayeslm.bayes import kl_per_token
-from espnet_bayeslm.bayes.objective import KL_SCALES
+from espnet_bayeslm.bayes.objective import KL_SCALES, penalty
+from espnet_bayeslm.bayes.posterior import START_SUFFIX
 from espnet_bayeslm.lm import UncertainLM
+from espnet_bayeslm.training.checks import check_finite, check_regularizer
 from espnet_bayeslm.utils.errors import InputError
 
 
 class BayesLanguageModel(ESPnetLanguageModel):
-    """Language model trained by variational inference (Eq. 19-23, Xue et al. 2022).
+    """Language model trained by variational inference (Eq. 19-34, Xue et al. 2022).
 
-    Training loss = NLL per token + kl_weight * KL / num_train_tokens. The validation loss is
-    the NLL per token at the posterior mean, so checkpoints are chosen as for point estimates.
+    Training loss = NLL per token + kl_weight * (KL of the weights / num_train_tokens + KL of the
+    latent outputs per token). The validation loss is the NLL per token at the posterior mean, so
+    checkpoints are chosen as for point estimates.
 
     Args:
         lm: One of this package's LMs.
@@ -33,6 +36,14 @@ class BayesLanguageModel(ESPnetLanguageModel):
         num_train_tokens: Tokens of the training text with `</s>`; the LM task counts them.
         prior: Checkpoint of the point-estimate model that is the prior's mean (default:
             zero). The LM task loads it; here it is a record in the configuration.
+        regularizer: For an LM without uncertainty, `l1` (sum of |theta|), `l2` (1/2 sum of
+            theta^2) or `map` (minus the log density of the Bayesian LM's prior, up to a
+            constant), over all its parameters, added to the loss per token.
+        regularizer_weight: Its factor; default 1 / num_train_tokens, which makes it the log
+            density of a prior (Laplace or Gaussian of scale 1, or the LM's own).
+        posterior_lr: Rate of Adam for the log standard deviations, whatever `optim` is: their
+            gradient is of the order of 1 / num_train_tokens, and under SGD they would stay
+            where they are. None: `optim` trains them too.
     """
 
     @typechecked
@@ -46,6 +57,9 @@ class BayesLanguageModel(ESPnetLanguageModel):
         num_samples: int = 1,
         num_train_tokens: Optional[int] = None,
         prior: Optional[str] = None,
+        regularizer: Optional[str] = None,
+        regularizer_weight: Union[float, int, None] = None,
+        posterior_lr: Union[float, int, None] = 0.01,
     ):
         super().__init__(lm, vocab_size, ignore_id)
         if not isinstance(lm, UncertainLM):
@@ -56,6 +70,14 @@ class BayesLanguageModel(ESPnetLanguageModel):
             raise InputError(f"kl_scale {kl_scale!r}: valid are {', '.join(KL_SCALES)}")
         if num_samples < 1:
             raise InputError(f"num_samples {num_samples}: expected 1 or more")
+        check_regularizer(regularizer, regularizer_weight, lm)
+        if posterior_lr is not None and not 0 < posterior_lr < float("inf"):
+            raise InputError(f"posterior_lr {posterior_lr}: expected a number above 0, or null")
+        self.posterior_lr = posterior_lr
+        self.regularizer = regularizer
+        self.regularizer_weight = regularizer_weight
+        self._map_means: Dict[str, torch.Tensor] = {}
+        self.num_steps = 0
         self.kl_weight = kl_weight
         self.kl_scale = kl_scale
         self.num_samples = num_samples
@@ -65,7 +87,9 @@ class BayesLanguageModel(ESPnetLanguageModel):
         self._raw_kl: Optional[torch.Tensor] = None
         # They never change: DistributedDataParallel need not send them at each step.
         self._ddp_params_and_buffers_to_ignore = [
-            name for name, _ in self.named_buffers() if name.endswith("_prior_mean")
+            name
+            for name, _ in self.named_buffers()
+            if name.endswith(("_prior_mean", START_SUFFIX, ".kept"))
         ]
 
     def set_prior_means(self, state: Mapping[str, torch.Tensor]) -> None:
@@ -79,6 +103,8 @@ class BayesLanguageModel(ESPnetLanguageModel):
         prefix = "lm."
         self._prior = {k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)}
         self.lm.set_prior_means(self._prior)
+        if self.regularizer == "map":
+            self._map_means = {name: self._prior[name] for name, _ in self.lm.named_parameters()}
         self.prior_is_set = True
 
     def apply_prior(self) -> None:
@@ -96,21 +122,41 @@ class BayesLanguageModel(ESPnetLanguageModel):
         Raises:
             RuntimeError: The size of the training text, or the prior, is not known.
         """
-        if not self.lm.locations():
+        if not any(True for _ in self.lm.random_blocks()):
             return num_tokens.new_zeros((), dtype=torch.float32)
+        num_train_tokens = self._known_tokens()
+        raw = self._raw_kl if self._raw_kl is not None else self._compute_kl(num_tokens.device.type)
+        if not self.training:
+            # The weights stay as they are during validation.
+            self._raw_kl = raw.detach()
+        if self.kl_scale == "release":
+            return raw * (self.kl_weight * num_tokens / num_train_tokens)
+        return kl_per_token(raw, num_train_tokens=num_train_tokens, weight=self.kl_weight)
+
+    def _known_tokens(self) -> int:
+        """Return the size of the training text, once it and the prior are known."""
         if self.num_train_tokens is None or not self.prior_is_set:
             missing = "num_train_tokens" if self.num_train_tokens is None else "the prior"
             raise RuntimeError(
                 f"{missing} is not set: train with `python -m espnet_bayeslm -m"
                 " espnet2.bin.lm_train`, or set it on the model before the first step"
             )
-        raw = self._raw_kl if self._raw_kl is not None else self._compute_kl(num_tokens.device.type)
-        if not self.training:
-            # The weights stay as they are during validation.
-            self._raw_kl = raw.detach()
-        if self.kl_scale == "release":
-            return raw * (self.kl_weight * num_tokens / self.num_train_tokens)
-        return kl_per_token(raw, num_train_tokens=self.num_train_tokens, weight=self.kl_weight)
+        return self.num_train_tokens
+
+    def penalty_term(self) -> torch.Tensor:
+        """Return the regularizer's part of the loss in nats per token, ()."""
+        assert self.regularizer is not None
+        means = {n: m.to(self.lm.decoder.bias.device) for n, m in self._map_means.items()}
+        self._map_means = means
+        weight = self.regularizer_weight
+        if weight is None:
+            weight = 1 / self._known_tokens()
+        return weight * penalty(
+            dict(self.lm.named_parameters()),
+            self.regularizer,
+            prior_means=means,
+            prior_variance=self.lm.prior_variance,
+        )
 
     def _compute_kl(self, device_type: str) -> torch.Tensor:
         """Return the KL, in the release's scale its sum of means, in nats, ()."""
@@ -125,14 +171,21 @@ class BayesLanguageModel(ESPnetLanguageModel):
 
     def _sampled_nll(
         self, text: torch.Tensor, text_lengths: torch.Tensor
-    ) -> Tuple[torch.Tensor, torch.Tensor]:
-        """Return the NLL per token, a mean over K draws, and the number of tokens, both ()."""
+    ) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return NLL and latent outputs' KL per token, means over K draws; number of tokens."""
         draws = self.num_samples if self.training and self.lm.locations() else 1
-        total, num_tokens = text_lengths.new_zeros(()), (text_lengths + 1).sum()
-        for _ in range(draws):
-            nll, _ = self.nll(text, text_lengths)
-            total = total + nll.sum()
-        return total / (draws * num_tokens), num_tokens
+        num_tokens = (text_lengths + 1).sum()
+        total, total_kl = text_lengths.new_zeros(()), text_lengths.new_zeros(())
+        with self.lm.token_kl() as take_kl:
+            for _ in range(draws):
+                nll, lengths = self.nll(text, text_lengths)
+                total = total + nll.sum()
+                kl = take_kl()
+                if kl is not None:
+                    # (B, L): padding has a latent output too
+                    real = torch.arange(kl.size(1), device=kl.device) < lengths.unsqueeze(1)
+                    total_kl = total_kl + (kl * real).sum()
+        return total / (draws * num_tokens), total_kl / (draws * num_tokens), num_tokens
 
     def forward(
         self, text: torch.Tensor, text_lengths: torch.Tensor, **kwargs
@@ -145,18 +198,27 @@ class BayesLanguageModel(ESPnetLanguageModel):
             **kwargs: What else ESPnet's iterator gives (utterance ids).
 
         Returns:
-            The loss per token; `loss`, `nll` and `kl` in nats per token, of which in training
-            loss = nll + kl, and `ppl` = exp(nll); the number of tokens.
+            The loss per token; `loss`, `nll` and `kl` in nats per token (and `penalty`, with a
+            regularizer), of which in training loss = nll + kl + penalty, and `ppl` = exp(nll);
+            the number of tokens.
+
+        Raises:
+            InputError: The training loss is not a finite number.
         """
-        nll, num_tokens = self._sampled_nll(text, text_lengths)
+        nll, latent_kl, num_tokens = self._sampled_nll(text, text_lengths)
+        known = self.training or self.num_train_tokens is not None
+        kl = self.kl_term(num_tokens) if known else torch.full_like(nll, float("nan"))
+        kl = kl + self.kl_weight * latent_kl
+        stats = dict(nll=nll.detach(), kl=kl.detach(), ppl=nll.detach().exp())
+        # KL and penalty are reported, and not part of the validation loss.
+        loss = nll + kl if self.training else nll
+        if self.regularizer is not None:
+            cost = self.penalty_term() if known else torch.full_like(nll, float("nan"))
+            stats["penalty"] = cost.detach()
+            loss = loss + cost if self.training else loss
         if self.training:
-            kl = self.kl_term(num_tokens)
-            loss, kl = nll + kl, kl.detach()
-        else:
-            # Reported, and not part of the validation loss.
-            known = self.num_train_tokens is not None
-            kl = self.kl_term(num_tokens).detach() if known else torch.full_like(nll, float("nan"))
-            loss = nll
+            self.num_steps += 1
+            check_finite(loss, self.lm, self.num_steps)
         # A copy: the trainer divides the loss by accum_grad in place.
-        stats = dict(loss=loss.detach().clone(), nll=nll.detach(), kl=kl, ppl=nll.detach().exp())
+        stats["loss"] = loss.detach().clone()
         return force_gatherable((loss, stats, num_tokens), loss.device)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from espnet2.tasks.abs_task import optim_classes
 from espnet2.tasks.lm import lm_choices, model_choices
 
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.training.ivon import IVON
 from espnet_bayeslm.training.model import BayesLanguageModel
 
 LMS = {"bayes_lstm": BayesLSTMLM, "bayes_transformer": BayesTransformerLM}
 MODEL = "bayes_lm"
+OPTIM = "ivon"
 
 
 def register() -> None:
-    """Add the LMs and the model `bayes_lm` to ESPnet's LM task (idempotent)."""
+    """Add the LMs, the model `bayes_lm` and the optimizer `ivon` to ESPnet (idempotent)."""
     lm_choices.classes.update(LMS)
     model_choices.classes[MODEL] = BayesLanguageModel
+    optim_classes[OPTIM] = IVON

@@ -5,16 +5,22 @@ from __future__ import annotations
 import argparse
 import logging
 from pathlib import Path
-from typing import Iterable, List
+from typing import Iterable, List, Optional
 
 import torch
 from espnet2.tasks.lm import LMTask
 from espnet2.train.abs_espnet_model import AbsESPnetModel
 
-from espnet_bayeslm.training.checkpoint import check_fits, load_state
+from espnet_bayeslm.training.checkpoint import check_fits, load_state, read_checkpoint
 from espnet_bayeslm.training.experiment import read_config
+from espnet_bayeslm.training.ivon import IVON
 from espnet_bayeslm.training.model import BayesLanguageModel
-from espnet_bayeslm.training.register import LMS, MODEL, register
+from espnet_bayeslm.training.optimizer import (
+    add_optimizer_posterior,
+    check_optimizer_state,
+    split_posterior,
+)
+from espnet_bayeslm.training.register import LMS, MODEL, OPTIM, register
 from espnet_bayeslm.training.trainer import BayesLMTrainer
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines
@@ -118,6 +124,8 @@ def check_resume(checkpoint: Path, model: torch.nn.Module, args: argparse.Namesp
         InputError: It is not; nothing was written yet.
     """
     check_fits(load_state(checkpoint), model, path=checkpoint, posterior=True)
+    for state in read_checkpoint(checkpoint).get("optimizers", []):
+        check_optimizer_state(state, posterior_lr(model) is not None, path=checkpoint)
     config = checkpoint.with_name("config.yaml")
     if config.exists() and read_config(config).token_list != list(args.token_list):
         raise InputError(
@@ -125,6 +133,15 @@ def check_resume(checkpoint: Path, model: torch.nn.Module, args: argparse.Namesp
             path=checkpoint.parent,
             remedy="Give a new --output_dir, or --resume false.",
         )
+
+
+def posterior_lr(model: AbsESPnetModel) -> Optional[float]:
+    """Return the learning rate of the model's log standard deviations, if they have their own."""
+    lr = getattr(model, "posterior_lr", None)
+    random = lr is not None and any(
+        name.endswith("_log_std") for name, _ in model.named_parameters()
+    )
+    return lr if random else None
 
 
 class BayesLMTask(LMTask):
@@ -165,6 +182,8 @@ class BayesLMTask(LMTask):
         if args.init is not None and hasattr(model.lm, "reset_posterior"):
             # --init re-initialises every matrix, standard deviations too
             model.lm.reset_posterior()
+        if args.optim == OPTIM:
+            add_optimizer_posterior(model)
         if not args.collect_stats:
             if not isinstance(model, BayesLanguageModel) and getattr(model.lm, "locations", list)():
                 raise InputError(
@@ -178,11 +197,20 @@ class BayesLMTask(LMTask):
     def build_optimizers(
         cls, args: argparse.Namespace, model: torch.nn.Module
     ) -> List[torch.optim.Optimizer]:
-        """Build ESPnet's optimizers, without weight decay on log standard deviations.
+        """Build ESPnet's optimizers, and one for the log standard deviations (`posterior_lr`).
 
-        Decay would pull each standard deviation towards 1, which no prior asks for.
+        These get no weight decay: it would pull each standard deviation towards 1, which no
+        prior asks for.
         """
         optimizers = super().build_optimizers(args, model)
+        for optimizer in optimizers:
+            if isinstance(optimizer, IVON):
+                if getattr(model, "num_train_tokens", None) is not None:
+                    optimizer.set_ess(model.num_train_tokens)
+                optimizer.attach(model)
+        lr = posterior_lr(model)
+        if lr is not None:
+            return [split_posterior(optimizer, model, lr=lr) for optimizer in optimizers]
         log_stds = {id(p) for name, p in model.named_parameters() if name.endswith("_log_std")}
         for optimizer in optimizers:
             for group in list(optimizer.param_groups):

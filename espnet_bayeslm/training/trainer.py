@@ -11,7 +11,8 @@ import torch
 from espnet2.train.reporter import Reporter, SubReporter, aggregate, to_reported_value
 from espnet2.train.trainer import Trainer
 
-from espnet_bayeslm.lm.uncertain import process_rank
+from espnet_bayeslm.lm.sigma import typical_sigma
+from espnet_bayeslm.lm.uncertain import UncertainLM, process_rank
 from espnet_bayeslm.training.checkpoint import whole_checkpoints
 from espnet_bayeslm.training.model import BayesLanguageModel
 
@@ -25,6 +26,16 @@ def report_perplexity(reporter: SubReporter) -> None:
         nll = float(aggregate(reporter.stats["nll"]))
         exact = to_reported_value(math.exp(min(nll, 700.0)), 1.0)
         reporter.stats["ppl"] = [exact] * len(reporter.stats["nll"])
+
+
+def report_sigma(model: torch.nn.Module, *, epoch: int) -> None:
+    """Write into the log how far each location's standard deviations are from their start."""
+    lm = getattr(getattr(model, "module", model), "lm", None)
+    if process_rank() == 0 and isinstance(lm, UncertainLM):
+        for location, (start, now) in typical_sigma(lm).items():
+            logging.info(
+                f"Epoch {epoch}: {location}: sigma {start:.4g} -> {now:.4g} ({now / start:.2f})"
+            )
 
 
 def heal(folder: Path, model: torch.nn.Module, *, epoch: int) -> None:
@@ -55,6 +66,7 @@ class BayesLMTrainer(Trainer):
         if isinstance(model, BayesLanguageModel):
             # Now, since --init_param may have brought another LM's prior.
             model.apply_prior()
+            model.lm.start_posterior()
         with whole_checkpoints():
             super().run(model=model, **kwargs)
 
@@ -70,6 +82,7 @@ class BayesLMTrainer(Trainer):
         """Validate and report the perplexity (at the posterior mean)."""
         super().validate_one_epoch(*args, **kwargs)
         report_perplexity(kwargs["reporter"])
+        report_sigma(kwargs["model"], epoch=kwargs["reporter"].epoch)
 
     @staticmethod
     def resume(checkpoint: Any, model: torch.nn.Module, reporter: Reporter, **kwargs: Any) -> None:

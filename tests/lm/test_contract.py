@@ -13,32 +13,78 @@ VOCAB = 17
 LSTM = dict(unit=8, nlayers=2, dropout_rate=0.0)
 TRANSFORMER = dict(att_unit=8, head=2, unit=12, layer=3, dropout_rate=0.0)
 
+GP_COEFFICIENTS = {"kind": "gp", "random": ["coefficients"]}
+GP_WEIGHTS = {"kind": "gp", "random": ["weights"], "basis": ["gelu", "tanh", "sigmoid"]}
+GATES = ["input_gate", "forget_gate", "cell_input", "output_gate"]
+# Every location of every kind, and kinds together.
 CASES = [
     (BayesLSTMLM, LSTM, {}),
     (BayesLSTMLM, {**LSTM, "tie_weights": False}, {}),
-    (BayesLSTMLM, LSTM, {"input_gate@1": "bayes"}),
-    (BayesLSTMLM, LSTM, {"forget_gate@2": "bayes"}),
+    *[(BayesLSTMLM, LSTM, {f"{gate}@1": "bayes"}) for gate in GATES],
     (BayesLSTMLM, LSTM, {"cell_input@1-2": "bayes"}),
-    (BayesLSTMLM, LSTM, {"output_gate@*": "bayes"}),
     (BayesLSTMLM, LSTM, {"all_gates@2": "bayes"}),
     (BayesLSTMLM, {**LSTM, "nlayers": 1}, {"cell_input@1": "bayes", "input_gate@1": "bayes"}),
+    *[
+        (BayesLSTMLM, LSTM, {f"{position}@{layer}": "gp"})
+        for position in [*GATES, "all_gates", "cell_state", "hidden_input", "layer_input"]
+        for layer in ("1", "*")
+    ],
+    (BayesLSTMLM, LSTM, {"cell_input@2": GP_COEFFICIENTS}),
+    (BayesLSTMLM, LSTM, {"cell_input@2": GP_WEIGHTS, "cell_state@2": GP_WEIGHTS}),
+    (BayesLSTMLM, LSTM, {"hidden_output@1": "variational"}),
+    (BayesLSTMLM, LSTM, {"hidden_output@*": "variational"}),
+    (BayesLSTMLM, LSTM, {"hidden_output@2": {"kind": "variational", "latent_dim": 5}}),
+    (BayesLSTMLM, LSTM, {"hidden_output@1": {"kind": "variational", "latent_dim": 11}}),
+    (BayesLSTMLM, LSTM, {"hidden_output@*": {"kind": "variational", "feedback": True}}),
+    (
+        BayesLSTMLM,
+        LSTM,
+        {
+            "all_gates@1": "bayes",
+            "cell_state@1": "gp",
+            "hidden_input@1": GP_COEFFICIENTS,
+            "layer_input@2": "gp",
+            "hidden_output@1": "variational",
+            "hidden_output@2": {"kind": "variational", "feedback": True},
+        },
+    ),
     (BayesTransformerLM, TRANSFORMER, {}),
     (BayesTransformerLM, TRANSFORMER, {"embedding": "bayes"}),
     (BayesTransformerLM, TRANSFORMER, {"attention@1": "bayes"}),
     (BayesTransformerLM, TRANSFORMER, {"ffn@1-2": "bayes"}),
     (BayesTransformerLM, TRANSFORMER, {"ffn_out@3": "bayes"}),
     (BayesTransformerLM, {**TRANSFORMER, "norm_first": True}, {"ffn@*": "bayes"}),
+    (BayesTransformerLM, TRANSFORMER, {"ffn@1": "gp"}),
+    (BayesTransformerLM, TRANSFORMER, {"ffn@1,3": GP_COEFFICIENTS}),
+    (BayesTransformerLM, {**TRANSFORMER, "norm_first": True}, {"ffn@2": GP_WEIGHTS}),
+    (BayesTransformerLM, TRANSFORMER, {"hidden_output@1": "variational"}),
+    (
+        BayesTransformerLM,
+        {**TRANSFORMER, "norm_first": True},
+        {"hidden_output@*": {"kind": "variational", "latent_dim": 3}},
+    ),
     (
         BayesTransformerLM,
         {**TRANSFORMER, "tie_weights": False, "embed_unit": 6, "pos_enc": None},
-        {"embedding": "bayes", "attention@*": "bayes", "ffn@*": "bayes", "ffn_out@*": "bayes"},
+        {
+            "embedding": "bayes",
+            "attention@*": "bayes",
+            "ffn@1-2": "gp",
+            "ffn@3": "bayes",
+            "ffn_out@*": "bayes",
+            "hidden_output@2": "variational",
+        },
     ),
 ]
 
 
 def name(case):
     cls, conf, uncertainty = case
-    return f"{cls.__name__}-{','.join(uncertainty) or 'point'}-{len(conf)}"
+    kinds = [
+        k if isinstance(k, str) else "_".join(map(str, k.values())) for k in uncertainty.values()
+    ]
+    places = [f"{place}:{kind}" for place, kind in zip(uncertainty, kinds, strict=True)]
+    return f"{cls.__name__}-{','.join(places) or 'point'}-{len(conf)}"
 
 
 @pytest.fixture(params=CASES, ids=map(name, CASES))
@@ -67,6 +113,26 @@ def is_random(case):
     return bool(case[2])
 
 
+def is_latent(case):
+    return any(place.startswith("hidden_output") for place in case[2])
+
+
+def make_generic(lm, std=0.1):
+    """Move every parameter away from where it starts (latent outputs start with q = p)."""
+    for parameter in lm.parameters():
+        parameter.data += std * torch.randn_like(parameter)
+    return lm
+
+
+def make_certain(lm):
+    """Set every standard deviation to almost nothing."""
+    for _, module, block in lm.random_blocks():
+        torch.nn.init.constant_(getattr(module, f"{block.key}_log_std"), -40.0)
+    for _, latent in lm.latents():
+        torch.nn.init.zeros_(latent.infer_log_std.weight)
+        torch.nn.init.constant_(latent.infer_log_std.bias, -40.0)
+
+
 class TestContract:
     def test_shapes(self, lm):
         logits, _ = lm(tokens(), None)
@@ -84,10 +150,26 @@ class TestContract:
         lm.eval()
         assert torch.equal(lm(x)[0], lm(x)[0])
 
-    def test_a_draw_is_shared_by_the_batch(self, lm):
+    def test_a_draw_of_weights_is_shared_by_the_batch_and_a_latent_one_is_not(self, lm, case):
         x = tokens(batch=1).expand(4, -1)
         logits = lm.train()(x)[0]
+        shared = torch.allclose(logits, logits[:1].expand_as(logits), atol=1e-12)
+        assert shared != is_latent(case)
+
+    def test_a_held_draw_is_shared_by_the_batch(self, lm):
+        x = tokens(batch=1).expand(4, -1)
+        with lm.sampled(3):
+            logits = lm.eval()(x)[0]
         assert torch.allclose(logits, logits[:1].expand_as(logits), atol=1e-12)
+
+    def test_scoring_with_a_held_draw_equals_teacher_forcing(self, lm):
+        x = tokens()
+        with lm.sampled(1):
+            expected = lm.eval()(x)[0].log_softmax(-1)
+            states = [None] * 3
+            for t in range(1, 8):
+                log_probs, states = lm.batch_score(x[:, :t], states, None)
+                assert torch.allclose(log_probs, expected[:, t - 1], atol=1e-10)
 
     def test_held_draws_are_repeatable_and_end(self, lm, case):
         x = tokens()
@@ -151,7 +233,7 @@ class TestContract:
         assert torch.equal(a, b)
 
     def test_every_parameter_gets_a_gradient(self, lm):
-        model = BayesLanguageModel(lm, VOCAB, num_train_tokens=50).train()
+        model = BayesLanguageModel(make_generic(lm), VOCAB, num_train_tokens=50).train()
         loss, _, _ = model(tokens()[:, 1:], torch.tensor([6, 3, 4]))
         loss.backward()
         for key, parameter in model.named_parameters():
@@ -169,16 +251,15 @@ class TestContract:
             prior = Normal(getattr(module, f"{block.key}_prior_mean"), prior_std)
             expected = expected + kl_divergence(posterior, prior).sum()
         assert torch.allclose(lm.kl(), expected, rtol=1e-10, atol=0)
-        assert (lm.kl() > 0) == is_random(case)
+        assert (lm.kl() > 0) == bool(list(lm.random_blocks()))
 
     def test_sigma_zero_is_the_point_estimate(self, lm, case):
         point = build((case[0], case[1], {}))
         point.load_state_dict(lm.state_dict())
-        for _, module, block in lm.random_blocks():
-            torch.nn.init.constant_(getattr(module, f"{block.key}_log_std"), -40.0)
+        make_certain(lm)
         x = tokens()
         assert torch.allclose(lm.train()(x)[0], point.train()(x)[0], atol=1e-6)
-        assert torch.equal(lm.eval()(x)[0], point.eval()(x)[0])
+        assert torch.allclose(lm.eval()(x)[0], point.eval()(x)[0], rtol=0, atol=1e-12)
 
     def test_point_weights_load_and_leave_the_posterior(self, lm, case):
         point = build((case[0], case[1], {}))
@@ -201,7 +282,8 @@ class TestContract:
 
     def test_locations_and_sizes(self, lm, case):
         added = sum(v.numel() for k, v in lm.named_parameters() if k.endswith("_log_std"))
-        assert sum(lm.location_sizes().values()) == added
+        latent = sum(layer.dim for _, layer in lm.latents())
+        assert sum(lm.location_sizes().values()) == added + latent
         assert bool(lm.locations()) == is_random(case)
 
     def test_copies_are_independent(self, lm):

@@ -1,0 +1,116 @@
+"""Mean-field Gaussian posterior over every parameter of a module, kept beside the means.
+
+An optimizer such as IVON learns one standard deviation per weight. As buffers of the layers
+they travel in the model's checkpoint, and what reads it can draw whole models.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Iterator, List, Sequence, Set, Tuple
+
+import torch
+from torch import nn
+
+from espnet_bayeslm.bayes.posterior import LOG_STD_MAX, LOG_STD_MIN, POSTERIOR_SUFFIXES
+from espnet_bayeslm.utils.errors import InputError
+
+SUFFIX = POSTERIOR_SUFFIXES[0]
+
+
+def _owned_parameters(module: nn.Module) -> Iterator[Tuple[str, nn.Module, str, nn.Parameter]]:
+    """Yield (prefix, owner, own name, parameter) of every name that a parameter has."""
+    for prefix, owner in module.named_modules():
+        for name, parameter in owner.named_parameters(recurse=False, remove_duplicate=False):
+            yield f"{prefix}." if prefix else "", owner, name, parameter
+
+
+def add_whole_posterior(module: nn.Module, *, log_std: float = LOG_STD_MIN) -> None:
+    """Give every parameter a buffer `{parameter}_log_std` beside it; a tied one gets one.
+
+    Args:
+        module: The model, before it is loaded from a checkpoint that has the buffers.
+        log_std: Their start; the default counts as certain.
+
+    Raises:
+        InputError: A parameter has a posterior already; nothing was added.
+    """
+    owned, seen = [], set()
+    for prefix, owner, name, parameter in _owned_parameters(module):
+        if name.endswith(POSTERIOR_SUFFIXES) or hasattr(owner, name + SUFFIX):
+            raise InputError(
+                f"{prefix}{name}: this layer has a posterior already",
+                remedy="Leave out `uncertainty`, or learn only the posterior that it names.",
+            )
+        if id(parameter) not in seen:
+            seen.add(id(parameter))
+            owned.append((owner, name, parameter))
+    for owner, name, parameter in owned:
+        owner.register_buffer(name + SUFFIX, torch.full_like(parameter.detach(), log_std))
+
+
+def whole_posterior(module: nn.Module) -> Iterator[Tuple[str, nn.Parameter, torch.Tensor]]:
+    """Yield (name in the state_dict, parameter, log standard deviations), each parameter once."""
+    seen: Set[int] = set()
+    for prefix, owner, name, parameter in _owned_parameters(module):
+        log_std = owner._buffers.get(name + SUFFIX)
+        if log_std is not None and id(parameter) not in seen:
+            seen.add(id(parameter))
+            yield prefix + name, parameter, log_std
+
+
+Means = List[Tuple[nn.Parameter, torch.Tensor]]
+
+
+@torch.no_grad()
+def draw_whole(module: nn.Module, generator: torch.Generator) -> Means:
+    """Replace all weights by one draw from their posterior, in place.
+
+    Args:
+        module: A module after `add_whole_posterior`.
+        generator: Of the weights' device.
+
+    Returns:
+        The parameters and their means, for `restore_whole`.
+
+    Raises:
+        InputError: The module has no posterior of this kind.
+    """
+    means: Means = []
+    try:
+        for _, parameter, log_std in whole_posterior(module):
+            mean = parameter.detach().clone()
+            noise = torch.empty_like(mean).normal_(generator=generator)
+            means.append((parameter, mean))
+            parameter.addcmul_(log_std.clamp(LOG_STD_MIN, LOG_STD_MAX).exp(), noise)
+    except BaseException:
+        restore_whole(means)
+        raise
+    if not means:
+        raise InputError("the model has no posterior over all of its weights")
+    return means
+
+
+@torch.no_grad()
+def restore_whole(means: Sequence[Tuple[nn.Parameter, torch.Tensor]]) -> None:
+    """Put the means that `draw_whole` returned back, bit for bit."""
+    for parameter, mean in means:
+        parameter.copy_(mean)
+
+
+@contextlib.contextmanager
+def sampled_whole(module: nn.Module, generator: torch.Generator) -> Iterator[None]:
+    """Hold one draw of all weights within the block; the means come back whatever happens.
+
+    Args:
+        module: A module after `add_whole_posterior`.
+        generator: Of the weights' device.
+
+    Raises:
+        InputError: The module has no posterior of this kind.
+    """
+    means = draw_whole(module, generator)
+    try:
+        yield
+    finally:
+        restore_whole(means)

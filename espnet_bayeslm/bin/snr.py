@@ -1,0 +1,213 @@
+"""`bayeslm snr`: signal-to-noise ratio of an LM's random weights, and pruning by it."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+import numpy as np
+from espnet2.utils.types import str2bool
+
+from espnet_bayeslm.bin.components import load_components
+from espnet_bayeslm.bin.perplexity import check_not_keyed
+from espnet_bayeslm.evaluation.snr import (
+    PruningStep,
+    prune_weights,
+    summarize_latent,
+    summarize_weights,
+)
+from espnet_bayeslm.evaluation.text import read_sentences
+from espnet_bayeslm.report.snr import LocationRow, print_pruning, print_snr, write_files
+from espnet_bayeslm.rescoring.components import Component, Sentences, TextScores, score_components
+from espnet_bayeslm.rescoring.latents import latent_moments
+from espnet_bayeslm.rescoring.scores import MAX_TOKENS
+from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.errors import InputError
+
+STEPS = "0,0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,0.95"
+
+
+def parse_steps(steps: str) -> List[float]:
+    """Return the shares, rising, that `--prune_steps` names.
+
+    Args:
+        steps: Shares from 0 to 1 with commas, or a whole number above 1: so many from 0 to 1.
+
+    Raises:
+        InputError: It is neither.
+    """
+    remedy = "Give shares from 0 to 1 with commas, or a number of steps above 1."
+    try:
+        values = [float(value) for value in str(steps).split(",")]
+    except ValueError:
+        raise InputError(f"--prune_steps {steps}: not numbers", remedy=remedy) from None
+    if len(values) == 1 and values[0] > 1 and values[0].is_integer():
+        return np.linspace(0, 1, int(values[0])).tolist()
+    if not all(0 <= value <= 1 for value in values):
+        raise InputError(f"--prune_steps {steps}: not all from 0 to 1", remedy=remedy)
+    return sorted(set(values))
+
+
+def load_uncertain(lm: Sequence[str], *, max_tokens: int, ngpu: int) -> List[Component]:
+    """Return the LMs, each with something that is random.
+
+    Raises:
+        InputError: There is none, or one cannot be used or is a point-estimate LM.
+    """
+    if not lm:
+        raise InputError("no LM", remedy="Give --lm EXP, repeatable.")
+    components = load_components(lm, [], max_tokens=max_tokens, ngpu=ngpu)
+    for component in components:
+        model = language_model(component)
+        if not hasattr(model, "posteriors") or not [*model.posteriors(), *model.latents()]:
+            raise InputError(
+                f"{component.name} is a point-estimate LM: its weights have no noise",
+                path=trained_lm(component).path,
+                remedy="Give an LM that was trained with `uncertainty`.",
+            )
+    return components
+
+
+def trained_lm(component: Component) -> Any:
+    """Return a component's LM with its tokenizer."""
+    return component.scorer.trained  # type: ignore[attr-defined]
+
+
+def language_model(component: Component) -> Any:
+    """Return a component's LM."""
+    return trained_lm(component).lm
+
+
+def location_rows(
+    component: Component, sentences: Optional[Sentences], *, max_tokens: int
+) -> List[LocationRow]:
+    """Return the locations of an LM: those with random weights, then its latent variables."""
+    model = language_model(component)
+    rows = [LocationRow(s.location, "weights", s) for s in summarize_weights(model.posteriors())]
+    locations = [location for location, _ in model.latents()]
+    if sentences is None or not locations:
+        return rows + [LocationRow(location, "latent", None) for location in locations]
+    texts = list(sentences.values())
+    moments = latent_moments(trained_lm(component), texts, max_tokens=max_tokens)
+    return rows + [
+        LocationRow(location, "latent", summarize_latent(location, values))
+        for location, values in moments.items()
+    ]
+
+
+def text_figures(
+    component: Component, sentences: Sentences, *, keyed: bool, max_oov_rate: float
+) -> Callable[[], Dict[str, Any]]:
+    """Return a function that measures a text under an LM, as `bayeslm perplexity` does."""
+    rows = list(sentences.values())
+
+    def measure() -> Dict[str, Any]:
+        scores = score_components([component], rows, max_oov_rate=max_oov_rate)
+        if not keyed:
+            check_not_keyed(sentences, scores)
+        return TextScores([component], sentences, scores).summary(0)
+
+    return measure
+
+
+def snr(
+    *,
+    lm: Sequence[str],
+    text: Optional[str],
+    keyed: bool,
+    prune: bool,
+    prune_steps: str,
+    max_oov_rate: float,
+    max_tokens: int,
+    ngpu: int,
+    output: Optional[str],
+) -> None:
+    """Print signal-to-noise ratios; options as `get_parser` explains them."""
+    if prune and text is None:
+        raise InputError("--prune true without a text", remedy="Give --text FILE to measure on.")
+    shares = parse_steps(prune_steps) if prune else []
+    sentences = None if text is None else read_sentences(text, keyed=keyed)
+    components = load_uncertain(lm, max_tokens=max_tokens, ngpu=ngpu)
+    rows = {c.name: location_rows(c, sentences, max_tokens=max_tokens) for c in components}
+    steps: Dict[str, List[PruningStep]] = {}
+    if sentences is not None and prune:
+        for component in components:
+            measure = text_figures(component, sentences, keyed=keyed, max_oov_rate=max_oov_rate)
+            steps[component.name] = prune_component(component, shares, measure)
+    if output is not None:
+        write_files(Path(output), rows, steps, text=text)
+    print_snr(rows)
+    for name, values in steps.items():
+        print_pruning(name, values)
+
+
+def prune_component(
+    component: Component, shares: Sequence[float], measure: Callable[[], Dict[str, Any]]
+) -> List[PruningStep]:
+    """Return the figures of a text with ever more of an LM's random weights at zero.
+
+    Raises:
+        InputError: The LM has no random weights, only latent variables.
+    """
+    posteriors = list(language_model(component).posteriors())
+    if not posteriors:
+        raise InputError(
+            f"{component.name} has latent variables only, and no random weights to prune",
+            remedy="Leave out --prune true for this LM.",
+        )
+    logging.info(f"Pruning {component.name}: the text is scored {2 * len(shares)} times")
+    return prune_weights(posteriors, shares, measure)
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Return the parser of `bayeslm snr`."""
+    parser = tool_parser("snr", "Signal-to-noise ratio |mean| / std of random weights, and pruning")
+    parser.add_argument(
+        "--lm",
+        action="append",
+        default=[],
+        help="A trained LM: its experiment folder or checkpoint (repeatable)",
+    )
+    parser.add_argument(
+        "--text", default=None, help="A text, one sentence per line: for --prune, latent variables"
+    )
+    parser.add_argument(
+        "--keyed",
+        type=str2bool,
+        default=False,
+        help="Whether lines begin with an utterance id, as in a Kaldi `text`",
+    )
+    parser.add_argument(
+        "--prune",
+        type=str2bool,
+        default=False,
+        help="Whether to measure the text with ever more random weights set to zero",
+    )
+    parser.add_argument(
+        "--prune_steps", default=STEPS, help="Their shares, 0 to 1, or how many shares from 0 to 1"
+    )
+    parser.add_argument(
+        "--max_oov_rate",
+        type=float,
+        default=0.2,
+        help="More unknown words than this part of all words are an error",
+    )
+    parser.add_argument(
+        "--max_tokens", type=int, default=MAX_TOKENS, help="The most tokens of a batch"
+    )
+    parser.add_argument("--ngpu", type=int, default=0, help="The number of gpus. 0: CPU mode")
+    parser.add_argument(
+        "--output", default=None, help="A folder for snr.json, snr.png, prune.json, prune.png"
+    )
+    return parser
+
+
+def main(cmd: Optional[Sequence[str]] = None) -> None:
+    """Run `bayeslm snr`."""
+    run_tool(get_parser(), snr, cmd)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""Signal-to-noise ratio of random weights, and pruning by it.
+
+|mean| / std says how much of a weight is left when its noise is looked at (Graves 2011; Blundell
+et al. 2015); the median of a layer is what Xue et al. 2022 (IV-C) rank layers by.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+
+import numpy as np
+import torch
+
+from espnet_bayeslm.bayes.posterior import WeightPosterior
+
+PERCENTILES = (5, 25, 50, 75, 95)
+# 20 bins a decade; the first and the last one hold whatever lies beyond them
+BIN_EDGES = np.logspace(-4, 4, 161)
+
+
+@dataclasses.dataclass(frozen=True)
+class SnrSummary:
+    """The signal-to-noise ratios of one location.
+
+    Attributes:
+        location: The location.
+        count: Random weights; for a latent variable, its values over all tokens.
+        percentiles: The ratio at each of `PERCENTILES`.
+        median_std: Median standard deviation.
+        median_std_ratio: Median of std / std at the start of training (None: not a weight).
+        histogram: How many ratios lie in each bin of `BIN_EDGES`.
+    """
+
+    location: str
+    count: int
+    percentiles: Tuple[float, ...]
+    median_std: float
+    median_std_ratio: Optional[float]
+    histogram: Tuple[int, ...]
+
+    @property
+    def median(self) -> float:
+        """Return the median ratio."""
+        return self.percentiles[PERCENTILES.index(50)]
+
+
+def signal_to_noise(mean: torch.Tensor, std: torch.Tensor) -> np.ndarray:
+    """Return |mean| / std of each element, flat, in float64."""
+    return magnitude(mean) / _flat(std)
+
+
+def magnitude(mean: torch.Tensor, std: Optional[torch.Tensor] = None) -> np.ndarray:
+    """Return |mean| of each element, flat, in float64."""
+    return np.abs(_flat(mean))
+
+
+def _flat(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.detach().reshape(-1).cpu().numpy().astype(np.float64)
+
+
+def summarize(
+    location: str, snr: np.ndarray, std: np.ndarray, *, std_ratio: Optional[np.ndarray] = None
+) -> SnrSummary:
+    """Return the figures of one location.
+
+    Args:
+        location: The location.
+        snr: (N,) signal-to-noise ratios.
+        std: (N,) standard deviations.
+        std_ratio: (N,) standard deviations over those at the start of training.
+    """
+    # numpy, since torch.quantile refuses more than 16 million elements
+    percentiles = np.percentile(snr, PERCENTILES)
+    binned = np.clip(snr, BIN_EDGES[0], BIN_EDGES[-1])
+    return SnrSummary(
+        location,
+        len(snr),
+        tuple(map(float, percentiles)),
+        float(np.median(std)),
+        None if std_ratio is None else float(np.median(std_ratio)),
+        tuple(map(int, np.histogram(binned, BIN_EDGES)[0])),
+    )
+
+
+def summarize_weights(posteriors: Iterable[WeightPosterior]) -> List[SnrSummary]:
+    """Return the figures of each location, in the order in which the locations come."""
+    by_location: Dict[str, List[WeightPosterior]] = {}
+    for posterior in posteriors:
+        by_location.setdefault(posterior.location, []).append(posterior)
+    return [
+        summarize(
+            location,
+            np.concatenate([signal_to_noise(p.mean, p.std) for p in members]),
+            np.concatenate([_flat(p.std) for p in members]),
+            std_ratio=np.concatenate([_flat(p.std) / p.start_std for p in members]),
+        )
+        for location, members in by_location.items()
+    ]
+
+
+def summarize_latent(
+    location: str, moments: Sequence[Tuple[torch.Tensor, torch.Tensor]]
+) -> SnrSummary:
+    """Return the figures of a latent variable from its (mean, std) over the tokens of a text."""
+    return summarize(
+        location,
+        np.concatenate([signal_to_noise(mean, std) for mean, std in moments]),
+        np.concatenate([_flat(std) for _, std in moments]),
+    )
+
+
+Criterion = Callable[[torch.Tensor, torch.Tensor], np.ndarray]
+# What a weight is worth, from its posterior's mean and std; the least goes first.
+CRITERIA: Dict[str, Criterion] = {"snr": signal_to_noise, "magnitude": magnitude}
+
+
+@dataclasses.dataclass(frozen=True)
+class PruningStep:
+    """An LM with some of its random weights at zero.
+
+    Attributes:
+        criterion: By which of `CRITERIA` they were chosen.
+        share: The share that was asked for, 0 to 1.
+        num_zeroed: How many weights that is.
+        result: What was measured.
+    """
+
+    criterion: str
+    share: float
+    num_zeroed: int
+    result: Any
+
+
+def pruning_order(posteriors: Sequence[WeightPosterior], criterion: str) -> np.ndarray:
+    """Return the indices of all random weights together, the first to be pruned first.
+
+    Equal weights keep their order, so what a share prunes is a part of what a larger one does.
+
+    Args:
+        posteriors: The weights; indices count through them in their order.
+        criterion: One of `CRITERIA`.
+    """
+    worth = [CRITERIA[criterion](posterior.mean, posterior.std) for posterior in posteriors]
+    return np.argsort(np.concatenate(worth), kind="stable")
+
+
+def num_pruned(share: float, total: int) -> int:
+    """Return how many of `total` weights a share is, to the nearest."""
+    return int(share * total + 0.5)
+
+
+def zero_means(posteriors: Sequence[WeightPosterior], indices: np.ndarray) -> None:
+    """Set the posterior means of the weights that `indices` name to zero, in the LM itself."""
+    sizes = [posterior.mean.numel() for posterior in posteriors]
+    chosen = np.zeros(sum(sizes), dtype=bool)
+    chosen[indices] = True
+    for posterior, mask in zip(posteriors, np.split(chosen, np.cumsum(sizes)[:-1]), strict=True):
+        mean = posterior.mean
+        mean.masked_fill_(torch.from_numpy(mask).reshape(mean.shape).to(mean.device), 0.0)
+
+
+@contextlib.contextmanager
+def restored_means(posteriors: Sequence[WeightPosterior]) -> Iterator[None]:
+    """Give the posterior means their present values again when the block ends."""
+    originals = [posterior.mean.clone() for posterior in posteriors]
+    try:
+        yield
+    finally:
+        for posterior, original in zip(posteriors, originals, strict=True):
+            posterior.mean.copy_(original)
+
+
+def prune_weights(
+    posteriors: Sequence[WeightPosterior], shares: Sequence[float], measure: Callable[[], Any]
+) -> List[PruningStep]:
+    """Return what is measured with ever more of an LM's posterior means at zero.
+
+    The LM is changed while this runs, and as it was afterwards.
+
+    Args:
+        posteriors: All random weights of the LM.
+        shares: Shares of them from 0 to 1, rising.
+        measure: Measures the LM as it is when called.
+
+    Returns:
+        For each criterion a step for each share.
+    """
+    steps = []
+    for criterion in CRITERIA:
+        order = pruning_order(posteriors, criterion)
+        with restored_means(posteriors):
+            for share in shares:
+                count = num_pruned(share, len(order))
+                zero_means(posteriors, order[:count])
+                steps.append(PruningStep(criterion, share, count, measure()))
+    return steps

@@ -1,0 +1,150 @@
+"""Hidden outputs that are random variables (Eq. 29-34, Xue et al. 2022)."""
+
+from __future__ import annotations
+
+import math
+from typing import Callable, Optional, Tuple
+
+import torch
+from torch import nn
+
+from espnet_bayeslm.bayes import kl_gaussians
+from espnet_bayeslm.bayes.posterior import LOG_STD_MAX, LOG_STD_MIN
+from espnet_bayeslm.utils.errors import InputError
+
+Observer = Callable[[torch.Tensor, torch.Tensor], None]
+
+
+class LatentOutput(nn.Module):
+    """Replaces a hidden vector h_t by a latent z_t with q(z_t) and p(z_t) computed from h_t.
+
+    Each of the four outputs (mean and log standard deviation of q and p) is one linear layer.
+    It starts as the identity with q = p: the mean of q is h_t. With another `latent_dim` the
+    first units of h_t are replaced by a linear map of z_t, and the others are kept and added to.
+
+    Args:
+        size: a, the size of h_t.
+        location: The location it belongs to.
+        latent_dim: c, the size of z_t (default `size`, and no map back).
+        init_std: Standard deviation of q and p at the start.
+
+    Raises:
+        InputError: `latent_dim` is not a number above 0.
+    """
+
+    def __init__(
+        self, size: int, *, location: str, latent_dim: Optional[int] = None, init_std: float
+    ):
+        super().__init__()
+        dim = size if latent_dim is None else latent_dim
+        if not isinstance(dim, int) or isinstance(dim, bool) or dim < 1:
+            raise InputError(f"latent_dim of {location}: expected 1 or more, got {latent_dim!r}")
+        self.location = location
+        self.init_std = init_std
+        self.infer_mean, self.infer_log_std = nn.Linear(size, dim), nn.Linear(size, dim)
+        self.prior_mean, self.prior_log_std = nn.Linear(size, dim), nn.Linear(size, dim)
+        self.back = None if dim == size else nn.Linear(dim, size)
+        kept = torch.ones(size)
+        kept[:dim] = 0.0
+        self.register_buffer("kept", kept, persistent=False)
+        self.reset()
+        self.generator: Optional[torch.Generator] = None
+        self.noise: Optional[torch.Tensor] = None
+        self.wants_kl = False
+        self.kl: Optional[torch.Tensor] = None
+        self.mean_log_std: Optional[torch.Tensor] = None
+        self.observer: Optional[Observer] = None
+
+    def reset(self) -> None:
+        """Make it the identity with q = p."""
+        for mean in (self.infer_mean, self.prior_mean):
+            nn.init.eye_(mean.weight)
+            nn.init.zeros_(mean.bias)
+        for log_std in (self.infer_log_std, self.prior_log_std):
+            nn.init.zeros_(log_std.weight)
+            nn.init.constant_(log_std.bias, math.log(self.init_std))
+        if self.back is not None:
+            nn.init.eye_(self.back.weight)
+            nn.init.zeros_(self.back.bias)
+
+    @property
+    def dim(self) -> int:
+        """The size of z_t."""
+        return self.infer_mean.out_features
+
+    def draw(self, generator: torch.Generator, *, hold: bool) -> None:
+        """Prepare noise for the next forward pass: one for each token, or one to hold.
+
+        A held draw is one vector for all tokens, so that a prefix has the same score however
+        it is cut into calls.
+        """
+        if hold:
+            self.noise = torch.empty_like(self.infer_mean.bias).normal_(generator=generator)
+        else:
+            self.generator = generator
+
+    def use_mean(self) -> None:
+        """Make the next forward passes use the mean of q."""
+        self.noise = self.generator = None
+
+    def take_noise(self, like: torch.Tensor) -> Optional[torch.Tensor]:
+        """Return noise that fits (B, L, latent_dim), or None where the mean is wanted."""
+        generator, self.generator = self.generator, None
+        if generator is not None:
+            return torch.empty_like(like, requires_grad=False).normal_(generator=generator)
+        return None if self.noise is None else self.noise.to(like.dtype).expand_as(like)
+
+    def sample(
+        self,
+        h: torch.Tensor,
+        mean: torch.Tensor,
+        log_std: Optional[torch.Tensor],
+        noise: Optional[torch.Tensor],
+    ) -> torch.Tensor:
+        """Return z_t = mean + std * noise, and keep the KL where it is wanted.
+
+        Args:
+            h: The hidden vectors, (B, L, size).
+            mean: Of q, (B, L, latent_dim).
+            log_std: Of q, not clamped, (B, L, latent_dim); needed unless the mean will do.
+            noise: (B, L, latent_dim), or None for the mean.
+        """
+        if log_std is None:
+            return mean
+        log_std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
+        if self.wants_kl:
+            self.kl = self._token_kl(h, mean, log_std)
+            self.mean_log_std = log_std.detach().mean()
+        if self.observer is not None:
+            self.observer(mean.detach(), log_std.detach().exp())
+        return mean if noise is None else torch.addcmul(mean, log_std.exp(), noise)
+
+    def _token_kl(self, h: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
+        """Return KL(q(z_t) || p(z_t)) of each token in nats (Eq. 32), (B, L)."""
+        with torch.autocast(h.device.type, enabled=False):
+            prior_log_std = self.prior_log_std(h).clamp(LOG_STD_MIN, LOG_STD_MAX)
+            return kl_gaussians(mean, log_std, self.prior_mean(h), prior_log_std).sum(-1)
+
+    @property
+    def needs_std(self) -> bool:
+        """Whether somebody looks at the KL or the standard deviations."""
+        return self.wants_kl or self.observer is not None
+
+    def forward(self, h: torch.Tensor) -> torch.Tensor:
+        """Map h_t to z_t, both (B, L, size)."""
+        mean = self.infer_mean(h)
+        noise = self.take_noise(mean)
+        log_std = self.infer_log_std(h) if noise is not None or self.needs_std else None
+        z = self.sample(h, mean, log_std, noise)
+        return z if self.back is None else torch.addcmul(self.back(z), h, self.kept)
+
+    def take_kl(self) -> Optional[torch.Tensor]:
+        """Return the KL of the last forward pass's tokens, (B, L), and forget it."""
+        kl, self.kl = self.kl, None
+        return kl
+
+
+def split_mean_log_std(packed: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+    """(..., 2 * latent_dim) -> mean and log standard deviation, (..., latent_dim) each."""
+    mean, log_std = packed.chunk(2, dim=-1)
+    return mean, log_std

@@ -1,0 +1,65 @@
+"""Loading of other LMs' checkpoints into an uncertain LM."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Dict, List, Mapping
+
+import torch
+from torch import nn
+
+from espnet_bayeslm.bayes.posterior import drop_posterior, is_posterior_key
+from espnet_bayeslm.utils.errors import InputError
+
+
+def _shared(names: List[str]) -> str:
+    """Return a few of the names, for a log line."""
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def _check_tied(module: nn.Module, state: Mapping[str, Any], prefix: str) -> None:
+    """Raise an InputError where a checkpoint has two tables for what is one tensor here."""
+    first: Dict[int, str] = {}
+    for key, value in module.state_dict(keep_vars=True).items():
+        other = first.setdefault(id(value), key)
+        if other != key and not torch.equal(state[prefix + other], state[prefix + key]):
+            raise InputError(
+                f"{other} and {key} differ in the checkpoint, and are one tensor in this LM",
+                remedy="Set tie_weights: false.",
+            )
+
+
+def adapt_checkpoint(
+    module: nn.Module, state: Dict[str, Any], prefix: str, metadata, strict, *_lists
+) -> None:
+    """Fit a checkpoint to this LM's locations, and say in the log what did not match.
+
+    Means have the names of point-estimate weights, so only what belongs to the posterior can
+    differ: it is left out, or kept at its start. Anything else missing is another architecture.
+
+    Raises:
+        InputError: The checkpoint lacks weights of this LM.
+    """
+    own = {prefix + key: value for key, value in module.state_dict().items()}
+    missing = [key for key in own if key not in state]
+    weights = [key for key in missing if not is_posterior_key(key)]
+    if weights:
+        raise InputError(
+            f"the checkpoint is of another architecture: {len(weights)} of the LM's"
+            f" {len(own)} tensors are not in it ({_shared(weights)})",
+            remedy="Use the configuration that this checkpoint was trained with.",
+        )
+    _check_tied(module, state, prefix)
+    extra = drop_posterior(module, state, prefix)
+    for key in missing:
+        state[key] = own[key]
+    if extra:
+        logging.warning(
+            f"Left out {len(extra)} posterior tensors of the checkpoint, since these weights"
+            f" are point estimates here: {_shared(extra)}"
+        )
+    if missing:
+        logging.warning(
+            f"{len(missing)} posterior tensors are not in the checkpoint and keep their"
+            f" present values: {_shared(missing)}"
+        )

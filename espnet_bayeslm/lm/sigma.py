@@ -1,0 +1,43 @@
+"""How large the standard deviations of an LM are."""
+
+from __future__ import annotations
+
+import math
+from typing import Dict, List, Tuple
+
+from espnet_bayeslm.lm.uncertain import UncertainLM
+
+
+def typical_sigma(lm: UncertainLM) -> Dict[str, Tuple[float, float]]:
+    """Return for each location the standard deviation at the start and now.
+
+    They are geometric means over its weights; for a latent output over the tokens and units of
+    the last forward pass that computed its KL.
+    """
+    logs: Dict[str, List[Tuple[float, float, int]]] = {}
+    for piece in lm.posteriors():
+        if not math.isnan(piece.start_std):
+            terms = (math.log(piece.start_std), float(piece.std.log().mean()), piece.std.numel())
+            logs.setdefault(piece.location, []).append(terms)
+    typical = {}
+    for location, pieces in logs.items():
+        total = sum(count for _, _, count in pieces)
+        start, now = (sum(p[k] * p[2] for p in pieces) / total for k in (0, 1))
+        typical[location] = (math.exp(start), math.exp(now))
+    for location, latent in lm.latents():
+        if latent.mean_log_std is not None:
+            typical[location] = (latent.init_std, math.exp(float(latent.mean_log_std)))
+    return typical
+
+
+def sigma_ranges(lm: UncertainLM) -> Dict[str, Tuple[float, float]]:
+    """Return the smallest and largest standard deviation of each location's random weights."""
+    ranges: Dict[str, Tuple[float, float]] = {}
+    for piece in lm.posteriors():
+        # minimum and maximum of torch are nan where one of the values is
+        low, high = float(piece.std.min()), float(piece.std.max())
+        if piece.location in ranges:
+            low = min(low, ranges[piece.location][0])
+            high = max(high, ranges[piece.location][1])
+        ranges[piece.location] = (low, high)
+    return ranges

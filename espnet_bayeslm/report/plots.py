@@ -1,0 +1,105 @@
+"""Figures, drawn without a display and without matplotlib's global state."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, List, Mapping, Sequence, Tuple
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter
+
+from espnet_bayeslm.evaluation.snr import BIN_EDGES, SnrSummary
+from espnet_bayeslm.utils.files import PathLike, atomic_write
+
+Curve = Sequence[Tuple[float, float]]
+# the worst that is drawn, as a multiple of the best: a pruned LM's perplexity has no bound
+MAX_RISE = 1000.0
+# the curves often lie upon each other
+STYLES = {"snr": ("by |mean| / std", "-"), "magnitude": ("by |mean|", "--")}
+# what the figure of the ratios leaves out at either side
+TAIL = 0.001
+
+
+def save_figure(figure: Figure, path: PathLike) -> None:
+    """Write a figure as PNG."""
+    with atomic_write(path, "wb") as f:
+        figure.savefig(f, format="png", dpi=150)
+
+
+def snr_figure(lms: Mapping[str, Sequence[SnrSummary]]) -> Figure:
+    """Return histograms of the signal-to-noise ratio, a panel for each LM.
+
+    Args:
+        lms: LM -> the figures of its locations.
+    """
+    panels = _panels(list(lms), height=3.0)
+    for axes, summaries in zip(panels, lms.values(), strict=True):
+        for summary, colour in zip(summaries, _colours(len(summaries)), strict=True):
+            label = f"{summary.location} (median {summary.median:.3g})"
+            shares = np.array(summary.histogram) / summary.count
+            axes.stairs(shares, BIN_EDGES, color=colour, label=label)
+        axes.set(xscale="log", xlim=_occupied(lms), ylabel="share per bin")
+        axes.legend(fontsize="x-small", ncols=1 + len(summaries) // 13)
+    panels[-1].set_xlabel("signal-to-noise ratio |mean| / std")
+    return _figure(panels)
+
+
+def pruning_figure(lms: Mapping[str, Mapping[str, Curve]]) -> Figure:
+    """Return perplexity against sparsity, a panel for each LM, a curve for each criterion.
+
+    Args:
+        lms: LM -> criterion -> (share of the weights, perplexity), ....
+    """
+    panels = _panels(list(lms), height=3.5)
+    for axes, curves in zip(panels, lms.values(), strict=True):
+        for criterion, points in curves.items():
+            shares, perplexities = zip(*points, strict=True)
+            percent = [100 * share for share in shares]
+            label, line = STYLES[criterion]
+            axes.plot(percent, perplexities, line, marker="o", markersize=3, label=label)
+        best = min(perplexity for points in curves.values() for _, perplexity in points)
+        axes.set(yscale="log", ylabel="perplexity per word")
+        axes.set_ylim(top=min(axes.get_ylim()[1], MAX_RISE * best))
+        # 600, where matplotlib's own are 6 x 10^2
+        axes.yaxis.set_major_formatter(LogFormatter())
+        axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.5)))
+        axes.grid(alpha=0.3, which="both")
+        axes.legend(fontsize="small")
+    panels[-1].set_xlabel("random weights set to zero, %")
+    return _figure(panels)
+
+
+def _panels(titles: Sequence[str], *, height: float) -> List[Axes]:
+    figure = Figure(figsize=(7.0, height * len(titles) + 0.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(len(titles), 1, squeeze=False, sharex=True)[:, 0]
+    for axes, title in zip(panels, titles, strict=True):
+        axes.set_title(title, fontsize="medium")
+    return list(panels)
+
+
+def _figure(panels: Sequence[Axes]) -> Figure:
+    figure = panels[0].figure
+    assert isinstance(figure, Figure)
+    return figure
+
+
+def _colours(count: int) -> List[Any]:
+    """Return a colour for each of a few things, or a scale of colours for many."""
+    if count <= 10:
+        return [f"C{i}" for i in range(count)]
+    return list(matplotlib.colormaps["viridis"](np.linspace(0, 0.95, count)))
+
+
+def _occupied(lms: Mapping[str, Sequence[SnrSummary]]) -> Tuple[float, float]:
+    """Return the ratios between which nearly all histograms lie, in whole decades."""
+    total = np.sum([s.histogram for summaries in lms.values() for s in summaries], axis=0)
+    below = np.cumsum(total) / total.sum()
+    first, last = np.searchsorted(below, (TAIL, 1 - TAIL))
+    # 1e-9: an edge at a decade is one, whatever its last digit
+    low, high = np.log10(BIN_EDGES[first]) + 1e-9, np.log10(BIN_EDGES[last + 1]) - 1e-9
+    return 10.0 ** math.floor(low), 10.0 ** math.ceil(high)

@@ -1,0 +1,60 @@
+"""Checks of a model's options and of its training loss."""
+
+from __future__ import annotations
+
+import math
+from typing import Optional
+
+import torch
+
+from espnet_bayeslm.bayes.objective import REGULARIZERS
+from espnet_bayeslm.lm import UncertainLM
+from espnet_bayeslm.lm.sigma import sigma_ranges
+from espnet_bayeslm.utils.errors import InputError
+
+
+def check_regularizer(regularizer: Optional[str], weight: Optional[float], lm: UncertainLM) -> None:
+    """Raise an InputError where a regularizer is unknown, or does not fit the LM."""
+    if regularizer is None:
+        if weight is not None:
+            raise InputError("regularizer_weight is given, and no regularizer")
+        return
+    if regularizer not in REGULARIZERS:
+        raise InputError(f"regularizer {regularizer!r}: valid are {', '.join(REGULARIZERS)}")
+    if weight is not None and not 0 <= weight < math.inf:
+        raise InputError(f"regularizer_weight {weight}: expected 0 or more")
+    if lm.locations():
+        raise InputError(
+            f"regularizer {regularizer} is for point-estimate LMs, and this one is uncertain at"
+            f" {', '.join(lm.locations())}",
+            remedy="Use uncertainty: {}, or no regularizer: the KL is one already.",
+        )
+
+
+def check_finite(loss: torch.Tensor, lm: UncertainLM, step: int) -> None:
+    """Raise an InputError where the training loss is not a finite number.
+
+    Args:
+        loss: The loss, ().
+        lm: Where it comes from.
+        step: Training steps of this run so far.
+    """
+    if torch.isfinite(loss):
+        return
+    broken = {piece.location for piece in lm.posteriors() if not _is_finite(piece.mean, piece.std)}
+    ranges = sorted(sigma_ranges(lm).items(), key=lambda item: (item[0] not in broken, -item[1][1]))
+    where = "; ".join(
+        f"{location} has sigma {low:.3g} to {high:.3g}"
+        + (" and weights that are not finite" if location in broken else "")
+        for location, (low, high) in ranges
+    )
+    raise InputError(
+        f"the training loss is {float(loss)} at step {step} of this run"
+        + (f"; {where}" if where else ""),
+        remedy="The last checkpoint is as it was: lower the learning rate (optim_conf lr,"
+        " model_conf posterior_lr) or init_std, or set grad_clip, and resume.",
+    )
+
+
+def _is_finite(*tensors: torch.Tensor) -> bool:
+    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)

@@ -1,0 +1,106 @@
+"""An optimizer for the weights and Adam for their log standard deviations, as one."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Optional
+
+import torch
+from torch.optim import Optimizer
+
+from espnet_bayeslm.bayes.whole import add_whole_posterior
+from espnet_bayeslm.lm import UncertainLM
+from espnet_bayeslm.utils.errors import InputError
+
+POSTERIOR = "posterior"
+
+
+class PosteriorOptimizer(Optimizer):
+    """Two optimizers that a training loop sees as one.
+
+    Under one rate log standard deviations would hardly move: the gradient of the loss per token
+    with respect to one of them is of the order of 1 / num_train_tokens. Adam's steps do not
+    depend on the gradient's scale. The schedulers of ESPnet change both rates by one factor.
+
+    Args:
+        weights: Of all other parameters.
+        posterior: Of the log standard deviations.
+    """
+
+    def __init__(self, weights: Optimizer, posterior: Optimizer):
+        self.weights, self.posterior = weights, posterior
+        # the groups are the parts' own: a scheduler that changes a rate here changes it there
+        super().__init__([*weights.param_groups, *posterior.param_groups], {})
+        self.defaults = weights.defaults
+
+    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
+        """Do a step of each."""
+        loss = self.weights.step(closure)
+        self.posterior.step()
+        return loss
+
+    def state_dict(self) -> Dict[str, Any]:
+        """Return the state of each."""
+        return {"weights": self.weights.state_dict(), POSTERIOR: self.posterior.state_dict()}
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Take the state of each."""
+        self.weights.load_state_dict(state_dict["weights"])
+        self.posterior.load_state_dict(state_dict[POSTERIOR])
+        self.param_groups: List[Dict[str, Any]] = [
+            *self.weights.param_groups,
+            *self.posterior.param_groups,
+        ]
+
+
+def split_posterior(optimizer: Optimizer, model: torch.nn.Module, *, lr: float) -> Optimizer:
+    """Return an optimizer whose log standard deviations are Adam's.
+
+    Args:
+        optimizer: Of all parameters of the model; those are taken out of it.
+        model: The model.
+        lr: Adam's learning rate.
+    """
+    log_stds = [p for name, p in model.named_parameters() if name.endswith("_log_std")]
+    if not log_stds:
+        return optimizer
+    mine = {id(p) for p in log_stds}
+    for group in optimizer.param_groups:
+        group["params"] = [p for p in group["params"] if id(p) not in mine]
+    optimizer.param_groups[:] = [group for group in optimizer.param_groups if group["params"]]
+    return PosteriorOptimizer(optimizer, torch.optim.Adam(log_stds, lr=lr))
+
+
+def check_optimizer_state(state: Dict[str, Any], optimizer_is_split: bool, *, path: Any) -> None:
+    """Raise an InputError where a checkpoint's optimizer is of the other form.
+
+    Args:
+        state: The optimizer's state in the checkpoint.
+        optimizer_is_split: Whether this run trains log standard deviations by Adam.
+        path: The checkpoint.
+    """
+    if (POSTERIOR in state) != optimizer_is_split:
+        found = "with" if POSTERIOR in state else "without"
+        raise InputError(
+            f"the run was trained {found} an optimizer of its own for the standard deviations",
+            path=path,
+            remedy="Set model_conf posterior_lr (null: none) as it was, or --resume false.",
+        )
+
+
+def add_optimizer_posterior(model: torch.nn.Module) -> None:
+    """Give an LM the buffers in which `optim: ivon` keeps the posterior over all its weights.
+
+    Raises:
+        InputError: Some of it is uncertain already, or its weights have another penalty.
+    """
+    lm = model.lm
+    assert isinstance(lm, torch.nn.Module)
+    locations = lm.locations() if isinstance(lm, UncertainLM) else []
+    if locations or getattr(model, "regularizer", None) is not None:
+        uncertain = f"is uncertain at {', '.join(locations)}"
+        raise InputError(
+            "optim ivon learns a posterior over all weights, with a prior of its own, and this"
+            f" model {uncertain if locations else 'has a regularizer'}",
+            remedy="Use lm_conf uncertainty: {} and no regularizer with it.",
+        )
+    add_whole_posterior(lm)

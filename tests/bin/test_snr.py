@@ -1,0 +1,206 @@
+"""`bayeslm snr` on tiny trained LMs, against `bayeslm perplexity` and by hand."""
+
+import hashlib
+import inspect
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from espnet_bayeslm.bin import perplexity
+from espnet_bayeslm.bin.snr import get_parser, main, parse_steps, snr
+from espnet_bayeslm.training.load import load_lm
+
+PNG = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
+
+
+def run(*command):
+    main([str(part) for part in command])
+
+
+def is_whole_png(path):
+    content = path.read_bytes()
+    return content.startswith(PNG[0]) and content.endswith(PNG[1]) and len(content) > 5000
+
+
+def save_lm(trained, state, folder):
+    """Write an experiment folder with these weights."""
+    folder.mkdir()
+    (folder / "config.yaml").write_text(trained.config.read_text())
+    torch.save(state, folder / "valid.loss.ave.pth")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def uneven(bayes, tmp_path_factory):
+    """Return an LM whose standard deviations differ, as they do after a long training."""
+    trained, generator = load_lm(bayes), torch.Generator().manual_seed(5)
+    state = {
+        key: value + torch.randn(value.shape, generator=generator)
+        if key.endswith("_log_std")
+        else value
+        for key, value in trained.model.state_dict().items()
+    }
+    return save_lm(trained, state, tmp_path_factory.mktemp("lms") / "uneven")
+
+
+def word_perplexity(text, exp, output):
+    """Return what `bayeslm perplexity` says."""
+    command = ["--text", text, "--lm", exp, "--output", output]
+    perplexity.main([str(part) for part in command])
+    return json.loads(output.read_text())["components"][0]["perplexity"]["word"]
+
+
+def test_options_are_the_parameters_of_the_function():
+    known = {action.dest for action in get_parser()._actions}
+    assert known - {"help", "config", "log_level"} == set(inspect.signature(snr).parameters)
+
+
+def test_table_json_and_figure(uneven, tmp_path, capsys):
+    run("--lm", uneven, "--lm", uneven / "valid.loss.ave.pth", "--output", tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"snr.json", "snr.png"}
+    assert is_whole_png(tmp_path / "snr.png")
+    content = json.loads((tmp_path / "snr.json").read_text())
+    assert list(content["lms"]) == ["uneven", "uneven#2"]
+    (row,) = content["lms"]["uneven"]
+    posteriors = list(load_lm(uneven).lm.posteriors())
+    ratio = torch.cat([(p.mean.abs() / p.std).flatten() for p in posteriors]).double().numpy()
+    std = torch.cat([p.std.flatten() for p in posteriors]).numpy()
+    assert (row["location"], row["kind"]) == ("cell_input@1", "weights")
+    assert row["count"] == len(ratio) == sum(row["histogram"])
+    assert len(row["histogram"]) == len(content["histogram_edges"]) - 1
+    for percent, value in row["snr_percentiles"].items():
+        assert value == pytest.approx(np.percentile(ratio, int(percent)), rel=1e-5)
+    assert row["median_std_ratio"] == pytest.approx(float(np.median(std)) / 0.3, rel=1e-5)
+    line = capsys.readouterr().out.splitlines()[1].split()
+    assert line[:3] == ["uneven", "cell_input@1", str(len(ratio))]
+    assert float(line[3]) == pytest.approx(row["median_snr"], rel=0.01)
+
+
+def test_pruning_is_perplexity_of_the_pruned_lm(uneven, plain_text, tmp_path, capsys):
+    text = plain_text / "valid.txt"
+    digests = {p: hashlib.sha256(p.read_bytes()).digest() for p in uneven.glob("*.pth")}
+    options = ["--text", text, "--prune", "true", "--prune_steps", "1,0,0.5"]
+    run("--lm", uneven, *options, "--output", tmp_path / "out")
+    assert is_whole_png(tmp_path / "out" / "prune.png")
+    steps = json.loads((tmp_path / "out" / "prune.json").read_text())["lms"]["uneven"]
+    found = {(s["criterion"], s["share"]): s["result"]["perplexity"]["word"] for s in steps}
+    assert [s["share"] for s in steps] == [0, 0.5, 1] * 2
+
+    trained = load_lm(uneven)
+    expected = {0: word_perplexity(text, uneven, tmp_path / "unpruned.json")}
+    for posterior in trained.lm.posteriors():
+        posterior.mean.zero_()
+    zero = save_lm(trained, trained.model.state_dict(), tmp_path / "zero")
+    expected[1] = word_perplexity(text, zero, tmp_path / "pruned.json")
+    for criterion in ("snr", "magnitude"):
+        for share, value in expected.items():
+            assert found[criterion, share] == pytest.approx(value, rel=1e-12)
+    assert found["snr", 0.5] != found["magnitude", 0.5]
+    assert abs(expected[1] - expected[0]) > 0.1
+
+    total = steps[2]["num_zeroed"]
+    assert steps[1]["num_zeroed"] == round(total / 2)
+    table = capsys.readouterr().out.splitlines()
+    assert f"{100.0:8.1f} {total:11d} {expected[1]:12.2f} {expected[1]:12.2f}" in table
+    assert digests == {p: hashlib.sha256(p.read_bytes()).digest() for p in uneven.glob("*.pth")}
+
+
+def test_keyed_text_is_the_same_text(bayes, corpus, plain_text, tmp_path):
+    for name, text, keyed in (("a", corpus, "true"), ("b", plain_text, "false")):
+        options = ["--prune", "true", "--prune_steps", "2", "--keyed", keyed]
+        run("--lm", bayes, "--text", text / "valid.txt", *options, "--output", tmp_path / name)
+    contents = [json.loads((tmp_path / name / "prune.json").read_text()) for name in "ab"]
+    assert contents[0]["lms"] == contents[1]["lms"]
+    assert [s["share"] for s in contents[0]["lms"]["bayes"]] == [0, 1, 0, 1]
+
+
+def test_config_file(bayes, tmp_path, capsys):
+    (tmp_path / "c.yaml").write_text(f"lm: [{bayes}]\nprune_steps: 3\n")
+    run("--config", tmp_path / "c.yaml")
+    assert "cell_input@1" in capsys.readouterr().out
+
+
+def test_steps():
+    assert parse_steps("0.5,0,1,0.5") == [0, 0.5, 1]
+    assert parse_steps("5") == pytest.approx([0, 0.25, 0.5, 0.75, 1])
+    assert parse_steps("1") == [1]
+
+
+BAD = {
+    "no lm": ([], "no LM. Give --lm EXP"),
+    "missing lm": (["--lm", "nosuch"], "nosuch: found no"),
+    "unreadable lm": (["--lm", "{tmp}/broken"], "broken/valid.loss.ave.pth: "),
+    "point": (["--lm", "{bayes}", "--lm", "{point}"], "point is a point-estimate LM"),
+    "espnet": (["--lm", "{seq_rnn}"], "seq_rnn is a point-estimate LM"),
+    "no text": (["--lm", "{bayes}", "--prune", "true"], "without a text. Give --text"),
+    "missing text": (["--lm", "{bayes}", "--text", "nosuch"], "nosuch: cannot be read"),
+    "oov": (
+        ["--lm", "{bayes}", "--text", "{tmp}/text", "--prune", "true", "--max_oov_rate", "0.1"],
+        "does not know 1 of 7 words (14.29 %",
+    ),
+}
+BAD_STEPS = {"a,b": "not numbers", "": "not numbers", "0,1.5": "not all from 0 to 1"}
+BAD_STEPS |= {"-0.1": "not all", "nan": "not all", "2.5": "not all", "0.5,11": "not all"}
+for steps, message in BAD_STEPS.items():
+    options = [
+        "--lm",
+        "{bayes}",
+        "--text",
+        "{tmp}/text",
+        "--prune",
+        "true",
+        f"--prune_steps={steps}",
+    ]
+    BAD[f"steps {steps!r}"] = options, f"--prune_steps {steps}: {message}"
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_line_and_writes_nothing(name, point, bayes, seq_rnn, tmp_path, fails):
+    options, message = BAD[name]
+    (tmp_path / "text").write_text("a b zebra c\nd e f\n")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "config.yaml").write_text((bayes / "config.yaml").read_text())
+    (tmp_path / "broken" / "valid.loss.ave.pth").write_bytes(b"no checkpoint")
+    places = {"point": point, "bayes": bayes, "seq_rnn": seq_rnn, "tmp": tmp_path}
+    command = [part.format(**places) for part in options]
+    error = fails(main, [*command, "--output", tmp_path / "out"])
+    assert error.startswith("bayeslm snr: error: ") and message in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_keys_that_were_not_declared_are_noticed(corpus, bayes, tmp_path, fails):
+    command = ["--text", corpus / "valid.txt", "--lm", bayes, "--max_oov_rate", "1"]
+    error = fails(main, [*command, "--prune", "true", "--output", tmp_path / "out"])
+    assert "say --keyed true" in error and not (tmp_path / "out").exists()
+
+
+@pytest.fixture(scope="module")
+def variational(train_lm, tmp_path_factory):
+    options = ["--lm", "bayes_lstm", "--lm_conf", "unit=8", "--optim", "adam"]
+    options += ["--lm_conf", "uncertainty.hidden_output@2=variational"]
+    return train_lm(tmp_path_factory.mktemp("lms") / "variational", *options)
+
+
+def test_latent_variables_need_a_text(variational, plain_text, tmp_path, capsys):
+    run("--lm", variational, "--output", tmp_path / "a")
+    assert "hidden_output@2    a Gaussian for each token: give --text" in capsys.readouterr().out
+    (row,) = json.loads((tmp_path / "a" / "snr.json").read_text())["lms"]["variational"]
+    assert row["kind"] == "latent" and "--text" in row["note"]
+    assert not (tmp_path / "a" / "snr.png").exists()
+
+    text = plain_text / "valid.txt"
+    run("--lm", variational, "--text", text, "--output", tmp_path / "b")
+    (row,) = json.loads((tmp_path / "b" / "snr.json").read_text())["lms"]["variational"]
+    lines = text.read_text().splitlines()
+    assert row["count"] == 8 * sum(len(line.split()) + 1 for line in lines)
+    assert row["median_std_ratio"] is None and row["median_snr"] > 0
+    assert is_whole_png(tmp_path / "b" / "snr.png")
+
+
+def test_latent_variables_cannot_be_pruned(variational, plain_text, fails, tmp_path):
+    command = ["--lm", variational, "--text", plain_text / "valid.txt", "--prune", "true"]
+    error = fails(main, [*command, "--output", tmp_path / "out"])
+    assert "variational has latent variables only, and no random weights to prune" in error
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,157 @@
+"""Signal-to-noise ratios in closed form and against numpy; which weights a share prunes."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from espnet_bayeslm.bayes.posterior import WeightPosterior
+from espnet_bayeslm.evaluation.snr import (
+    BIN_EDGES,
+    CRITERIA,
+    PERCENTILES,
+    num_pruned,
+    prune_weights,
+    pruning_order,
+    restored_means,
+    signal_to_noise,
+    summarize_latent,
+    summarize_weights,
+    zero_means,
+)
+
+
+def posterior(mean, std, *, location="ffn@1", start=0.1):
+    return WeightPosterior(location, "w", mean, std.expand_as(mean), start)
+
+
+def random_posteriors(seed):
+    """Return three posteriors, one of them rows of a larger matrix, one 1-dimensional."""
+    generator = torch.Generator().manual_seed(seed)
+    draws = [torch.randn(*shape, generator=generator) for shape in ((6, 5), (7, 3), (11,))]
+    stds = [torch.rand(d.shape, generator=generator) + 0.01 for d in draws]
+    return [
+        posterior(draws[0][2:5], stds[0][2:5]),
+        posterior(draws[1], stds[1], location="ffn@2", start=0.2),
+        posterior(draws[2], stds[2]),
+    ]
+
+
+def test_closed_form():
+    mean = torch.tensor([[-3.0, 0.0], [1.0, 0.5], [2.0, -8.0]], dtype=torch.float64)
+    (summary,) = summarize_weights([posterior(mean, torch.tensor(0.5, dtype=torch.float64))])
+    # |mean| / 0.5 sorted: 0, 1, 2, 4, 6, 16; percentiles lie at 0.25, 1.25, 2.5, 3.75, 4.75
+    assert (summary.location, summary.count) == ("ffn@1", 6)
+    assert summary.percentiles == pytest.approx((0.25, 1.25, 3.0, 5.5, 13.5))
+    assert summary.median == pytest.approx(3.0)
+    assert summary.median_std == pytest.approx(0.5)
+    assert summary.median_std_ratio == pytest.approx(5.0)
+
+
+def test_start_of_training_has_ratio_one_and_the_normal_distributions_median():
+    mean = torch.randn(200_000, generator=torch.Generator().manual_seed(1))
+    (summary,) = summarize_weights([posterior(mean, torch.tensor(0.1))])
+    assert summary.median_std_ratio == pytest.approx(1.0)
+    # the median of |x| of a standard normal x is 0.6745; its standard error here is 0.0018
+    assert summary.median * 0.1 == pytest.approx(0.6745, abs=0.007)
+
+
+def test_locations_are_pooled_and_quantiles_are_numpys():
+    first, second, third = random_posteriors(0)
+    pooled, alone = summarize_weights([first, second, third])
+    ratio = torch.cat([(p.mean.abs() / p.std).flatten() for p in (first, third)]).double().numpy()
+    assert (pooled.location, alone.location) == ("ffn@1", "ffn@2")
+    assert (pooled.count, alone.count) == (15 + 11, 21)
+    # float32 division against float64
+    assert pooled.percentiles == pytest.approx(np.percentile(ratio, PERCENTILES), rel=1e-6)
+    assert alone.median_std_ratio == pytest.approx(float(np.median(second.std)) / 0.2, rel=1e-6)
+
+
+def test_histogram_counts_every_weight_and_its_ends_take_the_tails():
+    ratios = torch.tensor([0.0, 1e-9, 1e-4, 1.01, 1.02, 1e9], dtype=torch.float64)
+    (summary,) = summarize_weights([posterior(ratios, torch.tensor(1.0, dtype=torch.float64))])
+    assert sum(summary.histogram) == summary.count == 6
+    assert (summary.histogram[0], summary.histogram[-1]) == (3, 1)
+    assert summary.histogram[np.searchsorted(BIN_EDGES, 1.01) - 1] == 2
+
+
+def test_latent_variables_over_batches_of_tokens():
+    generator = torch.Generator().manual_seed(3)
+    moments = [
+        (torch.randn(*shape, 4, generator=generator), torch.rand(*shape, 4, generator=generator))
+        for shape in ((2, 3), (1, 5))
+    ]
+    summary = summarize_latent("hidden@1", moments)
+    means, stds = (torch.cat([m.reshape(-1) for m in part]) for part in zip(*moments, strict=True))
+    assert summary.count == (6 + 5) * 4 and summary.median_std_ratio is None
+    expected = np.percentile(signal_to_noise(means, stds), PERCENTILES)
+    assert summary.percentiles == pytest.approx(expected)
+    assert summary.median_std == pytest.approx(float(np.median(stds)))
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_order_by_hand(criterion):
+    posteriors = [
+        posterior(torch.tensor([3.0, -1.0]), torch.tensor([30.0, 0.1])),
+        posterior(torch.tensor([[-2.0], [0.0]]), torch.tensor([[0.4], [1.0]])),
+    ]
+    # ratios 0.1, 10, 5, 0; magnitudes 3, 1, 2, 0
+    expected = {"snr": [3, 0, 2, 1], "magnitude": [3, 1, 2, 0]}[criterion]
+    assert pruning_order(posteriors, criterion).tolist() == expected
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.integers(0, 1000),
+    st.sampled_from(list(CRITERIA)),
+    st.lists(st.floats(0, 1), min_size=1, max_size=6),
+)
+def test_pruned_sets_are_nested_exact_and_the_least(seed, criterion, shares):
+    posteriors = random_posteriors(seed)
+    worth = np.concatenate([CRITERIA[criterion](p.mean, p.std) for p in posteriors])
+    zeroed = []
+
+    def measure():
+        zeroed.append(torch.cat([p.mean.reshape(-1) for p in posteriors]).numpy() == 0)
+        return int(zeroed[-1].sum())
+
+    steps = prune_weights(posteriors, sorted(shares), measure)
+    chosen = [mask for mask, step in zip(zeroed, steps, strict=True) if step.criterion == criterion]
+    assert [step.result for step in steps] == [step.num_zeroed for step in steps]
+    for share, mask in zip(sorted(shares), chosen, strict=True):
+        assert abs(mask.sum() - share * len(mask)) <= 0.5
+        if 0 < mask.sum() < len(mask):
+            assert worth[mask].max() <= worth[~mask].min()
+    for small, large in itertools.pairwise(chosen):
+        assert (small <= large).all()
+
+
+def test_equal_weights_are_pruned_in_their_order():
+    equal = [posterior(torch.ones(4), torch.ones(4)) for _ in range(3)]
+    for criterion in CRITERIA:
+        assert pruning_order(equal, criterion).tolist() == list(range(12))
+    assert [num_pruned(share, 12) for share in (0, 0.04, 0.05, 0.5, 1)] == [0, 0, 1, 6, 12]
+
+
+def test_rows_of_a_matrix_are_pruned_in_the_matrix_itself_and_restored_after_an_error():
+    matrix = torch.arange(1.0, 13.0).reshape(4, 3)
+    before = matrix.clone()
+    rows = [posterior(matrix[1:3], torch.ones(2, 3)), posterior(matrix[:, :1], torch.ones(4, 1))]
+    with pytest.raises(ZeroDivisionError), restored_means(rows):
+        zero_means(rows, np.array([1, 9]))
+        assert matrix[1, 1] == 0 and matrix[3, 0] == 0 and int((matrix == 0).sum()) == 2
+        raise ZeroDivisionError
+    assert torch.equal(matrix, before)
+
+
+def test_more_elements_than_torch_quantile_takes():
+    ratios = torch.linspace(0, 1, 2**24 + 3)
+    with pytest.raises(RuntimeError):
+        torch.quantile(ratios, 0.5)
+    (summary,) = summarize_weights([posterior(ratios, torch.tensor(1.0))])
+    assert summary.median == pytest.approx(0.5, abs=1e-6)
+    assert math.isclose(summary.percentiles[0], 0.05, abs_tol=1e-6)

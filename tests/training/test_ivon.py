@@ -1,0 +1,439 @@
+import math
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from espnet_bayeslm.bayes import noise_generator
+from espnet_bayeslm.bayes.whole import add_whole_posterior, whole_posterior
+from espnet_bayeslm.training import ivon as module_under_test
+from espnet_bayeslm.training.ivon import IVON
+from espnet_bayeslm.utils.errors import InputError
+
+ORACLES = Path(__file__).parents[1] / "oracles"
+ivon_plain = runpy.run_path(str(ORACLES / "ivon_plain.py"))["ivon_plain"]
+OPTIONS = dict(lr=0.05, ess=500.0, hess_init=0.3, beta1=0.9, beta2=0.99, weight_decay=1e-3)
+
+
+class Net(nn.Module):
+    """A small regression network; `forward` returns the mean loss of a batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+        self.seen = []
+
+    def forward(self, batch):
+        self.seen.append(torch.cat([p.detach().flatten() for p in self.parameters()]))
+        x, y = batch
+        return (self.body(x) - y).square().mean()
+
+
+def make_net():
+    torch.manual_seed(3)
+    net = Net()
+    add_whole_posterior(net)
+    return net
+
+
+def make(**options):
+    net = make_net()
+    optimizer = IVON(net.parameters(), **{**OPTIONS, **options})
+    optimizer.attach(net)
+    return net, optimizer
+
+
+def batch(index):
+    generator = torch.Generator().manual_seed(100 + index)
+    x = torch.randn(8, 3, dtype=torch.float64, generator=generator)
+    return x, x.sin().sum(dim=1, keepdim=True)
+
+
+def flat(net):
+    return torch.cat([p.detach().flatten() for p in net.parameters()])
+
+
+def train(net, optimizer, indices):
+    for index in indices:
+        net.train()
+        net(batch(index)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def noise_of(net, draw):
+    """Return the noise of a draw, in the order of the parameters."""
+    generator = noise_generator(torch.initial_seed(), 0, draw)
+    pieces = [torch.empty_like(p).normal_(generator=generator) for p in net.parameters()]
+    return torch.cat([p.detach().flatten() for p in pieces]).numpy()
+
+
+def gradient_of(net):
+    """Return the function of (weights, t) that is the gradient of batch t."""
+    shapes = {name: p.shape for name, p in net.named_parameters()}
+
+    def gradient(theta, t):
+        pieces = torch.from_numpy(theta).split([s.numel() for s in shapes.values()])
+        weights = {
+            name: piece.view(shape).clone().requires_grad_()
+            for (name, shape), piece in zip(shapes.items(), pieces, strict=True)
+        }
+        loss = torch.func.functional_call(net, weights, (batch(t),))
+        gradients = torch.autograd.grad(loss, list(weights.values()))
+        return torch.cat([g.flatten() for g in gradients]).numpy()
+
+    return gradient
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"rescale_lr": False}, {"clip_radius": 0.4}, {"beta1": 0.0, "weight_decay": 0.0}],
+    ids=str,
+)
+def test_every_step_is_that_of_the_algorithm(options):
+    net, optimizer = make(**options)
+    plain = Net()
+    noises = [noise_of(net, draw) for draw in range(300)]
+    start = flat(net).numpy()
+    expected = ivon_plain(start, gradient_of(plain), noises, **{**OPTIONS, **options})
+    assert not np.allclose(expected[-1][1], expected[0][1], rtol=0.1), "sigma never moved"
+    for t, (mean, _) in enumerate(expected, 1):
+        train(net, optimizer, [t])
+        assert np.allclose(flat(net), mean, rtol=0, atol=1e-12)
+    optimizer.use_means()
+    stds = torch.cat([log_std.exp().flatten() for _, _, log_std in whole_posterior(net)])
+    assert np.allclose(stds, expected[-1][1], rtol=1e-12, atol=0)
+
+
+@pytest.fixture
+def double_by_default():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("options", [{}, {"rescale_lr": False}, {"clip_radius": 0.02}], ids=str)
+@pytest.mark.usefixtures("double_by_default")
+def test_draws_and_means_are_those_of_the_authors_package(monkeypatch, options):
+    reference = pytest.importorskip("ivon").IVON
+    # Theirs takes torch's own generator; one parameter, since it may draw all of them at once.
+    monkeypatch.setattr(
+        module_under_test, "noise_generator", lambda *_, **__: torch.default_generator
+    )
+    target = torch.linspace(-1, 2, 10, dtype=torch.float64)
+
+    class Curved(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.linspace(-1, 1, 10, dtype=torch.float64))
+
+        def forward(self):
+            return (self.weight - target).cosh().mean()
+
+    ours, theirs = Curved(), Curved()
+    optimizer = IVON(ours.parameters(), **{**OPTIONS, **options})
+    optimizer.attach(ours)
+    other = reference(theirs.parameters(), **{**OPTIONS, **options})
+    for step in range(300):
+        torch.manual_seed(step)
+        ours().backward()
+        perturbed = ours.weight.detach().clone()
+        optimizer.step()
+        optimizer.zero_grad()
+        torch.manual_seed(step)
+        with other.sampled_params(train=True):
+            other.zero_grad()
+            assert torch.allclose(theirs.weight, perturbed, rtol=0, atol=1e-12)
+            theirs().backward()
+        other.step()
+        assert torch.allclose(ours.weight, theirs.weight, rtol=0, atol=1e-12)
+
+
+def test_linear_regression_has_its_exact_posterior():
+    num_points, num_weights, prior_variance = 1000, 6, 2.0
+    scales = torch.linspace(0.5, 2.5, num_weights, dtype=torch.float64)
+    orthogonal = torch.linalg.qr(torch.randn(num_points, num_weights, dtype=torch.float64)).Q
+    design = orthogonal * scales * math.sqrt(num_points)
+    noise = torch.randn(num_points, dtype=torch.float64)
+    observed = design @ torch.randn(num_weights, dtype=torch.float64) + noise
+    precision = num_points * scales**2 + 1 / prior_variance
+
+    class Regression(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(num_weights, dtype=torch.float64))
+
+        def forward(self):
+            return (design @ self.weight - observed).square().mean() / 2
+
+    model = Regression()
+    add_whole_posterior(model)
+    decay = 1 / (num_points * prior_variance)
+    optimizer = IVON(
+        model.parameters(),
+        **dict(lr=0.02, ess=num_points, hess_init=1.0, beta2=0.998, weight_decay=decay),
+        rescale_lr=False,
+    )
+    optimizer.attach(model)
+    for _ in range(3000):
+        optimizer.zero_grad()
+        model().backward()
+        optimizer.step()
+    model.eval()
+    model()
+    sigma = precision.rsqrt()
+    # h is a mean over some 1 / (1 - beta2) = 500 draws, each of relative deviation sqrt(2):
+    # 4.5 % of h, 2.2 % of sigma.
+    assert torch.allclose(model.weight_log_std.exp(), sigma, rtol=0.1)
+    exact = design.T @ observed / precision
+    assert ((model.weight - exact) / sigma).abs().max() < 0.5
+
+
+def test_micro_batches_share_a_draw():
+    net, optimizer = make()
+    means = flat(net)
+    for index in range(3):
+        net(batch(index)).backward()
+    assert torch.equal(net.seen[0], net.seen[1]) and torch.equal(net.seen[0], net.seen[2])
+    assert not torch.equal(net.seen[0], means)
+    optimizer.step()
+    optimizer.zero_grad()
+    net(batch(4))
+    assert not torch.equal(net.seen[3] - flat(net), net.seen[0] - means)
+
+
+def test_validation_sees_the_means_and_the_draw_goes_on():
+    net, optimizer = make()
+    train(net, optimizer, range(3))
+    means = flat(net)
+    net(batch(3)).backward()
+    draw = net.seen[-1]
+    net.eval()
+    net(batch(4))
+    assert torch.equal(net.seen[-1], means)
+    net.train()
+    net(batch(5)).backward()
+    assert torch.equal(net.seen[-1], draw) and not torch.equal(draw, means)
+    optimizer.zero_grad()
+    assert torch.equal(flat(net), means)
+
+
+def test_a_step_after_validation_is_that_without_it():
+    ends = []
+    for validate in (False, True):
+        net, optimizer = make()
+        net(batch(0)).backward()
+        if validate:
+            net.eval()
+            net(batch(1))
+        optimizer.step()
+        ends.append(flat(net))
+    assert torch.equal(*ends)
+
+
+def test_a_draw_without_gradients_ends_at_validation():
+    net, _ = make()
+    net(batch(0))
+    net.eval()
+    net(batch(0))
+    net.train()
+    net(batch(0))
+    assert not torch.equal(net.seen[0], net.seen[2])
+
+
+def test_a_skipped_step_leaves_the_means_and_takes_another_draw():
+    net, optimizer = make()
+    train(net, optimizer, range(2))
+    means = flat(net)
+    net(batch(2)).backward()
+    optimizer.zero_grad()
+    assert torch.equal(flat(net), means)
+    net(batch(2))
+    assert not torch.equal(net.seen[-1], net.seen[-2])
+
+
+def test_amp_scaler_skips_a_step():
+    net, optimizer = make()
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    means = flat(net)
+    for factor, moves in ((math.inf, False), (1.0, True)):
+        scaler.scale(net(batch(0)) * factor).backward()
+        scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        assert torch.equal(flat(net), means) != moves
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["after a step", "while a draw is held"])
+def test_resumed_run_equals_an_unbroken_one(tmp_path, held):
+    whole, optimizer = make()
+    train(whole, optimizer, range(20))
+    first, optimizer = make()
+    train(first, optimizer, range(8))
+    if held:
+        first(batch(8))
+    torch.save([first.state_dict(), optimizer.state_dict()], tmp_path / "checkpoint.pth")
+    second, optimizer = make(lr=1.0)
+    states = torch.load(tmp_path / "checkpoint.pth", weights_only=True)
+    second.load_state_dict(states[0])
+    optimizer.load_state_dict(states[1])
+    train(second, optimizer, range(8, 20))
+    resumed, unbroken = second.state_dict(), whole.state_dict()
+    assert resumed.keys() == unbroken.keys()
+    assert all(torch.equal(resumed[key], unbroken[key]) for key in resumed)
+
+
+@pytest.mark.parametrize("part", ["", "body", "body.0"])
+def test_state_dict_is_never_of_perturbed_weights(part):
+    net, optimizer = make()
+    train(net, optimizer, range(3))
+    expected = {key: value.clone() for key, value in net.get_submodule(part).state_dict().items()}
+    net(batch(3)).backward()
+    saved = net.get_submodule(part).state_dict()
+    assert all(torch.equal(saved[key], expected[key]) for key in expected)
+
+
+@pytest.mark.parametrize("part", ["", "body"])
+def test_loaded_weights_stay_though_a_draw_was_held(part):
+    net, optimizer = make()
+    net(batch(0))
+    state = {key: torch.ones_like(v) for key, v in net.get_submodule(part).state_dict().items()}
+    net(batch(0))
+    net.get_submodule(part).load_state_dict(state)
+    optimizer.zero_grad()
+    assert (flat(net) == 1).all()
+
+
+def test_standard_deviations_are_saved():
+    net, optimizer = make()
+    assert (net.state_dict()["body.0.weight_log_std"] == -20).all()
+    train(net, optimizer, range(2))
+    state = net.state_dict()
+    for name, parameter in net.named_parameters():
+        hess = optimizer.state[parameter]["hess"]
+        sigma = 1 / torch.sqrt(OPTIONS["ess"] * (hess + OPTIONS["weight_decay"]))
+        assert torch.allclose(state[f"{name}_log_std"], sigma.log(), rtol=1e-12)
+
+
+def test_a_model_without_their_buffers_trains_too():
+    torch.manual_seed(3)
+    bare = Net()
+    optimizer = IVON(bare.parameters(), **OPTIONS)
+    optimizer.attach(bare)
+    train(bare, optimizer, range(5))
+    net, optimizer = make()
+    train(net, optimizer, range(5))
+    assert torch.equal(flat(bare), flat(net))
+
+
+def test_parameters_without_gradients_are_left_alone():
+    net = make_net()
+    net.body[0].weight.requires_grad_(False)
+    net.unused = nn.Parameter(torch.ones(3, dtype=torch.float64))
+    before = [p.detach().clone() for p in (net.body[0].weight, net.unused)]
+    optimizer = IVON(net.parameters(), **OPTIONS)
+    optimizer.attach(net)
+    net(batch(0))
+    assert torch.equal(net.body[0].weight, before[0])
+    train(net, optimizer, range(3))
+    assert torch.equal(net.body[0].weight, before[0]) and torch.equal(net.unused, before[1])
+    assert (net.state_dict()["body.0.weight_log_std"] == -20).all()
+
+
+def test_a_tied_parameter_is_drawn_once():
+    net = make_net()
+    net.tied = net.body[0]
+    optimizer = IVON(net.parameters(), **OPTIONS)
+    optimizer.attach(net)
+    before = net.body[0].bias.detach().clone()
+    net(batch(0))
+    noise = noise_of(net, 0)[12:16]
+    sigma = 1 / math.sqrt(OPTIONS["ess"] * (OPTIONS["hess_init"] + OPTIONS["weight_decay"]))
+    assert np.allclose((net.body[0].bias - before).detach(), sigma * noise, atol=1e-14)
+
+
+def test_cpu_lstm_and_float32_train():
+    class Tagger(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.lstm = nn.Embedding(5, 8), nn.LSTM(8, 8, batch_first=True)
+
+        def forward(self, ids):
+            hidden, _ = self.lstm(self.embed(ids[:, :-1]))
+            logits = hidden @ self.embed.weight.T
+            return nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+
+    model = Tagger()
+    optimizer = IVON(model.parameters(), lr=0.5, ess=1000, hess_init=0.1)
+    optimizer.attach(model)
+    ids = torch.arange(12).remainder(5).repeat(4, 1)
+    losses = []
+    for _ in range(150):
+        optimizer.zero_grad()
+        loss = model(ids)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 < 1.4 < losses[0]
+    assert all((s["hess"] + 1e-6 > 0).all() for s in optimizer.state.values())
+
+
+def test_another_seed_is_another_draw():
+    seen = []
+    for seed in (1, 2, 1):
+        net, _ = make()
+        torch.manual_seed(seed)
+        net(batch(0))
+        seen.append(net.seen[-1])
+    assert torch.equal(seen[0], seen[2]) and not torch.equal(seen[0], seen[1])
+
+
+def test_number_of_tokens_must_be_known():
+    net, optimizer = make(ess=None)
+    with pytest.raises(InputError, match="set_ess"):
+        net(batch(0))
+    optimizer.set_ess(500.0)
+    train(net, optimizer, range(3))
+    other, optimizer = make()
+    optimizer.set_ess(7.0)
+    train(other, optimizer, range(3))
+    assert torch.equal(flat(net), flat(other)), "the options' ess is the user's"
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        *({"lr": -1.0}, {"ess": 0}, {"hess_init": 0.0}, {"beta1": 1.0}, {"beta2": "0.9"}),
+        *({"weight_decay": -1e-3}, {"clip_radius": 0.0}, {"ess": math.nan}),
+    ],
+    ids=str,
+)
+def test_options_out_of_range(option):
+    with pytest.raises(InputError, match=next(iter(option))):
+        make(**option)
+
+
+def test_wrong_use_is_an_error():
+    net, optimizer = make()
+    with pytest.raises(InputError, match="already"):
+        optimizer.attach(net)
+    flat_loss = sum(p.sum() for p in net.parameters())
+    flat_loss.backward()
+    with pytest.raises(RuntimeError, match="attach"):
+        optimizer.step()
+
+
+def test_replicas_are_refused():
+    net, _ = make()
+    replica = net._replicate_for_data_parallel()
+    with pytest.raises(InputError, match="multiprocessing_distributed"):
+        replica(batch(0))
+
+
+def test_ranks_need_not_send_the_standard_deviations():
+    net, _ = make()
+    assert "body.0.weight_log_std" in net._ddp_params_and_buffers_to_ignore
