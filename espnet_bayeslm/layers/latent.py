@@ -122,6 +122,7 @@ class LatentOutput(nn.Module):
     def _token_kl(self, h: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
         """Return KL(q(z_t) || p(z_t)) of each token in nats (Eq. 32), (B, L)."""
         with torch.autocast(h.device.type, enabled=False):
+            h = h.to(self.prior_mean.weight.dtype)
             prior_log_std = self.prior_log_std(h).clamp(LOG_STD_MIN, LOG_STD_MAX)
             return kl_gaussians(mean, log_std, self.prior_mean(h), prior_log_std).sum(-1)
 

@@ -12,7 +12,7 @@ from typing import Callable, List, NamedTuple, Optional, Tuple
 import torch
 
 from espnet_bayeslm.bayes.posterior import LOG_STD_MAX, LOG_STD_MIN
-from espnet_bayeslm.layers.activation import mix, tanh
+from espnet_bayeslm.layers.activation import Mix, tanh
 
 Basis = Tuple[str, ...]
 
@@ -136,7 +136,7 @@ def empty_record(inputs: LoopInputs) -> Record:
 
 
 def product(weight: torch.Tensor, rows: int) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return x -> x weight^T for many calls with x of shape (rows, in_features).
+    """Return x -> x weight^T, without gradients, for calls with x of shape (rows, in_features).
 
     oneDNN packs the weights once, where a plain product packs them at each call: for 1024 units
     a step then takes two thirds of the time on a CPU.
@@ -146,7 +146,7 @@ def product(weight: torch.Tensor, rows: int) -> Callable[[torch.Tensor], torch.T
     if (
         weight.device.type != "cpu"
         or weight.dtype != torch.float32
-        or weight.numel() < 1 << 20
+        or weight.numel() < 1 << 16
         or not torch.backends.mkldnn.is_available()
         or not hasattr(mkldnn, "_reorder_linear_weight")
         or not hasattr(mkldnn, "_linear_pointwise")
@@ -167,32 +167,45 @@ def run_loop(inputs: LoopInputs, bases: Bases) -> Record:
     batch = inputs.gates_in.size(1)
     recur = product(inputs.weight, batch)
     infer = None if inputs.latent_weight is None else product(inputs.latent_weight, batch)
-    outputs, cells_used = record.outputs, record.cell_used
+    mixes = {
+        gate: Mix(coefficients, bases.gates[gate])
+        for gate, coefficients in enumerate(inputs.gates)
+        if coefficients is not None
+    }
+    mix_hidden, mix_cell = (
+        None if coefficients is None else Mix(coefficients, basis)
+        for coefficients, basis in (
+            (inputs.hidden_input, bases.hidden_input),
+            (inputs.cell_state, bases.cell_state),
+        )
+    )
+    outputs, cells_used = record.outputs.unbind(0), record.cell_used.unbind(0)
+    cells, hidden, tanh_cells = (
+        x.unbind(0) for x in (record.cell, record.hidden, record.tanh_cell)
+    )
     pre_gates, act_gates = gates_of(record.pre), gates_of(record.act)
-    for t, (pre, act) in enumerate(zip(record.pre, record.act, strict=True)):
-        recurrent = recur(record.hidden[t])
-        if inputs.hidden_input is not None:
+    steps = zip(inputs.gates_in.unbind(0), record.pre.unbind(0), record.act.unbind(0), strict=True)
+    for t, (gates_in, pre, act) in enumerate(steps):
+        recurrent = recur(hidden[t])
+        if mix_hidden is not None:
             u = torch.add(recurrent, inputs.hidden_bias, out=record.recurrent[t])
-            recurrent = mix(u, inputs.hidden_input, bases.hidden_input).add_(u)
-        torch.add(inputs.gates_in[t], recurrent, out=pre)
+            recurrent = mix_hidden(u).add_(u)
+        torch.add(gates_in, recurrent, out=pre)
         torch.sigmoid(pre, out=act)
-        for gate, coefficients in enumerate(inputs.gates):
-            if coefficients is not None:
-                mix(pre_gates[t][gate], coefficients, bases.gates[gate], out=act_gates[t][gate])
+        for gate, mix in mixes.items():
+            mix(pre_gates[t][gate], out=act_gates[t][gate])
         i, f, g, o = act_gates[t]
         if inputs.cell_input is None:
             tanh(pre_gates[t][2], out=g)
-        cell = cells_used[t]
-        if inputs.cell_state is not None:
+        if mix_cell is not None:
             u = record.cell_pre[t]
-            torch.addmm(inputs.cell_bias, record.cell[t], inputs.cell_weight.t(), out=u)
-            mix(u, inputs.cell_state, bases.cell_state, out=cell).add_(record.cell[t])
-        torch.mul(f, cell, out=record.cell[t + 1]).addcmul_(i, g)
-        tanh_cell = tanh(record.cell[t + 1], out=record.tanh_cell[t])
-        h = torch.mul(o, tanh_cell, out=outputs[t])
+            torch.addmm(inputs.cell_bias, cells[t], inputs.cell_weight.t(), out=u)
+            mix_cell(u, out=cells_used[t]).add_(cells[t])
+        torch.mul(f, cells_used[t], out=cells[t + 1]).addcmul_(i, g)
+        h = torch.mul(o, tanh(cells[t + 1], out=tanh_cells[t]), out=outputs[t])
         if infer is not None:
             q = torch.add(infer(h), inputs.latent_bias, out=record.latent[t])
-            _sample(q, inputs.noise, t, out=record.hidden[t + 1])
+            _sample(q, inputs.noise, t, out=hidden[t + 1])
     return record
 
 

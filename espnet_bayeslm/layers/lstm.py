@@ -18,7 +18,7 @@ from espnet_bayeslm.layers.activation import (
 )
 from espnet_bayeslm.layers.latent import LatentOutput
 from espnet_bayeslm.layers.loop import Bases, Basis, LoopInputs
-from espnet_bayeslm.layers.recurrence import lstm_loop
+from espnet_bayeslm.layers.recurrence import lstm_loop, packed_linear
 from espnet_bayeslm.utils.errors import InputError
 
 # In the order of torch's rows: i, f, g, o.
@@ -251,7 +251,7 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
         # b_hh is within the process on h_t where there is one
         outside = torch.zeros_like(b_hh) if f"hidden_input_l{k}" in self.bases else b_hh
         if f"layer_input_l{k}" not in self.bases:
-            return F.linear(input, weight, b_ih + outside)
-        u = F.linear(input, weight, b_ih)
+            return packed_linear(input, weight, b_ih + outside)
+        u = packed_linear(input, weight, b_ih)
         coefficients = self.value(f"gp_coefficients_layer_input_l{k}")
         return u + mixture(u, coefficients, self.bases[f"layer_input_l{k}"]) + outside

@@ -8,7 +8,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from espnet_bayeslm.bayes.posterior import LOG_STD_MAX, LOG_STD_MIN
-from espnet_bayeslm.layers.activation import mix_gradients
+from espnet_bayeslm.layers.activation import coefficient_gradients, slope
 from espnet_bayeslm.layers.loop import Bases, LoopInputs, Record, gates_of, product, run_loop
 
 ATEN = torch.ops.aten
@@ -27,14 +27,23 @@ class LoopGradients:
     def __init__(self, inputs: LoopInputs, bases: Bases, record: Record):
         self.inputs, self.bases, self.record = inputs, bases, record
         self.pre = torch.empty_like(record.pre)
-        with_hidden = inputs.hidden_input is not None
-        self.recurrent = torch.empty_like(record.pre) if with_hidden else self.pre
-        self.cell_pre = None if record.cell_pre is None else torch.empty_like(record.cell_pre)
-        self.gate_coefficients = [None if c is None else torch.zeros_like(c) for c in inputs.gates]
-        self.hidden_input, self.cell_state = (
-            None if c is None else torch.zeros_like(c)
-            for c in (inputs.hidden_input, inputs.cell_state)
-        )
+        self.recurrent, self.cell_pre, self.grad_cell = self.pre, None, None
+        # Each activation's slope for all steps at once; the loop only multiplies.
+        gates, pres = zip(inputs.gates, bases.gates, strict=True), record.pre.chunk(4, dim=2)
+        self.slopes = [
+            None if coefficients is None else slope(pre, coefficients, basis)
+            for (coefficients, basis), pre in zip(gates, pres, strict=True)
+        ]
+        # gradients of the mixed gates' values
+        self.mixed = [None if s is None else torch.empty_like(s) for s in self.slopes]
+        if inputs.hidden_input is not None:
+            self.recurrent = torch.empty_like(self.pre)
+            hidden_slope = slope(record.recurrent, inputs.hidden_input, bases.hidden_input)
+            self.hidden_slope = hidden_slope.add_(1.0)
+        if inputs.cell_state is not None:
+            self.cell_pre = torch.empty_like(record.cell_pre)
+            self.grad_cell = torch.empty_like(record.cell_pre)
+            self.cell_slope = slope(record.cell_pre, inputs.cell_state, bases.cell_state)
 
     def run(
         self,
@@ -60,16 +69,18 @@ class LoopGradients:
             grad_latent = grad_latent.clone()
             infer_back = product(inputs.latent_weight.t(), batch)
         grad_c, recurred = grad_c.clone(), grad_h
-        acts, pres, grads = gates_of(record.act), gates_of(record.pre), gates_of(self.pre)
+        acts, grads = gates_of(record.act), gates_of(self.pre)
         for t in range(steps - 1, -1, -1):
             grad = grad_output[t]
             if infer_back is not None:
                 grad = grad + infer_back(self._latent(t, recurred, grad_latent))
             elif recurred is not None:
                 grad = grad + recurred
-            self._gates(t, grad, grad_c, acts[t], pres[t], grads[t])
+            self._gates(t, grad, grad_c, acts[t], grads[t])
             grad_c = self._previous_cell(t, grad_c, acts[t][1])
-            recurred = back(self._recurrent(t))
+            if inputs.hidden_input is not None:
+                torch.mul(self.pre[t], self.hidden_slope[t], out=self.recurrent[t])
+            recurred = back(self.recurrent[t])
         assert recurred is not None
         return self._collect(recurred, grad_c, grad_latent)
 
@@ -89,65 +100,53 @@ class LoopGradients:
         grad: torch.Tensor,
         grad_c: torch.Tensor,
         act: Tuple[torch.Tensor, ...],
-        pre: Tuple[torch.Tensor, ...],
         grad_pre: Tuple[torch.Tensor, ...],
     ) -> None:
         """Add h_t's gradient to the cells' and write those of the gates' inputs."""
         i, _, g, o = act
         tanh_cell = self.record.tanh_cell[t]
         grad_c += ATEN.tanh_backward(grad * o, tanh_cell)
-        used = (grad_c * g, grad_c * self.record.cell_used[t], grad_c * i, grad * tanh_cell)
-        for k, (upper, out) in enumerate(zip(used, grad_pre, strict=True)):
-            coefficients = self.inputs.gates[k]
-            if coefficients is not None:
-                rest = (coefficients, self.bases.gates[k], self.gate_coefficients[k])
-                out.copy_(mix_gradients(upper, pre[k], *rest))
+        factors = ((grad_c, g), (grad_c, self.record.cell_used[t]), (grad_c, i), (grad, tanh_cell))
+        for k, (factor, out) in enumerate(zip(factors, grad_pre, strict=True)):
+            if self.slopes[k] is not None:
+                upper = torch.mul(*factor, out=self.mixed[k][t])
+                torch.mul(upper, self.slopes[k][t], out=out)
             elif k == 2:
-                ATEN.tanh_backward.grad_input(upper, g, grad_input=out)
+                ATEN.tanh_backward.grad_input(torch.mul(*factor), g, grad_input=out)
             else:
-                ATEN.sigmoid_backward.grad_input(upper, act[k], grad_input=out)
+                ATEN.sigmoid_backward.grad_input(torch.mul(*factor), act[k], grad_input=out)
 
     def _previous_cell(self, t: int, grad_c: torch.Tensor, forget: torch.Tensor) -> torch.Tensor:
         """Return the gradient of the cells before step t."""
         grad_c = grad_c.mul_(forget)
         if self.cell_pre is None:
             return grad_c
-        inputs, bases = self.inputs, self.bases.cell_state
-        inner = mix_gradients(
-            grad_c, self.record.cell_pre[t], inputs.cell_state, bases, self.cell_state
-        )
-        self.cell_pre[t] = inner
-        return grad_c.addmm_(inner, inputs.cell_weight)
-
-    def _recurrent(self, t: int) -> torch.Tensor:
-        """Return the gradient of the product with the recurrent weights at step t."""
-        grad = self.pre[t]
-        if self.hidden_input is None:
-            return grad
-        inputs, bases = self.inputs, self.bases.hidden_input
-        x = self.record.recurrent[t]
-        inner = mix_gradients(grad, x, inputs.hidden_input, bases, self.hidden_input)
-        return torch.add(inner, grad, out=self.recurrent[t])
+        self.grad_cell[t] = grad_c
+        inner = torch.mul(grad_c, self.cell_slope[t], out=self.cell_pre[t])
+        return grad_c.addmm_(inner, self.inputs.cell_weight)
 
     def _collect(
         self, grad_h: torch.Tensor, grad_c: torch.Tensor, grad_latent: Optional[torch.Tensor]
     ) -> LoopInputs:
         """Return all gradients; those of weights are one product over all steps."""
-        record = self.record
-        i, f, g, o = self.gate_coefficients
+        record, bases = self.record, self.bases
+        gates = [
+            None if grad is None else coefficient_gradients(grad, pre, basis)
+            for grad, pre, basis in zip(
+                self.mixed, record.pre.chunk(4, dim=2), bases.gates, strict=True
+            )
+        ]
         result = LoopInputs(
-            self.pre,
-            grad_h,
-            grad_c,
-            _weight_gradient(self.recurrent, record.hidden[:-1]),
-            *(i, f, g, o),
-            hidden_input=self.hidden_input,
-            cell_state=self.cell_state,
+            self.pre, grad_h, grad_c, _weight_gradient(self.recurrent, record.hidden[:-1]), *gates
         )
-        if self.hidden_input is not None:
-            result = result._replace(hidden_bias=self.recurrent.sum((0, 1)))
+        if self.inputs.hidden_input is not None:
+            result = result._replace(
+                hidden_input=coefficient_gradients(self.pre, record.recurrent, bases.hidden_input),
+                hidden_bias=self.recurrent.sum((0, 1)),
+            )
         if self.cell_pre is not None:
             result = result._replace(
+                cell_state=coefficient_gradients(self.grad_cell, record.cell_pre, bases.cell_state),
                 cell_weight=_weight_gradient(self.cell_pre, record.cell[:-1]),
                 cell_bias=self.cell_pre.sum((0, 1)),
             )
@@ -193,3 +192,30 @@ def lstm_loop(inputs: LoopInputs, bases: Bases) -> Tuple[torch.Tensor, ...]:
     The last is mean and log standard deviation of q(z_t), (L, B, 2H), or None.
     """
     return LSTMLoop.apply(bases, *inputs)
+
+
+class PackedLinear(torch.autograd.Function):
+    """`F.linear` by `product`: the same weights, packed, are faster for many rows too."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
+    ) -> torch.Tensor:
+        """(L, B, in), (out, in), (out,) -> (L, B, out)."""
+        ctx.save_for_backward(x, weight)
+        rows = x.flatten(0, 1)
+        return product(weight, len(rows))(rows).add_(bias).view(*x.shape[:2], -1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> Tuple[torch.Tensor, ...]:  # type: ignore[override]
+        """Return the gradients of `forward`'s arguments."""
+        x, weight = ctx.saved_tensors
+        rows = grad.flatten(0, 1)
+        grad_x = product(weight.t(), len(rows))(rows).view(x.shape)
+        return grad_x, _weight_gradient(grad, x), rows.sum(0)
+
+
+def packed_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """Return x weight^T + bias, (L, B, in) -> (L, B, out)."""
+    return PackedLinear.apply(x.contiguous(), weight, bias)

@@ -127,7 +127,9 @@ class BayesTransformerLM(UncertainLM):
     def _make_gp(self, place: Location, **options: Any) -> None:
         self._block(place).make_gp(location=str(place), **options)
 
-    def _make_variational(self, place: Location, **options: Any) -> None:
+    def _make_variational(self, place: Location, *, feedback: bool = False, **options: Any) -> None:
+        if feedback:
+            raise InputError(f"feedback of {place}: a Transformer has no recurrence to feed")
         self._block(place).make_latent(location=str(place), **options)
 
     def _embed(self, input: torch.Tensor, offset: int) -> torch.Tensor:

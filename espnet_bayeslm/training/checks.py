@@ -49,7 +49,7 @@ def check_finite(loss: torch.Tensor, lm: UncertainLM, step: int) -> None:
         for location, (low, high) in ranges
     )
     raise InputError(
-        f"the training loss is {float(loss)} at step {step} of this run"
+        f"the training loss is {loss.item()} at step {step} of this run"
         + (f"; {where}" if where else ""),
         remedy="The last checkpoint is as it was: lower the learning rate (optim_conf lr,"
         " model_conf posterior_lr) or init_std, or set grad_clip, and resume.",

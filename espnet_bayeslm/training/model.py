@@ -114,7 +114,9 @@ class BayesLanguageModel(ESPnetLanguageModel):
             self._prior = None
 
     def kl_term(self, num_tokens: torch.Tensor) -> torch.Tensor:
-        """Return the KL term of the loss in nats per token, ().
+        """Return the weights' KL term of the loss in nats per token, ().
+
+        It is not a number in evaluation where the size of the training text is not known.
 
         Args:
             num_tokens: Tokens of the batch, () (only `kl_scale: release` depends on it).
@@ -122,8 +124,10 @@ class BayesLanguageModel(ESPnetLanguageModel):
         Raises:
             RuntimeError: The size of the training text, or the prior, is not known.
         """
-        if not any(True for _ in self.lm.random_blocks()):
+        if next(self.lm.random_blocks(), None) is None:
             return num_tokens.new_zeros((), dtype=torch.float32)
+        if not self.training and self.num_train_tokens is None:
+            return torch.full_like(num_tokens, float("nan"), dtype=torch.float32)
         num_train_tokens = self._known_tokens()
         raw = self._raw_kl if self._raw_kl is not None else self._compute_kl(num_tokens.device.type)
         if not self.training:
@@ -150,7 +154,8 @@ class BayesLanguageModel(ESPnetLanguageModel):
         self._map_means = means
         weight = self.regularizer_weight
         if weight is None:
-            weight = 1 / self._known_tokens()
+            known = self.training or self.num_train_tokens is not None
+            weight = 1 / self._known_tokens() if known else float("nan")
         return weight * penalty(
             dict(self.lm.named_parameters()),
             self.regularizer,
@@ -206,14 +211,12 @@ class BayesLanguageModel(ESPnetLanguageModel):
             InputError: The training loss is not a finite number.
         """
         nll, latent_kl, num_tokens = self._sampled_nll(text, text_lengths)
-        known = self.training or self.num_train_tokens is not None
-        kl = self.kl_term(num_tokens) if known else torch.full_like(nll, float("nan"))
-        kl = kl + self.kl_weight * latent_kl
+        kl = self.kl_term(num_tokens) + self.kl_weight * latent_kl
         stats = dict(nll=nll.detach(), kl=kl.detach(), ppl=nll.detach().exp())
         # KL and penalty are reported, and not part of the validation loss.
         loss = nll + kl if self.training else nll
         if self.regularizer is not None:
-            cost = self.penalty_term() if known else torch.full_like(nll, float("nan"))
+            cost = self.penalty_term()
             stats["penalty"] = cost.detach()
             loss = loss + cost if self.training else loss
         if self.training:

@@ -42,12 +42,16 @@ def outputs(tmp_path):
     for system, names in components.items():
         entries = [{"name": n, "weight": 1 / len(names)} for n in names]
         (exp / "weights" / f"{system}.yaml").write_text(yaml.safe_dump({"components": entries}))
-    for kind in ("half", "point", "bayes"):
+    for kind in ("half", "point", "bayes", "gp", "variational"):
         for family in ("lstm", "transformer"):
             (exp / f"{kind}_{family}").mkdir()
-            stats = {e: {"train": {}, "valid": {"ppl": 200.0 / e}} for e in (1, 2)}
+            stats = {e: {"train": {}, "valid": {"ppl": 200.0 / e, "kl": 0.5}} for e in (1, 2)}
             state = {"reporter": {"stats": stats, "epoch": 2}}
             torch.save(state, exp / f"{kind}_{family}" / "checkpoint.pth")
+    row = {"location": "hidden_output@1", "median_snr": 2.345, "median_std": 0.0123}
+    row |= {"snr_percentiles": {"5": 0.1, "95": 30.0}, "median_std_ratio": 1.234}
+    (exp / "snr" / "gp_lstm").mkdir(parents=True)
+    (exp / "snr" / "gp_lstm" / "snr.json").write_text(json.dumps({"lms": {"gp_lstm": [row]}}))
     (data / "statistics.txt").write_text("size: small\n")
     return exp, data
 
@@ -62,6 +66,7 @@ def test_results(script, outputs, capsys):
     assert rows["first pass"].split(" | ")[3:] == ["50.00 (0/2/0)"] * 3 + ["50.00 (0/2/0) |"]
     assert "80.0 | 80.0 | 25.00 (1/0/0)" in text  # LSTM + 3-gram
     assert "| LSTM | 100.0 | 100.0 |" in text
+    assert "| GP LSTM | hidden_output@1 | 0.500 | 2.35 | 0.0123 | 0.1 to 30 | 1.23 |" in text
     assert rows["oracle"].count(" 0.00 (0/0/0)") == 4
     assert "point_lstm 0.500, 3gram 0.500 | 11.5, -0.5 | 11.5, -0.5" in text
     assert "synthetic speech" in text and "Tuned on dev" in text

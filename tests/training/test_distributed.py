@@ -47,7 +47,28 @@ def run_two(corpus, output, *options):
     return output
 
 
-@pytest.mark.parametrize("lm", [[*LSTM, *CELL], [*TRANSFORMER, *FFN]], ids=["lstm", "transformer"])
+# Every family; a parameter that the backward pass does not reach would stop DDP.
+GP = ["--lm_conf", "uncertainty.cell_state@1=gp", "--lm_conf", "uncertainty.hidden_input@1=gp"]
+GP += ["--lm_conf", "uncertainty.cell_input@2=gp"]
+LATENT = ["--lm_conf", "uncertainty.hidden_output@1-2=variational"]
+LMS = {
+    "lstm": [*LSTM, *CELL],
+    "transformer": [*TRANSFORMER, *FFN],
+    "lstm gp": [*LSTM, *GP],
+    "lstm variational": [*LSTM, *LATENT],
+    "transformer gp variational": [
+        *TRANSFORMER,
+        *[
+            "--lm_conf",
+            "uncertainty.ffn@1=gp",
+            "--lm_conf",
+            "uncertainty.hidden_output@1=variational",
+        ],
+    ],
+}
+
+
+@pytest.mark.parametrize("lm", LMS.values(), ids=LMS)
 def test_two_processes_have_the_loss_of_one(corpus, train_lm, tmp_path, lm):
     options = [*lm, *QUIET, "--optim", "sgd", "--optim_conf", "lr=0.0"]
     options += ["--train_dtype", "float64"]

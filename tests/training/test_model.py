@@ -1,10 +1,13 @@
 """The loss is the per-token ELBO, however the text is cut into batches."""
 
+import math
+
 import pytest
 import torch
 from espnet2.lm.seq_rnn_lm import SequentialRNNLM
+from torch.distributions import Laplace, Normal, kl_divergence
 
-from espnet_bayeslm.lm import BayesLSTMLM
+from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.training.model import BayesLanguageModel
 
 VOCAB = 13
@@ -143,3 +146,172 @@ def test_two_steps_draw_differently_and_a_resumed_model_repeats(text):
     resumed.load_state_dict(state)
     assert first != second
     assert torch.equal(resumed(*text)[1]["nll"], second)
+
+
+def variational(*, lm=BayesLSTMLM, **options):
+    torch.manual_seed(1)
+    uncertainty = {"hidden_output@1-2": "variational"}
+    sizes = dict(unit=8, dropout_rate=0.0) if lm is BayesLSTMLM else TRANSFORMER
+    model = BayesLanguageModel(lm(VOCAB, uncertainty=uncertainty, **sizes), VOCAB, **options)
+    for name, parameter in model.named_parameters():
+        if "latent" in name:
+            parameter.data += 0.1 * torch.randn_like(parameter)
+    return model.double()
+
+
+TRANSFORMER = dict(att_unit=8, head=2, unit=8, layer=2, dropout_rate=0.0)
+
+
+def plain_latent_kl(model, ids, length):
+    """The KL of the latent outputs of one sentence at the mean, by torch.distributions."""
+    terms = []
+
+    def listen(latent):
+        def hook(module, inputs, _):
+            h = inputs[0]
+            q = Normal(module.infer_mean(h), module.infer_log_std(h).exp())
+            p = Normal(module.prior_mean(h), module.prior_log_std(h).exp())
+            terms.append(kl_divergence(q, p).sum())
+
+        return latent.register_forward_hook(hook)
+
+    hooks = [listen(latent) for _, latent in model.lm.latents()]
+    model.nll(ids[None, :length], torch.tensor([length]))
+    for hook in hooks:
+        hook.remove()
+    return sum(terms)
+
+
+@pytest.mark.parametrize("lm", [BayesLSTMLM, BayesTransformerLM])
+def test_latent_kl_is_summed_over_real_tokens_only(text, lm):
+    """In a padded batch, against each sentence alone (Eq. 30, 32)."""
+    ids, lengths = text
+    model = variational(lm=lm).eval()
+    _, stats, weight = model(ids, lengths)
+    expected = sum(plain_latent_kl(model, i, n) for i, n in zip(ids, lengths, strict=True))
+    assert weight == (lengths + 1).sum()
+    assert torch.allclose(stats["kl"] * weight, expected, rtol=1e-10)
+
+
+def test_training_loss_has_the_latent_kl_per_token_and_validation_has_not(text):
+    model = variational().train()
+    loss, stats, _ = model(*text)
+    assert stats["kl"] > 0 and torch.allclose(loss, stats["nll"] + stats["kl"])
+    loss, stats, _ = model.eval()(*text)
+    assert stats["kl"] > 0 and torch.equal(loss, stats["nll"])
+    half = variational(kl_weight=0.5).train()
+    with torch.no_grad():
+        assert torch.allclose(half(*text)[1]["kl"], variational().train()(*text)[1]["kl"] / 2)
+
+
+def test_weights_and_latent_outputs_are_added_up(text):
+    torch.manual_seed(1)
+    uncertainty = {"cell_input@1": "bayes", "hidden_output@2": "variational"}
+    lm = BayesLSTMLM(VOCAB, unit=8, dropout_rate=0.0, uncertainty=uncertainty)
+    model = BayesLanguageModel(lm, VOCAB, num_train_tokens=50).double().eval()
+    torch.nn.init.normal_(lm.rnn.latent_l1.prior_mean.weight)
+    ids, lengths = text
+    latent = sum(plain_latent_kl(model, i, n) for i, n in zip(ids, lengths, strict=True))
+    _, stats, weight = model(ids, lengths)
+    assert latent > 0
+    assert torch.allclose(stats["kl"], lm.kl() / 50 + latent / weight)
+
+
+@pytest.mark.parametrize("num_samples", [1, 3, 5])
+def test_the_loss_is_the_mean_over_draws(text, num_samples):
+    """Table I: K draws per step are the next K of a model that draws once."""
+    model, single = build(100, num_samples=num_samples), build(100)
+    _, stats, _ = model(*text)
+    losses = [single(*text)[1]["nll"] for _ in range(num_samples)]
+    assert torch.allclose(stats["nll"], torch.stack(losses).mean())
+    assert len(set(map(float, losses))) == num_samples
+
+
+def point(**options):
+    torch.manual_seed(1)
+    lm = BayesLSTMLM(VOCAB, unit=8, dropout_rate=0.0, prior_variance=0.5)
+    return BayesLanguageModel(lm, VOCAB, num_train_tokens=50, **options).double().train()
+
+
+class TestRegularizers:
+    def parameters(self, model):
+        return torch.cat([p.flatten() for p in model.lm.parameters()])
+
+    @pytest.mark.parametrize("weight", [None, 0.3])
+    def test_penalties(self, text, weight):
+        factor = 1 / 50 if weight is None else weight
+        theta = self.parameters(point())
+        expected = {
+            "l1": -Laplace(0.0, 1.0).log_prob(theta) - math.log(2),
+            "l2": -Normal(0.0, 1.0).log_prob(theta) - math.log(2 * math.pi) / 2,
+            "map": -Normal(0.0, 0.5**0.5).log_prob(theta) - math.log(math.pi) / 2,
+        }
+        for regularizer, terms in expected.items():
+            model = point(regularizer=regularizer, regularizer_weight=weight)
+            loss, stats, _ = model(*text)
+            assert torch.allclose(stats["penalty"], factor * terms.sum(), rtol=1e-6)
+            assert torch.allclose(loss, stats["nll"] + stats["penalty"])
+            loss, stats, _ = model.eval()(*text)
+            assert torch.equal(loss, stats["nll"])
+
+    def test_map_has_the_bayesian_prior(self, text):
+        """With every weight random and sigma held, MAP's loss and the ELBO differ by a constant."""
+        torch.manual_seed(3)
+        prior = {k: torch.randn_like(v) for k, v in point().state_dict().items()}
+        model = point(regularizer="map")
+        model.set_prior_means(prior)
+        uncertainty = {"all_gates@1-2": "bayes"}
+        bayes = BayesLSTMLM(VOCAB, unit=8, uncertainty=uncertainty, prior_variance=0.5).double()
+        bayes.load_state_dict(model.lm.state_dict())
+        bayes.set_prior_means({k[3:]: v for k, v in prior.items()})
+        gradients = {}
+        model.penalty_term().backward()
+        (bayes.kl() / 50).backward()
+        for name, parameter in bayes.named_parameters():
+            if name.startswith("rnn") and not name.endswith("_log_std"):
+                gradients[name] = parameter.grad
+        assert gradients
+        for name, gradient in gradients.items():
+            assert torch.allclose(dict(model.lm.named_parameters())[name].grad, gradient), name
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            (dict(regularizer="l3"), "valid are l1, l2, map"),
+            (dict(regularizer="l2", regularizer_weight=-1.0), "expected 0 or more"),
+            (dict(regularizer_weight=1.0), "no regularizer"),
+        ],
+    )
+    def test_bad_options(self, options, said):
+        with pytest.raises(ValueError, match=said):
+            point(**options)
+
+    def test_an_uncertain_lm_has_a_prior_already(self):
+        with pytest.raises(ValueError, match="uncertain at cell_input@1, cell_input@2"):
+            build(50, regularizer="l2")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_loss_that_is_not_finite_stops_with_location_and_sigma(text, value):
+    model = build(100)
+    model(*text)
+    model.lm.rnn.weight_hh_l1.data[17, 3] = value
+    with pytest.raises(ValueError) as error:
+        model(*text)
+    message = str(error.value)
+    assert "step 2" in message and "learning rate" in message
+    where = "cell_input@2 has sigma 0.01 to 0.01 and weights that are not finite; cell_input@1"
+    assert where in message
+
+
+def test_a_point_model_that_diverges_is_told_too(text):
+    model = point()
+    model.lm.decoder.bias.data[2] = float("inf")
+    with pytest.raises(ValueError, match=r"training loss is (nan|inf) at step 1"):
+        model(*text)
+
+
+@pytest.mark.parametrize("posterior_lr", [0.0, -1.0, float("nan")])
+def test_bad_posterior_lr(posterior_lr):
+    with pytest.raises(ValueError, match="posterior_lr"):
+        build(10, posterior_lr=posterior_lr)

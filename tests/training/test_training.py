@@ -101,7 +101,7 @@ def test_init_leaves_the_standard_deviations(train_lm, tmp_path):
 
 def test_weight_decay_leaves_the_standard_deviations(train_lm, tmp_path):
     decay = ["--optim", "sgd", "--optim_conf", "lr=1.0", "--optim_conf", "weight_decay=0.5"]
-    frozen = ["--model_conf", "kl_weight=0.0", *QUIET]
+    frozen = ["--model_conf", "kl_weight=0.0", "--model_conf", "posterior_lr=null", *QUIET]
     state = load_state(train_lm(tmp_path / "exp", *LSTM, *CELL, *decay, *frozen) / "1epoch.pth")
     log_std = [v for k, v in state.items() if k.endswith("_log_std")]
     assert log_std and all((v == torch.tensor(1e-9).log()).all() for v in log_std)

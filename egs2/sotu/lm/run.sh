@@ -87,9 +87,12 @@ if runs 4 "token list, statistics, point-estimate LMs"; then
     both point half
 fi
 
-if runs 5 "Bayesian LMs"; then
+if runs 5 "uncertain LMs"; then
     # the paper's IV-A: start from the half-trained LM, prior from the fully trained one
     both bayes half point
+    both gp half point
+    # its prior is a network, trained with the LM
+    both variational half
 fi
 
 # SYSTEM: the LMs that are interpolated with the 3-gram
@@ -125,6 +128,14 @@ rescoring_commands() { # what stage 6 does, as command lines of `bayeslm`
                 "--scales ${exp}/rescore/${system}/dev_${voice}/scales.yaml" \
                 "--ref ${lists}/test_${voice}/text --output ${exp}/rescore/${system}/test_${voice}"
         done
+    done
+    # the LMs alone, each family
+    for lm in {bayes,gp,variational}_{lstm,transformer}; do
+        for set in dev test; do
+            echo "perplexity --text ${data}/${set}/text.plain --lm ${exp}/${lm}" \
+                "--cache ${exp}/cache --output ${exp}/perplexity/${lm}/${set}.json"
+        done
+        echo "snr --lm ${exp}/${lm} --text ${data}/dev/text.plain --output ${exp}/snr/${lm}"
     done
 }
 

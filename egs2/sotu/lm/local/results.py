@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence
 
 import yaml
 
@@ -32,9 +32,14 @@ LABELS = {
 LMS = {
     "point_lstm": "LSTM",
     "bayes_lstm": "Bayesian LSTM",
+    "gp_lstm": "GP LSTM",
+    "variational_lstm": "Variational LSTM",
     "point_transformer": "Transformer",
     "bayes_transformer": "Bayesian Transformer",
+    "gp_transformer": "GP Transformer",
+    "variational_transformer": "Variational Transformer",
 }
+KINDS = {"point": "o-", "bayes": "s--", "gp": "^:", "variational": "v-."}
 VOICES = {"us": "en-US", "gb": "en-GB"}
 SETS = [(name, voice) for voice in VOICES for name in ("dev", "test")]
 
@@ -97,14 +102,40 @@ def lm_table(exp: Path, systems: Sequence[str]) -> str:
     found: Dict[str, List[float]] = {}
     for name in ("dev", "test"):
         merged: Dict[str, float] = {}
-        for system in systems:
-            merged.update(read_perplexities(exp / "perplexity" / system / f"{name}.json"))
+        for system in (*systems, *LMS):
+            path = exp / "perplexity" / system / f"{name}.json"
+            merged.update(read_perplexities(path) if path.exists() else {})
         for lm in ("3gram", *LMS):
             if lm in merged:
                 found.setdefault(lm, []).append(merged[lm])
     labels = {**LABELS, **LMS}
     rows = [[labels[lm], *(f"{value:.1f}" for value in values)] for lm, values in found.items()]
     return markdown_table(["", "ppl dev", "ppl test"], rows)
+
+
+def uncertainty_table(exp: Path) -> str:
+    """Return the table of each uncertain location: SNR, standard deviation and its start."""
+    rows = []
+    for lm, label in LMS.items():
+        path = exp / "snr" / lm / "snr.json"
+        if not path.exists():
+            continue
+        kl = read_stats(exp / lm)[-1]["valid"]["kl"]
+        for row in json.loads(path.read_text())["lms"][lm]:
+            moved = row["median_std_ratio"]
+            percentiles = row["snr_percentiles"]
+            rows.append(
+                [
+                    label,
+                    row["location"],
+                    f"{kl:.3f}",
+                    *(f"{value:.3g}" for value in (row["median_snr"], row["median_std"])),
+                    f"{percentiles['5']:.2g} to {percentiles['95']:.2g}",
+                    "" if moved is None else f"{moved:.3g}",
+                ]
+            )
+    header = ["", "location", "KL of the LM", "median SNR", "median sigma", "SNR 5 to 95 %"]
+    return markdown_table([*header, "sigma / start"], rows)
 
 
 def tuned_table(exp: Path, systems: Sequence[str]) -> str:
@@ -122,13 +153,17 @@ def tuned_table(exp: Path, systems: Sequence[str]) -> str:
     return markdown_table(header, rows)
 
 
-def learning_curve(folder: Path) -> Tuple[List[int], List[float]]:
-    """Return epochs and validation perplexities of an experiment, from ESPnet's reporter."""
+def read_stats(folder: Path) -> List[Dict[str, Dict[str, float]]]:
+    """Return what ESPnet's reporter kept of each epoch: {train, valid: {statistic: value}}."""
     from espnet_bayeslm.training.checkpoint import read_checkpoint
 
     stats = read_checkpoint(folder / "checkpoint.pth")["reporter"]["stats"]
-    epochs = sorted(epoch for epoch in stats if "valid" in stats[epoch])
-    return epochs, [stats[epoch]["valid"]["ppl"] for epoch in epochs]
+    return [stats[epoch] for epoch in sorted(stats) if "valid" in stats[epoch]]
+
+
+def learning_curve(folder: Path) -> List[float]:
+    """Return the validation perplexities of an experiment's epochs."""
+    return [stats["valid"]["ppl"] for stats in read_stats(folder)]
 
 
 def plot_curves(exp: Path, output: Path) -> None:
@@ -140,13 +175,13 @@ def plot_curves(exp: Path, output: Path) -> None:
 
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), sharey=True)
     for axis, family in zip(axes, ("lstm", "transformer"), strict=True):
-        start, begun = learning_curve(exp / f"half_{family}")
-        axis.plot(start, begun, "k-", label="first half")
-        for kind, line in (("point", "o-"), ("bayes", "s--")):
-            epochs, values = learning_curve(exp / f"{kind}_{family}")
-            # both go on from the same LM
-            epochs = [start[-1], *(start[-1] + epoch for epoch in epochs)]
-            axis.plot(epochs, [begun[-1], *values], line, label=LMS[f"{kind}_{family}"])
+        begun = learning_curve(exp / f"half_{family}")
+        axis.plot(range(1, len(begun) + 1), begun, "k-", label="first half")
+        for kind, line in KINDS.items():
+            # all go on from the same LM
+            values = [begun[-1], *learning_curve(exp / f"{kind}_{family}")]
+            epochs = range(len(begun), len(begun) + len(values))
+            axis.plot(epochs, values, line, label=LMS[f"{kind}_{family}"])
         axis.set_xlabel("epoch")
         axis.legend()
     axes[0].set_ylabel("validation perplexity")
@@ -186,6 +221,10 @@ def results(exp: str, data: str, size: str, systems: Sequence[str], seed: int) -
             main_table(Path(exp), Path(data), systems),
             "## The LMs alone\n",
             lm_table(Path(exp), systems),
+            "## Uncertainty\n",
+            "KL in nats per token; signal-to-noise ratio |mean| / sigma of the random weights, of a"
+            " latent output over the tokens of dev; sigma over its start.\n",
+            uncertainty_table(Path(exp)),
             "## Tuned on dev\n",
             tuned_table(Path(exp), systems),
             f"![learning curves]({image})\n",

@@ -1,0 +1,144 @@
+"""Latent outputs: their KL, their start and their noise."""
+
+import pytest
+import torch
+from torch.autograd import gradcheck
+from torch.distributions import Normal, kl_divergence
+
+from espnet_bayeslm.bayes import kl_gaussians
+from espnet_bayeslm.layers import LatentOutput
+
+SIZE = 6
+
+
+def build(**options):
+    torch.manual_seed(0)
+    return LatentOutput(SIZE, location="hidden_output@1", **{"init_std": 0.1, **options}).double()
+
+
+def make_generic(latent):
+    for parameter in latent.parameters():
+        parameter.data += 0.2 * torch.randn_like(parameter)
+    return latent
+
+
+def hidden(batch=3, length=4):
+    return torch.randn(batch, length, SIZE, dtype=torch.float64)
+
+
+def generator():
+    return torch.Generator().manual_seed(1)
+
+
+def test_kl_of_gaussians_equals_torch_distributions():
+    torch.manual_seed(0)
+    mean, log_std, prior_mean, prior_log_std = torch.randn(4, 50, dtype=torch.float64)
+    expected = kl_divergence(Normal(mean, log_std.exp()), Normal(prior_mean, prior_log_std.exp()))
+    assert torch.allclose(kl_gaussians(mean, log_std, prior_mean, prior_log_std), expected)
+
+
+def test_kl_of_a_token_equals_torch_distributions():
+    latent, h = make_generic(build()), hidden()
+    latent.wants_kl = True
+    latent(h)
+    q = Normal(latent.infer_mean(h), latent.infer_log_std(h).exp())
+    p = Normal(latent.prior_mean(h), latent.prior_log_std(h).exp())
+    assert torch.allclose(latent.take_kl(), kl_divergence(q, p).sum(-1), rtol=1e-10)
+    assert latent.take_kl() is None
+
+
+def test_kl_is_least_where_q_is_p():
+    """Zero there with a zero gradient, and above zero wherever one network is moved."""
+    latent, h = build(), hidden()
+    latent.wants_kl = True
+
+    def kl():
+        latent(h)
+        return latent.take_kl()
+
+    assert torch.equal(kl(), torch.zeros(3, 4, dtype=torch.float64))
+    gradients = torch.autograd.grad(kl().sum(), list(latent.parameters()))
+    assert all(not gradient.any() for gradient in gradients)
+    for name, parameter in latent.named_parameters():
+        start = parameter.detach().clone()
+        for size in (-0.1, 0.1):
+            parameter.data = start + size * torch.randn_like(start)
+            assert (kl() > 0).all(), name
+        parameter.data = start
+
+
+def test_descent_on_the_kl_leads_to_q_equal_to_p():
+    latent, h = make_generic(build()), hidden()
+    latent.wants_kl = True
+    optimizer = torch.optim.Adam(latent.parameters(), lr=0.02)
+    for _ in range(1500):
+        optimizer.zero_grad()
+        latent(h)
+        latent.take_kl().sum().backward()
+        optimizer.step()
+    assert torch.allclose(latent.infer_mean(h), latent.prior_mean(h), atol=0.02)
+    assert torch.allclose(latent.infer_log_std(h), latent.prior_log_std(h), atol=0.02)
+
+
+@pytest.mark.parametrize("latent_dim", [None, SIZE, 1, 4, 9])
+def test_it_starts_as_the_identity(latent_dim):
+    latent, h = build(latent_dim=latent_dim), hidden()
+    assert torch.equal(latent(h), h)
+    # with noise on the units that are replaced
+    latent.draw(generator(), hold=False)
+    difference = (latent(h) - h).detach()
+    replaced = min(latent_dim or SIZE, SIZE)
+    assert difference[..., :replaced].std() == pytest.approx(0.1, rel=0.4)
+    assert not difference[..., replaced:].any()
+
+
+def test_mean_and_standard_deviation_of_the_draws():
+    latent, h = make_generic(build()), hidden(1, 1)
+    draws = []
+    source = generator()
+    for _ in range(4000):
+        latent.draw(source, hold=False)
+        draws.append(latent(h).detach())
+    draws = torch.cat(draws)
+    std = latent.infer_log_std(h).exp()
+    assert torch.allclose(draws.mean(0), latent.infer_mean(h)[0], atol=5 * std.max().item() / 63)
+    assert torch.allclose(draws.std(0), std[0], rtol=0.1)
+
+
+def test_a_draw_is_used_once_and_a_held_one_until_the_mean_is_wanted():
+    latent, h = build(), hidden()
+    latent.draw(generator(), hold=False)
+    assert not torch.equal(latent(h), h) and torch.equal(latent(h), h)
+    latent.draw(generator(), hold=True)
+    first = latent(h)
+    assert torch.equal(latent(h), first) and not torch.equal(first, h)
+    latent.use_mean()
+    assert torch.equal(latent(h), h)
+
+
+def test_gradcheck():
+    latent = make_generic(build(latent_dim=4))
+    latent.wants_kl = True
+
+    def function(h, *parameters):
+        latent.draw(generator(), hold=False)
+        return latent(h), latent.take_kl()
+
+    h = hidden(2, 2).requires_grad_()
+    assert gradcheck(function, (h, *latent.parameters()))
+
+
+def test_an_observer_sees_mean_and_standard_deviation():
+    latent, h = make_generic(build()), hidden()
+    seen = []
+    latent.observer = lambda mean, std: seen.append((mean, std))
+    latent(h)
+    ((mean, std),) = seen
+    assert torch.equal(mean, latent.infer_mean(h))
+    assert torch.equal(std, latent.infer_log_std(h).exp())
+
+
+@pytest.mark.parametrize("latent_dim", [0, -1, 2.5, True, "8"])
+def test_bad_latent_dim(latent_dim):
+    with pytest.raises(ValueError, match="latent_dim of hidden_output@1: expected 1 or more"):
+        build(latent_dim=latent_dim)

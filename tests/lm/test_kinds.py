@@ -1,0 +1,198 @@
+"""Kinds of uncertainty: parameter counts, starts, units of sigma, and what does not fit."""
+
+import pytest
+import torch
+
+from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.training.model import BayesLanguageModel
+
+VOCAB = 11
+
+
+def count(lm, *suffixes):
+    """Return the number of weights of matrices whose name holds one of these."""
+    named = [*lm.named_parameters()]
+    return sum(p.numel() for name, p in named if any(suffix in name for suffix in suffixes))
+
+
+def added(uncertain, point):
+    """Return what an LM has beyond the point-estimate one: (name, parameter)."""
+    names = {name for name, _ in point.named_parameters()}
+    return [(name, p) for name, p in uncertain.named_parameters() if name not in names]
+
+
+@pytest.mark.parametrize(("a", "b"), [(4, 4), (8, 12), (6, 24)])
+class TestTableII:
+    """Table II, Xue et al. 2022, for Theta_1 of a feed-forward net: a inputs, b hidden nodes.
+
+    The table leaves biases out; here they belong to Theta (Eq. 15), so a stands for a + 1.
+    """
+
+    def lms(self, a, b, kind):
+        sizes = dict(att_unit=a, head=2, unit=b, layer=1)
+        place = "hidden_output@1" if "variational" in str(kind) else "ffn@1"
+        return (
+            BayesTransformerLM(VOCAB, **sizes, uncertainty={place: kind}),
+            BayesTransformerLM(VOCAB, **sizes),
+        )
+
+    def theta(self, lm):
+        linear = lm.blocks[0].linear1
+        return sum(p.numel() for p in linear.parameters())
+
+    def test_point(self, a, b):
+        assert self.theta(self.lms(a, b, "point")[1]) == (a + 1) * b
+
+    def test_bayes_has_2ab(self, a, b):
+        lm, point = self.lms(a, b, "bayes")
+        assert self.theta(lm) == 2 * (a + 1) * b
+        assert sum(p.numel() for _, p in added(lm, point)) == (a + 1) * b
+
+    def test_gp_has_2ab_and_8b(self, a, b):
+        lm, point = self.lms(a, b, "gp")
+        assert self.theta(lm) == 2 * (a + 1) * b
+        assert count(lm, "gp_coefficients") == 8 * b
+        assert sum(p.numel() for _, p in added(lm, point)) == (a + 1) * b + 8 * b
+
+    @pytest.mark.parametrize("c", [None, 3, 30])
+    def test_variational_has_4ac_and_a_map_back_of_cb(self, a, b, c):
+        """From the hidden vector (a units here) to z (c units), and where c differs back."""
+        lm, point = self.lms(a, b, {"kind": "variational", "latent_dim": c})
+        matrices = {name: p.numel() for name, p in added(lm, point) if p.dim() == 2}
+        dim = c or a
+        back = matrices.pop("blocks.0.latent.back.weight", 0)
+        assert sum(matrices.values()) == 4 * a * dim
+        assert back == (0 if dim == a else dim * a)
+        vectors = sum(p.numel() for _, p in added(lm, point) if p.dim() == 1)
+        assert vectors == 4 * dim + (0 if dim == a else a)
+
+
+@pytest.mark.parametrize("unit", [4, 10])
+def test_table_ii_for_an_lstm_gate(unit):
+    """a inputs are x and h, with torch's two biases: 2 unit + 2."""
+    a, b = 2 * unit + 2, unit
+    point = BayesLSTMLM(VOCAB, unit=unit)
+    counts = {
+        "bayes": a * b,
+        "gp": a * b + 8 * b,
+        "coefficients": 8 * b,
+    }
+    kinds = {"bayes": "bayes", "gp": "gp"}
+    kinds["coefficients"] = {"kind": "gp", "random": ["coefficients"]}
+    for name, kind in kinds.items():
+        lm = BayesLSTMLM(VOCAB, unit=unit, uncertainty={"cell_input@1": kind})
+        assert sum(p.numel() for _, p in added(lm, point)) == counts[name], name
+    lm = BayesLSTMLM(VOCAB, unit=unit, uncertainty={"hidden_output@1": "variational"})
+    assert sum(p.numel() for _, p in added(lm, point) if p.dim() == 2) == 4 * b * b
+
+
+POINT_STARTS = [
+    *[(BayesLSTMLM, {f"{gate}@*": "gp"}) for gate in ("all_gates", "cell_state")],
+    *[(BayesLSTMLM, {f"{gate}@*": "gp"}) for gate in ("hidden_input", "layer_input")],
+    (BayesLSTMLM, {"hidden_output@*": "variational"}),
+    (BayesLSTMLM, {"hidden_output@*": {"kind": "variational", "latent_dim": 5}}),
+    (BayesTransformerLM, {"ffn@*": "gp"}),
+    (BayesTransformerLM, {"hidden_output@*": "variational"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("cls", "uncertainty"), POINT_STARTS, ids=[str(uncertainty) for _, uncertainty in POINT_STARTS]
+)
+def test_a_pretrained_lm_keeps_its_logits_at_the_start(cls, uncertainty):
+    """In float32, whatever the weights."""
+    conf = {} if cls is BayesLSTMLM else dict(att_unit=16, head=2, layer=2)
+    torch.manual_seed(0)
+    point = cls(VOCAB, unit=16, **conf).eval()
+    for parameter in point.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    lm = cls(VOCAB, unit=16, uncertainty=uncertainty, **conf).eval()
+    lm.load_state_dict(point.state_dict())
+    x = torch.randint(1, VOCAB, (4, 20))
+    assert torch.allclose(lm(x)[0], point(x)[0], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("cls", "uncertainty"), POINT_STARTS, ids=[str(uncertainty) for _, uncertainty in POINT_STARTS]
+)
+def test_mixed_precision_is_near_full_precision(cls, uncertainty):
+    conf = dict(unit=16, dropout_rate=0.0)
+    conf |= {} if cls is BayesLSTMLM else dict(att_unit=16, head=2, layer=2)
+    lm = cls(VOCAB, uncertainty=uncertainty, **conf).train()
+    for parameter in lm.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    model = BayesLanguageModel(lm, VOCAB, num_train_tokens=1000)
+    text = (torch.randint(1, VOCAB - 1, (4, 9)), torch.tensor([9, 5, 2, 7]))
+    losses = {}
+    for enabled in (False, True):
+        if hasattr(lm, "noise_step"):
+            lm.noise_step.zero_()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            losses[enabled], _, _ = model(*text)
+    assert losses[True].item() == pytest.approx(losses[False].item(), rel=0.02)
+    losses[True].backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+def test_sigma_relative_to_weights_follows_a_loaded_checkpoint():
+    def build(unit):
+        options = dict(unit=8, init_std=0.1, init_std_unit=unit, prior_variance=0.25)
+        return BayesLSTMLM(VOCAB, uncertainty={"cell_input@1": "bayes"}, **options)
+
+    torch.manual_seed(0)
+    point = BayesLSTMLM(VOCAB, unit=8)
+    torch.nn.init.normal_(point.rnn.weight_hh_l0, std=3.0)
+    torch.nn.init.zeros_(point.rnn.bias_hh_l0)
+    spread = point.rnn.weight_hh_l0[16:24].std(correction=0).item()
+    expected = {"absolute": (0.1, 0.1), "prior": (0.05, 0.05), "weights": (0.1 * spread, 0.001)}
+    for unit, (weight, bias) in expected.items():
+        lm = build(unit)
+        lm.load_state_dict(point.state_dict())
+        lm.start_posterior()
+        stds = {piece.name: piece for piece in lm.posteriors()}
+        for name, value in (("weight_hh_l0", weight), ("bias_hh_l0", bias)):
+            piece = stds[f"rnn.{name}"]
+            assert piece.start_std == pytest.approx(value, rel=1e-5), (unit, name)
+            assert torch.allclose(piece.std, torch.tensor(value), rtol=1e-5), (unit, name)
+
+
+def test_a_trained_sigma_is_not_started_again():
+    lm = BayesLSTMLM(VOCAB, unit=8, init_std_unit="weights", uncertainty={"cell_input@1": "bayes"})
+    for piece in (lm.rnn.weight_hh_l0_cell_input_log_std, lm.rnn.weight_ih_l0_cell_input_log_std):
+        torch.nn.init.normal_(piece)
+    before = lm.rnn.weight_hh_l0_cell_input_log_std.detach().clone()
+    lm.start_posterior()
+    assert torch.equal(lm.rnn.weight_hh_l0_cell_input_log_std, before)
+
+
+@pytest.mark.parametrize(
+    ("cls", "uncertainty", "said"),
+    [
+        (BayesLSTMLM, {"cell_state@1": "bayes"}, "kind 'bayes' does not fit.*point, gp"),
+        (BayesLSTMLM, {"hidden_output@1": "gp"}, "kind 'gp' does not fit.*variational"),
+        (BayesLSTMLM, {"cell_input@1": "variational"}, "does not fit.*point, bayes, gp"),
+        (BayesTransformerLM, {"attention@1": "gp"}, "kind 'gp' does not fit"),
+        (BayesTransformerLM, {"ffn@1": {"kind": "gp", "basis": ["swish"]}}, "basis of ffn@1"),
+        (BayesTransformerLM, {"ffn@1": {"kind": "gp", "basis": ["relu"]}}, "must hold gelu"),
+        (BayesTransformerLM, {"ffn@1": {"kind": "gp", "random": []}}, "random of ffn@1"),
+        (BayesLSTMLM, {"hidden_output@1": {"kind": "variational", "latent_dim": 0}}, "latent_dim"),
+        (
+            BayesLSTMLM,
+            {"hidden_output@1": {"kind": "variational", "latent_dim": 3, "feedback": True}},
+            "feedback of hidden_output@1",
+        ),
+        (
+            BayesTransformerLM,
+            {"hidden_output@1": {"kind": "variational", "feedback": True}},
+            "feedback",
+        ),
+        (BayesLSTMLM, {"all_gates@1": "bayes", "hidden_input@1": "gp"}, "the same weights"),
+        (BayesLSTMLM, {"layer_input@1": "gp", "cell_input@1": "gp"}, "the same weights"),
+        (BayesLSTMLM, {"cell_input@1": {"kind": "bayes", "init_std_unit": "x"}}, "init_std_unit"),
+        (BayesLSTMLM, {"cell_input@1": {"kind": "gp", "bases": []}}, "valid options are random"),
+    ],
+)
+def test_what_does_not_fit(cls, uncertainty, said):
+    sizes = dict(unit=8) if cls is BayesLSTMLM else dict(att_unit=8, head=2, unit=8, layer=2)
+    with pytest.raises(ValueError, match=said):
+        cls(VOCAB, uncertainty=uncertainty, **sizes)

@@ -1,0 +1,191 @@
+"""The optimizer of the log standard deviations: what it learns, and how it travels."""
+
+import math
+
+import pytest
+import torch
+from training_options import ADAM, CELL, LSTM, stats
+
+from espnet_bayeslm.bayes import kl_per_token
+from espnet_bayeslm.layers.linear import UncertainLinear
+from espnet_bayeslm.training.checkpoint import load_state, read_checkpoint
+from espnet_bayeslm.training.load import load_lm
+from espnet_bayeslm.training.optimizer import PosteriorOptimizer, split_posterior
+
+SGD = ["--optim", "sgd", "--optim_conf", "lr=0.1"]
+
+
+class Regression(torch.nn.Module):
+    """Bayesian linear regression as a layer with the per-token bound: its posterior is known.
+
+    The columns of the inputs are orthogonal, so that the exact posterior is mean-field.
+    """
+
+    def __init__(self, *, points=400, inputs=8, noise=0.5, prior_variance=0.3, batch=50):
+        super().__init__()
+        self.x = torch.linalg.qr(torch.randn(points, inputs))[0]
+        self.x = self.x * torch.linspace(2.0, 20.0, inputs)
+        self.noise, self.batch = noise, batch
+        self.y = self.x @ torch.randn(inputs) + noise * torch.randn(points)
+        self.layer = UncertainLinear(inputs, 1, bias=False)
+        torch.nn.init.zeros_(self.layer.weight)
+        self.layer.make_random("weight", location="w", init_std=0.01, prior_variance=prior_variance)
+        precision = self.x.square().sum(0) / noise**2 + 1 / prior_variance
+        self.sigma = precision.rsqrt()
+        self.mean = (self.x.t() @ self.y) / noise**2 / precision
+
+    def loss(self, generator):
+        rows = torch.randint(0, len(self.x), (self.batch,), generator=generator)
+        self.layer.draw(generator)
+        error = self.y[rows] - self.layer(self.x[rows]).squeeze(1)
+        nll = error.square().mean() / (2 * self.noise**2)
+        return nll + kl_per_token(self.layer.kl(), num_train_tokens=len(self.x))
+
+    def fit(self, optimizer, *, steps, generator):
+        decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            self.loss(generator).backward()
+            optimizer.step()
+            decay.step()
+        return self.layer.log_std(self.layer.random_blocks[0]).exp().squeeze(0)
+
+
+def test_sigma_is_that_of_the_exact_posterior():
+    model, generator = Regression(), torch.Generator().manual_seed(1)
+    optimizer = split_posterior(torch.optim.SGD(model.parameters(), lr=0.1), model, lr=0.01)
+    sigma = model.fit(optimizer, steps=4000, generator=generator)
+    assert model.sigma.max() / model.sigma.min() > 5
+    assert ((sigma / model.sigma).log().abs() < math.log(1.1)).all(), sigma / model.sigma
+    assert ((model.layer.weight[0] - model.mean).abs() < 0.5 * model.sigma).all()
+
+
+def test_under_one_rate_it_would_hardly_move():
+    """Why there are two: the same run by SGD alone is still near its start."""
+    model, generator = Regression(), torch.Generator().manual_seed(1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sigma = model.fit(optimizer, steps=4000, generator=generator)
+    assert (sigma < 0.8 * model.sigma).all()
+
+
+def test_schedulers_change_both_rates():
+    model = Regression()
+    optimizer = split_posterior(torch.optim.SGD(model.parameters(), lr=0.4), model, lr=0.02)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0)
+    for loss in (1.0, 2.0):
+        scheduler.step(loss)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.2, 0.01]
+    assert [group["lr"] for group in optimizer.posterior.param_groups] == [0.01]
+    optimizer.load_state_dict(optimizer.state_dict())
+    scheduler.step(3.0)
+    assert [group["lr"] for group in optimizer.weights.param_groups] == [0.1]
+    assert [group["lr"] for group in optimizer.posterior.param_groups] == [0.005]
+
+
+def test_each_parameter_belongs_to_one_part():
+    model = Regression()
+    optimizer = split_posterior(torch.optim.SGD(model.parameters(), lr=0.1), model, lr=0.01)
+    assert isinstance(optimizer, PosteriorOptimizer)
+    parts = [
+        [p for group in part.param_groups for p in group["params"]]
+        for part in (optimizer.weights, optimizer.posterior)
+    ]
+    assert [len(part) for part in parts] == [1, 1]
+    assert parts[1][0] is model.layer.weight_log_std
+    point = torch.nn.Linear(2, 2)
+    plain = torch.optim.SGD(point.parameters(), lr=0.1)
+    assert split_posterior(plain, point, lr=0.01) is plain
+
+
+def moved(output):
+    state = load_state(output)
+    logs = [v for k, v in state.items() if k.endswith("_log_std")]
+    return max((log_std - math.log(0.01)).abs().max().item() for log_std in logs)
+
+
+def test_sigma_moves_under_sgd_and_the_log_says_how_far(train_lm, tmp_path, caplog):
+    caplog.set_level("INFO")
+    output = train_lm(tmp_path / "own", *LSTM, *CELL, *SGD)
+    assert moved(output / "1epoch.pth") > 0.05
+    lines = [r.getMessage() for r in caplog.records if "sigma" in r.getMessage()]
+    assert any(line.startswith("Epoch 1: cell_input@1: sigma 0.01 -> 0.01") for line in lines)
+    same = train_lm(tmp_path / "same", *LSTM, *CELL, *SGD, "--model_conf", "posterior_lr=null")
+    assert moved(same / "1epoch.pth") < 0.005
+
+
+def test_a_resumed_run_is_the_unbroken_one(train_lm, tmp_path):
+    options = [*LSTM, *CELL, *SGD]
+    unbroken = train_lm(tmp_path / "unbroken", *options, max_epoch=3)
+    train_lm(tmp_path / "resumed", *options, max_epoch=1)
+    resumed = train_lm(tmp_path / "resumed", *options, "--resume", "true", max_epoch=3)
+    a, b = (load_state(output / "3epoch.pth") for output in (unbroken, resumed))
+    assert all(torch.equal(a[key], b[key]) for key in a)
+
+
+def test_a_run_cannot_be_resumed_with_the_other_optimizer(train_lm, tmp_path):
+    train_lm(tmp_path / "exp", *LSTM, *CELL, *SGD)
+    before = (tmp_path / "exp" / "config.yaml").read_bytes()
+    options = [*LSTM, *CELL, *SGD, "--model_conf", "posterior_lr=null", "--resume", "true"]
+    with pytest.raises(ValueError, match="posterior_lr"):
+        train_lm(tmp_path / "exp", *options, max_epoch=2)
+    assert (tmp_path / "exp" / "config.yaml").read_bytes() == before
+
+
+def test_a_loss_that_is_not_finite_leaves_the_last_checkpoint(train_lm, tmp_path):
+    train_lm(tmp_path / "exp", *LSTM, *CELL, *ADAM)
+    before = {p.name: p.read_bytes() for p in (tmp_path / "exp").glob("*.pth")}
+    # the rate of a resumed run is the checkpoint's: the noise makes this one diverge
+    broken = read_checkpoint(tmp_path / "exp" / "checkpoint.pth")
+    broken["model"]["lm.rnn.weight_hh_l0_cell_input_log_std"] += 1e30
+    broken["model"]["lm.rnn.weight_hh_l0"][:] = 1e38
+    torch.save(broken, tmp_path / "exp" / "checkpoint.pth")
+    before["checkpoint.pth"] = (tmp_path / "exp" / "checkpoint.pth").read_bytes()
+    with pytest.raises(ValueError, match=r"training loss is .* at step 1 .*cell_input@1 has sigma"):
+        train_lm(tmp_path / "exp", *LSTM, *CELL, *ADAM, "--resume", "true", max_epoch=2)
+    after = {p.name: p.read_bytes() for p in (tmp_path / "exp").glob("*.pth")}
+    assert after == before
+
+
+IVON = ["--optim", "ivon", "--optim_conf", "lr=1.0"]
+
+
+def test_ivon_trains_and_leaves_a_posterior(train_lm, tmp_path):
+    output = train_lm(tmp_path / "exp", *LSTM, *IVON, max_epoch=3)
+    losses = [stats(output, epoch, "valid")["loss"] for epoch in (1, 2, 3)]
+    assert losses[2] < losses[0]
+    lm = load_lm(output).lm
+    pieces = list(lm.posteriors())
+    assert {id(p) for p in lm.parameters()} == {
+        id(dict(lm.named_parameters(remove_duplicate=False))[piece.name]) for piece in pieces
+    }
+    # sigma = 1 / sqrt(ess (h + delta)), far from the buffers' start of exp(-20)
+    assert all((piece.std > 1e-4).all() and (piece.std < 1.0).all() for piece in pieces)
+    x = torch.tensor([[12, 3, 4]])
+    mean = lm(x)[0]
+    with lm.sampled(0):
+        draw = lm(x)[0]
+    assert not torch.allclose(draw, mean) and torch.equal(lm(x)[0], mean)
+    assert set(lm.locations()) == {piece.location for piece in pieces}
+
+
+def test_ivon_resumes_where_it_was(train_lm, tmp_path):
+    unbroken = train_lm(tmp_path / "unbroken", *LSTM, *IVON, max_epoch=2)
+    train_lm(tmp_path / "resumed", *LSTM, *IVON, max_epoch=1)
+    resumed = train_lm(tmp_path / "resumed", *LSTM, *IVON, "--resume", "true", max_epoch=2)
+    a, b = (load_state(output / "2epoch.pth") for output in (unbroken, resumed))
+    assert all(torch.equal(a[key], b[key]) for key in a)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [CELL, ["--lm_conf", "uncertainty.hidden_output@1=variational"]],
+    ids=["bayes", "variational"],
+)
+def test_ivon_wants_the_whole_lm(train_lm, tmp_path, options):
+    with pytest.raises(ValueError, match=r"optim ivon .* uncertain at"):
+        train_lm(tmp_path / "exp", *LSTM, *options, *IVON)
+
+
+def test_ivon_has_a_prior_of_its_own(train_lm, tmp_path):
+    with pytest.raises(ValueError, match=r"optim ivon .* has a regularizer"):
+        train_lm(tmp_path / "exp", *LSTM, *IVON, "--model_conf", "regularizer=l2")
