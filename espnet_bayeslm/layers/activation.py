@@ -89,7 +89,7 @@ def slope(x: torch.Tensor, coefficients: torch.Tensor, basis: Sequence[str]) -> 
     rows = x.reshape(-1, x.size(-1))
     result = torch.zeros_like(rows)
     terms = [TERMS[name] for name in basis]
-    for part, out in zip(_chunks(rows), _chunks(result), strict=True):
+    for part, out in zip(chunks(rows), chunks(result), strict=True):
         for term, row in zip(terms, coefficients, strict=True):
             out += term.gradient((row * term.scale).expand_as(part), part, term.psi(part))
     return result.view(x.shape)
@@ -108,7 +108,7 @@ def coefficient_gradients(
     units = x.size(-1)
     result = x.new_zeros(len(basis), units)
     terms = [TERMS[name] for name in basis]
-    pairs = zip(*(_chunks(tensor.reshape(-1, units)) for tensor in (grad, x)), strict=True)
+    pairs = zip(*(chunks(tensor.reshape(-1, units)) for tensor in (grad, x)), strict=True)
     for upper, part in pairs:
         for term, row in zip(terms, result, strict=True):
             row.add_(term.psi(part).mul_(upper).sum(0), alpha=term.scale)
@@ -131,7 +131,7 @@ class Mixture(torch.autograd.Function):
         mix = Mix(coefficients, basis)
         rows = x.reshape(-1, x.size(-1))
         result = torch.empty_like(rows)
-        for part, out in zip(_chunks(rows), _chunks(result), strict=True):
+        for part, out in zip(chunks(rows), chunks(result), strict=True):
             mix(part, out=out)
         return result.view(x.shape)
 
@@ -144,7 +144,8 @@ class Mixture(torch.autograd.Function):
         return grad_x, coefficient_gradients(grad, x, ctx.basis), None
 
 
-def _chunks(rows: torch.Tensor) -> Tuple[torch.Tensor, ...]:
+def chunks(rows: torch.Tensor) -> Tuple[torch.Tensor, ...]:
+    """Return runs of rows that fit the cache; (N, units)."""
     return rows.split(max(1, CHUNK // rows.size(1)))
 
 

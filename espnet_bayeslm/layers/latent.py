@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Callable, Optional, Tuple
+from typing import Callable, List, Optional, Sequence
 
 import torch
 from torch import nn
 
-from espnet_bayeslm.bayes import kl_gaussians
 from espnet_bayeslm.bayes.posterior import LOG_STD_MAX, LOG_STD_MIN
+from espnet_bayeslm.layers.latent_sample import sample_with_kl
+from espnet_bayeslm.layers.recurrence import packed_linear
 from espnet_bayeslm.utils.errors import InputError
 
 Observer = Callable[[torch.Tensor, torch.Tensor], None]
@@ -87,56 +88,50 @@ class LatentOutput(nn.Module):
         """Make the next forward passes use the mean of q."""
         self.noise = self.generator = None
 
-    def take_noise(self, like: torch.Tensor) -> Optional[torch.Tensor]:
-        """Return noise that fits (B, L, latent_dim), or None where the mean is wanted."""
-        generator, self.generator = self.generator, None
-        if generator is not None:
-            return torch.empty_like(like, requires_grad=False).normal_(generator=generator)
-        return None if self.noise is None else self.noise.to(like.dtype).expand_as(like)
-
-    def sample(
-        self,
-        h: torch.Tensor,
-        mean: torch.Tensor,
-        log_std: Optional[torch.Tensor],
-        noise: Optional[torch.Tensor],
-    ) -> torch.Tensor:
-        """Return z_t = mean + std * noise, and keep the KL where it is wanted.
+    def take_noise(self, shape: Sequence[int], like: torch.Tensor) -> Optional[torch.Tensor]:
+        """Return noise of a shape (..., latent_dim), or None where the mean is wanted.
 
         Args:
-            h: The hidden vectors, (B, L, size).
-            mean: Of q, (B, L, latent_dim).
-            log_std: Of q, not clamped, (B, L, latent_dim); needed unless the mean will do.
+            shape: The shape.
+            like: A tensor of the dtype and the device that are wanted.
+        """
+        generator, self.generator = self.generator, None
+        if generator is not None:
+            noise = torch.empty(shape, dtype=like.dtype, device=like.device)
+            return noise.normal_(generator=generator)
+        return None if self.noise is None else self.noise.to(like.dtype).expand(shape)
+
+    def heads(self) -> List[nn.Linear]:
+        """Return the networks that are needed: q's, and p's where the KL is wanted."""
+        q, p = [self.infer_mean, self.infer_log_std], [self.prior_mean, self.prior_log_std]
+        return q + p if self.wants_kl else q
+
+    def sample(self, packed: torch.Tensor, noise: Optional[torch.Tensor]) -> torch.Tensor:
+        """Return z_t, (B, L, latent_dim), and keep the KL where it is wanted.
+
+        Args:
+            packed: The outputs of `heads`, (B, L, 2 or 4 * latent_dim).
             noise: (B, L, latent_dim), or None for the mean.
         """
-        if log_std is None:
-            return mean
-        log_std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
-        if self.wants_kl:
-            self.kl = self._token_kl(h, mean, log_std)
-            self.mean_log_std = log_std.detach().mean()
+        mean, log_std = packed[..., : 2 * self.dim].chunk(2, dim=-1)
         if self.observer is not None:
-            self.observer(mean.detach(), log_std.detach().exp())
-        return mean if noise is None else torch.addcmul(mean, log_std.exp(), noise)
-
-    def _token_kl(self, h: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
-        """Return KL(q(z_t) || p(z_t)) of each token in nats (Eq. 32), (B, L)."""
-        with torch.autocast(h.device.type, enabled=False):
-            h = h.to(self.prior_mean.weight.dtype)
-            prior_log_std = self.prior_log_std(h).clamp(LOG_STD_MIN, LOG_STD_MAX)
-            return kl_gaussians(mean, log_std, self.prior_mean(h), prior_log_std).sum(-1)
-
-    @property
-    def needs_std(self) -> bool:
-        """Whether somebody looks at the KL or the standard deviations."""
-        return self.wants_kl or self.observer is not None
+            std = log_std.detach().clamp(LOG_STD_MIN, LOG_STD_MAX).exp()
+            self.observer(mean.detach(), std)
+        if self.wants_kl:
+            z, self.kl = sample_with_kl(packed, noise)
+            self.mean_log_std = log_std.detach().mean()
+            return z.to(packed.dtype)
+        if noise is None:
+            return mean
+        return torch.addcmul(mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX).exp(), noise)
 
     def forward(self, h: torch.Tensor) -> torch.Tensor:
         """Map h_t to z_t, both (B, L, size)."""
-        mean = self.infer_mean(h)
-        noise = self.take_noise(mean)
-        log_std = self.infer_log_std(h) if noise is not None or self.needs_std else None
-        z = self.sample(h, mean, log_std, noise)
+        noise = self.take_noise((*h.shape[:-1], self.dim), h)
+        if noise is None and not self.wants_kl and self.observer is None:
+            z = self.infer_mean(h)
+        else:
+            z = self.sample(linear_of(self.heads(), h), noise)
         return z if self.back is None else torch.addcmul(self.back(z), h, self.kept)
 
     def take_kl(self) -> Optional[torch.Tensor]:
@@ -145,7 +140,7 @@ class LatentOutput(nn.Module):
         return kl
 
 
-def split_mean_log_std(packed: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
-    """(..., 2 * latent_dim) -> mean and log standard deviation, (..., latent_dim) each."""
-    mean, log_std = packed.chunk(2, dim=-1)
-    return mean, log_std
+def linear_of(heads: Sequence[nn.Linear], h: torch.Tensor) -> torch.Tensor:
+    """Return the outputs of linear layers side by side, as one product; h is (B, L, size)."""
+    weight, bias = (torch.cat([getattr(x, name) for x in heads]) for name in ("weight", "bias"))
+    return packed_linear(h, weight, bias)

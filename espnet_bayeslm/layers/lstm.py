@@ -16,7 +16,7 @@ from espnet_bayeslm.layers.activation import (
     initial_coefficients,
     mixture,
 )
-from espnet_bayeslm.layers.latent import LatentOutput
+from espnet_bayeslm.layers.latent import LatentOutput, linear_of
 from espnet_bayeslm.layers.loop import Bases, Basis, LoopInputs
 from espnet_bayeslm.layers.recurrence import lstm_loop, packed_linear
 from espnet_bayeslm.utils.errors import InputError
@@ -196,24 +196,25 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
         """Run layer k by our own loop."""
         tensors, bases = self._loop_inputs(k, input.transpose(0, 1), state)
         latent = self._latent(k)
-        noise = None
-        if latent is not None and latent.feedback:
-            # noise like h_t, (L, B, H)
-            noise = latent.take_noise(tensors.gates_in[..., : self.hidden_size])
-            heads = (latent.infer_mean, latent.infer_log_std)
+        feeds_back = latent is not None and latent.feedback
+        if feeds_back:
+            noise = latent.take_noise((*tensors.gates_in.shape[:2], latent.dim), tensors.h)
+            q = latent.heads()[:2]
             tensors = tensors._replace(
-                latent_weight=torch.cat([head.weight for head in heads]),
-                latent_bias=torch.cat([head.bias for head in heads]),
+                latent_weight=torch.cat([head.weight for head in q]),
+                latent_bias=torch.cat([head.bias for head in q]),
                 noise=noise,
             )
         output, h, c, packed = lstm_loop(tensors, bases)
-        output = output.transpose(0, 1)
-        if packed is not None:
-            mean, log_std = packed.transpose(0, 1).chunk(2, dim=-1)
-            noise = None if noise is None else noise.transpose(0, 1)
-            output = latent.sample(output, mean, log_std, noise)
-        elif latent is not None:
-            output = latent(output)
+        if feeds_back:
+            # p's networks need no loop
+            rest = [linear_of(latent.heads()[2:], output)] if latent.wants_kl else []
+            output = latent.sample(
+                torch.cat([packed, *rest], dim=-1).transpose(0, 1), _batch(noise)
+            )
+        else:
+            output = output.transpose(0, 1)
+            output = output if latent is None else latent(output)
         return output, (h, c)
 
     def _loop_inputs(self, k: int, input: torch.Tensor, state: State) -> Tuple[LoopInputs, Bases]:
@@ -255,3 +256,8 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
         u = packed_linear(input, weight, b_ih)
         coefficients = self.value(f"gp_coefficients_layer_input_l{k}")
         return u + mixture(u, coefficients, self.bases[f"layer_input_l{k}"]) + outside
+
+
+def _batch(x: Optional[torch.Tensor]) -> Optional[torch.Tensor]:
+    """(L, B, H) -> (B, L, H)."""
+    return None if x is None else x.transpose(0, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Optional, Tuple
 
 import torch
+import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
 from espnet_bayeslm.bayes.posterior import LOG_STD_MAX, LOG_STD_MIN
@@ -191,7 +192,9 @@ def lstm_loop(inputs: LoopInputs, bases: Bases) -> Tuple[torch.Tensor, ...]:
 
     The last is mean and log standard deviation of q(z_t), (L, B, 2H), or None.
     """
-    return LSTMLoop.apply(bases, *inputs)
+    # in the precision of its tensors, whatever autocast says
+    with torch.autocast(inputs.weight.device.type, enabled=False):
+        return LSTMLoop.apply(bases, *inputs)
 
 
 class PackedLinear(torch.autograd.Function):
@@ -218,4 +221,7 @@ class PackedLinear(torch.autograd.Function):
 
 def packed_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """Return x weight^T + bias, (L, B, in) -> (L, B, out)."""
+    device = x.device.type
+    if device != "cpu" or x.dtype != weight.dtype or torch.is_autocast_enabled(device):
+        return F.linear(x, weight, bias)
     return PackedLinear.apply(x.contiguous(), weight, bias)
