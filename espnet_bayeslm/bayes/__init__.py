@@ -1,6 +1,6 @@
 """Pure torch: which weights are random, their posterior, prior, divergence and objective."""
 
-from espnet_bayeslm.bayes.divergence import kl_diagonal_gaussians, kl_gaussians
+from espnet_bayeslm.bayes.divergence import kl_gaussians
 from espnet_bayeslm.bayes.locations import (
     Kind,
     Location,
@@ -20,7 +20,6 @@ __all__ = [
     "UncertainModule",
     "WeightPosterior",
     "check_posterior_options",
-    "kl_diagonal_gaussians",
     "kl_gaussians",
     "kl_per_token",
     "noise_generator",

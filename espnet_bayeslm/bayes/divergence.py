@@ -5,30 +5,6 @@ from __future__ import annotations
 import torch
 
 
-def kl_diagonal_gaussians(
-    mean: torch.Tensor,
-    log_std: torch.Tensor,
-    prior_mean: torch.Tensor,
-    prior_std: float,
-) -> torch.Tensor:
-    """Return KL(q || p) summed over all weights, in nats (Eq. 23, Xue et al. 2022).
-
-    Args:
-        mean: Posterior means, any shape.
-        log_std: Logarithms of the posterior standard deviations, of that shape.
-        prior_mean: Prior means, of that shape.
-        prior_std: The prior's standard deviation, one for all weights.
-
-    Returns:
-        A scalar, float32 or better.
-    """
-    dtype = torch.promote_types(mean.dtype, torch.float32)
-    mean, log_std, prior_mean = (x.to(dtype) for x in (mean, log_std, prior_mean))
-    ratio = log_std - torch.log(torch.tensor(prior_std, dtype=dtype, device=mean.device))
-    distance = (mean - prior_mean) / prior_std
-    return 0.5 * (torch.exp(2 * ratio) + distance.square() - 1 - 2 * ratio).sum()
-
-
 def kl_gaussians(
     mean: torch.Tensor,
     log_std: torch.Tensor,

@@ -10,12 +10,10 @@ from typing import Any, Dict, List, Optional, Tuple
 import torch
 from torch import nn
 
-from espnet_bayeslm.bayes.divergence import kl_diagonal_gaussians
+from espnet_bayeslm.bayes.gaussian import clamp_log_std, draw_weights, kl_weights
 from espnet_bayeslm.utils.errors import InputError
 
 START_SUFFIX = "_start_std"
-# exp(-20) = 2e-9 counts as certain; exp(4) is beyond any useful weight.
-LOG_STD_MIN, LOG_STD_MAX = -20.0, 4.0
 POSTERIOR_SUFFIXES = ("_log_std", "_prior_mean", START_SUFFIX)
 # What the names of parameters and layers begin with that a point-estimate LM does not have:
 # a Gaussian process' own parameters, and latent outputs.
@@ -205,7 +203,7 @@ class UncertainModule(nn.Module):
 
     def log_std(self, block: RandomBlock) -> torch.Tensor:
         """Return the block's clamped log standard deviations, shaped as its rows."""
-        return getattr(self, f"{block.key}_log_std").clamp(LOG_STD_MIN, LOG_STD_MAX)
+        return clamp_log_std(getattr(self, f"{block.key}_log_std"))
 
     def draw(self, generator: torch.Generator) -> None:
         """Draw the noise that the next forward passes share."""
@@ -245,7 +243,8 @@ class UncertainModule(nn.Module):
 
     def _sample(self, block: RandomBlock, mean: torch.Tensor) -> torch.Tensor:
         """Return mean + std * noise for the block's rows (Eq. 22, Xue et al. 2022)."""
-        return torch.addcmul(mean, self.log_std(block).exp(), self.noise[block.key])
+        log_std = getattr(self, f"{block.key}_log_std")
+        return draw_weights(mean, log_std, self.noise[block.key])
 
     def kl(self) -> torch.Tensor:
         """Return KL(posterior || prior) summed over the layer's random weights, in nats, ()."""
@@ -254,9 +253,9 @@ class UncertainModule(nn.Module):
 
     def block_kl(self, block: RandomBlock) -> torch.Tensor:
         """Return the block's KL(posterior || prior) in nats, ()."""
-        return kl_diagonal_gaussians(
+        return kl_weights(
             block.select(getattr(self, block.parameter)),
-            self.log_std(block),
+            getattr(self, f"{block.key}_log_std"),
             getattr(self, f"{block.key}_prior_mean"),
             block.prior_std,
         )

@@ -12,7 +12,8 @@ from typing import Iterator, List, Sequence, Set, Tuple
 import torch
 from torch import nn
 
-from espnet_bayeslm.bayes.posterior import LOG_STD_MAX, LOG_STD_MIN, POSTERIOR_SUFFIXES
+from espnet_bayeslm.bayes.gaussian import LOG_STD_MIN, clamp_log_std
+from espnet_bayeslm.bayes.posterior import POSTERIOR_SUFFIXES
 from espnet_bayeslm.utils.errors import InputError
 
 SUFFIX = POSTERIOR_SUFFIXES[0]
@@ -82,7 +83,7 @@ def draw_whole(module: nn.Module, generator: torch.Generator) -> Means:
             mean = parameter.detach().clone()
             noise = torch.empty_like(mean).normal_(generator=generator)
             means.append((parameter, mean))
-            parameter.addcmul_(log_std.clamp(LOG_STD_MIN, LOG_STD_MAX).exp(), noise)
+            parameter.addcmul_(clamp_log_std(log_std).exp(), noise)
     except BaseException:
         restore_whole(means)
         raise

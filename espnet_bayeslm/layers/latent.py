@@ -8,7 +8,7 @@ from typing import Callable, List, Optional, Sequence
 import torch
 from torch import nn
 
-from espnet_bayeslm.bayes.posterior import LOG_STD_MAX, LOG_STD_MIN
+from espnet_bayeslm.bayes.gaussian import clamp_log_std
 from espnet_bayeslm.layers.latent_sample import sample_with_kl
 from espnet_bayeslm.layers.recurrence import packed_linear
 from espnet_bayeslm.utils.errors import InputError
@@ -115,7 +115,7 @@ class LatentOutput(nn.Module):
         """
         mean, log_std = packed[..., : 2 * self.dim].chunk(2, dim=-1)
         if self.observer is not None:
-            std = log_std.detach().clamp(LOG_STD_MIN, LOG_STD_MAX).exp()
+            std = clamp_log_std(log_std.detach()).exp()
             self.observer(mean.detach(), std)
         if self.wants_kl:
             z, self.kl = sample_with_kl(packed, noise)
@@ -123,7 +123,7 @@ class LatentOutput(nn.Module):
             return z.to(packed.dtype)
         if noise is None:
             return mean
-        return torch.addcmul(mean, log_std.clamp(LOG_STD_MIN, LOG_STD_MAX).exp(), noise)
+        return torch.addcmul(mean, clamp_log_std(log_std).exp(), noise)
 
     def forward(self, h: torch.Tensor) -> torch.Tensor:
         """Map h_t to z_t, both (B, L, size)."""

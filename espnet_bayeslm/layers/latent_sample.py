@@ -8,17 +8,8 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from espnet_bayeslm.bayes import kl_gaussians
-from espnet_bayeslm.bayes.posterior import LOG_STD_MAX, LOG_STD_MIN
+from espnet_bayeslm.bayes.gaussian import clamp_log_std, pass_inside
 from espnet_bayeslm.layers.activation import chunks
-
-
-def _clamp(log_std: torch.Tensor) -> torch.Tensor:
-    return log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
-
-
-def _pass_inside(grad: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
-    """Return the gradient of a clamped log standard deviation with respect to itself."""
-    return grad.mul_(log_std == _clamp(log_std))
 
 
 class LatentSample(torch.autograd.Function):
@@ -40,9 +31,9 @@ class LatentSample(torch.autograd.Function):
         z, kl = torch.empty_like(noise), packed.new_empty(len(packed))
         for part, eps, z_part, kl_part in _rows(packed, noise, z, kl):
             mean, log_std, prior_mean, prior_log_std = part.chunk(4, dim=1)
-            log_std = _clamp(log_std)
+            log_std = clamp_log_std(log_std)
             torch.addcmul(mean, log_std.exp(), eps, out=z_part)
-            terms = kl_gaussians(mean, log_std, prior_mean, _clamp(prior_log_std))
+            terms = kl_gaussians(mean, log_std, prior_mean, clamp_log_std(prior_log_std))
             torch.sum(terms, 1, out=kl_part)
         return z, kl
 
@@ -55,7 +46,10 @@ class LatentSample(torch.autograd.Function):
         for part, eps, grad_z, grad_kl, out in _rows(packed, noise, *grads, result):
             mean, log_std, prior_mean, prior_log_std = part.chunk(4, dim=1)
             outs = out.chunk(4, dim=1)
-            std, precision = _clamp(log_std).exp_(), _clamp(prior_log_std).neg_().exp_()
+            std, precision = (
+                clamp_log_std(log_std).exp_(),
+                clamp_log_std(prior_log_std).neg_().exp_(),
+            )
             upper = grad_kl.unsqueeze(1)
             # KL = (e^2r + d^2 - 1 - 2r) / 2 with r = log std - log prior std and
             # d = (mean - prior mean) / prior std
@@ -64,9 +58,9 @@ class LatentSample(torch.autograd.Function):
             slope = torch.mul(distance, precision).mul_(upper)
             torch.add(grad_z, slope, out=outs[0])
             torch.neg(slope, out=outs[2])
-            outs[1].copy_(_pass_inside((wide * upper).addcmul_(grad_z * eps, std), log_std))
+            outs[1].copy_(pass_inside((wide * upper).addcmul_(grad_z * eps, std), log_std))
             outs[3].copy_(
-                _pass_inside(wide.addcmul_(distance, distance).mul_(-upper), prior_log_std)
+                pass_inside(wide.addcmul_(distance, distance).mul_(-upper), prior_log_std)
             )
         return result, None
 

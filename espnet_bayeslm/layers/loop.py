@@ -11,7 +11,7 @@ from typing import Callable, List, NamedTuple, Optional, Tuple
 
 import torch
 
-from espnet_bayeslm.bayes.posterior import LOG_STD_MAX, LOG_STD_MIN
+from espnet_bayeslm.bayes.gaussian import clamp_log_std
 from espnet_bayeslm.layers.activation import Mix, tanh
 
 Basis = Tuple[str, ...]
@@ -214,4 +214,4 @@ def _sample(q: torch.Tensor, noise: Optional[torch.Tensor], t: int, *, out: torc
     mean, log_std = q.chunk(2, dim=1)
     out.copy_(mean)
     if noise is not None:
-        out.addcmul_(log_std.clamp(LOG_STD_MIN, LOG_STD_MAX).exp_(), noise[t])
+        out.addcmul_(clamp_log_std(log_std).exp_(), noise[t])

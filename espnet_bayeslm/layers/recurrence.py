@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
-from espnet_bayeslm.bayes.posterior import LOG_STD_MAX, LOG_STD_MIN
+from espnet_bayeslm.bayes.gaussian import LOG_STD_MAX, LOG_STD_MIN
 from espnet_bayeslm.layers.activation import coefficient_gradients, slope
 from espnet_bayeslm.layers.loop import Bases, LoopInputs, Record, gates_of, product, run_loop
 

@@ -19,9 +19,8 @@ from espnet_bayeslm.bayes import (
     check_posterior_options,
     noise_generator,
 )
+from espnet_bayeslm.bayes.gaussian import clamp_log_std
 from espnet_bayeslm.bayes.posterior import (
-    LOG_STD_MAX,
-    LOG_STD_MIN,
     NOISE_STEP,
     is_posterior_key,
 )
@@ -102,7 +101,7 @@ class UncertainLM(AbsLM):
             yield module.posterior(block, f"{name}.{block.parameter}")
         for name, parameter, log_std in whole_posterior(self):
             layer = name.rpartition(".")[0]
-            std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX).exp()
+            std = clamp_log_std(log_std).exp()
             yield WeightPosterior(layer, name, parameter.detach(), std, float("nan"))
 
     def latents(self) -> Iterator[Tuple[str, LatentOutput]]:

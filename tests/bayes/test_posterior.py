@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.autograd import gradcheck
 from torch.distributions import Normal, kl_divergence
 
 from espnet_bayeslm.bayes import (
     UncertainModule,
-    kl_diagonal_gaussians,
     kl_per_token,
     noise_generator,
 )
+from espnet_bayeslm.bayes.gaussian import draw_weights, kl_weights
 
 
 class Vector(UncertainModule):
@@ -39,21 +40,51 @@ def make(rows=((1, 2), (3, 5)), init_std=0.3):
 def test_kl_equals_torch_distributions():
     mean, log_std, prior = (torch.randn(7, 3, dtype=torch.float64) for _ in range(3))
     expected = kl_divergence(Normal(mean, log_std.exp()), Normal(prior, math.sqrt(0.5))).sum()
-    assert torch.allclose(
-        kl_diagonal_gaussians(mean, log_std, prior, math.sqrt(0.5)), expected, rtol=1e-12
-    )
+    assert torch.allclose(kl_weights(mean, log_std, prior, math.sqrt(0.5)), expected, rtol=1e-12)
 
 
 def test_kl_of_half_precision_weights_is_float32():
     half = torch.full((1000, 1000), 0.1, dtype=torch.float16)
-    kl = kl_diagonal_gaussians(half, half - 5, torch.zeros_like(half), 0.01)
+    kl = kl_weights(half, half - 5, torch.zeros_like(half), 0.01)
     assert kl.dtype == torch.float32 and torch.isfinite(kl)
 
 
 def test_kl_is_zero_where_posterior_is_prior():
     mean = torch.randn(4, dtype=torch.float64)
     log_std = torch.full_like(mean, math.log(0.7))
-    assert abs(kl_diagonal_gaussians(mean, log_std, mean, 0.7)) < 1e-14
+    assert abs(kl_weights(mean, log_std, mean, 0.7)) < 1e-14
+
+
+def test_draw_and_kl_have_the_right_gradients():
+    mean, log_std, prior, noise = (torch.randn(7, 3, dtype=torch.float64) for _ in range(4))
+    inputs = (mean.requires_grad_(), log_std.requires_grad_())
+    assert gradcheck(lambda m, s: kl_weights(m, s, prior, 0.7), inputs)
+    assert gradcheck(lambda m, s: draw_weights(m, s, noise), inputs)
+    # a block of rows, as the layers have them, and transposed
+    assert gradcheck(lambda m, s: kl_weights(m[2:5], s[2:5], prior[2:5], 0.7), inputs)
+    assert gradcheck(lambda m, s: draw_weights(m.t(), s.t(), noise.t()), inputs)
+
+
+def test_chunks_change_nothing(monkeypatch):
+    mean, log_std, prior, noise = (torch.randn(70, 3, dtype=torch.float64) for _ in range(4))
+    results = []
+    for chunk in (1, 16, 1000):
+        monkeypatch.setattr("espnet_bayeslm.bayes.gaussian.CHUNK", chunk)
+        inputs = (mean.clone().requires_grad_(), log_std.clone().requires_grad_())
+        kl, draw = kl_weights(*inputs, prior, 0.7), draw_weights(*inputs, noise)
+        results.append((kl, draw, *torch.autograd.grad(kl + draw.sin().sum(), inputs)))
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            assert torch.allclose(a, b, rtol=1e-12)
+
+
+def test_standard_deviations_are_clamped_and_get_no_gradient_outside():
+    log_std = torch.tensor([-30.0, 0.0, 9.0], requires_grad=True)
+    zeros, noise = torch.zeros(3), torch.ones(3)
+    draw = draw_weights(zeros, log_std, noise)
+    assert torch.allclose(draw, torch.tensor([math.exp(-20), 1.0, math.exp(4)]))
+    (draw.sum() + kl_weights(zeros, log_std, zeros, 2.0)).backward()
+    assert log_std.grad[0] == 0 and log_std.grad[1] != 0 and log_std.grad[2] == 0
 
 
 def test_only_the_blocks_rows_are_drawn():
