@@ -7,7 +7,7 @@ activation function, whose coefficient then starts at 1, and the identity where 
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -86,13 +86,7 @@ class Mix:
 
 def slope(x: torch.Tensor, coefficients: torch.Tensor, basis: Sequence[str]) -> torch.Tensor:
     """Return sum_j lambda_j phi_j'(x); x is (..., units)."""
-    rows = x.reshape(-1, x.size(-1))
-    result = torch.zeros_like(rows)
-    terms = [TERMS[name] for name in basis]
-    for part, out in zip(chunks(rows), chunks(result), strict=True):
-        for term, row in zip(terms, coefficients, strict=True):
-            out += term.gradient((row * term.scale).expand_as(part), part, term.psi(part))
-    return result.view(x.shape)
+    return mix_gradients(None, x, coefficients, basis)[0]
 
 
 def coefficient_gradients(
@@ -105,17 +99,50 @@ def coefficient_gradients(
         x: Its argument, (..., units).
         basis: Names of the basis functions.
     """
-    units = x.size(-1)
-    result = x.new_zeros(len(basis), units)
-    terms = [TERMS[name] for name in basis]
-    pairs = zip(*(chunks(tensor.reshape(-1, units)) for tensor in (grad, x)), strict=True)
-    for upper, part in pairs:
-        for term, row in zip(terms, result, strict=True):
-            row.add_(term.psi(part).mul_(upper).sum(0), alpha=term.scale)
-    total = grad.reshape(-1, units).sum(0)
-    for term, row in zip(terms, result, strict=True):
-        row.add_(total, alpha=term.offset)
+    result = mix_gradients(grad, x, None, basis)[1]
+    assert result is not None
     return result
+
+
+def mix_gradients(
+    grad: Optional[torch.Tensor],
+    x: torch.Tensor,
+    coefficients: Optional[torch.Tensor],
+    basis: Sequence[str],
+) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
+    """Return the mixture's slope and its coefficients' gradient in one pass over x.
+
+    Args:
+        grad: Gradient of the mixture's result, (..., units); None: no coefficients' gradient.
+        x: Its argument, (..., units).
+        coefficients: (len(basis), units); None: no slope.
+        basis: Names of the basis functions.
+
+    Returns:
+        The slope times `grad`, if that is given, shaped as x; (len(basis), units) or None.
+    """
+    units, terms = x.size(-1), [TERMS[name] for name in basis]
+    rows = x.reshape(-1, units)
+    uppers = None if grad is None else chunks(grad.reshape(-1, units))
+    slopes = torch.zeros_like(rows) if coefficients is not None else rows[:0]
+    totals = None if grad is None else x.new_zeros(len(basis), units)
+    scaled: List[torch.Tensor] = []
+    if coefficients is not None:
+        scaled = [row * term.scale for row, term in zip(coefficients, terms, strict=True)]
+    outs = chunks(slopes)
+    for k, part in enumerate(chunks(rows)):
+        for j, term in enumerate(terms):
+            y = term.psi(part)
+            if scaled:
+                outs[k].add_(term.gradient(scaled[j].expand_as(part), part, y))
+            if uppers is not None and totals is not None:
+                totals[j].add_(y.mul_(uppers[k]).sum(0), alpha=term.scale)
+        if scaled and uppers is not None:
+            outs[k].mul_(uppers[k])
+    if grad is not None and totals is not None:
+        offsets = x.new_tensor([term.offset for term in terms])
+        totals.addr_(offsets, grad.reshape(-1, units).sum(0))
+    return slopes.view(x.shape) if scaled else slopes, totals
 
 
 class Mixture(torch.autograd.Function):
@@ -137,11 +164,10 @@ class Mixture(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: torch.Tensor) -> Tuple[Any, ...]:  # type: ignore[override]
         """Compute the basis functions again, chunk by chunk."""
         x, coefficients = ctx.saved_tensors
-        grad_x = slope(x, coefficients, ctx.basis).mul_(grad)
-        return grad_x, coefficient_gradients(grad, x, ctx.basis), None
+        return (*mix_gradients(grad, x, coefficients, ctx.basis), None)
 
 
 def chunks(rows: torch.Tensor) -> Tuple[torch.Tensor, ...]:

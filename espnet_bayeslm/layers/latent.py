@@ -27,14 +27,14 @@ class LatentOutput(nn.Module):
         size: a, the size of h_t.
         location: The location it belongs to.
         latent_dim: c, the size of z_t (default `size`, and no map back).
-        init_std: Standard deviation of q and p at the start.
+        init_std: Standard deviation of q and p at the start; the KL's curvature is 1 / init_std^2.
 
     Raises:
         InputError: `latent_dim` is not a number above 0.
     """
 
     def __init__(
-        self, size: int, *, location: str, latent_dim: Optional[int] = None, init_std: float
+        self, size: int, *, location: str, latent_dim: Optional[int] = None, init_std: float = 0.1
     ):
         super().__init__()
         dim = size if latent_dim is None else latent_dim

@@ -36,7 +36,7 @@ class BayesLSTMLM(UncertainLM):
             `hidden_input` (h-Gate), `layer_input` (i-Gate) (`gp`); `hidden_output`
             (`variational`).
         prior_variance: Variance of the Gaussian prior (paper, IV-A: 1).
-        init_std: Standard deviation of the posterior at the start.
+        init_std: Standard deviation of the weights' posterior at the start.
         init_std_unit: What init_std is relative to: `absolute`, `weights` (their standard
             deviation) or `prior`.
         ignore_id: The padding token.

@@ -46,7 +46,7 @@ class BayesTransformerLM(UncertainLM):
             Theta_k, Theta_v, Theta_h), `ffn` (Theta_1), `ffn_out` (Theta_2) (`bayes`; `gp` for
             `ffn`); `hidden_output` (`variational`).
         prior_variance: Variance of the Gaussian prior (paper, IV-A: 1e-3).
-        init_std: Standard deviation of the posterior at the start.
+        init_std: Standard deviation of the weights' posterior at the start.
         init_std_unit: What init_std is relative to: `absolute`, `weights` (their standard
             deviation) or `prior`.
     """

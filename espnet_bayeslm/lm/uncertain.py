@@ -62,9 +62,8 @@ class UncertainLM(AbsLM):
             options = {"init_std_unit": init_std_unit, **defaults, **kind.options}
             check_posterior_options(options, place)
             if kind.name == "variational":
-                # p is computed by a network, and there is no spread of weights
-                del options["prior_variance"], options["init_std_unit"]
-                self._make_variational(place, **options)
+                # what the LM's defaults are for, weights, it has not
+                self._make_variational(place, **kind.options)
             else:
                 make[kind.name](place, **options)
         noun = {location: "outputs" for location, _ in self.latents()}

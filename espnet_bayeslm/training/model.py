@@ -43,7 +43,8 @@ class BayesLanguageModel(ESPnetLanguageModel):
             density of a prior (Laplace or Gaussian of scale 1, or the LM's own).
         posterior_lr: Rate of Adam for the log standard deviations, whatever `optim` is: their
             gradient is of the order of 1 / num_train_tokens, and under SGD they would stay
-            where they are. None: `optim` trains them too.
+            where they are. A tenth of it is the rate of latent outputs' networks, which under
+            SGD would diverge. None: `optim` trains them too.
     """
 
     @typechecked

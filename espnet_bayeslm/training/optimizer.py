@@ -1,8 +1,8 @@
-"""An optimizer for the weights and Adam for their log standard deviations, as one."""
+"""An optimizer for the weights and Adam for what makes them uncertain, as one."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 from torch.optim import Optimizer
@@ -12,18 +12,22 @@ from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.utils.errors import InputError
 
 POSTERIOR = "posterior"
+# A step of a network moves its output by a sum over its inputs, a log standard deviation by
+# itself.
+LATENT_RATE = 0.1
 
 
 class PosteriorOptimizer(Optimizer):
     """Two optimizers that a training loop sees as one.
 
     Under one rate log standard deviations would hardly move: the gradient of the loss per token
-    with respect to one of them is of the order of 1 / num_train_tokens. Adam's steps do not
-    depend on the gradient's scale. The schedulers of ESPnet change both rates by one factor.
+    with respect to one of them is of the order of 1 / num_train_tokens. The networks of latent
+    outputs would diverge: the curvature of their KL is 1 / sigma^2. Adam's steps do not depend
+    on the gradient's scale. The schedulers of ESPnet change all rates by one factor.
 
     Args:
         weights: Of all other parameters.
-        posterior: Of the log standard deviations.
+        posterior: Of the log standard deviations and of the latent outputs' networks.
     """
 
     def __init__(self, weights: Optimizer, posterior: Optimizer):
@@ -52,22 +56,40 @@ class PosteriorOptimizer(Optimizer):
         ]
 
 
+def posterior_parameters(
+    model: torch.nn.Module,
+) -> Tuple[List[torch.nn.Parameter], List[torch.nn.Parameter]]:
+    """Return a model's log standard deviations, and its latent outputs' networks."""
+    log_stds, networks = [], []
+    for name, parameter in model.named_parameters():
+        if name.endswith("_log_std"):
+            log_stds.append(parameter)
+        elif any(part.startswith("latent") for part in name.split(".")):
+            networks.append(parameter)
+    return log_stds, networks
+
+
 def split_posterior(optimizer: Optimizer, model: torch.nn.Module, *, lr: float) -> Optimizer:
-    """Return an optimizer whose log standard deviations are Adam's.
+    """Return an optimizer whose log standard deviations and latent outputs are Adam's.
 
     Args:
         optimizer: Of all parameters of the model; those are taken out of it.
         model: The model.
-        lr: Adam's learning rate.
+        lr: Adam's learning rate; that of latent outputs is a tenth of it.
     """
-    log_stds = [p for name, p in model.named_parameters() if name.endswith("_log_std")]
-    if not log_stds:
+    log_stds, networks = posterior_parameters(model)
+    groups = [
+        {"params": params, "lr": rate}
+        for params, rate in ((log_stds, lr), (networks, LATENT_RATE * lr))
+        if params
+    ]
+    if not groups:
         return optimizer
-    mine = {id(p) for p in log_stds}
+    mine = {id(p) for p in (*log_stds, *networks)}
     for group in optimizer.param_groups:
         group["params"] = [p for p in group["params"] if id(p) not in mine]
     optimizer.param_groups[:] = [group for group in optimizer.param_groups if group["params"]]
-    return PosteriorOptimizer(optimizer, torch.optim.Adam(log_stds, lr=lr))
+    return PosteriorOptimizer(optimizer, torch.optim.Adam(groups))
 
 
 def check_optimizer_state(state: Dict[str, Any], optimizer_is_split: bool, *, path: Any) -> None:

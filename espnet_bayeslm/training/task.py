@@ -18,6 +18,7 @@ from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.optimizer import (
     add_optimizer_posterior,
     check_optimizer_state,
+    posterior_parameters,
     split_posterior,
 )
 from espnet_bayeslm.training.register import LMS, MODEL, OPTIM, register
@@ -136,12 +137,8 @@ def check_resume(checkpoint: Path, model: torch.nn.Module, args: argparse.Namesp
 
 
 def posterior_lr(model: AbsESPnetModel) -> Optional[float]:
-    """Return the learning rate of the model's log standard deviations, if they have their own."""
-    lr = getattr(model, "posterior_lr", None)
-    random = lr is not None and any(
-        name.endswith("_log_std") for name, _ in model.named_parameters()
-    )
-    return lr if random else None
+    """Return the learning rate of what makes the model uncertain, if that has its own."""
+    return getattr(model, "posterior_lr", None) if any(posterior_parameters(model)) else None
 
 
 class BayesLMTask(LMTask):
@@ -197,10 +194,10 @@ class BayesLMTask(LMTask):
     def build_optimizers(
         cls, args: argparse.Namespace, model: torch.nn.Module
     ) -> List[torch.optim.Optimizer]:
-        """Build ESPnet's optimizers, and one for the log standard deviations (`posterior_lr`).
+        """Build ESPnet's optimizers, and one for the posterior's parameters (`posterior_lr`).
 
-        These get no weight decay: it would pull each standard deviation towards 1, which no
-        prior asks for.
+        Log standard deviations get no weight decay: it would pull each of them towards 1,
+        which no prior asks for.
         """
         optimizers = super().build_optimizers(args, model)
         for optimizer in optimizers:

@@ -8,8 +8,10 @@ from training_options import ADAM, CELL, LSTM, stats
 
 from espnet_bayeslm.bayes import kl_per_token
 from espnet_bayeslm.layers.linear import UncertainLinear
+from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.training.checkpoint import load_state, read_checkpoint
 from espnet_bayeslm.training.load import load_lm
+from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.optimizer import PosteriorOptimizer, split_posterior
 
 SGD = ["--optim", "sgd", "--optim_conf", "lr=0.1"]
@@ -95,6 +97,34 @@ def test_each_parameter_belongs_to_one_part():
     point = torch.nn.Linear(2, 2)
     plain = torch.optim.SGD(point.parameters(), lr=0.1)
     assert split_posterior(plain, point, lr=0.01) is plain
+
+
+@pytest.mark.parametrize("family", [BayesLSTMLM, BayesTransformerLM])
+def test_variational_lms_are_stable_under_sgd(family):
+    """At the paper's learning rates and more; by SGD alone they diverge."""
+    conf = dict(unit=32, dropout_rate=0.0)
+    conf |= dict(nlayers=2) if family is BayesLSTMLM else dict(att_unit=32, head=2, layer=2)
+    text, lengths = torch.randint(1, 49, (16, 12)), torch.full((16,), 12)
+    kls = {}
+    for own in (True, False):
+        torch.manual_seed(0)
+        lm = family(50, uncertainty={"hidden_output@*": "variational"}, **conf)
+        model = BayesLanguageModel(lm, 50, num_train_tokens=200).train()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer = split_posterior(optimizer, model, lr=0.01) if own else optimizer
+        kls[own] = []
+        for _ in range(60):
+            try:
+                loss, stats, _ = model(text, lengths)
+            except ValueError:  # not a finite number
+                kls[own].append(math.inf)
+                break
+            kls[own].append(stats["kl"].item())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    assert max(kls[True]) < 3.0 and kls[True][-1] < 1.0
+    assert max(kls[False]) > 100.0
 
 
 def moved(output):
