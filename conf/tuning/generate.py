@@ -127,6 +127,9 @@ not results of this code.
   it found starting from converged ones as good (IV-A). These files take one LM for both.
 - Only Table I gives seeds: the other files have ESPnet's default, and one draw a step as in the
   paper (IV-C).
+- The rates are the paper's, for SGD. Standard deviations and the networks of variational LMs are
+  trained by Adam beside it (`model_conf` `posterior_lr`, see the README); with `posterior_lr: null`
+  SGD trains all, and the former do not move and the latter diverge.
 - The weights of L1 and L2 (1.0e-6) are ours: the paper does not give them. Tune them on dev.
 - Averages are as printed. A few do not match their conditions: in Table III the means over dev of
   lines 37, 38 and 42 are 24.5, 24.6 and 24.5.

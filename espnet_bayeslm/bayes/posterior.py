@@ -95,7 +95,7 @@ class WeightPosterior:
         name: The state_dict's name of the parameter that holds the mean.
         mean: Shares its storage with the parameter: writing to it changes the LM.
         std: Standard deviations, shaped as the mean.
-        start_std: The standard deviation at the start of training.
+        start_std: The standard deviation at the start of training; nan where it is not known.
     """
 
     location: str

@@ -29,7 +29,7 @@ class SnrSummary:
         count: Random weights; for a latent variable, its values over all tokens.
         percentiles: The ratio at each of `PERCENTILES`.
         median_std: Median standard deviation.
-        median_std_ratio: Median of std / std at the start of training (None: not a weight).
+        median_std_ratio: Median of std / std at the start of training (None: not known).
         histogram: How many ratios lie in each bin of `BIN_EDGES`.
     """
 
@@ -94,10 +94,17 @@ def summarize_weights(posteriors: Iterable[WeightPosterior]) -> List[SnrSummary]
             location,
             np.concatenate([signal_to_noise(p.mean, p.std) for p in members]),
             np.concatenate([_flat(p.std) for p in members]),
-            std_ratio=np.concatenate([_flat(p.std) / p.start_std for p in members]),
+            std_ratio=_ratio_to_start(members),
         )
         for location, members in by_location.items()
     ]
+
+
+def _ratio_to_start(members: Sequence[WeightPosterior]) -> Optional[np.ndarray]:
+    """Return the standard deviations over those at the start, None where that is not known."""
+    if any(np.isnan(p.start_std) for p in members):
+        return None
+    return np.concatenate([_flat(p.std) / p.start_std for p in members])
 
 
 def summarize_latent(

@@ -31,7 +31,10 @@ def typical_sigma(lm: UncertainLM) -> Dict[str, Tuple[float, float]]:
 
 
 def sigma_ranges(lm: UncertainLM) -> Dict[str, Tuple[float, float]]:
-    """Return the smallest and largest standard deviation of each location's random weights."""
+    """Return the smallest and largest standard deviation of each location's random weights.
+
+    Of a latent output it is the typical one, twice.
+    """
     ranges: Dict[str, Tuple[float, float]] = {}
     for piece in lm.posteriors():
         # minimum and maximum of torch are nan where one of the values is
@@ -40,4 +43,8 @@ def sigma_ranges(lm: UncertainLM) -> Dict[str, Tuple[float, float]]:
             low = min(low, ranges[piece.location][0])
             high = max(high, ranges[piece.location][1])
         ranges[piece.location] = (low, high)
+    for location, latent in lm.latents():
+        if latent.mean_log_std is not None:
+            sigma = math.exp(float(latent.mean_log_std))
+            ranges[location] = (sigma, sigma)
     return ranges

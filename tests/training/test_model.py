@@ -304,6 +304,13 @@ def test_a_loss_that_is_not_finite_stops_with_location_and_sigma(text, value):
     assert where in message
 
 
+def test_a_variational_model_that_diverges_is_told_too(text):
+    model = variational(num_train_tokens=10).train()
+    model.lm.rnn.latent_l1.prior_mean.bias.data[2] = float("inf")
+    with pytest.raises(ValueError, match=r"training loss is .*hidden_output@1 has sigma"):
+        model(*text)
+
+
 def test_a_point_model_that_diverges_is_told_too(text):
     model = point()
     model.lm.decoder.bias.data[2] = float("inf")

@@ -7,6 +7,7 @@ import torch
 from training_options import ADAM, CELL, LSTM, stats
 
 from espnet_bayeslm.bayes import kl_per_token
+from espnet_bayeslm.evaluation.snr import summarize_weights
 from espnet_bayeslm.layers.linear import UncertainLinear
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.training.checkpoint import load_state, read_checkpoint
@@ -190,6 +191,8 @@ def test_ivon_trains_and_leaves_a_posterior(train_lm, tmp_path):
     }
     # sigma = 1 / sqrt(ess (h + delta)), far from the buffers' start of exp(-20)
     assert all((piece.std > 1e-4).all() and (piece.std < 1.0).all() for piece in pieces)
+    for summary in summarize_weights(pieces):
+        assert summary.median > 0 and summary.median_std_ratio is None
     x = torch.tensor([[12, 3, 4]])
     mean = lm(x)[0]
     with lm.sampled(0):
