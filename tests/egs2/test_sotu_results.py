@@ -45,7 +45,8 @@ def outputs(tmp_path):
     for kind in ("half", "point", "bayes", "gp", "variational"):
         for family in ("lstm", "transformer"):
             (exp / f"{kind}_{family}").mkdir()
-            stats = {e: {"train": {}, "valid": {"ppl": 200.0 / e, "kl": 0.5}} for e in (1, 2)}
+            train = {"nll": 5.0, "kl": 0.25, "loss": 5.25}
+            stats = {e: {"train": train, "valid": {"ppl": 200.0 / e, "kl": 0.5}} for e in (1, 2)}
             state = {"reporter": {"stats": stats, "epoch": 2}}
             torch.save(state, exp / f"{kind}_{family}" / "checkpoint.pth")
     row = {"location": "hidden_output@1", "median_snr": 2.345, "median_std": 0.0123}
@@ -66,6 +67,7 @@ def test_results(script, outputs, capsys):
     assert rows["first pass"].split(" | ")[3:] == ["50.00 (0/2/0)"] * 3 + ["50.00 (0/2/0) |"]
     assert "80.0 | 80.0 | 25.00 (1/0/0)" in text  # LSTM + 3-gram
     assert "| LSTM | 100.0 | 100.0 |" in text
+    assert "| Bayesian LSTM | 5.000 | 0.250 | 5.250 | 100.0 |" in text
     assert "| GP LSTM | hidden_output@1 | 0.500 | 2.35 | 0.0123 | 0.1 to 30 | 1.23 |" in text
     assert rows["oracle"].count(" 0.00 (0/0/0)") == 4
     assert "point_lstm 0.500, 3gram 0.500 | 11.5, -0.5 | 11.5, -0.5" in text

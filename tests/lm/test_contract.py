@@ -233,9 +233,14 @@ class TestContract:
         assert torch.equal(a, b)
 
     def test_every_parameter_gets_a_gradient(self, lm):
-        model = BayesLanguageModel(make_generic(lm), VOCAB, num_train_tokens=50).train()
-        loss, _, _ = model(tokens()[:, 1:], torch.tensor([6, 3, 4]))
-        loss.backward()
+        model = BayesLanguageModel(lm, VOCAB, num_train_tokens=50).train()
+        batch = (tokens()[:, 1:], torch.tensor([6, 3, 4]))
+        model(*batch)[0].backward()
+        # none unused, as DDP wants it, from the first step on
+        assert all(parameter.grad is not None for parameter in model.parameters())
+        model.zero_grad()
+        make_generic(lm)
+        model(*batch)[0].backward()
         for key, parameter in model.named_parameters():
             assert parameter.grad is not None and parameter.grad.abs().sum() > 0, key
 

@@ -19,6 +19,7 @@ while [ $# -gt 0 ]; do
             ;;
         -h | --help)
             echo "Usage: $0 [--size small|full] [--stage 1] [--stop_stage 7] [--ngpu 0] [--nj 2]"
+            echo "       $0 --stage 8 --stop_stage 8 (what learning the standard deviations is worth)"
             exit 0
             ;;
         *) die "unknown option '$1' (see --help)" ;;
@@ -145,7 +146,20 @@ if runs 6 "interpolation and rescoring (log: ${exp}/rescore.log)"; then
     "${PYTHON}" local/batch.py < "${exp}/rescore.commands" > "${exp}/rescore.log"
 fi
 
-if runs 7 "results"; then
+results() {
     # shellcheck disable=SC2086  # one word for each system
     "${PYTHON}" local/results.py --exp "${exp}" --data "${data}" --size "${size}" --systems ${systems}
+}
+
+if runs 7 "results"; then
+    results
+fi
+
+if runs 8 "Bayesian LMs whose standard deviations stay as they start"; then
+    for family in lstm transformer; do
+        args="--init_param ${exp}/half_${family}/valid.loss.ave.pth --model_conf posterior_lr=1.0e-12"
+        args+=" --model_conf prior=${exp}/point_${family}/valid.loss.ave.pth"
+        lm "bayes_${family}" --lm_exp "${exp}/fixed_${family}" --stage 3 --stop_stage 3 --lm_args "${args}"
+    done
+    results
 fi

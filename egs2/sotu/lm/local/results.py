@@ -39,6 +39,7 @@ LMS = {
     "gp_transformer": "GP Transformer",
     "variational_transformer": "Variational Transformer",
 }
+FAMILIES = ("lstm", "transformer")
 KINDS = {"point": "o-", "bayes": "s--", "gp": "^:", "variational": "v-."}
 VOICES = {"us": "en-US", "gb": "en-GB"}
 SETS = [(name, voice) for voice in VOICES for name in ("dev", "test")]
@@ -138,6 +139,20 @@ def uncertainty_table(exp: Path) -> str:
     return markdown_table([*header, "sigma / start"], rows)
 
 
+def bound_table(exp: Path) -> str:
+    """Return the table of each LM's bound after its last epoch of training, and what is in it."""
+    fixed = {f"fixed_{family}": f"{LMS[f'bayes_{family}']}, sigma fixed" for family in FAMILIES}
+    rows = []
+    for lm, label in {**LMS, **fixed}.items():
+        if (exp / lm / "checkpoint.pth").exists():
+            last = read_stats(exp / lm)[-1]
+            values = [last["train"][name] for name in ("nll", "kl", "loss")]
+            valid = f"{last['valid']['ppl']:.1f}"
+            rows.append([label, *(f"{value:.3f}" for value in values), valid])
+    header = ["", "training NLL", "KL", "sum: minus ELBO", "validation ppl at the mean"]
+    return markdown_table(header, rows)
+
+
 def tuned_table(exp: Path, systems: Sequence[str]) -> str:
     """Return the table of the interpolation weights and the scales."""
     rows = []
@@ -174,7 +189,7 @@ def plot_curves(exp: Path, output: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), sharey=True)
-    for axis, family in zip(axes, ("lstm", "transformer"), strict=True):
+    for axis, family in zip(axes, FAMILIES, strict=True):
         begun = learning_curve(exp / f"half_{family}")
         axis.plot(range(1, len(begun) + 1), begun, "k-", label="first half")
         for kind, line in KINDS.items():
@@ -225,6 +240,9 @@ def results(exp: str, data: str, size: str, systems: Sequence[str], seed: int) -
             "KL in nats per token; signal-to-noise ratio |mean| / sigma of the random weights, of a"
             " latent output over the tokens of dev; sigma over its start.\n",
             uncertainty_table(Path(exp)),
+            "## The bound\n",
+            "In nats per token, over the last epoch of training with its draws and its dropout.\n",
+            bound_table(Path(exp)),
             "## Tuned on dev\n",
             tuned_table(Path(exp), systems),
             f"![learning curves]({image})\n",
