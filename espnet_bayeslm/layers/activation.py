@@ -230,8 +230,13 @@ class GPActivation(UncertainModule):
 
     def __init__(self, units: int, native: str, basis: Tuple[str, ...] = BASIS):
         super().__init__()
-        self.basis = basis
+        self.basis, self.native = basis, native
         self.gp_coefficients = initial_coefficients(units, basis, native)
+
+    def reset_function(self) -> None:
+        """Make it the function that it starts as."""
+        start = initial_coefficients(self.gp_coefficients.size(1), self.basis, self.native)
+        self.gp_coefficients.data.copy_(start)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map (..., units) to (..., units)."""

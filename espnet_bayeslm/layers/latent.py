@@ -48,7 +48,7 @@ class LatentOutput(nn.Module):
         kept = torch.ones(size)
         kept[:dim] = 0.0
         self.register_buffer("kept", kept, persistent=False)
-        self.reset()
+        self.reset_function()
         self.generator: Optional[torch.Generator] = None
         self.noise: Optional[torch.Tensor] = None
         self.wants_kl = False
@@ -56,7 +56,7 @@ class LatentOutput(nn.Module):
         self.mean_log_std: Optional[torch.Tensor] = None
         self.observer: Optional[Observer] = None
 
-    def reset(self) -> None:
+    def reset_function(self) -> None:
         """Make it the identity with q = p."""
         for mean in (self.infer_mean, self.prior_mean):
             nn.init.eye_(mean.weight)

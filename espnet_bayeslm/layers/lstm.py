@@ -101,6 +101,17 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
                 }[position]
                 self.make_random(f"{parameter}_l{k}", **posterior)
 
+    def reset_function(self) -> None:
+        """Make every Gaussian process the function that it starts as."""
+        for key, basis in self.bases.items():
+            position, _, _ = key.rpartition("_l")
+            coefficients = getattr(self, f"gp_coefficients_{key}")
+            start = initial_coefficients(coefficients.size(1), basis, NATIVE[position])
+            coefficients.data.copy_(start)
+            if position == "cell_state":
+                nn.init.eye_(getattr(self, f"gp_weight_{key}"))
+                nn.init.zeros_(getattr(self, f"gp_bias_{key}"))
+
     def make_latent(self, layer: int, *, feedback: bool = False, **options) -> None:
         """Make the output of a layer (from 1) a latent variable.
 

@@ -136,11 +136,12 @@ class UncertainLM(AbsLM):
         return torch.stack(terms).sum() if terms else self.kl()
 
     def reset_posterior(self) -> None:
-        """Set every standard deviation, and every latent output, to its start."""
+        """Set every standard deviation, Gaussian process and latent output to its start."""
         for _, module in self._uncertain_modules():
             module.reset_posterior()
-        for _, latent in self.latents():
-            latent.reset()
+        for module in self.modules():
+            if hasattr(module, "reset_function"):
+                module.reset_function()
 
     def start_posterior(self) -> None:
         """Set the standard deviations that training has not changed to their start.

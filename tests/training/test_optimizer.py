@@ -128,6 +128,30 @@ def test_variational_lms_are_stable_under_sgd(family):
     assert max(kls[False]) > 100.0
 
 
+def test_it_works_with_a_gradient_scaler():
+    """ESPnet's `use_amp`: to the scaler it is one optimizer, whose gradients are unscaled once."""
+    torch.manual_seed(0)
+    uncertainty = {"cell_input@1": "bayes", "hidden_output@2": "variational"}
+    lm = BayesLSTMLM(20, unit=8, uncertainty=uncertainty)
+    model = BayesLanguageModel(lm, 20, num_train_tokens=100).train()
+    optimizer = split_posterior(torch.optim.SGD(model.parameters(), lr=0.1), model, lr=0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    batch = (torch.randint(1, 19, (4, 6)), torch.full((4,), 6))
+    # the prior networks of a variational LM start with a zero gradient
+    for _ in range(2):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss, _, _ = model(*batch)
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    for name, parameter in model.named_parameters():
+        step = (parameter - before[name]).abs().max()
+        assert 0 < step < 0.5, name
+
+
 def moved(output):
     state = load_state(output)
     logs = [v for k, v in state.items() if k.endswith("_log_std")]

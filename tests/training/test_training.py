@@ -5,8 +5,9 @@ import argparse
 import pytest
 import torch
 import yaml
-from training_options import ADAM, CELL, LSTM, QUIET, stats
+from training_options import ADAM, CELL, LSTM, QUIET, TRANSFORMER, stats
 
+from espnet_bayeslm.bayes.posterior import is_posterior_key
 from espnet_bayeslm.training.checkpoint import load_state, read_checkpoint
 from espnet_bayeslm.training.load import load_lm
 from espnet_bayeslm.training.task import BayesLMTask, count_tokens
@@ -89,14 +90,27 @@ def test_learning_rate_is_halved_when_perplexity_does_not_fall(train_lm, tmp_pat
     assert state["schedulers"][0]["num_bad_epochs"] == 0  # each bad epoch was answered
 
 
-def test_init_leaves_the_standard_deviations(train_lm, tmp_path):
-    output = train_lm(
-        tmp_path / "exp", *LSTM, *CELL, "--init", "xavier_uniform", "--dry_run", "true"
-    )
-    args = yaml.safe_load((output / "config.yaml").read_text())
-    model = BayesLMTask.build_model(argparse.Namespace(**args))
-    log_std = [v for k, v in model.named_parameters() if k.endswith("_log_std")]
-    assert log_std and all((v == torch.tensor(0.01).log()).all() for v in log_std)
+UNCERTAIN = {
+    "bayes": [*LSTM, *CELL],
+    "gp": [*LSTM, *["--lm_conf", "uncertainty.cell_state@1=gp"]],
+    "variational": [*LSTM, *["--lm_conf", "uncertainty.hidden_output@2=variational"]],
+    "gp ffn": [*TRANSFORMER, *["--lm_conf", "uncertainty.ffn@1=gp"]],
+}
+
+
+@pytest.mark.parametrize("options", UNCERTAIN.values(), ids=UNCERTAIN)
+def test_init_leaves_what_makes_the_lm_uncertain(train_lm, tmp_path, options):
+    """ESPnet's --init is for all matrices."""
+    run = ["--init", "xavier_uniform", "--dry_run", "true"]
+    output = train_lm(tmp_path / "exp", *options, *run)
+    args = argparse.Namespace(**yaml.safe_load((output / "config.yaml").read_text()))
+    model = BayesLMTask.build_model(args)
+    args.init = None
+    fresh = BayesLMTask.build_model(args).state_dict()
+    same = [key for key, value in model.state_dict().items() if torch.equal(value, fresh[key])]
+    uncertain = [key for key in fresh if is_posterior_key(key)]
+    assert uncertain and set(uncertain) <= set(same)
+    assert any(key not in same for key in fresh)
 
 
 def test_weight_decay_leaves_the_standard_deviations(train_lm, tmp_path):
