@@ -9,7 +9,10 @@ from torch.autograd.function import once_differentiable
 
 from espnet_bayeslm.bayes import kl_gaussians
 from espnet_bayeslm.bayes.gaussian import clamp_log_std, pass_inside
-from espnet_bayeslm.layers.activation import chunks
+
+
+# Elements of `packed` that are worked on at a time.
+CHUNK = 1 << 17
 
 
 class LatentSample(torch.autograd.Function):
@@ -67,7 +70,7 @@ class LatentSample(torch.autograd.Function):
 
 def _rows(*tensors: torch.Tensor) -> Any:
     """Iterate over chunks of rows of tensors with as many rows."""
-    rows = len(chunks(tensors[0])[0]) if len(tensors[0]) else 1
+    rows = max(1, CHUNK // tensors[0].size(1))
     return zip(*(tensor.split(rows) for tensor in tensors), strict=True)
 
 
