@@ -10,7 +10,6 @@ from torch.autograd.function import once_differentiable
 from espnet_bayeslm.bayes import kl_gaussians
 from espnet_bayeslm.bayes.gaussian import clamp_log_std, pass_inside
 
-
 # Elements of `packed` that are worked on at a time.
 CHUNK = 1 << 17
 
