@@ -130,12 +130,14 @@ rescoring_commands() { # what stage 6 does, as command lines of `bayeslm`
                 "--ref ${lists}/test_${voice}/text --output ${exp}/rescore/${system}/test_${voice}"
         done
     done
-    # the LMs alone, each family
-    for lm in {bayes,gp,variational}_{lstm,transformer}; do
+    # the LMs that are in no system
+    for lm in {gp,variational}_{lstm,transformer}; do
         for set in dev test; do
             echo "perplexity --text ${data}/${set}/text.plain --lm ${exp}/${lm}" \
                 "--cache ${exp}/cache --output ${exp}/perplexity/${lm}/${set}.json"
         done
+    done
+    for lm in {bayes,gp,variational}_{lstm,transformer}; do
         echo "snr --lm ${exp}/${lm} --text ${data}/dev/text.plain --output ${exp}/snr/${lm}"
     done
 }

@@ -217,8 +217,8 @@ def explanation(data: Path, size: str, seed: int) -> Iterator[str]:
         "Tuned on dev, applied unchanged to test: interpolation weights (EM on the dev text), and"
         " per voice and system LMWT and word penalty (fewest errors on the dev lists). The"
         " figures of dev are therefore optimistic; the LMs' checkpoints were chosen on dev text"
-        f" too. One run, seed {seed}: small differences are not significant. A Bayesian LM goes on"
-        " from the point-estimate LM, so part of what it gains is longer training.\n"
+        f" too. One run, seed {seed}: small differences are not significant. The point-estimate and"
+        " the uncertain LMs go on from the same half-trained LM by the same steps.\n"
     )
     yield "".join(f"- {line}\n" for _, line in read_lines(data / "statistics.txt"))
 
