@@ -69,6 +69,13 @@ class LatentOutput(nn.Module):
             nn.init.zeros_(self.back.bias)
 
     @property
+    def typical_std(self) -> Optional[float]:
+        """The geometric mean of q's standard deviations in the last pass that computed the KL."""
+        if self.mean_log_std is None:
+            return None
+        return float(clamp_log_std(self.mean_log_std).exp())
+
+    @property
     def dim(self) -> int:
         """The size of z_t."""
         return self.infer_mean.out_features

@@ -25,8 +25,8 @@ def typical_sigma(lm: UncertainLM) -> Dict[str, Tuple[float, float]]:
         start, now = (sum(p[k] * p[2] for p in pieces) / total for k in (0, 1))
         typical[location] = (math.exp(start), math.exp(now))
     for location, latent in lm.latents():
-        if latent.mean_log_std is not None:
-            typical[location] = (latent.init_std, math.exp(float(latent.mean_log_std)))
+        if latent.typical_std is not None:
+            typical[location] = (latent.init_std, latent.typical_std)
     return typical
 
 
@@ -44,7 +44,6 @@ def sigma_ranges(lm: UncertainLM) -> Dict[str, Tuple[float, float]]:
             high = max(high, ranges[piece.location][1])
         ranges[piece.location] = (low, high)
     for location, latent in lm.latents():
-        if latent.mean_log_std is not None:
-            sigma = math.exp(float(latent.mean_log_std))
-            ranges[location] = (sigma, sigma)
+        if latent.typical_std is not None:
+            ranges[location] = (latent.typical_std, latent.typical_std)
     return ranges

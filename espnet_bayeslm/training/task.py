@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 from pathlib import Path
 from typing import Iterable, List, Optional
@@ -160,7 +161,9 @@ class BayesLMTask(LMTask):
             args.model = MODEL if args.lm in LMS else "lm"
         super().main_worker(args)
         if torch.distributed.is_initialized():
-            # A rank that leaves while others still speak to it may abort instead.
+            # A rank that leaves while others still speak to it may abort instead, or while what
+            # uses the group (DistributedDataParallel, in cycles of references) is still there.
+            gc.collect()
             torch.distributed.barrier()
             torch.distributed.destroy_process_group()
 
