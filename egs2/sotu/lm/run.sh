@@ -5,7 +5,7 @@ set -euo pipefail
 log() { echo "$(date '+%Y-%m-%dT%H:%M:%S') (run.sh) $*"; }
 die() { echo "run.sh: error: $*" >&2; exit 1; }
 
-size=small       # small: 15 minutes on 2 CPU cores; full: all of the text
+size=small       # small: 17 minutes on 2 CPU cores; full: all of the text
 stage=1
 stop_stage=7
 ngpu=0
