@@ -1,7 +1,6 @@
 """Tables of the recipe's results, from hand-written outputs."""
 
 import json
-import re
 
 import pytest
 import yaml
@@ -85,10 +84,11 @@ def test_the_commands_of_stage_6_run_in_one_process(script, monkeypatch, capsys)
     assert capsys.readouterr().out.startswith("$ bayeslm score --hyp 'a b=x'\n")
 
 
-def test_no_lm_alone_is_measured_where_a_system_is(recipe):
-    """Systems and LMs share the folder of perplexities."""
-    text = (recipe / "run.sh").read_text()
-    systems = set(re.search(r'^systems="(.*)"', text, re.MULTILINE)[1].split())
-    alone = re.search(r"in no system\n +for lm in \{(.*)\}_\{(.*)\}; do", text)
-    lms = {f"{kind}_{family}" for kind in alone[1].split(",") for family in alone[2].split(",")}
-    assert len(lms) == 4 and not lms & systems
+def test_only_what_was_trained_is_plotted(script, outputs):
+    exp, data = outputs
+    for name in ("gp_transformer", "variational_transformer"):
+        (exp / name / "checkpoint.pth").unlink()
+        (exp / name).rmdir()
+    options = ["--exp", str(exp), "--data", str(data), "--systems", "3gram", "lstm"]
+    script("results").main(options)
+    assert (exp / "images" / "learning_curves.png").exists()

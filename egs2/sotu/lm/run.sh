@@ -5,24 +5,32 @@ set -euo pipefail
 log() { echo "$(date '+%Y-%m-%dT%H:%M:%S') (run.sh) $*"; }
 die() { echo "run.sh: error: $*" >&2; exit 1; }
 
-size=small       # small: 17 minutes on 2 CPU cores; full: all of the text
+size=small       # small: 15 minutes on 2 CPU cores; full: all of the text
 stage=1
 stop_stage=7
 ngpu=0
 nj=2             # processes that speak and recognise
+kinds=bayes      # of uncertainty: some of "bayes gp variational"
 while [ $# -gt 0 ]; do
     case "$1" in
-        --size | --stage | --stop_stage | --ngpu | --nj)
+        --size | --stage | --stop_stage | --ngpu | --nj | --kinds)
             [ $# -ge 2 ] || die "the option $1 needs a value"
             printf -v "${1#--}" '%s' "$2"
             shift 2
             ;;
         -h | --help)
             echo "Usage: $0 [--size small|full] [--stage 1] [--stop_stage 7] [--ngpu 0] [--nj 2]"
+            echo "       [--kinds \"bayes gp variational\"]"
             echo "       $0 --stage 8 --stop_stage 8 (what learning the standard deviations is worth)"
             exit 0
             ;;
         *) die "unknown option '$1' (see --help)" ;;
+    esac
+done
+for kind in ${kinds}; do
+    case "${kind}" in
+        bayes | gp | variational) ;;
+        *) die "--kinds ${kinds}: expected some of bayes, gp, variational" ;;
     esac
 done
 case "${size}" in
@@ -88,12 +96,12 @@ if runs 4 "token list, statistics, point-estimate LMs"; then
     both point half
 fi
 
-if runs 5 "uncertain LMs"; then
-    # the paper's IV-A: start from the half-trained LM, prior from the fully trained one
-    both bayes half point
-    both gp half point
-    # its prior is a network, trained with the LM
-    both variational half
+if runs 5 "uncertain LMs: ${kinds}"; then
+    for kind in ${kinds}; do
+        # the paper's IV-A: start from the half-trained LM, prior from the fully trained one;
+        # a variational LM's prior is a network
+        if [ "${kind}" = variational ]; then both variational half; else both "${kind}" half point; fi
+    done
 fi
 
 # SYSTEM: the LMs that are interpolated with the 3-gram
@@ -106,7 +114,12 @@ declare -A lms=(
     [bayes_transformer]="bayes_transformer"
     [bayes_transformer_transformer]="bayes_transformer point_transformer"
 )
-systems="3gram lstm bayes_lstm bayes_lstm_lstm transformer bayes_transformer bayes_transformer_transformer"
+systems="3gram lstm transformer"
+case " ${kinds} " in
+    *" bayes "*)
+        systems="3gram lstm bayes_lstm bayes_lstm_lstm transformer bayes_transformer bayes_transformer_transformer"
+        ;;
+esac
 
 rescoring_commands() { # what stage 6 does, as command lines of `bayeslm`
     local system lm components voice lists
@@ -130,14 +143,12 @@ rescoring_commands() { # what stage 6 does, as command lines of `bayeslm`
                 "--ref ${lists}/test_${voice}/text --output ${exp}/rescore/${system}/test_${voice}"
         done
     done
-    # the LMs that are in no system
-    for lm in {gp,variational}_{lstm,transformer}; do
+    # the uncertain LMs alone; the Bayesian ones are in a system
+    for lm in $(for kind in ${kinds}; do echo "${kind}"_{lstm,transformer}; done); do
         for set in dev test; do
-            echo "perplexity --text ${data}/${set}/text.plain --lm ${exp}/${lm}" \
-                "--cache ${exp}/cache --output ${exp}/perplexity/${lm}/${set}.json"
+            [[ ${lm} = bayes_* ]] || echo "perplexity --text ${data}/${set}/text.plain" \
+                "--lm ${exp}/${lm} --cache ${exp}/cache --output ${exp}/perplexity/${lm}/${set}.json"
         done
-    done
-    for lm in {bayes,gp,variational}_{lstm,transformer}; do
         echo "snr --lm ${exp}/${lm} --text ${data}/dev/text.plain --output ${exp}/snr/${lm}"
     done
 }

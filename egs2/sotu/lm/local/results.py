@@ -192,7 +192,10 @@ def plot_curves(exp: Path, output: Path) -> None:
     for axis, family in zip(axes, FAMILIES, strict=True):
         begun = learning_curve(exp / f"half_{family}")
         axis.plot(range(1, len(begun) + 1), begun, "k-", label="first half")
-        for kind, line in KINDS.items():
+        trained = {
+            kind: line for kind, line in KINDS.items() if (exp / f"{kind}_{family}").is_dir()
+        }
+        for kind, line in trained.items():
             # all go on from the same LM
             values = [begun[-1], *learning_curve(exp / f"{kind}_{family}")]
             epochs = range(len(begun), len(begun) + len(values))
