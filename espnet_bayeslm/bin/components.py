@@ -1,4 +1,4 @@
-"""What `perplexity`, `interpolate` and `rescore` share: LMs and n-grams from their options."""
+"""What tools that score text share: LMs and n-grams from their options."""
 
 from __future__ import annotations
 
@@ -21,15 +21,30 @@ from espnet_bayeslm.training.experiment import experiment_name, find_files
 from espnet_bayeslm.utils.errors import InputError
 
 
-def add_component_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that `load_components` and `score_components` take."""
-    group = parser.add_argument_group("LMs and n-grams")
+def add_lm_options(group: argparse._ActionsContainer) -> None:
+    """Add the options of a tool that scores with LMs."""
     group.add_argument(
         "--lm",
         action="append",
         default=[],
         help="A trained ESPnet LM: its experiment folder or checkpoint (repeatable)",
     )
+    group.add_argument(
+        "--max_tokens", type=int, default=MAX_TOKENS, help="The most tokens of a batch"
+    )
+    group.add_argument("--ngpu", type=int, default=0, help="The number of gpus. 0: CPU mode")
+    group.add_argument(
+        "--max_oov_rate",
+        type=float,
+        default=0.2,
+        help="More unknown words than this part of all words are an error",
+    )
+
+
+def add_component_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that `load_components` and `score_components` take."""
+    group = parser.add_argument_group("LMs and n-grams")
+    add_lm_options(group)
     group.add_argument(
         "--ngram",
         action="append",
@@ -42,17 +57,7 @@ def add_component_options(parser: argparse.ArgumentParser) -> None:
         default=0,
         help="Weight draws whose probabilities are averaged; 0: the posterior mean",
     )
-    group.add_argument(
-        "--max_tokens", type=int, default=MAX_TOKENS, help="The most tokens of a batch"
-    )
-    group.add_argument("--ngpu", type=int, default=0, help="The number of gpus. 0: CPU mode")
     group.add_argument("--cache", default=None, help="A folder that keeps the LMs' word scores")
-    group.add_argument(
-        "--max_oov_rate",
-        type=float,
-        default=0.2,
-        help="More unknown words than this part of all words are an error",
-    )
 
 
 def load_components(

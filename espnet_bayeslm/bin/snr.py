@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import numpy as np
 from espnet2.utils.types import str2bool
 
-from espnet_bayeslm.bin.components import load_components
+from espnet_bayeslm.bin.components import add_lm_options, load_components
 from espnet_bayeslm.bin.perplexity import check_not_keyed
 from espnet_bayeslm.evaluation.snr import (
     PruningStep,
@@ -22,7 +22,6 @@ from espnet_bayeslm.evaluation.text import read_sentences
 from espnet_bayeslm.report.snr import LocationRow, print_pruning, print_snr, write_files
 from espnet_bayeslm.rescoring.components import Component, Sentences, TextScores, score_components
 from espnet_bayeslm.rescoring.latents import latent_moments
-from espnet_bayeslm.rescoring.scores import MAX_TOKENS
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 
@@ -164,12 +163,7 @@ def prune_component(
 def get_parser() -> argparse.ArgumentParser:
     """Return the parser of `bayeslm snr`."""
     parser = tool_parser("snr", "Signal-to-noise ratio |mean| / std of random weights, and pruning")
-    parser.add_argument(
-        "--lm",
-        action="append",
-        default=[],
-        help="A trained LM: its experiment folder or checkpoint (repeatable)",
-    )
+    add_lm_options(parser)
     parser.add_argument(
         "--text", default=None, help="A text, one sentence per line: for --prune, latent variables"
     )
@@ -188,16 +182,6 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--prune_steps", default=STEPS, help="Their shares, 0 to 1, or how many shares from 0 to 1"
     )
-    parser.add_argument(
-        "--max_oov_rate",
-        type=float,
-        default=0.2,
-        help="More unknown words than this part of all words are an error",
-    )
-    parser.add_argument(
-        "--max_tokens", type=int, default=MAX_TOKENS, help="The most tokens of a batch"
-    )
-    parser.add_argument("--ngpu", type=int, default=0, help="The number of gpus. 0: CPU mode")
     parser.add_argument(
         "--output", default=None, help="A folder for snr.json, snr.png, prune.json, prune.png"
     )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Callable, List, Optional, Sequence
+from typing import Callable, List, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
 
 from espnet_bayeslm.bayes.gaussian import clamp_log_std
 from espnet_bayeslm.layers.latent_sample import sample_with_kl
-from espnet_bayeslm.layers.recurrence import packed_linear
+from espnet_bayeslm.layers.product import packed_linear
 from espnet_bayeslm.utils.errors import InputError
 
 Observer = Callable[[torch.Tensor, torch.Tensor], None]
@@ -147,7 +147,11 @@ class LatentOutput(nn.Module):
         return kl
 
 
+def side_by_side(heads: Sequence[nn.Linear]) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Return weight and bias of linear layers as those of one."""
+    return torch.cat([x.weight for x in heads]), torch.cat([x.bias for x in heads])
+
+
 def linear_of(heads: Sequence[nn.Linear], h: torch.Tensor) -> torch.Tensor:
     """Return the outputs of linear layers side by side, as one product; h is (B, L, size)."""
-    weight, bias = (torch.cat([getattr(x, name) for x in heads]) for name in ("weight", "bias"))
-    return packed_linear(h, weight, bias)
+    return packed_linear(h, *side_by_side(heads))

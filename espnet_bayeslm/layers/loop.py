@@ -7,12 +7,13 @@ kernels.
 
 from __future__ import annotations
 
-from typing import Callable, List, NamedTuple, Optional, Tuple
+from typing import List, NamedTuple, Optional, Tuple
 
 import torch
 
 from espnet_bayeslm.bayes.gaussian import clamp_log_std
 from espnet_bayeslm.layers.activation import Mix, tanh
+from espnet_bayeslm.layers.product import product
 
 Basis = Tuple[str, ...]
 
@@ -133,27 +134,6 @@ def empty_record(inputs: LoopInputs) -> Record:
     )
     record.cell[0], record.hidden[0] = inputs.c, inputs.h
     return record
-
-
-def product(weight: torch.Tensor, rows: int) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return x -> x weight^T, without gradients, for calls with x of shape (rows, in_features).
-
-    oneDNN packs the weights once, where a plain product packs them at each call: for 1024 units
-    a step then takes two thirds of the time on a CPU.
-    """
-    transposed = weight.t()
-    mkldnn = getattr(torch.ops, "mkldnn", None)
-    if (
-        weight.device.type != "cpu"
-        or weight.dtype != torch.float32
-        or weight.numel() < 1 << 16
-        or not torch.backends.mkldnn.is_available()
-        or not hasattr(mkldnn, "_reorder_linear_weight")
-        or not hasattr(mkldnn, "_linear_pointwise")
-    ):
-        return lambda x: torch.mm(x, transposed)
-    packed = mkldnn._reorder_linear_weight(weight.contiguous(), rows)
-    return lambda x: mkldnn._linear_pointwise(x, packed, None, "none", [], "")
 
 
 def gates_of(x: torch.Tensor) -> List[Tuple[torch.Tensor, ...]]:

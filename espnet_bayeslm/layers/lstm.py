@@ -16,9 +16,10 @@ from espnet_bayeslm.layers.activation import (
     initial_coefficients,
     mixture,
 )
-from espnet_bayeslm.layers.latent import LatentOutput, linear_of
+from espnet_bayeslm.layers.latent import LatentOutput, linear_of, side_by_side
 from espnet_bayeslm.layers.loop import Bases, Basis, LoopInputs
-from espnet_bayeslm.layers.recurrence import lstm_loop, packed_linear
+from espnet_bayeslm.layers.product import packed_linear
+from espnet_bayeslm.layers.recurrence import lstm_loop
 from espnet_bayeslm.utils.errors import InputError
 
 # In the order of torch's rows: i, f, g, o.
@@ -210,12 +211,8 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
         feeds_back = latent is not None and latent.feedback
         if feeds_back:
             noise = latent.take_noise((*tensors.gates_in.shape[:2], latent.dim), tensors.h)
-            q = latent.heads()[:2]
-            tensors = tensors._replace(
-                latent_weight=torch.cat([head.weight for head in q]),
-                latent_bias=torch.cat([head.bias for head in q]),
-                noise=noise,
-            )
+            weight, bias = side_by_side(latent.heads()[:2])
+            tensors = tensors._replace(latent_weight=weight, latent_bias=bias, noise=noise)
         output, h, c, packed = lstm_loop(tensors, bases)
         if feeds_back:
             # p's networks need no loop
@@ -256,10 +253,14 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
         return LoopInputs(gates_in, h, c, weight, hidden_bias=hidden_bias, **values), bases
 
     def _gates_in(
-        self, k: int, input: torch.Tensor, weight: torch.Tensor, *biases: torch.Tensor
+        self,
+        k: int,
+        input: torch.Tensor,
+        weight: torch.Tensor,
+        b_ih: torch.Tensor,
+        b_hh: torch.Tensor,
     ) -> torch.Tensor:
         """Return what the layer's inputs and biases contribute to the gates, (L, B, 4H)."""
-        b_ih, b_hh = biases
         # b_hh is within the process on h_t where there is one
         outside = torch.zeros_like(b_hh) if f"hidden_input_l{k}" in self.bases else b_hh
         if f"layer_input_l{k}" not in self.bases:

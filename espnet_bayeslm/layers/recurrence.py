@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, Optional, Tuple
 
 import torch
-import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
-from espnet_bayeslm.bayes.gaussian import LOG_STD_MAX, LOG_STD_MIN
+from espnet_bayeslm.bayes.gaussian import clamp_log_std, pass_inside
 from espnet_bayeslm.layers.activation import coefficient_gradients, slope
-from espnet_bayeslm.layers.loop import Bases, LoopInputs, Record, gates_of, product, run_loop
+from espnet_bayeslm.layers.loop import Bases, LoopInputs, Record, gates_of, run_loop
+from espnet_bayeslm.layers.product import product, weight_gradient
 
 ATEN = torch.ops.aten
 NUM_INPUTS = len(LoopInputs._fields)
@@ -49,7 +49,7 @@ class LoopGradients:
     def run(
         self,
         grad_output: torch.Tensor,
-        grad_h: Optional[torch.Tensor],
+        grad_h: torch.Tensor,
         grad_c: torch.Tensor,
         grad_latent: Optional[torch.Tensor],
     ) -> LoopInputs:
@@ -75,14 +75,13 @@ class LoopGradients:
             grad = grad_output[t]
             if infer_back is not None:
                 grad = grad + infer_back(self._latent(t, recurred, grad_latent))
-            elif recurred is not None:
+            else:
                 grad = grad + recurred
             self._gates(t, grad, grad_c, acts[t], grads[t])
             grad_c = self._previous_cell(t, grad_c, acts[t][1])
             if inputs.hidden_input is not None:
                 torch.mul(self.pre[t], self.hidden_slope[t], out=self.recurrent[t])
             recurred = back(self.recurrent[t])
-        assert recurred is not None
         return self._collect(recurred, grad_c, grad_latent)
 
     def _latent(self, t: int, recurred: torch.Tensor, grad_latent: torch.Tensor) -> torch.Tensor:
@@ -91,8 +90,8 @@ class LoopGradients:
         mean += recurred
         if self.inputs.noise is not None:
             value = self.record.latent[t].chunk(2, dim=1)[1]
-            inside = (value >= LOG_STD_MIN) & (value <= LOG_STD_MAX)
-            log_std.addcmul_(recurred * inside, value.exp() * self.inputs.noise[t])
+            std = clamp_log_std(value).exp_()
+            log_std += pass_inside(std.mul_(self.inputs.noise[t]).mul_(recurred), value)
         return grad_latent[t]
 
     def _gates(
@@ -138,7 +137,7 @@ class LoopGradients:
             )
         ]
         result = LoopInputs(
-            self.pre, grad_h, grad_c, _weight_gradient(self.recurrent, record.hidden[:-1]), *gates
+            self.pre, grad_h, grad_c, weight_gradient(self.recurrent, record.hidden[:-1]), *gates
         )
         if self.inputs.hidden_input is not None:
             result = result._replace(
@@ -148,20 +147,15 @@ class LoopGradients:
         if self.cell_pre is not None:
             result = result._replace(
                 cell_state=coefficient_gradients(self.grad_cell, record.cell_pre, bases.cell_state),
-                cell_weight=_weight_gradient(self.cell_pre, record.cell[:-1]),
+                cell_weight=weight_gradient(self.cell_pre, record.cell[:-1]),
                 cell_bias=self.cell_pre.sum((0, 1)),
             )
         if grad_latent is not None:
             result = result._replace(
-                latent_weight=_weight_gradient(grad_latent, record.outputs),
+                latent_weight=weight_gradient(grad_latent, record.outputs),
                 latent_bias=grad_latent.sum((0, 1)),
             )
         return result
-
-
-def _weight_gradient(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """(L, B, out), (L, B, in) -> (out, in)."""
-    return grad.flatten(0, 1).t() @ x.flatten(0, 1)
 
 
 class LSTMLoop(torch.autograd.Function):
@@ -195,33 +189,3 @@ def lstm_loop(inputs: LoopInputs, bases: Bases) -> Tuple[torch.Tensor, ...]:
     # in the precision of its tensors, whatever autocast says
     with torch.autocast(inputs.weight.device.type, enabled=False):
         return LSTMLoop.apply(bases, *inputs)
-
-
-class PackedLinear(torch.autograd.Function):
-    """`F.linear` by `product`: the same weights, packed, are faster for many rows too."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
-    ) -> torch.Tensor:
-        """(L, B, in), (out, in), (out,) -> (L, B, out)."""
-        ctx.save_for_backward(x, weight)
-        rows = x.flatten(0, 1)
-        return product(weight, len(rows))(rows).add_(bias).view(*x.shape[:2], -1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor) -> Tuple[torch.Tensor, ...]:  # type: ignore[override]
-        """Return the gradients of `forward`'s arguments."""
-        x, weight = ctx.saved_tensors
-        rows = grad.flatten(0, 1)
-        grad_x = product(weight.t(), len(rows))(rows).view(x.shape)
-        return grad_x, _weight_gradient(grad, x), rows.sum(0)
-
-
-def packed_linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """Return x weight^T + bias, (L, B, in) -> (L, B, out)."""
-    device = x.device.type
-    if device != "cpu" or x.dtype != weight.dtype or torch.is_autocast_enabled(device):
-        return F.linear(x, weight, bias)
-    return PackedLinear.apply(x.contiguous(), weight, bias)

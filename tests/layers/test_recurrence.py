@@ -7,8 +7,9 @@ from torch.autograd import gradcheck
 
 from espnet_bayeslm.layers import GATES
 from espnet_bayeslm.layers.activation import BASIS
-from espnet_bayeslm.layers.loop import Bases, LoopInputs, product
-from espnet_bayeslm.layers.recurrence import lstm_loop, packed_linear
+from espnet_bayeslm.layers.loop import Bases, LoopInputs
+from espnet_bayeslm.layers.product import packed_linear, product
+from espnet_bayeslm.layers.recurrence import lstm_loop
 
 STEPS, BATCH, UNITS = 4, 3, 5
 POSITIONS = [

@@ -16,6 +16,7 @@ from espnet_bayeslm.evaluation.wer import (
     oracle_errors,
     read_transcripts,
 )
+from espnet_bayeslm.report.plots import save_figure
 from espnet_bayeslm.rescoring.kaldi import read_kaldi
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.files import atomic_write, read_lines
@@ -204,8 +205,7 @@ def plot_curves(exp: Path, output: Path) -> None:
         axis.legend()
     axes[0].set_ylabel("validation perplexity")
     figure.tight_layout()
-    with atomic_write(output, "wb") as f:
-        figure.savefig(f, format="png", dpi=150)
+    save_figure(figure, output)
 
 
 def explanation(data: Path, size: str, seed: int) -> Iterator[str]:
