@@ -1,5 +1,6 @@
 """Pure torch: which weights are random, their posterior, prior, divergence and objective."""
 
+from espnet_bayeslm.bayes.block import RandomBlock, WeightPosterior
 from espnet_bayeslm.bayes.divergence import kl_gaussians
 from espnet_bayeslm.bayes.locations import (
     Kind,
@@ -8,11 +9,13 @@ from espnet_bayeslm.bayes.locations import (
     check_posterior_options,
     parse_uncertainty,
 )
-from espnet_bayeslm.bayes.noise import noise_generator
+from espnet_bayeslm.bayes.noise import noise_generator, process_rank
 from espnet_bayeslm.bayes.objective import kl_per_token
-from espnet_bayeslm.bayes.posterior import RandomBlock, UncertainModule, WeightPosterior
+from espnet_bayeslm.bayes.paths import Choice
+from espnet_bayeslm.bayes.posterior import UncertainModule
 
 __all__ = [
+    "Choice",
     "Kind",
     "Location",
     "Position",
@@ -24,4 +27,5 @@ __all__ = [
     "kl_per_token",
     "noise_generator",
     "parse_uncertainty",
+    "process_rank",
 ]

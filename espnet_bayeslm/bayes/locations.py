@@ -23,10 +23,17 @@ class Location:
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A kind of uncertainty and its options."""
+    """A kind of uncertainty.
+
+    Attributes:
+        name: One of `KIND_OPTIONS`.
+        options: Its options.
+        candidates: What a search chooses from, in the order of `KIND_OPTIONS`.
+    """
 
     name: str
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    candidates: Tuple[Kind, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,12 +51,17 @@ class Position:
     parts: Tuple[str, ...] = ()
 
 
+# The kind of a location without uncertainty.
+POINT = "point"
+# The kind of a location where architecture search decides.
+SEARCH = "search"
 # The options each kind takes; their defaults are the LM's.
 KIND_OPTIONS: Dict[str, Tuple[str, ...]] = {
-    "point": (),
+    POINT: (),
     "bayes": ("init_std", "init_std_unit", "prior_variance"),
     "gp": ("random", "basis", "init_std", "init_std_unit", "prior_variance"),
     "variational": ("latent_dim", "feedback", "init_std"),
+    SEARCH: ("candidates",),
 }
 # What a standard deviation at the start can be relative to.
 INIT_STD_UNITS = ("absolute", "weights", "prior")
@@ -92,6 +104,46 @@ def parse_kind(value: Union[str, Mapping[str, Any]]) -> Kind:
     return Kind(name, options)
 
 
+def _parse_candidates(candidates: Any, position: Position) -> Tuple[Kind, ...]:
+    """Return what a search at a position chooses from (None: from all that it can have).
+
+    Raises:
+        InputError: Fewer than two kinds, one twice, or one that the position cannot have.
+    """
+    if candidates is None:
+        candidates = position.kinds
+    if not isinstance(candidates, (list, tuple)) or len(candidates) < 2:
+        raise InputError(
+            f"candidates {candidates!r}: expected a list of two or more of"
+            f" {', '.join(position.kinds)}"
+        )
+    kinds = [parse_kind(candidate) for candidate in candidates]
+    names = [kind.name for kind in kinds]
+    for name in names:
+        _check_fits(name, position.kinds)
+        if names.count(name) > 1:
+            raise InputError(f"candidates: {name} is named twice")
+    return tuple(sorted(kinds, key=lambda kind: list(KIND_OPTIONS).index(kind.name)))
+
+
+def _check_fits(kind: str, kinds: Tuple[str, ...]) -> None:
+    """Raise an InputError where a position cannot have a kind."""
+    if kind not in kinds:
+        raise InputError(
+            f"kind {kind!r} does not fit this position; valid kinds are {', '.join(kinds)}"
+        )
+
+
+def _parse_value(value: Any, position: Position) -> Kind:
+    """Return the kind that a yaml value gives to a position."""
+    kind = parse_kind(value)
+    if kind.name == SEARCH:
+        candidates = _parse_candidates(kind.options.get("candidates"), position)
+        return Kind(SEARCH, candidates=candidates)
+    _check_fits(kind.name, position.kinds)
+    return kind
+
+
 def _parse_entry(
     entry: str, *, positions: Mapping[str, Position], num_layers: int
 ) -> Tuple[Position, List[Location]]:
@@ -132,19 +184,17 @@ def parse_uncertainty(
     for entry, value in (uncertainty or {}).items():
         try:
             position, locations = _parse_entry(entry, positions=positions, num_layers=num_layers)
-            kind = parse_kind(value)
+            kind = _parse_value(value, position)
         except ValueError as error:
             raise InputError(f"uncertainty {entry!r}: {error}") from None
-        if kind.name not in position.kinds:
-            raise InputError(
-                f"uncertainty {entry!r}: kind {kind.name!r} does not fit this position;"
-                f" valid kinds are {', '.join(position.kinds)}"
-            )
         for location in locations:
             if location in kinds:
                 raise InputError(f"uncertainty {entry!r}: {location} is named twice")
             kinds[location] = kind
-    return {location: kind for location, kind in kinds.items() if kind.name != "point"}
+    order = list(positions)
+    # the order of the mapping makes no difference
+    places = sorted(kinds, key=lambda place: (order.index(place.position), place.layer or 0))
+    return {place: kinds[place] for place in places if kinds[place].name != POINT}
 
 
 def check_posterior_options(options: Mapping[str, Any], place: Location) -> None:

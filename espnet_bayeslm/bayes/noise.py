@@ -6,6 +6,12 @@ import numpy as np
 import torch
 
 
+def process_rank() -> int:
+    """Return this process's rank, 0 where training is not distributed."""
+    distributed = torch.distributed
+    return distributed.get_rank() if distributed.is_initialized() else 0
+
+
 def noise_generator(
     seed: int, rank: int, step: int, *, device: torch.device | str = "cpu"
 ) -> torch.Generator:

@@ -5,107 +5,24 @@ from __future__ import annotations
 import dataclasses
 import math
 from itertools import pairwise
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Dict, List, Tuple
 
 import torch
 from torch import nn
 
+from espnet_bayeslm.bayes.block import (
+    START_SUFFIX,
+    RandomBlock,
+    WeightPosterior,
+    is_posterior_key,
+)
 from espnet_bayeslm.bayes.gaussian import clamp_log_std, draw_weights, kl_weights
+from espnet_bayeslm.bayes.loading import adapt_paths, drop_posterior
+from espnet_bayeslm.bayes.paths import PathModule, Rows
 from espnet_bayeslm.utils.errors import InputError
 
-START_SUFFIX = "_start_std"
-POSTERIOR_SUFFIXES = ("_log_std", "_prior_mean", START_SUFFIX)
-# What the names of parameters and layers begin with that a point-estimate LM does not have:
-# a Gaussian process' own parameters, and latent outputs.
-UNCERTAIN_PREFIXES = ("gp_", "latent")
-NOISE_STEP = "noise_step"
-# The least spread of weights that an initial standard deviation is relative to: biases may be 0.
-MIN_SPREAD = 0.01
 
-
-def is_posterior_key(key: str) -> bool:
-    """Return whether a state_dict key is one that only an uncertain LM has."""
-    words = key.split(".")
-    return (
-        key.endswith(POSTERIOR_SUFFIXES)
-        or words[-1] == NOISE_STEP
-        or any(word.startswith(UNCERTAIN_PREFIXES) for word in words)
-    )
-
-
-def drop_posterior(module: nn.Module, state: Dict[str, Any], prefix: str, *_: Any) -> List[str]:
-    """Take what a module without that posterior has no place for out of a checkpoint.
-
-    Returns:
-        The keys.
-    """
-    own = {prefix + key for key in module.state_dict()}
-    extra = [k for k in state if k.startswith(prefix) and k not in own and is_posterior_key(k)]
-    for key in extra:
-        del state[key]
-    return extra
-
-
-@dataclasses.dataclass(frozen=True)
-class RandomBlock:
-    """Rows of a parameter that are random.
-
-    Attributes:
-        location: The location they belong to, as in the configuration.
-        parameter: The parameter's name, which holds the posterior mean.
-        key: What its posterior's names begin with (`KEY_log_std`, `KEY_prior_mean`).
-        rows: First row and the one after the last (None: all).
-        init_std: Standard deviation of the posterior at the start, in its unit.
-        init_std_unit: `absolute`; `weights`: the standard deviation of these weights; `prior`:
-            the prior's standard deviation.
-        prior_std: Standard deviation of the prior.
-    """
-
-    location: str
-    parameter: str
-    key: str
-    rows: Optional[Tuple[int, int]]
-    init_std: float
-    init_std_unit: str
-    prior_std: float
-
-    def select(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the block's rows of a tensor shaped as the parameter."""
-        return tensor if self.rows is None else tensor[slice(*self.rows)]
-
-    def overlaps(self, parameter: str, rows: Optional[Tuple[int, int]]) -> bool:
-        """Return whether some of these rows of the parameter are in the block."""
-        if parameter != self.parameter or self.rows is None or rows is None:
-            return parameter == self.parameter
-        return self.rows[0] < rows[1] and rows[0] < self.rows[1]
-
-    def start_std(self, mean: torch.Tensor) -> float:
-        """Return the standard deviation at the start for these means."""
-        if self.init_std_unit == "weights":
-            return self.init_std * max(float(mean.std(correction=0)), MIN_SPREAD)
-        return self.init_std * (self.prior_std if self.init_std_unit == "prior" else 1.0)
-
-
-@dataclasses.dataclass(frozen=True)
-class WeightPosterior:
-    """Some weights of an LM and their Gaussian posterior.
-
-    Attributes:
-        location: The location they belong to.
-        name: The state_dict's name of the parameter that holds the mean.
-        mean: Shares its storage with the parameter: writing to it changes the LM.
-        std: Standard deviations, shaped as the mean.
-        start_std: The standard deviation at the start of training; nan where it is not known.
-    """
-
-    location: str
-    name: str
-    mean: torch.Tensor
-    std: torch.Tensor
-    start_std: float
-
-
-class UncertainModule(nn.Module):
+class UncertainModule(PathModule):
     """A torch layer, some of whose parameters have a Gaussian posterior.
 
     Mixed in before the layer's own class. The parameter itself is the posterior's mean,
@@ -117,6 +34,7 @@ class UncertainModule(nn.Module):
         super().__init__(*args, **kwargs)
         self.random_blocks: List[RandomBlock] = []
         self.noise: Dict[str, torch.Tensor] = {}
+        self.register_load_state_dict_pre_hook(adapt_paths)
         self.register_load_state_dict_pre_hook(drop_posterior)
 
     def make_random(
@@ -127,13 +45,13 @@ class UncertainModule(nn.Module):
         init_std: float,
         prior_variance: float,
         init_std_unit: str = "absolute",
-        rows: Optional[Tuple[int, int]] = None,
+        rows: Rows = None,
         label: str = "",
     ) -> None:
         """Give a parameter, or some of its rows, a posterior and a prior.
 
         The prior's mean is zero; where a point-estimate LM has no such parameter, it is the
-        value the parameter starts with.
+        value the parameter starts with. Weights that another location has made random stay its.
 
         Args:
             parameter: Its name in this layer.
@@ -145,20 +63,52 @@ class UncertainModule(nn.Module):
             label: Told apart by this where a parameter has several blocks.
 
         Raises:
-            InputError: Another location has made some of these weights random.
+            InputError: Another location has made some of these weights random with other options.
         """
-        for other in self.random_blocks:
-            if other.overlaps(parameter, rows):
-                raise InputError(f"{location} and {other.location} make the same weights random")
-        key = f"{parameter}_{label}" if label else parameter
         block = RandomBlock(
-            location, parameter, key, rows, init_std, init_std_unit, math.sqrt(prior_variance)
+            location,
+            parameter,
+            f"{parameter}_{label}" if label else parameter,
+            rows,
+            init_std,
+            init_std_unit,
+            math.sqrt(prior_variance),
         )
-        mean = block.select(getattr(self, parameter).detach())
-        prior_mean = mean.clone() if is_posterior_key(parameter) else torch.zeros_like(mean)
-        self.register_parameter(f"{key}_log_std", nn.Parameter(torch.empty_like(mean)))
-        self.register_buffer(f"{key}_prior_mean", prior_mean)
-        self.register_buffer(f"{key}{START_SUFFIX}", mean.new_zeros(()))
+        runs = self._free_rows(block)
+        whole = runs == [block.rows or (0, len(getattr(self, parameter)))]
+        for run in runs:
+            # a run's first row tells it from the others
+            piece = dataclasses.replace(block, rows=run, key=f"{block.key}_{run[0]}")
+            self._add_block(block if whole else piece)
+
+    def _free_rows(self, block: RandomBlock) -> List[Tuple[int, int]]:
+        """Return the runs of the block's rows that are not random yet."""
+        size = len(getattr(self, block.parameter))
+        first, last = block.rows or (0, size)
+        others = [other for other in self.random_blocks if other.parameter == block.parameter]
+        free = []
+        for other in sorted(others, key=lambda other: other.rows or (0, size)):
+            begin, end = other.rows or (0, size)
+            if end <= first or last <= begin:
+                continue
+            if not other.has_options_of(block):
+                raise InputError(
+                    f"{block.location} and {other.location} make the same weights random,"
+                    " with different options",
+                    remedy="Give both the same init_std, init_std_unit and prior_variance.",
+                )
+            free.append((first, begin))
+            first = end
+        return [(begin, end) for begin, end in (*free, (first, last)) if begin < end]
+
+    def _add_block(self, block: RandomBlock) -> None:
+        """Register a block's standard deviations and its prior."""
+        mean = block.select(getattr(self, block.parameter).detach())
+        kept = is_posterior_key(self.source(block.parameter)[0])
+        prior_mean = mean.clone() if kept else torch.zeros_like(mean)
+        self.register_parameter(f"{block.key}_log_std", nn.Parameter(torch.empty_like(mean)))
+        self.register_buffer(f"{block.key}_prior_mean", prior_mean)
+        self.register_buffer(f"{block.key}{START_SUFFIX}", mean.new_zeros(()))
         self.random_blocks.append(block)
         self._start(block)
 

@@ -12,8 +12,8 @@ from typing import Iterator, List, Sequence, Set, Tuple
 import torch
 from torch import nn
 
+from espnet_bayeslm.bayes.block import POSTERIOR_SUFFIXES
 from espnet_bayeslm.bayes.gaussian import LOG_STD_MIN, clamp_log_std
-from espnet_bayeslm.bayes.posterior import POSTERIOR_SUFFIXES
 from espnet_bayeslm.utils.errors import InputError
 
 SUFFIX = POSTERIOR_SUFFIXES[0]

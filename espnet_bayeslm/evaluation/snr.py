@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequ
 import numpy as np
 import torch
 
-from espnet_bayeslm.bayes.posterior import WeightPosterior
+from espnet_bayeslm.bayes.block import WeightPosterior
 
 PERCENTILES = (5, 25, 50, 75, 95)
 # 20 bins a decade; the first and the last one hold whatever lies beyond them

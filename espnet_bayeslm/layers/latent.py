@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Callable, List, Optional, Sequence, Tuple
+from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -28,13 +28,20 @@ class LatentOutput(nn.Module):
         location: The location it belongs to.
         latent_dim: c, the size of z_t (default `size`, and no map back).
         init_std: Standard deviation of q and p at the start; the KL's curvature is 1 / init_std^2.
+        searched: Whether it is a path of a search, mixed with h_t.
 
     Raises:
         InputError: `latent_dim` is not a number above 0.
     """
 
     def __init__(
-        self, size: int, *, location: str, latent_dim: Optional[int] = None, init_std: float = 0.1
+        self,
+        size: int,
+        *,
+        location: str,
+        latent_dim: Optional[int] = None,
+        init_std: float = 0.1,
+        searched: bool = False,
     ):
         super().__init__()
         dim = size if latent_dim is None else latent_dim
@@ -42,6 +49,8 @@ class LatentOutput(nn.Module):
             raise InputError(f"latent_dim of {location}: expected 1 or more, got {latent_dim!r}")
         self.location = location
         self.init_std = init_std
+        self.searched = searched
+        self.shares: Mapping[str, Mapping[str, torch.Tensor]] = {}
         self.infer_mean, self.infer_log_std = nn.Linear(size, dim), nn.Linear(size, dim)
         self.prior_mean, self.prior_log_std = nn.Linear(size, dim), nn.Linear(size, dim)
         self.back = None if dim == size else nn.Linear(dim, size)
@@ -139,7 +148,9 @@ class LatentOutput(nn.Module):
             z = self.infer_mean(h)
         else:
             z = self.sample(linear_of(self.heads(), h), noise)
-        return z if self.back is None else torch.addcmul(self.back(z), h, self.kept)
+        if self.back is not None:
+            z = torch.addcmul(self.back(z), h, self.kept)
+        return h + self.shares[self.location]["variational"] * (z - h) if self.searched else z
 
     def take_kl(self) -> Optional[torch.Tensor]:
         """Return the KL of the last forward pass's tokens, (B, L), and forget it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Dict, Mapping
 
 import torch
 import torch.nn.functional as F
@@ -11,22 +11,58 @@ from torch import nn
 from espnet_bayeslm.bayes import UncertainModule
 
 
-class UncertainLinear(UncertainModule, nn.Linear):
+class PathLayer(UncertainModule):
+    """A layer that belongs to one location."""
+
+    def along(self, parameter: str) -> Dict[str, torch.Tensor]:
+        """Return {kind: value} of a parameter on each path, in a super-network."""
+        copies = {c.kind: name for name, c in self.copies.items() if c.parameter == parameter}
+        return {kind: self.value(copies.get(kind, parameter)) for kind in self.path_shares()}
+
+    def path_shares(self) -> Mapping[str, torch.Tensor]:
+        """Return {kind: share of its path}; nothing where there is only one path."""
+        path = next(iter(self.copies.values()), None)
+        return {} if path is None else self.shares[path.location]
+
+    def mixed(self, parameter: str) -> torch.Tensor:
+        """Return the parameter for the forward pass.
+
+        The output is linear in it, so mixing the paths' parameters mixes their outputs.
+        """
+        shares = self.path_shares()
+        if not shares:
+            return self.value(parameter)
+        first, *others = [shares[kind] * value for kind, value in self.along(parameter).items()]
+        return sum(others, first)
+
+
+class UncertainLinear(PathLayer, nn.Linear):
     """`torch.nn.Linear`, whose weight and bias may be random."""
 
-    def make_all_random(self, **posterior: Any) -> None:
-        """Make weight and bias random; options as `make_random`."""
-        self.make_random("weight", **posterior)
-        self.make_random("bias", **posterior)
+    def make_all_random(self, *, location: str, copy: bool = False, **posterior: Any) -> None:
+        """Make weight and bias random; options as `make_random`, `copy` as `own`."""
+        for parameter in ("weight", "bias"):
+            name = self.own(parameter, location=location, kind="bayes", copy=copy)
+            self.make_random(name, location=location, **posterior)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Map (..., in_features) to (..., out_features), with one draw for all rows."""
-        return F.linear(input, self.value("weight"), self.value("bias"))
+        return F.linear(input, self.mixed("weight"), self.mixed("bias"))
+
+    def paths(self, input: torch.Tensor) -> Dict[str, torch.Tensor]:
+        """Return {kind: output} on each path of a super-network, (..., out_features)."""
+        weights, biases = self.along("weight"), self.along("bias")
+        return {kind: F.linear(input, weights[kind], biases[kind]) for kind in weights}
 
 
-class UncertainEmbedding(UncertainModule, nn.Embedding):
+class UncertainEmbedding(PathLayer, nn.Embedding):
     """`torch.nn.Embedding`, whose table may be random."""
+
+    def make_all_random(self, *, location: str, copy: bool = False, **posterior: Any) -> None:
+        """Make the table random; options as `make_random`, `copy` as `own`."""
+        name = self.own("weight", location=location, kind="bayes", copy=copy)
+        self.make_random(name, location=location, **posterior)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Map ids (...) to vectors (..., embedding_dim), with one draw for all tokens."""
-        return F.embedding(input, self.value("weight"), self.padding_idx)
+        return F.embedding(input, self.mixed("weight"), self.padding_idx)

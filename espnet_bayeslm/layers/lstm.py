@@ -14,16 +14,16 @@ from espnet_bayeslm.layers.activation import (
     RANDOM,
     check_gp_options,
     initial_coefficients,
-    mixture,
 )
+from espnet_bayeslm.layers.gather import GATES, GatePath, LayerTensors
 from espnet_bayeslm.layers.latent import LatentOutput, linear_of, side_by_side
-from espnet_bayeslm.layers.loop import Bases, Basis, LoopInputs
-from espnet_bayeslm.layers.product import packed_linear
 from espnet_bayeslm.layers.recurrence import lstm_loop
+from espnet_bayeslm.layers.tensors import Basis
 from espnet_bayeslm.utils.errors import InputError
 
-# In the order of torch's rows: i, f, g, o.
-GATES = ("input_gate", "forget_gate", "cell_input", "output_gate")
+PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+# Positions on what goes into all gates, and whose weights they are on.
+WHOLE = {"hidden_input": "hh", "layer_input": "ih"}
 # What a Gaussian process replaces there; the other three are linear in an LSTM.
 NATIVE = {
     "input_gate": "sigmoid",
@@ -48,20 +48,56 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.bases: Dict[str, Basis] = {}
+        # of a search: {position_lK: location}, and the gates' further paths by layer from 0
+        self.searched: Dict[str, str] = {}
+        self.gate_paths: Dict[int, List[GatePath]] = {}
 
-    def make_gate_random(self, gate: str, layer: int, **posterior) -> None:
-        """Make a gate of a layer (from 1) random; options as `make_random`."""
+    def make_gate_random(
+        self, gate: str, layer: int, *, location: str, copy: bool = False, **posterior
+    ) -> None:
+        """Make a gate of a layer (from 1) random.
+
+        Args:
+            gate: One of `GATES`.
+            layer: From 1.
+            location: The location it belongs to.
+            copy: Whether a path of a search is, beside the layer's own parameters.
+            **posterior: As `make_random`.
+        """
+        names = self._own_gate(gate, layer, location=location, kind="bayes", copy=copy)
+        self._make_rows_random(names, gate, location=location, copy=copy, **posterior)
+
+    def _own_gate(
+        self, gate: str, layer: int, *, location: str, kind: str, copy: bool
+    ) -> List[str]:
+        """Return the names of a gate's parameters on the path of a kind."""
+        if copy:
+            path = GatePath(gate, location, kind)
+            self.gate_paths.setdefault(layer - 1, []).append(path)
+            self.searched[f"{gate}_l{layer - 1}"] = location
+        which = dict(location=location, kind=kind, position=gate, rows=self._gate_rows(gate))
+        return [self.own(f"{name}_l{layer - 1}", copy=copy, **which) for name in PARAMETERS]
+
+    def _gate_rows(self, gate: str) -> Tuple[int, int]:
         row = GATES.index(gate) * self.hidden_size
-        for parameter in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
-            self.make_random(
-                f"{parameter}_l{layer - 1}",
-                rows=(row, row + self.hidden_size),
-                label=gate,
-                **posterior,
-            )
+        return row, row + self.hidden_size
+
+    def _make_rows_random(self, names: List[str], gate: str, *, copy: bool, **options) -> None:
+        """Make a gate's parameters random: all of a path's own, or rows of the layer's."""
+        where = {} if copy else dict(rows=self._gate_rows(gate), label=gate)
+        for name in names:
+            self.make_random(name, **where, **options)
 
     def make_gp(
-        self, position: str, layer: int, *, random=RANDOM, basis=BASIS, location: str, **posterior
+        self,
+        position: str,
+        layer: int,
+        *,
+        random=RANDOM,
+        basis=BASIS,
+        location: str,
+        copy: bool = False,
+        **posterior,
     ) -> None:
         """Make a Gaussian process of what is at a position of a layer (from 1).
 
@@ -77,30 +113,35 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
             random: Of `coefficients` and `weights`, what is random.
             basis: Names of the basis functions.
             location: The location it belongs to.
+            copy: Whether it is a path of a search, beside the layer's own parameters.
             **posterior: As `make_random`.
         """
         native, size, k = NATIVE[position], self.hidden_size, layer - 1
         random, basis = check_gp_options(location, random, basis, native=native)
-        units = 4 * size if position in ("hidden_input", "layer_input") else size
+        units = 4 * size if position in WHOLE else size
         name = f"gp_coefficients_{position}_l{k}"
         self.register_parameter(name, initial_coefficients(units, basis, native))
         self.bases[f"{position}_l{k}"] = basis
-        if position == "cell_state":
-            self.register_parameter(f"gp_weight_{position}_l{k}", nn.Parameter(torch.eye(size)))
-            self.register_parameter(f"gp_bias_{position}_l{k}", nn.Parameter(torch.zeros(size)))
         posterior["location"] = location
         if "coefficients" in random:
             self.make_random(name, **posterior)
-        if "weights" in random and position in GATES:
-            self.make_gate_random(position, layer, **posterior)
-        elif "weights" in random:
-            for kind in ("weight", "bias"):
-                parameter = {
-                    "cell_state": f"gp_{kind}_{position}",
-                    "hidden_input": f"{kind}_hh",
-                    "layer_input": f"{kind}_ih",
-                }[position]
-                self.make_random(f"{parameter}_l{k}", **posterior)
+        which = dict(location=location, kind="gp", copy=copy)
+        if position in GATES:
+            names = self._own_gate(position, layer, **which)
+            if "weights" in random:
+                self._make_rows_random(names, position, copy=copy, **posterior)
+            return
+        if copy:
+            self.searched[f"{position}_l{k}"] = location
+        if position == "cell_state":
+            names = [f"gp_{kind}_{position}_l{k}" for kind in ("weight", "bias")]
+            for name, value in zip(names, (torch.eye(size), torch.zeros(size)), strict=True):
+                self.register_parameter(name, nn.Parameter(value))
+        else:
+            own = (f"{kind}_{WHOLE[position]}_l{k}" for kind in ("weight", "bias"))
+            names = [self.own(name, position=position, **which) for name in own]
+        for name in names if "weights" in random else ():
+            self.make_random(name, **posterior)
 
     def reset_function(self) -> None:
         """Make every Gaussian process the function that it starts as."""
@@ -113,16 +154,24 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
                 nn.init.eye_(getattr(self, f"gp_weight_{key}"))
                 nn.init.zeros_(getattr(self, f"gp_bias_{key}"))
 
-    def make_latent(self, layer: int, *, feedback: bool = False, **options) -> None:
+    def make_latent(
+        self, layer: int, *, feedback: bool = False, copy: bool = False, **options
+    ) -> None:
         """Make the output of a layer (from 1) a latent variable.
 
         Args:
             layer: From 1.
             feedback: Whether z_t takes the place of h_t in the next time step too, or only for
                 what is above.
+            copy: Whether it is a path of a search.
             **options: As `LatentOutput`.
         """
-        latent = LatentOutput(self.hidden_size, **options)
+        latent = LatentOutput(self.hidden_size, searched=copy, **options)
+        if feedback and copy:
+            raise InputError(
+                f"feedback of {latent.location}: not available in a search",
+                remedy="Leave it out of the candidate.",
+            )
         if not isinstance(feedback, bool) or (feedback and latent.back is not None):
             raise InputError(
                 f"feedback of {latent.location}: expected true or false, and true only with"
@@ -137,8 +186,10 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
     def _has_loop(self, k: int) -> bool:
         """Return whether layer k (from 0) needs the loop of its own."""
         latent = self._latent(k)
-        return any(key.endswith(f"_l{k}") for key in self.bases) or (
-            latent is not None and latent.feedback
+        return (
+            any(key.endswith(f"_l{k}") for key in self.bases)
+            or (latent is not None and latent.feedback)
+            or k in self.gate_paths
         )
 
     def _by_layer(self) -> bool:
@@ -198,7 +249,7 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
 
     def _fused_layer(self, k: int, input: torch.Tensor, state: State) -> Tuple[torch.Tensor, State]:
         """Run layer k, and its latent output, by torch's fused kernel."""
-        names = [f"{name}_l{k}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
+        names = [f"{name}_l{k}" for name in PARAMETERS]
         hx = (state[0].unsqueeze(0), state[1].unsqueeze(0))
         output, (h, c) = self._fused(input, hx, names, 1, 0.0)
         latent = self._latent(k)
@@ -206,14 +257,14 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
 
     def _loop_layer(self, k: int, input: torch.Tensor, state: State) -> Tuple[torch.Tensor, State]:
         """Run layer k by our own loop."""
-        tensors, bases = self._loop_inputs(k, input.transpose(0, 1), state)
+        tensors, layout = LayerTensors(self, k).inputs(input.transpose(0, 1), state)
         latent = self._latent(k)
         feeds_back = latent is not None and latent.feedback
         if feeds_back:
             noise = latent.take_noise((*tensors.gates_in.shape[:2], latent.dim), tensors.h)
             weight, bias = side_by_side(latent.heads()[:2])
             tensors = tensors._replace(latent_weight=weight, latent_bias=bias, noise=noise)
-        output, h, c, packed = lstm_loop(tensors, bases)
+        output, h, c, packed = lstm_loop(tensors, layout)
         if feeds_back:
             # p's networks need no loop
             rest = [linear_of(latent.heads()[2:], output)] if latent.wants_kl else []
@@ -224,50 +275,6 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
             output = output.transpose(0, 1)
             output = output if latent is None else latent(output)
         return output, (h, c)
-
-    def _loop_inputs(self, k: int, input: torch.Tensor, state: State) -> Tuple[LoopInputs, Bases]:
-        """Return the tensors and the basis functions of layer k's loop; input (L, B, M)."""
-        # the loop computes in the weights' precision, whatever autocast says
-        dtype = self.weight_hh_l0.dtype
-        with torch.autocast(input.device.type, enabled=False):
-            w_ih, b_ih, b_hh = (
-                self.value(f"{name}_l{k}") for name in ("weight_ih", "bias_ih", "bias_hh")
-            )
-            hidden_bias = b_hh if f"hidden_input_l{k}" in self.bases else None
-            gates_in = self._gates_in(k, input.to(dtype), w_ih, b_ih, b_hh)
-        values = {
-            position: self.value(f"gp_coefficients_{position}_l{k}")
-            for position in (*GATES, "hidden_input", "cell_state")
-            if f"{position}_l{k}" in self.bases
-        }
-        if "cell_state" in values:
-            values["cell_weight"] = self.value(f"gp_weight_cell_state_l{k}")
-            values["cell_bias"] = self.value(f"gp_bias_cell_state_l{k}")
-        weight = self.value(f"weight_hh_l{k}")
-        h, c = (s.to(dtype) for s in state)
-        bases = Bases(
-            tuple(self.bases.get(f"{gate}_l{k}", ()) for gate in GATES),
-            self.bases.get(f"hidden_input_l{k}", ()),
-            self.bases.get(f"cell_state_l{k}", ()),
-        )
-        return LoopInputs(gates_in, h, c, weight, hidden_bias=hidden_bias, **values), bases
-
-    def _gates_in(
-        self,
-        k: int,
-        input: torch.Tensor,
-        weight: torch.Tensor,
-        b_ih: torch.Tensor,
-        b_hh: torch.Tensor,
-    ) -> torch.Tensor:
-        """Return what the layer's inputs and biases contribute to the gates, (L, B, 4H)."""
-        # b_hh is within the process on h_t where there is one
-        outside = torch.zeros_like(b_hh) if f"hidden_input_l{k}" in self.bases else b_hh
-        if f"layer_input_l{k}" not in self.bases:
-            return packed_linear(input, weight, b_ih + outside)
-        u = packed_linear(input, weight, b_ih)
-        coefficients = self.value(f"gp_coefficients_layer_input_l{k}")
-        return u + mixture(u, coefficients, self.bases[f"layer_input_l{k}"]) + outside
 
 
 def _batch(x: Optional[torch.Tensor]) -> Optional[torch.Tensor]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 from torch.autograd.function import once_differentiable
 
 from espnet_bayeslm.bayes.gaussian import clamp_log_std, pass_inside
 from espnet_bayeslm.layers.activation import coefficient_gradients, slope
-from espnet_bayeslm.layers.loop import Bases, LoopInputs, Record, gates_of, run_loop
+from espnet_bayeslm.layers.loop import by_gate, run_loop
 from espnet_bayeslm.layers.product import product, weight_gradient
+from espnet_bayeslm.layers.tensors import Layout, LoopInputs, Record, chunks_of
 
 ATEN = torch.ops.aten
 NUM_INPUTS = len(LoopInputs._fields)
@@ -21,30 +22,34 @@ class LoopGradients:
 
     Args:
         inputs: The loop's tensors.
-        bases: The basis functions.
+        layout: What they mean.
         record: What the forward pass left.
     """
 
-    def __init__(self, inputs: LoopInputs, bases: Bases, record: Record):
-        self.inputs, self.bases, self.record = inputs, bases, record
+    def __init__(self, inputs: LoopInputs, layout: Layout, record: Record):
+        self.inputs, self.layout, self.record = inputs, layout, record
+        paths = layout.paths
         self.pre = torch.empty_like(record.pre)
         self.recurrent, self.cell_pre, self.grad_cell = self.pre, None, None
         # Each activation's slope for all steps at once; the loop only multiplies.
-        gates, pres = zip(inputs.gates, bases.gates, strict=True), record.pre.chunk(4, dim=2)
+        pres = record.pre.chunk(len(paths), dim=2)
+        parts = zip(layout.split(inputs.coefficients), paths, pres, strict=True)
         self.slopes = [
-            None if coefficients is None else slope(pre, coefficients, basis)
-            for (coefficients, basis), pre in zip(gates, pres, strict=True)
+            None if coefficients is None else slope(pre, coefficients, path.basis)
+            for coefficients, path, pre in parts
         ]
-        # gradients of the mixed gates' values
+        # gradients of the mixtures' values
         self.mixed = [None if s is None else torch.empty_like(s) for s in self.slopes]
+        self.shares = None if inputs.shares is None else inputs.shares.unbind(0)
+        self.gates = None if inputs.shares is None else torch.empty_like(record.gates)
         if inputs.hidden_input is not None:
-            self.recurrent = torch.empty_like(self.pre)
-            hidden_slope = slope(record.recurrent, inputs.hidden_input, bases.hidden_input)
-            self.hidden_slope = hidden_slope.add_(1.0)
+            self.hidden_slope = slope(record.recurrent, inputs.hidden_input, layout.hidden_input)
+            size = len(inputs.recurrent_weight)
+            self.recurrent = self.pre.new_empty(*self.pre.shape[:2], size)
         if inputs.cell_state is not None:
             self.cell_pre = torch.empty_like(record.cell_pre)
             self.grad_cell = torch.empty_like(record.cell_pre)
-            self.cell_slope = slope(record.cell_pre, inputs.cell_state, bases.cell_state)
+            self.cell_slope = slope(record.cell_pre, inputs.cell_state, layout.cell_state)
 
     def run(
         self,
@@ -63,24 +68,26 @@ class LoopGradients:
         """
         inputs, record = self.inputs, self.record
         steps, batch, _ = grad_output.shape
-        back = product(inputs.weight.t(), batch)
+        back = product(inputs.recurrent_weight.t(), batch)
         infer_back = None
         if grad_latent is not None:
             assert inputs.latent_weight is not None
             grad_latent = grad_latent.clone()
             infer_back = product(inputs.latent_weight.t(), batch)
         grad_c, recurred = grad_c.clone(), grad_h
-        acts, grads = gates_of(record.act), gates_of(self.pre)
+        gates, count = chunks_of(record.gates, 4), len(self.layout.paths)
+        acts, grads = chunks_of(record.act, count), chunks_of(self.pre, count)
         for t in range(steps - 1, -1, -1):
             grad = grad_output[t]
             if infer_back is not None:
                 grad = grad + infer_back(self._latent(t, recurred, grad_latent))
             else:
                 grad = grad + recurred
-            self._gates(t, grad, grad_c, acts[t], grads[t])
-            grad_c = self._previous_cell(t, grad_c, acts[t][1])
+            uppers = self._gates(t, grad, grad_c, gates[t])
+            self._paths(t, uppers, acts[t], grads[t])
+            grad_c = self._previous_cell(t, grad_c, gates[t][1])
             if inputs.hidden_input is not None:
-                torch.mul(self.pre[t], self.hidden_slope[t], out=self.recurrent[t])
+                self._hidden_input(t)
             recurred = back(self.recurrent[t])
         return self._collect(recurred, grad_c, grad_latent)
 
@@ -95,26 +102,47 @@ class LoopGradients:
         return grad_latent[t]
 
     def _gates(
-        self,
-        t: int,
-        grad: torch.Tensor,
-        grad_c: torch.Tensor,
-        act: Tuple[torch.Tensor, ...],
-        grad_pre: Tuple[torch.Tensor, ...],
-    ) -> None:
-        """Add h_t's gradient to the cells' and write those of the gates' inputs."""
-        i, _, g, o = act
+        self, t: int, grad: torch.Tensor, grad_c: torch.Tensor, gates: Tuple[torch.Tensor, ...]
+    ) -> List[torch.Tensor]:
+        """Add h_t's gradient to the cells' and return those of the four gates, each (B, H)."""
+        i, _, g, o = gates
         tanh_cell = self.record.tanh_cell[t]
         grad_c += ATEN.tanh_backward(grad * o, tanh_cell)
         factors = ((grad_c, g), (grad_c, self.record.cell_used[t]), (grad_c, i), (grad, tanh_cell))
-        for k, (factor, out) in enumerate(zip(factors, grad_pre, strict=True)):
-            if self.slopes[k] is not None:
-                upper = torch.mul(*factor, out=self.mixed[k][t])
-                torch.mul(upper, self.slopes[k][t], out=out)
-            elif k == 2:
-                ATEN.tanh_backward.grad_input(torch.mul(*factor), g, grad_input=out)
+        if self.gates is None:
+            return [torch.mul(*factor) for factor in factors]
+        outs = self.gates[t].chunk(4, dim=1)
+        return [torch.mul(*factor, out=out) for factor, out in zip(factors, outs, strict=True)]
+
+    def _paths(
+        self,
+        t: int,
+        uppers: Sequence[torch.Tensor],
+        acts: Tuple[torch.Tensor, ...],
+        grads: Tuple[torch.Tensor, ...],
+    ) -> None:
+        """Write the gradients of what the paths' activations are applied to, from the gates'."""
+        for n, path in enumerate(self.layout.paths):
+            upper = uppers[path.gate]
+            if self.shares is not None:
+                upper = upper * self.shares[n]
+            if self.slopes[n] is not None:
+                self.mixed[n][t] = upper
+                torch.mul(upper, self.slopes[n][t], out=grads[n])
+            elif path.gate == 2:
+                ATEN.tanh_backward.grad_input(upper, acts[n], grad_input=grads[n])
             else:
-                ATEN.sigmoid_backward.grad_input(torch.mul(*factor), act[k], grad_input=out)
+                ATEN.sigmoid_backward.grad_input(upper, acts[n], grad_input=grads[n])
+
+    def _hidden_input(self, t: int) -> None:
+        """Write the gradient of what the recurrent weights give."""
+        pre, out = self.pre[t], self.recurrent[t]
+        if self.inputs.hidden_weight is None:
+            torch.addcmul(pre, pre, self.hidden_slope[t], out=out)
+        else:
+            out[:, : pre.size(1)] = pre
+            upper = by_gate(pre, self.path_gates)
+            torch.mul(upper, self.hidden_slope[t], out=out[:, pre.size(1) :])
 
     def _previous_cell(self, t: int, grad_c: torch.Tensor, forget: torch.Tensor) -> torch.Tensor:
         """Return the gradient of the cells before step t."""
@@ -129,24 +157,29 @@ class LoopGradients:
         self, grad_h: torch.Tensor, grad_c: torch.Tensor, grad_latent: Optional[torch.Tensor]
     ) -> LoopInputs:
         """Return all gradients; those of weights are one product over all steps."""
-        record, bases = self.record, self.bases
-        gates = [
-            None if grad is None else coefficient_gradients(grad, pre, basis)
-            for grad, pre, basis in zip(
-                self.mixed, record.pre.chunk(4, dim=2), bases.gates, strict=True
-            )
-        ]
+        record, layout = self.record, self.layout
+        weights = weight_gradient(self.recurrent, record.hidden[:-1])
+        size = self.pre.size(2)
         result = LoopInputs(
-            self.pre, grad_h, grad_c, weight_gradient(self.recurrent, record.hidden[:-1]), *gates
+            self.pre,
+            grad_h,
+            grad_c,
+            weights[:size],
+            shares=self._share_gradients(),
+            coefficients=self._coefficient_gradients(),
         )
         if self.inputs.hidden_input is not None:
+            apart = self.inputs.hidden_weight is not None
+            upper = by_gate(self.pre, self.path_gates) if apart else self.pre
             result = result._replace(
-                hidden_input=coefficient_gradients(self.pre, record.recurrent, bases.hidden_input),
-                hidden_bias=self.recurrent.sum((0, 1)),
+                hidden_input=coefficient_gradients(upper, record.recurrent, layout.hidden_input),
+                hidden_bias=self.recurrent[..., size if apart else 0 :].sum((0, 1)),
+                hidden_weight=weights[size:] if apart else None,
             )
         if self.cell_pre is not None:
+            upper, basis = self.grad_cell, layout.cell_state
             result = result._replace(
-                cell_state=coefficient_gradients(self.grad_cell, record.cell_pre, bases.cell_state),
+                cell_state=coefficient_gradients(upper, record.cell_pre, basis),
                 cell_weight=weight_gradient(self.cell_pre, record.cell[:-1]),
                 cell_bias=self.cell_pre.sum((0, 1)),
             )
@@ -157,15 +190,38 @@ class LoopGradients:
             )
         return result
 
+    @property
+    def path_gates(self) -> List[int]:
+        """The gate of each path."""
+        return [path.gate for path in self.layout.paths]
+
+    def _share_gradients(self) -> Optional[torch.Tensor]:
+        """Return the gradient of the shares: gate's gradient times the path's activation, (P,)."""
+        if self.gates is None:
+            return None
+        gates, acts = self.gates.chunk(4, dim=2), self.record.act.chunk(len(self.path_gates), dim=2)
+        terms = [(gates[k] * act).sum() for k, act in zip(self.path_gates, acts, strict=True)]
+        return torch.stack(terms)
+
+    def _coefficient_gradients(self) -> Optional[torch.Tensor]:
+        """Return the gradient of the gates' coefficients, (sum of J, H)."""
+        pres = self.record.pre.chunk(len(self.path_gates), dim=2)
+        parts = [
+            coefficient_gradients(grad, pre, path.basis)
+            for grad, pre, path in zip(self.mixed, pres, self.layout.paths, strict=True)
+            if grad is not None
+        ]
+        return torch.cat(parts) if parts else None
+
 
 class LSTMLoop(torch.autograd.Function):
     """The loop as one function of `LoopInputs`."""
 
     @staticmethod
-    def forward(ctx: Any, bases: Bases, *tensors: Optional[torch.Tensor]) -> Tuple[Any, ...]:
+    def forward(ctx: Any, layout: Layout, *tensors: Optional[torch.Tensor]) -> Tuple[Any, ...]:
         """Return h_t (L, B, H), what recurs and the cells (B, H), and z_t's parameters or None."""
-        record = run_loop(LoopInputs(*tensors), bases)  # type: ignore[arg-type]
-        ctx.bases = bases
+        record = run_loop(LoopInputs(*tensors), layout)  # type: ignore[arg-type]
+        ctx.layout = layout
         ctx.save_for_backward(*tensors, *record)
         latent = None if record.latent is None else record.latent.clone()
         return record.outputs.clone(), record.hidden[-1].clone(), record.cell[-1].clone(), latent
@@ -178,14 +234,14 @@ class LSTMLoop(torch.autograd.Function):
         inputs, record = LoopInputs(*saved[:NUM_INPUTS]), Record(*saved[NUM_INPUTS:])
         output, h, c, latent = grads
         latent = None if inputs.latent_weight is None else latent
-        return (None, *LoopGradients(inputs, ctx.bases, record).run(output, h, c, latent))
+        return (None, *LoopGradients(inputs, ctx.layout, record).run(output, h, c, latent))
 
 
-def lstm_loop(inputs: LoopInputs, bases: Bases) -> Tuple[torch.Tensor, ...]:
+def lstm_loop(inputs: LoopInputs, layout: Layout) -> Tuple[torch.Tensor, ...]:
     """Return h_t (L, B, H), what recurs and the cells after the last step, and z_t's parameters.
 
     The last is mean and log standard deviation of q(z_t), (L, B, 2H), or None.
     """
     # in the precision of its tensors, whatever autocast says
     with torch.autocast(inputs.weight.device.type, enabled=False):
-        return LSTMLoop.apply(bases, *inputs)
+        return LSTMLoop.apply(layout, *inputs)

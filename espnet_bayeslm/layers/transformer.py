@@ -104,7 +104,13 @@ class TransformerBlock(nn.Module):
         self.latent: nn.Module = nn.Identity()
 
     def make_gp(
-        self, *, random: Any = RANDOM, basis: Any = BASIS, location: str, **posterior: Any
+        self,
+        *,
+        random: Any = RANDOM,
+        basis: Any = BASIS,
+        location: str,
+        copy: bool = False,
+        **posterior: Any,
     ) -> None:
         """Make a Gaussian process of the feed-forward net's activation, GELU at the start.
 
@@ -112,26 +118,45 @@ class TransformerBlock(nn.Module):
             random: Of `coefficients` and `weights` (Theta_1), what is random.
             basis: Names of the basis functions.
             location: The location it belongs to.
+            copy: Whether it is a path of a search, beside the block's own parameters.
             **posterior: As `UncertainModule.make_random`.
         """
         random, basis = check_gp_options(location, random, basis, native="gelu")
         self.activation = GPActivation(self.linear1.out_features, "gelu", basis)
         if "coefficients" in random:
             self.activation.make_random("gp_coefficients", location=location, **posterior)
-        if "weights" in random:
-            self.linear1.make_all_random(location=location, **posterior)
+        for parameter in ("weight", "bias"):
+            name = self.linear1.own(parameter, location=location, kind="gp", copy=copy)
+            if "weights" in random:
+                self.linear1.make_random(name, location=location, **posterior)
 
-    def make_latent(self, **options: Any) -> None:
+    def make_latent(self, *, copy: bool = False, **options: Any) -> None:
         """Make s_t, the feed-forward module's output (Eq. 15), a latent variable.
 
         Args:
+            copy: Whether it is a path of a search.
             **options: As `LatentOutput`.
         """
-        self.latent = LatentOutput(self.linear2.out_features, **options)
+        self.latent = LatentOutput(self.linear2.out_features, searched=copy, **options)
+
+    def _hidden(self, x: torch.Tensor) -> torch.Tensor:
+        """Return f(Theta_1 x), (B, L, D).
+
+        In a search whose paths have different functions f these are mixed, else their Theta_1 x.
+        """
+        shares = self.linear1.path_shares()
+        if "gp" not in shares:
+            return self.activation(self.linear1(x))
+        functions = {"gp": self.activation}
+        first, *others = [
+            shares[kind] * functions.get(kind, F.gelu)(y)
+            for kind, y in self.linear1.paths(x).items()
+        ]
+        return sum(others, first)
 
     def _feed_forward(self, x: torch.Tensor) -> torch.Tensor:
         """Theta_2 f(Theta_1 x), f the activation function, (B, L, M) -> (B, L, M)."""
-        return self.dropout(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+        return self.dropout(self.linear2(self.dropout(self._hidden(x))))
 
     def forward(
         self, x: torch.Tensor, past: Optional[torch.Tensor] = None

@@ -113,7 +113,7 @@ class BayesTransformerLM(UncertainLM):
     def _make_bayes(self, place: Location, **posterior: Any) -> None:
         posterior["location"] = str(place)
         if place.layer is None:
-            self.embed.make_random("weight", **posterior)
+            self.embed.make_all_random(**posterior)
             return
         block = self._block(place)
         layers = {

@@ -8,7 +8,6 @@ from abc import abstractmethod
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import torch
-from espnet2.lm.abs_model import AbsLM
 
 from espnet_bayeslm.bayes import (
     Kind,
@@ -18,25 +17,21 @@ from espnet_bayeslm.bayes import (
     WeightPosterior,
     check_posterior_options,
     noise_generator,
+    process_rank,
 )
+from espnet_bayeslm.bayes.block import NOISE_STEP, is_posterior_key
 from espnet_bayeslm.bayes.gaussian import clamp_log_std
-from espnet_bayeslm.bayes.posterior import (
-    NOISE_STEP,
-    is_posterior_key,
-)
+from espnet_bayeslm.bayes.locations import POINT
+from espnet_bayeslm.bayes.paths import select_rows
 from espnet_bayeslm.bayes.whole import sampled_whole, whole_posterior
 from espnet_bayeslm.layers import LatentOutput
 from espnet_bayeslm.lm.checkpoint import adapt_checkpoint
+from espnet_bayeslm.lm.scoring import IncrementalLM
+from espnet_bayeslm.lm.supernet import SuperNetwork
 from espnet_bayeslm.utils.errors import InputError
 
 
-def process_rank() -> int:
-    """Return this process's rank, 0 where training is not distributed."""
-    distributed = torch.distributed
-    return distributed.get_rank() if distributed.is_initialized() else 0
-
-
-class UncertainLM(AbsLM):
+class UncertainLM(SuperNetwork, IncrementalLM):
     """An ESPnet LM, some of whose locations are random; without any, a point-estimate LM.
 
     While training, each forward pass draws once; in `eval()` mode the posterior mean is used
@@ -57,22 +52,36 @@ class UncertainLM(AbsLM):
         if not kinds:
             return
         self.register_buffer(NOISE_STEP, torch.zeros((), dtype=torch.long))
-        make = {"bayes": self._make_bayes, "gp": self._make_gp}
         for place, kind in kinds.items():
-            options = {"init_std_unit": init_std_unit, **defaults, **kind.options}
-            check_posterior_options(options, place)
-            if kind.name == "variational":
-                # what the LM's defaults are for, weights, it has not
-                self._make_variational(place, **kind.options)
-            else:
-                make[kind.name](place, **options)
+            options = {"init_std_unit": init_std_unit, **defaults}
+            # a search's first path has the layer's own parameters
+            for number, candidate in enumerate(kind.candidates or (kind,)):
+                self._make_kind(place, candidate, options, copy=number > 0)
+            if kind.candidates:
+                self._add_choice(str(place), kind.candidates)
         noun = {location: "outputs" for location, _ in self.latents()}
         for name, count in self.location_sizes().items():
             logging.info(f"Uncertain location {name}: {count} random {noun.get(name, 'weights')}")
 
+    def _make_kind(
+        self, place: Location, kind: Kind, defaults: Mapping[str, Any], *, copy: bool
+    ) -> None:
+        """Give a place a kind; `copy`: as a path of a search, beside the layer's own parameters."""
+        options = {**defaults, **kind.options}
+        check_posterior_options(options, place)
+        if kind.name == "bayes":
+            self._make_bayes(place, copy=copy, **options)
+        elif kind.name == "gp":
+            self._make_gp(place, copy=copy, **options)
+        elif kind.name == "variational":
+            # what the LM's defaults are for, weights, it has not
+            self._make_variational(place, copy=copy, **kind.options)
+        else:
+            assert kind.name == POINT, kind
+
     @abstractmethod
     def _make_bayes(self, place: Location, **posterior: Any) -> None:
-        """Make the place's weights random."""
+        """Make the place's weights random (with `copy`: a copy of them, and so below)."""
 
     @abstractmethod
     def _make_gp(self, place: Location, **options: Any) -> None:
@@ -137,9 +146,10 @@ class UncertainLM(AbsLM):
 
     def reset_posterior(self) -> None:
         """Set every standard deviation, Gaussian process and latent output to its start."""
-        for _, module in self._uncertain_modules():
-            module.reset_posterior()
         for module in self.modules():
+            if isinstance(module, UncertainModule):
+                module.reset_copies()
+                module.reset_posterior()
             if hasattr(module, "reset_function"):
                 module.reset_function()
 
@@ -161,20 +171,23 @@ class UncertainLM(AbsLM):
             InputError: It lacks a weight that is random here, or has it in another shape.
         """
         for name, module, block in self.random_blocks():
-            key = f"{name}.{block.parameter}"
+            parameter, rows = module.source(block.parameter)
+            key = f"{name}.{parameter}"
             if key not in state and is_posterior_key(key):
                 continue  # a point-estimate LM does not have it: the prior's mean is its start
-            expected = tuple(getattr(module, block.parameter).shape)
+            expected = tuple(getattr(module, parameter).shape)
             found = tuple(state[key].shape) if key in state else "nothing"
             if found != expected:
                 raise InputError(
                     f"prior for {block.location}: expected {key} of shape {expected}, got {found}",
                     remedy="The prior must be an LM of the same architecture and vocabulary.",
                 )
-            getattr(module, f"{block.key}_prior_mean").copy_(block.select(state[key]))
+            mean = block.select(select_rows(state[key], rows))
+            getattr(module, f"{block.key}_prior_mean").copy_(mean)
 
     def _draw(self, generator: torch.Generator, *, hold: bool = False) -> None:
         """Draw all random weights once; latent outputs draw in the next forward pass."""
+        self._share()
         for _, module in self._uncertain_modules():
             module.draw(generator)
         for _, latent in self.latents():
@@ -182,6 +195,7 @@ class UncertainLM(AbsLM):
 
     def _use_mean(self) -> None:
         """Use the posterior mean from now on."""
+        self._share()
         for _, module in self._uncertain_modules():
             module.use_mean()
         for _, latent in self.latents():
@@ -253,47 +267,7 @@ class UncertainLM(AbsLM):
         self._prepare()
         return self.compute(input, hidden)
 
-    @abstractmethod
-    def compute(self, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, Any]:
-        """`forward` with the weights as they are now (mean or draw)."""
-
-    @abstractmethod
-    def stack_states(self, states: List[Any]) -> Any:
-        """Return the batch's state from the hypotheses' states."""
-
-    @abstractmethod
-    def split_state(self, state: Any) -> List[Any]:
-        """Return the hypotheses' states from the batch's state."""
-
-    @abstractmethod
-    def num_consumed(self, state: Any) -> Optional[int]:
-        """Return how many tokens a hypothesis' state has seen; None: all but the last."""
-
-    def score(self, y: torch.Tensor, state: Any, x: torch.Tensor) -> Tuple[torch.Tensor, Any]:
-        """Return ln p of each next token (vocab_size,) after the prefix y (L,), and the state."""
-        log_probs, states = self.batch_score(y.unsqueeze(0), [state], x)
-        return log_probs.squeeze(0), states[0]
-
-    def batch_score(
-        self, ys: torch.Tensor, states: List[Any], xs: torch.Tensor
-    ) -> Tuple[torch.Tensor, List[Any]]:
-        """Score the next token of each hypothesis, never with a new draw.
-
-        Args:
-            ys: Prefixes that begin with <sos/eos>, (B, L).
-            states: Their states, or None at the start.
-            xs: Encoder output (not used).
-
-        Returns:
-            ln p, (B, vocab_size); the new states.
-        """
+    def before_scoring(self) -> None:
+        """Score with the posterior mean, or with the draw that `sampled` holds."""
         if not self.holds_draw:
             self._use_mean()
-        if states[0] is None:
-            tokens, state = ys, None
-        else:
-            consumed = self.num_consumed(states[0])
-            tokens = ys[:, -1:] if consumed is None else ys[:, consumed:]
-            state = self.stack_states(states)
-        logits, state = self.compute(tokens, state)
-        return logits[:, -1].log_softmax(dim=-1), self.split_state(state)

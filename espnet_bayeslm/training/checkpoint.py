@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, List, Mapping
 import numpy as np
 import torch
 
-from espnet_bayeslm.bayes.posterior import is_posterior_key
+from espnet_bayeslm.bayes.block import is_posterior_key
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_write
 

@@ -31,6 +31,13 @@ def check_regularizer(regularizer: Optional[str], weight: Optional[float], lm: U
         )
 
 
+def check_rates(**rates: Optional[float]) -> None:
+    """Raise an InputError where a learning rate is none."""
+    for name, rate in rates.items():
+        if rate is not None and not 0 < rate < math.inf:
+            raise InputError(f"{name} {rate}: expected a number above 0, or null")
+
+
 def check_finite(loss: torch.Tensor, lm: UncertainLM, step: int) -> None:
     """Raise an InputError where the training loss is not a finite number.
 

@@ -12,7 +12,7 @@ from espnet2.lm.abs_model import AbsLM
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 from espnet2.tasks.lm import LMTask
 
-from espnet_bayeslm.bayes.posterior import START_SUFFIX, is_posterior_key
+from espnet_bayeslm.bayes.block import START_SUFFIX, is_posterior_key
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.training.checkpoint import check_fits, load_state
 from espnet_bayeslm.training.experiment import experiment_name, find_files, read_config

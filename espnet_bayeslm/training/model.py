@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Dict, Mapping, Optional, Tuple, Union
+import contextlib
+from typing import Any, Dict, Mapping, Optional, Tuple, Union
 
 import torch
 from espnet2.lm.abs_model import AbsLM
@@ -11,10 +12,12 @@ from espnet2.torch_utils.device_funcs import force_gatherable
 from typeguard import typechecked
 
 from espnet_bayeslm.bayes import kl_per_token
+from espnet_bayeslm.bayes.block import START_SUFFIX
 from espnet_bayeslm.bayes.objective import KL_SCALES, penalty
-from espnet_bayeslm.bayes.posterior import START_SUFFIX
 from espnet_bayeslm.lm import UncertainLM
-from espnet_bayeslm.training.checks import check_finite, check_regularizer
+from espnet_bayeslm.training.architecture import ArchitectureLog
+from espnet_bayeslm.training.checks import check_finite, check_rates, check_regularizer
+from espnet_bayeslm.training.heldout import architecture_term, check_bilevel, heldout_mask
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -45,6 +48,11 @@ class BayesLanguageModel(ESPnetLanguageModel):
             gradient is of the order of 1 / num_train_tokens, and under SGD they would stay
             where they are. A tenth of it is the rate of latent outputs' networks, which under
             SGD would diverge. None: `optim` trains them too.
+        architecture_lr: Rate of Adam for the architecture weights of a search. None: `optim`
+            trains them.
+        bilevel: Whether the architecture weights learn from a held-out part of the training
+            text (first-order DARTS) and not, as in the paper, with the weights.
+        heldout_share: The share of the training sentences that is held out for them.
     """
 
     @typechecked
@@ -61,6 +69,9 @@ class BayesLanguageModel(ESPnetLanguageModel):
         regularizer: Optional[str] = None,
         regularizer_weight: Union[float, int, None] = None,
         posterior_lr: Union[float, int, None] = 0.01,
+        architecture_lr: Union[float, int, None] = 0.003,
+        bilevel: bool = False,
+        heldout_share: Union[float, int] = 0.1,
     ):
         super().__init__(lm, vocab_size, ignore_id)
         if not isinstance(lm, UncertainLM):
@@ -72,9 +83,11 @@ class BayesLanguageModel(ESPnetLanguageModel):
         if num_samples < 1:
             raise InputError(f"num_samples {num_samples}: expected 1 or more")
         check_regularizer(regularizer, regularizer_weight, lm)
-        if posterior_lr is not None and not 0 < posterior_lr < float("inf"):
-            raise InputError(f"posterior_lr {posterior_lr}: expected a number above 0, or null")
-        self.posterior_lr = posterior_lr
+        check_rates(posterior_lr=posterior_lr, architecture_lr=architecture_lr)
+        check_bilevel(bilevel, heldout_share, lm)
+        self.posterior_lr, self.architecture_lr = posterior_lr, architecture_lr
+        self.bilevel, self.heldout_share = bilevel, heldout_share
+        self.architecture_log = ArchitectureLog(lm)
         self.regularizer = regularizer
         self.regularizer_weight = regularizer_weight
         self._map_means: Dict[str, torch.Tensor] = {}
@@ -176,22 +189,44 @@ class BayesLanguageModel(ESPnetLanguageModel):
         return super().train(mode)
 
     def _sampled_nll(
-        self, text: torch.Tensor, text_lengths: torch.Tensor
+        self,
+        text: torch.Tensor,
+        text_lengths: torch.Tensor,
+        rows: Optional[torch.Tensor] = None,
     ) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return NLL and latent outputs' KL per token, means over K draws; number of tokens."""
+        """Return NLL and latent outputs' KL per token, means over K draws; number of tokens.
+
+        Only some rows of the batch count where these are given, bool (B,).
+        """
         draws = self.num_samples if self.training and self.lm.locations() else 1
-        num_tokens = (text_lengths + 1).sum()
+        rows = torch.ones_like(text_lengths, dtype=torch.bool) if rows is None else rows
+        num_tokens = ((text_lengths + 1) * rows).sum().clamp(min=1)
         total, total_kl = text_lengths.new_zeros(()), text_lengths.new_zeros(())
         with self.lm.token_kl() as take_kl:
             for _ in range(draws):
                 nll, lengths = self.nll(text, text_lengths)
-                total = total + nll.sum()
+                total = total + nll[rows].sum()
                 kl = take_kl()
                 if kl is not None:
                     # (B, L): padding has a latent output too
                     real = torch.arange(kl.size(1), device=kl.device) < lengths.unsqueeze(1)
-                    total_kl = total_kl + (kl * real).sum()
+                    total_kl = total_kl + (kl * real)[rows].sum()
         return total / (draws * num_tokens), total_kl / (draws * num_tokens), num_tokens
+
+    def _search_part(
+        self, text: torch.Tensor, text_lengths: torch.Tensor, utts: Any
+    ) -> Tuple[Optional[torch.Tensor], torch.Tensor]:
+        """Return the rows that the weights learn from (None: all), and what of the loss is 0.
+
+        In a bilevel search the others are for the architecture weights' gradient, in that term.
+        """
+        if not (self.training and self.bilevel):
+            return None, torch.zeros((), device=text.device)
+        held = heldout_mask(utts, self.heldout_share, text_lengths)
+        nll = torch.zeros((), device=text.device)
+        if held.any():
+            nll, _, _ = self._sampled_nll(text[held], text_lengths[held])
+        return ~held, architecture_term(nll, self.lm)
 
     def forward(
         self, text: torch.Tensor, text_lengths: torch.Tensor, **kwargs
@@ -211,7 +246,9 @@ class BayesLanguageModel(ESPnetLanguageModel):
         Raises:
             InputError: The training loss is not a finite number.
         """
-        nll, latent_kl, num_tokens = self._sampled_nll(text, text_lengths)
+        rows, architecture = self._search_part(text, text_lengths, kwargs.get("utt_id"))
+        with contextlib.nullcontext() if rows is None else self.lm.fixed_choices():
+            nll, latent_kl, num_tokens = self._sampled_nll(text, text_lengths, rows)
         kl = self.kl_term(num_tokens) + self.kl_weight * latent_kl
         stats = dict(nll=nll.detach(), kl=kl.detach(), ppl=nll.detach().exp())
         # KL and penalty are reported, and not part of the validation loss.
@@ -223,6 +260,8 @@ class BayesLanguageModel(ESPnetLanguageModel):
         if self.training:
             self.num_steps += 1
             check_finite(loss, self.lm, self.num_steps)
+            self.architecture_log.add()
+            loss = loss + architecture
         # A copy: the trainer divides the loss by accum_grad in place.
         stats["loss"] = loss.detach().clone()
         return force_gatherable((loss, stats, num_tokens), loss.device)

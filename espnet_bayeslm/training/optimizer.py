@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional
 
 import torch
 from torch.optim import Optimizer
 
+from espnet_bayeslm.bayes.paths import PREFIX
 from espnet_bayeslm.bayes.whole import add_whole_posterior
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.utils.errors import InputError
@@ -27,7 +28,8 @@ class PosteriorOptimizer(Optimizer):
 
     Args:
         weights: Of all other parameters.
-        posterior: Of the log standard deviations and of the latent outputs' networks.
+        posterior: Of the log standard deviations, the latent outputs' networks and the
+            architecture weights of a search.
     """
 
     def __init__(self, weights: Optimizer, posterior: Optimizer):
@@ -56,36 +58,50 @@ class PosteriorOptimizer(Optimizer):
         ]
 
 
-def posterior_parameters(
-    model: torch.nn.Module,
-) -> Tuple[List[torch.nn.Parameter], List[torch.nn.Parameter]]:
-    """Return a model's log standard deviations, and its latent outputs' networks."""
-    log_stds, networks = [], []
-    for name, parameter in model.named_parameters():
-        if name.endswith("_log_std"):
-            log_stds.append(parameter)
-        elif any(part.startswith("latent") for part in name.split(".")):
-            networks.append(parameter)
-    return log_stds, networks
-
-
-def split_posterior(optimizer: Optimizer, model: torch.nn.Module, *, lr: float) -> Optimizer:
-    """Return an optimizer whose log standard deviations and latent outputs are Adam's.
+def adam_groups(
+    model: torch.nn.Module, *, lr: Optional[float], architecture_lr: Optional[float]
+) -> List[Dict[str, Any]]:
+    """Return the parameters that Adam trains, whatever `optim` is, and their rates.
 
     Args:
-        optimizer: Of all parameters of the model; those are taken out of it.
         model: The model.
-        lr: Adam's learning rate; that of latent outputs is a tenth of it.
+        lr: For log standard deviations; a tenth of it for latent outputs' networks. None:
+            `optim` trains them.
+        architecture_lr: For the architecture weights of a search. None: `optim` trains them.
     """
-    log_stds, networks = posterior_parameters(model)
-    groups = [
-        {"params": params, "lr": rate}
-        for params, rate in ((log_stds, lr), (networks, LATENT_RATE * lr))
-        if params
-    ]
+    log_stds, networks, architecture = [], [], []
+    for name, parameter in model.named_parameters():
+        words = name.split(".")
+        if name.endswith("_log_std"):
+            log_stds.append(parameter)
+        elif any(word.startswith("latent") for word in words):
+            networks.append(parameter)
+        elif PREFIX in words:
+            architecture.append(parameter)
+    latent_lr = None if lr is None else LATENT_RATE * lr
+    groups = ((log_stds, lr), (networks, latent_lr), (architecture, architecture_lr))
+    return [{"params": p, "lr": rate} for p, rate in groups if p and rate is not None]
+
+
+def split_posterior(
+    optimizer: Optimizer,
+    model: torch.nn.Module,
+    *,
+    lr: Optional[float],
+    architecture_lr: Optional[float] = None,
+) -> Optimizer:
+    """Return an optimizer some of whose parameters are Adam's, those of `adam_groups`.
+
+    Args:
+        optimizer: Of all parameters of the model; Adam's are taken out of it.
+        model: The model.
+        lr: As `adam_groups`.
+        architecture_lr: As `adam_groups`.
+    """
+    groups = adam_groups(model, lr=lr, architecture_lr=architecture_lr)
     if not groups:
         return optimizer
-    mine = {id(p) for p in (*log_stds, *networks)}
+    mine = {id(p) for group in groups for p in group["params"]}
     for group in optimizer.param_groups:
         group["params"] = [p for p in group["params"] if id(p) not in mine]
     optimizer.param_groups[:] = [group for group in optimizer.param_groups if group["params"]]
@@ -97,15 +113,16 @@ def check_optimizer_state(state: Dict[str, Any], optimizer_is_split: bool, *, pa
 
     Args:
         state: The optimizer's state in the checkpoint.
-        optimizer_is_split: Whether this run trains log standard deviations by Adam.
+        optimizer_is_split: Whether this run trains some parameters by Adam beside `optim`.
         path: The checkpoint.
     """
     if (POSTERIOR in state) != optimizer_is_split:
         found = "with" if POSTERIOR in state else "without"
         raise InputError(
-            f"the run was trained {found} an optimizer of its own for the standard deviations",
+            f"the run was trained {found} an optimizer of its own for what makes the LM uncertain",
             path=path,
-            remedy="Set model_conf posterior_lr (null: none) as it was, or --resume false.",
+            remedy="Set model_conf posterior_lr and architecture_lr (null: none) as they were, or"
+            " --resume false.",
         )
 
 

@@ -6,7 +6,7 @@ import argparse
 import gc
 import logging
 from pathlib import Path
-from typing import Iterable, List, Optional
+from typing import Callable, Dict, Iterable, List, Optional
 
 import torch
 from espnet2.tasks.lm import LMTask
@@ -14,12 +14,13 @@ from espnet2.train.abs_espnet_model import AbsESPnetModel
 
 from espnet_bayeslm.training.checkpoint import check_fits, load_state, read_checkpoint
 from espnet_bayeslm.training.experiment import read_config
+from espnet_bayeslm.training.heldout import is_heldout
 from espnet_bayeslm.training.ivon import IVON
 from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.optimizer import (
+    adam_groups,
     add_optimizer_posterior,
     check_optimizer_state,
-    posterior_parameters,
     split_posterior,
 )
 from espnet_bayeslm.training.register import LMS, MODEL, OPTIM, register
@@ -33,11 +34,12 @@ register()
 SPECIAL_TOKENS = ("<blank>", "<unk>", "<sos/eos>")
 
 
-def count_tokens(shape_files: Iterable[str]) -> int:
+def count_tokens(shape_files: Iterable[str], chosen: Optional[Callable[[str], bool]] = None) -> int:
     """Return the number of tokens of a text, one `</s>` per sentence included.
 
     Args:
         shape_files: Files of lines `utterance length` or `utterance length,vocab_size`.
+        chosen: Which utterances to count (None: all, and there must be one).
 
     Raises:
         InputError: A line of another form, or no line at all.
@@ -54,8 +56,9 @@ def count_tokens(shape_files: Iterable[str]) -> int:
                     line=number,
                     remedy="Collect the statistics again.",
                 )
-            total += int(length) + 1
-    if total == 0:
+            if chosen is None or chosen(fields[0]):
+                total += int(length) + 1
+    if total == 0 and chosen is None:
         raise InputError("the shape files list no utterance", path=next(iter(shape_files), None))
     return total
 
@@ -127,7 +130,7 @@ def check_resume(checkpoint: Path, model: torch.nn.Module, args: argparse.Namesp
     """
     check_fits(load_state(checkpoint), model, path=checkpoint, posterior=True)
     for state in read_checkpoint(checkpoint).get("optimizers", []):
-        check_optimizer_state(state, posterior_lr(model) is not None, path=checkpoint)
+        check_optimizer_state(state, bool(adam_groups(model, **adam_rates(model))), path=checkpoint)
     config = checkpoint.with_name("config.yaml")
     if config.exists() and read_config(config).token_list != list(args.token_list):
         raise InputError(
@@ -137,9 +140,34 @@ def check_resume(checkpoint: Path, model: torch.nn.Module, args: argparse.Namesp
         )
 
 
-def posterior_lr(model: AbsESPnetModel) -> Optional[float]:
-    """Return the learning rate of what makes the model uncertain, if that has its own."""
-    return getattr(model, "posterior_lr", None) if any(posterior_parameters(model)) else None
+def adam_rates(model: torch.nn.Module) -> Dict[str, Optional[float]]:
+    """Return the learning rates of what Adam trains beside `optim`, as `adam_groups` takes them."""
+    names = {"lr": "posterior_lr", "architecture_lr": "architecture_lr"}
+    return {argument: getattr(model, option, None) for argument, option in names.items()}
+
+
+def count_train_tokens(model: BayesLanguageModel, shape_files: Iterable[str]) -> int:
+    """Return the number of tokens that a model's weights are trained on.
+
+    Raises:
+        InputError: The shape files cannot be read, or bilevel search has no text to hold out.
+    """
+    if not model.bilevel:
+        return count_tokens(shape_files)
+    share = model.heldout_share
+    counts = [
+        count_tokens(shape_files, lambda utt, side=side: is_heldout(utt, share) == side)
+        for side in (True, False)
+    ]
+    logging.info(f"Held-out training tokens for the architecture weights: {counts[0]}")
+    if 0 in counts:
+        what = "nothing is held out" if counts[0] == 0 else "everything is held out"
+        raise InputError(
+            f"bilevel: true without held-out text: {what} with heldout_share {share}",
+            path=next(iter(shape_files), None),
+            remedy="Change heldout_share, or give more training text.",
+        )
+    return counts[1]
 
 
 class BayesLMTask(LMTask):
@@ -197,7 +225,7 @@ class BayesLMTask(LMTask):
     def build_optimizers(
         cls, args: argparse.Namespace, model: torch.nn.Module
     ) -> List[torch.optim.Optimizer]:
-        """Build ESPnet's optimizers, and one for the posterior's parameters (`posterior_lr`).
+        """Build ESPnet's optimizers, and Adam for what has a rate of its own (`posterior_lr`).
 
         Log standard deviations get no weight decay: it would pull each of them towards 1,
         which no prior asks for.
@@ -208,9 +236,6 @@ class BayesLMTask(LMTask):
                 if getattr(model, "num_train_tokens", None) is not None:
                     optimizer.set_ess(model.num_train_tokens)
                 optimizer.attach(model)
-        lr = posterior_lr(model)
-        if lr is not None:
-            return [split_posterior(optimizer, model, lr=lr) for optimizer in optimizers]
         log_stds = {id(p) for name, p in model.named_parameters() if name.endswith("_log_std")}
         for optimizer in optimizers:
             for group in list(optimizer.param_groups):
@@ -218,7 +243,8 @@ class BayesLMTask(LMTask):
                 if apart and group.get("weight_decay"):
                     group["params"] = [p for p in group["params"] if id(p) not in log_stds]
                     optimizer.add_param_group({**group, "params": apart, "weight_decay": 0.0})
-        return optimizers
+        rates = adam_rates(model)
+        return [split_posterior(optimizer, model, **rates) for optimizer in optimizers]
 
     @classmethod
     def prepare_training(cls, model: AbsESPnetModel, args: argparse.Namespace) -> None:
@@ -232,7 +258,7 @@ class BayesLMTask(LMTask):
         if not isinstance(model, BayesLanguageModel):
             return
         if model.num_train_tokens is None:
-            model.num_train_tokens = count_tokens(args.train_shape_file)
+            model.num_train_tokens = count_train_tokens(model, args.train_shape_file)
             logging.info(f"Training tokens (with </s>): {model.num_train_tokens}")
         prior = args.model_conf.get("prior")
         if prior is not None:

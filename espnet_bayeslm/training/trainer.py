@@ -11,8 +11,10 @@ import torch
 from espnet2.train.reporter import Reporter, SubReporter, aggregate, to_reported_value
 from espnet2.train.trainer import Trainer
 
+from espnet_bayeslm.bayes import process_rank
 from espnet_bayeslm.lm.sigma import typical_sigma
-from espnet_bayeslm.lm.uncertain import UncertainLM, process_rank
+from espnet_bayeslm.lm.uncertain import UncertainLM
+from espnet_bayeslm.training.architecture import show, write_history
 from espnet_bayeslm.training.checkpoint import whole_checkpoints
 from espnet_bayeslm.training.model import BayesLanguageModel
 
@@ -73,8 +75,16 @@ class BayesLMTrainer(Trainer):
     @classmethod
     def train_one_epoch(cls, *args: Any, **kwargs: Any) -> bool:
         """Train an epoch and report its perplexity (at the sampled weights)."""
+        reporter, first = kwargs["reporter"], kwargs["reporter"].get_total_count()
         all_steps_are_invalid = super().train_one_epoch(*args, **kwargs)
-        report_perplexity(kwargs["reporter"])
+        report_perplexity(reporter)
+        model = getattr(kwargs["model"], "module", kwargs["model"])
+        if isinstance(model, BayesLanguageModel):
+            records = model.architecture_log.take()
+            if records and process_rank() == 0:
+                steps = dict(first=first, last=reporter.get_total_count())
+                show(records, kwargs["summary_writer"], epoch=reporter.epoch, **steps)
+                write_history(Path(kwargs["options"].output_dir), reporter.epoch, records)
         return all_steps_are_invalid
 
     @classmethod

@@ -7,9 +7,9 @@ from torch.autograd import gradcheck
 
 from espnet_bayeslm.layers import GATES
 from espnet_bayeslm.layers.activation import BASIS
-from espnet_bayeslm.layers.loop import Bases, LoopInputs
 from espnet_bayeslm.layers.product import packed_linear, product
 from espnet_bayeslm.layers.recurrence import lstm_loop
+from espnet_bayeslm.layers.tensors import Layout, LoopInputs, Path
 
 STEPS, BATCH, UNITS = 4, 3, 5
 POSITIONS = [
@@ -22,6 +22,13 @@ POSITIONS = [
     ("latent",),
     ("latent_mean",),
     ("latent", "cell_state", "output_gate"),
+    # a search: further paths of gates, with their own or a mixture as activation
+    ("path:cell_input",),
+    ("path:input_gate", "gp_path:forget_gate", "path:output_gate", "gp_path:output_gate"),
+    ("path:forget_gate", "hidden_input", "cell_state"),
+    ("path:cell_input", "gp_path:input_gate", "apart", "output_gate"),
+    ("apart",),
+    ("path:cell_input", "latent"),
 ]
 
 
@@ -31,38 +38,60 @@ def rand(*size):
 
 
 def loop_case(positions):
-    """Return the loop's inputs, its basis functions and the oracle's Gaussian processes."""
+    """Return the loop's inputs, what they mean, and the oracle's arguments."""
     torch.manual_seed(0)
     # each its own basis, in an order of its own
     bases = {p: BASIS[k % 3 :] for k, p in enumerate((*GATES, "hidden_input", "cell_state"))}
-    values, gp = {}, {}
+    values, gp, paths, layout = {}, {}, [], Layout()
+    size = (4 + sum("path:" in position for position in positions)) * UNITS
     for position in positions:
-        if position.startswith("latent"):
+        name, _, gate = position.partition(":")
+        if name.startswith("latent"):
             values |= dict(latent_weight=rand(2 * UNITS, UNITS), latent_bias=rand(2 * UNITS))
-            if position == "latent":
+            if name == "latent":
                 values["noise"] = torch.randn(STEPS, BATCH, UNITS, dtype=torch.float64)
-            continue
-        units = 4 * UNITS if position == "hidden_input" else UNITS
-        values[position] = rand(len(bases[position]), units)
-        gp[position] = (values[position], bases[position])
+        elif gate:
+            function = (rand(2, UNITS), BASIS[1:3]) if name == "gp_path" else None
+            paths.append((gate, function))
+        elif name == "apart":
+            values["hidden_input"] = rand(4, 4 * UNITS)
+            values |= dict(hidden_weight=rand(4 * UNITS, UNITS), hidden_bias=rand(4 * UNITS))
+            layout = layout._replace(hidden_input=BASIS)
+        else:
+            units = size if name == "hidden_input" else UNITS
+            gp[name] = (rand(len(bases[name]), units), bases[name])
+    for name in ("hidden_input", "cell_state"):
+        if name in gp:
+            values[name] = gp[name][0]
+            layout = layout._replace(**{name: gp[name][1]})
     if "hidden_input" in gp:
-        values["hidden_bias"] = rand(4 * UNITS)
+        values["hidden_bias"] = rand(size)
     if "cell_state" in gp:
         values |= dict(cell_weight=rand(UNITS, UNITS), cell_bias=rand(UNITS))
         gp["cell_state"] += (values["cell_weight"], values["cell_bias"])
+    functions = [gp.get(gate) for gate in GATES] + [function for _, function in paths]
+    owners = [*GATES, *(gate for gate, _ in paths)]
+    layout = layout._replace(
+        paths=tuple(
+            Path(GATES.index(gate), function[1] if function else ())
+            for gate, function in zip(owners, functions, strict=True)
+        )
+    )
+    if any(functions):
+        values["coefficients"] = torch.cat([f[0].detach() for f in functions if f]).requires_grad_()
+        parts = iter(values["coefficients"].split([len(f[1]) for f in functions if f]))
+        gp |= {g: (next(parts), gp[g][1]) for g in GATES if g in gp}
+        paths = [(g, (next(parts), f[1]) if f else None) for g, f in paths]
+    if paths:
+        values["shares"] = rand(size // UNITS)
     inputs = LoopInputs(
-        rand(STEPS, BATCH, 4 * UNITS),
+        rand(STEPS, BATCH, size),
         rand(BATCH, UNITS),
         rand(BATCH, UNITS),
-        rand(4 * UNITS, UNITS),
+        rand(size, UNITS),
         **values,
     )
-    loop_bases = Bases(
-        tuple(bases[g] if g in gp else () for g in GATES),
-        bases["hidden_input"],
-        bases["cell_state"],
-    )
-    return inputs, loop_bases, gp
+    return inputs, layout, (gp, paths)
 
 
 @pytest.fixture(params=POSITIONS, ids=lambda p: "+".join(p) or "plain")
@@ -70,11 +99,16 @@ def case(request):
     return loop_case(request.param)
 
 
-def oracle(inputs, gp):
-    eye = torch.eye(4 * UNITS, dtype=torch.float64)
-    zeros = torch.zeros(4 * UNITS, dtype=torch.float64)
-    bias = zeros if inputs.hidden_bias is None else inputs.hidden_bias
-    latent = None
+def oracle(inputs, layout, gp, paths):
+    size = len(inputs.weight)
+    eye = torch.eye(size, dtype=torch.float64)
+    zeros = torch.zeros(size, dtype=torch.float64)
+    bias, apart, latent = zeros, None, None
+    if inputs.hidden_weight is not None:
+        weights = (inputs.hidden_weight, inputs.hidden_bias)
+        apart = (*weights, inputs.hidden_input, layout.hidden_input)
+    elif inputs.hidden_input is not None:
+        bias = inputs.hidden_bias
     if inputs.latent_weight is not None:
         latent = (inputs.latent_weight, inputs.latent_bias)
     return plain_layer(
@@ -85,13 +119,16 @@ def oracle(inputs, gp):
         gp,
         latent,
         inputs.noise,
+        paths,
+        inputs.shares,
+        apart,
     )
 
 
 def test_values_and_gradients_equal_the_oracle(case):
-    inputs, bases, gp = case
-    output, h, c, _ = lstm_loop(inputs, bases)
-    expected = oracle(inputs, gp)
+    inputs, layout, functions = case
+    output, h, c, _ = lstm_loop(inputs, layout)
+    expected = oracle(inputs, layout, *functions)
     assert torch.allclose(output, expected[0], atol=1e-13)
     assert torch.allclose(h, expected[2], atol=1e-13)
     assert torch.allclose(c, expected[3], atol=1e-13)
@@ -109,10 +146,10 @@ def test_values_and_gradients_equal_the_oracle(case):
 
 
 def test_gradcheck(case):
-    inputs, bases, _ = case
+    inputs, layout, _ = case
 
     def function(*tensors):
-        outputs = lstm_loop(LoopInputs(*tensors), bases)
+        outputs = lstm_loop(LoopInputs(*tensors), layout)
         return tuple(value for value in outputs if value is not None)
 
     assert gradcheck(function, tuple(inputs), atol=1e-6)
@@ -124,7 +161,7 @@ def test_without_processes_it_is_torchs_lstm():
     x, h, c = rand(STEPS, BATCH, 6), rand(BATCH, UNITS), rand(BATCH, UNITS)
     gates_in = torch.nn.functional.linear(x, lstm.weight_ih_l0, lstm.bias_ih_l0 + lstm.bias_hh_l0)
     output, h_last, c_last, packed = lstm_loop(
-        LoopInputs(gates_in, h, c, lstm.weight_hh_l0), Bases()
+        LoopInputs(gates_in, h, c, lstm.weight_hh_l0), Layout()
     )
     expected, (h_expected, c_expected) = lstm(x, (h[None], c[None]))
     assert packed is None

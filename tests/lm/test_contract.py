@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.distributions import Normal, kl_divergence
 
+from espnet_bayeslm.bayes.paths import select_rows
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.training.model import BayesLanguageModel
 
@@ -16,6 +17,39 @@ TRANSFORMER = dict(att_unit=8, head=2, unit=12, layer=3, dropout_rate=0.0)
 GP_COEFFICIENTS = {"kind": "gp", "random": ["coefficients"]}
 GP_WEIGHTS = {"kind": "gp", "random": ["weights"], "basis": ["gelu", "tanh", "sigmoid"]}
 GATES = ["input_gate", "forget_gate", "cell_input", "output_gate"]
+
+
+def search(*candidates):
+    return {"kind": "search", "candidates": list(candidates)}
+
+
+POINT_BAYES, POINT_GP = search("point", "bayes"), search("point", "gp")
+WHOLE_LSTM = ["cell_state", "hidden_input", "layer_input"]
+# Super-networks: what is mixed, alone and together.
+SEARCHES = [
+    *[(BayesLSTMLM, LSTM, {f"{gate}@1": "search"}) for gate in GATES],
+    (BayesLSTMLM, LSTM, {"all_gates@*": POINT_BAYES}),
+    (BayesLSTMLM, LSTM, {f"{gate}@*": POINT_GP for gate in [*GATES[2:], "hidden_input"]}),
+    *[(BayesLSTMLM, LSTM, {f"{position}@2": POINT_GP}) for position in WHOLE_LSTM],
+    (BayesLSTMLM, LSTM, {"cell_input@1": search("gp", "bayes"), "hidden_input@1": "gp"}),
+    (BayesLSTMLM, LSTM, {"output_gate@1": POINT_GP, "layer_input@1": "gp", "cell_state@1": "gp"}),
+    (BayesLSTMLM, LSTM, {"hidden_output@*": "search"}),
+    (BayesLSTMLM, LSTM, {f"{p}@1": "search" for p in [*GATES, *WHOLE_LSTM, "hidden_output"]}),
+    *[
+        (BayesTransformerLM, TRANSFORMER, {place: "search"})
+        for place in ["embedding", "attention@2", "ffn@1", "ffn_out@*", "hidden_output@3"]
+    ],
+    (BayesTransformerLM, TRANSFORMER, {"ffn@*": POINT_BAYES}),
+    (BayesTransformerLM, TRANSFORMER, {"ffn@1-2": POINT_GP, "ffn@3": search("bayes", "gp")}),
+    (
+        BayesTransformerLM,
+        {**TRANSFORMER, "norm_first": True, "tie_weights": False},
+        {
+            place: "search"
+            for place in ["embedding", "attention@*", "ffn@*", "ffn_out@1-2", "hidden_output@*"]
+        },
+    ),
+]
 # Every location of every kind, and kinds together.
 CASES = [
     (BayesLSTMLM, LSTM, {}),
@@ -75,6 +109,7 @@ CASES = [
             "hidden_output@2": "variational",
         },
     ),
+    *SEARCHES,
 ]
 
 
@@ -83,6 +118,7 @@ def name(case):
     kinds = [
         k if isinstance(k, str) else "_".join(map(str, k.values())) for k in uncertainty.values()
     ]
+    kinds = ["".join(c for c in kind if c.isalnum() or c in "_ ") for kind in kinds]
     places = [f"{place}:{kind}" for place, kind in zip(uncertainty, kinds, strict=True)]
     return f"{cls.__name__}-{','.join(places) or 'point'}-{len(conf)}"
 
@@ -272,8 +308,15 @@ class TestContract:
             torch.nn.init.normal_(parameter)
         before = {k: v.clone() for k, v in lm.state_dict().items()}
         lm.load_state_dict(point.state_dict())
+        copies = {
+            f"{name}.{copy}": select_rows(getattr(layer, path.parameter), path.rows)
+            for name, layer in lm.named_modules()
+            for copy, path in getattr(layer, "copies", {}).items()
+        }
         for key, value in lm.state_dict().items():
             expected = point.state_dict().get(key, before[key])
+            if key in copies:  # of a search's paths
+                expected = copies[key]
             assert torch.equal(value, expected), key
 
     def test_state_dict_round_trip(self, lm, case):

@@ -13,8 +13,25 @@ def mixture(x, coefficients, basis):
     return sum(row * BASIS[name](x) for name, row in zip(basis, coefficients, strict=True))
 
 
-def plain_layer(x, h, c, weights, gp, latent=None, noise=None):
-    """x: (L, B, M). gp: {position: (coefficients, basis, ...)}. Returns h_t, z_t, last h, c."""
+def plain_gates(pre, gp, paths, shares):
+    """Eq. 35: the four gates of what goes into them and into further paths of theirs."""
+    functions = [gp.get(gate) for gate in GATES] + [function for _, function in paths]
+    owners = [*GATES, *(gate for gate, _ in paths)]
+    values = dict.fromkeys(GATES, 0.0)
+    for n, (gate, function, x) in enumerate(
+        zip(owners, functions, pre.chunk(len(owners), dim=1), strict=True)
+    ):
+        value = mixture(x, *function) if function else BASIS[NATIVE[gate]](x)
+        values[gate] = values[gate] + (value if shares is None else shares[n] * value)
+    return values
+
+
+def plain_layer(x, h, c, weights, gp, latent=None, noise=None, paths=(), shares=None, apart=None):
+    """x: (L, B, M). gp: {position: (coefficients, basis, ...)}. Returns h_t, z_t, last h, c.
+
+    paths: (gate, its Gaussian process or None) of further paths; their rows follow the gates'.
+    apart: weight, bias, coefficients and basis of a Gaussian process beside the recurrence.
+    """
     w_ih, w_hh, b_ih, b_hh = weights
     hs, recurrent = [], []
     for t in range(len(x)):
@@ -23,10 +40,10 @@ def plain_layer(x, h, c, weights, gp, latent=None, noise=None):
             u = u + mixture(u, *gp["layer_input"])
         if "hidden_input" in gp:
             v = v + mixture(v, *gp["hidden_input"])
-        values = {}
-        for gate, pre in zip(GATES, (u + v).chunk(4, dim=1), strict=True):
-            function = gp.get(gate)
-            values[gate] = mixture(pre, *function) if function else BASIS[NATIVE[gate]](pre)
+        if apart is not None:
+            w = mixture(F.linear(h, *apart[:2]), *apart[2:]).chunk(4, dim=1)
+            v = v + torch.cat([*w, *(w[GATES.index(gate)] for gate, _ in paths)], dim=1)
+        values = plain_gates(u + v, gp, paths, shares)
         if "cell_state" in gp:
             coefficients, basis, weight, bias = gp["cell_state"]
             c = c + mixture(F.linear(c, weight, bias), coefficients, basis)

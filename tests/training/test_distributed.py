@@ -60,6 +60,8 @@ LMS = {
     "transformer": [*TRANSFORMER, *FFN],
     "lstm gp": [*LSTM, *GP],
     "lstm variational": [*LSTM, *LATENT],
+    "lstm search": [*LSTM, "--lm_conf", "uncertainty.all_gates@1-2=search", *LATENT],
+    "transformer search": [*TRANSFORMER, "--lm_conf", "uncertainty.ffn@*=search"],
     "transformer gp variational": [*TRANSFORMER, "--lm_conf", "uncertainty.ffn@1=gp", *LATENT],
 }
 
@@ -68,6 +70,7 @@ LMS = {
 def test_two_processes_have_the_loss_of_one(corpus, train_lm, tmp_path, lm):
     options = [*lm, *QUIET, "--optim", "sgd", "--optim_conf", "lr=0.0"]
     options += ["--train_dtype", "float64", "--model_conf", "posterior_lr=null"]
+    options += ["--model_conf", "architecture_lr=null"]
     two = run_two(corpus, tmp_path / "two", *options)
     one = train_lm(tmp_path / "one", *options)
     for part in ("train", "valid"):

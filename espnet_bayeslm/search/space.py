@@ -1,0 +1,147 @@
+"""From a choice of kinds to the configuration that the ordinary training reads."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from espnet2.utils.yaml_no_alias_safe_dump import yaml_no_alias_safe_dump
+
+from espnet_bayeslm.bayes.locations import POINT, SEARCH
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike
+
+# Location -> kind -> the options that the search gave this candidate.
+CandidateOptions = Mapping[str, Mapping[str, Mapping[str, Any]]]
+
+# What of `model_conf` only a search knows.
+SEARCH_OPTIONS = ("bilevel", "heldout_share", "architecture_lr")
+
+
+def is_search(value: Any) -> bool:
+    """Return whether a value of `uncertainty:` is a search."""
+    return (value.get("kind") if isinstance(value, Mapping) else value) == SEARCH
+
+
+def check_searched(uncertainty: Any, *, path: Optional[PathLike] = None) -> Mapping[str, Any]:
+    """Return the `uncertainty:` of a configuration, in which something is searched.
+
+    Args:
+        uncertainty: That of an LM's configuration, whatever it is.
+        path: The file that it is from.
+
+    Raises:
+        InputError: No location is.
+    """
+    if not isinstance(uncertainty, Mapping) or not any(map(is_search, uncertainty.values())):
+        raise InputError(
+            "empty search space: no location of lm_conf's `uncertainty` is of kind search",
+            path=path,
+            remedy="Give one, as `cell_input@1-2: {kind: search, candidates: [point, bayes]}`.",
+        )
+    return uncertainty
+
+
+def uncertainty_of(
+    choices: Mapping[str, str], options: Optional[CandidateOptions] = None
+) -> Dict[str, Any]:
+    """Return the `uncertainty:` of an ordinary configuration.
+
+    Args:
+        choices: Location (`cell_input@1`, `embedding`) -> kind.
+        options: Location -> kind -> its options, where there are any.
+
+    Returns:
+        `{POSITION@LAYERS: kind}`, positions as they come first in `choices`; layers of one
+        position with one kind and the same options stand together; point estimates are left out.
+    """
+    positions = [location.partition("@")[0] for location in choices]
+    groups: Dict[Tuple[str, str], Tuple[Any, List[str]]] = {}
+    for location in sorted(choices, key=lambda name: positions.index(name.partition("@")[0])):
+        kind = choices[location]
+        if kind == POINT:
+            continue
+        given = (options or {}).get(location, {}).get(kind, {})
+        value = {"kind": kind, **given} if given else kind
+        position, _, layer = location.partition("@")
+        # repr: options may be lists, which no dictionary takes as its keys
+        _, layers = groups.setdefault((position, repr(value)), (value, []))
+        layers.append(layer)
+    return {_entry(position, layers): value for (position, _), (value, layers) in groups.items()}
+
+
+def _entry(position: str, layers: Sequence[str]) -> str:
+    """Return POSITION@LAYERS, or the position where it has no layers."""
+    numbers = [int(layer) for layer in layers if layer]
+    return f"{position}@{_layers(numbers)}" if numbers else position
+
+
+def _layers(numbers: Sequence[int]) -> str:
+    """Return layers as `1-2,6`."""
+    spans: List[List[int]] = []
+    for number in sorted(numbers):
+        if spans and spans[-1][1] + 1 == number:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans)
+
+
+def derived_config(
+    search_config: Mapping[str, Any],
+    choices: Mapping[str, str],
+    options: Optional[CandidateOptions] = None,
+) -> Dict[str, Any]:
+    """Return the training configuration of one architecture of a search.
+
+    What was no search in `uncertainty` stays, as does all else but what only a search knows.
+
+    Args:
+        search_config: ESPnet's training options of the search.
+        choices: Location -> kind, for all locations that were searched.
+        options: Location -> kind -> the options that the search gave it, where there are any.
+
+    Raises:
+        InputError: Nothing is searched in the configuration.
+    """
+    config = dict(search_config)
+    lm_conf = dict(config.get("lm_conf") or {})
+    given = check_searched(lm_conf.get("uncertainty"))
+    lm_conf["uncertainty"] = _replaced(given, uncertainty_of(choices, options))
+    config["lm_conf"] = lm_conf
+    model_conf = config.get("model_conf") or {}
+    config["model_conf"] = {k: v for k, v in model_conf.items() if k not in SEARCH_OPTIONS}
+    if not config["model_conf"]:
+        del config["model_conf"]
+    return config
+
+
+def _replaced(given: Mapping[str, Any], chosen: Mapping[str, Any]) -> Dict[str, Any]:
+    """Return `uncertainty` with the choice where the first search stood."""
+    result: Dict[str, Any] = {}
+    for entry, value in given.items():
+        if is_search(value):
+            result.update(chosen)
+        else:
+            result[entry] = value
+    return result
+
+
+def architecture_yaml(config: Mapping[str, Any], header: Sequence[str]) -> str:
+    """Return a training configuration as yaml.
+
+    Args:
+        config: ESPnet's training options.
+        header: Lines of a comment above it, without `#`.
+    """
+    comment = "".join(f"# {line}".rstrip() + "\n" for line in header)
+    body = yaml_no_alias_safe_dump(_plain(config), sort_keys=False, indent=4)
+    return comment + body
+
+
+def _plain(value: Any) -> Any:
+    """Return a value whose mappings are dicts and whose sequences are lists, as yaml has them."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value

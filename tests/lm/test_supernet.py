@@ -1,0 +1,232 @@
+"""Super-networks: what they mix, where they start, and the LMs that they hold."""
+
+import itertools
+
+import pytest
+import torch
+from test_contract import (
+    CASES,
+    LSTM,
+    SEARCHES,
+    TRANSFORMER,
+    VOCAB,
+    build,
+    make_generic,
+    search,
+    tokens,
+)
+from test_contract import name as case_name
+
+from espnet_bayeslm.layers import TransformerBlock
+from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
+
+# weights that belong to a gate and to another location
+WHOLE = {"_hh_": "hidden_input", "_ih_": "layer_input"}
+
+
+def is_tied(case):
+    return "embedding" in case[2] and case[1].get("tie_weights", True)
+
+
+def architectures(lm, most=12):
+    """Return some of the combinations of kinds, among them the first and the last."""
+    places = [place for place, _ in lm.choices()]
+    every = list(itertools.islice(itertools.product(*(c.kinds for _, c in lm.choices())), 5000))
+    step = max(1, len(every) // most)
+    return [dict(zip(places, kinds, strict=True)) for kinds in [*every[::step], every[-1]]]
+
+
+def derived(case, choices):
+    """Return the LM of one architecture."""
+    fixed = {place: kind for place, kind in case[2].items() if not is_search(kind)}
+    return build((case[0], case[1], {**fixed, **choices}))
+
+
+def is_search(kind):
+    return (kind if isinstance(kind, str) else kind["kind"]) == "search"
+
+
+def force(lm, choices):
+    for place, choice in lm.choices():
+        choice.force(choices[place])
+
+
+@pytest.mark.parametrize("case", SEARCHES, ids=map(case_name, SEARCHES))
+class TestEveryPath:
+    def test_forced_to_a_kind_it_is_the_lm_of_that_kind(self, case):
+        """That LM loads its weights and its posterior from the super-network's checkpoint."""
+        if is_tied(case):
+            pytest.skip("the paths' tables differ, and the output projection has one")
+        lm = make_generic(build(case)).eval()
+        x = tokens()
+        for choices in architectures(lm):
+            one = make_generic(derived(case, choices))
+            one.load_state_dict(lm.state_dict())
+            force(lm, choices)
+            assert torch.allclose(lm(x)[0], one.eval()(x)[0], atol=1e-10), choices
+
+    def test_the_posterior_is_that_of_the_path(self, case):
+        lm = make_generic(build(case))
+        for choices in architectures(lm, most=4):
+            one = derived(case, choices)
+            one.load_state_dict(lm.state_dict())
+            every = {(p.location, tuple(p.std.shape), float(p.std.sum())) for p in lm.posteriors()}
+            for piece in one.posteriors():
+                found = (piece.location, tuple(piece.std.shape), float(piece.std.sum()))
+                shared = any(
+                    kind == "gp" and place.startswith(WHOLE[part])
+                    for part in WHOLE
+                    for place, kind in {**case[2], **choices}.items()
+                    if part in piece.name
+                )
+                assert found in every or shared, (choices, piece.name)
+
+    def test_forced_to_point_it_is_the_point_estimate_lm(self, case):
+        lm = build(case).float()
+        for _, choice in lm.choices():
+            if "point" not in choice.kinds:
+                pytest.skip("point estimates are no candidate")
+            choice.force("point")
+        point = build((case[0], case[1], {})).float()
+        fixed = [kind for kind in case[2].values() if not is_search(kind)]
+        point.load_state_dict(make_generic(lm, std=0.3 if not fixed else 0.0).state_dict())
+        for _, choice in lm.choices():
+            choice.force("point")
+        x = tokens()
+        assert torch.allclose(lm.eval()(x)[0], point.eval()(x)[0], atol=1e-6)
+        if not fixed:  # nothing else is random: the other paths' noise has no share
+            assert torch.allclose(lm.train()(x)[0], point(x)[0], atol=1e-6)
+
+    def test_another_lm_is_where_all_paths_start(self, case):
+        """As ESPnet loads `--init_param`: its tensors over the model's own."""
+        lm = build(case)
+        point = make_generic(build((case[0], case[1], {})))
+        state = lm.state_dict()
+        state.update(point.state_dict())
+        lm.load_state_dict(state)
+        x = tokens()
+        assert torch.allclose(lm.eval()(x)[0], point.eval()(x)[0], atol=1e-10)
+
+    def test_its_own_checkpoint_changes_nothing(self, case):
+        lm, other = make_generic(build(case)), build(case)
+        before = {key: value.clone() for key, value in lm.state_dict().items()}
+        lm.load_state_dict(lm.state_dict())
+        other.load_state_dict(before)
+        for module in (lm, other):
+            assert all(torch.equal(v, before[k]) for k, v in module.state_dict().items())
+
+    def test_prior_means_of_all_paths(self, case):
+        lm, point = build(case), make_generic(build((case[0], case[1], {})))
+        lm.set_prior_means(point.state_dict())
+        lm.load_state_dict({**lm.state_dict(), **point.state_dict()})
+        for name, module, block in lm.random_blocks():
+            mean = block.select(getattr(module, block.parameter))
+            assert torch.equal(getattr(module, f"{block.key}_prior_mean"), mean), name
+
+
+def test_equation_35_of_one_gate():
+    """Half tanh of one path's pre-activation, half of the other's: a single step by hand."""
+    lm = build((BayesLSTMLM, {**LSTM, "nlayers": 1}, {"cell_input@1": search("point", "bayes")}))
+    make_generic(lm, std=0.5)
+    weights = lm.search["cell_input@1"].weights.data.copy_(torch.tensor([0.3, -0.4]))
+    a_point, a_bayes = weights.softmax(0)
+    rnn, rows = lm.rnn, slice(16, 24)
+    x = torch.randn(1, 1, 8, dtype=torch.float64)
+    lm.eval()
+    lm.num_consumed(None)
+    lm(tokens())  # tells the layers their shares
+    pre = x[0] @ rnn.weight_ih_l0.T + rnn.bias_ih_l0 + rnn.bias_hh_l0
+    copy = {n: getattr(rnn, f"search_bayes_{n}_l0_cell_input") for n in ("weight_ih", "bias_ih")}
+    bias = copy["bias_ih"] + rnn.search_bayes_bias_hh_l0_cell_input
+    other = x[0] @ copy["weight_ih"].T + bias
+    cell = a_point * pre[:, rows].tanh() + a_bayes * other.tanh()
+    expected = pre[:, 24:].sigmoid() * (pre[:, :8].sigmoid() * cell).tanh()
+    assert torch.allclose(rnn(x)[0][0], expected, atol=1e-12)
+
+
+def test_a_feed_forward_net_mixes_after_different_functions_and_before_equal_ones():
+    for kinds in (("point", "bayes"), ("point", "bayes", "gp")):
+        lm = build((BayesTransformerLM, TRANSFORMER, {"ffn@1": search(*kinds)}))
+        make_generic(lm, std=0.5)
+        lm.eval()(tokens())
+        block = lm.blocks[0]
+        assert isinstance(block, TransformerBlock)
+        shares = lm.search["ffn@1"].weights.softmax(0)
+        x = torch.randn(2, 3, 8, dtype=torch.float64)
+        names = [""] + [f"search_{kind}_" for kind in kinds[1:]]
+        outputs = [
+            x @ getattr(block.linear1, f"{n}weight").T + getattr(block.linear1, f"{n}bias")
+            for n in names
+        ]
+        gelu = torch.nn.functional.gelu
+        if len(kinds) == 2:
+            expected = gelu(sum(s * y for s, y in zip(shares, outputs, strict=True)))
+        else:
+            values = [gelu(outputs[0]), gelu(outputs[1]), block.activation(outputs[2])]
+            expected = sum(s * y for s, y in zip(shares, values, strict=True))
+        assert torch.allclose(block._hidden(x), expected, atol=1e-12)
+
+
+def test_candidates_are_what_the_position_offers_point_first():
+    lm = build(
+        (BayesLSTMLM, LSTM, {"cell_input@1": "search", "all_gates@2": search("gp", "bayes")})
+    )
+    kinds = {place: choice.kinds for place, choice in lm.choices()}
+    assert kinds["cell_input@1"] == ("point", "bayes", "gp")
+    assert kinds["forget_gate@2"] == ("bayes", "gp") and len(kinds) == 5
+
+
+def test_a_candidate_has_options():
+    gp = {"kind": "gp", "random": ["coefficients"], "basis": ["tanh", "relu"]}
+    lm = build((BayesLSTMLM, LSTM, {"cell_input@1": search("point", gp)}))
+    assert lm.location_sizes() == {"cell_input@1": 16}
+    assert lm.search["cell_input@1"].candidates[1].options["basis"] == ["tanh", "relu"]
+
+
+@pytest.mark.parametrize(
+    "uncertainty, said",
+    [
+        ({"cell_input@1": search()}, "candidates.*expected a list of two or more of point, bayes"),
+        ({"cell_input@1": search("bayes")}, "expected a list of two or more"),
+        ({"cell_input@1": {"kind": "search", "candidates": "bayes"}}, "expected a list"),
+        ({"cell_input@1": search("point", "bayes", "point")}, "point is named twice"),
+        ({"cell_input@1": search("point", "variational")}, "'variational' does not fit"),
+        ({"cell_input@1": search("point", "search")}, "'search' does not fit"),
+        ({"cell_state@1": search("point", "bayes")}, "'bayes' does not fit.*point, gp"),
+        ({"cell_input@1": "search", "cell_input@1-2": "bayes"}, "cell_input@1 is named twice"),
+        ({"cell_input@1": {"kind": "search", "kinds": ["gp"]}}, "valid options are candidates"),
+        (
+            {"hidden_output@1": search("point", {"kind": "variational", "feedback": True})},
+            "feedback of hidden_output@1: not available in a search",
+        ),
+    ],
+)
+def test_bad_search_spaces(uncertainty, said):
+    with pytest.raises(ValueError, match=said):
+        BayesLSTMLM(VOCAB, unit=8, uncertainty=uncertainty)
+
+
+def test_forcing_what_is_no_candidate():
+    lm = build((BayesLSTMLM, LSTM, {"cell_input@1": search("point", "bayes")}))
+    with pytest.raises(ValueError, match="candidates are point, bayes, not gp"):
+        lm.search["cell_input@1"].force("gp")
+
+
+def test_reset_makes_all_paths_equal():
+    lm = build((BayesLSTMLM, LSTM, {"cell_input@1": search("point", "bayes")}))
+    lm = make_generic(lm)
+    lm.reset_posterior()
+    copy = lm.rnn.search_bayes_weight_hh_l0_cell_input
+    assert torch.equal(copy, lm.rnn.weight_hh_l0[16:24])
+
+
+def test_weights_of_two_locations_are_random_once():
+    both = {"cell_input@1": "gp", "hidden_input@1": "gp"}
+    lm = BayesLSTMLM(VOCAB, unit=8, uncertainty=both)
+    blocks = [b for _, _, b in lm.random_blocks() if b.parameter == "weight_hh_l0"]
+    assert sorted(b.rows for b in blocks) == [(0, 16), (16, 24), (24, 32)]
+    assert {b.location for b in blocks} == set(both)
+
+
+def test_these_are_part_of_the_contract():
+    assert all(case in CASES for case in SEARCHES)

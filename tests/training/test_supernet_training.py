@@ -1,0 +1,279 @@
+"""Architecture search: what it learns, from what, and how it is kept."""
+
+import json
+from types import MappingProxyType
+
+import pytest
+import torch
+from training_options import ADAM, LSTM, QUIET, TRANSFORMER, stats
+
+from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.training.checkpoint import load_state
+from espnet_bayeslm.training.heldout import is_heldout
+from espnet_bayeslm.training.load import load_lm
+from espnet_bayeslm.training.model import BayesLanguageModel
+from espnet_bayeslm.training.optimizer import split_posterior
+from espnet_bayeslm.training.task import count_tokens
+
+VOCAB = 13
+POINT_BAYES = {"kind": "search", "candidates": ["point", "bayes"]}
+SEARCH = ["--lm_conf", "uncertainty.cell_input@1-2.kind=search"]
+SEARCH += ["--lm_conf", "uncertainty.cell_input@1-2.candidates=[point,bayes]"]
+FFN_SEARCH = ["--lm_conf", "uncertainty.ffn@*.kind=search"]
+BILEVEL = ["--model_conf", "bilevel=true", "--model_conf", "heldout_share=0.3"]
+
+
+def architecture(folder, epoch):
+    """Return the architecture weights of an epoch's checkpoint."""
+    state = load_state(folder / f"{epoch}epoch.pth")
+    return {key: value for key, value in state.items() if ".search." in key}
+
+
+def test_architecture_weights_are_learnt_and_shown(train_lm, tmp_path, caplog):
+    event_file = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    caplog.set_level("INFO")
+    options = ["--use_tensorboard", "true", "--model_conf", "architecture_lr=0.05"]
+    exp = train_lm(tmp_path / "exp", *LSTM, *SEARCH, *ADAM, *options, max_epoch=2)
+    weights = architecture(exp, 2)
+    assert set(weights) == {f"lm.search.cell_input@{layer}.weights" for layer in (1, 2)}
+    assert all(value.abs().max() > 0.01 for value in weights.values())
+    lines = [json.loads(line) for line in (exp / "architecture.jsonl").read_text().splitlines()]
+    epochs = [line["epoch"] for line in lines]
+    assert epochs == sorted(set(epochs)) and epochs[-1] == 2.0 and 1.0 in epochs
+    last = lines[-1]["weights"]["cell_input@1"]
+    assert list(last) == ["point", "bayes"]
+    assert list(last.values()) == pytest.approx(weights["lm.search.cell_input@1.weights"].tolist())
+    events = event_file.EventAccumulator(str(exp / "tensorboard" / "train"))
+    events.Reload()
+    written = events.Scalars("architecture/cell_input@1/bayes")
+    assert written[-1].value == pytest.approx(last["bayes"]) and len(written) == len(lines)
+    assert "Epoch 2: cell_input@1: point 0." in caplog.text
+
+
+@pytest.mark.parametrize("bilevel", [[], BILEVEL], ids=["single level", "bilevel"])
+def test_a_killed_search_goes_on_with_the_same_weights(train_lm, tmp_path, bilevel):
+    options = [*TRANSFORMER, *FFN_SEARCH, *ADAM, *bilevel]
+    unbroken = train_lm(tmp_path / "unbroken", *options, max_epoch=3)
+    broken = train_lm(tmp_path / "broken", *options, max_epoch=1)
+    before = architecture(broken, 1)
+    train_lm(broken, *options, "--resume", "true", max_epoch=3)
+    a, b = load_state(unbroken / "3epoch.pth"), load_state(broken / "3epoch.pth")
+    assert all(torch.equal(a[key], b[key]) for key in a)
+    assert any(not torch.equal(before[key], b[key]) for key in before)
+    histories = [(run / "architecture.jsonl").read_text() for run in (unbroken, broken)]
+    assert histories[0] == histories[1]
+
+
+def test_an_epoch_that_a_kill_undid_is_written_once(train_lm, tmp_path):
+    options = [*LSTM, *SEARCH, *ADAM]
+    exp = train_lm(tmp_path / "exp", *options, max_epoch=2)
+    history = (exp / "architecture.jsonl").read_text()
+    with open(exp / "architecture.jsonl", "a") as f:  # written, and its checkpoint was not
+        f.write('{"epoch": 2.5, "weights": {}}\n{"epoch": 3.0, "weights": {}}\n')
+    train_lm(exp, *options, "--resume", "true", max_epoch=3)
+    lines = (exp / "architecture.jsonl").read_text().splitlines()
+    assert "\n".join(lines).startswith(history.strip())
+    assert all(json.loads(line)["weights"] for line in lines)
+    assert len({json.loads(line)["epoch"] for line in lines}) == len(lines)
+
+
+def test_all_paths_start_from_a_point_estimate_lm(point, train_lm, tmp_path):
+    checkpoint = point / "valid.loss.best.pth"
+    still = ["--optim", "sgd", "--optim_conf", "lr=0.0", "--model_conf", "architecture_lr=null"]
+    start = ["--init_param", checkpoint, "--model_conf", f"prior={checkpoint}"]
+    exp = train_lm(tmp_path / "exp", *LSTM, *SEARCH, *still, *start)
+    state, before = load_state(exp / "1epoch.pth"), load_state(checkpoint)
+    rows = before["lm.rnn.weight_hh_l0"][16:24]
+    name = "lm.rnn.search_bayes_weight_hh_l0_cell_input"
+    assert torch.equal(state[name], rows) and torch.equal(state[f"{name}_prior_mean"], rows)
+    assert stats(exp, 1, "valid")["nll"] == pytest.approx(
+        min(stats(point, n, "valid")["nll"] for n in (1, 2)), abs=1e-5
+    )
+
+
+def test_an_architecture_starts_from_the_super_network(train_lm, tmp_path):
+    exp = train_lm(tmp_path / "search", *LSTM, *SEARCH, *ADAM)
+    found = ["--lm_conf", "uncertainty.cell_input@2=bayes"]
+    still = ["--optim", "sgd", "--optim_conf", "lr=0.0", "--model_conf", "posterior_lr=null"]
+    start = ["--init_param", exp / "1epoch.pth"]
+    one = train_lm(tmp_path / "one", *LSTM, *found, *still, *start)
+    state, before = load_state(one / "1epoch.pth"), load_state(exp / "1epoch.pth")
+    copy = before["lm.rnn.search_bayes_weight_hh_l1_cell_input"]
+    assert torch.equal(state["lm.rnn.weight_hh_l1"][16:24], copy)
+    assert torch.equal(
+        state["lm.rnn.weight_hh_l1_cell_input_log_std"],
+        before["lm.rnn.search_bayes_weight_hh_l1_cell_input_log_std"],
+    )
+    assert torch.equal(state["lm.rnn.weight_hh_l0"], before["lm.rnn.weight_hh_l0"])
+    assert load_lm(one).lm.locations() == ["cell_input@2"]
+
+
+def batch():
+    generator = torch.Generator().manual_seed(3)
+    lengths = torch.randint(2, 9, (8,), generator=generator)
+    text = torch.randint(1, VOCAB - 1, (8, int(lengths.max())), generator=generator)
+    return text, lengths
+
+
+def build(uncertainty=None, lm=BayesLSTMLM, **options):
+    torch.manual_seed(1)
+    places = {"cell_input@1": POINT_BAYES} if uncertainty is None else uncertainty
+    conf = dict(unit=8, dropout_rate=0.0, init_std=1e-9)
+    options = {"num_train_tokens": 100, **options}
+    return BayesLanguageModel(lm(VOCAB, uncertainty=places, **conf), VOCAB, **options).double()
+
+
+class TestBilevel:
+    utts = tuple(f"u{n}" for n in range(8))
+    options = MappingProxyType(dict(bilevel=True, heldout_share=0.4))
+
+    def rows(self):
+        held = torch.tensor([is_heldout(utt, 0.4) for utt in self.utts])
+        assert 0 < held.sum() < 8
+        return held
+
+    def gradients(self, model, nll):
+        parameters = dict(model.named_parameters())
+        grads = torch.autograd.grad(nll, list(parameters.values()), allow_unused=True)
+        return dict(zip(parameters, grads, strict=True))
+
+    def test_weights_and_architecture_learn_from_different_sentences(self):
+        text, lengths = batch()
+        held = self.rows()
+        model = build(kl_weight=0.0, **self.options).train()
+        model.lm.search["cell_input@1"].weights.data.copy_(torch.tensor([0.5, -0.5]))
+        for name, parameter in model.named_parameters():
+            if "search_bayes" in name and not name.endswith("_log_std"):
+                parameter.data += 0.3 * torch.randn_like(parameter)
+        reference = build(kl_weight=0.0)
+        reference.load_state_dict(model.state_dict())
+        model(text, lengths, utt_id=self.utts)[0].backward()
+        for rows, chosen in ((held, True), (~held, False)):
+            nll = reference.nll(text[rows], lengths[rows])[0].sum()
+            nll = nll / (lengths[rows] + 1).sum()
+            for name, grad in self.gradients(reference, nll).items():
+                if (".search." in name) == chosen and not name.endswith("_log_std"):
+                    found = dict(model.named_parameters())[name].grad
+                    assert torch.allclose(found, grad, atol=1e-7), name
+
+    def test_the_loss_is_that_of_the_training_sentences(self):
+        text, lengths = batch()
+        model, held = build(**self.options).train(), self.rows()
+        loss, parts, weight = model(text, lengths, utt_id=self.utts)
+        nll = model.nll(text[~held], lengths[~held])[0].sum() / (lengths[~held] + 1).sum()
+        assert parts["nll"] == pytest.approx(nll.item(), abs=1e-6)
+        assert torch.allclose(loss, parts["nll"] + parts["kl"], atol=1e-9)
+        assert weight == (lengths[~held] + 1).sum()
+
+    def test_validation_uses_all_sentences(self):
+        text, lengths = batch()
+        model = build(**self.options).eval()
+        assert model(text, lengths, utt_id=self.utts)[2] == (lengths + 1).sum()
+
+    def test_a_batch_without_held_out_sentences_gives_no_gradient(self):
+        text, lengths = batch()
+        kept, other = (next(u for u in self.utts if is_heldout(u, 0.4) == k) for k in (False, True))
+        model = build(**self.options).train()
+        model(text, lengths, utt_id=[kept] * 8)[0].backward()
+        weights = model.lm.search["cell_input@1"].weights
+        assert weights.grad is not None and not weights.grad.any()
+        loss, _, weight = model(text, lengths, utt_id=[other] * 8)
+        assert torch.isfinite(loss) and weight == 1
+
+    def test_ids_are_needed(self):
+        with pytest.raises(RuntimeError, match="utt_id"):
+            build(**self.options).train()(*batch())
+
+    def test_tokens_of_the_kl_are_those_that_train(self, corpus, train_lm, tmp_path):
+        still = ["--optim_conf", "lr=0.0", "--model_conf", "posterior_lr=null", *QUIET]
+        still += ["--model_conf", "architecture_lr=null"]
+        exp = train_lm(tmp_path / "exp", *LSTM, *SEARCH, *BILEVEL, *still)
+        shapes = [f"{corpus}/train.shape"]
+        trained = count_tokens(shapes, lambda utt: not is_heldout(utt, 0.3))
+        assert 0.5 < trained / count_tokens(shapes) < 0.9
+        kl = load_lm(exp).lm.kl().item()
+        assert stats(exp)["kl"] == pytest.approx(kl / trained, rel=1e-5)
+
+    @pytest.mark.parametrize("share", [0.0, 1.0, -0.1])
+    def test_no_share(self, share):
+        with pytest.raises(ValueError, match="bilevel: true without held-out text"):
+            build(bilevel=True, heldout_share=share)
+
+    def test_no_sentence(self, train_lm, tmp_path):
+        few = ["--model_conf", "bilevel=true", "--model_conf", "heldout_share=1.0e-9"]
+        with pytest.raises(ValueError, match=r"nothing is held out.*heldout_share"):
+            train_lm(tmp_path / "exp", *LSTM, *SEARCH, *few)
+        assert not (tmp_path / "exp" / "checkpoint.pth").exists()
+
+    def test_no_search(self):
+        with pytest.raises(ValueError, match="nothing is searched"):
+            build({"cell_input@1": "bayes"}, **self.options)
+
+
+def source(num_sentences, seed):
+    """Sentences in which a letter is often followed by the next."""
+    generator = torch.Generator().manual_seed(seed)
+    text = torch.randint(1, VOCAB - 1, (num_sentences, 8), generator=generator)
+    keep = torch.rand(text.shape, generator=generator) < 0.8
+    for t in range(1, 8):
+        text[:, t] = torch.where(keep[:, t], text[:, t - 1] % (VOCAB - 2) + 1, text[:, t])
+    return text, torch.full((num_sentences,), 8)
+
+
+def train(model, steps, *, seed, **rates):
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    optimizer = split_posterior(optimizer, model, **rates)
+    for step in range(steps):
+        optimizer.zero_grad()
+        text, lengths = source(16, 1000 * seed + step)
+        model(text, lengths, utt_id=[f"{seed}-{step}-{n}" for n in range(16)])[0].backward()
+        optimizer.step()
+    return model
+
+
+CANDIDATES = {
+    "lstm": (BayesLSTMLM, dict(unit=16), ["input_gate@1", "cell_input@2", "output_gate@1"]),
+    "transformer": (
+        BayesTransformerLM,
+        dict(att_unit=16, head=2, unit=32, layer=2, init_std=1e-3),
+        ["ffn@1", "ffn@2", "attention@1"],
+    ),
+}
+
+
+@pytest.mark.parametrize("bilevel", [False, True], ids=["single level", "bilevel"])
+@pytest.mark.parametrize("family", CANDIDATES)
+def test_a_path_that_was_spoilt_is_not_chosen(family, bilevel):
+    """In a trained LM one path of each location is replaced by noise: in 9 of 10 seeds the search
+    must choose the other one at all locations."""
+    cls, conf, places = CANDIDATES[family]
+    conf = {**conf, "dropout_rate": 0.1}
+    torch.manual_seed(0)
+    point = BayesLanguageModel(cls(VOCAB, **conf), VOCAB, num_train_tokens=10**4).train()
+    train(point, 200, seed=1, lr=None)
+    right = 0
+    for seed in range(10):
+        torch.manual_seed(seed)
+        lm = cls(VOCAB, uncertainty=dict.fromkeys(places, POINT_BAYES), **conf)
+        options = dict(num_train_tokens=10**4, bilevel=bilevel, heldout_share=0.3)
+        model = BayesLanguageModel(lm, VOCAB, **options).train()
+        model.load_state_dict(point.state_dict())
+        model.lm.set_prior_means(point.lm.state_dict())
+        planted = {place: ("point", "bayes")[int(torch.randint(2, ()))] for place in places}
+        spoil(lm, planted)
+        train(model, 60, seed=seed + 2, lr=0.01, architecture_lr=0.02)
+        picked = {place: c.kinds[int(c.weights.argmax())] for place, c in lm.choices()}
+        right += picked == planted
+    assert right >= 9
+
+
+def spoil(lm, planted):
+    """Replace the weights of the paths that are not planted by noise."""
+    for _, module in lm.named_modules():
+        for name, path in getattr(module, "copies", {}).items():
+            if planted[path.location] == "point":
+                parameter = getattr(module, name).data
+            else:
+                parameter = getattr(module, path.parameter).data
+                parameter = parameter if path.rows is None else parameter[slice(*path.rows)]
+            parameter.copy_(0.5 * torch.randn_like(parameter))
