@@ -11,6 +11,7 @@ from espnet_bayeslm.utils.errors import one_line_errors
 TOOLS = {
     "lm_train": "train an LM with ESPnet's own options",
     "train": "plain text to a trained LM in one command",
+    "search": "architecture search: which locations should be uncertain",
     "ngram": "estimate a modified Kneser-Ney n-gram, ARPA out",
     "perplexity": "perplexity of a text under an LM or n-gram",
     "interpolate": "EM weights of LMs and n-grams on held-out text",

@@ -1,0 +1,282 @@
+"""`bayeslm search`: which locations of an LM should be uncertain, and of which kind."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from espnet2.utils.types import str2bool
+
+from espnet_bayeslm.bin.retraining import (
+    CONFS,
+    STARTS,
+    SUPERNET,
+    retrain_architecture,
+    train_command,
+    without,
+)
+from espnet_bayeslm.bin.train import parse_training_options, train
+from espnet_bayeslm.report.search import (
+    Retrained,
+    as_runs,
+    print_ranking,
+    print_retrained,
+    print_weights,
+    write_files,
+    write_retrained,
+)
+from espnet_bayeslm.search import RankedArchitecture, check_searched, derived_config, rank
+from espnet_bayeslm.training.supernets import TrainedSupernet, load_supernet, training_config
+from espnet_bayeslm.utils.cli import run_tool
+from espnet_bayeslm.utils.errors import InputError
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Return the parser; options that it does not know go to ESPnet's LM training."""
+    parser = argparse.ArgumentParser(
+        prog="bayeslm search",
+        description="Architecture search: train a super-network on plain text, once for each"
+        " seed, and rank the architectures that it holds. Writes search.json, top1.yaml, ...,"
+        " architecture.png and history.png. A search that was stopped goes on where it was."
+        " Other options (--max_epoch 5, --ngpu 1, ...) are those of espnet2.bin.lm_train.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--log_level", default="INFO", type=str.upper, help="Of the log")
+    parser.add_argument(
+        "--train_text", type=Path, default=None, help="Training text, a sentence a line"
+    )
+    parser.add_argument(
+        "--valid_text", type=Path, default=None, help="Validation text, a sentence a line"
+    )
+    parser.add_argument(
+        "--config", type=Path, default=None, help="ESPnet's configuration, as conf/search_*.yaml"
+    )
+    parser.add_argument("--exp", type=Path, required=True, help="The search's folder")
+    parser.add_argument(
+        "--seeds", default=None, help="One super-network for each, as 0,1,2. Default: 0"
+    )
+    parser.add_argument("--top", type=int, default=3, help="How many architectures to write")
+    parser.add_argument(
+        "--supernet",
+        type=Path,
+        action="append",
+        default=None,
+        help="Instead of training, rank this super-network's architectures; repeatable",
+    )
+    parser.add_argument(
+        "--token_type", default=None, choices=["word", "bpe", "char"], help="Default: word"
+    )
+    parser.add_argument(
+        "--vocab_size", type=int, default=None, help="Default: all words, or 5000 BPE pieces"
+    )
+    parser.add_argument(
+        "--from",
+        dest="source",
+        type=Path,
+        default=None,
+        help="A trained point-estimate LM: its tokens, the starting point and the prior",
+    )
+    parser.add_argument(
+        "--bilevel",
+        type=str2bool,
+        default=None,
+        help="Whether architecture weights learn from a held-out part of the training text."
+        " Default: as the configuration says",
+    )
+    parser.add_argument(
+        "--retrain",
+        type=str2bool,
+        default=False,
+        help="Whether to train the best architectures too, in EXP/top1, ...",
+    )
+    parser.add_argument(
+        "--retrain_from",
+        default=SUPERNET,
+        choices=STARTS,
+        help="Start from the super-network, or from what that started from",
+    )
+    return parser
+
+
+def search(
+    *,
+    train_text: Optional[Path],
+    valid_text: Optional[Path],
+    config: Optional[Path],
+    exp: Path,
+    seeds: Optional[str],
+    top: int,
+    supernet: Optional[Sequence[Path]],
+    token_type: Optional[str],
+    vocab_size: Optional[int],
+    source: Optional[Path],
+    bilevel: Optional[bool],
+    retrain: bool,
+    retrain_from: str,
+    espnet_options: Sequence[str] = (),
+) -> None:
+    """Search for the best architectures; options as `get_parser` explains them.
+
+    Raises:
+        InputError: An option, a text or a configuration cannot be used, or nothing is searched.
+    """
+    if top < 1:
+        raise InputError(f"--top {top}: expected 1 or more")
+    texts = {"train_text": train_text, "valid_text": valid_text}
+    tokens = {"token_type": token_type, "vocab_size": vocab_size, "source": source}
+    options = list(espnet_options)
+    if supernet:
+        given = {
+            **{"config": config, "seeds": seeds, "bilevel": bilevel, "from": source},
+            **{"token_type": token_type, "vocab_size": vocab_size},
+        }
+        check_ranking(given, texts, options, retrain=retrain)
+        networks = [load_supernet(folder) for folder in supernet]
+    else:
+        runs = parse_seeds(seeds or "0")
+        if bilevel is not None:
+            options += ["--model_conf", f"bilevel={str(bilevel).lower()}"]
+        check_training({"config": config, **texts}, options)
+        networks = train_supernets(runs, exp, options, config=config, **texts, **tokens)
+        # in the configurations of the architectures, where the search itself has no place
+        options = without(options, CONFS)
+    ranking, configs = rank_supernets(networks, exp, top, retrain_from=retrain_from)
+    if retrain:
+        retrain_best(networks, ranking, configs, exp, options, texts, retrain_from=retrain_from)
+
+
+def parse_seeds(seeds: str) -> List[int]:
+    """Return the seeds that `--seeds` names.
+
+    Raises:
+        InputError: They are not whole numbers from 0 with commas, or one comes twice.
+    """
+    words = [word.strip() for word in str(seeds).split(",")]
+    values = [int(word) for word in words if word.isdecimal()]
+    if len(values) < len(words) or len(set(values)) < len(values):
+        raise InputError(
+            f"--seeds {seeds}: expected different whole numbers from 0", remedy="As --seeds 0,1,2."
+        )
+    return values
+
+
+def check_training(needed: Mapping[str, Any], options: Sequence[str]) -> None:
+    """Raise an InputError where super-networks cannot be trained."""
+    missing = [f"--{name}" for name, value in needed.items() if value is None]
+    if missing:
+        raise InputError(
+            f"{' and '.join(missing)} not given",
+            remedy="Give texts and a configuration, or trained super-networks by --supernet EXP.",
+        )
+    for word, instead in (("--seed", "--seeds"), ("--output_dir", "--exp")):
+        if any(option.partition("=")[0] == word for option in options):
+            raise InputError(f"{word}: each run of a search has its own", remedy=f"Use {instead}.")
+    args = parse_training_options(needed["config"], options)
+    check_searched(args.lm_conf.get("uncertainty"), path=needed["config"])
+
+
+def check_ranking(
+    given: Mapping[str, Any],
+    texts: Mapping[str, Optional[Path]],
+    options: Sequence[str],
+    *,
+    retrain: bool,
+) -> None:
+    """Raise an InputError where options make no sense with trained super-networks."""
+    words = [f"--{name}" for name, value in given.items() if value is not None]
+    if retrain and None in texts.values():
+        raise InputError("--retrain true needs a text", remedy="Give --train_text, --valid_text.")
+    if not retrain:
+        words += [f"--{name}" for name, value in texts.items() if value is not None]
+        words += options[:1]
+    if words:
+        raise InputError(
+            f"{', '.join(words)}: with --supernet no super-network is trained",
+            remedy="Leave it out, or train super-networks without --supernet.",
+        )
+
+
+def train_supernets(
+    seeds: Sequence[int], exp: Path, options: Sequence[str], **training: Any
+) -> List[TrainedSupernet]:
+    """Train a super-network for each seed, where that was not done yet, and return them.
+
+    Args:
+        seeds: ESPnet's seeds.
+        exp: The search's folder.
+        options: Options of `espnet2.bin.lm_train`.
+        **training: Arguments of `train`.
+    """
+    folders = []
+    for number, seed in enumerate(seeds, 1):
+        logging.info(f"Super-network {number} of {len(seeds)}: seed {seed}")
+        folder = exp / f"seed{seed}"
+        train(exp=folder, espnet_options=[*options, "--seed", str(seed)], **training)
+        folders.append(folder)
+    return [load_supernet(folder) for folder in folders]
+
+
+def best_network(networks: Sequence[TrainedSupernet], item: RankedArchitecture) -> TrainedSupernet:
+    """Return the super-network in which an architecture is the most probable."""
+    return networks[item.log_probs.index(max(item.log_probs))]
+
+
+def rank_supernets(
+    networks: Sequence[TrainedSupernet], exp: Path, top: int, *, retrain_from: str
+) -> Tuple[List[RankedArchitecture], List[Dict[str, Any]]]:
+    """Write and print the best architectures; return them with their configurations."""
+    runs = as_runs(networks)
+    ranking = rank([network.weights for network in networks], top)
+    search_config = training_config(networks[0].config)
+    configs = [derived_config(search_config, r.choices, networks[0].options) for r in ranking]
+    howto = [
+        train_command(best_network(networks, item), str(exp / f"top{number}.yaml"), retrain_from)
+        for number, item in enumerate(ranking, 1)
+    ]
+    write_files(exp, runs, ranking, configs, howto=howto)
+    print_weights(runs)
+    print_ranking(ranking, runs)
+    return ranking, configs
+
+
+def retrain_best(
+    networks: Sequence[TrainedSupernet],
+    ranking: Sequence[RankedArchitecture],
+    configs: Sequence[Mapping[str, Any]],
+    exp: Path,
+    options: Sequence[str],
+    texts: Mapping[str, Any],
+    *,
+    retrain_from: str,
+) -> None:
+    """Train each of the best architectures by itself; write and print how good they are."""
+    results: List[Retrained] = []
+    for number, (item, config) in enumerate(zip(ranking, configs, strict=True), 1):
+        logging.info(f"Architecture {number} of {len(ranking)}")
+        results.append(
+            retrain_architecture(
+                number,
+                config,
+                best_network(networks, item),
+                exp,
+                texts=(texts["train_text"], texts["valid_text"]),
+                retrain_from=retrain_from,
+                # all alike, so that no architecture has luck of its own
+                seed=networks[0].config.seed,
+                espnet_options=options,
+            )
+        )
+    write_retrained(exp / "retrain.json", results, ranking)
+    print_retrained(results, ranking)
+
+
+def main(cmd: Optional[Sequence[str]] = None) -> None:
+    """Search for the best architectures."""
+    run_tool(get_parser(), search, cmd, rest="espnet_options")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Trained super-networks and the training that they had (ESPnet, which takes seconds, on use)."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import functools
+from pathlib import Path
+from typing import Any, Dict, Sequence
+
+from espnet_bayeslm.search.history import HISTORY, Record, read_history
+from espnet_bayeslm.search.ranking import ArchitectureWeights, shares
+from espnet_bayeslm.search.space import CandidateOptions
+from espnet_bayeslm.utils.errors import InputError
+
+CHECKPOINT = "checkpoint.pth"
+# What belongs to one run: where its data and outputs are, what it starts from, on what it runs.
+RUN_OPTIONS = (
+    *("config", "output_dir", "seed", "ngpu", "num_workers", "log_level", "log_interval"),
+    *("print_config", "dry_run", "collect_stats", "resume", "init_param", "ignore_init_mismatch"),
+    *("token_list", "token_type", "bpemodel", "train_shape_file", "valid_shape_file"),
+    *("train_data_path_and_name_and_type", "valid_data_path_and_name_and_type"),
+    *("use_matplotlib", "use_tensorboard", "multiprocessing_distributed"),
+)
+# The order in which conf/*.yaml have them.
+FIRST_OPTIONS = (
+    *("lm", "lm_conf", "model", "model_conf", "optim", "optim_conf"),
+    *("scheduler", "scheduler_conf", "batch_type", "batch_size", "max_epoch", "patience"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainedSupernet:
+    """A trained super-network.
+
+    Attributes:
+        path: Its experiment folder.
+        config: ESPnet's options of its training.
+        weights: Its architecture weights after the last epoch.
+        options: The options of the candidates of each location.
+        history: The weights over the training, where it wrote them down.
+    """
+
+    path: Path
+    config: argparse.Namespace
+    weights: ArchitectureWeights
+    options: CandidateOptions
+    history: Sequence[Record]
+
+
+def load_supernet(path: Path) -> TrainedSupernet:
+    """Return a trained super-network with its latest architecture weights.
+
+    Args:
+        path: Its experiment folder. The weights are those of `checkpoint.pth`: the others are
+            averages over epochs, or of the epoch that was best for the LM.
+
+    Raises:
+        InputError: Files are missing or do not fit, or the LM has no location of kind search.
+    """
+    from espnet2.tasks.lm import LMTask
+
+    from espnet_bayeslm.training.checkpoint import check_fits, load_state
+    from espnet_bayeslm.training.experiment import read_config
+    from espnet_bayeslm.training.optimizer import add_optimizer_posterior
+    from espnet_bayeslm.training.register import OPTIM, register
+
+    register()
+    for name in ("config.yaml", CHECKPOINT):
+        if not (path / name).is_file():
+            remedy = "Give the folder of a super-network's training."
+            raise InputError(f"found no {name}", path=path, remedy=remedy)
+    config = read_config(path / "config.yaml")
+    model = LMTask.build_model(config)
+    if config.optim == OPTIM:
+        add_optimizer_posterior(model)
+    state = load_state(path / CHECKPOINT)
+    check_fits(state, model, path=path / CHECKPOINT, posterior=True)
+    model.load_state_dict(state)
+    choices = dict(model.lm.choices()) if hasattr(model.lm, "choices") else {}
+    if not choices:
+        raise InputError("empty search space: no location of this LM is of kind search", path=path)
+    weights = {
+        location: dict(zip(choice.kinds, choice.weights.tolist(), strict=True))
+        for location, choice in choices.items()
+    }
+    try:
+        shares(weights)
+    except InputError as error:
+        raise InputError(str(error), path=path / CHECKPOINT) from error
+    options = {
+        location: {kind.name: dict(kind.options) for kind in choice.candidates}
+        for location, choice in choices.items()
+    }
+    records = read_history(path / HISTORY) if (path / HISTORY).exists() else []
+    return TrainedSupernet(path, config, weights, options, records)
+
+
+def training_config(config: argparse.Namespace) -> Dict[str, Any]:
+    """Return what of a run's options makes a file like conf/*.yaml.
+
+    That is what differs from ESPnet's defaults, less what belongs to that one run.
+    """
+    defaults = _defaults()
+    given = {
+        name: value
+        for name, value in vars(config).items()
+        if name in defaults and name not in RUN_OPTIONS and not _same(value, defaults[name])
+    }
+    names = [*(name for name in FIRST_OPTIONS if name in given), *given]
+    return {name: given[name] for name in dict.fromkeys(names)}
+
+
+@functools.lru_cache(maxsize=1)
+def _defaults() -> Dict[str, Any]:
+    """Return ESPnet's options as they are where nobody gives any."""
+    from espnet_bayeslm.training.task import BayesLMTask
+
+    return vars(BayesLMTask.get_parser().parse_args([]))
+
+
+def _same(value: Any, default: Any) -> bool:
+    """Return whether two options are the same; yaml has lists for tuples."""
+    if isinstance(value, (list, tuple)) and isinstance(default, (list, tuple)):
+        return len(value) == len(default) and all(map(_same, value, default))
+    return bool(value == default)
