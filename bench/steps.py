@@ -8,10 +8,12 @@ machine only ratios within one run mean anything.
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import functools
 import gc
 import statistics
 import time
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 import torch
 from espnet2.lm.espnet_model import ESPnetLanguageModel
@@ -32,51 +34,79 @@ SHAPES: Dict[str, Tuple[int, Dict[str, Dict[str, int]]]] = {
 }
 BATCH = (32, 35)
 FEEDBACK = {"kind": "variational", "feedback": True}
-# What is measured, with the goal for (training, evaluation) where there is one.
-UNCERTAIN: Dict[str, List[Tuple[str, Any, Tuple[float, float] | None]]] = {
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """An uncertain LM to measure.
+
+    Attributes:
+        name: What its row is called.
+        uncertainty: As in `lm_conf`.
+        goals: Largest ratios to the point of comparison, in the order of the columns.
+    """
+
+    name: str
+    uncertainty: Mapping[str, Any]
+    goals: Sequence[float] = ()
+
+
+def case(place: str, kind: str, *goals: float) -> Case:
+    """Return an LM that is uncertain at one place; goals of training and evaluation."""
+    return Case(f"{place} {kind}", {place: kind}, goals)
+
+
+UNCERTAIN: Dict[str, List[Case]] = {
     "lstm": [
-        ("cell_input@1-2", "bayes", (1.02, 1.00)),
-        ("all_gates@1-2", "bayes", (1.02, 1.00)),
-        ("cell_input@1-2", "gp", (1.10, 1.10)),
-        ("hidden_input@1-2", "gp", (1.10, 1.10)),
-        ("hidden_output@1-2", "variational", (1.05, 1.03)),
-        ("hidden_output@1-2", FEEDBACK, None),
+        case("cell_input@1-2", "bayes", 1.02, 1.00),
+        case("all_gates@1-2", "bayes", 1.02, 1.00),
+        case("cell_input@1-2", "gp", 1.10, 1.10),
+        case("hidden_input@1-2", "gp", 1.10, 1.10),
+        case("hidden_output@1-2", "variational", 1.05, 1.03),
+        Case("hidden_output@1-2 feedback", {"hidden_output@1-2": FEEDBACK}),
     ],
     "transformer": [
-        ("ffn@1", "bayes", (1.02, 1.00)),
-        ("ffn@*", "bayes", (1.02, 1.00)),
-        ("ffn@1", "gp", (1.05, 1.10)),
-        ("ffn@*", "gp", (1.05, 1.10)),
-        ("hidden_output@1", "variational", (1.05, 1.03)),
-        ("hidden_output@*", "variational", (1.05, 1.03)),
+        case("ffn@1", "bayes", 1.02, 1.00),
+        case("ffn@*", "bayes", 1.02, 1.00),
+        case("ffn@1", "gp", 1.05, 1.10),
+        case("ffn@*", "gp", 1.05, 1.10),
+        case("hidden_output@1", "variational", 1.05, 1.03),
+        case("hidden_output@*", "variational", 1.05, 1.03),
     ],
 }
+# What is timed: {column: {model: a call}}, and the seconds of each round.
+Work = Dict[str, Dict[str, Callable[[], None]]]
+Times = Dict[str, Dict[str, List[float]]]
+
+
+def lm_options(shape: str, family: str) -> Dict[str, Any]:
+    """Return the sizes of an LM; an LSTM has 2 layers."""
+    conf: Dict[str, Any] = {"dropout_rate": 0.2, "tie_weights": True, **SHAPES[shape][1][family]}
+    return {**conf, "nlayers": 2} if family == "lstm" else conf
+
+
+def make_lm(shape: str, family: str, uncertainty: Mapping[str, Any]) -> nn.Module:
+    """Return one of our LMs, in ESPnet's model."""
+    make = BayesLSTMLM if family == "lstm" else BayesTransformerLM
+    vocab = SHAPES[shape][0]
+    return wrap(make(vocab, uncertainty=uncertainty, **lm_options(shape, family)), vocab)
+
+
+def make_other(shape: str, family: str) -> Tuple[str, nn.Module]:
+    """Return the name of the other point of comparison, and its model."""
+    vocab, conf = SHAPES[shape][0], lm_options(shape, family)
+    if family == "lstm":
+        return "nn.LSTM", wrap(SequentialRNNLM(vocab, **conf), vocab)
+    del conf["tie_weights"]  # it has none, which cost no time
+    conf |= dict(embed_unit=conf["att_unit"], pos_enc="sinusoidal")
+    return "ESPnet", wrap(TransformerLM(vocab, **conf), vocab)
 
 
 def build(shape: str, family: str) -> Dict[str, nn.Module]:
     """Return the models to compare, by name: the two points of comparison first."""
-    vocab, sizes = SHAPES[shape]
-    conf = {**sizes[family], "dropout_rate": 0.2, "tie_weights": True}
-    lms: Dict[str, nn.Module] = {}
-    if family == "lstm":
-        conf["nlayers"] = 2
-        make: Callable[..., nn.Module] = BayesLSTMLM
-        lms["point"], lms["nn.LSTM"] = make(vocab, **conf), SequentialRNNLM(vocab, **conf)
-    else:
-        make = BayesTransformerLM
-        lms["point"] = make(vocab, **conf)
-        # it has no tied weights, which cost no time
-        espnet = {k: v for k, v in conf.items() if k != "tie_weights"}
-        espnet |= dict(embed_unit=conf["att_unit"], pos_enc="sinusoidal")
-        lms["ESPnet"] = TransformerLM(vocab, **espnet)
-    for place, kind, _ in UNCERTAIN[family]:
-        lms[name_of(place, kind)] = make(vocab, uncertainty={place: kind}, **conf)
-    return {name: wrap(lm, vocab) for name, lm in lms.items()}
-
-
-def name_of(place: str, kind: Any) -> str:
-    """Return what a row is called."""
-    return f"{place} {kind}" if isinstance(kind, str) else f"{place} feedback"
+    models = {"point": make_lm(shape, family, {})}
+    models.update([make_other(shape, family)])
+    return models | {lm.name: make_lm(shape, family, lm.uncertainty) for lm in UNCERTAIN[family]}
 
 
 def wrap(lm: nn.Module, vocab: int) -> nn.Module:
@@ -105,52 +135,67 @@ def evaluate(model: nn.Module, text: torch.Tensor, lengths: torch.Tensor) -> Non
     model.nll(text, lengths)
 
 
-def timed(function: Callable[..., None], *args: Any) -> float:
+def timed(function: Callable[[], Any]) -> float:
     """Return the seconds that a call takes."""
     start = time.perf_counter()
-    function(*args)
+    function()
     return time.perf_counter() - start
+
+
+def make_batch(shape: str) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Return the tokens and the lengths of a batch."""
+    return torch.randint(2, SHAPES[shape][0] - 1, BATCH), torch.full(BATCH[:1], BATCH[1])
+
+
+def interleave(work: Work, rounds: int) -> Times:
+    """Return the seconds of each call, once in each round."""
+    times: Times = {column: {name: [] for name in calls} for column, calls in work.items()}
+    models = next(iter(work.values()))
+    for done in range(-1, rounds):
+        for name in models:
+            for column, calls in work.items():
+                seconds = timed(calls[name])
+                if done >= 0:  # the first round warms up
+                    times[column][name].append(seconds)
+    return times
 
 
 def measure(shape: str, family: str, rounds: int) -> None:
     """Print a table of medians and of medians of the rounds' ratios."""
     models = build(shape, family)
-    vocab = SHAPES[shape][0]
-    text, lengths = torch.randint(2, vocab - 1, BATCH), torch.full(BATCH[:1], BATCH[1])
-    work = {"train": train_step, "eval": evaluate}
-    times: Dict[str, Dict[str, List[float]]] = {k: {n: [] for n in models} for k in work}
-    for done in range(-1, rounds):
-        for name, model in models.items():
-            for kind, function in work.items():
-                seconds = timed(function, model, text, lengths)
-                if done >= 0:  # the first round warms up
-                    times[kind][name].append(seconds)
-    print_table(shape, family, times)
+    text, lengths = make_batch(shape)
+    work = {
+        column: {n: functools.partial(function, m, text, lengths) for n, m in models.items()}
+        for column, function in (("train", train_step), ("eval", evaluate))
+    }
+    print_title(shape, family)
+    goals = {lm.name: lm.goals for lm in UNCERTAIN[family]}
+    print_table(interleave(work, rounds), bases=list(models)[:2], goals=goals)
 
 
-def print_table(shape: str, family: str, times: Dict[str, Dict[str, List[float]]]) -> None:
-    """Print a row for each model."""
+def print_title(shape: str, family: str) -> None:
+    """Print what the table that follows is about."""
     threads = f"{torch.get_num_threads()} thread(s)"
     words, tokens = f"{SHAPES[shape][0]} words", f"{BATCH[0]} x {BATCH[1]} tokens"
     print(f"\n{family}, {shape} shape: {words}, {tokens}, {threads}")
-    other = "nn.LSTM" if family == "lstm" else "ESPnet"
-    columns = [f"{kind} {what}" for kind in times for what in ("ms", "/point", f"/{other}")]
+
+
+def print_table(
+    times: Times, *, bases: Sequence[str], goals: Mapping[str, Sequence[float]]
+) -> None:
+    """Print a row for each model: milliseconds, and their ratios to those of `bases`."""
+    heads = ("ms", *(f"/{base}" for base in bases))
+    columns = [f"{column} {head}" for column in times for head in heads]
     print(f"{'':32}", *(f"{column:>14}" for column in columns), "   goals")
-    goals = {name_of(place, kind): goal for place, kind, goal in UNCERTAIN[family]}
-    for name in times["train"]:
+    for name in next(iter(times.values())):
         cells = []
-        for kind in times.values():
-            cells.append(1000 * statistics.median(kind[name]))
-            for base in ("point", other):
-                ratios = [a / b for a, b in zip(kind[name], kind[base], strict=True)]
-                cells.append(statistics.median(ratios))
-        goal = goals.get(name)
-        print(
-            f"{name:32}",
-            *(f"{cell:14.1f}" if k % 3 == 0 else f"{cell:14.3f}" for k, cell in enumerate(cells)),
-            "   {:.2f} / {:.2f}".format(*goal) if goal else "",
-            flush=True,
-        )
+        for column in times.values():
+            cells.append(f"{1000 * statistics.median(column[name]):14.1f}")
+            for base in bases:
+                ratios = [a / b for a, b in zip(column[name], column[base], strict=True)]
+                cells.append(f"{statistics.median(ratios):14.3f}")
+        goal = " / ".join(f"{goal:.2f}" for goal in goals.get(name, ()))
+        print(f"{name:32}", *cells, f"   {goal}", flush=True)
 
 
 def main() -> None:

@@ -9,12 +9,14 @@ import pytest
 import torch
 import yaml
 
+from espnet_bayeslm.bayes import parse_uncertainty
+from espnet_bayeslm.lm import lstm, transformer
 from espnet_bayeslm.training.task import BayesLMTask
 
 CONF = Path(__file__).parent.parent / "conf"
 FILES = sorted(CONF.glob("**/*.yaml"))
 ROMAN = {1: "I", 3: "III", 4: "IV", 6: "VI"}
-UNCERTAIN = ("bayes", "gp", "variational")
+UNCERTAIN = ("bayes", "gp", "variational", "search")
 
 # The LM lines of the paper's tables: all but n-grams, Oracle and mixtures of other lines.
 LM_LINES = {
@@ -44,7 +46,16 @@ FIRST = {
     "gp_transformer": (4, 22),
     "variational_transformer": (4, 33),
 }
-# ~90 LMs of the paper's sizes would take minutes: those of tuning/ keep layers and places only.
+# The architecture searches, and the lines that the paper's ended at.
+SEARCHES = {
+    "search_bayes_lstm": (3, (20, 21, 22)),
+    "search_gp_lstm": (3, (40, 41, 42)),
+    "search_bayes_transformer": (4, (17, 18, 19)),
+    "search_gp_transformer": (4, (28, 29, 30)),
+}
+POSITIONS = {"bayes_lstm": lstm.POSITIONS, "bayes_transformer": transformer.POSITIONS}
+# ~90 LMs of the paper's sizes would take minutes: all but those to start from keep layers and
+# places only.
 SMALL = {
     "bayes_lstm": {"unit": 16},
     "bayes_transformer": {"att_unit": 16, "head": 2, "unit": 32},
@@ -63,7 +74,7 @@ def build(path, corpus):
         ["--config", str(path), "--token_list", f"{corpus}/tokens.txt", "--output_dir", "exp"]
     )
     assert args.lm_conf == yaml.safe_load(path.read_text())["lm_conf"]
-    if path.parent != CONF:
+    if path.stem not in FIRST:
         args.lm_conf.update(SMALL[args.lm])
     args.model, args.train_shape_file = "bayes_lm", [f"{corpus}/train.shape"]
     return args, BayesLMTask.build_model(args).train()
@@ -97,21 +108,63 @@ def test_each_lm_line_has_one_file(table):
 
 def test_there_is_no_other_file():
     lines = [find_line(table, number) for table in LM_LINES for number in LM_LINES[table]]
-    assert set(FILES) == {*lines, *(CONF / f"{name}.yaml" for name in FIRST)}
+    assert set(FILES) == {*lines, *(CONF / f"{name}.yaml" for name in (*FIRST, *SEARCHES))}
+
+
+def first_comment(path):
+    """Return the comment at the top of a file, as one line."""
+    return path.read_text().split("\nlm: ")[0].replace("\n# ", " ")
 
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
 def test_first_comment_names_the_line(path):
     match = re.match(r"table(\d)_line(\d+)_", path.name)
-    table, number = map(int, match.groups()) if match else FIRST[path.stem]
-    comment = path.read_text().split("\nlm: ")[0].replace("\n# ", " ")
-    assert f"line {number} of Table {ROMAN[table]}" in comment
+    if path.stem in SEARCHES:
+        table, (first, *_, last) = SEARCHES[path.stem]
+        lines = f"lines {first} to {last}"
+    else:
+        table, number = map(int, match.groups()) if match else FIRST[path.stem]
+        lines = f"line {number}"
+    assert f"{lines} of Table {ROMAN[table]}" in first_comment(path)
 
 
 @pytest.mark.parametrize("name", FIRST)
 def test_files_to_start_from_are_lines(name):
     line = yaml.safe_load(find_line(*FIRST[name]).read_text())
     assert yaml.safe_load((CONF / f"{name}.yaml").read_text()) == line
+
+
+def places(path):
+    """Return what a file makes uncertain: {location: the kinds that it can have}."""
+    config = yaml.safe_load(path.read_text())
+    conf = config["lm_conf"]
+    kinds = parse_uncertainty(
+        conf["uncertainty"],
+        positions=POSITIONS[config["lm"]],
+        num_layers=conf["nlayers"] if "nlayers" in conf else conf["layer"],
+    )
+    return {place: [k.name for k in kind.candidates or [kind]] for place, kind in kinds.items()}
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_the_search_spaces_hold_what_the_paper_found(name):
+    table, numbers = SEARCHES[name]
+    space = places(CONF / f"{name}.yaml")
+    assert all(kinds[0] == "point" and len(kinds) == 2 for kinds in space.values())
+    for number in numbers:
+        for place, (kind,) in places(find_line(table, number)).items():
+            assert kind in space[place]
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_search_trains_as_its_kind_does(name):
+    search, other = (
+        yaml.safe_load((CONF / f"{stem}.yaml").read_text())
+        for stem in (name, name.removeprefix("search_"))
+    )
+    for config in (search, other):
+        del config["lm_conf"]["uncertainty"]
+    assert search == other
 
 
 def test_generating_again_changes_nothing():

@@ -46,7 +46,7 @@ def workplace(corpus, tmp_path):
     write_nbest(tmp_path / "nbest" / "dev", sentences["valid"])
     write_nbest(tmp_path / "nbest" / "eval", sentences["train"][:40])
     (tmp_path / "conf").mkdir()
-    for name in ("point_lstm", "bayes_lstm"):
+    for name in ("point_lstm", "bayes_lstm", "search_bayes_lstm"):
         config = yaml.safe_load((ROOT / "conf" / f"{name}.yaml").read_text())
         config["lm_conf"].update(SMALL)
         config.update(max_epoch=2, num_workers=0, use_matplotlib=False)
@@ -55,7 +55,7 @@ def workplace(corpus, tmp_path):
 
 
 def test_commands_run(workplace):
-    (block,) = blocks("bash")
+    block = "\n".join(blocks("bash"))
     bayeslm = f"{shlex.quote(sys.executable)} -m espnet_bayeslm.bin.bayeslm"
     script = f'set -e\nbayeslm() {{ {bayeslm} "$@"; }}\n{block}'
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
@@ -65,6 +65,7 @@ def test_commands_run(workplace):
     assert result.returncode == 0, result.stderr[-3000:]
     assert (workplace / "exp" / "eval" / "text").read_text().count("\n") == 40
     assert "rescored" in result.stdout
+    assert (workplace / "exp" / "search" / "top2" / "valid.loss.ave.pth").exists()
 
 
 def test_configuration_builds():

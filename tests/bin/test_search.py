@@ -3,7 +3,12 @@
 import inspect
 import json
 import math
+import os
 import shlex
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 import torch
@@ -247,6 +252,27 @@ def test_a_search_that_was_killed_goes_on(texts, config, tmp_path, monkeypatch):
     assert times(tmp_path / "exp" / "seed0") == before
     runs = read_json(tmp_path / "exp" / "search.json")["runs"]
     assert [r["name"] for r in runs] == ["seed0", "seed1"]
+
+
+def test_a_search_killed_in_an_epoch_goes_on_with_the_same_weights(texts, config, tmp_path):
+    command = ["search", *texts, "--config", str(config), "--max_epoch", "5"]
+    broken, unbroken = tmp_path / "broken", tmp_path / "unbroken"
+    tool = [sys.executable, "-m", "espnet_bayeslm.bin.bayeslm", *command, "--exp", str(broken)]
+    with open(tmp_path / "log", "w") as log:
+        process = subprocess.Popen(tool, stderr=log, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        deadline = time.monotonic() + 120
+        while not (broken / "seed0" / "2epoch.pth").exists() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        process.kill()
+        process.wait()
+    assert process.returncode == -signal.SIGKILL, (tmp_path / "log").read_text()[-3000:]
+    assert not (broken / "search.json").exists()
+    for exp in (broken, unbroken):
+        run(*command[1:], "--exp", exp)
+    found = [read_json(exp / "search.json")["runs"][0]["weights"] for exp in (broken, unbroken)]
+    assert found[0] == found[1]
+    histories = [(exp / "seed0" / "architecture.jsonl").read_text() for exp in (broken, unbroken)]
+    assert histories[0] == histories[1]
 
 
 def test_bilevel_is_the_searchs_own(texts, config, tmp_path):

@@ -20,6 +20,6 @@ def script(monkeypatch):
     before = set(sys.modules)
     monkeypatch.syspath_prepend(str(RECIPE / "local"))
     yield importlib.import_module
-    for name in ("data", "lattice", "nbest", "recogniser", "results", "batch"):
+    for name in ("data", "lattice", "nbest", "recogniser", "results", "tables", "batch"):
         if name not in before:
             sys.modules.pop(name, None)

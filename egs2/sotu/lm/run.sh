@@ -22,6 +22,7 @@ while [ $# -gt 0 ]; do
             echo "Usage: $0 [--size small|full] [--stage 1] [--stop_stage 7] [--ngpu 0] [--nj 2]"
             echo "       [--kinds \"bayes gp variational\"]"
             echo "       $0 --stage 8 --stop_stage 8 (what learning the standard deviations is worth)"
+            echo "       $0 --stage 9 --stop_stage 9 (architecture search)"
             exit 0
             ;;
         *) die "unknown option '$1' (see --help)" ;;
@@ -113,6 +114,7 @@ declare -A lms=(
     [transformer]="point_transformer"
     [bayes_transformer]="bayes_transformer"
     [bayes_transformer_transformer]="bayes_transformer point_transformer"
+    [search_lstm]="search_lstm/top1"
 )
 systems="3gram lstm transformer"
 case " ${kinds} " in
@@ -121,9 +123,9 @@ case " ${kinds} " in
         ;;
 esac
 
-rescoring_commands() { # what stage 6 does, as command lines of `bayeslm`
-    local system lm components voice lists
-    for system in ${systems}; do
+system_commands() { # SYSTEM ...: interpolation and rescoring, as command lines of `bayeslm`
+    local system lm components set voice lists
+    for system in "$@"; do
         components=
         for lm in ${lms[${system}]}; do components+=" --lm ${exp}/${lm}"; done
         components+=" --ngram ${ngram} --cache ${exp}/cache"
@@ -143,12 +145,25 @@ rescoring_commands() { # what stage 6 does, as command lines of `bayeslm`
                 "--ref ${lists}/test_${voice}/text --output ${exp}/rescore/${system}/test_${voice}"
         done
     done
+}
+
+perplexity_commands() { # LM ...: of each alone; those of exp/A/B go to exp/perplexity/A_B
+    local lm set
+    for lm in "$@"; do
+        for set in dev test; do
+            echo "perplexity --text ${data}/${set}/text.plain --lm ${exp}/${lm}" \
+                "--cache ${exp}/cache --output ${exp}/perplexity/${lm/\//_}/${set}.json"
+        done
+    done
+}
+
+rescoring_commands() { # what stage 6 does
+    local lm
+    # shellcheck disable=SC2086  # one word for each system
+    system_commands ${systems}
     # the uncertain LMs alone; the Bayesian ones are in a system
     for lm in $(for kind in ${kinds}; do echo "${kind}"_{lstm,transformer}; done); do
-        for set in dev test; do
-            [[ ${lm} = bayes_* ]] || echo "perplexity --text ${data}/${set}/text.plain" \
-                "--lm ${exp}/${lm} --cache ${exp}/cache --output ${exp}/perplexity/${lm}/${set}.json"
-        done
+        [[ ${lm} = bayes_* ]] || perplexity_commands "${lm}"
         echo "snr --lm ${exp}/${lm} --text ${data}/dev/text.plain --output ${exp}/snr/${lm}"
     done
 }
@@ -174,5 +189,21 @@ if runs 8 "Bayesian LMs whose standard deviations stay as they start"; then
         args+=" --model_conf prior=${exp}/point_${family}/valid.loss.ave.pth"
         lm "bayes_${family}" --lm_exp "${exp}/fixed_${family}" --stage 3 --stop_stage 3 --lm_args "${args}"
     done
+    results
+fi
+
+if runs 9 "architecture search: LSTM (log: ${exp}/search_lstm.log)"; then
+    # `bayeslm search` reads plain text; the words are the half-trained LM's
+    cut -d ' ' -f 2- "${data}/dev/text.known" > "${exp}/dev.known.plain"
+    # as stage 5: start from the half-trained LM, prior from the fully trained one, by the same steps
+    ${bayeslm} search --config conf/search_bayes_lstm.yaml --exp "${exp}/search_lstm" \
+        --train_text "${data}/train/text.plain" --valid_text "${exp}/dev.known.plain" \
+        --from "${exp}/half_lstm" --seeds 0,1,2 --top 3 --retrain true --retrain_from start \
+        --model_conf "prior=${exp}/point_lstm/valid.loss.ave.pth" --ngpu "${ngpu}" \
+        2> "${exp}/search_lstm.log" ||
+        { tail -n 20 "${exp}/search_lstm.log" >&2; die "the search failed"; }
+    { perplexity_commands search_lstm/top{1,2,3}; system_commands search_lstm; } \
+        > "${exp}/search_lstm.commands"
+    "${PYTHON}" local/batch.py < "${exp}/search_lstm.commands" >> "${exp}/search_lstm.log"
     results
 fi
