@@ -1,80 +1,155 @@
-"""`bayeslm score`: word error rates with S/D/I, and the oracle of N-best lists."""
+"""`bayeslm score`: word error rates with S/D/I, their significance, the oracle of N-best lists."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 from typing import Dict, Optional, Sequence
 
+from espnet_bayeslm.bin.conditions import ConditionFiles, Repeated, condition_files
+from espnet_bayeslm.evaluation.bootstrap import NUM_REPLICATES
+from espnet_bayeslm.evaluation.comparison import ScoredSet, Scores, compare_systems, score_set
 from espnet_bayeslm.evaluation.wer import (
-    ERRORS_HEADER,
+    NO_WORDS,
     ErrorCounts,
     Words,
     check_same_utterances,
-    count_errors,
-    format_errors,
     oracle_errors,
     read_transcripts,
 )
+from espnet_bayeslm.report.scores import RESERVED, print_scores, scores_json
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_write
 
+ORACLE = "oracle"
+
 
 def score(
     *,
-    ref: str,
-    hyp: Sequence[str],
-    nbest: Optional[str],
+    ref: Repeated,
+    hyp: Repeated,
+    nbest: Repeated,
     nbest_format: str,
+    baseline: Optional[str],
+    num_replicates: int,
+    seed: int,
     output: Optional[str],
 ) -> None:
-    """Print a table of word errors; options as `get_parser` explains them."""
-    refs = read_transcripts(ref)
-    errors: Dict[str, ErrorCounts] = {}
-    for option in hyp:
-        name, separator, path = option.partition("=")
-        if not separator or not name or not path or name in errors:
-            raise InputError(f"--hyp {option}", remedy="Give NAME=TEXT, each with its own NAME.")
-        hyps = read_transcripts(path)
-        check_same_utterances(refs, hyps, ref_path=ref, hyp_path=path)
-        errors[name] = count_errors(refs, hyps)
-    if nbest is not None:
-        errors["oracle"] = nbest_oracle(refs, nbest, format=nbest_format, ref=ref)
-    if not errors:
-        raise InputError("nothing to score", remedy="Give --hyp NAME=TEXT or --nbest DIR.")
+    """Print tables of word errors and of their significance; options as `get_parser` explains."""
+    files = condition_files(ref, hyp, nbest)
+    compared = choose_baseline(files[0], baseline)
+    if num_replicates < 1:
+        raise InputError(f"--num_replicates {num_replicates}", remedy="Give 1 or more.")
+    # 1. Word errors, utterance by utterance
+    sets = [read_set(condition) for condition in files]
+    oracles = [nbest_oracle(condition, nbest_format) for condition in files if condition.nbest]
+
+    # 2. Totals and tests, for each condition and pooled
+    def compare(sets: Sequence[ScoredSet], oracles: Sequence[ErrorCounts]) -> Scores:
+        scores = compare_systems(sets, num_replicates=num_replicates, seed=seed)
+        if oracles:
+            scores.errors[ORACLE] = sum(oracles, NO_WORDS)
+        return scores
+
+    pooled = compare(sets, oracles)
+    conditions = {files[0].name: pooled}
+    if len(files) > 1:
+        conditions = {
+            condition.name: compare(sets[n : n + 1], oracles[n : n + 1])
+            for n, condition in enumerate(files)
+        }
+    # 3. Write and print
     if output is not None:
         with atomic_write(output) as f:
-            json.dump({name: as_json(counts) for name, counts in errors.items()}, f, indent=1)
-    print(ERRORS_HEADER)
-    print("\n".join(format_errors(name, counts) for name, counts in errors.items()))
+            json.dump(scores_json(conditions, pooled, baseline=compared), f, indent=1)
+    print_scores(conditions, pooled, baseline=compared)
 
 
-def nbest_oracle(refs: Dict[str, Words], path: str, *, format: str, ref: str) -> ErrorCounts:
+def choose_baseline(files: ConditionFiles, baseline: Optional[str]) -> Optional[str]:
+    """Return the system that the others are compared with: the first, unless another is named.
+
+    Raises:
+        InputError: There is no such system, or a system has a name that the JSON needs.
+    """
+    reserved = [*RESERVED, *([ORACLE] if files.nbest else [])]
+    for name in files.hyps:
+        if name in reserved:
+            raise InputError(f"--hyp {name}: a name with a meaning", remedy="Choose another NAME.")
+    if baseline is not None and baseline not in files.hyps:
+        names = ", ".join(files.hyps)
+        raise InputError(
+            f"--baseline {baseline}: no such system", remedy=f"Give a NAME of --hyp: {names}."
+        )
+    return baseline or next(iter(files.hyps), None)
+
+
+def read_set(files: ConditionFiles) -> ScoredSet:
+    """Return the word errors of all systems in one condition, and the segments of every two."""
+    refs = read_transcripts(files.ref)
+    hyps: Dict[str, Dict[str, Words]] = {}
+    for name, path in files.hyps.items():
+        hyps[name] = read_transcripts(path)
+        check_same_utterances(refs, hyps[name], ref_path=files.ref, hyp_path=path)
+    return score_set(refs, hyps)
+
+
+def nbest_oracle(files: ConditionFiles, format: str) -> ErrorCounts:
     """Return the errors of the hypotheses with the fewest, one for each utterance."""
     from espnet_bayeslm.rescoring.formats import read_nbest  # imports torch
 
-    lists = {item.utt: [hyp.words for hyp in item.hypotheses] for item in read_nbest(path, format)}
-    check_same_utterances(refs, lists, ref_path=ref, hyp_path=path)
+    assert files.nbest is not None
+    refs = read_transcripts(files.ref)
+    lists = {
+        item.utt: [hyp.words for hyp in item.hypotheses] for item in read_nbest(files.nbest, format)
+    }
+    check_same_utterances(refs, lists, ref_path=files.ref, hyp_path=files.nbest)
     return oracle_errors(refs, lists)
-
-
-def as_json(counts: ErrorCounts) -> Dict[str, float]:
-    """Return the counts and the rate in percent."""
-    return {**dataclasses.asdict(counts), "errors": counts.errors, "wer": 100 * counts.rate}
 
 
 def get_parser() -> argparse.ArgumentParser:
     """Return the parser of `bayeslm score`."""
-    parser = tool_parser("score", "Word error rates; unit costs for S, D and I")
-    parser.add_argument("--ref", required=True, help="References, a Kaldi `text` or a trn")
-    parser.add_argument(
-        "--hyp", action="append", default=[], help="NAME=TEXT, a Kaldi `text` or a trn (repeatable)"
+    parser = tool_parser(
+        "score",
+        "Word error rates (unit costs for S, D and I). Of two and more systems also, between every"
+        " pair, the bootstrap interval of the difference (A - B) and the MAPSSWE test. Several"
+        " conditions, each tested by itself and all of them pooled: --ref ihm=REF1 --ref sdm=REF2"
+        " --hyp lstm:ihm=TEXT1 --hyp lstm:sdm=TEXT2 --hyp bayes:ihm=TEXT3 --hyp bayes:sdm=TEXT4.",
     )
-    parser.add_argument("--nbest", default=None, help="N-best lists for the oracle")
+    parser.add_argument(
+        "--ref",
+        action="append",
+        default=[],
+        help="References, a Kaldi `text` or a trn: TEXT, or CONDITION=TEXT for each condition",
+    )
+    parser.add_argument(
+        "--hyp",
+        action="append",
+        default=[],
+        help="Output of a system, a Kaldi `text` or a trn (repeatable): NAME=TEXT, or"
+        " NAME:CONDITION=TEXT for each condition",
+    )
+    parser.add_argument(
+        "--baseline",
+        default=None,
+        help="The NAME that others are compared with: a dagger marks those with significantly"
+        " fewer errors; without it, the first --hyp",
+    )
+    parser.add_argument(
+        "--nbest",
+        action="append",
+        default=[],
+        help="N-best lists for the oracle: DIR, or CONDITION=DIR for each condition",
+    )
     parser.add_argument("--nbest_format", default="kaldi", help="Their format")
-    parser.add_argument("--output", default=None, help="Write the counts here, as JSON")
+    parser.add_argument(
+        "--num_replicates",
+        type=int,
+        default=NUM_REPLICATES,
+        help="How often the bootstrap draws the utterances",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="Seed of the bootstrap")
+    parser.add_argument("--output", default=None, help="Write all numbers here, as JSON")
     return parser
 
 

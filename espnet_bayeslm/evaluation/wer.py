@@ -166,10 +166,16 @@ def _read_trn(path: PathLike) -> Dict[str, Words]:
     return transcripts
 
 
-def format_errors(name: str, counts: ErrorCounts) -> str:
-    """Return one row of a table of word error rates (header: `ERRORS_HEADER`)."""
+def format_errors(name: str, counts: ErrorCounts, *, mark: str = " ") -> str:
+    """Return one row of a table of word error rates (header: `ERRORS_HEADER`).
+
+    Args:
+        name: What the row is called.
+        counts: Its numbers.
+        mark: One character that follows the rate.
+    """
     return (
-        f"{name:<24} {100 * counts.rate:7.2f} {counts.substitutions:7d} {counts.deletions:7d}"
+        f"{name:<24} {100 * counts.rate:7.2f}{mark}{counts.substitutions:7d} {counts.deletions:7d}"
         f" {counts.insertions:7d} {counts.words:8d}"
     )
 

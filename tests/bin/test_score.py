@@ -1,5 +1,6 @@
 """`bayeslm score`: word errors of several systems, and the oracle of their lists."""
 
+import dataclasses
 import inspect
 import json
 
@@ -7,6 +8,7 @@ import pytest
 from alignment_naive import edit_distance
 
 from espnet_bayeslm.bin.score import get_parser, main, score
+from espnet_bayeslm.evaluation import mapsswe
 
 REF = {"s-u1": "a b c", "s-u2": "d e", "s-u3": ""}
 GOOD = {"s-u1": "a b c", "s-u2": "d", "s-u3": "x"}
@@ -46,8 +48,76 @@ def test_several_systems(files, capsys):
         assert found[name]["errors"] == errors
         assert found[name]["wer"] == pytest.approx(100 * errors / 5)
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert [row[0] for row in rows[1:]] == ["good", "poor"]
+    assert [row[0] for row in rows[1:3]] == ["good", "poor"] and rows[3] == []
     assert rows[1][1:] == ["40.00", "0", "1", "1", "5"]
+    check_pair(found["significance"]["pairs"], REF, {"good": GOOD, "poor": POOR})
+    assert rows[5][:3] == ["good", "poor", "-40.00"]
+
+
+def words_of(texts):
+    return {utt: words.split() for utt, words in texts.items()}
+
+
+def check_pair(found, ref, texts):
+    """Compare the one pair of systems in the JSON with the functions' results."""
+    (pair,) = found
+    a, b = texts
+    assert (pair["a"], pair["b"]) == (a, b)
+    expected = mapsswe(words_of(ref), words_of(texts[a]), words_of(texts[b]))
+    assert pair["mapsswe"] == {
+        **dataclasses.asdict(expected), "significant": expected.significant
+    }  # fmt: skip
+    assert pair["bootstrap"]["low"] <= pair["bootstrap"]["difference"] <= pair["bootstrap"]["high"]
+
+
+def test_several_conditions(files, capsys):
+    near, far = {"m1": "a b c", "m2": "d e"}, {"n1": "f g", "n2": "a b c d"}
+    outputs = {"x": [near, {"n1": "f", "n2": "a x c"}], "y": [{"m1": "", "m2": "d e"}, far]}
+    write(files / "near", near)
+    write(files / "far", far)
+    options = ["--ref", f"near={files}/near", "--ref", f"far={files}/far", "--seed", "3"]
+    for name, texts in outputs.items():
+        for condition, text in zip(("near", "far"), texts, strict=True):
+            path = write(files / f"{name}_{condition}", text)
+            options += ["--hyp", f"{name}:{condition}={path}"]
+    main([*options, "--output", f"{files}/out.json"])
+    found = json.loads((files / "out.json").read_text())
+    assert list(found) == ["x", "y", "significance", "conditions", "average_wer"]
+    assert found["x"]["wer"] == pytest.approx(100 * 3 / 11)
+    assert found["average_wer"] == {"x": 25.0, "y": 30.0}
+    for n, (condition, ref) in enumerate((("near", near), ("far", far))):
+        part = {name: texts[n] for name, texts in outputs.items()}
+        check_pair(found["conditions"][condition]["significance"]["pairs"], ref, part)
+    pooled = {name: {**texts[0], **texts[1]} for name, texts in outputs.items()}
+    check_pair(found["significance"]["pairs"], {**near, **far}, pooled)
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["WER", "%", "near", "far", "average", "pooled"] in rows
+    assert ["x", "0.00", "50.00", "25.00", "27.27"] in rows
+
+
+def test_a_dagger_by_the_first_system_or_by_the_baseline(files, capsys):
+    ref = {f"u{n}": "a b c d e f" for n in range(40)}
+    write(files / "r", ref)
+    write(files / "bad", {utt: "x b" if n % 2 else "y b c" for n, utt in enumerate(ref)})
+    systems = ["--hyp", f"bad={files}/bad", "--hyp", f"right={files}/r"]
+    for options, marks in (([], [False, True]), (["--baseline", "right"], [False, False])):
+        main(["--ref", f"{files}/r", *systems, *options])
+        rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+        assert [row[1].endswith("†") for row in rows[1:3]] == marks
+
+
+def test_options_from_a_file(files, capsys):
+    config = {"ref": f"{files}/ref", "hyp": [f"good={files}/good"], "num_replicates": 10}
+    (files / "score.yaml").write_text(json.dumps(config))
+    main(["--config", f"{files}/score.yaml"])
+    assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["good", "40.00"]
+
+
+def test_a_reference_whose_path_holds_the_sign_of_conditions(files, capsys, monkeypatch):
+    monkeypatch.chdir(files)
+    write(files / "lr=0.1", REF)
+    main(["--ref", "lr=0.1", "--hyp", "a:b=good"])
+    assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["a:b", "40.00"]
 
 
 def test_the_oracle_of_lists_by_brute_force(nbest, tmp_path):
@@ -83,6 +153,15 @@ BAD = {
     "malformed trn": (["--hyp", "a={files}/bad.trn"], "/bad.trn:1: got 'a b c' where"),
     "no lists": (["--nbest", "{files}"], "words_text: cannot be read"),
     "unknown format": (["--nbest", "{files}", "--nbest_format", "htk"], "unknown N-best format"),
+    "no such baseline": (
+        ["--hyp", "a={files}/good", "--baseline", "b"],
+        "--baseline b: no such system. Give a NAME of --hyp: a.",
+    ),
+    "a key of the JSON": (["--hyp", "conditions={files}/good"], "Choose another NAME"),
+    "a second oracle": (["--hyp", "oracle=x", "--nbest", "x"], "Choose another NAME"),
+    "no replicates": (["--hyp", "a={files}/good", "--num_replicates", "0"], "Give 1 or more"),
+    "a second reference": (["--ref", "{files}/good"], "each with its own CONDITION"),
+    "lists of no condition": (["--nbest", "far={files}"], "--nbest far=... has no --ref"),
 }
 
 
@@ -97,6 +176,55 @@ def test_bad_input_is_one_line_and_writes_nothing(files, fails, name):
     error = fails(main, ["--ref", files / "ref", *options, "--output", files / "out" / "x.json"])
     assert error.startswith("bayeslm score: error: ") and message.format(files=files) in error
     assert {path.name for path in files.iterdir()} == before
+
+
+CONDITIONS = {
+    "no references": ([], "no references. Give --ref TEXT."),
+    "one condition twice": (["--ref", "a=x", "--ref", "a=y"], "each with its own CONDITION"),
+    "one condition without a name": (["--ref", "a=x", "--ref", "y"], "each with its own CONDITION"),
+    "no path": (["--ref", "a="], "Give --ref CONDITION=PATH"),
+    "no condition": (
+        ["--ref", "a=x", "--ref", "b=y", "--hyp", "s=z"], "no condition of --ref (a, b)",
+    ),
+    "unknown condition": (
+        ["--ref", "a=x", "--ref", "b=y", "--hyp", "s:c=z"], "Give NAME:CONDITION=TEXT",
+    ),
+    "an output twice": (
+        ["--ref", "a=x", "--ref", "b=y", "--hyp", "s:a=z", "--hyp", "s:a=z"],
+        "Give NAME:CONDITION=TEXT, each with its own NAME",
+    ),
+    "an output that is missing": (
+        ["--ref", "a=x", "--ref", "b=y", "--hyp", "s:a=z"], "--hyp s:b=... is missing",
+    ),
+    "lists that are missing": (
+        ["--ref", "a=x", "--ref", "b=y", "--nbest", "a=z"], "--nbest b=... is missing",
+    ),
+    "lists of which condition": (
+        ["--ref", "a=x", "--ref", "b=y", "--nbest", "z"], "Every system needs an output",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_conditions_that_cannot_be_used(fails, name):
+    options, message = CONDITIONS[name]
+    assert message in fails(main, options)
+
+
+def test_lists_of_several_conditions(nbest, capsys):
+    options = []
+    for name in ("dev", "test"):
+        options += ["--ref", f"{name}={nbest}/{name}.ref", "--nbest", f"{name}={nbest}/{name}"]
+    main(options)
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [row[0] for row in rows if len(row) == 5] == ["oracle"]
+
+
+def test_one_named_condition(nbest, capsys):
+    main(
+        ["--ref", f"dev={nbest}/dev.ref", "--nbest", f"{nbest}/dev", "--hyp", f"a={nbest}/dev.ref"]
+    )
+    assert capsys.readouterr().out.splitlines()[1].split()[:2] == ["a", "0.00"]
 
 
 def test_references_that_cannot_be_used(files, fails):

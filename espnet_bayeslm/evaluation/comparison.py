@@ -1,0 +1,146 @@
+"""Several systems on one or many test sets: word errors, and tests between every pair."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections import defaultdict
+from typing import Dict, List, Mapping, Sequence, Set, Tuple
+
+import numpy as np
+
+from espnet_bayeslm.evaluation.alignment import align_all
+from espnet_bayeslm.evaluation.bootstrap import (
+    NUM_REPLICATES,
+    WerDifference,
+    difference_of_totals,
+    replicate_totals,
+)
+from espnet_bayeslm.evaluation.mapsswe import (
+    Mapsswe,
+    Segment,
+    compare_segments,
+    find_segments,
+)
+from espnet_bayeslm.evaluation.wer import (
+    NO_WORDS,
+    ErrorCounts,
+    Words,
+    check_same_utterances,
+    word_errors,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class SystemPair:
+    """Two systems compared.
+
+    Attributes:
+        a: The first system's name.
+        b: The second system's name.
+        test: MAPSSWE.
+        interval: Bootstrap interval of WER of A less WER of B.
+    """
+
+    a: str
+    b: str
+    test: Mapsswe
+    interval: WerDifference
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """The results of all systems on a set, or on several sets pooled.
+
+    Attributes:
+        errors: Name -> word errors; more than the systems may be in it, such as an oracle.
+        pairs: Every two systems, in the order in which they were given.
+    """
+
+    errors: Dict[str, ErrorCounts]
+    pairs: List[SystemPair]
+
+    def better_than(self, baseline: str) -> Set[str]:
+        """Return the systems that make significantly fewer errors than `baseline`."""
+        better = {pair.b for pair in self.pairs if pair.a == baseline and pair.test.b_is_better}
+        worse = {pair.a for pair in self.pairs if pair.b == baseline and pair.test.a_is_better}
+        return better | worse
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoredSet:
+    """A test set with what all systems made of it, kept by utterance; sets can be pooled.
+
+    Attributes:
+        errors: System -> utterance id -> word errors.
+        segments: (system, system) -> their segments, for every two systems.
+    """
+
+    errors: Dict[str, Dict[str, ErrorCounts]]
+    segments: Dict[Tuple[str, str], List[Segment]]
+
+
+def score_set(refs: Mapping[str, Words], hyps: Mapping[str, Mapping[str, Words]]) -> ScoredSet:
+    """Return the word errors of all systems and the segments of every two.
+
+    Args:
+        refs: Utterance id -> words.
+        hyps: System -> utterance id -> words, the same utterances.
+
+    Raises:
+        InputError: The utterances are not the same.
+    """
+    errors = {}
+    for name, texts in hyps.items():
+        check_same_utterances(refs, texts, hyp_path=name)
+        errors[name] = {utt: word_errors(words, texts[utt]) for utt, words in refs.items()}
+    pairs = list(itertools.combinations(hyps, 2))
+    aligned = {name: align_all(refs, texts) for name, texts in hyps.items()} if pairs else {}
+    return ScoredSet(errors, {(a, b): find_segments(aligned[a], aligned[b]) for a, b in pairs})
+
+
+def compare_systems(
+    sets: Sequence[ScoredSet], *, num_replicates: int = NUM_REPLICATES, seed: int = 0
+) -> Scores:
+    """Return the results on one set, or on several pooled: errors add, segments are put together.
+
+    An utterance id that is in several sets, as recorded by several microphones, is drawn as one
+    by the bootstrap: its errors there do not come about independently. MAPSSWE takes its segments
+    to be independent all the same.
+
+    Args:
+        sets: The sets, of the same systems.
+        num_replicates: Replicates of the bootstrap.
+        seed: Seed of the bootstrap.
+
+    Raises:
+        InputError: Two systems are to be compared, and the references have no words.
+    """
+    names = list(sets[0].errors)
+    by_utt = {name: _add_by_utterance([part.errors[name] for part in sets]) for name in names}
+    totals = {name: sum(by_utt[name].values(), NO_WORDS) for name in names}
+    if len(names) < 2:
+        return Scores(totals, [])
+    # sorted, so that the draws do not depend on the order of a file
+    utts = sorted(by_utt[names[0]])
+    columns = [[by_utt[name][utt].errors for utt in utts] for name in names]
+    columns.append([by_utt[names[0]][utt].words for utt in utts])
+    # (replicates, systems + 1) -> (systems + 1, replicates)
+    drawn = replicate_totals(np.array(columns).T, num_replicates=num_replicates, seed=seed).T
+    replicates = dict(zip(names, drawn, strict=False))
+    pairs = []
+    for a, b in itertools.combinations(names, 2):
+        observed = (totals[a].errors, totals[b].errors, totals[a].words)
+        interval = difference_of_totals(observed, replicates[a], replicates[b], drawn[-1])
+        segments = itertools.chain.from_iterable(part.segments[a, b] for part in sets)
+        pairs.append(SystemPair(a, b, compare_segments(segments), interval))
+    return Scores(totals, pairs)
+
+
+def _add_by_utterance(parts: Sequence[Mapping[str, ErrorCounts]]) -> Dict[str, ErrorCounts]:
+    """Return the errors of each utterance id, summed over sets."""
+    total: Dict[str, ErrorCounts] = defaultdict(lambda: NO_WORDS)
+    for part in parts:
+        for utt, counts in part.items():
+            total[utt] += counts
+    return total

@@ -1,0 +1,140 @@
+"""Bootstrap intervals against a plain loop over the same draws, kaldialign, and closed forms."""
+
+import random
+
+import kaldialign
+import numpy as np
+import pytest
+
+from espnet_bayeslm.evaluation import bootstrap
+from espnet_bayeslm.evaluation.bootstrap import (
+    WerDifference,
+    bootstrap_wer_difference,
+    draw_utterances,
+    replicate_totals,
+)
+from espnet_bayeslm.evaluation.wer import word_errors
+from espnet_bayeslm.utils.errors import InputError
+
+
+def make_texts(seed, num_utts):
+    """Return references and two systems, the second one slightly better."""
+    rng = random.Random(seed)
+    refs = [[rng.choice("abcde") for _ in range(rng.randint(0, 12))] for _ in range(num_utts)]
+
+    def noisy(rate):
+        return [["x" if rng.random() < rate else word for word in ref] for ref in refs]
+
+    return refs, noisy(0.2), noisy(0.18)
+
+
+def counts(refs, *systems):
+    errors = [
+        np.array([word_errors(*pair).errors for pair in zip(refs, system, strict=True)])
+        for system in systems
+    ]
+    return [*errors, np.array([len(ref) for ref in refs])]
+
+
+@pytest.mark.parametrize("level", [0.95, 0.8])
+def test_a_plain_loop_over_the_same_draws(level, monkeypatch):
+    errors_a, errors_b, words = counts(*make_texts(1, 37))
+    # several blocks, the last one not full
+    monkeypatch.setattr(bootstrap, "_BLOCK", 37 * 60)
+    found = bootstrap_wer_difference(
+        errors_a, errors_b, words, num_replicates=200, level=level, seed=5
+    )
+    (indices,) = draw_utterances(37, 200, seed=5, rows=200)
+    differences = []
+    for row in indices:
+        a = sum(int(errors_a[n]) for n in row)
+        b = sum(int(errors_b[n]) for n in row)
+        differences.append((a - b) / sum(int(words[n]) for n in row))
+    differences.sort()
+
+    def quantile(q):
+        # between the two nearest of the sorted values
+        place = q * 199
+        low = int(place)
+        return differences[low] + (place - low) * (
+            differences[min(low + 1, 199)] - differences[low]
+        )
+
+    assert found.low == pytest.approx(quantile((1 - level) / 2), abs=1e-12)
+    assert found.high == pytest.approx(quantile((1 + level) / 2), abs=1e-12)
+    assert found.improvement == sum(d > 0 for d in differences) / 200
+    assert found.difference == (sum(errors_a) - sum(errors_b)) / sum(words)
+    assert found.level == level
+
+
+@pytest.mark.parametrize("rows", [1, 7, 30, 99])
+def test_draws_do_not_depend_on_the_blocks(rows):
+    (whole,) = draw_utterances(11, 30, seed=3, rows=30)
+    blocks = list(draw_utterances(11, 30, seed=3, rows=rows))
+    assert all(len(block) <= rows for block in blocks)
+    assert np.array_equal(np.concatenate(blocks), whole)
+    assert whole.min() == 0 and whole.max() == 10
+
+
+def test_totals_are_those_of_the_drawn_utterances():
+    values = np.random.default_rng(0).integers(0, 9, size=(6, 3))
+    (indices,) = draw_utterances(6, 50, seed=1, rows=50)
+    assert np.array_equal(
+        replicate_totals(values, num_replicates=50, seed=1), values[indices].sum(axis=1)
+    )
+
+
+def test_kaldialign():
+    refs, a, b = make_texts(2, 400)
+    errors_a, errors_b, words = counts(refs, a, b)
+    reference = kaldialign.bootstrap_wer_ci(refs, a, b, replications=10_000, seed=1)
+    found = bootstrap_wer_difference(errors_a, errors_b, words)
+    # 10,000 draws each: a standard error of 0.005 for a probability
+    assert found.improvement == pytest.approx(reference["p_s2_improv_over_s1"], abs=0.02)
+    for errors, key in ((errors_a, "system1"), (errors_b, "system2")):
+        # its intervals are of one system: one less a system without errors
+        alone = bootstrap_wer_difference(errors, np.zeros_like(errors), words)
+        # its interval is 1.96 standard deviations, ours are quantiles
+        assert alone.low == pytest.approx(reference[key]["ci95min"], abs=1.5e-3)
+        assert alone.high == pytest.approx(reference[key]["ci95max"], abs=1.5e-3)
+
+
+def test_the_closed_form_of_many_utterances_of_one_length():
+    rng = np.random.default_rng(4)
+    errors_a, errors_b = rng.binomial(10, 0.3, size=(2, 2000))
+    found = bootstrap_wer_difference(errors_a, errors_b, np.full(2000, 10))
+    d = (errors_a - errors_b) / 10
+    half = 1.95996 * d.std() / np.sqrt(2000)
+    # quantiles of 10,000 draws are good to some percent of the interval
+    assert found.low == pytest.approx(d.mean() - half, abs=0.05 * half)
+    assert found.high == pytest.approx(d.mean() + half, abs=0.05 * half)
+
+
+def test_exchanged_systems_change_the_sign():
+    errors_a, errors_b, words = counts(*make_texts(3, 60))
+    there = bootstrap_wer_difference(errors_a, errors_b, words, num_replicates=999)
+    back = bootstrap_wer_difference(errors_b, errors_a, words, num_replicates=999)
+    assert (back.difference, back.low, back.high) == pytest.approx(
+        (-there.difference, -there.high, -there.low)
+    )
+    assert there.improvement + back.improvement <= 1
+    assert there == bootstrap_wer_difference(errors_a, errors_b, words, num_replicates=999)
+    assert there != bootstrap_wer_difference(errors_a, errors_b, words, num_replicates=999, seed=1)
+
+
+def test_identical_systems():
+    errors, _, words = counts(*make_texts(3, 20))
+    assert bootstrap_wer_difference(errors, errors, words) == WerDifference(0.0, 0.0, 0.0, 0.0)
+
+
+def test_replicates_without_a_word_are_left_out():
+    # half of the utterances have no words, so that some draws have none
+    found = bootstrap_wer_difference(np.array([0, 1]), np.array([0, 0]), np.array([0, 4]))
+    assert (found.low, found.high, found.improvement) == (0.25, 0.25, 1.0)
+
+
+@pytest.mark.parametrize("num_utts", [0, 3])
+def test_references_without_words(num_utts):
+    zeros = np.zeros(num_utts, dtype=int)
+    with pytest.raises(InputError, match="the references have no words"):
+        bootstrap_wer_difference(zeros + 1, zeros, zeros)

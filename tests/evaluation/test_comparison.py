@@ -1,0 +1,84 @@
+"""Several systems, on one set and on several that are pooled."""
+
+import itertools
+import random
+
+import pytest
+
+from espnet_bayeslm.evaluation.comparison import compare_systems, score_set
+from espnet_bayeslm.evaluation.mapsswe import mapsswe
+from espnet_bayeslm.evaluation.wer import NO_WORDS, count_errors
+from espnet_bayeslm.utils.errors import InputError
+
+RATES = {"poor": 0.5, "good": 0.1, "same": 0.5}
+
+
+def make_set(seed, num_utts=60, prefix="u"):
+    """Return references and the systems of `RATES`; "same" is what "poor" is."""
+    rng = random.Random(seed)
+    refs = {f"{prefix}{n}": tuple(rng.choices("abcdef", k=8)) for n in range(num_utts)}
+    hyps = {
+        name: {
+            utt: tuple("x" if rng.random() < rate else word for word in words)
+            for utt, words in refs.items()
+        }
+        for name, rate in RATES.items()
+    }
+    return refs, {**hyps, "same": hyps["poor"]}
+
+
+def test_one_set():
+    refs, hyps = make_set(1)
+    found = compare_systems([score_set(refs, hyps)], num_replicates=200)
+    assert found.errors == {name: count_errors(refs, texts) for name, texts in hyps.items()}
+    assert [(p.a, p.b) for p in found.pairs] == list(itertools.combinations(RATES, 2))
+    for pair in found.pairs:
+        assert pair.test == mapsswe(refs, hyps[pair.a], hyps[pair.b])
+        errors = found.errors[pair.a].rate - found.errors[pair.b].rate
+        assert pair.interval.difference == pytest.approx(errors)
+        assert pair.interval.low <= errors <= pair.interval.high
+    assert found.better_than("poor") == found.better_than("same") == {"good"}
+    assert found.better_than("good") == set()
+
+
+def test_sets_of_other_utterances_are_one_larger_set():
+    (refs_a, hyps_a), (refs_b, hyps_b) = make_set(1), make_set(2, prefix="v")
+    sets = [score_set(refs_a, hyps_a), score_set(refs_b, hyps_b)]
+    whole = score_set(
+        {**refs_a, **refs_b}, {name: {**hyps_a[name], **hyps_b[name]} for name in RATES}
+    )
+    options = {"num_replicates": 200, "seed": 3}
+    assert compare_systems(sets, **options) == compare_systems([whole], **options)
+
+
+def test_an_utterance_in_two_conditions_is_drawn_as_one():
+    refs, hyps = make_set(1)
+    one = compare_systems([score_set(refs, hyps)], num_replicates=300)
+    two = compare_systems([score_set(refs, hyps)] * 2, num_replicates=300)
+    for pair, doubled in zip(one.pairs, two.pairs, strict=True):
+        # the same text twice says no more than once
+        assert doubled.interval == pair.interval
+        assert doubled.test.segments == 2 * pair.test.segments
+    assert all(two.errors[name] == one.errors[name] + one.errors[name] for name in RATES)
+
+
+def test_the_order_of_utterances_does_not_matter():
+    refs, hyps = make_set(5)
+    other = dict(reversed(refs.items()))
+    assert compare_systems([score_set(refs, hyps)]) == compare_systems([score_set(other, hyps)])
+
+
+def test_one_system_and_none():
+    refs, hyps = make_set(1)
+    found = compare_systems([score_set(refs, {"good": hyps["good"]})])
+    assert found.errors["good"] != NO_WORDS and found.pairs == []
+    assert compare_systems([score_set(refs, {})]).errors == {}
+    # one system needs no words
+    assert compare_systems([score_set({"u": ()}, {"a": {"u": ("x",)}})]).errors["a"].insertions == 1
+
+
+def test_bad_sets():
+    with pytest.raises(InputError, match="good: 0 utterances, 1 in the reference"):
+        score_set({"u": ("a",)}, {"good": {}})
+    with pytest.raises(InputError, match="the references have no words"):
+        compare_systems([score_set({"u": ()}, {"a": {"u": ()}, "b": {"u": ("x",)}})])
