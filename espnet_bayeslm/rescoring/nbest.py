@@ -28,12 +28,18 @@ class Hypothesis:
 class NBest:
     """The hypotheses of one utterance, the recogniser's best first.
 
+    Attributes:
+        utt: Utterance id.
+        hypotheses: One or more.
+        ref: Words of the reference, where the format holds one.
+
     Raises:
         ValueError: There is no hypothesis.
     """
 
     utt: str
     hypotheses: Tuple[Hypothesis, ...]
+    ref: Optional[Tuple[str, ...]] = None
 
     def __post_init__(self):
         if not self.hypotheses:

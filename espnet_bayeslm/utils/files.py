@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
+import io
 import os
 import shutil
 import tempfile
+import zlib
 from pathlib import Path
-from typing import IO, Dict, Iterator, Tuple, Union
+from typing import IO, Dict, Iterator, Tuple, Union, cast
 
 from espnet_bayeslm.utils.errors import InputError
 
 PathLike = Union[str, "os.PathLike[str]"]
+
+BYTE_ORDER_MARK = "\ufeff"
 
 
 def _umask_mode(mode: int) -> int:
@@ -63,33 +68,76 @@ def atomic_directory(path: PathLike) -> Iterator[Path]:
         raise
 
 
+@contextlib.contextmanager
+def staged(path: PathLike) -> Iterator[Path]:
+    """Make a folder whose contents move into the folder `path` when the block ends well.
+
+    What else stands in `path` stays. After an error nothing has been written.
+
+    Yields:
+        A temporary folder beside `path`, to be filled.
+
+    Raises:
+        InputError: `path` is a file.
+    """
+    target = Path(path)
+    if target.exists() and not target.is_dir():
+        raise InputError("a file, where a folder is to be written", path=target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as temporary:
+        yield Path(temporary)
+        target.mkdir(exist_ok=True)
+        for entry in sorted(Path(temporary).iterdir()):
+            if (target / entry.name).is_dir():
+                shutil.rmtree(target / entry.name)
+            os.replace(entry, target / entry.name)
+
+
+def _open_bytes(path: PathLike) -> IO[bytes]:
+    """Open a file for reading, unpacked where its name ends in .gz."""
+    if not os.fspath(path).endswith(".gz"):
+        return open(path, "rb")
+    if os.stat(path).st_size == 0:  # gzip itself takes it for an empty text
+        raise EOFError("a gzip file without a byte: cut short?")
+    # GzipFile's own iteration over lines is several times slower
+    return cast(IO[bytes], io.BufferedReader(cast(io.RawIOBase, gzip.open(path, "rb"))))
+
+
 def read_lines(path: PathLike) -> Iterator[Tuple[int, str]]:
     """Yield (line number from 1, line without its end) of a UTF-8 text file.
 
+    A file whose name ends in .gz is unpacked. Lines may end as on Windows, and a byte order mark
+    before the first line is left out.
+
     Raises:
-        InputError: The file is missing, is a folder, or is not UTF-8.
+        InputError: The file is missing, is a folder, is not UTF-8, or is a gzip file cut short.
     """
     try:
-        with open(path, encoding="utf-8", newline="\n") as f:
+        with _open_bytes(path) as f:
             for number, line in enumerate(f, 1):
-                yield number, line.rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"not UTF-8 text ({error.reason} at byte {error.start})",
-            path=path,
-            remedy="Convert the file to UTF-8.",
-        ) from error
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise InputError(f"cannot be read ({error.strerror})", path=path) from error
+                try:
+                    text = line.decode("utf-8")
+                except UnicodeDecodeError as error:
+                    raise InputError(
+                        f"not UTF-8 text ({error.reason} at byte {error.start} of the line)",
+                        path=path,
+                        line=number,
+                        remedy="Convert the file to UTF-8.",
+                    ) from error
+                if number == 1:
+                    text = text.removeprefix(BYTE_ORDER_MARK)
+                yield number, text.rstrip("\r\n")
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot be read ({reason})", path=path) from error
 
 
-def read_keyed_lines(path: PathLike) -> Dict[str, Tuple[int, str]]:
-    """Return {key: (line number, rest of the line)} of a Kaldi text file.
+def keyed_lines(path: PathLike) -> Iterator[Tuple[int, str, str]]:
+    """Yield (line number, key, rest of the line) of a Kaldi text file.
 
     Raises:
-        InputError: A line without a key, or a key that comes twice.
+        InputError: A line without a key, or a byte order mark that is not the file's first.
     """
-    entries: Dict[str, Tuple[int, str]] = {}
     for number, line in read_lines(path):
         fields = line.split(maxsplit=1)
         if not fields:
@@ -99,13 +147,30 @@ def read_keyed_lines(path: PathLike) -> Dict[str, Tuple[int, str]]:
                 line=number,
                 remedy="Delete the line.",
             )
-        key = fields[0]
+        if fields[0].startswith(BYTE_ORDER_MARK):
+            raise InputError(
+                "a byte order mark within the file",
+                path=path,
+                line=number,
+                remedy="Delete it; it comes from joining files that begin with one.",
+            )
+        yield number, fields[0], fields[1].strip() if len(fields) > 1 else ""
+
+
+def read_keyed_lines(path: PathLike) -> Dict[str, Tuple[int, str]]:
+    """Return {key: (line number, rest of the line)} of a Kaldi text file.
+
+    Raises:
+        InputError: A line without a key, or a key that comes twice.
+    """
+    entries: Dict[str, Tuple[int, str]] = {}
+    for number, key, value in keyed_lines(path):
         if key in entries:
             raise InputError(
-                f"the key {key!r} stands already in line {entries[key][0]}",
+                f"the key {key[:80]!r} stands already in line {entries[key][0]}",
                 path=path,
                 line=number,
                 remedy="Keys must be unique.",
             )
-        entries[key] = (number, fields[1].strip() if len(fields) > 1 else "")
+        entries[key] = (number, value)
     return entries

@@ -1,14 +1,9 @@
-"""Kaldi's N-best archives: loss-free round trips, and one error for each thing that is bad."""
+"""Kaldi's N-best archives, split and gzipped ones too; one error for each thing that is bad."""
 
-import math
-import random
+import gzip
 import re
-import tempfile
-from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from espnet_bayeslm.rescoring.formats import read_nbest, write_nbest
 from espnet_bayeslm.rescoring.kaldi import write_costs
@@ -55,75 +50,6 @@ def test_files_that_may_be_missing(tmp_path):
     assert [(h.lm_score, h.graph_score) for h in first.hypotheses] == [(None, None)] * 2
     (first, _) = read(write(tmp_path / "b", **{"lmwt.withlm": None}))
     assert [(h.lm_score, h.graph_score) for h in first.hypotheses] == [(None, -2.0), (None, 0.0)]
-
-
-SCORES = st.floats(-1e6, 1e6, allow_nan=False)
-UTTS = st.from_regex(r"[a-zA-Z0-9_.-]{1,8}", fullmatch=True)
-WORDS = st.lists(
-    st.sampled_from(["a", "b", "<unk>", "o'clock", "7", "x-1", "é", "a-2"]), max_size=4
-)
-
-
-@st.composite
-def nbest_lists(draw):
-    """Return lists whose hypotheses all have the same kinds of scores."""
-    has_graph, has_lm = draw(st.sampled_from([(False, False), (True, False), (True, True)]))
-    hypothesis = st.builds(
-        Hypothesis,
-        WORDS.map(tuple),
-        SCORES,
-        SCORES if has_lm else st.none(),
-        SCORES if has_graph else st.none(),
-    )
-    lists = st.lists(hypothesis, min_size=1, max_size=12).map(tuple)
-    utts = draw(st.lists(UTTS, min_size=1, max_size=4, unique=True))
-    return [NBest(utt, draw(lists)) for utt in utts]
-
-
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=60)
-@given(nbests=nbest_lists())
-def test_round_trip(nbests):
-    with tempfile.TemporaryDirectory() as folder:
-        write_nbest(nbests, folder)
-        again = read(folder)
-        assert [n.utt for n in again] == [n.utt for n in nbests]
-        for a, b in zip(again, nbests, strict=True):
-            assert [h.words for h in a.hypotheses] == [h.words for h in b.hypotheses]
-            for x, y in zip(a.hypotheses, b.hypotheses, strict=True):
-                assert (x.am_score, x.graph_score) == (y.am_score, y.graph_score)
-                if y.lm_score is None:
-                    assert x.lm_score is None
-                else:  # a sum is written: its rounding, 2^-52 of it, is lost
-                    size = abs(y.lm_score) + abs(y.graph_score)
-                    assert x.lm_score == pytest.approx(y.lm_score, abs=1e-15 * size + 1e-300)
-
-
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=40)
-@given(nbests=nbest_lists())
-def test_what_was_read_is_written_again_without_any_loss(nbests):
-    with tempfile.TemporaryDirectory() as folder:
-        write_nbest(nbests, Path(folder) / "a")
-        once = read(Path(folder) / "a")
-        write_nbest(once, Path(folder) / "b")
-        twice = read(Path(folder) / "b")
-        for a, b in zip(once, twice, strict=True):
-            for x, y in zip(a.hypotheses, b.hypotheses, strict=True):
-                assert (x.words, x.am_score, x.graph_score) == (y.words, y.am_score, y.graph_score)
-                assert x.lm_score is None or math.isclose(x.lm_score, y.lm_score, abs_tol=1e-9)
-
-
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=40)
-@given(nbests=nbest_lists(), seed=st.integers(0, 1000))
-def test_the_order_of_lines_changes_nothing_but_the_order(nbests, seed):
-    rng = random.Random(seed)
-    with tempfile.TemporaryDirectory() as folder:
-        write_nbest(nbests, folder)
-        before = {nbest.utt: nbest for nbest in read(folder)}
-        for path in Path(folder).iterdir():
-            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-            rng.shuffle(lines)
-            path.write_text("".join(lines), encoding="utf-8")
-        assert {nbest.utt: nbest for nbest in read(folder)} == before
 
 
 def change(name, old, new):
@@ -202,10 +128,101 @@ def test_bad_archives_are_one_error_with_file_and_line_or_key(tmp_path, name):
         assert re.search(r"\. [A-Z].*\.$|\?$", text), f"no remedy: {text}"
 
 
+def split(folder, *, num_parts=2, zipped=True):
+    """Write the good archives as archives.1, ..., each with some of the utterances."""
+    for name, content in GOOD.items():
+        lines = content.splitlines(keepends=True)
+        parts = [lines[:2], lines[2:]] if num_parts == 2 else [lines]
+        for number, part in enumerate(parts, 1):
+            inner = folder / f"archives.{number}"
+            inner.mkdir(parents=True, exist_ok=True)
+            if zipped:
+                (inner / f"{name}.gz").write_bytes(gzip.compress("".join(part).encode()))
+            else:
+                (inner / name).write_text("".join(part))
+    return folder
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize("num_parts", [1, 2])
+def test_archives_split_over_folders(tmp_path, zipped, num_parts):
+    split(tmp_path / "nbest", num_parts=num_parts, zipped=zipped)
+    (tmp_path / "nbest" / "num_jobs").write_text(f"{num_parts}\n")
+    (tmp_path / "nbest" / "log").mkdir()
+    assert read(tmp_path / "nbest") == read(write(tmp_path / "whole"))
+
+
+def test_lines_of_an_utterance_in_different_parts(tmp_path):
+    split(tmp_path / "nbest", zipped=False)
+    for name, content in GOOD.items():
+        lines = content.splitlines(keepends=True)
+        (tmp_path / "nbest" / "archives.1" / name).write_text(lines[1])
+        (tmp_path / "nbest" / "archives.2" / name).write_text(lines[2] + lines[0])
+    assert read(tmp_path / "nbest") == read(write(tmp_path / "whole"))
+
+
+def test_the_tenth_part_comes_after_the_ninth(tmp_path):
+    for number in range(1, 12):
+        inner = tmp_path / f"archives.{number}"
+        inner.mkdir()
+        for name in ("words_text", "acwt"):
+            (inner / name).write_text(f"u{number}-1 {number}\n")
+    assert [nbest.utt for nbest in read(tmp_path)] == [f"u{n}" for n in range(1, 12)]
+
+
+def test_a_part_that_is_missing_is_an_error(tmp_path):
+    folder = split(tmp_path / "nbest", zipped=False)
+    (folder / "num_jobs").write_text("3\n")
+    with pytest.raises(InputError, match=r"num_jobs: says '3', and there are 2 archives"):
+        read(folder)
+    (folder / "num_jobs").unlink()
+    (folder / "archives.2" / "lmwt.withlm").unlink()
+    with pytest.raises(InputError, match=r"archives\.2/lmwt\.withlm: missing, and .*archives\.1"):
+        read(folder)
+    (folder / "archives.2").rename(folder / "archives.3")
+    with pytest.raises(InputError, match=r"archives\.2 is missing, and archives\.3 is there"):
+        read(folder)
+    (folder / "archives.1").rename(folder / "archives.01")
+    with pytest.raises(InputError, match=r"archives\.1 is missing"):
+        read(folder)
+
+
+def test_faults_of_parts_are_found_in_their_files(tmp_path):
+    folder = split(tmp_path / "nbest", zipped=False)
+    acwt = folder / "archives.2" / "acwt"
+    acwt.write_text("en-A_1-1 high\n")
+    with pytest.raises(InputError, match=r"archives\.2/acwt:1: 'high' stands"):
+        read(folder)
+    acwt.write_text("en-A_1-1 1\nen-A_1-2 2\n")
+    message = r"archives\.2/words_text: 1 of the 4 keys of acwt .* 'en-A_1-2' \(acwt:2\)"
+    with pytest.raises(InputError, match=message):
+        read(folder)
+    acwt.write_text("en-A_1-1 1\nen-A_1-2-1 2\n")
+    with pytest.raises(InputError, match=r"archives\.2/acwt:2: .* line 1 of .*archives\.1/acwt"):
+        read(folder)
+
+
+def test_two_files_of_one_kind(tmp_path):
+    write(tmp_path)
+    (tmp_path / "acwt.gz").write_bytes(gzip.compress(GOOD["acwt"].encode()))
+    with pytest.raises(InputError, match=r"acwt: acwt\.gz is there too"):
+        read(tmp_path)
+    (tmp_path / "acwt.gz").unlink()
+    split(tmp_path)
+    with pytest.raises(InputError, match=r"holds words_text and archives\.1"):
+        read(tmp_path)
+
+
+def test_the_difference_of_two_costs_is_rounded_once(tmp_path):
+    costs = {"acwt": "u-1 1\n", "lmwt.nolm": "u-1 0.3\n", "lmwt.withlm": "u-1 0.1\n"}
+    (nbest,) = read(write(tmp_path, words_text="u-1\n", **costs))
+    assert nbest.hypotheses[0].lm_score == 0.2 != 0.3 - 0.1
+
+
 def test_not_utf8(tmp_path):
     write(tmp_path)
     (tmp_path / "words_text").write_bytes(b"a-1 \xff\n")
-    with pytest.raises(InputError, match="words_text: not UTF-8"):
+    with pytest.raises(InputError, match="words_text:1: not UTF-8"):
         read(tmp_path)
 
 

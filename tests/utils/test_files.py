@@ -1,3 +1,4 @@
+import gzip
 import os
 
 import pytest
@@ -8,6 +9,7 @@ from espnet_bayeslm.utils.files import (
     atomic_write,
     read_keyed_lines,
     read_lines,
+    staged,
 )
 
 
@@ -44,10 +46,54 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path):
     assert os.listdir(tmp_path) == ["out"]
 
 
+def test_what_is_staged_moves_into_a_folder_or_is_not_written(tmp_path):
+    path = tmp_path / "new" / "out"
+    with staged(path) as folder:
+        (folder / "a").mkdir()
+        (folder / "a" / "one").write_text("1")
+    (path / "kept").write_text("kept")
+    with pytest.raises(KeyError), staged(path) as folder:
+        (folder / "b").write_text("half")
+        raise KeyError
+    with staged(path) as folder:
+        (folder / "a").mkdir()
+        (folder / "a" / "two").write_text("2")
+    assert sorted(str(p.relative_to(path)) for p in path.rglob("*")) == ["a", "a/two", "kept"]
+    assert os.listdir(path.parent) == ["out"]
+    umask = os.umask(0)
+    os.umask(umask)
+    assert (path / "a" / "two").stat().st_mode & 0o777 == 0o666 & ~umask
+    with pytest.raises(InputError, match="a file, where a folder"), staged(path / "kept"):
+        pass
+
+
 def test_lines_are_numbered_and_lose_their_ends(tmp_path):
     path = tmp_path / "text"
     path.write_bytes("one\r\ntwo\u2028still two\n\nfour".encode())
     assert list(read_lines(path)) == [(1, "one"), (2, "two\u2028still two"), (3, ""), (4, "four")]
+
+
+def test_zipped_lines_and_one_byte_order_mark(tmp_path):
+    content = "\ufeffone\r\n\ufefftwo\nthree".encode()
+    lines = [(1, "one"), (2, "\ufefftwo"), (3, "three")]
+    (tmp_path / "text").write_bytes(content)
+    (tmp_path / "text.gz").write_bytes(gzip.compress(content[:10]) + gzip.compress(content[10:]))
+    assert list(read_lines(tmp_path / "text")) == lines
+    assert list(read_lines(tmp_path / "text.gz")) == lines
+
+
+def test_a_gzip_file_cut_short_at_any_byte(tmp_path):
+    path = tmp_path / "text.gz"
+    content = gzip.compress(b"u1 a\nu2 b\n" * 9)
+    for length in range(len(content)):
+        path.write_bytes(content[:length])
+        with pytest.raises(InputError, match=r"text\.gz: cannot be read \(.+\)") as error:
+            list(read_lines(path))
+        assert "\n" not in str(error.value)
+    for other in (b"no gzip", content + b"x", content[:-5] + b"\xff" + content[-4:]):
+        path.write_bytes(other)
+        with pytest.raises(InputError, match=r"text\.gz: cannot be read"):
+            list(read_lines(path))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +101,9 @@ def test_lines_are_numbered_and_lose_their_ends(tmp_path):
     [
         (b"u1 a\n\nu2 b\n", [":2:", "empty line"]),
         (b"u1 a\nu2 b\nu1 c\n", [":3:", "'u1'", "line 1"]),
-        (b"u1 \xff\n", ["not UTF-8"]),
+        (b"u1 a\nu2 b \xff\n", [":2:", "not UTF-8", "at byte 5 of the line"]),
+        ("u1 a\n".encode("utf-16"), [":1:", "not UTF-8"]),
+        ("u1 a\n\ufeffu2 b\n".encode(), [":2:", "a byte order mark within the file"]),
     ],
 )
 def test_bad_keyed_lines(tmp_path, content, words):

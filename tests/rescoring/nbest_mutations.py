@@ -1,0 +1,256 @@
+"""Valid N-best files, random damage to them, and plain readers that say what is left in them."""
+
+import gzip
+import json
+import math
+import re
+
+# Whatever a mutation may put into a file
+PIECES = [
+    *[b"nan", b"NaN", b"-Infinity", b"inf", b"1e999", b"-1e-999", b"1_0", b"0x1F", b"+.5e+1"],
+    *[b"\n", b"\n\n", b"\r\n", b"\r", b"\0", b"\t", b" ", b"\x85", b"\xc2\x85", b"\xe2\x80\xa8"],
+    *[b"\xff", b"\xc3", b"\xef\xbb\xbf", b"\xff\xfe", b"-", b"-1", b"-0", b"-01", b"-999999999999"],
+    *["\u0661\u0662".encode(), "é".encode(), "\U0001f600".encode(), b"<s>", b"</s>", b"-pau-"],
+    *[b"NBestList1.0\n", b"NBestList2.0\n", b"(-513) ", b"tensor(", b")", b"tensor(nan)"],
+    *[
+        b'"',
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b",",
+        b":",
+        b"null",
+        b"true",
+        b"\\ud800",
+        b"\\",
+        b'"utt": "x",',
+    ],
+    b"[" * 3000,
+    b"9" * 5000,
+]
+MEGABYTES = [b"a" * 2**20, b"1" * 2**20, b"a " * 2**19, b"[" * 2**20, b"-" * 2**20, b"1-" * 2**19]
+
+KALDI = {
+    "words_text": "a-1-1 well i'm 3\na-1-2\na-1-3 ü\nb_01-1 x\nb_01-2 x-1 yes\né-1 -1\n",
+    "acwt": "a-1-1 10.5\na-1-2 1e1\na-1-3 -3\nb_01-1 .5\nb_01-2 7.\né-1 0\n",
+    "lmwt.nolm": "a-1-1 0\na-1-2 0\na-1-3 1.5\nb_01-1 2\nb_01-2 0\né-1 0\n",
+    "lmwt.withlm": "a-1-1 9.25\na-1-2 8\na-1-3 7\nb_01-1 6\nb_01-2 5\né-1 4\n",
+}
+ESPNET = {
+    "output.1/1best_recog/text": "a-1 well i'm 3\nb_01 x\né \n",
+    "output.1/1best_recog/score": "a-1 tensor(-10.5000)\nb_01 -.5\né 0.0\n",
+    "output.1/2best_recog/text": "a-1 \né -1\n",
+    "output.1/2best_recog/score": "a-1 tensor(-1.1e+01, device='cuda:0')\né tensor([-3.])\n",
+    "output.2/1best_recog/text": "c yes\nd no no\n",
+    "output.2/1best_recog/score": "c -3.25\nd -3.5\n",
+}
+SRILM = {
+    "a-1.score": "-10.5 -9.25 3 well i'm 3\n-1e1 -8 0\n3 -7 1 ü\n",
+    "b_01.score": "-.5 -6 2 <s> x </s> -pau-\n-7. -5 2 x-1 yes\n",
+    "é.score": "0 -4 1 -1\n",
+}
+JSONL = {
+    "nbest.jsonl": "".join(
+        json.dumps(item, ensure_ascii=False) + "\n"
+        for item in (
+            {
+                "utt": "a-1",
+                "hypotheses": [
+                    {"text": "well i'm 3", "am_score": -10.5, "lm_score": -9},
+                    {"text": "", "am_score": -10, "lm_score": None},
+                ],
+                "ref": "well",
+            },
+            {"utt": "b_01", "hypotheses": [{"text": "x"}, {"text": "x-1 yes"}]},
+            {"utt": "é", "hypotheses": [{"text": "-1", "am_score": 0.0, "graph_score": 1e-3}]},
+        )
+    )
+}
+
+
+def packed(files):
+    """Return {name.gz: gzipped}."""
+    return {f"{name}.gz": gzip.compress(content, mtime=0) for name, content in files.items()}
+
+
+def split(files):
+    """Return Kaldi's files as archives.1 and archives.2."""
+    parts = {}
+    for name, content in files.items():
+        lines = content.splitlines(keepends=True)
+        parts |= {
+            f"archives.1/{name}": b"".join(lines[:3]),
+            f"archives.2/{name}": b"".join(lines[3:]),
+        }
+    return parts
+
+
+def _kinds():
+    plain = {
+        format: {name: content.encode() for name, content in files.items()}
+        for format, files in (
+            *(("kaldi", KALDI), ("espnet", ESPNET), ("srilm", SRILM), ("jsonl", JSONL)),
+        )
+    }
+    return {
+        **{format: (format, files) for format, files in plain.items()},
+        "kaldi split": ("kaldi", split(plain["kaldi"])),
+        "kaldi packed": ("kaldi", packed(split(plain["kaldi"]))),
+        "espnet packed": ("espnet", packed(plain["espnet"])),
+        "srilm packed": ("srilm", packed(plain["srilm"])),
+        "jsonl packed": ("jsonl", packed(plain["jsonl"])),
+    }
+
+
+KINDS = _kinds()
+"""{name: (format, {file: bytes})}."""
+
+
+def _swap(rng, lines):
+    i, j = rng.randrange(len(lines)), rng.randrange(len(lines))
+    lines[i], lines[j] = lines[j], lines[i]
+    return lines
+
+
+def _join(rng, lines):
+    i = rng.randrange(len(lines))
+    lines[i] = lines[i].rstrip(b"\n")
+    return lines
+
+
+LINES = {
+    "swap lines": _swap,
+    "shuffle lines": lambda rng, lines: rng.sample(lines, len(lines)),
+    "drop lines": lambda rng, lines: rng.sample(lines, rng.randrange(len(lines))),
+    "double a line": lambda rng, lines: [*lines, rng.choice(lines)],
+    "join lines": _join,
+    "empty line": lambda rng, lines: [*lines, b"\n"],
+    "crlf": lambda rng, lines: [line.replace(b"\n", b"\r\n") for line in lines],
+    "one crlf": lambda rng, lines: [lines[0].replace(b"\n", b"\r\n"), *lines[1:]],
+}
+
+
+def _at(rng, data, length, new=None):
+    i = rng.randrange(len(data) + 1)
+    return data[:i] + (data[i : i + length] * 2 if new is None else new) + data[i + length :]
+
+
+BYTES = {
+    "flip": lambda rng, data: _at(rng, data, 1, bytes([rng.randrange(256)])),
+    "delete": lambda rng, data: _at(rng, data, rng.choice([1, 1, 2, 5, 30]), b""),
+    "insert": lambda rng, data: _at(rng, data, 0, rng.choice(PIECES)),
+    "replace": lambda rng, data: _at(rng, data, rng.randrange(6), rng.choice(PIECES)),
+    "double": lambda rng, data: _at(rng, data, rng.choice([1, 3, 20, 200])),
+    "cut": lambda rng, data: data[: rng.randrange(len(data) + 1)],
+    "cut the start": lambda rng, data: data[rng.randrange(len(data) + 1) :],
+    "mark": lambda rng, data: b"\xef\xbb\xbf" + data,
+    "utf-16": lambda rng, data: data.decode("utf-8", "replace").encode("utf-16"),
+    "noise": lambda rng, data: _at(rng, data, 0, rng.randbytes(rng.choice([1, 4, 40]))),
+    "end": lambda rng, data: data.rstrip(b"\n"),
+    "empty": lambda rng, data: b"",
+}
+
+
+def damage(rng, data):
+    """Return the name of a mutation and what it makes of a text."""
+    if rng.random() < 0.002:
+        return "a megabyte", _at(rng, data, rng.randrange(3), rng.choice(MEGABYTES))
+    if data and rng.random() < 0.3:
+        name = rng.choice(list(LINES))
+        return name, b"".join(LINES[name](rng, data.splitlines(keepends=True)))
+    name = rng.choice(list(BYTES))
+    return name, BYTES[name](rng, data)
+
+
+def mutate(rng, files):
+    """Return what was done, and {file: new bytes, or None where it is removed}."""
+    done, changed = [], {}
+    for _ in range(rng.choice([1, 1, 1, 2, 3])):
+        name = rng.choice(list(files))
+        data = changed.get(name, files[name])
+        if data is None:
+            continue
+        kind = "remove"
+        if rng.random() < 0.01:
+            changed[name] = None
+        elif name.endswith(".gz") and name not in changed and rng.random() < 0.6:
+            kind, text = damage(rng, gzip.decompress(data))
+            changed[name] = gzip.compress(text, mtime=0)
+        else:
+            kind, changed[name] = damage(rng, data)
+        done.append(f"{kind} in {name}")
+    return "; ".join(done), changed
+
+
+def _lines(files):
+    """Yield (name without .gz, number, line) of {file: bytes}, all of them decoded at once."""
+    for name, data in files.items():
+        text = (gzip.decompress(data) if name.endswith(".gz") else data).decode("utf-8-sig")
+        lines = text.split("\n")
+        for number, line in enumerate(lines[: -1 if lines[-1] == "" else None]):
+            yield name.removesuffix(".gz"), number, line
+
+
+def kaldi_content(files):
+    """Return {(utterance, rank from 0): (words, acoustic score)}."""
+    words, costs = {}, {}
+    for name, _, line in _lines(files):
+        key, *rest = line.split()
+        utt, _, rank = key.rpartition("-")
+        if name.endswith("words_text"):
+            assert (utt, int(rank) - 1) not in words
+            words[utt, int(rank) - 1] = rest
+        elif name.endswith("acwt"):
+            costs[utt, int(rank) - 1] = -float(rest[0])
+    return {key: (words[key], costs[key]) for key in words}
+
+
+def espnet_content(files):
+    """Return {(utterance, rank from 0): (words, score)}."""
+    words, scores = {}, {}
+    for name, _, line in _lines(files):
+        utt, *rest = line.split()
+        rank = int(re.search(r"(\d+)best_recog", name)[1]) - 1
+        if name.endswith("/text"):
+            assert (utt, rank) not in words
+            words[utt, rank] = rest
+        else:
+            number = rest[0].removeprefix("tensor(").strip(",[]()")
+            scores[utt, rank] = float(number)
+    return {key: (words[key], scores[key]) for key in words}
+
+
+def srilm_content(files):
+    """Return {(utterance, rank from 0): (words but for marks, acoustic score)}."""
+    content = {}
+    for name, number, line in _lines(files):
+        fields = line.split()
+        words = [word for word in fields[3:] if word not in ("<s>", "</s>", "-pau-")]
+        content[name.removesuffix(".score"), number] = words, float(fields[0]) * math.log(10)
+    return content
+
+
+def _once(pairs):
+    content = dict(pairs)
+    assert len(content) == len(pairs), "a key that comes twice"
+    return content
+
+
+def jsonl_content(files):
+    """Return {(utterance, rank from 0): (words, acoustic score)}."""
+    content = {}
+    for _, _, line in _lines(files):
+        item = json.loads(line, object_pairs_hook=_once)
+        for rank, hyp in enumerate(item["hypotheses"]):
+            assert (item["utt"], rank) not in content
+            content[item["utt"], rank] = hyp["text"].split(), hyp.get("am_score") or 0.0
+    return content
+
+
+CONTENT = {
+    "kaldi": kaldi_content,
+    "espnet": espnet_content,
+    "srilm": srilm_content,
+    "jsonl": jsonl_content,
+}
