@@ -122,12 +122,15 @@ def _unique_names(components: Sequence[Component]) -> List[Component]:
     return unique
 
 
-def read_weights(weights: Optional[str], components: Sequence[Component]) -> Optional[np.ndarray]:
+def read_weights(
+    weights: Optional[str], components: Sequence[Component], *, check: bool = True
+) -> Optional[np.ndarray]:
     """Return the components' weights: of a file, of a list `W,W,..`, or 1 for a single one.
 
     Args:
         weights: A file that `bayeslm interpolate` wrote, numbers with commas, or None.
         components: What they weigh.
+        check: Whether numbers with commas must be those of a linear mixture.
 
     Returns:
         (K,), or None where several components have none.
@@ -146,7 +149,7 @@ def read_weights(weights: Optional[str], components: Sequence[Component]) -> Opt
             f"--weights {weights}: neither a file nor numbers with commas",
             remedy="Give the weights.yaml of `bayeslm interpolate`, or W,W,...",
         ) from None
-    return check_weights(values, len(components))
+    return check_weights(values, len(components)) if check else np.array(values)
 
 
 def _weights_of_file(path: Path, names: Sequence[str]) -> np.ndarray:

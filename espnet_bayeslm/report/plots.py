@@ -24,6 +24,13 @@ STYLES = {"snr": ("by |mean| / std", "-"), "magnitude": ("by |mean|", "--")}
 TAIL = 0.001
 
 
+def new_figure(size: Tuple[float, float]) -> Figure:
+    """Return an empty figure of a size in inches."""
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
 def save_figure(figure: Figure, path: PathLike) -> None:
     """Write a figure as PNG."""
     with atomic_write(path, "wb") as f:
@@ -74,8 +81,7 @@ def pruning_figure(lms: Mapping[str, Mapping[str, Curve]]) -> Figure:
 
 
 def _panels(titles: Sequence[str], *, height: float) -> List[Axes]:
-    figure = Figure(figsize=(7.0, height * len(titles) + 0.5), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure((7.0, height * len(titles) + 0.5))
     panels = figure.subplots(len(titles), 1, squeeze=False, sharex=True)[:, 0]
     for axes, title in zip(panels, titles, strict=True):
         axes.set_title(title, fontsize="medium")

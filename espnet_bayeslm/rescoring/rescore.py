@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Dict, Iterable, List, Mapping, Tuple
+from typing import Dict, Iterable, List, Mapping, Optional, Tuple
 
 import numpy as np
 import yaml
@@ -25,6 +25,7 @@ class Scales:
     Attributes:
         lmwt: What divides the acoustic score, Kaldi's LMWT.
         word_penalty: Kaldi's word insertion penalty, in nats per word.
+        weights: (name, weight) of the components, where they were tuned too.
 
     Raises:
         ValueError: `lmwt` is not positive, or one is not finite.
@@ -32,6 +33,7 @@ class Scales:
 
     lmwt: float = 10.0
     word_penalty: float = 0.0
+    weights: Optional[Tuple[Tuple[str, float], ...]] = None
 
     def __post_init__(self):
         if not (0 < self.lmwt < math.inf and math.isfinite(self.word_penalty)):
@@ -104,8 +106,10 @@ def read_scales(path: PathLike) -> Scales:
     try:
         with open(path, encoding="utf-8") as f:
             content = yaml.safe_load(f)
-        return Scales(float(content["lmwt"]), float(content["word_penalty"]))
-    except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+        weights = content.get("weights")
+        pairs = None if weights is None else tuple((str(k), float(v)) for k, v in weights.items())
+        return Scales(float(content["lmwt"]), float(content["word_penalty"]), pairs)
+    except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"no usable `lmwt` and `word_penalty` in it ({error!r})",
             path=path,

@@ -334,7 +334,7 @@ def test_a_failure_while_writing_leaves_the_old_output(nbest, ngram, tmp_path, f
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(rescore, "write_best", full)
+    monkeypatch.setattr(rescore, "write_settings", full)
     assert "No space left" in fails(main, [*command, "--lmwt", "3"])
     assert contents(tmp_path / "out") == before
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

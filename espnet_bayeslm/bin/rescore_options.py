@@ -1,0 +1,147 @@
+"""Options of `bayeslm rescore`, and what is checked before the long work."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from pathlib import Path
+from typing import Optional, Sequence
+
+from espnet2.utils.types import float_or_none, str2bool
+
+from espnet_bayeslm.bin.components import add_component_options
+from espnet_bayeslm.rescoring.combine import COMBINATIONS
+from espnet_bayeslm.rescoring.formats import READERS
+from espnet_bayeslm.rescoring.rescore import Scales, read_scales
+from espnet_bayeslm.utils.cli import tool_parser
+from espnet_bayeslm.utils.errors import InputError
+
+SCALES = "scales.yaml"
+
+
+def check_output(output: str, nbest: str) -> None:
+    """Check that the output folder may be written, or replaced.
+
+    Raises:
+        InputError: It holds something else than an earlier output.
+    """
+    folder = Path(output)
+    ours = (folder / SCALES).is_file() and folder.resolve() != Path(nbest).resolve()
+    if folder.exists() and not ours and not (folder.is_dir() and not any(folder.iterdir())):
+        raise InputError(
+            "is there, and is not the output of an earlier `bayeslm rescore`",
+            path=output,
+            remedy="Give --output a new folder.",
+        )
+
+
+def fixed_scales(
+    tune_ref: Optional[str],
+    scales: Optional[str],
+    *,
+    lmwt: Optional[float],
+    word_penalty: Optional[float],
+) -> Scales:
+    """Return the scales that the options give, or the defaults.
+
+    Raises:
+        InputError: More than one option gives them.
+    """
+    given = {"--tune_ref": tune_ref, "--scales": scales, "--lmwt": lmwt}
+    used = [option for option, value in given.items() if value is not None]
+    if len(used) > 1 or (word_penalty is not None and used[:1] not in ([], ["--lmwt"])):
+        raise InputError(
+            f"more than one source of scales: {', '.join(used)} and --word_penalty {word_penalty}",
+            remedy="Give --tune_ref, --scales, or --lmwt with --word_penalty.",
+        )
+    if scales is not None:
+        return read_scales(scales)
+    if not used:
+        logging.warning("scales are not tuned: the defaults are used, as far as none are given")
+    default = Scales()
+    return Scales(
+        default.lmwt if lmwt is None else lmwt,
+        default.word_penalty if word_penalty is None else word_penalty,
+    )
+
+
+def check_work(
+    *, tune_ref: Optional[str], tune_weights: bool, num_jobs: int, merge: Sequence[str], job: int
+) -> None:
+    """Raise an InputError where options ask for what cannot be done together."""
+    if num_jobs > 1 and tune_ref is not None:
+        raise InputError(
+            f"--tune_ref with --num_jobs {num_jobs}: a job has a part of the lists only",
+            remedy="Give --tune_ref where the jobs are merged.",
+        )
+    if merge and (num_jobs, job) != (1, 1):
+        raise InputError("--merge with --job or --num_jobs", remedy="Merge all jobs at once.")
+    if tune_weights and (tune_ref is None or merge):
+        raise InputError(
+            "--tune_weights needs --tune_ref and the scores of each LM",
+            remedy="Tune in one job, without --merge.",
+        )
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Return the parser of `bayeslm rescore`."""
+    parser = tool_parser(
+        "rescore",
+        "Rescores N-best lists: am_score / LMWT + graph_score + ln P_LM - word_penalty * words"
+        " is maximised. --output holds the lists with lmwt.nn added (-ln P_LM), the new"
+        " best as text and trn, and scales.yaml.",
+    )
+    parser.add_argument("--nbest", required=True, help="The N-best lists")
+    parser.add_argument(
+        "--nbest_format", default="kaldi", help=f"Their format: {', '.join(READERS)}"
+    )
+    parser.add_argument("--output", required=True, help="The folder to write")
+    add_component_options(parser)
+    parser.add_argument(
+        "--weights", default=None, help="weights.yaml of `bayeslm interpolate`, or W,W,.."
+    )
+    parser.add_argument(
+        "--combine",
+        default="linear",
+        choices=COMBINATIONS,
+        help="linear: p = sum w p, word by word; loglinear: ln P = sum w ln P, as Kaldi",
+    )
+    parser.add_argument(
+        "--tune_ref", default=None, help="Tune LMWT and word penalty on these references"
+    )
+    parser.add_argument(
+        "--tune_weights",
+        type=str2bool,
+        default=False,
+        help="Tune the share of the first LM too, the others in proportion",
+    )
+    parser.add_argument(
+        "--scales",
+        default=None,
+        help="scales.yaml of a tuned run, with its weights where those were tuned",
+    )
+    parser.add_argument("--lmwt", type=float_or_none, default=None, help="LMWT (default: 10)")
+    parser.add_argument(
+        "--word_penalty", type=float_or_none, default=None, help="Cost per word (default: 0)"
+    )
+    parser.add_argument("--ref", default=None, help="References, a Kaldi `text` or a trn")
+    parser.add_argument(
+        "--token_scores",
+        type=str2bool,
+        default=False,
+        help="Write the costs of the words too (lmwt.nn.words, </s> last)",
+    )
+    parser.add_argument(
+        "--segments",
+        default=None,
+        help="Kaldi's `segments`, or utt2start: lists of a recording stay in one job",
+    )
+    parser.add_argument("--job", type=int, default=1, help="Rescore this part, from 1")
+    parser.add_argument("--num_jobs", type=int, default=1, help="of so many")
+    parser.add_argument(
+        "--merge",
+        action="append",
+        default=[],
+        help="Instead of scoring, join the output of this job (repeatable, all of them)",
+    )
+    return parser

@@ -1,0 +1,80 @@
+"""Recordings, blocks and jobs."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from espnet_bayeslm.rescoring import recordings as module
+from espnet_bayeslm.rescoring.nbest import Hypothesis, NBest
+from espnet_bayeslm.rescoring.recordings import (
+    Segment,
+    blocks,
+    by_recording,
+    of_job,
+    read_segments,
+)
+from espnet_bayeslm.utils.errors import InputError
+
+
+def make(sizes):
+    return [NBest(f"u{n}", (Hypothesis(("a",), 0.0),) * size) for n, size in enumerate(sizes)]
+
+
+def test_segments_of_kaldi(tmp_path):
+    (tmp_path / "segments").write_text("a-1 rec1 2.5 3\nb-1 rec2 0 1.5\na-2 rec1 0.25 1\n")
+    expected = {"a-1": ("rec1", 2.5), "b-1": ("rec2", 0.0), "a-2": ("rec1", 0.25)}
+    assert read_segments(tmp_path / "segments") == expected
+
+
+def test_utt2start(tmp_path):
+    (tmp_path / "utt2start").write_text("a 3.5\nb 1\n")
+    assert read_segments(tmp_path / "utt2start") == {"a": ("", 3.5), "b": ("", 1.0)}
+    (tmp_path / "three").write_text("a rec 3.5\n")
+    assert read_segments(tmp_path / "three") == {"a": ("rec", 3.5)}
+
+
+@pytest.mark.parametrize("line", ["a", "a b c", "a rec nan 1", "a rec 1 2 3", "a inf"])
+def test_lines_that_are_no_segments(tmp_path, line):
+    (tmp_path / "segments").write_text(f"ok rec 0 1\n{line}\n")
+    with pytest.raises(InputError, match="segments:2: expected `utterance recording start"):
+        read_segments(tmp_path / "segments")
+    (tmp_path / "empty").write_text("")
+    with pytest.raises(InputError, match="no utterances"):
+        read_segments(tmp_path / "empty")
+
+
+def test_a_recording_is_whole_and_in_time_order():
+    segments = {"u0": Segment("r", 3.0), "u1": Segment("s", 0.0), "u2": Segment("r", 1.0)}
+    found = [[item.utt for item in items] for items in by_recording(make([1, 1, 1]), segments)]
+    assert found == [["u2", "u0"], ["u1"]]
+    with pytest.raises(InputError, match="seg: has no line for the utterance 'u3'"):
+        list(by_recording(make([1] * 4), segments, path="seg"))
+
+
+@given(
+    sizes=st.lists(st.integers(1, 9), max_size=30),
+    num_jobs=st.integers(1, 5),
+    size=st.integers(1, 20),
+)
+def test_jobs_share_the_blocks_of_one_job(sizes, num_jobs, size):
+    nbests = make(sizes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "BLOCK_SIZE", size)
+        whole = list(blocks(by_recording(nbests, None)))
+        jobs = [
+            list(of_job(blocks(by_recording(nbests, None)), job=job, num_jobs=num_jobs))
+            for job in range(1, num_jobs + 1)
+        ]
+    assert [items[0] for block in whole for items in block] == nbests
+    for block in whole[:-1]:
+        counts = [len(items[0].hypotheses) for items in block]
+        assert sum(counts) >= size > sum(counts[:-1])
+    for number, block in enumerate(whole):
+        assert block in jobs[number % num_jobs]
+    assert sum(map(len, jobs)) == len(whole)
+
+
+@pytest.mark.parametrize("job, num_jobs", [(0, 1), (2, 1), (-1, 3), (1, 0)])
+def test_jobs_that_are_not_there(job, num_jobs):
+    with pytest.raises(InputError, match="--job"):
+        list(of_job([], job=job, num_jobs=num_jobs))
