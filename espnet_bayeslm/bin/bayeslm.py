@@ -17,7 +17,8 @@ TOOLS = {
     "interpolate": "EM weights of LMs and n-grams on held-out text",
     "rescore": "N-best lists in, LM scores and a new 1-best out",
     "snr": "signal-to-noise ratio of random weights, and pruning by it",
-    "score": "WER with S/D/I, oracle WER of N-best lists",
+    "score": "WER with S/D/I, significance, oracle WER of N-best lists",
+    "report": "results in one HTML file: tables, figures, N-best lists to look through",
 }
 
 

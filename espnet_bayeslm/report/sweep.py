@@ -7,43 +7,16 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from espnet_bayeslm.evaluation.wer import ErrorCounts
-from espnet_bayeslm.report.plots import new_figure, save_figure
+from espnet_bayeslm.report.html_sweep import read_sweep, sweep_figure
+from espnet_bayeslm.report.plots import save_figure
 from espnet_bayeslm.rescoring.rescore import Scales
 from espnet_bayeslm.rescoring.sweep import Sweep
 from espnet_bayeslm.utils.files import atomic_write
 
 # (weights of the components, word error rate in percent at the best scales)
 WeightRow = Tuple[Mapping[str, float], float]
-
-
-def sweep_figure(sweep: Sweep, best: Scales, *, words: int, title: str) -> Figure:
-    """Return a heat map of the word error rate over LMWT and word penalty."""
-    figure = new_figure((7.0, 4.0))
-    axes = figure.add_subplot()
-    rates = 100 * sweep.errors.T / words
-    # rates near the best are told apart, the others are all dark
-    image = axes.imshow(
-        rates,
-        origin="lower",
-        aspect="auto",
-        cmap="viridis",
-        vmax=float(np.percentile(rates, 75)),
-    )
-    axes.set(xlabel="LMWT", ylabel="word penalty", title=title)
-    for axis, values, most in (
-        (axes.xaxis, sweep.lmwts, 12),
-        (axes.yaxis, sweep.word_penalties, 9),
-    ):
-        step = max(1, len(values) // most)
-        axis.set_ticks(range(0, len(values), step), [f"{v:g}" for v in values[::step]])
-    column = int(np.argmin(abs(sweep.lmwts - best.lmwt)))
-    row = int(np.argmin(abs(sweep.word_penalties - best.word_penalty)))
-    axes.plot(column, row, marker="o", markersize=9, markerfacecolor="none", color="white")
-    figure.colorbar(image, label="word error rate, %", extend="max")
-    return figure
 
 
 def write_sweep(
@@ -76,9 +49,9 @@ def write_sweep(
         json.dump(content, f)
     with atomic_write(folder / "sweep.tsv") as f:
         f.writelines(f"{line}\n" for line in _table(sweep, rates))
-    rate = 100 * errors["rescored"].rate
-    title = f"{rate:.2f} % at LMWT {best.lmwt:g}, word penalty {best.word_penalty:g}"
-    save_figure(sweep_figure(sweep, best, words=max(words, 1), title=title), folder / "sweep.png")
+    table = read_sweep(folder)
+    assert table is not None
+    save_figure(sweep_figure(table), folder / "sweep.png")
 
 
 def _table(sweep: Sweep, rates: np.ndarray) -> List[str]:

@@ -1,0 +1,118 @@
+"""`bayeslm report`: results in one HTML file."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from pathlib import Path
+from typing import List, Optional, Sequence
+
+from espnet_bayeslm.report.html_input import Repeated, named_paths, unique_paths
+from espnet_bayeslm.report.html_learning import learning_section, read_epochs
+from espnet_bayeslm.report.html_nbest import nbest_section
+from espnet_bayeslm.report.html_page import Section, page
+from espnet_bayeslm.report.html_rescored import read_references, read_rescored
+from espnet_bayeslm.report.html_scores import read_perplexities, read_scores, scores_section
+from espnet_bayeslm.report.html_search import read_search, search_section
+from espnet_bayeslm.report.html_snr import read_snr, snr_section
+from espnet_bayeslm.report.html_sweep import read_sweep, sweep_section
+from espnet_bayeslm.rescoring.formats import READERS, check_format
+from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import atomic_write
+
+
+def report(
+    *,
+    output: str,
+    title: str,
+    score: Optional[str],
+    perplexity: Repeated,
+    rescored: Repeated,
+    nbest_format: str,
+    ref: Repeated,
+    exp: Repeated,
+    snr: Repeated,
+    search: Repeated,
+) -> None:
+    """Write one HTML file of what is given; options as `get_parser` explains them."""
+    check_format(nbest_format)
+    tables = scores_section(
+        None if score is None else read_scores(score),
+        read_perplexities(named_paths("--perplexity", perplexity)),
+    )
+    experiments = unique_paths("--exp", exp)
+    searches = unique_paths("--search", search)
+    lists, sweeps = rescoring_sections(rescored, nbest_format, ref)
+    sections = [
+        tables,
+        sweeps,
+        learning_section({name: read_epochs(path) for name, path in experiments.items()}),
+        snr_section(*read_snr([path for _, path in named_paths("--snr", snr)])),
+        search_section({name: read_search(path) for name, path in searches.items()}),
+        lists,
+    ]
+    given = [section for section in sections if section is not None]
+    if not given:
+        raise InputError(
+            "nothing to report",
+            remedy="Give one or more of --score, --perplexity, --rescored, --exp, --snr, --search.",
+        )
+    with atomic_write(output) as f:
+        f.write(page(title, given))
+    size = Path(output).stat().st_size / 1e6
+    print(f"{output}: {', '.join(section.title for section in given)} ({size:.1f} MB)")
+
+
+def rescoring_sections(
+    rescored: Repeated, nbest_format: str, ref: Repeated
+) -> List[Optional[Section]]:
+    """Return the N-best lists of rescorings and the sweeps that tuned them."""
+    folders = unique_paths("--rescored", rescored)
+    if ref and not folders:
+        raise InputError("--ref without lists", remedy="Give --rescored NAME=DIR too.")
+    items = [read_rescored(name, path, nbest_format) for name, path in folders.items()]
+    refs = read_references(ref, items, list(folders.items()))
+    if items and not refs:
+        logging.warning("no references: the lists are compared with the first pass")
+    sweeps = {name: read_sweep(Path(path)) for name, path in folders.items()}
+    found = {name: sweep for name, sweep in sweeps.items() if sweep is not None}
+    return [nbest_section(items, refs), sweep_section(found)]
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Return the parser of `bayeslm report`."""
+    parser = tool_parser(
+        "report",
+        "Results in one HTML file that asks for nothing outside itself: tables, figures, and N-best"
+        " lists to look through. It has a part for each option that is given. NAME= may be left"
+        " out: a file or folder then has its own name.",
+    )
+    parser.add_argument("--output", default="report.html", help="The file to write")
+    parser.add_argument("--title", default="Language models for rescoring", help="Its heading")
+    parser.add_argument("--score", default=None, help="The JSON of `bayeslm score --output`")
+    repeatable = {
+        "--perplexity": "NAME=FILE, the JSON of `bayeslm perplexity --output`; NAME as in --score",
+        "--rescored": "NAME=DIR, the output of `bayeslm rescore`: its lists, its sweep.json",
+        "--ref": "References of the lists, a Kaldi `text` or a trn",
+        "--exp": "NAME=EXP, an experiment folder: learning curves",
+        "--snr": "The output of `bayeslm snr`: its folder or its snr.json",
+        "--search": "NAME=DIR, the folder of `bayeslm search`: architecture weights",
+    }
+    for option, what in repeatable.items():
+        parser.add_argument(option, action="append", default=[], help=f"{what} (repeatable)")
+    parser.add_argument(
+        "--nbest_format",
+        default="kaldi",
+        help=f"The format of the lists in --rescored: {', '.join(READERS)}",
+    )
+    return parser
+
+
+def main(cmd: Optional[Sequence[str]] = None) -> None:
+    """Run `bayeslm report`."""
+    run_tool(get_parser(), report, cmd)
+
+
+if __name__ == "__main__":
+    main()

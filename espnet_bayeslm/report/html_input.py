@@ -1,0 +1,158 @@
+"""What the parts of the HTML report read: named paths, JSON with numbers in it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple, Union
+
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike, read_lines
+
+# A repeatable option; one value may stand in a --config file without a list.
+Repeated = Union[str, Sequence[str], None]
+
+
+def named_paths(option: str, values: Repeated) -> List[Tuple[str, str]]:
+    """Return (name, path) of each value NAME=PATH; a path alone has its last part as the name.
+
+    Raises:
+        InputError: A value has no path.
+    """
+    pairs = []
+    for value in [values] if isinstance(values, str) else list(values or []):
+        name, separator, path = value.partition("=")
+        # a path may hold a `=` itself
+        if not separator or "/" in name or Path(value).exists():
+            name, path = Path(value).resolve().name, value
+        if not name or not path:
+            raise InputError(f"{option} {value}", remedy=f"Give {option} NAME=PATH.")
+        pairs.append((name, path))
+    return pairs
+
+
+def unique_paths(option: str, values: Repeated) -> Dict[str, str]:
+    """Return {name: path} of `named_paths`.
+
+    Raises:
+        InputError: A name comes twice.
+    """
+    found: Dict[str, str] = {}
+    for name, path in named_paths(option, values):
+        if name in found:
+            raise InputError(
+                f"{option}: {found[name]} and {path} are both called {name}",
+                remedy=f"Give {option} NAME=PATH, each with its own NAME.",
+            )
+        found[name] = path
+    return found
+
+
+def read_json(path: PathLike, *, remedy: str) -> Any:
+    """Return what a JSON file holds.
+
+    Args:
+        path: The file.
+        remedy: What the user can do where it is not JSON.
+
+    Raises:
+        InputError: It cannot be read, or is not JSON.
+    """
+    return parse_json("\n".join(line for _, line in read_lines(path)), path=path, remedy=remedy)
+
+
+def read_json_lines(path: PathLike, *, remedy: str) -> Iterator[Tuple[int, Any]]:
+    """Yield (line number, what the line holds) of a file of JSON lines.
+
+    Raises:
+        InputError: A line is not JSON.
+    """
+    for number, line in read_lines(path):
+        with located(path, number):
+            content = parse_json(line, path=None, remedy=remedy)
+        yield number, content
+
+
+def parse_json(text: str, *, path: Union[PathLike, None], remedy: str) -> Any:
+    """Return the value of a JSON text.
+
+    Raises:
+        InputError: It is not one.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"not JSON ({error})", path=path, remedy=remedy) from error
+
+
+@contextlib.contextmanager
+def located(path: PathLike, line: Union[int, None] = None) -> Iterator[None]:
+    """Add a file and a line to the errors of the block."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(str(error), path=path, line=line) from error
+
+
+@contextlib.contextmanager
+def expecting(
+    what: str, *, path: PathLike, remedy: str, line: Union[int, None] = None
+) -> Iterator[None]:
+    """Turn what goes wrong with a value of another form into an `InputError`.
+
+    Args:
+        what: What is expected.
+        path: The file concerned.
+        remedy: What the user can do.
+        line: Its line.
+    """
+    try:
+        yield
+    except InputError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        reason = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise InputError(
+            f"expected {what}: {reason[:120]}", path=path, line=line, remedy=remedy
+        ) from error
+
+
+def number(value: Any, *, infinite: bool = False) -> float:
+    """Return a JSON number.
+
+    Args:
+        value: The value.
+        infinite: Whether it may be infinite.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"{str(value)[:40]!r} is not a number")
+    if math.isnan(value) or (math.isinf(value) and not infinite):
+        raise ValueError(f"{value} is not a finite number")
+    return float(value)
+
+
+def numbers(values: Any) -> List[float]:
+    """Return a JSON list of numbers.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    if not isinstance(values, list):
+        raise ValueError(f"{str(values)[:40]!r} is not a list of numbers")
+    return [number(value) for value in values]
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """Return a JSON object.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    if not isinstance(value, dict):
+        raise ValueError(f"{str(value)[:40]!r} is not an object")
+    return value

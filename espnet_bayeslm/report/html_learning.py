@@ -1,0 +1,151 @@
+"""The report's learning curves of experiments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogFormatter, MaxNLocator
+
+from espnet_bayeslm.report.html_figure import plain, svg
+from espnet_bayeslm.report.html_input import expecting
+from espnet_bayeslm.report.html_page import Html, Section, markup, paragraph, table
+from espnet_bayeslm.report.plots import new_figure
+from espnet_bayeslm.utils.errors import InputError
+
+CHECKPOINT = "checkpoint.pth"
+REMEDY = "Give the experiment folder of an LM's training."
+STATISTICS = ("nll", "kl", "ppl")
+MAX_LEGEND = 3
+
+
+class Epoch(NamedTuple):
+    """The statistics of an epoch, those of `STATISTICS` that there are.
+
+    Attributes:
+        number: Its number.
+        train: Over the training, with its draws and its dropout.
+        valid: Of the validation text at the posterior mean.
+    """
+
+    number: int
+    train: Mapping[str, float]
+    valid: Mapping[str, float]
+
+
+def read_epochs(path: str) -> List[Epoch]:
+    """Return the epochs of an experiment.
+
+    Raises:
+        InputError: There is no checkpoint of a training, or none of its epochs was validated.
+    """
+    from espnet_bayeslm.training.checkpoint import read_checkpoint  # imports torch
+
+    file = Path(path) / CHECKPOINT if Path(path).is_dir() else Path(path)
+    if not file.is_file():
+        raise InputError(f"found no {CHECKPOINT}", path=path, remedy=REMEDY)
+    content = read_checkpoint(file)
+    with expecting("the statistics of a training", path=file, remedy=REMEDY):
+        stats = content["reporter"]["stats"]
+        epochs = [
+            Epoch(int(epoch), _chosen(stats[epoch].get("train", {})), _chosen(parts["valid"]))
+            for epoch, parts in sorted(stats.items())
+            if "valid" in parts
+        ]
+    if not epochs or not all(epoch.valid for epoch in epochs):
+        raise InputError(
+            "no epoch with `ppl`, `nll` or `kl` of the validation text", path=file, remedy=REMEDY
+        )
+    return epochs
+
+
+def _chosen(stats: Mapping[str, Any]) -> Dict[str, float]:
+    return {name: float(stats[name]) for name in STATISTICS if name in stats}
+
+
+def learning_section(experiments: Mapping[str, Sequence[Epoch]]) -> Optional[Section]:
+    """Return curves and a table of experiments; None where there is none."""
+    if not experiments:
+        return None
+    body = markup(
+        svg(learning_figure(experiments), "Learning curves of the experiments"),
+        paragraph(
+            "Training figures are those of the epoch's steps, with their draws and their dropout;"
+            " the validation text is measured at the posterior mean, after the epoch."
+        ),
+        epoch_table(experiments),
+    )
+    return Section("learning", "Learning curves", body)
+
+
+def learning_figure(experiments: Mapping[str, Sequence[Epoch]]) -> Figure:
+    """Return perplexity and KL over the epochs, a colour for each experiment."""
+    panels = [("ppl", "perplexity per token")]
+    if _has(experiments, "nll") and not _has(experiments, "ppl"):
+        panels = [("nll", "nats per token")]
+    if any(epoch.valid.get("kl") for epochs in experiments.values() for epoch in epochs):
+        panels.append(("kl", "KL, nats per token"))
+    rows = -(-(len(experiments) + 2) // MAX_LEGEND)
+    figure = new_figure((8.5, 3.4 + 0.22 * rows))
+    for axes, (statistic, label) in zip(
+        figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
+    ):
+        for number, epochs in enumerate(experiments.values()):
+            for part, style in (("train", "--"), ("valid", "-")):
+                points = _points(epochs, part, statistic)
+                axes.plot(*points, style, marker="o", markersize=3, color=f"C{number % 10}")
+        axes.set(xlabel="epoch", ylabel=label)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(alpha=0.3)
+        if statistic == "ppl":
+            # first epochs are far above what follows
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(LogFormatter())
+            axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.5)))
+    handles = [
+        Line2D([], [], color=f"C{n % 10}", label=plain(name)) for n, name in enumerate(experiments)
+    ]
+    handles.append(Line2D([], [], color="0.5", label="validation"))
+    handles.append(Line2D([], [], color="0.5", linestyle="--", label="training"))
+    figure.legend(handles=handles, loc="outside upper center", ncols=MAX_LEGEND, frameon=False)
+    return figure
+
+
+def _has(experiments: Mapping[str, Sequence[Epoch]], statistic: str) -> bool:
+    return any(statistic in epochs[0].valid for epochs in experiments.values())
+
+
+def _points(epochs: Sequence[Epoch], part: str, statistic: str) -> Tuple[List[int], List[float]]:
+    """Return the numbers of the epochs and a statistic of them."""
+    found = [(e.number, getattr(e, part)) for e in epochs if statistic in getattr(e, part)]
+    return [number for number, _ in found], [stats[statistic] for _, stats in found]
+
+
+def epoch_table(experiments: Mapping[str, Sequence[Epoch]]) -> Html:
+    """Return one row for each experiment: its best epoch, and its bound at the end."""
+    header = ["", "epochs", "best epoch", "valid ppl", "train NLL", "train KL", "NLL + KL"]
+    rows = []
+    for name, epochs in experiments.items():
+        statistic = next(s for s in ("ppl", "nll", "kl") if s in epochs[0].valid)
+        best = min(epochs, key=lambda epoch: epoch.valid.get(statistic, float("inf")))
+        last = epochs[-1].train
+        bound = last["nll"] + last["kl"] if {"nll", "kl"} <= last.keys() else None
+        rows.append(
+            [
+                name,
+                f"{epochs[-1].number}",
+                f"{best.number}",
+                _value(best.valid.get("ppl"), 2),
+                _value(last.get("nll"), 4),
+                _value(last.get("kl"), 4),
+                _value(bound, 4),
+            ]
+        )
+    caption = "Best epoch, and the last epoch's training figures in nats per token"
+    return table(header, rows, caption=caption)
+
+
+def _value(value: Optional[float], digits: int) -> str:
+    return "" if value is None else f"{value:.{digits}f}"

@@ -1,0 +1,185 @@
+"""What the report reads of a folder that `bayeslm rescore` wrote."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from espnet_bayeslm.evaluation.wer import Words, check_same_utterances, read_transcripts
+from espnet_bayeslm.report.html_input import (
+    Repeated,
+    expecting,
+    mapping,
+    named_paths,
+    numbers,
+    read_json_lines,
+)
+from espnet_bayeslm.rescoring.fields import parse_number
+from espnet_bayeslm.rescoring.formats import read_nbest
+from espnet_bayeslm.rescoring.kaldi import key_of
+from espnet_bayeslm.rescoring.nbest import NBest
+from espnet_bayeslm.rescoring.rescore import Scales, read_scales
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import read_keyed_lines
+
+BEST, COSTS, SCALES, UNCERTAINTY = "text", "lmwt.nn", "scales.yaml", "uncertainty.ndjson"
+# The lists of this format are looked for by name: there are other *.jsonl in the folder.
+JSON_LISTS = {"jsonl": ("nbest.jsonl", "nbest.jsonl.gz")}
+MEASURES = ("log_prob", "entropy", "mutual_information", "variance")
+REMEDY = "Write the folder anew with `bayeslm rescore`."
+
+# Measure -> its value of each word and of `</s>`
+Uncertainty = Dict[str, List[float]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rescored:
+    """N-best lists and what a rescoring made of them.
+
+    Attributes:
+        name: What the report calls it.
+        nbests: The lists.
+        best: Utterance id -> place (from 0) of the new best hypothesis in its list.
+        lm_scores: Utterance id -> ln P of each hypothesis under the new LM, where it is known.
+        scales: How the scores were weighed, where it is known.
+        uncertainty: Utterance id -> place -> uncertainty of the hypothesis' words; of the
+            first pass' best and the new best.
+    """
+
+    name: str
+    nbests: List[NBest]
+    best: Dict[str, int]
+    lm_scores: Dict[str, List[float]]
+    scales: Optional[Scales]
+    uncertainty: Dict[str, Dict[int, Uncertainty]]
+
+    def totals(self, nbest: NBest) -> Optional[List[float]]:
+        """Return what was maximised, None where it is not known."""
+        if self.scales is None or nbest.utt not in self.lm_scores:
+            return None
+        return [
+            hyp.am_score / self.scales.lmwt
+            + (hyp.graph_score or 0.0)
+            + score
+            - self.scales.word_penalty * len(hyp.words)
+            for hyp, score in zip(nbest.hypotheses, self.lm_scores[nbest.utt], strict=True)
+        ]
+
+
+def read_rescored(name: str, folder: str, format: str) -> Rescored:
+    """Return the lists of a folder with their new best.
+
+    Raises:
+        InputError: A file is missing, is not usable, or is of other lists.
+    """
+    path = Path(folder)
+    if not path.is_dir():
+        remedy = "Give the output of `bayeslm rescore`."
+        raise InputError("not a folder", path=folder, remedy=remedy)
+    places = [path / file for file in JSON_LISTS.get(format, ()) if (path / file).exists()]
+    nbests = list(read_nbest(places[0] if places else path, format))
+    best = _best_places(nbests, path / BEST, lists=folder)
+    scales = read_scales(path / SCALES) if (path / SCALES).exists() else None
+    lm_scores = _read_costs(path / COSTS, nbests) if (path / COSTS).exists() else {}
+    uncertainty = {}
+    if (path / UNCERTAINTY).exists():
+        uncertainty = _read_uncertainty(path / UNCERTAINTY, nbests, best)
+    return Rescored(name, nbests, best, lm_scores, scales, uncertainty)
+
+
+def _best_places(nbests: Sequence[NBest], path: Path, *, lists: str) -> Dict[str, int]:
+    """Return {utterance id: place of its best hypothesis}."""
+    best = read_transcripts(path)
+    check_same_utterances({n.utt: None for n in nbests}, best, ref_path=lists, hyp_path=path)
+    places = {}
+    for nbest in nbests:
+        words = [hyp.words for hyp in nbest.hypotheses]
+        if best[nbest.utt] not in words:
+            raise InputError(
+                f"the best of {nbest.utt[:80]!r} is none of its list's {len(words)} hypotheses",
+                path=path,
+                remedy=REMEDY,
+            )
+        places[nbest.utt] = words.index(best[nbest.utt])
+    return places
+
+
+def _read_costs(path: Path, nbests: Sequence[NBest]) -> Dict[str, List[float]]:
+    """Return {utterance id: ln P of each hypothesis}."""
+    costs = {
+        key: parse_number(value, path=path, line=line, remedy=REMEDY)
+        for key, (line, value) in read_keyed_lines(path).items()
+    }
+    scores = {}
+    for nbest in nbests:
+        keys = [key_of(nbest.utt, rank) for rank in range(1, len(nbest.hypotheses) + 1)]
+        missing = [key for key in keys if key not in costs]
+        if missing:
+            raise InputError(f"no cost of {missing[0][:80]!r}", path=path, remedy=REMEDY)
+        scores[nbest.utt] = [-costs[key] for key in keys]
+    return scores
+
+
+def _read_uncertainty(
+    path: Path, nbests: Sequence[NBest], best: Mapping[str, int]
+) -> Dict[str, Dict[int, Uncertainty]]:
+    """Return {utterance id: {place: uncertainty}} of the hypotheses that are shown."""
+    lists = {nbest.utt: nbest for nbest in nbests}
+    found: Dict[str, Dict[int, Uncertainty]] = {}
+    what = "utt, rank, words and values of each word and of </s>"
+    for line, content in read_json_lines(path, remedy=REMEDY):
+        with expecting(what, path=path, line=line, remedy=REMEDY):
+            utt, place = content["utt"], content["rank"] - 1
+            if utt not in lists or not 0 <= place < len(lists[utt].hypotheses):
+                raise ValueError(f"the lists have no hypothesis {place + 1} of {str(utt)[:80]!r}")
+            if place not in (0, best[utt]):
+                continue
+            words = lists[utt].hypotheses[place].words
+            found.setdefault(utt, {})[place] = _checked(mapping(content), words)
+    return found
+
+
+def _checked(content: Mapping[str, Any], words: Words) -> Uncertainty:
+    """Return the values of a line."""
+    if tuple(content["words"]) != words:
+        raise ValueError("its words are not those of the list")
+    values = {name: numbers(content[name]) for name in MEASURES if name in content}
+    for name, given in values.items():
+        if len(given) != len(words) + 1:
+            raise ValueError(f"{len(given)} values of {name}, not {len(words)} + 1")
+    return values
+
+
+def read_references(
+    values: Repeated, rescored: Collection[Rescored], folders: Sequence[Tuple[str, str]]
+) -> Dict[str, Words]:
+    """Return {utterance id: words}, from files and from the lists that hold references.
+
+    Args:
+        values: The files: a Kaldi `text` or a trn. Together they are the references of all lists.
+        rescored: The lists.
+        folders: Where they came from, for messages.
+
+    Raises:
+        InputError: The utterances of files and lists differ, or references disagree.
+    """
+    refs: Dict[str, Words] = {}
+    files = [path for _, path in named_paths("--ref", values)]
+    for path in files:
+        _add(refs, read_transcripts(path), source=path)
+    for item in rescored if not files else []:
+        held = {n.utt: n.ref for n in item.nbests if n.ref is not None}
+        _add(refs, held, source=item.name)
+    if refs:
+        utts = {nbest.utt: None for item in rescored for nbest in item.nbests}
+        names = [", ".join(paths) for paths in (files, (path for _, path in folders))]
+        check_same_utterances(refs, utts, ref_path=names[0] or names[1], hyp_path=names[1])
+    return refs
+
+
+def _add(refs: Dict[str, Words], more: Mapping[str, Words], *, source: str) -> None:
+    """Add references to those of other files."""
+    for utt, words in more.items():
+        if refs.setdefault(utt, words) != words:
+            raise InputError(f"another reference of {utt[:80]!r} than before", path=source)

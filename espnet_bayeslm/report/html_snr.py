@@ -1,0 +1,137 @@
+"""The report's signal-to-noise ratios and pruning curves."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from espnet_bayeslm.evaluation.snr import BIN_EDGES, PERCENTILES, SnrSummary
+from espnet_bayeslm.report.html_figure import plain, svg
+from espnet_bayeslm.report.html_input import expecting, mapping, number, numbers, read_json
+from espnet_bayeslm.report.html_page import Html, Section, markup, paragraph, table
+from espnet_bayeslm.report.plots import STYLES, Curve, pruning_figure, snr_figure
+from espnet_bayeslm.utils.errors import InputError
+
+SNR, PRUNING = "snr.json", "prune.json"
+REMEDY = "Make it with `bayeslm snr --output DIR`."
+Summaries = Dict[str, List[SnrSummary]]
+Curves = Dict[str, Dict[str, Curve]]
+
+
+def read_snr(paths: Sequence[str]) -> Tuple[Summaries, Curves]:
+    """Return the ratios of LMs by location, and the perplexities of pruned LMs.
+
+    Args:
+        paths: Folders of `bayeslm snr`, or their snr.json.
+
+    Raises:
+        InputError: A file is missing or not usable, or an LM's name comes twice.
+    """
+    lms: Summaries = {}
+    curves: Curves = {}
+    for name in paths:
+        path = Path(name) / SNR if Path(name).is_dir() else Path(name)
+        found = _read_summaries(path)
+        twice = [lm for lm in found if lm in lms]
+        if twice:
+            raise InputError(f"{twice[0]} is in another file too", path=path)
+        lms.update(found)
+        if Path(name).is_dir() and (path.parent / PRUNING).exists():
+            curves.update(_read_curves(path.parent / PRUNING))
+    return lms, curves
+
+
+def _read_summaries(path: Path) -> Summaries:
+    content = read_json(path, remedy=REMEDY)
+    with expecting("signal-to-noise ratios of LMs", path=path, remedy=REMEDY):
+        return {
+            # a row without figures needed a text that was not given
+            name: [_summary(row) for row in rows if "histogram" in row]
+            for name, rows in mapping(content["lms"]).items()
+        }
+
+
+def _summary(row: Mapping[str, Any]) -> SnrSummary:
+    ratios = row["snr_percentiles"]
+    percentiles = tuple(number(ratios[str(p)], infinite=True) for p in PERCENTILES)
+    histogram = tuple(int(value) for value in numbers(row["histogram"]))
+    if len(histogram) != len(BIN_EDGES) - 1 or not sum(histogram):
+        raise ValueError(f"a histogram of {len(histogram)} bins, not {len(BIN_EDGES) - 1}")
+    ratio = row["median_std_ratio"]
+    return SnrSummary(
+        str(row["location"]),
+        int(number(row["count"])),
+        percentiles,
+        number(row["median_std"]),
+        None if ratio is None else number(ratio),
+        histogram,
+    )
+
+
+def _read_curves(path: Path) -> Curves:
+    content = read_json(path, remedy=REMEDY)
+    curves: Curves = {}
+    with expecting("perplexities of pruned LMs", path=path, remedy=REMEDY):
+        for name, steps in mapping(content["lms"]).items():
+            found: Dict[str, List[Tuple[float, float]]] = {}
+            for step in steps:
+                if step["criterion"] not in STYLES:
+                    raise ValueError(f"criterion {step['criterion']!r}")
+                perplexity = number(step["result"]["perplexity"]["word"], infinite=True)
+                found.setdefault(step["criterion"], []).append((number(step["share"]), perplexity))
+            if found:
+                curves[name] = {criterion: points for criterion, points in found.items()}
+    return curves
+
+
+def snr_section(lms: Summaries, curves: Curves) -> Optional[Section]:
+    """Return histograms and a table; None where there is no LM."""
+    if not lms:
+        return None
+    drawn = {name: summaries for name, summaries in lms.items() if summaries}
+    parts: List[str] = []
+    if drawn:
+        shown = {plain(name): [_plain(s) for s in summaries] for name, summaries in drawn.items()}
+        parts.append(svg(snr_figure(shown), "Signal-to-noise ratio of the random weights"))
+    parts.append(location_table(lms))
+    if curves:
+        parts.append(
+            svg(
+                pruning_figure({plain(name): values for name, values in curves.items()}),
+                "Perplexity against the share of random weights set to zero",
+            )
+        )
+        parts.append(
+            paragraph("Perplexity per word with the random weights of the lowest ratio at zero.")
+        )
+    return Section("snr", "Signal-to-noise ratio", markup(*parts))
+
+
+def _plain(summary: SnrSummary) -> SnrSummary:
+    return dataclasses.replace(summary, location=plain(summary.location))
+
+
+def location_table(lms: Summaries) -> Html:
+    """Return one row for each location of each LM."""
+    rows = []
+    for name, summaries in lms.items():
+        for summary in summaries:
+            low, high = summary.percentiles[0], summary.percentiles[-1]
+            ratio = summary.median_std_ratio
+            rows.append(
+                [
+                    name,
+                    summary.location,
+                    f"{summary.count}",
+                    f"{summary.median:.3g}",
+                    f"{low:.2g} to {high:.2g}",
+                    f"{summary.median_std:.3g}",
+                    "" if ratio is None else f"{ratio:.3g}",
+                ]
+            )
+        if not summaries:
+            rows.append([name, "needs a text", *[""] * 5])
+    header = ["", "location", "random", "median SNR", "5 to 95 %", "median σ", "σ / start"]
+    caption = "Signal-to-noise ratio |mean| / σ of the random weights"
+    return table(header, rows, caption=caption, words=(1,))

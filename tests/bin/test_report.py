@@ -1,0 +1,95 @@
+"""`bayeslm report`: one file of what the other tools have written."""
+
+import inspect
+
+import pytest
+from html_reader import Page
+
+from espnet_bayeslm.bin import perplexity, rescore, score, snr
+from espnet_bayeslm.bin.report import get_parser, main, report
+
+
+@pytest.fixture(scope="module")
+def outputs(bayes, ngram, nbest, plain_text, tmp_path_factory):
+    """Return a folder with what the tools write."""
+    folder = tmp_path_factory.mktemp("outputs")
+    common = ["--ngram", f"{ngram}"]
+    ref = f"{nbest}/dev.ref"
+    for name, options in (("ngram", []), ("fixed", ["--lmwt", "3"])):
+        tuned = options or ["--tune_ref", ref]
+        rescore.main(["--nbest", f"{nbest}/dev", *common, *tuned, "--output", f"{folder}/{name}"])
+    hyps = [f"{name}={folder}/{name}/text" for name in ("fixed", "ngram")]
+    systems = [part for hyp in hyps for part in ("--hyp", hyp)]
+    score.main(["--ref", ref, *systems, "--output", f"{folder}/score.json"])
+    text = f"{plain_text}/valid.txt"
+    perplexity.main(["--text", text, *common, "--output", f"{folder}/ppl.json"])
+    snr.main(["--lm", f"{bayes}", "--output", f"{folder}/snr"])
+    return folder
+
+
+def test_options_are_the_parameters_of_the_function():
+    known = {action.dest for action in get_parser()._actions}
+    assert known - {"help", "config", "log_level"} == set(inspect.signature(report).parameters)
+
+
+def test_everything(outputs, bayes, nbest, tmp_path, capsys):
+    path = tmp_path / "new" / "report.html"
+    options = ["--score", f"{outputs}/score.json", "--perplexity", f"ngram={outputs}/ppl.json"]
+    options += ["--rescored", f"{outputs}/ngram", "--rescored", f"fixed={outputs}/fixed"]
+    options += ["--ref", f"{nbest}/dev.ref", "--exp", f"{bayes}", "--snr", f"{outputs}/snr"]
+    main(["--output", f"{path}", "--title", "A & B", *options])
+    page = Page(path.read_text(encoding="utf-8"))
+    assert "A & B" in page.text
+    sections = {"scores", "learning", "snr", "nbest", "nbest-view-0", "nbest-view-1"}
+    assert sections <= set(page.ids)
+    # links within the page, and pictures that are part of it
+    assert all(address.startswith(("#", "data:image/png;")) for address in page.addresses)
+    assert not page.handlers
+    assert {"ngram", "fixed", "bayes", "oracle"} <= set(page.cells)
+    assert "N-best lists" in capsys.readouterr().out
+    # the same once more
+    first = path.read_bytes()
+    main(["--output", f"{path}", "--title", "A & B", *options])
+    assert path.read_bytes() == first
+
+
+def test_options_of_a_file(outputs, tmp_path):
+    config = tmp_path / "report.yaml"
+    config.write_text(f"perplexity: x={outputs}/ppl.json\noutput: {tmp_path}/r.html\n")
+    main(["--config", f"{config}"])
+    page = Page((tmp_path / "r.html").read_text(encoding="utf-8"))
+    assert "x" in page.cells and "nbest" not in page.ids
+
+
+BAD = {
+    "nothing": ([], "nothing to report"),
+    "no file": (["--score", "nosuch"], "nosuch: cannot be read"),
+    "no score": (["--score", "{out}/ppl.json"], "ppl.json: expected word errors of systems"),
+    "no perplexity": (["--perplexity", "a={out}/score.json"], "score.json: expected perplexities"),
+    "no name": (["--perplexity", "={out}/ppl.json"], "Give --perplexity NAME=PATH"),
+    "one text twice": (["--perplexity", "{out}/ppl.json"] * 2, "has perplexities of"),
+    "no folder": (["--rescored", "nosuch"], "nosuch: not a folder"),
+    "one name twice": (["--rescored", "a={out}/ngram"] * 2, "are both called a"),
+    "no lists": (["--rescored", "{out}/snr"], "words_text"),
+    "another format": (
+        ["--rescored", "{out}/ngram", "--nbest_format", "htk"],
+        "unknown N-best format 'htk'",
+    ),
+    "references alone": (["--ref", "{nbest}/dev.ref"], "--ref without lists"),
+    "other references": (
+        ["--rescored", "{out}/ngram", "--ref", "{nbest}/test.ref"],
+        "utterances have no reference",
+    ),
+    "no experiment": (["--exp", "{out}"], "found no checkpoint.pth"),
+    "no ratios": (["--snr", "{out}"], "snr.json: cannot be read"),
+    "no search": (["--search", "{out}"], "search.json: cannot be read"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_line_and_writes_nothing(outputs, nbest, fails, tmp_path, name):
+    options, message = BAD[name]
+    options = [part.format(out=outputs, nbest=nbest) for part in options]
+    error = fails(main, ["--output", tmp_path / "r.html", *options])
+    assert error.startswith("bayeslm report: error: ") and message in error
+    assert list(tmp_path.iterdir()) == []

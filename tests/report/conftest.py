@@ -1,0 +1,71 @@
+"""Folders as `bayeslm rescore` writes them."""
+
+import json
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "oracles"))
+
+from espnet_bayeslm.rescoring.formats import write_nbest
+from espnet_bayeslm.rescoring.nbest import Hypothesis, NBest
+
+
+def write_rescored(folder, lists, *, best, uncertain=False, sweep=False):
+    """Write a folder of Kaldi lists.
+
+    Args:
+        folder: The folder.
+        lists: Utterance id -> texts of its hypotheses.
+        best: Utterance id -> place of its new best.
+        uncertain: Whether there is an uncertainty.ndjson.
+        sweep: Whether there is a sweep.json.
+    """
+    nbests = [
+        NBest(
+            utt,
+            tuple(
+                Hypothesis(tuple(text.split()), -100.0 - n, -5.5 - n, -0.25)
+                for n, text in enumerate(texts)
+            ),
+        )
+        for utt, texts in lists.items()
+    ]
+    write_nbest(nbests, folder)
+    names = [f"{utt}-{n}" for utt, texts in lists.items() for n in range(1, len(texts) + 1)]
+    (folder / "lmwt.nn").write_text("".join(f"{name} {7.5}\n" for name in names))
+    lines = (f"{utt} {texts[best[utt]]}\n" for utt, texts in lists.items())
+    (folder / "text").write_text("".join(lines))
+    (folder / "scales.yaml").write_text("lmwt: 10.0\nword_penalty: 0.5\n")
+    if uncertain:
+        write_uncertainty(folder / "uncertainty.ndjson", lists)
+    if sweep:
+        wer = [[30.0, 20.0, 21.0], [25.0, 22.5, 20.0]]
+        rest = {"best": {"lmwt": 9.0, "word_penalty": 0.0}, "first_pass": 25.0, "oracle": 10.0}
+        content = {"lmwt": [9.0, 9.5], "word_penalty": [-0.5, 0.0, 0.5], "wer": wer, **rest}
+        (folder / "sweep.json").write_text(json.dumps(content))
+    return folder
+
+
+def write_uncertainty(path, lists):
+    """Write an uncertainty.ndjson: of word n the entropy is n + 1, the other values are random."""
+    rng = random.Random(0)
+    with open(path, "w") as f:
+        for utt, texts in lists.items():
+            for rank, text in enumerate(texts, 1):
+                words = text.split()
+                places = range(len(words) + 1)
+                row = {"utt": utt, "rank": rank, "words": words}
+                row["log_prob"] = [-rng.expovariate(0.3) for _ in places]
+                row["entropy"] = [n + 1.0 for n in places]
+                row["mutual_information"] = [rng.random() / 10 for _ in places]
+                row["variance"] = [rng.random() for _ in places]
+                f.write(json.dumps(row) + "\n")
+
+
+@pytest.fixture
+def make_rescored(tmp_path):
+    """Return a function that writes a folder in tmp_path."""
+    return lambda name, lists, **options: write_rescored(tmp_path / name, lists, **options)

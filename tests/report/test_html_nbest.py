@@ -1,0 +1,204 @@
+"""The N-best lists of a report: alignments, errors, uncertainties, size."""
+
+import json
+import random
+
+import pytest
+from alignment_naive import edit_distance
+from html_reader import Page
+from hypothesis import given
+from hypothesis import strategies as st
+
+from espnet_bayeslm.evaluation.wer import word_errors
+from espnet_bayeslm.report.html_nbest import auroc, nbest_section, operations
+from espnet_bayeslm.report.html_page import page
+from espnet_bayeslm.report.html_rescored import read_references, read_rescored
+from espnet_bayeslm.rescoring.formats import write_nbest
+from espnet_bayeslm.rescoring.nbest import Hypothesis, NBest
+from espnet_bayeslm.utils.errors import InputError
+
+WORDS = st.lists(st.sampled_from("abcd"), max_size=8)
+LISTS = {
+    "u1": ["a b c", "a x c", "b c"],
+    "u2": ["d", "d e", ""],
+    "u3": ["<script>document.title='hacked'</script> &amp;", "f"],
+}
+REFS = {"u1": ("a", "x", "c"), "u2": ("d",), "u3": ("f", "g")}
+BEST = {"u1": 1, "u2": 1, "u3": 0}
+
+
+def blocks(section):
+    found = Page(section.body)
+    return {key: json.loads(text) for key, text in found.scripts}
+
+
+@given(WORDS, WORDS)
+def test_operations_are_the_fewest_and_lead_to_the_hypothesis(ref, hyp):
+    steps = operations(ref, hyp)
+    counts = word_errors(ref, hyp)
+    assert len(steps) - steps.count(".") == edit_distance(ref, hyp) == counts.errors
+    assert len(ref) == len(steps) - steps.count("i")
+    assert len(hyp) == len(steps) - steps.count("d")
+    refs, hyps = iter(ref), iter(hyp)
+    for step in steps:
+        pair = (step != "i" and next(refs), step != "d" and next(hyps))
+        assert step not in ".s" or (pair[0] == pair[1]) == (step == ".")
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=12))
+def test_area_under_the_curve_by_brute_force(pairs):
+    values, wrong = [v for v, _ in pairs], [w for _, w in pairs]
+    bad, good = ([v for v, w in pairs if w == chosen] for chosen in (True, False))
+    found = auroc(values, wrong)
+    if not bad or not good:
+        assert found is None
+    else:
+        wins = sum((b > g) + (b == g) / 2 for b in bad for g in good)
+        assert found == pytest.approx(wins / len(bad) / len(good))
+
+
+def test_data_of_the_page(make_rescored):
+    folder = make_rescored("lm", LISTS, best=BEST, uncertain=True)
+    item = read_rescored("lm", folder, "kaldi")
+    section = nbest_section([item], REFS)
+    data = blocks(section)
+    texts, view = data["nbest-texts"], data["nbest-view-0"]
+    assert view["name"] == "lm" and view["references"] is True
+    for entry in view["lists"]:
+        assert [texts[place][0] for place in entry["hyps"]] == LISTS[entry["utt"]]
+        assert entry["best"] == BEST[entry["utt"]] and entry["ref"] == " ".join(REFS[entry["utt"]])
+        assert [texts[place][1] for place in entry["hyps"]] == [
+            operations(REFS[entry["utt"]], text.split()) for text in LISTS[entry["utt"]]
+        ]
+        # the first pass' best and the new best
+        assert set(entry["words"]) == {"0", str(entry["best"])}
+    first = view["lists"][0]
+    assert first["scores"] == {
+        "acoustic": [-100.0, -101.0, -102.0],
+        "graph": [-0.25] * 3,
+        "first LM": [-5.5, -6.5, -7.5],
+        "new LM": [-7.5] * 3,
+        "total": [-10 - 0.25 - 7.5 - 1.5, -10.1 - 7.75 - 1.5, -10.2 - 7.75 - 1.0],
+    }
+    assert first["words"]["1"]["entropy"] == [1, 2, 3, 4]
+    assert all(value >= 0 for value in first["words"]["1"]["log_prob"])
+    cells = Page(section.body).cells
+    # first pass: b for x, f and g missed, two added; rescored: e added
+    assert cells[7:14] == ["lm", "first pass", "50.00", "3", "0", "0", "6"]
+    assert cells[14:21] == ["lm", "rescored", "50.00", "2", "0", "1", "6"]
+    assert cells[21:28] == ["lm", "oracle", "16.67", "0", "1", "0", "6"]
+
+
+def test_words_of_the_new_best_are_judged(make_rescored):
+    folder = make_rescored("lm", LISTS, best=BEST, uncertain=True)
+    section = nbest_section([read_rescored("lm", folder, "kaldi")], REFS)
+    cells = Page(section.body).cells
+    row = cells.index("entropy")
+    # right: 1, 2, 3 (u1), 1 (u2); wrong: 2 (u2), 1, 2 (u3)
+    assert cells[row + 1 : row + 3] == ["1.75", "1.67"]
+    # of 12 pairs of a wrong and a right word: 2 wins of four and half a tie; 2 ties; as the first
+    assert cells[row + 3] == f"{(2.5 + 1 + 2.5) / 12:.3f}"
+
+
+def test_several_systems_share_their_texts(make_rescored):
+    items = [
+        read_rescored(name, make_rescored(name, LISTS, best=best), "kaldi")
+        for name, best in (("one", BEST), ("two", dict.fromkeys(LISTS, 0)))
+    ]
+    section = nbest_section(items, REFS)
+    data = blocks(section)
+    assert len(data["nbest-texts"]) == sum(map(len, LISTS.values()))
+    hyps = [[entry["hyps"] for entry in data[f"nbest-view-{n}"]["lists"]] for n in (0, 1)]
+    assert hyps[0] == hyps[1]
+    rows = [cell for cell in Page(section.body).cells if cell in ("all", "one", "two")]
+    assert rows == ["all", "one", "two", "all"]
+
+
+def test_without_references_the_first_pass_is_compared_with(make_rescored):
+    item = read_rescored("lm", make_rescored("lm", LISTS, best=BEST), "kaldi")
+    data = blocks(nbest_section([item], {}))
+    view, texts = data["nbest-view-0"], data["nbest-texts"]
+    assert view["references"] is False and view["measures"] == {}
+    assert [entry["ref"] for entry in view["lists"]] == [texts[0] for texts in LISTS.values()]
+    assert all(set(texts[entry["hyps"][0]][1]) <= {"."} for entry in view["lists"])
+
+
+def test_lists_of_other_formats(tmp_path):
+    lists = [
+        NBest(utt, tuple(Hypothesis(tuple(t.split()), -1.0) for t in texts), REFS[utt])
+        for utt, texts in LISTS.items()
+    ]
+    folder = tmp_path / "lm"
+    folder.mkdir()
+    write_nbest(lists, folder / "nbest.jsonl", format="jsonl")
+    # other JSON lines are no lists
+    (folder / "uncertainty.ndjson").write_text("")
+    (folder / "text").write_text("".join(f"{u} {t[BEST[u]]}\n" for u, t in LISTS.items()))
+    item = read_rescored("lm", folder, "jsonl")
+    assert read_references([], [item], [("lm", str(folder))]) == REFS
+    assert item.best == BEST and item.scales is None
+    view = blocks(nbest_section([item], REFS))["nbest-view-0"]
+    assert list(view["lists"][0]["scores"]) == ["acoustic"]
+
+
+def test_size_of_a_large_report(make_rescored):
+    rng = random.Random(0)
+    vocabulary = ["".join(rng.choices("abcdefghij", k=rng.randint(2, 9))) for _ in range(5000)]
+    lists = {
+        f"speaker{n % 40:02d}_recording_{n:06d}": [
+            " ".join(rng.choices(vocabulary, k=20)) for _ in range(20)
+        ]
+        for n in range(2000)
+    }
+    best = {utt: rng.randrange(20) for utt in lists}
+    folder = make_rescored("lm", lists, best=best, uncertain=True)
+    refs = {utt: tuple(texts[1].split()) for utt, texts in lists.items()}
+    html = page("large", [nbest_section([read_rescored("lm", folder, "kaldi")], refs)])
+    assert len(html.encode()) < 15e6
+    # what is shown is made by the page's program: the page itself stays small
+    assert html.count("<") < 300
+
+
+def line(**values):
+    row = {"utt": "u1", "rank": 1, "words": ["a", "b", "c"], "entropy": [1, 2, 3, 4]}
+    return json.dumps({**row, **values}) + "\n"
+
+
+BAD = {
+    "another best": ("text", "u1 q\nu2 d\nu3 f\n", "the best of 'u1' is none of its list's 3"),
+    "no best": ("text", "u1 a b c\n", "2 utterances have no hypothesis (first: 'u2')"),
+    "a cost that is none": ("lmwt.nn", "u1-1 x\n", "lmwt.nn:1: 'x' stands where one number"),
+    "missing costs": ("lmwt.nn", "u1-1 1\n", "no cost of 'u1-2'"),
+    "scales": ("scales.yaml", "lmwt: []\n", "no usable `lmwt`"),
+    "not JSON": ("uncertainty.ndjson", "{\n", "uncertainty.ndjson:1: not JSON"),
+    "no object": ("uncertainty.ndjson", "[]\n", "uncertainty.ndjson:1: expected utt, rank, words"),
+    "unknown utterance": ("uncertainty.ndjson", line(utt="u9"), "no hypothesis 1 of 'u9'"),
+    "unknown rank": ("uncertainty.ndjson", line(rank=9), "no hypothesis 9 of 'u1'"),
+    "utterance of another type": ("uncertainty.ndjson", line(utt=[1]), "expected utt, rank"),
+    "other words": ("uncertainty.ndjson", line(words=["a"]), "its words are not those"),
+    "too few values": ("uncertainty.ndjson", line(entropy=[1]), "1 values of entropy, not 3 + 1"),
+    "not a number": ("uncertainty.ndjson", line(entropy=[1, 2, 3, None]), "is not a number"),
+    "NaN": ("uncertainty.ndjson", line(entropy=[1, 2, 3, float("nan")]), "not a finite number"),
+    "no list": ("uncertainty.ndjson", line(entropy=5), "is not a list of numbers"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_folders(make_rescored, name):
+    file, content, message = BAD[name]
+    folder = make_rescored("lm", LISTS, best=BEST)
+    (folder / file).write_text(content)
+    with pytest.raises(InputError) as error:
+        read_rescored("lm", folder, "kaldi")
+    assert message in str(error.value) and f"{folder}" in str(error.value)
+
+
+def test_references_that_do_not_fit(make_rescored, tmp_path):
+    item = read_rescored("lm", make_rescored("lm", LISTS, best=BEST), "kaldi")
+    folders = [("lm", f"{tmp_path}/lm")]
+    (tmp_path / "short").write_text("u1 a\n")
+    (tmp_path / "other").write_text("u1 b\n")
+    with pytest.raises(InputError, match="2 utterances have no reference"):
+        read_references(f"{tmp_path}/short", [item], folders)
+    with pytest.raises(InputError, match="other: another reference of 'u1' than before"):
+        read_references([f"{tmp_path}/short", f"{tmp_path}/other"], [item], folders)

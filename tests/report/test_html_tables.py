@@ -1,0 +1,297 @@
+"""The report's tables and figures, from files as the tools write them."""
+
+import json
+import math
+
+import pytest
+import torch
+from html_reader import Page
+
+from espnet_bayeslm.evaluation.comparison import compare_systems, score_set
+from espnet_bayeslm.evaluation.snr import BIN_EDGES, PruningStep, SnrSummary
+from espnet_bayeslm.report.html_learning import learning_section, read_epochs
+from espnet_bayeslm.report.html_scores import (
+    read_perplexities,
+    read_scores,
+    scores_section,
+    short_names,
+)
+from espnet_bayeslm.report.html_search import read_search, search_section
+from espnet_bayeslm.report.html_snr import read_snr, snr_section
+from espnet_bayeslm.report.html_sweep import read_sweep, sweep_section
+from espnet_bayeslm.report.scores import scores_json
+from espnet_bayeslm.report.search import Run
+from espnet_bayeslm.report.search import write_files as write_search
+from espnet_bayeslm.report.snr import LocationRow
+from espnet_bayeslm.report.snr import write_files as write_snr
+from espnet_bayeslm.search import derived_config, rank
+from espnet_bayeslm.utils.errors import InputError
+
+REF = {f"u{n}": ("a", "b", "c", "d") for n in range(40)}
+HYPS = {
+    "first": {utt: ("a", "x", "c") for utt in REF},
+    "<b>new": {utt: ("a", "b", "c", "d") if n % 5 else ("a", "x") for n, utt in enumerate(REF)},
+}
+CHOICES = {"lm_conf": {"uncertainty": {"ffn@1-2": "search"}}}
+
+
+def rows(section):
+    """Return the cells of a section, one list for all its tables."""
+    return Page(section.body).cells
+
+
+def scored(num_conditions):
+    sets = [score_set(REF, HYPS) for _ in range(num_conditions)]
+    pooled = compare_systems(sets, num_replicates=50)
+    conditions = {
+        f"c{n}": compare_systems([part], num_replicates=50) for n, part in enumerate(sets)
+    }
+    return scores_json(conditions, pooled, baseline="first")
+
+
+def write_json(path, content):
+    path.write_text(json.dumps(content))
+    return str(path)
+
+
+def component(name, value):
+    values = {unit: value for unit in ("word", "token", "character")}
+    more = {unit: value + 1 for unit in values}
+    return {"name": name, "oovs": 3, "perplexity": more, "perplexity_without_oov": values}
+
+
+def test_word_errors_with_daggers_and_perplexities(tmp_path):
+    scores = read_scores(write_json(tmp_path / "score.json", scored(1)))
+    files = []
+    for text, value in (("data/dev/text", 50.0), ("data/test/text", 60.04)):
+        content = {"text": text, "components": [component("lm", 70), component("mixture", value)]}
+        path = write_json(tmp_path / f"{len(files)}.json", content)
+        files.append(("<b>new", path))
+    section = scores_section(scores, read_perplexities(files))
+    cells = rows(section)
+    assert section.title == "Word error rate and perplexity"
+    assert cells[:8] == ["", "ppl dev", "ppl test", "WER %", "sub", "del", "ins", "words"]
+    assert cells[8:16] == ["first", "", "", "50.00\u2007", "40", "40", "0", "160"]
+    assert cells[16:24] == ["<b>new", "50.0", "60.0", "15.00†", "8", "16", "0", "160"]
+    pair = cells[cells.index("p") + 1 :][:9]
+    assert pair[:3] == ["first", "<b>new", "+35.00"] and pair[8].endswith("†")
+    assert "mixture" in cells and "than first (MAPSSWE" in Page(section.body).text
+
+
+def test_conditions_are_columns(tmp_path):
+    section = scores_section(read_scores(write_json(tmp_path / "s.json", scored(2))), [])
+    cells = rows(section)
+    assert cells[:9] == ["", "c0", "c1", "average", "pooled", "sub", "del", "ins", "words"]
+    assert cells[18:23] == ["<b>new", "15.00†", "15.00†", "15.00", "15.00†"]
+    assert Page(section.body).tags.count("details") == 2
+
+
+def test_one_system_and_perplexities_alone(tmp_path):
+    content = scored(1)
+    del content["significance"], content["first"]
+    section = scores_section(read_scores(write_json(tmp_path / "s.json", content)), [])
+    assert rows(section)[6:9] == ["<b>new", "15.00", "8"] and "†" not in section.body
+    content = {"text": "t", "components": [component("lm", math.inf)]}
+    found = read_perplexities([("lm", write_json(tmp_path / "p.json", content))])
+    assert rows(scores_section(None, found)) == ["", "ppl t", "lm", "∞"]
+    assert scores_section(None, []) is None
+
+
+@pytest.mark.parametrize(
+    "paths, expected",
+    [
+        (["data/dev/text", "data/test/text"], ["dev", "test"]),
+        (["a/dev.txt", "a/b/test.txt"], ["dev.txt", "b/test.txt"]),
+        (["data/dev/text"], ["data/dev/text"]),
+        (["x", "y/x"], ["x", "y/x"]),
+        ([], []),
+    ],
+)
+def test_texts_are_named_by_what_differs(paths, expected):
+    assert short_names(paths) == expected
+
+
+def test_sweep(make_rescored):
+    folder = make_rescored("lm", {"u": ["a"]}, best={"u": 0}, sweep=True)
+    section = sweep_section({"<i>lm": read_sweep(folder)})
+    page = Page(section.body)
+    assert "LMWT 9, word penalty 0: 20.00 %; first pass 25.00 %; oracle 10.00 %." in page.text
+    assert page.cells[:4] == ["LMWT", "-0.5", "0", "0.5"]
+    assert page.cells[4:] == ["9", "30.00", "20.00", "21.00", "9.5", "25.00", "22.50", "20.00"]
+    assert page.tags.count("svg") == 1 and page.tags.count("strong") == 1
+    assert read_sweep(folder.parent) is None and sweep_section({}) is None
+
+
+def stats(*values):
+    return {part: {"ppl": p, "nll": math.log(p), "kl": k} for part, p, k in values}
+
+
+def write_experiment(folder, **epochs):
+    folder.mkdir()
+    content = {int(name[1:]): stats(*values) for name, values in epochs.items()}
+    torch.save({"reporter": {"stats": content}}, folder / "checkpoint.pth")
+    return str(folder)
+
+
+def test_learning_curves(tmp_path):
+    one = write_experiment(
+        tmp_path / "one",
+        e1=[("train", 90.0, 0.5), ("valid", 80.0, 0.4)],
+        e2=[("train", 50.0, 0.25), ("valid", 85.0, 0.2)],
+    )
+    two = write_experiment(tmp_path / "two", e1=[("valid", 70.0, 0.0)], e2=[("train", 1.0, 0.0)])
+    section = learning_section({"<u>one": read_epochs(one), "two": read_epochs(two)})
+    page = Page(section.body)
+    bound = f"{math.log(50) + 0.25:.4f}"
+    assert page.cells[7:14] == ["<u>one", "2", "1", "80.00", f"{math.log(50):.4f}", "0.2500", bound]
+    assert page.cells[14:] == ["two", "1", "1", "70.00", "", "", ""]
+    assert "KL, nats per token" in page.text and "<u>one" in page.text
+    assert learning_section({}) is None
+
+
+def summary(location):
+    histogram = [0] * (len(BIN_EDGES) - 1)
+    histogram[60:80] = [5] * 20
+    return SnrSummary(location, 100, (0.1, 0.2, 0.3, 0.4, 0.5), 0.01, None, tuple(histogram))
+
+
+def test_signal_to_noise(tmp_path):
+    lms = {"$one_<lm>": [LocationRow("ffn@1", "weights", summary("ffn@1"))]}
+    lms["two"] = [LocationRow("hidden_output@1", "latent", None)]
+    result = {"perplexity": {"word": 90.0}}
+    steps = [PruningStep(c, s, 1, result) for c in ("snr", "magnitude") for s in (0.0, 0.5)]
+    write_snr(tmp_path / "snr", lms, {"$one_<lm>": steps}, text=None)
+    section = snr_section(*read_snr([str(tmp_path / "snr")]))
+    page = Page(section.body)
+    assert page.tags.count("svg") == 2 and page.text.count("$one_<lm>") == 3
+    first = ["$one_<lm>", "ffn@1", "100", "0.3", "0.1 to 0.5", "0.01", ""]
+    assert page.cells[7:16] == [*first, "two", "needs a text"]
+    # the file alone has no pruning beside it
+    assert snr_section(*read_snr([f"{tmp_path}/snr/snr.json"])).body.count("<svg") == 1
+    with pytest.raises(InputError, match=r"is in another file too"):
+        read_snr([str(tmp_path / "snr")] * 2)
+    assert snr_section({}, {}) is None
+
+
+def write_folder(folder):
+    weights = {f"ffn@{n}": {"point": -math.inf if n == 2 else 0.0, "bayes": 1.0} for n in (1, 2)}
+    history = [(1.0, {name: {"point": 0.0, "bayes": 0.5} for name in weights})]
+    runs = [Run("seed<0>", "moved/seed<0>", 0, weights)]
+    ranking = rank([weights], 2)
+    configs = [derived_config(CHOICES, item.choices) for item in ranking]
+    write_search(folder, runs, ranking, configs, howto=[[]] * 2)
+    (folder / "seed<0>").mkdir()
+    record = {"epoch": history[0][0], "weights": history[0][1]}
+    (folder / "seed<0>" / "architecture.jsonl").write_text(json.dumps(record) + "\n")
+    write_json(folder / "retrain.json", [{"rank": 2, "valid_ppl": 44.4}])
+    return str(folder)
+
+
+def test_architecture_weights(tmp_path):
+    section = search_section({"search": read_search(write_folder(tmp_path / "search"))})
+    page = Page(section.body)
+    assert page.tags.count("svg") == 2
+    assert page.cells[5:9] == ["1", "ffn@1-2 bayes", "0.731", "1"]
+    assert page.cells[10:15] == ["2", "ffn@2 bayes", "0.269", "2", "44.40"]
+    assert search_section({}) is None
+
+
+def changed(content, path, value):
+    """Return a copy of JSON in which one value is another, or left out where that is None."""
+    content = json.loads(json.dumps(content))
+    inner = content
+    for key in path[:-1]:
+        inner = inner[key]
+    if value is None:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = value
+    return content
+
+
+BAD_SCORES = [
+    (["first", "wer"], "nan", "'nan' is not a number"),
+    (["first", "words"], None, "no 'words'"),
+    (["first"], [], "'[]' is not an object"),
+    (["significance", "pairs", 0, "mapsswe", "p"], math.nan, "nan is not a finite number"),
+    (["significance", "pairs", 0, "bootstrap"], None, "no 'bootstrap'"),
+    (["significance", "pairs", 0, "a"], 5, "a pair of systems without names"),
+    (["significance"], 3, "'3' is not an object"),
+    (["conditions", "c1", "first"], None, "not all conditions have the same systems"),
+    (["average_wer", "first"], None, "no 'first'"),
+]
+
+
+@pytest.mark.parametrize("place, value, message", BAD_SCORES)
+def test_bad_scores(tmp_path, place, value, message):
+    content = scored(2)
+    path = write_json(tmp_path / "s.json", changed(content, place, value))
+    with pytest.raises(InputError) as error:
+        read_scores(path)
+    assert str(error.value).startswith(f"{path}: expected word errors") and message in str(
+        error.value
+    )
+
+
+@pytest.mark.parametrize("text", ["", "[1, 2]", "{}", "{", "[" * 100000, '{"a": {}}', "null"])
+def test_files_of_another_kind(tmp_path, text):
+    for name in ("x.json", "sweep.json", "search.json", "snr.json"):
+        (tmp_path / name).write_text(text)
+    readers = [
+        lambda: read_scores(f"{tmp_path}/x.json"),
+        lambda: read_perplexities([("x", f"{tmp_path}/x.json")]),
+        lambda: read_sweep(tmp_path),
+        lambda: read_search(str(tmp_path)),
+        lambda: read_snr([str(tmp_path)]),
+    ]
+    for read in readers:
+        with pytest.raises(InputError) as error:
+            read()
+        assert str(error.value).startswith(f"{tmp_path}/") and "`" in str(error.value)
+
+
+BAD_SWEEPS = [
+    (["wer", 0], [1.0], "inhomogeneous"),
+    (["wer"], [[1.0, 2.0, 3.0]], "2 x 3 scales, and (1, 3) rates"),
+    (["wer", 0, 0], "x", "'x' is not a number"),
+    (["best", "lmwt"], 77.0, "77.0 is not in list"),
+    (["lmwt"], None, "no 'lmwt'"),
+    (["oracle"], [], "'[]' is not a number"),
+    (["weights"], [{"weights": {}}], "no 'wer'"),
+]
+
+
+@pytest.mark.parametrize("place, value, message", BAD_SWEEPS)
+def test_bad_sweeps(make_rescored, place, value, message):
+    folder = make_rescored("lm", {"u": ["a"]}, best={"u": 0}, sweep=True)
+    content = json.loads((folder / "sweep.json").read_text())
+    content.setdefault("weights", [])
+    write_json(folder / "sweep.json", changed(content, place, value))
+    with pytest.raises(InputError) as error:
+        read_sweep(folder)
+    assert f"{folder}/sweep.json: expected" in str(error.value) and message in str(error.value)
+
+
+def test_bad_experiments(tmp_path):
+    with pytest.raises(InputError, match=r"found no checkpoint\.pth"):
+        read_epochs(str(tmp_path))
+    path = tmp_path / "checkpoint.pth"
+    for content, message in (
+        ({}, "no 'reporter'"),
+        ({"reporter": {"stats": {1: {"train": {}}}}}, "no epoch with `ppl`"),
+        ({"reporter": {"stats": {1: {"valid": {"loss": 3.0}}}}}, "no epoch with `ppl`"),
+        ({"reporter": {"stats": 5}}, "expected the statistics of a training"),
+    ):
+        torch.save(content, path)
+        with pytest.raises(InputError) as error:
+            read_epochs(str(tmp_path))
+        assert str(error.value).startswith(f"{path}: ") and message in str(error.value)
+
+
+def test_a_search_with_other_locations_in_another_run(tmp_path):
+    folder = write_folder(tmp_path / "search")
+    content = json.loads((tmp_path / "search" / "search.json").read_text())
+    content["runs"].append({"name": "b", "path": "b", "weights": {"ffn@1": {"point": 0, "gp": 1}}})
+    write_json(tmp_path / "search" / "search.json", content)
+    with pytest.raises(InputError, match="the runs have different locations"):
+        read_search(folder)
