@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import logging
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
@@ -119,7 +120,10 @@ def rescore(
     with atomic_directory(output) as folder:
         with RescoredFiles(folder, token_scores=token_scores) as files:
             stream = rescored(lists, mixture, files, tally)
-            write_nbest(stream, folder, format=nbest_format)
+            first = next(stream, None)
+            # of many jobs the last may have no work
+            if first is not None:
+                write_nbest(itertools.chain([first], stream), folder, format=nbest_format)
         errors = {} if tally is None else tally.errors
         write_settings(folder, mixture, tuned, errors, tune_ref)
         if num_jobs > 1:

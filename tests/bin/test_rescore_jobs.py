@@ -71,6 +71,18 @@ def test_merged_jobs_are_one_job_bit_for_bit(
     assert sum(sizes) == 30 and min(sizes) > 0
 
 
+def test_more_jobs_than_work(nbest, lms, tmp_path):
+    command = ["--nbest", nbest / "dev", *lms]
+    run(*command, "--output", tmp_path / "one")
+    for job in (1, 2):  # one block is all
+        run(*command, "--output", tmp_path / f"job{job}", "--job", job, "--num_jobs", 2)
+    assert not (tmp_path / "job2" / "words_text").exists()
+    merging = ["--merge", tmp_path / "job1", "--merge", tmp_path / "job2"]
+    run("--nbest", nbest / "dev", *merging, "--output", tmp_path / "merged")
+    for name in ("text", "lmwt.nn", "words_text"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "merged" / name).read_bytes()
+
+
 def test_merging_can_tune(nbest, lms, tmp_path, small_blocks):
     command = ["--nbest", nbest / "dev", *lms]
     tuning = ["--tune_ref", nbest / "dev.ref"]

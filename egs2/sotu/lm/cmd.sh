@@ -4,4 +4,5 @@
 if command -v run.pl > /dev/null; then
     export train_cmd=run.pl
     export cuda_cmd=run.pl
+    export decode_cmd=run.pl
 fi
