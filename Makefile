@@ -45,6 +45,7 @@ format: $(READY)
 bench: $(READY)
 	"$(BIN)/python" bench/steps.py
 	"$(BIN)/python" bench/search.py
+	"$(BIN)/python" bench/rescore.py
 
 clean:
 	rm -rf egs2/*/*/exp egs2/*/*/data egs2/*/*/dump build dist *.egg-info

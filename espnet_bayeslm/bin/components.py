@@ -6,17 +6,19 @@ import argparse
 import hashlib
 from collections import Counter
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 import numpy as np
 import yaml
+from espnet2.utils.types import str2bool
 
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.rescoring.cache import CachedScorer
 from espnet_bayeslm.rescoring.components import Component
+from espnet_bayeslm.rescoring.context import MAX_CONTEXT
+from espnet_bayeslm.rescoring.lms import MAX_TOKENS
 from espnet_bayeslm.rescoring.mixture import check_weights
 from espnet_bayeslm.rescoring.neural import NeuralScorer
-from espnet_bayeslm.rescoring.scores import MAX_TOKENS
 from espnet_bayeslm.training.experiment import experiment_name, find_files
 from espnet_bayeslm.utils.errors import InputError
 
@@ -57,6 +59,18 @@ def add_component_options(parser: argparse.ArgumentParser) -> None:
         default=0,
         help="Weight draws whose probabilities are averaged; 0: the posterior mean",
     )
+    group.add_argument(
+        "--self_normalized",
+        type=str2bool,
+        default=False,
+        help="Take the mean ln Z for every context's: no softmax (LMs with self_normalization)",
+    )
+    group.add_argument(
+        "--max_context",
+        type=int,
+        default=64,
+        help="Tokens before an utterance that a Transformer reads again with --context previous",
+    )
     group.add_argument("--cache", default=None, help="A folder that keeps the LMs' word scores")
 
 
@@ -68,6 +82,8 @@ def load_components(
     max_tokens: int = MAX_TOKENS,
     ngpu: int = 0,
     cache: Optional[str] = None,
+    self_normalized: bool = False,
+    max_context: int = MAX_CONTEXT,
 ) -> List[Component]:
     """Return the LMs, then the n-grams, that the options name.
 
@@ -76,15 +92,18 @@ def load_components(
     """
     if not lm and not ngram:
         raise InputError("no LM", remedy="Give --lm EXP and/or --ngram ARPA, each repeatable.")
-    options = {"num_samples": num_samples, "max_tokens": max_tokens}
+    options = {
+        "num_samples": num_samples,
+        "max_tokens": max_tokens,
+        "self_normalized": self_normalized,
+        "max_context": max_context,
+    }
     device = "cuda" if ngpu else "cpu"
     lms = [_lm_component(path, device=device, cache=cache, **options) for path in lm]
     return _unique_names(lms + [_ngram_component(path) for path in ngram])
 
 
-def _lm_component(
-    path: str, *, device: str, cache: Optional[str], num_samples: int, max_tokens: int
-) -> Component:
+def _lm_component(path: str, *, device: str, cache: Optional[str], **options: Any) -> Component:
     config, checkpoint = find_files(path)
     name = experiment_name(checkpoint)
 
@@ -92,11 +111,12 @@ def _lm_component(
         from espnet_bayeslm.training.load import load_lm  # imports ESPnet, which takes seconds
 
         trained = load_lm(path, device=device)
-        return NeuralScorer(trained, num_samples=num_samples, max_tokens=max_tokens)
+        return NeuralScorer(trained, **options)
 
     if cache is None:
         return Component(name, "lm", load())
-    fingerprint = f"{_sha256(config)} {_sha256(checkpoint)} {num_samples}"
+    kept = {k: v for k, v in options.items() if k in ("num_samples", "self_normalized")}
+    fingerprint = f"{_sha256(config)} {_sha256(checkpoint)} {kept}"
     cached = CachedScorer(load, name=name, folder=cache, fingerprint=fingerprint)
     return Component(name, "lm", cached)
 

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import logging
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 import yaml
@@ -28,31 +28,22 @@ from espnet_bayeslm.evaluation.wer import (
 from espnet_bayeslm.rescoring.combine import check_combination
 from espnet_bayeslm.rescoring.components import Component
 from espnet_bayeslm.rescoring.formats import read_nbest, write_nbest
-from espnet_bayeslm.rescoring.lists import ListScorer, WordList
-from espnet_bayeslm.rescoring.nbest import NBest
 from espnet_bayeslm.rescoring.outputs import RescoredFiles, check_jobs, merged_lists, write_job
 from espnet_bayeslm.rescoring.recordings import blocks, by_recording, of_job, read_segments
-from espnet_bayeslm.rescoring.rescore import Scales, best_hypotheses
+from espnet_bayeslm.rescoring.rescore import Scales
+from espnet_bayeslm.rescoring.stream import (
+    Mixture,
+    make_scorer,
+    prepared,
+    rescored,
+    score_blocks,
+    uncertain_scorer,
+    with_uncertainty,
+)
 from espnet_bayeslm.rescoring.tuning import ErrorTally, Tuned, tune_mixture
 from espnet_bayeslm.utils.cli import run_tool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_directory
-
-
-class Mixture(NamedTuple):
-    """How scores are weighed.
-
-    Attributes:
-        names: The components' names.
-        weights: Their weights, (K,).
-        combine: How the weights combine their scores.
-        scales: Those of acoustic scores and words.
-    """
-
-    names: Sequence[str]
-    weights: np.ndarray
-    combine: str
-    scales: Scales
 
 
 def rescore(
@@ -70,6 +61,8 @@ def rescore(
     ref: Optional[str],
     token_scores: bool,
     segments: Optional[str],
+    context: str,
+    uncertainty: bool,
     job: int,
     num_jobs: int,
     merge: Sequence[str],
@@ -82,7 +75,15 @@ def rescore(
     # 1. Whatever can be wrong is found before the long work
     check_output(output, nbest)
     check_work(
-        tune_ref=tune_ref, tune_weights=tune_weights, num_jobs=num_jobs, merge=merge, job=job
+        tune_ref=tune_ref,
+        tune_weights=tune_weights,
+        num_jobs=num_jobs,
+        merge=merge,
+        job=job,
+        context=context,
+        segments=segments,
+        uncertainty=uncertainty,
+        num_samples=options["num_samples"],
     )
     fixed = fixed_scales(tune_ref, scales, lmwt=lmwt, word_penalty=word_penalty)
     tally = read_tally(ref or tune_ref)
@@ -101,8 +102,11 @@ def rescore(
             None if segments is None else read_segments(segments),
             path=segments or "",
         )
-        work = of_job(blocks(recordings), job=job, num_jobs=num_jobs)
-        lists = score_blocks(ListScorer(components, max_oov_rate=max_oov_rate), work)
+        scorer = make_scorer(components, mixture, context, max_oov_rate)
+        work = of_job(prepared(blocks(recordings), components), job=job, num_jobs=num_jobs)
+        lists = score_blocks(scorer, work)
+        if uncertainty:
+            lists = with_uncertainty(lists, uncertain_scorer(components))
     # 3. The best scales and weights need all lists
     tuned = None
     if tune_ref is not None:
@@ -118,7 +122,8 @@ def rescore(
         lists = iter(known)
     # 4. Write the lists as they come, and report
     with atomic_directory(output) as folder:
-        with RescoredFiles(folder, token_scores=token_scores) as files:
+        wanted = {"token_scores": token_scores, "uncertainty": uncertainty}
+        with RescoredFiles(folder, **wanted) as files:
             stream = rescored(lists, mixture, files, tally)
             first = next(stream, None)
             # of many jobs the last may have no work
@@ -183,29 +188,6 @@ def read_mixture(
             remedy="Estimate them with `bayeslm interpolate`.",
         )
     return Mixture(names, check_combination(combine, values, len(names)), combine, scales)
-
-
-def score_blocks(scorer: ListScorer, work: Iterable[Any]) -> Iterator[WordList]:
-    """Yield the lists of all blocks with their scores."""
-    for block in work:
-        yield from scorer.score(block)
-    scorer.check(report=True)
-
-
-def rescored(
-    lists: Iterable[WordList],
-    mixture: Mixture,
-    files: RescoredFiles,
-    tally: Optional[ErrorTally],
-) -> Iterator[NBest]:
-    """Yield the lists while their costs and their best hypotheses are written."""
-    for item in lists:
-        scored = item.scored(mixture.weights, mixture.combine)
-        best = best_hypotheses([scored], mixture.scales)[item.nbest.utt]
-        files.add(item.nbest, item.costs(mixture.weights, mixture.combine), best)
-        if tally is not None:
-            tally.add(item.nbest, best)
-        yield item.nbest
 
 
 def describe(mixture: Mixture) -> Dict[str, Any]:

@@ -66,7 +66,16 @@ def fixed_scales(
 
 
 def check_work(
-    *, tune_ref: Optional[str], tune_weights: bool, num_jobs: int, merge: Sequence[str], job: int
+    *,
+    tune_ref: Optional[str],
+    tune_weights: bool,
+    num_jobs: int,
+    merge: Sequence[str],
+    job: int,
+    context: str,
+    segments: Optional[str],
+    uncertainty: bool,
+    num_samples: int,
 ) -> None:
     """Raise an InputError where options ask for what cannot be done together."""
     if num_jobs > 1 and tune_ref is not None:
@@ -76,6 +85,16 @@ def check_work(
         )
     if merge and (num_jobs, job) != (1, 1):
         raise InputError("--merge with --job or --num_jobs", remedy="Merge all jobs at once.")
+    if context != "none" and segments is None and not merge:
+        raise InputError(
+            f"--context {context} needs to know the recordings",
+            remedy="Give --segments FILE, Kaldi's `segments` or utt2start.",
+        )
+    if uncertainty and (num_samples < 2 or merge):
+        raise InputError(
+            f"--uncertainty needs several weight draws, --num_samples is {num_samples}",
+            remedy="Give --num_samples 10, say, and no --merge.",
+        )
     if tune_weights and (tune_ref is None or merge):
         raise InputError(
             "--tune_weights needs --tune_ref and the scores of each LM",
@@ -135,6 +154,18 @@ def get_parser() -> argparse.ArgumentParser:
         "--segments",
         default=None,
         help="Kaldi's `segments`, or utt2start: lists of a recording stay in one job",
+    )
+    parser.add_argument(
+        "--context",
+        default="none",
+        choices=("none", "previous"),
+        help="previous: an LM goes on from the best hypotheses so far of a recording",
+    )
+    parser.add_argument(
+        "--uncertainty",
+        type=str2bool,
+        default=False,
+        help="Write how uncertain the first uncertain LM is of each word (uncertainty.ndjson)",
     )
     parser.add_argument("--job", type=int, default=1, help="Rescore this part, from 1")
     parser.add_argument("--num_jobs", type=int, default=1, help="of so many")

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.bayes import UncertainModule
+from espnet_bayeslm.layers.product import linear
 
 
 class PathLayer(UncertainModule):
@@ -45,14 +46,17 @@ class UncertainLinear(PathLayer, nn.Linear):
             name = self.own(parameter, location=location, kind="bayes", copy=copy)
             self.make_random(name, location=location, **posterior)
 
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Map (..., in_features) to (..., out_features), with one draw for all rows."""
-        return F.linear(input, self.mixed("weight"), self.mixed("bias"))
+    def forward(self, input: torch.Tensor, *, gelu: bool = False) -> torch.Tensor:
+        """Map (..., in_features) to (..., out_features), with one draw for all rows.
+
+        With `gelu`, GELU of that: for many rows it costs nothing then.
+        """
+        return linear(input, self.mixed("weight"), self.mixed("bias"), gelu=gelu)
 
     def paths(self, input: torch.Tensor) -> Dict[str, torch.Tensor]:
         """Return {kind: output} on each path of a super-network, (..., out_features)."""
         weights, biases = self.along("weight"), self.along("bias")
-        return {kind: F.linear(input, weights[kind], biases[kind]) for kind in weights}
+        return {kind: linear(input, weights[kind], biases[kind]) for kind in weights}
 
 
 class UncertainEmbedding(PathLayer, nn.Embedding):

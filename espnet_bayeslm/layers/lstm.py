@@ -192,6 +192,10 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
             or k in self.gate_paths
         )
 
+    def is_fused(self) -> bool:
+        """Return whether torch's fused kernel computes all layers, as in an ordinary LSTM."""
+        return not self._by_layer()
+
     def _by_layer(self) -> bool:
         return any(self._has_loop(k) or self._latent(k) for k in range(self.num_layers))
 

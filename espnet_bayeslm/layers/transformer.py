@@ -12,6 +12,7 @@ from torch import nn
 from espnet_bayeslm.layers.activation import BASIS, RANDOM, GPActivation, check_gp_options
 from espnet_bayeslm.layers.latent import LatentOutput
 from espnet_bayeslm.layers.linear import UncertainLinear
+from espnet_bayeslm.layers.tree_attention import TreeAttention
 
 
 def sinusoids(length: int, dim: int) -> torch.Tensor:
@@ -64,6 +65,10 @@ class SelfAttention(nn.Module):
             is_causal=past is None,
         )
         return self.out_proj(y.transpose(1, 2).flatten(2)), key_value
+
+    def along_tree(self, x: torch.Tensor, tree: TreeAttention) -> torch.Tensor:
+        """Attend from each node to its ancestors and itself, (R, M) -> (R, M)."""
+        return self.out_proj(tree.attend(self.in_proj(x), self.head))
 
     def _split(self, x: torch.Tensor) -> torch.Tensor:
         """(B, L, M) -> (B, head, L, M / head)."""
@@ -145,6 +150,8 @@ class TransformerBlock(nn.Module):
         In a search whose paths have different functions f these are mixed, else their Theta_1 x.
         """
         shares = self.linear1.path_shares()
+        if "gp" not in shares and isinstance(self.activation, nn.GELU):
+            return self.linear1(x, gelu=True)
         if "gp" not in shares:
             return self.activation(self.linear1(x))
         functions = {"gp": self.activation}
@@ -163,8 +170,17 @@ class TransformerBlock(nn.Module):
     ) -> Tuple[torch.Tensor, torch.Tensor]:
         """Map (B, L, M) to (B, L, M); `past` and the second result as in `SelfAttention`."""
         y, key_value = self.attention(self.norm1(x) if self.norm_first else x, past)
+        return self._after_attention(x, y), key_value
+
+    def along_tree(self, x: torch.Tensor, tree: TreeAttention) -> torch.Tensor:
+        """Map the nodes of prefix trees, (R, M) -> (R, M)."""
+        y = self.attention.along_tree(self.norm1(x) if self.norm_first else x, tree)
+        return self._after_attention(x, y)
+
+    def _after_attention(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Add what attention found, y, to its input, and apply the feed-forward net."""
         x = x + self.dropout(y)
         if self.norm_first:
-            return self.latent(x + self._feed_forward(self.norm2(x))), key_value
+            return self.latent(x + self._feed_forward(self.norm2(x)))
         x = self.norm1(x)
-        return self.norm2(self.latent(x + self._feed_forward(x))), key_value
+        return self.norm2(self.latent(x + self._feed_forward(x)))

@@ -10,6 +10,8 @@ from typeguard import typechecked
 
 from espnet_bayeslm.bayes import Location, Position, parse_uncertainty
 from espnet_bayeslm.layers import GATES, NATIVE, UncertainEmbedding, UncertainLSTM
+from espnet_bayeslm.layers.tree_lstm import run_tree, step_tree
+from espnet_bayeslm.lm.tree import TokenTree
 from espnet_bayeslm.lm.uncertain import UncertainLM
 
 State = Tuple[torch.Tensor, torch.Tensor]
@@ -88,6 +90,19 @@ class BayesLSTMLM(UncertainLM):
         """See `UncertainLM.compute`; the state is h and c, each (nlayers, B, unit)."""
         output, hidden = self.rnn(self.drop(self.encoder(input)), hidden)
         return self.decoder(self.drop(output)), hidden
+
+    def tree_outputs(self, tree: TokenTree, state: Optional[State] = None) -> torch.Tensor:
+        """See `UncertainLM.tree_outputs`; `state` is that before the roots, (nlayers, G, unit)."""
+        return self._along_tree(tree, state)[0]
+
+    def tree_states(self, tree: TokenTree, state: Optional[State] = None) -> State:
+        """Return h and c after each node, (nlayers, T, unit); `state` as in `tree_outputs`."""
+        return self._along_tree(tree, state)[1]
+
+    def _along_tree(self, tree: TokenTree, state: Optional[State]) -> Tuple[torch.Tensor, State]:
+        distinct, which = tree.tokens.unique(return_inverse=True)
+        run = run_tree if self.rnn.is_fused() else step_tree
+        return run(self.rnn, self.encoder(distinct), which, tree.parents, tree.levels(), state)
 
     def stack_states(self, states: List[State]) -> State:
         """B pairs of (nlayers, unit) -> a pair of (nlayers, B, unit)."""

@@ -11,6 +11,8 @@ from typeguard import typechecked
 
 from espnet_bayeslm.bayes import Location, Position, parse_uncertainty
 from espnet_bayeslm.layers import TransformerBlock, UncertainEmbedding, sinusoids
+from espnet_bayeslm.layers.tree_attention import TreeAttention
+from espnet_bayeslm.lm.tree import TokenTree
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.utils.errors import InputError
 
@@ -134,15 +136,19 @@ class BayesTransformerLM(UncertainLM):
 
     def _embed(self, input: torch.Tensor, offset: int) -> torch.Tensor:
         """Token ids (B, L), the first at position `offset` -> (B, L, att_unit)."""
-        x = self.embed_proj(self.embed(input))
-        if self.pos_enc is not None:
-            end = offset + input.size(1)
-            known = self.encodings
-            if end > len(known) or (known.device, known.dtype) != (x.device, x.dtype):
-                # Doubled, so that decoding token by token does not build it anew each time.
-                self.encodings = sinusoids(2 * end, x.size(-1)).to(x)
-            x = x * math.sqrt(x.size(-1)) + self.encodings[offset:end]
-        return self.drop(x)
+        positions = torch.arange(offset, offset + input.size(1), device=input.device)
+        return self.drop(self._positioned(self.embed_proj(self.embed(input)), positions))
+
+    def _positioned(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Add position encodings to (..., L, att_unit); positions (L,), the last is the largest."""
+        if self.pos_enc is None:
+            return x
+        end = int(positions[-1]) + 1
+        known = self.encodings
+        if end > len(known) or (known.device, known.dtype) != (x.device, x.dtype):
+            # Doubled, so that decoding token by token does not build it anew each time.
+            self.encodings = sinusoids(2 * end, x.size(-1)).to(x)
+        return x * math.sqrt(x.size(-1)) + self.encodings[positions]
 
     def compute(self, input: torch.Tensor, hidden: Optional[State]) -> Tuple[torch.Tensor, State]:
         """See `UncertainLM.compute`.
@@ -155,6 +161,16 @@ class BayesTransformerLM(UncertainLM):
             x, key_value = block(x, None if hidden is None else hidden[i])
             keys_values.append(key_value)
         return self.decoder(self.after_norm(x)), tuple(keys_values)
+
+    def tree_outputs(self, tree: TokenTree) -> torch.Tensor:
+        """See `UncertainLM.tree_outputs`; a node's position is its depth."""
+        x = self._positioned(self.embed_proj(self.embed(tree.tokens)), tree.depths)
+        attention = TreeAttention(tree.preorder, tree.parents, tree.sizes, x.dtype)
+        x = x[attention.order]
+        for block in self.blocks:
+            assert isinstance(block, TransformerBlock)
+            x = block.along_tree(x, attention)
+        return self.after_norm(x)[attention.rows]
 
     def stack_states(self, states: List[torch.Tensor]) -> State:
         """B tensors (layer, 2, L, att_unit) -> per layer (B, 2, L, att_unit)."""

@@ -28,6 +28,7 @@ from espnet_bayeslm.layers import LatentOutput
 from espnet_bayeslm.lm.checkpoint import adapt_checkpoint
 from espnet_bayeslm.lm.scoring import IncrementalLM
 from espnet_bayeslm.lm.supernet import SuperNetwork
+from espnet_bayeslm.lm.tree import TokenTree
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -266,6 +267,13 @@ class UncertainLM(SuperNetwork, IncrementalLM):
         """
         self._prepare()
         return self.compute(input, hidden)
+
+    @abstractmethod
+    def tree_outputs(self, tree: TokenTree) -> torch.Tensor:
+        """Return what the output projection gets at each node of prefix trees, (T, M).
+
+        With the weights as they are now (`before_scoring`), in evaluation mode.
+        """
 
     def before_scoring(self) -> None:
         """Score with the posterior mean, or with the draw that `sampled` holds."""

@@ -8,8 +8,8 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import torch
 
+from espnet_bayeslm.rescoring.lms import MAX_TOKENS, tokens_with_logits, vocab_size
 from espnet_bayeslm.rescoring.neural import TokenLM
-from espnet_bayeslm.rescoring.scores import MAX_TOKENS, vocab_size
 from espnet_bayeslm.utils.cli import progress
 
 Moments = List[Tuple[torch.Tensor, torch.Tensor]]
@@ -23,7 +23,7 @@ def latent_moments(
     Args:
         trained: An LM with latent variables, in evaluation mode.
         sentences: The text, of which all are read, equal ones too.
-        max_tokens: The most tokens of a batch.
+        max_tokens: As in `score_hypotheses`.
     """
     lm: Any = trained.lm
     encoded = [
@@ -34,7 +34,7 @@ def latent_moments(
     device = next(lm.parameters()).device
     bar = progress(desc="latent variables", unit="seq", total=len(encoded))
     with contextlib.closing(bar), torch.inference_mode(), _recorded(lm) as moments:
-        for batch in _equal_batches(encoded, max_tokens):
+        for batch in _equal_batches(encoded, tokens_with_logits(max_tokens)):
             lm(torch.tensor(batch, device=device), None)
             bar.update(len(batch))
     return moments

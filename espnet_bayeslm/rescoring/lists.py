@@ -14,6 +14,7 @@ from espnet_bayeslm.rescoring.components import Component
 from espnet_bayeslm.rescoring.nbest import NBest
 from espnet_bayeslm.rescoring.recordings import Recording
 from espnet_bayeslm.rescoring.rescore import ScoredList, scored_list
+from espnet_bayeslm.rescoring.uncertainty import Uncertainty
 from espnet_bayeslm.utils.errors import InputError
 
 # Digits after the point of a written cost. Choices are made with what is written, so that they
@@ -29,10 +30,12 @@ class WordList(NamedTuple):
     Attributes:
         nbest: The list.
         log_probs: Of each hypothesis ln p under each component, (K, n + 1), the last `</s>`.
+        uncertainty: Of each hypothesis how uncertain an LM is of its words, where it is wanted.
     """
 
     nbest: NBest
     log_probs: Tuple[np.ndarray, ...]
+    uncertainty: Tuple[Uncertainty, ...] = ()
 
     def costs(self, weights: np.ndarray, combine: str) -> List[np.ndarray]:
         """Return -ln p of each word and `</s>` of each hypothesis, (n + 1,)."""

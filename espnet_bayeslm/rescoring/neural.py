@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, Protocol, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence, Tuple
 
 import numpy as np
 import torch
 
 from espnet_bayeslm.evaluation.word_scores import WordScores
-from espnet_bayeslm.rescoring.scores import MAX_TOKENS, token_log_probs, vocab_size
+from espnet_bayeslm.rescoring.context import (
+    MAX_CONTEXT,
+    Histories,
+    History,
+    extend,
+    score_in_context,
+)
+from espnet_bayeslm.rescoring.lms import MAX_TOKENS, vocab_size
+from espnet_bayeslm.rescoring.normalizer import Normalizer, measure_normalizer
+from espnet_bayeslm.rescoring.scores import token_log_probs
+from espnet_bayeslm.rescoring.uncertainty import Uncertainty, token_uncertainty
 from espnet_bayeslm.utils.errors import InputError
 
 # a token that opens a word: sentencepiece's mark at its start; ESPnet's character for a space
@@ -41,36 +51,106 @@ class NeuralScorer:
         trained: The LM with its tokenizer.
         num_samples: Weight draws whose probabilities are averaged; 0 for the mean weights.
         max_tokens: The most tokens of a batch.
+        self_normalized: Whether one number is taken for every context's ln Z, its mean over a
+            sample of the contexts of the first sentences that are scored.
+        max_context: The most tokens before an utterance that a Transformer reads again.
+
+    Attributes:
+        normalizer: That mean and its spread, once it is known; it may be set before.
 
     Raises:
         InputError: The token list lacks `<unk>`, does not end in `<sos/eos>` or is not the LM's,
             or the token type is unknown.
     """
 
-    def __init__(self, trained: TokenLM, *, num_samples: int = 0, max_tokens: int = MAX_TOKENS):
+    def __init__(
+        self,
+        trained: TokenLM,
+        *,
+        num_samples: int = 0,
+        max_tokens: int = MAX_TOKENS,
+        self_normalized: bool = False,
+        max_context: int = MAX_CONTEXT,
+    ):
         _check_token_list(trained)
         self.name = trained.name
         self.trained = trained
         self.num_samples = num_samples
         self.max_tokens = max_tokens
         self.unk = trained.token_list.index("<unk>")
+        self.self_normalized = self_normalized
+        self.max_context = max_context
+        self.normalizer: Optional[Normalizer] = None
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
         """Return the scores of each sentence; a word is OOV where a token of it is `<unk>`."""
         encoded = [self._encode(words) for words in sentences]
-        log_probs = token_log_probs(
+        sequences = [ids for ids, _ in encoded]
+        found = token_log_probs(self.trained.lm, sequences, **self._options(sequences))
+        return [
+            self._of_words(values, *where) for values, where in zip(found, encoded, strict=True)
+        ]
+
+    def scores_in_context(
+        self, groups: Sequence[Sequence[Sequence[str]]], histories: Histories
+    ) -> List[List[WordScores]]:
+        """Return the scores of each sentence of each group, given its group's history.
+
+        Args:
+            groups: The hypotheses of an utterance, for each of some recordings.
+            histories: What was said before in these, as `extended` returned it; None: nothing.
+        """
+        encoded = [[self._encode(words) for words in group] for group in groups]
+        sequences = [[ids for ids, _ in group] for group in encoded]
+        options = self._options([ids for group in sequences for ids in group])
+        found = score_in_context(self.trained.lm, sequences, histories, **options)
+        return [
+            [self._of_words(v, *where) for v, where in zip(values, group, strict=True)]
+            for values, group in zip(found, encoded, strict=True)
+        ]
+
+    def extended(self, histories: Histories, sentences: Sequence[Sequence[str]]) -> List[History]:
+        """Return the histories after one more sentence of each recording."""
+        chosen = [self._encode(words)[0] for words in sentences]
+        options = dict(num_samples=self.num_samples, max_context=self.max_context)
+        return extend(self.trained.lm, histories, chosen, **options)
+
+    def uncertainty(self, sentences: Sequence[Sequence[str]]) -> List[Uncertainty]:
+        """Return the uncertainty of the words and `</s>` of each sentence, over `num_samples`.
+
+        What a word of several tokens has is the sum over them.
+        """
+        encoded = [self._encode(words) for words in sentences]
+        found = token_uncertainty(
             self.trained.lm,
             [ids for ids, _ in encoded],
-            max_tokens=self.max_tokens,
             num_samples=self.num_samples,
+            max_tokens=self.max_tokens,
         )
-        scores = []
-        for values, (ids, starts) in zip(log_probs, encoded, strict=True):
-            unknown = np.array([*(token == self.unk for token in ids), False])
-            scores.append(
-                WordScores(np.add.reduceat(values, starts), np.logical_or.reduceat(unknown, starts))
+        return [u.of_words(starts) for u, (_, starts) in zip(found, encoded, strict=True)]
+
+    def prepare(self, sentences: Sequence[Sequence[str]]) -> None:
+        """Measure ln Z on these sentences, where one number is taken for it and none is known."""
+        self._options([self._encode(words)[0] for words in sentences])
+
+    def _options(self, sequences: Sequence[Sequence[int]]) -> Dict[str, Any]:
+        """Return how sequences are scored, once ln Z is known where it has to be."""
+        if self.self_normalized and self.normalizer is None:
+            self.normalizer = measure_normalizer(
+                self.trained.lm, sequences, num_samples=self.num_samples
             )
-        return scores
+        return {
+            "max_tokens": self.max_tokens,
+            "num_samples": self.num_samples,
+            "normalizer": self.normalizer if self.self_normalized else None,
+        }
+
+    def _of_words(
+        self, values: np.ndarray, ids: Sequence[int], starts: Sequence[int]
+    ) -> WordScores:
+        """Return the scores of the words whose tokens have these, (n + 1,)."""
+        unknown = np.array([*(token == self.unk for token in ids), False])
+        return WordScores(np.add.reduceat(values, starts), np.logical_or.reduceat(unknown, starts))
 
     def token_counts(self, words: Sequence[str]) -> np.ndarray:
         """Return (n + 1,) tokens of each word of a sentence and of `</s>`."""

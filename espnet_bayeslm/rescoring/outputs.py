@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from pathlib import Path
 from typing import IO, Any, Dict, Iterable, Iterator, Mapping, Sequence, Tuple
 
@@ -12,9 +13,11 @@ import yaml
 from espnet_bayeslm.rescoring.kaldi import key_of
 from espnet_bayeslm.rescoring.lists import DIGITS, WordList, written_cost
 from espnet_bayeslm.rescoring.nbest import NBest
+from espnet_bayeslm.rescoring.uncertainty import Uncertainty
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_keyed_lines
 
+UNCERTAINTY = "uncertainty.ndjson"
 COSTS, WORD_COSTS, BEST, BEST_TRN, JOB = "lmwt.nn", "lmwt.nn.words", "text", "trn", "job.yaml"
 # What all jobs of one rescoring have in common.
 SHARED = ("num_jobs", "lists", "settings")
@@ -26,10 +29,12 @@ class RescoredFiles:
     Args:
         folder: Where they go.
         token_scores: Whether the costs of the words are written too.
+        uncertainty: Whether the uncertainty of the words is.
     """
 
-    def __init__(self, folder: Path, *, token_scores: bool):
-        names = [COSTS, BEST, BEST_TRN, *([WORD_COSTS] if token_scores else [])]
+    def __init__(self, folder: Path, *, token_scores: bool, uncertainty: bool = False):
+        optional = {WORD_COSTS: token_scores, UNCERTAINTY: uncertainty}
+        names = [COSTS, BEST, BEST_TRN, *(name for name, wanted in optional.items() if wanted)]
         self._stack = contextlib.ExitStack()
         self._files: Dict[str, IO] = {
             name: self._stack.enter_context((folder / name).open("w", encoding="utf-8"))
@@ -42,8 +47,13 @@ class RescoredFiles:
     def __exit__(self, *error: Any) -> None:
         self._stack.close()
 
-    def add(self, nbest: NBest, costs: Sequence[np.ndarray], best: Sequence[str]) -> None:
+    def add(self, item: WordList, costs: Sequence[np.ndarray], best: Sequence[str]) -> None:
         """Write the costs of a list's hypotheses, each (n + 1,), and its best one."""
+        nbest = item.nbest
+        for rank, uncertainty in enumerate(item.uncertainty, 1):
+            words = nbest.hypotheses[rank - 1].words
+            line = uncertainty_line(nbest.utt, rank, words, uncertainty)
+            self._files[UNCERTAINTY].write(f"{line}\n")
         for rank, values in enumerate(costs, 1):
             key = key_of(nbest.utt, rank)
             self._files[COSTS].write(f"{key} {written_cost(values):.{DIGITS}f}\n")
@@ -52,6 +62,18 @@ class RescoredFiles:
                 self._files[WORD_COSTS].write(f"{line}\n")
         self._files[BEST].write(f"{' '.join((nbest.utt, *best))}\n")
         self._files[BEST_TRN].write(f"{' '.join((*best, f'({nbest.utt})'))}\n")
+
+
+def uncertainty_line(utt: str, rank: int, words: Sequence[str], uncertainty: Uncertainty) -> str:
+    """Return one line of JSON: what an LM's draws say of each word and `</s>`, in nats."""
+    values = {
+        "log_prob": uncertainty.log_probs,
+        "entropy": uncertainty.entropy,
+        "mutual_information": uncertainty.mutual_information,
+        "variance": uncertainty.variance,
+    }
+    rounded = {name: array.round(DIGITS).tolist() for name, array in values.items()}
+    return json.dumps({"utt": utt, "rank": rank, "words": list(words), **rounded})
 
 
 def write_job(

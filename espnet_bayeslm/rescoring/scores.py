@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import Any, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
 
+from espnet_bayeslm.rescoring.lms import (
+    MAX_TOKENS,
+    Ids,
+    check_finite,
+    check_tokens,
+    evaluating,
+    held_draw,
+    num_draws,
+    require_tree,
+    tokens_with_logits,
+    vocab_size,
+)
+from espnet_bayeslm.rescoring.normalizer import Normalizer
+from espnet_bayeslm.rescoring.prefixes import tree_batches, tree_log_probs
 from espnet_bayeslm.utils.cli import progress
-from espnet_bayeslm.utils.errors import InputError
 
-MAX_TOKENS = 2048
-Sequences = Sequence[Tuple[int, ...]]
+__all__ = ["MAX_TOKENS", "score_hypotheses", "token_log_probs", "vocab_size"]
 
 
 def score_hypotheses(
@@ -22,21 +34,26 @@ def score_hypotheses(
     *,
     max_tokens: int = MAX_TOKENS,
     num_samples: int = 0,
+    normalizer: Optional[Normalizer] = None,
 ) -> List[List[float]]:
     """Return ln P(hypothesis, `</s>`), in nats, for each hypothesis of each utterance.
 
     Args:
         lm: An `AbsLM`; its last token is `<sos/eos>`.
         hypotheses: Token ids per utterance and hypothesis, without `<sos/eos>`.
-        max_tokens: The most tokens (with padding) of a batch; a longer hypothesis goes alone.
+        max_tokens: The most distinct prefixes of a batch; a longer hypothesis goes alone. An LM
+            that is not ours gets a quarter of it, padding counted, since it holds all logits.
         num_samples: 0 for the LM's mean weights; else the number of weight draws over which
             each token's probability is averaged, the same draws for all hypotheses.
+        normalizer: Take its mean for the ln Z of every context, which then is not computed
+            (self-normalised scoring); see `measure_normalizer`.
 
     Raises:
         InputError: A token is out of the vocabulary, or the LM has no weights to draw.
     """
     flat = [ids for utterance in hypotheses for ids in utterance]
-    scores = iter(token_log_probs(lm, flat, max_tokens=max_tokens, num_samples=num_samples))
+    options: Dict[str, Any] = dict(num_samples=num_samples, normalizer=normalizer)
+    scores = iter(token_log_probs(lm, flat, max_tokens=max_tokens, **options))
     return [[float(next(scores).sum()) for _ in utterance] for utterance in hypotheses]
 
 
@@ -46,75 +63,47 @@ def token_log_probs(
     *,
     max_tokens: int = MAX_TOKENS,
     num_samples: int = 0,
+    normalizer: Optional[Normalizer] = None,
 ) -> List[np.ndarray]:
     """Return (n + 1,) float64 ln p of the n tokens and `</s>` of each sequence, in nats.
 
     Equal sequences are scored once. Arguments as in `score_hypotheses`.
     """
     unique = list(dict.fromkeys(tuple(ids) for ids in sequences))
-    _check_tokens(unique, vocab_size(lm))
-    unique.sort(key=lambda ids: (len(ids), ids))  # the result must not depend on the input's order
-    draws = _num_draws(lm, num_samples)
+    check_tokens(unique, vocab_size(lm))
+    if normalizer is not None:
+        require_tree(lm, "self-normalised scoring")
+    draws = num_draws(lm, num_samples)
     logging.info("scoring %d distinct of %d token sequences", len(unique), len(sequences))
     bar = progress(desc="scoring", unit="seq", total=len(unique) * max(draws, 1))
-    mean = [np.full(len(ids) + 1, -np.inf) for ids in unique]
-    with contextlib.closing(bar), _evaluating(lm):
+    scores: Dict[Ids, np.ndarray] = {}
+    with contextlib.closing(bar), evaluating(lm):
         for index in range(max(draws, 1)):
-            with lm.sampled(index) if draws else contextlib.nullcontext():
-                first = 0
-                for batch in _batches(unique, max_tokens):
-                    for log_probs in _batch_log_probs(lm, batch):
-                        mean[first] = np.logaddexp(mean[first], log_probs - np.log(max(draws, 1)))
-                        first += 1
-                    bar.update(len(batch))
-    scores = dict(zip(unique, mean, strict=True))
+            with held_draw(lm, index, draws):
+                for ids, log_probs in _log_probs(lm, unique, max_tokens, normalizer):
+                    check_finite(log_probs)
+                    values = log_probs - np.log(max(draws, 1))
+                    scores[ids] = np.logaddexp(scores[ids], values) if ids in scores else values
+                    bar.update(1)
     return [scores[tuple(ids)] for ids in sequences]
 
 
-def vocab_size(lm: torch.nn.Module) -> int:
-    """Return the number of tokens of an LM; the last of them is `<sos/eos>`."""
-    size = getattr(lm, "vocab_size", None)
-    if size is None:
-        embeddings = (m for m in lm.modules() if isinstance(m, torch.nn.Embedding))
-        size = next(embeddings).num_embeddings
-    return int(size)
+def _log_probs(
+    lm: Any, sequences: List[Ids], max_tokens: int, normalizer: Optional[Normalizer]
+) -> Iterator[Tuple[Ids, np.ndarray]]:
+    """Yield each sequence, in an order of their own, and its (n + 1,) ln p."""
+    if hasattr(lm, "tree_outputs"):
+        log_z = None if normalizer is None else normalizer.mean
+        sequences.sort()
+        for group in tree_batches(sequences, max_tokens=max_tokens):
+            yield from zip(group, tree_log_probs(lm, group, log_z=log_z), strict=True)
+        return
+    sequences.sort(key=lambda ids: (len(ids), ids))
+    for batch in _batches(sequences, tokens_with_logits(max_tokens)):
+        yield from zip(batch, _batch_log_probs(lm, batch), strict=True)
 
 
-def _num_draws(lm: Any, num_samples: int) -> int:
-    """Return how many draws are needed: none for our LMs where nothing is random."""
-    if num_samples < 0:
-        raise InputError(f"num_samples is {num_samples} where 0 or more was expected")
-    if num_samples and not hasattr(lm, "sampled"):
-        raise InputError(
-            f"num_samples is {num_samples}, but {type(lm).__name__} has no random weights",
-            remedy="Use num_samples 0 for a point-estimate LM.",
-        )
-    return num_samples if not hasattr(lm, "locations") or lm.locations() else 0
-
-
-def _check_tokens(sequences: Sequences, size: int) -> None:
-    for ids in sequences:
-        if ids and not 0 <= min(ids) <= max(ids) < size:
-            raise InputError(
-                f"token ids from {min(ids)} to {max(ids)} in {ids[:10]}, but the LM has 0 to"
-                f" {size - 1}",
-                remedy="Use the token list that the LM was trained with.",
-            )
-
-
-@contextlib.contextmanager
-def _evaluating(lm: torch.nn.Module) -> Iterator[None]:
-    """Hold the LM in evaluation mode, without gradients."""
-    training = lm.training
-    lm.eval()
-    try:
-        with torch.inference_mode():
-            yield
-    finally:
-        lm.train(training)
-
-
-def _batches(sequences: Sequences, max_tokens: int) -> Iterator[Sequences]:
+def _batches(sequences: Sequence[Ids], max_tokens: int) -> Iterator[Sequence[Ids]]:
     """Yield runs of sequences, sorted by length, whose padded size is at most `max_tokens`."""
     start = 0
     for end, ids in enumerate(sequences):
@@ -125,7 +114,7 @@ def _batches(sequences: Sequences, max_tokens: int) -> Iterator[Sequences]:
         yield sequences[start:]
 
 
-def _batch_log_probs(lm: torch.nn.Module, batch: Sequences) -> Iterator[np.ndarray]:
+def _batch_log_probs(lm: torch.nn.Module, batch: Sequence[Ids]) -> Iterator[np.ndarray]:
     """Yield (n + 1,) ln p of each sequence of a batch."""
     device = next(lm.parameters()).device
     eos = vocab_size(lm) - 1
@@ -142,9 +131,4 @@ def _batch_log_probs(lm: torch.nn.Module, batch: Sequences) -> Iterator[np.ndarr
     target_logits = logits.gather(2, targets.to(device).unsqueeze(2)).squeeze(2)
     log_probs = (target_logits - logits.logsumexp(2)).double().cpu().numpy()
     for row, length in enumerate(lengths):
-        if not np.isfinite(log_probs[row, :length]).all():
-            raise InputError(
-                "the LM gives a log-probability that is not a finite number",
-                remedy="Its training has diverged: use an earlier checkpoint.",
-            )
         yield log_probs[row, :length]

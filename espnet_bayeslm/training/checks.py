@@ -38,6 +38,13 @@ def check_rates(**rates: Optional[float]) -> None:
             raise InputError(f"{name} {rate}: expected a number above 0, or null")
 
 
+def check_weight(**weights: float) -> None:
+    """Raise an InputError where the weight of a term of the loss is none."""
+    for name, weight in weights.items():
+        if not 0 <= weight < math.inf:
+            raise InputError(f"{name} {weight}: expected 0 or more")
+
+
 def check_finite(loss: torch.Tensor, lm: UncertainLM, step: int) -> None:
     """Raise an InputError where the training loss is not a finite number.
 

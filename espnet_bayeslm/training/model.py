@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Dict, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 import torch
 from espnet2.lm.abs_model import AbsLM
@@ -16,8 +16,14 @@ from espnet_bayeslm.bayes.block import START_SUFFIX
 from espnet_bayeslm.bayes.objective import KL_SCALES, penalty
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.training.architecture import ArchitectureLog
-from espnet_bayeslm.training.checks import check_finite, check_rates, check_regularizer
+from espnet_bayeslm.training.checks import (
+    check_finite,
+    check_rates,
+    check_regularizer,
+    check_weight,
+)
 from espnet_bayeslm.training.heldout import architecture_term, check_bilevel, heldout_mask
+from espnet_bayeslm.training.self_normalization import LogZ, nll_and_log_z, real_tokens, spread
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -53,6 +59,8 @@ class BayesLanguageModel(ESPnetLanguageModel):
         bilevel: Whether the architecture weights learn from a held-out part of the training
             text (first-order DARTS) and not, as in the paper, with the weights.
         heldout_share: The share of the training sentences that is held out for them.
+        self_normalization: A factor on half the variance of ln Z over a batch's tokens, added to
+            the loss: then `rescore --self_normalized` needs no softmax (Chen et al. 2016).
     """
 
     @typechecked
@@ -72,6 +80,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         architecture_lr: Union[float, int, None] = 0.003,
         bilevel: bool = False,
         heldout_share: Union[float, int] = 0.1,
+        self_normalization: Union[float, int] = 0.0,
     ):
         super().__init__(lm, vocab_size, ignore_id)
         if not isinstance(lm, UncertainLM):
@@ -85,6 +94,8 @@ class BayesLanguageModel(ESPnetLanguageModel):
         check_regularizer(regularizer, regularizer_weight, lm)
         check_rates(posterior_lr=posterior_lr, architecture_lr=architecture_lr)
         check_bilevel(bilevel, heldout_share, lm)
+        check_weight(self_normalization=self_normalization)
+        self.self_normalization = self_normalization
         self.posterior_lr, self.architecture_lr = posterior_lr, architecture_lr
         self.bilevel, self.heldout_share = bilevel, heldout_share
         self.architecture_log = ArchitectureLog(lm)
@@ -193,25 +204,33 @@ class BayesLanguageModel(ESPnetLanguageModel):
         text: torch.Tensor,
         text_lengths: torch.Tensor,
         rows: Optional[torch.Tensor] = None,
-    ) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    ) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor, Optional[LogZ]]:
         """Return NLL and latent outputs' KL per token, means over K draws; number of tokens.
 
-        Only some rows of the batch count where these are given, bool (B,).
+        The last is the spread of ln Z, where the loss has it. Only some rows of the batch count
+        where these are given, bool (B,).
         """
         draws = self.num_samples if self.training and self.lm.locations() else 1
         rows = torch.ones_like(text_lengths, dtype=torch.bool) if rows is None else rows
         num_tokens = ((text_lengths + 1) * rows).sum().clamp(min=1)
         total, total_kl = text_lengths.new_zeros(()), text_lengths.new_zeros(())
+        spreads: List[LogZ] = []
         with self.lm.token_kl() as take_kl:
             for _ in range(draws):
-                nll, lengths = self.nll(text, text_lengths)
+                if self.self_normalization > 0:
+                    nll, lengths, log_z = nll_and_log_z(self, text, text_lengths)
+                    real = real_tokens(log_z, lengths) & rows.unsqueeze(1)
+                    spreads.append(spread(log_z, real))
+                else:
+                    nll, lengths = self.nll(text, text_lengths)
                 total = total + nll[rows].sum()
                 kl = take_kl()
                 if kl is not None:
                     # (B, L): padding has a latent output too
-                    real = torch.arange(kl.size(1), device=kl.device) < lengths.unsqueeze(1)
-                    total_kl = total_kl + (kl * real)[rows].sum()
-        return total / (draws * num_tokens), total_kl / (draws * num_tokens), num_tokens
+                    total_kl = total_kl + (kl * real_tokens(kl, lengths))[rows].sum()
+        log_z_spread = LogZ.average(spreads) if spreads else None
+        per_token = draws * num_tokens
+        return total / per_token, total_kl / per_token, num_tokens, log_z_spread
 
     def _search_part(
         self, text: torch.Tensor, text_lengths: torch.Tensor, utts: Any
@@ -225,7 +244,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         held = heldout_mask(utts, self.heldout_share, text_lengths)
         nll = torch.zeros((), device=text.device)
         if held.any():
-            nll, _, _ = self._sampled_nll(text[held], text_lengths[held])
+            nll, *_ = self._sampled_nll(text[held], text_lengths[held])
         return ~held, architecture_term(nll, self.lm)
 
     def forward(
@@ -241,14 +260,15 @@ class BayesLanguageModel(ESPnetLanguageModel):
         Returns:
             The loss per token; `loss`, `nll` and `kl` in nats per token (and `penalty`, with a
             regularizer), of which in training loss = nll + kl + penalty, and `ppl` = exp(nll);
-            the number of tokens.
+            with self_normalization `lnz_mean` and `lnz_std`, and the loss has its term too; the
+            number of tokens.
 
         Raises:
             InputError: The training loss is not a finite number.
         """
         rows, architecture = self._search_part(text, text_lengths, kwargs.get("utt_id"))
         with contextlib.nullcontext() if rows is None else self.lm.fixed_choices():
-            nll, latent_kl, num_tokens = self._sampled_nll(text, text_lengths, rows)
+            nll, latent_kl, num_tokens, log_z = self._sampled_nll(text, text_lengths, rows)
         kl = self.kl_term(num_tokens) + self.kl_weight * latent_kl
         stats = dict(nll=nll.detach(), kl=kl.detach(), ppl=nll.detach().exp())
         # KL and penalty are reported, and not part of the validation loss.
@@ -256,6 +276,10 @@ class BayesLanguageModel(ESPnetLanguageModel):
         if self.regularizer is not None:
             cost = self.penalty_term()
             stats["penalty"] = cost.detach()
+            loss = loss + cost if self.training else loss
+        if log_z is not None:
+            stats.update(log_z.stats())
+            cost = self.self_normalization / 2 * log_z.variance
             loss = loss + cost if self.training else loss
         if self.training:
             self.num_steps += 1

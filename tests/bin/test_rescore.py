@@ -64,7 +64,7 @@ def tuned(nbest, lms, tmp_path_factory):
 def test_options_are_the_parameters_of_the_function():
     known = {action.dest for action in get_parser()._actions} - {"help", "config", "log_level"}
     assert known == set(rescore.rescore.__annotations__) - {"options", "return"} | {
-        "num_samples", "max_tokens", "ngpu", "cache"
+        "num_samples", "max_tokens", "ngpu", "cache", "self_normalized", "max_context"
     }  # fmt: skip
 
 

@@ -49,7 +49,7 @@ def test_all_tokens_of_all_sentences_and_no_padding():
     torch.manual_seed(2)
     trained = Trained()
     sentences = [tuple(s) for s in ("abc", "b", "", "ca", "abc", "cab", "bb", "c", "aabbcc")]
-    found = latent_moments(trained, sentences, max_tokens=8)
+    found = latent_moments(trained, sentences, max_tokens=32)
     assert len(trained.lm.shapes) == 6  # of 1, 2, 3, 4, 4, 7 tokens a sentence
     assert all(b == 1 or b * length <= 8 for b, length in trained.lm.shapes)
     assert sum(b * length for b, length in trained.lm.shapes) == sum(len(s) + 1 for s in sentences)

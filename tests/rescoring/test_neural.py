@@ -12,6 +12,7 @@ from espnet2.text.token_id_converter import TokenIDConverter
 
 from espnet_bayeslm.lm import BayesLSTMLM
 from espnet_bayeslm.rescoring import NeuralScorer, token_log_probs
+from espnet_bayeslm.rescoring.context import extend, score_in_context
 from espnet_bayeslm.rescoring.neural import word_starts
 from espnet_bayeslm.utils.errors import InputError
 
@@ -178,3 +179,35 @@ def test_token_lists_that_cannot_be_used(tmp_path, change, message):
     trained = dataclasses.replace(make("word", tmp_path), **change)
     with pytest.raises(InputError, match=rf"the LM 'tiny' cannot score words: .*{message}"):
         NeuralScorer(trained)
+
+
+def test_words_in_context_are_those_of_the_tokens(trained):
+    scorer = NeuralScorer(trained)
+    histories = scorer.extended([None, None], [["the", "cat", "sat"], []])
+    histories = scorer.extended(histories, [["a", "dog"], ["the", "cat"]])
+    found = scorer.scores_in_context([SENTENCES[:5], SENTENCES[5:]], histories)
+    assert [len(group) for group in found] == [5, 1]
+
+    def ids(words):
+        return trained.ids(trained.tokenize(" ".join(words))) if words else []
+
+    before = extend(trained.lm, [None], [ids(["the", "cat", "sat"])])
+    before = extend(trained.lm, before, [ids(["a", "dog"])])
+    sequences = [ids(words) for words in SENTENCES[:5]]
+    (expected,) = score_in_context(trained.lm, [sequences], before)
+    alone = scorer.word_scores(SENTENCES)
+    for words, scores, tokens, other in zip(SENTENCES, found[0], expected, alone, strict=False):
+        assert scores.log_probs.shape == (len(words) + 1,)
+        assert scores.log_probs.sum() == pytest.approx(tokens.sum(), abs=1e-5)
+        assert scores.oov.tolist() == other.oov.tolist()
+
+
+def test_the_uncertainty_of_words(tmp_path):
+    bayes = {"cell_input@1": {"kind": "bayes", "init_std": 0.5}}
+    trained = make("bpe", tmp_path, uncertainty=bayes)
+    scorer = NeuralScorer(trained, num_samples=3)
+    found = scorer.uncertainty(SENTENCES)
+    for words, values, scores in zip(SENTENCES, found, scorer.word_scores(SENTENCES), strict=True):
+        np.testing.assert_allclose(values.log_probs, scores.log_probs, atol=1e-5)
+        for name in ("entropy", "mutual_information", "variance"):
+            assert getattr(values, name).shape == (len(words) + 1,)

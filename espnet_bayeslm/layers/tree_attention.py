@@ -1,0 +1,89 @@
+"""Self-attention over the nodes of prefix trees: from each node to its ancestors and itself.
+
+The nodes are taken depth first, and cut into blocks. An ancestor that a node of a block has outside
+of it is one of the block's first node too: the keys of a block are its own and those on the path
+from the root to its first node, however large the trees are.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+BLOCK = 64
+# The most keys that are gathered at once: those of long sentences would need much memory
+MAX_KEYS = 1 << 16
+
+
+class TreeAttention:
+    """Attention for nodes that are ordered depth first, and padded to whole blocks.
+
+    Args:
+        preorder: (T,), the nodes depth first.
+        parents: (T,), -1 for roots.
+        sizes: (T,), of each node how many nodes its subtree has, itself counted.
+        dtype: Of what will attend.
+
+    Attributes:
+        order: (R,), a node for each row; the rows after T, up to a whole block, are padding.
+        rows: (T,), where each node is among them.
+    """
+
+    def __init__(
+        self,
+        preorder: torch.Tensor,
+        parents: torch.Tensor,
+        sizes: torch.Tensor,
+        dtype: torch.dtype,
+    ):
+        count, device = len(preorder), preorder.device
+        self.order = F.pad(preorder, (0, -count % BLOCK))
+        self.rows = torch.empty_like(preorder)
+        self.rows[preorder] = torch.arange(count, device=device)
+        before = parents[preorder]
+        before = torch.where(before < 0, before, self.rows[before])
+        # queries: (blocks, BLOCK); keys: (blocks, K), the path to the first node and the block
+        queries = torch.arange(len(self.order), device=device).view(-1, BLOCK)
+        keys = torch.cat([_paths(before, queries[:, 0]), queries], dim=1)
+        exists = (keys >= 0) & (keys < count)
+        self.keys = keys.clamp(0, count - 1)
+        ends = self.rows + sizes
+        ends = torch.empty_like(ends).index_copy_(0, self.rows, ends)[self.keys]
+        query, key = queries.unsqueeze(2), keys.unsqueeze(1)
+        seen = exists.unsqueeze(1) & (key <= query) & (query < ends.unsqueeze(1))
+        # a row of padding that saw nothing would be divided by zero
+        seen |= key == query
+        # as what is added to the scores: a mask of bools would be converted in each layer
+        added = torch.zeros_like(seen, dtype=dtype).masked_fill_(~seen, float("-inf"))
+        self.mask = added.unsqueeze(1)
+
+    def attend(self, projected: torch.Tensor, heads: int) -> torch.Tensor:
+        """Return what each node finds at its ancestors and itself, (R, M).
+
+        Args:
+            projected: Query, key and value of each row, side by side, (R, 3 M).
+            heads: How many heads there are.
+        """
+        query, key_value = projected.tensor_split([projected.size(1) // 3], dim=1)
+        # (blocks, heads, BLOCK, M / heads)
+        query = query.unflatten(1, (heads, -1)).unflatten(0, (-1, BLOCK)).transpose(1, 2)
+        at_once = max(1, MAX_KEYS // self.keys.size(1))
+        parts = (x.split(at_once) for x in (query, self.keys, self.mask))
+        found = []
+        for queries, keys, mask in zip(*parts, strict=True):
+            # key and value: (blocks, heads, K, M / heads)
+            taken = key_value[keys].unflatten(2, (2, heads, -1)).permute(2, 0, 3, 1, 4)
+            y = F.scaled_dot_product_attention(queries, taken[0], taken[1], attn_mask=mask)
+            found.append(y.transpose(1, 2).flatten(2).flatten(0, 1))
+        return torch.cat(found)
+
+
+def _paths(before: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
+    """Return the ancestors of some nodes, (N, P) with -1 for none; P is a multiple of 8."""
+    found = []
+    while bool((nodes >= 0).any()):
+        nodes = torch.where(nodes < 0, nodes, before[nodes])
+        found.append(nodes)
+    # kernels want whole vectors
+    found += [torch.full_like(nodes, -1)] * (-len(found) % 8)
+    return torch.stack(found, dim=1)

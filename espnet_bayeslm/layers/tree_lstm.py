@@ -1,0 +1,97 @@
+"""An LSTM over the nodes of prefix trees, level by level."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Optional, Sequence, Tuple
+
+import torch
+from torch import nn
+
+from espnet_bayeslm.layers.activation import tanh
+from espnet_bayeslm.layers.product import linear, product
+
+State = Tuple[torch.Tensor, torch.Tensor]
+
+
+def run_tree(
+    lstm: nn.LSTM,
+    inputs: torch.Tensor,
+    which: torch.Tensor,
+    parents: torch.Tensor,
+    levels: Sequence[slice],
+    state: Optional[State] = None,
+) -> Tuple[torch.Tensor, State]:
+    """Run an LSTM whose step t continues that of a node's parent, without gradients.
+
+    Args:
+        lstm: The LSTM, or ours with random weights at their mean or a draw; dropout is off.
+        inputs: The distinct inputs, (D, input_size).
+        which: (T,), each node's input.
+        parents: (T,), -1 for the roots, which are the first level.
+        levels: The nodes of each depth.
+        state: h and c before the roots, each (num_layers, roots, hidden_size); default zeros.
+
+    Returns:
+        The outputs (T, hidden_size); h and c after each node, (num_layers, T, hidden_size).
+    """
+    value: Callable[[str], torch.Tensor] = getattr(lstm, "value", lambda name: getattr(lstm, name))
+    hidden, cells = [], []
+    for k in range(lstm.num_layers):
+        weight = value(f"weight_ih_l{k}")
+        gates = linear(inputs, weight, value(f"bias_ih_l{k}") + value(f"bias_hh_l{k}"))
+        # of equal inputs the product is done once
+        gates = gates[which] if k == 0 else gates
+        start = None if state is None else (state[0][k], state[1][k])
+        h, c = _run_layer(gates, value(f"weight_hh_l{k}"), parents, levels, start)
+        inputs = h
+        hidden.append(h)
+        cells.append(c)
+    return inputs, (torch.stack(hidden), torch.stack(cells))
+
+
+def step_tree(
+    lstm: nn.LSTM,
+    inputs: torch.Tensor,
+    which: torch.Tensor,
+    parents: torch.Tensor,
+    levels: Sequence[slice],
+    state: Optional[State] = None,
+) -> Tuple[torch.Tensor, State]:
+    """As `run_tree`, by the LSTM's own forward pass for one step at a time."""
+    size = (lstm.num_layers, len(which), lstm.hidden_size)
+    h, c = (inputs.new_empty(size) for _ in range(2))
+    outputs = inputs.new_empty(len(which), lstm.hidden_size)
+    for depth, level in enumerate(levels):
+        before = state if depth == 0 else (h[:, parents[level]], c[:, parents[level]])
+        y, (h[:, level], c[:, level]) = lstm(inputs[which[level]].unsqueeze(1), before)
+        outputs[level] = y.squeeze(1)
+    return outputs, (h, c)
+
+
+def _run_layer(
+    gates: torch.Tensor,
+    weight: torch.Tensor,
+    parents: torch.Tensor,
+    levels: Sequence[slice],
+    start: Optional[State],
+) -> State:
+    """Return h and c of each node, (T, H); `gates` (T, 4H) is overwritten."""
+    units = weight.size(1)
+    h, c = (gates.new_empty(len(gates), units) for _ in range(2))
+    widest = max(level.stop - level.start for level in levels)
+    recur: Any = product(weight, widest)
+    for depth, level in enumerate(levels):
+        z = gates[level]
+        if depth > 0 or start is not None:
+            before = parents[level]
+            h_before, c_before = (h[before], c[before]) if depth > 0 else start  # type: ignore[misc]
+            z += recur(h_before)
+        i, f, g, o = z.chunk(4, dim=1)
+        tanh(g, out=g)
+        i.sigmoid_()
+        o.sigmoid_()
+        torch.mul(i, g, out=c[level])
+        if depth > 0 or start is not None:
+            c[level].addcmul_(f.sigmoid_(), c_before)
+        torch.mul(o, tanh(c[level]), out=h[level])
+    return h, c

@@ -1,0 +1,108 @@
+"""What scoring does with any LM: its vocabulary, its mode and its weight draws."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Iterator, Sequence, Tuple
+
+import numpy as np
+import torch
+
+from espnet_bayeslm.utils.errors import InputError
+
+# The most distinct prefixes of a batch: more would make an LSTM no faster
+MAX_TOKENS = 8192
+Ids = Tuple[int, ...]
+
+
+def tokens_with_logits(max_tokens: int) -> int:
+    """Return how many tokens a batch may have where the logits of all are held at once."""
+    return max(1, max_tokens // 4)
+
+
+def vocab_size(lm: torch.nn.Module) -> int:
+    """Return the number of tokens of an LM; the last of them is `<sos/eos>`."""
+    size = getattr(lm, "vocab_size", None)
+    if size is None:
+        embeddings = (m for m in lm.modules() if isinstance(m, torch.nn.Embedding))
+        size = next(embeddings).num_embeddings
+    return int(size)
+
+
+def check_tokens(sequences: Sequence[Sequence[int]], size: int) -> None:
+    """Check that all tokens are in a vocabulary of this size.
+
+    Raises:
+        InputError: One is not.
+    """
+    for ids in sequences:
+        if ids and not 0 <= min(ids) <= max(ids) < size:
+            raise InputError(
+                f"token ids from {min(ids)} to {max(ids)} in {ids[:10]}, but the LM has 0 to"
+                f" {size - 1}",
+                remedy="Use the token list that the LM was trained with.",
+            )
+
+
+def check_finite(log_probs: np.ndarray) -> None:
+    """Check that scores are numbers.
+
+    Raises:
+        InputError: One is not.
+    """
+    if not np.isfinite(log_probs).all():
+        raise InputError(
+            "the LM gives a log-probability that is not a finite number",
+            remedy="Its training has diverged: use an earlier checkpoint.",
+        )
+
+
+def num_draws(lm: Any, num_samples: int) -> int:
+    """Return how many draws are needed: none for our LMs where nothing is random.
+
+    Raises:
+        InputError: `num_samples` is negative, or the LM has no weights to draw.
+    """
+    if num_samples < 0:
+        raise InputError(f"num_samples is {num_samples} where 0 or more was expected")
+    if num_samples and not hasattr(lm, "sampled"):
+        raise InputError(
+            f"num_samples is {num_samples}, but {type(lm).__name__} has no random weights",
+            remedy="Use num_samples 0 for a point-estimate LM.",
+        )
+    return num_samples if not hasattr(lm, "locations") or lm.locations() else 0
+
+
+@contextlib.contextmanager
+def held_draw(lm: Any, index: int, draws: int) -> Iterator[None]:
+    """Hold draw number `index` of so many; the mean weights where there are no draws."""
+    with lm.sampled(index) if draws else contextlib.nullcontext():
+        if hasattr(lm, "before_scoring"):
+            lm.before_scoring()
+        yield
+
+
+@contextlib.contextmanager
+def evaluating(lm: torch.nn.Module) -> Iterator[None]:
+    """Hold the LM in evaluation mode, without gradients."""
+    training = lm.training
+    lm.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        lm.train(training)
+
+
+def require_tree(lm: Any, what: str) -> None:
+    """Check that an LM can compute prefix trees.
+
+    Raises:
+        InputError: It is not one of ours.
+    """
+    if not hasattr(lm, "tree_outputs"):
+        raise InputError(
+            f"{what} needs an LM of espnet_bayeslm, got {type(lm).__name__}",
+            remedy="Train bayes_lstm or bayes_transformer; without uncertainty they are"
+            " point-estimate LMs.",
+        )

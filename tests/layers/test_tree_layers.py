@@ -1,0 +1,67 @@
+"""The layers over prefix trees: attention against a full mask, the LSTM against torch's."""
+
+import pytest
+import torch
+from torch import nn
+
+from espnet_bayeslm.layers import tree_attention
+from espnet_bayeslm.layers.tree_attention import TreeAttention
+from espnet_bayeslm.layers.tree_lstm import run_tree, step_tree
+from espnet_bayeslm.lm.tree import build_tree
+
+
+def make_tree(length=90, num=60):
+    """Return two trees, of some depth, and the nodes of their sequences."""
+    base = torch.randint(3, (length,))
+    texts = set()
+    for _ in range(num):
+        ids = base[: int(torch.randint(0, length + 1, ()))].clone()
+        ids[torch.rand(len(ids)) < 0.02] = 5
+        texts.add(tuple(ids.tolist()))
+    texts = sorted(texts)
+    return build_tree([texts[: num // 3], texts[num // 3 :]], 9)
+
+
+def ancestors(tree):
+    """Return which node sees which, (T, T)."""
+    seen = torch.eye(len(tree), dtype=torch.bool)
+    for node, parent in enumerate(tree.parents.tolist()):
+        if parent >= 0:
+            seen[node] |= seen[parent]
+    return seen
+
+
+@pytest.mark.parametrize("block, max_keys", [(64, 1 << 16), (64, 1), (8, 500), (1, 300)])
+def test_attention_equals_that_with_a_full_mask(monkeypatch, block, max_keys):
+    monkeypatch.setattr(tree_attention, "BLOCK", block)
+    monkeypatch.setattr(tree_attention, "MAX_KEYS", max_keys)
+    tree, _ = make_tree()
+    assert len(tree) > 300
+    x = torch.randn(len(tree), 3 * 12, dtype=torch.float64)
+    heads = [t.unflatten(1, (3, 4)).transpose(0, 1) for t in x.chunk(3, dim=1)]
+    expected = nn.functional.scaled_dot_product_attention(*heads, attn_mask=ancestors(tree))
+    attention = TreeAttention(tree.preorder, tree.parents, tree.sizes, x.dtype)
+    found = attention.attend(x[attention.order], 3)[attention.rows]
+    torch.testing.assert_close(found, expected.transpose(0, 1).flatten(1), rtol=0, atol=1e-12)
+    assert torch.equal(attention.order[attention.rows], torch.arange(len(tree)))
+
+
+@pytest.mark.parametrize("run", [run_tree, step_tree])
+@pytest.mark.parametrize("with_state", [False, True])
+@torch.no_grad()
+def test_lstm_equals_torchs(run, with_state):
+    tree, paths = make_tree(length=30, num=20)
+    lstm = nn.LSTM(6, 5, num_layers=2, batch_first=True).double()
+    table = torch.randn(10, 6, dtype=torch.float64)
+    state = None
+    if with_state:  # before each of the two roots
+        state = (torch.randn(2, 2, 5).double(), torch.randn(2, 2, 5).double())
+    found, (h, c) = run(lstm, table, tree.tokens, tree.parents, tree.levels(), state)
+    assert found.shape == (len(tree), 5) and h.shape == c.shape == (2, len(tree), 5)
+    for path in paths:
+        start = None if state is None else tuple(s[:, path[0], None] for s in state)
+        nodes = torch.from_numpy(path)
+        y, (last_h, last_c) = lstm(table[tree.tokens[nodes]].unsqueeze(0), start)
+        torch.testing.assert_close(found[nodes], y[0], rtol=0, atol=1e-12)
+        torch.testing.assert_close(h[:, nodes[-1:]], last_h, rtol=0, atol=1e-12)
+        torch.testing.assert_close(c[:, nodes[-1:]], last_c, rtol=0, atol=1e-12)

@@ -1,0 +1,124 @@
+"""Prefix trees against a naive trie, and every LM over them against its forward pass."""
+
+import contextlib
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_contract import CASES, LSTM, TRANSFORMER, VOCAB, build, make_generic
+from test_contract import name as case_name
+
+from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.lm.tree import build_tree
+
+EOS = VOCAB - 1
+SEQUENCES = st.lists(st.lists(st.integers(0, 3), max_size=5).map(tuple), min_size=1, unique=True)
+
+
+def naive_trie(groups):
+    """Return the set of (number of the group, prefix) of all prefixes."""
+    return {
+        (number, ids[:length])
+        for number, group in enumerate(groups)
+        for ids in group
+        for length in range(len(ids) + 1)
+    }
+
+
+def prefix_of(tree, node):
+    """Return (number of the tree, tokens from the root to a node)."""
+    tokens = []
+    while tree.depths[node] > 0:
+        tokens.append(int(tree.tokens[node]))
+        node = int(tree.parents[node])
+    assert tree.parents[node] == -1 and tree.tokens[node] == EOS
+    return node, tuple(reversed(tokens))
+
+
+@settings(deadline=None)
+@given(groups=st.lists(SEQUENCES.map(sorted), min_size=1, max_size=4))
+def test_trees_equal_a_naive_trie(groups):
+    tree, paths = build_tree(groups, EOS)
+    prefixes = [prefix_of(tree, node) for node in range(len(tree))]
+    assert len(set(prefixes)) == len(prefixes) and set(prefixes) == naive_trie(groups)
+    assert [len(prefix) for _, prefix in prefixes] == tree.depths.tolist()
+    # level by level, each level a run of nodes, parents before them
+    assert tree.depths.tolist() == sorted(tree.depths.tolist())
+    assert tuple(tree.depths.bincount().tolist()) == tree.level_sizes
+    for depth, level in enumerate(tree.levels()):
+        assert set(tree.depths[level].tolist()) == {depth}
+    # depth first: sorted by tree and prefix; a subtree is a run
+    ordered = [prefixes[node] for node in tree.preorder]
+    assert ordered == sorted(prefixes)
+    for place, (node, (number, prefix)) in enumerate(zip(tree.preorder, ordered, strict=True)):
+        below = [p for n, p in prefixes if n == number and p[: len(prefix)] == prefix]
+        assert tree.sizes[node] == len(below)
+        assert ordered[place : place + len(below)] == sorted((number, p) for p in below)
+    rows = [(number, ids) for number, group in enumerate(groups) for ids in group]
+    assert len(paths) == len(rows)
+    for (number, ids), path in zip(rows, paths, strict=True):
+        assert [prefixes[node] for node in path] == [(number, ids[:n]) for n in range(len(ids) + 1)]
+
+
+def sequences():
+    """Return sequences with many common prefixes, in groups, sorted."""
+    texts = {tuple(torch.randint(1, 4, (int(n),)).tolist()) for n in torch.randint(0, 7, (50,))}
+    texts = sorted({*texts, (), (5,) * 12})
+    return [texts[:12], texts[12:13], texts[13:]]
+
+
+def assert_equals_forward(lm, groups, **tolerance):
+    tree, paths = build_tree(groups, EOS)
+    lm.before_scoring()
+    logits = lm.decoder(lm.tree_outputs(tree))
+    assert len(logits) == len(tree)
+    for ids, path in zip([ids for group in groups for ids in group], paths, strict=True):
+        expected = lm(torch.tensor([[EOS, *ids]]))[0][0]
+        torch.testing.assert_close(logits[torch.from_numpy(path)], expected, rtol=0, **tolerance)
+
+
+@pytest.mark.parametrize("draw", [None, 2], ids=["mean", "draw"])
+@pytest.mark.parametrize("case", CASES, ids=map(case_name, CASES))
+@torch.inference_mode()
+def test_each_node_has_the_output_of_its_prefix(case, draw):
+    lm = make_generic(build(case)).eval()
+    with contextlib.nullcontext() if draw is None else lm.sampled(draw):
+        assert_equals_forward(lm, sequences(), atol=1e-9)
+
+
+@pytest.mark.parametrize("cls, conf", [(BayesLSTMLM, LSTM), (BayesTransformerLM, TRANSFORMER)])
+@torch.inference_mode()
+def test_many_nodes_and_long_paths(cls, conf):
+    """Of attention more than one block, in blocks that begin at any depth."""
+    base = torch.randint(1, EOS, (80,))
+    texts = set()
+    for _ in range(30):
+        ids = base[: int(torch.randint(0, 81, ()))].clone()
+        ids[torch.rand(len(ids)) < 0.03] = 3
+        texts.add(tuple(ids.tolist()))
+    texts = sorted(texts)
+    assert_equals_forward(build((cls, conf, {})).eval(), [texts[:9], texts[9:]], atol=1e-9)
+
+
+@pytest.mark.parametrize("dtype, atol", [(torch.float32, 1e-5), (torch.bfloat16, 0.2)])
+@pytest.mark.parametrize(
+    "cls, conf", [(BayesLSTMLM, LSTM), (BayesTransformerLM, TRANSFORMER)], ids=["lstm", "tr"]
+)
+@torch.inference_mode()
+def test_lower_precision(cls, conf, dtype, atol):
+    lm = build((cls, conf, {})).to(dtype).eval()
+    assert_equals_forward(lm, sequences(), atol=atol)
+
+
+@pytest.mark.parametrize("dtype, atol", [(torch.float32, 1e-4), (torch.bfloat16, 0.2)])
+@pytest.mark.parametrize(
+    "sizes", [LSTM | dict(unit=256), TRANSFORMER | dict(att_unit=256, unit=300)]
+)
+@torch.inference_mode()
+def test_widths_at_which_weights_are_packed(sizes, dtype, atol):
+    """Tiny LMs never reach the packed products."""
+    cls = BayesLSTMLM if "nlayers" in sizes else BayesTransformerLM
+    lm = build((cls, sizes, {})).to(dtype).eval()
+    groups = [sorted({tuple(torch.randint(1, EOS, (6,)).tolist()) for _ in range(150)})]
+    assert_equals_forward(lm, groups, atol=atol)

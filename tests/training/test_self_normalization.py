@@ -1,0 +1,139 @@
+"""The variance of ln Z in the loss, and what training with it gives."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.rescoring import token_log_probs
+from espnet_bayeslm.rescoring.normalizer import measure_normalizer
+from espnet_bayeslm.training.model import BayesLanguageModel
+from espnet_bayeslm.utils.errors import InputError
+
+VOCAB = 13
+
+
+def make_text(num=32, seed=0):
+    """Return token ids and lengths of a source in which each token hints at the next."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 9, num)
+    text = np.zeros((num, 8), dtype=int)
+    for row, length in zip(text, lengths, strict=True):
+        row[0] = rng.integers(1, VOCAB - 1)
+        for n in range(1, length):
+            follow = row[n - 1] % (VOCAB - 2) + 1
+            row[n] = follow if rng.random() < 0.8 else rng.integers(1, VOCAB - 1)
+    return torch.from_numpy(text), torch.from_numpy(lengths)
+
+
+def build(weight, uncertainty=None, **options):
+    torch.manual_seed(1)
+    lm = BayesLSTMLM(VOCAB, unit=8, dropout_rate=0.0, uncertainty=uncertainty or {})
+    for parameter in lm.parameters():
+        parameter.data += 0.3 * torch.randn_like(parameter)
+    options |= dict(self_normalization=weight, num_train_tokens=100)
+    return BayesLanguageModel(lm, VOCAB, **options).double().train()
+
+
+def log_z_by_hand(model, text, lengths):
+    """Return ln Z of every real token, one sentence at a time."""
+    values = [
+        model.lm(torch.tensor([[VOCAB - 1, *ids[:n].tolist()]]))[0][0].logsumexp(-1)
+        for ids, n in zip(text, lengths, strict=True)
+    ]
+    return torch.cat(values)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_loss_has_half_the_variance(training):
+    text, lengths = make_text()
+    plain, model = build(0.0).train(training), build(0.7).train(training)
+    values = log_z_by_hand(model, text, lengths)
+    variance = values.var(unbiased=False)
+    (before, old, _), (loss, stats, _) = plain(text, lengths), model(text, lengths)
+    assert torch.allclose(stats["nll"], old["nll"]) and torch.allclose(stats["ppl"], old["ppl"])
+    assert torch.allclose(stats["lnz_mean"], values.mean())
+    assert torch.allclose(stats["lnz_std"], variance.sqrt())
+    # the validation loss stays the NLL
+    assert torch.allclose(
+        loss - before, 0.35 * variance if training else torch.tensor(0.0).double()
+    )
+    assert set(stats) - set(old) == {"lnz_mean", "lnz_std"}
+
+
+def test_draws_and_kl_are_as_without_it():
+    text, lengths = make_text()
+    uncertainty = {"hidden_output@1": "variational", "cell_input@2": "bayes"}
+    plain, model = (build(w, uncertainty, num_samples=3) for w in (0.0, 1e-12))
+    (loss, stats, _), (other, expected, _) = model(text, lengths), plain(text, lengths)
+    assert torch.allclose(loss, other)
+    for name in ("nll", "kl", "ppl"):
+        assert torch.allclose(stats[name], expected[name])
+
+
+def test_the_gradient_is_that_of_the_variance():
+    text, lengths = make_text(4)
+    model = build(2.0)
+    model(text, lengths)[0].backward()
+    found = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    nll, counts = model.nll(text, lengths)
+    variance = log_z_by_hand(model, text, lengths).var(unbiased=False)
+    (nll.sum() / counts.sum() + variance).backward()
+    for gradient, parameter in zip(found, model.parameters(), strict=True):
+        assert torch.allclose(gradient, parameter.grad, atol=1e-12)
+
+
+def test_a_bilevel_search_takes_the_training_part():
+    text, lengths = make_text()
+    uncertainty = {"cell_input@1": {"kind": "search", "candidates": ["point", "bayes"]}}
+    model = build(0.5, uncertainty, bilevel=True, heldout_share=0.3)
+    loss, stats, _ = model(text, lengths, utt_id=[f"u{n}" for n in range(32)])
+    loss.backward()
+    assert torch.isfinite(loss) and stats["lnz_std"] > 0
+
+
+@pytest.mark.parametrize("weight", [-0.1, math.nan, math.inf])
+def test_bad_weights(weight):
+    with pytest.raises(InputError, match=r"self_normalization .*: expected 0 or more"):
+        build(weight)
+
+
+def train(lm, weight, text, lengths, steps=400):
+    """Return the LM after some steps of Adam."""
+    model = BayesLanguageModel(lm, VOCAB, self_normalization=weight).train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(text, lengths)[0].backward()
+        optimizer.step()
+    return model.eval()
+
+
+@pytest.mark.parametrize("family", ["lstm", "transformer"])
+def test_training_holds_the_spread_down_at_the_same_perplexity(family):
+    def make():
+        torch.manual_seed(0)
+        if family == "lstm":
+            return BayesLSTMLM(VOCAB, unit=16, dropout_rate=0.0)
+        sizes = dict(att_unit=16, head=2, unit=32, layer=1, dropout_rate=0.0)
+        return BayesTransformerLM(VOCAB, **sizes)
+
+    text, lengths = make_text(400)
+    other, other_lengths = make_text(100, seed=1)
+    sequences = [ids[:n].tolist() for ids, n in zip(other, other_lengths, strict=True)]
+    plain, flat = (train(make(), weight, text, lengths) for weight in (0.0, 1.0))
+    spreads, losses, errors = [], [], []
+    for model in (plain, flat):
+        normalizer = measure_normalizer(model.lm, sequences)
+        spreads.append(normalizer.std)
+        exact = np.concatenate(token_log_probs(model.lm, sequences))
+        losses.append(-exact.mean())
+        fast = np.concatenate(token_log_probs(model.lm, sequences, normalizer=normalizer))
+        errors.append(np.abs(fast - exact).mean())
+    # on text that was not trained on
+    assert spreads[1] < spreads[0] / 3
+    assert losses[1] < losses[0] + 0.02
+    assert errors[1] < min(0.25, errors[0] / 4)
