@@ -10,7 +10,6 @@ from typing import Any, Dict, List, Optional, Sequence
 
 import numpy as np
 import yaml
-from espnet2.utils.types import str2bool
 
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.rescoring.cache import CachedScorer
@@ -58,18 +57,6 @@ def add_component_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=0,
         help="Weight draws whose probabilities are averaged; 0: the posterior mean",
-    )
-    group.add_argument(
-        "--self_normalized",
-        type=str2bool,
-        default=False,
-        help="Take the mean ln Z for every context's: no softmax (LMs with self_normalization)",
-    )
-    group.add_argument(
-        "--max_context",
-        type=int,
-        default=64,
-        help="Tokens before an utterance that a Transformer reads again with --context previous",
     )
     group.add_argument("--cache", default=None, help="A folder that keeps the LMs' word scores")
 

@@ -103,7 +103,10 @@ def rescore(
             path=segments or "",
         )
         scorer = make_scorer(components, mixture, context, max_oov_rate)
-        work = of_job(prepared(blocks(recordings), components), job=job, num_jobs=num_jobs)
+        every = blocks(recordings)
+        if options["self_normalized"]:
+            every = prepared(every, components)
+        work = of_job(every, job=job, num_jobs=num_jobs)
         lists = score_blocks(scorer, work)
         if uncertainty:
             lists = with_uncertainty(lists, uncertain_scorer(components))

@@ -11,6 +11,7 @@ from espnet2.utils.types import float_or_none, str2bool
 
 from espnet_bayeslm.bin.components import add_component_options
 from espnet_bayeslm.rescoring.combine import COMBINATIONS
+from espnet_bayeslm.rescoring.context import MAX_CONTEXT
 from espnet_bayeslm.rescoring.formats import READERS
 from espnet_bayeslm.rescoring.rescore import Scales, read_scales
 from espnet_bayeslm.utils.cli import tool_parser
@@ -160,6 +161,18 @@ def get_parser() -> argparse.ArgumentParser:
         default="none",
         choices=("none", "previous"),
         help="previous: an LM goes on from the best hypotheses so far of a recording",
+    )
+    parser.add_argument(
+        "--max_context",
+        type=int,
+        default=MAX_CONTEXT,
+        help="Tokens before an utterance that a Transformer reads again with --context previous",
+    )
+    parser.add_argument(
+        "--self_normalized",
+        type=str2bool,
+        default=False,
+        help="Take the mean ln Z for every context's: no softmax (LMs with self_normalization)",
     )
     parser.add_argument(
         "--uncertainty",
