@@ -25,12 +25,13 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
+import numpy as np
 import torch
 from search import resident_mib
-from steps import SHAPES, interleave, make_lm
+from steps import SHAPES, interleave, make_lm, timed
 from torch import nn
 
-from espnet_bayeslm.rescoring import read_nbest, token_log_probs
+from espnet_bayeslm.rescoring import em_weights, read_nbest, token_log_probs
 from espnet_bayeslm.rescoring.normalizer import measure_normalizer
 
 NBEST = Path(__file__).parents[2] / "shared/data/ami_nbest/eval_us"
@@ -46,6 +47,7 @@ GOALS = {
 }
 BATCH = 100
 # Of the memory: hypotheses of one utterance, their words, how many at the end differ, and the goal
+EM_WORDS, EM_GOAL = 1_000_000, 2.0
 MANY, LENGTH, VARIED, MEMORY_GOAL = 10_000, 60, 14, 1536
 
 
@@ -198,11 +200,23 @@ def measure_memory(shape: str, family: str) -> None:
     print(f"(goal {MEMORY_GOAL})", flush=True)
 
 
+def measure_em(rounds: int) -> None:
+    """Print how long the weights of five components on a million words take."""
+    generator = np.random.default_rng(0)
+    common = generator.gamma(1.0, 2.0, (EM_WORDS, 1))
+    log_probs = -common - generator.gamma(0.5, 1.5, (EM_WORDS, 5)) * [1.0, 1.2, 0.8, 1.5, 1.0]
+    seconds = statistics.median(
+        timed(functools.partial(em_weights, log_probs)) for _ in range(rounds)
+    )
+    print(f"\nEM of 5 components on {EM_WORDS} words: {seconds:.2f} s", end="")
+    print(f" (median of {rounds}; goal {EM_GOAL:g} s)")
+
+
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nbest", type=Path, default=NBEST, help="N-best lists, Kaldi's format")
-    parser.add_argument("--shapes", nargs="+", default=["small", "paper"], choices=list(SHAPES))
+    parser.add_argument("--shapes", nargs="*", default=["small", "paper"], choices=list(SHAPES))
     families = ["lstm", "transformer"]
     parser.add_argument("--families", nargs="+", default=families, choices=families)
     parser.add_argument("--num_utts", type=int, default=60, help="How many lists are scored")
@@ -210,6 +224,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
+    measure_em(args.rounds)
     if not args.nbest.exists():
         print(f"rescoring: not measured, there are no N-best lists in {args.nbest} (--nbest)")
         return
