@@ -17,7 +17,7 @@ from espnet_bayeslm.bin.retraining import (
     train_command,
     without,
 )
-from espnet_bayeslm.bin.train import parse_training_options, train
+from espnet_bayeslm.bin.train import add_token_options, parse_training_options, train
 from espnet_bayeslm.report.search import (
     Retrained,
     as_runs,
@@ -66,19 +66,7 @@ def get_parser() -> argparse.ArgumentParser:
         default=None,
         help="Instead of training, rank this super-network's architectures; repeatable",
     )
-    parser.add_argument(
-        "--token_type", default=None, choices=["word", "bpe", "char"], help="Default: word"
-    )
-    parser.add_argument(
-        "--vocab_size", type=int, default=None, help="Default: all words, or 5000 BPE pieces"
-    )
-    parser.add_argument(
-        "--from",
-        dest="source",
-        type=Path,
-        default=None,
-        help="A trained point-estimate LM: its tokens, the starting point and the prior",
-    )
+    add_token_options(parser)
     parser.add_argument(
         "--bilevel",
         type=str2bool,

@@ -34,6 +34,12 @@ def get_parser() -> argparse.ArgumentParser:
         "--config", type=Path, required=True, help="ESPnet's training configuration, as in conf/"
     )
     parser.add_argument("--exp", type=Path, required=True, help="The experiment's folder")
+    add_token_options(parser)
+    return parser
+
+
+def add_token_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what an LM's tokens are, and what it starts from."""
     parser.add_argument(
         "--token_type", default=None, choices=["word", "bpe", "char"], help="Default: word"
     )
@@ -47,7 +53,6 @@ def get_parser() -> argparse.ArgumentParser:
         default=None,
         help="A trained point-estimate LM: its tokens, the starting point and the prior",
     )
-    return parser
 
 
 def parse_training_options(config: Path, words: Sequence[str]) -> argparse.Namespace:

@@ -6,12 +6,12 @@ from typing import Any, Dict, Iterable, List, Mapping, Sequence, Tuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from espnet_bayeslm.bayes.locations import POINT
+from espnet_bayeslm.report.plots import new_figure
 from espnet_bayeslm.search.history import Record
 from espnet_bayeslm.search.ranking import ArchitectureWeights, shares
 from espnet_bayeslm.utils.errors import InputError
@@ -55,10 +55,7 @@ def weights_figure(runs: Mapping[str, ArchitectureWeights]) -> Figure:
     tables = [shares(weights) for weights in runs.values()]
     rows = _rows(list(tables[0]))
     width = max(sum(map(_columns, row)) for row in rows)
-    figure = Figure(
-        figsize=(max(4.0, 0.9 + 0.5 * width), 0.5 + 2.1 * len(rows)), layout="constrained"
-    )
-    FigureCanvasAgg(figure)
+    figure = new_figure((max(4.0, 0.9 + 0.5 * width), 0.5 + 2.1 * len(rows)))
     grid = figure.add_gridspec(len(rows), width)
     for number, row in enumerate(rows):
         column = 0
@@ -152,9 +149,7 @@ def _small_multiples(titles: Sequence[str]) -> Tuple[Figure, List[Axes]]:
         choice = (4, 3) if len(titles) <= 12 else (8, 7, 6)
         num_columns = min(choice, key=lambda columns: -len(titles) % columns)
     num_rows = -(-len(titles) // num_columns)
-    size = (max(4.0, 0.8 + 1.7 * num_columns), 1.0 + 1.4 * num_rows)
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure((max(4.0, 0.8 + 1.7 * num_columns), 1.0 + 1.4 * num_rows))
     grid = figure.subplots(num_rows, num_columns, squeeze=False, sharex=True, sharey=True)
     panels = list(grid.flat)
     for axes in panels[len(titles) :]:

@@ -31,6 +31,11 @@ class Component(NamedTuple):
     scorer: WordScorer
 
 
+def inner_scorer(component: Component) -> Any:
+    """Return a component's scorer itself, loaded where a cache stands before it."""
+    return getattr(component.scorer, "scorer", component.scorer)
+
+
 def score_components(
     components: Sequence[Component],
     sentences: Sequence[Sequence[str]],
@@ -47,36 +52,49 @@ def score_components(
     for component in components:
         found = dict(zip(unique, component.scorer.word_scores(unique), strict=True))
         scores.append([found[tuple(words)] for words in sentences])
-        _report_oovs(component.name, sentences, scores[-1], max_oov_rate=max_oov_rate)
+        unknown = UnknownWords(component.name, max_oov_rate=max_oov_rate)
+        unknown.add(sentences, scores[-1])
+        unknown.check(report=True)
     return scores
 
 
-def _report_oovs(
-    name: str,
-    sentences: Sequence[Sequence[str]],
-    scores: Sequence[WordScores],
-    *,
-    max_oov_rate: float,
-) -> None:
-    oovs = Counter(
-        word
-        for words, score in zip(sentences, scores, strict=True)
-        for word, oov in zip(words, score.oov[:-1], strict=True)
-        if oov
-    )
-    num_words = sum(map(len, sentences))
-    rate = oovs.total() / max(num_words, 1)
-    examples = ", ".join(f"{word!r}" for word, _ in oovs.most_common(5))
-    message = (
-        f"{name} does not know {oovs.total()} of {num_words} words ({100 * rate:.2f} %,"
-        f" {len(oovs)} distinct{': ' if oovs else ''}{examples})"
-    )
-    if rate > max_oov_rate:
-        raise InputError(
-            f"{message}, and --max_oov_rate is {max_oov_rate}",
-            remedy="Do text and LM agree in case, spelling and tokens?",
+class UnknownWords:
+    """Counts the words that a component does not know.
+
+    Args:
+        name: The component's name.
+        max_oov_rate: The largest part of the words that it may not know.
+    """
+
+    def __init__(self, name: str, *, max_oov_rate: float):
+        self.name, self.max_oov_rate = name, max_oov_rate
+        self.words: Counter = Counter()
+        self.num_words = 0
+
+    def add(self, sentences: Sequence[Sequence[str]], scores: Sequence[WordScores]) -> None:
+        """Count the words of some sentences."""
+        self.num_words += sum(map(len, sentences))
+        for words, score in zip(sentences, scores, strict=True):
+            if score.oov.any():
+                known = zip(words, score.oov[:-1], strict=True)
+                self.words.update(word for word, oov in known if oov)
+
+    def check(self, *, report: bool = False) -> None:
+        """Raise an InputError where they are too many; `report`: write their rate into the log."""
+        total, distinct = self.words.total(), len(self.words)
+        rate = total / max(self.num_words, 1)
+        examples = ", ".join(f"{word!r}" for word, _ in self.words.most_common(5))
+        message = (
+            f"{self.name} does not know {total} of {self.num_words} words"
+            f" ({100 * rate:.2f} %, {distinct} distinct{': ' if distinct else ''}{examples})"
         )
-    logging.info(message)
+        if rate > self.max_oov_rate:
+            raise InputError(
+                f"{message}, and --max_oov_rate is {self.max_oov_rate}",
+                remedy="Do text and LM agree in case, spelling and tokens?",
+            )
+        if report:
+            logging.info(message)
 
 
 class TextScores:

@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Sequence
 import numpy as np
 
 from espnet_bayeslm.evaluation.word_scores import WordScores
-from espnet_bayeslm.rescoring.components import Component
+from espnet_bayeslm.rescoring.components import Component, inner_scorer
 from espnet_bayeslm.rescoring.lists import ListScorer, WordList
 from espnet_bayeslm.rescoring.nbest import NBest
 from espnet_bayeslm.rescoring.recordings import Recording
@@ -30,7 +30,7 @@ class ContextScorer(ListScorer):
         super().__init__(components, max_oov_rate=max_oov_rate)
         self.choose = choose
         # what a cache keeps are scores without context
-        self.scorers: List[Any] = [getattr(c.scorer, "scorer", c.scorer) for c in components]
+        self.scorers: List[Any] = [inner_scorer(component) for component in components]
 
     def score(self, block: Sequence[Recording]) -> List[WordList]:
         """Return the lists of a block with their scores, recording by recording."""

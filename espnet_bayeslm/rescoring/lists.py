@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import logging
-from collections import Counter
 from typing import List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
 from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.rescoring.combine import combined
-from espnet_bayeslm.rescoring.components import Component
+from espnet_bayeslm.rescoring.components import Component, UnknownWords
 from espnet_bayeslm.rescoring.nbest import NBest
 from espnet_bayeslm.rescoring.recordings import Recording
-from espnet_bayeslm.rescoring.rescore import ScoredList, scored_list
+from espnet_bayeslm.rescoring.rescore import ScoredList, distinct_hypotheses, scored_list
 from espnet_bayeslm.rescoring.uncertainty import Uncertainty
-from espnet_bayeslm.utils.errors import InputError
 
 # Digits after the point of a written cost. Choices are made with what is written, so that they
 # can be made again from the files.
@@ -43,7 +40,11 @@ class WordList(NamedTuple):
 
     def scored(self, weights: np.ndarray, combine: str) -> ScoredList:
         """Return the list with the combination's score in place of the first pass's."""
-        costs = [written_cost(cost) for cost in self.costs(weights, combine)]
+        return self.with_costs(self.costs(weights, combine))
+
+    def with_costs(self, word_costs: Sequence[np.ndarray]) -> ScoredList:
+        """Return the list with what `costs` returned in place of the first pass's scores."""
+        costs = [written_cost(cost) for cost in word_costs]
         words = [hyp.words for hyp in self.nbest.hypotheses]
         return scored_list(self.nbest, {w: -cost for w, cost in zip(words, costs, strict=True)})
 
@@ -63,9 +64,7 @@ class ListScorer:
 
     def __init__(self, components: Sequence[Component], *, max_oov_rate: float):
         self.components = list(components)
-        self.max_oov_rate = max_oov_rate
-        self.unknown: List[Counter] = [Counter() for _ in components]
-        self.num_words = 0
+        self.unknown = [UnknownWords(c.name, max_oov_rate=max_oov_rate) for c in components]
 
     def score(self, block: Sequence[Recording]) -> List[WordList]:
         """Return the lists of a block with their scores; equal hypotheses are scored once.
@@ -74,7 +73,7 @@ class ListScorer:
             InputError: A component knows too few of the words so far.
         """
         items = [item for recording in block for item in recording]
-        sentences = list(dict.fromkeys(hyp.words for item in items for hyp in item.hypotheses))
+        sentences = distinct_hypotheses(items)
         scores = [component.scorer.word_scores(sentences) for component in self.components]
         self._count(sentences, scores)
         found = {
@@ -86,27 +85,12 @@ class ListScorer:
     def _count(
         self, sentences: Sequence[Sequence[str]], scores: Sequence[Sequence[WordScores]]
     ) -> None:
-        self.num_words += sum(map(len, sentences))
         for unknown, of_component in zip(self.unknown, scores, strict=True):
-            for words, score in zip(sentences, of_component, strict=True):
-                if score.oov.any():
-                    unknown.update(w for w, oov in zip(words, score.oov, strict=False) if oov)
-        if self.num_words >= ENOUGH:
-            self.check()
+            unknown.add(sentences, of_component)
+            if unknown.num_words >= ENOUGH:
+                unknown.check()
 
     def check(self, *, report: bool = False) -> None:
         """Raise an InputError where a component knows too few words; `report`: log the rates."""
-        for component, unknown in zip(self.components, self.unknown, strict=True):
-            rate = unknown.total() / max(self.num_words, 1)
-            examples = ", ".join(f"{word!r}" for word, _ in unknown.most_common(5))
-            message = (
-                f"{component.name} does not know {unknown.total()} of {self.num_words} words"
-                f" ({100 * rate:.2f} %, {len(unknown)} distinct{': ' if unknown else ''}{examples})"
-            )
-            if rate > self.max_oov_rate:
-                raise InputError(
-                    f"{message}, and --max_oov_rate is {self.max_oov_rate}",
-                    remedy="Do text and LM agree in case, spelling and tokens?",
-                )
-            if report:
-                logging.info(message)
+        for unknown in self.unknown:
+            unknown.check(report=report)

@@ -7,7 +7,7 @@ from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 
-from espnet_bayeslm.rescoring.components import Component
+from espnet_bayeslm.rescoring.components import Component, inner_scorer
 from espnet_bayeslm.rescoring.in_context import ContextScorer
 from espnet_bayeslm.rescoring.lists import ListScorer, WordList
 from espnet_bayeslm.rescoring.nbest import NBest
@@ -56,7 +56,7 @@ def prepared(work: Iterable[Block], components: Sequence[Component]) -> Iterator
     """Yield the blocks, once the LMs have seen the first: all jobs have it in common."""
     for number, block in enumerate(work):
         for component in components if number == 0 else ():
-            scorer: Any = getattr(component.scorer, "scorer", component.scorer)
+            scorer: Any = inner_scorer(component)
             if getattr(scorer, "self_normalized", False):
                 items = (item for recording in block for item in recording)
                 scorer.prepare([hyp.words for item in items for hyp in item.hypotheses])
@@ -70,7 +70,7 @@ def uncertain_scorer(components: Sequence[Component]) -> Any:
         InputError: None is.
     """
     for component in components:
-        scorer: Any = getattr(component.scorer, "scorer", component.scorer)
+        scorer: Any = inner_scorer(component)
         lm: Any = getattr(getattr(scorer, "trained", None), "lm", None)
         if hasattr(lm, "locations") and lm.locations():
             return scorer
@@ -101,9 +101,9 @@ def rescored(
 ) -> Iterator[NBest]:
     """Yield the lists while their costs and their best hypotheses are written."""
     for item in lists:
-        scored = item.scored(mixture.weights, mixture.combine)
-        best = best_hypotheses([scored], mixture.scales)[item.nbest.utt]
-        files.add(item, item.costs(mixture.weights, mixture.combine), best)
+        costs = item.costs(mixture.weights, mixture.combine)
+        best = best_hypotheses([item.with_costs(costs)], mixture.scales)[item.nbest.utt]
+        files.add(item, costs, best)
         if tally is not None:
             tally.add(item.nbest, best)
         yield item.nbest
