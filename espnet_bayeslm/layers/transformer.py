@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.layers.activation import BASIS, RANDOM, GPActivation, check_gp_options
+from espnet_bayeslm.layers.key_value_cache import CachedStep
 from espnet_bayeslm.layers.latent import LatentOutput
 from espnet_bayeslm.layers.linear import UncertainLinear
 from espnet_bayeslm.layers.tree_attention import TreeAttention
@@ -69,6 +70,10 @@ class SelfAttention(nn.Module):
     def along_tree(self, x: torch.Tensor, tree: TreeAttention) -> torch.Tensor:
         """Attend from each node to its ancestors and itself, (R, M) -> (R, M)."""
         return self.out_proj(tree.attend(self.in_proj(x), self.head))
+
+    def step(self, x: torch.Tensor, step: CachedStep, layer: int) -> torch.Tensor:
+        """Attend from a new token to its prefix and itself, (B, M) -> (B, M)."""
+        return self.out_proj(step.attend(layer, *self.in_proj(x).chunk(3, dim=-1)))
 
     def _split(self, x: torch.Tensor) -> torch.Tensor:
         """(B, L, M) -> (B, head, L, M / head)."""
@@ -175,6 +180,11 @@ class TransformerBlock(nn.Module):
     def along_tree(self, x: torch.Tensor, tree: TreeAttention) -> torch.Tensor:
         """Map the nodes of prefix trees, (R, M) -> (R, M)."""
         y = self.attention.along_tree(self.norm1(x) if self.norm_first else x, tree)
+        return self._after_attention(x, y)
+
+    def step(self, x: torch.Tensor, step: CachedStep, layer: int) -> torch.Tensor:
+        """Map one more token of each hypothesis, (B, M) -> (B, M)."""
+        y = self.attention.step(self.norm1(x) if self.norm_first else x, step, layer)
         return self._after_attention(x, y)
 
     def _after_attention(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

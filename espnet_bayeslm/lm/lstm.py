@@ -10,7 +10,9 @@ from typeguard import typechecked
 
 from espnet_bayeslm.bayes import Location, Position, parse_uncertainty
 from espnet_bayeslm.layers import GATES, NATIVE, UncertainEmbedding, UncertainLSTM
+from espnet_bayeslm.layers.product import linear
 from espnet_bayeslm.layers.tree_lstm import run_tree, step_tree
+from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree
 from espnet_bayeslm.lm.uncertain import UncertainLM
 
@@ -42,7 +44,11 @@ class BayesLSTMLM(UncertainLM):
         init_std_unit: What init_std is relative to: `absolute`, `weights` (their standard
             deviation) or `prior`.
         ignore_id: The padding token.
+        num_samples: Weight draws over which a beam search averages the probability of a token;
+            0: the posterior mean.
     """
+
+    rnn_type = "lstm"
 
     @typechecked
     def __init__(
@@ -57,8 +63,9 @@ class BayesLSTMLM(UncertainLM):
         init_std: float = 0.01,
         init_std_unit: str = "absolute",
         ignore_id: int = 0,
+        num_samples: int = 0,
     ):
-        super().__init__(vocab_size, prior_variance=prior_variance)
+        super().__init__(vocab_size, prior_variance=prior_variance, num_samples=num_samples)
         kinds = parse_uncertainty(uncertainty, positions=POSITIONS, num_layers=nlayers)
         self.drop = nn.Dropout(dropout_rate)
         self.encoder = UncertainEmbedding(vocab_size, unit, padding_idx=ignore_id)
@@ -89,10 +96,14 @@ class BayesLSTMLM(UncertainLM):
     def compute(self, input: torch.Tensor, hidden: Optional[State]) -> Tuple[torch.Tensor, State]:
         """See `UncertainLM.compute`; the state is h and c, each (nlayers, B, unit)."""
         output, hidden = self.rnn(self.drop(self.encoder(input)), hidden)
-        return self.decoder(self.drop(output)), hidden
+        return linear(self.drop(output), self.decoder.weight, self.decoder.bias), hidden
 
     def tree_outputs(self, tree: TokenTree, state: Optional[State] = None) -> torch.Tensor:
-        """See `UncertainLM.tree_outputs`; `state` is that before the roots, (nlayers, G, unit)."""
+        """Return what the output projection gets at each node of prefix trees, (T, M).
+
+        With the weights as they are now (`before_scoring`), in evaluation mode. `state` is that
+        before the roots, (nlayers, G, unit).
+        """
         return self._along_tree(tree, state)[0]
 
     def tree_states(self, tree: TokenTree, state: Optional[State] = None) -> State:
@@ -113,9 +124,15 @@ class BayesLSTMLM(UncertainLM):
         """A pair of (nlayers, B, unit) -> B pairs of (nlayers, unit)."""
         return list(zip(state[0].unbind(1), state[1].unbind(1), strict=True))
 
-    def num_consumed(self, state: State) -> Optional[int]:
-        """A recurrent state does not know its length: all tokens but the last."""
-        return None
+    def advance(self, tokens: torch.Tensor, states: List[State]) -> Step:
+        """See `IncrementalLM.advance`."""
+        logits, state = self.compute(tokens.unsqueeze(1), self.stack_states(states))
+        return logits.squeeze(1), self.split_state(state)
+
+    def begin(self, tokens: torch.Tensor) -> Step:
+        """See `IncrementalLM.begin`."""
+        logits, state = self.compute(tokens, None)
+        return logits[:, -1], self.split_state(state)
 
     def zero_state(self) -> State:
         """Return the state at the start, a pair of zeros (nlayers, unit)."""

@@ -3,59 +3,81 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, List, Optional, Tuple
+from typing import Any, List, Tuple
 
 import torch
 from espnet2.lm.abs_model import AbsLM
 
+from espnet_bayeslm.layers.product import keeping_packed
+
+Step = Tuple[torch.Tensor, List[Any]]
+
 
 class IncrementalLM(AbsLM):
-    """An ESPnet LM whose state after a prefix is kept, so that a token costs one step."""
+    """An ESPnet LM whose state after a prefix is kept, so that a token costs one step.
 
-    @abstractmethod
+    ESPnet's own searches call `score` and `batch_score`. Its transducer searches give only the
+    last token of hypotheses of different lengths, as a recurrent LM can do with; so can ours.
+    """
+
     def before_scoring(self) -> None:
-        """Do what has to be done before each call of `batch_score`."""
+        """Do what has to be done before each call of `advance`."""
 
     @abstractmethod
     def compute(self, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, Any]:
         """Return logits and the new state, as `forward`, with the weights as they are now."""
 
     @abstractmethod
-    def stack_states(self, states: List[Any]) -> Any:
-        """Return the batch's state from the hypotheses' states."""
+    def zero_state(self) -> Any:
+        """Return a hypothesis' state before its first token."""
 
     @abstractmethod
-    def split_state(self, state: Any) -> List[Any]:
-        """Return the hypotheses' states from the batch's state."""
+    def advance(self, tokens: torch.Tensor, states: List[Any]) -> Step:
+        """Read one more token of each hypothesis, with the weights as they are now.
 
-    @abstractmethod
-    def num_consumed(self, state: Any) -> Optional[int]:
-        """Return how many tokens a hypothesis' state has seen; None: all but the last."""
+        Args:
+            tokens: (B,).
+            states: Their states before it; the prefixes may have different lengths.
+
+        Returns:
+            Logits (B, vocab_size); the new states.
+        """
+
+    def begin(self, tokens: torch.Tensor) -> Step:
+        """Read prefixes from their start, (B, L), L at least 1; results as those of `advance`."""
+        states = [self.zero_state() for _ in tokens]
+        for column in tokens.unbind(1):
+            logits, states = self.advance(column, states)
+        return logits, states
 
     def score(self, y: torch.Tensor, state: Any, x: torch.Tensor) -> Tuple[torch.Tensor, Any]:
         """Return ln p of each next token (vocab_size,) after the prefix y (L,), and the state."""
         log_probs, states = self.batch_score(y.unsqueeze(0), [state], x)
         return log_probs.squeeze(0), states[0]
 
-    def batch_score(
-        self, ys: torch.Tensor, states: List[Any], xs: torch.Tensor
-    ) -> Tuple[torch.Tensor, List[Any]]:
+    @torch.no_grad()
+    def batch_score(self, ys: torch.Tensor, states: List[Any], xs: torch.Tensor) -> Step:
         """Score the next token of each hypothesis, never with a new draw.
 
         Args:
-            ys: Prefixes that begin with <sos/eos>, (B, L).
-            states: Their states, or None at the start.
+            ys: Prefixes that begin with <sos/eos>, (B, L); of hypotheses with a state only the
+                last token is read.
+            states: What an earlier call returned for the prefixes without their last token; None
+                at the start.
             xs: Encoder output (not used).
 
         Returns:
             ln p, (B, vocab_size); the new states.
         """
         self.before_scoring()
-        if states[0] is None:
-            tokens, state = ys, None
-        else:
-            consumed = self.num_consumed(states[0])
-            tokens = ys[:, -1:] if consumed is None else ys[:, consumed:]
-            state = self.stack_states(states)
-        logits, state = self.compute(tokens, state)
-        return logits[:, -1].log_softmax(dim=-1), self.split_state(state)
+        with keeping_packed():
+            logits, states = self._read(ys, states)
+        return logits.log_softmax(dim=-1), states
+
+    def _read(self, ys: torch.Tensor, states: List[Any]) -> Step:
+        """Return logits and new states; arguments as `batch_score`."""
+        if all(state is None for state in states):
+            return self.begin(ys)
+        # a transducer's hypothesis may still be empty where others are not
+        known = [self.zero_state() if state is None else state for state in states]
+        return self.advance(ys[:, -1], known)

@@ -41,13 +41,14 @@ class SuperNetwork(AbsLM):
 
     def _share(self) -> None:
         """Tell the layers each path's share in the mixtures of a search."""
+        if not hasattr(self, "search"):
+            return
         shares = {location: choice.shares() for location, choice in self.choices()}
         if self.choices_are_fixed:
             shares = {
                 location: {kind: share.detach() for kind, share in of_location.items()}
                 for location, of_location in shares.items()
             }
-        if shares:
-            for module in self.modules():
-                if hasattr(module, "shares") and not isinstance(module, Choice):
-                    module.shares = shares
+        for module in self.modules():
+            if hasattr(module, "shares") and not isinstance(module, Choice):
+                module.shares = shares

@@ -11,7 +11,10 @@ from typeguard import typechecked
 
 from espnet_bayeslm.bayes import Location, Position, parse_uncertainty
 from espnet_bayeslm.layers import TransformerBlock, UncertainEmbedding, sinusoids
+from espnet_bayeslm.layers.key_value_cache import CachedStep, KeyValueCache, Prefix
+from espnet_bayeslm.layers.product import linear
 from espnet_bayeslm.layers.tree_attention import TreeAttention
+from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.utils.errors import InputError
@@ -51,7 +54,12 @@ class BayesTransformerLM(UncertainLM):
         init_std: Standard deviation of the weights' posterior at the start.
         init_std_unit: What init_std is relative to: `absolute`, `weights` (their standard
             deviation) or `prior`.
+        num_samples: Weight draws over which a beam search averages the probability of a token;
+            0: the posterior mean.
     """
+
+    # ESPnet's transducer search wants an LM that needs no more than the last token
+    rnn_type = "transformer"
 
     @typechecked
     def __init__(
@@ -72,8 +80,9 @@ class BayesTransformerLM(UncertainLM):
         prior_variance: float = 1e-3,
         init_std: float = 0.01,
         init_std_unit: str = "absolute",
+        num_samples: int = 0,
     ):
-        super().__init__(vocab_size, prior_variance=prior_variance)
+        super().__init__(vocab_size, prior_variance=prior_variance, num_samples=num_samples)
         kinds = parse_uncertainty(uncertainty, positions=POSITIONS, num_layers=layer)
         embed_unit = embed_unit or att_unit
         _check_sizes(pos_enc, embed_unit, att_unit, head, tie_weights)
@@ -81,7 +90,7 @@ class BayesTransformerLM(UncertainLM):
         self.embed_proj = (
             nn.Identity() if embed_unit == att_unit else nn.Linear(embed_unit, att_unit)
         )
-        self.pos_enc = pos_enc
+        self.pos_enc, self.head, self.att_unit = pos_enc, head, att_unit
         # No buffer: DistributedDataParallel would broadcast it, and its length differs by rank.
         self.encodings = torch.empty(0, att_unit)
         self.drop = nn.Dropout(_or(positional_dropout_rate, dropout_rate))
@@ -123,8 +132,8 @@ class BayesTransformerLM(UncertainLM):
             "ffn": (block.linear1,),
             "ffn_out": (block.linear2,),
         }[place.position]
-        for linear in layers:
-            linear.make_all_random(**posterior)
+        for layer in layers:
+            layer.make_all_random(**posterior)
 
     def _make_gp(self, place: Location, **options: Any) -> None:
         self._block(place).make_gp(location=str(place), **options)
@@ -140,10 +149,10 @@ class BayesTransformerLM(UncertainLM):
         return self.drop(self._positioned(self.embed_proj(self.embed(input)), positions))
 
     def _positioned(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Add position encodings to (..., L, att_unit); positions (L,), the last is the largest."""
+        """Add position encodings to (..., L, att_unit); positions (L,)."""
         if self.pos_enc is None:
             return x
-        end = int(positions[-1]) + 1
+        end = int(positions.max()) + 1
         known = self.encodings
         if end > len(known) or (known.device, known.dtype) != (x.device, x.dtype):
             # Doubled, so that decoding token by token does not build it anew each time.
@@ -163,7 +172,11 @@ class BayesTransformerLM(UncertainLM):
         return self.decoder(self.after_norm(x)), tuple(keys_values)
 
     def tree_outputs(self, tree: TokenTree) -> torch.Tensor:
-        """See `UncertainLM.tree_outputs`; a node's position is its depth."""
+        """Return what the output projection gets at each node of prefix trees, (T, M).
+
+        With the weights as they are now (`before_scoring`), in evaluation mode. A node's position
+        is its depth.
+        """
         x = self._positioned(self.embed_proj(self.embed(tree.tokens)), tree.depths)
         attention = TreeAttention(tree.preorder, tree.parents, tree.sizes, x.dtype)
         x = x[attention.order]
@@ -172,17 +185,26 @@ class BayesTransformerLM(UncertainLM):
             x = block.along_tree(x, attention)
         return self.after_norm(x)[attention.rows]
 
-    def stack_states(self, states: List[torch.Tensor]) -> State:
-        """B tensors (layer, 2, L, att_unit) -> per layer (B, 2, L, att_unit)."""
-        return torch.stack(states, dim=1).unbind(0)
+    def zero_state(self) -> Prefix:
+        """Return the state of a hypothesis without a token, in a cache of its own."""
+        return self._cache().empty()
 
-    def split_state(self, state: State) -> List[torch.Tensor]:
-        """Per layer (B, 2, L, att_unit) -> B tensors (layer, 2, L, att_unit)."""
-        return list(torch.stack(state, dim=1).unbind(0))
+    def _cache(self) -> KeyValueCache:
+        return KeyValueCache(len(self.blocks), self.head, self.att_unit, self.embed.weight.detach())
 
-    def num_consumed(self, state: torch.Tensor) -> Optional[int]:
-        """Return the number of positions that have keys and values."""
-        return state.size(2)
+    def begin(self, tokens: torch.Tensor) -> Step:
+        """See `IncrementalLM.begin`."""
+        logits, keys_values = self.compute(tokens, None)
+        return logits[:, -1], self._cache().begin(keys_values)
+
+    def advance(self, tokens: torch.Tensor, states: List[Prefix]) -> Step:
+        """See `IncrementalLM.advance`; keys and values of the prefixes are not computed again."""
+        step = CachedStep(states)
+        x = self._positioned(self.embed_proj(self.embed(tokens)), step.positions)
+        for layer, block in enumerate(self.blocks):
+            assert isinstance(block, TransformerBlock)
+            x = block.step(x, step, layer)
+        return linear(self.after_norm(x), self.decoder.weight, self.decoder.bias), step.prefixes
 
 
 def _or(value: Optional[float], default: float) -> float:

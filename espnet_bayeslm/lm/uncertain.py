@@ -26,24 +26,26 @@ from espnet_bayeslm.bayes.paths import select_rows
 from espnet_bayeslm.bayes.whole import sampled_whole, whole_posterior
 from espnet_bayeslm.layers import LatentOutput
 from espnet_bayeslm.lm.checkpoint import adapt_checkpoint
-from espnet_bayeslm.lm.scoring import IncrementalLM
+from espnet_bayeslm.lm.draws import SampledLM
 from espnet_bayeslm.lm.supernet import SuperNetwork
-from espnet_bayeslm.lm.tree import TokenTree
 from espnet_bayeslm.utils.errors import InputError
 
 
-class UncertainLM(SuperNetwork, IncrementalLM):
+class UncertainLM(SuperNetwork, SampledLM):
     """An ESPnet LM, some of whose locations are random; without any, a point-estimate LM.
 
     While training, each forward pass draws once; in `eval()` mode the posterior mean is used
     (Eq. 36, Xue et al. 2022), or the draw that `sampled` holds.
     """
 
-    def __init__(self, vocab_size: int, *, prior_variance: float):
+    def __init__(self, vocab_size: int, *, prior_variance: float, num_samples: int = 0):
         super().__init__()
+        if num_samples < 0:
+            raise InputError(f"num_samples {num_samples}: expected 0 or more")
+        self.num_samples = num_samples
         self.vocab_size = vocab_size
         self.prior_variance = prior_variance
-        self.holds_draw = False
+        self.holds_draw, self.uses_mean = False, True
         self.register_load_state_dict_pre_hook(adapt_checkpoint)
 
     def _make_random(
@@ -189,6 +191,7 @@ class UncertainLM(SuperNetwork, IncrementalLM):
     def _draw(self, generator: torch.Generator, *, hold: bool = False) -> None:
         """Draw all random weights once; latent outputs draw in the next forward pass."""
         self._share()
+        self.uses_mean = False
         for _, module in self._uncertain_modules():
             module.draw(generator)
         for _, latent in self.latents():
@@ -197,6 +200,9 @@ class UncertainLM(SuperNetwork, IncrementalLM):
     def _use_mean(self) -> None:
         """Use the posterior mean from now on."""
         self._share()
+        if self.uses_mean:
+            return
+        self.uses_mean = True
         for _, module in self._uncertain_modules():
             module.use_mean()
         for _, latent in self.latents():
@@ -268,12 +274,10 @@ class UncertainLM(SuperNetwork, IncrementalLM):
         self._prepare()
         return self.compute(input, hidden)
 
-    @abstractmethod
-    def tree_outputs(self, tree: TokenTree) -> torch.Tensor:
-        """Return what the output projection gets at each node of prefix trees, (T, M).
-
-        With the weights as they are now (`before_scoring`), in evaluation mode.
-        """
+    def has_draws(self) -> bool:
+        """Return whether anything is random, and no draw is held."""
+        random = (self.random_blocks(), self.latents(), whole_posterior(self))
+        return not self.holds_draw and any(next(found, None) is not None for found in random)
 
     def before_scoring(self) -> None:
         """Score with the posterior mean, or with the draw that `sampled` holds."""

@@ -133,7 +133,6 @@ def test_equation_35_of_one_gate():
     rnn, rows = lm.rnn, slice(16, 24)
     x = torch.randn(1, 1, 8, dtype=torch.float64)
     lm.eval()
-    lm.num_consumed(None)
     lm(tokens())  # tells the layers their shares
     pre = x[0] @ rnn.weight_ih_l0.T + rnn.bias_ih_l0 + rnn.bias_hh_l0
     copy = {n: getattr(rnn, f"search_bayes_{n}_l0_cell_input") for n in ("weight_ih", "bias_ih")}

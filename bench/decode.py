@@ -1,0 +1,148 @@
+"""Time of one step of a beam search, over that of ESPnet's own LMs.
+
+Rounds are interleaved; medians, and medians of the rounds' ratios. A beam shares prefixes as one
+does that keeps its hypotheses at random; `apart` has nothing in common but <sos/eos>, as never
+happens. The share of the V-way softmax (the output projection and log_softmax) is measured alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import random
+import statistics
+from typing import Any, Callable, Dict, List, Tuple
+
+import torch
+from espnet2.lm.seq_rnn_lm import SequentialRNNLM
+from espnet2.lm.transformer_lm import TransformerLM
+from steps import SHAPES, lm_options, timed
+from torch import nn
+
+from espnet_bayeslm.layers.product import keeping_packed, linear
+from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
+
+BEAM = 20
+STEPS = 5
+# Prefix lengths, and how many times ESPnet's speed is wanted there.
+PREFIXES: Dict[Tuple[str, str], Dict[int, float]] = {
+    ("lstm", "small"): {30: 1.0},
+    ("lstm", "paper"): {30: 1.0},
+    ("transformer", "small"): {2: 0.0, 60: 2.5, 200: 5.0},
+    ("transformer", "paper"): {2: 0.0, 30: 1.8, 200: 0.0},
+}
+UNCERTAIN = {"lstm": {"cell_input@1-2": "bayes"}, "transformer": {"ffn@1-2": "bayes"}}
+Beam = Tuple[torch.Tensor, List[Any]]
+
+
+def make_lms(family: str, shape: str) -> Tuple[nn.Module, nn.Module]:
+    """Return an LM of ours and ESPnet's of the same size."""
+    vocab, conf = SHAPES[shape][0], lm_options(shape, family)
+    if family == "lstm":
+        return (
+            BayesLSTMLM(vocab, uncertainty=UNCERTAIN[family], **conf).eval(),
+            SequentialRNNLM(vocab, **conf).eval(),
+        )
+    ours = BayesTransformerLM(vocab, uncertainty=UNCERTAIN[family], **conf).eval()
+    del conf["tie_weights"]
+    conf |= dict(embed_unit=conf["att_unit"], pos_enc="sinusoidal")
+    return ours, TransformerLM(vocab, **conf).eval()
+
+
+def search(lm: nn.Module, vocab: int, length: int, *, apart: bool = False) -> Beam:
+    """Return prefixes of a length and the states before their last token.
+
+    The hypotheses of each step are chosen at random from those before, as a search prunes.
+    """
+    rng, prefixes, states = random.Random(length), torch.full((1, 1), vocab - 1), [None]
+    for _ in range(length - 1):
+        _, new = lm.batch_score(prefixes, states, None)
+        kept = [i if apart else rng.randrange(BEAM) for i in range(BEAM)]
+        kept = [min(i, len(new) - 1) for i in kept]
+        tokens = torch.randint(1, vocab - 1, (BEAM, 1))
+        prefixes, states = torch.cat([prefixes[kept], tokens], dim=1), [new[i] for i in kept]
+    return prefixes, states
+
+
+def steps(lm: nn.Module, beam: Beam) -> None:
+    """Do some steps from the same beam."""
+    for _ in range(STEPS):
+        lm.batch_score(*beam, None)
+
+
+def softmax(lm: nn.Module, hidden: torch.Tensor) -> None:
+    """Do the output projection and log_softmax of some steps."""
+    with keeping_packed():
+        for _ in range(STEPS):
+            linear(hidden, lm.decoder.weight, lm.decoder.bias).log_softmax(-1)
+
+
+@torch.no_grad()
+def work_of(family: str, shape: str) -> Dict[str, Callable[[], None]]:
+    """Return what is timed, by name."""
+    vocab, (ours, espnet) = SHAPES[shape][0], make_lms(family, shape)
+    hidden = torch.randn(BEAM, ours.decoder.in_features)
+    work = {"softmax": functools.partial(softmax, ours, hidden)}
+    for length in PREFIXES[family, shape]:
+        beam = search(ours, vocab, length)
+        work[f"ours {length}"] = functools.partial(steps, ours, beam)
+        # ESPnet computes a whole prefix where there is no state yet
+        _, states = espnet.batch_score(beam[0][:, :-1], [None] * BEAM, None)
+        if family == "lstm":
+            states = search(espnet, vocab, length)[1]
+        work[f"ESPnet {length}"] = functools.partial(steps, espnet, (beam[0], states))
+    if family == "transformer":
+        longest = max(PREFIXES[family, shape])
+        beam = search(ours, vocab, longest, apart=True)
+        work[f"apart {longest}"] = functools.partial(steps, ours, beam)
+    return work
+
+
+@torch.no_grad()
+def measure(family: str, shape: str, rounds: int) -> None:
+    """Print a table of a family and a shape."""
+    work = work_of(family, shape)
+    times: Dict[str, List[float]] = {name: [] for name in work}
+    for done in range(-1, rounds):
+        for name, call in work.items():
+            seconds = timed(call) / STEPS
+            if done >= 0:  # the first round warms up
+                times[name].append(seconds)
+    threads = torch.get_num_threads()
+    print(f"\n{family}, {shape} shape: {SHAPES[shape][0]} words, beam {BEAM}, {threads} thread(s)")
+
+    def ratio(a: str, b: str) -> float:
+        return statistics.median(x / y for x, y in zip(times[a], times[b], strict=True))
+
+    for name, seconds in times.items():
+        print(f"{name:16} {1000 * statistics.median(seconds):8.2f} ms a step")
+    for length, goal in PREFIXES[family, shape].items():
+        espnet = ratio(f"ESPnet {length}", f"ours {length}")
+        wanted = f", goal {goal:.1f}" if goal else ""
+        share = ratio("softmax", f"ours {length}")
+        print(
+            f"prefix {length:4}: {espnet:5.2f} times ESPnet's speed{wanted};"
+            f" softmax {100 * share:.0f} % of our step"
+        )
+    if family == "transformer":
+        for name in ("ours 200", "apart 200"):
+            print(f"{name}: {ratio(name, 'ours 2'):.3f} times the step at 2 (goal 1.1)")
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shapes", nargs="+", default=["small", "paper"])
+    parser.add_argument("--families", nargs="+", default=["lstm", "transformer"])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--threads", type=int, default=1)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(0)
+    for shape in args.shapes:
+        for family in args.families:
+            measure(family, shape, args.rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""Keys and values of a beam search's prefixes, each distinct prefix once.
+
+The hypotheses of a search share most of their prefixes. All tokens have rows in one table that
+grows; a hypothesis refers to the rows of its tokens. A step attends from each hypothesis to the
+whole table, under a mask: nothing is copied, and a row whose last hypothesis was pruned is used
+again.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import List, Optional, Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+CAPACITY = 64
+
+
+class Prefix:
+    """A hypothesis' tokens so far: the state that a beam search keeps.
+
+    Its own rows are given back to the cache when neither the search nor a longer prefix refers to
+    it any more.
+
+    Attributes:
+        cache: Where its keys and values are.
+        rows: Those of all its tokens, as the bits of a number.
+        length: How many tokens it has.
+    """
+
+    __slots__ = ("_own", "_parent", "cache", "length", "rows")
+
+    def __init__(self, cache: KeyValueCache, own: List[int], parent: Optional[Prefix] = None):
+        self.cache, self._own, self._parent = cache, own, parent
+        self.rows, self.length = (0, 0) if parent is None else (parent.rows, parent.length)
+        for row in own:
+            self.rows |= 1 << row
+        self.length += len(own)
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __del__(self) -> None:
+        self.cache.release(self._own)
+
+
+class KeyValueCache:
+    """Keys and values of the tokens of a search, in all layers.
+
+    Args:
+        num_layers: Number of layers.
+        head: Number of attention heads.
+        size: M, the size of keys and values of all heads together.
+        like: A tensor of their type and device.
+
+    Attributes:
+        table: (num_layers, 2, head, capacity, M / head).
+        end: All rows in use are before it.
+    """
+
+    def __init__(self, num_layers: int, head: int, size: int, like: torch.Tensor):
+        self.table = like.new_zeros(num_layers, 2, head, CAPACITY, size // head)
+        self.end = 0
+        self._free: List[int] = []
+
+    def __len__(self) -> int:
+        """Return the number of rows in use."""
+        return self.end - len(self._free)
+
+    def empty(self) -> Prefix:
+        """Return the prefix without a token."""
+        return Prefix(self, [])
+
+    def allocate(self, count: int) -> List[int]:
+        """Return rows that are free, the first ones, so that the table stays dense."""
+        again = min(count, len(self._free))
+        rows = [heapq.heappop(self._free) for _ in range(again)]
+        rows += range(self.end, self.end + count - again)
+        self.end += count - again
+        capacity = self.table.size(3)
+        if self.end > capacity:
+            self.table = F.pad(self.table, (0, 0, 0, max(self.end, 2 * capacity) - capacity))
+        return rows
+
+    def release(self, rows: List[int]) -> None:
+        """Take back rows that no prefix refers to."""
+        for row in rows:
+            heapq.heappush(self._free, row)
+
+    def begin(self, keys_values: Sequence[torch.Tensor]) -> List[Prefix]:
+        """Return prefixes of equal length whose keys and values are known.
+
+        Args:
+            keys_values: Of each layer, (B, 2, L, M).
+        """
+        count, _, length, _ = keys_values[0].shape
+        rows = self.allocate(count * length)
+        for layer, key_value in enumerate(keys_values):
+            # (B, 2, L, M) -> (2, head, B * L, M / head)
+            heads = key_value.unflatten(-1, (self.table.size(2), -1)).permute(1, 3, 0, 2, 4)
+            self.table[layer][:, :, rows] = heads.flatten(2, 3)
+        return [Prefix(self, rows[i * length : (i + 1) * length]) for i in range(count)]
+
+    def adopt(self, prefix: Prefix) -> Prefix:
+        """Return a prefix, with a copy of what another cache has of it."""
+        if prefix.cache is self:
+            return prefix
+        rows = self.allocate(len(prefix))
+        theirs = membership([prefix])[0].nonzero()[0]
+        self.table[:, :, :, rows] = prefix.cache.table[:, :, :, theirs].to(self.table)
+        return Prefix(self, rows)
+
+
+def membership(prefixes: Sequence[Prefix]) -> np.ndarray:
+    """Return which rows of one cache are whose, bool (B, end)."""
+    end = prefixes[0].cache.end
+    size = -(-end // 8)
+    packed = b"".join(prefix.rows.to_bytes(size, "little") for prefix in prefixes)
+    bits = np.unpackbits(np.frombuffer(packed, np.uint8), bitorder="little")
+    return bits.reshape(len(prefixes), 8 * size)[:, :end].astype(bool)
+
+
+class CachedStep:
+    """One more token for each of B hypotheses.
+
+    Args:
+        prefixes: Their states; those of other caches than the longest one's are copied to it.
+
+    Attributes:
+        prefixes: Their new states, the new token counted.
+        positions: (B,), how many tokens each had before.
+    """
+
+    def __init__(self, prefixes: Sequence[Prefix]):
+        self.cache = max(prefixes, key=len).cache
+        prefixes = [self.cache.adopt(prefix) for prefix in prefixes]
+        new = self.cache.allocate(len(prefixes))
+        self.prefixes = [
+            Prefix(self.cache, [row], before) for row, before in zip(new, prefixes, strict=True)
+        ]
+        table = self.cache.table
+        self.positions = torch.tensor([len(prefix) for prefix in prefixes], device=table.device)
+        self._new = torch.tensor(new, device=table.device)
+        # (B, end): a row that is not the hypothesis' own is not seen
+        seen = torch.from_numpy(membership(self.prefixes)).to(table.device)
+        self._mask = torch.zeros_like(seen, dtype=table.dtype).masked_fill_(~seen, float("-inf"))
+
+    def attend(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+    ) -> torch.Tensor:
+        """Return what the new tokens find at their prefixes and themselves, (B, M).
+
+        Args:
+            layer: From 0.
+            query: (B, M).
+            key: (B, M); it is kept.
+            value: (B, M); it is kept.
+        """
+        # (head, capacity, M / head); (B, M) -> (head, B, M / head)
+        keys, values = self.cache.table[layer].unbind(0)
+        heads = [x.unflatten(1, (len(keys), -1)).transpose(0, 1) for x in (query, key, value)]
+        keys.index_copy_(1, self._new, heads[1])
+        values.index_copy_(1, self._new, heads[2])
+        end = self._mask.size(1)
+        found = F.scaled_dot_product_attention(
+            heads[0].unsqueeze(0),
+            keys[:, :end].unsqueeze(0),
+            values[:, :end].unsqueeze(0),
+            attn_mask=self._mask,
+        )
+        return found[0].transpose(0, 1).flatten(1)

@@ -1,0 +1,83 @@
+"""Scoring with weight draws: what a beam search reads is the mean of K LMs."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any, ContextManager, Dict, List, Tuple
+
+import torch
+from torch import nn
+
+from espnet_bayeslm.bayes import UncertainModule
+from espnet_bayeslm.bayes.whole import whole_posterior
+from espnet_bayeslm.lm.scoring import IncrementalLM, Step
+
+
+class SampledLM(IncrementalLM):
+    """An LM whose weights can be drawn; `batch_score` may average over K draws.
+
+    The draws are numbers 0 to K - 1 of `sampled`, the same for every utterance: a score depends
+    neither on the order of the utterances nor on what else a job decodes, and rescoring with K
+    samples gives it too.
+    """
+
+    num_samples = 0
+    _drawn: Tuple[Any, List[IncrementalLM]] = (None, [])
+
+    def sampled(self, index: int, *, seed: int = 0) -> ContextManager[None]:
+        """Hold draw number `index` for all that is computed within."""
+        raise NotImplementedError
+
+    def has_draws(self) -> bool:
+        """Return whether anything is random."""
+        raise NotImplementedError
+
+    def batch_score(self, ys: torch.Tensor, states: List[Any], xs: torch.Tensor) -> Step:
+        """See `IncrementalLM.batch_score`; with `num_samples`, ln of the draws' mean probability.
+
+        A state then has that of each draw.
+        """
+        if self.num_samples == 0 or not self.has_draws():
+            return super().batch_score(ys, states, xs)
+        draws = self._draws()
+        columns = zip(*(state or (None,) * len(draws) for state in states), strict=True)
+        scored = [lm.batch_score(ys, list(s), xs) for lm, s in zip(draws, columns, strict=True)]
+        log_probs = torch.stack([log_probs for log_probs, _ in scored])
+        mean = log_probs.logsumexp(0) - math.log(len(draws))
+        return mean, list(zip(*(states for _, states in scored), strict=True))
+
+    def _draws(self) -> List[IncrementalLM]:
+        """Return the K LMs, made anew where the weights have changed."""
+        if self._drawn[0] != self._version():
+            draws = [drawn(self, index) for index in range(self.num_samples)]
+            self._drawn = (self._version(), draws)
+        return self._drawn[1]
+
+    def _version(self) -> Any:
+        tensors = (*self.parameters(), *self.buffers())
+        return self.num_samples, [(t.data_ptr(), t._version, t.dtype) for t in tensors]
+
+    def __getstate__(self) -> Dict[str, Any]:
+        """Return what a copy gets: it makes its own draws."""
+        return {name: value for name, value in self.__dict__.items() if name != "_drawn"}
+
+
+@torch.no_grad()
+def drawn(lm: Any, index: int) -> Any:
+    """Return a copy of an LM in evaluation mode that has draw number `index` for its weights.
+
+    It runs at the cost of point estimates, and shares all that is not random with the LM.
+    """
+    with lm.sampled(index):
+        everything = next(whole_posterior(lm), None) is not None
+        shared = () if everything else (*lm.parameters(), *lm.buffers())
+        other = copy.deepcopy(lm, {id(tensor): tensor for tensor in shared})
+        for layer, copied in zip(lm.modules(), other.modules(), strict=True):
+            if isinstance(layer, UncertainModule):
+                for parameter in {block.parameter for block in layer.random_blocks}:
+                    value = nn.Parameter(layer.value(parameter), requires_grad=False)
+                    setattr(copied, parameter, value)
+                copied.use_mean()
+    other.num_samples = 0
+    return other.eval()

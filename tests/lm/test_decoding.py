@@ -1,0 +1,247 @@
+"""Scores of a beam search are those of teacher forcing, whatever the search does."""
+
+import copy
+import gc
+import random
+import weakref
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_contract import CASES, LSTM, TRANSFORMER, VOCAB, build, is_random, make_generic, name
+
+from espnet_bayeslm.bayes.whole import add_whole_posterior, whole_posterior
+from espnet_bayeslm.layers.key_value_cache import KeyValueCache, membership
+from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.rescoring import score_hypotheses
+
+SOS = VOCAB - 1
+RANDOM = [case for case in CASES if is_random(case)]
+TRANSFORMER_CASE = (BayesTransformerLM, TRANSFORMER, {"ffn@1-2": "bayes"})
+LSTM_CASE = (BayesLSTMLM, LSTM, {"cell_input@1-2": "bayes"})
+
+
+def close(a, b, *, atol):
+    return torch.allclose(a, b, rtol=0, atol=atol)
+
+
+def teacher_forced(lm, prefixes):
+    """Return ln p of the next token after each prefix, each computed by itself."""
+    with torch.no_grad():
+        return torch.stack([lm(torch.tensor([p]))[0][0, -1].log_softmax(-1) for p in prefixes])
+
+
+def walk(lm, rng, *, length, beam=5, check=1):
+    """Yield (prefixes, their scores) of a search that prunes, doubles and reorders at random."""
+    prefixes, states = [[SOS]], lm.batch_init_state(None)
+    states = [states]
+    for step in range(length):
+        scores, new = lm.batch_score(torch.tensor(prefixes), states, None)
+        if step % check == 0 or step == length - 1:
+            yield prefixes, scores
+        parents = [rng.randrange(len(prefixes)) for _ in range(rng.randint(1, beam))]
+        prefixes = [[*prefixes[i], rng.randrange(1, SOS)] for i in parents]
+        states = [lm.select_state(new, i) for i in parents]
+
+
+@pytest.mark.parametrize("case", CASES, ids=map(name, CASES))
+def test_any_search_gets_the_scores_of_teacher_forcing(case):
+    lm = build(case).eval()
+    make_generic(lm)
+    for seed in range(2):
+        for prefixes, scores in walk(lm, random.Random(seed), length=9):
+            assert close(scores, teacher_forced(lm, prefixes), atol=1e-10)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**32), beam=st.integers(1, 8), length=st.integers(1, 25))
+@pytest.mark.parametrize("case", [LSTM_CASE, TRANSFORMER_CASE], ids=["lstm", "transformer"])
+def test_beams_of_any_shape(case, seed, beam, length):
+    lm = build(case).float().eval()
+    for prefixes, scores in walk(lm, random.Random(seed), length=length, beam=beam):
+        assert close(scores, teacher_forced(lm, prefixes), atol=1e-5)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_two_hundred_tokens(norm_first):
+    lm = build(TRANSFORMER_CASE, norm_first=norm_first).float().eval()
+    for prefixes, scores in walk(lm, random.Random(1), length=200, check=40):
+        assert close(scores, teacher_forced(lm, prefixes), atol=1e-5)
+
+
+@pytest.mark.parametrize("case", [LSTM_CASE, TRANSFORMER_CASE], ids=["lstm", "transformer"])
+class TestOtherWaysToCall:
+    def test_a_primer_is_read_from_its_start(self, case):
+        lm = build(case).eval()
+        primer = [[SOS, 3, 4, 5], [SOS, 3, 9, 1]]
+        scores, states = lm.batch_score(torch.tensor(primer), [None, None], None)
+        assert close(scores, teacher_forced(lm, primer), atol=1e-10)
+        longer = [[*primer[1], 7], [*primer[0], 7]]
+        scores, _ = lm.batch_score(torch.tensor(longer), states[::-1], None)
+        assert close(scores, teacher_forced(lm, longer), atol=1e-10)
+
+    def test_only_the_last_token_of_hypotheses_of_different_lengths(self, case):
+        """As ESPnet's transducer searches call an LM."""
+        lm, rng = build(case).eval(), random.Random(0)
+        beam = [([], lm.zero_state()), ([], None)]
+        for _ in range(8):
+            prefixes, states = [[*p, rng.randrange(1, SOS)] for p, _ in beam], [s for _, s in beam]
+            last = torch.tensor([[p[-1]] for p in prefixes])
+            scores, new = lm.batch_score(last, states, None)
+            assert close(scores, teacher_forced(lm, prefixes), atol=1e-10)
+            # a hypothesis that took a blank stays as it is
+            beam = rng.choices([*beam, *zip(prefixes, new, strict=True)], k=4)
+            beam[0] = ([], rng.choice([None, lm.zero_state()]))
+
+    def test_states_of_different_searches(self, case):
+        lm = build(case).eval()
+        hypotheses = [[SOS, 3, 4], [SOS, 5], [SOS, 6, 7, 8]]
+        states = [lm.score(torch.tensor(h), None, None)[1] for h in hypotheses]
+        scores, states = lm.batch_score(torch.tensor([[2], [2], [2]]), states, None)
+        assert close(scores, teacher_forced(lm, [[*h, 2] for h in hypotheses]), atol=1e-10)
+        again, _ = lm.batch_score(torch.tensor([[9]]), states[2:], None)
+        assert close(again, teacher_forced(lm, [[*hypotheses[2], 2, 9]]), atol=1e-10)
+
+    def test_a_state_can_be_used_twice(self, case):
+        lm = build(case).eval()
+        _, state = lm.score(torch.tensor([SOS]), lm.init_state(None), None)
+        first, _ = lm.score(torch.tensor([SOS, 4]), state, None)
+        lm.score(torch.tensor([SOS, 5]), state, None)
+        again, _ = lm.score(torch.tensor([SOS, 4]), state, None)
+        assert close(first, again, atol=1e-12)
+
+    def test_no_graph_is_kept(self, case):
+        lm = build(case).eval()
+        scores, _ = lm.batch_score(torch.tensor([[SOS]]), [None], None)
+        assert not scores.requires_grad
+
+
+class TestCache:
+    def test_it_holds_each_prefix_that_is_alive_once(self):
+        lm, rng = build(TRANSFORMER_CASE).eval(), random.Random(5)
+        prefixes, states = [[SOS]], [None]
+        for _ in range(60):
+            _, new = lm.batch_score(torch.tensor(prefixes), states, None)
+            parents = [rng.randrange(len(prefixes)) for _ in range(6)]
+            states = [new[i] for i in parents]
+            alive = {tuple(prefixes[i][: n + 1]) for i in parents for n in range(len(prefixes[i]))}
+            del new
+            # equal prefixes that two hypotheses reached apart are two
+            assert len(states[0].cache) <= len(alive) + 6
+            prefixes = [[*prefixes[i], rng.randrange(1, SOS)] for i in parents]
+        # of 360 tokens that were computed
+        assert states[0].cache.end < 150
+
+    def test_a_finished_search_is_freed(self):
+        lm = build(TRANSFORMER_CASE).eval()
+        steps = list(walk(lm, random.Random(2), length=12))
+        gc.collect()
+        assert steps and not any(type(o) is KeyValueCache for o in gc.get_objects())
+        _, state = lm.score(torch.tensor([SOS]), None, None)
+        cache = weakref.ref(state.cache)
+        assert len(cache()) == 1
+        del state
+        assert cache() is None
+
+    def test_long_prefixes_are_given_back(self):
+        cache = KeyValueCache(1, 1, 2, torch.zeros(1))
+        state = cache.empty()
+        for _ in range(20_000):
+            state = type(state)(cache, cache.allocate(1), state)
+            state.rows = 0  # all of them would take quadratic memory
+        del state
+        assert len(cache) == 0
+
+    def test_rows_are_used_again(self):
+        cache = KeyValueCache(2, 2, 8, torch.zeros(1))
+        first, second = cache.begin([torch.ones(2, 2, 5, 8)] * 2)
+        assert (cache.end, len(cache)) == (10, 10)
+        del first
+        assert len(cache) == 5
+        assert cache.allocate(6) == [0, 1, 2, 3, 4, 10]
+        assert membership([second])[0].nonzero()[0].tolist() == [5, 6, 7, 8, 9]
+
+
+def sampled_mean(lm, prefixes, num_samples):
+    draws = []
+    for index in range(num_samples):
+        with lm.sampled(index):
+            draws.append(teacher_forced(lm, prefixes).exp())
+    return torch.stack(draws).mean(0).log()
+
+
+def with_posterior(lm):
+    for name_, parameter in lm.named_parameters():
+        if name_.endswith("_log_std"):
+            torch.nn.init.constant_(parameter, -1.0)
+    return lm.eval()
+
+
+class TestDraws:
+    @pytest.mark.parametrize("case", RANDOM, ids=map(name, RANDOM))
+    def test_a_search_averages_the_draws(self, case):
+        lm = with_posterior(build(case, num_samples=3))
+        before = {key: value.clone() for key, value in lm.state_dict().items()}
+        for prefixes, scores in walk(lm, random.Random(0), length=5, beam=3):
+            assert close(scores, sampled_mean(lm, prefixes, 3), atol=1e-9)
+        # a forget gate does nothing for the first token
+        assert not close(scores, teacher_forced(lm, prefixes), atol=1e-6)
+        assert all(torch.equal(v, before[k]) for k, v in lm.state_dict().items())
+        assert list(lm.state_dict()) == list(before)
+
+    def test_a_posterior_over_all_weights(self):
+        lm = build((BayesLSTMLM, LSTM, {}), num_samples=2)
+        add_whole_posterior(lm, log_std=-2.0)
+        assert next(whole_posterior(lm), None) is not None
+        before = {key: value.clone() for key, value in lm.state_dict().items()}
+        for prefixes, scores in walk(lm.eval(), random.Random(0), length=4):
+            assert close(scores, sampled_mean(lm, prefixes, 2), atol=1e-9)
+        assert all(torch.equal(v, before[k]) for k, v in lm.state_dict().items())
+
+    def test_rescoring_with_as_many_samples_gives_the_same(self):
+        lm = with_posterior(build(TRANSFORMER_CASE, num_samples=4))
+        words, total, state = [3, 1, 4, 1, 5], 0.0, lm.init_state(None)
+        for n, word in enumerate([*words, SOS]):
+            scores, state = lm.score(torch.tensor([SOS, *words[:n]]), state, None)
+            total += float(scores[word])
+        [[expected]] = score_hypotheses(lm, [[words]], num_samples=4)
+        assert abs(total - expected) < 1e-9
+
+    def test_draws_are_made_once_and_follow_the_weights(self):
+        lm = with_posterior(build(LSTM_CASE, num_samples=2))
+        ys = torch.tensor([[SOS]])
+        first, _ = lm.batch_score(ys, [None], None)
+        draws = lm._draws()
+        again, _ = lm.batch_score(ys, [None], None)
+        assert torch.equal(first, again) and lm._draws() is draws
+        with torch.no_grad():
+            lm.decoder.weight.mul_(1.5)
+            lm.rnn.weight_ih_l0.mul_(2)
+        assert close(lm.batch_score(ys, [None], None)[0], sampled_mean(lm, [[SOS]], 2), atol=1e-9)
+        lm.float()
+        assert lm.batch_score(ys, [None], None)[0].dtype == torch.float32
+
+    def test_copies_and_pickles_make_their_own(self):
+        lm = with_posterior(build(LSTM_CASE, num_samples=2))
+        ys = torch.tensor([[SOS]])
+        scores, _ = lm.batch_score(ys, [None], None)
+        other = copy.deepcopy(lm)
+        assert "_drawn" in vars(lm) and "_drawn" not in vars(other)
+        assert torch.equal(other.batch_score(ys, [None], None)[0], scores)
+
+    def test_what_is_not_random_is_shared(self):
+        lm = with_posterior(build(LSTM_CASE, num_samples=2))
+        lm.batch_score(torch.tensor([[SOS]]), [None], None)
+        for draw in lm._draws():
+            assert draw.decoder.weight is lm.decoder.weight
+            assert draw.rnn.weight_ih_l0 is not lm.rnn.weight_ih_l0
+
+    def test_without_anything_random_it_is_the_lm(self):
+        lm = build((BayesLSTMLM, LSTM, {}), num_samples=5).eval()
+        _, [state] = lm.batch_score(torch.tensor([[SOS]]), [None], None)
+        assert len(state) == 2 and torch.is_tensor(state[0])
+
+    def test_a_negative_number(self):
+        with pytest.raises(ValueError, match="num_samples -1"):
+            build(LSTM_CASE, num_samples=-1)
