@@ -77,7 +77,11 @@ def _plain(
 
 
 def linear(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, *, gelu: bool = False
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: Optional[torch.Tensor] = None,
+    *,
+    gelu: bool = False,
 ) -> torch.Tensor:
     """Return x weight^T + bias or GELU of that, (..., in) -> (..., out).
 
@@ -96,7 +100,8 @@ def linear(
     if many:
         result = product(weight, len(rows), bias, gelu=gelu)(rows)
     else:
-        result = _kept_product(weight)(rows) + bias
+        result = _kept_product(weight)(rows)
+        result = result if bias is None else result.add_(bias)
         result = F.gelu(result) if gelu else result
     return result.view(*x.shape[:-1], -1)
 

@@ -49,6 +49,12 @@ def run_tree(
     return inputs, (torch.stack(hidden), torch.stack(cells))
 
 
+def run_step(lstm: nn.LSTM, inputs: torch.Tensor, state: State) -> Tuple[torch.Tensor, State]:
+    """Run an LSTM for one step; inputs (B, input_size), otherwise as `run_tree`."""
+    rows = torch.arange(len(inputs), device=inputs.device)
+    return run_tree(lstm, inputs, rows, rows, [slice(0, len(inputs))], state)
+
+
 def step_tree(
     lstm: nn.LSTM,
     inputs: torch.Tensor,
@@ -79,7 +85,8 @@ def _run_layer(
     units = weight.size(1)
     h, c = (gates.new_empty(len(gates), units) for _ in range(2))
     widest = max(level.stop - level.start for level in levels)
-    recur: Any = product(weight, widest)
+    # to pack the weights anew costs more than one level gains
+    recur: Any = product(weight, widest) if len(levels) > 1 else lambda h: linear(h, weight)
     for depth, level in enumerate(levels):
         z = gates[level]
         if depth > 0 or start is not None:

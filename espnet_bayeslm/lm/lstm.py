@@ -11,7 +11,7 @@ from typeguard import typechecked
 from espnet_bayeslm.bayes import Location, Position, parse_uncertainty
 from espnet_bayeslm.layers import GATES, NATIVE, UncertainEmbedding, UncertainLSTM
 from espnet_bayeslm.layers.product import linear
-from espnet_bayeslm.layers.tree_lstm import run_tree, step_tree
+from espnet_bayeslm.layers.tree_lstm import run_step, run_tree, step_tree
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree
 from espnet_bayeslm.lm.uncertain import UncertainLM
@@ -126,8 +126,14 @@ class BayesLSTMLM(UncertainLM):
 
     def advance(self, tokens: torch.Tensor, states: List[State]) -> Step:
         """See `IncrementalLM.advance`."""
-        logits, state = self.compute(tokens.unsqueeze(1), self.stack_states(states))
-        return logits.squeeze(1), self.split_state(state)
+        state = self.stack_states(states)
+        if self.rnn.is_fused():
+            output, state = run_step(self.rnn, self.encoder(tokens), state)
+            logits = linear(output, self.decoder.weight, self.decoder.bias)
+        else:
+            logits, state = self.compute(tokens.unsqueeze(1), state)
+            logits = logits.squeeze(1)
+        return logits, self.split_state(state)
 
     def begin(self, tokens: torch.Tensor) -> Step:
         """See `IncrementalLM.begin`."""
