@@ -46,6 +46,7 @@ bench: $(READY)
 	"$(BIN)/python" bench/steps.py
 	"$(BIN)/python" bench/search.py
 	"$(BIN)/python" bench/rescore.py
+	"$(BIN)/python" bench/decode.py
 
 clean:
 	rm -rf egs2/*/*/exp egs2/*/*/data egs2/*/*/dump build dist *.egg-info

@@ -10,7 +10,7 @@ from typeguard import typechecked
 
 from espnet_bayeslm.bayes import Location, Position, parse_uncertainty
 from espnet_bayeslm.layers import GATES, NATIVE, UncertainEmbedding, UncertainLSTM
-from espnet_bayeslm.layers.product import linear
+from espnet_bayeslm.layers.product import project
 from espnet_bayeslm.layers.tree_lstm import run_step, run_tree, step_tree
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree
@@ -96,7 +96,7 @@ class BayesLSTMLM(UncertainLM):
     def compute(self, input: torch.Tensor, hidden: Optional[State]) -> Tuple[torch.Tensor, State]:
         """See `UncertainLM.compute`; the state is h and c, each (nlayers, B, unit)."""
         output, hidden = self.rnn(self.drop(self.encoder(input)), hidden)
-        return linear(self.drop(output), self.decoder.weight, self.decoder.bias), hidden
+        return project(self.decoder, self.drop(output)), hidden
 
     def tree_outputs(self, tree: TokenTree, state: Optional[State] = None) -> torch.Tensor:
         """Return what the output projection gets at each node of prefix trees, (T, M).
@@ -129,7 +129,7 @@ class BayesLSTMLM(UncertainLM):
         state = self.stack_states(states)
         if self.rnn.is_fused():
             output, state = run_step(self.rnn, self.encoder(tokens), state)
-            logits = linear(output, self.decoder.weight, self.decoder.bias)
+            logits = project(self.decoder, output)
         else:
             logits, state = self.compute(tokens.unsqueeze(1), state)
             logits = logits.squeeze(1)
@@ -142,5 +142,5 @@ class BayesLSTMLM(UncertainLM):
 
     def zero_state(self) -> State:
         """Return the state at the start, a pair of zeros (nlayers, unit)."""
-        zeros = self.decoder.bias.new_zeros(self.rnn.num_layers, self.rnn.hidden_size)
+        zeros = self.encoder.weight.new_zeros(self.rnn.num_layers, self.rnn.hidden_size)
         return zeros, zeros.clone()

@@ -12,7 +12,7 @@ from typeguard import typechecked
 from espnet_bayeslm.bayes import Location, Position, parse_uncertainty
 from espnet_bayeslm.layers import TransformerBlock, UncertainEmbedding, sinusoids
 from espnet_bayeslm.layers.key_value_cache import CachedStep, KeyValueCache, Prefix
-from espnet_bayeslm.layers.product import linear
+from espnet_bayeslm.layers.product import project
 from espnet_bayeslm.layers.tree_attention import TreeAttention
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree
@@ -204,7 +204,7 @@ class BayesTransformerLM(UncertainLM):
         for layer, block in enumerate(self.blocks):
             assert isinstance(block, TransformerBlock)
             x = block.step(x, step, layer)
-        return linear(self.after_norm(x), self.decoder.weight, self.decoder.bias), step.prefixes
+        return project(self.decoder, self.after_norm(x)), step.prefixes
 
 
 def _or(value: Optional[float], default: float) -> float:

@@ -111,6 +111,13 @@ class TestOtherWaysToCall:
         again, _ = lm.score(torch.tensor([SOS, 4]), state, None)
         assert close(first, again, atol=1e-12)
 
+    @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+    def test_quantised_as_espnet_does_it(self, case):
+        lm = build(case).float().eval()
+        quantised = torch.quantization.quantize_dynamic(lm, {torch.nn.Linear}, dtype=torch.qint8)
+        for prefixes, scores in walk(quantised, random.Random(0), length=6):
+            assert close(scores, teacher_forced(lm, prefixes), atol=0.05)
+
     def test_no_graph_is_kept(self, case):
         lm = build(case).eval()
         scores, _ = lm.batch_score(torch.tensor([[SOS]]), [None], None)
