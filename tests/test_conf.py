@@ -16,7 +16,7 @@ from espnet_bayeslm.training.task import BayesLMTask
 CONF = Path(__file__).parent.parent / "conf"
 FILES = sorted(CONF.glob("**/*.yaml"))
 ROMAN = {1: "I", 3: "III", 4: "IV", 6: "VI"}
-UNCERTAIN = ("bayes", "gp", "variational", "search")
+UNCERTAIN = ("bayes", "gp", "variational", "search", "adapt")
 
 # The LM lines of the paper's tables: all but n-grams, Oracle and mixtures of other lines.
 LM_LINES = {
@@ -53,6 +53,14 @@ SEARCHES = {
     "search_bayes_transformer": (4, (17, 18, 19)),
     "search_gp_transformer": (4, (28, 29, 30)),
 }
+# What `bayeslm train --from` adds to the files that adapt a trained LM.
+ADAPTED = {
+    "adapt_seq_rnn": {"backbone": "seq_rnn", "backbone_conf": {"unit": 16, "tie_weights": True}},
+    "adapt_transformer": {
+        "backbone": "transformer",
+        "backbone_conf": {"embed_unit": 16, "att_unit": 16, "head": 2, "unit": 32, "layer": 2},
+    },
+}
 POSITIONS = {"bayes_lstm": lstm.POSITIONS, "bayes_transformer": transformer.POSITIONS}
 # ~90 LMs of the paper's sizes would take minutes: all but those to start from keep layers and
 # places only.
@@ -74,7 +82,9 @@ def build(path, corpus):
         ["--config", str(path), "--token_list", f"{corpus}/tokens.txt", "--output_dir", "exp"]
     )
     assert args.lm_conf == yaml.safe_load(path.read_text())["lm_conf"]
-    if path.stem not in FIRST:
+    if path.stem in ADAPTED:
+        args.lm_conf.update(ADAPTED[path.stem])
+    elif path.stem not in FIRST:
         args.lm_conf.update(SMALL[args.lm])
     args.model, args.train_shape_file = "bayes_lm", [f"{corpus}/train.shape"]
     return args, BayesLMTask.build_model(args).train()
@@ -108,7 +118,10 @@ def test_each_lm_line_has_one_file(table):
 
 def test_there_is_no_other_file():
     lines = [find_line(table, number) for table in LM_LINES for number in LM_LINES[table]]
-    assert set(FILES) == {*lines, *(CONF / f"{name}.yaml" for name in (*FIRST, *SEARCHES))}
+    assert set(FILES) == {
+        *lines,
+        *(CONF / f"{name}.yaml" for name in (*FIRST, *SEARCHES, *ADAPTED)),
+    }
 
 
 def first_comment(path):
@@ -116,7 +129,10 @@ def first_comment(path):
     return path.read_text().split("\nlm: ")[0].replace("\n# ", " ")
 
 
-@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+PAPERS = [path for path in FILES if path.stem not in ADAPTED]
+
+
+@pytest.mark.parametrize("path", PAPERS, ids=[path.stem for path in PAPERS])
 def test_first_comment_names_the_line(path):
     match = re.match(r"table(\d)_line(\d+)_", path.name)
     if path.stem in SEARCHES:

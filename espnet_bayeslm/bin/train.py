@@ -51,7 +51,8 @@ def add_token_options(parser: argparse.ArgumentParser) -> None:
         dest="source",
         type=Path,
         default=None,
-        help="A trained point-estimate LM: its tokens, the starting point and the prior",
+        help="A trained point-estimate LM: its tokens, the starting point and the prior; for"
+        " `lm: bayes_espnet` also the backbone, if it is one of ESPnet's own LMs",
     )
 
 
@@ -92,13 +93,13 @@ def train(
         exp: The experiment's folder.
         token_type: `word`, `bpe` or `char`.
         vocab_size: At most so many tokens.
-        source: A trained LM to start from, and to take as the prior.
+        source: A trained LM to start from, and to take as the prior (and as the backbone).
         espnet_options: More options of `espnet2.bin.lm_train`.
 
     Raises:
         InputError: Text, configuration or the trained LM cannot be used.
     """
-    from espnet_bayeslm.training import text
+    from espnet_bayeslm.training import adaptation, text
     from espnet_bayeslm.training.experiment import find_files
     from espnet_bayeslm.training.register import LMS
     from espnet_bayeslm.training.task import BayesLMTask
@@ -111,6 +112,8 @@ def train(
         checkpoint = find_files(source)[1].resolve()
         options += ["--init_param", str(checkpoint)]
         options += ["--model_conf", f"prior={checkpoint}"] if args.lm in LMS else []
+        if args.lm == adaptation.LM:
+            options += adaptation.backbone_options(args.lm_conf, source)
     options += text.prepare(
         (train_text, valid_text),
         exp / "data",

@@ -1,7 +1,8 @@
 """ESPnet LMs with uncertain locations."""
 
+from espnet_bayeslm.lm.espnet import BayesESPnetLM
 from espnet_bayeslm.lm.lstm import BayesLSTMLM
 from espnet_bayeslm.lm.transformer import BayesTransformerLM
 from espnet_bayeslm.lm.uncertain import UncertainLM
 
-__all__ = ["BayesLSTMLM", "BayesTransformerLM", "UncertainLM"]
+__all__ = ["BayesESPnetLM", "BayesLSTMLM", "BayesTransformerLM", "UncertainLM"]

@@ -49,12 +49,13 @@ class SampledLM(IncrementalLM):
 
     def _draws(self) -> List[IncrementalLM]:
         """Return the K LMs, made anew where the weights have changed."""
-        if self._drawn[0] != self._version():
+        if self._drawn[0] != self._weights():
             draws = [drawn(self, index) for index in range(self.num_samples)]
-            self._drawn = (self._version(), draws)
+            self._drawn = (self._weights(), draws)
         return self._drawn[1]
 
-    def _version(self) -> Any:
+    def _weights(self) -> Any:
+        """Return what changes when a weight does."""
         tensors = (*self.parameters(), *self.buffers())
         return self.num_samples, [(t.data_ptr(), t._version, t.dtype) for t in tensors]
 

@@ -98,11 +98,11 @@ def require_tree(lm: Any, what: str) -> None:
     """Check that an LM can compute prefix trees.
 
     Raises:
-        InputError: It is not one of ours.
+        InputError: It cannot.
     """
     if not hasattr(lm, "tree_outputs"):
         raise InputError(
             f"{what} needs an LM of espnet_bayeslm, got {type(lm).__name__}",
-            remedy="Train bayes_lstm or bayes_transformer; without uncertainty they are"
-            " point-estimate LMs.",
+            remedy="Train bayes_lstm, bayes_transformer, or bayes_espnet around an LSTM or"
+            " Transformer of ESPnet's; without uncertainty they are point-estimate LMs.",
         )

@@ -175,7 +175,8 @@ class BayesLanguageModel(ESPnetLanguageModel):
     def penalty_term(self) -> torch.Tensor:
         """Return the regularizer's part of the loss in nats per token, ()."""
         assert self.regularizer is not None
-        means = {n: m.to(self.lm.decoder.bias.device) for n, m in self._map_means.items()}
+        device = next(self.lm.parameters()).device
+        means = {n: m.to(device) for n, m in self._map_means.items()}
         self._map_means = means
         weight = self.regularizer_weight
         if weight is None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from espnet2.tasks.abs_task import optim_classes
 from espnet2.tasks.lm import lm_choices, model_choices
 
-from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.training.ivon import IVON
 from espnet_bayeslm.training.model import BayesLanguageModel
 
-LMS = {"bayes_lstm": BayesLSTMLM, "bayes_transformer": BayesTransformerLM}
+LMS = {
+    "bayes_lstm": BayesLSTMLM,
+    "bayes_transformer": BayesTransformerLM,
+    "bayes_espnet": BayesESPnetLM,
+}
 MODEL = "bayes_lm"
 OPTIM = "ivon"
 

@@ -7,12 +7,16 @@ import torch
 from torch.distributions import Normal, kl_divergence
 
 from espnet_bayeslm.bayes.paths import select_rows
-from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.training.model import BayesLanguageModel
 
 VOCAB = 17
 LSTM = dict(unit=8, nlayers=2, dropout_rate=0.0)
 TRANSFORMER = dict(att_unit=8, head=2, unit=12, layer=3, dropout_rate=0.0)
+SEQ_RNN = dict(backbone="seq_rnn", backbone_conf=dict(unit=8, nlayers=2, tie_weights=True))
+NO_DROPOUT = dict(dropout_rate=0.0, positional_dropout_rate=0.0, attention_dropout_rate=0.0)
+SIZES = dict(att_unit=8, embed_unit=6, head=2, unit=12, layer=3, pos_enc="sinusoidal")
+ESPNET_TRANSFORMER = dict(backbone="transformer", backbone_conf={**SIZES, **NO_DROPOUT})
 
 GP_COEFFICIENTS = {"kind": "gp", "random": ["coefficients"]}
 GP_WEIGHTS = {"kind": "gp", "random": ["weights"], "basis": ["gelu", "tanh", "sigmoid"]}
@@ -108,6 +112,14 @@ CASES = [
             "ffn_out@*": "bayes",
             "hidden_output@2": "variational",
         },
+    ),
+    (BayesESPnetLM, SEQ_RNN, {}),
+    (BayesESPnetLM, SEQ_RNN, {"cell_input@1": "bayes", "embedding": "bayes"}),
+    (BayesESPnetLM, ESPNET_TRANSFORMER, {"ffn@*": "bayes"}),
+    (
+        BayesESPnetLM,
+        ESPNET_TRANSFORMER,
+        {"embedding": "bayes", "attention@*": "bayes", "ffn@1-2": "bayes", "output": "bayes"},
     ),
     *SEARCHES,
 ]
@@ -287,7 +299,7 @@ class TestContract:
         expected = torch.zeros((), dtype=torch.float64)
         for _, module, block in lm.random_blocks():
             mean = block.select(getattr(module, block.parameter))
-            prior_std = {"BayesLSTMLM": 1.0, "BayesTransformerLM": 1e-3**0.5}[case[0].__name__]
+            prior_std = lm.prior_variance**0.5
             posterior = Normal(mean, getattr(module, f"{block.key}_log_std").exp())
             prior = Normal(getattr(module, f"{block.key}_prior_mean"), prior_std)
             expected = expected + kl_divergence(posterior, prior).sum()

@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""Table and plot of perplexity against the amount of target text an LM was adapted with."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Dict, List, NamedTuple, Optional, Sequence
+
+from adaptation_data import SHARES
+from tables import markdown_table
+
+from espnet_bayeslm.report.plots import new_figure, save_figure
+from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import atomic_write
+
+BACKBONES = {"seq_rnn": "ESPnet's LSTM (seq_rnn)", "transformer": "ESPnet's transformer"}
+METHODS = {"finetune": "fine-tuning", "l2": "L2 to the source", "bayes": "Bayesian"}
+LINES = {"finetune": "o-", "l2": "^:", "bayes": "s--"}
+
+
+class Adapted(NamedTuple):
+    """The setting of a method that is best on dev, and perplexities per word."""
+
+    setting: str
+    dev: float
+    test: float
+
+
+def read_perplexity(folder: Path, name: str) -> float:
+    """Return the perplexity per word of a set."""
+    content = json.loads((folder / f"{name}.json").read_text())
+    return float(content["components"][0]["perplexity"]["word"])
+
+
+def best_of(folder: Path, method: str, share: int) -> Optional[Adapted]:
+    """Return what a method reached with a share of the text; None where it was not run."""
+    found = []
+    for path in folder.glob(f"{method}@*_{share}"):
+        if (path / "test.json").exists():
+            setting = path.name.removeprefix(f"{method}@").removesuffix(f"_{share}")
+            values = (read_perplexity(path, name) for name in ("dev", "test"))
+            found.append(Adapted(setting, *values))
+    return min(found, key=lambda adapted: adapted.dev, default=None)
+
+
+def read_backbone(folder: Path, backbone: str) -> Dict[str, List[Optional[Adapted]]]:
+    """Return {method: what it reached with each share}, without adaptation first.
+
+    Raises:
+        InputError: The LM that is adapted was not measured yet.
+    """
+    general = folder / f"general_{backbone}"
+    if not (general / "test.json").exists():
+        raise InputError("not there yet", path=general, remedy="Run local/adapt.sh first.")
+    none = Adapted("", *(read_perplexity(general, name) for name in ("dev", "test")))
+    rows = {m: [best_of(folder, m, share) for share in SHARES] for m in METHODS}
+    return {"none": [none] * len(SHARES), **rows}
+
+
+def table(rows: Dict[str, List[Optional[Adapted]]]) -> str:
+    """Return the table of a backbone: `dev / test (setting)`."""
+
+    def cell(adapted: Optional[Adapted]) -> str:
+        if adapted is None:
+            return "not run"
+        setting = f" ({adapted.setting})" if adapted.setting else ""
+        return f"{adapted.dev:.1f} / {adapted.test:.1f}{setting}"
+
+    labels = {"none": "no adaptation", **METHODS}
+    lines = [[labels[method], *map(cell, cells)] for method, cells in rows.items()]
+    return markdown_table(["", *(f"{share} %" for share in SHARES)], lines)
+
+
+def plot(results: Dict[str, Dict[str, List[Optional[Adapted]]]], output: Path) -> None:
+    """Write a plot of the perplexity of test against the share of the text."""
+    figure = new_figure(9, 3.6)
+    for column, (backbone, rows) in enumerate(results.items(), 1):
+        axis = figure.add_subplot(1, len(results), column)
+        axis.axhline(rows["none"][0].test, color="gray", label="no adaptation")
+        for method, label in METHODS.items():
+            points = [(s, a.test) for s, a in zip(SHARES, rows[method], strict=True) if a]
+            axis.plot(*zip(*points, strict=True), LINES[method], label=label) if points else None
+        axis.set_xscale("log")
+        axis.set_xticks(SHARES, [f"{share} %" for share in SHARES])
+        axis.set_title(BACKBONES[backbone])
+        axis.set_xlabel("target text")
+    figure.axes[0].set_ylabel("perplexity of test")
+    figure.axes[-1].legend()
+    save_figure(figure, output)
+
+
+def adaptation(exp: str) -> None:
+    """Write EXP/RESULTS.md and EXP/adaptation.png, and print the former."""
+    folders = {b: Path(exp) / "perplexity" / b for b in BACKBONES}
+    results = {b: read_backbone(folder, b) for b, folder in folders.items() if folder.is_dir()}
+    if not results:
+        raise InputError("no perplexities", path=exp, remedy="Run local/adapt.sh first.")
+    text = "Perplexity per word of dev / test, `</s>` counted (setting: best on dev).\n\n"
+    for backbone, rows in results.items():
+        text += f"{BACKBONES[backbone]}:\n\n{table(rows)}\n"
+    plot(results, Path(exp) / "adaptation.png")
+    with atomic_write(Path(exp) / "RESULTS.md") as f:
+        f.write(text)
+    print(text)
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Return the parser of this script."""
+    parser = tool_parser("adaptation", __doc__.splitlines()[0])
+    parser.prog = "local/adaptation.py"
+    parser.add_argument("--exp", default="exp/adaptation", help="Folder of local/adapt.sh")
+    return parser
+
+
+def main(cmd: Optional[Sequence[str]] = None) -> None:
+    """Write the results."""
+    run_tool(get_parser(), adaptation, cmd)
+
+
+if __name__ == "__main__":
+    main()

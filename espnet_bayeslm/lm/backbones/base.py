@@ -1,0 +1,111 @@
+"""What `bayes_espnet` knows of an ESPnet LM that is its backbone."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+import torch
+from espnet2.lm.abs_model import AbsLM
+from torch import nn
+from typeguard import TypeCheckError
+
+from espnet_bayeslm.bayes import Location, Position
+from espnet_bayeslm.layers.conversion import make_layer_random, make_uncertain
+from espnet_bayeslm.lm.scoring import Step
+from espnet_bayeslm.utils.errors import InputError
+
+BAYES = ("point", "bayes")
+EMBEDDING = Position(kinds=BAYES, layered=False)
+OUTPUT = Position(kinds=BAYES, layered=False)
+LAYERED = Position(kinds=BAYES)
+
+
+class Backbone:
+    """How one of ESPnet's LMs is built, made random and run.
+
+    It has no state: `lm` is always a module with the children that ESPnet's LM has, so that copies
+    and replicas of it work as torch makes them.
+
+    Attributes:
+        name: Its name in ESPnet.
+        prior_variance: The prior's variance unless the configuration says otherwise.
+    """
+
+    name: str
+    prior_variance: float
+
+    def espnet_class(self) -> Any:
+        """Return ESPnet's class."""
+        raise NotImplementedError
+
+    def options(self) -> List[str]:
+        """Return the names of ESPnet's options, those of its class."""
+        names = inspect.signature(self.espnet_class().__init__).parameters
+        return [name for name in names if name not in ("self", "vocab_size")]
+
+    def build(self, vocab_size: int, conf: Optional[Mapping[str, Any]]) -> AbsLM:
+        """Return ESPnet's LM.
+
+        Args:
+            vocab_size: Number of tokens.
+            conf: ESPnet's options; None: its defaults.
+
+        Raises:
+            InputError: They are not ESPnet's, or it does not take their values.
+        """
+        if conf is not None and not isinstance(conf, Mapping):
+            raise InputError(f"backbone_conf: expected a mapping of options, got {conf!r}")
+        valid = self.options()
+        for option in conf or {}:
+            if option not in valid:
+                raise InputError(
+                    f"backbone_conf: option {option!r} of {self.name}: valid options are"
+                    f" {', '.join(valid)}"
+                )
+        try:
+            return self.espnet_class()(vocab_size, **(conf or {}))
+        except (TypeCheckError, TypeError, ValueError, AssertionError) as error:
+            reason = str(error) or type(error).__name__
+            raise InputError(f"backbone_conf: ESPnet's {self.name} says: {reason}") from error
+
+    def num_layers(self, lm: Any) -> int:
+        """Return how many layers there are."""
+        raise NotImplementedError
+
+    def positions(self, lm: Any) -> Dict[str, Position]:
+        """Return what can be random."""
+        raise NotImplementedError
+
+    def layers_at(self, lm: Any, place: Location) -> List[Tuple[nn.Module, str]]:
+        """Return the linear layers or embeddings of a place, as (owner, name)."""
+        raise NotImplementedError
+
+    def make_bayes(self, lm: Any, place: Location, **posterior: Any) -> None:
+        """Make a place's weights random; options as `UncertainModule.make_random`.
+
+        Raises:
+            InputError: This LM has no such weights of its own.
+        """
+        for owner, name in self.layers_at(lm, place):
+            make_layer_random(make_uncertain(owner, name), location=str(place), **posterior)
+
+    def compute(self, lm: Any, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, Any]:
+        """See `IncrementalLM.compute`."""
+        raise NotImplementedError
+
+    def zero_state(self, lm: Any) -> Any:
+        """See `IncrementalLM.zero_state`."""
+        raise NotImplementedError
+
+    def begin(self, lm: Any, tokens: torch.Tensor) -> Step:
+        """See `IncrementalLM.begin`."""
+        raise NotImplementedError
+
+    def advance(self, lm: Any, tokens: torch.Tensor, states: List[Any]) -> Step:
+        """See `IncrementalLM.advance`."""
+        raise NotImplementedError
+
+    def tree_methods(self, lm: Any) -> Tuple[str, ...]:
+        """Return the names of the methods for prefix trees that this LM has."""
+        return ()

@@ -1,0 +1,159 @@
+"""ESPnet's `transformer` LM (pre-norm, ReLU)."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Tuple
+
+import torch
+import torch.nn.functional as F
+from espnet2.lm.transformer_lm import TransformerLM
+from torch import nn
+
+from espnet_bayeslm.bayes import Location, Position
+from espnet_bayeslm.layers.key_value_cache import CachedStep, KeyValueCache, Prefix
+from espnet_bayeslm.layers.tree_attention import TreeAttention
+from espnet_bayeslm.lm.backbones.base import EMBEDDING, LAYERED, OUTPUT, Backbone
+from espnet_bayeslm.lm.scoring import Step
+from espnet_bayeslm.lm.tree import TokenTree
+
+LAYERS = {
+    "attention": ("self_attn", ("linear_q", "linear_k", "linear_v", "linear_out")),
+    "ffn": ("feed_forward", ("w_1",)),
+    "ffn_out": ("feed_forward", ("w_2",)),
+}
+Heads = Tuple[torch.Tensor, ...]
+
+
+class Transformer(Backbone):
+    """`TransformerLM`; a hypothesis' state is its keys and values."""
+
+    name = "transformer"
+    prior_variance = 1e-3
+
+    def espnet_class(self) -> Any:
+        """Return ESPnet's class."""
+        return TransformerLM
+
+    def num_layers(self, lm: Any) -> int:
+        """Return how many layers there are."""
+        return len(lm.encoder.encoders)
+
+    def positions(self, lm: Any) -> Dict[str, Position]:
+        """Return what can be random."""
+        return {"embedding": EMBEDDING, **dict.fromkeys(LAYERS, LAYERED), "output": OUTPUT}
+
+    def layers_at(self, lm: Any, place: Location) -> List[Tuple[nn.Module, str]]:
+        """See `Backbone.layers_at`."""
+        if place.layer is None:
+            return [(lm, {"embedding": "embed", "output": "decoder"}[place.position])]
+        part, names = LAYERS[place.position]
+        owner = getattr(lm.encoder.encoders[place.layer - 1], part)
+        return [(owner, name) for name in names]
+
+    def compute(self, lm: Any, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, None]:
+        """Return logits and no state: a call reads whole sequences.
+
+        As in ESPnet, no token sees an earlier one that is 0, the padding.
+        """
+        return lm.decoder(self._encode(lm, input)), None
+
+    def _encode(self, lm: Any, input: torch.Tensor, keep: Any = None) -> torch.Tensor:
+        """Return what the output projection gets, (B, L, M); `keep` takes keys and values."""
+        x = lm.encoder.embed(lm.embed(input))
+        length = input.size(1)
+        causal = torch.ones(length, length, dtype=torch.bool, device=input.device).tril()
+        # (B, 1, L, L)
+        mask = (causal & (input != 0).unsqueeze(1)).unsqueeze(1)
+
+        def attend(layer: int, attention: Any, *heads: torch.Tensor) -> torch.Tensor:
+            if keep is not None:
+                keep.append(torch.stack(heads[1:], dim=1))
+            return _attend(attention, heads, mask)
+
+        return _run(lm.encoder, x, attend)
+
+    def zero_state(self, lm: Any) -> Prefix:
+        """Return the state of a hypothesis without a token, in a cache of its own."""
+        return self._cache(lm).empty()
+
+    def _cache(self, lm: Any) -> KeyValueCache:
+        attention = lm.encoder.encoders[0].self_attn
+        size = attention.h * attention.d_k
+        return KeyValueCache(self.num_layers(lm), attention.h, size, lm.embed.weight.detach())
+
+    def begin(self, lm: Any, tokens: torch.Tensor) -> Step:
+        """See `IncrementalLM.begin`."""
+        keys_values: List[torch.Tensor] = []
+        x = self._encode(lm, tokens, keys_values)
+        return lm.decoder(x[:, -1]), self._cache(lm).begin(keys_values)
+
+    def advance(self, lm: Any, tokens: torch.Tensor, states: List[Prefix]) -> Step:
+        """See `IncrementalLM.advance`; token 0, which no search has in a prefix, is seen here."""
+        step = CachedStep(states)
+
+        def attend(layer: int, attention: Any, *heads: torch.Tensor) -> torch.Tensor:
+            return step.attend(layer, *heads)
+
+        x = _run(lm.encoder, self._embed(lm, tokens, step.positions), attend)
+        return lm.decoder(x), step.prefixes
+
+    def _embed(self, lm: Any, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Return what the first layer gets, (N, M), for tokens at positions from 0, (N,) each."""
+        *layers, encoding = lm.encoder.embed
+        x = lm.embed(tokens)
+        for layer in layers:
+            x = layer(x)
+        if isinstance(encoding, nn.Sequential):  # ESPnet's pos_enc: null
+            return x
+        encoding.extend_pe(x.new_empty(1, 1).expand(1, int(positions.max()) + 1))
+        return encoding.dropout(x * encoding.xscale + encoding.pe[0, positions])
+
+    def tree_methods(self, lm: Any) -> Tuple[str, ...]:
+        """See `Backbone.tree_methods`: none where the output projection is random."""
+        return () if lm.decoder.random_blocks else ("tree_outputs",)
+
+    def tree_outputs(self, lm: Any, tree: TokenTree) -> torch.Tensor:
+        """Return what the output projection gets at each node of prefix trees, (T, M)."""
+        x = self._embed(lm, tree.tokens, tree.depths)
+        nodes = TreeAttention(tree.preorder, tree.parents, tree.sizes, x.dtype)
+
+        def attend(layer: int, attention: Any, *heads: torch.Tensor) -> torch.Tensor:
+            return nodes.attend(torch.cat(heads, dim=-1), attention.h)
+
+        return _run(lm.encoder, x[nodes.order], attend)[nodes.rows]
+
+
+def _run(encoder: Any, x: torch.Tensor, attend: Callable[..., torch.Tensor]) -> torch.Tensor:
+    """Run ESPnet's layers, (..., M) -> (..., M).
+
+    Args:
+        encoder: ESPnet's encoder.
+        x: What its first layer gets.
+        attend: (layer from 0, ESPnet's attention, query, key, value) -> what the heads find.
+    """
+    for number, layer in enumerate(encoder.encoders):
+        attention, normed = layer.self_attn, layer.norm1(x)
+        heads = (p(normed) for p in (attention.linear_q, attention.linear_k, attention.linear_v))
+        found = attention.linear_out(attend(number, attention, *heads))
+        x = x + layer.dropout(found)
+        x = x + layer.dropout(layer.feed_forward(layer.norm2(x)))
+    return encoder.after_norm(x)
+
+
+def _attend(attention: Any, heads: Heads, mask: torch.Tensor) -> torch.Tensor:
+    """Return what tokens find under a mask, (B, L, M); nothing, 0, where they see nothing.
+
+    Args:
+        attention: ESPnet's attention.
+        heads: Query, key and value, (B, L, M) each.
+        mask: What is seen, bool (B, 1, L, L).
+    """
+    # (B, L, M) -> (B, h, L, d_k)
+    query, key, value = (x.unflatten(-1, (attention.h, -1)).transpose(1, 2) for x in heads)
+    blind = ~mask.any(-1, keepdim=True)
+    rate = attention.dropout.p if attention.training else 0.0
+    # a row without a key would be 0 / 0
+    found = F.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask | blind, dropout_p=rate
+    )
+    return found.masked_fill(blind, 0.0).transpose(1, 2).flatten(2)

@@ -1,0 +1,139 @@
+"""Any of ESPnet's own LMs with random weights: how a trained one becomes Bayesian."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable, List, Optional, Tuple
+
+import torch
+from torch import nn
+from typeguard import typechecked
+
+from espnet_bayeslm.bayes import Location, parse_uncertainty
+from espnet_bayeslm.layers.conversion import make_uncertain
+from espnet_bayeslm.lm.backbones import get_backbone
+from espnet_bayeslm.lm.scoring import Step
+from espnet_bayeslm.lm.uncertain import UncertainLM
+
+
+class BayesESPnetLM(UncertainLM):
+    """An ESPnet LM as it is, and its weights random where the configuration says so.
+
+    Its parameters have the names of ESPnet's LM, so that a checkpoint of that LM is its start
+    (`--init_param`) and its prior (`model_conf: prior`), and its means are a checkpoint of that LM.
+
+    Args:
+        vocab_size: Number of tokens.
+        backbone: ESPnet's name of the LM: `seq_rnn`, `transformer` or `transformer_opt`;
+            `bayeslm train --from` takes it, and its options, from a trained one.
+        backbone_conf: Its options, those of ESPnet's `lm_conf`.
+        uncertainty: `{POSITION@LAYERS: bayes}`; positions of `seq_rnn`: `input_gate`,
+            `forget_gate`, `cell_input`, `output_gate` (GRU: `reset_gate`, `update_gate`,
+            `new_gate`) or `all_gates`; of the others: `attention` (query, key, value and output
+            projections), `ffn`, `ffn_out` (the feed-forward net's two layers); of all, without
+            layers: `embedding` (the look-up: with tied weights the output projection keeps the
+            mean) and `output` (the output projection, where it is not tied).
+        prior_variance: Variance of the Gaussian prior (default: as in the paper, IV-A: 1 for
+            `seq_rnn`, else 1e-3).
+        init_std: Standard deviation of the weights' posterior at the start.
+        init_std_unit: What init_std is relative to: `absolute`, `weights` (their standard
+            deviation) or `prior`.
+        num_samples: Weight draws over which a beam search averages the probability of a token;
+            0: the posterior mean.
+    """
+
+    # ESPnet's transducer search wants an LM that needs no more than the last token
+    rnn_type = "espnet"
+
+    @typechecked
+    def __init__(
+        self,
+        vocab_size: int,
+        backbone: Optional[str] = None,
+        backbone_conf: Any = None,
+        uncertainty: Any = None,
+        prior_variance: Optional[float] = None,
+        init_std: float = 0.01,
+        init_std_unit: str = "absolute",
+        num_samples: int = 0,
+    ):
+        used = get_backbone(backbone)
+        prior_variance = used.prior_variance if prior_variance is None else prior_variance
+        super().__init__(vocab_size, prior_variance=prior_variance, num_samples=num_samples)
+        self._backbone = used
+        self._take_over(used.build(vocab_size, backbone_conf))
+        kinds = parse_uncertainty(
+            uncertainty, positions=used.positions(self), num_layers=used.num_layers(self)
+        )
+        self._make_random(
+            kinds, prior_variance=prior_variance, init_std=init_std, init_std_unit=init_std_unit
+        )
+
+    def _take_over(self, lm: nn.Module) -> None:
+        """Make an LM's layers and plain attributes this LM's own."""
+        torchs = vars(nn.Module())
+        for name, value in vars(lm).items():
+            if name not in torchs:
+                setattr(self, name, value)
+        for name, child in lm.named_children():
+            self.add_module(name, child)
+        # without random weights they are the plain ones, but faster where no gradient is wanted
+        for owner in list(self.modules()):
+            for name, child in list(owner.named_children()):
+                if isinstance(child, nn.Linear):
+                    make_uncertain(owner, name)
+
+    def _make_bayes(self, place: Location, **posterior: Any) -> None:
+        self._backbone.make_bayes(self, place, **posterior)
+
+    def _make_gp(self, place: Location, **options: Any) -> None:
+        raise AssertionError(f"no backbone has a Gaussian process at {place}")
+
+    def _make_variational(self, place: Location, **options: Any) -> None:
+        raise AssertionError(f"no backbone has a latent output at {place}")
+
+    def compute(self, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, Any]:
+        """See `IncrementalLM.compute`; the logits are those of ESPnet's LM with these weights."""
+        return self._backbone.compute(self, input, hidden)
+
+    def zero_state(self) -> Any:
+        """See `IncrementalLM.zero_state`."""
+        return self._backbone.zero_state(self)
+
+    def begin(self, tokens: torch.Tensor) -> Step:
+        """See `IncrementalLM.begin`."""
+        return self._backbone.begin(self, tokens)
+
+    def advance(self, tokens: torch.Tensor, states: List[Any]) -> Step:
+        """See `IncrementalLM.advance`."""
+        return self._backbone.advance(self, tokens, states)
+
+    @property
+    def tree_outputs(self) -> Callable[..., torch.Tensor]:
+        """The method that rescoring over prefix trees calls; not every backbone has it."""
+        return self._tree_method("tree_outputs")
+
+    @property
+    def tree_states(self) -> Callable[..., Any]:
+        """The method that gives a recurrent LM's states along prefix trees."""
+        return self._tree_method("tree_states")
+
+    @property
+    def stack_states(self) -> Callable[..., Any]:
+        """The method that makes a batch's state of the hypotheses' ones."""
+        return self._tree_method("stack_states")
+
+    @property
+    def split_state(self) -> Callable[..., Any]:
+        """The method that makes the hypotheses' states of a batch's one."""
+        return self._tree_method("split_state")
+
+    def _tree_method(self, name: str) -> Callable[..., Any]:
+        """Return a method of the backbone.
+
+        Raises:
+            AttributeError: It has none, so that `hasattr` of this LM says so.
+        """
+        if name not in self._backbone.tree_methods(self):
+            raise AttributeError(f"{self._backbone.name} has no {name}")
+        return functools.partial(getattr(self._backbone, name), self)

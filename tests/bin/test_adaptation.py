@@ -1,0 +1,179 @@
+"""`bayeslm train --from`: anybody's ESPnet LM becomes Bayesian and learns a text."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from espnet_bayeslm.bin.train import main
+from espnet_bayeslm.training.load import load_lm
+
+CONF = Path(__file__).parents[2] / "conf"
+ADAM = ["--optim", "adam", "--optim_conf", "lr=0.005"]
+SHORT = {
+    "batch_type": "sorted",
+    "batch_size": 16,
+    "num_att_plot": 0,
+    "num_workers": 0,
+    "use_matplotlib": False,
+    "max_epoch": 2,
+}
+TRANSFORMER = dict(embed_unit=6, att_unit=8, head=2, unit=12, layer=2)
+EVERYTHING = {
+    "seq_rnn": {"all_gates@*": "bayes", "embedding": "bayes", "output": "bayes"},
+    "transformer": {
+        **{f"{position}@*": "bayes" for position in ("attention", "ffn", "ffn_out")},
+        **{"embedding": "bayes", "output": "bayes"},
+    },
+}
+EVERYTHING["transformer_opt"] = EVERYTHING["transformer"]
+
+
+def options(name, conf):
+    """Return ESPnet's options for one of its LMs."""
+    pairs = [word for item in conf.items() for word in ("--lm_conf", "{}={}".format(*item))]
+    return ["--lm", name, *pairs]
+
+
+@pytest.fixture(scope="module")
+def transformer(train_lm, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lms") / "transformer"
+    return train_lm(folder, *options("transformer", TRANSFORMER), *ADAM)
+
+
+@pytest.fixture(scope="module")
+def tied(train_lm, tmp_path_factory):
+    conf = dict(unit=8, nlayers=1, tie_weights="true", dropout_rate=0.1)
+    return train_lm(tmp_path_factory.mktemp("lms") / "tied", *options("seq_rnn", conf), *ADAM)
+
+
+@pytest.fixture(scope="module")
+def transformer_opt(train_lm, tmp_path_factory):
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    folder = tmp_path_factory.mktemp("lms")
+    sizes = dict(hidden_size=8, ffn_dim=12, num_hidden_layers=2, num_attention_heads=2)
+    config = transformers.OPTConfig(
+        vocab_size=30, max_position_embeddings=32, word_embed_proj_dim=8, **sizes
+    )
+    transformers.OPTModel(config).save_pretrained(folder / "pretrained")
+    conf = dict(opt_name=folder / "pretrained")
+    return train_lm(folder / "opt", *options("transformer_opt", conf), *ADAM)
+
+
+@pytest.fixture
+def adapt(plain_text, tmp_path):
+    """Return a function that adapts a trained LM by a configuration, and returns the result."""
+
+    def run(source, config, *words, exp="adapted"):
+        path = tmp_path / "config.yaml"
+        path.write_text(yaml.safe_dump(config))
+        command = ["--train_text", plain_text / "train.txt"]
+        command += ["--valid_text", plain_text / "valid.txt", "--config", path]
+        command += ["--exp", tmp_path / exp, *(["--from", source] if source else [])]
+        main([str(word) for word in (*command, *words)])
+        return load_lm(tmp_path / exp)
+
+    return run
+
+
+def configuration(locations, **lm_conf):
+    lm_conf = {"uncertainty": locations, "init_std": 0.01, **lm_conf}
+    rate = {"optim": "adam", "optim_conf": {"lr": 0.003}}
+    return {"lm": "bayes_espnet", "lm_conf": lm_conf, **rate, **SHORT}
+
+
+def point_weights(model):
+    return {
+        k: v for k, v in model.state_dict().items() if not k.endswith(("_std", "_mean", "step"))
+    }
+
+
+def nll(trained, folder):
+    """Return the validation text's NLL per token at the mean, by ESPnet's own model."""
+    total, count = 0.0, 0
+    for line in (folder / "valid.txt").read_text().splitlines():
+        ids = torch.tensor([trained.ids(trained.tokenize(line))])
+        with torch.no_grad():
+            values, lengths = trained.model.nll(ids, torch.tensor([ids.size(1)]))
+        total, count = total + float(values.sum()), count + int(lengths.sum())
+    return total / count
+
+
+@pytest.mark.parametrize("name", ["seq_rnn", "transformer", "transformer_opt"])
+def test_the_source_is_backbone_start_and_prior(adapt, plain_text, request, name):
+    source = load_lm(request.getfixturevalue(name))
+    config = configuration(EVERYTHING[name])
+    adapted = adapt(source.path.parent, config, "--optim_conf", "lr=0.0", "--max_epoch", 1)
+    written = yaml.safe_load(adapted.config.read_text())["lm_conf"]
+    theirs = yaml.safe_load(source.config.read_text())["lm_conf"]
+    assert (written["backbone"], written["backbone_conf"]) == (name, theirs)
+    assert adapted.token_list == source.token_list
+    weights = source.model.state_dict()
+    assert list(point_weights(adapted.model)) == list(weights)
+    for key, value in point_weights(adapted.model).items():
+        assert torch.equal(value, weights[key]), key
+    blocks = list(adapted.lm.random_blocks())
+    assert blocks
+    for layer, module, block in blocks:
+        prior = getattr(module, f"{block.key}_prior_mean")
+        assert torch.equal(prior, block.select(weights[f"lm.{layer}.{block.parameter}"]))
+    assert nll(adapted, plain_text) == pytest.approx(nll(source, plain_text), abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["seq_rnn", "transformer", "transformer_opt"])
+def test_it_learns(adapt, plain_text, request, name):
+    source = load_lm(request.getfixturevalue(name))
+    adapted = adapt(source.path.parent, configuration(EVERYTHING[name]))
+    assert nll(adapted, plain_text) < nll(source, plain_text) - 0.01
+    for layer, module, block in adapted.lm.random_blocks():
+        prior = getattr(module, f"{block.key}_prior_mean")
+        assert torch.equal(
+            prior, block.select(source.model.state_dict()[f"lm.{layer}.{block.parameter}"])
+        )
+
+
+def test_from_a_bayesian_one_with_that_backbone(adapt, seq_rnn):
+    config = configuration({"cell_input@1": "bayes"})
+    first = adapt(seq_rnn, config, exp="first")
+    other = configuration({"forget_gate@1": "bayes"}, backbone_conf={"dropout_rate": 0.3})
+    second = adapt(first.path.parent, other, "--optim_conf", "lr=0.0", exp="second")
+    assert second.lm.locations() == ["forget_gate@1"]
+    assert (second.lm.rnn.hidden_size, second.lm.drop.p) == (8, 0.3)
+    for key, value in point_weights(second.model).items():
+        assert torch.equal(value, first.model.state_dict()[key]), key
+
+
+@pytest.mark.parametrize(
+    "path, sources",
+    [
+        ("adapt_seq_rnn", ["seq_rnn", "tied"]),
+        ("adapt_transformer", ["transformer"]),
+    ],
+)
+def test_shipped_configurations(adapt, plain_text, request, path, sources):
+    config = {**yaml.safe_load((CONF / f"{path}.yaml").read_text()), **SHORT}
+    for name in sources:
+        source = load_lm(request.getfixturevalue(name))
+        adapted = adapt(source.path.parent, config, exp=name)
+        assert adapted.lm.locations()
+        assert nll(adapted, plain_text) < nll(source, plain_text)
+
+
+@pytest.mark.parametrize(
+    "lm_conf, source, words",
+    [
+        ({}, None, ["backbone None", "seq_rnn, transformer, transformer_opt", "--from"]),
+        ({}, "bayes", ["is of the kind bayes_lstm", "lm: bayes_lstm"]),
+        ({"backbone": "transformer"}, "seq_rnn", ["kind seq_rnn", "backbone transformer"]),
+        ({"backbone_conf": {"head": 2}}, "seq_rnn", ["'head'", "unit, nhid"]),
+        ({"uncertainty": {"ffn@1": "bayes"}}, "seq_rnn", ["'ffn'", "cell_input"]),
+    ],
+)
+def test_bad_input(adapt, request, capsys, lm_conf, source, words):
+    config = configuration({"embedding": "bayes"}, **lm_conf)
+    with pytest.raises(SystemExit) as stop:
+        adapt(source and request.getfixturevalue(source), config)
+    assert stop.value.code == 1
+    message = capsys.readouterr().err.splitlines()[-1]
+    assert message.startswith("bayeslm train: error:") and all(word in message for word in words)

@@ -1,0 +1,539 @@
+"""`bayes_espnet` against ESPnet's own LMs, torch.distributions and numerical gradients."""
+
+import copy
+
+import pytest
+import torch
+from espnet2.lm.huggingface_pretrained_opt_lm import HuggingfaceOPTModel
+from espnet2.lm.seq_rnn_lm import SequentialRNNLM
+from espnet2.lm.transformer_lm import TransformerLM
+from torch import nn
+from torch.distributions import Normal, kl_divergence
+
+from espnet_bayeslm.bayes.block import is_posterior_key
+from espnet_bayeslm.layers.gru import UncertainGRU
+from espnet_bayeslm.lm.espnet import BayesESPnetLM
+from espnet_bayeslm.rescoring import score_hypotheses
+from espnet_bayeslm.training.model import BayesLanguageModel
+
+VOCAB = 17
+RNN = dict(unit=6, nhid=8, nlayers=2)
+TIED = dict(unit=8, nlayers=2, tie_weights=True)
+TRANSFORMER = dict(embed_unit=6, att_unit=8, head=2, unit=12, layer=3)
+SINUSOIDAL = dict(TRANSFORMER, pos_enc="sinusoidal")
+CLASSES = {
+    "seq_rnn": SequentialRNNLM,
+    "transformer": TransformerLM,
+    "transformer_opt": HuggingfaceOPTModel,
+}
+ALL_RNN = {"embedding": "bayes", "output": "bayes"}
+ALL_GATED = {**ALL_RNN, "all_gates@*": "bayes"}
+ALL_BLOCKS = {**ALL_RNN, "attention@*": "bayes", "ffn@*": "bayes", "ffn_out@*": "bayes"}
+# (backbone, its options, everything that it can have random)
+CASES = {
+    "lstm": ("seq_rnn", RNN, ALL_GATED),
+    "tied": ("seq_rnn", TIED, {"all_gates@*": "bayes", "embedding": "bayes"}),
+    "one": ("seq_rnn", dict(TIED, nlayers=1, tie_weights=False), {"cell_input@1": "bayes"}),
+    "gru": ("seq_rnn", dict(RNN, rnn_type="gru"), ALL_GATED),
+    "tanh": ("seq_rnn", dict(RNN, rnn_type="rnn_tanh"), ALL_RNN),
+    "relu": ("seq_rnn", dict(TIED, rnn_type="rnn_relu"), {"embedding": "bayes"}),
+    "transformer": ("transformer", TRANSFORMER, ALL_BLOCKS),
+    "sinusoidal": ("transformer", SINUSOIDAL, ALL_BLOCKS),
+    "opt": ("transformer_opt", "pre_norm", ALL_BLOCKS),
+    "opt350": ("transformer_opt", "post_norm", ALL_BLOCKS),
+}
+# As Hugging Face has them: most of the models, and the one of 350 million weights
+OPT = {
+    "pre_norm": dict(word_embed_proj_dim=8),
+    "post_norm": dict(word_embed_proj_dim=6, do_layer_norm_before=False),
+}
+
+
+@pytest.fixture(scope="session")
+def pretrained(tmp_path_factory):
+    """Return a function that returns the folder of a tiny pretrained OPT model."""
+    folder = tmp_path_factory.mktemp("opt")
+
+    def save(name):
+        transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+        if not (folder / name).exists():
+            sizes = dict(hidden_size=8, ffn_dim=12, num_hidden_layers=3, num_attention_heads=2)
+            config = transformers.OPTConfig(
+                vocab_size=30, max_position_embeddings=32, dropout=0.0, **sizes, **OPT[name]
+            )
+            transformers.OPTModel(config).save_pretrained(folder / name)
+        return str(folder / name)
+
+    return save
+
+
+@pytest.fixture(params=CASES)
+def case(request, pretrained):
+    """Return (backbone, options, the locations that can be random)."""
+    backbone, conf, uncertainty = CASES[request.param]
+    conf = {"opt_name": pretrained(conf)} if isinstance(conf, str) else conf
+    return backbone, conf, uncertainty
+
+
+def theirs_of(case):
+    """Return ESPnet's own LM with weights that are nowhere 0, in float64, in evaluation mode."""
+    backbone, conf, _ = case
+    torch.manual_seed(1)
+    lm = CLASSES[backbone](VOCAB, **conf).double().eval()
+    for parameter in lm.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return lm
+
+
+def ours_of(case, uncertainty=None, **options):
+    """Return our LM of the same backbone; default: all that can be random is."""
+    backbone, conf, everything = case
+    torch.manual_seed(2)
+    uncertainty = everything if uncertainty is None else uncertainty
+    return BayesESPnetLM(VOCAB, backbone, dict(conf), uncertainty=uncertainty, **options).double()
+
+
+@pytest.fixture
+def theirs(case):
+    return theirs_of(case)
+
+
+@pytest.fixture
+def lm(case, theirs):
+    """Return our LM, all of it random, with ESPnet's weights."""
+    lm = ours_of(case)
+    lm.load_state_dict(theirs.state_dict())
+    return lm.eval()
+
+
+def tokens(batch=3, length=9):
+    ids = torch.randint(1, VOCAB - 1, (batch, length))
+    ids[:, 0] = VOCAB - 1
+    return ids
+
+
+def with_zeros():
+    """Return tokens with padding, and with token 0 where it does not belong."""
+    ids = tokens(batch=5)
+    ids[1, 6:], ids[2, 3], ids[3, 1:3], ids[4, 0] = 0, 0, 0, 0
+    return ids
+
+
+def logits(lm, ids):
+    return lm(ids, None)[0]
+
+
+def distance(a, b):
+    return float((a - b).detach().abs().max())
+
+
+def test_forward_is_that_of_espnet(lm, theirs):
+    for ids in (tokens(), with_zeros(), tokens(1, 1)):
+        assert distance(logits(lm, ids), logits(theirs, ids)) < 1e-10
+
+
+def test_without_uncertainty_training_is_that_of_espnet(case, theirs):
+    lm = ours_of(case, {})
+    lm.load_state_dict(theirs.state_dict())
+    assert list(lm.state_dict()) == list(theirs.state_dict())
+    ids = with_zeros()
+    results = [model.train()(ids, None)[0] for model in (lm, theirs)]
+    if case[0] != "transformer":  # whose dropout is drawn in another order
+        assert distance(*results) < 1e-10
+
+
+def test_gradients_are_those_of_espnet(lm, theirs):
+    ids, weights = with_zeros(), torch.randn(5, 9, VOCAB, dtype=torch.float64)
+    for model in (lm, theirs):
+        (logits(model, ids) * weights).sum().backward()
+    ours = dict(lm.named_parameters())
+    for name, parameter in theirs.named_parameters():
+        assert distance(ours[name].grad, parameter.grad) < 1e-10, name
+
+
+def test_scores_are_those_of_espnet(lm, theirs):
+    """Step by step, against `batch_score` and against teacher forcing."""
+    ids = tokens(length=11)
+    mine, own = [None] * 3, [None] * 3
+    single = None
+    expected = logits(theirs, ids).log_softmax(-1)
+    for t in range(1, 12):
+        log_probs, mine = lm.batch_score(ids[:, :t], mine, None)
+        reference, own = theirs.batch_score(ids[:, :t], own, None)
+        one, single = lm.score(ids[0, :t], single, None)
+        assert distance(log_probs, reference) < 1e-10
+        assert distance(log_probs, expected[:, t - 1]) < 1e-10
+        assert distance(one, expected[0, t - 1]) < 1e-10
+
+
+def test_hypotheses_of_different_lengths_and_orders(lm, theirs):
+    """As a transducer's search has them: only the last tokens, some with longer prefixes."""
+    ids = tokens(batch=4, length=8)
+    expected = logits(theirs, ids).log_softmax(-1)
+    states = {}
+    for row in range(4):
+        _, (states[row],) = lm.batch_score(ids[row : row + 1, : row + 1], [None], None)
+    order = [2, 0, 3, 2]
+    last = torch.stack([ids[row, row + 1] for row in order]).unsqueeze(1)
+    log_probs, _ = lm.batch_score(last, [states[row] for row in order], None)
+    for found, row in zip(log_probs, order, strict=True):
+        assert distance(found, expected[row, row + 1]) < 1e-10
+
+
+def test_the_state_at_the_start(lm, theirs):
+    ids = tokens()
+    found, _ = lm.batch_score(ids[:, :1], [lm.zero_state() for _ in ids], None)
+    assert distance(found, logits(theirs, ids).log_softmax(-1)[:, 0]) < 1e-10
+
+
+def test_sigma_zero_is_espnets_lm(lm, theirs):
+    for name, parameter in lm.named_parameters():
+        if name.endswith("_log_std"):
+            nn.init.constant_(parameter, -40.0)
+    ids = with_zeros()
+    with lm.sampled(0):
+        assert distance(logits(lm, ids), logits(theirs, ids)) < 1e-6
+
+
+def test_state_dict_goes_into_espnets_lm_and_back(case, lm, theirs):
+    plain = {key: value for key, value in lm.state_dict().items() if not is_posterior_key(key)}
+    other = CLASSES[case[0]](VOCAB, **case[1]).double()
+    other.load_state_dict(plain, strict=True)
+    assert list(plain) == list(theirs.state_dict())
+    again = ours_of(case)
+    again.load_state_dict(lm.state_dict(), strict=True)
+    for key, value in lm.state_dict().items():
+        assert torch.equal(again.state_dict()[key], value), key
+
+
+def test_kl_equals_torch_distributions(lm, theirs):
+    assert lm.prior_variance == (1.0 if hasattr(theirs, "rnn") else 1e-3)
+    for name, parameter in lm.named_parameters():
+        if name.endswith("_log_std"):
+            nn.init.normal_(parameter, mean=-2.0)
+    prior = {key: value + 0.1 for key, value in theirs.state_dict().items()}
+    lm.set_prior_means(prior)
+    own, expected = lm.state_dict(), torch.zeros((), dtype=torch.float64)
+    size = 0
+    for name, _, block in lm.random_blocks():
+        mean, prior_mean = (
+            block.select(state[f"{name}.{block.parameter}"]) for state in (own, prior)
+        )
+        posterior = Normal(mean, own[f"{name}.{block.key}_log_std"].exp())
+        expected += kl_divergence(posterior, Normal(prior_mean, lm.prior_variance**0.5)).sum()
+        size += mean.numel()
+    assert size == sum(lm.location_sizes().values()) > 0
+    assert torch.allclose(lm.kl(), expected, rtol=1e-10)
+
+
+def random_weights(case):
+    """Return how many weights ESPnet's LM has at the locations that can be random."""
+    lm = theirs_of(case)
+    fixed = ("norm", "embed_positions", "project_", "encoder.embed.")
+    if case[0] == "seq_rnn" and "all_gates@*" not in case[2]:
+        fixed += ("rnn.", *(() if "output" in case[2] else ("decoder.",)))
+    elif case[0] == "seq_rnn" and "output" not in case[2]:
+        fixed += ("decoder.",)
+    return sum(p.numel() for name, p in lm.named_parameters() if not any(f in name for f in fixed))
+
+
+def test_all_of_a_location_is_random(case, lm):
+    if case[2] == {"cell_input@1": "bayes"}:
+        assert lm.location_sizes() == {"cell_input@1": 8 * (8 + 8 + 2)}
+    else:
+        assert sum(lm.location_sizes().values()) == random_weights(case)
+
+
+def locations_of(case):
+    """Return every single location of a case."""
+    return BayesESPnetLM(VOCAB, case[0], dict(case[1]), uncertainty=case[2]).locations()
+
+
+def weights_in_use(lm):
+    """Return all weights as the forward pass sees them, by ESPnet's names."""
+    values = {}
+    for name, module in lm.named_modules():
+        for key, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+            if not is_posterior_key(key):
+                seen = module.value(key) if hasattr(module, "value") else parameter
+                values[f"{name}.{key}"] = seen.detach().clone()
+    return values
+
+
+def test_a_draw_changes_its_location_only(case, theirs):
+    # the rows of torch's recurrent layers, 8 units each
+    rows = {"input_gate": 0, "forget_gate": 1, "cell_input": 2, "output_gate": 3}
+    rows.update(reset_gate=0, update_gate=1, new_gate=2)
+    for location in locations_of(case):
+        lm = ours_of(case, {location: "bayes"})
+        assert lm.locations() == [location]
+        lm.load_state_dict(theirs.state_dict())
+        means = weights_in_use(lm)
+        with lm.sampled(0):
+            drawn = weights_in_use(lm)
+        changed = {name for name in means if not torch.equal(means[name], drawn[name])}
+        assert changed == {f"{n}.{block.parameter}" for n, _, block in lm.random_blocks()}
+        position, _, layer = location.partition("@")
+        for name in changed:
+            differs = means[name] != drawn[name]
+            if position in rows:
+                start = 8 * rows[position]
+                assert name.endswith(f"_l{int(layer) - 1}")
+                assert differs[start : start + 8].all()
+                assert not differs[:start].any() and not differs[start + 8 :].any()
+            else:
+                assert differs.all()
+        assert not torch.equal(logits(lm.train(), tokens()), logits(theirs, tokens()))
+
+
+def test_tied_output_keeps_the_mean():
+    case = CASES["tied"]
+    lm = ours_of(case, {"embedding": "bayes"}, init_std=0.5)
+    assert lm.decoder.weight is lm.encoder.weight
+    assert len(list(lm.parameters())) == len(list(theirs_of(case).parameters())) + 1
+    ids = tokens()
+    with lm.eval().sampled(0):
+        table = lm.encoder.value("weight")
+        output, _ = lm.rnn(nn.functional.embedding(ids, table))
+        assert distance(logits(lm, ids), lm.decoder(output)) < 1e-12
+        assert not torch.equal(table, lm.encoder.weight)
+    assert torch.equal(lm.decoder.weight, lm.encoder.weight)
+
+
+def test_tied_weights_stay_tied_after_loading_and_casting():
+    lm = ours_of(CASES["tied"])
+    state = {k: v.float() for k, v in theirs_of(CASES["tied"]).state_dict().items()}
+    other = copy.deepcopy(lm).float()
+    other.load_state_dict(state)
+    for model in (lm, other):
+        assert model.decoder.weight is model.encoder.weight
+        assert any(p is model.rnn._flat_weights[0] for p in model.parameters())
+
+
+def test_copies_are_independent_and_draw_the_same(lm):
+    """After a training step too, whose graph nothing may hold."""
+    ids = tokens()
+    logits(lm.train(), ids).sum().backward()
+    for module in lm.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    other = copy.deepcopy(lm)
+    assert torch.equal(logits(lm, ids), logits(other, ids))
+    before = logits(lm.eval(), ids)
+    for parameter in other.parameters():
+        nn.init.zeros_(parameter)
+    assert torch.equal(logits(lm, ids), before)
+
+
+def test_changes_of_precision(lm):
+    ids = tokens()
+    single = copy.deepcopy(lm).float()
+    assert logits(single, ids).dtype == torch.float32
+    assert distance(logits(single, ids).double(), logits(lm, ids)) < 1e-4
+    with single.sampled(0):
+        assert logits(single, ids).dtype == torch.float32
+
+
+def test_replicas_of_data_parallel_draw_what_the_module_draws(lm):
+    """Replicas, as torch makes them: no parameters, attributes of the same names."""
+    for module in lm.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    ids = tokens()
+    copies = {id(p): p.detach().clone() for p in lm.parameters()}
+    replicas = {module: module._replicate_for_data_parallel() for module in lm.modules()}
+    for module, replica in replicas.items():
+        replica._modules = {name: replicas.get(child) for name, child in module._modules.items()}
+        replica._buffers = {name: buffer.clone() for name, buffer in module._buffers.items()}
+        for name, parameter in module._parameters.items():
+            if parameter is None:
+                replica._parameters[name] = None
+            else:
+                setattr(replica, name, copies[id(parameter)])
+    assert distance(logits(replicas[lm].train(), ids), logits(lm.train(), ids)) < 1e-12
+    assert distance(logits(lm, ids), logits(lm.eval(), ids)) > 1e-6
+
+
+def test_every_parameter_gets_a_gradient(lm):
+    model = BayesLanguageModel(lm, VOCAB, num_train_tokens=50).train()
+    loss, stats, _ = model(tokens()[:, 1:], torch.tensor([8, 3, 4]))
+    loss.backward()
+    for name, parameter in model.named_parameters():
+        # a key's bias adds the same to all scores of a query
+        assert parameter.grad is not None, name
+        if not name.endswith(("linear_k.bias", "k_proj.bias")):
+            assert parameter.grad.abs().sum() > 0, name
+    assert float(stats["kl"]) > 0
+
+
+def test_nll_at_the_mean_is_that_of_espnets_model(lm, theirs):
+    from espnet2.lm.espnet_model import ESPnetLanguageModel
+
+    text, lengths = tokens()[:, 1:], torch.tensor([8, 3, 5])
+    text[1, 3:] = text[2, 5:] = 0
+    ours, reference = BayesLanguageModel(lm, VOCAB), ESPnetLanguageModel(theirs, VOCAB)
+    a, b = (model.eval().nll(text, lengths)[0] for model in (ours, reference))
+    assert distance(a, b) < 1e-10
+
+
+def flat(lists):
+    return [value for values in lists for value in values]
+
+
+def test_rescoring_gives_espnets_scores(theirs, case):
+    """Over prefix trees where the backbone has them, else in padded batches."""
+    hypotheses = [[[3, 4, 5], [3, 4, 6, 7], [], [3]], [[9] * 12, [3, 4]]]
+    expected = flat(score_hypotheses(theirs, hypotheses))
+    for uncertainty in ({}, case[2]):
+        lm = ours_of(case, uncertainty)
+        lm.load_state_dict(theirs.state_dict())
+        found = flat(score_hypotheses(lm, hypotheses))
+        assert found == pytest.approx(expected, abs=1e-9)
+        with_trees = case[0] == "transformer" or isinstance(getattr(lm, "rnn", None), nn.LSTM)
+        # rescoring takes the output projection's mean
+        assert hasattr(lm, "tree_outputs") == (with_trees and "output" not in uncertainty)
+
+
+@pytest.mark.parametrize("name, trees", [("tied", True), ("gru", False), ("sinusoidal", True)])
+def test_trees_of_draws(name, trees):
+    """A held draw gives the same scores over prefix trees as by teacher forcing."""
+    case = CASES[name]
+    uncertainty = {place: kind for place, kind in case[2].items() if place != "output"}
+    lm = ours_of(case, uncertainty, init_std=0.2).eval()
+    assert hasattr(lm, "tree_outputs") == trees
+    assert not hasattr(ours_of(CASES["lstm"]), "tree_outputs")  # its projection is random
+    hypotheses = [[3, 4, 5], [3, 4, 6, 7], [3, 4, 6], [9] * 9]
+    found = score_hypotheses(lm, [hypotheses], num_samples=3)[0]
+    for ids, score in zip(hypotheses, found, strict=True):
+        total = 0
+        for index in range(3):
+            with lm.sampled(index):
+                probs = logits(lm, torch.tensor([[VOCAB - 1, *ids]]))[0].softmax(-1).detach()
+            total = total + probs.gather(1, torch.tensor([[*ids, VOCAB - 1]]).T) / 3
+        assert score == pytest.approx(float(total.log().sum()), abs=1e-9)
+
+
+def test_scores_of_several_draws(case, theirs):
+    """A search with K draws reads the mean of their probabilities, step by step."""
+    lm = ours_of(case, num_samples=2, init_std=0.2)
+    lm.load_state_dict(theirs.state_dict())
+    ids, expected = tokens(length=5), 0
+    for index in range(2):
+        with lm.eval().sampled(index):
+            expected = expected + logits(lm, ids).detach().softmax(-1) / 2
+    states = [None] * 3
+    for t in range(1, 6):
+        log_probs, states = lm.batch_score(ids[:, :t], states, None)
+        assert distance(log_probs, expected[:, t - 1].log()) < 1e-10
+
+
+def test_gru_with_certain_weights_is_torchs():
+    torch.manual_seed(3)
+    gru = UncertainGRU(5, 4, 2, batch_first=True).double()
+    for gate in ("reset_gate", "update_gate", "new_gate"):
+        for layer in (1, 2):
+            posterior = dict(location=gate, init_std=1e-9, prior_variance=1.0)
+            gru.make_gate_random(gate, layer, **posterior)
+    x, h = torch.randn(2, 3, 5).double(), torch.randn(2, 2, 4).double()
+    mean = [gru(x), gru(x, h)]
+    gru.draw(torch.Generator().manual_seed(0))
+    for before, after in zip(mean, [gru(x), gru(x, h)], strict=True):
+        assert all(0 < distance(a, b) < 1e-6 for a, b in zip(before, after, strict=True))
+
+
+def test_gru_draw_passes_gradcheck():
+    gru = UncertainGRU(3, 2, 1, batch_first=True).double()
+    gru.make_gate_random("new_gate", 1, location="g", init_std=0.3, prior_variance=1.0)
+    gru.draw(torch.Generator().manual_seed(0))
+    x = torch.randn(2, 3, 3).double()
+    inputs = [p for name, p in gru.named_parameters()]
+
+    def run(*_):
+        return gru(x)[0]
+
+    assert len(inputs) == 8 and torch.autograd.gradcheck(run, inputs)
+
+
+@pytest.mark.parametrize("name, place", [("lstm", "cell_input@1"), ("transformer", "ffn@1-2")])
+def test_search_of_a_backbone(name, place):
+    """A super-network with all of its share on the point-estimate path is that LM."""
+    lm = ours_of(CASES[name], {place: {"kind": "search"}}).eval()
+    point = ours_of(CASES[name], {}).eval()
+    point.load_state_dict(lm.state_dict())
+    for _, choice in lm.choices():
+        choice.force("point")
+    ids = tokens()
+    assert distance(logits(lm, ids), logits(point, ids)) < 1e-10
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (dict(), ["backbone None", "seq_rnn, transformer, transformer_opt", "--from"]),
+        (dict(backbone="lstm"), ["backbone 'lstm'", "seq_rnn"]),
+        (
+            dict(backbone="seq_rnn", backbone_conf={"units": 8}),
+            ["'units'", "unit, nhid, nlayers", "tie_weights"],
+        ),
+        (dict(backbone="seq_rnn", backbone_conf=3), ["expected a mapping"]),
+        (dict(backbone="seq_rnn", backbone_conf={"unit": "x"}), ["ESPnet's seq_rnn says"]),
+        (dict(backbone="seq_rnn", backbone_conf={"rnn_type": "x"}), ["LSTM", "GRU"]),
+        (dict(backbone="transformer", backbone_conf={"head": 3}), ["ESPnet's transformer says"]),
+        (dict(backbone="transformer", backbone_conf={"pos_enc": "x"}), ["unknown pos-enc"]),
+        (
+            dict(backbone="seq_rnn", backbone_conf=TIED, uncertainty={"output": "bayes"}),
+            ["'output'", "tie_weights", "embedding"],
+        ),
+        (
+            dict(backbone="seq_rnn", uncertainty={"ffn@1": "bayes"}),
+            ["'ffn'", "valid positions are input_gate", "output"],
+        ),
+        (
+            dict(backbone="seq_rnn", uncertainty={"cell_input@3": "bayes"}),
+            ["valid layers are 1 to 2"],
+        ),
+        (
+            dict(backbone="seq_rnn", uncertainty={"cell_input@1": "gp"}),
+            ["kind 'gp'", "point, bayes"],
+        ),
+        (
+            dict(
+                backbone="seq_rnn",
+                backbone_conf={"rnn_type": "gru"},
+                uncertainty={"cell_input@1": "bayes"},
+            ),
+            ["valid positions are reset_gate, update_gate, new_gate"],
+        ),
+        (
+            dict(
+                backbone="seq_rnn",
+                backbone_conf={"rnn_type": "gru"},
+                uncertainty={"new_gate@1": "search"},
+            ),
+            ["new_gate@1", "search"],
+        ),
+    ],
+)
+def test_errors(arguments, words):
+    with pytest.raises(ValueError) as error:
+        BayesESPnetLM(VOCAB, **arguments)
+    assert all(word in str(error.value) for word in words), error.value
+
+
+def test_pretrained_weights_are_the_start(pretrained):
+    folder = pretrained("pre_norm")
+    import transformers
+
+    source = transformers.OPTModel.from_pretrained(folder)
+    lm = BayesESPnetLM(VOCAB, "transformer_opt", {"opt_name": folder})
+    assert not hasattr(lm, "pretrained_params")
+    own = lm.state_dict()
+    for name, value in source.state_dict().items():
+        if name != "decoder.embed_tokens.weight":
+            assert torch.equal(own[f"decoder.{name}"], value.to(own[f"decoder.{name}"])), name
+
+
+def test_pretrained_model_that_is_not_there(tmp_path):
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    with pytest.raises(ValueError, match=r"opt_name .*folder"):
+        BayesESPnetLM(VOCAB, "transformer_opt", {"opt_name": f"{tmp_path}/none"})
