@@ -2,7 +2,8 @@
 
 Rounds are interleaved; medians, and medians of the rounds' ratios. A beam shares prefixes as one
 does that keeps its hypotheses at random; `apart` has nothing in common but <sos/eos>, as never
-happens. The share of the V-way softmax (the output projection and log_softmax) is measured alone.
+happens. `adapted` is ESPnet's LM in `bayes_espnet`, with the same weights. The share of the V-way
+softmax (the output projection and log_softmax) is measured alone.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from steps import SHAPES, lm_options, timed
 from torch import nn
 
 from espnet_bayeslm.layers.product import keeping_packed, linear
-from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
 
 BEAM = 20
 STEPS = 5
@@ -47,6 +48,18 @@ def make_lms(family: str, shape: str) -> Tuple[nn.Module, nn.Module]:
     del conf["tie_weights"]
     conf |= dict(embed_unit=conf["att_unit"], pos_enc="sinusoidal")
     return ours, TransformerLM(vocab, **conf).eval()
+
+
+def make_adapted(family: str, shape: str, espnet: nn.Module) -> nn.Module:
+    """Return ESPnet's LM as the backbone of `bayes_espnet`."""
+    vocab, conf = SHAPES[shape][0], lm_options(shape, family)
+    if family == "transformer":
+        del conf["tie_weights"]
+        conf |= dict(embed_unit=conf["att_unit"], pos_enc="sinusoidal")
+    backbone = {"lstm": "seq_rnn", "transformer": "transformer"}[family]
+    lm = BayesESPnetLM(vocab, backbone=backbone, backbone_conf=conf).eval()
+    lm.load_state_dict(espnet.state_dict())
+    return lm
 
 
 def search(lm: nn.Module, vocab: int, length: int, *, apart: bool = False) -> Beam:
@@ -83,9 +96,12 @@ def work_of(family: str, shape: str) -> Dict[str, Callable[[], None]]:
     vocab, (ours, espnet) = SHAPES[shape][0], make_lms(family, shape)
     hidden = torch.randn(BEAM, ours.decoder.in_features)
     work = {"softmax": functools.partial(softmax, ours, hidden)}
+    adapted = make_adapted(family, shape, espnet)
     for length in PREFIXES[family, shape]:
         beam = search(ours, vocab, length)
         work[f"ours {length}"] = functools.partial(steps, ours, beam)
+        beam = search(adapted, vocab, length)
+        work[f"adapted {length}"] = functools.partial(steps, adapted, beam)
         # ESPnet computes a whole prefix where there is no state yet
         _, states = espnet.batch_score(beam[0][:, :-1], [None] * BEAM, None)
         if family == "lstm":
@@ -120,9 +136,10 @@ def measure(family: str, shape: str, rounds: int) -> None:
         espnet = ratio(f"ESPnet {length}", f"ours {length}")
         wanted = f", goal {goal:.1f}" if goal else ""
         share = ratio("softmax", f"ours {length}")
+        adapted = ratio(f"ESPnet {length}", f"adapted {length}")
         print(
             f"prefix {length:4}: {espnet:5.2f} times ESPnet's speed{wanted};"
-            f" softmax {100 * share:.0f} % of our step"
+            f" softmax {100 * share:.0f} % of our step; bayes_espnet {adapted:.2f} times"
         )
     if family == "transformer":
         for name in ("ours 200", "apart 200"):
