@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-from collections import Counter
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, List, Optional, Sequence
 
 import numpy as np
-import yaml
 
 from espnet_bayeslm.ngram.query import NgramScorer
+from espnet_bayeslm.rescoring import weights_file
 from espnet_bayeslm.rescoring.cache import CachedScorer
 from espnet_bayeslm.rescoring.components import Component
 from espnet_bayeslm.rescoring.context import MAX_CONTEXT
 from espnet_bayeslm.rescoring.lms import MAX_TOKENS
-from espnet_bayeslm.rescoring.mixture import check_weights
 from espnet_bayeslm.rescoring.neural import NeuralScorer
+from espnet_bayeslm.rescoring.weights_file import unique_names
 from espnet_bayeslm.training.experiment import experiment_name, find_files
 from espnet_bayeslm.utils.errors import InputError
 
@@ -119,14 +118,8 @@ def _sha256(path: Path) -> str:
 
 def _unique_names(components: Sequence[Component]) -> List[Component]:
     """Return the components, those of equal names numbered."""
-    seen: Counter = Counter()
-    unique = []
-    for component in components:
-        seen[component.name] += 1
-        number = seen[component.name]
-        name = component.name if number == 1 else f"{component.name}#{number}"
-        unique.append(component._replace(name=name))
-    return unique
+    names = unique_names([component.name for component in components])
+    return [c._replace(name=name) for c, name in zip(components, names, strict=True)]
 
 
 def read_weights(
@@ -145,34 +138,5 @@ def read_weights(
     Raises:
         InputError: The weights do not fit the components.
     """
-    if weights is None:
-        return np.ones(1) if len(components) == 1 else None
-    if Path(weights).is_file():
-        return _weights_of_file(Path(weights), [component.name for component in components])
-    try:
-        values = [float(value) for value in str(weights).split(",")]
-    except ValueError:
-        raise InputError(
-            f"--weights {weights}: neither a file nor numbers with commas",
-            remedy="Give the weights.yaml of `bayeslm interpolate`, or W,W,...",
-        ) from None
-    return check_weights(values, len(components)) if check else np.array(values)
-
-
-def _weights_of_file(path: Path, names: Sequence[str]) -> np.ndarray:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        known: Dict[str, float] = {c["name"]: float(c["weight"]) for c in content["components"]}
-    except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"not a weights file ({error!r})",
-            path=path,
-            remedy="Make it with `bayeslm interpolate`.",
-        ) from error
-    if set(known) != set(names):
-        raise InputError(
-            f"has weights for {', '.join(known)}, but the components are {', '.join(names)}",
-            path=path,
-            remedy="Give the same --lm and --ngram as to `bayeslm interpolate`.",
-        )
-    return check_weights([known[name] for name in names], len(names))
+    names = [component.name for component in components]
+    return weights_file.read_weights(weights, names, check=check)

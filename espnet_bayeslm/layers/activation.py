@@ -197,7 +197,7 @@ def check_gp_options(
 
     Args:
         location: Where they are meant for.
-        random: Of `coefficients` and `weights`, one or both.
+        random: Of `coefficients` and `weights`, one, both or none.
         basis: Names of basis functions.
         native: The activation function that is replaced (None: none is).
 
@@ -206,7 +206,8 @@ def check_gp_options(
     """
     for option, value, valid in (("random", random, RANDOM), ("basis", basis, BASIS)):
         names = list(map(str, value)) if isinstance(value, (list, tuple)) else []
-        if not names or len(set(names)) < len(names) or not set(names) <= set(valid):
+        is_list = isinstance(value, (list, tuple)) and (names or option == "random")
+        if not is_list or len(set(names)) < len(names) or not set(names) <= set(valid):
             raise InputError(
                 f"{option} of {location}: expected a list of some of {', '.join(valid)},"
                 f" each once, got {value!r}"

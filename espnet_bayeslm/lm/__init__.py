@@ -2,7 +2,8 @@
 
 from espnet_bayeslm.lm.espnet import BayesESPnetLM
 from espnet_bayeslm.lm.lstm import BayesLSTMLM
+from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.lm.transformer import BayesTransformerLM
 from espnet_bayeslm.lm.uncertain import UncertainLM
 
-__all__ = ["BayesESPnetLM", "BayesLSTMLM", "BayesTransformerLM", "UncertainLM"]
+__all__ = ["BayesESPnetLM", "BayesLSTMLM", "BayesTransformerLM", "MixtureLM", "UncertainLM"]

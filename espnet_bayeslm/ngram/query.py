@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import logging
 import math
-import os
-from pathlib import Path
 from typing import List, Sequence
 
 import kenlm
 import numpy as np
 
 from espnet_bayeslm.evaluation.word_scores import WordScores
-from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
+from espnet_bayeslm.utils.ngram_files import load_kenlm, ngram_name
 
 _LN_10 = math.log(10.0)
-_SUFFIXES = {".gz", ".bz2", ".xz", ".arpa", ".bin", ".binary", ".klm", ".lm"}
 
 
 class NgramScorer:
@@ -28,8 +25,8 @@ class NgramScorer:
     """
 
     def __init__(self, path: PathLike):
-        self._model = _load(path)
-        self.name = _readable_name(path)
+        self._model = load_kenlm(path)
+        self.name = ngram_name(path)
         self.order = self._model.order
         logging.info("Loaded %s: %d-gram", path, self.order)
 
@@ -51,32 +48,3 @@ class NgramScorer:
             oov.append(score.oov)
             state, after = after, state
         return WordScores(np.array(log10_probs) * _LN_10, np.array(oov))
-
-
-def _load(path: PathLike) -> kenlm.Model:
-    """Return the model of a file.
-
-    Raises:
-        InputError: The file is missing or is no n-gram that KenLM can read.
-    """
-    if not os.path.isfile(path):
-        raise InputError("no such n-gram file", path=path, remedy="Make one with `bayeslm ngram`.")
-    config = kenlm.Config()
-    config.show_progress = False
-    try:
-        return kenlm.Model(os.fspath(path), config)
-    except (OSError, RuntimeError, UnicodeDecodeError) as error:
-        # KenLM's own words, without the C++ signature before them
-        reason = str(error).rsplit("Exception. ", 1)[-1] if isinstance(error, OSError) else ""
-        raise InputError(
-            f"not an n-gram that KenLM can read ({reason.strip(' ()') or 'not an ARPA file'})",
-            path=path,
-            remedy="Give an ARPA file or a KenLM binary of order 2 or more.",
-        ) from error
-
-
-def _readable_name(path: PathLike) -> str:
-    name = Path(path)
-    while name.suffix in _SUFFIXES and name.stem:
-        name = name.with_suffix("")
-    return name.name

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from espnet_bayeslm.evaluation.word_scores import WordScorer, WordScores
 from espnet_bayeslm.rescoring.em import em_weights
-from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.weights import check_weights
 
 
 class MixtureScorer:
@@ -67,23 +67,3 @@ def estimate_weights(scores: Sequence[Sequence[WordScores]]) -> np.ndarray:
     log_probs = np.stack([np.concatenate([s.log_probs for s in c]) for c in scores], axis=1)
     oov = np.stack([np.concatenate([s.oov for s in c]) for c in scores], axis=1)
     return em_weights(log_probs[~oov.any(axis=1)])
-
-
-def check_weights(weights: ArrayLike, num_components: int) -> np.ndarray:
-    """Return the weights as float64 of sum 1.
-
-    Raises:
-        InputError: Their number differs from the components', one is negative or not finite, or
-            their sum is not 1 (within 1e-3, which rounding for print may cost).
-    """
-    values = np.asarray(weights, dtype=np.float64)
-    problem = ""
-    if values.shape != (num_components,):
-        problem = f"{values.size} weights for {num_components} components"
-    elif not np.isfinite(values).all() or (values < 0).any():
-        problem = f"weights {values.tolist()} where numbers from 0 to 1 were expected"
-    elif abs(values.sum() - 1) > 1e-3:
-        problem = f"weights {values.tolist()} with the sum {values.sum():.4f}, not 1"
-    if problem:
-        raise InputError(problem, remedy="Estimate them with `bayeslm interpolate`.")
-    return values / values.sum()

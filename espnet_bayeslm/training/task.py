@@ -23,7 +23,7 @@ from espnet_bayeslm.training.optimizer import (
     check_optimizer_state,
     split_posterior,
 )
-from espnet_bayeslm.training.register import LMS, MODEL, OPTIM, register
+from espnet_bayeslm.training.register import LMS, MIXTURE, MODEL, OPTIM, register
 from espnet_bayeslm.training.trainer import BayesLMTrainer
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines
@@ -184,7 +184,17 @@ class BayesLMTask(LMTask):
 
     @classmethod
     def main_worker(cls, args: argparse.Namespace) -> None:
-        """Train in this process."""
+        """Train in this process.
+
+        Raises:
+            InputError: The LM is a mixture.
+        """
+        if args.lm == MIXTURE:
+            raise InputError(
+                "--lm mixture is not trained",
+                remedy="Train its LMs and join them by `bayeslm export --lm EXP --lm EXP"
+                " --weights FILE --output DIR`.",
+            )
         if args.model is None:
             args.model = MODEL if args.lm in LMS else "lm"
         super().main_worker(args)

@@ -54,7 +54,7 @@ def test_coefficients_start_at_zero_where_nothing_is_replaced():
     ("random", "basis", "said"),
     [
         (["coeficients"], BASIS, "random of .*coefficients, weights"),
-        ([], BASIS, "random of"),
+        (["weights"], [], "basis of"),
         ("weights", BASIS, "random of"),
         (["weights", "weights"], BASIS, "each once"),
         (["weights"], ["tanh", "swish"], "basis of .*sigmoid, tanh, relu, gelu.*swish"),

@@ -174,7 +174,7 @@ def test_a_trained_sigma_is_not_started_again():
         (BayesTransformerLM, {"attention@1": "gp"}, "kind 'gp' does not fit"),
         (BayesTransformerLM, {"ffn@1": {"kind": "gp", "basis": ["swish"]}}, "basis of ffn@1"),
         (BayesTransformerLM, {"ffn@1": {"kind": "gp", "basis": ["relu"]}}, "must hold gelu"),
-        (BayesTransformerLM, {"ffn@1": {"kind": "gp", "random": []}}, "random of ffn@1"),
+        (BayesTransformerLM, {"ffn@1": {"kind": "gp", "random": "weights"}}, "random of ffn@1"),
         (BayesLSTMLM, {"hidden_output@1": {"kind": "variational", "latent_dim": 0}}, "latent_dim"),
         (
             BayesLSTMLM,

@@ -17,8 +17,13 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_write
 
 BACKBONES = {"seq_rnn": "ESPnet's LSTM (seq_rnn)", "transformer": "ESPnet's transformer"}
-METHODS = {"finetune": "fine-tuning", "l2": "L2 to the source", "bayes": "Bayesian"}
-LINES = {"finetune": "o-", "l2": "^:", "bayes": "s--"}
+METHODS = {
+    "finetune": "fine-tuning",
+    "l2": "L2 to the source",
+    "bayes": "Bayesian, KL weighted",
+    "exact": "Bayesian, exact bound",
+}
+LINES = {"finetune": "o-", "l2": "^:", "bayes": "s--", "exact": "x"}
 
 
 class Adapted(NamedTuple):

@@ -1,0 +1,213 @@
+"""ARPA files in arrays.
+
+They hold what KenLM holds, in float32, and sums are taken in its order: the results are KenLM's,
+bit for bit.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import re
+import zlib
+from array import array
+from typing import IO, Any, Callable, Dict, List, NamedTuple, Sequence, Set, Tuple
+
+import numpy as np
+
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike
+
+UNK = 0
+# KenLM takes both for the unknown word.
+_UNKNOWN = (b"<unk>", b"<UNK>")
+# What KenLM gives the unknown word where the file has none.
+_MISSING_UNK = -100.0
+_OPENERS: Dict[bytes, Callable[..., Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ": lzma.open,
+}
+_DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, ValueError)
+_MAX_HEADER = 1000
+
+
+class Ngrams(NamedTuple):
+    """The G n-grams of one order k.
+
+    Attributes:
+        words: (G, k) int64, word ids.
+        probs: (G,) float32, log10 p of the last word after the others.
+        backoffs: (G,) float32, log10 of the back-off weight after all of them.
+    """
+
+    words: np.ndarray
+    probs: np.ndarray
+    backoffs: np.ndarray
+
+
+def _open(path: PathLike) -> IO[bytes]:
+    """Open a file for reading, unpacked."""
+    with open(path, "rb") as f:
+        magic = f.read(8)
+    openers = (opener for begin, opener in _OPENERS.items() if magic.startswith(begin))
+    return next(openers, open)(path, "rb")
+
+
+def arpa_order(path: PathLike) -> int:
+    """Return the highest order that an ARPA file's header states; 0 if it is no ARPA file."""
+    order = 0
+    try:
+        with _open(path) as lines:
+            for _, line in zip(range(_MAX_HEADER), lines, strict=False):
+                if line.startswith(b"\\1-grams:"):
+                    return order
+                count = re.match(rb"ngram (\d+)=", line)
+                order = max(order, int(count[1])) if count else order
+    except _DAMAGED:
+        pass
+    return 0
+
+
+def read_arpa(path: PathLike, wanted: Set[bytes]) -> Tuple[Dict[bytes, int], List[Ngrams]]:
+    """Return the n-grams of an ARPA file that consist of certain words.
+
+    Args:
+        path: The file, perhaps compressed.
+        wanted: The words; the unknown word is one of them in any case.
+
+    Returns:
+        The ids of those that the file has, `UNK` for the unknown word; the n-grams by order.
+
+    Raises:
+        InputError: The file is damaged.
+    """
+    ids = dict.fromkeys(_UNKNOWN, UNK)
+    parts: List[Tuple[array, array, array]] = []
+    order = 0
+    try:
+        with _open(path) as lines:
+            for line in lines:
+                fields = line.split()
+                if len(fields) > order > 0:
+                    if order == 1 and fields[1] in wanted:
+                        ids.setdefault(fields[1], len(ids) + 1 - len(_UNKNOWN))
+                    _add(parts[-1], fields, order, ids)
+                elif fields and fields[0].startswith(b"\\"):
+                    order = len(parts) + 1 if fields[0].endswith(b"-grams:") else 0
+                    if order:
+                        parts.append((array("q"), array("f"), array("f")))
+    except _DAMAGED as error:
+        raise InputError(f"cannot be read as an ARPA file ({error})", path=path) from error
+    return ids, [_to_arrays(part, k) for k, part in enumerate(parts, 1)]
+
+
+def _add(
+    part: Tuple[array, array, array], fields: List[bytes], order: int, ids: Dict[bytes, int]
+) -> None:
+    """Add the n-gram of a line, if all its words have ids."""
+    found = [ids.get(word, -1) for word in fields[1 : order + 1]]
+    if -1 not in found:
+        words, probs, backoffs = part
+        words.extend(found)
+        probs.append(float(fields[0]))
+        backoffs.append(float(fields[order + 1]) if len(fields) > order + 1 else 0.0)
+
+
+def _to_arrays(part: Tuple[array, array, array], order: int) -> Ngrams:
+    words, probs, backoffs = (np.array(values) for values in part)
+    return Ngrams(words.reshape(-1, order), probs, backoffs)
+
+
+class ArpaTable:
+    """The n-gram of an ARPA file over a vocabulary of V words; see `NgramTable`.
+
+    A tree with the first words of the n-grams at its top: the n-grams of order k are sorted by
+    (row of the first k - 1 words in order k - 1, last word), two numbers in one key.
+
+    Args:
+        path: The file.
+        words: (V,), the words that are predicted.
+        history: (V,), the words as they stand in a context.
+    """
+
+    def __init__(self, path: PathLike, *, words: Sequence[str], history: Sequence[str]):
+        ids, orders = read_arpa(path, {word.encode() for word in (*words, *history)})
+        self.order = len(orders)
+        self._predicted = np.array([ids.get(word.encode(), UNK) for word in words])
+        self._history = [ids.get(word.encode(), UNK) for word in history]
+        self.known = self._predicted != UNK
+        self._num_words = max(ids.values()) + 1
+        self._unigrams = np.full(self._num_words, _MISSING_UNK, np.float32)
+        backoffs = np.zeros(self._num_words, np.float32)
+        first = orders[0]
+        self._unigrams[first.words[:, 0]] = first.probs
+        backoffs[first.words[:, 0]] = first.backoffs
+        # of orders 1 to n; of order 1 the row is the word, and there is nothing to look up
+        self._keys = [np.arange(self._num_words)]
+        self._probs = [self._unigrams]
+        self._backoffs = [backoffs]
+        for ngrams in orders[1:]:
+            self._add_order(ngrams, path)
+
+    def _add_order(self, ngrams: Ngrams, path: PathLike) -> None:
+        rows = ngrams.words[:, 0]
+        for level, column in enumerate(ngrams.words.T[1:-1], 1):
+            wanted = rows * self._num_words + column
+            keys = self._keys[level]
+            rows = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+            if len(wanted) and (len(keys) == 0 or not np.array_equal(keys[rows], wanted)):
+                raise InputError("an n-gram whose context is not in the file", path=path)
+        # KenLM takes the first of n-grams that are there twice, and so does unique
+        keys, chosen = np.unique(rows * self._num_words + ngrams.words[:, -1], return_index=True)
+        self._keys.append(keys)
+        self._probs.append(ngrams.probs[chosen])
+        self._backoffs.append(ngrams.backoffs[chosen])
+
+    def _row(self, words: Sequence[int]) -> int:
+        """Return the row of an n-gram in its order, -1 where it is not in the file."""
+        row = words[0]
+        for keys, word in zip(self._keys[1:], words[1:], strict=False):
+            key = row * self._num_words + word
+            row = int(keys.searchsorted(key))
+            if row == len(keys) or keys[row] != key:
+                return -1
+        return row
+
+    def _children(self, order: int, row: int) -> slice:
+        """Return the rows in order + 1 of the n-grams that go on from a row of an order."""
+        ends = (row * self._num_words, (row + 1) * self._num_words)
+        return slice(*self._keys[order].searchsorted(ends))
+
+    def state(self, context: Sequence[int]) -> Tuple[int, ...]:
+        """Return the rows of the context's last word, last two words, and so on.
+
+        Long ones that change nothing are left out: different contexts may have one state.
+        """
+        words = [self._history[i] for i in context[max(len(context) + 1 - self.order, 0) :]]
+        rows = [self._row(words[start:]) for start in range(len(words) - 1, -1, -1)]
+        while rows and not self._matters(len(rows), rows[-1]):
+            rows.pop()
+        return tuple(rows)
+
+    def _matters(self, order: int, row: int) -> bool:
+        if row < 0:
+            return False
+        children = self._children(order, row)
+        return children.start < children.stop or bool(self._backoffs[order - 1][row])
+
+    def log10_probs(self, state: Tuple[int, ...]) -> np.ndarray:
+        """Return log10 p of each word of the vocabulary after a context, (V,) float32."""
+        values = self._unigrams.copy()
+        for order, row in enumerate(state, 1):
+            if row >= 0:
+                # all back off, and what the file has replaces it
+                values += self._backoffs[order - 1][row]
+                found = self._children(order, row)
+                values[self._keys[order][found] - row * self._num_words] = self._probs[order][found]
+        return values[self._predicted]
+
+    def __deepcopy__(self, memo: Any) -> ArpaTable:
+        """Return the table itself: nothing changes it."""
+        return self

@@ -1,0 +1,188 @@
+"""A linear interpolation of trained LMs and n-grams, itself an LM for the beam search."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+import torch
+from espnet2.lm.abs_model import AbsLM
+from torch import nn
+from typeguard import typechecked
+
+from espnet_bayeslm.bayes.whole import add_whole_posterior
+from espnet_bayeslm.lm.ngram import LogProbLM, NgramLM
+from espnet_bayeslm.lm.registry import build_lm
+from espnet_bayeslm.lm.scoring import Step
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.weights import check_weights
+
+# What a component of each kind must say, and may.
+NEEDED = {
+    "lm": {"name", "kind", "weight", "lm", "lm_conf"},
+    "ngram": {"name", "kind", "weight", "path"},
+}
+OPTIONAL = {"lm": {"whole_posterior"}, "ngram": set()}
+
+State = Tuple[Any, ...]
+
+
+class MixtureLM(LogProbLM):
+    """p(token) = sum_k w_k p_k(token), with fixed weights; it is not trained.
+
+    Args:
+        vocab_size: Number of tokens.
+        components: Mappings: an LM `{name, kind: lm, weight, lm, lm_conf}`, with `lm` and
+            `lm_conf` as in the configuration of its training (`whole_posterior: true` where an
+            optimizer has learnt a posterior over all its weights), or an n-gram
+            `{name, kind: ngram, weight, path}`, the path as from the current folder. One of
+            weight 0 is not computed.
+        tokens: The token list; needed where an n-gram is among them.
+
+    Attributes:
+        names: The components' names.
+        weights: Their weights, of sum 1.
+
+    Raises:
+        InputError: There are no components, one is not as described, an n-gram cannot be used,
+            or the weights are none.
+    """
+
+    # ESPnet's transducer search asks for it
+    rnn_type = "mixture"
+
+    @typechecked
+    def __init__(self, vocab_size: int, components: Any = None, tokens: Optional[list] = None):
+        super().__init__()
+        parts = _check_components(components)
+        self.vocab_size = vocab_size
+        self.names = [str(part["name"]) for part in parts]
+        self.weights = check_weights([part["weight"] for part in parts], len(parts)).tolist()
+        self.components = nn.ModuleList(_build(part, vocab_size, tokens) for part in parts)
+        self._used = [k for k, weight in enumerate(self.weights) if weight > 0]
+
+    def _lms(self) -> List[Any]:
+        """Return the components that are computed."""
+        return [self.components[k] for k in self._used]
+
+    def _mix(self, log_probs: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return ln sum_k w_k p_k, (..., V), of the ln p_k of the components in use."""
+        if len(log_probs) == 1:
+            return log_probs[0]
+        weighted = [
+            values + math.log(self.weights[k])
+            for k, values in zip(self._used, log_probs, strict=True)
+        ]
+        return torch.stack(weighted).logsumexp(0)
+
+    def before_scoring(self) -> None:
+        """Score with the components' posterior means, or with the draw that `sampled` holds."""
+        for lm in self._lms():
+            lm.before_scoring()
+
+    def zero_state(self) -> State:
+        """Return the state before the first token: that of each component in use."""
+        return (None,) * len(self._used)
+
+    def advance(self, tokens: torch.Tensor, states: List[State]) -> Step:
+        """See `IncrementalLM.advance`; a state has that of each component in use."""
+        columns = zip(*states, strict=True)
+        last = tokens.unsqueeze(1)
+        steps = [
+            lm.batch_score(last, list(column), last)  # the last is not used
+            for lm, column in zip(self._lms(), columns, strict=True)
+        ]
+        mixed = self._mix([log_probs for log_probs, _ in steps])
+        return mixed, list(zip(*(new for _, new in steps), strict=True))
+
+    def compute(
+        self, input: torch.Tensor, hidden: Optional[State]
+    ) -> Tuple[torch.Tensor, Optional[State]]:
+        """See `IncrementalLM.compute`; the state has that of each component in use.
+
+        Raises:
+            InputError: There is a state, and a component that does not go on from one.
+        """
+        before = (None,) * len(self._used) if hidden is None else hidden
+        log_probs, after = [], []
+        for k, lm, state in zip(self._used, self._lms(), before, strict=True):
+            if hidden is not None and state is None:
+                raise InputError(
+                    f"{self.names[k]} reads only whole sentences: it has no state to go on from"
+                )
+            output, state = lm(input, state)
+            log_probs.append(output if isinstance(lm, LogProbLM) else output.log_softmax(-1))
+            after.append(state)
+        return self._mix(log_probs), tuple(after)
+
+    def kl(self) -> torch.Tensor:
+        """Return KL(posterior || prior) summed over the components' random weights, in nats, ()."""
+        components: List[Any] = list(self.components)
+        terms = [lm.kl() for lm in components if hasattr(lm, "kl")]
+        return torch.stack(terms).sum() if terms else torch.zeros(())
+
+    def locations(self) -> List[str]:
+        """Return the components' uncertain locations, as `COMPONENT/POSITION@LAYER`."""
+        components: List[Any] = list(self.components)
+        return [
+            f"{name}/{location}"
+            for name, lm in zip(self.names, components, strict=True)
+            if hasattr(lm, "locations")
+            for location in lm.locations()
+        ]
+
+    @contextlib.contextmanager
+    def sampled(self, index: int, *, seed: int = 0) -> Iterator[None]:
+        """Hold draw number `index` of each component for all that is computed within."""
+        with contextlib.ExitStack() as stack:
+            for lm in self._lms():
+                if hasattr(lm, "sampled"):
+                    stack.enter_context(lm.sampled(index, seed=seed))
+            yield
+
+
+def _check_components(components: Any) -> List[Mapping[str, Any]]:
+    """Return the components, each of which has the keys of its kind.
+
+    Raises:
+        InputError: One has not, or there are none.
+    """
+    remedy = "Let `bayeslm export` write the configuration of a mixture."
+    if not isinstance(components, (list, tuple)) or not components:
+        raise InputError("lm mixture: expected a list of `components`", remedy=remedy)
+    for number, part in enumerate(components):
+        kind = part.get("kind") if isinstance(part, dict) else None
+        if kind not in NEEDED:
+            raise InputError(
+                f"component {number} of a mixture: expected a mapping with `kind: lm` or"
+                f" `kind: ngram`, got {part!r}",
+                remedy=remedy,
+            )
+        missing = sorted(NEEDED[kind] - set(part))
+        extra = sorted(set(part) - NEEDED[kind] - OPTIONAL[kind])
+        if missing or extra:
+            problem = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(extra)}"
+            raise InputError(
+                f"component {part.get('name', number)} of a mixture {problem}; a component of"
+                f" kind {kind} has {', '.join(sorted(NEEDED[kind]))}",
+                remedy=remedy,
+            )
+    return list(components)
+
+
+def _build(part: Mapping[str, Any], vocab_size: int, tokens: Optional[Sequence[str]]) -> AbsLM:
+    """Return a component's LM, its weights yet to be loaded."""
+    if part["kind"] == "lm":
+        conf: Dict[str, Any] = part["lm_conf"] or {}
+        lm = build_lm(part["lm"], vocab_size=vocab_size, lm_conf=conf)
+        if part.get("whole_posterior"):
+            add_whole_posterior(lm)
+        return lm
+    if tokens is None or len(tokens) != vocab_size:
+        found = "no `tokens`" if tokens is None else f"{len(tokens)} `tokens`"
+        raise InputError(
+            f"the n-gram {part['name']} needs the token list, and lm_conf has {found} where"
+            f" {vocab_size} were expected"
+        )
+    return NgramLM(part["path"], tokens)

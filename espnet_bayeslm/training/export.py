@@ -1,0 +1,263 @@
+"""Trained LMs as what other programs load: the posterior means, an ordinary checkpoint."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import shutil
+from pathlib import Path
+from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Union
+
+import torch
+import yaml
+from espnet2.tasks.lm import LMTask
+from torch import nn
+
+from espnet_bayeslm.bayes.block import is_posterior_key
+from espnet_bayeslm.bayes.locations import POINT, SEARCH, parse_kind
+from espnet_bayeslm.training.experiment import find_files, read_config
+from espnet_bayeslm.training.load import TrainedLM, load_lm
+from espnet_bayeslm.training.register import LMS, MODEL, OPTIM
+from espnet_bayeslm.training.supernets import training_config
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import staged
+
+CONFIG, CHECKPOINT = "config.yaml", "valid.loss.ave.pth"
+# What ESPnet's programs ask the configuration of a trained LM for, besides the LM and the model.
+READING = (
+    *("token_list", "token_type", "bpemodel", "use_preprocessor"),
+    *("cleaner", "g2p", "non_linguistic_symbols"),
+)
+# Files that reading text needs, and their names beside an exported LM.
+TEXT_FILES = {"bpemodel": "bpe.model", "non_linguistic_symbols": "non_linguistic_symbols.txt"}
+# Options of an LM that say how it is uncertain.
+UNCERTAIN_OPTIONS = ("uncertainty", "prior_variance", "init_std", "init_std_unit", "num_samples")
+# The most that ln p may differ between an LM and its export, relative to it: float32, summed in
+# another order. A weight that is not read makes more.
+TOLERANCE = 1e-4
+# All that an export ever writes into its folder.
+WRITTEN = {
+    *(CONFIG, CHECKPOINT, *TEXT_FILES.values(), "ngrams"),
+    *("tokens.txt", "step.onnx", "full.onnx", "onnx.json"),
+}
+
+
+def export_lm(path: Union[str, Path], output: Union[str, Path]) -> None:
+    """Write a trained LM's posterior means as an ordinary checkpoint with its configuration.
+
+    The folder has `config.yaml` and `valid.loss.ave.pth`, and the sentencepiece model where there
+    is one. A `bayes_espnet` becomes the ESPnet LM that it was made of, and needs this package no
+    more; another LM the same one with `uncertainty: {}`.
+
+    Args:
+        path: The experiment folder, or a checkpoint beside its config.yaml.
+        output: The folder to write.
+
+    Raises:
+        InputError: The LM cannot be loaded or has no point-estimate form, or `output` holds
+            something else.
+    """
+    check_output(output, sources=[path])
+    args = read_config(find_files(path)[0])
+    config = point_config(args, path=find_files(path)[0])
+    trained = load_lm(path)
+    state = _means(trained, config)
+    with staged(output) as folder:
+        config.update(copy_text_files(args, folder, named=Path(output)))
+        (folder / CONFIG).write_text(_to_yaml(config), encoding="utf-8")
+        torch.save(state, folder / CHECKPOINT)
+        check_same(trained, folder)
+
+
+def check_output(output: Union[str, Path], *, sources: Sequence[Union[str, Path]]) -> None:
+    """Raise an InputError where writing to a folder would spoil what is in it.
+
+    Args:
+        output: The folder.
+        sources: What is exported; they may be no experiments.
+    """
+    folder = Path(output)
+    for source in map(Path, sources):
+        if folder.exists() and folder.samefile(find_files(source)[0].parent):
+            raise InputError("is the LM's own folder", path=folder, remedy="Give a new one.")
+    names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+    if names - WRITTEN:
+        raise InputError(
+            f"holds {min(names - WRITTEN)}, which is nothing that was exported",
+            path=folder,
+            remedy="Give a new folder.",
+        )
+
+
+def point_config(args: argparse.Namespace, *, path: Path) -> Dict[str, Any]:
+    """Return the configuration of the LM of an uncertain LM's means.
+
+    It says how the LM was trained, and names nothing that the machine of the training has.
+
+    Args:
+        args: The configuration of the trained LM.
+        path: Its file, for messages.
+
+    Raises:
+        InputError: The LM has no point-estimate form.
+    """
+    check_kind(args, path=path)
+    config = {**training_config(args), **{name: getattr(args, name, None) for name in READING}}
+    config.update(lm=args.lm, lm_conf=dict(args.lm_conf), init=None, optim=args.optim)
+    model = getattr(args, "model", "lm")
+    config.update(model=model, model_conf=dict(args.model_conf))
+    if args.lm in LMS:
+        uncertainty = point_uncertainty(args.lm_conf.get("uncertainty"), path=path)
+        kept = {k: v for k, v in args.lm_conf.items() if k not in UNCERTAIN_OPTIONS}
+        config["lm_conf"] = {**kept, "uncertainty": uncertainty}
+    if model == MODEL:
+        # the others are about training
+        config["model_conf"] = _only(args.model_conf, "ignore_id")
+    if "backbone" in args.lm_conf:
+        conf = dict(args.lm_conf.get("backbone_conf") or {})
+        config.update(lm=args.lm_conf["backbone"], lm_conf=conf)
+        config["model"] = "lm" if model == MODEL else model
+    if args.optim == OPTIM:
+        # it would make the buffers of its posterior wherever the LM is loaded
+        config.pop("optim_conf", None)
+        config["optim"] = "adam"
+    return config
+
+
+def check_kind(args: argparse.Namespace, *, path: Path) -> None:
+    """Raise an InputError where an LM is none that is exported, in whatever format.
+
+    Args:
+        args: The configuration of the trained LM.
+        path: Its file, for messages.
+    """
+    if "components" in args.lm_conf:
+        raise InputError(
+            "a mixture is exported when it is made",
+            path=path,
+            remedy="Export its LMs, and then their mixture: --lm EXP --lm EXP --weights FILE.",
+        )
+    searched = [
+        entry
+        for entry, value in (args.lm_conf.get("uncertainty") or {}).items()
+        if parse_kind(value).name == SEARCH
+    ]
+    if searched:
+        raise InputError(
+            f"a super-network, at {', '.join(searched)}, has no point-estimate form",
+            path=path,
+            remedy="Train one of the architectures that `bayeslm search` ranks.",
+        )
+    if args.lm_conf.get("num_samples"):
+        logging.warning(f"{path}: its searches average num_samples draws; the mean is exported")
+
+
+def point_uncertainty(uncertainty: Optional[Mapping[str, Any]], *, path: Path) -> Dict[str, Any]:
+    """Return what of `uncertainty` the LM of the means has: its Gaussian processes' functions.
+
+    Raises:
+        InputError: A location has no point-estimate form.
+    """
+    kinds = {entry: parse_kind(value) for entry, value in (uncertainty or {}).items()}
+    lost = [entry for entry, kind in kinds.items() if kind.name not in (POINT, "bayes", "gp")]
+    if lost:
+        raise InputError(
+            f"the latent variables at {', '.join(lost)} have no point-estimate form",
+            path=path,
+            remedy="--format onnx writes the LM at their means as a graph.",
+        )
+    # what of a process is random, and how, is of the posterior; its basis functions are of the LM
+    return {
+        entry: {"kind": "gp", "random": [], **_only(kind.options, "basis")}
+        for entry, kind in kinds.items()
+        if kind.name == "gp"
+    }
+
+
+def _only(options: Mapping[str, Any], name: str) -> Dict[str, Any]:
+    """Return one of some options, or none where it is not among them."""
+    return {name: options[name]} if name in options else {}
+
+
+def copy_text_files(args: argparse.Namespace, folder: Path, *, named: Path) -> Dict[str, str]:
+    """Copy what reading text needs; return the options that name the copies.
+
+    Args:
+        args: The configuration of the trained LM.
+        folder: Where the copies go.
+        named: What that folder will be called.
+
+    Raises:
+        InputError: A file is missing.
+    """
+    options = {}
+    for option, name in TEXT_FILES.items():
+        source = getattr(args, option, None)
+        if source is None:
+            continue
+        if not Path(source).is_file():
+            raise InputError(
+                f"the LM's {option} is missing",
+                path=source,
+                remedy="Run this where the LM was trained, or restore the file.",
+            )
+        shutil.copyfile(source, folder / name)
+        options[option] = str(named / name)
+    return options
+
+
+def _means(trained: TrainedLM, config: Mapping[str, Any]) -> Dict[str, torch.Tensor]:
+    """Return the weights of the point-estimate LM that a configuration describes.
+
+    Raises:
+        InputError: They are not all in the trained LM, or it has others.
+    """
+    target = LMTask.build_model(argparse.Namespace(**config)).state_dict()
+    state = trained.model.state_dict()
+    lost = [key for key in state if key not in target and not is_posterior_key(key)]
+    lost += [key for key in target if key not in state]
+    if lost:
+        raise InputError(
+            f"{len(lost)} tensors are not of both this LM and its point-estimate form"
+            f" (the first: {lost[0]})",
+            path=trained.path,
+        )
+    return {key: state[key] for key in target}
+
+
+def _to_yaml(config: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(config, allow_unicode=True, sort_keys=False)
+
+
+def random_ids(vocab_size: int) -> Iterator[torch.Tensor]:
+    """Yield token ids without <blank>, (B, L) of several sizes, the same each time."""
+    generator = torch.Generator().manual_seed(0)
+    for size in ((2, 7), (1, 1), (3, 33), (5, 2)):
+        yield torch.randint(1, vocab_size, size, generator=generator)
+
+
+@torch.no_grad()
+def log_probs(lm: nn.Module, ids: torch.Tensor) -> torch.Tensor:
+    """Return ln p of each next token at the posterior mean, (B, L, vocab_size)."""
+    return lm(ids, None)[0].log_softmax(dim=-1)
+
+
+def difference(expected: torch.Tensor, found: torch.Tensor) -> float:
+    """Return the largest difference of ln p, relative to what was expected or to 1."""
+    return float(((found - expected).abs() / expected.abs().clamp(min=1.0)).max())
+
+
+def check_same(trained: TrainedLM, folder: Path) -> None:
+    """Raise an InputError where ESPnet loads an LM from a folder that is not a trained one's mean.
+
+    ESPnet itself says nothing of weights that it does not find.
+    """
+    lm = LMTask.build_model_from_file(folder / CONFIG, folder / CHECKPOINT)[0].lm.eval()
+    for ids in random_ids(len(trained.token_list)):
+        worst = difference(log_probs(trained.lm, ids), log_probs(lm, ids))
+        if not worst <= TOLERANCE:
+            raise InputError(
+                f"what ESPnet would load differs from the LM by {worst:.2g} of ln p;"
+                " nothing was written",
+                path=trained.path,
+            )

@@ -1,0 +1,225 @@
+"""Trained LMs and n-grams as one LM with fixed weights: an experiment folder of lm `mixture`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from pathlib import Path
+from typing import Any, Dict, List, Sequence, Union
+
+import numpy as np
+import torch
+import yaml
+from espnet2.lm.espnet_model import ESPnetLanguageModel
+
+from espnet_bayeslm.bayes.whole import whole_posterior
+from espnet_bayeslm.lm.mixture import MixtureLM
+from espnet_bayeslm.rescoring.weights_file import read_weights, unique_names
+from espnet_bayeslm.training.experiment import read_config
+from espnet_bayeslm.training.export import CHECKPOINT, CONFIG, READING, copy_text_files
+from espnet_bayeslm.training.load import TrainedLM, load_lm
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike, staged
+from espnet_bayeslm.utils.ngram_files import ngram_name
+from espnet_bayeslm.utils.weights import check_weights
+
+MIXTURE = "mixture"
+# The folder beside the checkpoint that holds the n-grams.
+NGRAMS = "ngrams"
+Weights = Union[PathLike, Sequence[float], np.ndarray, None]
+
+
+def write_mixture(
+    folder: PathLike,
+    *,
+    lms: Sequence[PathLike],
+    ngrams: Sequence[PathLike] = (),
+    weights: Weights = None,
+) -> None:
+    """Write trained LMs and n-grams over their tokens as one LM that ESPnet loads.
+
+    The folder has `config.yaml`, `valid.loss.ave.pth` with the weights of all LMs, the n-grams in
+    `ngrams/`, and the sentencepiece model where there is one. How text is read is taken from the
+    first LM.
+
+    Args:
+        folder: The experiment folder to write.
+        lms: Experiment folders or checkpoints; one at least.
+        ngrams: ARPA files or KenLM binaries.
+        weights: The file that `bayeslm interpolate` wrote for these components, or their weights
+            in the order of `lms` and `ngrams`, as numbers or `W,W,..`.
+
+    Raises:
+        InputError: The LMs have different vocabularies, an LM or n-gram cannot be used, the
+            weights do not fit, or the folder holds another LM.
+    """
+    if not lms:
+        raise InputError("no LM in the mixture", remedy="Give --lm EXP: it has the token list.")
+    _check_folder(Path(folder))
+    trained = [load_lm(os.fspath(path)) for path in lms]
+    for other in trained:
+        _check_component(other)
+        check_same_tokens(trained[0], other)
+    names = unique_names([*(t.name for t in trained), *(ngram_name(path) for path in ngrams)])
+    values = component_weights(weights, names)
+    parts = [
+        *map(_lm_part, names, values, trained),
+        *map(_ngram_part, names[len(lms) :], values[len(lms) :], ngrams),
+    ]
+    model = _build(parts, trained)
+    with staged(folder) as new:
+        config = _config(parts, trained[0], new, named=Path(folder))
+        text = yaml.safe_dump(config, allow_unicode=True, sort_keys=False)
+        (new / CONFIG).write_text(text, encoding="utf-8")
+        torch.save(model.state_dict(), new / CHECKPOINT)
+
+
+def component_weights(weights: Weights, names: Sequence[str]) -> List[float]:
+    """Return the weights of components, of sum 1; arguments as those of `write_mixture`.
+
+    Raises:
+        InputError: They do not fit the components, or several components have none.
+    """
+    if weights is None or isinstance(weights, (str, os.PathLike)):
+        given = None if weights is None else os.fspath(weights)
+        values = read_weights(given, names)
+    else:
+        values = check_weights(weights, len(names))
+    if values is None:
+        raise InputError(
+            f"no weights for the {len(names)} components {', '.join(names)}",
+            remedy="Give --weights, the file that `bayeslm interpolate` writes.",
+        )
+    return values.tolist()
+
+
+def check_same_tokens(first: TrainedLM, other: TrainedLM) -> None:
+    """Check that two LMs read text as the same tokens.
+
+    Raises:
+        InputError: They do not; says which tokens differ, and how many.
+    """
+    problem = token_difference(first.token_list, other.token_list)
+    if first.token_type != other.token_type:
+        problem = f"{first.token_type} and {other.token_type} tokens"
+    if problem:
+        raise InputError(
+            f"{first.name} and {other.name} cannot be mixed: {problem}",
+            path=other.config,
+            remedy="Train the LMs of a mixture with one token list.",
+        )
+
+
+def token_difference(first: Sequence[str], other: Sequence[str]) -> str:
+    """Return how two token lists differ, in words; nothing where they do not."""
+    only = [_some(first, set(other)), _some(other, set(first))]
+    parts = [
+        f"{text} only in the {name}"
+        for text, name in zip(only, ("first", "second"), strict=True)
+        if text
+    ]
+    if parts:
+        return f"their token lists differ, {', '.join(parts)}"
+    differ = [i for i, (a, b) in enumerate(zip(first, other, strict=True)) if a != b]
+    if differ:
+        i = differ[0]
+        return (
+            f"their token lists have another order, {len(differ)} tokens have another id"
+            f" (the first: {i} is {first[i]!r} and {other[i]!r})"
+        )
+    return ""
+
+
+def _some(tokens: Sequence[str], known: set) -> str:
+    """Return how many tokens are not known, and a few of them."""
+    unknown = [token for token in tokens if token not in known]
+    more = ", ..." if len(unknown) > 5 else ""
+    return f"{len(unknown)} ({', '.join(map(repr, unknown[:5]))}{more})" if unknown else ""
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise an InputError where a folder holds an LM that is no mixture."""
+    config = folder / CONFIG
+    if config.is_file() and read_config(config).lm != MIXTURE:
+        raise InputError("holds another LM", path=folder, remedy="Give a new folder.")
+
+
+def _check_component(trained: TrainedLM) -> None:
+    """Raise an InputError where an LM cannot be a component."""
+    problem = ""
+    if isinstance(trained.lm, MixtureLM):
+        problem, remedy = "a mixture already", "Give the LMs that it was made of."
+    elif hasattr(trained.lm, "choices") and next(trained.lm.choices(), None) is not None:
+        problem = "a super-network, which is no LM yet"
+        remedy = "Train one of the architectures that `bayeslm search` ranks."
+    if problem:
+        raise InputError(problem, path=trained.path, remedy=remedy)
+
+
+def _lm_part(name: str, weight: float, trained: TrainedLM) -> Dict[str, Any]:
+    args = read_config(trained.config)
+    part = {"name": name, "kind": "lm", "weight": weight, "lm": args.lm, "lm_conf": args.lm_conf}
+    if next(whole_posterior(trained.lm), None) is not None:
+        part["whole_posterior"] = True
+    return part
+
+
+def _ngram_part(name: str, weight: float, path: PathLike) -> Dict[str, Any]:
+    return {"name": name, "kind": "ngram", "weight": weight, "path": os.fspath(path)}
+
+
+def _lm_conf(parts: Sequence[Dict[str, Any]], tokens: List[str]) -> Dict[str, Any]:
+    has_ngrams = any(part["kind"] == "ngram" for part in parts)
+    return {"components": list(parts), **({"tokens": list(tokens)} if has_ngrams else {})}
+
+
+def _build(parts: Sequence[Dict[str, Any]], trained: Sequence[TrainedLM]) -> ESPnetLanguageModel:
+    """Return the model of the mixture with the LMs' weights."""
+    tokens = trained[0].token_list
+    lm = MixtureLM(len(tokens), **_lm_conf(parts, tokens))
+    for component, source in zip(lm.components, trained, strict=False):  # n-grams have no weights
+        component.load_state_dict(source.lm.state_dict())
+    for name, weight, component in zip(lm.names, lm.weights, lm.components, strict=True):
+        unknown = getattr(component, "unknown", [])
+        logging.info(f"Mixture: {weight:.4f} {name}")
+        if unknown:
+            logging.warning(
+                f"{name} does not know {len(unknown)} of {len(tokens)} tokens"
+                f" ({', '.join(map(repr, unknown[:5]))}): each has the probability of its <unk>"
+            )
+    return ESPnetLanguageModel(lm, len(tokens))
+
+
+def _config(
+    parts: Sequence[Dict[str, Any]], first: TrainedLM, folder: Path, *, named: Path
+) -> Dict[str, Any]:
+    """Return the configuration of the mixture; the files that it names are copied.
+
+    Args:
+        parts: The components, n-grams by their present paths.
+        first: The LM that text is read for.
+        folder: Where the copies go.
+        named: What that folder will be called.
+    """
+    args = read_config(first.config)
+    reading: Dict[str, Any] = {name: getattr(args, name, None) for name in READING}
+    reading.update(copy_text_files(args, folder, named=named))
+    copied = [_copy_ngram(part, folder, named=named) for part in parts]
+    return {
+        **{"lm": MIXTURE, "lm_conf": _lm_conf(copied, reading["token_list"])},
+        **{"model": "lm", "model_conf": {}, "init": None, "optim": None},
+        **reading,
+    }
+
+
+def _copy_ngram(part: Dict[str, Any], folder: Path, *, named: Path) -> Dict[str, Any]:
+    """Return a component with the path of its copy, if it is an n-gram."""
+    if part["kind"] != "ngram":
+        return part
+    # two may have one name; KenLM knows a packed file by its content, people by its suffixes
+    source = Path(part["path"])
+    name = part["name"] + source.name[len(ngram_name(source)) :]
+    (folder / NGRAMS).mkdir(exist_ok=True)
+    shutil.copyfile(source, folder / NGRAMS / name)
+    return {**part, "path": str(named / NGRAMS / name)}

@@ -1,0 +1,179 @@
+"""Graphs of one step and of whole sequences."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import warnings
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+
+import torch
+from torch import nn
+
+from espnet_bayeslm.training.onnx.espnet import PLAIN
+from espnet_bayeslm.training.onnx.plain import has_loop, replace_parts
+
+TOKENS, LOG_PROBS = "tokens", "log_probs"
+# Names of dynamic axes: hypotheses or sentences; tokens; tokens before the one that is given.
+BATCH, LENGTH, PREFIX = "B", "L", "P"
+NEXT = {PREFIX: "P + 1"}
+OPSET = 17
+Size = Union[int, str]
+State = Tuple[torch.Tensor, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class StateTensor:
+    """A tensor of an LM's state.
+
+    Attributes:
+        name: Its name as an input.
+        shape: Its shape, with `B` and, where it grows with each token, `P`.
+    """
+
+    name: str
+    shape: Tuple[Size, ...]
+
+    @property
+    def new_name(self) -> str:
+        """Its name as an output."""
+        return f"new_{self.name}"
+
+    @property
+    def new_shape(self) -> Tuple[Size, ...]:
+        """Its shape after one more token."""
+        return tuple(NEXT.get(size, size) if isinstance(size, str) else size for size in self.shape)
+
+    def start(self, batch: int) -> torch.Tensor:
+        """Return what it is before the first token."""
+        known = {BATCH: batch, PREFIX: 0}
+        return torch.zeros([known[s] if isinstance(s, str) else s for s in self.shape])
+
+
+class TraceableLM(nn.Module):
+    """A copy of an LM at its posterior mean that can be traced.
+
+    Args:
+        lm: One of this package's LMs.
+        backbone: Of a `bayes_espnet`, ESPnet's name of its backbone.
+
+    Attributes:
+        repeats: Whether one token at a time can be traced, and no more.
+    """
+
+    def __init__(self, lm: Any, backbone: Optional[str] = None):
+        super().__init__()
+        self.lm: Any
+        self.repeats = any(map(has_loop, lm.modules()))
+        lm = copy.deepcopy(lm).eval()
+        lm.before_scoring()
+        replace_parts(lm)
+        self.lm = PLAIN[backbone](lm) if backbone in PLAIN else lm
+        # a GRU's state is a tensor, those of others are several
+        self.is_single = torch.is_tensor(self.lm.compute(_ids(1, 1), None)[1])
+
+    def forward(
+        self, tokens: torch.Tensor, state: Optional[State] = None
+    ) -> Tuple[torch.Tensor, State]:
+        """Return ln p of each next token, (B, L, vocab_size), and the tensors of the new state.
+
+        Args:
+            tokens: Token ids, (B, L).
+            state: The tensors of the state; None at the start.
+        """
+        hidden = state[0] if state and self.is_single else state or None
+        logits, new = self.lm.compute(tokens, hidden)
+        return logits.log_softmax(dim=-1), (new,) if self.is_single else new
+
+    def step(self, tokens: torch.Tensor, *state: torch.Tensor) -> State:
+        """Return ln p of the next token, (B, vocab_size), and the new state."""
+        log_probs, new = self(tokens, state)
+        return (log_probs[:, -1], *new)
+
+
+class Graph(nn.Module):
+    """Whole sequences, (B, L) -> (B, L, vocab_size), or with `step` what `TraceableLM.step` is."""
+
+    def __init__(self, lm: TraceableLM, *, step: bool):
+        super().__init__()
+        self.lm, self.is_step = lm, step
+
+    def forward(self, tokens: torch.Tensor, *state: torch.Tensor) -> Any:
+        """See above."""
+        return self.lm.step(tokens, *state) if self.is_step else self.lm(tokens)[0]
+
+
+def _ids(batch: int, length: int) -> torch.Tensor:
+    return torch.ones(batch, length, dtype=torch.long)
+
+
+@torch.no_grad()
+def describe_state(lm: TraceableLM) -> List[StateTensor]:
+    """Return the tensors of an LM's state, their dynamic axes found by trying."""
+    shapes = []
+    tried = [lm(_ids(*size))[1] for size in ((2, 3), (3, 3), (2, 4))]
+    for base, wider, longer in zip(*tried, strict=True):
+        sizes: List[Size] = list(base.shape)
+        for axis, size in enumerate(base.shape):
+            if wider.size(axis) != size:
+                sizes[axis] = BATCH
+            elif longer.size(axis) != size:
+                sizes[axis] = PREFIX
+        shapes.append(tuple(sizes))
+    grows = any(PREFIX in shape for shape in shapes)
+    names = [f"past_{number}" for number in range(1, len(shapes) + 1)] if grows else ["h", "c"]
+    return [StateTensor(name, shape) for name, shape in zip(names, shapes, strict=False)]
+
+
+def write_step(lm: TraceableLM, state: Sequence[StateTensor], path: Path) -> None:
+    """Write the graph of one step."""
+    shapes: Dict[str, Sequence[Size]] = {TOKENS: [BATCH, 1], LOG_PROBS: [BATCH, "V"]}
+    for tensor in state:
+        shapes[tensor.name], shapes[tensor.new_name] = tensor.shape, tensor.new_shape
+    args = (_ids(2, 1), *lm(_ids(2, 3))[1])
+    names = [t.name for t in state], [t.new_name for t in state]
+    _trace(Graph(lm, step=True), args, path, names, shapes)
+
+
+def write_full(lm: TraceableLM, path: Path) -> None:
+    """Write the graph of whole sequences."""
+    shapes = {TOKENS: [BATCH, LENGTH], LOG_PROBS: [BATCH, LENGTH, "V"]}
+    _trace(Graph(lm, step=False), (_ids(2, 5),), path, ([], []), shapes)
+
+
+def _trace(
+    module: nn.Module,
+    args: State,
+    path: Path,
+    names: Tuple[List[str], List[str]],
+    shapes: Mapping[str, Sequence[Size]],
+) -> None:
+    """Write a graph.
+
+    Args:
+        module: What is traced.
+        args: Its arguments.
+        path: The file.
+        names: Inputs after the tokens, outputs after ln p.
+        shapes: Of all of them.
+    """
+    axes = {
+        name: {i: size for i, size in enumerate(shape) if isinstance(size, str) and size != "V"}
+        for name, shape in shapes.items()
+    }
+    with warnings.catch_warnings(), torch.no_grad():
+        # of tables that a trace would fix, for which there are plain parts
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            module.eval(),
+            args,
+            str(path),
+            input_names=[TOKENS, *names[0]],
+            output_names=[LOG_PROBS, *names[1]],
+            dynamic_axes=axes,
+            opset_version=OPSET,
+            do_constant_folding=False,
+            # the newer exporter makes an LSTM of one length
+            dynamo=False,
+        )

@@ -1,0 +1,44 @@
+"""Files of n-grams, read by KenLM."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import kenlm
+
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike
+
+_SUFFIXES = {".gz", ".bz2", ".xz", ".arpa", ".bin", ".binary", ".klm", ".lm"}
+
+
+def load_kenlm(path: PathLike) -> kenlm.Model:
+    """Return the model of an ARPA file or a KenLM binary.
+
+    Raises:
+        InputError: The file is missing or is no n-gram that KenLM can read.
+    """
+    if not os.path.isfile(path):
+        raise InputError("no such n-gram file", path=path, remedy="Make one with `bayeslm ngram`.")
+    config = kenlm.Config()
+    config.show_progress = False
+    config.arpa_complain = kenlm.ARPALoadComplain.NONE  # on where a binary would load faster
+    try:
+        return kenlm.Model(os.fspath(path), config)
+    except (OSError, RuntimeError, UnicodeDecodeError) as error:
+        # KenLM's own words, without the C++ signature before them
+        reason = str(error).rsplit("Exception. ", 1)[-1] if isinstance(error, OSError) else ""
+        raise InputError(
+            f"not an n-gram that KenLM can read ({reason.strip(' ()') or 'not an ARPA file'})",
+            path=path,
+            remedy="Give an ARPA file or a KenLM binary of order 2 or more.",
+        ) from error
+
+
+def ngram_name(path: PathLike) -> str:
+    """Return a file's name without what tells its format: `3gram` for `3gram.arpa.gz`."""
+    name = Path(path)
+    while name.suffix in _SUFFIXES and name.stem:
+        name = name.with_suffix("")
+    return name.name

@@ -1,0 +1,240 @@
+"""`bayeslm export`: the exported LM says what the trained one says, in ESPnet's programs too."""
+
+import inspect
+import json
+import sys
+
+import pytest
+import torch
+import yaml
+from espnet2.bin import lm_calc_perplexity
+from espnet2.bin.lm_inference import GenerateText
+from espnet2.lm.espnet_model import ESPnetLanguageModel
+from espnet2.main_funcs.pack_funcs import unpack
+from espnet2.tasks.lm import LMTask
+
+from espnet_bayeslm.bin import perplexity, train
+from espnet_bayeslm.bin.export import export, get_parser, main
+from espnet_bayeslm.training.launch import run_program
+from espnet_bayeslm.training.load import load_lm
+
+ADAM = ["--optim", "adam", "--optim_conf", "lr=0.02"]
+BACKBONE = ["--lm", "bayes_espnet", "--lm_conf", "backbone=transformer", "--lm_conf"]
+BACKBONE += ["backbone_conf={embed_unit: 6, att_unit: 8, head: 2, unit: 12, layer: 2}"]
+BACKBONE += ["--lm_conf", "uncertainty.ffn@1=bayes", "--lm_conf", "init_std=0.3"]
+LATENT = ["--lm", "bayes_lstm", "--lm_conf", "unit=8"]
+LATENT += ["--lm_conf", "uncertainty.hidden_output@2=variational"]
+# <sos/eos> of the tiny corpus
+SOS = 12
+UNCERTAIN = ["bayes", "backbone"]
+
+
+def run(*command):
+    main([str(part) for part in command])
+
+
+@pytest.fixture(scope="session")
+def backbone(train_lm, tmp_path_factory):
+    return train_lm(tmp_path_factory.mktemp("lms") / "backbone", *BACKBONE, *ADAM)
+
+
+@pytest.fixture(scope="session")
+def latent(train_lm, tmp_path_factory):
+    return train_lm(tmp_path_factory.mktemp("lms") / "latent", *LATENT, *ADAM)
+
+
+def files(folder):
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_options_are_the_parameters_of_the_function():
+    known = {action.dest for action in get_parser()._actions}
+    assert known - {"help", "config", "log_level"} == set(inspect.signature(export).parameters)
+
+
+def word_perplexity(text, *options, folder):
+    """Return the last perplexity that `bayeslm perplexity` says: the only one, or the mixture's."""
+    output = folder / "perplexity.json"
+    command = ["--text", text, *options, "--output", output]
+    perplexity.main([str(part) for part in command])
+    return json.loads(output.read_text())["components"][-1]["perplexity"]["token"]
+
+
+def espnet_perplexity(text, exp, *, folder):
+    command = ["--output_dir", folder, "--num_workers", "0", "--train_config", exp / "config.yaml"]
+    command += ["--data_path_and_name_and_type", f"{text},text,text"]
+    command += ["--model_file", exp / "valid.loss.ave.pth"]
+    lm_calc_perplexity.main([str(part) for part in command])
+    return float((folder / "ppl").read_text())
+
+
+@pytest.mark.parametrize("name", UNCERTAIN)
+def test_the_same_perplexity(name, request, corpus, plain_text, tmp_path):
+    exp, out = request.getfixturevalue(name), tmp_path / "out"
+    run("--lm", exp, "--output", out)
+    found = [
+        *(espnet_perplexity(corpus / "valid.txt", x, folder=tmp_path / x.name) for x in (exp, out)),
+        *(
+            word_perplexity(plain_text / "valid.txt", "--lm", x, folder=tmp_path)
+            for x in (exp, out)
+        ),
+    ]
+    assert found == pytest.approx(found[:1] * 4, rel=1e-5)
+    assert (
+        yaml.safe_load((out / "config.yaml").read_text())["lm_conf"]
+        != yaml.safe_load((exp / "config.yaml").read_text())["lm_conf"]
+    )
+
+
+def decode(exp, prompts, **options):
+    """Return the texts that ESPnet's beam search finds after each prompt."""
+    generate = GenerateText(
+        exp / "config.yaml", exp / "valid.loss.ave.pth", maxlen=25, minlen=5, **options
+    )
+    found = []
+    for prompt in prompts:
+        found += [(text, float(h.score)) for text, _, _, h in generate(torch.tensor(prompt))]
+    return found
+
+
+@pytest.mark.parametrize("name", UNCERTAIN)
+def test_the_same_decoded_text(name, request, tmp_path, monkeypatch):
+    # ESPnet's class for `model: lm` lacks what its own lm_inference asks for
+    monkeypatch.setattr(ESPnetLanguageModel, "sos_ids", [SOS], raising=False)
+    monkeypatch.setattr(ESPnetLanguageModel, "eos_id", SOS, raising=False)
+    exp = request.getfixturevalue(name)
+    run("--lm", exp, "--output", tmp_path / "out")
+    prompts = [[SOS, 3], [SOS, 4, 9, 2], [SOS, 11, 11]]
+    before, after = (decode(x, prompts, beam_size=5, nbest=3) for x in (exp, tmp_path / "out"))
+    assert [text for text, _ in after] == [text for text, _ in before]
+    assert [score for _, score in after] == pytest.approx([s for _, s in before], abs=1e-4)
+    assert len({text for text, _ in before}) > 5
+
+
+def test_from_a_config_file(bayes, tmp_path):
+    (tmp_path / "c.yaml").write_text(f"lm: [{bayes}]\nformat: espnet\n")
+    run("--config", tmp_path / "c.yaml", "--output", tmp_path / "out")
+    assert files(tmp_path / "out") == {"config.yaml", "valid.loss.ave.pth"}
+
+
+def test_graphs(bayes, tmp_path):
+    ort = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (extra `onnx`)")
+    run("--lm", bayes, "--output", tmp_path / "out", "--format", "onnx")
+    assert files(tmp_path / "out") == {"step.onnx", "full.onnx", "onnx.json", "tokens.txt"}
+    ids = torch.randint(1, SOS + 1, (2, 17))
+    session = ort.InferenceSession(tmp_path / "out" / "full.onnx")
+    found = session.run(None, {"tokens": ids.numpy()})[0]
+    with torch.no_grad():
+        expected = load_lm(bayes).lm(ids, None)[0].log_softmax(-1)
+    assert torch.allclose(torch.from_numpy(found), expected, atol=1e-5)
+    # both formats may share a folder
+    run("--lm", bayes, "--output", tmp_path / "out")
+    assert len(files(tmp_path / "out")) == 6
+
+
+def test_a_mixture(point, seq_rnn, ngram, plain_text, tmp_path):
+    parts = ["--lm", point, "--lm", seq_rnn, "--ngram", ngram, "--weights", "0.5,0.3,0.2"]
+    for _ in range(2):  # what is exported may be exported again
+        run(*parts, "--output", tmp_path / "mixture")
+    text = plain_text / "valid.txt"
+    expected = word_perplexity(text, *parts, folder=tmp_path)
+    found = word_perplexity(text, "--lm", tmp_path / "mixture", folder=tmp_path)
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
+PLAIN_LM = {"lm": "bayes_lstm", "lm_conf": {"unit": 8, "uncertainty": {"cell_input@1": "bayes"}}}
+BPE = {**PLAIN_LM, "optim": "adam", "max_epoch": 1, "num_workers": 0, "num_att_plot": 0}
+BPE |= {"batch_type": "sorted", "batch_size": 16, "use_matplotlib": False}
+
+
+@pytest.fixture
+def recipe(plain_text, tmp_path, monkeypatch):
+    """Make the present folder a recipe's, with a Bayesian LM over sentencepiece tokens in `exp`."""
+    folder = tmp_path / "recipe"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    for part in ("train", "valid"):
+        (folder / part).write_text((plain_text / f"{part}.txt").read_text())
+    (folder / "lm.yaml").write_text(yaml.safe_dump(BPE))
+    command = ["--train_text", "train", "--valid_text", "valid", "--config", "lm.yaml"]
+    train.main([*command, "--exp", "exp", "--token_type", "bpe", "--vocab_size", "20"])
+    return folder
+
+
+@pytest.mark.parametrize("source", ["exp", "out"])
+def test_espnets_pack(recipe, tmp_path, monkeypatch, source):
+    run("--lm", "exp", "--output", "out")
+    before = load_lm(source)
+    sentence = (recipe / "valid").read_text().splitlines()[0]
+    ids = before.ids(before.tokenize(sentence))
+    text, lengths = torch.tensor([ids]), torch.tensor([len(ids)])
+    with torch.no_grad():
+        expected = before.model.nll(text, lengths)[0]
+    monkeypatch.setattr(sys, "argv", [])
+    words = ["asr", "--lm_train_config", f"{source}/config.yaml", "--outpath", "packed.zip"]
+    bpemodel = yaml.safe_load((recipe / source / "config.yaml").read_text())["bpemodel"]
+    words += ["--lm_file", f"{source}/valid.loss.ave.pth", "--option", bpemodel]
+    run_program("espnet2.bin.pack", words)
+    archive = (recipe / "packed.zip").rename(tmp_path / "packed.zip")
+    recipe.rename(tmp_path / "gone")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    paths = unpack(archive, "unpacked")
+    model, _ = LMTask.build_model_from_file(paths["lm_train_config"], paths["lm_file"])
+    with torch.no_grad():
+        assert torch.equal(model.eval().nll(text, lengths)[0], expected)
+    after = load_lm(paths["lm_file"])
+    assert after.ids(after.tokenize(sentence)) == ids
+
+
+def test_paths_of_the_training_are_records(bayes, tmp_path):
+    """What an unpacked experiment names and has not is not read."""
+    config = yaml.safe_load((bayes / "config.yaml").read_text())
+    config.update(model_conf={"prior": "/nosuch/prior.pth"}, init_param=["/nosuch/init.pth"])
+    config.update(output_dir="/nosuch/exp", train_shape_file=["/nosuch/train.shape"])
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    checkpoint = tmp_path / "valid.loss.ave.pth"
+    checkpoint.write_bytes((bayes / "valid.loss.ave.pth").read_bytes())
+    model, _ = LMTask.build_model_from_file(tmp_path / "config.yaml", checkpoint)
+    expected = load_lm(bayes).model.state_dict()
+    for found in (model, load_lm(tmp_path).model):
+        assert all(torch.equal(value, expected[key]) for key, value in found.state_dict().items())
+
+
+BAD = {
+    "no lm": ([], "no LM. Give --lm EXP"),
+    "missing": (["--lm", "nosuch"], "nosuch: found no"),
+    "broken": (["--lm", "{tmp}/broken"], "broken/valid.loss.ave.pth: cannot be read"),
+    "no config": (["--lm", "{tmp}/alone.pth"], "found no config.yaml beside the checkpoint"),
+    "latent": (["--lm", "{latent}"], "the latent variables at hidden_output@2 have no point"),
+    "weights": (["--lm", "{bayes}", "--weights", "1"], "--weights are for several LMs"),
+    "graph of a mixture": (
+        ["--lm", "{bayes}", "--lm", "{seq_rnn}", "--weights", "0.5,0.5", "--format", "onnx"],
+        "--format onnx is for a single LM, and these are 2",
+    ),
+    "no weights": (["--lm", "{bayes}", "--lm", "{seq_rnn}"], "no weights for the 2 components"),
+    "espnet's graph": (["--lm", "{seq_rnn}", "--format", "onnx"], "is for the LMs of this package"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_line_and_writes_nothing(name, bayes, latent, seq_rnn, tmp_path, fails):
+    options, message = BAD[name]
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "config.yaml").write_text((bayes / "config.yaml").read_text())
+    (tmp_path / "broken" / "valid.loss.ave.pth").write_bytes(b"no checkpoint")
+    (tmp_path / "alone.pth").write_bytes((bayes / "valid.loss.ave.pth").read_bytes())
+    places = {"bayes": bayes, "latent": latent, "seq_rnn": seq_rnn, "tmp": tmp_path}
+    command = [part.format(**places) for part in options]
+    error = fails(main, [*command, "--output", tmp_path / "out"])
+    assert error.startswith("bayeslm export: error: ") and message in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_with_something_else(bayes, point, fails):
+    contents = {path: path.read_bytes() for path in point.iterdir() if path.is_file()}
+    error = fails(main, ["--lm", bayes, "--output", point])
+    assert "which is nothing that was exported. Give a new folder" in error
+    error = fails(main, ["--lm", point, "--output", point])
+    assert "is the LM's own folder" in error
+    assert contents == {path: path.read_bytes() for path in point.iterdir() if path.is_file()}

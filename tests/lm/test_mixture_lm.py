@@ -1,0 +1,431 @@
+"""A mixture is the sum of its components' probabilities, however it is asked."""
+
+import copy
+import dataclasses
+import math
+import random
+
+import numpy as np
+import pytest
+import torch
+from espnet.nets.batch_beam_search import BatchBeamSearch
+from espnet.nets.scorer_interface import BatchScorerInterface
+from espnet2.lm.espnet_model import ESPnetLanguageModel
+
+from espnet_bayeslm.bayes.whole import add_whole_posterior
+from espnet_bayeslm.lm.mixture import MixtureLM
+from espnet_bayeslm.lm.registry import build_lm
+from espnet_bayeslm.ngram.build import build_ngram
+from espnet_bayeslm.ngram.query import NgramScorer
+from espnet_bayeslm.rescoring import score_hypotheses
+from espnet_bayeslm.rescoring.mixture import mix
+from espnet_bayeslm.rescoring.neural import NeuralScorer
+from espnet_bayeslm.utils.errors import InputError
+
+TOKENS = ["<blank>", "<unk>", *"abcdefghij", "<sos/eos>"]
+VOCAB, SOS = len(TOKENS), len(TOKENS) - 1
+BAYES = {"cell_input@1": {"kind": "bayes", "init_std": 0.3}}
+LMS = {
+    "lstm": ("bayes_lstm", dict(unit=6, nlayers=1, uncertainty=BAYES)),
+    "transformer": (
+        "bayes_transformer",
+        dict(att_unit=8, head=2, unit=12, layer=2, uncertainty={"ffn@1": "bayes"}),
+    ),
+    "seq_rnn": ("seq_rnn", dict(unit=6, nlayers=2)),
+    "gru": ("seq_rnn", dict(unit=6, nlayers=1, rnn_type="gru")),
+    "espnet": ("transformer", dict(att_unit=8, head=2, unit=12, layer=2, pos_enc="sinusoidal")),
+    "adapted": (
+        "bayes_espnet",
+        dict(
+            backbone="seq_rnn",
+            backbone_conf=dict(unit=6, nlayers=1),
+            uncertainty={"cell_input@1": "bayes"},
+        ),
+    ),
+}
+EVERYTHING = [*LMS, "ngram"]
+
+
+@pytest.fixture(scope="module")
+def arpa(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ngram")
+    rng = random.Random(0)
+    lines = [" ".join(rng.choices(TOKENS[2:-1], k=rng.randrange(9))) for _ in range(150)]
+    (folder / "text").write_text("\n".join(lines) + "\n")
+    path = folder / "trigram.arpa"
+    build_ngram(folder / "text", path, order=3, lmplz="none", discount_fallback=True)
+    return path
+
+
+def part(name, weight, arpa, **changes):
+    if name == "ngram":
+        return {"name": name, "kind": "ngram", "weight": weight, "path": str(arpa), **changes}
+    lm, conf = LMS[name]
+    return {"name": name, "kind": "lm", "weight": weight, "lm": lm, "lm_conf": conf, **changes}
+
+
+def make(weights, arpa):
+    """Return a mixture of LMs with random weights, in float64."""
+    parts = [part(name, weight, arpa) for name, weight in weights.items()]
+    lm = MixtureLM(VOCAB, parts, TOKENS).double().eval()
+    with torch.no_grad():
+        for parameter in lm.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(4)  # far from the uniform distribution
+    return lm
+
+
+def equal_weights(*names):
+    return dict.fromkeys(names, 1 / len(names))
+
+
+@dataclasses.dataclass
+class Trained:
+    """What `NeuralScorer` wants of a trained LM over words."""
+
+    lm: torch.nn.Module
+    name: str = "lm"
+    token_type: str = "word"
+    token_list: list = dataclasses.field(default_factory=lambda: TOKENS)
+
+    def tokenize(self, text):
+        return text.split()
+
+    def ids(self, tokens):
+        return [TOKENS.index(token) if token in TOKENS else 1 for token in tokens]
+
+
+def sentences(number=20, *, seed=1):
+    rng = random.Random(seed)
+    return [rng.choices(TOKENS[2:-1], k=rng.randrange(7)) for _ in range(number)]
+
+
+def teacher_forced(lm, prefixes):
+    with torch.no_grad():
+        return torch.stack([lm(torch.tensor([p]), None)[0][0, -1] for p in prefixes])
+
+
+def assert_close(found, expected, *, atol=1e-10):
+    """Compare ln p of all tokens but <blank>, which has no place in a search."""
+    assert torch.allclose(found[..., 1:], expected[..., 1:], rtol=0, atol=atol)
+
+
+WEIGHTS = {"lstm": 0.3, "transformer": 0.25, "seq_rnn": 0.1, "espnet": 0.15, "ngram": 0.2}
+
+
+class TestProbabilities:
+    def test_are_the_weighted_sum_of_the_components(self, arpa):
+        lm = make(WEIGHTS, arpa)
+        ids = torch.randint(1, VOCAB, (4, 9))
+        expected = sum(
+            weight * component(ids, None)[0].softmax(-1)
+            for weight, component in zip(WEIGHTS.values(), lm.components, strict=True)
+        )
+        found, _ = lm(ids, None)
+        # the n-gram's seven digits
+        assert torch.allclose(found.exp(), expected, rtol=0, atol=1e-7)
+        assert torch.allclose(found.log_softmax(-1), found, rtol=0, atol=1e-6)
+
+    def test_are_those_of_the_scorers_of_words(self, arpa):
+        """Whole sentences with </s>, by the tools' own way of mixing."""
+        lm = make(WEIGHTS, arpa)
+        words = sentences()
+        scorers = [NeuralScorer(Trained(component)) for component in lm.components][:-1]
+        scorers.append(NgramScorer(arpa))
+        expected = mix([s.word_scores(words) for s in scorers], list(WEIGHTS.values()))
+        for text, scores in zip(words, expected, strict=True):
+            ids = Trained(lm).ids(text)
+            found, _ = lm(torch.tensor([[SOS, *ids]]), None)
+            found = found[0].gather(1, torch.tensor([*ids, SOS])[:, None])[:, 0]
+            np.testing.assert_allclose(found.detach(), scores.log_probs, rtol=0, atol=1e-10)
+
+    def test_an_ngram_that_does_not_know_all_tokens(self, arpa, tmp_path):
+        """`<unk>` of the n-gram for each of them, as KenLM has it, and no softmax over it."""
+        tokens = [*TOKENS[:-1], "x", "y", TOKENS[-1]]
+        parts = [part("lstm", 0.4, arpa), part("ngram", 0.6, arpa)]
+        lm = MixtureLM(len(tokens), parts, tokens).double().eval()
+        prefix = torch.tensor([len(tokens) - 1, 3])
+        found, _ = lm.score(prefix, None, None)
+        neural = lm.components[0](prefix[None], None)[0][0, -1].log_softmax(-1)
+        (ngram,) = NgramScorer(arpa).word_scores([["b", "y"]])
+        y = tokens.index("y")
+        expected = math.log(0.4 * math.exp(neural[y].item()) + 0.6 * math.exp(ngram.log_probs[1]))
+        assert found[y].item() == pytest.approx(expected, abs=1e-10)
+
+    def test_espnets_model_gives_their_nll(self, arpa):
+        lm = make(equal_weights("lstm", "ngram"), arpa)
+        words = sentences(8)
+        ids = [Trained(lm).ids(text) for text in words]
+        lengths = torch.tensor([len(row) for row in ids])
+        text = torch.zeros(len(ids), int(lengths.max()), dtype=torch.long)
+        for row, values in zip(text, ids, strict=True):
+            row[: len(values)] = torch.tensor(values)
+        nll, _ = ESPnetLanguageModel(lm, VOCAB).nll(text, lengths)
+        expected = score_hypotheses(lm, [ids])[0]
+        # a softmax over what an n-gram with seven digits gives
+        np.testing.assert_allclose(-nll.sum(1).detach(), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [*[(name,) for name in EVERYTHING], ("lstm", "ngram"), ("espnet", "seq_rnn"), EVERYTHING],
+    ids="+".join,
+)
+class TestSearch:
+    def test_gets_the_scores_of_teacher_forcing(self, arpa, names):
+        """With pruning, doubling and reordering of hypotheses."""
+        lm = make(equal_weights(*names), arpa)
+        for seed in range(2):
+            rng = random.Random(seed)
+            prefixes, states = [[SOS]], [lm.batch_init_state(None)]
+            for _ in range(8):
+                scores, states = lm.batch_score(torch.tensor(prefixes), states, None)
+                assert_close(scores, teacher_forced(lm, prefixes))
+                assert not scores.isnan().any()
+                parents = [rng.randrange(len(prefixes)) for _ in range(rng.randint(1, 5))]
+                prefixes = [[*prefixes[i], rng.randrange(1, SOS)] for i in parents]
+                states = [lm.select_state(states, i) for i in parents]
+
+    def test_one_hypothesis_alone(self, arpa, names):
+        lm = make(equal_weights(*names), arpa)
+        state, prefix = lm.init_state(None), [SOS]
+        for token in (3, 5, 1):
+            scores, state = lm.score(torch.tensor(prefix), state, None)
+            assert_close(scores, teacher_forced(lm, [prefix])[0])
+            prefix = [*prefix, token]
+
+    def test_last_tokens_of_hypotheses_of_different_lengths(self, arpa, names):
+        """As ESPnet's transducer searches call a recurrent LM."""
+        lm = make(equal_weights(*names), arpa)
+        zero = lm.zero_state()
+        _, (one,) = lm.batch_score(torch.tensor([[SOS]]), [zero], None)
+        _, (two,) = lm.batch_score(torch.tensor([[4]]), [one], None)
+        scores, _ = lm.batch_score(torch.tensor([[5], [SOS], [6]]), [two, zero, one], None)
+        assert_close(scores, teacher_forced(lm, [[SOS, 4, 5], [SOS], [SOS, 6]]))
+
+    def test_a_primer_is_read_from_its_start(self, arpa, names):
+        lm = make(equal_weights(*names), arpa)
+        primer = [[SOS, 3, 4, 5], [SOS, 3, 9, 1]]
+        scores, _ = lm.batch_score(torch.tensor(primer), [None, None], None)
+        assert_close(scores, teacher_forced(lm, primer))
+
+    def test_copies(self, arpa, names):
+        lm = make(equal_weights(*names), arpa)
+        prefix = torch.tensor([[SOS, 3, 4]])
+        expected = lm.batch_score(prefix, [None], None)[0]
+        other = copy.deepcopy(lm)
+        assert torch.equal(other.batch_score(prefix, [None], None)[0], expected)
+        half = other.float().batch_score(prefix, [None], None)[0]
+        assert half.dtype == torch.float32
+        assert_close(half.double(), expected, atol=1e-5)
+
+
+def test_huggingfaces_opt(arpa, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.OPTConfig(
+        vocab_size=50, hidden_size=8, num_hidden_layers=1, ffn_dim=12, num_attention_heads=2,
+        word_embed_proj_dim=8, max_position_embeddings=32,
+    )  # fmt: skip
+    transformers.OPTModel(config).save_pretrained(tmp_path)
+    opt = {"name": "opt", "kind": "lm", "weight": 0.5, "lm": "transformer_opt"}
+    parts = [{**opt, "lm_conf": {"opt_name": str(tmp_path)}}, part("ngram", 0.5, arpa)]
+    lm = MixtureLM(VOCAB, parts, TOKENS).double().eval()
+    states = [None]
+    for length in (1, 2, 3):
+        prefixes = torch.tensor([[SOS, 3, 4][:length]])
+        scores, states = lm.batch_score(prefixes, states, None)
+        assert_close(scores, teacher_forced(lm, prefixes.tolist()), atol=1e-6)
+
+
+class Frames(BatchScorerInterface, torch.nn.Module):
+    """A recogniser that says the n-th token by the n-th row of a table."""
+
+    def __init__(self, table):
+        super().__init__()
+        self.table = table
+
+    def batch_score(self, ys, states, xs):
+        return self.table[ys.size(1) - 1].expand(len(ys), -1), [None] * len(ys)
+
+
+@pytest.mark.parametrize("names", [("ngram",), ("lstm", "ngram"), EVERYTHING], ids="+".join)
+def test_espnets_beam_search(arpa, names):
+    """The scores of its N-best list are the LM's; what the n-gram excludes does no harm."""
+    lm = make(equal_weights(*names), arpa).float()
+    frames = 3 * torch.randn(7, VOCAB)
+    frames[:, 0] -= 9
+    frames = frames.log_softmax(-1)
+    search = BatchBeamSearch(
+        scorers={"decoder": Frames(frames), "lm": lm},
+        weights={"decoder": 1.0, "lm": 0.7},
+        beam_size=VOCAB,  # with <blank>, which an n-gram excludes
+        vocab_size=VOCAB,
+        sos=SOS,
+        eos=SOS,
+    )
+    search.to(dtype=torch.float32).eval()
+    with torch.no_grad():
+        nbest = search(torch.zeros(7, 1), maxlenratio=1.0, minlenratio=0.0)
+    assert not any(hyp.score.isnan() for hyp in nbest)
+    nbest = [hyp for hyp in nbest if 0 not in hyp.yseq]
+    assert len(nbest) >= 10
+    for hyp in nbest:
+        # ESPnet ends what is as long as the speech with an <eos> that costs nothing
+        ids = hyp.yseq[: 1 + len(frames)]
+        expected = lm(ids[None, :-1], None)[0][0].gather(1, ids[1:, None]).sum().item()
+        assert hyp.scores["lm"].item() == pytest.approx(expected, abs=1e-4)
+        acoustic = sum(frames[n, token].item() for n, token in enumerate(ids[1:]))
+        assert hyp.score.item() == pytest.approx(acoustic + 0.7 * expected, abs=1e-4)
+
+
+class TestWeights:
+    def test_a_component_of_weight_zero_is_not_computed(self, arpa, monkeypatch):
+        names = {"lstm": 0.6, "espnet": 0.0, "ngram": 0.4}
+        lm = make(names, arpa)
+        expected = make({"lstm": 0.6, "ngram": 0.4}, arpa)
+        expected.components[0].load_state_dict(lm.components[0].state_dict())
+
+        def fail(*_):
+            raise AssertionError("computed")
+
+        monkeypatch.setattr(lm.components[1], "forward", fail)
+        monkeypatch.setattr(lm.components[1], "batch_score", fail)
+        ids = torch.tensor([[SOS, 3, 4], [SOS, 7, 1]])
+        assert torch.equal(lm(ids, None)[0], expected(ids, None)[0])
+        scores, states = lm.batch_score(ids, [None, None], None)
+        assert torch.equal(scores, expected.batch_score(ids, [None, None], None)[0])
+        lm.batch_score(ids, states, None)
+
+    @pytest.mark.parametrize("name", EVERYTHING)
+    def test_a_single_component_is_itself(self, arpa, name):
+        lm = make({name: 1.0}, arpa)
+        ids = torch.randint(1, VOCAB, (3, 7))
+        alone = lm.components[0](ids, None)[0]
+        alone = alone if name == "ngram" else alone.log_softmax(-1)
+        assert torch.equal(lm(ids, None)[0], alone)
+
+    def test_rounding_is_made_good(self, arpa):
+        lm = make({"lstm": 0.3333, "ngram": 0.3333, "seq_rnn": 0.3333}, arpa)
+        assert lm.weights == pytest.approx([1 / 3] * 3, abs=1e-15)
+
+    @pytest.mark.parametrize(
+        "weights, message",
+        [
+            ((0.5, 0.4), r"with the sum 0.9000, not 1"),
+            ((1.5, -0.5), "numbers from 0 to 1 were expected"),
+            ((math.nan, 1.0), "numbers from 0 to 1 were expected"),
+        ],
+    )
+    def test_others_are_refused(self, arpa, weights, message):
+        with pytest.raises(InputError, match=message):
+            make(dict(zip(["lstm", "ngram"], weights, strict=True)), arpa)
+
+
+class TestModule:
+    def test_a_checkpoint_holds_all_weights_and_nothing_of_the_ngram(self, arpa):
+        lm, other = (make(equal_weights(*EVERYTHING), arpa) for _ in range(2))
+        state = lm.state_dict()
+        for k, (name, component) in enumerate(zip(lm.names, lm.components, strict=True)):
+            keys = {key for key in state if key.startswith(f"components.{k}.")}
+            assert keys == {f"components.{k}.{key}" for key in component.state_dict()}
+            assert bool(keys) == (name != "ngram")
+        assert "components.0.encoder.weight" in state
+        prefix = torch.tensor([[SOS, 3, 4]])
+        expected = lm(prefix, None)[0]
+        assert not torch.equal(other(prefix, None)[0], expected)
+        other.load_state_dict(state)
+        assert torch.equal(other(prefix, None)[0], expected)
+
+    def test_what_is_uncertain(self, arpa):
+        lm = make(WEIGHTS, arpa)
+        assert lm.locations() == ["lstm/cell_input@1", "transformer/ffn@1"]
+        kls = [lm.components[k].kl() for k in range(2)]
+        assert lm.kl().item() == pytest.approx(sum(kls).item(), rel=1e-12) and lm.kl() > 0
+        certain = make({"seq_rnn": 0.5, "ngram": 0.5}, arpa)
+        assert certain.locations() == [] and certain.kl() == 0
+
+    def test_a_draw_is_held_in_all_components(self, arpa):
+        lm = make(WEIGHTS, arpa)
+        ids = torch.randint(1, VOCAB, (2, 5))
+        mean = lm(ids, None)[0]
+        with lm.sampled(3):
+            found = lm(ids, None)[0]
+            scores, _ = lm.batch_score(ids, [None, None], None)
+        parts = []
+        for name, weight, component in zip(lm.names, lm.weights, lm.components, strict=True):
+            if name in ("lstm", "transformer"):
+                with component.sampled(3):
+                    log_probs = component(ids, None)[0].log_softmax(-1)
+            else:
+                log_probs = component(ids, None)[0]
+                log_probs = log_probs if name == "ngram" else log_probs.log_softmax(-1)
+            parts.append(log_probs + math.log(weight))
+        expected = torch.stack(parts).logsumexp(0)
+        assert torch.allclose(found, expected, rtol=0, atol=1e-12)
+        assert_close(scores, expected[:, -1])
+        assert torch.equal(lm(ids, None)[0], mean) and not torch.allclose(found, mean, atol=1e-3)
+
+    def test_scores_of_samples_are_averaged_as_probabilities(self, arpa):
+        """The mean over draws of the mixture is the mixture of the means over draws."""
+        lm = make({"lstm": 0.5, "transformer": 0.3, "ngram": 0.2}, arpa)
+        words = sentences(6)
+        scorers = [NeuralScorer(Trained(lm.components[k]), num_samples=3) for k in range(2)]
+        scorers.append(NgramScorer(arpa))
+        expected = mix([s.word_scores(words) for s in scorers], lm.weights)
+        found = NeuralScorer(Trained(lm), num_samples=3).word_scores(words)
+        for a, b in zip(found, expected, strict=True):
+            # a softmax over what an n-gram with seven digits gives
+            np.testing.assert_allclose(a.log_probs, b.log_probs, atol=1e-6)
+
+    def test_a_posterior_that_an_optimizer_has_learnt(self, arpa):
+        trained = build_lm("seq_rnn", vocab_size=VOCAB, lm_conf=LMS["seq_rnn"][1])
+        add_whole_posterior(trained, log_std=-2.0)
+        lm = MixtureLM(VOCAB, [part("seq_rnn", 1.0, arpa, whole_posterior=True)])
+        lm.components[0].load_state_dict(trained.state_dict())
+        assert lm.components[0].encoder.weight_log_std.eq(-2.0).all()
+
+    def test_teacher_forcing_goes_on_from_a_state(self, arpa):
+        lm = make(equal_weights("lstm", "transformer", "gru", "ngram"), arpa)
+        ids = torch.randint(1, VOCAB - 1, (3, 8))
+        first, state = lm(ids[:, :5], None)
+        second, _ = lm(ids[:, 5:], state)
+        whole = lm(ids, None)[0]
+        assert torch.allclose(torch.cat([first, second], 1), whole, rtol=0, atol=1e-12)
+
+    def test_espnets_transformer_cannot(self, arpa):
+        lm = make(equal_weights("espnet", "ngram"), arpa)
+        _, state = lm(torch.tensor([[SOS, 3]]), None)
+        with pytest.raises(InputError, match="espnet reads only whole sent"):
+            lm(torch.tensor([[4]]), state)
+
+
+GOOD = {"name": "x", "kind": "lm", "weight": 1.0, "lm": "seq_rnn", "lm_conf": {"unit": 4}}
+BAD = {
+    "nothing": (None, "expected a list of `components`"),
+    "empty": ([], "expected a list of `components`"),
+    "mapping": ({"a": GOOD}, "expected a list of `components`"),
+    "text": (["x"], "component 0 of a mixture: expected a mapping with `kind: lm`.* got 'x'"),
+    "kind": ([{**GOOD, "kind": "arpa"}], "component 0 of a mixture: expected .*'kind': 'arpa'"),
+    "missing": (
+        [{k: v for k, v in GOOD.items() if k != "lm_conf"}],
+        "component x .* lacks lm_conf",
+    ),
+    "extra": ([{**GOOD, "path": "x"}], "component x of a mixture has path; .* has kind, lm, lm_"),
+    "unknown lm": ([{**GOOD, "lm": "mixture"}], "lm 'mixture' cannot .* bayes_lstm, bayes_tra"),
+    "no tokens": (
+        [{"name": "y", "kind": "ngram", "weight": 1.0, "path": "z"}],
+        "n-gram y needs the token list, and lm_conf has no `tokens` where 13",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_configurations_that_are_none(name):
+    components, message = BAD[name]
+    with pytest.raises(InputError, match=message):
+        MixtureLM(VOCAB, components)
+
+
+def test_a_token_list_of_another_size(arpa):
+    with pytest.raises(InputError, match="has 12 `tokens` where 13 were expected"):
+        MixtureLM(VOCAB, [part("ngram", 1.0, arpa)], TOKENS[1:])

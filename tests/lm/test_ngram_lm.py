@@ -1,0 +1,363 @@
+"""An n-gram over a whole vocabulary says what KenLM says, word by word and bit for bit."""
+
+import bz2
+import copy
+import gzip
+import itertools
+import lzma
+import math
+import pickle
+import random
+import sys
+from pathlib import Path
+
+import kenlm
+import numpy as np
+import pytest
+import torch
+
+from espnet_bayeslm.lm import ngram as ngram_module
+from espnet_bayeslm.lm.arpa import ArpaTable
+from espnet_bayeslm.lm.ngram import KenlmTable, NgramLM
+from espnet_bayeslm.ngram.build import build_ngram
+from espnet_bayeslm.ngram.query import NgramScorer
+from espnet_bayeslm.utils.errors import InputError
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "oracles"))
+from lmplz_arpa import read_arpa  # noqa: E402
+
+DATA = ROOT / "ngram" / "data"
+LN_10 = math.log(10.0)
+OTHERS = ["gnu", "yak"]
+
+
+def write_arpa(path, entries, *, end="\n"):
+    """Write {n-gram: (log10 p, log10 back-off or None)} as an ARPA file."""
+    orders = [
+        {ngram: value for ngram, value in entries.items() if len(ngram) == k}
+        for k in range(1, max(map(len, entries)) + 1)
+    ]
+    lines = ["\\data\\", *(f"ngram {k}={len(order)}" for k, order in enumerate(orders, 1))]
+    for k, order in enumerate(orders, 1):
+        lines += ["", f"\\{k}-grams:"]
+        for ngram, (prob, backoff) in order.items():
+            columns = [f"{prob:.7g}", " ".join(ngram)]
+            lines.append("\t".join(columns if backoff is None else [*columns, f"{backoff:.7g}"]))
+    path.write_bytes((end.join([*lines, "", "\\end\\"]) + end).encode())
+    return path
+
+
+def pruned(entries, rng, *, share):
+    """Leave out n-grams, never one that is the context of another, as SRILM's pruning does."""
+    kept = {}
+    for ngram in sorted(entries, key=len, reverse=True):
+        is_context = any(longer[:-1] == ngram for longer in kept)
+        if len(ngram) == 1 or is_context or rng.random() > share:
+            kept[ngram] = entries[ngram]
+    return dict(sorted(kept.items(), key=lambda item: len(item[0])))
+
+
+@pytest.fixture(scope="module")
+def arpas(tmp_path_factory):
+    """Return the ARPA files by name: of lmplz, of our estimator, and odd ones."""
+    folder = tmp_path_factory.mktemp("arpas")
+    paths = {f"lmplz {k}": DATA / f"reference_{k}.arpa.gz" for k in (1, 2, 3, 4)}
+    paths["own 5"] = folder / "own.5g.arpa"
+    build_ngram(DATA / "reference.txt", paths["own 5"], order=5, lmplz="none")
+    entries, rng = read_arpa(paths["own 5"]), random.Random(1)
+    few = pruned(entries, rng, share=0.7)
+    paths["pruned 5"] = write_arpa(folder / "pruned.arpa", few)
+    paths["windows"] = write_arpa(folder / "windows.arpa", few, end="\r\n")
+    words = [ngram[0] for ngram in entries if len(ngram) == 1 and ngram[0] not in ("<unk>", "</s>")]
+    # the unknown word with a history and as one
+    unknown = {
+        ("<unk>",): (-2.1, -0.31),
+        **{("<unk>", word): (-rng.random(), -rng.random()) for word in words[:9] if word != "<s>"},
+        **{(word, "<unk>"): (-rng.random(), -rng.random()) for word in words[5:30]},
+        **{(words[6], "<unk>", word): (-rng.random(), -0.2) for word in words[7:9]},
+    }
+    few.update(unknown)
+    paths["unknown in contexts"] = write_arpa(folder / "unk.arpa", few)
+    capital = {tuple("<UNK>" if w == "<unk>" else w for w in k): v for k, v in few.items()}
+    paths["<UNK>"] = write_arpa(folder / "capital.arpa", capital)
+    none = {ngram: value for ngram, value in entries.items() if "<unk>" not in ngram}
+    paths["no <unk>"] = write_arpa(folder / "none.arpa", none)
+    return paths
+
+
+ARPAS = [
+    *["lmplz 1", "lmplz 2", "lmplz 3", "lmplz 4", "own 5", "pruned 5", "windows"],
+    *["unknown in contexts", "<UNK>", "no <unk>"],
+]
+
+
+def tokens_of(path, *, share=1.0, others=OTHERS):
+    """Return an ESPnet token list of (a share of) the words of an n-gram, and others."""
+    words = sorted({ngram[0] for ngram in read_arpa(path) if len(ngram) == 1})
+    words = [w for w in words if w not in ("<s>", "</s>", "<unk>", "<UNK>")]
+    random.Random(0).shuffle(words)
+    words = words[: round(share * len(words))]
+    return ["<blank>", "<unk>", *words, *others, "<sos/eos>"]
+
+
+def sentences(tokens, path, rng, *, number=25):
+    """Return ids of sentences, in part those of the training text."""
+    known = {token: i for i, token in enumerate(tokens)}
+    lines = (DATA / "reference.txt").read_text().splitlines()
+    found = [[known.get(word, 1) for word in line.split()] for line in rng.sample(lines, number)]
+    return [ids[rng.randrange(3) :] for ids in found] + [
+        [rng.randrange(1, len(tokens) - 1) for _ in range(rng.randrange(8))] for _ in range(number)
+    ]
+
+
+def forward(lm, ids):
+    """Return ln p of the tokens and </s> of a sentence, teacher forced."""
+    sos = lm.vocab_size - 1
+    log_probs, _ = lm(torch.tensor([[sos, *ids]]), None)
+    return log_probs[0].gather(1, torch.tensor([*ids, sos])[:, None])[:, 0].numpy()
+
+
+@pytest.fixture(params=ARPAS)
+def path(request, arpas):
+    return arpas[request.param]
+
+
+def make(path, **options):
+    tokens = tokens_of(path, **options)
+    return NgramLM(str(path), tokens).double().eval(), tokens
+
+
+def test_the_sum_of_a_recursion_over_the_file(path):
+    """p(w | context) of the back-off formula, in float64."""
+    lm, tokens = make(path)
+    entries = read_arpa(path)
+    entries = {tuple(w.replace("<UNK>", "<unk>") for w in k): v for k, v in entries.items()}
+    entries.setdefault(("<unk>",), (-100.0, 0.0))
+    words = [*tokens[:-1], "</s>"]
+    words = [word if (word,) in entries else "<unk>" for word in words]
+
+    def log10(context, word):
+        if (*context, word) in entries:
+            return entries[(*context, word)][0]
+        return (entries.get(context, (0, 0))[1] or 0.0) + log10(context[1:], word)
+
+    rng = random.Random(2)
+    for ids in sentences(tokens, path, rng, number=3):
+        prefix = [lm.vocab_size - 1, *ids]
+        found, _ = lm.batch_score(torch.tensor([prefix]), [None], None)
+        context = ("<s>", *(words[i] for i in ids))
+        context = context[max(len(context) - lm.order + 1, 0) :]
+        expected = [log10(context, word) * LN_10 for word in words[1:]]
+        np.testing.assert_allclose(found[0, 1:].numpy(), expected, rtol=2e-6)
+
+
+@pytest.mark.parametrize("name", ARPAS[1:])
+def test_equals_kenlm_and_the_scorer_of_words(arpas, name):
+    lm, tokens = make(arpas[name])
+    ids = sentences(tokens, arpas[name], random.Random(3))
+    words = [[tokens[i] for i in row] for row in ids]
+    model = kenlm.Model(str(arpas[name]))
+    for row, text, scores in zip(
+        ids, words, NgramScorer(arpas[name]).word_scores(words), strict=True
+    ):
+        found = forward(lm, row)
+        np.testing.assert_array_equal(found, scores.log_probs)
+        full = [log10 * LN_10 for log10, *_ in model.full_scores(" ".join(text))]
+        np.testing.assert_array_equal(found, full)
+
+
+@pytest.mark.parametrize("name", ARPAS[1:])
+def test_arrays_equal_questions_word_by_word(arpas, name):
+    """All of the vocabulary, after contexts of every length."""
+    tokens = tokens_of(arpas[name], share=0.6)
+    options = dict(words=["<unk>", *tokens[1:-1], "</s>"], history=["<s>", *tokens[1:-1], "<s>"])
+    tables = [table(arpas[name], **options) for table in (ArpaTable, KenlmTable)]
+    np.testing.assert_array_equal(tables[0].known, tables[1].known)
+    assert tables[0].order == tables[1].order
+    rng = random.Random(4)
+    for ids in sentences(tokens, arpas[name], rng):
+        context = [len(tokens) - 1, *ids][-rng.randrange(1, 7) :]
+        values = [table.log10_probs(table.state(context)) for table in tables]
+        assert values[0].dtype == np.float32
+        np.testing.assert_array_equal(*values)
+
+
+def test_any_search_gets_the_scores_of_teacher_forcing(path):
+    lm, _ = make(path)
+    rng = random.Random(5)
+    prefixes, states = [[lm.vocab_size - 1]], [lm.batch_init_state(None)]
+    for _ in range(9):
+        scores, states = lm.batch_score(torch.tensor(prefixes), states, None)
+        expected = torch.cat([lm(torch.tensor([p]), None)[0][:, -1] for p in prefixes])
+        assert torch.equal(scores[:, 1:], expected[:, 1:])
+        assert (scores[:, 0] == -math.inf).all()
+        one, state = lm.score(torch.tensor(prefixes[0]), None, None)
+        assert torch.equal(one, scores[0]) and state == states[0]
+        parents = [rng.randrange(len(prefixes)) for _ in range(rng.randint(1, 5))]
+        prefixes = [[*prefixes[i], rng.randrange(1, lm.vocab_size - 1)] for i in parents]
+        states = [lm.select_state(states, i) for i in parents]
+
+
+def test_hypotheses_of_different_lengths_and_a_search_that_starts_with_blank(arpas):
+    """ESPnet's transducer searches give the last token only, <blank> of an empty hypothesis."""
+    lm, _ = make(arpas["own 5"])
+    sos = lm.vocab_size - 1
+    _, (state,) = lm.batch_score(torch.tensor([[sos, 7, 8]]), [None], None)
+    found, _ = lm.batch_score(torch.tensor([[9], [0]]), [state, lm.zero_state()], None)
+    expected = [lm.score(torch.tensor(p), None, None)[0] for p in ([sos, 7, 8, 9], [sos])]
+    assert torch.equal(found, torch.stack(expected))
+
+
+def test_teacher_forcing_goes_on_from_a_state(arpas):
+    lm, _ = make(arpas["lmplz 4"])
+    ids = torch.randint(1, lm.vocab_size - 1, (3, 9))
+    whole, end = lm(ids, None)
+    first, state = lm(ids[:, :4], None)
+    second, last = lm(ids[:, 4:], state)
+    assert torch.equal(torch.cat([first, second], 1), whole) and last == end
+
+
+@pytest.mark.parametrize("name", ["lmplz 1", "lmplz 3", "own 5"])
+def test_probabilities_over_all_its_words_have_the_sum_one(arpas, name):
+    lm, _ = make(arpas[name], others=[])
+    scores, _ = lm.batch_score(torch.randint(1, lm.vocab_size - 1, (20, 4)), [None] * 20, None)
+    # seven digits in the file
+    np.testing.assert_allclose(scores.exp().sum(1), 1, atol=1e-5)
+
+
+def test_softmax_changes_nothing_where_words_are_no_tokens(arpas):
+    """Only in `forward`, <blank> has the probability of all that is no token."""
+    lm, _ = make(arpas["lmplz 3"], share=0.6, others=[])
+    log_probs, _ = lm(torch.randint(1, lm.vocab_size - 1, (4, 9)), None)
+    assert (log_probs[..., 0].exp() > 0.05).any()
+    assert torch.allclose(log_probs.log_softmax(-1), log_probs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["probing", "trie"])
+def test_kenlm_binaries(kind):
+    """`build_binary KIND` of KenLM made them of the ARPA file."""
+    arpa = DATA / "tiny_fallback_3.arpa.gz"
+    tokens = tokens_of(arpa)
+    binary = Path(__file__).parent / "data" / f"tiny_3.{kind}.bin"
+    lms = [NgramLM(path, tokens).double() for path in (binary, arpa)]
+    assert [type(lm._table) for lm in lms] == [KenlmTable, ArpaTable]
+    assert lms[0].unknown == lms[1].unknown == OTHERS
+    ids = torch.randint(1, len(tokens) - 1, (20, 6))
+    ids[:, 0] = len(tokens) - 1
+    assert torch.equal(lms[0](ids)[0], lms[1](ids)[0])
+
+
+@pytest.mark.parametrize("opener", [gzip.open, bz2.open, lzma.open])
+def test_packed_files(arpas, opener, tmp_path):
+    with opener(tmp_path / "packed", "wb") as f:
+        f.write(arpas["pruned 5"].read_bytes())
+    tokens = tokens_of(arpas["pruned 5"])
+    ids = torch.randint(1, len(tokens), (3, 7))
+    found, expected = (NgramLM(p, tokens)(ids)[0] for p in (tmp_path / "packed", arpas["pruned 5"]))
+    assert torch.equal(found, expected)
+
+
+def test_the_first_of_two_entries_counts(arpas, tmp_path):
+    text = arpas["own 5"].read_text().split("\\3-grams:\n")
+    line = text[1].splitlines()[0]
+    prob, rest = line.split("\t", 1)
+    more = f"{line}\n{float(prob) - 1}\t{rest}\n"
+    count = next(row for row in text[0].splitlines() if row.startswith("ngram 3="))
+    text[0] = text[0].replace(count, f"ngram 3={int(count[8:]) + 1}")
+    (tmp_path / "twice.arpa").write_text(f"{text[0]}\\3-grams:\n{more}{text[1][len(line) + 1 :]}")
+    tokens = tokens_of(arpas["own 5"])
+    context = [
+        tokens.index(w) if w != "<s>" else len(tokens) - 1 for w in rest.split("\t")[0].split()[:2]
+    ]
+    twice, once = (
+        NgramLM(p, tokens).score(torch.tensor(context), None, None)[0]
+        for p in (tmp_path / "twice.arpa", arpas["own 5"])
+    )
+    assert torch.equal(twice, once)
+    kenlm_scores, ours = (
+        NgramScorer(tmp_path / "twice.arpa"),
+        NgramLM(tmp_path / "twice.arpa", tokens),
+    )
+    row = [i for i in context if i < len(tokens) - 1]
+    words = [[tokens[i] for i in row]]
+    np.testing.assert_array_equal(
+        forward(ours.double(), row), kenlm_scores.word_scores(words)[0].log_probs
+    )
+
+
+@pytest.mark.parametrize("table", [ArpaTable, KenlmTable])
+def test_copies_types_and_checkpoints(arpas, monkeypatch, table):
+    monkeypatch.setattr(ngram_module, "load_table", table)
+    lm, _ = make(arpas["lmplz 3"])
+    ids = torch.randint(1, lm.vocab_size, (2, 6))
+    expected = lm.batch_score(ids, [None, None], None)[0]
+    for other in (copy.deepcopy(lm), pickle.loads(pickle.dumps(lm))):
+        assert torch.equal(other.batch_score(ids, [None, None], None)[0], expected)
+    assert not lm.state_dict() and not list(lm.parameters())
+    lm.load_state_dict({}, strict=True)
+    for dtype in (torch.float32, torch.float64):
+        scores = lm.to(dtype).batch_score(ids, [None, None], None)[0]
+        assert scores.dtype == dtype and torch.equal(scores, expected.to(dtype))
+
+
+def test_few_contexts_are_kept(arpas, monkeypatch):
+    lm, _ = make(arpas["lmplz 4"])
+    few, _ = make(arpas["lmplz 4"])
+    few._max_rows = 3
+    for _ in range(4):
+        ids = torch.randint(1, lm.vocab_size - 1, (3, 8))
+        assert torch.equal(few(ids)[0], lm(ids)[0])
+        assert len(few._rows) <= 3
+    assert len(lm._rows) > 3
+
+
+def test_a_scored_row_is_not_the_kept_one(arpas):
+    """A search may write into what it is given."""
+    lm, _ = make(arpas["lmplz 3"])
+    ids = torch.tensor([[lm.vocab_size - 1, 5]])
+    first = lm.batch_score(ids, [None], None)[0]
+    expected = first.clone()
+    first.zero_()
+    assert torch.equal(lm.batch_score(ids, [None], None)[0], expected)
+
+
+def test_contexts_that_are_alike_share_an_entry(arpas):
+    """Words so far back that the n-gram has nothing on them do not count."""
+    lm, tokens = make(arpas["own 5"])
+    sos = lm.vocab_size - 1
+    gnu, yak = (tokens.index(word) for word in OTHERS)
+    for ids in itertools.product([gnu, yak], repeat=4):
+        lm.batch_score(torch.tensor([[sos, *ids]]), [None], None)
+    assert len(lm._rows) == 1
+
+
+BAD = {
+    "nosuch.arpa": (None, "no such n-gram file"),
+    "empty.arpa": (b"", "not an n-gram that KenLM can read"),
+    "text.arpa": (b"hello\n", "not an n-gram that KenLM can read"),
+    "bytes.bin": (bytes(range(128, 256)) * 20, "not an n-gram that KenLM can read"),
+    "binary.bin": (b"mmap lm http://kheafield.com/code format version 5\n\0", "not an n-gram"),
+    "cut.gz": ("gz", "not an n-gram that KenLM can read"),
+    "unigram.arpa": (b"\\data\\\nngram 1=1\n\n\\1-grams:\nx\ta\n\\end\\\n", "cannot be read as an"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_files_that_cannot_be_read(arpas, tmp_path, name):
+    content, message = BAD[name]
+    if content == "gz":
+        content = arpas["lmplz 3"].read_bytes()[:3000]
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=f"{name}: .*{message}"):
+        NgramLM(tmp_path / name, ["<blank>", "<unk>", "a", "<sos/eos>"])
+
+
+@pytest.mark.parametrize("name", ["lmplz 1", "lmplz 3"])
+def test_an_ngram_over_other_tokens(arpas, name):
+    tokens = tokens_of(arpas[name], others=[])
+    with pytest.raises(InputError, match=r"does not know (\d+) of the \1 tokens .*'▁"):
+        NgramLM(arpas[name], [*tokens[:2], *("▁" + t for t in tokens[2:-1]), tokens[-1]])
+    lm = NgramLM(arpas[name], [*tokens[:-1], *OTHERS, tokens[-1]])
+    assert lm.unknown == OTHERS

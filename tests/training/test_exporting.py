@@ -1,0 +1,259 @@
+"""`export_lm`: what ESPnet loads from the export is the LM at its posterior mean."""
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+import torch
+import yaml
+from espnet2.tasks.lm import LMTask
+from experiments import (
+    BACKBONES,
+    BAYES,
+    GP,
+    LSTM,
+    SEARCH,
+    VARIATIONAL,
+    espnet,
+    pretrained_opt,  # noqa: F401
+    write_experiment,
+)
+
+from espnet_bayeslm.training import export
+from espnet_bayeslm.training.export import export_lm
+from espnet_bayeslm.training.load import load_lm
+from espnet_bayeslm.utils.errors import InputError
+
+IVON = {
+    "ivon": ("bayes_lstm", LSTM, {"optim": "ivon", "optim_conf": {"lr": 0.1}}),
+    "ivon_seq_rnn": ("seq_rnn", LSTM, {"optim": "ivon"}),
+}
+POINT = {
+    "point": ("bayes_lstm", {**LSTM, "uncertainty": {"cell_input@1": "point"}}),
+    "espnet": ("transformer", dict(embed_unit=6, att_unit=8, head=2, unit=12, layer=2)),
+}
+CASES = {**BAYES, **GP, **BACKBONES, **IVON, **POINT}
+PLAIN = """
+import sys, torch
+
+class NotInstalled:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "espnet_bayeslm":
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, NotInstalled())
+try:
+    import espnet_bayeslm
+except ModuleNotFoundError:
+    pass
+else:
+    raise SystemExit("espnet_bayeslm is here")
+from espnet2.tasks.lm import LMTask
+
+text, lengths = torch.load("ids.pt")
+results = {}
+for name in sys.argv[1:]:
+    model, _ = LMTask.build_model_from_file(f"{name}/config.yaml", f"{name}/valid.loss.ave.pth")
+    with torch.no_grad():
+        results[name] = model.eval().nll(text, lengths)[0], model.state_dict()
+torch.save(results, "results.pt")
+"""
+
+
+def text():
+    """Return padded token ids and their lengths."""
+    generator = torch.Generator().manual_seed(7)
+    lengths = torch.tensor([9, 1, 30, 4])
+    ids = torch.randint(1, 12, (4, 30), generator=generator)
+    return ids * (torch.arange(30) < lengths.unsqueeze(1)), lengths
+
+
+@torch.no_grad()
+def nll(model):
+    return model.eval().nll(*text())[0]
+
+
+@pytest.fixture(scope="session")
+def make(point, tmp_path_factory):
+    """Return a function that writes an experiment folder."""
+
+    def write(name, lm, lm_conf, options=None):
+        folder = tmp_path_factory.mktemp("exp") / name
+        return write_experiment(point, folder, lm, lm_conf, **(options or {}))
+
+    return write
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_means_are_an_lm_that_espnet_loads(make, tmp_path, name):
+    exp = make(name, *CASES[name])
+    export_lm(exp, tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "config.yaml",
+        "valid.loss.ave.pth",
+    }
+    given, written = (torch.load(f / "valid.loss.ave.pth") for f in (exp, tmp_path / "out"))
+    model, args = LMTask.build_model_from_file(
+        tmp_path / "out" / "config.yaml", tmp_path / "out" / "valid.loss.ave.pth"
+    )
+    model.load_state_dict(written, strict=True)
+    assert all(torch.equal(value, given[key]) for key, value in written.items())
+    assert not any(key.endswith(("_log_std", "_prior_mean", "_start_std")) for key in written)
+    # ESPnet's attention is written in another way
+    tolerance = 1e-5 if name in BACKBONES else 0
+    assert float((nll(model) - nll(load_lm(exp).model)).abs().max()) <= tolerance
+    again = load_lm(tmp_path / "out")
+    assert torch.equal(nll(again.model), nll(model))
+    assert not hasattr(again.lm, "locations") or again.lm.locations() == []
+    assert args.optim != "ivon" and args.model_conf == {}
+
+
+@pytest.mark.parametrize("name", BAYES)
+def test_options_of_the_posterior_are_gone(make, tmp_path, name):
+    lm, lm_conf = BAYES[name]
+    export_lm(make(name, lm, lm_conf), tmp_path / "out")
+    config = yaml.safe_load((tmp_path / "out" / "config.yaml").read_text())
+    gone = ("prior_variance", "init_std", "num_samples")
+    expected = {key: value for key, value in lm_conf.items() if key not in gone}
+    assert (config["lm"], config["lm_conf"]) == (lm, {**expected, "uncertainty": {}})
+    assert config["model"] == "bayes_lm"
+
+
+def test_gaussian_processes_stay_with_their_mean_coefficients(make, tmp_path):
+    export_lm(make("gp_lstm", *GP["gp_lstm"]), tmp_path / "out")
+    conf = yaml.safe_load((tmp_path / "out" / "config.yaml").read_text())["lm_conf"]
+    gate = {"kind": "gp", "random": [], "basis": ["relu", "sigmoid"]}
+    assert conf["uncertainty"]["output_gate@2"] == gate
+    assert conf["uncertainty"]["cell_state@1"] == {"kind": "gp", "random": []}
+    lm = load_lm(tmp_path / "out").lm
+    assert float(lm.kl()) == 0 and list(lm.posteriors()) == []
+    assert "gp_coefficients_cell_state_l0" in dict(lm.rnn.named_parameters())
+
+
+def check_config(path, conf):
+    content = path.read_text()
+    config = yaml.safe_load(content)
+    assert (config["lm"], config["lm_conf"]) == (conf["backbone"], conf["backbone_conf"])
+    assert config["model"] == "lm" and "bayes" not in content
+
+
+def test_espnet_alone_loads_a_backbone(make, tmp_path, request):
+    cases = dict(BACKBONES)
+    if importlib.util.find_spec("transformers"):
+        conf = {"opt_name": str(request.getfixturevalue("pretrained_opt"))}
+        places = {"attention@1": "bayes", "embedding": "bayes"}
+        cases["opt"] = espnet("transformer_opt", conf, places)
+    exps = {name: make(name, *case) for name, case in cases.items()}
+    for name, exp in exps.items():
+        export_lm(exp, tmp_path / name)
+        check_config(tmp_path / name / "config.yaml", cases[name][1])
+    torch.save(text(), tmp_path / "ids.pt")
+    command = [sys.executable, "-c", PLAIN, *exps]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    results = torch.load(tmp_path / "results.pt")
+    for name, exp in exps.items():
+        found, state = results[name]
+        mine = load_lm(exp).model
+        assert float((found - nll(mine)).abs().max()) < 1e-5
+        assert all(torch.equal(value, mine.state_dict()[key]) for key, value in state.items())
+
+
+def test_nothing_of_the_machine_of_the_training(point, tmp_path):
+    export_lm(point, tmp_path / "out")
+    before, after = ((f / "config.yaml").read_text() for f in (point, tmp_path / "out"))
+    root = str(tmp_path.parents[1])
+    assert root in before and root not in after
+    config = yaml.safe_load(after)
+    assert (config["optim_conf"], config["max_epoch"]) == ({"lr": 0.01}, 2)
+
+
+def test_a_checkpoint_of_an_epoch(point, tmp_path):
+    export_lm(point / "1epoch.pth", tmp_path / "out")
+    written, first = (
+        torch.load(p) for p in (tmp_path / "out" / "valid.loss.ave.pth", point / "1epoch.pth")
+    )
+    assert all(torch.equal(written[key], first[key]) for key in first)
+
+
+@pytest.fixture
+def bpe(make, tmp_path):
+    """Return a Bayesian LM over sentencepiece tokens."""
+    import sentencepiece
+
+    (tmp_path / "text").write_text("a bc abc cab a b c\n" * 20)
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(tmp_path / "text"), model_prefix=str(tmp_path / "sp"), vocab_size=9, minloglevel=2
+    )
+    model = sentencepiece.SentencePieceProcessor(str(tmp_path / "sp.model"))
+    pieces = [model.id_to_piece(i) for i in range(3, len(model))]
+    options = {"token_list": ["<blank>", "<unk>", *pieces, "<sos/eos>"], "token_type": "bpe"}
+    return make("bpe", *BAYES["lstm"], {**options, "bpemodel": str(tmp_path / "sp.model")})
+
+
+def test_the_sentencepiece_model_comes_with_it(bpe, tmp_path):
+    before = load_lm(bpe)
+    tokens = before.tokenize("abc cab b")
+    export_lm(bpe, tmp_path / "out")
+    (tmp_path / "sp.model").unlink()
+    after = load_lm(tmp_path / "out")
+    assert len(tokens) > 2 and after.tokenize("abc cab b") == tokens
+    assert after.ids(tokens) == before.ids(tokens)
+    assert (tmp_path / "out" / "bpe.model").is_file()
+
+
+def test_a_missing_sentencepiece_model(bpe, tmp_path):
+    (tmp_path / "sp.model").unlink()
+    with pytest.raises(InputError, match=r"sp\.model: the LM's bpemodel is missing"):
+        export_lm(bpe, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+REFUSED = {
+    "latent": r"latent variables at hidden_output@1 have no point-estimate form.*--format onnx",
+    "both": r"at hidden_output@1 have no.*--format onnx",
+    "search": r"super-network, at ffn@1, has no point-estimate form.*bayeslm search",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_has_no_point_estimate_form(make, tmp_path, name):
+    exp = make(name, *{**VARIATIONAL, **SEARCH}[name])
+    with pytest.raises(InputError, match=REFUSED[name]):
+        export_lm(exp, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_espnet_loads_is_compared(make, tmp_path, monkeypatch):
+    """ESPnet reads a checkpoint without some of the weights, and says nothing."""
+    exp = make("seq_rnn", *BACKBONES["seq_rnn"])
+    means = export._means
+
+    def without_recurrence(trained, config):
+        return {key: value for key, value in means(trained, config).items() if "hh" not in key}
+
+    monkeypatch.setattr(export, "_means", without_recurrence)
+    with pytest.raises(InputError, match="what ESPnet would load differs from the LM by"):
+        export_lm(exp, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_outputs_that_would_spoil_something(make, point, tmp_path):
+    exp = make("exp", *BAYES["lstm"])
+    contents = {path: path.read_bytes() for path in exp.iterdir()}
+    with pytest.raises(InputError, match="is the LM's own folder"):
+        export_lm(exp / "valid.loss.ave.pth", exp)
+    with pytest.raises(InputError, match=r"which is nothing that was exported\. Give a new"):
+        export_lm(exp, point)
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match="a file, where a folder is to be written"):
+        export_lm(exp, tmp_path / "file")
+    assert contents == {path: path.read_bytes() for path in exp.iterdir()}
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_an_export_is_replaced(make, tmp_path):
+    for name in ("lstm", "transformer"):
+        export_lm(make(name, *BAYES[name]), tmp_path / "out")
+        assert load_lm(tmp_path / "out").config.read_text().count(f"bayes_{name}") == 1

@@ -1,0 +1,350 @@
+"""Trained LMs and n-grams become one experiment folder that ESPnet's programs load."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from espnet2.bin import lm_calc_perplexity
+from espnet2.tasks.lm import LMTask, lm_choices
+from experiments import BAYES, SEARCH, write_experiment
+
+from espnet_bayeslm.bin import interpolate, perplexity
+from espnet_bayeslm.lm.registry import LM_CLASSES
+from espnet_bayeslm.ngram.build import build_ngram
+from espnet_bayeslm.ngram.query import NgramScorer
+from espnet_bayeslm.rescoring.mixture import mix
+from espnet_bayeslm.rescoring.neural import NeuralScorer
+from espnet_bayeslm.training.load import load_lm
+from espnet_bayeslm.training.mixture import token_difference, write_mixture
+from espnet_bayeslm.training.task import BayesLMTask
+from espnet_bayeslm.utils.errors import InputError
+
+WEIGHTS = [0.35, 0.25, 0.15, 0.25]
+
+
+@pytest.fixture(scope="module")
+def texts(corpus, tmp_path_factory):
+    """Return a folder with train.txt and valid.txt without keys."""
+    folder = tmp_path_factory.mktemp("texts")
+    for name in ("train", "valid"):
+        lines = (corpus / f"{name}.txt").read_text().splitlines()
+        (folder / f"{name}.txt").write_text("".join(x.split(maxsplit=1)[1] + "\n" for x in lines))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ngram(texts):
+    path = texts / "bigram.arpa.gz"
+    build_ngram(texts / "train.txt", path, order=2, lmplz="none", discount_fallback=True)
+    return path
+
+
+@pytest.fixture(scope="module")
+def lms(point, tmp_path_factory):
+    """Return the experiments of a trained LM, an uncertain one and one of ESPnet's own."""
+    folder = tmp_path_factory.mktemp("lms")
+    bayes = write_experiment(point, folder / "bayes", *BAYES["lstm"])
+    conf = dict(att_unit=8, head=2, unit=12, layer=1, pos_enc="sinusoidal")
+    return [point, bayes, write_experiment(point, folder / "espnet", "transformer", conf)]
+
+
+@pytest.fixture(scope="module")
+def mixture(lms, ngram, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mixtures") / "new" / "mixture"
+    write_mixture(folder, lms=lms, ngrams=[ngram], weights=WEIGHTS)
+    return folder
+
+
+def words(texts):
+    return [line.split() for line in (texts / "valid.txt").read_text().splitlines()]
+
+
+def options(lms, ngrams=()):
+    return [*(x for lm in lms for x in ("--lm", lm)), *(x for n in ngrams for x in ("--ngram", n))]
+
+
+def run(tool, *command):
+    tool.main([str(part) for part in command])
+
+
+def mixture_line(texts, folder, *command):
+    """Return the figures of the last component, of `bayeslm perplexity`."""
+    run(perplexity, "--text", texts / "valid.txt", *command, "--output", folder / "out.json")
+    return json.loads((folder / "out.json").read_text())["components"][-1]
+
+
+def content(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")}
+
+
+class TestFolder:
+    def test_holds_all_that_it_needs(self, mixture, lms, ngram):
+        names = {str(path.relative_to(mixture)) for path in mixture.rglob("*") if path.is_file()}
+        assert names == {"config.yaml", "valid.loss.ave.pth", "ngrams/bigram.arpa.gz"}
+        assert (mixture / "ngrams" / "bigram.arpa.gz").read_bytes() == ngram.read_bytes()
+        config = yaml.safe_load((mixture / "config.yaml").read_text())
+        assert config["lm"] == "mixture" and config["model"] == "lm"
+        parts = config["lm_conf"]["components"]
+        assert [part["name"] for part in parts] == ["exp", "bayes", "espnet", "bigram"]
+        assert [part["weight"] for part in parts] == pytest.approx(WEIGHTS, abs=1e-15)
+        assert parts[3]["path"] == str(mixture / "ngrams" / "bigram.arpa.gz")
+        first = yaml.safe_load((lms[0] / "config.yaml").read_text())
+        for name in ("token_list", "token_type", "bpemodel", "cleaner", "g2p"):
+            assert config[name] == first[name]
+        state = torch.load(mixture / "valid.loss.ave.pth", weights_only=True)
+        assert "lm.components.0.encoder.weight" in state
+
+    def test_espnet_and_we_load_the_same(self, mixture):
+        model, args = LMTask.build_model_from_file(
+            mixture / "config.yaml", mixture / "valid.loss.ave.pth"
+        )
+        trained = load_lm(mixture)
+        assert trained.name == "mixture" and args.lm == "mixture"
+        ids = torch.randint(1, len(trained.token_list), (3, 7))
+        assert torch.equal(model.lm.eval()(ids, None)[0], trained.lm(ids, None)[0])
+
+    def test_scores_are_the_sum_of_the_components(self, mixture, lms, ngram, texts):
+        sentences = words(texts)
+        trained = [load_lm(lm) for lm in lms]
+        for other in trained:
+            other.model.double()
+        scorers = [*(NeuralScorer(other) for other in trained), NgramScorer(ngram)]
+        expected = mix([scorer.word_scores(sentences) for scorer in scorers], WEIGHTS)
+        lm = load_lm(mixture).model.double().lm
+        for text, scores in zip(sentences, expected, strict=True):
+            ids = trained[0].ids(text)
+            sos = len(trained[0].token_list) - 1
+            found, states = [], [None]
+            for prefix, target in zip([sos, *ids], [*ids, sos], strict=True):
+                row, states = lm.batch_score(torch.tensor([[prefix]]), states, None)
+                found.append(row[0, target].item())
+            np.testing.assert_allclose(found, scores.log_probs, rtol=0, atol=1e-10)
+
+    def test_the_components_folders_are_not_needed(self, point, ngram, tmp_path):
+        exp, arpa = tmp_path / "exp", tmp_path / "a.arpa.gz"
+        shutil.copytree(point, exp, symlinks=False)
+        shutil.copyfile(ngram, arpa)
+        write_mixture(tmp_path / "m", lms=[exp], ngrams=[arpa], weights="0.5,0.5")
+        shutil.rmtree(exp)
+        arpa.unlink()
+        assert load_lm(tmp_path / "m").lm.weights == [0.5, 0.5]
+
+    def test_without_ngrams_and_with_one_lm(self, lms, tmp_path):
+        write_mixture(tmp_path / "two", lms=lms[:2], weights=[0.25, 0.75])
+        config = yaml.safe_load((tmp_path / "two" / "config.yaml").read_text())
+        assert "tokens" not in config["lm_conf"] and not (tmp_path / "two" / "ngrams").exists()
+        write_mixture(tmp_path / "one", lms=lms[:1])
+        ids = torch.tensor([[3, 4, 5]])
+        one, alone = (load_lm(folder).lm(ids, None)[0] for folder in (tmp_path / "one", lms[0]))
+        assert torch.equal(one, alone.log_softmax(-1))
+
+    def test_ngrams_of_one_name(self, point, ngram, texts, tmp_path):
+        other = tmp_path / "other" / "bigram.arpa"
+        build_ngram(texts / "valid.txt", other, order=3, lmplz="none", discount_fallback=True)
+        write_mixture(tmp_path / "m", lms=[point], ngrams=[ngram, other], weights=[0.4, 0.3, 0.3])
+        lm = load_lm(tmp_path / "m").lm
+        assert lm.names == ["exp", "bigram", "bigram#2"]
+        assert [component.order for component in lm.components[1:]] == [2, 3]
+
+    def test_another_mixture_is_replaced(self, lms, tmp_path):
+        write_mixture(tmp_path / "m", lms=lms[:2], weights=[0.5, 0.5])
+        write_mixture(tmp_path / "m", lms=lms[:2], weights=[0.2, 0.8])
+        assert load_lm(tmp_path / "m").lm.weights == [0.2, 0.8]
+
+    def test_an_lm_whose_optimizer_learnt_a_posterior(self, point, tmp_path):
+        ivon = write_experiment(
+            point, tmp_path / "ivon", "bayes_lstm", dict(unit=8), optim="ivon", optim_conf={}
+        )
+        file = ivon / "valid.loss.ave.pth"
+        state = torch.load(file)
+        torch.save({k: v + 20 if k.endswith("_log_std") else v for k, v in state.items()}, file)
+        write_mixture(tmp_path / "m", lms=[ivon])
+        ids = torch.tensor([[3, 4, 5]])
+        alone, mixed = load_lm(ivon).lm, load_lm(tmp_path / "m").lm
+        assert mixed.locations() == [f"ivon/{place}" for place in alone.locations()] != []
+        with alone.sampled(1), mixed.sampled(1):
+            drawn = alone(ids, None)[0].log_softmax(-1)
+            assert torch.equal(mixed(ids, None)[0], drawn)
+        assert not torch.equal(mixed(ids, None)[0], drawn)
+
+
+class TestTools:
+    def test_perplexity_is_that_of_the_mixture_of_words(self, mixture, lms, ngram, texts, tmp_path):
+        weights = ["--weights", ",".join(map(str, WEIGHTS))]
+        expected = mixture_line(texts, tmp_path, *options(lms, [ngram]), *weights)
+        found = mixture_line(texts, tmp_path, "--lm", mixture)
+        assert expected["kind"] == "mixture" and found["kind"] == "lm"
+        assert found["log_prob"] == pytest.approx(expected["log_prob"], abs=1e-3)
+        assert found["perplexity"]["word"] == pytest.approx(
+            expected["perplexity"]["word"], rel=1e-5
+        )
+
+    def test_perplexity_of_espnets_program(self, mixture, corpus, texts, tmp_path):
+        expected = mixture_line(texts, tmp_path, "--lm", mixture)["perplexity"]["word"]
+        lm_calc_perplexity.main(
+            [
+                *["--train_config", str(mixture / "config.yaml")],
+                *["--model_file", str(mixture / "valid.loss.ave.pth")],
+                *["--data_path_and_name_and_type", f"{corpus}/valid.txt,text,text"],
+                *["--output_dir", str(tmp_path / "ppl"), "--dtype", "float64"],
+            ]
+        )
+        found = float((tmp_path / "ppl" / "ppl").read_text())
+        assert found == pytest.approx(expected, rel=1e-5)
+
+    def test_the_weights_that_interpolate_writes(self, lms, ngram, texts, tmp_path):
+        text = ["--text", texts / "valid.txt", "--output", tmp_path / "w.yaml"]
+        run(interpolate, *text, *options(lms, [ngram]))
+        weights = yaml.safe_load((tmp_path / "w.yaml").read_text())
+        for number, order in enumerate([lms, lms[::-1]]):
+            folder = tmp_path / str(number)
+            write_mixture(folder, lms=order, ngrams=[ngram], weights=tmp_path / "w.yaml")
+            lm = load_lm(folder).lm
+            found = dict(zip(lm.names, lm.weights, strict=True))
+            expected = {part["name"]: part["weight"] for part in weights["components"]}
+            assert found == pytest.approx(expected, abs=1e-12)
+            line = mixture_line(texts, tmp_path, "--lm", folder)
+            value = weights["mixture"]["perplexity"]
+            assert line["perplexity"]["word"] == pytest.approx(value, rel=1e-4)
+
+    @pytest.mark.slow
+    def test_programs_of_espnet_with_the_plugin(self, mixture, corpus, tmp_path):
+        """In a process that knows `mixture` by the launcher alone."""
+        command = [
+            *[sys.executable, "-m", "espnet_bayeslm", "-m", "espnet2.bin.lm_calc_perplexity"],
+            *["--train_config", mixture / "config.yaml"],
+            *["--model_file", mixture / "valid.loss.ave.pth"],
+            *["--data_path_and_name_and_type", f"{corpus}/valid.txt,text,text"],
+            *["--output_dir", tmp_path],
+        ]
+        subprocess.run(list(map(str, command)), check=True, capture_output=True)
+        assert 1 < float((tmp_path / "ppl").read_text()) < 20
+
+    def test_it_is_not_trained(self, corpus, tmp_path):
+        data = f"{corpus}/train.txt,text,text"
+        command = ["--lm", "mixture", "--token_list", f"{corpus}/tokens.txt", "--output_dir"]
+        command += [tmp_path, "--train_data_path_and_name_and_type", data]
+        with pytest.raises(InputError, match="--lm mixture is not trained"):
+            BayesLMTask.main(cmd=list(map(str, command)))
+
+
+def change_tokens(exp, folder, change):
+    """Copy an experiment with another token list."""
+    shutil.copytree(exp, folder)
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["token_list"] = change(config["token_list"])
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    return folder
+
+
+class TestBadInput:
+    """Each is one error, and leaves nothing behind."""
+
+    @pytest.fixture
+    def fails(self, tmp_path):
+        def check(message, **kwargs):
+            folder = tmp_path / "out" / "mixture"
+            with pytest.raises(InputError, match=message):
+                write_mixture(folder, **kwargs)
+            assert not folder.parent.exists() or not list(folder.parent.iterdir())
+
+        return check
+
+    def test_no_lm(self, ngram, fails):
+        fails("no LM in the mixture", lms=[], ngrams=[ngram])
+
+    def test_other_tokens(self, lms, fails, tmp_path):
+        other = change_tokens(lms[0], tmp_path / "o", lambda t: [*t[:2], "X", "Y", *t[4:]])
+        message = (
+            r"o/config.yaml: exp and o cannot be mixed: their token lists differ,"
+            r" 2 \('a', 'b'\) only in the first, 2 \('X', 'Y'\) only in the second"
+        )
+        fails(message, lms=[lms[0], other], weights=[0.5, 0.5])
+
+    def test_another_order_of_the_tokens(self, lms, fails, tmp_path):
+        other = change_tokens(lms[0], tmp_path / "o", lambda t: [*t[:2], t[3], t[2], *t[4:]])
+        message = r"another order, 2 tokens have another id \(the first: 2 is 'a' and 'b'\)"
+        fails(message, lms=[lms[0], other], weights=[0.5, 0.5])
+
+    def test_another_type_of_tokens(self, lms, fails, tmp_path):
+        other = write_experiment(
+            lms[0], tmp_path / "chars", "bayes_lstm", dict(unit=8), token_type="char"
+        )
+        fails("exp and chars cannot be mixed: word and char tokens", lms=[lms[0], other])
+
+    def test_weights(self, lms, ngram, fails, tmp_path):
+        parts = dict(lms=lms[:1], ngrams=[ngram])
+        fails("no weights for the 2 components exp, bigram", **parts)
+        fails(r"\[0.5, 0.4\] with the sum 0.9000, not 1", weights=[0.5, 0.4], **parts)
+        fails(r"\[0.5, 0.4\] with the sum 0.9000, not 1", weights="0.5,0.4", **parts)
+        fails("3 weights for 2 components", weights=np.ones(3) / 3, **parts)
+        fails("neither a file nor numbers", weights=tmp_path / "nosuch.yaml", **parts)
+
+    def test_weights_files(self, lms, ngram, fails, tmp_path):
+        def weights(**values):
+            rows = [{"name": name, "weight": weight} for name, weight in values.items()]
+            (tmp_path / "w.yaml").write_text(yaml.safe_dump({"components": rows}))
+            return dict(lms=lms[:1], ngrams=[ngram], weights=tmp_path / "w.yaml")
+
+        fails(
+            r"w.yaml: has weights for exp, gone, but the components are exp, bigram",
+            **weights(exp=0.5, gone=0.5),
+        )
+        fails(r"w.yaml: weights \[0.5, 0.3\] with the sum 0.8000", **weights(exp=0.5, bigram=0.3))
+        (tmp_path / "w.yaml").write_text("a: b: c")
+        fails("w.yaml: not a weights file", lms=lms[:2], weights=tmp_path / "w.yaml")
+
+    def test_a_super_network(self, lms, fails, tmp_path):
+        search = write_experiment(lms[0], tmp_path / "search", *SEARCH["search"])
+        fails(r"search/valid.loss.ave.pth: a super-network", lms=[search])
+
+    def test_a_mixture_of_mixtures(self, mixture, fails):
+        fails("a mixture already", lms=[mixture])
+
+    def test_ngrams_that_cannot_be_read(self, lms, fails, tmp_path):
+        (tmp_path / "bad.arpa").write_text("hello\n")
+        options = dict(lms=lms[:1], weights=[0.5, 0.5])
+        fails("bad.arpa: not an n-gram that KenLM", ngrams=[tmp_path / "bad.arpa"], **options)
+        fails("no.arpa: no such n-gram file", ngrams=[tmp_path / "no.arpa"], **options)
+
+    def test_an_ngram_over_other_tokens(self, lms, texts, fails, tmp_path):
+        text = (texts / "train.txt").read_text().upper()
+        (tmp_path / "upper.txt").write_text(text)
+        path = tmp_path / "upper.arpa"
+        build_ngram(tmp_path / "upper.txt", path, order=2, lmplz="none", discount_fallback=True)
+        message = r"upper.arpa: does not know 10 of the 10 tokens of the LM \('a', 'b'"
+        fails(message, lms=lms[:1], ngrams=[path], weights=[0.5, 0.5])
+
+    def test_missing_lms(self, fails, tmp_path):
+        fails("nosuch", lms=[tmp_path / "nosuch"])
+
+    @pytest.mark.parametrize("number", [0, 1])
+    def test_a_folder_that_holds_an_lm(self, lms, number):
+        before = content(lms[number])
+        with pytest.raises(InputError, match="holds another LM"):
+            write_mixture(lms[number], lms=lms[:1])
+        assert content(lms[number]) == before
+
+
+@pytest.mark.parametrize(
+    "first, second, expected",
+    [
+        ("abc", "abc", ""),
+        ("abc", "ab", "differ, 1 ('c') only in the first"),
+        ("abcdefgh", "a", "7 ('b', 'c', 'd', 'e', 'f', ...) only in the first"),
+        ("a", "ab", "differ, 1 ('b') only in the second"),
+    ],
+)
+def test_how_token_lists_differ(first, second, expected):
+    assert token_difference(first, second).endswith(expected)
+    assert bool(expected) == bool(token_difference(first, second))
+
+
+def test_components_have_espnets_names():
+    own = {name: lm for name, lm in LM_CLASSES.items() if not name.startswith("bayes_")}
+    assert own == {name: lm_choices.classes[name] for name in own}
