@@ -113,8 +113,8 @@ class LogProbLM(IncrementalLM):
     @torch.no_grad()
     def batch_score(self, ys: torch.Tensor, states: List[Any], xs: torch.Tensor) -> Step:
         """See `IncrementalLM.batch_score`."""
-        self.before_scoring()
-        return self._read(ys, states)
+        with self.scoring():
+            return self._read(ys, states)
 
     def forward(self, input: torch.Tensor, hidden: Any = None) -> Tuple[torch.Tensor, Any]:
         """Return ln p as logits (B, L, vocab_size), and the state after the last token.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import abstractmethod
-from typing import Any, List, Tuple
+from typing import Any, Iterator, List, Tuple
 
 import torch
 from espnet2.lm.abs_model import AbsLM
@@ -19,6 +20,8 @@ class IncrementalLM(AbsLM):
     ESPnet's own searches call `score` and `batch_score`. Its transducer searches give only the
     last token of hypotheses of different lengths, as a recurrent LM can do with; so can ours.
     """
+
+    vocab_size: int
 
     def before_scoring(self) -> None:
         """Do what has to be done before each call of `advance`."""
@@ -69,13 +72,31 @@ class IncrementalLM(AbsLM):
         Returns:
             ln p, (B, vocab_size); the new states.
         """
-        self.before_scoring()
-        with keeping_packed():
+        with self.scoring():
             logits, states = self._read(ys, states)
         return logits.log_softmax(dim=-1), states
 
+    @contextlib.contextmanager
+    def scoring(self) -> Iterator[None]:
+        """Hold evaluation mode, and the weights that a score is computed with.
+
+        ESPnet's transducer programs leave an LM in training mode, with its dropout.
+        """
+        training = self.training
+        if training:
+            self.eval()
+        self.before_scoring()
+        try:
+            with keeping_packed():
+                yield
+        finally:
+            if training:
+                self.train()
+
     def _read(self, ys: torch.Tensor, states: List[Any]) -> Step:
         """Return logits and new states; arguments as `batch_score`."""
+        # ESPnet's transducer searches write the start of a sentence as <blank>
+        ys = ys.masked_fill(ys == 0, self.vocab_size - 1)
         if all(state is None for state in states):
             return self.begin(ys)
         # a transducer's hypothesis may still be empty where others are not

@@ -26,13 +26,18 @@ def run_program(module: str, words: List[str]) -> None:
     Args:
         module: As `espnet2.bin.asr_inference`.
         words: Its command line.
+
+    Raises:
+        SystemExit: Bad input, as one line: see `check_decoding`.
     """
     from espnet_bayeslm import register
+    from espnet_bayeslm.training.decoding import check_decoding
 
     register()
     program = importlib.import_module(PROGRAMS.get(module, module))
     sys.argv = [program.__file__ or module, *words]
     with one_line_errors(module):
+        check_decoding(program, words)
         program.main()
 
 

@@ -83,6 +83,8 @@ class BayesLanguageModel(ESPnetLanguageModel):
         self_normalization: Union[float, int] = 0.0,
     ):
         super().__init__(lm, vocab_size, ignore_id)
+        # What ESPnet's lm_inference reads
+        self.sos_ids, self.eos_id = [self.sos], self.eos
         if not isinstance(lm, UncertainLM):
             raise InputError(
                 f"model bayes_lm needs an LM of espnet_bayeslm, got {type(lm).__name__}"

@@ -94,6 +94,21 @@ class TestOtherWaysToCall:
             beam = rng.choices([*beam, *zip(prefixes, new, strict=True)], k=4)
             beam[0] = ([], rng.choice([None, lm.zero_state()]))
 
+    def test_dropout_is_off_and_the_mode_stays(self, case):
+        """ESPnet's transducer programs leave an LM in training mode."""
+        lm = build(case, dropout_rate=0.5)
+        expected = teacher_forced(lm.eval(), [[SOS, 3]])
+        scores, _ = lm.train().batch_score(torch.tensor([[SOS, 3]]), [None], None)
+        assert lm.training and close(scores, expected, atol=1e-10)
+
+    def test_blank_is_the_start_of_a_sentence(self, case):
+        """So ESPnet's transducer searches write it."""
+        lm = build(case).eval()
+        scores, states = lm.batch_score(torch.tensor([[0]]), [lm.zero_state()], None)
+        assert close(scores, teacher_forced(lm, [[SOS]]), atol=1e-10)
+        again, _ = lm.batch_score(torch.tensor([[SOS, 0, 0, 4]]), states, None)
+        assert close(again, teacher_forced(lm, [[SOS, 4]]), atol=1e-10)
+
     def test_states_of_different_searches(self, case):
         lm = build(case).eval()
         hypotheses = [[SOS, 3, 4], [SOS, 5], [SOS, 6, 7, 8]]
@@ -122,6 +137,14 @@ class TestOtherWaysToCall:
         lm = build(case).eval()
         scores, _ = lm.batch_score(torch.tensor([[SOS]]), [None], None)
         assert not scores.requires_grad
+
+
+@pytest.mark.parametrize("case", [LSTM_CASE, TRANSFORMER_CASE], ids=["lstm", "transformer"])
+def test_a_checkpoint_holds_tensors_only(case, tmp_path):
+    lm = build(case, num_samples=2).eval()
+    lm.batch_score(torch.tensor([[SOS]]), [None], None)
+    torch.save(lm.state_dict(), tmp_path / "lm.pth")
+    assert torch.load(tmp_path / "lm.pth", weights_only=True).keys() == lm.state_dict().keys()
 
 
 class TestCache:

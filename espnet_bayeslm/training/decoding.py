@@ -1,0 +1,188 @@
+"""Checks of a decoding program's options, before ESPnet's program runs with an LM."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import itertools
+import logging
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Dict, List, Optional, Sequence
+
+import yaml
+from espnet2.lm.transformer_lm import TransformerLM
+from espnet2.tasks.lm import lm_choices
+
+from espnet_bayeslm.utils.errors import InputError
+
+Config = Dict[str, Any]
+"""What a config.yaml holds."""
+
+LM, SUFFIX = "lm_train_config", "_train_config"
+# Options of LMs over other tokens than the recogniser writes
+OTHER_LMS = ("word_lm", "src_lm", "src_word_lm")
+# The searches of transducers, for the programs that have any
+SEARCHES = {
+    "espnet2.bin.asr_inference": ("default", "tsd", "alsd", "nsc", "maes", "mbg"),
+    "espnet2.bin.asr_transducer_inference": ("default", "tsd", "alsd", "maes"),
+}
+# The only one that gives the LM all tokens of a hypothesis
+WHOLE_PREFIXES = "default"
+# How many differences a message shows
+SHOWN = 5
+
+
+def check_decoding(program: ModuleType, words: Sequence[str]) -> None:
+    """Check that a program of ESPnet's can decode with the LM that its options name.
+
+    Nothing is said about files that are missing or unreadable, nor about wrong options: those
+    are the program's own errors.
+
+    Args:
+        program: The program's module.
+        words: Its command line.
+
+    Raises:
+        InputError: The LM's tokens are not the recogniser's, or ESPnet cannot do this with it.
+    """
+    args = _parsed(program, words)
+    lm = _config(getattr(args, LM, None))
+    if args is None or lm is None or getattr(args, "model_tag", None):
+        return
+    if program.__name__ == "espnet2.bin.lm_inference":
+        _check_generation(lm, path=args.lm_train_config)
+    for option, path in vars(args).items():
+        part = option.removesuffix(SUFFIX)
+        if option == LM or part == option or part in OTHER_LMS:
+            continue
+        recogniser = _config(path)
+        if recogniser is not None:
+            _check_tokens(lm, recogniser, lm_path=args.lm_train_config, path=path)
+            _check_search(program.__name__, args, recogniser, lm)
+
+
+def _parsed(program: ModuleType, words: Sequence[str]) -> Optional[argparse.Namespace]:
+    """Return a program's options, `--config` included; None where it will refuse them itself."""
+    if "inference" not in program.__name__ or not hasattr(program, "get_parser"):
+        return None
+    silence = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(silence), contextlib.redirect_stdout(silence):
+            return program.get_parser().parse_args(list(words))
+    except (SystemExit, OSError, ValueError, yaml.YAMLError):
+        return None
+
+
+def _config(path: Optional[str]) -> Optional[Config]:
+    """Return a config.yaml's content; None where there is none that can be read."""
+    if path is None:
+        return None
+    try:
+        # Ten times as fast as yaml.safe_load, where libyaml is there
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        config = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=loader)
+    except (OSError, ValueError, yaml.YAMLError):
+        return None
+    return config if isinstance(config, dict) else None
+
+
+def _token_list(config: Config) -> Optional[List[str]]:
+    """Return a configuration's tokens, in the order of their ids; None where it names none."""
+    tokens = config.get("token_list")
+    if isinstance(tokens, str):
+        try:
+            with open(tokens, encoding="utf-8") as f:
+                tokens = [line.rstrip("\n") for line in f]
+        except (OSError, ValueError):
+            return None
+    return list(map(str, tokens)) if isinstance(tokens, list) else None
+
+
+def _check_tokens(lm: Config, recogniser: Config, *, lm_path: str, path: str) -> None:
+    """Raise an InputError where the two token lists differ."""
+    ours, theirs = _token_list(lm), _token_list(recogniser)
+    if ours is None or theirs is None or ours == theirs:
+        return
+    pairs = list(itertools.zip_longest(ours, theirs))
+    differing = [(number, pair) for number, pair in enumerate(pairs) if pair[0] != pair[1]]
+    shown = [f"{number} is {_named(a)} and {_named(b)}" for number, (a, b) in differing[:SHOWN]]
+    rest = len(differing) - len(shown)
+    raise InputError(
+        f"{len(differing)} of {len(pairs)} ids stand for other tokens in this LM than in"
+        f" {path}: {', '.join(shown)}{f', and {rest} more' if rest else ''}"
+        f" ({_compared(set(ours), set(theirs))})",
+        path=lm_path,
+        remedy="Train the LM with the recogniser's --token_list (and --bpemodel).",
+    )
+
+
+def _named(token: Optional[str]) -> str:
+    return "none" if token is None else repr(token)
+
+
+def _compared(lm: set, recogniser: set) -> str:
+    """Return in words how two sets of tokens differ."""
+    if lm == recogniser:
+        return "the same tokens in another order"
+    only = len(lm - recogniser), len(recogniser - lm)
+    return f"{only[0]} tokens are only the LM's, {only[1]} only the recogniser's"
+
+
+def _check_search(program: str, args: argparse.Namespace, recogniser: Config, lm: Config) -> None:
+    """Raise an InputError where ESPnet's search of a transducer cannot be done with the LM."""
+    standalone = program == "espnet2.bin.asr_transducer_inference"
+    if program not in SEARCHES or not (standalone or recogniser.get("decoder") == "transducer"):
+        return
+    if args.beam_size <= 1 and not standalone:
+        return  # greedy, without the LM
+    options = args.beam_search_config if standalone else args.transducer_conf
+    if not isinstance(options or {}, dict):
+        return
+    search = (options or {}).get("search_type", WHOLE_PREFIXES)
+    if search not in SEARCHES[program]:
+        raise InputError(
+            f"{program} has no search {search!r}",
+            remedy=f"Valid are {', '.join(SEARCHES[program])}.",
+        )
+    if not _reads_token_by_token(lm) and (standalone or search not in (WHOLE_PREFIXES, "mbg")):
+        raise InputError(
+            f"ESPnet's search {search!r} of transducers cannot use an LM of type {lm.get('lm')},"
+            " which reads whole prefixes",
+            path=args.lm_train_config,
+            remedy=_remedy(standalone),
+        )
+    if search == "maes" and not standalone:
+        # the module's function would set up the log, before ESPnet does
+        logging.getLogger(__name__).warning(
+            "ESPnet's search 'maes' of asr_inference forgets tokens of the LM's context, whatever"
+            " the LM; 'default', 'tsd', 'alsd' and 'nsc' do not."
+        )
+
+
+def _remedy(standalone: bool) -> str:
+    """Return what to do about an LM that a search cannot use."""
+    ours = "make the LM a bayes_espnet one (its lm as the backbone)"
+    if standalone:
+        return f"Use an LM of this package or seq_rnn, or {ours}."
+    return f"Use the search {WHOLE_PREFIXES!r}, an LM of this package or seq_rnn, or {ours}."
+
+
+def _reads_token_by_token(lm: Config) -> bool:
+    """Return whether an LM can go on from a state and one token."""
+    chosen = lm_choices.classes.get(lm.get("lm", lm_choices.default))
+    if chosen is None:
+        return True  # ESPnet will say that it knows no such LM
+    return hasattr(chosen, "zero_state") and not issubclass(chosen, TransformerLM)
+
+
+def _check_generation(lm: Config, *, path: str) -> None:
+    """Raise an InputError where `lm_inference` cannot generate text with the model."""
+    if lm.get("model", "lm") == "lm":
+        raise InputError(
+            "ESPnet's lm_inference takes the start of a sentence from the model, and `model: lm`"
+            " does not tell it",
+            path=path,
+            remedy="Use an LM of this package (model: bayes_lm) or ESPnet's model: lm_multitask.",
+        )

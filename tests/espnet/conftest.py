@@ -1,0 +1,168 @@
+"""A recogniser of synthetic speech, trained by ESPnet in this process, and LMs for it."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+if importlib.util.find_spec("warprnnt_pytorch") is None:
+    sys.path.append(str(HERE / "standins"))
+
+import homophones  # noqa: E402
+import models  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def espnet():
+    """Return a function that runs one of ESPnet's programs in this process, as we launch it."""
+    from espnet_bayeslm.training.launch import run_program
+
+    def run(program, *words):
+        before = sys.argv
+        try:
+            run_program(f"espnet2.bin.{program}", [str(word) for word in words])
+        finally:
+            sys.argv = before
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def launch():
+    """Return a function that runs one of ESPnet's programs by `python -m espnet_bayeslm`."""
+    paths = [*sys.path, os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+    def run(program, *words):
+        command = [sys.executable, "-m", "espnet_bayeslm", "-m", f"espnet2.bin.{program}"]
+        return subprocess.run(
+            [*command, *map(str, words)],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            env=environment,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def speech(tmp_path_factory):
+    """Return the folder of recordings, labels, token list and text for LMs."""
+    pytest.importorskip("ttspico", reason="speech needs ttspico (pip install -e .[sotu])")
+    folder = tmp_path_factory.mktemp("speech")
+    homophones.write_speech(folder)
+    homophones.write_lm_text(folder, copies=10)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def train(espnet, speech, tmp_path_factory):
+    """Return a function that trains a model by one of ESPnet's programs, for one epoch."""
+
+    def run(program, config, name, files):
+        folder = tmp_path_factory.mktemp("exp") / name
+        shared = {"token_type": "word", "token_list": f"{speech}/tokens.txt", "optim": "adam"}
+        shared |= {"batch_type": "unsorted", "max_epoch": 1, "num_workers": 0}
+        shared |= {"num_att_plot": 0, "use_matplotlib": False, "use_tensorboard": False}
+        config_file = folder.with_suffix(".yaml")
+        config_file.write_text(yaml.safe_dump(shared | config))
+        words = ["--config", config_file, "--output_dir", folder]
+        for part, (data, shapes) in files.items():
+            words += [f"--{part}_shape_file", speech / shapes]
+            for file in data:
+                words += [f"--{part}_data_path_and_name_and_type", f"{speech}/{file}"]
+        espnet(program, *words)
+        return folder
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def train_recogniser(train):
+    files = (["train.scp,speech,sound", "train.text,text,text"], "train.shape")
+
+    def run(program, config, name):
+        return train(program, config, name, {"train": files, "valid": files})
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def recogniser(train_recogniser):
+    """Return the experiment of an attention + CTC recogniser that mistakes homophones."""
+    return train_recogniser("asr_train", models.ATTENTION_CTC, "recogniser")
+
+
+@pytest.fixture(scope="session")
+def transducer(train_recogniser, recogniser):
+    """Return the experiment of a transducer for `asr_inference`."""
+    start = {"init_param": [f"{recogniser}/valid.loss.ave.pth:encoder:encoder"]}
+    return train_recogniser("asr_train", models.TRANSDUCER | start, "transducer")
+
+
+@pytest.fixture(scope="session")
+def standalone_transducer(train_recogniser):
+    """Return the experiment of a transducer for `asr_transducer_inference`."""
+    config = models.STANDALONE_TRANSDUCER
+    return train_recogniser("asr_transducer_train", config, "standalone")
+
+
+@pytest.fixture(scope="session")
+def lm(train, tmp_path_factory):
+    """Return a function that returns the experiment of a trained LM, by name."""
+    trained = {}
+    files = {
+        part: ([f"lm_{part}.txt,text,text"], f"lm_{part}.shape") for part in ("train", "valid")
+    }
+
+    def make(name):
+        if name in models.MIXTURES:
+            return mix(tmp_path_factory.mktemp("exp") / name, **models.MIXTURES[name])
+        config = {"lm": name, "lm_conf": {**models.LMS, **models.ESPNETS}[name]}
+        return train("lm_train", models.LM | config, name, files)
+
+    def mix(folder, lms, weights):
+        from espnet_bayeslm.training.mixture import write_mixture
+
+        write_mixture(folder, lms=[get(name) for name in lms], weights=weights)
+        return folder
+
+    def get(name):
+        if name not in trained:
+            trained[name] = make(name)
+        return trained[name]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def read_nbest():
+    """Return a function that reads {utterance: [(words, score)]}, best first."""
+    from espnet_bayeslm.rescoring import read_nbest as read
+
+    def get(folder):
+        lists = read(folder, "espnet")
+        return {x.utt: [(h.words, h.am_score) for h in x.hypotheses] for x in lists}
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def decode(espnet, speech, read_nbest):
+    """Return a function that decodes all recordings and returns what `read_nbest` does."""
+
+    def run(program, output, asr, *, lm=None, run=espnet, **options):
+        values = {"output_dir": output, "num_workers": 0, **models.files_of("asr", asr)}
+        values |= models.files_of("lm", lm) if lm else {}
+        values["data_path_and_name_and_type"] = f"{speech}/wav.scp,speech,sound"
+        run(program, *models.options_of({**values, **options}))
+        return read_nbest(output)
+
+    return run

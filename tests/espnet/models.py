@@ -1,0 +1,104 @@
+"""ESPnet's options of the tiny models that these tests train."""
+
+SHARED = {
+    "frontend_conf": {"n_fft": 512, "hop_length": 256, "n_mels": 40},
+    "normalize": "utterance_mvn",
+    "normalize_conf": {},
+    "batch_size": 12,
+    "scheduler": "warmuplr",
+}
+ENCODER = {
+    # Streaming asks for this encoder; other programs take it too
+    "encoder": "contextual_block_transformer",
+    "encoder_conf": {
+        **{"output_size": 64, "attention_heads": 4, "linear_units": 128, "num_blocks": 1},
+        **{"block_size": 8, "hop_size": 4, "look_ahead": 2},
+        **{"dropout_rate": 0.0, "positional_dropout_rate": 0.0, "attention_dropout_rate": 0.0},
+    },
+}
+ATTENTION_CTC = {
+    **SHARED,
+    **ENCODER,
+    "decoder": "transformer",
+    "decoder_conf": {
+        **{"attention_heads": 4, "linear_units": 128, "num_blocks": 1, "dropout_rate": 0.0},
+        **{"positional_dropout_rate": 0.0, "self_attention_dropout_rate": 0.0},
+        "src_attention_dropout_rate": 0.0,
+    },
+    "model_conf": {"ctc_weight": 0.3, "lsm_weight": 0.0},
+    "optim_conf": {"lr": 0.005},
+    "scheduler_conf": {"warmup_steps": 40},
+    "num_iters_per_epoch": 240,
+}
+TRANSDUCER = {
+    **SHARED,
+    **ENCODER,
+    "decoder": "transducer",
+    "decoder_conf": {"hidden_size": 48, "dropout": 0.0, "dropout_embed": 0.0},
+    "joint_net_conf": {"joint_space_size": 48},
+    "model_conf": {"ctc_weight": 0.0, "report_cer": False, "report_wer": False},
+    "optim_conf": {"lr": 0.005},
+    "scheduler_conf": {"warmup_steps": 20},
+    "num_iters_per_epoch": 200,
+    # The encoder is the recogniser's
+    "freeze_param": ["encoder"],
+}
+STANDALONE_TRANSDUCER = {
+    **SHARED,
+    "encoder_conf": {
+        "main_conf": {"pos_wise_act_type": "swish"},
+        "input_conf": {"vgg_like": False, "conv_size": 32, "subsampling_factor": 4},
+        "body_conf": [
+            {
+                **{"block_type": "conformer", "linear_size": 64, "hidden_size": 48},
+                **{"heads": 2, "num_blocks": 1, "conv_mod_kernel_size": 7},
+            }
+        ],
+    },
+    "decoder": "rnn",
+    "decoder_conf": {"embed_size": 48, "hidden_size": 48},
+    "joint_network_conf": {"joint_space_size": 48},
+    "model_conf": {"report_cer": False, "report_wer": False},
+    "optim_conf": {"lr": 0.01},
+    "scheduler_conf": {"warmup_steps": 30},
+    "num_iters_per_epoch": 180,
+}
+LM = {"batch_size": 12, "optim_conf": {"lr": 0.01}, "num_iters_per_epoch": 120}
+"""What all LMs share."""
+LMS = {
+    "bayes_lstm": {"unit": 32, "uncertainty": {"cell_input@1": "bayes"}},
+    "bayes_transformer": {
+        **{"att_unit": 32, "head": 2, "unit": 64, "layer": 2, "dropout_rate": 0.1},
+        "uncertainty": {"ffn@1": "bayes"},
+    },
+    "bayes_espnet": {
+        **{"backbone": "seq_rnn", "backbone_conf": {"unit": 32, "nlayers": 1}},
+        "uncertainty": {"all_gates@1": "bayes"},
+    },
+}
+"""lm_conf of each LM of ours that is trained."""
+MIXTURES = {"mixture": {"lms": ["bayes_lstm", "bayes_transformer"], "weights": [0.4, 0.6]}}
+OURS = [*LMS, *MIXTURES]
+"""The LMs that each test runs with."""
+ESPNETS = {
+    "seq_rnn": {"unit": 32, "nlayers": 2, "dropout_rate": 0.0},
+    "transformer": {
+        **{"embed_unit": 16, "att_unit": 32, "head": 2, "unit": 64, "layer": 1},
+        "dropout_rate": 0.0,
+    },
+}
+"""lm_conf of ESPnet's own LMs, which show what ESPnet can do."""
+
+
+def files_of(part, folder):
+    """Return what a decoding program asks for: configuration and checkpoint of `asr` or `lm`."""
+    checkpoint = "lm_file" if part == "lm" else f"{part}_model_file"
+    return {
+        f"{part}_train_config": f"{folder}/config.yaml",
+        checkpoint: f"{folder}/valid.loss.ave.pth",
+    }
+
+
+def options_of(values):
+    """Return values as the words of a command line."""
+    return [str(word) for key, value in values.items() for word in (f"--{key}", value)]

@@ -1,0 +1,81 @@
+"""ESPnet's programs for LMs alone: `lm_calc_perplexity` and `lm_inference`."""
+
+import json
+
+import homophones
+import models
+import pytest
+import torch
+
+from espnet_bayeslm.bin import perplexity
+from espnet_bayeslm.training.load import load_lm
+from espnet_bayeslm.utils.files import read_keyed_lines
+
+# ESPnet drops the first token of a prompt, since with sentencepieces it may be a space
+PROMPT = "- <sos/eos> the two"
+
+
+@pytest.mark.parametrize("name", models.OURS)
+def test_perplexity_is_ours(name, lm, espnet, speech, tmp_path):
+    experiment = lm(name)
+    values = {
+        "output_dir": tmp_path / "ppl",
+        "num_workers": 0,
+        "train_config": experiment / "config.yaml",
+        "model_file": experiment / "valid.loss.ave.pth",
+        "data_path_and_name_and_type": f"{speech}/lm_valid.txt,text,text",
+    }
+    espnet("lm_calc_perplexity", *models.options_of(values))
+    options = {"text": speech / "lm_valid.txt", "keyed": "true", "lm": experiment}
+    perplexity.main(models.options_of({**options, "output": tmp_path / "ours.json"}))
+    ours = json.loads((tmp_path / "ours.json").read_text())["components"][0]
+    expected = float((tmp_path / "ppl" / "ppl").read_text())
+    assert ours["perplexity"]["token"] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.fixture
+def generate(espnet, tmp_path):
+    """Return a function that goes on from a prompt and returns the folder of the results."""
+    (tmp_path / "prompts").write_text(f"p {PROMPT}\n")
+    values = {
+        "data_path_and_name_and_type": f"{tmp_path}/prompts,text,text",
+        **{"output_dir": tmp_path / "out", "num_workers": 0},
+        **{"beam_size": 5, "nbest": 5, "maxlen": 10},
+    }
+
+    def run(experiment):
+        files = models.files_of("lm", experiment)
+        espnet("lm_inference", *models.options_of({**values, **files}))
+        return tmp_path / "out"
+
+    return run
+
+
+@pytest.mark.parametrize("name", models.LMS)
+def test_generated_text_has_its_probability(name, lm, generate):
+    output = generate(lm(name))
+    scorer = load_lm(lm(name)).lm
+    prompt = [homophones.TOKENS.index(token) for token in PROMPT.split()[1:]]
+    for rank in range(1, 6):
+        folder = output / f"{rank}best_recog"
+        ids = list(map(int, read_keyed_lines(folder / "token_int")["p"][1].split()))
+        score = read_keyed_lines(folder / "score")["p"][1]
+        assert ids[: len(prompt)] == prompt and len(ids) > len(prompt)
+        with torch.no_grad():
+            log_probs = scorer(torch.tensor([ids]), None)[0][0].log_softmax(-1)
+        following = [*ids[1:], len(homophones.TOKENS) - 1]
+        expected = sum(float(log_probs[i, k]) for i, k in enumerate(following))
+        given = sum(float(log_probs[i, k]) for i, k in enumerate(prompt[1:]))
+        assert float(score.strip("tensor()")) == pytest.approx(expected - given, abs=2e-4)
+
+
+def test_the_most_probable_sentence_comes_first(lm, generate):
+    text = read_keyed_lines(generate(lm("bayes_lstm")) / "1best_recog" / "text")["p"][1]
+    assert text == "<sos/eos> the two men came home"
+
+
+def test_espnets_own_model_cannot_generate(lm, generate):
+    with pytest.raises(SystemExit) as stop:
+        generate(lm("seq_rnn"))
+    assert stop.value.code.startswith("espnet2.bin.lm_inference: error: ")
+    assert "`model: lm`" in stop.value.code and "bayes_lm" in stop.value.code

@@ -1,0 +1,79 @@
+"""LMs in the beam searches of transducers: `asr_inference` and `asr_transducer_inference`."""
+
+import homophones
+import models
+import pytest
+import torch
+import yaml
+from watching import watch
+
+from espnet_bayeslm.training.load import load_lm
+
+SEARCHES = [
+    *[("asr_inference", name) for name in ("default", "tsd", "alsd", "nsc", "maes")],
+    *[("asr_transducer_inference", name) for name in ("default", "tsd", "alsd", "maes")],
+]
+# How many tokens may follow each other within a frame
+EXPANSIONS = {"tsd": {"max_sym_exp": 4}, "nsc": {"nstep": 3}, "maes": {"nstep": 3}}
+LM_WEIGHT = 0.5
+BLANK, SOS = 0, len(homophones.TOKENS) - 1
+# A search of ESPnet's that loses tokens, whatever the LM
+FORGETFUL = [("asr_inference", "maes")]
+
+
+@pytest.fixture
+def search(decode, transducer, standalone_transducer, speech, tmp_path):
+    """Return a function that decodes three recordings by one of the searches."""
+    keys = tmp_path / "keys"
+    keys.write_text("".join((speech / "text").read_text().splitlines(keepends=True)[:3]))
+
+    def run(program, name, *, lm=None, lm_weight=LM_WEIGHT, nbest=5):
+        mine = program == "asr_inference"
+        options = {"search_type": name, **EXPANSIONS.get(name, {})}
+        options |= {"nbest": nbest} if mine else {}
+        config = tmp_path / "search.yaml"
+        key = "transducer_conf" if mine else "beam_search_config"
+        config.write_text(yaml.safe_dump({key: options}))
+        model = transducer if mine else standalone_transducer
+        folder = tmp_path / f"{program}_{name}_{lm and lm.name}_{lm_weight}"
+        values = {"config": config, "key_file": keys, "beam_size": 5, "nbest": nbest}
+        return decode(program, folder, model, lm=lm, lm_weight=lm_weight, **values)
+
+    return run
+
+
+@pytest.mark.parametrize("lm_name", [*models.OURS, "seq_rnn"])
+@pytest.mark.parametrize("program, name", SEARCHES)
+def test_each_score_is_that_of_the_whole_hypothesis(
+    program, name, lm_name, lm, search, monkeypatch
+):
+    experiment = lm(lm_name)
+    calls = watch(monkeypatch)
+    search(program, name, lm=experiment)
+    assert len(calls) >= 30 and max(len(call.hypothesis) for call in calls) >= 4
+    complete = [call for call in calls if call.read[1:] == call.hypothesis]
+    assert (len(complete) < len(calls)) == ((program, name) in FORGETFUL)
+    scorer = load_lm(experiment).lm
+    expected = {}
+    for call in complete:
+        assert call.read[0] in (BLANK, SOS)
+        # ESPnet's LMs take a <blank> as it comes
+        first = call.read[0] if lm_name == "seq_rnn" else SOS
+        context = (first, *call.hypothesis)
+        if context not in expected:
+            with torch.no_grad():
+                logits, _ = scorer(torch.tensor([context]), None)
+            expected[context] = logits[0, -1].log_softmax(-1)
+        torch.testing.assert_close(call.log_probs, expected[context], atol=5e-5, rtol=0)
+
+
+@pytest.mark.parametrize("program, name", SEARCHES)
+def test_the_lm_takes_part(program, name, lm, search):
+    without = search(program, name)
+    off = search(program, name, lm=lm("bayes_lstm"), lm_weight=0)
+    on = search(program, name, lm=lm("bayes_lstm"))
+    for utt, expected in without.items():
+        assert [words for words, _ in off[utt]] == [words for words, _ in expected]
+        scores = [score for _, score in expected]
+        assert [score for _, score in off[utt]] == pytest.approx(scores, abs=1e-3)
+        assert on[utt][0][1] < scores[0] - 0.5

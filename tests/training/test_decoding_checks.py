@@ -1,0 +1,225 @@
+"""What `python -m espnet_bayeslm` refuses before one of ESPnet's decoding programs runs."""
+
+import importlib
+import logging
+import sys
+
+import pytest
+import yaml
+
+from espnet_bayeslm import register
+from espnet_bayeslm.training.decoding import check_decoding
+from espnet_bayeslm.training.launch import run_program
+from espnet_bayeslm.utils.errors import InputError
+
+TOKENS = ["<blank>", "<unk>", *"abcdefgh", "<sos/eos>"]
+ESPNETS = ["transformer", "transformer_opt"]
+TRANSDUCERS = {
+    "asr_inference": ("default", "tsd", "alsd", "nsc", "maes"),
+    "asr_transducer_inference": ("default", "tsd", "alsd", "maes"),
+}
+
+
+@pytest.fixture
+def config(tmp_path):
+    """Return a function that writes a config.yaml and returns its path."""
+
+    def write(name, **content):
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(yaml.safe_dump({"token_list": TOKENS, **content}))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def check(tmp_path):
+    """Return a function that checks a program's options."""
+    register()
+
+    def run(program, *words, **options):
+        module = importlib.import_module(f"espnet2.bin.{program}")
+        data = ["--output_dir", tmp_path, "--data_path_and_name_and_type", "wav.scp,speech,sound"]
+        given = [word for key, value in options.items() for word in (f"--{key}", value)]
+        check_decoding(module, [str(word) for word in (*data, *given, *words)])
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "program, part",
+    [
+        ("asr_inference", "asr"),
+        ("asr_inference_streaming", "asr"),
+        ("asr_transducer_inference", "asr"),
+        ("st_inference", "st"),
+        ("mt_inference", "mt"),
+        ("s2t_inference", "s2t"),
+    ],
+)
+def test_differing_token_lists_are_refused(program, part, config, check):
+    given = {f"{part}_train_config": config("recogniser"), "lm_train_config": config("same")}
+    files = {f"{part}_model_file": "m.pth", "lm_file": "lm.pth"}
+    check(program, **given, **files)
+    other = [*TOKENS[:3], "B", *TOKENS[4:]]
+    given["lm_train_config"] = config("lm", lm="seq_rnn", token_list=other)
+    with pytest.raises(InputError) as error:
+        check(program, **given, **files)
+    message = str(error.value)
+    assert message.startswith(f"{given['lm_train_config']}: 1 of 11 ids")
+    assert "3 is 'B' and 'b'" in message and str(given[f"{part}_train_config"]) in message
+    assert "1 tokens are only the LM's, 1 only the recogniser's" in message
+    assert "--token_list" in message
+
+
+@pytest.mark.parametrize(
+    "other, expected",
+    [
+        (
+            [*TOKENS[:5], *TOKENS[6:]],
+            "6 of 11 ids stand for other tokens in this LM than in {}: 5 is 'e' and 'd', 6 is 'f'"
+            " and 'e', 7 is 'g' and 'f', 8 is 'h' and 'g', 9 is '<sos/eos>' and 'h', and 1 more"
+            " (0 tokens are only the LM's, 1 only the recogniser's)",
+        ),
+        (
+            [*TOKENS[:-2], "<sos/eos>", "h"],
+            "2 of 11 ids stand for other tokens in this LM than in {}: 9 is '<sos/eos>' and 'h',"
+            " 10 is 'h' and '<sos/eos>' (the same tokens in another order)",
+        ),
+        (
+            [*TOKENS, "i"],
+            "1 of 12 ids stand for other tokens in this LM than in {}: 11 is 'i' and none (1"
+            " tokens are only the LM's, 0 only the recogniser's)",
+        ),
+    ],
+)
+def test_the_message_says_how_they_differ(other, expected, config, check):
+    asr, lm = config("asr"), config("lm", token_list=other)
+    with pytest.raises(InputError) as error:
+        check("asr_inference", asr_train_config=asr, lm_train_config=lm)
+    assert expected.format(asr) in str(error.value)
+
+
+def test_options_may_come_from_a_file(config, check):
+    other = config("lm", token_list=[*TOKENS, "more"])
+    options = config("decode", lm_train_config=str(other), asr_train_config=str(config("asr")))
+    content = yaml.safe_load(options.read_text())
+    del content["token_list"]
+    options.write_text(yaml.safe_dump(content))
+    with pytest.raises(InputError, match="1 of 12 ids"):
+        check("asr_inference", config=options)
+
+
+def test_a_token_list_may_be_a_file(config, check, tmp_path):
+    tokens = tmp_path / "tokens.txt"
+    tokens.write_text("".join(f"{token}\n" for token in TOKENS))
+    asr, lm = config("asr", token_list=str(tokens)), config("lm")
+    check("asr_inference", asr_train_config=asr, lm_train_config=lm)
+    tokens.write_text("<blank>\n")
+    with pytest.raises(InputError, match="10 of 11 ids"):
+        check("asr_inference", asr_train_config=asr, lm_train_config=lm)
+
+
+def test_numbers_are_tokens(config, check):
+    """A list written by hand may have 1 where ESPnet writes '1'."""
+    asr, lm = config("asr", token_list=["<blank>", "1"]), config("lm", token_list=["<blank>", 1])
+    check("asr_inference", asr_train_config=asr, lm_train_config=lm)
+
+
+@pytest.mark.parametrize("content", [None, "", "[", "a: [1\n", "- 1\n", "token_list: 3\n", "\0"])
+def test_what_is_espnets_own_error_is_left_to_it(content, config, check, tmp_path):
+    broken = tmp_path / "broken.yaml"
+    if content is not None:
+        broken.write_text(content)
+    for files in ({"asr": broken, "lm": config("lm")}, {"asr": config("asr"), "lm": broken}):
+        check("asr_inference", **{f"{part}_train_config": path for part, path in files.items()})
+    check("asr_inference", config=broken, lm_train_config=config("lm"))
+
+
+def test_wrong_options_are_left_to_the_program(check, capsys):
+    check("asr_inference", beam_size="x", lm_train_config="lm.yaml")
+    check("asr_inference", "--help")
+    check("lm_calc_perplexity", train_config="lm.yaml")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_pretrained_model_brings_its_own_lists(config, check):
+    given = {"asr_train_config": config("asr"), "lm_train_config": config("lm", token_list=["a"])}
+    check("asr_inference", **given, model_tag="somebody/model")
+
+
+def search(program, config, name, **options):
+    """Return options with a search of transducers, which ESPnet reads from `--config` only."""
+    path = config("search")
+    key = "transducer_conf" if program == "asr_inference" else "beam_search_config"
+    path.write_text(yaml.safe_dump({key: {"search_type": name}}))
+    return {"config": path, **options}
+
+
+@pytest.mark.parametrize(
+    "program, name", [(p, n) for p, names in TRANSDUCERS.items() for n in names]
+)
+def test_searches_of_transducers(program, name, config, check, caplog):
+    asr = config("asr", decoder="transducer")
+    options = search(program, config, name, asr_train_config=asr)
+    for lm in ("seq_rnn", "bayes_lstm", "bayes_transformer"):
+        check(program, **options, lm_train_config=config("lm", lm=lm))
+    approximate = program == "asr_inference" and name == "maes"
+    assert len(caplog.records) == 3 * approximate
+    for lm in ESPNETS:
+        whole = {**options, "lm_train_config": config("lm", lm=lm)}
+        if program == "asr_inference" and name == "default":
+            check(program, **whole)
+        else:
+            with pytest.raises(InputError, match=f"'{name}'.* type {lm},.*bayes_espnet"):
+                check(program, **whole)
+        check(program, **{key: value for key, value in whole.items() if key != "lm_train_config"})
+
+
+def test_unknown_searches(config, check):
+    asr, lm = config("asr", decoder="transducer"), config("lm", lm="bayes_lstm")
+    models = {"asr_train_config": asr, "lm_train_config": lm}
+    for program, name in (("asr_inference", "beam"), ("asr_transducer_inference", "nsc")):
+        with pytest.raises(InputError, match=rf"no search '{name}'\. Valid are default, tsd"):
+            check(program, **search(program, config, name, **models))
+    # greedy: neither the search nor the LM is used
+    check("asr_inference", **search("asr_inference", config, "beam", **models, beam_size=1))
+
+
+def test_other_decoders_have_no_such_searches(config, check):
+    asr, lm = config("asr", decoder="transformer"), config("lm", lm="transformer")
+    options = search("asr_inference", config, "tsd", asr_train_config=asr, lm_train_config=lm)
+    check("asr_inference", **options)
+
+
+def test_generation_needs_a_model_that_knows_its_start(config, check):
+    for lm, model in (("bayes_lstm", "bayes_lm"), ("seq_rnn", "lm_multitask")):
+        check("lm_inference", lm_train_config=config("lm", lm=lm, model=model))
+    for content in ({"model": "lm"}, {}):
+        with pytest.raises(InputError, match=r"lm_inference .* `model: lm` .* bayes_lm"):
+            check("lm_inference", lm_train_config=config("lm", lm="seq_rnn", **content))
+
+
+def test_the_launcher_ends_in_one_line(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", sys.argv)
+    lm = config("lm", token_list=[*TOKENS[:2], "see", *TOKENS[3:]])
+    words = ["--output_dir", tmp_path / "out", "--asr_train_config", config("asr")]
+    words += ["--lm_train_config", lm, "--lm_file", "lm.pth", "--asr_model_file", "asr.pth"]
+    words += ["--data_path_and_name_and_type", "wav.scp,speech,sound"]
+    with pytest.raises(SystemExit) as stop:
+        run_program("espnet2.bin.asr_inference", list(map(str, words)))
+    assert stop.value.code.startswith(f"espnet2.bin.asr_inference: error: {lm}: 1 of 11 ids")
+    assert "\n" not in stop.value.code and not (tmp_path / "out").exists()
+
+
+def test_the_log_is_left_to_espnet(config, check):
+    """A handler set up before `logging.basicConfig` would make that do nothing."""
+    root = logging.getLogger()
+    kept, root.handlers = root.handlers, []
+    try:
+        models = {"asr_train_config": config("asr", decoder="transducer")}
+        models["lm_train_config"] = config("lm", lm="bayes_lstm")
+        check("asr_inference", **search("asr_inference", config, "maes", **models))
+        assert root.handlers == []
+    finally:
+        root.handlers = kept
