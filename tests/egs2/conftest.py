@@ -20,6 +20,7 @@ def script(monkeypatch):
     before = set(sys.modules)
     monkeypatch.syspath_prepend(str(RECIPE / "local"))
     yield importlib.import_module
-    for name in ("data", "lattice", "nbest", "recogniser", "results", "tables", "batch"):
+    local = (path.stem for path in (RECIPE / "local").glob("*.py"))
+    for name in local:
         if name not in before:
             sys.modules.pop(name, None)

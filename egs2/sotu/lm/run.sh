@@ -23,6 +23,7 @@ while [ $# -gt 0 ]; do
             echo "       [--kinds \"bayes gp variational\"]"
             echo "       $0 --stage 8 --stop_stage 8 (what learning the standard deviations is worth)"
             echo "       $0 --stage 9 --stop_stage 9 (architecture search)"
+            echo "       $0 --stage 10 --stop_stage 10 (adaptation of ESPnet's own LMs; needs no other stage)"
             exit 0
             ;;
         *) die "unknown option '$1' (see --help)" ;;
@@ -206,4 +207,15 @@ if runs 9 "architecture search: LSTM (log: ${exp}/search_lstm.log)"; then
         > "${exp}/search_lstm.commands"
     "${PYTHON}" local/batch.py < "${exp}/search_lstm.commands" >> "${exp}/search_lstm.log"
     results
+fi
+
+if runs 10 "adaptation of ESPnet's own LMs (logs: exp/adaptation/*.log)"; then
+    "${PYTHON}" local/adaptation_data.py --output data/adaptation
+    jobs=()
+    for backbone in seq_rnn transformer; do
+        OMP_NUM_THREADS=${threads} local/adapt.sh --backbone "${backbone}" --ngpu "${ngpu}" &
+        jobs+=($!)
+    done
+    for job in "${jobs[@]}"; do wait "${job}" || die "adaptation failed"; done
+    "${PYTHON}" local/adaptation.py
 fi

@@ -34,7 +34,7 @@ adaptations() { # all commands
             train "${exp}/${backbone}/$1_${share%:*}" "train_${share%:*}" dev "adapt_${backbone}_$2" \
                 --from "${source}" --num_iters_per_epoch "${share#*:}" "${@:3}"
         }
-        for lr in 0.0003 0.001; do
+        for lr in 0.001 0.0003; do
             adapt "finetune@lr${lr}" point --optim_conf "lr=${lr}"
             # the prior's variance is 0.001: of the means' penalty a KL weight of 0.01 makes as
             # much as a variance of 0.1

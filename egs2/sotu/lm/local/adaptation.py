@@ -81,7 +81,7 @@ def table(rows: Dict[str, List[Optional[Adapted]]]) -> str:
 
 def plot(results: Dict[str, Dict[str, List[Optional[Adapted]]]], output: Path) -> None:
     """Write a plot of the perplexity of test against the share of the text."""
-    figure = new_figure(9, 3.6)
+    figure = new_figure((9, 3.6))
     for column, (backbone, rows) in enumerate(results.items(), 1):
         axis = figure.add_subplot(1, len(results), column)
         axis.axhline(rows["none"][0].test, color="gray", label="no adaptation")
