@@ -83,3 +83,20 @@ def test_positions_are_those_of_the_lms():
 
     for position in (*lstm.POSITIONS, *transformer.POSITIONS):
         assert f"`{position}`" in README
+
+
+@pytest.mark.parametrize(
+    "backbone, conf",
+    [
+        ("seq_rnn", {"rnn_type": "lstm"}),
+        ("seq_rnn", {"rnn_type": "gru"}),
+        ("transformer", {"att_unit": 4, "head": 1}),
+    ],
+)
+def test_positions_are_those_of_espnets_lms(backbone, conf):
+    from espnet_bayeslm.lm import BayesESPnetLM
+    from espnet_bayeslm.lm.backbones import BACKBONES
+
+    lm = BayesESPnetLM(10, backbone=backbone, backbone_conf={"unit": 4, **conf})
+    for position in BACKBONES[backbone].positions(lm):
+        assert f"`{position}`" in README

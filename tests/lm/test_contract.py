@@ -119,7 +119,7 @@ CASES = [
     (
         BayesESPnetLM,
         ESPNET_TRANSFORMER,
-        {"embedding": "bayes", "attention@*": "bayes", "ffn@1-2": "bayes", "output": "bayes"},
+        {"embedding": "bayes", "attention@*": "bayes", "ffn@1-2": "bayes", "ffn_out@3": "bayes"},
     ),
     *SEARCHES,
 ]

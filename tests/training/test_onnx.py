@@ -143,7 +143,8 @@ def beam_search(score, sos, *, beam, steps):
         grown = [
             ((*tokens, int(new)), total + float(row[new]), state)
             for (tokens, total, _), row, state in zip(hypotheses, log_probs, states, strict=True)
-            for new in np.argsort(-row)[:beam]
+            # <blank> is in no hypothesis; an LM takes it for the start of a sentence
+            for new in 1 + np.argsort(-row[1:])[:beam]
         ]
         hypotheses = sorted(grown, key=lambda h: -h[1])[:beam]
     return [tokens for tokens, _, _ in hypotheses]
