@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -123,23 +124,24 @@ def test_a_job_cannot_tune(nbest, lms, tmp_path, fails):
 
 
 def test_a_killed_run_leaves_nothing_and_a_rerun_completes(nbest, lms, tmp_path):
-    command = ["--nbest", nbest / "dev", *lms, "--output", tmp_path / "new" / "out"]
+    out = tmp_path / "new" / "out"
+    command = ["--nbest", nbest / "dev", *lms, "--output", out]
+    run(*command[:-1], tmp_path / "other")
     words = [sys.executable, "-m", "espnet_bayeslm.bin.rescore", *map(str, command)]
-    for _ in range(3):  # it may have ended before it is seen to write
+    for _ in range(3):  # the output may be there already when the kill arrives
         with open(tmp_path / "log", "w") as log:
             process = subprocess.Popen(words, stderr=log, stdout=log)
-            writes = False
-            while not writes and process.poll() is None:
-                writes = any(tmp_path.glob("new/.out.*/words_text"))
+            while not any(tmp_path.glob("new/.out.*/words_text")) and process.poll() is None:
+                time.sleep(0.001)
             process.kill()
             process.wait()
-        if process.returncode == -signal.SIGKILL:
-            assert not (tmp_path / "new" / "out").exists()
+        if not out.exists():
+            assert process.returncode == -signal.SIGKILL
             break
-        shutil.rmtree(tmp_path / "new" / "out")
+        assert contents(out) == contents(tmp_path / "other")
+        shutil.rmtree(out)
     run(*command)
-    run(*command[:-1], tmp_path / "other")
-    assert contents(tmp_path / "new" / "out") == contents(tmp_path / "other")
+    assert contents(out) == contents(tmp_path / "other")
 
 
 def test_loglinear_costs_are_weighted_sums(nbest, point, bayes, tmp_path):
