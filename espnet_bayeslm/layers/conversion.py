@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Union
+from typing import Any
 
 from torch import nn
 
 from espnet_bayeslm.bayes import UncertainModule
 from espnet_bayeslm.layers.gru import UncertainGRU
-from espnet_bayeslm.layers.linear import PathLayer, UncertainEmbedding, UncertainLinear
+from espnet_bayeslm.layers.linear import UncertainEmbedding, UncertainLinear
 from espnet_bayeslm.layers.lstm import UncertainLSTM
 
 # Of the empty layers that take parameters over
@@ -54,18 +54,3 @@ def make_uncertain(owner: nn.Module, name: str) -> Any:
         setattr(uncertain, parameter, value)
     setattr(owner, name, uncertain.train(layer.training))
     return uncertain
-
-
-def make_layer_random(
-    layer: Union[UncertainLinear, UncertainEmbedding],
-    *,
-    location: str,
-    copy: bool = False,
-    **posterior: Any,
-) -> None:
-    """Make all parameters that a layer has random; options as `UncertainLinear.make_all_random`."""
-    assert isinstance(layer, PathLayer), layer
-    parameters = [name for name in ("weight", "bias") if getattr(layer, name, None) is not None]
-    for parameter in parameters:
-        name = layer.own(parameter, location=location, kind="bayes", copy=copy)
-        layer.make_random(name, location=location, **posterior)

@@ -15,6 +15,19 @@ from espnet_bayeslm.layers.product import linear
 class PathLayer(UncertainModule):
     """A layer that belongs to one location."""
 
+    def make_all_random(self, *, location: str, copy: bool = False, **posterior: Any) -> None:
+        """Make weight and, where it has one, bias random.
+
+        Args:
+            location: The location it belongs to.
+            copy: As `own`.
+            **posterior: As `make_random`.
+        """
+        for parameter in ("weight", "bias"):
+            if getattr(self, parameter, None) is not None:
+                name = self.own(parameter, location=location, kind="bayes", copy=copy)
+                self.make_random(name, location=location, **posterior)
+
     def along(self, parameter: str) -> Dict[str, torch.Tensor]:
         """Return {kind: value} of a parameter on each path, in a super-network."""
         copies = {c.kind: name for name, c in self.copies.items() if c.parameter == parameter}
@@ -40,12 +53,6 @@ class PathLayer(UncertainModule):
 class UncertainLinear(PathLayer, nn.Linear):
     """`torch.nn.Linear`, whose weight and bias may be random."""
 
-    def make_all_random(self, *, location: str, copy: bool = False, **posterior: Any) -> None:
-        """Make weight and bias random; options as `make_random`, `copy` as `own`."""
-        for parameter in ("weight", "bias"):
-            name = self.own(parameter, location=location, kind="bayes", copy=copy)
-            self.make_random(name, location=location, **posterior)
-
     def forward(self, input: torch.Tensor, *, gelu: bool = False) -> torch.Tensor:
         """Map (..., in_features) to (..., out_features), with one draw for all rows.
 
@@ -61,11 +68,6 @@ class UncertainLinear(PathLayer, nn.Linear):
 
 class UncertainEmbedding(PathLayer, nn.Embedding):
     """`torch.nn.Embedding`, whose table may be random."""
-
-    def make_all_random(self, *, location: str, copy: bool = False, **posterior: Any) -> None:
-        """Make the table random; options as `make_random`, `copy` as `own`."""
-        name = self.own("weight", location=location, kind="bayes", copy=copy)
-        self.make_random(name, location=location, **posterior)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Map ids (...) to vectors (..., embedding_dim), with one draw for all tokens."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from abc import abstractmethod
 from typing import Any, ContextManager, Dict, List, Tuple
 
 import torch
@@ -25,13 +26,13 @@ class SampledLM(IncrementalLM):
     num_samples = 0
     _drawn: Tuple[Any, List[IncrementalLM]] = (None, [])
 
+    @abstractmethod
     def sampled(self, index: int, *, seed: int = 0) -> ContextManager[None]:
         """Hold draw number `index` for all that is computed within."""
-        raise NotImplementedError
 
+    @abstractmethod
     def has_draws(self) -> bool:
         """Return whether anything is random."""
-        raise NotImplementedError
 
     def batch_score(self, ys: torch.Tensor, states: List[Any], xs: torch.Tensor) -> Step:
         """See `IncrementalLM.batch_score`; with `num_samples`, ln of the draws' mean probability.

@@ -19,12 +19,12 @@ from espnet_bayeslm.rescoring.weights_file import read_weights, unique_names
 from espnet_bayeslm.training.experiment import read_config
 from espnet_bayeslm.training.export import CHECKPOINT, CONFIG, READING, copy_text_files
 from espnet_bayeslm.training.load import TrainedLM, load_lm
+from espnet_bayeslm.training.register import MIXTURE
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, staged
 from espnet_bayeslm.utils.ngram_files import ngram_name
 from espnet_bayeslm.utils.weights import check_weights
 
-MIXTURE = "mixture"
 # The folder beside the checkpoint that holds the n-grams.
 NGRAMS = "ngrams"
 Weights = Union[PathLike, Sequence[float], np.ndarray, None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from abc import ABC, abstractmethod
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import torch
@@ -11,7 +12,7 @@ from torch import nn
 from typeguard import TypeCheckError
 
 from espnet_bayeslm.bayes import Location, Position
-from espnet_bayeslm.layers.conversion import make_layer_random, make_uncertain
+from espnet_bayeslm.layers.conversion import make_uncertain
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.utils.errors import InputError
 
@@ -21,7 +22,7 @@ OUTPUT = Position(kinds=BAYES, layered=False)
 LAYERED = Position(kinds=BAYES)
 
 
-class Backbone:
+class Backbone(ABC):
     """How one of ESPnet's LMs is built, made random and run.
 
     It has no state: `lm` is always a module with the children that ESPnet's LM has, so that copies
@@ -35,9 +36,9 @@ class Backbone:
     name: str
     prior_variance: float
 
+    @abstractmethod
     def espnet_class(self) -> Any:
         """Return ESPnet's class."""
-        raise NotImplementedError
 
     def options(self) -> List[str]:
         """Return the names of ESPnet's options, those of its class."""
@@ -69,17 +70,17 @@ class Backbone:
             reason = str(error) or type(error).__name__
             raise InputError(f"backbone_conf: ESPnet's {self.name} says: {reason}") from error
 
+    @abstractmethod
     def num_layers(self, lm: Any) -> int:
         """Return how many layers there are."""
-        raise NotImplementedError
 
+    @abstractmethod
     def positions(self, lm: Any) -> Dict[str, Position]:
         """Return what can be random."""
-        raise NotImplementedError
 
+    @abstractmethod
     def layers_at(self, lm: Any, place: Location) -> List[Tuple[nn.Module, str]]:
         """Return the linear layers or embeddings of a place, as (owner, name)."""
-        raise NotImplementedError
 
     def make_bayes(self, lm: Any, place: Location, **posterior: Any) -> None:
         """Make a place's weights random; options as `UncertainModule.make_random`.
@@ -88,23 +89,23 @@ class Backbone:
             InputError: This LM has no such weights of its own.
         """
         for owner, name in self.layers_at(lm, place):
-            make_layer_random(make_uncertain(owner, name), location=str(place), **posterior)
+            make_uncertain(owner, name).make_all_random(location=str(place), **posterior)
 
+    @abstractmethod
     def compute(self, lm: Any, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, Any]:
         """See `IncrementalLM.compute`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def zero_state(self, lm: Any) -> Any:
         """See `IncrementalLM.zero_state`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def begin(self, lm: Any, tokens: torch.Tensor) -> Step:
         """See `IncrementalLM.begin`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def advance(self, lm: Any, tokens: torch.Tensor, states: List[Any]) -> Step:
         """See `IncrementalLM.advance`."""
-        raise NotImplementedError
 
     def tree_methods(self, lm: Any) -> Tuple[str, ...]:
         """Return the names of the methods for prefix trees that this LM has."""
