@@ -2,8 +2,8 @@
 
 import itertools
 import json
-import random
 import os
+import random
 import shutil
 import signal
 import subprocess
