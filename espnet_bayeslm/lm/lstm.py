@@ -95,8 +95,17 @@ class BayesLSTMLM(UncertainLM):
 
     def compute(self, input: torch.Tensor, hidden: Optional[State]) -> Tuple[torch.Tensor, State]:
         """See `UncertainLM.compute`; the state is h and c, each (nlayers, B, unit)."""
+        output, hidden = self._encode(input, hidden)
+        return project(self.decoder, output), hidden
+
+    def outputs(self, input: torch.Tensor) -> torch.Tensor:
+        """See `UncertainLM.outputs`."""
+        self._prepare()
+        return self._encode(input, None)[0]
+
+    def _encode(self, input: torch.Tensor, hidden: Optional[State]) -> Tuple[torch.Tensor, State]:
         output, hidden = self.rnn(self.drop(self.encoder(input)), hidden)
-        return project(self.decoder, self.drop(output)), hidden
+        return self.drop(output), hidden
 
     def tree_outputs(self, tree: TokenTree, state: Optional[State] = None) -> torch.Tensor:
         """Return what the output projection gets at each node of prefix trees, (T, M).

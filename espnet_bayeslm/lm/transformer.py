@@ -164,12 +164,21 @@ class BayesTransformerLM(UncertainLM):
 
         The state holds each layer's keys and values of all tokens so far, (B, 2, L, att_unit).
         """
+        output, hidden = self._encode(input, hidden)
+        return self.decoder(output), hidden
+
+    def outputs(self, input: torch.Tensor) -> torch.Tensor:
+        """See `UncertainLM.outputs`."""
+        self._prepare()
+        return self._encode(input, None)[0]
+
+    def _encode(self, input: torch.Tensor, hidden: Optional[State]) -> Tuple[torch.Tensor, State]:
         x = self._embed(input, 0 if hidden is None else hidden[0].size(2))
         keys_values = []
         for i, block in enumerate(self.blocks):
             x, key_value = block(x, None if hidden is None else hidden[i])
             keys_values.append(key_value)
-        return self.decoder(self.after_norm(x)), tuple(keys_values)
+        return self.after_norm(x), tuple(keys_values)
 
     def tree_outputs(self, tree: TokenTree) -> torch.Tensor:
         """Return what the output projection gets at each node of prefix trees, (T, M).

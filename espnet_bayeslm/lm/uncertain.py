@@ -274,6 +274,13 @@ class UncertainLM(SuperNetwork, SampledLM):
         self._prepare()
         return self.compute(input, hidden)
 
+    def outputs(self, input: torch.Tensor) -> Optional[torch.Tensor]:
+        """Return what the output projection `decoder` gets in a forward pass, (B, L, M).
+
+        None, and no pass, where the logits are not those of one linear layer that keeps its mean.
+        """
+        return None
+
     def has_draws(self) -> bool:
         """Return whether anything is random, and no draw is held."""
         random = (self.random_blocks(), self.latents(), whole_posterior(self))

@@ -23,7 +23,8 @@ from espnet_bayeslm.training.checks import (
     check_weight,
 )
 from espnet_bayeslm.training.heldout import architecture_term, check_bilevel, heldout_mask
-from espnet_bayeslm.training.self_normalization import LogZ, nll_and_log_z, real_tokens, spread
+from espnet_bayeslm.training.nll import batch_nll, check_precision, lowered, real_tokens
+from espnet_bayeslm.training.self_normalization import LogZ, nll_and_log_z, spread
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -61,6 +62,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         heldout_share: The share of the training sentences that is held out for them.
         self_normalization: A factor on half the variance of ln Z over a batch's tokens, added to
             the loss: then `rescore --self_normalized` needs no softmax (Chen et al. 2016).
+        autocast: Precision of the products in training, `bfloat16` (on a CPU too) or null.
     """
 
     @typechecked
@@ -81,6 +83,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         bilevel: bool = False,
         heldout_share: Union[float, int] = 0.1,
         self_normalization: Union[float, int] = 0.0,
+        autocast: Optional[str] = None,
     ):
         super().__init__(lm, vocab_size, ignore_id)
         # What ESPnet's lm_inference reads
@@ -97,7 +100,8 @@ class BayesLanguageModel(ESPnetLanguageModel):
         check_rates(posterior_lr=posterior_lr, architecture_lr=architecture_lr)
         check_bilevel(bilevel, heldout_share, lm)
         check_weight(self_normalization=self_normalization)
-        self.self_normalization = self_normalization
+        check_precision(autocast)
+        self.self_normalization, self.autocast = self_normalization, autocast
         self.posterior_lr, self.architecture_lr = posterior_lr, architecture_lr
         self.bilevel, self.heldout_share = bilevel, heldout_share
         self.architecture_log = ArchitectureLog(lm)
@@ -224,13 +228,14 @@ class BayesLanguageModel(ESPnetLanguageModel):
                     nll, lengths, log_z = nll_and_log_z(self, text, text_lengths)
                     real = real_tokens(log_z, lengths) & rows.unsqueeze(1)
                     spreads.append(spread(log_z, real))
+                    total = total + nll[rows].sum()
                 else:
-                    nll, lengths = self.nll(text, text_lengths)
-                total = total + nll[rows].sum()
+                    total = total + batch_nll(self, text, text_lengths, rows)
                 kl = take_kl()
                 if kl is not None:
                     # (B, L): padding has a latent output too
-                    total_kl = total_kl + (kl * real_tokens(kl, lengths))[rows].sum()
+                    real = real_tokens(kl, text_lengths + 1)
+                    total_kl = total_kl + (kl * real)[rows].sum()
         log_z_spread = LogZ.average(spreads) if spreads else None
         per_token = draws * num_tokens
         return total / per_token, total_kl / per_token, num_tokens, log_z_spread
@@ -269,9 +274,10 @@ class BayesLanguageModel(ESPnetLanguageModel):
         Raises:
             InputError: The training loss is not a finite number.
         """
-        rows, architecture = self._search_part(text, text_lengths, kwargs.get("utt_id"))
-        with contextlib.nullcontext() if rows is None else self.lm.fixed_choices():
-            nll, latent_kl, num_tokens, log_z = self._sampled_nll(text, text_lengths, rows)
+        with lowered(self.autocast if self.training else None, text.device):
+            rows, architecture = self._search_part(text, text_lengths, kwargs.get("utt_id"))
+            with contextlib.nullcontext() if rows is None else self.lm.fixed_choices():
+                nll, latent_kl, num_tokens, log_z = self._sampled_nll(text, text_lengths, rows)
         kl = self.kl_term(num_tokens) + self.kl_weight * latent_kl
         stats = dict(nll=nll.detach(), kl=kl.detach(), ppl=nll.detach().exp())
         # KL and penalty are reported, and not part of the validation loss.

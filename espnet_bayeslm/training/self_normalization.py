@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Dict, NamedTuple, Sequence, Tuple
 
 import torch
-import torch.nn.functional as F
 from espnet2.lm.espnet_model import ESPnetLanguageModel
+
+from espnet_bayeslm.training.nll import inputs_and_targets, real_tokens
 
 
 class LogZ(NamedTuple):
@@ -44,10 +45,7 @@ def nll_and_log_z(
     Returns:
         NLL, 0 for padding, (B, L + 1); lengths with the end token, (B,); ln Z, (B, L + 1).
     """
-    text = text[:, : int(text_lengths.max())]
-    inputs = F.pad(text, [1, 0], value=model.sos)
-    targets = F.pad(text, [0, 1], value=model.ignore_id)
-    targets = targets.scatter(1, text_lengths.unsqueeze(1), model.eos)
+    inputs, targets = inputs_and_targets(model, text, text_lengths)
     logits, _ = model.lm(inputs, None)
     # half precision would lose the sum
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -55,11 +53,6 @@ def nll_and_log_z(
     nll = log_z - logits.gather(2, targets.unsqueeze(2)).squeeze(2)
     lengths = text_lengths + 1
     return nll * real_tokens(nll, lengths), lengths, log_z
-
-
-def real_tokens(values: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """Return which of the values (B, L) are of tokens, and not of padding, bool (B, L)."""
-    return torch.arange(values.size(1), device=values.device) < lengths.unsqueeze(1)
 
 
 def spread(log_z: torch.Tensor, real: torch.Tensor) -> LogZ:

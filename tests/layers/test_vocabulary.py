@@ -1,0 +1,94 @@
+"""The blockwise cross-entropy equals the plain one."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from espnet_bayeslm.layers.vocabulary import summed_nll
+
+
+def tensors(num_tokens=23, size=5, vocab=11, dtype=torch.float64):
+    torch.manual_seed(1)
+    outputs = torch.randn(num_tokens, size, dtype=dtype, requires_grad=True)
+    weight = torch.randn(vocab, size, dtype=dtype, requires_grad=True)
+    bias = torch.randn(vocab, dtype=dtype, requires_grad=True)
+    return outputs, weight, bias, torch.randint(vocab, (num_tokens,))
+
+
+def plain(outputs, weight, bias, targets):
+    return F.cross_entropy(F.linear(outputs, weight, bias), targets, reduction="sum")
+
+
+@pytest.mark.parametrize("rows", [1, 4, 23, 100, None])
+def test_value_and_gradients_equal_the_plain_ones(rows):
+    *leaves, targets = tensors()
+    expected = plain(*leaves, targets)
+    found = summed_nll(*leaves, targets, rows=rows)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    for ours, theirs in zip(
+        torch.autograd.grad(2.5 * found, leaves),
+        torch.autograd.grad(2.5 * expected, leaves),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+def test_gradcheck():
+    *leaves, targets = tensors(num_tokens=6)
+    assert torch.autograd.gradcheck(lambda *x: summed_nll(*x, targets, rows=4), leaves)
+
+
+def test_large_logits_and_no_tokens():
+    *leaves, targets = tensors()
+    outputs, weight, bias = (x.detach() for x in leaves)
+    found = summed_nll(1e4 * outputs, weight, bias, targets)
+    torch.testing.assert_close(found, plain(1e4 * outputs, weight, bias, targets))
+    assert summed_nll(outputs[:0], weight, bias, targets[:0]) == 0
+
+
+def test_without_gradients_none_is_computed(monkeypatch):
+    *leaves, targets = tensors()
+    made = []
+    zeros_like = torch.zeros_like
+    monkeypatch.setattr(torch, "zeros_like", lambda *a, **k: made.append(1) or zeros_like(*a, **k))
+    with torch.no_grad():
+        found = summed_nll(*leaves, targets)
+    assert not made and not found.requires_grad
+    torch.testing.assert_close(found, plain(*leaves, targets).detach())
+
+
+def test_under_autocast_sums_are_in_single_precision():
+    *leaves, targets = tensors(200, 16, 50, torch.float32)
+    expected = plain(*leaves, targets)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = summed_nll(*leaves, targets, rows=64)
+    assert found.dtype == torch.float32
+    assert found.item() == pytest.approx(expected.item(), rel=5e-3)
+    for ours, theirs in zip(
+        torch.autograd.grad(found, leaves), torch.autograd.grad(expected, leaves), strict=True
+    ):
+        assert ours.dtype == torch.float32
+        assert (ours - theirs).norm() < 0.02 * theirs.norm()
+
+
+def test_weights_in_half_precision_have_gradients_of_their_own_type():
+    *leaves, targets = tensors(40, 8, 20, torch.float32)
+    halves = [x.detach().bfloat16().requires_grad_() for x in leaves]
+    found = summed_nll(*halves, targets)
+    assert found.dtype == torch.float32
+    assert [g.dtype for g in torch.autograd.grad(found, halves)] == [torch.bfloat16] * 3
+
+
+def test_the_logits_of_a_batch_never_live_all_at_once():
+    tokens, size, vocab, rows = 512, 8, 3000, 64
+    *leaves, targets = tensors(tokens, size, vocab, torch.float32)
+    with torch.profiler.profile(profile_memory=True) as profile:
+        summed_nll(*leaves, targets, rows=rows).backward()
+    peak = used = 0
+    for event in profile.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            used += event.nbytes()
+            peak = max(peak, used)
+    # two blocks' worth and the gradients; the logits of all are 6.1 MB
+    assert 0 < peak < 3 * rows * vocab * 4 + 8 * (vocab + tokens) * (size + 1) * 4
+    assert peak < tokens * vocab * 4 / 2

@@ -1,0 +1,69 @@
+"""The NLL of a batch, on real tokens only, is ESPnet's."""
+
+import pytest
+import torch
+
+from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.training.model import BayesLanguageModel
+from espnet_bayeslm.training.nll import batch_nll
+from espnet_bayeslm.utils.errors import InputError
+
+VOCAB = 13
+LMS = {
+    "lstm": lambda: BayesLSTMLM(VOCAB, unit=8, dropout_rate=0.0),
+    "untied": lambda: BayesLSTMLM(VOCAB, unit=8, dropout_rate=0.0, tie_weights=False),
+    "transformer": lambda: BayesTransformerLM(
+        VOCAB, att_unit=8, head=2, unit=16, layer=2, dropout_rate=0.0
+    ),
+    "norm first": lambda: BayesTransformerLM(
+        VOCAB, att_unit=8, head=2, unit=16, layer=2, dropout_rate=0.0, norm_first=True
+    ),
+    "bayes_espnet": lambda: BayesESPnetLM(VOCAB, "seq_rnn", {"unit": 8, "nhid": 8, "nlayers": 1}),
+}
+
+
+def batch():
+    torch.manual_seed(2)
+    lengths = torch.tensor([5, 1, 3])
+    text = torch.randint(2, VOCAB - 1, (3, 6))
+    for row, length in zip(text, lengths, strict=True):
+        row[length:] = 0
+    return text, lengths
+
+
+@pytest.mark.parametrize("name", LMS)
+@pytest.mark.parametrize("rows", [None, torch.tensor([True, False, True])])
+def test_sum_and_gradients_are_espnets(name, rows):
+    model = BayesLanguageModel(LMS[name]().double(), VOCAB).eval()
+    nll, _ = model.nll(*batch())
+    expected = (nll if rows is None else nll[rows]).sum()
+    found = batch_nll(model, *batch(), rows)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    parameters = list(model.parameters())
+    for ours, theirs in zip(
+        torch.autograd.grad(found, parameters),
+        torch.autograd.grad(expected, parameters),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+def test_no_row_counts():
+    model = BayesLanguageModel(LMS["lstm"](), VOCAB)
+    assert batch_nll(model, *batch(), torch.zeros(3, dtype=torch.bool)) == 0
+
+
+@pytest.mark.parametrize("name", ["lstm", "transformer"])
+def test_autocast_is_for_training_alone(name):
+    torch.manual_seed(3)
+    low = BayesLanguageModel(LMS[name](), VOCAB, autocast="bfloat16")
+    exact = BayesLanguageModel(low.lm, VOCAB)
+    assert torch.equal(low.eval()(*batch())[0], exact.eval()(*batch())[0])
+    ours, theirs = low.train()(*batch())[0], exact.train()(*batch())[0]
+    assert ours.dtype == torch.float32 and ours != theirs
+    assert ours.item() == pytest.approx(theirs.item(), rel=2e-2)
+
+
+def test_an_unknown_precision():
+    with pytest.raises(InputError, match="autocast 'half': valid are null, bfloat16"):
+        BayesLanguageModel(LMS["lstm"](), VOCAB, autocast="half")
