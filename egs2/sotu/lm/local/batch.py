@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs `bayeslm` command lines from standard input, one a line, in one process.
+"""Runs `bayeslm` command lines from a file or standard input, one a line, in one process.
 
 The same as a loop over `bayeslm TOOL ...`, less the seconds that importing ESPnet takes each time.
 """
@@ -27,4 +27,8 @@ def main(lines: Iterable[str] = sys.stdin) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) > 1:
+        with open(sys.argv[1], encoding="utf-8") as file:
+            main(file)
+    else:
+        main()

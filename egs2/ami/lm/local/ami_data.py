@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""Text of the AMI meetings as Kaldi `text`, and the lexicon of the training text's words.
+
+From the corpus's manual annotations (--ami) or three files of plain text (--ami_text); the
+transcripts of Fisher (--fisher) are added to the training text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import re
+from pathlib import Path
+from typing import Container, Dict, List, Optional, Sequence, Tuple
+
+from ami_annotations import DOWNLOAD, SETS, Sentences, read_annotations
+from fisher_data import read_fisher
+
+from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import read_lines, staged
+
+# What is no word: a plain text with any of these was not prepared as the recipe needs it.
+PUNCTUATION = re.compile(r'[,;:?!"()\[\]{}<>]')
+
+
+def read_text(path: Path, name: str) -> Sentences:
+    """Return the sentences of a file, one a line; ids are ami-SET-LINE, lines from 0.
+
+    Raises:
+        InputError: The file is missing or empty, or a line has punctuation or marks.
+    """
+    sentences = []
+    for number, line in read_lines(path):
+        found = PUNCTUATION.search(line)
+        if found:
+            raise InputError(
+                f"{found[0]!r} stands where words were expected",
+                path=path,
+                line=number,
+                remedy="One sentence a line, words only: take out punctuation and noise marks.",
+            )
+        if line.split():
+            sentences.append((f"ami-{name}-{number - 1:07d}", " ".join(line.lower().split())))
+    if not sentences:
+        raise InputError("no words", path=path, remedy="One sentence a line is expected.")
+    return sentences
+
+
+def read_texts(folder: Path) -> Dict[str, Sentences]:
+    """Return {set: sentences} of a folder's train.txt, dev.txt and eval.txt.
+
+    Raises:
+        InputError: The folder or one of them is missing.
+    """
+    files = {name: folder / f"{name}.txt" for name in SETS}
+    missing = [path.name for path in files.values() if not path.is_file()]
+    if missing:
+        found = "no such folder" if not folder.is_dir() else f"{', '.join(missing)} not there"
+        raise InputError(
+            f"{found}; looked for train.txt, dev.txt and eval.txt",
+            path=folder,
+            remedy="AMI_TEXT is a folder with these three files, one sentence a line.",
+        )
+    return {name: read_text(path, name) for name, path in files.items()}
+
+
+def read_meetings(ami: str, ami_text: str) -> Dict[str, Sentences]:
+    """Return {set: sentences} of the one source that is given.
+
+    Raises:
+        InputError: None or both are given, or a set has no sentences.
+    """
+    if not ami and not ami_text:
+        raise InputError(
+            "neither AMI (the corpus's annotations) nor AMI_TEXT (train.txt, dev.txt, eval.txt) is"
+            " set",
+            remedy=f"Set one in db.sh or the environment, or give --ami or --ami_text. {DOWNLOAD}",
+        )
+    if ami and ami_text:
+        raise InputError(
+            f"both AMI ({ami}) and AMI_TEXT ({ami_text}) are set",
+            remedy='Leave one of them empty (--ami "" or --ami_text "" on the command line).',
+        )
+    sets = read_texts(Path(ami_text)) if ami_text else read_annotations(Path(ami))
+    empty = [name for name, sentences in sets.items() if not sentences]
+    if empty:
+        raise InputError(
+            f"no sentences of {' and '.join(empty)}",
+            path=ami or ami_text,
+            remedy="Are the annotations of all meetings there?",
+        )
+    return sets
+
+
+def vocabulary(sentences: Sentences) -> List[str]:
+    """Return the words of sentences, sorted."""
+    return sorted({word for _, words in sentences for word in words.split()})
+
+
+def describe(name: str, sentences: Sentences, known: Container[str]) -> str:
+    """Return a set's row of the table of statistics."""
+    words = [word for _, sentence in sentences for word in sentence.split()]
+    oov_rate = 100 * sum(word not in known for word in words) / len(words)
+    return f"| {name} | {len(sentences)} | {len(words)} | {len(set(words))} | {oov_rate:.2f} |"
+
+
+def statistics(rows: Sequence[Tuple[str, Sentences]], known: Container[str], source: str) -> str:
+    """Return the table of statistics, in Markdown, and what the text is."""
+    lines = [
+        "| set | sentences | words | vocabulary | OOV % |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        *(describe(name, sentences, known) for name, sentences in rows),
+        "",
+        f"{source} OOV: words that are not in train.",
+    ]
+    return "".join(line + "\n" for line in lines)
+
+
+def write_set(folder: Path, sentences: Sentences) -> None:
+    """Write `text` and, without ids, `text.plain`.
+
+    Raises:
+        InputError: An id comes twice.
+    """
+    if len({utt for utt, _ in sentences}) != len(sentences):
+        raise InputError("an utterance id comes twice", path=folder.name)
+    folder.mkdir()
+    write_lines(folder / "text", [f"{utt} {words}" for utt, words in sentences])
+    write_lines(folder / "text.plain", [words for _, words in sentences])
+
+
+def write_lines(path: Path, lines: Sequence[str]) -> None:
+    """Write lines of text."""
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+
+
+def prepare(output: str, ami: str, ami_text: str, fisher: str) -> None:
+    """Write OUTPUT/{train,dev,eval}, OUTPUT/lexicon_words.txt and OUTPUT/statistics.txt.
+
+    `text.known`, the dev sentences without words unknown in the training text, is what training
+    is validated on: what an LM says of a word that it has never seen means nothing.
+    """
+    sets = read_meetings(ami, ami_text)
+    source = (
+        "Text: AMI, three files of sentences."
+        if ami_text
+        else "Text: AMI, manual annotations; sentences end at full stops and at segments."
+    )
+    rows = list(sets.items())
+    if fisher:
+        more = read_fisher(Path(fisher), set(vocabulary(sets["train"])))
+        rows = [("train: AMI", sets["train"]), ("train: Fisher", more), *rows]
+        source = source[:-1] + "; and Fisher."
+        sets["train"] = sets["train"] + more
+        rows[2] = ("train", sets["train"])
+    words = vocabulary(sets["train"])
+    known = set(words)
+    understood = [item for item in sorted(sets["dev"]) if known.issuperset(item[1].split())]
+    if not understood:
+        raise InputError(
+            "each sentence of dev has a word that the training text has not",
+            path=ami or ami_text,
+            remedy="Training is validated on sentences of known words: give more training text.",
+        )
+    table = statistics(rows, known, source)
+    with staged(output) as folder:
+        for name, sentences in sets.items():
+            write_set(folder / name, sorted(sentences))
+        write_lines(folder / "dev" / "text.known", [" ".join(item) for item in understood])
+        write_lines(folder / "lexicon_words.txt", words)
+        write_lines(folder / "statistics.txt", table.splitlines())
+    for line in table.splitlines():
+        logging.info(line)
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Return the parser of this script."""
+    parser = tool_parser("data", __doc__.splitlines()[0])
+    parser.prog = "local/data.sh"
+    parser.add_argument("--output", default="data", help="Folder of the sets")
+    parser.add_argument("--ami", default="", help="AMI's manual annotations, folder or zip file")
+    parser.add_argument("--ami_text", default="", help="Folder of train.txt, dev.txt, eval.txt")
+    parser.add_argument("--fisher", default="", help="Folder of Fisher's transcripts")
+    return parser
+
+
+def main(cmd: Optional[Sequence[str]] = None) -> None:
+    """Prepare the text."""
+    run_tool(get_parser(), prepare, cmd)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+"""N-best lists of all sets and conditions, in one form, from Kaldi's archives or lattices.
+
+Reads the folders {SET}_{CONDITION} or decode_{SET}_{CONDITION} of --nbest: Kaldi N-best archives
+(words_text, acwt, lmwt.nolm, lmwt.withlm, there or in archives.1 ...), or lattices lat.1.gz ...,
+which need Kaldi. Writes OUTPUT/{SET}_{CONDITION}/ with one archive of words in lower case and the
+references as `text`, and OUTPUT/conditions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import logging
+import re
+import tempfile
+from pathlib import Path
+from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from nbest_lattices import Decoding, linear_lists
+
+from espnet_bayeslm.evaluation.wer import read_transcripts
+from espnet_bayeslm.rescoring.fields import numbered
+from espnet_bayeslm.rescoring.kaldi import read_kaldi, write_kaldi
+from espnet_bayeslm.rescoring.nbest import NBest
+from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import atomic_directory
+
+CONDITION = r"[A-Za-z0-9][A-Za-z0-9_.+-]*"
+CONDITIONS = "conditions"
+Folders = Dict[Tuple[str, str], Path]
+"""{(set, condition): folder}."""
+
+
+def find_folders(nbest: Path, sets: Sequence[str]) -> Folders:
+    """Return the folders of lists: each set's, the same conditions for each, sorted.
+
+    Raises:
+        InputError: There are none, a set lacks a condition, or one is there twice.
+    """
+    if not nbest.is_dir():
+        raise InputError("no such folder", path=nbest, remedy=_looked_for(sets))
+    # a longer name first: dev_other_x is of dev_other where that is a set too
+    names = "|".join(map(re.escape, sorted(sets, key=len, reverse=True)))
+    pattern = re.compile(f"(?:decode_)?({names})_({CONDITION})", re.ASCII)
+    found: Folders = {}
+    for path in sorted(nbest.iterdir()):
+        match = pattern.fullmatch(path.name)
+        if not match or not path.is_dir():
+            logging.info(f"{path}: not the name of a list's folder, left out")
+            continue
+        other = found.setdefault((match[1], match[2]), path)
+        if other is not path:
+            raise InputError(
+                f"{other.name} is there too", path=path, remedy="Give one of the two only."
+            )
+    if not found:
+        raise InputError("no lists of these sets", path=nbest, remedy=_looked_for(sets))
+    conditions = sorted({condition for _, condition in found})
+    missing = [f"{s}_{c}" for c in conditions for s in sets if (s, c) not in found]
+    if missing:
+        there = ", ".join(path.name for path in found.values())
+        raise InputError(
+            f"{', '.join(missing)} missing: the sets must have the same conditions; {there} found",
+            path=nbest,
+            remedy="Scales are tuned on one set and applied to the other, condition by condition.",
+        )
+    return {(s, c): found[s, c] for c in conditions for s in sets}
+
+
+def _looked_for(sets: Sequence[str]) -> str:
+    """Return what is expected of the folder."""
+    names = " and ".join(f"{name}_CONDITION" for name in sets)
+    return f"Looked for folders {names}, or the same after decode_; NBEST or --nbest says where."
+
+
+def is_archive(folder: Path) -> bool:
+    """Return whether a folder holds an N-best archive."""
+    names = ("words_text", "words_text.gz", "archives.1")
+    return any((folder / name).exists() for name in names)
+
+
+def find_references(folder: Path, references: Optional[Path], name: str, condition: str) -> Path:
+    """Return the file of a list's references: in its folder, or below `references`.
+
+    Raises:
+        InputError: There is none.
+    """
+    candidates = [folder / "text"]
+    if references is not None:
+        candidates += [references / f"{name}_{condition}" / "text", references / name / "text"]
+    for path in candidates:
+        if path.is_file():
+            return path
+    raise InputError(
+        f"no references; looked for {', '.join(map(str, candidates))}",
+        path=folder,
+        remedy="Put `text` (lines `utterance words`) there, or give --references (NBEST_TEXT).",
+    )
+
+
+def read_lists(folder: Path, decoding: Decoding, work: Path) -> Iterator[NBest]:
+    """Return the lists of a folder.
+
+    Args:
+        folder: An archive, or lattices.
+        decoding: How the lattices are to be taken apart.
+        work: An empty folder for that.
+
+    Raises:
+        InputError: The folder has neither.
+    """
+    if is_archive(folder):
+        return read_kaldi(folder)
+    lattices = numbered(folder, "lat.{}.gz")
+    if not lattices:
+        raise InputError(
+            "neither an N-best archive (words_text, acwt, ..., there or in archives.1, ...) nor"
+            " lattices (lat.1.gz, ...)",
+            path=folder,
+        )
+    linear_lists(lattices, decoding, work)
+    return read_kaldi(work)
+
+
+def lower(nbest: NBest) -> NBest:
+    """Return a list whose words are in lower case, as those of the LMs are."""
+    hypotheses = tuple(
+        dataclasses.replace(hyp, words=tuple(word.lower() for word in hyp.words))
+        for hyp in nbest.hypotheses
+    )
+    return dataclasses.replace(nbest, hypotheses=hypotheses)
+
+
+def write_lists(
+    output: Path, nbests: Iterator[NBest], references: Mapping[str, Sequence[str]], path: Path
+) -> None:
+    """Write an archive and its references as `text`.
+
+    References without a list are left out, and counted in the log.
+
+    Args:
+        output: The folder.
+        nbests: The lists.
+        references: {utterance: words}.
+        path: Where they come from.
+
+    Raises:
+        InputError: A list has no reference.
+    """
+    utts, num_hypotheses = set(), 0
+
+    def known() -> Iterator[NBest]:
+        nonlocal num_hypotheses
+        for nbest in nbests:
+            if nbest.utt not in references:
+                raise InputError(
+                    f"no reference of the utterance {nbest.utt!r}, which has an N-best list",
+                    path=path,
+                    remedy="Each list needs one: is the text that of another set?",
+                )
+            utts.add(nbest.utt)
+            num_hypotheses += len(nbest.hypotheses)
+            yield lower(nbest)
+
+    write_kaldi(known(), output)
+    lines = [
+        " ".join([utt, *(word.lower() for word in words)])
+        for utt, words in references.items()
+        if utt in utts
+    ]
+    (output / "text").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    logging.info(f"{output.name}: {len(utts)} lists, {num_hypotheses / len(utts):.1f} hypotheses")
+    if len(lines) < len(references):
+        logging.warning(f"{path}: {len(references) - len(lines)} utterances have no list, left out")
+
+
+def make_lists(
+    nbest: str,
+    output: str,
+    sets: str,
+    references: str,
+    lang: str,
+    num_best: int,
+    acoustic_scale: float,
+    nj: int,
+) -> None:
+    """Write the lists and OUTPUT/conditions; see the options.
+
+    Raises:
+        InputError: The lists are not there or do not fit together, or OUTPUT is of another use.
+    """
+    names = sets.split()
+    if not names or len(set(names)) < len(names):
+        raise InputError(f"--sets {sets!r}: expected names, each once, such as 'dev eval'")
+    if not nbest:
+        raise InputError("no N-best lists given", remedy=f"{_looked_for(names)} (see db.sh)")
+    check_output(Path(output))
+    folders = find_folders(Path(nbest), names)
+    text = Path(references) if references else None
+    # all of them before the first is made: lattices take long
+    texts = {key: find_references(path, text, *key) for key, path in folders.items()}
+    decoding = Decoding(Path(lang) if lang else None, num_best, acoustic_scale, nj)
+    with atomic_directory(output) as folder:
+        for (name, condition), path in folders.items():
+            target = folder / f"{name}_{condition}"
+            file = texts[name, condition]
+            with tempfile.TemporaryDirectory(dir=folder) as work:
+                nbests = read_lists(path, decoding, Path(work))
+                write_lists(target, nbests, read_transcripts(file), file)
+        conditions: List[str] = sorted({condition for _, condition in folders})
+        (folder / CONDITIONS).write_text("".join(f"{name}\n" for name in conditions))
+
+
+def check_output(output: Path) -> None:
+    """Check that a folder may be replaced: it is missing, empty, or one that was written here.
+
+    Raises:
+        InputError: It is something else.
+    """
+    replaceable = output.is_dir() and ((output / CONDITIONS).is_file() or not any(output.iterdir()))
+    if output.exists() and not replaceable:
+        raise InputError(
+            "is there, and does not hold lists that were written here",
+            path=output,
+            remedy="Give a new folder as --output, or delete this one.",
+        )
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Return the parser of this script."""
+    parser = tool_parser("nbest", __doc__.splitlines()[0])
+    parser.prog = "local/nbest.sh"
+    parser.add_argument("--nbest", default="", help="Folder of {SET}_{CONDITION} folders")
+    parser.add_argument("--output", default="data/nbest", help="Folder of the lists")
+    parser.add_argument("--sets", default="dev eval", help="The sets, in one word")
+    parser.add_argument(
+        "--references", default="", help="Folder of SET_CONDITION/text or SET/text, if not beside"
+    )
+    parser.add_argument(
+        "--lang", default="", help="Lang folder of lattices: words.txt, G.fst or G.carpa"
+    )
+    parser.add_argument("--num_best", type=int, default=20, help="Hypotheses of a lattice, at most")
+    parser.add_argument(
+        "--acoustic_scale", type=float, default=0.1, help="Of the search for them in a lattice"
+    )
+    parser.add_argument("--nj", type=int, default=2, help="Lattice archives at the same time")
+    return parser
+
+
+def main(cmd: Optional[Sequence[str]] = None) -> None:
+    """Make the lists."""
+    run_tool(get_parser(), make_lists, cmd)
+
+
+if __name__ == "__main__":
+    main()

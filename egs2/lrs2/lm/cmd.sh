@@ -1,0 +1,1 @@
+../../sotu/lm/cmd.sh

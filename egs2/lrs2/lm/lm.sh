@@ -1,0 +1,1 @@
+../../sotu/lm/lm.sh

@@ -1,0 +1,239 @@
+"""Text of the LRS2 recipe, from a small directory of the corpus's layout."""
+
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lrs2_layout import make_corpus, sentence, write_clip
+
+ROOT = Path(__file__).resolve().parents[2]
+RECIPE = ROOT / "egs2" / "lrs2" / "lm"
+SETS = ("train", "val", "test")
+
+
+@pytest.fixture
+def modules(monkeypatch):
+    """Return a function: name -> module of the recipe's local/."""
+    monkeypatch.syspath_prepend(str(RECIPE / "local"))
+    yield importlib.import_module
+    for name in ("lrs2_data", "lrs2_corpus"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def data(modules):
+    return modules("lrs2_data")
+
+
+@pytest.fixture
+def reader(modules):
+    return modules("lrs2_corpus")
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    return make_corpus(tmp_path)
+
+
+def read(folder, name="text"):
+    return [line.split() for line in (folder / name).read_text().splitlines()]
+
+
+def files_of(folder):
+    return {p.relative_to(folder): p.read_text() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_the_sets_are_kaldi_texts_of_the_lists_clips(data, corpus, tmp_path):
+    output = tmp_path / "data"
+    data.main(["--lrs2", str(corpus), "--output", str(output)])
+    for name in SETS:
+        lines = read(output / name)
+        ids = [line[0] for line in lines]
+        assert ids == sorted(set(ids)) and "," not in "".join(ids)
+        assert [line[1:] for line in lines] == read(output / name, "text.plain")
+        text = " ".join(word for line in lines for word in line[1:])
+        assert text == text.lower() and all(len(line) > 1 for line in lines)
+    assert len(read(output / "val")) == len(read(output / "test")) == 10
+    train = dict((line[0], line[1:]) for line in read(output / "train"))
+    # 20 pieces before and 20 after the silence, 20 sentences of main
+    assert len(train) == 60
+    first, second = train["lrs2-pretrain-5500-00000-000"], train["lrs2-pretrain-5500-00000-001"]
+    assert len(first) == len(second) == 6
+    assert [word.upper() for word in first + second] == sentence(0, 12)
+    assert train["lrs2-6201-00000"] == [word.lower() for word in sentence(3, 3)]
+    words = {word for line in train.values() for word in line}
+    assert (output / "lexicon_words.txt").read_text().split() == sorted(words)
+    assert "it's" in words and "1960s" in words
+
+
+def test_known_sentences_of_val_hold_words_of_train_only(data, corpus, tmp_path):
+    clip = (corpus / "val.txt").read_text().split()[0]
+    write_clip(corpus / "main" / f"{clip}.txt", ["A", "GOOD", "HOUSE"])
+    data.main(["--lrs2", str(corpus), "--output", str(tmp_path / "data")])
+    # all others hold ZEBRA
+    assert read(tmp_path / "data" / "val", "text.known") == [
+        [f"lrs2-{clip.replace('/', '-')}", "a", "good", "house"]
+    ]
+
+
+def test_statistics_are_a_table_with_words_and_unknown_words(data, corpus, tmp_path):
+    output = tmp_path / "data"
+    data.main(["--lrs2", str(corpus), "--output", str(output)])
+    rows = [line for line in (output / "statistics.txt").read_text().splitlines() if "|" in line]
+    cells = {row[0]: row[1:] for row in ([c.strip() for c in r.split("|")[1:-1]] for r in rows)}
+    assert [cells[name][:2] for name in SETS] == [["40", "60"], ["10", "10"], ["10", "10"]]
+    for name in SETS:
+        words = [word for line in read(output / name, "text.plain") for word in line]
+        assert cells[name][2:4] == [str(len(words)), str(len(set(words)))]
+    num_words = int(cells["val"][2])
+    assert cells["val"][4] == f"{100 * 10 / num_words:.2f}"  # one ZEBRA a sentence
+    assert cells["train"][4] == cells["test"][4] == "0.00"
+
+
+@pytest.mark.parametrize("pause, pieces", [("0", 20), ("0.79", 40), ("0.81", 20)])
+def test_pretrain_is_cut_at_silences_longer_than_the_option_says(
+    data, corpus, tmp_path, pause, pieces
+):
+    data.main(["--lrs2", str(corpus), "--output", str(tmp_path / "data"), "--pause", pause])
+    lines = [line for line in read(tmp_path / "data" / "train") if "pretrain" in line[0]]
+    assert len(lines) == pieces
+    assert sum(len(line) - 1 for line in lines) == 240
+    assert any(line[0] == "lrs2-pretrain-5500-00000" for line in lines) == (pieces == 20)
+
+
+def test_a_table_that_is_not_the_texts_cuts_nothing_and_is_reported(data, corpus, tmp_path, caplog):
+    path = corpus / "pretrain" / "5500" / "00000.txt"
+    path.write_text(path.read_text().replace("Text:  ", "Text:  OH "))
+    with caplog.at_level("WARNING"):
+        data.main(["--lrs2", str(corpus), "--output", str(tmp_path / "data")])
+    lines = {line[0]: line[1:] for line in read(tmp_path / "data" / "train")}
+    assert len(lines["lrs2-pretrain-5500-00000"]) == 13
+    assert "pretrain: 1 clips without times" in caplog.text
+
+
+def test_a_main_clip_is_one_utterance_whatever_its_file_holds(data, corpus, tmp_path):
+    clip = (corpus / "test.txt").read_text().split()[0]
+    write_clip(corpus / "main" / f"{clip}.txt", ["GOOD", "TOWN"], [0.0, 9.0])
+    data.main(["--lrs2", str(corpus), "--output", str(tmp_path / "data")])
+    lines = {line[0]: line[1:] for line in read(tmp_path / "data" / "test")}
+    assert lines[f"lrs2-{clip.replace('/', '-')}"] == ["good", "town"]
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("IT'S THE WORKERS' 1960S", "it's the workers' 1960s"),
+        ("{NS} OH [LAUGHTER] YES (SIC) <UNK>", "oh yes"),
+        ("IT\u2019S CAF\u00c9S, TWENTY-ONE", "it's cafes twenty one"),
+        ("{NS} ' -", ""),
+    ],
+)
+def test_words_are_lower_case_with_apostrophes_and_digits_and_without_marks(reader, text, words):
+    assert reader.normalise(text) == words.split()
+
+
+def test_clips_of_marks_alone_are_left_out(data, corpus, tmp_path):
+    clip = (corpus / "test.txt").read_text().split()[0]
+    write_clip(corpus / "main" / f"{clip}.txt", ["{NS}"])
+    data.main(["--lrs2", str(corpus), "--output", str(tmp_path / "data")])
+    assert len(read(tmp_path / "data" / "test")) == 9
+
+
+def test_training_text_that_holds_a_test_sentence_is_counted_and_left_out_when_asked(
+    data, corpus, tmp_path
+):
+    clip = (corpus / "test.txt").read_text().split()[0]
+    # across the silence: what is compared is the whole clip
+    write_clip(corpus / "main" / f"{clip}.txt", sentence(4, 12)[3:10])
+    options = ["--lrs2", str(corpus), "--output", str(tmp_path / "data")]
+    data.main(options)
+    long = sum(len(line) >= 5 for line in read(tmp_path / "data" / "test", "text.plain"))
+    before = (tmp_path / "data" / "statistics.txt").read_text()
+    test_row = next(line for line in before.splitlines() if line.startswith("| test"))
+    held = int(test_row.split("|")[-2].split(" of ")[0])
+    assert held >= 1 and f"| {held} of {long} |" in test_row
+    assert "lrs2-pretrain-5510-00004-000" in (tmp_path / "data" / "train" / "text").read_text()
+    data.main([*options, "--drop_overlap", "true"])
+    after = (tmp_path / "data" / "statistics.txt").read_text()
+    assert "lrs2-pretrain-5510-00004" not in (tmp_path / "data" / "train" / "text").read_text()
+    assert f"| 0 of {long} |" in after and "Left out of train:" in after
+
+
+def test_a_sentence_is_shared_where_all_of_its_words_stand_in_a_row(data, reader):
+    clips = [
+        reader.Clip("a", [list("xabcd"), list("ef")]),
+        reader.Clip("b", [list("abcdxef")]),
+        reader.Clip("c", [list("abcd")]),
+    ]
+    sentences = [list("abcdef"), list("abcd"), list("bcdefg")]
+    assert data.find_shared(clips, sentences) == {"a": {tuple("abcdef")}}
+
+
+def test_utterances_are_sorted_by_id_whatever_the_clips_are_called(data, reader):
+    cut, whole = reader.Clip("a-1", [["x"], ["y"]]), reader.Clip("a-1-0", [["z"]])
+    assert list(data.utterances([cut, whole])) == ["a-1-0", "a-1-000", "a-1-001"]
+    with pytest.raises(ValueError, match="two clips have the id a-1-001"):
+        data.utterances([cut, reader.Clip("a-1-001", [["z"]])])
+
+
+def test_the_lists_may_lie_beside_the_archives_folder_or_elsewhere(data, corpus, tmp_path):
+    outputs = [tmp_path / name for name in ("inside", "beside", "elsewhere")]
+    data.main(["--lrs2", str(corpus), "--output", str(outputs[0])])
+    for name in ("pretrain", "train", "val", "test"):
+        shutil.move(corpus / f"{name}.txt", tmp_path / f"{name}.txt")
+    # the folder above is found from there, too
+    data.main(["--lrs2", str(tmp_path), "--output", str(outputs[1])])
+    lists = tmp_path / "lists"
+    lists.mkdir()
+    for name in ("pretrain", "train", "val", "test"):
+        shutil.move(tmp_path / f"{name}.txt", lists / f"{name}.txt")
+    options = ["--lrs2", str(corpus), "--filelists", str(lists), "--output", str(outputs[2])]
+    data.main(options)
+    assert files_of(outputs[0]) == files_of(outputs[1]) == files_of(outputs[2])
+
+
+def test_a_second_run_replaces_the_sets_and_leaves_the_rest(data, corpus, tmp_path):
+    output = tmp_path / "data"
+    (output / "nbest").mkdir(parents=True)
+    (output / "nbest" / "conditions").write_text("clean\n")
+    (output / "train").mkdir()
+    (output / "train" / "text.old").write_text("x\n")
+    data.main(["--lrs2", str(corpus), "--output", str(output)])
+    assert (output / "nbest" / "conditions").exists()
+    assert not (output / "train" / "text.old").exists()
+
+
+@pytest.fixture
+def data_sh(tmp_path):
+    """Return a function that runs local/data.sh in a copy of the recipe's folder."""
+    folder = tmp_path / "recipe"
+    folder.mkdir()
+    (folder / "local").symlink_to(RECIPE / "local")
+    (folder / "path.sh").symlink_to(ROOT / "egs2" / "sotu" / "lm" / "path.sh")
+    shutil.copy(RECIPE / "db.sh", folder / "db.sh")
+
+    def run(*options, **variables):
+        environment = {k: v for k, v in os.environ.items() if k not in ("LRS2", "VENV")}
+        environment |= {"PYTHON": sys.executable, "PYTHONPATH": str(ROOT), **variables}
+        command = ["local/data.sh", "--output", str(tmp_path / "data"), *options]
+        return subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
+
+    return run
+
+
+def test_the_option_wins_over_the_environment_and_that_over_db_sh(data_sh, corpus, tmp_path):
+    db = tmp_path / "recipe" / "db.sh"
+    assert "error: no path to LRS2" in data_sh().stderr
+    db.write_text(db.read_text().replace("LRS2:-}", f"LRS2:-{tmp_path}/by_file}}"))
+    assert f"{tmp_path}/by_file: no such folder" in data_sh().stderr
+    variable = {"LRS2": f"{tmp_path}/by_variable"}
+    assert f"{tmp_path}/by_variable: no such folder" in data_sh(**variable).stderr
+    done = data_sh("--lrs2", str(corpus), **variable)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "data" / "statistics.txt").exists()
