@@ -25,7 +25,8 @@ def summed_nll(
 
     Gradients are computed with the loss, block by block, so that no block's logits are needed
     again. Under autocast the products are in its precision; log-sum-exp, sums and gradients are
-    in single precision or better.
+    in single precision or better. The gradients are given once: a second backward pass through
+    the same call is an error.
 
     Args:
         outputs: What the output projection gets, (N, M).
@@ -80,22 +81,19 @@ class _SummedNLL(torch.autograd.Function):
                 d_weight.addmm_(d_logits.t(), x)
             else:
                 d_weight += d_logits.t() @ x
-        if wants_gradients:
-            ctx.save_for_backward(d_outputs, d_weight, d_bias)
-            ctx.dtypes = weight.dtype, bias.dtype
+        ctx.gradients = d_outputs, d_weight, d_bias
+        ctx.dtypes = outputs.dtype, weight.dtype, bias.dtype
         return total
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> Tuple[Optional[torch.Tensor], ...]:  # type: ignore[override]
-        d_outputs, d_weight, d_bias = ctx.saved_tensors
-        of_weight, of_bias = ctx.dtypes
-        return (
-            (d_outputs * gradient).to(d_outputs.dtype),
-            (d_weight * gradient).to(of_weight),
-            (d_bias * gradient).to(of_bias),
-            *(None,) * 4,
-        )
+        gradients, ctx.gradients = ctx.gradients, None
+        if gradients is None:
+            raise RuntimeError("summed_nll: the gradients were used, call it again")
+        # in place, since a pass over a vocabulary's weights takes milliseconds
+        scaled = (g.mul_(gradient).to(t) for g, t in zip(gradients, ctx.dtypes, strict=True))
+        return *scaled, *(None,) * 4
 
 
 def _softmax_(logits: torch.Tensor, target: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
