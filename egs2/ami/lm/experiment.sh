@@ -20,6 +20,7 @@ units="lstm:50,100,400 transformer:128,256,1024"   # table model_size: beside th
 lm_args=         # more options of espnet2.bin.lm_train
 data=data
 expdir=exp
+note=            # a sentence for the head of the results, e.g. what speech the lists are of
 nbest=           # lists of another recogniser (default: NBEST of db.sh)
 # the recipe's
 order=3
@@ -35,6 +36,7 @@ help() {
     echo "            5 interpolation and perplexity, 6 rescoring, 7 tables and figures, 8 HTML report"
     echo "  --lm lstm|transformer|both  --only \"NAME ...\"   some of the table's lines"
     echo "  --nj 2  --ngpu 0  --lm_args \"OPTIONS of lm_train\"  --data data  --expdir exp  --nbest DIR"
+    echo "  --note \"a sentence for the head of the results\""
     echo "  --parts \"5 10 25 50\" (table data_size)  --units \"lstm:50,100,400 ...\" (table model_size)"
 }
 
@@ -47,7 +49,7 @@ sizes() { # names of conf/SIZE_lstm_half.yaml
 while [ $# -gt 0 ]; do
     case "$1" in
         --table | --size | --seeds | --stage | --stop_stage | --ngpu | --nj | --lm | --only | --parts | \
-            --units | --lm_args | --data | --expdir | --nbest | --order | --dev | --test | --tables)
+            --units | --lm_args | --note | --data | --expdir | --nbest | --order | --dev | --test | --tables)
             [ $# -ge 2 ] || die "the option $1 needs a value"
             printf -v "${1#--}" '%s' "$2"
             shift 2
@@ -217,9 +219,11 @@ fi
 if runs 7 "tables and figures"; then
     # shellcheck disable=SC2086
     "${PYTHON}" local/results.py --table "${table}" --size "${size}" --seeds ${seeds} \
-        --sets "${dev}" "${test}" --order "${order}" --exp "${expdir}" --data "${data}"
+        --sets "${dev}" "${test}" --order "${order}" --exp "${expdir}" --data "${data}" \
+        ${note:+--note "${note}"}
 fi
 
 if runs 8 "HTML report"; then
-    : # REPORT
+    need 7 "${exp}/report_${table}.yaml"
+    ${bayeslm} report --config "${exp}/report_${table}.yaml" --output "${exp}/report_${table}.html"
 fi

@@ -11,6 +11,7 @@ import shlex
 from pathlib import Path
 from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
+import yaml
 from lines import UNCERTAIN, Line, read_table, system_name
 from train import BEST, chosen
 
@@ -115,9 +116,15 @@ class Evaluation:
                     yield [str(word) for word in words]
 
     def snr(self, line: Line) -> Iterator[Words]:
-        """Yield the command that measures an uncertain LM's signal-to-noise ratios."""
+        """Yield the command that measures an uncertain LM's signal-to-noise ratios.
+
+        A search may choose that nothing is uncertain.
+        """
         output = self.exp / "snr" / line.name
-        if self.trained([line.name]) and self._missing(output / "snr.json", [line.name]):
+        config = self.exp / line.name / "train.yaml"
+        if not self.trained([line.name]) or not read_yaml(config)["lm_conf"]["uncertainty"]:
+            return
+        if self._missing(output / "snr.json", [line.name]):
             text = self.data / self.dev / "text.plain"
             words = ["snr", "--lm", self.exp / line.name, "--text", text, "--output", output]
             yield [str(word) for word in words]
@@ -134,6 +141,11 @@ class Evaluation:
         if line.kind == "point":
             systems += [(line.name, f"{line.name}.seed{n}", self.ngram_name) for n in controls]
         yield from filter(self.trained, systems)
+
+
+def read_yaml(path: Path) -> Any:
+    """Return the content of a yaml file."""
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
 def commands(

@@ -1,0 +1,1 @@
+../../../sotu/lm/local/tables.py

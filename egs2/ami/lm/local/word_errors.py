@@ -1,0 +1,164 @@
+"""Word errors of rescored N-best lists, pooled over conditions, and tests between systems."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from espnet_bayeslm.evaluation.comparison import compare_systems, score_set
+from espnet_bayeslm.evaluation.wer import (
+    NO_WORDS,
+    ErrorCounts,
+    Words,
+    check_same_utterances,
+    count_errors,
+    oracle_errors,
+    read_transcripts,
+)
+from espnet_bayeslm.report.scores import errors_json
+from espnet_bayeslm.rescoring.kaldi import read_kaldi
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import read_lines
+
+POOLED = "pooled"
+LISTS_STAGE = 3
+# Enough for the interval's ends to two digits; there are many pairs.
+NUM_REPLICATES = 2000
+Texts = Dict[str, Words]
+Errors = Dict[str, Dict[str, float]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Lists:
+    """The N-best lists' references.
+
+    Attributes:
+        conditions: Names of the conditions, the same in all sets.
+        refs: (set, condition) -> utterance id -> words.
+        folder: Where the lists are.
+    """
+
+    conditions: List[str]
+    refs: Dict[Tuple[str, str], Texts]
+    folder: Path
+
+
+def read_lists(folder: Path, sets: Sequence[str]) -> Optional[Lists]:
+    """Return the references of the lists; None where there are no lists at all.
+
+    Raises:
+        InputError: The conditions are not named, or a set lacks one of them.
+    """
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return None
+    names = folder / "conditions"
+    remedy = f"Run stage {LISTS_STAGE} again."
+    if not names.exists():
+        raise InputError(
+            "names the conditions of the lists, and is missing", path=names, remedy=remedy
+        )
+    conditions = [line.strip() for _, line in read_lines(names) if line.strip()]
+    if not conditions:
+        raise InputError("names no condition", path=names, remedy=remedy)
+    places = {(s, c): folder / f"{s}_{c}" / "text" for s in sets for c in conditions}
+    missing = [str(path) for path in places.values() if not path.exists()]
+    if missing:
+        raise InputError(
+            f"names {', '.join(conditions)}, but there is no {', '.join(missing)}",
+            path=names,
+            remedy=f"Each of {', '.join(sets)} needs lists of each condition. {remedy}",
+        )
+    refs = {key: read_transcripts(path) for key, path in places.items()}
+    return Lists(conditions, refs, folder)
+
+
+def pooled(counts: Mapping[str, ErrorCounts]) -> Errors:
+    """Return the errors of each condition, and of all of them together."""
+    total = sum(counts.values(), NO_WORDS)
+    return {name: errors_json(value) for name, value in {**counts, POOLED: total}.items()}
+
+
+def list_errors(lists: Lists, name: str) -> Dict[str, Errors]:
+    """Return the errors of a set's first pass, and the fewest that its lists allow (`oracle`)."""
+    first, oracle = {}, {}
+    for condition in lists.conditions:
+        refs = lists.refs[name, condition]
+        folder = lists.folder / f"{name}_{condition}"
+        found = {item.utt: [h.words for h in item.hypotheses] for item in read_kaldi(folder)}
+        check_same_utterances(refs, found, ref_path=folder / "text", hyp_path=folder)
+        first[condition] = count_errors(refs, {utt: words[0] for utt, words in found.items()})
+        oracle[condition] = oracle_errors(refs, found)
+    return {"first_pass": pooled(first), "oracle": pooled(oracle)}
+
+
+class Rescored:
+    """The 1-best texts of the systems of one folder of experiments.
+
+    Args:
+        folder: The folder.
+        lists: The references.
+        sets: Names of the sets, that of the test set last.
+    """
+
+    def __init__(self, folder: Path, lists: Lists, sets: Sequence[str]):
+        self.folder, self.lists, self.sets = folder, lists, list(sets)
+        self._texts: Dict[Tuple[str, str], Dict[str, Texts]] = {}
+
+    def missing(self, system: str) -> List[Path]:
+        """Return the texts of a system that are not there."""
+        paths = (self._path(system, s, c) for s in self.sets for c in self.lists.conditions)
+        return [path for path in paths if not path.exists()]
+
+    def errors(self, system: str) -> Dict[str, Errors]:
+        """Return {set: errors} of a system.
+
+        Raises:
+            InputError: The utterances of a text are not those of the references.
+        """
+        found = {}
+        for name in self.sets:
+            texts = self._read(system, name)
+            refs = self.lists.refs
+            counts = {c: count_errors(refs[name, c], text) for c, text in texts.items()}
+            found[name] = pooled(counts)
+        return found
+
+    def test(self, system: str, other: str) -> Dict[str, Any]:
+        """Return MAPSSWE and a bootstrap interval of two systems on the pooled test lists.
+
+        `difference`, `low` and `high` are of the word error rate in %, that of `other` less that
+        of `system`: positive where `system` is better.
+        """
+        name = self.sets[-1]
+        texts = {key: self._read(key, name) for key in (other, system)}
+        scored = [
+            score_set(self.lists.refs[name, c], {key: texts[key][c] for key in texts})
+            for c in self.lists.conditions
+        ]
+        (pair,) = compare_systems(scored, num_replicates=NUM_REPLICATES).pairs
+        interval = pair.interval
+        return {
+            "p": pair.test.p,
+            "z": pair.test.z,
+            "segments": pair.test.segments,
+            "better": pair.test.b_is_better,
+            "worse": pair.test.a_is_better,
+            **{k: 100 * getattr(interval, k) for k in ("difference", "low", "high")},
+        }
+
+    def _path(self, system: str, name: str, condition: str) -> Path:
+        return self.folder / "rescore" / system / f"{name}_{condition}" / "text"
+
+    def _read(self, system: str, name: str) -> Dict[str, Texts]:
+        """Return {condition: texts}; each file is read once."""
+        if (system, name) not in self._texts:
+            texts = {}
+            for condition in self.lists.conditions:
+                path = self._path(system, name, condition)
+                texts[condition] = read_transcripts(path)
+                refs = self.lists.refs[name, condition]
+                ref_path = self.lists.folder / f"{name}_{condition}" / "text"
+                check_same_utterances(refs, texts[condition], ref_path=ref_path, hyp_path=path)
+            self._texts[system, name] = texts
+        return self._texts[system, name]

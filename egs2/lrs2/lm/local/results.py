@@ -1,0 +1,1 @@
+../../../ami/lm/local/results.py

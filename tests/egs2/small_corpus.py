@@ -1,0 +1,43 @@
+"""A small corpus and its N-best lists, for running the recipes."""
+
+import random
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+WORDS = [first + second for first in LETTERS[:8] for second in LETTERS[8:14]]
+
+
+def sentence(rng):
+    """Return the words of a sentence in which each word is often followed by the same other."""
+    at = rng.randrange(len(WORDS))
+    words = [WORDS[at]]
+    for _ in range(rng.randrange(2, 10)):
+        at = (7 * at + 3) % len(WORDS) if rng.random() < 0.8 else rng.randrange(len(WORDS))
+        words.append(WORDS[at])
+    return words
+
+
+def write_text(folder, sizes, *, seed=0):
+    """Write FOLDER/NAME.txt, a sentence a line, of each name's number of sentences."""
+    rng = random.Random(seed)
+    folder.mkdir(parents=True)
+    for name, size in sizes.items():
+        lines = [" ".join(sentence(rng)) for _ in range(size)]
+        (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
+
+
+def write_lists(folder, refs, *, seed, ranks=4, words=WORDS):
+    """Write Kaldi N-best lists of noisy copies of references {utterance: words}."""
+    rng = random.Random(seed)
+    folder.mkdir(parents=True)
+    files = {name: [] for name in ("words_text", "acwt", "lmwt.nolm", "lmwt.withlm")}
+    for utt, spoken in refs.items():
+        for rank in range(1, ranks + 1):
+            noisy = [rng.choice(words) if rng.random() < 0.25 else word for word in spoken]
+            wrong = sum(a != b for a, b in zip(noisy, spoken, strict=True))
+            files["words_text"].append(f"{utt}-{rank} {' '.join(noisy)}")
+            files["acwt"].append(f"{utt}-{rank} {200 + 5 * wrong + rng.gauss(0, 20):.3f}")
+            files["lmwt.nolm"].append(f"{utt}-{rank} 0")
+            files["lmwt.withlm"].append(f"{utt}-{rank} {2.5 * len(noisy):.3f}")
+    files["text"] = [f"{utt} {' '.join(spoken)}" for utt, spoken in refs.items()]
+    for name, lines in files.items():
+        (folder / name).write_text("\n".join(lines) + "\n")

@@ -1,0 +1,147 @@
+"""The recipes of AMI and LRS2 from end to end, on a few hundred sentences, and what they refuse."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from lrs2_layout import WORDS, make_corpus
+from small_corpus import write_lists, write_text
+
+RECIPES = Path(__file__).resolve().parents[2] / "egs2"
+AMI, LRS2 = RECIPES / "ami" / "lm", RECIPES / "lrs2" / "lm"
+
+
+def run(recipe, folder, *options, **environment):
+    """Run a recipe with its outputs in `folder`; return its exit status and what it printed."""
+    names = {"PYTHON": sys.executable, "OMP_NUM_THREADS": "1", **environment}
+    command = ["./run.sh", "--data", folder / "data", "--expdir", folder / "exp", *options]
+    result = subprocess.run(
+        list(map(str, command)),
+        cwd=recipe,
+        env={**os.environ, **{name: str(value) for name, value in names.items()}},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    return result.returncode, result.stdout
+
+
+def references(path, prefix, count):
+    """Return {utterance: words} of the first sentences of a Kaldi text or of plain lines."""
+    rows = path.read_text().splitlines()[:count]
+    return {f"{prefix}{n:07d}": row.split() for n, row in enumerate(rows)}
+
+
+@pytest.fixture(scope="module")
+def corpus_and_lists(tmp_path_factory):
+    """Return the folders of a text and of lists in the conditions `near` and `far`."""
+    folder = tmp_path_factory.mktemp("ami")
+    write_text(folder / "text", {"train": 300, "dev": 60, "eval": 60})
+    for name in ("dev", "eval"):
+        refs = references(folder / "text" / f"{name}.txt", f"ami-{name}-", 20)
+        for seed, condition in enumerate(("near", "far")):
+            write_lists(folder / "lists" / f"{name}_{condition}", refs, seed=seed)
+    return folder / "text", folder / "lists"
+
+
+def test_the_whole_recipe(corpus_and_lists, tmp_path):
+    text, lists = corpus_and_lists
+    options = ["--size", "tiny", "--seeds", "1", "--lm", "both"]
+    status, output = run(AMI, tmp_path, *options, AMI_TEXT=text, NBEST=lists)
+    assert status == 0, output
+    tiny = tmp_path / "exp" / "tiny"
+    found = (tiny / "RESULTS_main.md").read_text()
+    assert "not run" not in found
+    rows = re.findall(r"^\| *(\d+) \| (.*?) \|", found, re.MULTILINE)
+    assert len({number for number, _ in rows}) == 24
+    assert json.loads((tiny / "results_main.json").read_text())
+    assert list((tiny / "images").glob("*.png"))
+    page = (tiny / "report_main.html").read_text()
+    assert "</html>" in page and "Bayesian LSTM" in page
+    # a second call finds everything made, and trains nothing
+    before = {path: path.stat().st_mtime_ns for path in tiny.rglob("*.pth")}
+    status, output = run(AMI, tmp_path, *options, "--stage", "4", "--stop_stage", "6")
+    assert status == 0, output
+    assert before == {path: path.stat().st_mtime_ns for path in tiny.rglob("*.pth")}
+    for step in ("perplexity", "rescore"):
+        assert (tiny / "seed1" / f"{step}_main.commands").read_text() == ""
+
+
+def test_the_study_of_data_size(corpus_and_lists, tmp_path):
+    text, lists = corpus_and_lists
+    options = ["--table", "data_size", "--size", "tiny", "--seeds", "1", "--lm", "lstm"]
+    options += ["--parts", "50", "--only", "point_lstm bayes_lstm_cell_input_1-2"]
+    status, output = run(AMI, tmp_path, *options, AMI_TEXT=text, NBEST=lists)
+    assert status == 0, output
+    whole = set((tmp_path / "data" / "train" / "text").read_text().splitlines())
+    half = (tmp_path / "data" / "train50" / "text").read_text().splitlines()
+    assert len(half) == 150 and set(half) < whole
+    folder = tmp_path / "exp" / "tiny" / "seed1" / "train50"
+    log = (folder / "point_lstm" / "config.yaml").read_text()
+    assert "train50/text" in log and "lm_stats_train50" in log
+    found = (tmp_path / "exp" / "tiny" / "RESULTS_data_size.md").read_text()
+    assert "50" in found and "100" in found
+
+
+def test_lrs2(tmp_path):
+    root = make_corpus(tmp_path / "corpus")
+    for clip in sorted((root / "main").rglob("*.txt"))[::2]:  # so that val has known sentences
+        clip.write_text(clip.read_text().replace(" ZEBRA", ""))
+    status, output = run(LRS2, tmp_path, "--stop_stage", "1", LRS2=root)
+    assert status == 0, output
+    for name in ("val", "test"):
+        rows = (tmp_path / "data" / name / "text").read_text().splitlines()
+        refs = {utt: words for utt, *words in map(str.split, rows)}
+        for seed, condition in enumerate(("clean", "mvdr")):
+            folder = tmp_path / "lists" / f"{name}_{condition}"
+            write_lists(folder, refs, seed=seed, words=[word.lower() for word in WORDS])
+    options = ["--size", "tiny", "--seeds", "1", "--lm", "lstm", "--stage", "2"]
+    options += ["--only", "point_lstm variational_lstm_hidden_output_1_2"]
+    status, output = run(LRS2, tmp_path, *options, NBEST=tmp_path / "lists")
+    assert status == 0, output
+    found = (tmp_path / "exp" / "tiny" / "RESULTS_6.md").read_text()
+    for part in ("clean", "mvdr", "4-gram", "62.4", "not run"):
+        assert part in found, part
+
+
+WRONG = {
+    "table": (["--table", "2"], "--table 2: expected one of main 1 3 4 5 data_size model_size"),
+    "size": (["--size", "huge"], "--size huge: expected one of paper small tiny"),
+    "lm": (["--lm", "gru"], "--lm gru: expected one of lstm transformer both"),
+    "seeds": (["--seeds", "a"], "--seeds 'a': expected numbers"),
+    "option": (["--tables_", "3"], "unknown option '--tables_' (see --help)"),
+    "value": (["--stage"], "the option --stage needs a value"),
+    "n-gram first": (["--stage", "2"], "run stage 1 first"),
+    "training first": (["--stage", "4"], "run stage 2 first"),
+    "perplexity first": (["--stage", "5"], "run stage 2 first"),
+    "no text": (["--stage", "1"], "neither AMI"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_refused(name, tmp_path):
+    options, expected = WRONG[name]
+    status, output = run(AMI, tmp_path, *options)
+    assert status != 0 and expected in output, output
+    assert not list(tmp_path.glob("exp/*/seed*/*"))
+
+
+def test_what_local_scripts_refuse(corpus_and_lists, tmp_path):
+    text, _ = corpus_and_lists
+    status, output = run(AMI, tmp_path, "--stop_stage", "2", "--size", "tiny", AMI_TEXT=text)
+    assert status == 0, output
+    few = ["--size", "tiny", "--seeds", "1", "--lm", "lstm"]
+    status, output = run(AMI, tmp_path, *few, "--stage", "5")
+    assert status != 0 and "Run stage 4 first" in output
+    status, output = run(AMI, tmp_path, *few, "--stage", "4", "--stop_stage", "4", "--only", "lstm")
+    assert status != 0 and "--only lstm: no line of the table; it has point_lstm, " in output
+    few += ["--stage", "4", "--stop_stage", "4", "--only", "point_lstm"]
+    assert run(AMI, tmp_path, *few)[0] == 0
+    trained = tmp_path / "exp" / "tiny" / "seed1" / "half_lstm" / "train.yaml"
+    trained.write_text(trained.read_text().replace("unit: 16", "unit: 8"))
+    status, output = run(AMI, tmp_path, *few)
+    assert status != 0 and "was trained with another configuration" in output

@@ -1,0 +1,130 @@
+"""Studies, figures and the paper's figures in the results of the AMI recipe."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import ami_outputs as out
+from ami_recipe import LOCAL, ami_recipe  # noqa: F401  (a fixture)
+
+BAYES, POINT = "bayes_lstm_cell_input_1-2", "point_lstm"
+GAINS = {5: 6.0, 25: 4.0, 100: 2.0}
+
+
+def write_part(folder, gain, *, unit=200, ratio=1.0, better=True):
+    """Write point-estimate and Bayesian LM of one place of a study."""
+    out.write_lm(folder / POINT, unit=unit)
+    out.write_lm(folder / BAYES, uncertainty={"cell_input@1-2": "bayes"}, unit=unit)
+    out.write_snr(folder, BAYES, {"cell_input@1": [ratio / 2, ratio, 2 * ratio]})
+    texts = {u: out.text(2 if n else 1)[u] for n, u in enumerate(out.REFS)}
+    wrong = {f"{POINT}+3g": 3, f"{BAYES}+3g": 3, f"{BAYES}+{POINT}+3g": texts if better else 3}
+    for name, ppl in ((f"{POINT}+3g", 0.0), (f"{BAYES}+3g", gain / 2)):
+        given = {"wrong": {"us": wrong[name]}, "conditions": ["us"]}
+        out.write_system(folder, name, (100.0 - ppl, 100.0 - ppl), **given)
+    name = f"{BAYES}+{POINT}+3g"
+    ppls = (100.0 - gain, 100.0 - gain)
+    out.write_system(folder, name, ppls, wrong={"us": wrong[name]}, conditions=["us"])
+
+
+@pytest.fixture
+def view(ami, tmp_path):
+    """Return the results of shares 5, 25 and 100 %, and of widths 100 and 200."""
+    exp = tmp_path / "exp" / "small"
+    for seed in (1, 2):
+        folder = exp / f"seed{seed}"
+        out.write_lm(folder / "half_lstm", ppls=(200.0, 150.0))
+        write_part(folder, GAINS[100], ratio=1.0)
+        for share in (5, 25):
+            gain = GAINS[share] + seed
+            write_part(folder / f"train{share}", gain, ratio=share / 100, better=seed == 1)
+        # its configuration has the size's own width; the folder has the one that was trained
+        write_part(folder / "unit100", 1.0)
+    out.write_lists(tmp_path / "data", ["us"])
+    settings = ami("settings").Settings(
+        "some", "small", (1, 2), Path("exp"), Path("data"), ("dev", "eval"), 3
+    )
+    return ami("view").View(ami("collect").collect(settings))
+
+
+def test_studies_over_share_and_width(ami, view):
+    studies = ami("studies")
+    (study,) = studies.studies(view, "train").values()
+    assert study.places == [5, 25, 100]
+    assert [curve.name for curve in study.curves] == [
+        *(f"{POINT}+3g", f"{BAYES}+3g", f"{BAYES}+{POINT}+3g")
+    ]
+    best = study.curves[-1]
+    assert study.change(best)[5] == pytest.approx({1: -7.0, 2: -8.0})
+    assert study.wer(best.name)[25] == pytest.approx({1: 19.0, 2: 30.0})
+    assert [study.significant(best, place) for place in study.places] == [False, False, True]
+    ((line, ratios),) = study.snr()
+    assert line["name"] == BAYES
+    assert ratios[25] == pytest.approx({1: 0.25, 2: 0.25})
+    (width,) = studies.studies(view, "unit").values()
+    assert width.places == [100, 200]
+    text = studies.study_tables(view, "train")
+    assert f"| {best.label} | -7.50 ± 0.50 | -5.50 ± 0.50 | -2.00 |" in text
+    assert f"| {best.label} | 24.50 ± 5.50 | 24.50 ± 5.50 | 19.00 † |" in text
+
+
+def test_a_study_that_was_not_made_has_no_figure(ami, view):
+    view.content["runs"] = [r for r in view.content["runs"] if r["study"] == "all"]
+    assert ami("studies").study_tables(view, "train") == ""
+    assert [name for name, _ in ami("figures").all_figures(view)] == ["learning_curves"]
+
+
+def test_figures(ami, view, tmp_path):
+    figures = ami("figures")
+    made = dict(figures.all_figures(view))
+    assert list(made) == [
+        *("learning_curves", "data_size", "snr_data_size", "model_size", "snr_model_size")
+    ]
+    curves = made["learning_curves"].axes[0].get_lines()
+    labels = {line.get_label(): line.get_ydata() for line in curves}
+    assert list(labels["half-trained LM"]) == [200.0, 150.0]
+    assert list(labels["LSTM"]) == [150.0, 120.0, 100.0]
+    assert "LSTM, MAP" not in labels  # not trained
+    changes, errors = made["data_size"].axes[1:3]
+    assert list(changes.get_lines()[-1].get_ydata()) == pytest.approx([-7.5, -5.5, -2.0])
+    assert [label.get_text() for label in errors.get_xticklabels()] == ["5", "25", "100"]
+    filled = [line for line in errors.get_lines() if line.get_linestyle() == "None"]
+    assert [list(line.get_ydata()) for line in filled] == [[pytest.approx(19.0)]]
+    paper, ours = made["snr_data_size"].axes[0].get_lines()
+    assert list(paper.get_ydata()) == [0.3, 0.4, 0.5, 0.7, 1.1]
+    assert list(ours.get_ydata()) == pytest.approx([0.05, 0.25, 1.0])
+    written = figures.write_figures(view, tmp_path / "images")
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in written.values())
+
+
+def test_median_of_locations_together(ami):
+    from espnet_bayeslm.evaluation.snr import summarize
+
+    outputs = ami("outputs")
+    rng = np.random.default_rng(0)
+    parts = [np.exp(rng.normal(mean, 1.0, size=n)) for mean, n in ((0.0, 4000), (2.0, 1000))]
+    summaries = [summarize("x", part, part) for part in parts]
+    exact = np.median(np.concatenate(parts))
+    assert outputs.pooled_median(summaries) == pytest.approx(exact, rel=0.03)
+
+
+def test_figures_of_the_paper_are_of_lines_that_it_has(ami):
+    """A location that no line of the tables has would be a slip of the pen."""
+    searched = {("lstm", "bayes", "cell_input@1-2")}  # what the paper's search chose
+    paper = ami("paper")
+    rows = (LOCAL.parents[3] / "conf" / "tuning" / "lines.txt").read_text().splitlines()
+    lines = [row.split() for row in rows if row and not row.startswith("#")]
+    known = {"ami": {"3", "4"}, "lrs2": {"6"}}
+    for corpus, tables in known.items():
+        given = [(lm, kind, where, o) for t, _, lm, kind, where, o, *_ in lines if t in tables]
+        keys = {
+            (lm, kind, f"nas{o[4:]}" if o.startswith("nas=") else where)
+            for lm, kind, where, o in given
+        }
+        own = paper._AMI if corpus == "ami" else paper._LRS2
+        assert own.keys() <= keys | searched
+    assert paper.with_point("3", "lstm", "bayes", "nas", {"nas": "1"}) == ("47.1/47.3", "24.1/26.6")
+    assert paper.with_point("6", "lstm", "bayes", "nas", {"nas": "1"}) == ("64.4", "10.0")
+    assert paper.with_point("main", "lstm", "map", "-", {"prior_variance": "0.01"}) == ("-", "-")
