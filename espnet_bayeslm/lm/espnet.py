@@ -96,6 +96,13 @@ class BayesESPnetLM(UncertainLM):
         """See `IncrementalLM.compute`; the logits are those of ESPnet's LM with these weights."""
         return self._backbone.compute(self, input, hidden)
 
+    def outputs(self, input: torch.Tensor) -> Optional[torch.Tensor]:
+        """See `UncertainLM.outputs`; not every backbone has them."""
+        if getattr(getattr(self, "decoder", None), "random_blocks", True):
+            return None
+        self._prepare()
+        return self._backbone.outputs(self, input)
+
     def zero_state(self) -> Any:
         """See `IncrementalLM.zero_state`."""
         return self._backbone.zero_state(self)

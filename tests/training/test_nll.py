@@ -18,7 +18,17 @@ LMS = {
     "norm first": lambda: BayesTransformerLM(
         VOCAB, att_unit=8, head=2, unit=16, layer=2, dropout_rate=0.0, norm_first=True
     ),
-    "bayes_espnet": lambda: BayesESPnetLM(VOCAB, "seq_rnn", {"unit": 8, "nhid": 8, "nlayers": 1}),
+    "seq_rnn": lambda: BayesESPnetLM(VOCAB, "seq_rnn", {"unit": 8, "nlayers": 1}),
+    "gru": lambda: BayesESPnetLM(VOCAB, "seq_rnn", {"unit": 8, "nlayers": 1, "rnn_type": "gru"}),
+    "random output": lambda: BayesESPnetLM(
+        VOCAB, "seq_rnn", {"unit": 8, "nlayers": 1}, uncertainty={"output": "bayes"}
+    ),
+    "espnet's transformer": lambda: BayesESPnetLM(
+        VOCAB,
+        "transformer",
+        {"embed_unit": 8, "att_unit": 8, "head": 2, "unit": 16, "layer": 2},
+        uncertainty={"ffn@1": "bayes"},
+    ),
 }
 
 
@@ -39,13 +49,22 @@ def test_sum_and_gradients_are_espnets(name, rows):
     expected = (nll if rows is None else nll[rows]).sum()
     found = batch_nll(model, *batch(), rows)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-    parameters = list(model.parameters())
+    # at the mean the standard deviations have no part
+    parameters = [p for n, p in model.named_parameters() if not n.endswith("_log_std")]
     for ours, theirs in zip(
         torch.autograd.grad(found, parameters),
         torch.autograd.grad(expected, parameters),
         strict=True,
     ):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["random output", "espnet's transformer"])
+def test_a_step_draws_once(name):
+    model = BayesLanguageModel(LMS[name](), VOCAB, num_train_tokens=100).train()
+    for step in (1, 2):
+        model(*batch())
+        assert int(model.lm.noise_step) == step
 
 
 def test_no_row_counts():

@@ -95,6 +95,10 @@ class Backbone(ABC):
     def compute(self, lm: Any, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, Any]:
         """See `IncrementalLM.compute`."""
 
+    def outputs(self, lm: Any, input: torch.Tensor) -> Optional[torch.Tensor]:
+        """Return what the output projection `decoder` gets, (B, L, M); None: there is none."""
+        return None
+
     @abstractmethod
     def zero_state(self, lm: Any) -> Any:
         """See `IncrementalLM.zero_state`."""

@@ -75,8 +75,17 @@ class SeqRNN(Backbone):
 
     def compute(self, lm: Any, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, Any]:
         """Return logits and the state, (h, c) or h, (nlayers, B, nhid) each."""
+        output, hidden = self._encode(lm, input, hidden)
+        return lm.decoder(output), hidden
+
+    def _encode(self, lm: Any, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, Any]:
+        """Return what the output projection gets, (B, L, M), and the state."""
         output, hidden = lm.rnn(lm.drop(lm.encoder(input)), hidden)
-        return lm.decoder(lm.drop(output)), hidden
+        return lm.drop(output), hidden
+
+    def outputs(self, lm: Any, input: torch.Tensor) -> torch.Tensor:
+        """See `Backbone.outputs`."""
+        return self._encode(lm, input, None)[0]
 
     def zero_state(self, lm: Any) -> Any:
         """See `IncrementalLM.zero_state`."""

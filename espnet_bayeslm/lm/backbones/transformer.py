@@ -57,6 +57,10 @@ class Transformer(Backbone):
         """
         return lm.decoder(self._encode(lm, input)), None
 
+    def outputs(self, lm: Any, input: torch.Tensor) -> torch.Tensor:
+        """See `Backbone.outputs`."""
+        return self._encode(lm, input)
+
     def _encode(self, lm: Any, input: torch.Tensor, keep: Any = None) -> torch.Tensor:
         """Return what the output projection gets, (B, L, M); `keep` takes keys and values."""
         x = lm.encoder.embed(lm.embed(input))
