@@ -7,6 +7,8 @@ from typing import Any, Optional, Tuple
 import torch
 from torch.autograd.function import once_differentiable
 
+from espnet_bayeslm.layers.product import product
+
 # Tokens whose logits are computed together: on a CPU they should stay in its cache ...
 CPU_ROWS = 256
 # ... on other devices a block should be large: 2^27 logits are 512 MB in single precision.
@@ -60,14 +62,17 @@ class _SummedNLL(torch.autograd.Function):
         exact = torch.promote_types(torch.promote_types(outputs.dtype, weight.dtype), torch.float32)
         low = low or torch.promote_types(outputs.dtype, weight.dtype)
         total = torch.zeros((), dtype=exact, device=outputs.device)
-        used = weight.to(low)
+        used = weight.detach().to(low)
+        # packed for all blocks, which pays in single precision
+        pays = low == exact
+        project = product(used, min(rows, len(outputs))) if pays else (lambda x: x @ used.t())
         d_outputs = torch.empty_like(outputs) if wants_gradients else None
         d_weight = torch.zeros_like(weight, dtype=exact) if wants_gradients else None
         d_bias = torch.zeros_like(bias, dtype=exact) if wants_gradients else None
         for first in range(0, len(outputs), rows):
             block = slice(first, first + rows)
             x, target = outputs[block].to(low), targets[block].unsqueeze(1)
-            logits = (x @ used.t()).to(exact).add_(bias)
+            logits = project(x).to(exact).add_(bias)
             nll, logits = _softmax_(logits, target)
             total += nll.sum()
             if d_outputs is None or d_weight is None or d_bias is None:

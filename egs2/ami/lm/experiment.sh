@@ -99,9 +99,13 @@ need() { # STAGE FILE: made by that stage
 }
 
 variant() { # VARIANT: its training text, statistics, n-gram, folder in a seed's and options
-    part=train stats=${expdir}/lm_stats folder= extra= backbone=${lm}
+    part=train stats=${expdir}/lm_stats folder= extra= backbone=${lm} passes=1
     case "$1" in
-        train*) part=$1 stats=${expdir}/lm_stats_$1 folder=/$1 ;;
+        train*)
+            part=$1 stats=${expdir}/lm_stats_$1 folder=/$1
+            # less text needs more passes: with a quarter of it an epoch has half of the steps
+            passes=$(awk -v percent="${part#train}" 'BEGIN { print sqrt(100 / percent) }')
+            ;;
         *_unit*)
             folder=/${1#*_} extra="--lm_conf unit=${1##*_unit}" backbone=${1%%_*}
             [ "${lm}" = both ] || [ "${lm}" = "${backbone}" ] || backbone=none
@@ -180,7 +184,7 @@ train() { # SEED: a job for each backbone
         # shellcheck disable=SC2086
         queue "${folders}/train_${table}_${family}.log" "${PYTHON}" local/train.py --table "${table}" \
             --size "${size}" --seed "$1" --lm "${family}" --only ${only} --data "${data}" --dev "${dev}" \
-            --train_text "${data}/${part}" --stats "${stats}" --exp "${folders}" \
+            --passes "${passes}" --train_text "${data}/${part}" --stats "${stats}" --exp "${folders}" \
             --lm_args "--ngpu ${ngpu} ${extra} ${lm_args}"
     done
 }

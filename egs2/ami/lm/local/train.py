@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 import yaml
 from configs import WITH_PRIOR, check_size, half_config, line_config, search_config, write_config
@@ -28,6 +28,7 @@ class Trainer:
         size: Their size.
         seed: Of ESPnet's training.
         dev: Name of the dev set.
+        passes: How often an epoch goes through the text.
         options: More options of `espnet2.bin.lm_train`.
     """
 
@@ -41,11 +42,12 @@ class Trainer:
         size: str,
         seed: int,
         dev: str,
+        passes: float,
         options: Sequence[str],
     ):
         check_size(size)
         self.data, self.train_folder, self.exp, self.size = data, train, exp, size
-        self.seed, self.options = seed, list(options)
+        self.seed, self.passes, self.options = seed, passes, list(options)
         self.valid = data / dev / "text.known"
         self.shapes = [stats / name / "text_shape.word" for name in ("train", "valid")]
         stages = {train / "text": 1, self.valid: 1, **dict.fromkeys(self.shapes, 2)}
@@ -105,7 +107,14 @@ class Trainer:
             words += ["--init_param", start / BEST]
         if prior is not None:
             words += ["--model_conf", f"prior={prior}"]
-        lm_train.main([str(word) for word in [*words, *self.options]])
+        lm_train.main([str(word) for word in [*words, *self._epoch(config), *self.options]])
+
+    def _epoch(self, config: Mapping[str, Any]) -> Iterator[object]:
+        """Yield ESPnet's option for epochs of more or less than one pass."""
+        if self.passes != 1:
+            with open(self.shapes[0], encoding="utf-8") as f:
+                batches = sum(1 for _ in f) / config["batch_size"]
+            yield from ("--num_iters_per_epoch", max(1, round(self.passes * batches)))
 
     def _inputs(self) -> Iterator[object]:
         """Yield ESPnet's options for the texts."""
@@ -133,7 +142,8 @@ class Trainer:
             words += ["--train_text", self.train_folder / "text.plain", "--valid_text", plain]
             prior = self._prior(line)
             words += [] if prior is None else ["--model_conf", f"prior={prior}"]
-            search.main([str(word) for word in [*words, *self.options]])
+            epoch = self._epoch(search_config(self.size, line))
+            search.main([str(word) for word in [*words, *epoch, *self.options]])
         return dict(yaml.safe_load(best.read_text(encoding="utf-8"))["lm_conf"]["uncertainty"])
 
 
@@ -171,6 +181,7 @@ def train(
     stats: str,
     exp: str,
     dev: str,
+    passes: float,
     lm_args: str,
 ) -> None:
     """Train what the table's lines need."""
@@ -182,6 +193,7 @@ def train(
         size=size,
         seed=seed,
         dev=dev,
+        passes=passes,
         options=lm_args.split(),
     )
     for line in chosen(read_table(table), lm, only, seed):
@@ -202,6 +214,9 @@ def get_parser() -> Any:
     parser.add_argument("--stats", default="exp/lm_stats", help="Statistics of that text")
     parser.add_argument("--exp", default="exp/small/seed1", help="Where the LMs go")
     parser.add_argument("--dev", default="dev", help="Name of the dev set")
+    parser.add_argument(
+        "--passes", type=float, default=1.0, help="How often an epoch goes through the text"
+    )
     parser.add_argument("--lm_args", default="", help="More options of espnet2.bin.lm_train")
     return parser
 
