@@ -70,6 +70,7 @@ def load_components(
     cache: Optional[str] = None,
     self_normalized: bool = False,
     max_context: int = MAX_CONTEXT,
+    context: int = 0,
 ) -> List[Component]:
     """Return the LMs, then the n-grams, that the options name.
 
@@ -83,6 +84,7 @@ def load_components(
         "max_tokens": max_tokens,
         "self_normalized": self_normalized,
         "max_context": max_context,
+        "context": context,
     }
     device = "cuda" if ngpu else "cpu"
     lms = [_lm_component(path, device=device, cache=cache, **options) for path in lm]
@@ -102,6 +104,8 @@ def _lm_component(path: str, *, device: str, cache: Optional[str], **options: An
     if cache is None:
         return Component(name, "lm", load())
     kept = {k: v for k, v in options.items() if k in ("num_samples", "self_normalized")}
+    if options["context"]:
+        kept["context"] = options["context"]
     fingerprint = f"{_sha256(config)} {_sha256(checkpoint)} {kept}"
     cached = CachedScorer(load, name=name, folder=cache, fingerprint=fingerprint)
     return Component(name, "lm", cached)

@@ -65,15 +65,15 @@ def perplexity(
     ngpu: int,
     cache: Optional[str],
     max_oov_rate: float,
+    context: int,
     per_sentence: Optional[str],
     output: Optional[str],
 ) -> None:
     """Print the perplexity of a text; options as `get_parser` explains them."""
     sentences = read_sentences(text, keyed=keyed)
     logging.info("read %d sentences from %s", len(sentences), text)
-    components = load_components(
-        lm, ngram, num_samples=num_samples, max_tokens=max_tokens, ngpu=ngpu, cache=cache
-    )
+    options = dict(num_samples=num_samples, max_tokens=max_tokens, ngpu=ngpu, cache=cache)
+    components = load_components(lm, ngram, context=context, **options)
     mixture_weights = read_weights(weights, components)
     rows = list(sentences.values())
     scores = score_components(components, rows, max_oov_rate=max_oov_rate)
@@ -114,6 +114,13 @@ def add_text_options(parser: argparse.ArgumentParser) -> None:
         type=str2bool,
         default=False,
         help="Whether lines begin with an utterance id, as in a Kaldi `text`",
+    )
+    parser.add_argument(
+        "--context",
+        type=int,
+        default=0,
+        help="Score runs of so many sentences after the so many before them, joined by <sos/eos>:"
+        " for LMs that were trained on such lines; n-grams take each sentence by itself",
     )
 
 

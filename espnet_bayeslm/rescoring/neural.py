@@ -17,6 +17,7 @@ from espnet_bayeslm.rescoring.context import (
 )
 from espnet_bayeslm.rescoring.lms import MAX_TOKENS, vocab_size
 from espnet_bayeslm.rescoring.normalizer import Normalizer, measure_normalizer
+from espnet_bayeslm.rescoring.running import running_log_probs
 from espnet_bayeslm.rescoring.scores import token_log_probs
 from espnet_bayeslm.rescoring.uncertainty import Uncertainty, token_uncertainty
 from espnet_bayeslm.utils.errors import InputError
@@ -54,6 +55,8 @@ class NeuralScorer:
         self_normalized: Whether one number is taken for every context's ln Z, its mean over a
             sample of the contexts of the first sentences that are scored.
         max_context: The most tokens before an utterance that a Transformer reads again.
+        context: Sentences of a text that each is scored after, see `running_log_probs`; 0: each
+            by itself.
 
     Attributes:
         normalizer: That mean and its spread, once it is known; it may be set before.
@@ -71,22 +74,29 @@ class NeuralScorer:
         max_tokens: int = MAX_TOKENS,
         self_normalized: bool = False,
         max_context: int = MAX_CONTEXT,
+        context: int = 0,
     ):
         _check_token_list(trained)
+        if context < 0:
+            raise InputError(f"--context {context}: expected 0 or more sentences")
         self.name = trained.name
         self.trained = trained
         self.num_samples = num_samples
         self.max_tokens = max_tokens
         self.unk = trained.token_list.index("<unk>")
         self.self_normalized = self_normalized
-        self.max_context = max_context
+        self.max_context, self.context = max_context, context
         self.normalizer: Optional[Normalizer] = None
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
         """Return the scores of each sentence; a word is OOV where a token of it is `<unk>`."""
         encoded = [self._encode(words) for words in sentences]
         sequences = [ids for ids, _ in encoded]
-        found = token_log_probs(self.trained.lm, sequences, **self._options(sequences))
+        options = self._options(sequences)
+        if self.context:
+            options["context"] = self.context
+        score = running_log_probs if self.context else token_log_probs
+        found = score(self.trained.lm, sequences, **options)
         return [
             self._of_words(values, *where) for values, where in zip(found, encoded, strict=True)
         ]

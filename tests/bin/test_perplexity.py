@@ -12,6 +12,7 @@ import espnet_bayeslm
 from espnet_bayeslm.bin.perplexity import get_parser, main, perplexity
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.rescoring import token_log_probs
+from espnet_bayeslm.rescoring.running import running_log_probs
 from espnet_bayeslm.training.load import load_lm
 
 
@@ -192,3 +193,24 @@ def test_keys_that_were_not_declared_are_noticed(corpus, point, tmp_path, fails)
     command = ["--text", corpus / "valid.txt", "--lm", point, "--max_oov_rate", "1"]
     assert "say --keyed true" in fails(main, [*command, "--output", tmp_path / "out"])
     assert not (tmp_path / "out").exists()
+
+
+def test_running_text(corpus, point, tmp_path):
+    trained = load_lm(point)
+    rows = [line.split()[1:] for line in (corpus / "valid.txt").read_text().splitlines()]
+    scores = running_log_probs(trained.lm, [trained.ids(words) for words in rows], context=3)
+    expected = math.exp(-np.concatenate(scores).mean())
+    command = ["--text", corpus / "valid.txt", "--keyed", "true", "--lm", point]
+    command += ["--output", tmp_path / "out.json", "--cache", tmp_path / "cache"]
+    found = []
+    for context in (0, 3, 3):
+        run(*command, "--context", context)
+        found.append(figures(tmp_path / "out.json")["point"]["perplexity"]["word"])
+    assert found[1] == found[2] == pytest.approx(expected, abs=1e-4)
+    assert abs(found[0] - found[1]) > 1e-3
+    assert len(list((tmp_path / "cache").glob("*.npz"))) == 2
+
+
+def test_context_of_less_than_no_sentence(corpus, point, fails):
+    command = ["--text", corpus / "valid.txt", "--keyed", "true", "--lm", point, "--context", "-1"]
+    assert "--context -1: expected 0 or more sentences" in fails(main, command)
