@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ami_recipe import ami_recipe as ami_recipe
 from lrs2_layout import WORDS, make_corpus
 from small_corpus import write_lists, write_text
 
@@ -85,6 +86,37 @@ def test_the_study_of_data_size(corpus_and_lists, tmp_path):
     assert "train50/text" in log and "lm_stats_train50" in log
     found = (tmp_path / "exp" / "tiny" / "RESULTS_data_size.md").read_text()
     assert "50" in found and "100" in found
+
+
+def test_sentences_after_others(corpus_and_lists, tmp_path):
+    options = ["--join", "4", "--size", "tiny", "--seeds", "1", "--lm", "transformer"]
+    options += ["--only", "point_transformer", "--stop_stage", "7"]
+    text, lists = corpus_and_lists
+    status, output = run(AMI, tmp_path, *options, AMI_TEXT=text, NBEST=lists)
+    assert status == 0, output
+    rows = (tmp_path / "data" / "train" / "text").read_text().splitlines()
+    joined = (tmp_path / "data" / "train.join4" / "text").read_text().splitlines()
+    first = [row.split()[1:] for row in rows[:4]]
+    assert joined[0].split()[1:] == " <sos/eos> ".join(map(" ".join, first)).split()
+    assert len(joined) == 75
+    folder = tmp_path / "exp" / "join4" / "tiny"
+    config = (folder / "seed1" / "point_transformer" / "config.yaml").read_text()
+    assert "train.join4/text" in config and "batch_size: 8\n" in config
+    assert "--context 4" in (folder / "seed1" / "perplexity_main.commands").read_text()
+    assert "after the 4 or more before it" in (folder / "RESULTS_main.md").read_text()
+    assert not (folder / "seed1" / "rescore").exists()
+
+
+def test_joined_lines_end_with_the_recording(ami, tmp_path):
+    rows = ["ami-dev-ES2011a-00001-A x y", "ami-dev-ES2011a-00002-B z", "ami-dev-ES2011a-00003-A u"]
+    rows += ["ami-dev-ES2011b-00001-A v", "ami-dev-ES2011b-00002-A w"]
+    (tmp_path / "text").write_text("\n".join(rows) + "\n")
+    assert list(ami("join").joined(tmp_path / "text", 2)) == [
+        ("ami-dev-ES2011a-00001-A", ["x", "y", "<sos/eos>", "z"]),
+        ("ami-dev-ES2011a-00003-A", ["u"]),
+        ("ami-dev-ES2011b-00001-A", ["v", "<sos/eos>", "w"]),
+    ]
+    assert ami("join").recording("ami-train-0000012") == "ami-train"
 
 
 def test_lrs2(tmp_path):

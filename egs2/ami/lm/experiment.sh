@@ -17,6 +17,7 @@ lm=both          # lstm, transformer or both
 only=            # names of lines, as in exp/SIZE/seed1; all where empty
 parts="5 10 25 50"          # table data_size: percent of the training sentences
 units="lstm:50,100,400 transformer:128,256,1024"   # table model_size: beside the size's own
+join=            # lines of so many sentences: LMs that see those before (perplexities only)
 lm_args=         # more options of espnet2.bin.lm_train
 data=data
 expdir=exp
@@ -36,6 +37,7 @@ help() {
     echo "            5 interpolation and perplexity, 6 rescoring, 7 tables and figures, 8 HTML report"
     echo "  --lm lstm|transformer|both  --only \"NAME ...\"   some of the table's lines"
     echo "  --nj 2  --ngpu 0  --lm_args \"OPTIONS of lm_train\"  --data data  --expdir exp  --nbest DIR"
+    echo "  --join 8     LMs that see the 8 sentences before (in EXPDIR/join8; perplexities only)"
     echo "  --note \"a sentence for the head of the results\""
     echo "  --parts \"5 10 25 50\" (table data_size)  --units \"lstm:50,100,400 ...\" (table model_size)"
 }
@@ -49,7 +51,7 @@ sizes() { # names of conf/SIZE_lstm_half.yaml
 while [ $# -gt 0 ]; do
     case "$1" in
         --table | --size | --seeds | --stage | --stop_stage | --ngpu | --nj | --lm | --only | --parts | \
-            --units | --lm_args | --note | --data | --expdir | --nbest | --order | --dev | --test | --tables)
+            --units | --join | --lm_args | --note | --data | --expdir | --nbest | --order | --dev | --test | --tables)
             [ $# -ge 2 ] || die "the option $1 needs a value"
             printf -v "${1#--}" '%s' "$2"
             shift 2
@@ -77,6 +79,12 @@ one_of() { # OPTION VALUE VALID...
 nbest=${nbest:-${NBEST:-$(. ./db.sh && echo "${NBEST}")}}
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$(($(nproc) > nj ? $(nproc) / nj : 1))}
 bayeslm="${PYTHON} -m espnet_bayeslm.bin.bayeslm"
+all_stats=${expdir}/lm_stats
+if [ -n "${join}" ]; then
+    [[ "${join}" =~ ^[1-9][0-9]*$ ]] || die "--join ${join}: expected a number of sentences"
+    [ "${table}" != data_size ] || die "--join ${join}: not with --table data_size"
+    expdir=${expdir}/join${join}
+fi
 exp=${expdir}/${size}
 case "${table}" in
     data_size) variants="full" && for part in ${parts}; do variants+=" train${part}"; done ;;
@@ -99,10 +107,11 @@ need() { # STAGE FILE: made by that stage
 }
 
 variant() { # VARIANT: its training text, statistics, n-gram, folder in a seed's and options
-    part=train stats=${expdir}/lm_stats folder= extra= backbone=${lm} passes=1
+    part=train stats=${all_stats} folder= extra= backbone=${lm} passes=1
+    valid=${data}/${dev}/text.known
     case "$1" in
         train*)
-            part=$1 stats=${expdir}/lm_stats_$1 folder=/$1
+            part=$1 stats=${all_stats}_$1 folder=/$1
             # less text needs more passes: with a quarter of it an epoch has half of the steps
             passes=$(awk -v percent="${part#train}" 'BEGIN { print sqrt(100 / percent) }')
             ;;
@@ -113,6 +122,10 @@ variant() { # VARIANT: its training text, statistics, n-gram, folder in a seed's
     esac
     ngram=${data}/local/${order}gram.arpa
     [ "${part}" = train ] || ngram=${data}/local/${order}gram.${part}.arpa
+    if [ -n "${join}" ]; then
+        part=train.join${join} stats=${all_stats}_join${join}
+        valid=${data}/${part}/text.known
+    fi
 }
 
 make_ngram() { # TEXT ARPA
@@ -149,7 +162,7 @@ if runs 2 "${order}-gram, token list, statistics"; then
     make_ngram "${data}/train/text.plain" "${data}/local/${order}gram.arpa"
     ./lm.sh --python "${PYTHON} -m espnet_bayeslm" --stage 1 --stop_stage 2 --datadir "${data}" \
         --train_text "${data}/train/text" --valid_text "${data}/${dev}/text.known" \
-        --lm_stats_dir "${expdir}/lm_stats" --lm_config "conf/${size}_lstm_half.yaml"
+        --lm_stats_dir "${all_stats}" --lm_config "conf/${size}_lstm_half.yaml"
 fi
 
 if runs 3 "N-best lists"; then
@@ -173,24 +186,29 @@ each() { # FUNCTION: calls it for each seed, variant and backbone
 
 train() { # SEED: a job for each backbone
     local family folders=${exp}/seed$1${folder}
-    if [ "${part}" != train ]; then
+    if [ -n "${join}" ]; then
+        [ -s "${valid}" ] && [ -d "${stats}" ] || "${PYTHON}" local/join.py --count "${join}" \
+            --train "${data}/train/text" --valid "${data}/${dev}/text.known" \
+            --tokens "${data}/token_list/word/tokens.txt" --output "${data}/${part}" --stats "${stats}"
+    elif [ "${part}" != train ]; then
         [ -s "${data}/${part}/text" ] && [ -d "${stats}" ] || "${PYTHON}" local/subset.py \
             --percent "${part#train}" --output "${data}/${part}" --stats "${stats}" \
-            --text "${data}/train/text" --shapes "${expdir}/lm_stats"
+            --text "${data}/train/text" --shapes "${all_stats}"
         [ -s "${ngram}" ] || make_ngram "${data}/${part}/text.plain" "${ngram}"
     fi
     for family in lstm transformer; do
         [ "${backbone}" = both ] || [ "${backbone}" = "${family}" ] || continue
         # shellcheck disable=SC2086
         queue "${folders}/train_${table}_${family}.log" "${PYTHON}" local/train.py --table "${table}" \
-            --size "${size}" --seed "$1" --lm "${family}" --only ${only} --data "${data}" --dev "${dev}" \
-            --passes "${passes}" --train_text "${data}/${part}" --stats "${stats}" --exp "${folders}" \
+            --size "${size}" --seed "$1" --lm "${family}" --only ${only} --data "${data}" \
+            --valid_text "${valid}" --join "${join:-1}" --passes "${passes}" \
+            --train_text "${data}/${part}" --stats "${stats}" --exp "${folders}" \
             --lm_args "--ngpu ${ngpu} ${extra} ${lm_args}"
     done
 }
 
 if runs 4 "training"; then
-    need 2 "${expdir}/lm_stats/train/text_shape.word"
+    need 2 "${all_stats}/train/text_shape.word"
     each train
 fi
 
@@ -201,7 +219,7 @@ evaluate() { # SEED STEP
     # shellcheck disable=SC2086
     "${PYTHON}" local/systems.py --step "$2" --table "${table}" --seed "$1" --controls ${seeds} \
         --lm "${backbone}" --only ${only} --data "${data}" --exp "${folders}" --ngram "${ngram}" \
-        --order "${order}" --sets "${dev}" "${test}" > "${log}.commands"
+        --order "${order}" --sets "${dev}" "${test}" --context "${join:-0}" > "${log}.commands"
     queue "${log}.log" "${PYTHON}" local/batch.py "${log}.commands"
 }
 perplexity() { evaluate "$1" perplexity; }
@@ -213,7 +231,9 @@ if runs 5 "interpolation and perplexity"; then
 fi
 
 if runs 6 "rescoring"; then
-    if [ -s "${data}/nbest/conditions" ]; then
+    if [ -n "${join}" ]; then
+        log "the lists have no sentences before theirs: nothing is rescored with --join"
+    elif [ -s "${data}/nbest/conditions" ]; then
         each rescore
     else
         log "${data}/nbest has no lists: nothing to rescore (stage 3 makes them)"
@@ -224,7 +244,7 @@ if runs 7 "tables and figures"; then
     # shellcheck disable=SC2086
     "${PYTHON}" local/results.py --table "${table}" --size "${size}" --seeds ${seeds} \
         --sets "${dev}" "${test}" --order "${order}" --exp "${expdir}" --data "${data}" \
-        ${note:+--note "${note}"}
+        --note ${note:+"${note}"} ${join:+"The LMs read each sentence after the ${join} or more before it."}
 fi
 
 if runs 8 "HTML report"; then

@@ -30,9 +30,20 @@ class Evaluation:
         exp: The seed's LMs and outputs.
         ngram: The n-gram, for the component of its name, as `3g`.
         sets: Names of the dev set and of the test set.
+        context: How many sentences before each the LMs see (perplexities only).
     """
 
-    def __init__(self, *, data: Path, exp: Path, ngram: Path, order: int, sets: Sequence[str]):
+    def __init__(
+        self,
+        *,
+        data: Path,
+        exp: Path,
+        ngram: Path,
+        order: int,
+        sets: Sequence[str],
+        context: int = 0,
+    ):
+        self.context = ["--context", str(context)] if context else []
         self.data, self.exp, self.ngram = data, exp, ngram
         self.ngram_name = f"{order}g"
         self.dev, self.test = sets
@@ -81,13 +92,15 @@ class Evaluation:
         if len(system) > 1:
             dev = str(self.data / self.dev / "text.plain")
             if self._missing(weights, system):
-                yield ["interpolate", "--text", dev, *components, "--output", str(weights)]
+                words = ["interpolate", "--text", dev, *self.context, *components]
+                yield [*words, "--output", str(weights)]
             components += ["--weights", str(weights)]
         for text in (self.dev, self.test):
             output = self.exp / "perplexity" / system_name(system) / f"{text}.json"
             if self._missing(output, system):
                 plain = str(self.data / text / "text.plain")
-                yield ["perplexity", "--text", plain, *components, "--output", str(output)]
+                words = ["perplexity", "--text", plain, *self.context, *components]
+                yield [*words, "--output", str(output)]
 
     def rescoring(self, system: Sequence[str]) -> Iterator[Words]:
         """Yield the commands that rescore the lists with a mixture that has the n-gram.
@@ -160,10 +173,11 @@ def commands(
     ngram: str,
     order: int,
     sets: Sequence[str],
+    context: int,
 ) -> None:
     """Print the commands."""
     evaluation = Evaluation(
-        data=Path(data), exp=Path(exp), ngram=Path(ngram), order=order, sets=sets
+        data=Path(data), exp=Path(exp), ngram=Path(ngram), order=order, sets=sets, context=context
     )
     others = [n for n in controls if n != seed]
     lines = chosen(read_table(table), lm, only, seed, mixtures=True)
@@ -200,6 +214,7 @@ def get_parser() -> Any:
     parser.add_argument("--ngram", default="data/local/3gram.arpa", help="The n-gram")
     parser.add_argument("--order", type=int, default=3, help="Its order, for its name in tables")
     parser.add_argument("--sets", nargs=2, default=["dev", "eval"], help="Dev and test set")
+    parser.add_argument("--context", type=int, default=0, help="As of `bayeslm perplexity`")
     return parser
 
 

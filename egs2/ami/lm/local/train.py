@@ -27,7 +27,8 @@ class Trainer:
         exp: Where the LMs go, a folder each.
         size: Their size.
         seed: Of ESPnet's training.
-        dev: Name of the dev set.
+        valid: The validation text, Kaldi text.
+        join: How many sentences a line of both texts has: a batch has so many times fewer lines.
         passes: How often an epoch goes through the text.
         options: More options of `espnet2.bin.lm_train`.
     """
@@ -41,14 +42,15 @@ class Trainer:
         exp: Path,
         size: str,
         seed: int,
-        dev: str,
+        valid: Path,
+        join: int,
         passes: float,
         options: Sequence[str],
     ):
         check_size(size)
         self.data, self.train_folder, self.exp, self.size = data, train, exp, size
         self.seed, self.passes, self.options = seed, passes, list(options)
-        self.valid = data / dev / "text.known"
+        self.valid, self.join = valid, join
         self.shapes = [stats / name / "text_shape.word" for name in ("train", "valid")]
         stages = {train / "text": 1, self.valid: 1, **dict.fromkeys(self.shapes, 2)}
         for path, stage in stages.items():
@@ -91,7 +93,7 @@ class Trainer:
 
         folder = self.exp / name
         path = folder / "train.yaml"
-        config = {**config, "seed": self.seed}
+        config = {**self._joined(config), "seed": self.seed}
         if path.exists() and yaml.safe_load(path.read_text(encoding="utf-8")) != config:
             raise InputError(
                 "was trained with another configuration",
@@ -108,6 +110,10 @@ class Trainer:
         if prior is not None:
             words += ["--model_conf", f"prior={prior}"]
         lm_train.main([str(word) for word in [*words, *self._epoch(config), *self.options]])
+
+    def _joined(self, config: Mapping[str, Any]) -> Dict[str, Any]:
+        """Return a configuration whose batches have as much text where lines are longer."""
+        return {**config, "batch_size": max(1, config["batch_size"] // self.join)}
 
     def _epoch(self, config: Mapping[str, Any]) -> Iterator[object]:
         """Yield ESPnet's option for epochs of more or less than one pass."""
@@ -134,7 +140,7 @@ class Trainer:
         best = folder / f"top{line.options['nas']}.yaml"
         if not best.exists():
             path = self.exp / f"{folder.name}.yaml"
-            write_config(search_config(self.size, line), path)
+            write_config(self._joined(search_config(self.size, line)), path)
             plain = self.exp / "valid.plain"
             with open(self.valid, encoding="utf-8") as f, open(plain, "w", encoding="utf-8") as g:
                 g.writelines(row.split(" ", 1)[1] for row in f)
@@ -142,7 +148,7 @@ class Trainer:
             words += ["--train_text", self.train_folder / "text.plain", "--valid_text", plain]
             prior = self._prior(line)
             words += [] if prior is None else ["--model_conf", f"prior={prior}"]
-            epoch = self._epoch(search_config(self.size, line))
+            epoch = self._epoch(self._joined(search_config(self.size, line)))
             search.main([str(word) for word in [*words, *epoch, *self.options]])
         return dict(yaml.safe_load(best.read_text(encoding="utf-8"))["lm_conf"]["uncertainty"])
 
@@ -180,7 +186,8 @@ def train(
     train_text: str,
     stats: str,
     exp: str,
-    dev: str,
+    valid_text: str,
+    join: int,
     passes: float,
     lm_args: str,
 ) -> None:
@@ -192,7 +199,8 @@ def train(
         exp=Path(exp),
         size=size,
         seed=seed,
-        dev=dev,
+        valid=Path(valid_text),
+        join=join,
         passes=passes,
         options=lm_args.split(),
     )
@@ -213,7 +221,8 @@ def get_parser() -> Any:
     parser.add_argument("--train_text", default="data/train", help="Folder of the training text")
     parser.add_argument("--stats", default="exp/lm_stats", help="Statistics of that text")
     parser.add_argument("--exp", default="exp/small/seed1", help="Where the LMs go")
-    parser.add_argument("--dev", default="dev", help="Name of the dev set")
+    parser.add_argument("--valid_text", default="data/dev/text.known", help="Validation text")
+    parser.add_argument("--join", type=int, default=1, help="Sentences of a line of both texts")
     parser.add_argument(
         "--passes", type=float, default=1.0, help="How often an epoch goes through the text"
     )

@@ -1,0 +1,1 @@
+../../../ami/lm/local/join.py
