@@ -101,7 +101,7 @@ def test_sentences_after_others(corpus_and_lists, tmp_path):
     assert len(joined) == 75
     folder = tmp_path / "exp" / "join4" / "tiny"
     config = (folder / "seed1" / "point_transformer" / "config.yaml").read_text()
-    assert "train.join4/text" in config and "batch_size: 8\n" in config
+    assert "train.join4/text" in config
     assert "--context 4" in (folder / "seed1" / "perplexity_main.commands").read_text()
     assert "after the 4 or more before it" in (folder / "RESULTS_main.md").read_text()
     assert not (folder / "seed1" / "rescore").exists()

@@ -201,7 +201,7 @@ train() { # SEED: a job for each backbone
         # shellcheck disable=SC2086
         queue "${folders}/train_${table}_${family}.log" "${PYTHON}" local/train.py --table "${table}" \
             --size "${size}" --seed "$1" --lm "${family}" --only ${only} --data "${data}" \
-            --valid_text "${valid}" --join "${join:-1}" --passes "${passes}" \
+            --valid_text "${valid}" --passes "${passes}" \
             --train_text "${data}/${part}" --stats "${stats}" --exp "${folders}" \
             --lm_args "--ngpu ${ngpu} ${extra} ${lm_args}"
     done

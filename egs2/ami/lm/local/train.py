@@ -28,7 +28,6 @@ class Trainer:
         size: Their size.
         seed: Of ESPnet's training.
         valid: The validation text, Kaldi text.
-        join: How many sentences a line of both texts has: a batch has so many times fewer lines.
         passes: How often an epoch goes through the text.
         options: More options of `espnet2.bin.lm_train`.
     """
@@ -43,14 +42,13 @@ class Trainer:
         size: str,
         seed: int,
         valid: Path,
-        join: int,
         passes: float,
         options: Sequence[str],
     ):
         check_size(size)
         self.data, self.train_folder, self.exp, self.size = data, train, exp, size
         self.seed, self.passes, self.options = seed, passes, list(options)
-        self.valid, self.join = valid, join
+        self.valid = valid
         self.shapes = [stats / name / "text_shape.word" for name in ("train", "valid")]
         stages = {train / "text": 1, self.valid: 1, **dict.fromkeys(self.shapes, 2)}
         for path, stage in stages.items():
@@ -93,7 +91,7 @@ class Trainer:
 
         folder = self.exp / name
         path = folder / "train.yaml"
-        config = {**self._joined(config), "seed": self.seed}
+        config = {**config, "seed": self.seed}
         if path.exists() and yaml.safe_load(path.read_text(encoding="utf-8")) != config:
             raise InputError(
                 "was trained with another configuration",
@@ -111,15 +109,13 @@ class Trainer:
             words += ["--model_conf", f"prior={prior}"]
         lm_train.main([str(word) for word in [*words, *self._epoch(config), *self.options]])
 
-    def _joined(self, config: Mapping[str, Any]) -> Dict[str, Any]:
-        """Return a configuration whose batches have as much text where lines are longer."""
-        return {**config, "batch_size": max(1, config["batch_size"] // self.join)}
-
     def _epoch(self, config: Mapping[str, Any]) -> Iterator[object]:
         """Yield ESPnet's option for epochs of more or less than one pass."""
+        from espnet_bayeslm.training.task import count_tokens
+
         if self.passes != 1:
-            with open(self.shapes[0], encoding="utf-8") as f:
-                batches = sum(1 for _ in f) / config["batch_size"]
+            words = count_tokens([str(self.shapes[0])])
+            batches = words / config["batch_bins"]
             yield from ("--num_iters_per_epoch", max(1, round(self.passes * batches)))
 
     def _inputs(self) -> Iterator[object]:
@@ -140,7 +136,7 @@ class Trainer:
         best = folder / f"top{line.options['nas']}.yaml"
         if not best.exists():
             path = self.exp / f"{folder.name}.yaml"
-            write_config(self._joined(search_config(self.size, line)), path)
+            write_config(search_config(self.size, line), path)
             plain = self.exp / "valid.plain"
             with open(self.valid, encoding="utf-8") as f, open(plain, "w", encoding="utf-8") as g:
                 g.writelines(row.split(" ", 1)[1] for row in f)
@@ -148,7 +144,7 @@ class Trainer:
             words += ["--train_text", self.train_folder / "text.plain", "--valid_text", plain]
             prior = self._prior(line)
             words += [] if prior is None else ["--model_conf", f"prior={prior}"]
-            epoch = self._epoch(self._joined(search_config(self.size, line)))
+            epoch = self._epoch(search_config(self.size, line))
             search.main([str(word) for word in [*words, *epoch, *self.options]])
         return dict(yaml.safe_load(best.read_text(encoding="utf-8"))["lm_conf"]["uncertainty"])
 
@@ -187,7 +183,6 @@ def train(
     stats: str,
     exp: str,
     valid_text: str,
-    join: int,
     passes: float,
     lm_args: str,
 ) -> None:
@@ -200,7 +195,6 @@ def train(
         size=size,
         seed=seed,
         valid=Path(valid_text),
-        join=join,
         passes=passes,
         options=lm_args.split(),
     )
@@ -222,7 +216,6 @@ def get_parser() -> Any:
     parser.add_argument("--stats", default="exp/lm_stats", help="Statistics of that text")
     parser.add_argument("--exp", default="exp/small/seed1", help="Where the LMs go")
     parser.add_argument("--valid_text", default="data/dev/text.known", help="Validation text")
-    parser.add_argument("--join", type=int, default=1, help="Sentences of a line of both texts")
     parser.add_argument(
         "--passes", type=float, default=1.0, help="How often an epoch goes through the text"
     )
