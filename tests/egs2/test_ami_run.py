@@ -57,8 +57,11 @@ def test_the_whole_recipe(corpus_and_lists, tmp_path):
     tiny = tmp_path / "exp" / "tiny"
     found = (tiny / "RESULTS_main.md").read_text()
     assert "not run" not in found
-    rows = re.findall(r"^\| *(\d+) \| (.*?) \|", found, re.MULTILINE)
-    assert len({number for number, _ in rows}) == 24
+    perplexities = found.partition("## Perplexity")[2].partition("## Word error rate")[0]
+    rows = re.findall(r"^\| (\d+)\. .*?\| +([\d.]*) \|", perplexities, re.MULTILINE)
+    assert [int(number) for number, _ in rows] == list(range(1, 25))
+    assert all(1 < float(value) < 48 for number, value in rows if int(number) < 20)
+    assert "\n| train | 300 |" in found
     assert json.loads((tiny / "results_main.json").read_text())
     assert list((tiny / "images").glob("*.png"))
     page = (tiny / "report_main.html").read_text()

@@ -56,7 +56,7 @@ def collect(settings: Settings) -> Json:
 
 def read_statistics(path: Path) -> List[str]:
     """Return the lines that describe the texts; none where the file is missing."""
-    return [line for _, line in read_lines(path) if line.strip()] if path.exists() else []
+    return [line for _, line in read_lines(path)] if path.exists() else []
 
 
 def check_any(settings: Settings, runs: Sequence[Json]) -> None:

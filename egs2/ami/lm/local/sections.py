@@ -33,7 +33,7 @@ def introduction(view: View, notes: Sequence[str]) -> Iterator[str]:
     content = view.content
     yield f"# RESULTS, table {content['table']}, size {content['size']}\n"
     yield "".join(f"{note}\n" for note in notes)
-    yield "".join(f"- {line.lstrip('- ')}\n" for line in content["statistics"])
+    yield "".join(f"{line}\n" for line in content["statistics"])
     seeds = ", ".join(map(str, view.seeds))
     spread = " `a ± b`: mean over the seeds, half of their range." if len(view.seeds) > 1 else ""
     yield (
