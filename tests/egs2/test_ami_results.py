@@ -151,7 +151,7 @@ def test_trainings_ratios_and_searches(ami, outputs):
 def test_tables_of_perplexities_and_errors(ami, outputs, capsys):
     _, text = run(ami, "--note", "Synthetic speech.", "Two cores.")
     assert capsys.readouterr().out.strip() == text.strip()
-    assert "Synthetic speech.\nTwo cores.\n" in text and "- train: 807033 words" in text
+    assert "Synthetic speech.\nTwo cores.\n" in text and "\ntrain: 807033 words\n" in text
     ppl = rows_of(text, "Perplexity")
     assert ppl["3-gram"] == ["130.0", "120.0", *[""] * 4, "81.9/93.6", ""]
     assert ppl["3. Bayesian LSTM, cell_input@1-2"] == [
