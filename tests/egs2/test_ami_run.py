@@ -124,6 +124,7 @@ def test_joined_lines_end_with_the_recording(ami, tmp_path):
     assert ami("join").recording("ami-train-0000012") == "ami-train"
 
 
+@pytest.mark.slow
 def test_lrs2(tmp_path):
     root = make_corpus(tmp_path / "corpus")
     for clip in sorted((root / "main").rglob("*.txt"))[::2]:  # so that val has known sentences
