@@ -103,9 +103,7 @@ def _lm_component(path: str, *, device: str, cache: Optional[str], **options: An
 
     if cache is None:
         return Component(name, "lm", load())
-    kept = {k: v for k, v in options.items() if k in ("num_samples", "self_normalized")}
-    if options["context"]:
-        kept["context"] = options["context"]
+    kept = {k: options[k] for k in ("num_samples", "self_normalized", "context")}
     fingerprint = f"{_sha256(config)} {_sha256(checkpoint)} {kept}"
     cached = CachedScorer(load, name=name, folder=cache, fingerprint=fingerprint)
     return Component(name, "lm", cached)

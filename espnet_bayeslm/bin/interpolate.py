@@ -42,8 +42,15 @@ def interpolate(
     """Write the weights that are best for a text; options as `get_parser` explains them."""
     sentences = read_sentences(text, keyed=keyed)
     logging.info("read %d sentences from %s", len(sentences), text)
-    options = dict(num_samples=num_samples, max_tokens=max_tokens, ngpu=ngpu, cache=cache)
-    components = load_components(lm, ngram, context=context, **options)
+    components = load_components(
+        lm,
+        ngram,
+        num_samples=num_samples,
+        max_tokens=max_tokens,
+        ngpu=ngpu,
+        cache=cache,
+        context=context,
+    )
     scores = score_components(components, list(sentences.values()), max_oov_rate=max_oov_rate)
     if not keyed:
         check_not_keyed(sentences, scores)

@@ -72,8 +72,15 @@ def perplexity(
     """Print the perplexity of a text; options as `get_parser` explains them."""
     sentences = read_sentences(text, keyed=keyed)
     logging.info("read %d sentences from %s", len(sentences), text)
-    options = dict(num_samples=num_samples, max_tokens=max_tokens, ngpu=ngpu, cache=cache)
-    components = load_components(lm, ngram, context=context, **options)
+    components = load_components(
+        lm,
+        ngram,
+        num_samples=num_samples,
+        max_tokens=max_tokens,
+        ngpu=ngpu,
+        cache=cache,
+        context=context,
+    )
     mixture_weights = read_weights(weights, components)
     rows = list(sentences.values())
     scores = score_components(components, rows, max_oov_rate=max_oov_rate)

@@ -1,13 +1,13 @@
 """Lattices of Kaldi as N-best lists of the AMI recipe, with stand-ins for Kaldi's programs."""
 
 import gzip
-import importlib
 import os
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
+from nbest_recipe import failure, nbest_lists, write  # noqa: F401  (a fixture)
 
 from espnet_bayeslm.rescoring.kaldi import read_kaldi
 
@@ -68,32 +68,6 @@ PROGRAMS = [
     *("lattice-to-nbest", "nbest-to-linear", "lattice-scale", "lattice-compose", "lattice-1best"),
     *("fstproject", "lattice-lmrescore-const-arpa"),
 ]
-
-
-@pytest.fixture
-def nbest(monkeypatch):
-    monkeypatch.syspath_prepend(str(RECIPE / "local"))
-    yield importlib.import_module("nbest_lists")
-    for name in ("nbest_lists", "nbest_lattices"):
-        sys.modules.pop(name, None)
-
-
-def write(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    return path
-
-
-def failure(nbest, capsys, archives, *options):
-    """Return the line in which a call ends; it must have written nothing."""
-    output = archives.parent / "out"
-    with pytest.raises(SystemExit) as stopped:
-        nbest.main(["--nbest", str(archives), "--output", str(output), *map(str, options)])
-    assert stopped.value.code == 1
-    assert not output.exists()
-    (line,) = capsys.readouterr().err.splitlines()[-1:]
-    assert line.startswith("local/nbest.sh: error: ")
-    return line
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """N-best lists of the AMI recipe: archives of several sets and conditions."""
 
-import importlib
 import os
 import shutil
 import subprocess
@@ -8,23 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from nbest_recipe import failure, nbest_lists, write  # noqa: F401  (a fixture)
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "egs2" / "ami" / "lm"
-
-
-@pytest.fixture
-def nbest(monkeypatch):
-    monkeypatch.syspath_prepend(str(RECIPE / "local"))
-    yield importlib.import_module("nbest_lists")
-    for name in ("nbest_lists", "nbest_lattices"):
-        sys.modules.pop(name, None)
-
-
-def write(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    return path
 
 
 def write_archive(folder, utts, **more):
@@ -86,18 +72,6 @@ def test_references_of_their_own(nbest, archives, tmp_path, caplog):
     )
     assert "3 utterances have no list" in caplog.text
     assert (tmp_path / "out" / "eval_sdm1" / "text").read_text().count("\n") == 2
-
-
-def failure(nbest, capsys, archives, *options):
-    """Return the line in which a call ends; it must have written nothing."""
-    output = archives.parent / "out"
-    with pytest.raises(SystemExit) as stopped:
-        nbest.main(["--nbest", str(archives), "--output", str(output), *map(str, options)])
-    assert stopped.value.code == 1
-    assert not output.exists()
-    (line,) = capsys.readouterr().err.splitlines()[-1:]
-    assert line.startswith("local/nbest.sh: error: ")
-    return line
 
 
 def test_sets_must_have_the_same_conditions(nbest, archives, tmp_path, capsys):

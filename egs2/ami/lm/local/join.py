@@ -12,6 +12,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
+from stages import need
+
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_directory
@@ -46,9 +48,7 @@ def join(train: str, valid: str, tokens: str, count: int, output: str, stats: st
     """Write OUTPUT/text, OUTPUT/text.known, both without ids too, and their statistics."""
     if count < 2:
         raise InputError(f"--count {count}: expected 2 or more sentences")
-    for name, stage in ((train, 1), (valid, 1), (tokens, 2)):
-        if not Path(name).is_file():
-            raise InputError("no such file", path=name, remedy=f"Run stage {stage} first.")
+    need({Path(train): 1, Path(valid): 1, Path(tokens): 2})
     with open(tokens, encoding="utf-8") as f:
         size = sum(1 for _ in f)
     with atomic_directory(output) as texts, atomic_directory(stats) as shapes:

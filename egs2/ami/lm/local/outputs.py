@@ -11,6 +11,7 @@ import numpy as np
 import torch
 import yaml
 from tables import read_stats
+from train import BEST
 
 from espnet_bayeslm.bayes.block import NOISE_STEP, POSTERIOR_SUFFIXES
 from espnet_bayeslm.evaluation.snr import BIN_EDGES, PERCENTILES, SnrSummary
@@ -23,7 +24,7 @@ from espnet_bayeslm.rescoring.rescore import read_scales
 from espnet_bayeslm.search.ranking import shares
 from espnet_bayeslm.training.checkpoint import load_state
 
-BEST, CHECKPOINT = "valid.loss.ave.pth", "checkpoint.pth"
+CHECKPOINT = "checkpoint.pth"
 # The stages of run.sh that make what may be missing.
 TRAINING, PERPLEXITY, RESCORING = 4, 5, 6
 LOG_STD = "_log_std"

@@ -10,6 +10,8 @@ import random
 from pathlib import Path
 from typing import Any, List, Optional, Sequence
 
+from stages import need
+
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_directory
@@ -37,9 +39,7 @@ def write_part(text: Path, shapes: Path, percent: int, output: Path, stats: Path
     """
     if not 0 < percent <= 100:
         raise InputError(f"--percent {percent}: expected 1 to 100")
-    for path, stage in ((text, 1), (shapes / "train" / "text_shape.word", 2)):
-        if not path.is_file():
-            raise InputError("no such file", path=path, remedy=f"Run stage {stage} first.")
+    need({text: 1, shapes / "train" / "text_shape.word": 2})
     lines = text.read_text(encoding="utf-8").splitlines(keepends=True)
     kept = [lines[number] for number in chosen_lines(len(lines), percent)]
     utterances = {line.split(maxsplit=1)[0] for line in kept}

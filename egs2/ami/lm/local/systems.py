@@ -13,6 +13,7 @@ from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 import yaml
 from lines import UNCERTAIN, Line, read_table, system_name
+from stages import need
 from train import BEST, chosen
 
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
@@ -47,8 +48,7 @@ class Evaluation:
         self.data, self.exp, self.ngram = data, exp, ngram
         self.ngram_name = f"{order}g"
         self.dev, self.test = sets
-        if not ngram.is_file():
-            raise InputError("no such n-gram", path=ngram, remedy="Run stage 2 first.")
+        need({ngram: 2}, "n-gram")
         listed = data / "nbest" / "conditions"
         self.conditions = [row.strip() for _, row in read_lines(listed)] if listed.exists() else []
 
@@ -112,8 +112,7 @@ class Evaluation:
         if not any(map(self.is_ngram, system)):
             return
         if len(system) > 1:
-            if not weights.exists():
-                raise InputError("no such weights", path=weights, remedy="Run stage 5 first.")
+            need({weights: 5}, "weights")
             components += ["--weights", str(weights)]
         lists, outputs = self.data / "nbest", self.exp / "rescore" / system_name(system)
         for condition in self.conditions:

@@ -10,6 +10,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 import yaml
 from configs import WITH_PRIOR, check_size, half_config, line_config, search_config, write_config
 from lines import MIXTURE, SEARCHED, Line, read_table
+from stages import need
 
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
@@ -50,10 +51,7 @@ class Trainer:
         self.seed, self.passes, self.options = seed, passes, list(options)
         self.valid = valid
         self.shapes = [stats / name / "text_shape.word" for name in ("train", "valid")]
-        stages = {train / "text": 1, self.valid: 1, **dict.fromkeys(self.shapes, 2)}
-        for path, stage in stages.items():
-            if not path.is_file():
-                raise InputError("no such file", path=path, remedy=f"Run stage {stage} first.")
+        need({train / "text": 1, self.valid: 1, **dict.fromkeys(self.shapes, 2)})
 
     def line(self, line: Line) -> None:
         """Train a line's LM, and before it what it needs."""
