@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
+import logging
 import os
 import pickle
+import threading
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping
 
@@ -15,6 +18,10 @@ import torch
 from espnet_bayeslm.bayes.block import is_posterior_key
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_write
+
+# Why a folder cannot be written to: no room, or something that stands in the way.
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_ENTRY = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST)
 
 
 def _reporter_types() -> List[Any]:
@@ -125,11 +132,67 @@ def whole_checkpoints() -> Iterator[None]:
     def save_whole(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         if not isinstance(f, (str, os.PathLike)):
             return save(obj, f, *args, **kwargs)
-        with atomic_write(Path(f), "wb") as stream:
-            save(obj, stream, *args, **kwargs)
+        try:
+            with atomic_write(Path(f), "wb") as stream:
+                save(obj, stream, *args, **kwargs)
+        except (OSError, RuntimeError) as error:
+            # torch's writer hides what stopped it behind a RuntimeError about positions
+            cause = error if isinstance(error, OSError) else error.__context__
+            if not isinstance(cause, OSError):
+                raise
+            raise OSError(cause.errno, cause.strerror, os.fspath(f)) from error
 
     torch.save = save_whole
     try:
         yield
     finally:
         torch.save = save
+
+
+def _what_remains(folder: Path) -> str:
+    """Return which epoch of an experiment a later run will start from, as a sentence's start."""
+    try:
+        epoch = read_checkpoint(folder / "checkpoint.pth")["reporter"]["epoch"]
+    except (InputError, KeyError):
+        return "No epoch was saved"
+    return f"The checkpoint of epoch {epoch} is kept"
+
+
+@contextlib.contextmanager
+def writing_errors(folder: Path) -> Iterator[None]:
+    """Turn what keeps a run from writing to its folder into bad input: one line, and a remedy.
+
+    Args:
+        folder: The experiment.
+
+    Raises:
+        InputError: In place of an OSError of such a kind.
+    """
+    report = threading.excepthook
+
+    def show(args: threading.ExceptHookArgs) -> None:
+        """Give TensorBoard's thread a line; its error comes again where it is written to next."""
+        if getattr(args.exc_value, "errno", None) in NO_ROOM:
+            logging.warning(f"{folder}: TensorBoard's events: {args.exc_value}")
+        else:
+            report(args)
+
+    threading.excepthook = show
+    try:
+        yield
+    except OSError as error:
+        # what a stream's own flush could not write has no name, and a link has a second one
+        path = Path(error.filename2 or error.filename or folder)
+        ours, whole = path.absolute(), folder.absolute()
+        concerns = ours.is_relative_to(whole) or whole.is_relative_to(ours)
+        if error.errno not in NO_ROOM + NO_ENTRY or not concerns:
+            raise
+        remedy = "make room" if error.errno in NO_ROOM else "mend that"
+        raise InputError(
+            f"cannot be written ({error.strerror})",
+            path=path,
+            remedy=f"{_what_remains(folder)}: {remedy}, and run the same command again with"
+            " --resume true.",
+        ) from error
+    finally:
+        threading.excepthook = report

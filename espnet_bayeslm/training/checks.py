@@ -7,10 +7,18 @@ from typing import Optional
 
 import torch
 
-from espnet_bayeslm.bayes.objective import REGULARIZERS
+from espnet_bayeslm.bayes.objective import KL_SCALES, REGULARIZERS
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.lm.sigma import sigma_ranges
 from espnet_bayeslm.utils.errors import InputError
+
+
+def check_objective(kl_scale: str, num_samples: int) -> None:
+    """Raise an InputError where the KL's scale or the number of draws is none."""
+    if kl_scale not in KL_SCALES:
+        raise InputError(f"kl_scale {kl_scale!r}: valid are {', '.join(KL_SCALES)}")
+    if num_samples < 1:
+        raise InputError(f"num_samples {num_samples}: expected 1 or more")
 
 
 def check_regularizer(regularizer: Optional[str], weight: Optional[float], lm: UncertainLM) -> None:

@@ -13,18 +13,20 @@ from typeguard import typechecked
 
 from espnet_bayeslm.bayes import kl_per_token
 from espnet_bayeslm.bayes.block import START_SUFFIX
-from espnet_bayeslm.bayes.objective import KL_SCALES, penalty
+from espnet_bayeslm.bayes.objective import penalty
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.training.architecture import ArchitectureLog
 from espnet_bayeslm.training.checks import (
     check_finite,
+    check_objective,
     check_rates,
     check_regularizer,
     check_weight,
 )
 from espnet_bayeslm.training.heldout import architecture_term, check_bilevel, heldout_mask
-from espnet_bayeslm.training.nll import batch_nll, check_precision, lowered, real_tokens
-from espnet_bayeslm.training.self_normalization import LogZ, nll_and_log_z, spread
+from espnet_bayeslm.training.nll import check_precision, lowered, real_tokens
+from espnet_bayeslm.training.sampled_softmax import SampledSoftmax, batch_loss
+from espnet_bayeslm.training.self_normalization import LogZ
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -63,6 +65,8 @@ class BayesLanguageModel(ESPnetLanguageModel):
         self_normalization: A factor on half the variance of ln Z over a batch's tokens, added to
             the loss: then `rescore --self_normalized` needs no softmax (Chen et al. 2016).
         autocast: Precision of the products in training, `bfloat16` (on a CPU too) or null.
+        sampled_softmax: Train on noise tokens in place of the vocabulary: `{num_samples: 1024,
+            distribution: unigram}`, see `SampledSoftmax`; then the training `nll` is an estimate.
     """
 
     @typechecked
@@ -84,6 +88,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         heldout_share: Union[float, int] = 0.1,
         self_normalization: Union[float, int] = 0.0,
         autocast: Optional[str] = None,
+        sampled_softmax: Any = None,
     ):
         super().__init__(lm, vocab_size, ignore_id)
         # What ESPnet's lm_inference reads
@@ -92,16 +97,15 @@ class BayesLanguageModel(ESPnetLanguageModel):
             raise InputError(
                 f"model bayes_lm needs an LM of espnet_bayeslm, got {type(lm).__name__}"
             )
-        if kl_scale not in KL_SCALES:
-            raise InputError(f"kl_scale {kl_scale!r}: valid are {', '.join(KL_SCALES)}")
-        if num_samples < 1:
-            raise InputError(f"num_samples {num_samples}: expected 1 or more")
+        check_objective(kl_scale, num_samples)
         check_regularizer(regularizer, regularizer_weight, lm)
         check_rates(posterior_lr=posterior_lr, architecture_lr=architecture_lr)
         check_bilevel(bilevel, heldout_share, lm)
         check_weight(self_normalization=self_normalization)
         check_precision(autocast)
         self.self_normalization, self.autocast = self_normalization, autocast
+        sampling = sampled_softmax is not None
+        self.sampler = SampledSoftmax(sampled_softmax, vocab_size) if sampling else None
         self.posterior_lr, self.architecture_lr = posterior_lr, architecture_lr
         self.bilevel, self.heldout_share = bilevel, heldout_share
         self.architecture_log = ArchitectureLog(lm)
@@ -224,13 +228,9 @@ class BayesLanguageModel(ESPnetLanguageModel):
         spreads: List[LogZ] = []
         with self.lm.token_kl() as take_kl:
             for _ in range(draws):
-                if self.self_normalization > 0:
-                    nll, lengths, log_z = nll_and_log_z(self, text, text_lengths)
-                    real = real_tokens(log_z, lengths) & rows.unsqueeze(1)
-                    spreads.append(spread(log_z, real))
-                    total = total + nll[rows].sum()
-                else:
-                    total = total + batch_nll(self, text, text_lengths, rows)
+                nll, spread = batch_loss(self, text, text_lengths, rows)
+                total = total + nll
+                spreads += [] if spread is None else [spread]
                 kl = take_kl()
                 if kl is not None:
                     # (B, L): padding has a latent output too

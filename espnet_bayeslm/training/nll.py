@@ -36,6 +36,25 @@ def inputs_and_targets(
     return inputs, targets.scatter(1, text_lengths.unsqueeze(1), model.eos)
 
 
+def counted_tokens(
+    model: ESPnetLanguageModel,
+    text: torch.Tensor,
+    text_lengths: torch.Tensor,
+    rows: Optional[torch.Tensor] = None,
+) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return inputs, targets, and which of the targets count, bool: each (B, L + 1).
+
+    Args:
+        model: It knows the ids of start, end and padding.
+        text: Token ids without <sos/eos>, padded, (B, L) or longer.
+        text_lengths: (B,), L the greatest.
+        rows: Which sentences count, bool (B,); None: all.
+    """
+    inputs, targets = inputs_and_targets(model, text, text_lengths)
+    counts = real_tokens(inputs, text_lengths + 1)
+    return inputs, targets, counts if rows is None else counts & rows.unsqueeze(1)
+
+
 def batch_nll(
     model: ESPnetLanguageModel,
     text: torch.Tensor,
@@ -53,10 +72,7 @@ def batch_nll(
         text_lengths: (B,).
         rows: Which sentences count, bool (B,); None: all.
     """
-    inputs, targets = inputs_and_targets(model, text, text_lengths)
-    counts = real_tokens(inputs, text_lengths + 1)
-    if rows is not None:
-        counts = counts & rows.unsqueeze(1)
+    inputs, targets, counts = counted_tokens(model, text, text_lengths, rows)
     outputs = model.lm.outputs(inputs)
     if outputs is not None:
         decoder = model.lm.decoder

@@ -12,7 +12,12 @@ import torch
 from espnet2.tasks.lm import LMTask
 from espnet2.train.abs_espnet_model import AbsESPnetModel
 
-from espnet_bayeslm.training.checkpoint import check_fits, load_state, read_checkpoint
+from espnet_bayeslm.training.checkpoint import (
+    check_fits,
+    load_state,
+    read_checkpoint,
+    writing_errors,
+)
 from espnet_bayeslm.training.experiment import read_config
 from espnet_bayeslm.training.heldout import is_heldout
 from espnet_bayeslm.training.ivon import IVON
@@ -24,6 +29,7 @@ from espnet_bayeslm.training.optimizer import (
     split_posterior,
 )
 from espnet_bayeslm.training.register import LMS, MIXTURE, MODEL, OPTIM, register
+from espnet_bayeslm.training.sampled_softmax import prepare_sampler
 from espnet_bayeslm.training.trainer import BayesLMTrainer
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines
@@ -132,7 +138,14 @@ def check_resume(checkpoint: Path, model: torch.nn.Module, args: argparse.Namesp
     for state in read_checkpoint(checkpoint).get("optimizers", []):
         check_optimizer_state(state, bool(adam_groups(model, **adam_rates(model))), path=checkpoint)
     config = checkpoint.with_name("config.yaml")
-    if config.exists() and read_config(config).token_list != list(args.token_list):
+    tokens = list(args.token_list)
+    try:
+        before = read_config(config).token_list if config.exists() else tokens
+    except InputError as error:
+        # ESPnet writes it in place, at each start: a kill may have cut it short
+        logging.warning(f"{error}: it is written anew")
+        before = tokens
+    if before != tokens:
         raise InputError(
             "was trained with another token list",
             path=checkpoint.parent,
@@ -187,7 +200,7 @@ class BayesLMTask(LMTask):
         """Train in this process.
 
         Raises:
-            InputError: The LM is a mixture.
+            InputError: The LM is a mixture, or the experiment's folder cannot be written to.
         """
         if args.lm == MIXTURE:
             raise InputError(
@@ -197,7 +210,8 @@ class BayesLMTask(LMTask):
             )
         if args.model is None:
             args.model = MODEL if args.lm in LMS else "lm"
-        super().main_worker(args)
+        with writing_errors(Path(args.output_dir)):
+            super().main_worker(args)
         if torch.distributed.is_initialized():
             # A rank that leaves while others still speak to it may abort instead, or while what
             # uses the group (DistributedDataParallel, in cycles of references) is still there.
@@ -258,7 +272,10 @@ class BayesLMTask(LMTask):
 
     @classmethod
     def prepare_training(cls, model: AbsESPnetModel, args: argparse.Namespace) -> None:
-        """Count the training tokens, load the prior, check the checkpoints that will be read."""
+        """Count the training tokens, load the prior, check the checkpoints that will be read.
+
+        With `sampled_softmax`, each token of the training text is counted too.
+        """
         for init_param in args.init_param:
             check_init_param(init_param, model, complete=not args.ignore_init_mismatch)
         checkpoint = Path(args.output_dir) / "checkpoint.pth"
@@ -270,6 +287,8 @@ class BayesLMTask(LMTask):
         if model.num_train_tokens is None:
             model.num_train_tokens = count_train_tokens(model, args.train_shape_file)
             logging.info(f"Training tokens (with </s>): {model.num_train_tokens}")
+        if model.sampler is not None:
+            prepare_sampler(model.sampler, args, cls.build_preprocess_fn(args, train=True))
         prior = args.model_conf.get("prior")
         if prior is not None:
             state = load_state(prior)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Optional
 
 import torch
 from espnet2.train.reporter import Reporter, SubReporter, aggregate, to_reported_value
-from espnet2.train.trainer import Trainer
+from espnet2.train.trainer import Trainer, TrainerOptions
 
 from espnet_bayeslm.bayes import process_rank
 from espnet_bayeslm.lm.sigma import typical_sigma
@@ -40,36 +41,66 @@ def report_sigma(model: torch.nn.Module, *, epoch: int) -> None:
             )
 
 
-def heal(folder: Path, model: torch.nn.Module, *, epoch: int) -> None:
+def link(path: Path, target: str) -> None:
+    """Make `path` a symbolic link to a file beside it, if it is not one and the file is there."""
+    is_right = path.is_symlink() and os.readlink(path) == target
+    if not is_right and path.with_name(target).exists():
+        path.unlink(missing_ok=True)
+        path.symlink_to(target)
+        logging.info(f"{path} leads to {target} again")
+
+
+def heal(folder: Path, model: torch.nn.Module, reporter: Reporter, options: TrainerOptions) -> None:
     """Complete an experiment's folder after a kill.
 
-    ESPnet writes `checkpoint.pth`, and then the epoch's model: a kill between the two, or within
-    the second, leaves no model of an epoch that will not be trained again.
+    ESPnet writes `checkpoint.pth`, then the epoch's model, and then the links to the latest and
+    the best: a kill in between leaves undone what belongs to an epoch that will not be trained
+    again.
 
     Args:
         folder: The experiment.
         model: The model as resumed.
-        epoch: The last epoch of `checkpoint.pth`.
+        reporter: As resumed: the last epoch of `checkpoint.pth`, and each epoch's losses.
+        options: What ESPnet's trainer was given.
     """
-    for leftover in folder.glob(".*.pth.*"):
-        leftover.unlink()
-    path = folder / f"{epoch}epoch.pth"
-    if not path.exists():
-        torch.save(model.state_dict(), path)
-        logging.info(f"Wrote {path} again")
+    name = f"{reporter.get_epoch()}epoch.pth"
+    if not (folder / name).exists():
+        torch.save(model.state_dict(), folder / name)
+        logging.info(f"Wrote {folder / name} again")
+    link(folder / "latest.pth", name)
+    for phase, key, mode in options.best_model_criterion:
+        if reporter.has(phase, key):
+            best = reporter.get_best_epoch(phase, key, mode)
+            link(folder / f"{phase}.{key}.best.pth", f"{best}epoch.pth")
+
+
+def stay_stopped(reporter: Reporter, options: TrainerOptions) -> None:
+    """Train no further epoch where an early stop had ended the training."""
+    if options.patience is not None and reporter.check_early_stopping(
+        options.patience, *options.early_stopping_criterion
+    ):
+        options.max_epoch = min(options.max_epoch, reporter.get_epoch())
 
 
 class BayesLMTrainer(Trainer):
     """`Trainer`, unchanged but for what its name says."""
 
+    # ESPnet gives `resume` none; its trainers have no instances.
+    options: ClassVar[Optional[TrainerOptions]] = None
+
     @classmethod
     def run(cls, model: torch.nn.Module, **kwargs: Any) -> None:
-        """Train; a kill while a checkpoint is written leaves the one before."""
+        """Train; a kill or a full disk while a checkpoint is written leaves the one before."""
+        cls.options = kwargs["trainer_options"]
+        folder = Path(cls.options.output_dir)
         if isinstance(model, BayesLanguageModel):
             # Now, since --init_param may have brought another LM's prior.
             model.apply_prior()
             model.lm.start_posterior()
         with whole_checkpoints():
+            if process_rank() == 0:
+                for leftover in folder.glob(".*.pth.*"):
+                    leftover.unlink()
             super().run(model=model, **kwargs)
 
     @classmethod
@@ -94,9 +125,13 @@ class BayesLMTrainer(Trainer):
         report_perplexity(kwargs["reporter"])
         report_sigma(kwargs["model"], epoch=kwargs["reporter"].epoch)
 
-    @staticmethod
-    def resume(checkpoint: Any, model: torch.nn.Module, reporter: Reporter, **kwargs: Any) -> None:
+    @classmethod
+    def resume(
+        cls, checkpoint: Any, model: torch.nn.Module, reporter: Reporter, **kwargs: Any
+    ) -> None:
         """Resume, and heal what a kill left undone."""
         Trainer.resume(checkpoint, model, reporter, **kwargs)
+        assert cls.options is not None
+        stay_stopped(reporter, cls.options)
         if process_rank() == 0:
-            heal(Path(checkpoint).parent, model, epoch=reporter.get_epoch())
+            heal(Path(checkpoint).parent, model, reporter, cls.options)

@@ -1,0 +1,136 @@
+"""The cross-entropy of a large vocabulary, estimated from a few sampled tokens.
+
+Importance-corrected sampled softmax (Bengio and Senecal 2008; Jean et al. 2015), with noise
+tokens that the whole batch shares, as CUED-RNNLM has them (Chen et al. 2016).
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import NamedTuple
+
+import torch
+
+# In place of -inf, whose gradient would not be a number where nothing else is left.
+NEVER = -1e30
+
+
+class Proposal:
+    """The distribution of the noise tokens: each is drawn, or not, independently of the others.
+
+    The probability to be drawn is proportional to a token's weight, but at most 1: the most
+    frequent tokens are always there, and no draw is spent on one that is there already.
+
+    Attributes:
+        inclusion: The probability of each token to be drawn, double precision, (V,).
+        log_inclusion: Its logarithm, (V,); 0 for a token that is never drawn.
+
+    Args:
+        weights: 0 or more, (V,).
+        num_samples: How many tokens to draw on average, at most as many as weights are above 0.
+    """
+
+    def __init__(self, weights: torch.Tensor, num_samples: int):
+        weights = weights.double()
+        falling = weights.sort(descending=True).values
+        rest = falling.flip(0).cumsum(0).flip(0)
+        # what the next token's would be after so many certain ones
+        left = num_samples - torch.arange(len(weights), device=weights.device)
+        certain = int((left * falling > rest * (1 + 1e-12)).sum())
+        factor = left[certain] / rest[certain]
+        self.inclusion = (weights * factor).clamp(max=1.0)
+        # as a target such a token is certain
+        self.log_inclusion = torch.where(weights > 0, self.inclusion, 1.0).log()
+
+    def to(self, device: torch.device) -> Proposal:
+        """Return it as it is on a device."""
+        moved = copy.copy(self)
+        moved.inclusion = self.inclusion.to(device)
+        moved.log_inclusion = self.log_inclusion.to(device)
+        return moved
+
+    def draw(self, generator: torch.Generator) -> torch.Tensor:
+        """Return the tokens of a draw, ascending, (C,), on average `num_samples` of them.
+
+        Args:
+            generator: The source of randomness, on the proposal's device.
+        """
+        like = self.inclusion
+        points = torch.rand(like.shape, generator=generator, dtype=like.dtype, device=like.device)
+        return (points < like).nonzero().squeeze(1)
+
+
+class SampledLoss(NamedTuple):
+    """What sampled tokens tell of each token of a batch, in nats.
+
+    Attributes:
+        objective: What to minimise, (N,).
+        nll: An estimate of -ln p, (N,).
+        log_z: An estimate of ln Z = ln sum_v exp(logit_v), (N,).
+    """
+
+    objective: torch.Tensor
+    nll: torch.Tensor
+    log_z: torch.Tensor
+
+
+def sampled_loss(
+    outputs: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    targets: torch.Tensor,
+    candidates: torch.Tensor,
+    log_inclusion: torch.Tensor,
+) -> SampledLoss:
+    """Return objective, NLL and ln Z of each token, from the logits of sampled tokens.
+
+    The objective is -ln of the target's share among the target and the candidates, where each
+    logit, the target's too, has ln of its inclusion probability subtracted, and a candidate that
+    is the token's own target does not count twice. Its gradient tends to the exact softmax's as
+    candidates become certain, where both are the same. With few candidates the expected gradient
+    is another one, of the same zero: whatever their number, the objective is least, in
+    expectation over candidates drawn independently, where softmax(logits) is the distribution of
+    the targets. (Without the target's correction it is least where logits are too peaked.)
+    Its value is not an NLL: a rare target wins against the candidates more easily than against
+    the vocabulary.
+
+    `log_z` is ln of an unbiased estimate of Z: the target is certain, and each other candidate
+    stands for 1 / its inclusion probability tokens. Its logarithm, and so `nll`, is on average
+    too low, the less the more candidates there are.
+
+    Weight rows are gathered once, for the candidates and the batch's distinct targets, so a call
+    costs O(N C) products. Under autocast the products are in its precision; log-sum-exp and
+    gradients are in single precision or better.
+
+    Args:
+        outputs: What the output projection gets, (N, M).
+        weight: (V, M).
+        bias: (V,).
+        targets: Token ids, (N,).
+        candidates: Distinct token ids, ascending, (C,).
+        log_inclusion: ln of the probability of each token to be a candidate, (V,).
+    """
+    device = outputs.device.type
+    dtype = torch.promote_types(outputs.dtype, weight.dtype)
+    exact = torch.promote_types(dtype, torch.float32)
+    low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else dtype
+    with torch.autocast(device, enabled=False):
+        distinct, which = targets.unique(return_inverse=True)
+        used, count = torch.cat([candidates, distinct]), len(candidates)
+        rows, biases = weight.index_select(0, used), bias.index_select(0, used).to(exact)
+        x = outputs.to(low)
+        # gathered before it is rounded, so that a frequent target's gradients add up exactly
+        own = rows[count:].index_select(0, which).to(low)
+        target = (x.to(exact) * own.to(exact)).sum(1) + biases[count:].index_select(0, which)
+        if count:
+            noise = (x @ rows[:count].to(low).t()).to(exact)
+            noise = noise + (biases[:count] - log_inclusion[candidates].to(exact))
+            column = torch.searchsorted(candidates, targets).clamp(max=count - 1)
+            hit = (candidates[column] == targets).nonzero().squeeze(1)
+            noise[hit, column[hit]] = NEVER
+            others = noise.logsumexp(1)
+        else:
+            others = torch.full_like(target, NEVER)
+        corrected = target - log_inclusion[targets].to(exact)
+        log_z = torch.logaddexp(others, target)
+        return SampledLoss(torch.logaddexp(others, corrected) - corrected, log_z - target, log_z)

@@ -1,0 +1,240 @@
+"""Training on a few sampled tokens in place of the whole vocabulary."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import logging
+from typing import Any, Counter, Dict, Optional, Tuple
+
+import torch
+from espnet2.lm.espnet_model import ESPnetLanguageModel
+
+from espnet_bayeslm.bayes import noise_generator, process_rank
+from espnet_bayeslm.layers.sampled import Proposal, sampled_loss
+from espnet_bayeslm.training.nll import batch_nll, counted_tokens, real_tokens
+from espnet_bayeslm.training.self_normalization import LogZ, nll_and_log_z, spread
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import keyed_lines
+
+UNIGRAM, UNIFORM = "unigram", "uniform"
+# The option's keys, and what they are where they are left out.
+DEFAULTS: Dict[str, Any] = {"num_samples": 1024, "distribution": UNIGRAM, "power": 0.5}
+# Added to the run's seed, which is below it: noise tokens apart from the weights' noise.
+STREAM = 1 << 64
+# The token of padding, which no text has.
+BLANK = 0
+
+
+class SampledSoftmax:
+    """The model's option `sampled_softmax`: where noise tokens come from, and the loss on them.
+
+    Noise tokens are drawn by the counter (seed, rank, step). ESPnet sets the seed anew at each
+    epoch, and the steps are counted from there: a resumed run draws what an unbroken one would
+    have drawn, with nothing of this in a checkpoint. Each draw of the weights has noise tokens of
+    its own.
+
+    A power below 1 makes rare tokens less rare among the noise tokens. Drawn as rarely as they
+    come, their rows have few and large gradients, of which Adam makes too large steps.
+
+    Args:
+        options: `num_samples` (noise tokens per batch, on average), `distribution` (`unigram`:
+            by the counts of the training text, each plus one; `uniform`) and `power` (of the
+            counts, 0 to 1); what is left out has its default.
+        vocab_size: Number of tokens.
+
+    Raises:
+        InputError: An unknown option, or a value that it cannot have.
+    """
+
+    def __init__(self, options: Any, vocab_size: int):
+        values = check_options(options, vocab_size)
+        self.num_samples, self.power = values["num_samples"], float(values["power"])
+        self.vocab_size = vocab_size
+        self.proposals: Dict[torch.device, Proposal] = {}
+        self.seed, self.step = -1, 0
+        if values["distribution"] == UNIFORM:
+            self.set_counts(torch.zeros(vocab_size))
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the noise tokens' distribution is known."""
+        return bool(self.proposals)
+
+    def set_counts(self, counts: torch.Tensor) -> None:
+        """Take the tokens' counts in the training text, (V,)."""
+        weights = (counts.double() + 1) ** self.power
+        weights[BLANK] = 0
+        proposal = Proposal(weights, self.num_samples)
+        self.proposals = {proposal.log_inclusion.device: proposal}
+
+    def draw(self, device: torch.device) -> Tuple[torch.Tensor, torch.Tensor]:
+        """Return this step's noise tokens (C,), and ln of all inclusion probabilities (V,).
+
+        Raises:
+            RuntimeError: The tokens were not counted.
+        """
+        if not self.is_ready:
+            raise RuntimeError(
+                "sampled_softmax: the training text's tokens are not counted: train with"
+                " `python -m espnet_bayeslm -m espnet2.bin.lm_train`, or call"
+                " model.sampler.set_counts(counts) before the first step"
+            )
+        seed = torch.initial_seed()
+        if seed != self.seed:
+            self.seed, self.step = seed, 0
+        if device not in self.proposals:
+            self.proposals[device] = next(iter(self.proposals.values())).to(device)
+        proposal = self.proposals[device]
+        candidates = proposal.draw(
+            noise_generator(seed + STREAM, process_rank(), self.step, device=device)
+        )
+        self.step += 1
+        return candidates, proposal.log_inclusion
+
+    def nll_and_spread(
+        self,
+        model: ESPnetLanguageModel,
+        text: torch.Tensor,
+        text_lengths: torch.Tensor,
+        rows: Optional[torch.Tensor] = None,
+    ) -> Tuple[torch.Tensor, LogZ]:
+        """Return an estimate of the sum of -ln p over a batch's tokens, and of ln Z's spread.
+
+        The first is an NLL in value, and its gradient is that of the objective (`sampled_loss`).
+        The variance of ln Z has the estimate's own in it, which training holds down with it.
+
+        Args:
+            model: Its LM has an output projection of its own (`UncertainLM.outputs`).
+            text: Token ids without <sos/eos>, padded, (B, L).
+            text_lengths: (B,).
+            rows: Which sentences count, bool (B,); None: all.
+
+        Raises:
+            InputError: The LM has none.
+        """
+        inputs, targets, counts = counted_tokens(model, text, text_lengths, rows)
+        outputs = model.lm.outputs(inputs)
+        if outputs is None:
+            raise InputError(
+                "sampled_softmax: the LM's logits are not those of one linear layer without noise",
+                remedy="Leave sampled_softmax out, or use another LM or uncertainty.",
+            )
+        decoder = model.lm.decoder
+        candidates = self.draw(text.device)
+        loss = sampled_loss(
+            outputs[counts], decoder.weight, decoder.bias, targets[counts], *candidates
+        )
+        objective, nll = loss.objective.sum(), loss.nll.detach().sum()
+        real = torch.ones_like(loss.log_z, dtype=torch.bool)
+        return nll + (objective - objective.detach()), spread(loss.log_z, real)
+
+
+def check_options(options: Any, vocab_size: int) -> Dict[str, Any]:
+    """Return all of the options.
+
+    Raises:
+        InputError: See `SampledSoftmax`.
+    """
+    if not isinstance(options, dict):
+        raise InputError(f"sampled_softmax {options!r}: expected a mapping, or null")
+    unknown = [str(key) for key in options if key not in DEFAULTS]
+    if unknown:
+        raise InputError(
+            f"sampled_softmax: unknown {', '.join(unknown)}; valid are {', '.join(DEFAULTS)}"
+        )
+    values = {**DEFAULTS, **options}
+    num_samples, distribution = values["num_samples"], values["distribution"]
+    power = values["power"]
+    if type(num_samples) is not int or not 1 <= num_samples < vocab_size:
+        raise InputError(
+            f"sampled_softmax: num_samples {num_samples!r}: expected 1 to {vocab_size - 1}, less"
+            " than the vocabulary has"
+        )
+    if distribution not in (UNIGRAM, UNIFORM):
+        raise InputError(
+            f"sampled_softmax: distribution {distribution!r}: valid are {UNIGRAM}, {UNIFORM}"
+        )
+    if type(power) not in (int, float) or not 0 <= power <= 1:
+        raise InputError(f"sampled_softmax: power {power!r}: expected 0 to 1")
+    return values
+
+
+def batch_loss(
+    model: ESPnetLanguageModel,
+    text: torch.Tensor,
+    text_lengths: torch.Tensor,
+    rows: torch.Tensor,
+) -> Tuple[torch.Tensor, Optional[LogZ]]:
+    """Return the sum of -ln p over a batch's tokens, and ln Z's spread where the loss has it.
+
+    Both are exact, except in training with `sampled_softmax`.
+
+    Args:
+        model: A `BayesLanguageModel`.
+        text: Token ids without <sos/eos>, padded, (B, L).
+        text_lengths: (B,).
+        rows: Which sentences count, bool (B,).
+    """
+    wants_spread = model.self_normalization > 0
+    if model.training and model.sampler is not None:
+        total, log_z_spread = model.sampler.nll_and_spread(model, text, text_lengths, rows)
+        return total, log_z_spread if wants_spread else None
+    if not wants_spread:
+        return batch_nll(model, text, text_lengths, rows), None
+    nll, lengths, log_z = nll_and_log_z(model, text, text_lengths)
+    return nll[rows].sum(), spread(log_z, real_tokens(log_z, lengths) & rows.unsqueeze(1))
+
+
+def count_text_tokens(args: argparse.Namespace, preprocess: Any) -> torch.Tensor:
+    """Return how often each token comes in the training text, as a target: (V,).
+
+    Args:
+        args: ESPnet's options, with the token list.
+        preprocess: ESPnet's preprocessor of the training text, if there is one.
+
+    Raises:
+        InputError: The text cannot be read, or is of another form than ESPnet's `text`.
+    """
+    data = args.train_data_path_and_name_and_type
+    paths = [(path, kind) for path, name, kind in data if name == "text"]
+    kinds = {kind for _, kind in paths}
+    if preprocess is None or kinds != {"text"}:
+        raise InputError(
+            f"sampled_softmax: cannot count the tokens of training data of type"
+            f" {', '.join(sorted(kinds)) or 'none'}"
+            + ("" if preprocess is not None else " with --use_preprocessor false"),
+            remedy="Give the data as PATH,text,text, or use distribution: uniform.",
+        )
+    words: Counter[str] = collections.Counter()
+    sentences = 0
+    cleaner, tokenizer = preprocess.text_cleaner, preprocess.tokenizer
+    for path, _ in paths:
+        for _, _, text in keyed_lines(path):
+            words.update(tokenizer.text2tokens(cleaner(text)))
+            sentences += 1
+    counts = torch.zeros(len(args.token_list), dtype=torch.double)
+    ids = torch.tensor(preprocess.token_id_converter.tokens2ids(words), dtype=torch.long)
+    counts.index_add_(0, ids, torch.tensor(list(words.values()), dtype=torch.double))
+    counts[-1] += sentences
+    return counts
+
+
+def prepare_sampler(sampler: SampledSoftmax, args: argparse.Namespace, preprocess: Any) -> None:
+    """Count the training text's tokens where the noise tokens' distribution needs them.
+
+    Args:
+        sampler: The model's.
+        args: ESPnet's options.
+        preprocess: ESPnet's preprocessor of the training text, if there is one.
+
+    Raises:
+        InputError: The text cannot be read.
+    """
+    if not sampler.is_ready:
+        counts = count_text_tokens(args, preprocess)
+        sampler.set_counts(counts)
+        logging.info(
+            f"Sampled softmax: {sampler.num_samples} noise tokens a batch, of the"
+            f" {int((counts > 0).sum())} different tokens that the training text has"
+        )

@@ -1,0 +1,85 @@
+"""Trainings in processes of their own, forked from one that has ESPnet loaded already.
+
+They can be killed, and change what belongs to a whole process (limits, file systems), and start
+in a fraction of a second.
+"""
+
+import contextlib
+import multiprocessing
+import os
+
+import torch
+
+from espnet_bayeslm.training.launch import run_program
+
+CONTEXT = multiprocessing.get_context("forkserver")
+# Not loaded a second time where the server runs already
+CONTEXT.set_forkserver_preload(["espnet_bayeslm.bin.lm_train", "pytest"])
+PROGRAM = "espnet2.bin.lm_train"
+
+
+def lm_train(words, log, around):
+    """Do what `python -m espnet_bayeslm -m espnet2.bin.lm_train WORDS` does, in this process.
+
+    Args:
+        words: The options.
+        log: The file that stdout and stderr are added to.
+        around: What makes a context for it, and the arguments.
+    """
+    with open(log, "a") as f:
+        os.dup2(f.fileno(), 1)
+        os.dup2(f.fileno(), 2)
+    torch.set_num_threads(1)
+    make, *arguments = around
+    with make(*arguments):
+        run_program(PROGRAM, words)
+
+
+def start(corpus, output, *options, max_epoch, around=(contextlib.nullcontext,)):
+    """Start a training and return its process; it resumes what it finds.
+
+    Args:
+        corpus: The folder with text, shapes and tokens.
+        output: The experiment's folder; the log is beside it.
+        options: ESPnet's.
+        max_epoch: As ESPnet's.
+        around: A function and its arguments; the training runs in the context it returns.
+    """
+    words = ["--token_type", "word", "--token_list", f"{corpus}/tokens.txt"]
+    for name in ("train", "valid"):
+        words += [f"--{name}_data_path_and_name_and_type", f"{corpus}/{name}.txt,text,text"]
+        words += [f"--{name}_shape_file", f"{corpus}/{name}.shape"]
+    words += ["--batch_type", "unsorted", "--batch_size", "16", "--num_workers", "0"]
+    words += ["--num_att_plot", "0", "--use_matplotlib", "false", "--resume", "true"]
+    words += ["--max_epoch", str(max_epoch), "--output_dir", str(output), *map(str, options)]
+    process = CONTEXT.Process(target=lm_train, args=(words, log_of(output), around))
+    process.start()
+    return process
+
+
+def log_of(output):
+    """Return the log of a training."""
+    return output.with_name(f"{output.name}.log")
+
+
+def finish(process):
+    """Wait for a process and return its exit status, minus the signal's number if killed."""
+    process.join(300)
+    if process.is_alive():
+        process.kill()
+        raise AssertionError("a training that does not end")
+    return process.exitcode
+
+
+def ready():
+    """Wait until the process that others are forked from has loaded everything."""
+    process = CONTEXT.Process(target=int)
+    process.start()
+    assert finish(process) == 0
+
+
+def train(corpus, output, *options, **kwargs):
+    """Run a training to its end and return its folder."""
+    status = finish(start(corpus, output, *options, **kwargs))
+    assert status == 0, log_of(output).read_text()[-3000:]
+    return output

@@ -1,0 +1,236 @@
+"""A training killed at any moment and resumed ends where an unbroken one does."""
+
+import contextlib
+import functools
+import json
+import os
+import random
+import signal
+import sys
+import time
+
+import pytest
+import torch
+from forked import finish, log_of, ready, start, train
+from training_options import ADAM, CELL, LSTM, stats
+
+from espnet_bayeslm.training.checkpoint import load_state, read_checkpoint
+
+LMS = {
+    "point": [*LSTM, *ADAM],
+    "bayes": [*LSTM, *CELL, *ADAM, "--model_conf", "posterior_lr=0.01"],
+}
+KEPT = ["--keep_nbest_models", "2"]
+# As a run goes through them; each ends where the next begins.
+STAGES = ("start", "epoch", "validation", "checkpoint", "model", "links", "average", "end")
+BEGIN = {
+    ("call", "main_worker"): "start",
+    ("call", "train_one_epoch"): "epoch",
+    ("call", "validate_one_epoch"): "validation",
+    ("call", "checkpoint.pth"): "checkpoint",
+    ("return", "checkpoint.pth"): "model",
+    ("return", "Nepoch.pth"): "links",
+    ("call", "average_nbest_models"): "average",
+    ("return", "average_nbest_models"): "end",
+}
+KILL = signal.SIGKILL
+
+
+def stage_of(frame, event):
+    """Return the stage that a function's call or return begins, or None."""
+    name = frame.f_code.co_name
+    if name == "save_whole":
+        name = os.path.basename(frame.f_locals["f"])
+        name = "Nepoch.pth" if name[0].isdigit() else name
+    return BEGIN.get((event, name))
+
+
+class Watch:
+    """Counts what Python calls, torch's functions too, in each stage of a run.
+
+    Args:
+        kill: (stage, calls): where to kill the process, the first time it gets there.
+        census: A file for the number of calls in each stage, in place of that.
+    """
+
+    def __init__(self, kill=None, census=None):
+        self.kill, self.census = kill, census
+        self.stage, self.calls = None, 0
+        self.counts = {stage: [] for stage in STAGES}
+
+    def __call__(self, frame, event, arg):
+        if event in ("call", "return"):
+            stage = stage_of(frame, event)
+            if stage not in (None, self.stage):
+                self.end_stage()
+                self.stage, self.calls = stage, 0
+        self.calls += 1
+        if self.kill is not None and (self.stage, self.calls) == self.kill:
+            os.kill(os.getpid(), KILL)
+
+    def end_stage(self):
+        if self.stage is not None:
+            self.counts[self.stage].append(self.calls)
+        if self.census is not None:
+            self.census.write_text(json.dumps(self.counts))
+
+
+@contextlib.contextmanager
+def watched(kill=None, census=None):
+    """Watch what is done within."""
+    sys.setprofile(Watch(kill, census))
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+class Runs:
+    """Runs of one LM in one folder, killed and resumed.
+
+    Args:
+        corpus: As `start` takes it.
+        output: The folder.
+        options: ESPnet's.
+        max_epoch: Where they end.
+    """
+
+    def __init__(self, corpus, output, options, max_epoch):
+        self.output = output
+        self.start = functools.partial(start, corpus, output, *options, *KEPT, max_epoch=max_epoch)
+
+    def killed(self, moment):
+        """Run until a moment, where the run is killed."""
+        status = finish(self.start(around=(watched, moment)))
+        assert status == -KILL, (moment, log_of(self.output).read_text()[-3000:])
+        self.check_files()
+
+    def killed_after(self, seconds):
+        """Return whether a run was killed after so many seconds, or had ended before."""
+        process = self.start()
+        process.join(seconds)
+        process.kill()
+        status = finish(process)
+        assert status in (0, -KILL), log_of(self.output).read_text()[-3000:]
+        self.check_files()
+        return status == -KILL
+
+    def check_files(self):
+        """Check that each checkpoint is there as a whole or not at all."""
+        for path in self.output.glob("*.pth"):
+            if path.exists():
+                read_checkpoint(path)
+
+    def end(self):
+        """Run to the end."""
+        status = finish(self.start())
+        assert status == 0, log_of(self.output).read_text()[-3000:]
+
+
+def check_same(broken, unbroken, max_epoch):
+    """Check that two trainings ended alike."""
+    losses = [
+        [stats(exp, epoch, "valid")["loss"] for epoch in range(1, max_epoch + 1)]
+        for exp in (broken, unbroken)
+    ]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-6)
+    models = [load_state(exp / "valid.loss.ave.pth") for exp in (broken, unbroken)]
+    assert models[0].keys() == models[1].keys()
+    assert all(torch.allclose(models[0][key], models[1][key], atol=1e-6) for key in models[0])
+    links = [
+        {path.name: os.readlink(path) for path in exp.glob("*.pth") if path.is_symlink()}
+        for exp in (broken, unbroken)
+    ]
+    assert links[0] == links[1] and "valid.loss.best.pth" in links[0]
+    assert all((broken / target).exists() for target in links[0].values())
+    assert not list(broken.glob(".*"))
+
+
+def test_a_configuration_cut_short_by_a_kill(corpus, tmp_path):
+    """ESPnet writes config.yaml in place, also when it resumes."""
+    exp = train(corpus, tmp_path / "exp", *LMS["point"], max_epoch=1)
+    path = exp / "config.yaml"
+    whole = path.read_text()
+    for size in (0, len(whole) // 3, len(whole) // 2):
+        path.write_text(whole[:size])
+        train(corpus, exp, *LMS["point"], max_epoch=1)
+        assert path.read_text() == whole
+
+
+def test_a_training_that_stopped_early_stays_stopped(corpus, tmp_path):
+    """ESPnet would train an epoch more, each time that it is run again."""
+    options = [*LMS["point"], "--optim_conf", "lr=0.5", "--patience", "0"]
+    exp = train(corpus, tmp_path / "exp", *options, max_epoch=20)
+    last = read_checkpoint(exp / "checkpoint.pth")["reporter"]["epoch"]
+    assert 1 < last < 20
+    train(corpus, exp, *options, max_epoch=20)
+    assert read_checkpoint(exp / "checkpoint.pth")["reporter"]["epoch"] == last
+    train(corpus, exp, *options, "--patience", "1", max_epoch=last + 1)
+    assert (exp / f"{last + 1}epoch.pth").exists()
+
+
+def plan(rng, counts, stages):
+    """Return a moment of each stage, of those the run reaches in any case."""
+    return [(stage, rng.randint(1, min(counts[stage]))) for stage in stages]
+
+
+def check_kills(corpus, folder, options, stages, max_epoch):
+    """Kill a training once in each of the stages, resuming it each time, and check its end."""
+    counted = folder / "census.json"
+    unbroken = folder / "unbroken"
+    around = (watched, None, counted)
+    train(corpus, unbroken, *options, *KEPT, max_epoch=max_epoch, around=around)
+    counts = json.loads(counted.read_text())
+    runs = Runs(corpus, folder / "broken", options, max_epoch)
+    for moment in plan(random.Random(str(stages)), counts, stages):
+        runs.killed(moment)
+    runs.end()
+    check_same(runs.output, unbroken, max_epoch)
+
+
+@pytest.mark.parametrize("options", LMS.values(), ids=LMS)
+def test_a_training_killed_three_times(corpus, tmp_path, options):
+    check_kills(corpus, tmp_path, options, ["checkpoint", "links", "epoch"], 2)
+
+
+@pytest.mark.parametrize("moment", [("model", 1), ("links", 1), ("average", 1)], ids=str)
+def test_a_kill_at_the_end_of_the_last_epoch(corpus, tmp_path, moment):
+    """No epoch will come that would write the model and the links to it."""
+    options = LMS["point"]
+    unbroken = train(corpus, tmp_path / "unbroken", *options, *KEPT, max_epoch=1)
+    runs = Runs(corpus, tmp_path / "broken", options, 1)
+    runs.killed(moment)
+    runs.end()
+    check_same(runs.output, unbroken, 1)
+
+
+# Those that end an epoch move the training on; the last epoch's is last.
+ENDING = ["model", "links", "model"]
+OTHERS = ["start"] * 2 + ["epoch"] * 6 + ["validation"] * 2 + ["checkpoint"] * 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", LMS.values(), ids=LMS)
+def test_a_training_killed_twenty_times(corpus, tmp_path, options):
+    stages = [*OTHERS, *ENDING]
+    random.Random(1).shuffle(stages)
+    stages += ["links", "average", "average"]
+    assert len(stages) == 20
+    check_kills(corpus, tmp_path, options, stages, len(ENDING) + 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", LMS.values(), ids=LMS)
+def test_trainings_killed_twenty_times_by_the_clock(corpus, tmp_path, options):
+    """Anywhere, also within torch's own functions and the writing of a file."""
+    max_epoch, rng, kills = 4, random.Random(2), 0
+    ready()
+    begin = time.monotonic()
+    unbroken = train(corpus, tmp_path / "unbroken", *options, *KEPT, max_epoch=max_epoch)
+    seconds = time.monotonic() - begin
+    while kills < 20:
+        runs = Runs(corpus, tmp_path / f"broken{kills}", options, max_epoch)
+        while kills < 20 and runs.killed_after(rng.uniform(0, seconds)):
+            kills += 1
+        runs.end()
+        check_same(runs.output, unbroken, max_epoch)

@@ -1,0 +1,335 @@
+"""Training on noise tokens: options, counts, draws, and what it gives."""
+
+import argparse
+import io
+
+import pytest
+import sentencepiece
+import torch
+import torch.nn.functional as F
+from espnet2.train.dataset import ESPnetDataset
+from training_options import ADAM, FFN, LSTM, TRANSFORMER, stats
+
+from espnet_bayeslm.bayes import noise_generator
+from espnet_bayeslm.layers.sampled import sampled_loss
+from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.training import sampled_softmax
+from espnet_bayeslm.training.checkpoint import load_state
+from espnet_bayeslm.training.load import load_lm
+from espnet_bayeslm.training.model import BayesLanguageModel
+from espnet_bayeslm.training.nll import counted_tokens
+from espnet_bayeslm.training.sampled_softmax import SampledSoftmax, count_text_tokens
+from espnet_bayeslm.training.task import BayesLMTask
+from espnet_bayeslm.utils.errors import InputError
+
+VOCAB = 13
+LENGTHS = torch.tensor([5, 1, 3])
+UTTS = ["u1", "u2", "u3"]
+
+
+def batch():
+    text = torch.randint(2, VOCAB - 1, (3, 5), generator=torch.Generator().manual_seed(2))
+    for row, length in zip(text, LENGTHS, strict=True):
+        row[length:] = 0
+    return text, LENGTHS
+
+
+def build(sampling, uncertainty=None, lm=BayesLSTMLM, **options):
+    """Return a model in training mode, the counts of its tokens 1, 2, 3, ..."""
+    torch.manual_seed(1)
+    sizes = dict(unit=8) if lm is BayesLSTMLM else dict(att_unit=8, head=2, unit=8, layer=1)
+    network = lm(VOCAB, dropout_rate=0.0, uncertainty=uncertainty or {}, **sizes)
+    for name, parameter in network.named_parameters():
+        if not name.endswith("log_std"):
+            parameter.data += 0.3 * torch.randn_like(parameter)
+    options |= dict(sampled_softmax=sampling, num_train_tokens=100)
+    model = BayesLanguageModel(network, VOCAB, **options)
+    if model.sampler is not None:
+        model.sampler.set_counts(torch.arange(VOCAB))
+    return model.double().train()
+
+
+def gradients(model, loss):
+    return torch.autograd.grad(loss, [*model.parameters()], allow_unused=True)
+
+
+@pytest.mark.parametrize("lm", [BayesLSTMLM, BayesTransformerLM])
+def test_the_loss_has_the_estimates_value_and_the_objectives_gradient(lm):
+    model = build({"num_samples": 4}, lm=lm)
+    loss, found, _ = model(*batch())
+    inputs, targets, counts = counted_tokens(model, *batch())
+    generator = noise_generator(torch.initial_seed() + (1 << 64), 0, 0)
+    proposal = model.sampler.proposals[torch.device("cpu")]
+    decoder = model.lm.decoder
+    expected = sampled_loss(
+        model.lm.outputs(inputs)[counts],
+        decoder.weight,
+        decoder.bias,
+        targets[counts],
+        proposal.draw(generator),
+        proposal.log_inclusion,
+    )
+    assert len(expected.nll) == LENGTHS.sum() + 3
+    torch.testing.assert_close(found["nll"].squeeze(), expected.nll.mean().detach())
+    assert loss == found["nll"]
+    torch.testing.assert_close(found["ppl"], found["nll"].exp())
+    ours, theirs = gradients(model, loss), gradients(model, expected.objective.mean())
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_validation_is_exact_and_draws_nothing():
+    model, exact = build({"num_samples": 4}).eval(), build(None).eval()
+    for _ in range(2):
+        assert torch.equal(model(*batch())[0], exact(*batch())[0])
+    assert model.sampler.step == 0
+    assert model.state_dict().keys() == exact.state_dict().keys()
+
+
+def test_the_estimate_is_of_the_nll():
+    exact = build(None)(*batch())[0]
+    model = build({"num_samples": 6})
+    found = torch.stack([model(*batch())[0].detach() for _ in range(300)])
+    assert found.std() > 0.01 and exact - 0.2 < found.mean() < exact
+
+
+def test_draws_follow_the_counter(monkeypatch):
+    def losses(model, count=3):
+        torch.manual_seed(7)
+        return [model(*batch())[0].item() for _ in range(count)]
+
+    model = build({"num_samples": 3})
+    first = losses(model)
+    assert len(set(first)) == 3
+    # the next epoch's seed is another one, and so is the same epoch after a resume the same
+    torch.manual_seed(8)
+    assert model(*batch())[0].item() not in first
+    assert losses(model) == first == losses(build({"num_samples": 3}))
+    monkeypatch.setattr(sampled_softmax, "process_rank", lambda: 1)
+    assert set(losses(build({"num_samples": 3}))).isdisjoint(first)
+
+
+def test_noise_tokens_leave_the_weights_noise():
+    model = build({"num_samples": 3}, {"cell_input@1": "bayes"})
+    exact = build(None, {"cell_input@1": "bayes"})
+    for _ in range(2):
+        assert torch.equal(model(*batch())[1]["kl"], exact(*batch())[1]["kl"])
+    one, other = (m.lm.rnn.noise["weight_ih_l0_cell_input"] for m in (model, exact))
+    assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("distribution", ["unigram", "uniform"])
+def test_what_is_drawn(distribution):
+    sampler = SampledSoftmax({"num_samples": 4, "distribution": distribution, "power": 0.5}, VOCAB)
+    assert sampler.is_ready == (distribution == "uniform")
+    weights = torch.ones(VOCAB).double()
+    if distribution == "unigram":
+        sampler.set_counts(torch.arange(VOCAB))
+        weights = (torch.arange(VOCAB).double() + 1).sqrt()
+    weights[0] = 0
+    candidates, log_inclusion = sampler.draw(torch.device("cpu"))
+    # four on average, and none certain
+    torch.testing.assert_close(log_inclusion[1:].exp(), 4 * weights[1:] / weights.sum())
+    assert 0 not in candidates and len(candidates) < 9
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"num_samples": 0}, "num_samples 0: expected 1 to 12"),
+        ({"num_samples": VOCAB}, "num_samples 13: expected 1 to 12"),
+        ({"num_samples": 2.5}, "num_samples 2.5"),
+        ({}, "num_samples 1024: expected 1 to 12"),
+        ({"num_samples": 4, "distribution": "zipf"}, "'zipf': valid are unigram, uniform"),
+        ({"num_samples": 4, "power": -1}, "power -1: expected 0 to 1"),
+        ({"num_samples": 4, "power": float("nan")}, "power nan"),
+        ({"num_sample": 4}, "unknown num_sample; valid are num_samples, distribution, power"),
+        (4, "sampled_softmax 4: expected a mapping, or null"),
+    ],
+)
+def test_bad_options(options, words):
+    with pytest.raises(InputError, match=words):
+        build(options)
+
+
+def test_tokens_that_were_not_counted_are_an_error_in_training_alone():
+    model = build({"num_samples": 4})
+    model.sampler.proposals.clear()
+    model.eval()(*batch())
+    with pytest.raises(RuntimeError, match="tokens are not counted: train with"):
+        model.train()(*batch())
+
+
+def test_an_output_projection_with_noise_is_an_error():
+    conf = dict(unit=8, nhid=8, nlayers=1)
+    lm = BayesESPnetLM(VOCAB, "seq_rnn", conf, uncertainty={"output": "bayes"})
+    sampling = {"num_samples": 4, "distribution": "uniform"}
+    model = BayesLanguageModel(lm, VOCAB, num_train_tokens=9, sampled_softmax=sampling)
+    with pytest.raises(InputError, match="sampled_softmax: the LM's logits"):
+        model.train()(*batch())
+
+
+def test_self_normalization_takes_the_estimates_spread():
+    model, exact = build({"num_samples": 12}, self_normalization=2.0), build(None)
+    # all tokens but <blank> are candidates
+    loss, found, _ = model(*batch())
+    inputs, targets, counts = counted_tokens(exact, *batch())
+    logits = F.linear(exact.lm.outputs(inputs), *exact.lm.decoder.parameters())[counts][:, 1:]
+    log_z = logits.logsumexp(1)
+    variance = log_z.var(unbiased=False)
+    torch.testing.assert_close(found["lnz_mean"].squeeze(), log_z.mean().detach())
+    torch.testing.assert_close(found["lnz_std"].squeeze(), variance.sqrt().detach())
+    expected = F.cross_entropy(logits, targets[counts] - 1) + variance
+    torch.testing.assert_close(loss.squeeze(), expected)
+    torch.testing.assert_close(gradients(model, loss), gradients(exact, expected))
+
+
+LATENT = {"hidden_output@1": "variational"}
+SEARCH = {"cell_input@1": {"kind": "search", "candidates": ["point", "bayes"]}}
+
+
+@pytest.mark.parametrize(
+    "uncertainty, options",
+    [
+        ({**LATENT, "cell_input@2": "bayes"}, dict(num_samples=2)),
+        (SEARCH, dict(bilevel=True, heldout_share=0.5)),
+        (SEARCH, dict(bilevel=True, heldout_share=0.5, self_normalization=0.1)),
+        ({}, dict(regularizer="l2", self_normalization=0.1)),
+        (LATENT, dict(autocast="bfloat16")),
+    ],
+)
+def test_other_options_go_with_it(uncertainty, options):
+    exact, model = (build(s, uncertainty, **options) for s in (None, {"num_samples": 5}))
+    if "autocast" in options:
+        exact, model = exact.float(), model.float()
+    _, expected, _ = exact(*batch(), utt_id=UTTS)
+    loss, found, _ = model(*batch(), utt_id=UTTS)
+    assert found.keys() == expected.keys()
+    # the sampling alone makes a difference
+    torch.testing.assert_close(found["kl"], expected["kl"])
+    assert found["nll"] != expected["nll"]
+    loss.backward()
+    grads = [p.grad for name, p in model.lm.named_parameters() if not name.endswith("log_std")]
+    assert all(torch.isfinite(grad).all() for grad in grads)
+    assert any(grad.any() for grad in grads)
+
+
+def test_only_the_rows_that_count_are_asked():
+    model = build({"num_samples": 4})
+    rows = torch.tensor([True, False, True])
+    text, lengths = batch()
+    some, _ = model.sampler.nll_and_spread(model, text, lengths, rows)
+    model.sampler.step -= 1
+    same, _ = model.sampler.nll_and_spread(model, text[rows], lengths[rows])
+    torch.testing.assert_close(some, same)
+    none, _ = model.sampler.nll_and_spread(model, text, lengths, rows & ~rows)
+    assert none == 0
+
+
+def write_text(folder, sentences):
+    path = folder / "train.txt"
+    path.write_text("".join(f"u{n} {line}\n" for n, line in enumerate(sentences)))
+    return path
+
+
+def counting_options(folder, token_type, tokens, sentences, **options):
+    """Return the options from which training tokens are counted."""
+    path = write_text(folder, sentences)
+    texts = [(str(path), "text", "text")]
+    defaults = dict(use_preprocessor=True, bpemodel=None, cleaner=None, g2p=None)
+    return argparse.Namespace(
+        token_type=token_type,
+        token_list=["<blank>", "<unk>", *tokens, "<sos/eos>"],
+        non_linguistic_symbols=None,
+        train_data_path_and_name_and_type=texts,
+        **(defaults | options),
+    )
+
+
+def by_espnet(args):
+    """Return the counts of what ESPnet's iterator reads."""
+    preprocess = BayesLMTask.build_preprocess_fn(args, train=True)
+    (path, *names), *_ = args.train_data_path_and_name_and_type
+    data = ESPnetDataset([(path, *names)], preprocess=preprocess)
+    counts = torch.zeros(len(args.token_list), dtype=torch.double)
+    for key in data:
+        for token in [*data[key][1]["text"].tolist(), -1]:
+            counts[token] += 1
+    return counts
+
+
+SENTENCES = ["the cat sat", "the dog", "", "the  cat  ran off ", "a c"]
+
+
+@pytest.mark.parametrize("token_type", ["word", "char", "bpe"])
+def test_counts_are_of_what_training_reads(tmp_path, token_type):
+    tokens, options = ["the", "cat", "sat", "dog"], {}
+    if token_type == "char":
+        tokens = ["<space>", *"thecasdog"]
+        tokens = list(dict.fromkeys(tokens))
+    if token_type == "bpe":
+        content = io.BytesIO()
+        lines = iter(SENTENCES * 9)
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=lines,
+            model_writer=content,
+            vocab_size=30,
+            hard_vocab_limit=False,
+            minloglevel=2,
+        )
+        (tmp_path / "bpe.model").write_bytes(content.getvalue())
+        model = sentencepiece.SentencePieceProcessor(model_proto=content.getvalue())
+        # some pieces are unknown
+        tokens = [model.id_to_piece(i) for i in range(3, len(model) - 3)]
+        options = dict(bpemodel=str(tmp_path / "bpe.model"))
+    args = counting_options(tmp_path, token_type, tokens, SENTENCES, **options)
+    counts = count_text_tokens(args, BayesLMTask.build_preprocess_fn(args, train=True))
+    assert torch.equal(counts, by_espnet(args))
+    assert counts[-1] == 5 and counts[0] == 0 and counts[1] > 0
+    if token_type == "word":
+        assert counts.tolist() == [0, 4, 3, 2, 1, 1, 5]
+
+
+def test_text_that_cannot_be_counted(tmp_path):
+    args = counting_options(tmp_path, "word", ["a"], ["a"])
+    with pytest.raises(InputError, match=r"type text with --use_preprocessor false.*uniform"):
+        count_text_tokens(args, None)
+    args.train_data_path_and_name_and_type = [("x", "text", "text_int")]
+    preprocess = BayesLMTask.build_preprocess_fn(args, train=True)
+    with pytest.raises(InputError, match=r"data of type text_int.*distribution: uniform"):
+        count_text_tokens(args, preprocess)
+    args.train_data_path_and_name_and_type = [(str(tmp_path / "no.txt"), "text", "text")]
+    with pytest.raises(InputError, match=r"no\.txt: cannot be read"):
+        count_text_tokens(args, preprocess)
+
+
+SAMPLED = ["--model_conf", "sampled_softmax.num_samples=10"]
+
+
+def test_perplexity_is_nearly_that_of_exact_training(train_lm, tmp_path):
+    options = [*TRANSFORMER, "--optim", "sgd", "--optim_conf", "lr=0.5"]
+    options += ["--scheduler", "exponentiallr", "--scheduler_conf", "gamma=0.8"]
+    exact = train_lm(tmp_path / "exact", *options, max_epoch=12, batch_size=8)
+    sampled = train_lm(tmp_path / "sampled", *options, *SAMPLED, max_epoch=12, batch_size=8)
+    after = stats(exact, 12, "valid")["ppl"]
+    assert after < 0.7 * stats(exact, 1, "valid")["ppl"]
+    assert stats(sampled, 12, "valid")["ppl"] == pytest.approx(after, rel=0.05)
+    # an estimate of what exact training reports
+    assert stats(sampled, 12)["nll"] == pytest.approx(stats(exact, 12)["nll"], abs=0.15)
+    assert load_state(sampled / "12epoch.pth").keys() == load_state(exact / "12epoch.pth").keys()
+    assert load_lm(sampled).model.sampler is not None
+
+
+def test_a_resumed_run_repeats_the_unbroken_one(train_lm, tmp_path):
+    options = [*TRANSFORMER, *FFN, *ADAM, *SAMPLED]
+    whole = train_lm(tmp_path / "whole", *options, max_epoch=3)
+    train_lm(tmp_path / "broken", *options, max_epoch=1)
+    broken = train_lm(tmp_path / "broken", *options, "--resume", "true", max_epoch=3)
+    a, b = load_state(whole / "3epoch.pth"), load_state(broken / "3epoch.pth")
+    assert all(torch.equal(a[key], b[key]) for key in a)
+    assert stats(whole, 3)["nll"] == stats(broken, 3)["nll"]
+
+
+def test_bad_options_end_before_training(train_lm, tmp_path):
+    with pytest.raises(InputError, match="num_samples 13: expected 1 to 12"):
+        train_lm(tmp_path / "exp", *LSTM, "--model_conf", "sampled_softmax.num_samples=13")
+    assert not (tmp_path / "exp" / "checkpoint.pth").exists()
