@@ -47,6 +47,7 @@ bench: $(READY)
 	"$(BIN)/python" bench/search.py
 	"$(BIN)/python" bench/rescore.py
 	"$(BIN)/python" bench/decode.py
+	"$(BIN)/python" bench/train.py
 
 clean:
 	rm -rf egs2/*/*/exp egs2/*/*/data egs2/*/*/dump build dist *.egg-info
