@@ -102,7 +102,8 @@ def search_config(size: str, line: Line) -> Config:
     config = merged(read_conf(f"{size}_{line.lm}"), kind_changes(size, line.lm, line.kind))
     lm_conf: Config = {}
     if line.kind in WITH_PRIOR:
-        lm_conf["prior_variance"] = PRIOR_VARIANCE[line.lm]
+        given = line.options.get("prior_variance")
+        lm_conf["prior_variance"] = float(given) if given else PRIOR_VARIANCE[line.lm]
     return merged(config, {"lm_conf": lm_conf}, read_conf(f"{size}_{line.lm}_search_{line.kind}"))
 
 
