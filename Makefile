@@ -30,8 +30,9 @@ $(READY): setup.cfg
 demo: $(READY)
 	cd egs2/sotu/lm && PYTHON="$(BIN)/python" ./run.sh --size $(SIZE) --kinds "$(KINDS)"
 
+# Two processes of one thread each; a file's tests stay in one, for the fixtures that they share.
 test: $(READY)
-	"$(BIN)/python" -m pytest -q
+	OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 --dist loadfile
 
 lint: $(READY)
 	"$(BIN)/ruff" check .
