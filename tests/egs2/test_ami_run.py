@@ -79,7 +79,8 @@ def test_the_whole_recipe(corpus_and_lists, tmp_path):
 def test_the_study_of_data_size(corpus_and_lists, tmp_path):
     text, lists = corpus_and_lists
     options = ["--table", "data_size", "--size", "tiny", "--seeds", "1", "--lm", "lstm"]
-    options += ["--parts", "50", "--only", "point_lstm bayes_lstm_cell_input_1-2_prior_variance0.01"]
+    bayes = "bayes_lstm_cell_input_1-2_prior_variance0.01"
+    options += ["--parts", "50", "--only", f"point_lstm {bayes}"]
     status, output = run(AMI, tmp_path, *options, AMI_TEXT=text, NBEST=lists)
     assert status == 0, output
     whole = set((tmp_path / "data" / "train" / "text").read_text().splitlines())
