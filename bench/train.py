@@ -15,16 +15,12 @@ with ESPnet's in bfloat16, which it has not on a CPU.
 from __future__ import annotations
 
 import argparse
-import collections
 import contextlib
-import dataclasses
 import functools
 import gc
-import inspect
 import json
 import logging
 import os
-import random
 import socket
 import statistics
 import subprocess
@@ -32,306 +28,27 @@ import sys
 import tempfile
 import warnings
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Sequence
 
 import torch
+from compared import (
+    BAYES,
+    SHAPES,
+    Batch,
+    Variant,
+    count_tokens,
+    espnet_args,
+    forward_flops,
+    noise_tokens,
+    read_batches,
+    variants,
+    write_corpus,
+)
 from espnet2.train.distributed_utils import DistributedOption
-from espnet2.train.reporter import Reporter
-from steps import PAPER, SMALL, timed
-from torch import nn
+from one_training import Training
+from steps import timed
 
-from espnet_bayeslm.training.model import BayesLanguageModel
-from espnet_bayeslm.training.task import BayesLMTask
-from espnet_bayeslm.training.trainer import BayesLMTrainer
-
-TINY = dict(lstm=dict(unit=32), transformer=dict(att_unit=32, head=2, unit=64, layer=2))
-SHAPES = {"tiny": TINY, "small": SMALL, "paper": PAPER}
-BAYES = {"lstm": {"cell_input@1-2": "bayes"}, "transformer": {"ffn@1-2": "bayes"}}
-GP = {"lstm": {"cell_input@1-2": "gp"}, "transformer": {"ffn@1-2": "gp"}}
-ESPNET = {"lstm": "seq_rnn", "transformer": "transformer"}
-LOW = "bfloat16"
-NOISE_TOKENS = 1024
-# Mean words of AMI's sentences, and the longest that a generated text has.
-MEAN_LENGTH, LONGEST = 9, 100
 MEMORY_BATCH = (32, 100)
-# Parts of names of torch's operators that multiply matrices.
-PRODUCTS = ("mm", "linear", "mkldnn_rnn", "cudnn_rnn", "attention", "gemm")
-Batch = Tuple[List[str], Dict[str, torch.Tensor]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Variant:
-    """An LM to train.
-
-    Attributes:
-        name: What its row is called.
-        lm: As ESPnet's `--lm`.
-        uncertainty: As in `lm_conf`; None: ESPnet's own LM.
-        low: Whether products are in bfloat16.
-        sampled: Whether the softmax is sampled.
-    """
-
-    name: str
-    lm: str
-    uncertainty: Optional[Mapping[str, Any]] = None
-    low: bool = False
-    sampled: bool = False
-
-
-def variants(family: str, device: str) -> List[Variant]:
-    """Return the LMs to compare, the point of comparison first."""
-    ours, point = f"bayes_{family}", Variant("point", f"bayes_{family}", {})
-    espnet = Variant(f"ESPnet {ESPNET[family]}", ESPNET[family])
-    bayes = Variant(next(iter(BAYES[family])) + " bayes", ours, BAYES[family])
-    found = [espnet, point, bayes]
-    if "sampled_softmax" in inspect.signature(BayesLanguageModel.__init__).parameters:
-        found.append(dataclasses.replace(bayes, name="  sampled softmax", sampled=True))
-    if device == "cuda":  # ESPnet has no bfloat16 on a CPU
-        gp = next(iter(GP[family])) + " gp"
-        found += [Variant(gp, ours, GP[family])]
-    lowered = [v for v in found if device == "cuda" or v.uncertainty is not None]
-    return found + [dataclasses.replace(v, name=f"{v.name} {LOW}", low=True) for v in lowered]
-
-
-def lm_conf(shape: str, family: str, variant: Variant) -> Dict[str, Any]:
-    """Return the options of a variant's LM; an LSTM has 2 layers."""
-    conf: Dict[str, Any] = {"dropout_rate": 0.2, "tie_weights": True, **SHAPES[shape][family]}
-    conf |= {"nlayers": 2} if family == "lstm" else {}
-    if variant.uncertainty is not None:
-        return conf | {"uncertainty": dict(variant.uncertainty)}
-    if family == "transformer":
-        del conf["tie_weights"]  # it has none
-        conf |= {"embed_unit": conf["att_unit"], "pos_enc": "sinusoidal"}
-    return conf
-
-
-def forward_flops(shape: str, family: str, outputs: int, length: float) -> float:
-    """Return the floating-point operations of a token's products in the forward pass.
-
-    Args:
-        shape: The sizes.
-        family: `lstm` or `transformer`.
-        outputs: Words whose logits are computed.
-        length: Tokens of its sentence, for attention.
-    """
-    sizes = SHAPES[shape][family]
-    if family == "lstm":
-        unit = sizes["unit"]
-        return 2.0 * (2 * 8 * unit**2 + unit * outputs)
-    dim, layers = sizes["att_unit"], sizes["layer"]
-    per_layer = 4 * dim**2 + 2 * dim * sizes["unit"] + dim * length
-    return 2.0 * (layers * per_layer + dim * outputs)
-
-
-def generated_text(vocab: int, sentences: int) -> List[List[str]]:
-    """Return sentences of words whose frequencies follow Zipf's law."""
-    rng = random.Random(0)
-    weights = [1 / rank for rank in range(1, vocab - 2)]
-    cumulative = torch.tensor(weights).double().cumsum(0).tolist()
-    words = [f"w{rank}" for rank in range(len(weights))]
-    lengths = [
-        min(LONGEST, 1 + int(rng.expovariate(1 / (MEAN_LENGTH - 0.5)))) for _ in range(sentences)
-    ]
-    return [rng.choices(words, cum_weights=cumulative, k=length) for length in lengths]
-
-
-def write_corpus(folder: Path, args: argparse.Namespace, vocab: int) -> None:
-    """Write what ESPnet's training reads: train.txt, train.shape and tokens.txt."""
-    if args.text is None:
-        text = generated_text(vocab, args.sentences)
-    else:
-        lines = Path(args.text).read_text(encoding="utf-8").splitlines()
-        text = [words for line in lines if (words := line.split())]
-        text = random.Random(0).sample(text, min(args.sentences, len(text)))
-    counts = collections.Counter(word for words in text for word in words)
-    tokens = [word for word, _ in counts.most_common(vocab - 3)]
-    tokens += [f"<unused{n}>" for n in range(vocab - 3 - len(tokens))]
-    tokens = ["<blank>", "<unk>", *tokens, "<sos/eos>"]
-    (folder / "tokens.txt").write_text("".join(f"{token}\n" for token in tokens))
-    with open(folder / "train.txt", "w") as f, open(folder / "train.shape", "w") as shapes:
-        for number, words in enumerate(text):
-            f.write(f"s{number:07} {' '.join(words)}\n")
-            shapes.write(f"s{number:07} {len(words)},{vocab}\n")
-
-
-def espnet_args(
-    folder: Path, args: argparse.Namespace, family: str, variant: Variant
-) -> argparse.Namespace:
-    """Return the options of ESPnet's LM training for a variant."""
-    found = BayesLMTask.get_parser().parse_args(
-        [
-            *["--token_type", "word", "--token_list", f"{folder}/tokens.txt"],
-            *["--train_data_path_and_name_and_type", f"{folder}/train.txt,text,text"],
-            *["--train_shape_file", f"{folder}/train.shape", "--output_dir", f"{folder}/exp"],
-            *["--batch_type", "sorted", "--batch_size", str(args.batch_size)],
-            *["--num_workers", "0", "--lm", variant.lm, "--optim", args.optim],
-            # a rate at which nothing moves: the work is the same
-            *["--optim_conf", "lr=1.0e-9", "--ngpu", str(int(args.device == "cuda"))],
-        ]
-    )
-    found.lm_conf = lm_conf(args.shape, family, variant)
-    found.model, found.model_conf = "lm", {}
-    if variant.uncertainty is not None:
-        found.model = "bayes_lm"
-        found.model_conf = {"autocast": LOW} if variant.low else {}
-    if variant.sampled:
-        samples = min(NOISE_TOKENS, args.vocab // 2)
-        sampling = {"num_samples": samples, "distribution": "unigram"}
-        found.model_conf["sampled_softmax"] = sampling
-    return found
-
-
-def read_batches(
-    options: argparse.Namespace, number: int, distributed: DistributedOption
-) -> List[Batch]:
-    """Return some of ESPnet's batches, evenly from the shortest to the longest."""
-    factory = BayesLMTask.build_iter_factory(options, distributed, mode="train")
-    every = list(factory.build_iter(1, shuffle=False))
-    number = min(number, len(every))
-    return [every[int((n + 0.5) * len(every) / number)] for n in range(number)]
-
-
-def count_tokens(batches: Sequence[Batch]) -> int:
-    """Return the tokens of batches, with one </s> a sentence."""
-    return sum(int((batch["text_lengths"] + 1).sum()) for _, batch in batches)
-
-
-class Training:
-    """A variant's model and optimizer, and ESPnet's trainer."""
-
-    def __init__(
-        self, options: argparse.Namespace, variant: Variant, *, distributed: DistributedOption
-    ):
-        torch.manual_seed(0)
-        self.variant, self.distributed = variant, distributed
-        self.device = torch.device("cuda" if options.ngpu else "cpu")
-        self.model = BayesLMTask.build_model(options).to(self.device)
-        self.optimizers = BayesLMTask.build_optimizers(options, self.model)
-        self.options = BayesLMTrainer.build_options(options)
-        self.wrapped: nn.Module = self.model
-        if distributed.distributed:
-            self.wrapped = nn.parallel.DistributedDataParallel(self.model)
-        self.lm = self.model.lm
-
-    def lowered(self) -> Any:
-        """Return the context of ESPnet's LM in bfloat16; our model has its own."""
-        if self.variant.low and self.variant.uncertainty is None:
-            return torch.autocast(self.device.type, dtype=torch.bfloat16)
-        return contextlib.nullcontext()
-
-    def train(self, batches: Sequence[Batch]) -> None:
-        """Do a step for each batch."""
-        reporter = Reporter()
-        reporter.set_epoch(1)
-        with reporter.observe("train") as observed, self.lowered():
-            BayesLMTrainer.train_one_epoch(
-                model=self.wrapped,
-                iterator=[(keys, dict(batch)) for keys, batch in batches],
-                optimizers=self.optimizers,
-                schedulers=[None],
-                scaler=None,
-                reporter=observed,
-                summary_writer=None,
-                options=self.options,
-                distributed_option=self.distributed,
-            )
-        self.finish()
-
-    def finish(self) -> None:
-        """Wait for the device."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
-
-    def loss(self, batch: Batch) -> torch.Tensor:
-        """Return the loss of a batch."""
-        with self.lowered():
-            values = {key: value.to(self.device) for key, value in batch[1].items()}
-            loss: torch.Tensor = self.model(**values)[0]
-            return loss
-
-    @contextlib.contextmanager
-    def only_vocabulary(self) -> Iterator[None]:
-        """Make the loss that of random outputs of the LM's layers, without the KL."""
-        decoder = self.lm.decoder
-
-        def outputs(input: torch.Tensor) -> torch.Tensor:
-            shape = (*input.shape, decoder.in_features)
-            return torch.zeros(shape, device=input.device, requires_grad=True)
-
-        if self.variant.uncertainty is None:
-            self.lm.forward = lambda input, hidden: (decoder(outputs(input)), None)
-        else:
-            self.lm.outputs = outputs
-            self.model.kl_term = lambda num_tokens: torch.zeros((), device=self.device)
-        try:
-            yield
-        finally:
-            for owner, name in ((self.lm, "forward"), (self.lm, "outputs")):
-                owner.__dict__.pop(name, None)
-            self.model.__dict__.pop("kl_term", None)
-
-    def vocabulary_seconds(self, batches: Sequence[Batch]) -> float:
-        """Return the seconds of the output projection and the softmax, both passes."""
-
-        def work() -> None:
-            for batch in batches:
-                self.loss(batch).backward()
-                self.model.zero_grad()
-            self.finish()
-
-        with self.only_vocabulary():
-            return min(timed(work) for _ in range(2))
-
-    def sampling_seconds(self, batches: Sequence[Batch]) -> float:
-        """Return the seconds of the draws and the KL, both passes."""
-        blocks = [] if self.variant.uncertainty is None else list(self.lm.random_blocks())
-        if not blocks:
-            return 0.0
-        places = {(id(module), b.parameter): (module, b.parameter) for _, module, b in blocks}
-        gradients = [torch.ones_like(getattr(m, name)) for m, name in places.values()]
-
-        def work() -> None:
-            for _, batch in batches:
-                self.lm._prepare()
-                values = [module.value(name) for module, name in places.values()]
-                kl = self.model.kl_term(batch["text_lengths"].sum().to(self.device))
-                torch.autograd.backward([*values, kl], [*gradients, torch.ones_like(kl)])
-                self.model.zero_grad()
-            self.finish()
-
-        return min(timed(work) for _ in range(2))
-
-    def optimizer_seconds(self, batches: Sequence[Batch]) -> float:
-        """Return the seconds of the gradients' norm and the optimizer's steps."""
-        for parameter in self.model.parameters():
-            parameter.grad = torch.zeros_like(parameter)
-
-        def work() -> None:
-            for _ in batches:
-                nn.utils.clip_grad_norm_(self.model.parameters(), self.options.grad_clip)
-                for optimizer in self.optimizers:
-                    optimizer.step()
-            self.finish()
-
-        seconds = min(timed(work) for _ in range(2))
-        self.model.zero_grad()
-        return seconds
-
-    def product_share(self, batches: Sequence[Batch]) -> float:
-        """Return the share of the steps' time that products of matrices take."""
-        on_cuda = self.device.type == "cuda"
-        activity = torch.profiler.ProfilerActivity
-        with torch.profiler.profile(
-            activities=[activity.CPU, *([activity.CUDA] if on_cuda else [])]
-        ) as profile:
-            seconds = timed(functools.partial(self.train, batches))
-        name = "self_device_time_total" if on_cuda else "self_cpu_time_total"
-        microseconds = sum(
-            getattr(event, name)
-            for event in profile.key_averages()
-            if "::" in event.key and any(part in event.key for part in PRODUCTS)
-        )
-        return float(microseconds) * 1e-6 / seconds
 
 
 def ratio(a: Sequence[float], b: Sequence[float]) -> float:
@@ -363,7 +80,7 @@ def measure_speed(args: argparse.Namespace, family: str, vocab: int) -> List[Dic
     for training, times in zip(trainings, seconds, strict=True):
         variant, taken = training.variant, statistics.median(times)
         low = [i for i, v in enumerate(chosen) if v.uncertainty is None and v.low == variant.low]
-        outputs = min(NOISE_TOKENS, vocab // 2) if variant.sampled else vocab
+        outputs = noise_tokens(vocab) if variant.sampled else vocab
         flops = 3 * forward_flops(args.shape, family, outputs, length) * tokens / taken
         row = {
             "family": family,

@@ -9,17 +9,10 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 import numpy as np
 import yaml
 
-from espnet_bayeslm.bin.components import (
-    add_component_options,
-    load_components,
-)
-from espnet_bayeslm.bin.perplexity import (
-    add_text_options,
-    check_not_keyed,
-    print_table,
-)
+from espnet_bayeslm.bin.components import add_component_options, load_components
+from espnet_bayeslm.bin.perplexity import add_text_options, print_table, score_text
 from espnet_bayeslm.evaluation.text import read_sentences
-from espnet_bayeslm.rescoring.components import TextScores, score_components
+from espnet_bayeslm.rescoring.components import TextScores
 from espnet_bayeslm.rescoring.mixture import estimate_weights
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.files import atomic_write
@@ -39,7 +32,11 @@ def interpolate(
     context: int,
     output: str,
 ) -> None:
-    """Write the weights that are best for a text; options as `get_parser` explains them."""
+    """Write the weights that are best for a text; options as `get_parser` explains them.
+
+    Raises:
+        InputError: See `load_components` and `score_text`.
+    """
     sentences = read_sentences(text, keyed=keyed)
     logging.info("read %d sentences from %s", len(sentences), text)
     components = load_components(
@@ -51,9 +48,7 @@ def interpolate(
         cache=cache,
         context=context,
     )
-    scores = score_components(components, list(sentences.values()), max_oov_rate=max_oov_rate)
-    if not keyed:
-        check_not_keyed(sentences, scores)
+    scores = score_text(components, sentences, keyed=keyed, max_oov_rate=max_oov_rate)
     weights = estimate_weights(scores)
     summaries = TextScores(components, sentences, scores, weights).summaries()
     with atomic_write(output) as f:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, List, Mapping, Optional, Sequence
 
 from espnet2.utils.types import str2bool
 
 from espnet_bayeslm.bin.components import add_component_options, load_components, read_weights
 from espnet_bayeslm.evaluation.text import read_sentences
 from espnet_bayeslm.evaluation.word_scores import WordScores
-from espnet_bayeslm.rescoring.components import UNITS, Sentences, TextScores, score_components
+from espnet_bayeslm.rescoring.components import (
+    UNITS,
+    Component,
+    Sentences,
+    TextScores,
+    score_components,
+)
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_write
@@ -53,6 +59,20 @@ def check_not_keyed(sentences: Sentences, scores: Sequence[Sequence[WordScores]]
         )
 
 
+def score_text(
+    components: Sequence[Component], sentences: Sentences, *, keyed: bool, max_oov_rate: float
+) -> List[List[WordScores]]:
+    """Return each component's scores of a text's sentences.
+
+    Raises:
+        InputError: Too many words are unknown, or plain text looks like text with keys.
+    """
+    scores = score_components(components, list(sentences.values()), max_oov_rate=max_oov_rate)
+    if not keyed:
+        check_not_keyed(sentences, scores)
+    return scores
+
+
 def perplexity(
     *,
     text: str,
@@ -69,7 +89,11 @@ def perplexity(
     per_sentence: Optional[str],
     output: Optional[str],
 ) -> None:
-    """Print the perplexity of a text; options as `get_parser` explains them."""
+    """Print the perplexity of a text; options as `get_parser` explains them.
+
+    Raises:
+        InputError: See `load_components`, `read_weights` and `score_text`.
+    """
     sentences = read_sentences(text, keyed=keyed)
     logging.info("read %d sentences from %s", len(sentences), text)
     components = load_components(
@@ -82,10 +106,7 @@ def perplexity(
         context=context,
     )
     mixture_weights = read_weights(weights, components)
-    rows = list(sentences.values())
-    scores = score_components(components, rows, max_oov_rate=max_oov_rate)
-    if not keyed:
-        check_not_keyed(sentences, scores)
+    scores = score_text(components, sentences, keyed=keyed, max_oov_rate=max_oov_rate)
     result = TextScores(components, sentences, scores, mixture_weights)
     summaries = result.summaries()
     if per_sentence is not None:

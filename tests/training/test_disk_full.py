@@ -60,6 +60,14 @@ def check_goes_on(corpus, output, unbroken):
     assert all(torch.equal(states[0][key], states[1][key]) for key in states[1])
 
 
+def check_no_room(process, output, reason):
+    """Check that a training ends in one line: no room for its second checkpoint."""
+    assert finish(process) == 1
+    error = error_of(output)
+    assert f"{output / 'checkpoint.pth'}: cannot be written ({reason}). " in error
+    assert "The checkpoint of epoch 1 is kept: make room" in error
+
+
 @pytest.mark.parametrize("saves, kept", [(0, None), (1, 1), (2, 1), (3, 2)])
 def test_no_room_for_a_checkpoint(corpus, train_lm, unbroken, tmp_path, monkeypatch, saves, kept):
     """Each epoch saves the checkpoint, then the model."""
@@ -99,10 +107,7 @@ def test_a_limit_on_the_size_of_files(corpus, one_epoch, unbroken):
     """torch says nothing of the limit, but that a position in its archive is unexpected."""
     limit = (one_epoch / "checkpoint.pth").stat().st_size * 3 // 4
     process = start(corpus, one_epoch, *OPTIONS, max_epoch=2, around=(small_files, limit))
-    assert finish(process) == 1
-    error = error_of(one_epoch)
-    assert f"{one_epoch / 'checkpoint.pth'}: cannot be written (File too large). " in error
-    assert "The checkpoint of epoch 1 is kept: make room" in error
+    check_no_room(process, one_epoch, "File too large")
     check_stopped(one_epoch, 1)
     check_goes_on(corpus, one_epoch, unbroken)
 
@@ -182,10 +187,7 @@ def test_a_disk_that_is_full(corpus, one_epoch, unbroken, disks, tmp_path):
     output, copy = tmp_path / "small", tmp_path / "copy"
     output.mkdir()
     process = start(corpus, output, *OPTIONS, max_epoch=2, around=(disk, output, size, copy))
-    assert finish(process) == 1
-    error = error_of(output)
-    assert f"{output / 'checkpoint.pth'}: cannot be written ({FULL}). " in error
-    assert "The checkpoint of epoch 1 is kept" in error
+    check_no_room(process, output, FULL)
     check_stopped(copy, 1)
     check_goes_on(corpus, copy, unbroken)
 

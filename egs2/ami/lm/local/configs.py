@@ -82,10 +82,15 @@ def line_config(size: str, line: Line, searched: Optional[Mapping[str, Any]] = N
         where = searched if line.where == SEARCHED else {line.where: line.kind}
         lm_conf["uncertainty"] = dict(where or {})
     if line.kind in WITH_PRIOR:
-        lm_conf.setdefault("prior_variance", PRIOR_VARIANCE[line.lm])
+        lm_conf["prior_variance"] = prior_variance(line)
     if line.kind in ("l1", "l2", "map"):
         model["regularizer"] = line.kind
     return merged(config, {"lm_conf": lm_conf, "model_conf": model})
+
+
+def prior_variance(line: Line) -> float:
+    """Return the variance of a line's prior: its own, or that of its backbone."""
+    return float(line.options.get("prior_variance", PRIOR_VARIANCE[line.lm]))
 
 
 def kind_changes(size: str, lm: str, kind: str) -> Config:
@@ -102,8 +107,7 @@ def search_config(size: str, line: Line) -> Config:
     config = merged(read_conf(f"{size}_{line.lm}"), kind_changes(size, line.lm, line.kind))
     lm_conf: Config = {}
     if line.kind in WITH_PRIOR:
-        given = line.options.get("prior_variance")
-        lm_conf["prior_variance"] = float(given) if given else PRIOR_VARIANCE[line.lm]
+        lm_conf["prior_variance"] = prior_variance(line)
     return merged(config, {"lm_conf": lm_conf}, read_conf(f"{size}_{line.lm}_search_{line.kind}"))
 
 

@@ -1,0 +1,170 @@
+"""The LMs that the suite "training" compares, and the batches that they train on."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import dataclasses
+import inspect
+import random
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import torch
+from espnet2.train.distributed_utils import DistributedOption
+from steps import PAPER, SMALL
+
+from espnet_bayeslm.training.model import BayesLanguageModel
+from espnet_bayeslm.training.task import BayesLMTask
+
+TINY = dict(lstm=dict(unit=32), transformer=dict(att_unit=32, head=2, unit=64, layer=2))
+SHAPES = {"tiny": TINY, "small": SMALL, "paper": PAPER}
+BAYES = {"lstm": {"cell_input@1-2": "bayes"}, "transformer": {"ffn@1-2": "bayes"}}
+GP = {"lstm": {"cell_input@1-2": "gp"}, "transformer": {"ffn@1-2": "gp"}}
+ESPNET = {"lstm": "seq_rnn", "transformer": "transformer"}
+LOW = "bfloat16"
+NOISE_TOKENS = 1024
+# Mean words of AMI's sentences, and the longest that a generated text has.
+MEAN_LENGTH, LONGEST = 9, 100
+Batch = Tuple[List[str], Dict[str, torch.Tensor]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """An LM to train.
+
+    Attributes:
+        name: What its row is called.
+        lm: As ESPnet's `--lm`.
+        uncertainty: As in `lm_conf`; None: ESPnet's own LM.
+        low: Whether products are in bfloat16.
+        sampled: Whether the softmax is sampled.
+    """
+
+    name: str
+    lm: str
+    uncertainty: Optional[Mapping[str, Any]] = None
+    low: bool = False
+    sampled: bool = False
+
+
+def variants(family: str, device: str) -> List[Variant]:
+    """Return the LMs to compare, the point of comparison first."""
+    ours, point = f"bayes_{family}", Variant("point", f"bayes_{family}", {})
+    espnet = Variant(f"ESPnet {ESPNET[family]}", ESPNET[family])
+    bayes = Variant(next(iter(BAYES[family])) + " bayes", ours, BAYES[family])
+    found = [espnet, point, bayes]
+    if "sampled_softmax" in inspect.signature(BayesLanguageModel.__init__).parameters:
+        found.append(dataclasses.replace(bayes, name="  sampled softmax", sampled=True))
+    if device == "cuda":  # ESPnet has no bfloat16 on a CPU
+        gp = next(iter(GP[family])) + " gp"
+        found += [Variant(gp, ours, GP[family])]
+    lowered = [v for v in found if device == "cuda" or v.uncertainty is not None]
+    return found + [dataclasses.replace(v, name=f"{v.name} {LOW}", low=True) for v in lowered]
+
+
+def lm_conf(shape: str, family: str, variant: Variant) -> Dict[str, Any]:
+    """Return the options of a variant's LM; an LSTM has 2 layers."""
+    conf: Dict[str, Any] = {"dropout_rate": 0.2, "tie_weights": True, **SHAPES[shape][family]}
+    conf |= {"nlayers": 2} if family == "lstm" else {}
+    if variant.uncertainty is not None:
+        return conf | {"uncertainty": dict(variant.uncertainty)}
+    if family == "transformer":
+        del conf["tie_weights"]  # it has none
+        conf |= {"embed_unit": conf["att_unit"], "pos_enc": "sinusoidal"}
+    return conf
+
+
+def forward_flops(shape: str, family: str, outputs: int, length: float) -> float:
+    """Return the floating-point operations of a token's products in the forward pass.
+
+    Args:
+        shape: The sizes.
+        family: `lstm` or `transformer`.
+        outputs: Words whose logits are computed.
+        length: Tokens of its sentence, for attention.
+    """
+    sizes = SHAPES[shape][family]
+    if family == "lstm":
+        unit = sizes["unit"]
+        return 2.0 * (2 * 8 * unit**2 + unit * outputs)
+    dim, layers = sizes["att_unit"], sizes["layer"]
+    per_layer = 4 * dim**2 + 2 * dim * sizes["unit"] + dim * length
+    return 2.0 * (layers * per_layer + dim * outputs)
+
+
+def noise_tokens(vocab: int) -> int:
+    """Return how many noise tokens a sampled softmax has."""
+    return min(NOISE_TOKENS, vocab // 2)
+
+
+def generated_text(vocab: int, sentences: int) -> List[List[str]]:
+    """Return sentences of words whose frequencies follow Zipf's law."""
+    rng = random.Random(0)
+    weights = [1 / rank for rank in range(1, vocab - 2)]
+    cumulative = torch.tensor(weights).double().cumsum(0).tolist()
+    words = [f"w{rank}" for rank in range(len(weights))]
+    lengths = [
+        min(LONGEST, 1 + int(rng.expovariate(1 / (MEAN_LENGTH - 0.5)))) for _ in range(sentences)
+    ]
+    return [rng.choices(words, cum_weights=cumulative, k=length) for length in lengths]
+
+
+def write_corpus(folder: Path, args: argparse.Namespace, vocab: int) -> None:
+    """Write what ESPnet's training reads: train.txt, train.shape and tokens.txt."""
+    if args.text is None:
+        text = generated_text(vocab, args.sentences)
+    else:
+        lines = Path(args.text).read_text(encoding="utf-8").splitlines()
+        text = [words for line in lines if (words := line.split())]
+        text = random.Random(0).sample(text, min(args.sentences, len(text)))
+    counts = collections.Counter(word for words in text for word in words)
+    tokens = [word for word, _ in counts.most_common(vocab - 3)]
+    tokens += [f"<unused{n}>" for n in range(vocab - 3 - len(tokens))]
+    tokens = ["<blank>", "<unk>", *tokens, "<sos/eos>"]
+    (folder / "tokens.txt").write_text("".join(f"{token}\n" for token in tokens))
+    with open(folder / "train.txt", "w") as f, open(folder / "train.shape", "w") as shapes:
+        for number, words in enumerate(text):
+            f.write(f"s{number:07} {' '.join(words)}\n")
+            shapes.write(f"s{number:07} {len(words)},{vocab}\n")
+
+
+def espnet_args(
+    folder: Path, args: argparse.Namespace, family: str, variant: Variant
+) -> argparse.Namespace:
+    """Return the options of ESPnet's LM training for a variant."""
+    found = BayesLMTask.get_parser().parse_args(
+        [
+            *["--token_type", "word", "--token_list", f"{folder}/tokens.txt"],
+            *["--train_data_path_and_name_and_type", f"{folder}/train.txt,text,text"],
+            *["--train_shape_file", f"{folder}/train.shape", "--output_dir", f"{folder}/exp"],
+            *["--batch_type", "sorted", "--batch_size", str(args.batch_size)],
+            *["--num_workers", "0", "--lm", variant.lm, "--optim", args.optim],
+            # a rate at which nothing moves: the work is the same
+            *["--optim_conf", "lr=1.0e-9", "--ngpu", str(int(args.device == "cuda"))],
+        ]
+    )
+    found.lm_conf = lm_conf(args.shape, family, variant)
+    found.model, found.model_conf = "lm", {}
+    if variant.uncertainty is not None:
+        found.model = "bayes_lm"
+        found.model_conf = {"autocast": LOW} if variant.low else {}
+    if variant.sampled:
+        sampling = {"num_samples": noise_tokens(args.vocab), "distribution": "unigram"}
+        found.model_conf["sampled_softmax"] = sampling
+    return found
+
+
+def read_batches(
+    options: argparse.Namespace, number: int, distributed: DistributedOption
+) -> List[Batch]:
+    """Return some of ESPnet's batches, evenly from the shortest to the longest."""
+    factory = BayesLMTask.build_iter_factory(options, distributed, mode="train")
+    every = list(factory.build_iter(1, shuffle=False))
+    number = min(number, len(every))
+    return [every[int((n + 0.5) * len(every) / number)] for n in range(number)]
+
+
+def count_tokens(batches: Sequence[Batch]) -> int:
+    """Return the tokens of batches, with one </s> a sentence."""
+    return sum(int((batch["text_lengths"] + 1).sum()) for _, batch in batches)

@@ -1,0 +1,159 @@
+"""A training of the suite "training", and what the parts of its steps take."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+from typing import Any, Iterator, Sequence
+
+import torch
+from compared import Batch, Variant
+from espnet2.train.distributed_utils import DistributedOption
+from espnet2.train.reporter import Reporter
+from steps import timed
+from torch import nn
+
+from espnet_bayeslm.training.task import BayesLMTask
+from espnet_bayeslm.training.trainer import BayesLMTrainer
+
+# Parts of names of torch's operators that multiply matrices.
+PRODUCTS = ("mm", "linear", "mkldnn_rnn", "cudnn_rnn", "attention", "gemm")
+
+
+class Training:
+    """A variant's model and optimizer, and ESPnet's trainer."""
+
+    def __init__(
+        self, options: argparse.Namespace, variant: Variant, *, distributed: DistributedOption
+    ):
+        torch.manual_seed(0)
+        self.variant, self.distributed = variant, distributed
+        self.device = torch.device("cuda" if options.ngpu else "cpu")
+        self.model = BayesLMTask.build_model(options).to(self.device)
+        self.optimizers = BayesLMTask.build_optimizers(options, self.model)
+        self.options = BayesLMTrainer.build_options(options)
+        self.wrapped: nn.Module = self.model
+        if distributed.distributed:
+            self.wrapped = nn.parallel.DistributedDataParallel(self.model)
+        self.lm = self.model.lm
+
+    def lowered(self) -> Any:
+        """Return the context of ESPnet's LM in bfloat16; our model has its own."""
+        if self.variant.low and self.variant.uncertainty is None:
+            return torch.autocast(self.device.type, dtype=torch.bfloat16)
+        return contextlib.nullcontext()
+
+    def train(self, batches: Sequence[Batch]) -> None:
+        """Do a step for each batch."""
+        reporter = Reporter()
+        reporter.set_epoch(1)
+        with reporter.observe("train") as observed, self.lowered():
+            BayesLMTrainer.train_one_epoch(
+                model=self.wrapped,
+                iterator=[(keys, dict(batch)) for keys, batch in batches],
+                optimizers=self.optimizers,
+                schedulers=[None],
+                scaler=None,
+                reporter=observed,
+                summary_writer=None,
+                options=self.options,
+                distributed_option=self.distributed,
+            )
+        self.finish()
+
+    def finish(self) -> None:
+        """Wait for the device."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+
+    def loss(self, batch: Batch) -> torch.Tensor:
+        """Return the loss of a batch."""
+        with self.lowered():
+            values = {key: value.to(self.device) for key, value in batch[1].items()}
+            loss: torch.Tensor = self.model(**values)[0]
+            return loss
+
+    @contextlib.contextmanager
+    def only_vocabulary(self) -> Iterator[None]:
+        """Make the loss that of random outputs of the LM's layers, without the KL."""
+        decoder = self.lm.decoder
+
+        def outputs(input: torch.Tensor) -> torch.Tensor:
+            shape = (*input.shape, decoder.in_features)
+            return torch.zeros(shape, device=input.device, requires_grad=True)
+
+        if self.variant.uncertainty is None:
+            self.lm.forward = lambda input, hidden: (decoder(outputs(input)), None)
+        else:
+            self.lm.outputs = outputs
+            self.model.kl_term = lambda num_tokens: torch.zeros((), device=self.device)
+        try:
+            yield
+        finally:
+            for owner, name in ((self.lm, "forward"), (self.lm, "outputs")):
+                owner.__dict__.pop(name, None)
+            self.model.__dict__.pop("kl_term", None)
+
+    def vocabulary_seconds(self, batches: Sequence[Batch]) -> float:
+        """Return the seconds of the output projection and the softmax, both passes."""
+
+        def work() -> None:
+            for batch in batches:
+                self.loss(batch).backward()
+                self.model.zero_grad()
+            self.finish()
+
+        with self.only_vocabulary():
+            return min(timed(work) for _ in range(2))
+
+    def sampling_seconds(self, batches: Sequence[Batch]) -> float:
+        """Return the seconds of the draws and the KL, both passes."""
+        blocks = [] if self.variant.uncertainty is None else list(self.lm.random_blocks())
+        if not blocks:
+            return 0.0
+        places = {(id(module), b.parameter): (module, b.parameter) for _, module, b in blocks}
+        gradients = [torch.ones_like(getattr(m, name)) for m, name in places.values()]
+
+        def work() -> None:
+            for _, batch in batches:
+                self.lm._prepare()
+                values = [module.value(name) for module, name in places.values()]
+                kl = self.model.kl_term(batch["text_lengths"].sum().to(self.device))
+                torch.autograd.backward([*values, kl], [*gradients, torch.ones_like(kl)])
+                self.model.zero_grad()
+            self.finish()
+
+        return min(timed(work) for _ in range(2))
+
+    def optimizer_seconds(self, batches: Sequence[Batch]) -> float:
+        """Return the seconds of the gradients' norm and the optimizer's steps."""
+        for parameter in self.model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+
+        def work() -> None:
+            for _ in batches:
+                nn.utils.clip_grad_norm_(self.model.parameters(), self.options.grad_clip)
+                for optimizer in self.optimizers:
+                    optimizer.step()
+            self.finish()
+
+        seconds = min(timed(work) for _ in range(2))
+        self.model.zero_grad()
+        return seconds
+
+    def product_share(self, batches: Sequence[Batch]) -> float:
+        """Return the share of the steps' time that products of matrices take."""
+        on_cuda = self.device.type == "cuda"
+        activity = torch.profiler.ProfilerActivity
+        with torch.profiler.profile(
+            activities=[activity.CPU, *([activity.CUDA] if on_cuda else [])]
+        ) as profile:
+            seconds = timed(functools.partial(self.train, batches))
+        name = "self_device_time_total" if on_cuda else "self_cpu_time_total"
+        microseconds = sum(
+            getattr(event, name)
+            for event in profile.key_averages()
+            if "::" in event.key and any(part in event.key for part in PRODUCTS)
+        )
+        return float(microseconds) * 1e-6 / seconds
