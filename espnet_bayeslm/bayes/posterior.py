@@ -155,8 +155,8 @@ class UncertainModule(PathModule):
         """Return the block's clamped log standard deviations, shaped as its rows."""
         return clamp_log_std(getattr(self, f"{block.key}_log_std"))
 
-    def draw(self, generator: torch.Generator) -> None:
-        """Draw the noise that the next forward passes share."""
+    def draw(self, generator: torch.Generator, *, hold: bool = False) -> None:
+        """Draw the noise that the next forward pass, or with `hold` all, will use."""
         self.noise = {
             block.key: torch.empty_like(
                 getattr(self, f"{block.key}_log_std"), requires_grad=False

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping
+from typing import Any, Dict, Mapping, Optional
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.bayes import UncertainModule
+from espnet_bayeslm.bayes.gaussian import draw_weights
 from espnet_bayeslm.layers.product import linear
 
 
@@ -69,6 +70,35 @@ class UncertainLinear(PathLayer, nn.Linear):
 class UncertainEmbedding(PathLayer, nn.Embedding):
     """`torch.nn.Embedding`, whose table may be random."""
 
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.generator: Optional[torch.Generator] = None
+
+    def draw(self, generator: torch.Generator, *, hold: bool = False) -> None:
+        """Draw the table; in training only the rows that the next forward pass looks up."""
+        self.generator = None if hold or self.path_shares() else generator
+        if self.generator is None:
+            super().draw(generator, hold=hold)
+        else:
+            self.noise = {}
+
+    def use_mean(self) -> None:
+        """Make the next forward passes use the posterior mean."""
+        super().use_mean()
+        self.generator = None
+
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Map ids (...) to vectors (..., embedding_dim), with one draw for all tokens."""
-        return F.embedding(input, self.mixed("weight"), self.padding_idx)
+        generator, self.generator = self.generator, None
+        if generator is None or not self.random_blocks:
+            return F.embedding(input, self.mixed("weight"), self.padding_idx)
+        ids, places = torch.unique(input, return_inverse=True)
+        return F.embedding(places, self._drawn_rows(ids, generator))
+
+    def _drawn_rows(self, ids: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """Return a draw of some rows, (N, embedding_dim)."""
+        (block,) = self.random_blocks
+        table = getattr(self, f"{block.key}_log_std")
+        mean, log_std = (F.embedding(ids, x, self.padding_idx) for x in (self.weight, table))
+        noise = torch.empty_like(mean, requires_grad=False).normal_(generator=generator)
+        return draw_weights(mean, log_std, noise)

@@ -193,7 +193,7 @@ class UncertainLM(SuperNetwork, SampledLM):
         self._share()
         self.uses_mean = False
         for _, module in self._uncertain_modules():
-            module.draw(generator)
+            module.draw(generator, hold=hold)
         for _, latent in self.latents():
             latent.draw(generator, hold=hold)
 
