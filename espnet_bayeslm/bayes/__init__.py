@@ -12,7 +12,7 @@ from espnet_bayeslm.bayes.locations import (
 from espnet_bayeslm.bayes.noise import noise_generator, process_rank
 from espnet_bayeslm.bayes.objective import kl_per_token
 from espnet_bayeslm.bayes.paths import Choice
-from espnet_bayeslm.bayes.posterior import UncertainModule
+from espnet_bayeslm.bayes.posterior import UncertainModule, kl_of_draws
 
 __all__ = [
     "Choice",
@@ -24,6 +24,7 @@ __all__ = [
     "WeightPosterior",
     "check_posterior_options",
     "kl_gaussians",
+    "kl_of_draws",
     "kl_per_token",
     "noise_generator",
     "parse_uncertainty",

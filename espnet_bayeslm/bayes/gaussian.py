@@ -93,6 +93,47 @@ class _KL(torch.autograd.Function):
         return (*grads, None, None)
 
 
+class _DrawAndKL(torch.autograd.Function):
+    """Both of the above in one pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        mean: torch.Tensor,
+        log_std: torch.Tensor,
+        noise: torch.Tensor,
+        prior_mean: torch.Tensor,
+        prior_std: float,
+    ) -> Tuple[torch.Tensor, torch.Tensor]:
+        ctx.save_for_backward(mean, log_std, noise, prior_mean)
+        ctx.prior_std = prior_std
+        result = torch.empty_like(noise, memory_format=torch.contiguous_format)
+        total = torch.zeros((), dtype=torch.float64, device=mean.device)
+        for m, s, eps, p, out in _chunks(mean, log_std, noise, prior_mean, result):
+            std = (ratio := clamp_log_std(s)).exp()
+            torch.addcmul(m, std, eps, out=out)
+            terms = torch.sub(m, p).div_(prior_std).square_()
+            terms.addcmul_(std, std, value=prior_std**-2)
+            total += terms.sub_(ratio.sub_(math.log(prior_std)), alpha=2.0).sub_(1.0).sum()
+        return result, (total / 2).to(mean.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor, grad_kl: torch.Tensor) -> Tuple[Any, ...]:  # type: ignore[override]
+        mean, log_std, *_ = ctx.saved_tensors
+        precision = ctx.prior_std**-2
+        grads = tuple(
+            torch.empty_like(x, memory_format=torch.contiguous_format) for x in (mean, log_std)
+        )
+        for g, m, s, eps, p, grad_m, grad_s in _chunks(grad, *ctx.saved_tensors, *grads):
+            std = clamp_log_std(s).exp_()
+            torch.sub(m, p, out=grad_m).mul_(grad_kl * precision).add_(g)
+            torch.mul(g, std, out=grad_s).mul_(eps)
+            grad_s.add_(std.square_().mul_(precision).sub_(1.0).mul_(grad_kl))
+            pass_inside(grad_s, s)
+        return (*grads, None, None, None)
+
+
 def draw_weights(mean: torch.Tensor, log_std: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
     """Return mean + std * noise (Eq. 22, Xue et al. 2022), shaped as they are.
 
@@ -117,3 +158,14 @@ def kl_weights(
     """
     dtype = torch.promote_types(mean.dtype, torch.float32)
     return _KL.apply(*(x.to(dtype) for x in (mean, log_std, prior_mean)), prior_std)
+
+
+def draw_and_kl(
+    mean: torch.Tensor,
+    log_std: torch.Tensor,
+    noise: torch.Tensor,
+    prior_mean: torch.Tensor,
+    prior_std: float,
+) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Return `draw_weights` and `kl_weights` of the same weights, float32 or better."""
+    return _DrawAndKL.apply(mean, log_std, noise, prior_mean, prior_std)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from itertools import pairwise
-from typing import Dict, List, Tuple
+from typing import Dict, Iterator, List, Optional, Tuple
 
 import torch
 from torch import nn
@@ -16,7 +17,7 @@ from espnet_bayeslm.bayes.block import (
     WeightPosterior,
     is_posterior_key,
 )
-from espnet_bayeslm.bayes.gaussian import clamp_log_std, draw_weights, kl_weights
+from espnet_bayeslm.bayes.gaussian import clamp_log_std, draw_and_kl, draw_weights, kl_weights
 from espnet_bayeslm.bayes.loading import adapt_paths, drop_posterior
 from espnet_bayeslm.bayes.paths import PathModule, Rows
 from espnet_bayeslm.utils.errors import InputError
@@ -28,12 +29,18 @@ class UncertainModule(PathModule):
     Mixed in before the layer's own class. The parameter itself is the posterior's mean,
     under its usual name, so a point-estimate checkpoint loads; the rest is extra. Without
     `make_random` the layer is the plain one.
+
+    Attributes:
+        noise: The noise of the draw that the next forward pass uses, by blocks; none: the mean.
+        drawn_kl: Where it is not None, a forward pass leaves the KL of what it draws here, which
+            costs little then, and `kl` takes it from here.
     """
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.random_blocks: List[RandomBlock] = []
         self.noise: Dict[str, torch.Tensor] = {}
+        self.drawn_kl: Optional[Dict[str, torch.Tensor]] = None
         self.register_load_state_dict_pre_hook(adapt_paths)
         self.register_load_state_dict_pre_hook(drop_posterior)
 
@@ -193,8 +200,14 @@ class UncertainModule(PathModule):
 
     def _sample(self, block: RandomBlock, mean: torch.Tensor) -> torch.Tensor:
         """Return mean + std * noise for the block's rows (Eq. 22, Xue et al. 2022)."""
-        log_std = getattr(self, f"{block.key}_log_std")
-        return draw_weights(mean, log_std, self.noise[block.key])
+        log_std, noise = getattr(self, f"{block.key}_log_std"), self.noise[block.key]
+        precise = mean.dtype in (torch.float32, torch.float64)
+        if self.drawn_kl is None or block.key in self.drawn_kl or not precise:
+            return draw_weights(mean, log_std, noise)
+        prior_mean = getattr(self, f"{block.key}_prior_mean")
+        value, kl = draw_and_kl(mean, log_std, noise, prior_mean, block.prior_std)
+        self.drawn_kl[block.key] = kl
+        return value
 
     def kl(self) -> torch.Tensor:
         """Return KL(posterior || prior) summed over the layer's random weights, in nats, ()."""
@@ -203,9 +216,24 @@ class UncertainModule(PathModule):
 
     def block_kl(self, block: RandomBlock) -> torch.Tensor:
         """Return the block's KL(posterior || prior) in nats, ()."""
+        if self.drawn_kl is not None and block.key in self.drawn_kl:
+            return self.drawn_kl.pop(block.key)
         return kl_weights(
             block.select(getattr(self, block.parameter)),
             getattr(self, f"{block.key}_log_std"),
             getattr(self, f"{block.key}_prior_mean"),
             block.prior_std,
         )
+
+
+@contextlib.contextmanager
+def kl_of_draws(model: nn.Module) -> Iterator[None]:
+    """Make a model's draws within compute the weights' KL in the same pass, for `kl` to take."""
+    modules = [module for module in model.modules() if isinstance(module, UncertainModule)]
+    for module in modules:
+        module.drawn_kl = {}
+    try:
+        yield
+    finally:
+        for module in modules:
+            module.drawn_kl = None

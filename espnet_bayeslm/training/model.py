@@ -11,7 +11,7 @@ from espnet2.lm.espnet_model import ESPnetLanguageModel
 from espnet2.torch_utils.device_funcs import force_gatherable
 from typeguard import typechecked
 
-from espnet_bayeslm.bayes import kl_per_token
+from espnet_bayeslm.bayes import kl_of_draws, kl_per_token
 from espnet_bayeslm.bayes.block import START_SUFFIX
 from espnet_bayeslm.bayes.objective import penalty
 from espnet_bayeslm.lm import UncertainLM
@@ -113,9 +113,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         self.regularizer_weight = regularizer_weight
         self._map_means: Dict[str, torch.Tensor] = {}
         self.num_steps = 0
-        self.kl_weight = kl_weight
-        self.kl_scale = kl_scale
-        self.num_samples = num_samples
+        self.kl_weight, self.kl_scale, self.num_samples = kl_weight, kl_scale, num_samples
         self.num_train_tokens = num_train_tokens
         self.prior_is_set = prior is None
         self._prior: Optional[Dict[str, torch.Tensor]] = None
@@ -274,11 +272,12 @@ class BayesLanguageModel(ESPnetLanguageModel):
         Raises:
             InputError: The training loss is not a finite number.
         """
-        with lowered(self.autocast if self.training else None, text.device):
-            rows, architecture = self._search_part(text, text_lengths, kwargs.get("utt_id"))
-            with contextlib.nullcontext() if rows is None else self.lm.fixed_choices():
-                nll, latent_kl, num_tokens, log_z = self._sampled_nll(text, text_lengths, rows)
-        kl = self.kl_term(num_tokens) + self.kl_weight * latent_kl
+        with kl_of_draws(self.lm):
+            with lowered(self.autocast if self.training else None, text.device):
+                rows, architecture = self._search_part(text, text_lengths, kwargs.get("utt_id"))
+                with contextlib.nullcontext() if rows is None else self.lm.fixed_choices():
+                    nll, latent_kl, num_tokens, log_z = self._sampled_nll(text, text_lengths, rows)
+            kl = self.kl_term(num_tokens) + self.kl_weight * latent_kl
         stats = dict(nll=nll.detach(), kl=kl.detach(), ppl=nll.detach().exp())
         # KL and penalty are reported, and not part of the validation loss.
         loss = nll + kl if self.training else nll

@@ -9,10 +9,11 @@ from torch.distributions import Normal, kl_divergence
 
 from espnet_bayeslm.bayes import (
     UncertainModule,
+    kl_of_draws,
     kl_per_token,
     noise_generator,
 )
-from espnet_bayeslm.bayes.gaussian import draw_weights, kl_weights
+from espnet_bayeslm.bayes.gaussian import draw_and_kl, draw_weights, kl_weights
 
 
 class Vector(UncertainModule):
@@ -63,6 +64,46 @@ def test_draw_and_kl_have_the_right_gradients():
     # a block of rows, as the layers have them, and transposed
     assert gradcheck(lambda m, s: kl_weights(m[2:5], s[2:5], prior[2:5], 0.7), inputs)
     assert gradcheck(lambda m, s: draw_weights(m.t(), s.t(), noise.t()), inputs)
+
+
+@pytest.mark.parametrize("rows", [slice(0, 7), slice(2, 5)])
+def test_draw_and_kl_in_one_pass_are_the_two(rows):
+    mean, log_std, prior, noise = (torch.randn(7, 3, dtype=torch.float64) for _ in range(4))
+    log_std[3, 1] = -25.0  # clamped
+    inputs = (mean.requires_grad_(), log_std.requires_grad_())
+
+    def apart(m, s):
+        return draw_weights(m[rows], s[rows], noise[rows]), kl_weights(
+            m[rows], s[rows], prior[rows], 0.7
+        )
+
+    def together(m, s):
+        return draw_and_kl(m[rows], s[rows], noise[rows], prior[rows], 0.7)
+
+    results = []
+    for both in (apart, together):
+        draw, kl = both(*inputs)
+        results.append((draw, kl, *torch.autograd.grad(3 * kl + draw.sin().sum(), inputs)))
+    for a, b in zip(*results, strict=True):
+        assert torch.allclose(a, b, rtol=1e-12)
+
+
+def test_the_kl_of_a_draw_is_taken_once(monkeypatch):
+    module = make()
+    expected = module.kl()
+    calls = []
+    monkeypatch.setattr(
+        "espnet_bayeslm.bayes.posterior.kl_weights",
+        lambda *args: calls.append(args) or kl_weights(*args),
+    )
+    module.draw(noise_generator(0, 0, 0))
+    with kl_of_draws(module):
+        module.value("weight")
+        assert torch.allclose(module.kl(), expected) and not calls
+        # the weights may have changed since
+        assert torch.allclose(module.kl(), expected) and len(calls) == len(module.random_blocks)
+    module.value("weight")
+    assert torch.allclose(module.kl(), expected) and len(calls) == 2 * len(module.random_blocks)
 
 
 def test_chunks_change_nothing(monkeypatch):
