@@ -19,6 +19,7 @@ from espnet_bayeslm.lm.uncertain import UncertainLM
 State = Tuple[torch.Tensor, torch.Tensor]
 
 POSITIONS = {
+    "embedding": Position(kinds=("point", "bayes"), layered=False),
     **{gate: Position(kinds=("point", "bayes", "gp")) for gate in GATES},
     "all_gates": Position(kinds=("point", "bayes", "gp"), parts=GATES),
     **{name: Position(kinds=("point", "gp")) for name in NATIVE if name not in GATES},
@@ -35,10 +36,10 @@ class BayesLSTMLM(UncertainLM):
         nlayers: Number of LSTM layers.
         dropout_rate: Of the embedding and of each layer's output.
         tie_weights: Whether the output projection is the embedding table.
-        uncertainty: `{POSITION@LAYERS: kind}`; positions `input_gate`, `forget_gate`,
-            `cell_input`, `output_gate`, `all_gates` (`bayes`, `gp`); `cell_state` (c-Gate),
-            `hidden_input` (h-Gate), `layer_input` (i-Gate) (`gp`); `hidden_output`
-            (`variational`).
+        uncertainty: `{POSITION@LAYERS: kind}`; positions `embedding` (the look-up alone, also
+            where weights are tied; `bayes`); `input_gate`, `forget_gate`, `cell_input`,
+            `output_gate`, `all_gates` (`bayes`, `gp`); `cell_state` (c-Gate), `hidden_input`
+            (h-Gate), `layer_input` (i-Gate) (`gp`); `hidden_output` (`variational`).
         prior_variance: Variance of the Gaussian prior (paper, IV-A: 1).
         init_std: Standard deviation of the weights' posterior at the start.
         init_std_unit: What init_std is relative to: `absolute`, `weights` (their standard
@@ -82,7 +83,9 @@ class BayesLSTMLM(UncertainLM):
         )
 
     def _make_bayes(self, place: Location, **posterior: Any) -> None:
-        assert place.layer is not None, place
+        if place.layer is None:
+            self.encoder.make_all_random(location=str(place), **posterior)
+            return
         self.rnn.make_gate_random(place.position, place.layer, location=str(place), **posterior)
 
     def _make_gp(self, place: Location, **options: Any) -> None:

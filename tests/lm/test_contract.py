@@ -38,6 +38,8 @@ SEARCHES = [
     (BayesLSTMLM, LSTM, {"cell_input@1": search("gp", "bayes"), "hidden_input@1": "gp"}),
     (BayesLSTMLM, LSTM, {"output_gate@1": POINT_GP, "layer_input@1": "gp", "cell_state@1": "gp"}),
     (BayesLSTMLM, LSTM, {"hidden_output@*": "search"}),
+    (BayesLSTMLM, LSTM, {"embedding": "search"}),
+    (BayesLSTMLM, {**LSTM, "tie_weights": False}, {"embedding": "search"}),
     (BayesLSTMLM, LSTM, {f"{p}@1": "search" for p in [*GATES, *WHOLE_LSTM, "hidden_output"]}),
     *[
         (BayesTransformerLM, TRANSFORMER, {place: "search"})
@@ -58,6 +60,8 @@ SEARCHES = [
 CASES = [
     (BayesLSTMLM, LSTM, {}),
     (BayesLSTMLM, {**LSTM, "tie_weights": False}, {}),
+    (BayesLSTMLM, LSTM, {"embedding": "bayes"}),
+    (BayesLSTMLM, {**LSTM, "tie_weights": False}, {"embedding": "bayes", "cell_input@2": "bayes"}),
     *[(BayesLSTMLM, LSTM, {f"{gate}@1": "bayes"}) for gate in GATES],
     (BayesLSTMLM, LSTM, {"cell_input@1-2": "bayes"}),
     (BayesLSTMLM, LSTM, {"all_gates@2": "bayes"}),

@@ -17,10 +17,10 @@ Config = Dict[str, Any]
 PRIOR_VARIANCE = {"lstm": 1.0, "transformer": 1.0e-3}
 # Kinds whose prior's mean is the point-estimate LM.
 WITH_PRIOR = ("map", "bayes", "gp")
-# A line's options that are the LM's, and those that are not its training's; the rest is the
+# A line's options that are the LM's, and those that are in no configuration; the rest is the
 # model's.
 LM_OPTIONS = ("prior_variance", "init_std", "dropout_rate")
-NOT_TRAINING = ("nas", "seed")
+NOT_TRAINING = ("nas", "seed", "prior_mean")
 
 
 def sizes() -> List[str]:
@@ -86,6 +86,21 @@ def line_config(size: str, line: Line, searched: Optional[Mapping[str, Any]] = N
     if line.kind in ("l1", "l2", "map"):
         model["regularizer"] = line.kind
     return merged(config, {"lm_conf": lm_conf, "model_conf": model})
+
+
+def has_point_prior(line: Line) -> bool:
+    """Return whether the mean of a line's prior is the point-estimate LM, and not zero.
+
+    Raises:
+        InputError: Its option `prior_mean` is not 0.
+    """
+    mean = line.options.get("prior_mean")
+    if mean not in (None, "0"):
+        raise InputError(
+            f"line {line.number} of table {line.table}: prior_mean={mean}; valid is 0",
+            remedy="Without the option the prior's mean is the point-estimate LM.",
+        )
+    return line.kind in WITH_PRIOR and mean is None
 
 
 def prior_variance(line: Line) -> float:

@@ -43,7 +43,8 @@ class Line:
             or `mix`.
         where: The location, `POSITION@LAYERS`; `nas`; or the mixture's LMs.
         options: Options of the line: of the search (`nas`, its rank), the only `seed` that it is
-            trained with, else of `lm_conf` (see configs.py) or `model_conf`.
+            trained with, `prior_mean=0` for a prior whose mean is not the point-estimate LM, else
+            of `lm_conf` (see configs.py) or `model_conf`.
         ppl: The paper's perplexities, `dev/eval`, or `-`.
         wer: The paper's average WERs in %, `dev/eval`, or `-`.
     """

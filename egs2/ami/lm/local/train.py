@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 import yaml
-from configs import WITH_PRIOR, check_size, half_config, line_config, search_config, write_config
+from configs import (
+    check_size,
+    half_config,
+    has_point_prior,
+    line_config,
+    search_config,
+    write_config,
+)
 from lines import MIXTURE, SEARCHED, Line, read_table
 from stages import need
 
@@ -66,7 +73,7 @@ class Trainer:
         self._fit(line.name, config, half, prior=self._prior(line))
 
     def _prior(self, line: Line) -> Optional[Path]:
-        return self.exp / line.base / BEST if line.kind in WITH_PRIOR else None
+        return self.exp / line.base / BEST if has_point_prior(line) else None
 
     def _half(self, lm: str) -> Path:
         name = f"half_{lm}"
