@@ -59,8 +59,8 @@ def test_the_whole_recipe(corpus_and_lists, tmp_path):
     assert "not run" not in found
     perplexities = found.partition("## Perplexity")[2].partition("## Word error rate")[0]
     rows = re.findall(r"^\| (\d+)\. .*?\| +([\d.]*) \|", perplexities, re.MULTILINE)
-    assert [int(number) for number, _ in rows] == list(range(1, 22))
-    assert all(1 < float(value) < 48 for number, value in rows if int(number) < 17)
+    assert [int(number) for number, _ in rows] == list(range(1, 26))
+    assert all(1 < float(value) < 48 for number, value in rows if int(number) < 21)
     assert "\n| train | 300 |" in found
     assert json.loads((tiny / "results_main.json").read_text())
     assert list((tiny / "images").glob("*.png"))

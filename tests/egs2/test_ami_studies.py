@@ -128,3 +128,20 @@ def test_figures_of_the_paper_are_of_lines_that_it_has(ami):
     assert paper.with_point("3", "lstm", "bayes", "nas", {"nas": "1"}) == ("47.1/47.3", "24.1/26.6")
     assert paper.with_point("6", "lstm", "bayes", "nas", {"nas": "1"}) == ("64.4", "10.0")
     assert paper.with_point("main", "lstm", "map", "-", {"prior_variance": "0.01"}) == ("-", "-")
+
+
+def test_the_mean_of_a_prior(ami, monkeypatch):
+    monkeypatch.chdir(LOCAL.parent)
+    configs, Line = ami("configs"), ami("lines").Line
+    options = {"prior_mean": "0", "prior_variance": "0.02"}
+    for kind in ("bayes", "map"):
+        line = Line("t", 3, "lstm", kind, "embedding" if kind == "bayes" else "-", options)
+        assert not configs.has_point_prior(line)
+        config = configs.line_config("tiny", line)
+        assert config["lm_conf"]["prior_variance"] == 0.02
+        assert "prior_mean" not in {**config["lm_conf"], **config["model_conf"]}
+        assert line.name.endswith("prior_mean0_prior_variance0.02")
+        assert configs.has_point_prior(Line("t", 3, "lstm", kind, "-"))
+    assert not configs.has_point_prior(Line("t", 3, "lstm", "variational", "hidden_output@1"))
+    with pytest.raises(ValueError, match="line 3 of table t: prior_mean=1; valid is 0"):
+        configs.has_point_prior(Line("t", 3, "lstm", "bayes", "embedding", {"prior_mean": "1"}))
