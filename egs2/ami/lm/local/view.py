@@ -77,12 +77,13 @@ class View:
     def _component_label(self, name: str) -> str:
         if name == self.ngram:
             return self.ngram_label
+        base, dot, seed = name.rpartition(".seed")
+        if dot:
+            return f"{self._component_label(base)} of seed {seed}"
         own = [line for line in self.lines if line["name"] == name]
         if own:
             return self.label(own[0])
-        base, _, seed = name.partition(".seed")
-        label = NAMES.get(backbone(base), base) if base.startswith("point_") else base
-        return f"{label} of seed {seed}" if seed else label
+        return NAMES.get(backbone(name), name) if name.startswith("point_") else name
 
     def system(self, seed: int, name: Optional[str]) -> Optional[Json]:
         """Return the figures of a system."""
