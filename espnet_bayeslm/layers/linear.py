@@ -68,11 +68,17 @@ class UncertainLinear(PathLayer, nn.Linear):
 
 
 class UncertainEmbedding(PathLayer, nn.Embedding):
-    """`torch.nn.Embedding`, whose table may be random."""
+    """`torch.nn.Embedding`, whose table may be random.
+
+    Attributes:
+        tied: Whether an output projection has the same table. Its gradient is dense, so that of
+            the look-up may be sparse: the sum is made in place, without a second dense one.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.generator: Optional[torch.Generator] = None
+        self.tied = False
 
     def draw(self, generator: torch.Generator, *, hold: bool = False) -> None:
         """Draw the table; in training only the rows that the next forward pass looks up."""
@@ -91,7 +97,10 @@ class UncertainEmbedding(PathLayer, nn.Embedding):
         """Map ids (...) to vectors (..., embedding_dim), with one draw for all tokens."""
         generator, self.generator = self.generator, None
         if generator is None or not self.random_blocks:
-            return F.embedding(input, self.mixed("weight"), self.padding_idx)
+            table = self.mixed("weight")
+            return F.embedding(
+                input, table, self.padding_idx, sparse=self.tied and table is self.weight
+            )
         ids, places = torch.unique(input, return_inverse=True)
         return F.embedding(places, self._drawn_rows(ids, generator))
 
@@ -99,6 +108,7 @@ class UncertainEmbedding(PathLayer, nn.Embedding):
         """Return a draw of some rows, (N, embedding_dim)."""
         (block,) = self.random_blocks
         table = getattr(self, f"{block.key}_log_std")
-        mean, log_std = (F.embedding(ids, x, self.padding_idx) for x in (self.weight, table))
+        mean = F.embedding(ids, self.weight, self.padding_idx, sparse=self.tied)
+        log_std = F.embedding(ids, table, self.padding_idx)
         noise = torch.empty_like(mean, requires_grad=False).normal_(generator=generator)
         return draw_weights(mean, log_std, noise)

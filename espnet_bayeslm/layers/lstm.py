@@ -40,9 +40,9 @@ State = Tuple[torch.Tensor, torch.Tensor]
 class UncertainLSTM(UncertainModule, nn.LSTM):
     """`torch.nn.LSTM` with uncertain locations (Eq. 4-9, 26, 29, Xue et al. 2022).
 
-    Without Gaussian processes and latent outputs a draw of the weights goes into one flat buffer
-    in cuDNN's order (all matrices, then all biases), and the fused kernel runs on views of it:
-    one draw for all time steps, no loop over them here. Otherwise it runs layer by layer.
+    Without Gaussian processes and latent outputs the fused kernel runs on a draw of the weights,
+    on CUDA on views of one flat buffer in cuDNN's order (all matrices, then all biases): one draw
+    for all time steps, no loop over them here. Otherwise it runs layer by layer.
     """
 
     def __init__(self, *args, **kwargs):
@@ -199,8 +199,14 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
     def _by_layer(self) -> bool:
         return any(self._has_loop(k) or self._latent(k) for k in range(self.num_layers))
 
-    def _flat_values(self, names: List[str]) -> List[torch.Tensor]:
-        """Return weights, or their draw, in the order of the names, views of one flat buffer."""
+    def _values_in_use(self, names: List[str]) -> List[torch.Tensor]:
+        """Return weights, or their draw, in the order of the names.
+
+        On CUDA they are views of one flat buffer, which cuDNN would otherwise make; elsewhere what
+        is not random is not copied.
+        """
+        if not self.weight_ih_l0.is_cuda:
+            return [self.value(name) for name in names]
         order = sorted(names, key=lambda name: name.startswith("bias"))
         flat = torch.cat([piece.reshape(-1) for name in order for piece in self.pieces(name)])
         shapes = [getattr(self, name).shape for name in order]
@@ -244,7 +250,7 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
     ) -> Tuple[torch.Tensor, State]:
         """Run layers by torch's fused kernel with the weights of these names."""
         random = any(block.parameter in names for block in self.random_blocks) and self.noise
-        weights = self._flat_values(names) if random else [getattr(self, n) for n in names]
+        weights = self._values_in_use(names) if random else [getattr(self, n) for n in names]
         training, batch_first = self.training, self.batch_first
         output, h, c = torch._VF.lstm(
             input, hx, weights, True, num_layers, dropout, training, False, batch_first

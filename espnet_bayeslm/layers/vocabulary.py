@@ -13,6 +13,9 @@ from espnet_bayeslm.layers.product import product
 CPU_ROWS = 256
 # ... on other devices a block should be large: 2^27 logits are 512 MB in single precision.
 DEVICE_SIZE = 1 << 27
+# From so many tokens on packed weights pay, in single precision; larger ones than that would take
+# more memory than they are worth.
+PACK_TOKENS, PACK_SIZE = 512, 1 << 24
 
 
 def summed_nll(
@@ -63,9 +66,8 @@ class _SummedNLL(torch.autograd.Function):
         low = low or torch.promote_types(outputs.dtype, weight.dtype)
         total = torch.zeros((), dtype=exact, device=outputs.device)
         used = weight.detach().to(low)
-        # packed for all blocks, which pays in single precision
-        pays = low == exact
-        project = product(used, min(rows, len(outputs))) if pays else (lambda x: x @ used.t())
+        packs = low == exact and len(outputs) >= PACK_TOKENS and used.numel() <= PACK_SIZE
+        project = product(used, rows) if packs else (lambda x: x @ used.t())
         d_outputs = torch.empty_like(outputs) if wants_gradients else None
         d_weight = torch.zeros_like(weight, dtype=exact) if wants_gradients else None
         d_bias = torch.zeros_like(bias, dtype=exact) if wants_gradients else None

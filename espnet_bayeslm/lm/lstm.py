@@ -77,7 +77,7 @@ class BayesLSTMLM(UncertainLM):
         nn.init.uniform_(self.encoder.weight, -0.1, 0.1)
         nn.init.zeros_(self.decoder.bias)
         if tie_weights:
-            self.decoder.weight = self.encoder.weight
+            self.decoder.weight, self.encoder.tied = self.encoder.weight, True
         self._make_random(
             kinds, prior_variance=prior_variance, init_std=init_std, init_std_unit=init_std_unit
         )

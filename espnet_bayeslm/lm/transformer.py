@@ -110,7 +110,7 @@ class BayesTransformerLM(UncertainLM):
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
         nn.init.zeros_(self.decoder.bias)
         if tie_weights:
-            self.decoder.weight = self.embed.weight
+            self.decoder.weight, self.embed.tied = self.embed.weight, True
         self._make_random(
             kinds, prior_variance=prior_variance, init_std=init_std, init_std_unit=init_std_unit
         )

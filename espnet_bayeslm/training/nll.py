@@ -55,6 +55,11 @@ def counted_tokens(
     return inputs, targets, counts if rows is None else counts & rows.unsqueeze(1)
 
 
+def counted(values: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    """Return the values (B, L, ...) that count (B, L): (N, ...), no copy where all of them do."""
+    return values.flatten(0, 1) if counts.all() else values[counts]
+
+
 def batch_nll(
     model: ESPnetLanguageModel,
     text: torch.Tensor,
@@ -76,7 +81,8 @@ def batch_nll(
     outputs = model.lm.outputs(inputs)
     if outputs is not None:
         decoder = model.lm.decoder
-        return summed_nll(outputs[counts], decoder.weight, decoder.bias, targets[counts])
+        outputs, targets = counted(outputs, counts), counted(targets, counts)
+        return summed_nll(outputs, decoder.weight, decoder.bias, targets)
     logits, _ = model.lm(inputs, None)
     logits = logits[counts]
     # half precision would lose the sum
