@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from espnet_bayeslm.layers.vocabulary import summed_nll
+from espnet_bayeslm.layers.vocabulary import PACK_TOKENS, summed_nll
 
 
 def tensors(num_tokens=23, size=5, vocab=11, dtype=torch.float64):
@@ -95,3 +95,14 @@ def test_the_logits_of_a_batch_never_live_all_at_once():
     # two blocks' worth and the gradients; the logits of all are 6.1 MB
     assert 0 < peak < 3 * rows * vocab * 4 + 8 * (vocab + tokens) * (size + 1) * 4
     assert peak < tokens * vocab * 4 / 2
+
+
+def test_packed_weights_of_many_tokens():
+    """In single precision, and where there are so many tokens that packing pays."""
+    *leaves, targets = tensors(PACK_TOKENS + 88, 64, 300, dtype=torch.float32)
+    expected = plain(*leaves, targets)
+    found = summed_nll(*leaves, targets)
+    torch.testing.assert_close(found, expected)
+    grads = (torch.autograd.grad(loss, leaves) for loss in (found, expected))
+    for ours, theirs in zip(*grads, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)

@@ -169,3 +169,27 @@ def test_prior_means_come_from_another_lm():
     assert math.isclose(bayes.kl().item(), expected, rel_tol=1e-5)
     with pytest.raises(ValueError, match="cell_input@2"):
         bayes.set_prior_means(BayesLSTMLM(VOCAB, unit=9).state_dict())
+
+
+@pytest.mark.parametrize("uncertainty", [{}, {"embedding": "bayes"}])
+@pytest.mark.parametrize("name", ["lstm", "transformer"])
+def test_the_gradient_of_a_tied_table_is_dense_and_that_of_both_uses(name, uncertainty):
+    """That of its look-up is sparse until it is added."""
+    make = {
+        "lstm": partial(BayesLSTMLM, unit=8, nlayers=1),
+        "transformer": partial(BayesTransformerLM, att_unit=8, head=2, unit=8, layer=1),
+    }[name]
+    lm = make(VOCAB, dropout_rate=0.0, uncertainty=uncertainty).double().train()
+    table = lm.encoder if name == "lstm" else lm.embed
+    assert table.tied
+    x, found = tokens(), []
+    for tied in (True, False):
+        table.tied = tied
+        lm.zero_grad()
+        for _ in range(2):
+            if uncertainty:
+                lm.noise_step.fill_(3)
+            lm(x)[0].logsumexp(-1).sum().backward()
+        assert all(p.grad.layout == torch.strided for p in lm.parameters() if p.grad is not None)
+        found.append(table.weight.grad)
+    torch.testing.assert_close(*found)
