@@ -149,7 +149,7 @@ def test_lrs2(tmp_path):
 
 WRONG = {
     "table": (["--table", "2"], "--table 2: expected one of main 1 3 4 5 data_size model_size"),
-    "size": (["--size", "huge"], "--size huge: expected one of paper small tiny"),
+    "size": (["--size", "huge"], "--size huge: expected one of long paper small tiny"),
     "lm": (["--lm", "gru"], "--lm gru: expected one of lstm transformer both"),
     "seeds": (["--seeds", "a"], "--seeds 'a': expected numbers"),
     "option": (["--tables_", "3"], "unknown option '--tables_' (see --help)"),
