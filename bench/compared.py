@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import collections
 import dataclasses
-import inspect
 import random
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -14,7 +13,6 @@ import torch
 from espnet2.train.distributed_utils import DistributedOption
 from steps import PAPER, SMALL
 
-from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.task import BayesLMTask
 
 TINY = dict(lstm=dict(unit=32), transformer=dict(att_unit=32, head=2, unit=64, layer=2))
@@ -53,9 +51,8 @@ def variants(family: str, device: str) -> List[Variant]:
     ours, point = f"bayes_{family}", Variant("point", f"bayes_{family}", {})
     espnet = Variant(f"ESPnet {ESPNET[family]}", ESPNET[family])
     bayes = Variant(next(iter(BAYES[family])) + " bayes", ours, BAYES[family])
-    found = [espnet, point, bayes]
-    if "sampled_softmax" in inspect.signature(BayesLanguageModel.__init__).parameters:
-        found.append(dataclasses.replace(bayes, name="  sampled softmax", sampled=True))
+    sampled = dataclasses.replace(bayes, name="  sampled softmax", sampled=True)
+    found = [espnet, point, bayes, sampled]
     if device == "cuda":  # ESPnet has no bfloat16 on a CPU
         gp = next(iter(GP[family])) + " gp"
         found += [Variant(gp, ours, GP[family])]

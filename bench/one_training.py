@@ -14,6 +14,7 @@ from espnet2.train.reporter import Reporter
 from steps import timed
 from torch import nn
 
+from espnet_bayeslm.bayes import kl_of_draws
 from espnet_bayeslm.training.task import BayesLMTask
 from espnet_bayeslm.training.trainer import BayesLMTrainer
 
@@ -118,8 +119,9 @@ class Training:
         def work() -> None:
             for _, batch in batches:
                 self.lm._prepare()
-                values = [module.value(name) for module, name in places.values()]
-                kl = self.model.kl_term(batch["text_lengths"].sum().to(self.device))
+                with kl_of_draws(self.lm):
+                    values = [module.value(name) for module, name in places.values()]
+                    kl = self.model.kl_term(batch["text_lengths"].sum().to(self.device))
                 torch.autograd.backward([*values, kl], [*gradients, torch.ones_like(kl)])
                 self.model.zero_grad()
             self.finish()

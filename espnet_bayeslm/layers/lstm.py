@@ -202,10 +202,11 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
     def _values_in_use(self, names: List[str]) -> List[torch.Tensor]:
         """Return weights, or their draw, in the order of the names.
 
-        On CUDA they are views of one flat buffer, which cuDNN would otherwise make; elsewhere what
-        is not random is not copied.
+        On CUDA a draw is views of one flat buffer, which cuDNN would otherwise make; elsewhere
+        what is not random is not copied.
         """
-        if not self.weight_ih_l0.is_cuda:
+        drawn = self.noise and any(block.parameter in names for block in self.random_blocks)
+        if not (drawn and self.weight_ih_l0.is_cuda):
             return [self.value(name) for name in names]
         order = sorted(names, key=lambda name: name.startswith("bias"))
         flat = torch.cat([piece.reshape(-1) for name in order for piece in self.pieces(name)])
@@ -249,8 +250,7 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
         self, input: torch.Tensor, hx: State, names: List[str], num_layers: int, dropout: float
     ) -> Tuple[torch.Tensor, State]:
         """Run layers by torch's fused kernel with the weights of these names."""
-        random = any(block.parameter in names for block in self.random_blocks) and self.noise
-        weights = self._values_in_use(names) if random else [getattr(self, n) for n in names]
+        weights = self._values_in_use(names)
         training, batch_first = self.training, self.batch_first
         output, h, c = torch._VF.lstm(
             input, hx, weights, True, num_layers, dropout, training, False, batch_first

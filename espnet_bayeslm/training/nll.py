@@ -78,16 +78,15 @@ def batch_nll(
         rows: Which sentences count, bool (B,); None: all.
     """
     inputs, targets, counts = counted_tokens(model, text, text_lengths, rows)
+    targets = counted(targets, counts)
     outputs = model.lm.outputs(inputs)
     if outputs is not None:
         decoder = model.lm.decoder
-        outputs, targets = counted(outputs, counts), counted(targets, counts)
-        return summed_nll(outputs, decoder.weight, decoder.bias, targets)
-    logits, _ = model.lm(inputs, None)
-    logits = logits[counts]
+        return summed_nll(counted(outputs, counts), decoder.weight, decoder.bias, targets)
+    logits = counted(model.lm(inputs, None)[0], counts)
     # half precision would lose the sum
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return F.cross_entropy(logits, targets[counts], reduction="sum")
+    return F.cross_entropy(logits, targets, reduction="sum")
 
 
 def check_precision(autocast: Optional[str]) -> None:

@@ -12,7 +12,7 @@ from espnet2.lm.espnet_model import ESPnetLanguageModel
 
 from espnet_bayeslm.bayes import noise_generator, process_rank
 from espnet_bayeslm.layers.sampled import Proposal, sampled_loss
-from espnet_bayeslm.training.nll import batch_nll, counted_tokens, real_tokens
+from espnet_bayeslm.training.nll import batch_nll, counted, counted_tokens, real_tokens
 from espnet_bayeslm.training.self_normalization import LogZ, nll_and_log_z, spread
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import keyed_lines
@@ -122,9 +122,8 @@ class SampledSoftmax:
             )
         decoder = model.lm.decoder
         candidates = self.draw(text.device)
-        loss = sampled_loss(
-            outputs[counts], decoder.weight, decoder.bias, targets[counts], *candidates
-        )
+        outputs, targets = counted(outputs, counts), counted(targets, counts)
+        loss = sampled_loss(outputs, decoder.weight, decoder.bias, targets, *candidates)
         objective, nll = loss.objective.sum(), loss.nll.detach().sum()
         real = torch.ones_like(loss.log_z, dtype=torch.bool)
         return nll + (objective - objective.detach()), spread(loss.log_z, real)
