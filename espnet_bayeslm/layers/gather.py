@@ -9,7 +9,7 @@ import torch
 from espnet_bayeslm.bayes.paths import PREFIX
 from espnet_bayeslm.layers.activation import mixture
 from espnet_bayeslm.layers.loop import by_path
-from espnet_bayeslm.layers.product import packed_linear
+from espnet_bayeslm.layers.product import linear
 from espnet_bayeslm.layers.tensors import Basis, Layout, LoopInputs, Path
 
 # In the order of torch's rows: i, f, g, o.
@@ -133,13 +133,11 @@ class LayerTensors:
         process = self.process("layer_input", "weight_ih", "bias_ih")
         if process is None:
             b_ih = self.rows("bias_ih")
-            return packed_linear(
-                input, self.rows("weight_ih"), b_ih if bias is None else b_ih + bias
-            )
-        u = packed_linear(input, process.weight, process.bias)
+            return linear(input, self.rows("weight_ih"), b_ih if bias is None else b_ih + bias)
+        u = linear(input, process.weight, process.bias)
         mixed = mixture(u, process.coefficients, self.basis("layer_input"))
         if process.linear is not None:
-            u, mixed = packed_linear(input, *process.linear), by_path(mixed, self.gates)
+            u, mixed = linear(input, *process.linear), by_path(mixed, self.gates)
         return u + mixed if bias is None else u + mixed + bias
 
     def inputs(

@@ -10,7 +10,7 @@ from torch import nn
 
 from espnet_bayeslm.bayes.gaussian import clamp_log_std
 from espnet_bayeslm.layers.latent_sample import sample_with_kl
-from espnet_bayeslm.layers.product import packed_linear
+from espnet_bayeslm.layers.product import linear
 from espnet_bayeslm.utils.errors import InputError
 
 Observer = Callable[[torch.Tensor, torch.Tensor], None]
@@ -165,4 +165,4 @@ def side_by_side(heads: Sequence[nn.Linear]) -> Tuple[torch.Tensor, torch.Tensor
 
 def linear_of(heads: Sequence[nn.Linear], h: torch.Tensor) -> torch.Tensor:
     """Return the outputs of linear layers side by side, as one product; h is (B, L, size)."""
-    return packed_linear(h, *side_by_side(heads))
+    return linear(h, *side_by_side(heads))

@@ -7,15 +7,12 @@ from typing import Any, Optional, Tuple
 import torch
 from torch.autograd.function import once_differentiable
 
-from espnet_bayeslm.layers.product import product
+from espnet_bayeslm.layers.product import multiply
 
-# Tokens whose logits are computed together: on a CPU they should stay in its cache ...
-CPU_ROWS = 256
+# The most tokens whose logits are computed together on a CPU: more would gain nothing there ...
+CPU_ROWS = 384
 # ... on other devices a block should be large: 2^27 logits are 512 MB in single precision.
 DEVICE_SIZE = 1 << 27
-# From so many tokens on packed weights pay, in single precision; larger ones than that would take
-# more memory than they are worth.
-PACK_TOKENS, PACK_SIZE = 512, 1 << 24
 
 
 def summed_nll(
@@ -38,7 +35,7 @@ def summed_nll(
         weight: (V, M).
         bias: (V,).
         targets: Token ids, (N,).
-        rows: Tokens per block; default: what suits the device.
+        rows: The most tokens of a block; default: what suits the device.
     """
     device = outputs.device.type
     if rows is None:
@@ -66,29 +63,25 @@ class _SummedNLL(torch.autograd.Function):
         low = low or torch.promote_types(outputs.dtype, weight.dtype)
         total = torch.zeros((), dtype=exact, device=outputs.device)
         used = weight.detach().to(low)
-        packs = low == exact and len(outputs) >= PACK_TOKENS and used.numel() <= PACK_SIZE
-        project = product(used, rows) if packs else (lambda x: x @ used.t())
-        d_outputs = torch.empty_like(outputs) if wants_gradients else None
-        d_weight = torch.zeros_like(weight, dtype=exact) if wants_gradients else None
-        d_bias = torch.zeros_like(bias, dtype=exact) if wants_gradients else None
-        for first in range(0, len(outputs), rows):
-            block = slice(first, first + rows)
-            x, target = outputs[block].to(low), targets[block].unsqueeze(1)
-            logits = project(x).to(exact).add_(bias)
+        d_outputs, d_weight, d_bias = [], None, None
+        # blocks of one size, since a small one reads the weights as often as a large one
+        blocks = max(-(-len(outputs) // rows), 1)
+        for x, target in zip(outputs.to(low).chunk(blocks), targets.chunk(blocks), strict=True):
+            target = target.unsqueeze(1)
+            logits = multiply(x, used).to(exact).add_(bias)
             nll, logits = _softmax_(logits, target)
             total += nll.sum()
-            if d_outputs is None or d_weight is None or d_bias is None:
+            if not wants_gradients:
                 continue
             # softmax - one-hot: d nll / d logits
             logits.scatter_add_(1, target, logits.new_full(target.shape, -1.0))
-            d_bias += logits.sum(0)
+            d_bias = logits.sum(0) if d_bias is None else d_bias.add_(logits.sum(0))
             d_logits = logits.to(low)
-            d_outputs[block] = d_logits @ used
-            if low == exact:
-                d_weight.addmm_(d_logits.t(), x)
-            else:
-                d_weight += d_logits.t() @ x
-        ctx.gradients = d_outputs, d_weight, d_bias
+            d_outputs.append(multiply(d_logits, used.t()))
+            d_weight = _add_product(d_weight, d_logits, x, exact)
+        ctx.gradients = None
+        if wants_gradients:
+            ctx.gradients = torch.cat(d_outputs).to(exact), d_weight, d_bias
         ctx.dtypes = outputs.dtype, weight.dtype, bias.dtype
         return total
 
@@ -101,6 +94,17 @@ class _SummedNLL(torch.autograd.Function):
         # in place, since a pass over a vocabulary's weights takes milliseconds
         scaled = (g.mul_(gradient).to(t) for g, t in zip(gradients, ctx.dtypes, strict=True))
         return *scaled, *(None,) * 4
+
+
+def _add_product(
+    total: Optional[torch.Tensor], d_logits: torch.Tensor, x: torch.Tensor, exact: torch.dtype
+) -> torch.Tensor:
+    """Return total + d_logits^T x in the type `exact`, (V, M); `total` is changed."""
+    if total is None:
+        return multiply(d_logits.t(), x.t()).to(exact)
+    if d_logits.dtype == exact:
+        return total.addmm_(d_logits.t(), x)
+    return total.add_(d_logits.t() @ x)
 
 
 def _softmax_(logits: torch.Tensor, target: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:

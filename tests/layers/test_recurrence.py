@@ -7,7 +7,7 @@ from torch.autograd import gradcheck
 
 from espnet_bayeslm.layers import GATES
 from espnet_bayeslm.layers.activation import BASIS
-from espnet_bayeslm.layers.product import packed_linear, product
+from espnet_bayeslm.layers.product import product
 from espnet_bayeslm.layers.recurrence import lstm_loop
 from espnet_bayeslm.layers.tensors import Layout, LoopInputs, Path
 
@@ -175,22 +175,3 @@ def test_packed_weights_give_the_product(shape):
     torch.manual_seed(0)
     weight, x = torch.randn(*shape), torch.randn(3, shape[1])
     assert torch.allclose(product(weight, 3)(x), x @ weight.t(), rtol=1e-4, atol=1e-3)
-
-
-def test_packed_linear():
-    torch.manual_seed(0)
-    tensors = rand(3, 2, 4), rand(8, 4), rand(8)
-    assert torch.allclose(packed_linear(*tensors), torch.nn.functional.linear(*tensors))
-    assert gradcheck(packed_linear, tensors)
-
-
-def test_packed_linear_in_float32():
-    """Large enough for oneDNN."""
-    torch.manual_seed(0)
-    tensors = [torch.randn(*size, requires_grad=True) for size in ((3, 2, 256), (512, 256), (512,))]
-    results = []
-    for function in (packed_linear, torch.nn.functional.linear):
-        y = function(*tensors)
-        results.append((y, *torch.autograd.grad(y.sin().sum(), tensors)))
-    for a, b in zip(*results, strict=True):
-        assert torch.allclose(a, b, rtol=1e-3, atol=1e-3)

@@ -4,7 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from espnet_bayeslm.layers.vocabulary import PACK_TOKENS, summed_nll
+from espnet_bayeslm.layers import vocabulary
+from espnet_bayeslm.layers.vocabulary import CPU_ROWS, summed_nll
 
 
 def tensors(num_tokens=23, size=5, vocab=11, dtype=torch.float64):
@@ -52,12 +53,14 @@ def test_large_logits_and_no_tokens():
 def test_without_gradients_none_is_computed(monkeypatch):
     *leaves, targets = tensors()
     made = []
-    zeros_like = torch.zeros_like
-    monkeypatch.setattr(torch, "zeros_like", lambda *a, **k: made.append(1) or zeros_like(*a, **k))
+    add_product = vocabulary._add_product
+    monkeypatch.setattr(vocabulary, "_add_product", lambda *a: made.append(1) or add_product(*a))
     with torch.no_grad():
         found = summed_nll(*leaves, targets)
     assert not made and not found.requires_grad
     torch.testing.assert_close(found, plain(*leaves, targets).detach())
+    summed_nll(*leaves, targets)
+    assert made
 
 
 def test_under_autocast_sums_are_in_single_precision():
@@ -97,9 +100,10 @@ def test_the_logits_of_a_batch_never_live_all_at_once():
     assert peak < tokens * vocab * 4 / 2
 
 
-def test_packed_weights_of_many_tokens():
-    """In single precision, and where there are so many tokens that packing pays."""
-    *leaves, targets = tensors(PACK_TOKENS + 88, 64, 300, dtype=torch.float32)
+@pytest.mark.parametrize("tokens", [CPU_ROWS + 40, 3 * CPU_ROWS])
+def test_several_blocks_of_large_products(tokens):
+    """In single precision, where they are oneDNN's."""
+    *leaves, targets = tensors(tokens, 64, 12_000, dtype=torch.float32)
     expected = plain(*leaves, targets)
     found = summed_nll(*leaves, targets)
     torch.testing.assert_close(found, expected)
