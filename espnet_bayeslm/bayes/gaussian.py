@@ -7,7 +7,8 @@ chunks that stay in the cache.
 from __future__ import annotations
 
 import math
-from typing import Any, Iterator, Tuple
+from itertools import repeat
+from typing import Any, Iterator, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -15,7 +16,7 @@ from torch.autograd.function import once_differentiable
 # exp(-20) = 2e-9 counts as certain; exp(4) is beyond any useful weight.
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 4.0
 # Elements that are worked on at a time on a CPU.
-CHUNK = 1 << 14
+CHUNK = 1 << 16
 
 
 def clamp_log_std(log_std: torch.Tensor) -> torch.Tensor:
@@ -28,34 +29,124 @@ def pass_inside(grad: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
     return grad.mul_(log_std == clamp_log_std(log_std))
 
 
-def _chunks(*tensors: torch.Tensor) -> Iterator[Tuple[torch.Tensor, ...]]:
-    """Iterate over runs of elements of tensors of one shape."""
+def _chunks(*tensors: Optional[torch.Tensor]) -> Iterator[Tuple[Any, ...]]:
+    """Iterate over runs of elements of tensors of one shape, the first of which is there."""
     first = tensors[0]
+    assert first is not None
     size = CHUNK if first.device.type == "cpu" else max(first.numel(), 1)
-    return zip(*(tensor.reshape(-1).split(size) for tensor in tensors), strict=True)
+    count = -(-first.numel() // size)
+    runs = (repeat(None, count) if x is None else x.reshape(-1).split(size) for x in tensors)
+    return zip(*runs, strict=True)
+
+
+class Draw(NamedTuple):
+    """What is drawn of a parameter, and what its KL is to be taken to.
+
+    Attributes:
+        first: The first row.
+        last: The one after the last.
+        log_std: Logarithms of the standard deviations, of the rows' shape; clamped here.
+        noise: Standard normal, of that shape.
+        prior_mean: Of that shape; None: no KL is wanted.
+        prior_std: The prior's standard deviation, one for all these weights.
+    """
+
+    first: int
+    last: int
+    log_std: torch.Tensor
+    noise: torch.Tensor
+    prior_mean: Optional[torch.Tensor] = None
+    prior_std: float = 1.0
+
+    def kl_constant(self) -> float:
+        """Return the part of the KL that depends on the prior only, in nats."""
+        return self.log_std.numel() * (math.log(self.prior_std) - 0.5)
 
 
 class _Draw(torch.autograd.Function):
-    """mean + std * noise."""
+    """mean + std * noise in some rows, the mean in the others; and KL(q || p) of each draw."""
 
     @staticmethod
     def forward(
-        ctx: Any, mean: torch.Tensor, log_std: torch.Tensor, noise: torch.Tensor
-    ) -> torch.Tensor:
-        ctx.save_for_backward(log_std, noise)
-        result = torch.empty_like(noise, memory_format=torch.contiguous_format)
-        for m, s, eps, out in _chunks(mean, log_std, noise, result):
-            torch.addcmul(m, clamp_log_std(s).exp_(), eps, out=out)
-        return result
+        ctx: Any,
+        mean: torch.Tensor,
+        rows: Sequence[Tuple[int, int, float]],
+        *tensors: Optional[torch.Tensor],
+    ) -> Tuple[torch.Tensor, torch.Tensor]:
+        ctx.save_for_backward(mean, *tensors)
+        ctx.rows = rows
+        value = torch.empty_like(mean, memory_format=torch.contiguous_format)
+        terms, done = [], 0
+        for draw in _draws(rows, tensors):
+            value[done : draw.first] = mean[done : draw.first]
+            done = draw.last
+            terms.append(_write(value[draw.first : done], mean[draw.first : done], draw))
+        value[done:] = mean[done:]
+        return value, torch.stack(terms).to(mean.dtype)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor, None]:  # type: ignore[override]
-        log_std, noise = ctx.saved_tensors
-        grad_log_std = torch.empty_like(log_std, memory_format=torch.contiguous_format)
-        for g, s, eps, out in _chunks(grad, log_std, noise, grad_log_std):
-            pass_inside(torch.mul(clamp_log_std(s).exp_(), eps, out=out).mul_(g), s)
-        return grad, grad_log_std, None
+    def backward(ctx: Any, grad: torch.Tensor, grad_kl: torch.Tensor) -> Tuple[Any, ...]:  # type: ignore[override]
+        mean, *tensors = ctx.saved_tensors
+        draws = list(_draws(ctx.rows, tensors))
+        if any(draw.prior_mean is not None for draw in draws):
+            grad = writable(grad)
+        grads = []
+        for draw, weight in zip(draws, grad_kl, strict=True):
+            rows = slice(draw.first, draw.last)
+            grads += [_add_gradients(grad[rows], mean[rows], draw, weight), None, None]
+        return grad, None, *grads
+
+
+def _draws(rows: Sequence[Tuple[int, int, float]], tensors: Sequence[Any]) -> Iterator[Draw]:
+    """Iterate over draws whose tensors autograd was given."""
+    found = zip(rows, tensors[::3], tensors[1::3], tensors[2::3], strict=True)
+    for (first, last, prior_std), log_std, noise, prior_mean in found:
+        yield Draw(first, last, log_std, noise, prior_mean, prior_std)
+
+
+def _write(value: torch.Tensor, mean: torch.Tensor, draw: Draw) -> torch.Tensor:
+    """Write a draw into `value`, and return its KL in nats (0 where none is wanted), ()."""
+    total = torch.zeros((), dtype=torch.float64, device=mean.device)
+    for m, s, eps, p, out in _chunks(mean, draw.log_std, draw.noise, draw.prior_mean, value):
+        std = (log_std := clamp_log_std(s)).exp()
+        torch.addcmul(m, std, eps, out=out)
+        if p is not None:
+            squares = torch.sub(m, p).square_().addcmul_(std, std)
+            total += squares.mul_(draw.prior_std**-2 / 2).sub_(log_std).sum()
+    return total if draw.prior_mean is None else total + draw.kl_constant()
+
+
+def _add_gradients(
+    grad: torch.Tensor, mean: torch.Tensor, draw: Draw, grad_kl: torch.Tensor
+) -> torch.Tensor:
+    """Add the KL's gradient to that of the mean, `grad`, and return that of `draw.log_std`."""
+    grad_log_std = torch.empty_like(draw.log_std, memory_format=torch.contiguous_format)
+    weight = grad_kl * draw.prior_std**-2
+    for g, m, s, eps, p, out in _chunks(
+        grad, mean, draw.log_std, draw.noise, draw.prior_mean, grad_log_std
+    ):
+        std = clamp_log_std(s).exp_()
+        torch.mul(g, eps, out=out)
+        if p is None:
+            out.mul_(std)
+        else:
+            out.add_(std * weight).mul_(std).sub_(grad_kl)
+            g.add_(torch.sub(m, p).mul_(weight))
+        pass_inside(out, s)
+    return grad_log_std
+
+
+def writable(grad: torch.Tensor) -> torch.Tensor:
+    """Return a gradient that may be changed: itself where nothing else has it, else a copy.
+
+    Autograd does not say so, but a tensor that is no view and that only the caller's Python
+    object and autograd refer to is nobody else's. A fresh copy would take longer than the draw.
+    """
+    others = getattr(grad, "_use_count", lambda: 3)() > 2
+    if others or grad._is_view() or not grad.is_contiguous():
+        return grad.clone(memory_format=torch.contiguous_format)
+    return grad
 
 
 class _KL(torch.autograd.Function):
@@ -93,56 +184,31 @@ class _KL(torch.autograd.Function):
         return (*grads, None, None)
 
 
-class _DrawAndKL(torch.autograd.Function):
-    """Both of the above in one pass."""
+def draw_rows(mean: torch.Tensor, draws: Sequence[Draw]) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Return a parameter, some of whose rows are drawn (Eq. 22, Xue et al. 2022), and their KL.
 
-    @staticmethod
-    def forward(
-        ctx: Any,
-        mean: torch.Tensor,
-        log_std: torch.Tensor,
-        noise: torch.Tensor,
-        prior_mean: torch.Tensor,
-        prior_std: float,
-    ) -> Tuple[torch.Tensor, torch.Tensor]:
-        ctx.save_for_backward(mean, log_std, noise, prior_mean)
-        ctx.prior_std = prior_std
-        result = torch.empty_like(noise, memory_format=torch.contiguous_format)
-        total = torch.zeros((), dtype=torch.float64, device=mean.device)
-        for m, s, eps, p, out in _chunks(mean, log_std, noise, prior_mean, result):
-            std = (ratio := clamp_log_std(s)).exp()
-            torch.addcmul(m, std, eps, out=out)
-            terms = torch.sub(m, p).div_(prior_std).square_()
-            terms.addcmul_(std, std, value=prior_std**-2)
-            total += terms.sub_(ratio.sub_(math.log(prior_std)), alpha=2.0).sub_(1.0).sum()
-        return result, (total / 2).to(mean.dtype)
+    Args:
+        mean: Means, at least one dimension.
+        draws: Of which rows, ascending.
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor, grad_kl: torch.Tensor) -> Tuple[Any, ...]:  # type: ignore[override]
-        mean, log_std, *_ = ctx.saved_tensors
-        precision = ctx.prior_std**-2
-        grads = tuple(
-            torch.empty_like(x, memory_format=torch.contiguous_format) for x in (mean, log_std)
-        )
-        for g, m, s, eps, p, grad_m, grad_s in _chunks(grad, *ctx.saved_tensors, *grads):
-            std = clamp_log_std(s).exp_()
-            torch.sub(m, p, out=grad_m).mul_(grad_kl * precision).add_(g)
-            torch.mul(g, std, out=grad_s).mul_(eps)
-            grad_s.add_(std.square_().mul_(precision).sub_(1.0).mul_(grad_kl))
-            pass_inside(grad_s, s)
-        return (*grads, None, None, None)
+    Returns:
+        mean + std * noise in the rows of draws, the mean elsewhere, shaped as the mean; KL(q || p)
+        of each draw (Eq. 23) in nats, 0 where none is wanted, (number of draws,).
+    """
+    rows = [(draw.first, draw.last, draw.prior_std) for draw in draws]
+    tensors = (x for draw in draws for x in (draw.log_std, draw.noise, draw.prior_mean))
+    return _Draw.apply(mean, rows, *tensors)
 
 
 def draw_weights(mean: torch.Tensor, log_std: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
     """Return mean + std * noise (Eq. 22, Xue et al. 2022), shaped as they are.
 
     Args:
-        mean: Means, any shape.
+        mean: Means, at least one dimension.
         log_std: Logarithms of the standard deviations, of that shape; clamped here.
         noise: Standard normal, of that shape.
     """
-    return _Draw.apply(mean, log_std, noise)
+    return draw_rows(mean, [Draw(0, len(mean), log_std, noise)])[0]
 
 
 def kl_weights(
@@ -158,14 +224,3 @@ def kl_weights(
     """
     dtype = torch.promote_types(mean.dtype, torch.float32)
     return _KL.apply(*(x.to(dtype) for x in (mean, log_std, prior_mean)), prior_std)
-
-
-def draw_and_kl(
-    mean: torch.Tensor,
-    log_std: torch.Tensor,
-    noise: torch.Tensor,
-    prior_mean: torch.Tensor,
-    prior_std: float,
-) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Return `draw_weights` and `kl_weights` of the same weights, float32 or better."""
-    return _DrawAndKL.apply(mean, log_std, noise, prior_mean, prior_std)

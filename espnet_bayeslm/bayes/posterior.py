@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from itertools import pairwise
 from typing import Dict, Iterator, List, Optional, Tuple
 
 import torch
@@ -17,7 +16,7 @@ from espnet_bayeslm.bayes.block import (
     WeightPosterior,
     is_posterior_key,
 )
-from espnet_bayeslm.bayes.gaussian import clamp_log_std, draw_and_kl, draw_weights, kl_weights
+from espnet_bayeslm.bayes.gaussian import Draw, clamp_log_std, draw_rows, kl_weights
 from espnet_bayeslm.bayes.loading import adapt_paths, drop_posterior
 from espnet_bayeslm.bayes.paths import PathModule, Rows
 from espnet_bayeslm.utils.errors import InputError
@@ -177,37 +176,33 @@ class UncertainModule(PathModule):
 
     def value(self, parameter: str) -> torch.Tensor:
         """Return the parameter as the forward pass sees it: its mean, or the draw."""
-        pieces = self.pieces(parameter)
-        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-
-    def pieces(self, parameter: str) -> List[torch.Tensor]:
-        """Return `value(parameter)` cut into consecutive runs of rows."""
         mean = getattr(self, parameter)
-        blocks = {
-            (block.rows or (0, len(mean))): block
+        blocks = [
+            block
             for block in self.random_blocks
             if block.parameter == parameter and block.key in self.noise
-        }
-        if not blocks:
-            return [mean]
-        edges = sorted({0, len(mean), *(edge for rows in blocks for edge in rows)})
-        # One split: each slice of its own would cost a gradient of the whole matrix.
-        runs = mean.split([last - first for first, last in pairwise(edges)])
-        return [
-            self._sample(blocks[rows], run) if rows in blocks else run
-            for rows, run in zip(pairwise(edges), runs, strict=True)
         ]
-
-    def _sample(self, block: RandomBlock, mean: torch.Tensor) -> torch.Tensor:
-        """Return mean + std * noise for the block's rows (Eq. 22, Xue et al. 2022)."""
-        log_std, noise = getattr(self, f"{block.key}_log_std"), self.noise[block.key]
-        precise = mean.dtype in (torch.float32, torch.float64)
-        if self.drawn_kl is None or block.key in self.drawn_kl or not precise:
-            return draw_weights(mean, log_std, noise)
-        prior_mean = getattr(self, f"{block.key}_prior_mean")
-        value, kl = draw_and_kl(mean, log_std, noise, prior_mean, block.prior_std)
-        self.drawn_kl[block.key] = kl
+        if not blocks:
+            return mean
+        blocks.sort(key=lambda block: block.rows or (0, len(mean)))
+        draws = [self._draw_of(block, mean) for block in blocks]
+        value, terms = draw_rows(mean, draws)
+        for block, draw, kl in zip(blocks, draws, terms, strict=True):
+            if self.drawn_kl is not None and draw.prior_mean is not None:
+                self.drawn_kl[block.key] = kl
         return value
+
+    def _draw_of(self, block: RandomBlock, mean: torch.Tensor) -> Draw:
+        """Return what is drawn of a block, with its KL where that is wanted."""
+        precise = mean.dtype in (torch.float32, torch.float64)
+        wants_kl = self.drawn_kl is not None and block.key not in self.drawn_kl and precise
+        return Draw(
+            *(block.rows or (0, len(mean))),
+            getattr(self, f"{block.key}_log_std"),
+            self.noise[block.key],
+            getattr(self, f"{block.key}_prior_mean") if wants_kl else None,
+            block.prior_std,
+        )
 
     def kl(self) -> torch.Tensor:
         """Return KL(posterior || prior) summed over the layer's random weights, in nats, ()."""

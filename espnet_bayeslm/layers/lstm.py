@@ -203,13 +203,13 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
         """Return weights, or their draw, in the order of the names.
 
         On CUDA a draw is views of one flat buffer, which cuDNN would otherwise make; elsewhere
-        what is not random is not copied.
+        a matrix with nothing random is not copied.
         """
         drawn = self.noise and any(block.parameter in names for block in self.random_blocks)
         if not (drawn and self.weight_ih_l0.is_cuda):
             return [self.value(name) for name in names]
         order = sorted(names, key=lambda name: name.startswith("bias"))
-        flat = torch.cat([piece.reshape(-1) for name in order for piece in self.pieces(name)])
+        flat = torch.cat([self.value(name).reshape(-1) for name in order])
         shapes = [getattr(self, name).shape for name in order]
         parts = flat.split([shape.numel() for shape in shapes])
         views = {name: p.view(shape) for name, p, shape in zip(order, parts, shapes, strict=True)}

@@ -13,7 +13,7 @@ from espnet_bayeslm.bayes import (
     kl_per_token,
     noise_generator,
 )
-from espnet_bayeslm.bayes.gaussian import draw_and_kl, draw_weights, kl_weights
+from espnet_bayeslm.bayes.gaussian import Draw, draw_rows, draw_weights, kl_weights, writable
 
 
 class Vector(UncertainModule):
@@ -66,26 +66,96 @@ def test_draw_and_kl_have_the_right_gradients():
     assert gradcheck(lambda m, s: draw_weights(m.t(), s.t(), noise.t()), inputs)
 
 
-@pytest.mark.parametrize("rows", [slice(0, 7), slice(2, 5)])
-def test_draw_and_kl_in_one_pass_are_the_two(rows):
-    mean, log_std, prior, noise = (torch.randn(7, 3, dtype=torch.float64) for _ in range(4))
-    log_std[3, 1] = -25.0  # clamped
-    inputs = (mean.requires_grad_(), log_std.requires_grad_())
+def plain_draw(mean, draw):
+    """As `draw_rows`, by the formulas."""
+    rows, log_std = slice(draw.first, draw.last), draw.log_std.clamp(-20, 4)
+    value = mean.clone()
+    value[rows] = mean[rows] + log_std.exp() * draw.noise
+    prior = Normal(draw.prior_mean, draw.prior_std)
+    return value, kl_divergence(Normal(mean[rows], log_std.exp()), prior).sum()
 
-    def apart(m, s):
-        return draw_weights(m[rows], s[rows], noise[rows]), kl_weights(
-            m[rows], s[rows], prior[rows], 0.7
+
+@pytest.mark.parametrize("spans", [[(0, 7)], [(2, 5)], [(0, 2), (3, 4), (6, 7)]])
+def test_a_draw_and_its_kl_are_those_of_the_formulas(spans):
+    mean = torch.randn(7, 3, dtype=torch.float64, requires_grad=True)
+    draws = []
+    for n, (first, last) in enumerate(spans):
+        log_std, noise, prior = torch.randn(3, last - first, 3, dtype=torch.float64)
+        log_std[0, 1] = -25.0  # clamped
+        draws.append(Draw(first, last, log_std.requires_grad_(), noise, prior, 0.7 + n))
+    value, kl = draw_rows(mean, draws)
+    expected, expected_kl = mean, []
+    for draw in draws:
+        expected, term = plain_draw(expected, draw)
+        expected_kl.append(term)
+    leaves = [mean, *(draw.log_std for draw in draws)]
+    weights = torch.arange(1.0, len(draws) + 1)
+    results = [(value, kl), (expected, torch.stack(expected_kl))]
+    for drawn, terms in results:
+        torch.testing.assert_close(terms, results[1][1], rtol=1e-12, atol=0)
+        torch.testing.assert_close(drawn, expected, rtol=1e-12, atol=0)
+    grads = [torch.autograd.grad((v.sin().sum() + (weights * k).sum()), leaves) for v, k in results]
+    torch.testing.assert_close(*grads, rtol=1e-12, atol=1e-12)
+
+
+def test_the_gradient_that_autograd_gave_is_not_changed_where_others_have_it():
+    """The KL's gradient is added in place only where the draw's own is nobody else's."""
+    mean, log_std, noise, prior = torch.randn(4, 6, 4, dtype=torch.float64)
+    leaves = (mean.requires_grad_(), log_std.requires_grad_())
+    other = torch.randn(6, 4, dtype=torch.float64, requires_grad=True)
+    given = torch.randn(6, 4, dtype=torch.float64)
+    kept = given.clone()
+
+    def both(scale=1.0):
+        value, kl = draw_rows(mean, [Draw(0, 6, log_std, noise, prior, 0.7)])
+        return value, scale * kl.sum()
+
+    alone = torch.autograd.grad(both()[1], leaves)
+    value, kl = both()
+    found = torch.autograd.grad((value, kl), leaves, (given, torch.ones_like(kl)))
+    assert torch.equal(given, kept)
+    torch.testing.assert_close(found[0], alone[0] + kept)
+    # a sum gives one gradient to both of its terms; a transposed one is a view
+    for make in (lambda v: v + other, lambda v: other + v, lambda v: (v.t() + other.t()).t()):
+        value, kl = both()
+        d_mean, d_other = torch.autograd.grad(
+            (make(value) * kept).sum() + kl, (mean, other), allow_unused=True
         )
+        torch.testing.assert_close(d_other, kept)
+        torch.testing.assert_close(d_mean, alone[0] + kept)
+    value, kl = both()
+    value.retain_grad()
+    (value.sin().sum() + kl).backward()
+    torch.testing.assert_close(mean.grad, alone[0] + value.detach().cos())
 
-    def together(m, s):
-        return draw_and_kl(m[rows], s[rows], noise[rows], prior[rows], 0.7)
 
-    results = []
-    for both in (apart, together):
-        draw, kl = both(*inputs)
-        results.append((draw, kl, *torch.autograd.grad(3 * kl + draw.sin().sum(), inputs)))
-    for a, b in zip(*results, strict=True):
-        assert torch.allclose(a, b, rtol=1e-12)
+def test_a_gradient_of_ones_own_is_not_copied():
+    places = []
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.sum()
+
+        @staticmethod
+        def backward(ctx, grad):
+            made = torch.ones(6, 4)
+            places.append(made.data_ptr())
+            return made
+
+    class Look(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            places.append(writable(grad).data_ptr())
+            return grad
+
+    x = torch.randn(6, 4, requires_grad=True)
+    Product.apply(Look.apply(x)).backward()
+    assert places[0] == places[1]
 
 
 def test_the_kl_of_a_draw_is_taken_once(monkeypatch):
