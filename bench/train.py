@@ -288,7 +288,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--families", nargs="+", default=list(BAYES), choices=list(BAYES))
     parser.add_argument("--vocabs", nargs="+", type=int, default=[11_800, 47_000])
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=list(PARTS))
-    parser.add_argument("--batch_size", type=int, default=32, help="sentences")
+    parser.add_argument("--batch_size", type=int, default=64, help="sentences, as ESPnet's AMI")
     parser.add_argument("--steps", type=int, default=8, help="batches in a round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)

@@ -1,7 +1,8 @@
 """Torch layers that can have random weights."""
 
+from espnet_bayeslm.layers.embedding import UncertainEmbedding
 from espnet_bayeslm.layers.latent import LatentOutput
-from espnet_bayeslm.layers.linear import UncertainEmbedding, UncertainLinear
+from espnet_bayeslm.layers.linear import UncertainLinear
 from espnet_bayeslm.layers.lstm import GATES, NATIVE, UncertainLSTM
 from espnet_bayeslm.layers.transformer import TransformerBlock, sinusoids
 

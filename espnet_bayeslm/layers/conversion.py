@@ -7,8 +7,9 @@ from typing import Any
 from torch import nn
 
 from espnet_bayeslm.bayes import UncertainModule
+from espnet_bayeslm.layers.embedding import UncertainEmbedding
 from espnet_bayeslm.layers.gru import UncertainGRU
-from espnet_bayeslm.layers.linear import UncertainEmbedding, UncertainLinear
+from espnet_bayeslm.layers.linear import UncertainLinear
 from espnet_bayeslm.layers.lstm import UncertainLSTM
 
 # Of the empty layers that take parameters over

@@ -1,15 +1,13 @@
-"""Linear layer and embedding with optional random weights."""
+"""Linear layer with optional random weights."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, Mapping
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.bayes import UncertainModule
-from espnet_bayeslm.bayes.gaussian import draw_weights
 from espnet_bayeslm.layers.product import linear
 
 
@@ -65,50 +63,3 @@ class UncertainLinear(PathLayer, nn.Linear):
         """Return {kind: output} on each path of a super-network, (..., out_features)."""
         weights, biases = self.along("weight"), self.along("bias")
         return {kind: linear(input, weights[kind], biases[kind]) for kind in weights}
-
-
-class UncertainEmbedding(PathLayer, nn.Embedding):
-    """`torch.nn.Embedding`, whose table may be random.
-
-    Attributes:
-        tied: Whether an output projection has the same table. Its gradient is dense, so that of
-            the look-up may be sparse: the sum is made in place, without a second dense one.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        self.generator: Optional[torch.Generator] = None
-        self.tied = False
-
-    def draw(self, generator: torch.Generator, *, hold: bool = False) -> None:
-        """Draw the table; in training only the rows that the next forward pass looks up."""
-        self.generator = None if hold or self.path_shares() else generator
-        if self.generator is None:
-            super().draw(generator, hold=hold)
-        else:
-            self.noise = {}
-
-    def use_mean(self) -> None:
-        """Make the next forward passes use the posterior mean."""
-        super().use_mean()
-        self.generator = None
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Map ids (...) to vectors (..., embedding_dim), with one draw for all tokens."""
-        generator, self.generator = self.generator, None
-        if generator is None or not self.random_blocks:
-            table = self.mixed("weight")
-            return F.embedding(
-                input, table, self.padding_idx, sparse=self.tied and table is self.weight
-            )
-        ids, places = torch.unique(input, return_inverse=True)
-        return F.embedding(places, self._drawn_rows(ids, generator))
-
-    def _drawn_rows(self, ids: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """Return a draw of some rows, (N, embedding_dim)."""
-        (block,) = self.random_blocks
-        table = getattr(self, f"{block.key}_log_std")
-        mean = F.embedding(ids, self.weight, self.padding_idx, sparse=self.tied)
-        log_std = F.embedding(ids, table, self.padding_idx)
-        noise = torch.empty_like(mean, requires_grad=False).normal_(generator=generator)
-        return draw_weights(mean, log_std, noise)

@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.layers.activation import BASIS, RANDOM, GPActivation, check_gp_options
+from espnet_bayeslm.layers.dropout import Dropout
+from espnet_bayeslm.layers.feed_forward import feed_forward
 from espnet_bayeslm.layers.key_value_cache import CachedStep
 from espnet_bayeslm.layers.latent import LatentOutput
 from espnet_bayeslm.layers.linear import UncertainLinear
@@ -110,7 +112,7 @@ class TransformerBlock(nn.Module):
         self.linear2 = UncertainLinear(unit, att_unit)
         self.norm1 = nn.LayerNorm(att_unit)
         self.norm2 = nn.LayerNorm(att_unit)
-        self.dropout = nn.Dropout(dropout_rate)
+        self.dropout = Dropout(dropout_rate)
         self.latent: nn.Module = nn.Identity()
 
     def make_gp(
@@ -168,7 +170,13 @@ class TransformerBlock(nn.Module):
 
     def _feed_forward(self, x: torch.Tensor) -> torch.Tensor:
         """Theta_2 f(Theta_1 x), f the activation function, (B, L, M) -> (B, L, M)."""
-        return self.dropout(self.linear2(self.dropout(self._hidden(x))))
+        one_function = not self.linear1.path_shares() and isinstance(self.activation, nn.GELU)
+        if not (one_function and torch.is_grad_enabled()):
+            return self.dropout(self.linear2(self.dropout(self._hidden(x))))
+        layers = (self.linear1, self.linear2)
+        weights = (layer.mixed(name) for layer in layers for name in ("weight", "bias"))
+        rate = self.dropout.p if self.training else 0.0
+        return self.dropout(feed_forward(x, *weights, dropout_rate=rate))
 
     def forward(
         self, x: torch.Tensor, past: Optional[torch.Tensor] = None

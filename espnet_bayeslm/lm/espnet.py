@@ -13,7 +13,7 @@ from espnet_bayeslm.bayes import Location, parse_uncertainty
 from espnet_bayeslm.layers.conversion import make_uncertain
 from espnet_bayeslm.lm.backbones import get_backbone
 from espnet_bayeslm.lm.scoring import Step
-from espnet_bayeslm.lm.uncertain import UncertainLM
+from espnet_bayeslm.lm.uncertain import Projected, UncertainLM
 
 
 class BayesESPnetLM(UncertainLM):
@@ -96,12 +96,13 @@ class BayesESPnetLM(UncertainLM):
         """See `IncrementalLM.compute`; the logits are those of ESPnet's LM with these weights."""
         return self._backbone.compute(self, input, hidden)
 
-    def outputs(self, input: torch.Tensor) -> Optional[torch.Tensor]:
+    def outputs(self, input: torch.Tensor) -> Optional[Projected]:
         """See `UncertainLM.outputs`; not every backbone has them."""
         if getattr(getattr(self, "decoder", None), "random_blocks", True):
             return None
         self._prepare()
-        return self._backbone.outputs(self, input)
+        outputs = self._backbone.outputs(self, input)
+        return None if outputs is None else (outputs, self.decoder.weight)
 
     def zero_state(self) -> Any:
         """See `IncrementalLM.zero_state`."""

@@ -10,11 +10,12 @@ from typeguard import typechecked
 
 from espnet_bayeslm.bayes import Location, Position, parse_uncertainty
 from espnet_bayeslm.layers import GATES, NATIVE, UncertainEmbedding, UncertainLSTM
+from espnet_bayeslm.layers.dropout import Dropout
 from espnet_bayeslm.layers.product import project
 from espnet_bayeslm.layers.tree_lstm import run_step, run_tree, step_tree
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree
-from espnet_bayeslm.lm.uncertain import UncertainLM
+from espnet_bayeslm.lm.uncertain import Projected, UncertainLM
 
 State = Tuple[torch.Tensor, torch.Tensor]
 
@@ -68,7 +69,7 @@ class BayesLSTMLM(UncertainLM):
     ):
         super().__init__(vocab_size, prior_variance=prior_variance, num_samples=num_samples)
         kinds = parse_uncertainty(uncertainty, positions=POSITIONS, num_layers=nlayers)
-        self.drop = nn.Dropout(dropout_rate)
+        self.drop = Dropout(dropout_rate)
         self.encoder = UncertainEmbedding(vocab_size, unit, padding_idx=ignore_id)
         # nn.LSTM warns about a dropout between layers where there is only one
         between = dropout_rate if nlayers > 1 else 0.0
@@ -77,7 +78,7 @@ class BayesLSTMLM(UncertainLM):
         nn.init.uniform_(self.encoder.weight, -0.1, 0.1)
         nn.init.zeros_(self.decoder.bias)
         if tie_weights:
-            self.decoder.weight, self.encoder.tied = self.encoder.weight, True
+            self.decoder.weight = self.encoder.weight
         self._make_random(
             kinds, prior_variance=prior_variance, init_std=init_std, init_std_unit=init_std_unit
         )
@@ -98,16 +99,19 @@ class BayesLSTMLM(UncertainLM):
 
     def compute(self, input: torch.Tensor, hidden: Optional[State]) -> Tuple[torch.Tensor, State]:
         """See `UncertainLM.compute`; the state is h and c, each (nlayers, B, unit)."""
-        output, hidden = self._encode(input, hidden)
+        output, hidden = self._encode(self.encoder(input), hidden)
         return project(self.decoder, output), hidden
 
-    def outputs(self, input: torch.Tensor) -> torch.Tensor:
+    def outputs(self, input: torch.Tensor) -> Projected:
         """See `UncertainLM.outputs`."""
         self._prepare()
-        return self._encode(input, None)[0]
+        embedded, weight = self._embedded_and_weight(self.encoder, input)
+        return self._encode(embedded, None)[0], weight
 
-    def _encode(self, input: torch.Tensor, hidden: Optional[State]) -> Tuple[torch.Tensor, State]:
-        output, hidden = self.rnn(self.drop(self.encoder(input)), hidden)
+    def _encode(
+        self, embedded: torch.Tensor, hidden: Optional[State]
+    ) -> Tuple[torch.Tensor, State]:
+        output, hidden = self.rnn(self.drop(embedded), hidden)
         return self.drop(output), hidden
 
     def tree_outputs(self, tree: TokenTree, state: Optional[State] = None) -> torch.Tensor:

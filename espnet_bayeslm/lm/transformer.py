@@ -11,12 +11,13 @@ from typeguard import typechecked
 
 from espnet_bayeslm.bayes import Location, Position, parse_uncertainty
 from espnet_bayeslm.layers import TransformerBlock, UncertainEmbedding, sinusoids
+from espnet_bayeslm.layers.dropout import Dropout
 from espnet_bayeslm.layers.key_value_cache import CachedStep, KeyValueCache, Prefix
 from espnet_bayeslm.layers.product import project
 from espnet_bayeslm.layers.tree_attention import TreeAttention
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree
-from espnet_bayeslm.lm.uncertain import UncertainLM
+from espnet_bayeslm.lm.uncertain import Projected, UncertainLM
 from espnet_bayeslm.utils.errors import InputError
 
 # Each layer's keys and values.
@@ -93,7 +94,7 @@ class BayesTransformerLM(UncertainLM):
         self.pos_enc, self.head, self.att_unit = pos_enc, head, att_unit
         # No buffer: DistributedDataParallel would broadcast it, and its length differs by rank.
         self.encodings = torch.empty(0, att_unit)
-        self.drop = nn.Dropout(_or(positional_dropout_rate, dropout_rate))
+        self.drop = Dropout(_or(positional_dropout_rate, dropout_rate))
         self.blocks = nn.ModuleList(
             TransformerBlock(
                 att_unit,
@@ -110,7 +111,7 @@ class BayesTransformerLM(UncertainLM):
         nn.init.uniform_(self.embed.weight, -0.1, 0.1)
         nn.init.zeros_(self.decoder.bias)
         if tie_weights:
-            self.decoder.weight, self.embed.tied = self.embed.weight, True
+            self.decoder.weight = self.embed.weight
         self._make_random(
             kinds, prior_variance=prior_variance, init_std=init_std, init_std_unit=init_std_unit
         )
@@ -143,11 +144,6 @@ class BayesTransformerLM(UncertainLM):
             raise InputError(f"feedback of {place}: a Transformer has no recurrence to feed")
         self._block(place).make_latent(location=str(place), **options)
 
-    def _embed(self, input: torch.Tensor, offset: int) -> torch.Tensor:
-        """Token ids (B, L), the first at position `offset` -> (B, L, att_unit)."""
-        positions = torch.arange(offset, offset + input.size(1), device=input.device)
-        return self.drop(self._positioned(self.embed_proj(self.embed(input)), positions))
-
     def _positioned(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
         """Add position encodings to (..., L, att_unit); positions (L,)."""
         if self.pos_enc is None:
@@ -164,16 +160,21 @@ class BayesTransformerLM(UncertainLM):
 
         The state holds each layer's keys and values of all tokens so far, (B, 2, L, att_unit).
         """
-        output, hidden = self._encode(input, hidden)
+        output, hidden = self._encode(self.embed(input), hidden)
         return self.decoder(output), hidden
 
-    def outputs(self, input: torch.Tensor) -> torch.Tensor:
+    def outputs(self, input: torch.Tensor) -> Projected:
         """See `UncertainLM.outputs`."""
         self._prepare()
-        return self._encode(input, None)[0]
+        embedded, weight = self._embedded_and_weight(self.embed, input)
+        return self._encode(embedded, None)[0], weight
 
-    def _encode(self, input: torch.Tensor, hidden: Optional[State]) -> Tuple[torch.Tensor, State]:
-        x = self._embed(input, 0 if hidden is None else hidden[0].size(2))
+    def _encode(
+        self, embedded: torch.Tensor, hidden: Optional[State]
+    ) -> Tuple[torch.Tensor, State]:
+        first = 0 if hidden is None else hidden[0].size(2)
+        positions = torch.arange(first, first + embedded.size(1), device=embedded.device)
+        x = self.drop(self._positioned(self.embed_proj(embedded), positions))
         keys_values = []
         for i, block in enumerate(self.blocks):
             x, key_value = block(x, None if hidden is None else hidden[i])

@@ -24,11 +24,14 @@ from espnet_bayeslm.bayes.gaussian import clamp_log_std
 from espnet_bayeslm.bayes.locations import POINT
 from espnet_bayeslm.bayes.paths import select_rows
 from espnet_bayeslm.bayes.whole import sampled_whole, whole_posterior
-from espnet_bayeslm.layers import LatentOutput
+from espnet_bayeslm.layers import LatentOutput, UncertainEmbedding
 from espnet_bayeslm.lm.checkpoint import adapt_checkpoint
 from espnet_bayeslm.lm.draws import SampledLM
 from espnet_bayeslm.lm.supernet import SuperNetwork
 from espnet_bayeslm.utils.errors import InputError
+
+# Of an output projection: what it gets, (B, L, M), and its weight, (V, M).
+Projected = Tuple[torch.Tensor, torch.Tensor]
 
 
 class UncertainLM(SuperNetwork, SampledLM):
@@ -274,12 +277,19 @@ class UncertainLM(SuperNetwork, SampledLM):
         self._prepare()
         return self.compute(input, hidden)
 
-    def outputs(self, input: torch.Tensor) -> Optional[torch.Tensor]:
-        """Return what the output projection `decoder` gets in a forward pass, (B, L, M).
+    def outputs(self, input: torch.Tensor) -> Optional[Projected]:
+        """Return what the output projection `decoder` gets in a forward pass, and its weight.
 
-        None, and no pass, where the logits are not those of one linear layer that keeps its mean.
+        Shaped (B, L, M) and (V, M). The weight is to be used in place of the layer's own: it
+        belongs to the pass. None, and no pass, where the logits are not those of one linear layer
+        that keeps its mean.
         """
         return None
+
+    def _embedded_and_weight(self, table: UncertainEmbedding, input: torch.Tensor) -> Projected:
+        """Return the embedded tokens, and the output projection's weight for `outputs`."""
+        weight = self.decoder.weight
+        return table.with_table(input) if weight is table.weight else (table(input), weight)
 
     def has_draws(self) -> bool:
         """Return whether anything is random, and no draw is held."""

@@ -79,10 +79,10 @@ def batch_nll(
     """
     inputs, targets, counts = counted_tokens(model, text, text_lengths, rows)
     targets = counted(targets, counts)
-    outputs = model.lm.outputs(inputs)
-    if outputs is not None:
-        decoder = model.lm.decoder
-        return summed_nll(counted(outputs, counts), decoder.weight, decoder.bias, targets)
+    projected = model.lm.outputs(inputs)
+    if projected is not None:
+        outputs, weight = projected
+        return summed_nll(counted(outputs, counts), weight, model.lm.decoder.bias, targets)
     logits = counted(model.lm(inputs, None)[0], counts)
     # half precision would lose the sum
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -114,16 +114,16 @@ class SampledSoftmax:
             InputError: The LM has none.
         """
         inputs, targets, counts = counted_tokens(model, text, text_lengths, rows)
-        outputs = model.lm.outputs(inputs)
-        if outputs is None:
+        projected = model.lm.outputs(inputs)
+        if projected is None:
             raise InputError(
                 "sampled_softmax: the LM's logits are not those of one linear layer without noise",
                 remedy="Leave sampled_softmax out, or use another LM or uncertainty.",
             )
-        decoder = model.lm.decoder
         candidates = self.draw(text.device)
-        outputs, targets = counted(outputs, counts), counted(targets, counts)
-        loss = sampled_loss(outputs, decoder.weight, decoder.bias, targets, *candidates)
+        outputs, targets = counted(projected[0], counts), counted(targets, counts)
+        bias = model.lm.decoder.bias
+        loss = sampled_loss(outputs, projected[1], bias, targets, *candidates)
         objective, nll = loss.objective.sum(), loss.nll.detach().sum()
         real = torch.ones_like(loss.log_z, dtype=torch.bool)
         return nll + (objective - objective.detach()), spread(loss.log_z, real)

@@ -89,3 +89,31 @@ def test_an_embedding_that_is_not_random_draws_nothing():
     plain.draw(generator)
     assert torch.equal(plain(IDS), F.embedding(IDS, plain.weight))
     assert torch.equal(generator.get_state(), before)
+
+
+@pytest.mark.parametrize("random", [False, True])
+@pytest.mark.parametrize("padding", [PADDING, None])
+def test_rows_and_table_have_one_gradient(embedding, random, padding):
+    """That of the rows' look-up and that of a projection with the table, added."""
+    embedding.padding_idx = padding
+    weights = torch.randn(*IDS.shape, SIZE, dtype=torch.double)
+    parameters = [embedding.weight, *([embedding.weight_log_std] if random else [])]
+
+    def loss(look_up):
+        if random:
+            embedding.draw(noise_generator(0, 0, 2))
+        vectors, table = look_up()
+        return (vectors * weights).sum() + (vectors @ table.t()).sin().sum()
+
+    expected = torch.autograd.grad(loss(lambda: (embedding(IDS), embedding.weight)), parameters)
+    found = torch.autograd.grad(loss(lambda: embedding.with_table(IDS)), parameters)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    # the table alone, and the rows alone
+    _, table = embedding.with_table(IDS)
+    assert torch.equal(
+        torch.autograd.grad(table.sum(), embedding.weight)[0], torch.ones_like(table)
+    )
+    rows = torch.autograd.grad(embedding.with_table(IDS)[0].sum(), embedding.weight)[0]
+    torch.testing.assert_close(rows, torch.autograd.grad(embedding(IDS).sum(), embedding.weight)[0])
+    with torch.no_grad():
+        assert embedding.with_table(IDS)[1] is embedding.weight

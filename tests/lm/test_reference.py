@@ -171,25 +171,34 @@ def test_prior_means_come_from_another_lm():
         bayes.set_prior_means(BayesLSTMLM(VOCAB, unit=9).state_dict())
 
 
+@pytest.mark.parametrize("tie_weights", [True, False])
 @pytest.mark.parametrize("uncertainty", [{}, {"embedding": "bayes"}])
 @pytest.mark.parametrize("name", ["lstm", "transformer"])
-def test_the_gradient_of_a_tied_table_is_dense_and_that_of_both_uses(name, uncertainty):
-    """That of its look-up is sparse until it is added."""
+def test_the_gradients_of_what_the_projection_gets_are_those_of_the_logits(
+    name, uncertainty, tie_weights
+):
+    """A tied table's too, whose look-up and projection are then one function's results."""
     make = {
         "lstm": partial(BayesLSTMLM, unit=8, nlayers=1),
         "transformer": partial(BayesTransformerLM, att_unit=8, head=2, unit=8, layer=1),
     }[name]
-    lm = make(VOCAB, dropout_rate=0.0, uncertainty=uncertainty).double().train()
-    table = lm.encoder if name == "lstm" else lm.embed
-    assert table.tied
+    options = dict(dropout_rate=0.0, uncertainty=uncertainty, tie_weights=tie_weights)
+    lm = make(VOCAB, **options).double().train()
     x, found = tokens(), []
-    for tied in (True, False):
-        table.tied = tied
+
+    def logits():
+        return lm(x)[0]
+
+    def projected():
+        outputs, weight = lm.outputs(x)
+        assert (weight is lm.decoder.weight) != tie_weights
+        return torch.nn.functional.linear(outputs, weight, lm.decoder.bias)
+
+    for function in (logits, projected):
         lm.zero_grad()
         for _ in range(2):
             if uncertainty:
                 lm.noise_step.fill_(3)
-            lm(x)[0].logsumexp(-1).sum().backward()
-        assert all(p.grad.layout == torch.strided for p in lm.parameters() if p.grad is not None)
-        found.append(table.weight.grad)
+            function().logsumexp(-1).sum().backward()
+        found.append({n: p.grad for n, p in lm.named_parameters()})
     torch.testing.assert_close(*found)

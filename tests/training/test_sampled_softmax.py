@@ -62,7 +62,7 @@ def test_the_loss_has_the_estimates_value_and_the_objectives_gradient(lm):
     proposal = model.sampler.proposals[torch.device("cpu")]
     decoder = model.lm.decoder
     expected = sampled_loss(
-        model.lm.outputs(inputs)[counts],
+        model.lm.outputs(inputs)[0][counts],
         decoder.weight,
         decoder.bias,
         targets[counts],
@@ -173,7 +173,7 @@ def test_self_normalization_takes_the_estimates_spread():
     # all tokens but <blank> are candidates
     loss, found, _ = model(*batch())
     inputs, targets, counts = counted_tokens(exact, *batch())
-    logits = F.linear(exact.lm.outputs(inputs), *exact.lm.decoder.parameters())[counts][:, 1:]
+    logits = F.linear(exact.lm.outputs(inputs)[0], *exact.lm.decoder.parameters())[counts][:, 1:]
     log_z = logits.logsumexp(1)
     variance = log_z.var(unbiased=False)
     torch.testing.assert_close(found["lnz_mean"].squeeze(), log_z.mean().detach())

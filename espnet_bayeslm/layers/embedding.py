@@ -1,0 +1,96 @@
+"""Embedding with an optionally random table, which an output projection may share."""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.autograd.function import once_differentiable
+
+from espnet_bayeslm.bayes.gaussian import draw_weights, writable
+from espnet_bayeslm.layers.linear import PathLayer
+
+
+class UncertainEmbedding(PathLayer, nn.Embedding):
+    """`torch.nn.Embedding`, whose table may be random."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.generator: Optional[torch.Generator] = None
+
+    def draw(self, generator: torch.Generator, *, hold: bool = False) -> None:
+        """Draw the table; in training only the rows that the next forward pass looks up."""
+        self.generator = None if hold or self.path_shares() else generator
+        if self.generator is None:
+            super().draw(generator, hold=hold)
+        else:
+            self.noise = {}
+
+    def use_mean(self) -> None:
+        """Make the next forward passes use the posterior mean."""
+        super().use_mean()
+        self.generator = None
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Map ids (...) to vectors (..., embedding_dim), with one draw for all tokens."""
+        return self._look_up(input, tied=False)[0]
+
+    def with_table(self, input: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+        """Return what `forward` does, and the table's means for a projection that is tied to it.
+
+        A backward pass then adds the rows' gradients to the projection's, where autograd would
+        make a gradient of the whole table for them and add all of it.
+        """
+        return self._look_up(input, tied=torch.is_grad_enabled())
+
+    def _look_up(self, input: torch.Tensor, *, tied: bool) -> Tuple[torch.Tensor, torch.Tensor]:
+        generator, self.generator = self.generator, None
+        if generator is not None and self.random_blocks:
+            ids, places = torch.unique(input, return_inverse=True)
+            mean, table = self._rows(ids, self.weight, tied)
+            return F.embedding(places, self._draw_rows(ids, mean, generator)), table
+        table = self.mixed("weight")
+        if table is self.weight:
+            return self._rows(input, table, tied)
+        return F.embedding(input, table, self.padding_idx), self.weight
+
+    def _rows(
+        self, ids: torch.Tensor, table: torch.Tensor, tied: bool
+    ) -> Tuple[torch.Tensor, torch.Tensor]:
+        """Return rows of the table, and the table."""
+        if tied:
+            return _LookUp.apply(table, ids, self.padding_idx)
+        return F.embedding(ids, table, self.padding_idx), table
+
+    def _draw_rows(
+        self, ids: torch.Tensor, mean: torch.Tensor, generator: torch.Generator
+    ) -> torch.Tensor:
+        """Return a draw of the rows of some ids (N,) with these means, (N, embedding_dim)."""
+        (block,) = self.random_blocks
+        table = getattr(self, f"{block.key}_log_std")
+        log_std = F.embedding(ids, table, self.padding_idx)
+        noise = torch.empty_like(mean, requires_grad=False).normal_(generator=generator)
+        return draw_weights(mean, log_std, noise)
+
+
+class _LookUp(torch.autograd.Function):
+    """Rows of a table, and the table, whose gradients become one."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, table: torch.Tensor, ids: torch.Tensor, padding_idx: Optional[int]
+    ) -> Tuple[torch.Tensor, torch.Tensor]:
+        ctx.save_for_backward(ids)
+        ctx.padding_idx = padding_idx
+        return F.embedding(ids, table), table.view_as(table)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_rows: torch.Tensor, d_table: torch.Tensor) -> Tuple[Any, ...]:  # type: ignore[override]
+        (ids,) = ctx.saved_tensors
+        ids, d_rows = ids.flatten(), d_rows.flatten(0, -2)
+        if ctx.padding_idx is not None:
+            d_rows = d_rows.masked_fill((ids == ctx.padding_idx).unsqueeze(1), 0.0)
+        return writable(d_table).index_add_(0, ids, d_rows.to(d_table)), None, None

@@ -1,0 +1,87 @@
+"""The Transformer's feed-forward net in training, with little kept for the backward pass."""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch.autograd.function import once_differentiable
+
+from espnet_bayeslm.layers.dropout import dropped, quantized
+from espnet_bayeslm.layers.product import multiply
+
+# Taken from what goes into a dropped unit: its GELU and the derivative of that are 0 there.
+FAR = 1e4
+
+
+def feed_forward(
+    x: torch.Tensor,
+    weight1: torch.Tensor,
+    bias1: torch.Tensor,
+    weight2: torch.Tensor,
+    bias2: torch.Tensor,
+    *,
+    dropout_rate: float,
+) -> torch.Tensor:
+    """Return Theta_2 dropout(GELU(Theta_1 x)) (Eq. 15, Xue et al. 2022), (..., M) -> (..., M).
+
+    Of the D hidden units only what goes into GELU is kept for the backward pass, a third of what
+    autograd would keep. Under autocast all of it is in its precision, as the products would be.
+
+    Args:
+        x: (..., M).
+        weight1: (D, M).
+        bias1: (D,).
+        weight2: (M, D).
+        bias2: (M,).
+        dropout_rate: Of the hidden units.
+    """
+    device = x.device.type
+    tensors = (x, weight1, bias1, weight2, bias2)
+    if torch.is_autocast_enabled(device):
+        low = torch.get_autocast_dtype(device)
+        tensors = tuple(tensor.to(low) for tensor in tensors)
+    with torch.autocast(device, enabled=False):
+        y: torch.Tensor = _FeedForward.apply(*tensors, dropout_rate)
+    return y
+
+
+class _FeedForward(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: torch.Tensor,
+        weight1: torch.Tensor,
+        bias1: torch.Tensor,
+        weight2: torch.Tensor,
+        bias2: torch.Tensor,
+        dropout_rate: float,
+    ) -> torch.Tensor:
+        rows = x.flatten(0, -2)
+        inner = multiply(rows, weight1).add_(bias1)
+        rate = quantized(dropout_rate)
+        if rate > 0:
+            inner.sub_(dropped(inner, rate), alpha=FAR)
+        ctx.save_for_backward(rows, weight1, weight2, inner)
+        ctx.scale = 1 / (1 - rate) if rate < 1 else 0.0
+        y = multiply(_units(inner, ctx.scale), weight2).add_(bias2)
+        return y.view(x.shape)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: torch.Tensor) -> Tuple[Optional[torch.Tensor], ...]:  # type: ignore[override]
+        rows, weight1, weight2, inner = ctx.saved_tensors
+        d_y = grad.flatten(0, -2)
+        d_weight2 = multiply(d_y.t(), _units(inner, ctx.scale).t())
+        d_inner = torch.ops.aten.gelu_backward(multiply(d_y, weight2.t()), inner)
+        d_inner.mul_(ctx.scale)
+        d_weight1 = multiply(d_inner.t(), rows.t())
+        d_x = multiply(d_inner, weight1.t()).view(grad.shape)
+        return d_x, d_weight1, d_inner.sum(0), d_weight2, d_y.sum(0), None
+
+
+def _units(inner: torch.Tensor, scale: float) -> torch.Tensor:
+    """Return the hidden units after dropout, (N, D)."""
+    units = F.gelu(inner)
+    return units if scale == 1 else units.mul_(scale)

@@ -1,0 +1,119 @@
+"""The feed-forward net's one function, and its dropout."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.autograd import gradcheck
+
+from espnet_bayeslm.layers import TransformerBlock
+from espnet_bayeslm.layers.dropout import Dropout, dropped, quantized
+from espnet_bayeslm.layers.feed_forward import feed_forward
+
+RATE = 0.4
+
+
+def tensors():
+    torch.manual_seed(0)
+    sizes = ((2, 3, 4), (7, 4), (7,), (4, 7), (4,))
+    return [torch.randn(*size, dtype=torch.float64, requires_grad=True) for size in sizes]
+
+
+def with_seed(*args):
+    torch.manual_seed(1)
+    return feed_forward(*args, dropout_rate=RATE)
+
+
+def plain(x, weight1, bias1, weight2, bias2):
+    """With the same units dropped."""
+    hidden = F.gelu(F.linear(x, weight1, bias1))
+    torch.manual_seed(1)
+    kept = 1 - dropped(hidden.detach().flatten(0, 1), RATE).view_as(hidden)
+    return F.linear(hidden * kept / (1 - quantized(RATE)), weight2, bias2)
+
+
+def test_it_is_the_net_of_its_parts():
+    leaves = tensors()
+    results = [
+        (y := f(*leaves), *torch.autograd.grad(y.sin().sum(), leaves)) for f in (with_seed, plain)
+    ]
+    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
+    assert not torch.allclose(results[0][0], feed_forward(*leaves, dropout_rate=0.0))
+
+
+def test_its_gradients():
+    assert gradcheck(with_seed, tensors())
+    assert gradcheck(lambda *x: feed_forward(*x, dropout_rate=0.0), tensors())
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_block_is_the_same_with_and_without_gradients(training):
+    torch.manual_seed(0)
+    rates = dict(dropout_rate=0.0 if training else 0.5, attention_dropout_rate=0.0)
+    block = TransformerBlock(8, 2, 16, norm_first=False, **rates).double().train(training)
+    x = torch.randn(2, 5, 8, dtype=torch.float64)
+    with torch.no_grad():
+        expected = block(x)[0]
+    torch.testing.assert_close(block(x)[0], expected, rtol=1e-12, atol=1e-12)
+
+
+def test_under_autocast_it_is_in_low_precision():
+    leaves = [x.detach().float().requires_grad_() for x in tensors()]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = feed_forward(*leaves, dropout_rate=0.0)
+    assert y.dtype == torch.bfloat16
+    expected = feed_forward(*leaves, dropout_rate=0.0)
+    torch.testing.assert_close(y.float(), expected, rtol=0.05, atol=0.1)
+    y.float().sum().backward()
+    assert all(x.grad is not None and x.grad.dtype == torch.float32 for x in leaves)
+
+
+def test_little_is_kept_for_the_backward_pass():
+    """What goes into GELU, and what the net gets: (N, D) and (N, M)."""
+    kept = []
+    x, *weights = (
+        torch.randn(*size, requires_grad=True) for size in ((50, 4), (64, 4), (64,), (4, 64), (4,))
+    )
+    pointers = {w.data_ptr() for w in weights}
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        feed_forward(x, *weights, dropout_rate=RATE)
+    sizes = sorted(t.numel() for t in kept if t.data_ptr() not in pointers)
+    assert sizes == [50 * 4, 50 * 64]
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1, 0.5, 0.999, 1.0])
+def test_units_are_dropped_with_the_probability_asked_for(rate):
+    torch.manual_seed(0)
+    x = torch.ones(201, 499)
+    mask = dropped(x, rate)
+    assert mask.shape == x.shape and set(mask.unique().tolist()) <= {0.0, 1.0}
+    assert abs(quantized(rate) - rate) <= 2**-17
+    deviation = math.sqrt(rate * (1 - rate) / x.numel())
+    assert abs(mask.mean().item() - rate) <= 4.5 * deviation + 2**-17
+    # neighbours, which share a random word, know nothing of each other
+    for shift in (1, 2, 3, 4):
+        a, b = mask.flatten()[shift:], mask.flatten()[:-shift]
+        assert (
+            abs((a * b).mean().item() - rate**2)
+            <= 4.5 * math.sqrt(rate**2 * (1 - rate**2) / len(a)) + 1e-4
+        )
+
+
+def test_the_layer_keeps_the_mean_and_draws_anew():
+    torch.manual_seed(0)
+    layer, x = Dropout(0.3), torch.ones(400, 500, requires_grad=True)
+    y, other = layer(x), layer(x)
+    torch.testing.assert_close(y.unique(), torch.tensor([0.0, 1 / 0.7]), rtol=1e-4, atol=0)
+    assert abs(y.mean().item() - 1) < 0.01 and not torch.equal(y, other)
+    (grad,) = torch.autograd.grad(y.sum(), x)
+    torch.testing.assert_close(grad, y.detach())
+    assert torch.equal(layer.eval()(x), x)
+    torch.manual_seed(0)
+    assert torch.equal(layer.train()(x), y)
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0, 1e-6])
+def test_the_layer_at_its_limits(rate):
+    x = torch.randn(40, 50)
+    torch.testing.assert_close(Dropout(rate)(x), torch.zeros_like(x) if rate == 1 else x)
