@@ -142,6 +142,7 @@ def espnet_args(
         ]
     )
     found.lm_conf = lm_conf(args.shape, family, variant)
+    found.ddp_comm_hook = args.ddp_comm_hook
     found.model, found.model_conf = "lm", {}
     if variant.uncertainty is not None:
         found.model = "bayes_lm"

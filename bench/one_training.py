@@ -13,6 +13,7 @@ from espnet2.train.distributed_utils import DistributedOption
 from espnet2.train.reporter import Reporter
 from steps import timed
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 from espnet_bayeslm.bayes import kl_of_draws
 from espnet_bayeslm.training.task import BayesLMTask
@@ -27,12 +28,24 @@ class GivenGradients(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, gradients: List[torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
+        """Return 0, ()."""
         ctx.gradients = gradients
         return tensors[0].new_zeros(())
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Tuple[Any, ...]:  # type: ignore[override]
+        """Give the gradients away."""
         return None, *(ctx.gradients.pop(0) for _ in range(len(ctx.gradients)))
+
+
+def distributed_model(model: nn.Module, options: argparse.Namespace) -> nn.Module:
+    """Return the model as ESPnet's trainer wraps it."""
+    found = nn.parallel.DistributedDataParallel(
+        model, gradient_as_bucket_view=options.gradient_as_bucket_view
+    )
+    if options.ddp_comm_hook is not None:
+        found.register_comm_hook(None, getattr(default_hooks, options.ddp_comm_hook))
+    return found
 
 
 class Training:
@@ -49,7 +62,7 @@ class Training:
         self.options = BayesLMTrainer.build_options(options)
         self.wrapped: nn.Module = self.model
         if distributed.distributed:
-            self.wrapped = nn.parallel.DistributedDataParallel(self.model)
+            self.wrapped = distributed_model(self.model, options)
         self.lm = self.model.lm
 
     def lowered(self) -> Any:
