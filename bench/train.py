@@ -4,8 +4,8 @@ Tokens per second of whole steps (forward, backward, clipping, optimizer) in int
 medians, and medians of the rounds' ratios, since on a shared machine only ratios within one run
 mean anything. Then the shares of a step, the peak memory of a process, and two processes on two
 cores over one on one core. The text is `--text`, a sentence a line, or one with word frequencies
-by Zipf's law and sentences as short as those of meetings. ESPnet's AMI recipe trains its LM of words
-with 64 sentences a batch and SGD.
+by Zipf's law and sentences as short as those of meetings. ESPnet's AMI recipe trains its LM of
+words with 64 sentences a batch and SGD.
 
 Wanted: at least ESPnet's speed, with a sampled softmax and 47,000 words twice that; half its memory
 with 47,000 words; 1.6 times the speed with two processes; on CUDA a GP LSTM within 1.3 times the
