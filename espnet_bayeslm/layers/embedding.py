@@ -37,13 +37,17 @@ class UncertainEmbedding(PathLayer, nn.Embedding):
         """Map ids (...) to vectors (..., embedding_dim), with one draw for all tokens."""
         return self._look_up(input, tied=False)[0]
 
-    def with_table(self, input: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
-        """Return what `forward` does, and the table's means for a projection that is tied to it.
+    def with_projection(
+        self, input: torch.Tensor, weight: torch.Tensor
+    ) -> Tuple[torch.Tensor, torch.Tensor]:
+        """Return what `forward` does, and an output projection's weight for the same pass.
 
-        A backward pass then adds the rows' gradients to the projection's, where autograd would
-        make a gradient of the whole table for them and add all of it.
+        Where it is tied to the table, a backward pass adds the gradients of the rows to that of
+        the projection. Autograd would make one of the whole table for them, and add all of it.
         """
-        return self._look_up(input, tied=torch.is_grad_enabled())
+        tied = weight is self.weight and torch.is_grad_enabled()
+        vectors, table = self._look_up(input, tied=tied)
+        return vectors, table if tied else weight
 
     def _look_up(self, input: torch.Tensor, *, tied: bool) -> Tuple[torch.Tensor, torch.Tensor]:
         generator, self.generator = self.generator, None

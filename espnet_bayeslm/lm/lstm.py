@@ -105,7 +105,7 @@ class BayesLSTMLM(UncertainLM):
     def outputs(self, input: torch.Tensor) -> Projected:
         """See `UncertainLM.outputs`."""
         self._prepare()
-        embedded, weight = self._embedded_and_weight(self.encoder, input)
+        embedded, weight = self.encoder.with_projection(input, self.decoder.weight)
         return self._encode(embedded, None)[0], weight
 
     def _encode(

@@ -166,7 +166,7 @@ class BayesTransformerLM(UncertainLM):
     def outputs(self, input: torch.Tensor) -> Projected:
         """See `UncertainLM.outputs`."""
         self._prepare()
-        embedded, weight = self._embedded_and_weight(self.embed, input)
+        embedded, weight = self.embed.with_projection(input, self.decoder.weight)
         return self._encode(embedded, None)[0], weight
 
     def _encode(

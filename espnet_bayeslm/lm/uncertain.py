@@ -24,7 +24,7 @@ from espnet_bayeslm.bayes.gaussian import clamp_log_std
 from espnet_bayeslm.bayes.locations import POINT
 from espnet_bayeslm.bayes.paths import select_rows
 from espnet_bayeslm.bayes.whole import sampled_whole, whole_posterior
-from espnet_bayeslm.layers import LatentOutput, UncertainEmbedding
+from espnet_bayeslm.layers import LatentOutput
 from espnet_bayeslm.lm.checkpoint import adapt_checkpoint
 from espnet_bayeslm.lm.draws import SampledLM
 from espnet_bayeslm.lm.supernet import SuperNetwork
@@ -285,11 +285,6 @@ class UncertainLM(SuperNetwork, SampledLM):
         that keeps its mean.
         """
         return None
-
-    def _embedded_and_weight(self, table: UncertainEmbedding, input: torch.Tensor) -> Projected:
-        """Return the embedded tokens, and the output projection's weight for `outputs`."""
-        weight = self.decoder.weight
-        return table.with_table(input) if weight is table.weight else (table(input), weight)
 
     def has_draws(self) -> bool:
         """Return whether anything is random, and no draw is held."""

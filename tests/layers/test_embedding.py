@@ -106,14 +106,20 @@ def test_rows_and_table_have_one_gradient(embedding, random, padding):
         return (vectors * weights).sum() + (vectors @ table.t()).sin().sum()
 
     expected = torch.autograd.grad(loss(lambda: (embedding(IDS), embedding.weight)), parameters)
-    found = torch.autograd.grad(loss(lambda: embedding.with_table(IDS)), parameters)
+    found = torch.autograd.grad(
+        loss(lambda: embedding.with_projection(IDS, embedding.weight)), parameters
+    )
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     # the table alone, and the rows alone
-    _, table = embedding.with_table(IDS)
+    _, table = embedding.with_projection(IDS, embedding.weight)
     assert torch.equal(
         torch.autograd.grad(table.sum(), embedding.weight)[0], torch.ones_like(table)
     )
-    rows = torch.autograd.grad(embedding.with_table(IDS)[0].sum(), embedding.weight)[0]
+    rows = torch.autograd.grad(
+        embedding.with_projection(IDS, embedding.weight)[0].sum(), embedding.weight
+    )[0]
     torch.testing.assert_close(rows, torch.autograd.grad(embedding(IDS).sum(), embedding.weight)[0])
     with torch.no_grad():
-        assert embedding.with_table(IDS)[1] is embedding.weight
+        assert embedding.with_projection(IDS, embedding.weight)[1] is embedding.weight
+    other = torch.randn(ROWS, SIZE)
+    assert embedding.with_projection(IDS, other)[1] is other
