@@ -58,10 +58,6 @@ class Draw(NamedTuple):
     prior_mean: Optional[torch.Tensor] = None
     prior_std: float = 1.0
 
-    def kl_constant(self) -> float:
-        """Return the part of the KL that depends on the prior only, in nats."""
-        return self.log_std.numel() * (math.log(self.prior_std) - 0.5)
-
 
 class _Draw(torch.autograd.Function):
     """mean + std * noise in some rows, the mean in the others; and KL(q || p) of each draw."""
@@ -108,13 +104,15 @@ def _draws(rows: Sequence[Tuple[int, int, float]], tensors: Sequence[Any]) -> It
 def _write(value: torch.Tensor, mean: torch.Tensor, draw: Draw) -> torch.Tensor:
     """Write a draw into `value`, and return its KL in nats (0 where none is wanted), ()."""
     total = torch.zeros((), dtype=torch.float64, device=mean.device)
+    constant = math.log(draw.prior_std) - 0.5  # with each weight's, so that it cancels exactly
     for m, s, eps, p, out in _chunks(mean, draw.log_std, draw.noise, draw.prior_mean, value):
         std = (log_std := clamp_log_std(s)).exp()
         torch.addcmul(m, std, eps, out=out)
         if p is not None:
             squares = torch.sub(m, p).square_().addcmul_(std, std)
-            total += squares.mul_(draw.prior_std**-2 / 2).sub_(log_std).sum()
-    return total if draw.prior_mean is None else total + draw.kl_constant()
+            terms = squares.mul_(draw.prior_std**-2 / 2).sub_(log_std).add_(constant)
+            total += terms.sum()
+    return total
 
 
 def _add_gradients(
