@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
 from espnet_bayeslm.layers.dropout import dropped, quantized
-from espnet_bayeslm.layers.product import multiply
+from espnet_bayeslm.layers.product import multiply, weight_gradient
 
 # Taken from what goes into a dropped unit: its GELU and the derivative of that are 0 there.
 FAR = 1e4
@@ -73,10 +73,10 @@ class _FeedForward(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> Tuple[Optional[torch.Tensor], ...]:  # type: ignore[override]
         rows, weight1, weight2, inner = ctx.saved_tensors
         d_y = grad.flatten(0, -2)
-        d_weight2 = multiply(d_y.t(), _units(inner, ctx.scale).t())
+        d_weight2 = weight_gradient(d_y, _units(inner, ctx.scale))
         d_inner = torch.ops.aten.gelu_backward(multiply(d_y, weight2.t()), inner)
         d_inner.mul_(ctx.scale)
-        d_weight1 = multiply(d_inner.t(), rows.t())
+        d_weight1 = weight_gradient(d_inner, rows)
         d_x = multiply(d_inner, weight1.t()).view(grad.shape)
         return d_x, d_weight1, d_inner.sum(0), d_weight2, d_y.sum(0), None
 

@@ -7,7 +7,7 @@ from typing import Any, Optional, Tuple
 import torch
 from torch.autograd.function import once_differentiable
 
-from espnet_bayeslm.layers.product import multiply
+from espnet_bayeslm.layers.product import multiply, weight_gradient
 
 # The most tokens whose logits are computed together on a CPU: more would gain nothing there ...
 CPU_ROWS = 384
@@ -101,7 +101,7 @@ def _add_product(
 ) -> torch.Tensor:
     """Return total + d_logits^T x in the type `exact`, (V, M); `total` is changed."""
     if total is None:
-        return multiply(d_logits.t(), x.t()).to(exact)
+        return weight_gradient(d_logits, x).to(exact)
     if d_logits.dtype == exact:
         return total.addmm_(d_logits.t(), x)
     return total.add_(d_logits.t() @ x)

@@ -200,5 +200,6 @@ def test_the_gradients_of_what_the_projection_gets_are_those_of_the_logits(
             if uncertainty:
                 lm.noise_step.fill_(3)
             function().logsumexp(-1).sum().backward()
+        assert all(p.grad.layout == torch.strided for p in lm.parameters() if p.grad is not None)
         found.append({n: p.grad for n, p in lm.named_parameters()})
     torch.testing.assert_close(*found)
