@@ -30,8 +30,8 @@ def write_part(folder, gain, *, unit=200, ratio=1.0, better=True):
 
 
 @pytest.fixture
-def view(ami, tmp_path):
-    """Return the results of shares 5, 25 and 100 %, and of widths 100 and 200."""
+def views(ami, tmp_path):
+    """Return a function: table -> its results; of shares 5, 25, 100 %, or of widths 100, 200."""
     exp = tmp_path / "exp" / "small"
     for seed in (1, 2):
         folder = exp / f"seed{seed}"
@@ -43,13 +43,26 @@ def view(ami, tmp_path):
         # its configuration has the size's own width; the folder has the one that was trained
         write_part(folder / "unit100", 1.0)
     out.write_lists(tmp_path / "data", ["us"])
-    settings = ami("settings").Settings(
-        "some", "small", (1, 2), Path("exp"), Path("data"), ("dev", "eval"), 3
-    )
-    return ami("view").View(ami("collect").collect(settings))
+    tables = Path("conf", "tables")
+
+    def collect(table):
+        lines = (tables / "some.txt").read_text().replace("\nsome ", f"\n{table} ")
+        (tables / f"{table}.txt").write_text(lines)
+        settings = ami("settings").Settings(
+            table, "small", (1, 2), Path("exp"), Path("data"), ("dev", "eval"), 3
+        )
+        return ami("view").View(ami("collect").collect(settings))
+
+    return collect
 
 
-def test_studies_over_share_and_width(ami, view):
+@pytest.fixture
+def view(views):
+    """Return the results of the study over the share."""
+    return views("data_size")
+
+
+def test_studies_over_share_and_width(ami, view, views):
     studies = ami("studies")
     (study,) = studies.studies(view, "train").values()
     assert study.places == [5, 25, 100]
@@ -63,11 +76,18 @@ def test_studies_over_share_and_width(ami, view):
     ((line, ratios),) = study.snr()
     assert line["name"] == BAYES
     assert ratios[25] == pytest.approx({1: 0.25, 2: 0.25})
-    (width,) = studies.studies(view, "unit").values()
+    (width,) = studies.studies(views("model_size"), "unit").values()
     assert width.places == [100, 200]
     text = studies.study_tables(view, "train")
     assert f"| {best.label} | -7.50 ± 0.50 | -5.50 ± 0.50 | -2.00 |" in text
     assert f"| {best.label} | 24.50 ± 5.50 | 24.50 ± 5.50 | 19.00 † |" in text
+
+
+def test_a_table_that_is_no_study_leaves_shares_and_widths_out(ami, views):
+    view = views("some")
+    assert {run["study"] for run in view.content["runs"]} == {"all"}
+    assert [name for name, _ in ami("figures").all_figures(view)] == ["learning_curves"]
+    assert list(ami("sections").study_sections(view, {})) == []
 
 
 def test_a_study_that_was_not_made_has_no_figure(ami, view):
@@ -76,12 +96,12 @@ def test_a_study_that_was_not_made_has_no_figure(ami, view):
     assert [name for name, _ in ami("figures").all_figures(view)] == ["learning_curves"]
 
 
-def test_figures(ami, view, tmp_path):
+def test_figures(ami, view, views, tmp_path):
     figures = ami("figures")
     made = dict(figures.all_figures(view))
-    assert list(made) == [
-        *("learning_curves", "data_size", "snr_data_size", "model_size", "snr_model_size")
-    ]
+    assert list(made) == ["learning_curves", "data_size", "snr_data_size"]
+    widths = [name for name, _ in figures.all_figures(views("model_size"))]
+    assert widths == ["learning_curves", "model_size", "snr_model_size"]
     curves = made["learning_curves"].axes[0].get_lines()
     labels = {line.get_label(): line.get_ydata() for line in curves}
     assert list(labels["half-trained LM"]) == [200.0, 150.0]

@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
 from outputs import Json
 from paper import SNR_BY_SHARE, SNR_BY_UNIT
-from settings import POINT
-from studies import TRAIN, UNIT, UNITS, Curve, Study
+from settings import POINT, STUDIES, TRAIN
+from studies import UNITS, Curve, Study
 from view import View
 
 from espnet_bayeslm.report.plots import new_figure, save_figure
@@ -60,13 +60,13 @@ def all_figures(view: View) -> Iterator[Tuple[str, Figure]]:
     """Yield (name, figure)."""
     if any(run["lms"] for run in view.whole.values()) and view.backbones():
         yield "learning_curves", curves_figure(view)
-    for study, name in ((TRAIN, "data_size"), (UNIT, "model_size")):
-        found = studies.studies(view, study)
-        if found:
-            yield name, study_figure(found)
-        ratios = {lm: s for lm, s in found.items() if s.snr()}
-        if ratios:
-            yield f"snr_{name}", snr_figure(ratios)
+    table = view.content["table"]
+    found = studies.studies(view, STUDIES[table]) if table in STUDIES else {}
+    if found:
+        yield table, study_figure(found)
+    ratios = {lm: s for lm, s in found.items() if s.snr()}
+    if ratios:
+        yield f"snr_{table}", snr_figure(ratios)
 
 
 def panels(

@@ -48,12 +48,12 @@ class Part:
     path: Path
 
 
-def find_parts(exp: Path, seed: int) -> List[Part]:
-    """Return the folders of a seed: exp/seedS, and its trainP and unitU that exist."""
+def find_parts(exp: Path, seed: int, study: Optional[str]) -> List[Part]:
+    """Return the folders of a seed: exp/seedS and, of a study, its trainP or unitU that exist."""
     folder = exp / f"seed{seed}"
     found = [Part(seed, "all", 0, folder)]
-    for path in sorted(folder.glob("*")):
-        match = re.fullmatch(r"(train|unit)(\d+)", path.name)
+    for path in sorted(folder.glob(f"{study}*")) if study else []:
+        match = re.fullmatch(rf"({study})(\d+)", path.name)
         if match and path.is_dir():
             found.append(Part(seed, match[1], int(match[2]), path))
     return sorted(found, key=lambda part: (part.study, part.value))

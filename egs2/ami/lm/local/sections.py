@@ -10,7 +10,7 @@ import result_tables as tables
 import studies
 from cells import change, signed
 from lines import NAMES
-from settings import POINT
+from settings import POINT, STUDIES
 from view import DAGGER, PARTLY, WORSE, View
 
 
@@ -145,15 +145,14 @@ def tested(view: View, name: str, base: str) -> str:
 
 def study_sections(view: View, images: Mapping[str, str]) -> Iterator[str]:
     """Yield the studies that were made, with their figures."""
-    for study, name in ((studies.TRAIN, "data_size"), (studies.UNIT, "model_size")):
-        text = studies.study_tables(view, study)
-        if not text:
-            continue
-        title = studies.TITLES[study]
+    table = view.content["table"]
+    text = studies.study_tables(view, STUDIES[table]) if table in STUDIES else ""
+    if text:
+        title = studies.TITLES[STUDIES[table]]
         yield f"## {title}\n"
         yield text
-        yield figure(title, images, name)
-        yield figure(f"Signal-to-noise ratio: {title.lower()}", images, f"snr_{name}")
+        yield figure(title, images, table)
+        yield figure(f"Signal-to-noise ratio: {title.lower()}", images, f"snr_{table}")
 
 
 def figure(title: str, images: Mapping[str, str], name: str) -> str:

@@ -12,6 +12,9 @@ from outputs import Json, backbone
 
 # What an LM is interpolated with: nothing, the n-gram, the n-gram and the point-estimate LM.
 ALONE, NGRAM, POINT = "alone", "ngram", "point"
+# Studies, over the share of the training text and over the LMs' width, and their tables.
+TRAIN, UNIT = "train", "unit"
+STUDIES = {"data_size": TRAIN, "model_size": UNIT}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +43,11 @@ class Settings:
     def ngram(self) -> str:
         """Return the n-gram's name in systems."""
         return f"{self.order}g"
+
+    @property
+    def study(self) -> Optional[str]:
+        """Return the study that the table is of, `train` or `unit`; None where it is of none."""
+        return STUDIES.get(self.table)
 
     @property
     def folder(self) -> Path:

@@ -8,11 +8,10 @@ from typing import Callable, Dict, List, Optional, Tuple
 from cells import Values, cell, change, table
 from lines import MIXTURE, NAMES, UNCERTAIN
 from outputs import Json
-from settings import NGRAM, POINT
+from settings import NGRAM, POINT, TRAIN, UNIT
 from view import View
 from word_errors import POOLED
 
-TRAIN, UNIT = "train", "unit"
 TITLES = {TRAIN: "Over the share of the training text", UNIT: "Over the width"}
 # What the widths are of.
 UNITS = {"lstm": "embedding and hidden layers", "transformer": "feed-forward modules"}
