@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 import ami_outputs as out
 from ami_recipe import LOCAL, ami_recipe  # noqa: F401  (a fixture)
@@ -165,3 +165,20 @@ def test_the_mean_of_a_prior(ami, monkeypatch):
     assert not configs.has_point_prior(Line("t", 3, "lstm", "variational", "hidden_output@1"))
     with pytest.raises(ValueError, match="line 3 of table t: prior_mean=1; valid is 0"):
         configs.has_point_prior(Line("t", 3, "lstm", "bayes", "embedding", {"prior_mean": "1"}))
+
+
+def test_a_line_of_ivon_is_trained_by_ivon_at_every_size(ami, monkeypatch, tmp_path):
+    from espnet_bayeslm.training.ivon import IVON
+
+    monkeypatch.chdir(LOCAL.parent)
+    configs, Line = ami("configs"), ami("lines").Line
+    lines = [Line("t", 1, lm, "ivon", "-") for lm in ("lstm", "transformer")]
+    for size in configs.sizes():
+        for line in lines:
+            config = configs.line_config(size, line)
+            assert config["optim"] == "ivon"
+            IVON([torch.nn.Parameter(torch.zeros(1))], **config["optim_conf"])
+    monkeypatch.setattr(configs, "CONF", tmp_path)
+    (tmp_path / "some_lstm.yaml").write_text("optim: adam\n")
+    with pytest.raises(ValueError, match="some_lstm_ivon.yaml: no such configuration"):
+        configs.line_config("some", lines[0])

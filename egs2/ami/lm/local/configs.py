@@ -17,6 +17,8 @@ Config = Dict[str, Any]
 PRIOR_VARIANCE = {"lstm": 1.0, "transformer": 1.0e-3}
 # Kinds whose prior's mean is the point-estimate LM.
 WITH_PRIOR = ("map", "bayes", "gp")
+# The kind that is an optimizer.
+IVON = "ivon"
 # A line's options that are the LM's, and those that are in no configuration; the rest is the
 # model's.
 LM_OPTIONS = ("prior_variance", "init_std", "dropout_rate")
@@ -109,7 +111,13 @@ def prior_variance(line: Line) -> float:
 
 
 def kind_changes(size: str, lm: str, kind: str) -> Config:
-    """Return what a kind's file changes of a size's configuration."""
+    """Return what a kind's file changes of a size's configuration.
+
+    Raises:
+        InputError: It is IVON, whose file is missing: the optimizer would be another.
+    """
+    if kind == IVON:
+        return read_conf(f"{size}_{lm}_{kind}")
     for name in (kind, *(["uncertain"] if kind in UNCERTAIN else [])):
         path = CONF / f"{size}_{lm}_{name}.yaml"
         if path.exists():
