@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 
 import ami_outputs as out
 from ami_recipe import LOCAL, ami_recipe  # noqa: F401  (a fixture)
@@ -168,6 +168,8 @@ def test_the_mean_of_a_prior(ami, monkeypatch):
 
 
 def test_a_line_of_ivon_is_trained_by_ivon_at_every_size(ami, monkeypatch, tmp_path):
+    import torch
+
     from espnet_bayeslm.training.ivon import IVON
 
     monkeypatch.chdir(LOCAL.parent)
@@ -180,5 +182,5 @@ def test_a_line_of_ivon_is_trained_by_ivon_at_every_size(ami, monkeypatch, tmp_p
             IVON([torch.nn.Parameter(torch.zeros(1))], **config["optim_conf"])
     monkeypatch.setattr(configs, "CONF", tmp_path)
     (tmp_path / "some_lstm.yaml").write_text("optim: adam\n")
-    with pytest.raises(ValueError, match="some_lstm_ivon.yaml: no such configuration"):
+    with pytest.raises(ValueError, match=r"some_lstm_ivon\.yaml: no such configuration"):
         configs.line_config("some", lines[0])
