@@ -18,6 +18,7 @@ def write_part(folder, gain, *, unit=200, ratio=1.0, better=True):
     """Write point-estimate and Bayesian LM of one place of a study."""
     out.write_lm(folder / POINT, unit=unit)
     out.write_lm(folder / BAYES, uncertainty={"cell_input@1-2": "bayes"}, unit=unit)
+    out.write_system(folder, f"{BAYES}+half_lstm+3g", (99.0, 99.0))
     out.write_snr(folder, BAYES, {"cell_input@1": [ratio / 2, ratio, 2 * ratio]})
     texts = {u: out.text(2 if n else 1)[u] for n, u in enumerate(out.REFS)}
     wrong = {f"{POINT}+3g": 3, f"{BAYES}+3g": 3, f"{BAYES}+{POINT}+3g": texts if better else 3}
@@ -46,7 +47,8 @@ def views(ami, tmp_path):
     tables = Path("conf", "tables")
 
     def collect(table):
-        lines = (tables / "some.txt").read_text().replace("\nsome ", f"\n{table} ")
+        lines = (tables / "some.txt").read_text() + f"some 8 - mix {BAYES}+half_lstm - - -\n"
+        lines = lines.replace("\nsome ", f"\n{table} ")
         (tables / f"{table}.txt").write_text(lines)
         settings = ami("settings").Settings(
             table, "small", (1, 2), Path("exp"), Path("data"), ("dev", "eval"), 3
@@ -67,9 +69,13 @@ def test_studies_over_share_and_width(ami, view, views):
     (study,) = studies.studies(view, "train").values()
     assert study.places == [5, 25, 100]
     assert [curve.name for curve in study.curves] == [
-        *(f"{POINT}+3g", f"{BAYES}+3g", f"{BAYES}+{POINT}+3g")
+        *(f"{POINT}+3g", f"{BAYES}+3g", f"{BAYES}+{POINT}+3g", f"{BAYES}+half_lstm+3g")
     ]
-    best = study.curves[-1]
+    *_, best, mixture = study.curves
+    assert (mixture.label, mixture.kind) == (
+        *("Bayesian LSTM, cell_input@1-2 + half-trained LSTM + 3-gram", "bayes"),
+    )
+    assert study.change(mixture)[25] == pytest.approx({1: -1.0, 2: -1.0})
     assert study.change(best)[5] == pytest.approx({1: -7.0, 2: -8.0})
     assert study.wer(best.name)[25] == pytest.approx({1: 19.0, 2: 30.0})
     assert [study.significant(best, place) for place in study.places] == [False, False, True]
@@ -108,7 +114,7 @@ def test_figures(ami, view, views, tmp_path):
     assert list(labels["LSTM"]) == [150.0, 120.0, 100.0]
     assert "LSTM, MAP" not in labels  # not trained
     changes, errors = made["data_size"].axes[1:3]
-    assert list(changes.get_lines()[-1].get_ydata()) == pytest.approx([-7.5, -5.5, -2.0])
+    assert list(changes.get_lines()[-2].get_ydata()) == pytest.approx([-7.5, -5.5, -2.0])
     assert [label.get_text() for label in errors.get_xticklabels()] == ["5", "25", "100"]
     filled = [line for line in errors.get_lines() if line.get_linestyle() == "None"]
     assert [list(line.get_ydata()) for line in filled] == [[pytest.approx(19.0)]]

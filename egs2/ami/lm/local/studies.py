@@ -7,7 +7,7 @@ from typing import Callable, Dict, List, Optional, Tuple
 
 from cells import Values, cell, change, table
 from lines import MIXTURE, NAMES, UNCERTAIN
-from outputs import Json
+from outputs import Json, backbone
 from settings import NGRAM, POINT, TRAIN, UNIT
 from view import View
 from word_errors import POOLED
@@ -73,15 +73,27 @@ class Study:
 
     def _curves(self) -> List[Curve]:
         found = []
-        for line in self.view.of_backbone(self.lm):
-            if line["kind"] == MIXTURE:
-                continue
-            for role in (NGRAM, POINT):
+        for line in self.view.lines:
+            kind = self._kind(line)
+            for role in (NGRAM, POINT) if kind else ():
                 if role in line["systems"]:
                     label = self.view.role_label(line, role)
                     name = line["systems"][role]
-                    found.append(Curve(label, line["kind"], role, name, line["base"]))
+                    found.append(Curve(label, kind, role, name, line["base"]))
         return found
+
+    def _kind(self, line: Json) -> str:
+        """Return the kind that a line is drawn as; empty where it is not of the backbone alone.
+
+        A mixture is drawn as the first of its LMs.
+        """
+        if line["kind"] != MIXTURE:
+            return str(line["kind"]) if line["lm"] == self.lm else ""
+        names = line["where"].split("+")
+        if {backbone(name) for name in names} != {self.lm}:
+            return ""
+        kind = names[0].partition("_")[0]
+        return "point" if kind == "half" else kind
 
     def _is_studied(self, curve: Curve) -> bool:
         """Return whether a system was evaluated at another place than the tables' LMs."""

@@ -83,7 +83,8 @@ class View:
         own = [line for line in self.lines if line["name"] == name]
         if own:
             return self.label(own[0])
-        return NAMES.get(backbone(name), name) if name.startswith("point_") else name
+        label = {"point": "{}", "half": "half-trained {}"}.get(name.partition("_")[0], name)
+        return label.format(NAMES.get(backbone(name), name))
 
     def system(self, seed: int, name: Optional[str]) -> Optional[Json]:
         """Return the figures of a system."""
