@@ -47,7 +47,8 @@ def views(ami, tmp_path):
     tables = Path("conf", "tables")
 
     def collect(table):
-        lines = (tables / "some.txt").read_text() + f"some 8 - mix {BAYES}+half_lstm - - -\n"
+        lines = (tables / "some.txt").read_text()
+        lines += f"some 8 - mix {BAYES}+half_lstm - - -\nsome 9 - mix half_lstm - - -\n"
         lines = lines.replace("\nsome ", f"\n{table} ")
         (tables / f"{table}.txt").write_text(lines)
         settings = ami("settings").Settings(
@@ -75,6 +76,8 @@ def test_studies_over_share_and_width(ami, view, views):
     assert (mixture.label, mixture.kind) == (
         *("Bayesian LSTM, cell_input@1-2 + half-trained LSTM + 3-gram", "bayes"),
     )
+    half = study.view.by_number(9)
+    assert study.view.label(half) == "half-trained LSTM"
     assert study.change(mixture)[25] == pytest.approx({1: -1.0, 2: -1.0})
     assert study.change(best)[5] == pytest.approx({1: -7.0, 2: -8.0})
     assert study.wer(best.name)[25] == pytest.approx({1: 19.0, 2: 30.0})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
@@ -40,6 +41,8 @@ MAX_LINES = 12
 WIDTH, HEIGHT = 5.2, 3.4
 # The longest label of which two stand side by side below a panel.
 MAX_LABEL = 38
+# The longest line of a label.
+MAX_LINE = 66
 
 
 def write_figures(view: View, folder: Path) -> Dict[str, Path]:
@@ -73,9 +76,14 @@ def panels(
     rows: int, columns: int, *, labels: Sequence[str], **options: Any
 ) -> Tuple[Figure, List[List[Axes]]]:
     """Return a figure with panels, and room below them for a legend with some labels."""
-    entries = math.ceil(len(labels) / legend_columns(labels))
+    entries = math.ceil(sum(map(len, map(wrapped, labels))) / legend_columns(labels))
     figure = new_figure((WIDTH * columns, HEIGHT * rows + 0.6 + 0.16 * entries))
     return figure, figure.subplots(rows, columns, squeeze=False, **options).tolist()
+
+
+def wrapped(label: str) -> List[str]:
+    """Return the lines of a label, each no longer than a panel with its axis is wide."""
+    return textwrap.wrap(label, MAX_LINE)
 
 
 def legend_columns(labels: Sequence[str]) -> int:
@@ -154,7 +162,7 @@ def legend_below(source: Axes, axes: Axes, *, below: float = -0.17) -> None:
     handles = dict(zip(*reversed(source.get_legend_handles_labels()), strict=True))
     axes.legend(
         handles.values(),
-        handles.keys(),
+        ["\n".join(wrapped(label)) for label in handles],
         loc="upper center",
         bbox_to_anchor=(0.5, below),
         fontsize="x-small",

@@ -80,7 +80,7 @@ class View:
         base, dot, seed = name.rpartition(".seed")
         if dot:
             return f"{self._component_label(base)} of seed {seed}"
-        own = [line for line in self.lines if line["name"] == name]
+        own = [line for line in self.lines if line["name"] == name and line["kind"] != MIXTURE]
         if own:
             return self.label(own[0])
         label = {"point": "{}", "half": "half-trained {}"}.get(name.partition("_")[0], name)
