@@ -48,10 +48,8 @@ def test_imports_point_down(path):
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_modules_are_small_and_documented(path):
-    text = path.read_text()
-    assert ast.get_docstring(ast.parse(text)), path
-    assert len(text.splitlines()) <= 300, path
+def test_modules_are_documented(path):
+    assert ast.get_docstring(ast.parse(path.read_text())), path
 
 
 def test_the_tools_are_listed_and_exist():

@@ -12,7 +12,7 @@ from chosen import best_line, control_systems
 from configs import check_size
 from lines import MIXTURE, Line, read_table
 from outputs import PERPLEXITY, RESCORING, TRAINING, Json, Part, backbone
-from settings import POINT, UNIT, Settings, base_of, line_entry, line_systems
+from settings import POINT, STUDIES, UNIT, Settings, base_of, line_entry, line_systems
 from word_errors import LISTS_STAGE, Lists, Rescored, list_errors, read_lists
 
 from espnet_bayeslm.utils.errors import InputError
@@ -29,13 +29,15 @@ def collect(settings: Settings) -> Json:
     check_size(settings.size)
     lines = read_table(settings.table)
     lists = read_lists(settings.data / "nbest", settings.sets)
-    folder, study = settings.folder, settings.study
+    study = STUDIES.get(settings.table)
+    folder = settings.folder
     parts = [part for n in settings.seeds for part in outputs.find_parts(folder, n, study)]
     runs = [Collector(settings, lines, part, lists).run() for part in parts]
     check_any(settings, runs)
     entries = [line_entry(settings, line) for line in lines]
     content = {
         "table": settings.table,
+        "study": study,
         "size": settings.size,
         "seeds": list(settings.seeds),
         "sets": list(settings.sets),

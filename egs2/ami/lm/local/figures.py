@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
 from outputs import Json
 from paper import SNR_BY_SHARE, SNR_BY_UNIT
-from settings import POINT, STUDIES, TRAIN
+from settings import POINT, TRAIN
 from studies import UNITS, Curve, Study
 from view import View
 
@@ -54,7 +54,7 @@ def write_figures(view: View, folder: Path) -> Dict[str, Path]:
     """
     written = {}
     for name, figure in all_figures(view):
-        written[name] = folder / f"{name}_{view.content['table']}.png"
+        written[name] = folder / f"{name}_{view.table}.png"
         save_figure(figure, written[name])
     return written
 
@@ -63,13 +63,12 @@ def all_figures(view: View) -> Iterator[Tuple[str, Figure]]:
     """Yield (name, figure)."""
     if any(run["lms"] for run in view.whole.values()) and view.backbones():
         yield "learning_curves", curves_figure(view)
-    table = view.content["table"]
-    found = studies.studies(view, STUDIES[table]) if table in STUDIES else {}
+    found = studies.studies(view, view.study) if view.study else {}
     if found:
-        yield table, study_figure(found)
+        yield view.table, study_figure(found)
     ratios = {lm: s for lm, s in found.items() if s.snr()}
     if ratios:
-        yield f"snr_{table}", snr_figure(ratios)
+        yield f"snr_{view.table}", snr_figure(ratios)
 
 
 def panels(

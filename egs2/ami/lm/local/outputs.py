@@ -52,11 +52,13 @@ def find_parts(exp: Path, seed: int, study: Optional[str]) -> List[Part]:
     """Return the folders of a seed: exp/seedS and, of a study, its trainP or unitU that exist."""
     folder = exp / f"seed{seed}"
     found = [Part(seed, "all", 0, folder)]
-    for path in sorted(folder.glob(f"{study}*")) if study else []:
-        match = re.fullmatch(rf"({study})(\d+)", path.name)
+    if study is None:
+        return found
+    for path in folder.glob(f"{study}*"):
+        match = re.fullmatch(rf"{study}(\d+)", path.name)
         if match and path.is_dir():
-            found.append(Part(seed, match[1], int(match[2]), path))
-    return sorted(found, key=lambda part: (part.study, part.value))
+            found.append(Part(seed, study, int(match[1]), path))
+    return sorted(found, key=lambda part: part.value)
 
 
 def is_trained(folder: Path) -> bool:

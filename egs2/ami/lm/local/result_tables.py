@@ -41,7 +41,7 @@ def perplexity_table(view: View) -> str:
 def _paper_of(view: View, figures: Mapping[str, Figures]) -> Figures:
     """Return the paper's figures of what all lines share; none where no line has the paper's."""
     of_paper = any(line["paper"][NGRAM]["ppl"] != "-" for line in view.lines)
-    return figures[corpus(view.content["table"])] if of_paper else (NOTHING, NOTHING)
+    return figures[corpus(view.table)] if of_paper else (NOTHING, NOTHING)
 
 
 def _paper(value: str) -> str:

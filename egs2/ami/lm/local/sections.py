@@ -10,7 +10,7 @@ import result_tables as tables
 import studies
 from cells import change, signed
 from lines import NAMES
-from settings import POINT, STUDIES
+from settings import POINT
 from view import DAGGER, PARTLY, WORSE, View
 
 
@@ -145,14 +145,15 @@ def tested(view: View, name: str, base: str) -> str:
 
 def study_sections(view: View, images: Mapping[str, str]) -> Iterator[str]:
     """Yield the studies that were made, with their figures."""
-    table = view.content["table"]
-    text = studies.study_tables(view, STUDIES[table]) if table in STUDIES else ""
+    if view.study is None:
+        return
+    text = studies.study_tables(view, view.study)
     if text:
-        title = studies.TITLES[STUDIES[table]]
+        title = studies.TITLES[view.study]
         yield f"## {title}\n"
         yield text
-        yield figure(title, images, table)
-        yield figure(f"Signal-to-noise ratio: {title.lower()}", images, f"snr_{table}")
+        yield figure(title, images, view.table)
+        yield figure(f"Signal-to-noise ratio: {title.lower()}", images, f"snr_{view.table}")
 
 
 def figure(title: str, images: Mapping[str, str], name: str) -> str:

@@ -45,11 +45,6 @@ class Settings:
         return f"{self.order}g"
 
     @property
-    def study(self) -> Optional[str]:
-        """Return the study that the table is of, `train` or `unit`; None where it is of none."""
-        return STUDIES.get(self.table)
-
-    @property
     def folder(self) -> Path:
         """Return the folder of the size."""
         return self.exp / self.size

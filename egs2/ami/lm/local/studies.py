@@ -6,7 +6,7 @@ import dataclasses
 from typing import Callable, Dict, List, Optional, Tuple
 
 from cells import Values, cell, change, table
-from lines import MIXTURE, NAMES, UNCERTAIN
+from lines import NAMES, UNCERTAIN
 from outputs import Json, backbone
 from settings import NGRAM, POINT, TRAIN, UNIT
 from view import View
@@ -87,7 +87,7 @@ class Study:
 
         A mixture is drawn as the first of its LMs.
         """
-        if line["kind"] != MIXTURE:
+        if not self.view.is_mixture(line):
             return str(line["kind"]) if line["lm"] == self.lm else ""
         names = line["where"].split("+")
         if {backbone(name) for name in names} != {self.lm}:

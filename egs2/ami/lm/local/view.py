@@ -22,6 +22,9 @@ class View:
 
     def __init__(self, content: Json):
         self.content = content
+        self.table: str = content["table"]
+        # the study that the table is of, `train` or `unit`
+        self.study: Optional[str] = content["study"]
         self.seeds: List[int] = content["seeds"]
         self.dev, self.test = content["sets"]
         self.sets: List[str] = content["sets"]
@@ -49,7 +52,7 @@ class View:
 
     def label(self, line: Json) -> str:
         """Return a line's name."""
-        if line["kind"] == MIXTURE:
+        if self.is_mixture(line):
             return " + ".join(map(self._component_label, line["where"].split("+")))
         seed = "" if line["seed"] is None else f", seed {line['seed']}"
         return f"{line['label']}{seed}"
@@ -80,7 +83,7 @@ class View:
         base, dot, seed = name.rpartition(".seed")
         if dot:
             return f"{self._component_label(base)} of seed {seed}"
-        own = [line for line in self.lines if line["name"] == name and line["kind"] != MIXTURE]
+        own = [line for line in self.lines if line["name"] == name and not self.is_mixture(line)]
         if own:
             return self.label(own[0])
         label = {"point": "{}", "half": "half-trained {}"}.get(name.partition("_")[0], name)
