@@ -8,6 +8,7 @@ import torch
 
 from espnet_bayeslm.bayes.paths import PREFIX
 from espnet_bayeslm.layers.activation import mixture
+from espnet_bayeslm.layers.concatenation import concatenate
 from espnet_bayeslm.layers.loop import by_path
 from espnet_bayeslm.layers.product import linear
 from espnet_bayeslm.layers.tensors import Basis, Layout, LoopInputs, Path
@@ -79,7 +80,7 @@ class LayerTensors:
             self.lstm.value(f"{PREFIX}_{path.kind}_{parameter}_l{self.k}_{path.gate}")
             for path in self.further
         ]
-        return torch.cat([own, *further]) if further else own
+        return concatenate([own, *further]) if further else own
 
     def layout(self) -> Layout:
         """Return what the rows mean."""
@@ -92,7 +93,7 @@ class LayerTensors:
     def gate_coefficients(self, layout: Layout) -> Optional[torch.Tensor]:
         """Return the coefficients of all gates' paths, (sum of J, H)."""
         parts = [self.coefficients(GATES[path.gate]) for path in layout.paths if path.basis]
-        return torch.cat(parts) if parts else None
+        return concatenate(parts) if parts else None
 
     def gate_shares(self) -> Optional[torch.Tensor]:
         """Return each path's share of its gate, (P,); None without a search."""

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from espnet_bayeslm.bayes.gaussian import clamp_log_std
+from espnet_bayeslm.layers.concatenation import concatenate
 from espnet_bayeslm.layers.latent_sample import sample_with_kl
 from espnet_bayeslm.layers.product import linear
 from espnet_bayeslm.utils.errors import InputError
@@ -160,7 +161,7 @@ class LatentOutput(nn.Module):
 
 def side_by_side(heads: Sequence[nn.Linear]) -> Tuple[torch.Tensor, torch.Tensor]:
     """Return weight and bias of linear layers as those of one."""
-    return torch.cat([x.weight for x in heads]), torch.cat([x.bias for x in heads])
+    return concatenate([x.weight for x in heads]), concatenate([x.bias for x in heads])
 
 
 def linear_of(heads: Sequence[nn.Linear], h: torch.Tensor) -> torch.Tensor:

@@ -15,6 +15,7 @@ from espnet_bayeslm.layers.activation import (
     check_gp_options,
     initial_coefficients,
 )
+from espnet_bayeslm.layers.concatenation import concatenate
 from espnet_bayeslm.layers.gather import GATES, GatePath, LayerTensors
 from espnet_bayeslm.layers.latent import LatentOutput, linear_of, side_by_side
 from espnet_bayeslm.layers.recurrence import lstm_loop
@@ -209,7 +210,7 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
         if not (drawn and self.weight_ih_l0.is_cuda):
             return [self.value(name) for name in names]
         order = sorted(names, key=lambda name: name.startswith("bias"))
-        flat = torch.cat([self.value(name).reshape(-1) for name in order])
+        flat = concatenate([self.value(name).reshape(-1) for name in order])
         shapes = [getattr(self, name).shape for name in order]
         parts = flat.split([shape.numel() for shape in shapes])
         views = {name: p.view(shape) for name, p, shape in zip(order, parts, shapes, strict=True)}

@@ -296,6 +296,14 @@ class TestContract:
         for key, parameter in model.named_parameters():
             assert parameter.grad is not None and parameter.grad.abs().sum() > 0, key
 
+    def test_each_gradient_has_memory_of_its_own(self, lm):
+        model = BayesLanguageModel(make_generic(lm), VOCAB, num_train_tokens=50).train()
+        model(tokens()[:, 1:], torch.tensor([6, 3, 4]))[0].backward()
+        owners = {}
+        for key, parameter in model.named_parameters():
+            owners.setdefault(parameter.grad.untyped_storage().data_ptr(), []).append(key)
+        assert [keys for keys in owners.values() if len(keys) > 1] == []
+
     def test_kl_equals_torch_distributions(self, lm, case):
         for _, module, block in lm.random_blocks():
             torch.nn.init.normal_(getattr(module, f"{block.key}_log_std"))
