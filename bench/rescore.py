@@ -32,7 +32,7 @@ from steps import SHAPES, interleave, make_lm, timed
 from torch import nn
 
 from espnet_bayeslm.rescoring import em_weights, read_nbest, token_log_probs
-from espnet_bayeslm.rescoring.normalizer import measure_normalizer
+from espnet_bayeslm.scoring.normalizer import measure_normalizer
 
 NBEST = Path(__file__).parents[2] / "shared/data/ami_nbest/eval_us"
 Ids = Tuple[int, ...]

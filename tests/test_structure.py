@@ -10,8 +10,8 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "espnet_bayeslm"
 # A part may import itself and the parts to its right.
 LAYERS = [
-    *["bin", "report", "training", "rescoring", "ngram", "evaluation"],
-    *["search", "lm", "layers", "bayes", "utils"],
+    *["bin", "report", "training", "rescoring", "scoring", "nbest"],
+    *["ngram", "evaluation", "search", "lm", "layers", "bayes", "utils"],
 ]
 # The parts below these know nothing of ESPnet's registries and trainer.
 KNOWS_ESPNET_TASKS = {"bin", "training"}

@@ -11,12 +11,12 @@ import numpy as np
 
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.rescoring import weights_file
-from espnet_bayeslm.rescoring.cache import CachedScorer
 from espnet_bayeslm.rescoring.components import Component
-from espnet_bayeslm.rescoring.context import MAX_CONTEXT
-from espnet_bayeslm.rescoring.lms import MAX_TOKENS
-from espnet_bayeslm.rescoring.neural import NeuralScorer
 from espnet_bayeslm.rescoring.weights_file import unique_names
+from espnet_bayeslm.scoring.cache import CachedScorer
+from espnet_bayeslm.scoring.histories import MAX_CONTEXT
+from espnet_bayeslm.scoring.lms import MAX_TOKENS
+from espnet_bayeslm.scoring.neural import NeuralScorer
 from espnet_bayeslm.training.experiment import experiment_name, find_files
 from espnet_bayeslm.utils.errors import InputError
 

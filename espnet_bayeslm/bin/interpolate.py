@@ -13,7 +13,7 @@ from espnet_bayeslm.bin.components import add_component_options, load_components
 from espnet_bayeslm.bin.perplexity import add_text_options, print_table, score_text
 from espnet_bayeslm.evaluation.text import read_sentences
 from espnet_bayeslm.rescoring.components import TextScores
-from espnet_bayeslm.rescoring.mixture import estimate_weights
+from espnet_bayeslm.rescoring.interpolation import estimate_weights
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.files import atomic_write
 

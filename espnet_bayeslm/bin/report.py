@@ -7,6 +7,7 @@ import logging
 from pathlib import Path
 from typing import List, Optional, Sequence
 
+from espnet_bayeslm.nbest.formats import READERS, check_format
 from espnet_bayeslm.report.html_input import Repeated, named_paths, unique_paths
 from espnet_bayeslm.report.html_learning import learning_section, read_epochs
 from espnet_bayeslm.report.html_nbest import nbest_section
@@ -16,7 +17,6 @@ from espnet_bayeslm.report.html_scores import read_perplexities, read_scores, sc
 from espnet_bayeslm.report.html_search import read_search, search_section
 from espnet_bayeslm.report.html_snr import read_snr, snr_section
 from espnet_bayeslm.report.html_sweep import read_sweep, sweep_section
-from espnet_bayeslm.rescoring.formats import READERS, check_format
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_write

@@ -25,13 +25,12 @@ from espnet_bayeslm.evaluation.wer import (
     format_errors,
     read_transcripts,
 )
-from espnet_bayeslm.rescoring.combine import check_combination
+from espnet_bayeslm.nbest.formats import read_nbest, write_nbest
+from espnet_bayeslm.rescoring.combination import check_combination
 from espnet_bayeslm.rescoring.components import Component
-from espnet_bayeslm.rescoring.formats import read_nbest, write_nbest
-from espnet_bayeslm.rescoring.outputs import RescoredFiles, check_jobs, merged_lists, write_job
-from espnet_bayeslm.rescoring.recordings import blocks, by_recording, of_job, read_segments
-from espnet_bayeslm.rescoring.rescore import Scales
-from espnet_bayeslm.rescoring.stream import (
+from espnet_bayeslm.rescoring.decision import Scales
+from espnet_bayeslm.rescoring.output_files import RescoredFiles, check_jobs, merged_lists, write_job
+from espnet_bayeslm.rescoring.pipeline import (
     Mixture,
     make_scorer,
     prepared,
@@ -40,6 +39,7 @@ from espnet_bayeslm.rescoring.stream import (
     uncertain_scorer,
     with_uncertainty,
 )
+from espnet_bayeslm.rescoring.recordings import blocks, by_recording, of_job, read_segments
 from espnet_bayeslm.rescoring.tuning import ErrorTally, Tuned, tune_mixture
 from espnet_bayeslm.utils.cli import run_tool
 from espnet_bayeslm.utils.errors import InputError

@@ -10,10 +10,10 @@ from typing import Optional, Sequence
 from espnet2.utils.types import float_or_none, str2bool
 
 from espnet_bayeslm.bin.components import add_component_options
-from espnet_bayeslm.rescoring.combine import COMBINATIONS
-from espnet_bayeslm.rescoring.context import MAX_CONTEXT
-from espnet_bayeslm.rescoring.formats import READERS
-from espnet_bayeslm.rescoring.rescore import Scales, read_scales
+from espnet_bayeslm.nbest.formats import READERS
+from espnet_bayeslm.rescoring.combination import COMBINATIONS
+from espnet_bayeslm.rescoring.decision import Scales, read_scales
+from espnet_bayeslm.scoring.histories import MAX_CONTEXT
 from espnet_bayeslm.utils.cli import tool_parser
 from espnet_bayeslm.utils.errors import InputError
 

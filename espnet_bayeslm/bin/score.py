@@ -96,7 +96,7 @@ def read_set(files: ConditionFiles) -> ScoredSet:
 
 def nbest_oracle(files: ConditionFiles, format: str) -> ErrorCounts:
     """Return the errors of the hypotheses with the fewest, one for each utterance."""
-    from espnet_bayeslm.rescoring.formats import read_nbest  # imports torch
+    from espnet_bayeslm.nbest.formats import read_nbest  # imports torch
 
     assert files.nbest is not None
     refs = read_transcripts(files.ref)

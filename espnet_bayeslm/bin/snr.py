@@ -21,7 +21,7 @@ from espnet_bayeslm.evaluation.snr import (
 from espnet_bayeslm.evaluation.text import read_sentences
 from espnet_bayeslm.report.snr import LocationRow, print_pruning, print_snr, write_files
 from espnet_bayeslm.rescoring.components import Component, Sentences, TextScores, score_components
-from espnet_bayeslm.rescoring.latents import latent_moments
+from espnet_bayeslm.scoring.latents import latent_moments
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 

@@ -9,6 +9,7 @@ import numpy as np
 from scipy.stats import rankdata
 
 from espnet_bayeslm.evaluation.wer import Words
+from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.report.html_page import (
     Html,
     Section,
@@ -19,7 +20,6 @@ from espnet_bayeslm.report.html_page import (
     table,
 )
 from espnet_bayeslm.report.html_rescored import MEASURES, Rescored, Uncertainty
-from espnet_bayeslm.rescoring.nbest import NBest
 
 LABELS = {
     "log_prob": "−ln p",

@@ -7,6 +7,10 @@ from pathlib import Path
 from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.wer import Words, check_same_utterances, read_transcripts
+from espnet_bayeslm.nbest.fields import parse_number
+from espnet_bayeslm.nbest.formats import read_nbest
+from espnet_bayeslm.nbest.kaldi import key_of
+from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.report.html_input import (
     Repeated,
     expecting,
@@ -15,11 +19,7 @@ from espnet_bayeslm.report.html_input import (
     numbers,
     read_json_lines,
 )
-from espnet_bayeslm.rescoring.fields import parse_number
-from espnet_bayeslm.rescoring.formats import read_nbest
-from espnet_bayeslm.rescoring.kaldi import key_of
-from espnet_bayeslm.rescoring.nbest import NBest
-from espnet_bayeslm.rescoring.rescore import Scales, read_scales
+from espnet_bayeslm.rescoring.decision import Scales, read_scales
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_keyed_lines
 

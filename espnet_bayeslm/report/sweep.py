@@ -11,7 +11,7 @@ import numpy as np
 from espnet_bayeslm.evaluation.wer import ErrorCounts
 from espnet_bayeslm.report.html_sweep import read_sweep, sweep_figure
 from espnet_bayeslm.report.plots import save_figure
-from espnet_bayeslm.rescoring.rescore import Scales
+from espnet_bayeslm.rescoring.decision import Scales
 from espnet_bayeslm.rescoring.sweep import Sweep
 from espnet_bayeslm.utils.files import atomic_write
 

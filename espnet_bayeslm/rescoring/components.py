@@ -10,7 +10,7 @@ import numpy as np
 
 from espnet_bayeslm.evaluation.perplexity import Perplexity, sentence_perplexity, token_counts
 from espnet_bayeslm.evaluation.word_scores import WordScorer, WordScores
-from espnet_bayeslm.rescoring.mixture import MixtureScorer, mix
+from espnet_bayeslm.rescoring.interpolation import MixtureScorer, mix
 from espnet_bayeslm.utils.errors import InputError
 
 UNITS = {"word": "words", "token": "tokens", "character": "characters"}

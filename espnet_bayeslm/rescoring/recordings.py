@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
-from espnet_bayeslm.rescoring.nbest import NBest
+from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_keyed_lines
 

@@ -7,7 +7,7 @@ from typing import Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 import numpy as np
 
 from espnet_bayeslm.evaluation.wer import check_same_utterances, word_errors
-from espnet_bayeslm.rescoring.rescore import Scales, ScoredList
+from espnet_bayeslm.rescoring.decision import Scales, ScoredList
 
 LMWTS = np.arange(1.0, 30.5, 0.5)
 WORD_PENALTIES = np.arange(-2.0, 2.5, 0.5)

@@ -12,10 +12,10 @@ from espnet_bayeslm.evaluation.wer import (
     check_same_utterances,
     word_errors,
 )
-from espnet_bayeslm.rescoring.combine import candidates
-from espnet_bayeslm.rescoring.lists import WordList
-from espnet_bayeslm.rescoring.nbest import NBest
-from espnet_bayeslm.rescoring.rescore import Scales
+from espnet_bayeslm.nbest.types import NBest
+from espnet_bayeslm.rescoring.combination import candidates
+from espnet_bayeslm.rescoring.decision import Scales
+from espnet_bayeslm.rescoring.list_scorer import WordList
 from espnet_bayeslm.rescoring.sweep import Sweep, hypothesis_errors, sweep
 from espnet_bayeslm.utils.files import PathLike
 

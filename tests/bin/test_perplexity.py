@@ -12,7 +12,7 @@ import espnet_bayeslm
 from espnet_bayeslm.bin.perplexity import get_parser, main, perplexity
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.rescoring import token_log_probs
-from espnet_bayeslm.rescoring.running import running_log_probs
+from espnet_bayeslm.scoring.running_text import running_log_probs
 from espnet_bayeslm.training.load import load_lm
 
 

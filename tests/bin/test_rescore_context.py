@@ -7,7 +7,7 @@ import pytest
 
 from espnet_bayeslm.bin.rescore import main
 from espnet_bayeslm.rescoring import read_nbest, recordings
-from espnet_bayeslm.rescoring.neural import NeuralScorer
+from espnet_bayeslm.scoring.neural import NeuralScorer
 from espnet_bayeslm.training.load import load_lm
 from espnet_bayeslm.utils.files import read_keyed_lines
 

@@ -9,12 +9,12 @@ import yaml
 
 from espnet_bayeslm.bin.rescore import write_settings
 from espnet_bayeslm.evaluation.snr import summarize
+from espnet_bayeslm.nbest.kaldi import write_kaldi
+from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.report import search as search_report
 from espnet_bayeslm.report import snr as snr_report
-from espnet_bayeslm.rescoring.kaldi import write_kaldi
-from espnet_bayeslm.rescoring.nbest import Hypothesis, NBest
-from espnet_bayeslm.rescoring.rescore import Scales
-from espnet_bayeslm.rescoring.stream import Mixture
+from espnet_bayeslm.rescoring.decision import Scales
+from espnet_bayeslm.rescoring.pipeline import Mixture
 from espnet_bayeslm.search.ranking import rank
 
 SETS = ("dev", "eval")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from nbest_recipe import failure, nbest_lists, write  # noqa: F401  (a fixture)
 
-from espnet_bayeslm.rescoring.kaldi import read_kaldi
+from espnet_bayeslm.nbest.kaldi import read_kaldi
 
 RECIPE = Path(__file__).parents[2] / "egs2" / "ami" / "lm"
 

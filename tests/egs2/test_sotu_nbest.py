@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from espnet_bayeslm.rescoring.kaldi import read_kaldi
+from espnet_bayeslm.nbest.kaldi import read_kaldi
 from espnet_bayeslm.utils.errors import InputError
 
 # a diamond with two pronunciations (times) of `b`, a silence that can be left out, and a dead end

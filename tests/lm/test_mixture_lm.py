@@ -18,8 +18,8 @@ from espnet_bayeslm.lm.registry import build_lm
 from espnet_bayeslm.ngram.build import build_ngram
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.rescoring import score_hypotheses
-from espnet_bayeslm.rescoring.mixture import mix
-from espnet_bayeslm.rescoring.neural import NeuralScorer
+from espnet_bayeslm.rescoring.interpolation import mix
+from espnet_bayeslm.scoring.neural import NeuralScorer
 from espnet_bayeslm.utils.errors import InputError
 
 TOKENS = ["<blank>", "<unk>", *"abcdefghij", "<sos/eos>"]

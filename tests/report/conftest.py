@@ -9,8 +9,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "oracles"))
 
-from espnet_bayeslm.rescoring.formats import write_nbest
-from espnet_bayeslm.rescoring.nbest import Hypothesis, NBest
+from espnet_bayeslm.nbest.formats import write_nbest
+from espnet_bayeslm.nbest.types import Hypothesis, NBest
 
 
 def write_rescored(folder, lists, *, best, uncertain=False, sweep=False):

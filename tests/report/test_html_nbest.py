@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from espnet_bayeslm.evaluation.wer import word_errors
+from espnet_bayeslm.nbest.formats import write_nbest
+from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.report.html_nbest import auroc, nbest_section, operations
 from espnet_bayeslm.report.html_page import page
 from espnet_bayeslm.report.html_rescored import read_references, read_rescored
-from espnet_bayeslm.rescoring.formats import write_nbest
-from espnet_bayeslm.rescoring.nbest import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
 
 WORDS = st.lists(st.sampled_from("abcd"), max_size=8)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring import recordings as module
-from espnet_bayeslm.rescoring.nbest import Hypothesis, NBest
 from espnet_bayeslm.rescoring.recordings import (
     Segment,
     blocks,

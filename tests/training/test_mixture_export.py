@@ -17,8 +17,8 @@ from espnet_bayeslm.bin import interpolate, perplexity
 from espnet_bayeslm.lm.registry import LM_CLASSES
 from espnet_bayeslm.ngram.build import build_ngram
 from espnet_bayeslm.ngram.query import NgramScorer
-from espnet_bayeslm.rescoring.mixture import mix
-from espnet_bayeslm.rescoring.neural import NeuralScorer
+from espnet_bayeslm.rescoring.interpolation import mix
+from espnet_bayeslm.scoring.neural import NeuralScorer
 from espnet_bayeslm.training.load import load_lm
 from espnet_bayeslm.training.mixture import token_difference, write_mixture
 from espnet_bayeslm.training.task import BayesLMTask

@@ -8,7 +8,7 @@ import torch
 
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.rescoring import token_log_probs
-from espnet_bayeslm.rescoring.normalizer import measure_normalizer
+from espnet_bayeslm.scoring.normalizer import measure_normalizer
 from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.utils.errors import InputError
 

@@ -20,9 +20,9 @@ from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 from nbest_lattices import Decoding, linear_lists
 
 from espnet_bayeslm.evaluation.wer import read_transcripts
-from espnet_bayeslm.rescoring.fields import numbered
-from espnet_bayeslm.rescoring.kaldi import read_kaldi, write_kaldi
-from espnet_bayeslm.rescoring.nbest import NBest
+from espnet_bayeslm.nbest.fields import numbered
+from espnet_bayeslm.nbest.kaldi import read_kaldi, write_kaldi
+from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_directory

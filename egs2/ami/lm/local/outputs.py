@@ -20,7 +20,7 @@ from espnet_bayeslm.report.html_scores import read_perplexities
 from espnet_bayeslm.report.html_search import read_search
 from espnet_bayeslm.report.html_snr import SNR, read_snr
 from espnet_bayeslm.report.search import describe
-from espnet_bayeslm.rescoring.rescore import read_scales
+from espnet_bayeslm.rescoring.decision import read_scales
 from espnet_bayeslm.search.ranking import shares
 from espnet_bayeslm.training.checkpoint import load_state
 

@@ -16,8 +16,8 @@ from espnet_bayeslm.evaluation.wer import (
     oracle_errors,
     read_transcripts,
 )
+from espnet_bayeslm.nbest.kaldi import read_kaldi
 from espnet_bayeslm.report.scores import errors_json
-from espnet_bayeslm.rescoring.kaldi import read_kaldi
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines
 

@@ -20,9 +20,9 @@ from typing import Container, Iterator, List, Optional, Sequence, Tuple
 
 import recogniser
 
+from espnet_bayeslm.nbest.kaldi import write_kaldi
+from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.ngram.query import NgramScorer
-from espnet_bayeslm.rescoring.kaldi import write_kaldi
-from espnet_bayeslm.rescoring.nbest import Hypothesis, NBest
 from espnet_bayeslm.utils.cli import progress, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_directory, atomic_write, read_keyed_lines

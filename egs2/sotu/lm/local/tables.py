@@ -14,8 +14,8 @@ from espnet_bayeslm.evaluation.wer import (
     oracle_errors,
     read_transcripts,
 )
+from espnet_bayeslm.nbest.kaldi import read_kaldi
 from espnet_bayeslm.report.search import describe
-from espnet_bayeslm.rescoring.kaldi import read_kaldi
 
 LABELS = {
     "3gram": "3-gram",

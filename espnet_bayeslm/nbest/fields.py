@@ -1,0 +1,185 @@
+"""What the formats of N-best lists share: numbers, ids and words as they stand in files."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Container, Iterable, Iterator, List, Optional, Tuple, Union
+
+from espnet_bayeslm.nbest.types import Hypothesis, NBest
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import BYTE_ORDER_MARK, PathLike
+
+# Each digit has one place to go, so that a megabyte of them does not take an hour
+NUMBER = r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+_NUMBER = re.compile(NUMBER, re.ASCII)
+_DIGITS = re.compile("([0-9]+)", re.ASCII)
+
+OPTIONAL = ("lm_score", "graph_score")
+
+
+def parse_number(value: str, *, path: PathLike, line: int, remedy: str) -> float:
+    """Return the finite number that a field holds.
+
+    Raises:
+        InputError: It is something else.
+    """
+    if _NUMBER.fullmatch(value):
+        number = float(value)
+        if math.isfinite(number):
+            return number
+        problem = "is too large a number"
+    elif value.lower().lstrip("+-") in ("inf", "infinity", "nan"):
+        problem = "is not a finite number"
+    else:
+        problem = "stands where one number was expected"
+    raise InputError(f"{value[:80]!r} {problem}", path=path, line=line, remedy=remedy)
+
+
+def format_number(value: float) -> str:
+    """Return a number in few digits where they are exact."""
+    short = f"{value:.12g}"
+    return short if float(short) == value else repr(value)
+
+
+def natural_order(name: str) -> Tuple[List[Union[str, int]], str]:
+    """Return what sorts u2 before u10."""
+    # The odd parts are the digits, so strings meet strings and numbers meet numbers
+    parts = [int(part) if n % 2 else part for n, part in enumerate(_DIGITS.split(name))]
+    return parts, name
+
+
+def numbered(folder: Path, name: str) -> List[Path]:
+    """Return the entries of a folder that are called `name` with {} = 1, 2, ..., in that order.
+
+    Raises:
+        InputError: The numbers are not 1 to N: one is missing, or is written in another way.
+    """
+    before, after = map(re.escape, name.split("{}"))
+    pattern = re.compile(f"{before}([0-9]+){after}", re.ASCII)
+    found = {entry.name for entry in folder.iterdir() if pattern.fullmatch(entry.name)}
+    expected = [name.format(number) for number in range(1, len(found) + 1)]
+    missing = [entry for entry in expected if entry not in found]
+    if missing:
+        others = sorted(found - set(expected), key=natural_order)
+        raise InputError(
+            f"{missing[0]} is missing, and {others[-1]} is there",
+            path=folder,
+            remedy="They must be numbered from 1 to N: did a job fail, or was one not copied?",
+        )
+    return [folder / entry for entry in expected]
+
+
+def check_id(utt: str, *, path: Optional[PathLike] = None, line: Optional[int] = None) -> None:
+    """Check that an utterance id can stand in every format.
+
+    Raises:
+        InputError: It is empty, has white space in it, begins with a byte order mark, or cannot
+            be written as UTF-8.
+    """
+    if utt.split() == [utt] and not utt.startswith(BYTE_ORDER_MARK) and is_utf8(utt):
+        return
+    raise InputError(
+        f"{utt[:80]!r} cannot be an utterance id",
+        path=path,
+        line=line,
+        remedy="An id is one word of UTF-8 text without white space.",
+    )
+
+
+def is_utf8(text: str) -> bool:
+    """Return whether a text can be written: it has no half of a surrogate pair."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def words_line(words: Tuple[str, ...]) -> str:
+    """Return words with blanks between them.
+
+    Raises:
+        InputError: They would be read as other words.
+    """
+    line = " ".join(words)
+    if tuple(line.split()) != words or not is_utf8(line):
+        raise InputError(
+            f"{line[:80]!r} holds an empty word, or one with white space or half a character",
+            remedy="Such words cannot be written.",
+        )
+    return line
+
+
+def writable(
+    nbests: Iterable[NBest],
+    *,
+    format: str,
+    holds: Container[str] = (),
+    needs: Container[str] = (),
+) -> Iterator[NBest]:
+    """Yield N-best lists that a format can hold.
+
+    Args:
+        nbests: The lists.
+        format: Its name, for errors.
+        holds: Which of "lm_score", "graph_score" and "ref" have a place in it.
+        needs: Which of "lm_score" and "graph_score" it cannot be without.
+
+    Raises:
+        InputError: A list that it cannot hold, an id twice, or no list at all.
+    """
+    utts = set()
+    for nbest in nbests:
+        check_id(nbest.utt)
+        problem = "comes twice" if nbest.utt in utts else ""
+        utts.add(nbest.utt)
+        if nbest.ref is not None and "ref" not in holds:
+            problem = "has a reference, for which there is no place"
+        for hyp in nbest.hypotheses:
+            problem = problem or _problem(hyp, holds, needs)
+        if problem:
+            raise InputError(
+                f"the {format} format cannot hold this: the utterance {nbest.utt!r} {problem}",
+                remedy="Change the lists (dataclasses.replace), or write jsonl, which holds all.",
+            )
+        yield nbest
+    if not utts:
+        raise InputError("no N-best lists to write")
+
+
+def _problem(hyp: Hypothesis, holds: Container[str], needs: Container[str]) -> str:
+    """Return why a hypothesis cannot be written, "" where it can."""
+    if not math.isfinite(hyp.am_score):
+        return f"has the am_score {hyp.am_score}"
+    for name in OPTIONAL:
+        score = getattr(hyp, name)
+        if score is None and name in needs:
+            return f"has no {name} for {' '.join(hyp.words)[:80]!r}"
+        if score is not None and name not in holds:
+            return f"has a {name}, for which there is no place"
+        if score is not None and not math.isfinite(score):
+            return f"has the {name} {score}"
+    return ""
+
+
+def check_no_others(folder: Path, pattern: str, *, written: Container[str]) -> None:
+    """Check that a folder holds no lists that would be read with those written now.
+
+    Args:
+        folder: It may be missing.
+        pattern: What the names of such files match.
+        written: Names that will be replaced.
+
+    Raises:
+        InputError: It does.
+    """
+    others = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+    for name in others:
+        if re.fullmatch(pattern, name, re.DOTALL) and name not in written:
+            raise InputError(
+                f"holds {name!r}, which would be read with the lists that are to be written",
+                path=folder,
+                remedy="Give a new folder.",
+            )

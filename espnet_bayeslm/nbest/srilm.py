@@ -1,0 +1,199 @@
+"""SRILM's N-best lists: a file per utterance, lines `ascore lscore nwords w1 w2 ...`, log10.
+
+See nbest-format(5). The utterance id is the file's name without .gz and .score (or .nbest). As
+SRILM's tools do, where a folder has files *.score (*.score.gz), only these are read; and `<s>`
+and `</s>` at the ends of a hypothesis and pauses (-pau-) are no words, so that nwords may count
+them or not. The older formats with a header `NBestList1.0` or `NBestList2.0` are not read.
+"""
+
+from __future__ import annotations
+
+import decimal
+import logging
+import math
+import os
+import re
+from decimal import Decimal
+from pathlib import Path
+from typing import Dict, Iterable, Iterator, List, Sequence, Tuple
+
+from espnet_bayeslm.nbest.fields import (
+    check_id,
+    check_no_others,
+    natural_order,
+    parse_number,
+    words_line,
+    writable,
+)
+from espnet_bayeslm.nbest.types import Hypothesis, NBest
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike, read_lines, staged
+
+PATTERN = r".*\.score(\.gz|\.Z)?"
+"""Names of score files."""
+
+START, END, PAUSE = "<s>", "</s>", "-pau-"
+SUFFIXES = (".score", ".nbest")
+LN10 = Decimal("2.302585092994045684017991454684364207601101488628772976")
+# More digits than a float64 has, so that a score that is written comes back exactly
+_PRECISE = decimal.Context(prec=40)
+_COUNT = re.compile(r"[0-9]{1,9}", re.ASCII)
+_MAX_NAME = 255  # bytes
+
+
+def read_srilm(path: PathLike) -> Iterator[NBest]:
+    """Yield the N-best lists of a folder, by the natural order of their files' names.
+
+    Args:
+        path: The folder, or one list.
+
+    Raises:
+        InputError: A line, a name or a score that cannot be used (file, line, remedy).
+    """
+    seen: Dict[str, str] = {}
+    for file in _list_files(Path(path)):
+        utt = utterance_of(file)
+        if utt in seen:
+            raise InputError(
+                f"the utterance {utt!r} has a list already, {seen[utt]}",
+                path=file,
+                remedy="Delete one of the two.",
+            )
+        seen[utt] = file.name
+        hypotheses = tuple(_hypothesis(line, file, number) for number, line in read_lines(file))
+        if not hypotheses:
+            raise InputError("no hypotheses", path=file)
+        yield NBest(utt, hypotheses)
+
+
+def _list_files(path: Path) -> List[Path]:
+    """Return the files that hold lists."""
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise InputError("not a folder of SRILM N-best lists", path=path)
+    names = sorted(os.listdir(path), key=natural_order)
+    scores = [name for name in names if re.fullmatch(PATTERN, name, re.DOTALL)]
+    if scores and len(scores) < len(names):
+        logging.info("%s: *.score are read, %d others are not", path, len(names) - len(scores))
+    if not names:
+        raise InputError("no N-best lists", path=path)
+    return [path / name for name in scores or names]
+
+
+def utterance_of(path: Path) -> str:
+    """Return the utterance id of a list.
+
+    Raises:
+        InputError: The name gives none.
+    """
+    name = path.name.removesuffix(".gz")
+    if name.endswith(".Z"):
+        raise InputError("files of `compress` are not read", path=path, remedy="Use gzip.")
+    suffix = next((suffix for suffix in SUFFIXES if name.endswith(suffix)), "")
+    utt = name.removesuffix(suffix)
+    check_id(utt, path=path)
+    return utt
+
+
+def _hypothesis(text: str, path: Path, line: int) -> Hypothesis:
+    """Return the hypothesis of one line."""
+    fields = text.split()
+    if len(fields) < 3 or not _COUNT.fullmatch(fields[2]):
+        old = fields[:1] and fields[0].startswith(("NBestList", "("))
+        raise InputError(
+            f"{text[:80]!r} is {'a Decipher list, which is not supported;' if old else 'not'}"
+            " `ascore lscore nwords word word ...`",
+            path=path,
+            line=line,
+            remedy="SRILM's `nbest-lattice -write-nbest` writes such lines."
+            if old
+            else "Each hypothesis is one such line.",
+        )
+    words, num_words = fields[3:], int(fields[2])
+    num_marks = sum(words.count(mark) for mark in (START, END, PAUSE))
+    if not len(words) - num_marks <= num_words <= len(words):
+        raise InputError(
+            f"nwords is {num_words}, and there are {len(words)} words",
+            path=path,
+            line=line,
+            remedy="Was the line cut? Multiwords must have been split.",
+        )
+    am_score, lm_score = (_from_log10(field, path, line) for field in fields[:2])
+    return Hypothesis(spoken(words), am_score, lm_score)
+
+
+def spoken(words: Sequence[str]) -> Tuple[str, ...]:
+    """Return the words without pauses and the marks of the sentence's ends."""
+    kept = [word for word in words if word != PAUSE]
+    if kept[:1] == [START]:
+        kept = kept[1:]
+    if kept[-1:] == [END]:
+        kept = kept[:-1]
+    return tuple(kept)
+
+
+def _from_log10(text: str, path: Path, line: int) -> float:
+    """Return the natural log of a field's log10."""
+    remedy = "Lines are `ascore lscore nwords word word ...`, scores log10."
+    parse_number(text, path=path, line=line, remedy=remedy)
+    natural = to_natural(text)
+    if not math.isfinite(natural):
+        raise InputError(
+            f"{text[:80]!r} is too large a number", path=path, line=line, remedy=remedy
+        )
+    return natural
+
+
+def to_natural(log10: str) -> float:
+    """Return the natural log of a finite log10, in nats, rounded once."""
+    try:
+        return float(_PRECISE.multiply(Decimal(log10), LN10))
+    except decimal.DecimalException:  # an exponent beyond decimal's own limits
+        return float(log10) * float(LN10)
+
+
+def to_log10(natural: float) -> str:
+    """Return log10 in as few digits as `to_natural` takes to give `natural` back."""
+    log10 = _PRECISE.divide(Decimal(natural), LN10)
+    texts = (f"{float(log10):.12g}", repr(float(log10)), f"{log10:.20g}")
+    return next((text for text in texts if to_natural(text) == natural), str(log10))
+
+
+def write_srilm(nbests: Iterable[NBest], folder: Path) -> None:
+    """Write N-best lists as UTT.score; reading them gives the same lists, by natural order.
+
+    Args:
+        nbests: The lists, with an LM score and no graph score.
+        folder: The folder (made where it is missing).
+
+    Raises:
+        ValueError: A list that the format cannot hold, an id that cannot be a file's name, or
+            other score files stand there. Nothing is written then.
+    """
+    names = set()
+    with staged(folder) as temporary:
+        for nbest in writable(nbests, format="srilm", holds=("lm_score",), needs=("lm_score",)):
+            name = f"{nbest.utt}.score"
+            if "/" in name or "\0" in name or len(os.fsencode(name)) > _MAX_NAME:
+                raise InputError(
+                    f"the utterance id {nbest.utt[:80]!r} cannot be the name of a file",
+                    remedy="Write another format.",
+                )
+            lines = [_line(hyp) for hyp in nbest.hypotheses]
+            (temporary / name).write_text("".join(lines), encoding="utf-8")
+            names.add(name)
+        check_no_others(Path(folder), PATTERN, written=names)
+
+
+def _line(hyp: Hypothesis) -> str:
+    """Return the line of one hypothesis."""
+    words = words_line(hyp.words)
+    if spoken(hyp.words) != hyp.words:
+        raise InputError(
+            f"{words[:80]!r} holds {PAUSE}, or ends in {START} or {END}",
+            remedy="SRILM's lists do not count them as words: take them out.",
+        )
+    assert hyp.lm_score is not None  # `writable` has seen to it
+    scores = f"{to_log10(hyp.am_score)} {to_log10(hyp.lm_score)}"
+    return f"{scores} {len(hyp.words)} {words}".rstrip() + "\n"

@@ -1,0 +1,172 @@
+"""The files of a rescoring, written list by list, and read again where jobs are merged."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import IO, Any, Dict, Iterable, Iterator, Mapping, Sequence, Tuple
+
+import numpy as np
+import yaml
+
+from espnet_bayeslm.nbest.kaldi import key_of
+from espnet_bayeslm.nbest.types import NBest
+from espnet_bayeslm.rescoring.list_scorer import DIGITS, WordList, written_cost
+from espnet_bayeslm.scoring.uncertainty import Uncertainty
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import read_keyed_lines
+
+UNCERTAINTY = "uncertainty.ndjson"
+COSTS, WORD_COSTS, BEST, BEST_TRN, JOB = "lmwt.nn", "lmwt.nn.words", "text", "trn", "job.yaml"
+# What all jobs of one rescoring have in common.
+SHARED = ("num_jobs", "lists", "settings")
+
+
+class RescoredFiles:
+    """`lmwt.nn`, `lmwt.nn.words`, `text` and `trn` of a folder.
+
+    Args:
+        folder: Where they go.
+        token_scores: Whether the costs of the words are written too.
+        uncertainty: Whether the uncertainty of the words is.
+    """
+
+    def __init__(self, folder: Path, *, token_scores: bool, uncertainty: bool = False):
+        optional = {WORD_COSTS: token_scores, UNCERTAINTY: uncertainty}
+        names = [COSTS, BEST, BEST_TRN, *(name for name, wanted in optional.items() if wanted)]
+        self._stack = contextlib.ExitStack()
+        self._files: Dict[str, IO] = {
+            name: self._stack.enter_context((folder / name).open("w", encoding="utf-8"))
+            for name in names
+        }
+
+    def __enter__(self) -> RescoredFiles:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.close()
+
+    def add(self, item: WordList, costs: Sequence[np.ndarray], best: Sequence[str]) -> None:
+        """Write the costs of a list's hypotheses, each (n + 1,), and its best one."""
+        nbest = item.nbest
+        for rank, uncertainty in enumerate(item.uncertainty, 1):
+            words = nbest.hypotheses[rank - 1].words
+            line = uncertainty_line(nbest.utt, rank, words, uncertainty)
+            self._files[UNCERTAINTY].write(f"{line}\n")
+        for rank, values in enumerate(costs, 1):
+            key = key_of(nbest.utt, rank)
+            self._files[COSTS].write(f"{key} {written_cost(values):.{DIGITS}f}\n")
+            if WORD_COSTS in self._files:
+                line = " ".join([key, *(f"{value:.{DIGITS}f}" for value in values)])
+                self._files[WORD_COSTS].write(f"{line}\n")
+        self._files[BEST].write(f"{' '.join((nbest.utt, *best))}\n")
+        self._files[BEST_TRN].write(f"{' '.join((*best, f'({nbest.utt})'))}\n")
+
+
+def uncertainty_line(utt: str, rank: int, words: Sequence[str], uncertainty: Uncertainty) -> str:
+    """Return one line of JSON: what an LM's draws say of each word and `</s>`, in nats."""
+    values = {
+        "log_prob": uncertainty.log_probs,
+        "entropy": uncertainty.entropy,
+        "mutual_information": uncertainty.mutual_information,
+        "variance": uncertainty.variance,
+    }
+    rounded = {name: array.round(DIGITS).tolist() for name, array in values.items()}
+    return json.dumps({"utt": utt, "rank": rank, "words": list(words), **rounded})
+
+
+def write_job(
+    folder: Path, *, job: int, num_jobs: int, lists: str, settings: Mapping[str, Any]
+) -> None:
+    """Write which part of which lists a folder has, and by what settings it was done."""
+    content = {"job": job, "num_jobs": num_jobs, "lists": lists, "settings": dict(settings)}
+    (folder / JOB).write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+
+
+def check_jobs(folders: Sequence[Path], *, digest: str) -> None:
+    """Check that folders are all jobs of one rescoring of some lists.
+
+    Args:
+        folders: The jobs' outputs.
+        digest: What `write_job` was given as `lists`.
+
+    Raises:
+        InputError: One is missing, comes twice, or was done by other settings or on other lists.
+    """
+    jobs: Dict[int, Path] = {}
+    first: Dict[str, Any] = {}
+    for folder in folders:
+        try:
+            content = yaml.safe_load((folder / JOB).read_text(encoding="utf-8"))
+            number, whole = int(content["job"]), {k: content[k] for k in SHARED}
+        except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"not a job of `bayeslm rescore --job` ({error!r})", path=folder / JOB
+            ) from error
+        first = first or whole
+        if whole["lists"] != digest:
+            raise InputError(
+                "was made from other lists than --nbest has",
+                path=folder / JOB,
+                remedy="Merge with the lists that the jobs have rescored.",
+            )
+        if whole != first or number in jobs:
+            problem = (
+                f"is job {number} as {jobs[number]}" if number in jobs else "has other settings"
+            )
+            raise InputError(
+                f"{problem}: {whole}, expected {first}",
+                path=folder / JOB,
+                remedy="Give each job of one rescoring once.",
+            )
+        jobs[number] = folder
+    missing = [number for number in range(1, first.get("num_jobs", 0) + 1) if number not in jobs]
+    if missing:
+        raise InputError(
+            f"{len(missing)} of {first['num_jobs']} jobs are missing, the first {missing[0]}",
+            path=folders[0] if folders else "--merge",
+            remedy="Run them, and give all folders.",
+        )
+
+
+def merged_lists(
+    nbests: Iterable[NBest], folders: Sequence[Path], *, token_scores: bool
+) -> Iterator[WordList]:
+    """Yield the lists with the costs that jobs wrote, in the lists' order.
+
+    Args:
+        nbests: The lists that the jobs have rescored.
+        folders: The jobs' outputs.
+        token_scores: Whether the costs of words are needed, or of hypotheses.
+
+    Raises:
+        InputError: A hypothesis has no cost, there are costs of others, or a file is not usable.
+    """
+    name = WORD_COSTS if token_scores else COSTS
+    costs = {key: values for folder in folders for key, values in _read_costs(folder / name)}
+    for item in nbests:
+        keys = [key_of(item.utt, rank) for rank in range(1, len(item.hypotheses) + 1)]
+        missing = [key for key in keys if key not in costs]
+        if missing:
+            raise InputError(
+                f"no job has a cost of {missing[0]!r}",
+                path=folders[0] / name,
+                remedy="Merge with the lists that the jobs have rescored.",
+            )
+        yield WordList(item, tuple(-costs.pop(key)[None] for key in keys))
+    if costs:
+        raise InputError(
+            f"the jobs have {len(costs)} costs of hypotheses that are not in the lists, the first"
+            f" of {next(iter(costs))!r}",
+            path=folders[0] / name,
+        )
+
+
+def _read_costs(path: Path) -> Iterator[Tuple[str, np.ndarray]]:
+    """Yield (key, its costs) of a file."""
+    for key, (line, values) in read_keyed_lines(path).items():
+        try:
+            yield key, np.array([float(value) for value in values.split()])
+        except ValueError:
+            raise InputError(f"expected costs, got {values[:80]!r}", path=path, line=line) from None

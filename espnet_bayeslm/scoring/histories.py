@@ -1,0 +1,228 @@
+"""Scores that depend on what was said before in a recording.
+
+An LM reads a recording as one text, `<sos/eos> w1 .. wn <sos/eos> v1 ..`: a sentence's end is the
+next one's beginning. A recurrent LM goes on from its state after the last word; a Transformer
+reads the last tokens again, the first of them at position 0. An LM that was trained on single
+sentences has never seen a `<sos/eos>` in the middle: what context gains is to be tried on dev.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+import torch
+
+from espnet_bayeslm.lm.tree import TokenTree, build_tree
+from espnet_bayeslm.scoring.lms import (
+    MAX_TOKENS,
+    Ids,
+    check_finite,
+    check_tokens,
+    evaluating,
+    held_draw,
+    num_draws,
+    require_tree,
+    vocab_size,
+)
+from espnet_bayeslm.scoring.normalizer import Normalizer
+from espnet_bayeslm.scoring.output_layer import log_normalizers, target_logits
+from espnet_bayeslm.scoring.prefix_trees import tree_batches, tree_size
+
+MAX_CONTEXT = 64
+State = Tuple[torch.Tensor, torch.Tensor]
+
+
+class History(NamedTuple):
+    """What an LM keeps of what was said before; None stands for a recording's beginning.
+
+    Attributes:
+        tokens: The last tokens, with a `<sos/eos>` before each sentence; of a recurrent LM none.
+        states: Of a recurrent LM h and c after them, (nlayers, unit), for each weight draw.
+    """
+
+    tokens: Ids = ()
+    states: Tuple[State, ...] = ()
+
+
+Histories = Sequence[Optional[History]]
+
+
+class _Piece(NamedTuple):
+    """Hypotheses of one group, or some of them, that are scored in one tree.
+
+    Attributes:
+        number: Of the group.
+        history: Of the group.
+        prefix: What the tree begins with, its root first: `<sos/eos>`, or more before it.
+        sequences: The hypotheses, in lexical order.
+    """
+
+    number: int
+    history: Optional[History]
+    prefix: Ids
+    sequences: Sequence[Ids]
+
+    def in_full(self) -> List[Ids]:
+        """Return the sequences with what is before them, but the root."""
+        return [(*self.prefix[1:], *ids) for ids in self.sequences]
+
+
+def score_in_context(
+    lm: Any,
+    groups: Sequence[Sequence[Sequence[int]]],
+    histories: Histories,
+    *,
+    max_tokens: int = MAX_TOKENS,
+    num_samples: int = 0,
+    normalizer: Optional[Normalizer] = None,
+) -> List[List[np.ndarray]]:
+    """Return (n + 1,) ln p of the tokens and `</s>` of hypotheses, given what was said before.
+
+    Args:
+        lm: One of our LMs.
+        groups: Token ids, without `<sos/eos>`, of the hypotheses of an utterance, for each of
+            some recordings.
+        histories: Of each of these recordings; None at its beginning.
+        max_tokens: As in `score_hypotheses`; a Transformer's context counts.
+        num_samples: As in `score_hypotheses`, and as in `extend`.
+        normalizer: As in `score_hypotheses`.
+
+    Raises:
+        InputError: The LM is not one of ours, or a token is out of the vocabulary.
+    """
+    require_tree(lm, "context")
+    for group in groups:
+        check_tokens(group, vocab_size(lm))
+    draws = num_draws(lm, num_samples)
+    log_z = None if normalizer is None else normalizer.mean
+    pieces = list(_pieces(lm, groups, histories, max_tokens))
+    found: List[Dict[Ids, np.ndarray]] = [{} for _ in groups]
+    with evaluating(lm):
+        for index in range(max(draws, 1)):
+            with held_draw(lm, index, draws):
+                for batch in _batches(pieces, max_tokens):
+                    for number, ids, log_probs in _scores(lm, batch, index, log_z):
+                        check_finite(log_probs)
+                        values = log_probs - np.log(max(draws, 1))
+                        before = found[number].get(ids)
+                        found[number][ids] = (
+                            values if before is None else np.logaddexp(before, values)
+                        )
+    return [[found[n][tuple(ids)] for ids in group] for n, group in enumerate(groups)]
+
+
+def extend(
+    lm: Any,
+    histories: Histories,
+    chosen: Sequence[Sequence[int]],
+    *,
+    num_samples: int = 0,
+    max_context: int = MAX_CONTEXT,
+) -> List[History]:
+    """Return the histories after one more utterance of each recording.
+
+    Args:
+        lm: One of our LMs.
+        histories: Before it; None at a recording's beginning.
+        chosen: The token ids of what was said.
+        num_samples: As in `score_in_context`.
+        max_context: The most tokens that a Transformer reads again.
+
+    Raises:
+        InputError: The LM is not one of ours, or a token is out of the vocabulary.
+    """
+    require_tree(lm, "context")
+    check_tokens(chosen, vocab_size(lm))
+    sos = vocab_size(lm) - 1
+    if not hasattr(lm, "tree_states"):
+        before = [() if history is None else history.tokens for history in histories]
+        texts = [(*old, sos, *ids) for old, ids in zip(before, chosen, strict=True)]
+        return [History(tokens=text[max(0, len(text) - max_context) :]) for text in texts]
+    if not chosen:
+        return []
+    draws = num_draws(lm, num_samples)
+    tree, paths = build_tree([[tuple(ids)] for ids in chosen], sos)
+    tree = tree.to(lm.decoder.weight.device)
+    ends = [int(path[-1]) for path in paths]
+    states: List[List[State]] = []
+    with evaluating(lm):
+        for index in range(max(draws, 1)):
+            with held_draw(lm, index, draws):
+                h, c = lm.tree_states(tree, _stacked(lm, histories, index))
+            states.append(lm.split_state((h[:, ends], c[:, ends])))
+    return [History(states=of_draws) for of_draws in zip(*states, strict=True)]
+
+
+def _pieces(
+    lm: Any,
+    groups: Sequence[Sequence[Sequence[int]]],
+    histories: Histories,
+    max_tokens: int,
+) -> Iterator[_Piece]:
+    """Yield the groups, in pieces whose trees have at most so many nodes."""
+    sos = vocab_size(lm) - 1
+    for number, (group, history) in enumerate(zip(groups, histories, strict=True)):
+        prefix = (*(() if history is None else history.tokens), sos)
+        whole = _Piece(number, history, prefix, sorted({tuple(ids) for ids in group}))
+        start = 0
+        for sequences in tree_batches(whole.in_full(), max_tokens=max_tokens):
+            end = start + len(sequences)
+            yield whole._replace(sequences=whole.sequences[start:end])
+            start = end
+
+
+def _batches(pieces: Sequence[_Piece], max_tokens: int) -> Iterator[List[_Piece]]:
+    """Yield runs of pieces whose trees have at most so many nodes together."""
+    batch: List[_Piece] = []
+    room = max_tokens
+    for piece in pieces:
+        size = tree_size(piece.in_full())
+        if batch and size > room:
+            yield batch
+            batch, room = [], max_tokens
+        batch.append(piece)
+        room -= size
+    if batch:
+        yield batch
+
+
+def _scores(
+    lm: Any, batch: Sequence[_Piece], index: int, log_z: Optional[float]
+) -> Iterator[Tuple[int, Ids, np.ndarray]]:
+    """Yield (number of the group, hypothesis, its (n + 1,) ln p) of a batch."""
+    tree, paths = _forest(lm, batch)
+    eos = vocab_size(lm) - 1
+    rows = [(piece, ids) for piece in batch for ids in piece.sequences]
+    # what is before the hypotheses needs no softmax
+    own = [path[len(p.prefix) - 1 :] for (p, _), path in zip(rows, paths, strict=True)]
+    device = tree.tokens.device
+    nodes, contexts = torch.from_numpy(np.concatenate(own)).to(device).unique(return_inverse=True)
+    targets = torch.tensor([token for _, ids in rows for token in (*ids, eos)], device=device)
+    if hasattr(lm, "tree_states"):
+        outputs = lm.tree_outputs(tree, _stacked(lm, [p.history for p in batch], index))[nodes]
+    else:
+        outputs = lm.tree_outputs(tree)[nodes]
+    weight, bias = lm.decoder.weight, lm.decoder.bias
+    values = target_logits(outputs, contexts, targets, weight, bias)
+    if log_z is None:
+        values = values - log_normalizers(outputs, weight, bias)[contexts]
+    else:
+        values = values - log_z
+    parts = np.split(values.to("cpu", torch.float64).numpy(), np.cumsum([len(x) for x in own]))
+    for (piece, ids), part in zip(rows, parts[:-1], strict=True):
+        yield piece.number, ids, part
+
+
+def _forest(lm: Any, batch: Sequence[_Piece]) -> Tuple[TokenTree, List[np.ndarray]]:
+    """Return a tree for each piece, and the nodes of each of its sequences."""
+    tree, paths = build_tree([piece.in_full() for piece in batch], vocab_size(lm) - 1)
+    # the roots are the first nodes
+    tree.tokens[: len(batch)] = torch.tensor([piece.prefix[0] for piece in batch])
+    return tree.to(lm.decoder.weight.device), paths
+
+
+def _stacked(lm: Any, histories: Histories, index: int) -> State:
+    """Return a draw's h and c before the roots, (nlayers, G, unit) each."""
+    states = [lm.zero_state() if h is None else h.states[index] for h in histories]
+    return lm.stack_states(states)

@@ -1,0 +1,214 @@
+"""A neural LM as a scorer of words: the log-probabilities of a word's tokens are summed."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence, Tuple
+
+import numpy as np
+import torch
+
+from espnet_bayeslm.evaluation.word_scores import WordScores
+from espnet_bayeslm.scoring.histories import (
+    MAX_CONTEXT,
+    Histories,
+    History,
+    extend,
+    score_in_context,
+)
+from espnet_bayeslm.scoring.lms import MAX_TOKENS, vocab_size
+from espnet_bayeslm.scoring.normalizer import Normalizer, measure_normalizer
+from espnet_bayeslm.scoring.running_text import running_log_probs
+from espnet_bayeslm.scoring.sequences import token_log_probs
+from espnet_bayeslm.scoring.uncertainty import Uncertainty, token_uncertainty
+from espnet_bayeslm.utils.errors import InputError
+
+# a token that opens a word: sentencepiece's mark at its start; ESPnet's character for a space
+WORD_MARK = "\u2581"
+SPACE = "<space>"
+TOKEN_TYPES = ("word", "bpe", "char")
+
+
+class TokenLM(Protocol):
+    """A trained LM with its tokenizer, as `espnet_bayeslm.training.load.load_lm` returns it."""
+
+    name: str
+    lm: torch.nn.Module
+    token_list: List[str]
+    token_type: str
+
+    def tokenize(self, text: str) -> List[str]:
+        """Return the tokens of a text."""
+        ...
+
+    def ids(self, tokens: Sequence[str]) -> List[int]:
+        """Return the ids of tokens, an unknown one as `<unk>`."""
+        ...
+
+
+class NeuralScorer:
+    """Scores words by a neural LM over words, sentencepieces or characters.
+
+    Args:
+        trained: The LM with its tokenizer.
+        num_samples: Weight draws whose probabilities are averaged; 0 for the mean weights.
+        max_tokens: The most tokens of a batch.
+        self_normalized: Whether one number is taken for every context's ln Z, its mean over a
+            sample of the contexts of the first sentences that are scored.
+        max_context: The most tokens before an utterance that a Transformer reads again.
+        context: Sentences of a text that each is scored after, see `running_log_probs`; 0: each
+            by itself.
+
+    Attributes:
+        normalizer: That mean and its spread, once it is known; it may be set before.
+
+    Raises:
+        InputError: The token list lacks `<unk>`, does not end in `<sos/eos>` or is not the LM's,
+            or the token type is unknown.
+    """
+
+    def __init__(
+        self,
+        trained: TokenLM,
+        *,
+        num_samples: int = 0,
+        max_tokens: int = MAX_TOKENS,
+        self_normalized: bool = False,
+        max_context: int = MAX_CONTEXT,
+        context: int = 0,
+    ):
+        _check_token_list(trained)
+        if context < 0:
+            raise InputError(f"--context {context}: expected 0 or more sentences")
+        self.name = trained.name
+        self.trained = trained
+        self.num_samples = num_samples
+        self.max_tokens = max_tokens
+        self.unk = trained.token_list.index("<unk>")
+        self.self_normalized = self_normalized
+        self.max_context, self.context = max_context, context
+        self.normalizer: Optional[Normalizer] = None
+
+    def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
+        """Return the scores of each sentence; a word is OOV where a token of it is `<unk>`."""
+        encoded = [self._encode(words) for words in sentences]
+        sequences = [ids for ids, _ in encoded]
+        options = self._options(sequences)
+        if self.context:
+            options["context"] = self.context
+        score = running_log_probs if self.context else token_log_probs
+        found = score(self.trained.lm, sequences, **options)
+        return [
+            self._of_words(values, *where) for values, where in zip(found, encoded, strict=True)
+        ]
+
+    def scores_in_context(
+        self, groups: Sequence[Sequence[Sequence[str]]], histories: Histories
+    ) -> List[List[WordScores]]:
+        """Return the scores of each sentence of each group, given its group's history.
+
+        Args:
+            groups: The hypotheses of an utterance, for each of some recordings.
+            histories: What was said before in these, as `extended` returned it; None: nothing.
+        """
+        encoded = [[self._encode(words) for words in group] for group in groups]
+        sequences = [[ids for ids, _ in group] for group in encoded]
+        options = self._options([ids for group in sequences for ids in group])
+        found = score_in_context(self.trained.lm, sequences, histories, **options)
+        return [
+            [self._of_words(v, *where) for v, where in zip(values, group, strict=True)]
+            for values, group in zip(found, encoded, strict=True)
+        ]
+
+    def extended(self, histories: Histories, sentences: Sequence[Sequence[str]]) -> List[History]:
+        """Return the histories after one more sentence of each recording."""
+        chosen = [self._encode(words)[0] for words in sentences]
+        options = dict(num_samples=self.num_samples, max_context=self.max_context)
+        return extend(self.trained.lm, histories, chosen, **options)
+
+    def uncertainty(self, sentences: Sequence[Sequence[str]]) -> List[Uncertainty]:
+        """Return the uncertainty of the words and `</s>` of each sentence, over `num_samples`.
+
+        What a word of several tokens has is the sum over them.
+        """
+        encoded = [self._encode(words) for words in sentences]
+        found = token_uncertainty(
+            self.trained.lm,
+            [ids for ids, _ in encoded],
+            num_samples=self.num_samples,
+            max_tokens=self.max_tokens,
+        )
+        return [u.of_words(starts) for u, (_, starts) in zip(found, encoded, strict=True)]
+
+    def prepare(self, sentences: Sequence[Sequence[str]]) -> None:
+        """Measure ln Z on these sentences, where one number is taken for it and none is known."""
+        self._options([self._encode(words)[0] for words in sentences])
+
+    def _options(self, sequences: Sequence[Sequence[int]]) -> Dict[str, Any]:
+        """Return how sequences are scored, once ln Z is known where it has to be."""
+        if self.self_normalized and self.normalizer is None:
+            self.normalizer = measure_normalizer(
+                self.trained.lm, sequences, num_samples=self.num_samples
+            )
+        return {
+            "max_tokens": self.max_tokens,
+            "num_samples": self.num_samples,
+            "normalizer": self.normalizer if self.self_normalized else None,
+        }
+
+    def _of_words(
+        self, values: np.ndarray, ids: Sequence[int], starts: Sequence[int]
+    ) -> WordScores:
+        """Return the scores of the words whose tokens have these, (n + 1,)."""
+        unknown = np.array([*(token == self.unk for token in ids), False])
+        return WordScores(np.add.reduceat(values, starts), np.logical_or.reduceat(unknown, starts))
+
+    def token_counts(self, words: Sequence[str]) -> np.ndarray:
+        """Return (n + 1,) tokens of each word of a sentence and of `</s>`."""
+        ids, starts = self._encode(words)
+        return np.diff([*starts, len(ids) + 1])
+
+    def _encode(self, words: Sequence[str]) -> Tuple[List[int], List[int]]:
+        """Return the token ids, and where each word and `</s>` start in them."""
+        tokens = self.trained.tokenize(" ".join(words)) if words else []
+        starts = word_starts(tokens, self.trained.token_type)
+        if len(starts) != len(words):
+            raise InputError(
+                f"{self.name}: {len(words)} words, but {len(starts)} begin in its"
+                f" {self.trained.token_type} tokens {tokens} of the sentence {' '.join(words)!r}",
+                remedy="The tokenizer drops or splits words: normalise the text as for training.",
+            )
+        return self.trained.ids(tokens), [*starts, len(tokens)]
+
+
+def word_starts(tokens: Sequence[str], token_type: str) -> List[int]:
+    """Return the indices of the tokens that open a word; the first token always does.
+
+    Args:
+        tokens: The tokens of a sentence.
+        token_type: "word" (all), "bpe" (those with sentencepiece's mark) or "char" (each
+            `<space>`, which belongs to the word after it).
+    """
+    opens: Dict[str, Callable[[str], bool]] = {
+        "word": lambda token: True,
+        "bpe": lambda token: token.startswith(WORD_MARK),
+        "char": lambda token: token == SPACE,
+    }
+    return [i for i, token in enumerate(tokens) if i == 0 or opens[token_type](token)]
+
+
+def _check_token_list(trained: TokenLM) -> None:
+    tokens, size = trained.token_list, vocab_size(trained.lm)
+    problem = ""
+    if trained.token_type not in TOKEN_TYPES:
+        problem = f"its tokens are of type {trained.token_type!r}, not {', '.join(TOKEN_TYPES)}"
+    elif "<unk>" not in tokens:
+        problem = "its token list has no <unk>"
+    elif tokens[-1] != "<sos/eos>":
+        problem = f"its token list ends in {tokens[-1]!r}, not in <sos/eos>"
+    elif len(tokens) != size:
+        problem = f"its token list has {len(tokens)} tokens, the LM {size}"
+    if problem:
+        raise InputError(
+            f"the LM {trained.name!r} cannot score words: {problem}",
+            remedy="Use the token list that ESPnet made for its training.",
+        )

@@ -1,0 +1,105 @@
+"""Self-normalised scoring (Chen et al. 2016): one number in place of every context's ln Z.
+
+An LM whose training held the spread of ln Z down (`self_normalization` of `bayes_lm`) needs no
+softmax: its logits minus the mean ln Z are nearly log-probabilities.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Iterator, List, NamedTuple, Sequence
+
+import numpy as np
+import torch
+
+from espnet_bayeslm.scoring.lms import (
+    Ids,
+    check_finite,
+    check_tokens,
+    evaluating,
+    held_draw,
+    num_draws,
+    require_tree,
+    vocab_size,
+)
+from espnet_bayeslm.scoring.output_layer import log_normalizers
+from espnet_bayeslm.scoring.prefix_trees import batch_tree, tree_batches
+
+NUM_CONTEXTS = 512
+# Standard deviation of ln Z, in nats, above which scores without it are far from exact
+LARGE_STD = 1.0
+
+
+class Normalizer(NamedTuple):
+    """How ln Z, the log of the softmax's sum, is distributed over contexts, in nats.
+
+    Attributes:
+        mean: Its mean.
+        std: Its standard deviation: how far a token's score is from its log-probability.
+    """
+
+    mean: float
+    std: float
+
+
+def measure_normalizer(
+    lm: Any,
+    sequences: Sequence[Sequence[int]],
+    *,
+    num_contexts: int = NUM_CONTEXTS,
+    num_samples: int = 0,
+) -> Normalizer:
+    """Return mean and standard deviation of ln Z over a sample of the distinct contexts.
+
+    The sample is the same whatever the order of the sequences. Jobs that share their work should
+    share one result too: another constant shifts the score of every word.
+
+    Args:
+        lm: One of our LMs.
+        sequences: Token ids without `<sos/eos>`.
+        num_contexts: About how many contexts, whole sequences being taken.
+        num_samples: As in `score_hypotheses`.
+
+    Raises:
+        InputError: The LM is not one of ours, or there is nothing to measure.
+    """
+    require_tree(lm, "self-normalised scoring")
+    chosen = _sample(sequences, num_contexts) or [()]
+    check_tokens(chosen, vocab_size(lm))
+    draws = num_draws(lm, num_samples)
+    values: List[np.ndarray] = []
+    with evaluating(lm):
+        for index in range(max(draws, 1)):
+            with held_draw(lm, index, draws):
+                values.extend(_log_normalizers(lm, chosen, num_contexts))
+    every = np.concatenate(values)
+    check_finite(every)
+    normalizer = Normalizer(float(every.mean()), float(every.std()))
+    logging.info("ln Z is %.3f +- %.3f over %d contexts", *normalizer, len(every))
+    if normalizer.std > LARGE_STD:
+        logging.warning(
+            "ln Z has a standard deviation of %.2f nats: train the LM with self_normalization"
+            " before scoring without the softmax",
+            normalizer.std,
+        )
+    return normalizer
+
+
+def _log_normalizers(lm: Any, sequences: List[Ids], max_tokens: int) -> Iterator[np.ndarray]:
+    """Yield ln Z of the distinct contexts of each batch."""
+    for group in tree_batches(sequences, max_tokens=max_tokens):
+        outputs = lm.tree_outputs(batch_tree(lm, group)[0])
+        log_z = log_normalizers(outputs, lm.decoder.weight, lm.decoder.bias)
+        yield log_z.to("cpu", torch.float64).numpy()
+
+
+def _sample(sequences: Sequence[Sequence[int]], num_contexts: int) -> List[Ids]:
+    """Return some of the sequences, sorted, which have so many contexts or more."""
+    texts = sorted({tuple(ids) for ids in sequences})
+    chosen, found = [], 0
+    for index in np.random.default_rng(0).permutation(len(texts)):
+        if found >= num_contexts:
+            break
+        chosen.append(texts[index])
+        found += len(texts[index]) + 1
+    return sorted(chosen)

@@ -1,0 +1,183 @@
+"""How uncertain a Bayesian LM is of each token: about the word, and about its own weights.
+
+Over K draws of the weights, with p_k the k-th LM's distribution of the next token and p their mean:
+the predictive entropy H[p] is the whole uncertainty; the mutual information between token and
+weights, H[p] - mean_k H[p_k], is what of it more training text would remove (Depeweg et al. 2018).
+All are in nats.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
+
+import numpy as np
+import torch
+
+from espnet_bayeslm.bayes.whole import whole_posterior
+from espnet_bayeslm.scoring.lms import (
+    MAX_TOKENS,
+    Ids,
+    check_finite,
+    check_tokens,
+    evaluating,
+    held_draw,
+    num_draws,
+    require_tree,
+    vocab_size,
+)
+from espnet_bayeslm.scoring.output_layer import Blocks, log_normalizers, target_logits
+from espnet_bayeslm.scoring.prefix_trees import (
+    Group,
+    along_paths,
+    batch_tree,
+    targets_of,
+    tree_batches,
+)
+from espnet_bayeslm.utils.cli import progress
+from espnet_bayeslm.utils.errors import InputError
+
+# The most outputs that are held, of all draws together
+MAX_OUTPUTS = 1 << 16
+Decoder = Tuple[torch.Tensor, torch.Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class Uncertainty:
+    """Of n tokens, or words, and of `</s>`.
+
+    Attributes:
+        draws: (K, n + 1) ln p_k of each under each draw.
+        log_probs: (n + 1,) ln p of each, of the mean probability (of a word: of its tokens).
+        entropy: (n + 1,) H[p].
+        mutual_information: (n + 1,) H[p] - mean_k H[p_k], 0 or more.
+    """
+
+    draws: np.ndarray
+    log_probs: np.ndarray
+    entropy: np.ndarray
+    mutual_information: np.ndarray
+
+    @property
+    def variance(self) -> np.ndarray:
+        """The variance over the draws of ln p_k, (n + 1,)."""
+        return self.draws.var(axis=0)
+
+    def of_words(self, starts: Sequence[int]) -> Uncertainty:
+        """Return the sums over the tokens of each word, which are not those of its distribution.
+
+        Args:
+            starts: Where each word, and `</s>`, begins.
+        """
+        fields = dataclasses.astuple(self)
+        return Uncertainty(*(np.add.reduceat(x, starts, axis=-1) for x in fields))
+
+
+def token_uncertainty(
+    lm: Any,
+    sequences: Sequence[Sequence[int]],
+    *,
+    num_samples: int,
+    max_tokens: int = MAX_TOKENS,
+) -> List[Uncertainty]:
+    """Return the uncertainty of the tokens and `</s>` of each sequence.
+
+    Args:
+        lm: One of our LMs; where nothing in it is random, its own entropy is all it has.
+        sequences: Token ids without `<sos/eos>`.
+        num_samples: K, at least 1; more than 1 for the mutual information not to be 0.
+        max_tokens: The most distinct prefixes of a batch.
+
+    Raises:
+        InputError: The LM is not one of ours, a token is out of the vocabulary, or K is below 1.
+    """
+    require_tree(lm, "uncertainty")
+    if num_samples < 1:
+        raise InputError(f"num_samples is {num_samples} where 1 or more was expected")
+    unique = sorted({tuple(ids) for ids in sequences})
+    check_tokens(unique, vocab_size(lm))
+    draws = num_draws(lm, num_samples)
+    if not draws:
+        logging.warning("nothing in the LM is random: it is certain of its weights")
+    max_tokens = min(max_tokens, max(1, MAX_OUTPUTS // max(draws, 1)))
+    found: Dict[Ids, Uncertainty] = {}
+    bar = progress(desc="uncertainty", unit="seq", total=len(unique))
+    with contextlib.closing(bar), evaluating(lm):
+        decoders = list(_decoders(lm, draws))
+        for group in tree_batches(unique, max_tokens=max_tokens):
+            found.update(zip(group, _batch(lm, group, decoders, draws), strict=True))
+            bar.update(len(group))
+    return [found[tuple(ids)] for ids in sequences]
+
+
+def _decoders(lm: Any, draws: int) -> Iterator[Decoder]:
+    """Yield the output projection of each draw: one for all, unless all weights are random."""
+    every = next(whole_posterior(lm), None) is not None
+    for index in range(max(draws, 1)):
+        weight, bias = lm.decoder.weight, lm.decoder.bias
+        if every and draws:
+            with held_draw(lm, index, draws):
+                weight, bias = lm.decoder.weight.clone(), lm.decoder.bias.clone()
+        yield weight, bias
+
+
+def _batch(lm: Any, group: Group, decoders: List[Decoder], draws: int) -> Iterator[Uncertainty]:
+    """Yield the uncertainty of each sequence of a batch."""
+    tree, paths = batch_tree(lm, group)
+    contexts, targets = targets_of(tree, paths, lm.vocab_size - 1)
+    # outputs: K times (T, M); log_z: (K, T); log_probs: (K, N)
+    outputs = []
+    for index in range(len(decoders)):
+        with held_draw(lm, index, draws):
+            outputs.append(lm.tree_outputs(tree))
+    log_z = torch.stack(
+        [log_normalizers(y, *decoder) for y, decoder in zip(outputs, decoders, strict=True)]
+    )
+    logits = [
+        target_logits(y, contexts, targets, *decoder)
+        for y, decoder in zip(outputs, decoders, strict=True)
+    ]
+    log_probs = _numpy(torch.stack(logits) - log_z[:, contexts])
+    check_finite(log_probs)
+    of_mean, of_draws = (_numpy(x)[contexts.cpu()] for x in _entropies(outputs, decoders, log_z))
+    information = np.maximum(of_mean - of_draws, 0) if len(decoders) > 1 else 0 * of_mean
+    mean = np.logaddexp.reduce(log_probs, axis=0) - np.log(len(decoders))
+    # (K + 3, N), to be cut into sequences
+    columns = np.concatenate([log_probs, [mean, of_mean, information]])
+    for values in along_paths(columns, tree, paths):
+        yield Uncertainty(values[:-3], *values[-3:])
+
+
+def _entropies(
+    outputs: List[torch.Tensor], decoders: List[Decoder], log_z: torch.Tensor
+) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Return H[p] and mean_k H[p_k] of each context, (T,), in float64, block by block.
+
+    Args:
+        outputs: K times (T, M).
+        decoders: K times weight and bias.
+        log_z: (K, T).
+    """
+    of_mean, of_draws = (log_z.new_zeros(log_z.size(1), dtype=torch.float64) for _ in range(2))
+    blocks = Blocks.of(outputs[0], decoders[0][0])
+    shared = all(decoder[0] is decoders[0][0] for decoder in decoders)
+    for tokens in blocks.tokens:
+        apart = decoders[:1] if shared else decoders
+        logits = [blocks.logits(weight, bias, tokens) for weight, bias in apart]
+        logits = logits * len(outputs) if shared else logits
+        for contexts in blocks.contexts:
+            total: Any = 0
+            for logits_of, output, normalizer in zip(logits, outputs, log_z, strict=True):
+                log_p = logits_of(output[contexts]) - normalizer[contexts].unsqueeze(1)
+                p = log_p.exp()
+                total = total + p
+                of_draws[contexts] -= (p * log_p).sum(1)
+            mean = total / len(outputs)
+            of_mean[contexts] -= torch.xlogy(mean, mean).sum(1)
+    return of_mean, of_draws / len(outputs)
+
+
+def _numpy(x: torch.Tensor) -> np.ndarray:
+    return x.to("cpu", torch.float64).numpy()

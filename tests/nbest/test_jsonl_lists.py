@@ -1,0 +1,121 @@
+"""N-best lists as JSON lines."""
+
+import gzip
+import json
+import re
+
+import pytest
+
+from espnet_bayeslm.nbest.formats import read_nbest, write_nbest
+from espnet_bayeslm.nbest.types import Hypothesis, NBest
+from espnet_bayeslm.utils.errors import InputError
+
+GOOD = {
+    "utt": "u-1",
+    "hypotheses": [{"text": "a b", "am_score": -1.5}, {"text": "", "am_score": 2}],
+}
+
+
+def read(path):
+    return list(read_nbest(path, "jsonl"))
+
+
+def write(path, *objects):
+    """Write lines; a string is written as it stands."""
+    lines = [item if isinstance(item, str) else json.dumps(item) for item in objects]
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+def test_by_hand(tmp_path):
+    full = {"text": "ä\\u2028b  c".replace("\\u2028", "\u2028"), "am_score": -1, "lm_score": -2e0}
+    objects = [
+        GOOD,
+        {"utt": "u2", "hypotheses": [{**full, "graph_score": -0.5}], "ref": " a  b "},
+        {"ref": "", "hypotheses": [{"text": "x", "lm_score": None}, {"text": "y"}], "utt": "7"},
+    ]
+    assert read(write(tmp_path / "lists.json", *objects)) == [
+        NBest("u-1", (Hypothesis(("a", "b"), -1.5), Hypothesis((), 2.0))),
+        NBest("u2", (Hypothesis(("ä", "b", "c"), -1.0, -2.0, -0.5),), ("a", "b")),
+        NBest("7", (Hypothesis(("x",), 0.0), Hypothesis(("y",), 0.0)), ()),
+    ]
+
+
+def test_a_folder_has_its_files_read_in_natural_order(tmp_path):
+    for name in ("part.10.jsonl", "part.2.jsonl", "other.json", "text"):
+        write(tmp_path / name, {**GOOD, "utt": name})
+    packed = gzip.compress(json.dumps({**GOOD, "utt": "zipped"}).encode())
+    (tmp_path / "part.1.jsonl.gz").write_bytes(packed)
+    utts = [nbest.utt for nbest in read(tmp_path)]
+    assert utts == ["zipped", "part.2.jsonl", "part.10.jsonl"]
+
+
+@pytest.mark.parametrize("name, file", [
+    ("new", "new/nbest.jsonl"), ("a.jsonl", "a.jsonl"), ("b.jsonl.gz", "b.jsonl.gz")
+])  # fmt: skip
+def test_where_it_is_written(tmp_path, name, file):
+    lists = [NBest("é", (Hypothesis(("a",), -1.0, graph_score=0.0),), ("b",))]
+    write_nbest(lists, tmp_path / name, format="jsonl")
+    assert [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()] == [file]
+    assert read(tmp_path / name) == lists
+    if file.endswith("gz"):
+        before = (tmp_path / file).read_bytes()
+        write_nbest(lists, tmp_path / name, format="jsonl")
+        assert (tmp_path / file).read_bytes() == before
+
+
+def hyp(**content):
+    return {"utt": "u", "hypotheses": [{"text": "a", **content}]}
+
+
+BAD = {
+    "no line": ([], r"lists: no utterances"),
+    "empty line": ([GOOD, ""], r":2: not JSON \(Expecting value at column 1\)"),
+    "cut short": (['{"utt": "a", "hypo'], r":1: not JSON \(Unterminated string .* column 14\)"),
+    "two on a line": (["{} {}"], r":1: not JSON \(Extra data at column 4\)"),
+    "a list": ([[GOOD]], r":1: the line is .*, and an object was expected"),
+    "no utt": ([{"hypotheses": [{"text": "a"}]}], r":1: utt is missing, and a string"),
+    "a number": ([{**GOOD, "utt": 5}], r":1: utt is 5.0, and a string"),
+    "an empty id": ([{**GOOD, "utt": ""}], r":1: '' cannot be an utterance id"),
+    "a blank in the id": ([{**GOOD, "utt": "a b"}], r":1: 'a b' cannot be an utterance id"),
+    "half a character": ([{**GOOD, "utt": "\ud800"}], r":1: '\\ud800' cannot be an utterance id"),
+    "half a word": ([hyp(text="\udfff")], r":1: text is '\\udfff', and a string"),
+    "twice": ([GOOD, GOOD], r":2: the utterance 'u-1' stands already in .*lists:1"),
+    "no hypotheses": ([{"utt": "u"}], r":1: hypotheses are missing"),
+    "an empty list": ([{"utt": "u", "hypotheses": []}], r":1: hypotheses are \[\], and a list"),
+    "texts": ([{"utt": "u", "hypotheses": ["a"]}], r":1: a hypothesis is 'a', and an object"),
+    "no text": ([{"utt": "u", "hypotheses": [{}]}], r":1: text is missing"),
+    "words": ([hyp(text=["a"])], r":1: text is \['a'\], and a string"),
+    "a string": ([hyp(am_score="-1")], r":1: am_score is '-1', and a finite number"),
+    "true": ([hyp(lm_score=True)], r":1: lm_score is True, and a finite number"),
+    "nan": ([hyp(lm_score=float("nan"))], r":1: NaN is not a finite number"),
+    "infinity": ([hyp(am_score=float("-inf"))], r":1: -Infinity is not a finite number"),
+    "overflow": ([json.dumps(hyp(am_score=7)).replace("7", "1e999")], r":1: am_score is inf"),
+    "a long number": ([f'{{"utt": {"1" * 10**6}}}'], r":1: utt is inf, and a string"),
+    "some am": (
+        [{"utt": "u", "hypotheses": [{"text": "", "am_score": 1}, {"text": ""}]}],
+        r":1: 1 of 2 hypotheses have an am_score",
+    ),
+    "a misspelt score": ([hyp(am_scores=1)], r":1: unknown key 'am_scores' \(the keys"),
+    "a misspelt key": ([{**GOOD, "reference": ""}], r":1: unknown key 'reference'"),
+    "a key twice": (['{"utt": "u", "utt": "v"}'], r":1: a key that comes twice"),
+    "a ref that is no string": ([{**GOOD, "ref": ["a"]}], r":1: ref is \['a'\], and a string"),
+    "deep": (["[" * 10**6], r":1: brackets within brackets"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_lines_are_one_error_with_file_and_line(tmp_path, name):
+    lines, message = BAD[name]
+    with pytest.raises(InputError, match=message) as error:
+        read(write(tmp_path / "lists", *lines))
+    text = str(error.value)
+    assert text.startswith(f"{tmp_path}/lists") and "\n" not in text and len(text) < 500
+    assert re.search(r"\. [A-Z].*\.$", text), f"no remedy: {text}"
+
+
+def test_what_is_not_there(tmp_path):
+    with pytest.raises(InputError, match="nosuch: cannot be read"):
+        read(tmp_path / "nosuch")
+    with pytest.raises(InputError, match=r"no \*\.jsonl in it"):
+        read(tmp_path)

@@ -1,0 +1,252 @@
+"""Kaldi's N-best archives, split and gzipped ones too; one error for each thing that is bad."""
+
+import gzip
+import re
+
+import pytest
+
+from espnet_bayeslm.nbest.formats import read_nbest, write_nbest
+from espnet_bayeslm.nbest.kaldi import write_costs
+from espnet_bayeslm.nbest.types import Hypothesis, NBest
+from espnet_bayeslm.utils.errors import InputError
+
+FILES = ("words_text", "acwt", "lmwt.nolm", "lmwt.withlm")
+GOOD = {
+    "words_text": "en-A_1-2-1 well i'm 3\nen-A_1-2-2\nen-A_1-1 yes\n",
+    "acwt": "en-A_1-2-1 10.5\nen-A_1-2-2 1e1\nen-A_1-1 -3\n",
+    "lmwt.nolm": "en-A_1-2-1 2\nen-A_1-2-2 0\nen-A_1-1 1\n",
+    "lmwt.withlm": "en-A_1-2-1 7\nen-A_1-2-2 .5\nen-A_1-1 5\n",
+}
+
+
+def write(folder, **changes):
+    """Write the good archives, with changes (a None is a file that is not there)."""
+    folder.mkdir(exist_ok=True)
+    for name, content in {**GOOD, **changes}.items():
+        if content is not None:
+            (folder / name).write_text(content)
+    return folder
+
+
+def read(folder):
+    return list(read_nbest(folder, "kaldi"))
+
+
+def test_by_hand(tmp_path):
+    assert read(write(tmp_path)) == [
+        NBest(
+            "en-A_1-2",
+            (
+                Hypothesis(("well", "i'm", "3"), -10.5, lm_score=-5.0, graph_score=-2.0),
+                Hypothesis((), -10.0, lm_score=-0.5, graph_score=0.0),
+            ),
+        ),
+        NBest("en-A_1", (Hypothesis(("yes",), 3.0, lm_score=-4.0, graph_score=-1.0),)),
+    ]
+
+
+def test_files_that_may_be_missing(tmp_path):
+    (first, _) = read(write(tmp_path / "a", **{"lmwt.nolm": None, "lmwt.withlm": None}))
+    assert [(h.lm_score, h.graph_score) for h in first.hypotheses] == [(None, None)] * 2
+    (first, _) = read(write(tmp_path / "b", **{"lmwt.withlm": None}))
+    assert [(h.lm_score, h.graph_score) for h in first.hypotheses] == [(None, -2.0), (None, 0.0)]
+
+
+def change(name, old, new):
+    """Return the good archives with one line of a file changed."""
+    assert old in GOOD[name]
+    return {name: GOOD[name].replace(old, new, 1)}
+
+
+BAD = {
+    "missing words_text": ({"words_text": None}, r"words_text: cannot be read"),
+    "missing acwt": ({"acwt": None}, r"acwt: cannot be read"),
+    "withlm alone": ({"lmwt.nolm": None}, r"lmwt\.nolm: missing"),
+    "empty": ({name: "" for name in FILES}, r"words_text: no hypotheses"),
+    "empty line": (change("words_text", "en-A_1-1", "\nen-A_1-1"), r"words_text:3: an empty line"),
+    "empty line of costs": (change("acwt", "en-A_1-1", "\nen-A_1-1"), r"acwt:3: an empty line"),
+    "no rank": (
+        {name: GOOD[name].replace("en-A_1-1", "utterance") for name in FILES},
+        r"words_text:3: the key 'utterance' is not of the form",
+    ),
+    "rank 0": (
+        {name: GOOD[name].replace("en-A_1-1", "u-0") for name in FILES},
+        r"words_text:3: the key 'u-0' is not of the form",
+    ),
+    "rank 01": (
+        {name: GOOD[name].replace("en-A_1-1", "u-01") for name in FILES},
+        r"words_text:3: the key 'u-01' is not of the form",
+    ),
+    "missing rank": (
+        {name: GOOD[name].replace("2-2", "2-3") for name in FILES},
+        r"words_text:2: the hypothesis 'en-A_1-2-2' is missing",
+    ),
+    "missing first": (
+        {name: GOOD[name].replace("en-A_1-1", "en-A_1-7") for name in FILES},
+        r"words_text:3: the hypothesis 'en-A_1-1' is missing",
+    ),
+    "duplicate words": (
+        change("words_text", "en-A_1-1 ", "en-A_1-2-1 "),
+        r"words_text:3: the key 'en-A_1-2-1' stands already in line 1",
+    ),
+    "duplicate cost": (
+        change("acwt", "en-A_1-1 ", "en-A_1-2-1 "),
+        r"acwt:3: the key 'en-A_1-2-1' stands already in line 1",
+    ),
+    "key without cost": (
+        change("acwt", "en-A_1-2-2 1e1\n", ""),
+        r"acwt: 1 of the 3 keys of words_text are missing, the first 'en-A_1-2-2' \(words_text:2\)",
+    ),
+    "cost without key": (
+        {"lmwt.withlm": GOOD["lmwt.withlm"] + "new-1 3\n"},
+        r"words_text: 1 of the 4 keys of lmwt\.withlm .* 'new-1' \(lmwt\.withlm:4\)",
+    ),
+    "other keys": (
+        change("lmwt.nolm", "en-A_1-2-1", "en-A-1-2-1"),
+        r"lmwt\.nolm: 1 of the 3 keys of words_text .* 'en-A_1-2-1'",
+    ),
+    "no cost": (change("acwt", " 10.5", ""), r"acwt:1: '' stands where one number"),
+    "a word": (change("acwt", "10.5", "high"), r"acwt:1: 'high' stands where one number"),
+    "two numbers": (change("acwt", "10.5", "1 2"), r"acwt:1: '1 2' stands where one number"),
+    "comma": (change("acwt", "10.5", "10,5"), r"acwt:1: '10,5' stands where one number"),
+    "underscore": (change("acwt", "10.5", "1_0"), r"acwt:1: '1_0' stands where one number"),
+    "nan": (change("acwt", "10.5", "nan"), r"acwt:1: 'nan' is not a finite number"),
+    "inf": (change("acwt", "10.5", "-Inf"), r"acwt:1: '-Inf' is not a finite number"),
+    "inf lm": (change("lmwt.withlm", " .5", " inf"), r"lmwt\.withlm:2: 'inf' is not a finite"),
+    "overflow": (change("acwt", "10.5", "1e999"), r"acwt:1: '1e999' is too large"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_archives_are_one_error_with_file_and_line_or_key(tmp_path, name):
+    changes, message = BAD[name]
+    with pytest.raises(InputError, match=message) as error:
+        read(write(tmp_path / "nbest", **changes))
+    text = str(error.value)
+    assert text.startswith(f"{tmp_path / 'nbest'}/") and "\n" not in text
+    if name not in ("missing words_text", "missing acwt", "empty"):
+        assert re.search(r"\. [A-Z].*\.$|\?$", text), f"no remedy: {text}"
+
+
+def split(folder, *, num_parts=2, zipped=True):
+    """Write the good archives as archives.1, ..., each with some of the utterances."""
+    for name, content in GOOD.items():
+        lines = content.splitlines(keepends=True)
+        parts = [lines[:2], lines[2:]] if num_parts == 2 else [lines]
+        for number, part in enumerate(parts, 1):
+            inner = folder / f"archives.{number}"
+            inner.mkdir(parents=True, exist_ok=True)
+            if zipped:
+                (inner / f"{name}.gz").write_bytes(gzip.compress("".join(part).encode()))
+            else:
+                (inner / name).write_text("".join(part))
+    return folder
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+@pytest.mark.parametrize("num_parts", [1, 2])
+def test_archives_split_over_folders(tmp_path, zipped, num_parts):
+    split(tmp_path / "nbest", num_parts=num_parts, zipped=zipped)
+    (tmp_path / "nbest" / "num_jobs").write_text(f"{num_parts}\n")
+    (tmp_path / "nbest" / "log").mkdir()
+    assert read(tmp_path / "nbest") == read(write(tmp_path / "whole"))
+
+
+def test_lines_of_an_utterance_in_different_parts(tmp_path):
+    split(tmp_path / "nbest", zipped=False)
+    for name, content in GOOD.items():
+        lines = content.splitlines(keepends=True)
+        (tmp_path / "nbest" / "archives.1" / name).write_text(lines[1])
+        (tmp_path / "nbest" / "archives.2" / name).write_text(lines[2] + lines[0])
+    assert read(tmp_path / "nbest") == read(write(tmp_path / "whole"))
+
+
+def test_the_tenth_part_comes_after_the_ninth(tmp_path):
+    for number in range(1, 12):
+        inner = tmp_path / f"archives.{number}"
+        inner.mkdir()
+        for name in ("words_text", "acwt"):
+            (inner / name).write_text(f"u{number}-1 {number}\n")
+    assert [nbest.utt for nbest in read(tmp_path)] == [f"u{n}" for n in range(1, 12)]
+
+
+def test_a_part_that_is_missing_is_an_error(tmp_path):
+    folder = split(tmp_path / "nbest", zipped=False)
+    (folder / "num_jobs").write_text("3\n")
+    with pytest.raises(InputError, match=r"num_jobs: says '3', and there are 2 archives"):
+        read(folder)
+    (folder / "num_jobs").unlink()
+    (folder / "archives.2" / "lmwt.withlm").unlink()
+    with pytest.raises(InputError, match=r"archives\.2/lmwt\.withlm: missing, and .*archives\.1"):
+        read(folder)
+    (folder / "archives.2").rename(folder / "archives.3")
+    with pytest.raises(InputError, match=r"archives\.2 is missing, and archives\.3 is there"):
+        read(folder)
+    (folder / "archives.1").rename(folder / "archives.01")
+    with pytest.raises(InputError, match=r"archives\.1 is missing"):
+        read(folder)
+
+
+def test_faults_of_parts_are_found_in_their_files(tmp_path):
+    folder = split(tmp_path / "nbest", zipped=False)
+    acwt = folder / "archives.2" / "acwt"
+    acwt.write_text("en-A_1-1 high\n")
+    with pytest.raises(InputError, match=r"archives\.2/acwt:1: 'high' stands"):
+        read(folder)
+    acwt.write_text("en-A_1-1 1\nen-A_1-2 2\n")
+    message = r"archives\.2/words_text: 1 of the 4 keys of acwt .* 'en-A_1-2' \(acwt:2\)"
+    with pytest.raises(InputError, match=message):
+        read(folder)
+    acwt.write_text("en-A_1-1 1\nen-A_1-2-1 2\n")
+    with pytest.raises(InputError, match=r"archives\.2/acwt:2: .* line 1 of .*archives\.1/acwt"):
+        read(folder)
+
+
+def test_two_files_of_one_kind(tmp_path):
+    write(tmp_path)
+    (tmp_path / "acwt.gz").write_bytes(gzip.compress(GOOD["acwt"].encode()))
+    with pytest.raises(InputError, match=r"acwt: acwt\.gz is there too"):
+        read(tmp_path)
+    (tmp_path / "acwt.gz").unlink()
+    split(tmp_path)
+    with pytest.raises(InputError, match=r"holds words_text and archives\.1"):
+        read(tmp_path)
+
+
+def test_the_difference_of_two_costs_is_rounded_once(tmp_path):
+    costs = {"acwt": "u-1 1\n", "lmwt.nolm": "u-1 0.3\n", "lmwt.withlm": "u-1 0.1\n"}
+    (nbest,) = read(write(tmp_path, words_text="u-1\n", **costs))
+    assert nbest.hypotheses[0].lm_score == 0.2 != 0.3 - 0.1
+
+
+def test_not_utf8(tmp_path):
+    write(tmp_path)
+    (tmp_path / "words_text").write_bytes(b"a-1 \xff\n")
+    with pytest.raises(InputError, match="words_text:1: not UTF-8"):
+        read(tmp_path)
+
+
+def test_not_a_folder_and_unknown_format(tmp_path):
+    with pytest.raises(InputError, match="nosuch: not a folder of Kaldi N-best archives"):
+        read(tmp_path / "nosuch")
+    with pytest.raises(InputError, match=r"unknown N-best format 'htk'.*kaldi"):
+        list(read_nbest(tmp_path, "htk"))
+    with pytest.raises(InputError, match="unknown N-best format 'htk'"):
+        write_nbest([], tmp_path, format="htk")
+
+
+def test_hypotheses_with_different_kinds_of_scores_are_not_written(tmp_path):
+    hyps = (Hypothesis(("a",), -1.0, -2.0, -3.0), Hypothesis(("b",), -1.0))
+    with pytest.raises(ValueError, match="1 of 2 hypotheses have a cost lmwt"):
+        write_nbest([NBest("u", hyps)], tmp_path)
+
+
+def test_a_list_needs_a_hypothesis():
+    with pytest.raises(ValueError, match="'u' has no hypothesis"):
+        NBest("u", ())
+
+
+def test_costs_are_written_one_line_per_key(tmp_path):
+    write_costs(tmp_path / "lmwt.nn", [("u-1", [1.5, 2.25]), ("u-2", [0.1234567]), ("u-3", [])])
+    lines = (tmp_path / "lmwt.nn").read_text().splitlines()
+    assert lines == ["u-1 1.500000 2.250000", "u-2 0.123457", "u-3"]

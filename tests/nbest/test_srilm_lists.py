@@ -1,0 +1,148 @@
+"""SRILM's N-best lists: log10, sentence marks, names of files."""
+
+import gzip
+import logging
+import math
+import re
+
+import pytest
+
+from espnet_bayeslm.nbest.formats import read_nbest
+from espnet_bayeslm.nbest.srilm import to_log10, to_natural
+from espnet_bayeslm.nbest.types import Hypothesis, NBest
+from espnet_bayeslm.utils.errors import InputError
+
+
+def read(path):
+    return list(read_nbest(path, "srilm"))
+
+
+def write(path, text):
+    """Write a list, gzipped where its name says so."""
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+def test_by_hand(tmp_path):
+    write(tmp_path / "en-A_1.score", "-100.5 -2 2 well yes\n0 -1e1 0\n")
+    (nbest,) = read(tmp_path)
+    ln10 = math.log(10)
+    assert nbest.utt == "en-A_1"
+    assert [hyp.words for hyp in nbest.hypotheses] == [("well", "yes"), ()]
+    assert nbest.hypotheses[0].am_score == pytest.approx(-100.5 * ln10, rel=1e-15)
+    assert nbest.hypotheses[0].lm_score == pytest.approx(-2 * ln10, rel=1e-15)
+    assert nbest.hypotheses[1] == Hypothesis((), 0.0, pytest.approx(-10 * ln10, rel=1e-15))
+    assert nbest.hypotheses[0].graph_score is None
+
+
+@pytest.mark.parametrize("name", ["u.1", "u.1.score", "u.1.nbest", "u.1.gz", "u.1.score.gz"])
+def test_the_id_is_the_files_name_without_known_endings(tmp_path, name):
+    write(tmp_path / name, "-1 -2 1 a\n")
+    assert [nbest.utt for nbest in read(tmp_path)] == ["u.1"]
+    assert read(tmp_path / name) == read(tmp_path)
+
+
+def test_files_come_in_natural_order(tmp_path):
+    names = ["a-10", "a-2", "a-2-3", "a-02", "b1", "B1", "10", "9"]
+    for name in names:
+        write(tmp_path / name, "-1 -2 1 a\n")
+    assert [nbest.utt for nbest in read(tmp_path)] == [
+        *["9", "10", "B1", "a-02", "a-2", "a-2-3", "a-10", "b1"]
+    ]
+
+
+def test_where_there_are_score_files_the_others_are_left_and_it_is_said(tmp_path, caplog):
+    write(tmp_path / "u.score", "-1 -2 1 a\n")
+    write(tmp_path / "text", "u a\n")
+    with caplog.at_level(logging.INFO):
+        assert [nbest.utt for nbest in read(tmp_path)] == ["u"]
+    assert "*.score are read, 1 others are not" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "line, words",
+    [
+        ("-1 -2 4 <s> a b </s>", "a b"),  # lattice-tool counts the marks or does not
+        ("-1 -2 2 <s> a b </s>", "a b"),
+        ("-1 -2 2 a -pau- b -pau-", "a b"),  # ngram -rescore does not count pauses
+        ("-1 -2 4 a -pau- b -pau-", "a b"),
+        ("-1 -2 0 <s> </s>", ""),
+        ("-1 -2 2 -pau- <s> a b </s> -pau-", "a b"),
+        ("-1\t-2  2   a\tb ", "a b"),
+    ],
+)
+def test_marks_and_pauses_are_no_words(tmp_path, line, words):
+    write(tmp_path / "u", line + "\n")
+    assert [hyp.words for hyp in read(tmp_path)[0].hypotheses] == [tuple(words.split())]
+
+
+def test_log10_is_rounded_once():
+    assert to_natural("1") == math.log(10)
+    assert to_log10(math.log(1000)) == "3"
+    for value in (0.1, -1234.5678, 1e-300, 5e-324, -1e300, 0.0, math.pi):
+        assert to_natural(to_log10(value)) == value
+
+
+BAD = {
+    "empty file": ("", r"u: no hypotheses"),
+    "empty line": ("-1 -2 1 a\n\n-1 -2 1 a\n", r"u:2: '' is not `ascore"),
+    "NBestList1.0": ("NBestList1.0\n(-5) a b\n", r"u:1: 'NBestList1.0' is a Decipher list"),
+    "NBestList2.0": ("NBestList2.0\n(-5) a ( st: 1 )\n", r"u:1: 'NBestList2.0' is a Decipher"),
+    "no header": ("(-513) a b\n", r"u:1: '\(-513\) a b' is a Decipher list"),
+    "two fields": ("-1 -2\n", r"u:1: '-1 -2' is not `ascore"),
+    "words only": ("a b c d\n", r"u:1: 'a b c d' is not `ascore"),
+    "a word more": ("-1 -2 1 a\n-1 -2 1 a b\n", r"u:2: nwords is 1, and there are 2 words"),
+    "a word less": ("-1 -2 3 a <s>\n", r"u:1: nwords is 3, and there are 2 words"),
+    "a negative count": ("-1 -2 -1\n", r"u:1: '-1 -2 -1' is not `ascore"),
+    "a fraction": ("-1 -2 1.0 a\n", r"u:1: '-1 -2 1.0 a' is not `ascore"),
+    "am": ("x -2 1 a\n", r"u:1: 'x' stands where one number"),
+    "zero probability": ("-1 -inf 1 a\n", r"u:1: '-inf' is not a finite number"),
+    "nan": ("nan -1 1 a\n", r"u:1: 'nan' is not a finite number"),
+    "overflow": ("-1e999 -1 1 a\n", r"u:1: '-1e999' is too large a number"),
+    "overflow in nats": ("-1e308 -1 1 a\n", r"u:1: '-1e308' is too large a number"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_lists_are_one_error_with_file_and_line(tmp_path, name):
+    content, message = BAD[name]
+    write(tmp_path / "u", content)
+    with pytest.raises(InputError, match=message) as error:
+        read(tmp_path)
+    assert str(error.value).startswith(f"{tmp_path}/u") and "\n" not in str(error.value)
+    assert name == "empty file" or re.search(r"[.;] [A-Z].*\.$", str(error.value))
+
+
+def test_bad_folders(tmp_path):
+    with pytest.raises(InputError, match="nosuch: not a folder of SRILM N-best lists"):
+        read(tmp_path / "nosuch")
+    with pytest.raises(InputError, match="no N-best lists"):
+        read(tmp_path)
+    (tmp_path / "u").mkdir()
+    with pytest.raises(InputError, match=r"u: cannot be read \(Is a directory\)"):
+        read(tmp_path)
+    (tmp_path / "u").rmdir()
+    write(tmp_path / "u", "-1 -2 1 a\n")
+    write(tmp_path / "u.gz", "-1 -2 1 a\n")
+    with pytest.raises(InputError, match=r"u\.gz: the utterance 'u' has a list already, u"):
+        read(tmp_path)
+    for name, message in (("u.Z", "compress"), ("a b", "cannot be an utterance id")):
+        path = write(tmp_path / name, "-1 -2 1 a\n")
+        with pytest.raises(InputError, match=message):
+            read(path)
+
+
+def test_a_name_that_is_not_utf8(tmp_path):
+    with open(bytes(tmp_path) + b"/u\xff", "w") as f:
+        f.write("-1 -2 1 a\n")
+    with pytest.raises(InputError, match="cannot be an utterance id"):
+        read(tmp_path)
+
+
+def test_an_example_of_three_hypotheses(tmp_path):
+    write(tmp_path / "u.score.gz", "-10 -3 2 a b\r\n-11 -2 1 a\r\n-12 -1 0\r\n")
+    scores = [(to_natural(f"-{n}"), to_natural(f"-{m}")) for n, m in ((10, 3), (11, 2), (12, 1))]
+    hyps = [("a", "b"), ("a",), ()]
+    assert read(tmp_path) == [
+        NBest("u", tuple(Hypothesis(w, *s) for w, s in zip(hyps, scores, strict=True)))
+    ]

@@ -1,0 +1,145 @@
+"""Context across utterances against the recording as one text."""
+
+import numpy as np
+import pytest
+import torch
+from espnet2.lm.seq_rnn_lm import SequentialRNNLM
+from test_contract import CASES, LSTM, TRANSFORMER, VOCAB, build, make_generic
+from test_contract import name as case_name
+
+from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.scoring import token_log_probs
+from espnet_bayeslm.scoring.histories import History, extend, score_in_context
+from espnet_bayeslm.scoring.normalizer import Normalizer
+from espnet_bayeslm.utils.errors import InputError
+
+EOS = VOCAB - 1
+SIMPLE = {"lstm": (BayesLSTMLM, LSTM, {}), "transformer": (BayesTransformerLM, TRANSFORMER, {})}
+# what was said in three recordings, and the hypotheses of the next utterance of each
+SAID = [[[1, 2, 3], [], [4, 4]], [[5]], []]
+HYPOTHESES = [[[7, 8], [7], [], [7, 8, 9], [7, 8]], [[1, 2], [3]], [[6, 7, 8, 9, 1]]]
+
+
+@torch.no_grad()
+def naive(lm, said, ids, max_context=10_000):
+    """Return ln p of a hypothesis, from the logits of the whole text."""
+    before = [token for sentence in said for token in (EOS, *sentence)][-max_context:]
+    if max_context == 0:
+        before = []
+    logits = lm.eval()(torch.tensor([[*before, EOS, *ids]]))[0][0][len(before) :]
+    return logits.log_softmax(-1)[range(len(ids) + 1), [*ids, EOS]].numpy()
+
+
+def histories_of(lm, recordings, **options):
+    """Return the histories after all that was said, one utterance after the other."""
+    histories = [None] * len(recordings)
+    for n, said in enumerate(recordings):
+        for ids in said:
+            histories[n : n + 1] = extend(lm, histories[n : n + 1], [ids], **options)
+    return histories
+
+
+def assert_same(found, expected, **tolerance):
+    for values, wanted in zip(found, expected, strict=True):
+        for a, b in zip(values, wanted, strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, **tolerance)
+
+
+@pytest.mark.parametrize("case", CASES, ids=map(case_name, CASES))
+def test_equals_the_whole_text(case):
+    lm = make_generic(build(case))
+    expected = [
+        [naive(lm, said, ids) for ids in hyps] for said, hyps in zip(SAID, HYPOTHESES, strict=True)
+    ]
+    histories = histories_of(lm, SAID)
+    for max_tokens in (1, 7, 4096):
+        found = score_in_context(lm, HYPOTHESES, histories, max_tokens=max_tokens)
+        assert_same(found, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if len(c[2]) > 1], ids=case_name)
+def test_each_draw_has_a_history_of_its_own(case):
+    lm, expected = make_generic(build(case)), []
+    for index in range(3):
+        with lm.sampled(index):
+            expected.append(
+                [
+                    [np.exp(naive(lm, said, ids)) for ids in hyps]
+                    for said, hyps in zip(SAID, HYPOTHESES, strict=True)
+                ]
+            )
+    expected = [
+        [np.log(sum(values) / 3) for values in zip(*hyps, strict=True)]
+        for hyps in zip(*expected, strict=True)
+    ]
+    histories = histories_of(lm, SAID, num_samples=3)
+    found = score_in_context(lm, HYPOTHESES, histories, num_samples=3)
+    assert_same(found, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("max_context", [0, 1, 3, 5, 100])
+def test_a_transformer_reads_the_last_tokens_again(max_context):
+    lm = make_generic(build(SIMPLE["transformer"]))
+    histories = histories_of(lm, SAID, max_context=max_context)
+    assert all(h is None or len(h.tokens) <= max_context for h in histories)
+    expected = [
+        [naive(lm, said, ids, max_context) for ids in hyps]
+        for said, hyps in zip(SAID, HYPOTHESES, strict=True)
+    ]
+    assert_same(score_in_context(lm, HYPOTHESES, histories), expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("family", SIMPLE)
+def test_recordings_do_not_depend_on_each_other(family):
+    lm = make_generic(build(SIMPLE[family]))
+    together = histories_of(lm, SAID)
+    found = score_in_context(lm, HYPOTHESES, together)
+    for n in range(3):
+        (alone,) = histories_of(lm, SAID[n : n + 1])
+        assert_same(
+            score_in_context(lm, HYPOTHESES[n : n + 1], [alone]), found[n : n + 1], atol=1e-9
+        )
+    # utterances of several recordings at once
+    both = extend(lm, extend(lm, [None, None], [[1, 2, 3], [5]]), [[], [9, 9]])
+    one, other = (histories_of(lm, [said])[0] for said in ([[1, 2, 3], []], [[5], [9, 9]]))
+    for a, b in zip(both, (one, other), strict=True):
+        assert a.tokens == b.tokens
+        for (h, c), (g, d) in zip(a.states, b.states, strict=True):
+            torch.testing.assert_close((h, c), (g, d), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("family", SIMPLE)
+def test_without_history_as_without_context(family):
+    lm = make_generic(build(SIMPLE[family]))
+    found = score_in_context(lm, HYPOTHESES, [None] * 3)
+    assert_same(found, [token_log_probs(lm, hyps) for hyps in HYPOTHESES], atol=1e-9)
+    histories = histories_of(lm, SAID)
+    assert np.abs(score_in_context(lm, HYPOTHESES, histories)[0][0] - found[0][0]).max() > 1e-3
+
+
+@pytest.mark.parametrize("family", SIMPLE)
+def test_a_constant_for_ln_z(family):
+    lm = make_generic(build(SIMPLE[family]))
+    histories = histories_of(lm, SAID)
+    flat = Normalizer(2.0, 0.1)
+    a = score_in_context(lm, HYPOTHESES, histories, normalizer=flat)
+    b = score_in_context(lm, HYPOTHESES, histories, normalizer=Normalizer(3.0, 0.1))
+    exact = score_in_context(lm, HYPOTHESES, histories)
+    assert_same([[x - 1.0 for x in hyps] for hyps in a], b, atol=1e-12)
+    # differences of one context's tokens are exact
+    gap = exact[1][0][0] - exact[1][1][0]
+    assert a[1][0][0] - a[1][1][0] == pytest.approx(gap, abs=1e-9)
+
+
+def test_empty_input_and_errors():
+    lm = build(SIMPLE["lstm"])
+    assert score_in_context(lm, [], []) == [] and extend(lm, [], []) == []
+    assert score_in_context(lm, [[], [[1]]], [None, None])[0] == []
+    with pytest.raises(InputError, match="but the LM has 0 to"):
+        score_in_context(lm, [[[VOCAB]]], [None])
+    with pytest.raises(InputError, match="but the LM has 0 to"):
+        extend(lm, [None], [[-1]])
+    with pytest.raises(InputError, match="context needs an LM of espnet_bayeslm"):
+        extend(SequentialRNNLM(VOCAB, unit=4), [None], [[1]])
+    with pytest.raises(ValueError):
+        score_in_context(lm, [[[1]]], [None, History()])

@@ -1,0 +1,171 @@
+"""Batches of prefix trees, and scores over them against one sequence at a time, for every LM."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from espnet2.lm.seq_rnn_lm import SequentialRNNLM
+from espnet2.lm.transformer_lm import TransformerLM
+from hypothesis import given
+from hypothesis import strategies as st
+from test_contract import CASES, VOCAB, build, make_generic
+from test_contract import name as case_name
+
+from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.scoring import output_layer, token_log_probs
+from espnet_bayeslm.scoring.output_layer import log_normalizers, target_logits
+from espnet_bayeslm.scoring.prefix_trees import shared_prefix, tree_batches
+
+EOS = VOCAB - 1
+SEQUENCES = st.lists(st.lists(st.integers(0, 2), max_size=6).map(tuple), unique=True).map(sorted)
+
+
+def distinct_prefixes(sequences):
+    return len({ids[:n] for ids in sequences for n in range(len(ids) + 1)})
+
+
+@given(a=st.lists(st.integers(0, 1)), b=st.lists(st.integers(0, 1)))
+def test_shared_prefix(a, b):
+    n = shared_prefix(tuple(a), tuple(b))
+    assert a[:n] == b[:n]
+    assert a[: n + 1] != b[: n + 1] or n == len(a) == len(b)
+
+
+@given(sequences=SEQUENCES, max_tokens=st.integers(1, 40))
+def test_batches_hold_all_sequences_in_order_and_keep_to_their_budget(sequences, max_tokens):
+    batches = list(tree_batches(sequences, max_tokens=max_tokens))
+    assert [ids for batch in batches for ids in batch] == sequences
+    for batch in batches:
+        assert distinct_prefixes(batch) <= max_tokens or len(batch) == 1
+    # none ends before it has to
+    for batch, following in itertools.pairwise(batches):
+        assert distinct_prefixes([*batch, following[0]]) > max_tokens
+
+
+def test_one_utterance_larger_than_the_budget_is_split():
+    sequences = [(1, 1, 1, n) for n in range(50)]
+    assert [len(batch) for batch in tree_batches(sequences, max_tokens=14)] == [10] * 5
+
+
+def test_a_sequence_longer_than_the_budget_is_alone():
+    sequences = [(0,), (1,) * 30, (1, 2)]
+    assert list(tree_batches(sequences, max_tokens=6)) == [[ids] for ids in sequences]
+    assert list(tree_batches([], max_tokens=6)) == []
+
+
+def texts(num=30, seed=0):
+    """Return sequences with many common prefixes; some of them are equal."""
+    rng = np.random.default_rng(seed)
+    base = rng.integers(1, EOS, 12)
+    found = []
+    for _ in range(num):
+        ids = base[: rng.integers(0, 13)].copy()
+        ids[rng.random(len(ids)) < 0.15] = 3
+        found.append(ids.tolist())
+    return found
+
+
+@torch.no_grad()
+def naive(lm, ids):
+    """Return ln p of each token and </s>, from the logits of one sequence alone."""
+    logits, _ = lm.eval()(torch.tensor([[EOS, *ids]]), None)
+    log_probs = logits.double().log_softmax(-1)
+    return log_probs[0, range(len(ids) + 1), [*ids, EOS]].numpy()
+
+
+def assert_naive(lm, sequences, *, atol, **options):
+    found = token_log_probs(lm, sequences, **options)
+    for ids, values in zip(sequences, found, strict=True):
+        np.testing.assert_allclose(values, naive(lm, ids), atol=atol, rtol=0)
+
+
+@pytest.mark.parametrize("case", CASES, ids=map(case_name, CASES))
+@pytest.mark.parametrize("dtype, atol", [(torch.float32, 1e-4), (torch.float64, 1e-9)])
+def test_every_lm_equals_one_sequence_at_a_time(case, dtype, atol):
+    lm = make_generic(build(case)).to(dtype)
+    for max_tokens in (20, 4096):
+        assert_naive(lm, texts(), atol=atol, max_tokens=max_tokens)
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if len(c[2]) > 1], ids=lambda case: case_name(case)
+)
+def test_draws_are_averaged_with_any_batches(case):
+    lm = make_generic(build(case))
+    draws = []
+    for index in range(2):
+        with lm.sampled(index):
+            draws.append([np.exp(naive(lm, ids)) for ids in texts()])
+    expected = [np.log((a + b) / 2) for a, b in zip(*draws, strict=True)]
+    for max_tokens in (20, 4096):
+        found = token_log_probs(lm, texts(), num_samples=2, max_tokens=max_tokens)
+        for values, wanted in zip(found, expected, strict=True):
+            np.testing.assert_allclose(values, wanted, atol=1e-9, rtol=0)
+
+
+LMS = {
+    "lstm": lambda: BayesLSTMLM(VOCAB, unit=16),
+    "transformer": lambda: BayesTransformerLM(VOCAB, att_unit=16, head=4, unit=32, layer=2),
+    "seq_rnn": lambda: SequentialRNNLM(VOCAB, unit=16, nlayers=2),
+    "espnet transformer": lambda: TransformerLM(VOCAB, embed_unit=8, att_unit=16, head=4, unit=32),
+}
+
+
+@pytest.fixture(params=LMS)
+def lm(request):
+    torch.manual_seed(2)
+    return LMS[request.param]()
+
+
+def test_espnets_lms_too(lm):
+    for max_tokens in (5, 4096):
+        assert_naive(lm, texts(), atol=1e-4, max_tokens=max_tokens)
+    assert_naive(lm.double(), texts(), atol=1e-9)
+
+
+@given(random=st.randoms(use_true_random=False), copies=st.integers(1, 3))
+def test_order_and_copies_change_nothing_at_all(random, copies):
+    torch.manual_seed(0)
+    lm, sequences = LMS["transformer"](), texts(10)
+    before = {tuple(i): v for i, v in zip(sequences, token_log_probs(lm, sequences), strict=True)}
+    sequences = sequences * copies
+    random.shuffle(sequences)
+    for ids, values in zip(sequences, token_log_probs(lm, sequences), strict=True):
+        assert np.array_equal(values, before[tuple(ids)])
+
+
+@pytest.mark.parametrize("family", ["lstm", "transformer"])
+def test_bfloat16_is_close(family):
+    torch.manual_seed(3)
+    lm = LMS[family]()
+    expected = token_log_probs(lm, texts())
+    found = token_log_probs(lm.to(torch.bfloat16), texts())
+    assert max(np.abs(a - b).max() for a, b in zip(found, expected, strict=True)) < 0.05
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("contexts, vocab", [(1, 3), (5, 9), (7, 8), (20, 31)])
+def test_log_normalizers_equal_logsumexp(monkeypatch, contexts, vocab, dtype):
+    monkeypatch.setitem(output_layer.BLOCKS, "cpu", (3, 4))
+    monkeypatch.setattr(output_layer, "ROWS", 5)
+    outputs, weight = torch.randn(contexts, 6, dtype=dtype), torch.randn(vocab, 6, dtype=dtype)
+    bias = 50 * torch.randn(vocab, dtype=dtype)
+    logits = torch.nn.functional.linear(outputs, weight, bias)
+    exact = {"atol": 0.5 if dtype == torch.bfloat16 else 1e-5, "rtol": 0}
+    wide = torch.promote_types(dtype, torch.float32)
+    found = log_normalizers(outputs, weight, bias)
+    assert found.dtype == wide
+    torch.testing.assert_close(found, logits.to(wide).logsumexp(1), **exact)
+    rows, tokens = torch.randint(contexts, (13,)), torch.randint(vocab, (13,))
+    picked = target_logits(outputs, rows, tokens, weight, bias)
+    torch.testing.assert_close(picked, logits.to(wide)[rows, tokens], **exact)
+
+
+def test_log_normalizers_with_packed_blocks():
+    """More contexts and tokens than a block has, and weights large enough to be packed."""
+    outputs, weight = torch.randn(700, 64), torch.randn(2500, 64) / 8
+    bias = torch.randn(2500)
+    expected = (outputs.double() @ weight.double().t() + bias).logsumexp(1)
+    found = log_normalizers(outputs, weight, bias).double()
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)

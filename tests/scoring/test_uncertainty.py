@@ -1,0 +1,123 @@
+"""Entropies and mutual information against the full distributions of every draw."""
+
+import numpy as np
+import pytest
+import torch
+from espnet2.lm.seq_rnn_lm import SequentialRNNLM
+from test_contract import CASES, VOCAB, build, make_generic
+from test_contract import name as case_name
+
+from espnet_bayeslm.bayes.whole import add_whole_posterior
+from espnet_bayeslm.scoring import output_layer, token_log_probs
+from espnet_bayeslm.scoring.uncertainty import token_uncertainty
+from espnet_bayeslm.utils.errors import InputError
+
+EOS = VOCAB - 1
+RANDOM = [case for case in CASES if case[2]]
+SOME = RANDOM[:: len(RANDOM) // 7]
+NAMES = list(map(case_name, SOME))
+TEXTS = [[], [1, 2, 3], [1, 2, 4, 4, 5], [1, 2, 3], [7], [1, 2, 4, 4, 6, 7, 8]]
+
+
+def entropy(p):
+    return -(p * np.log(p)).sum(-1)
+
+
+@torch.no_grad()
+def naive(lm, ids, num_samples):
+    """Return ln p_k of each token, ln p, H[p] and the mutual information."""
+    draws = []
+    for index in range(num_samples):
+        with lm.sampled(index):
+            draws.append(lm.eval()(torch.tensor([[EOS, *ids]]))[0][0].softmax(-1).numpy())
+    p = np.stack(draws)  # (K, n + 1, V)
+    mean = p.mean(0)
+    own = np.log(p[:, range(len(ids) + 1), [*ids, EOS]])
+    log_probs = np.log(mean[range(len(ids) + 1), [*ids, EOS]])
+    return own, log_probs, entropy(mean), entropy(mean) - entropy(p).mean(0)
+
+
+@pytest.mark.parametrize("case", SOME, ids=NAMES)
+@pytest.mark.parametrize("max_tokens", [6, 4096])
+def test_equals_the_distributions_of_each_draw(case, max_tokens, monkeypatch):
+    monkeypatch.setitem(output_layer.BLOCKS, "cpu", (3, 5))
+    lm = make_generic(build(case))
+    found = token_uncertainty(lm, TEXTS, num_samples=3, max_tokens=max_tokens)
+    assert len(found) == len(TEXTS)
+    for ids, values in zip(TEXTS, found, strict=True):
+        own, log_probs, predictive, information = naive(lm, ids, 3)
+        np.testing.assert_allclose(values.draws, own, atol=1e-9, rtol=0)
+        np.testing.assert_allclose(values.log_probs, log_probs, atol=1e-9, rtol=0)
+        np.testing.assert_allclose(values.entropy, predictive, atol=1e-9, rtol=0)
+        np.testing.assert_allclose(values.mutual_information, information, atol=1e-9, rtol=0)
+        np.testing.assert_allclose(values.variance, own.var(0), atol=1e-9, rtol=0)
+        # (the forget gate changes nothing before the second token)
+        later = slice(1, None)
+        assert (values.mutual_information[later] > 0).all() and (values.variance[later] > 0).all()
+        assert (values.entropy <= np.log(VOCAB)).all()
+
+
+def test_float32_is_close_and_never_negative():
+    lm = make_generic(build(SOME[0])).float()
+    for ids, values in zip(TEXTS, token_uncertainty(lm, TEXTS, num_samples=4), strict=True):
+        _, _, predictive, information = naive(lm, ids, 4)
+        np.testing.assert_allclose(values.entropy, predictive, atol=1e-5)
+        np.testing.assert_allclose(values.mutual_information, information, atol=1e-5)
+        assert (values.mutual_information >= 0).all()
+
+
+def test_a_posterior_over_all_weights_has_an_output_layer_for_each_draw():
+    lm = build((*CASES[0][:2], {}))
+    add_whole_posterior(make_generic(lm), log_std=-1.5)
+    found = token_uncertainty(lm, TEXTS, num_samples=3)
+    for ids, values in zip(TEXTS, found, strict=True):
+        own, log_probs, predictive, information = naive(lm, ids, 3)
+        np.testing.assert_allclose(values.draws, own, atol=1e-9, rtol=0)
+        np.testing.assert_allclose(values.log_probs, log_probs, atol=1e-9, rtol=0)
+        np.testing.assert_allclose(values.entropy, predictive, atol=1e-9, rtol=0)
+        np.testing.assert_allclose(values.mutual_information, information, atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("num_samples", [1, 5])
+def test_log_probs_are_those_of_rescoring(num_samples):
+    lm = make_generic(build(SOME[1]))
+    scores = token_log_probs(lm, TEXTS, num_samples=num_samples)
+    for values, expected in zip(
+        token_uncertainty(lm, TEXTS, num_samples=num_samples), scores, strict=True
+    ):
+        np.testing.assert_allclose(values.log_probs, expected, atol=1e-12, rtol=0)
+
+
+def test_one_draw_knows_nothing_of_the_weights():
+    for values in token_uncertainty(make_generic(build(SOME[0])), TEXTS, num_samples=1):
+        assert not values.mutual_information.any() and not values.variance.any()
+        assert (values.entropy > 0).all()
+
+
+def test_a_point_estimate_is_certain_of_its_weights(caplog):
+    found = token_uncertainty(build((*CASES[0][:2], {})), TEXTS, num_samples=4)
+    assert "nothing in the LM is random" in caplog.text
+    for values in found:
+        assert values.draws.shape == (1, *values.entropy.shape)
+        assert not values.mutual_information.any() and (values.entropy > 0).all()
+
+
+def test_words_of_several_tokens_have_sums():
+    (tokens,) = token_uncertainty(make_generic(build(SOME[0])), [[1, 2, 3]], num_samples=3)
+    words = tokens.of_words([0, 2, 3])
+    for name in ("log_probs", "entropy", "mutual_information"):
+        a, b = getattr(tokens, name), getattr(words, name)
+        np.testing.assert_allclose(b, [a[0] + a[1], a[2], a[3]])
+    # of the word's own ln p, which is no sum of variances
+    np.testing.assert_allclose(words.variance[0], tokens.draws[:, :2].sum(1).var())
+
+
+def test_what_cannot_be_used():
+    lm = build(SOME[0])
+    with pytest.raises(InputError, match="num_samples is 0 where 1 or more was expected"):
+        token_uncertainty(lm, TEXTS, num_samples=0)
+    with pytest.raises(InputError, match="but the LM has 0 to"):
+        token_uncertainty(lm, [[VOCAB]], num_samples=2)
+    with pytest.raises(InputError, match="uncertainty needs an LM of espnet_bayeslm, got Seq"):
+        token_uncertainty(SequentialRNNLM(VOCAB, unit=4), TEXTS, num_samples=2)
+    assert token_uncertainty(lm, [], num_samples=2) == []
