@@ -185,6 +185,41 @@ def make_certain(lm):
         torch.nn.init.constant_(latent.infer_log_std.bias, -40.0)
 
 
+BATCH = (
+    torch.randint(1, VOCAB - 1, (3, 6), generator=torch.Generator().manual_seed(0)),
+    torch.tensor([6, 3, 4]),
+)
+
+
+def training_model(lm):
+    """Make the model of training, with every gradient there is."""
+    return BayesLanguageModel(make_generic(lm), VOCAB, num_train_tokens=50).train()
+
+
+def repeat_noise(lm):
+    """Make the next training step draw what the first one did."""
+    if hasattr(lm, "noise_step"):
+        lm.noise_step.zero_()
+
+
+def taken(model):
+    """Take the gradients away from the parameters, by name."""
+    found = {key: parameter.grad for key, parameter in model.named_parameters()}
+    model.zero_grad()
+    return found
+
+
+def gradients(model, batch=BATCH):
+    """Compute the gradients of the first training step of a batch, by parameter."""
+    repeat_noise(model.lm)
+    model(*batch)[0].backward()
+    return taken(model)
+
+
+def total_norm(grads):
+    return torch.cat([gradient.flatten() for gradient in grads.values()]).norm()
+
+
 class TestContract:
     def test_shapes(self, lm):
         logits, _ = lm(tokens(), None)
@@ -297,12 +332,57 @@ class TestContract:
             assert parameter.grad is not None and parameter.grad.abs().sum() > 0, key
 
     def test_each_gradient_has_memory_of_its_own(self, lm):
-        model = BayesLanguageModel(make_generic(lm), VOCAB, num_train_tokens=50).train()
-        model(tokens()[:, 1:], torch.tensor([6, 3, 4]))[0].backward()
         owners = {}
-        for key, parameter in model.named_parameters():
-            owners.setdefault(parameter.grad.untyped_storage().data_ptr(), []).append(key)
+        for key, gradient in gradients(training_model(lm)).items():
+            owners.setdefault(gradient.untyped_storage().data_ptr(), []).append(key)
         assert [keys for keys in owners.values() if len(keys) > 1] == []
+
+    def test_gradients_of_parts_of_a_batch_add_up(self, lm):
+        model = training_model(lm)
+        text, lengths = tokens(batch=4)[:, 1:], torch.tensor([6, 3, 4, 5])
+        num_tokens = lengths + 1
+        with lm.sampled(0):  # one draw for all tokens
+            whole = gradients(model, (text, lengths))
+        for rows in (slice(0, 2), slice(2, 4)):
+            share = num_tokens[rows].sum().double() / num_tokens.sum()
+            with lm.sampled(0):
+                (share * model(text[rows], lengths[rows])[0]).backward()
+        # what is zero but for rounding (attention's key biases) is compared with the greatest
+        scale = max(float(gradient.abs().max()) for gradient in whole.values())
+        for key, gradient in taken(model).items():
+            assert torch.allclose(gradient, whole[key], rtol=1e-9, atol=1e-13 * scale), key
+
+    def test_a_batch_accumulated_twice_has_twice_its_gradients(self, lm):
+        model = training_model(lm)
+        once = gradients(model)
+        for _ in range(2):
+            repeat_noise(lm)
+            model(*BATCH)[0].backward()
+        for key, gradient in taken(model).items():
+            assert torch.equal(gradient, 2 * once[key]), key
+
+    def test_clipping_scales_all_gradients_by_one_factor(self, lm):
+        model = training_model(lm)
+        before = gradients(model)
+        repeat_noise(lm)
+        model(*BATCH)[0].backward()
+        norm = total_norm(before)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 0.1 * norm)
+        after = taken(model)
+        factor = total_norm(after) / norm
+        assert torch.isclose(factor, torch.tensor(0.1).double(), rtol=1e-3)
+        for key, gradient in after.items():
+            assert torch.allclose(gradient, factor * before[key], rtol=1e-12, atol=0), key
+
+    def test_unscaling_divides_all_gradients_once(self, lm):
+        model = training_model(lm)
+        before = gradients(model)
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        repeat_noise(lm)
+        scaler.scale(model(*BATCH)[0]).backward()
+        scaler.unscale_(torch.optim.SGD(model.parameters()))
+        for key, gradient in taken(model).items():
+            assert torch.equal(gradient, before[key]), key  # a power of two loses no digit
 
     def test_kl_equals_torch_distributions(self, lm, case):
         for _, module, block in lm.random_blocks():
