@@ -11,8 +11,10 @@ ROOT = Path(__file__).parents[2]
 # a run.pl: [JOB=1:N] LOG COMMAND, and it says that it was there
 RUNNER = """#!/usr/bin/env bash
 echo "$@" >> calls
-last=${1#JOB=1:}; log=$2; shift 2
-for job in $(seq "${last}"); do "${@//JOB/${job}}" > "${log//JOB/${job}}" 2>&1 || exit 1; done
+name=${1%%=*} last=${1#*=1:} log=$2; shift 2
+for job in $(seq "${last}"); do
+    "${@//${name}/${job}}" > "${log//${name}/${job}}" 2>&1 || exit 1
+done
 """
 
 
@@ -61,7 +63,8 @@ def test_jobs_give_the_result_of_one(place):
     (place / "runner").write_text(RUNNER)
     (place / "runner").chmod(0o755)
     bayeslm(place, "rescore", "--nbest", "nbest", "--ngram", "lm.arpa", "--output", "one")
-    for name, cmd in (("here", []), ("run", ["--cmd", "./runner"])):
+    runner = ["--cmd", "./runner"]
+    for name, cmd in (("here", []), ("run", runner), ("JOBS", runner)):
         result = rescore(place, "--nj", "2", "--output", name, *cmd)
         assert result.returncode == 0, result.stderr[-2000:]
         for file in ("text", "trn", "lmwt.nn", "words_text"):

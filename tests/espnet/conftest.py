@@ -45,7 +45,6 @@ def launch():
             [*command, *map(str, words)],
             capture_output=True,
             text=True,
-            timeout=300,
             env=environment,
         )
 

@@ -2,7 +2,6 @@
 
 import collections
 import random
-import time
 
 import pytest
 from nbest_mutations import CONTENT, KINDS, mutate
@@ -11,7 +10,6 @@ from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.utils.errors import InputError
 
 MARKS = ("<s>", "</s>", "-pau-")
-TIME_LIMIT = 20.0  # seconds for one case: only a hang takes so long
 
 
 def read_content(folder, format):
@@ -69,13 +67,11 @@ def run_cases(folder, cases):
         done, changed = mutate(rng, files)
         damaged = {**files, **changed}
         write_changes(folder / kind, changed)
-        start = time.perf_counter()
         try:
             there = {name: data for name, data in damaged.items() if data is not None}
             outcomes[kind, outcome_of(folder / kind, format, there)] += 1
         except Exception as error:
             raise AssertionError(f"case {case}: {kind}: {done}: {error!r}") from error
-        assert time.perf_counter() - start < TIME_LIMIT, f"case {case}: {kind}: {done}"
         write_changes(folder / kind, {name: files[name] for name in changed})
     return outcomes
 

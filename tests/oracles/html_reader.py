@@ -78,6 +78,6 @@ def opened(path, folder):
     command = [browser(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
     command += ["--enable-logging=stderr", f"--user-data-dir={folder}/profile", "--dump-dom"]
     command += ["--virtual-time-budget=10000", path.resolve().as_uri()]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=3600)
     assert result.returncode == 0, result.stderr[-2000:]
     return result.stdout, re.findall(r".*CONSOLE.*", result.stderr)

@@ -64,7 +64,7 @@ def log_of(output):
 
 def finish(process):
     """Wait for a process and return its exit status, minus the signal's number if killed."""
-    process.join(300)
+    process.join(3600)  # only a hang takes so long
     if process.is_alive():
         process.kill()
         raise AssertionError("a training that does not end")

@@ -12,6 +12,8 @@ from training_options import CELL, FFN, LSTM, QUIET, TRANSFORMER, stats
 
 from espnet_bayeslm.training.checkpoint import load_state
 
+HANGING = 3600  # seconds: only ranks that wait for each other for ever take so long
+
 
 def worker(corpus, output, *options, rank=None, world=None, port=None):
     """Start `python -m espnet_bayeslm -m espnet2.bin.lm_train` in a process of its own."""
@@ -42,7 +44,7 @@ def free_port():
 def run_two(corpus, output, *options):
     port = free_port()
     ranks = [worker(corpus, output, *options, rank=r, world=2, port=port) for r in range(2)]
-    logs = [process.communicate(timeout=300)[0] for process in ranks]
+    logs = [process.communicate(timeout=HANGING)[0] for process in ranks]
     assert all(process.returncode == 0 for process in ranks), "\n".join(logs)[-3000:]
     return output
 
@@ -112,7 +114,7 @@ def test_ranks_draw_differently(corpus, tmp_path):
             )
         )
     for process in ranks:
-        values.update(re.findall(r"logit (\S+)", process.communicate(timeout=120)[0]))
+        values.update(re.findall(r"logit (\S+)", process.communicate(timeout=HANGING)[0]))
     assert len(values) == 2
 
 

@@ -11,7 +11,7 @@ import yaml
 
 def run(*words, input=None):
     command = [sys.executable, *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, input=input)
+    return subprocess.run(command, capture_output=True, text=True, input=input)
 
 
 def launch(*words, **kwargs):
@@ -91,7 +91,7 @@ def test_spawned_workers_know_our_lms(corpus, train_lm, tmp_path):
         target=BayesLMTask.main_worker, args=(args,)
     )
     process.start()
-    process.join(120)
+    process.join()
     assert process.exitcode == 0
     config = yaml.safe_load((tmp_path / "spawned" / "config.yaml").read_text())
     assert config["lm"] == "bayes_transformer" and config["model"] == "bayes_lm"

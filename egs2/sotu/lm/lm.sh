@@ -60,26 +60,34 @@ parse_own_options() {
     done
 }
 
-# Stands in for run.pl: [--option value ...] [JOB=1:N] LOG COMMAND..., its output in LOG.
+# Stands in for run.pl: [--option value ...] [NAME=1:N] LOG COMMAND..., its output in LOG; the
+# job's number stands where NAME does, as in run.pl.
 run_here() {
-    local first=1 last=1 log job failed=0
+    local first=1 last=1 name= log job failed=0
     local -A pids=()
     while [[ "$1" == --* ]]; do shift 2; done
-    if [[ "$1" =~ ^JOB=([0-9]+):([0-9]+)$ ]]; then
-        first=${BASH_REMATCH[1]} last=${BASH_REMATCH[2]}
+    if [[ "$1" =~ ^([A-Z_]+)=([0-9]+):([0-9]+)$ ]]; then
+        name=${BASH_REMATCH[1]} first=${BASH_REMATCH[2]} last=${BASH_REMATCH[3]}
         shift
     fi
     log=$1
     shift
     mkdir -p "$(dirname "${log}")"
     for job in $(seq "${first}" "${last}"); do
-        "${@//JOB/${job}}" > "${log//JOB/${job}}" 2>&1 &
+        "${@//${name}/${job}}" > "${log//${name}/${job}}" 2>&1 &
         pids[${job}]=$!
     done
     for job in "${!pids[@]}"; do
-        wait "${pids[${job}]}" || { failed=1; tail -n 20 "${log//JOB/${job}}" >&2; }
+        wait "${pids[${job}]}" || { failed=1; tail -n 20 "${log//${name}/${job}}" >&2; }
     done
     [ "${failed}" -eq 0 ] || die "failed: $1 ... (log: ${log})"
+}
+
+# A name for the jobs' number that stands in none of these words: run.pl replaces it in all of them.
+job_name() {
+    local name=JOB
+    while [[ "$*" == *"${name}"* ]]; do name+=_; done
+    echo "${name}"
 }
 
 need_file() { # OPTION FILE
@@ -168,14 +176,15 @@ if [ "${stage}" -le 2 ] && [ "${stop_stage}" -ge 2 ]; then
             awk -v n="${nj}" -v j="${job}" 'NR % n == j % n' "${!text}" > "${log_dir}/${set}.${job}.scp"
         done
     done
+    name=$(job_name "${log_dir}" "${python} ${lm_config} ${lm_args}" "${token_opts[@]}" "${train_text}" "${valid_text}")
     # shellcheck disable=SC2086  # lm_args and python hold several words
-    ${train_cmd} JOB=1:"${nj}" "${log_dir}/stats.JOB.log" \
+    ${train_cmd} "${name}=1:${nj}" "${log_dir}/stats.${name}.log" \
         ${python} -m espnet2.bin.lm_train --collect_stats true --config "${lm_config}" ${lm_args} \
         "${token_opts[@]}" --use_preprocessor true \
         --train_data_path_and_name_and_type "${train_text},text,text" \
         --valid_data_path_and_name_and_type "${valid_text},text,text" \
-        --train_shape_file "${log_dir}/train.JOB.scp" --valid_shape_file "${log_dir}/valid.JOB.scp" \
-        --output_dir "${log_dir}/stats.JOB"
+        --train_shape_file "${log_dir}/train.${name}.scp" --valid_shape_file "${log_dir}/valid.${name}.scp" \
+        --output_dir "${log_dir}/stats.${name}"
     for set in train valid; do
         mkdir -p "${lm_stats_dir}.tmp/${set}"
         for job in $(seq "${nj}"); do

@@ -38,7 +38,7 @@ for ((job = 1; job <= nj; job++)); do
     merge+=(--merge "${job_dir}/${job}")
 done
 
-# the part of one job, which `run.pl` and the like call with JOB replaced by its number
+# the part of one job
 run_job() {
     [ -e "${job_dir}/$1/job.yaml" ] || "${bayeslm[@]}" rescore "${scoring[@]}" \
         --job "$1" --num_jobs "${nj}" --output "${job_dir}/$1"
@@ -46,9 +46,13 @@ run_job() {
 
 cmd=${cmd:-${decode_cmd:-}}
 if [ -n "${cmd}" ]; then
+    # `run.pl` and the like replace it by the job's number in all words: it must be in none of ours
+    number=JOB
+    while [[ "${job_dir} ${bayeslm[*]} ${scoring[*]}" == *"${number}"* ]]; do number+=_; done
     # shellcheck disable=SC2086  # a program and its options
-    ${cmd} JOB=1:"${nj}" "${job_dir}/log/rescore.JOB.log" "${bayeslm[@]}" rescore "${scoring[@]}" \
-        --job JOB --num_jobs "${nj}" --output "${job_dir}/JOB"
+    ${cmd} "${number}=1:${nj}" "${job_dir}/log/rescore.${number}.log" \
+        "${bayeslm[@]}" rescore "${scoring[@]}" \
+        --job "${number}" --num_jobs "${nj}" --output "${job_dir}/${number}"
 else
     jobs=()
     for ((job = 1; job <= nj; job++)); do
