@@ -10,6 +10,7 @@ from espnet_bayeslm.utils.errors import one_line_errors
 
 TOOLS = {
     "lm_train": "train an LM with ESPnet's own options",
+    "configs": "the shipped training configurations, listed or copied",
     "train": "plain text to a trained LM in one command",
     "search": "architecture search: which locations should be uncertain",
     "ngram": "estimate a modified Kneser-Ney n-gram, ARPA out",

@@ -52,7 +52,10 @@ def get_parser() -> argparse.ArgumentParser:
         "--valid_text", type=Path, default=None, help="Validation text, a sentence a line"
     )
     parser.add_argument(
-        "--config", type=Path, default=None, help="ESPnet's configuration, as conf/search_*.yaml"
+        "--config",
+        type=Path,
+        default=None,
+        help="ESPnet's configuration: a file, or a name of `bayeslm configs`, as search_bayes_lstm",
     )
     parser.add_argument("--exp", type=Path, required=True, help="The search's folder")
     parser.add_argument(

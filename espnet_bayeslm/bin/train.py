@@ -8,6 +8,7 @@ from typing import List, Optional, Sequence
 
 import yaml
 
+from espnet_bayeslm.configs import find_config
 from espnet_bayeslm.utils.cli import run_tool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines
@@ -31,7 +32,10 @@ def get_parser() -> argparse.ArgumentParser:
         "--valid_text", type=Path, required=True, help="Validation text, a sentence a line"
     )
     parser.add_argument(
-        "--config", type=Path, required=True, help="ESPnet's training configuration, as in conf/"
+        "--config",
+        type=Path,
+        required=True,
+        help="ESPnet's training configuration: a file, or a name of `bayeslm configs`",
     )
     parser.add_argument("--exp", type=Path, required=True, help="The experiment's folder")
     add_token_options(parser)
@@ -60,10 +64,11 @@ def parse_training_options(config: Path, words: Sequence[str]) -> argparse.Names
     """Return ESPnet's options, those of the configuration and those of the command line.
 
     Raises:
-        InputError: The configuration is no yaml mapping.
+        InputError: There is no such configuration, or it is no yaml mapping.
     """
     from espnet_bayeslm.training.task import BayesLMTask
 
+    config = find_config(config)
     try:
         content = yaml.safe_load("\n".join(line for _, line in read_lines(config)))
     except yaml.YAMLError as error:
@@ -104,6 +109,7 @@ def train(
     from espnet_bayeslm.training.register import LMS
     from espnet_bayeslm.training.task import BayesLMTask
 
+    config = find_config(config)
     args = parse_training_options(config, espnet_options)
     if source is not None and (token_type, vocab_size) != (None, None):
         raise ValueError("--from brings its own tokens: leave out --token_type and --vocab_size")

@@ -1,0 +1,73 @@
+"""`bayeslm configs`, and --config by name."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from espnet_bayeslm.bin import train
+from espnet_bayeslm.bin.configs import main
+from espnet_bayeslm.configs import FOLDER, find_config, shipped
+from espnet_bayeslm.utils.errors import InputError
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_configuration_has_a_line(capsys):
+    main([])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == sorted(p.stem for p in FOLDER.glob("*.yaml"))
+    descriptions = [line.split(maxsplit=1)[1] for line in lines]
+    assert len(set(descriptions)) == len(lines)
+    assert all(20 < len(d) < 120 and d[-1] not in ".:" for d in descriptions)
+
+
+def test_one_is_printed_and_copied(capsys, tmp_path):
+    expected = (FOLDER / "bayes_lstm.yaml").read_text()
+    main(["bayes_lstm"])
+    assert capsys.readouterr().out == expected
+    copy = tmp_path / "mine.yaml"
+    main(["bayes_lstm", "--output", str(copy)])
+    assert copy.read_text() == expected
+    with pytest.raises(SystemExit) as stopped:
+        main(["gp_lstm", "--output", str(copy)])
+    assert stopped.value.code == 1 and copy.read_text() == expected
+    assert "exists already" in capsys.readouterr().err
+
+
+def test_conf_of_the_repository_is_what_is_shipped():
+    here = {path.stem: path for path in (ROOT / "conf").glob("*.yaml")}
+    assert {name: path.resolve() for name, path in here.items()} == shipped()
+
+
+@pytest.mark.parametrize("name", ["bayes_lstm", "bayes_lstm.yaml", "conf/bayes_lstm.yaml"])
+def test_a_shipped_one_is_found_by_name(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert find_config(name) == FOLDER / "bayes_lstm.yaml"
+    args = train.parse_training_options(find_config(name), [])
+    assert args.lm_conf == yaml.safe_load((FOLDER / "bayes_lstm.yaml").read_text())["lm_conf"]
+
+
+def test_a_file_of_the_user_wins(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bayes_lstm").write_text("lm: seq_rnn\n")
+    assert find_config("bayes_lstm") == Path("bayes_lstm")
+
+
+def test_an_unknown_name_tells_the_nearest(tmp_path):
+    with pytest.raises(InputError, match="Did you mean bayes_lstm"):
+        find_config("bayes_ltsm")
+    # another folder's file is not the shipped one of its name
+    with pytest.raises(InputError, match="no such file"):
+        find_config(tmp_path / "bayes_lstm.yaml")
+
+
+def test_training_by_a_name_that_does_not_exist_writes_nothing(tmp_path, capsys):
+    options = {"train_text": "a", "valid_text": "b", "config": "bayes_ltsm", "exp": "exp"}
+    words = [w for k, v in options.items() for w in (f"--{k}", str(tmp_path / v))]
+    words[5] = "bayes_ltsm"
+    with pytest.raises(SystemExit) as stopped:
+        train.main(words)
+    assert stopped.value.code == 1 and not (tmp_path / "exp").exists()
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "bayes_ltsm" in line and "bayes_lstm" in line
