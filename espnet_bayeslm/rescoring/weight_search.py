@@ -1,0 +1,240 @@
+"""Weights of features with the fewest word errors on N-best lists: MERT, or minimum risk.
+
+Och, F. J. (2003): Minimum error rate training in statistical machine translation. Each step
+finds the exact word errors along a line of weights; what is minimised is their mean over
+directions near by (`HALF_WIDTH`), so that the answer is the middle of a good region and not the
+edge of a lucky one, plus a penalty on the distance from where the search is anchored.
+"""
+
+from __future__ import annotations
+
+from typing import Iterable, Iterator, List, NamedTuple, Sequence, Tuple
+
+import numpy as np
+from scipy.optimize import minimize
+
+from espnet_bayeslm.rescoring.line_search import errors_along, pieces_of, smoothed
+
+HALF_WIDTH = 0.15
+"""Half of the angle, in radians, over which errors along a line are averaged."""
+PENALTY = 0.01
+"""Part of the first pass's errors that weights at right angles to the anchor cost."""
+TEMPERATURE_PENALTY = 1e-3
+"""Part of the first pass's errors that one squared unit of spread costs in minimum risk."""
+ROUNDS = 6
+RANDOM_DIRECTIONS = 4
+SEED = 0
+# Lists on which the starts are tried; the best goes on with all lists.
+EXPLORED = 1000
+# Hypotheses above which those that no weights choose are left out of the search.
+MANY = 50_000
+PROBES = 200
+# Grid of the scaled features: scores that differ by rounding only become equal.
+GRID = 2.0**-20
+
+
+class Problem(NamedTuple):
+    """Features and errors of N-best lists as the search sees them.
+
+    Attributes:
+        features: (L, N, F) relative to the first hypothesis, in units of `spreads`; short lists
+            are filled with copies of their first hypothesis.
+        errors: (L, N) word errors.
+        sizes: (L,) hypotheses of each list.
+        spreads: (F,) root of the mean variance of a feature within a list.
+    """
+
+    features: np.ndarray
+    errors: np.ndarray
+    sizes: np.ndarray
+    spreads: np.ndarray
+
+    def only(self, lists: np.ndarray) -> Problem:
+        """Problem of some of the lists."""
+        return Problem(self.features[lists], self.errors[lists], self.sizes[lists], self.spreads)
+
+    def columns(self, names: Sequence[int]) -> Problem:
+        """Problem of some of the features."""
+        kept = list(names)
+        return self._replace(features=self.features[..., kept], spreads=self.spreads[kept])
+
+    def winners(self, weights: np.ndarray) -> np.ndarray:
+        """Place of the best hypothesis of each list (the first of equals), (L,)."""
+        return (self.features @ weights).argmax(axis=1)
+
+    def list_errors(self, weights: np.ndarray) -> np.ndarray:
+        """Errors of the best hypothesis of each list, (L,)."""
+        return self.errors[np.arange(len(self.errors)), self.winners(weights)]
+
+    @property
+    def first_pass(self) -> int:
+        """Errors of the first hypotheses."""
+        return int(self.errors[:, 0].sum())
+
+
+def make_problem(features: np.ndarray, errors: np.ndarray, sizes: np.ndarray) -> Problem:
+    """Features of lists in units of their spread.
+
+    A score that is multiplied by a number gives the same problem, bit by bit: what rounding
+    leaves of a difference is below the grid.
+
+    Args:
+        features: (L, N, F) in their own units.
+        errors: (L, N).
+        sizes: (L,) hypotheses of each list; what follows them is not read.
+    """
+    real = np.arange(features.shape[1]) < sizes[:, None]
+    relative = np.where(real[..., None], features - features[:, :1], 0.0)
+    counts = sizes[:, None]
+    means = relative.sum(axis=1) / counts
+    within = np.where(real[..., None], relative - means[:, None], 0.0)
+    spreads = np.sqrt(((within**2).sum(axis=1) / counts).mean(axis=0))
+    size = np.abs(features).max(axis=(0, 1), where=real[..., None], initial=0.0)
+    # what is no more than rounding is no spread
+    spreads = np.where(spreads > 1e-12 * size, spreads, 0.0)
+    units = np.where(spreads > 0, spreads, np.inf)
+    scaled = np.round(relative / units / GRID) * GRID
+    return Problem(scaled, np.where(real, errors, errors[:, :1]), sizes, spreads)
+
+
+def normalised(weights: np.ndarray) -> np.ndarray:
+    """Weights of length 1; only their direction counts."""
+    return weights / np.linalg.norm(weights)
+
+
+def mert(problem: Problem, starts: Sequence[np.ndarray], anchor: np.ndarray) -> np.ndarray:
+    """Weights of length 1 with the fewest smoothed errors, from the best of several starts.
+
+    Args:
+        problem: The lists.
+        starts: (F,) each, in units of spread.
+        anchor: (F,) what the penalty draws the weights to.
+    """
+    explored = problem
+    if len(problem.errors) > EXPLORED:
+        chosen = np.random.default_rng(SEED).permutation(len(problem.errors))[:EXPLORED]
+        explored = problem.only(np.sort(chosen))
+    found = [descend(explored, start, anchor) for start in starts]
+    best = min(found, key=lambda item: item[1])[0]
+    return best if explored is problem else descend(problem, best, anchor)[0]
+
+
+def descend(problem: Problem, start: np.ndarray, anchor: np.ndarray) -> Tuple[np.ndarray, float]:
+    """Weights that no line search betters, and their cost.
+
+    Args:
+        problem: The lists.
+        start: (F,).
+        anchor: (F,).
+    """
+    rng = np.random.default_rng(SEED)
+    weights, cost = normalised(start), np.inf
+    for _ in range(ROUNDS):
+        before = cost
+        for direction in directions(len(weights), rng):
+            weights, cost = step(problem, weights, cost, direction, normalised(anchor))
+        if not cost < before:
+            break
+    return weights, cost
+
+
+def directions(num_features: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Directions of a round: each feature by itself, and some at random."""
+    yield from np.eye(num_features)
+    for _ in range(RANDOM_DIRECTIONS if num_features > 1 else 0):
+        yield normalised(rng.normal(size=num_features))
+
+
+def step(
+    problem: Problem, weights: np.ndarray, cost: float, direction: np.ndarray, anchor: np.ndarray
+) -> Tuple[np.ndarray, float]:
+    """Best weights on the half circle through `weights` and `direction`, and their cost."""
+    offset = float(weights @ direction)
+    scale = float(np.linalg.norm(weights - offset * direction))
+    if scale < 1e-6:  # the line is a point
+        return weights, cost
+    profile = errors_along(problem.features @ weights, problem.features @ direction, problem.errors)
+    pieces = pieces_of(profile, offset=offset, scale=scale)
+    values = smoothed(profile, pieces, HALF_WIDTH, offset=offset, scale=scale)
+    tried = weights + pieces.middles[:, None] * direction
+    tried /= np.linalg.norm(tried, axis=1, keepdims=True)
+    penalty = PENALTY * problem.first_pass / 2
+    values = values + penalty * ((tried - anchor) ** 2).sum(axis=1)
+    k = int(values.argmin())
+    return (tried[k], float(values[k])) if values[k] < cost - 1e-9 else (weights, cost)
+
+
+def minimum_risk(problem: Problem, start: np.ndarray, anchor: np.ndarray) -> np.ndarray:
+    """Weights with the fewest expected word errors under the posterior softmax(w x).
+
+    Their length is that of the posterior's logits.
+
+    Args:
+        problem: The lists.
+        start: (F,) in units of spread.
+        anchor: (F,) what the penalty draws the weights to.
+    """
+    real = np.arange(problem.errors.shape[1]) < problem.sizes[:, None]
+    penalty = TEMPERATURE_PENALTY * problem.first_pass
+
+    def risk(weights: np.ndarray) -> Tuple[float, np.ndarray]:
+        totals = np.where(real, problem.features @ weights, -np.inf)
+        posterior = np.exp(totals - totals.max(axis=1, keepdims=True))
+        posterior /= posterior.sum(axis=1, keepdims=True)
+        expected = (posterior * problem.errors).sum(axis=1, keepdims=True)
+        excess = posterior * (problem.errors - expected)
+        slope = np.tensordot(excess, problem.features, axes=2)
+        away = weights - anchor
+        return float(expected.sum() + penalty * away @ away), slope + 2 * penalty * away
+
+    return minimize(risk, start, jac=True, method="L-BFGS-B").x
+
+
+def without_losers(problem: Problem, known: Iterable[np.ndarray]) -> Problem:
+    """Problem of the hypotheses that some weights choose, where there are many.
+
+    Args:
+        problem: The lists.
+        known: Weights that must keep their choices; random ones are tried besides.
+    """
+    if problem.errors.size <= MANY:
+        return problem
+    rng = np.random.default_rng(SEED)
+    num_features = problem.features.shape[-1]
+    # magnitudes over four orders, so that each feature leads in some
+    probes = rng.normal(size=(PROBES, num_features)) * 10 ** rng.uniform(
+        -2, 2, (PROBES, num_features)
+    )
+    chosen = np.zeros(problem.errors.shape, dtype=bool)
+    chosen[:, 0] = True
+    rows = np.arange(len(chosen))
+    for weights in [*probes, *known]:
+        chosen[rows, problem.winners(weights)] = True
+    sizes = chosen.sum(axis=1)
+    order = np.argsort(~chosen, axis=1, kind="stable")[:, : sizes.max()]
+    kept = np.arange(order.shape[1]) < sizes[:, None]
+    order = np.where(kept, order, 0)
+    features = np.take_along_axis(problem.features, order[..., None], axis=1)
+    errors = np.take_along_axis(problem.errors, order, axis=1)
+    return Problem(features, errors, sizes, problem.spreads)
+
+
+def folds(groups: Sequence[str], num_folds: int) -> List[np.ndarray]:
+    """Index arrays of `num_folds` parts with about as many lists; a group is in one of them.
+
+    Args:
+        groups: (L,) what must stay together: a recording, a speaker.
+        num_folds: How many; fewer where there are fewer groups.
+    """
+    names, counts = np.unique(np.asarray(groups), return_counts=True)
+    num_folds = min(num_folds, len(names))
+    order = np.random.default_rng(SEED).permutation(len(names))
+    order = order[np.argsort(-counts[order], kind="stable")]
+    filled = np.zeros(num_folds, dtype=int)
+    fold_of = {}
+    for k in order:
+        fold = int(filled.argmin())
+        fold_of[names[k]] = fold
+        filled[fold] += counts[k]
+    of_list = np.array([fold_of[name] for name in groups])
+    return [np.flatnonzero(of_list == fold) for fold in range(num_folds)]

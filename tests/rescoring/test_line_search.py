@@ -1,0 +1,84 @@
+"""Word errors along a line, against a fine grid."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from espnet_bayeslm.rescoring.line_search import (
+    errors_along,
+    pieces_of,
+    smoothed,
+    upper_envelopes,
+)
+
+
+def random_problem(seed):
+    """Return intercepts, slopes, errors of random lists, with ties and equal lines."""
+    rng = np.random.default_rng(seed)
+    shape = rng.integers(1, 30), rng.integers(1, 12)
+    if seed % 2:  # integers: many lines are parallel, or cross in one point
+        lines = rng.integers(-4, 5, (2, *shape)).astype(float)
+    else:
+        lines = rng.normal(size=(2, *shape))
+    return *lines, rng.integers(0, 9, shape)
+
+
+def errors_at(intercepts, slopes, errors, t):
+    """Return the errors of the first best of each list at one t."""
+    return errors[np.arange(len(errors)), (intercepts + t * slopes).argmax(axis=1)].sum()
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_errors_along_a_line_are_those_of_a_fine_grid(seed):
+    intercepts, slopes, errors = random_problem(seed)
+    profile = errors_along(intercepts, slopes, errors)
+    # an irrational step: no point of the grid is an edge
+    grid = np.arange(-40, 40, 0.001 * np.pi) + np.sqrt(2) / 7
+    found = np.array([errors_at(intercepts, slopes, errors, t) for t in grid])
+    np.testing.assert_array_equal(profile.at(grid), found)
+    pieces = pieces_of(profile)
+    for middle, value in zip(pieces.middles, pieces.values, strict=True):
+        assert errors_at(intercepts, slopes, errors, middle) == value
+    # the exact minimum is never above the grid's
+    assert pieces.values.min() <= found.min()
+
+
+@settings(deadline=None, max_examples=60)
+@given(seed=st.integers(0, 10**6))
+def test_envelopes_are_in_order_and_start_with_every_list(seed):
+    intercepts, slopes, _ = random_problem(seed)
+    found = upper_envelopes(intercepts, slopes)
+    for row in range(len(slopes)):
+        mine = found.lists == row
+        starts, winners = found.starts[mine], found.winners[mine]
+        assert np.isneginf(starts[0]) and np.isfinite(starts[1:]).all()
+        assert (np.diff(starts) >= 0).all() and (np.diff(slopes[row, winners]) > 0).all()
+
+
+def test_the_first_of_equal_lines_wins():
+    lines = np.array([[1.0, 1.0, 0.0, 0.0]])
+    found = upper_envelopes(lines, lines)
+    assert found.winners.tolist() == [2, 0] and found.starts.tolist() == [-np.inf, -1.0]
+
+
+def test_the_middle_of_an_unbounded_piece_is_that_of_its_angle():
+    # one edge at t = 1: the piece from 45 to 90 degrees has its middle at 67.5
+    profile = errors_along(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]]), np.array([[3, 2]]))
+    assert profile.edges.tolist() == [1.0] and profile.values.tolist() == [3, 2]
+    pieces = pieces_of(profile)
+    np.testing.assert_allclose(pieces.middles, np.tan(np.radians([-22.5, 67.5])))
+    np.testing.assert_allclose(pieces.widths, np.radians([135, 45]))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_smoothed_errors_are_means_over_the_angle(seed):
+    profile = errors_along(*random_problem(seed))
+    pieces = pieces_of(profile, offset=0.5, scale=2.0)
+    found = smoothed(profile, pieces, 0.2, offset=0.5, scale=2.0)
+    for middle, value in zip(pieces.middles, found, strict=True):
+        centre = np.arctan((middle + 0.5) / 2)
+        low, high = max(centre - 0.2, -np.pi / 2), min(centre + 0.2, np.pi / 2)
+        angles = low + (high - low) * (np.arange(20_000) + 0.5) / 20_000
+        # each edge moves the mean of the grid by at most a jump / 20,000
+        assert value == pytest.approx(profile.at(2 * np.tan(angles) - 0.5).mean(), abs=0.05)

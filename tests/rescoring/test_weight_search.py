@@ -1,0 +1,125 @@
+"""The search of weights: exact scaling, never above the starts, risk's gradient, folds."""
+
+import numpy as np
+import pytest
+
+from espnet_bayeslm.rescoring import weight_search
+from espnet_bayeslm.rescoring.weight_search import (
+    descend,
+    folds,
+    make_problem,
+    mert,
+    minimum_risk,
+    normalised,
+    without_losers,
+)
+
+
+def random_lists(seed, num_lists=40, num_hyps=8, num_features=3):
+    """Return features, errors, sizes; the first feature is right more often than not."""
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(num_lists, num_hyps, num_features)) * [1.0, 30.0, 0.1]
+    errors = rng.integers(0, 10, (num_lists, num_hyps))
+    features[..., 0] -= 0.3 * errors
+    return features, errors, rng.integers(1, num_hyps + 1, num_lists)
+
+
+@pytest.mark.parametrize("factor", [0.001, 1000.0, 1 / 3])
+def test_a_multiplied_score_gives_the_same_problem_and_weights(factor):
+    features, errors, sizes = random_lists(0, num_lists=200)
+    plain = make_problem(features, errors, sizes)
+    other = make_problem(features * [factor, 1.0, 1.0], errors, sizes)
+    np.testing.assert_array_equal(other.features, plain.features)
+    np.testing.assert_allclose(other.spreads, plain.spreads * [factor, 1, 1], rtol=1e-12)
+    start = np.ones(3)
+    np.testing.assert_array_equal(mert(other, [start], start), mert(plain, [start], start))
+
+
+def test_a_constant_feature_has_no_spread_and_no_part():
+    features, errors, sizes = random_lists(1)
+    features[..., 2] = 12345.678
+    features[..., 1] = 0.1 + 1e-17
+    problem = make_problem(features, errors, sizes)
+    assert problem.spreads[0] > 0 and problem.spreads[1:].tolist() == [0, 0]
+    assert not problem.features[..., 1:].any()
+
+
+def test_what_follows_a_short_list_changes_nothing():
+    features, errors, sizes = random_lists(2)
+    garbage, wrong = features.copy(), errors.copy()
+    beyond = np.arange(features.shape[1]) >= sizes[:, None]
+    garbage[beyond], wrong[beyond] = np.nan, 999
+    plain = make_problem(features, errors, sizes)
+    for ours, other in zip(plain, make_problem(garbage, wrong, sizes), strict=True):
+        np.testing.assert_array_equal(other, ours)
+    assert (plain.winners(np.array([1.0, 0.5, -0.5])) < sizes).all()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_search_ends_where_no_feature_alone_betters_the_smoothed_errors(seed, monkeypatch):
+    """Along one feature from the answer: nothing is below, by brute force over the angle."""
+    monkeypatch.setattr(weight_search, "PENALTY", 0.0)
+    monkeypatch.setattr(weight_search, "ROUNDS", 50)
+    problem = make_problem(*random_lists(seed))
+    start = np.array([1.0, 1.0, 1.0])
+    weights, cost = descend(problem, start, start)
+    # the smoothed cost can be no lower than the lowest errors, nor the answer's far from it
+    for direction in np.eye(3):
+        found = weight_search.step(problem, weights, cost, direction, normalised(start))
+        np.testing.assert_array_equal(found[0], weights)
+    assert problem.list_errors(weights).sum() < problem.list_errors(start).sum()
+
+
+def test_without_smoothing_the_minimum_along_a_line_is_exact(monkeypatch):
+    monkeypatch.setattr(weight_search, "PENALTY", 0.0)
+    monkeypatch.setattr(weight_search, "HALF_WIDTH", 1e-12)
+    for seed in range(20):
+        problem = make_problem(*random_lists(seed))
+        weights, direction = normalised(np.array([1.0, 0.5, -0.2])), np.eye(3)[1]
+        found, cost = weight_search.step(problem, weights, np.inf, direction, weights)
+        # every 0.001 of the line's angle
+        angles = np.arange(-np.pi / 2, np.pi / 2, 1e-3) + 5e-4
+        tried = [problem.list_errors(weights + np.tan(a) * direction).sum() for a in angles]
+        assert problem.list_errors(found).sum() == round(cost) <= min(tried)
+
+
+def test_minimum_risk_is_stationary_and_finds_the_useful_feature():
+    problem = make_problem(*random_lists(3, num_lists=300))
+    anchor = np.zeros(3)
+    found = minimum_risk(problem, np.array([0.1, 0.1, 0.1]), anchor)
+
+    def risk(weights):
+        """Return the penalised expected errors, list by list."""
+        total = weight_search.TEMPERATURE_PENALTY * problem.first_pass * float(weights @ weights)
+        for x, e, n in zip(problem.features, problem.errors, problem.sizes, strict=True):
+            p = np.exp(x[:n] @ weights)
+            total += p @ e[:n] / p.sum()
+        return total
+
+    for direction in np.eye(3):
+        slope = (risk(found + 1e-4 * direction) - risk(found - 1e-4 * direction)) / 2e-4
+        # against a curvature of some hundred errors
+        assert abs(slope) < 0.5
+    assert found[0] > 10 * abs(found[1:]).max()
+    assert problem.list_errors(found).sum() < problem.first_pass
+
+
+def test_hypotheses_that_never_win_are_left_out_of_large_problems(monkeypatch):
+    monkeypatch.setattr(weight_search, "MANY", 10)
+    problem = make_problem(*random_lists(4, num_hyps=60))
+    known = np.array([1.0, 0.3, 0.1])
+    smaller = without_losers(problem, [known])
+    assert smaller.errors.shape[1] < 60
+    np.testing.assert_array_equal(smaller.list_errors(known), problem.list_errors(known))
+    np.testing.assert_array_equal(smaller.errors[:, 0], problem.errors[:, 0])
+
+
+def test_folds_keep_groups_together_and_are_of_a_size():
+    groups = [f"speaker{n % 7}" for n in range(70)]
+    parts = folds(groups, 5)
+    assert sorted(np.concatenate(parts)) == list(range(70))
+    assert [len({groups[n] for n in part}) for part in parts] == [2, 2, 1, 1, 1]
+    assert not any(
+        {groups[n] for n in a} & {groups[n] for n in b} for a in parts for b in parts if a is not b
+    )
+    assert len(folds(["one"] * 5, 5)) == 1
