@@ -9,7 +9,7 @@ again.
 from __future__ import annotations
 
 import heapq
-from typing import List, Optional, Sequence
+from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -44,6 +44,23 @@ class Prefix:
 
     def __del__(self) -> None:
         self.cache.release(self._own)
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        # rows have one owner: a copy, or what is pickled, is alone in a cache of its own
+        return _alone, (self.keys_values(),)
+
+    def keys_values(self) -> torch.Tensor:
+        """Keys and values of its tokens, (num_layers, 2, head, L, M / head)."""
+        return self.cache.table[:, :, :, membership([self])[0].nonzero()[0]]
+
+
+def _alone(keys_values: torch.Tensor) -> Prefix:
+    """Prefix in a cache of its own; as `Prefix.keys_values`."""
+    num_layers, _, head, length, size = keys_values.shape
+    cache = KeyValueCache(num_layers, head, head * size, keys_values)
+    rows = cache.allocate(length)
+    cache.table[:, :, :, rows] = keys_values
+    return Prefix(cache, rows)
 
 
 class KeyValueCache:
@@ -108,8 +125,7 @@ class KeyValueCache:
         if prefix.cache is self:
             return prefix
         rows = self.allocate(len(prefix))
-        theirs = membership([prefix])[0].nonzero()[0]
-        self.table[:, :, :, rows] = prefix.cache.table[:, :, :, theirs].to(self.table)
+        self.table[:, :, :, rows] = prefix.keys_values().to(self.table)
         return Prefix(self, rows)
 
 

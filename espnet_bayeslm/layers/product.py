@@ -13,6 +13,8 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from espnet_bayeslm.layers.contents import content_number
+
 # From so many rows on packing a matrix costs less than it gains.
 PACK_ROWS = 512
 # Matrices of so many elements are packed for a beam search, and its usual number of rows.
@@ -24,7 +26,7 @@ LARGE_PRODUCT = 1 << 28
 NO_FUNCTION = ("none", [], "")
 
 _keeps: contextvars.ContextVar[bool] = contextvars.ContextVar("keeps", default=False)
-# {parameter: (its address and version, its product)}
+# {parameter: (the number of its content, its product)}
 _kept = WeakTensorKeyDictionary()
 
 
@@ -59,18 +61,18 @@ def product(
 
 
 @functools.cache
+@torch.no_grad()
 def _has_onednn(dtype: torch.dtype) -> bool:
-    """Return whether oneDNN multiplies matrices of this type on this CPU."""
-    mkldnn = getattr(torch.ops, "mkldnn", None)
-    if (
-        not torch.backends.mkldnn.is_available()
-        or not hasattr(mkldnn, "_reorder_linear_weight")
-        or not hasattr(mkldnn, "_linear_pointwise")
-    ):
+    """Whether oneDNN multiplies matrices of this type on this CPU, by the operators used here."""
+    if dtype not in (torch.float32, torch.bfloat16):
         return False
-    if dtype == torch.bfloat16:
-        return bool(getattr(mkldnn, "_is_mkldnn_bf16_supported", lambda: False)())
-    return dtype == torch.float32
+    x = torch.zeros(16, 16, dtype=dtype)
+    try:  # what it can do is what it does: the environment may hold it to less than the CPU has
+        packed = torch.ops.mkldnn._reorder_linear_weight(x, len(x))
+        torch.ops.mkldnn._linear_pointwise(x, packed, None, *NO_FUNCTION)
+    except (AttributeError, RuntimeError):
+        return False
+    return True
 
 
 def _is_large(x: torch.Tensor, weight: torch.Tensor) -> bool:
@@ -144,10 +146,12 @@ def project(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
 
 def _kept_product(weight: nn.Parameter) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return x -> x weight^T, whose packed weights are those of the last call if they can be."""
-    now = (weight.data_ptr(), weight._version, weight.dtype)
-    known = _kept.get(weight)
-    if known is None or known[0] != now:
-        known = _kept[weight] = (now, product(weight.detach(), KEEP_ROWS))
+    known, number = _kept.get(weight), content_number(weight)
+    if number is None or not _has_onednn(weight.dtype):
+        return lambda x: F.linear(x, weight)
+    if known is None or known[0] != number:
+        # of a copy: oneDNN asks for its memory as if to write there
+        known = _kept[weight] = (number, product(weight.detach().clone(), KEEP_ROWS))
     return known[1]
 
 

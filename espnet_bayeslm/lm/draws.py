@@ -5,13 +5,15 @@ from __future__ import annotations
 import copy
 import math
 from abc import abstractmethod
-from typing import Any, ContextManager, Dict, List, Tuple
+from typing import Any, ContextManager, Dict, List, Optional, Tuple
 
 import torch
 from torch import nn
 
 from espnet_bayeslm.bayes import UncertainModule
+from espnet_bayeslm.bayes.block import POSTERIOR_SUFFIXES
 from espnet_bayeslm.bayes.whole import whole_posterior
+from espnet_bayeslm.layers.contents import Contents
 from espnet_bayeslm.lm.scoring import IncrementalLM, Step
 
 
@@ -24,7 +26,7 @@ class SampledLM(IncrementalLM):
     """
 
     num_samples = 0
-    _drawn: Tuple[Any, List[IncrementalLM]] = (None, [])
+    _drawn: Optional[Tuple[Any, Contents, List[IncrementalLM]]] = None
 
     @abstractmethod
     def sampled(self, index: int, *, seed: int = 0) -> ContextManager[None]:
@@ -50,15 +52,30 @@ class SampledLM(IncrementalLM):
 
     def _draws(self) -> List[IncrementalLM]:
         """Return the K LMs, made anew where the weights have changed."""
-        if self._drawn[0] != self._weights():
+        shared, random = self._weights()
+        drawn_from = (self.num_samples, [id(tensor) for tensor in shared])
+        if (
+            self._drawn is None
+            or self._drawn[0] != drawn_from
+            or not self._drawn[1].are_those_of(random)
+        ):
             draws = [drawn(self, index) for index in range(self.num_samples)]
-            self._drawn = (self._weights(), draws)
-        return self._drawn[1]
+            self._drawn = (drawn_from, Contents(random), draws)
+        return self._drawn[2]
 
-    def _weights(self) -> Any:
-        """Return what changes when a weight does."""
-        tensors = (*self.parameters(), *self.buffers())
-        return self.num_samples, [(t.data_ptr(), t._version, t.dtype) for t in tensors]
+    def _weights(self) -> Tuple[List[torch.Tensor], List[torch.Tensor]]:
+        """Return the tensors that the draws share, and those that they are drawn from."""
+        tensors = dict((*self.named_parameters(), *self.named_buffers()))
+        if next(whole_posterior(self), None) is not None:
+            return [], list(tensors.values())
+        means = {
+            f"{name}.{block.parameter}".lstrip(".")
+            for name, layer in self.named_modules()
+            if isinstance(layer, UncertainModule)
+            for block in layer.random_blocks
+        }
+        random = {n: t for n, t in tensors.items() if n in means or n.endswith(POSTERIOR_SUFFIXES)}
+        return [t for n, t in tensors.items() if n not in random], list(random.values())
 
     def __getstate__(self) -> Dict[str, Any]:
         """Return what a copy gets: it makes its own draws."""

@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import pickle
 import random
 import weakref
 
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from test_contract import CASES, LSTM, TRANSFORMER, VOCAB, build, is_random, make_generic, name
 
 from espnet_bayeslm.bayes.whole import add_whole_posterior, whole_posterior
-from espnet_bayeslm.layers.key_value_cache import KeyValueCache, membership
+from espnet_bayeslm.layers.key_value_cache import CAPACITY, KeyValueCache, membership
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.rescoring import score_hypotheses
 
@@ -147,7 +148,61 @@ def test_a_checkpoint_holds_tensors_only(case, tmp_path):
     assert torch.load(tmp_path / "lm.pth", weights_only=True).keys() == lm.state_dict().keys()
 
 
+COPIES = {"copy": copy.copy, "deepcopy": copy.deepcopy}
+COPIES["pickle"] = lambda state: pickle.loads(pickle.dumps(state))
+
+
+@pytest.fixture(scope="class")
+def long_search():
+    """Return an LM and the states of two hypotheses that part after 2,000 tokens."""
+    lm = build((BayesTransformerLM, {**TRANSFORMER, "layer": 1}, {})).eval()
+    state = lm.zero_state()
+    for n in range(2_000):
+        _, [state] = lm.batch_score(torch.tensor([[n % SOS + 1]]), [state], None)
+    _, states = lm.batch_score(torch.tensor([[3], [4]]), [state, state], None)
+    return lm, states
+
+
+class TestCopies:
+    @pytest.mark.parametrize("way", COPIES)
+    def test_two_thousand_tokens(self, way, long_search):
+        lm, states = long_search
+        ys = torch.tensor([[5], [6]])
+        expected, _ = lm.batch_score(ys, states, None)
+        copies = [COPIES[way](state) for state in states]
+        assert [len(state) for state in copies] == [2_001, 2_001]
+        assert copies[0].cache is not states[0].cache
+        assert close(lm.batch_score(ys, copies, None)[0], expected, atol=1e-10)
+
+    @pytest.mark.parametrize("way", COPIES)
+    def test_rows_are_given_back_once(self, way, long_search):
+        _, states = long_search
+        in_use = len(states[0].cache)
+        copies = COPIES[way](list(states)) if way != "copy" else [copy.copy(s) for s in states]
+        del copies
+        assert len(states[0].cache) == in_use
+        rows = states[0].cache.allocate(3)
+        assert not membership(states)[:, rows].any()
+        states[0].cache.release(rows)
+
+    @pytest.mark.parametrize("way", COPIES)
+    def test_before_the_first_token(self, way):
+        lm = build(TRANSFORMER_CASE).eval()
+        state = COPIES[way](lm.zero_state())
+        scores, _ = lm.batch_score(torch.tensor([[SOS]]), [state], None)
+        assert close(scores, teacher_forced(lm, [[SOS]]), atol=1e-10)
+
+
 class TestCache:
+    @pytest.mark.parametrize("length", [2 * CAPACITY + 1, 5 * CAPACITY])
+    def test_it_grows_by_more_than_its_size(self, length):
+        lm, rng = build(TRANSFORMER_CASE).eval(), random.Random(0)
+        primer = [SOS, *rng.choices(range(1, SOS), k=length - 1)]
+        _, states = lm.batch_score(torch.tensor([primer]), [None], None)
+        assert states[0].cache.table.size(3) == length
+        scores, _ = lm.batch_score(torch.tensor([[*primer, 7]]), states, None)
+        assert close(scores, teacher_forced(lm, [[*primer, 7]]), atol=1e-10)
+
     def test_it_holds_each_prefix_that_is_alive_once(self):
         lm, rng = build(TRANSFORMER_CASE).eval(), random.Random(5)
         prefixes, states = [[SOS]], [None]
@@ -251,6 +306,28 @@ class TestDraws:
         assert close(lm.batch_score(ys, [None], None)[0], sampled_mean(lm, [[SOS]], 2), atol=1e-9)
         lm.float()
         assert lm.batch_score(ys, [None], None)[0].dtype == torch.float32
+
+    @pytest.mark.parametrize("whole", [False, True])
+    @pytest.mark.parametrize("watched", [True, False], ids=["", "unwatched"])
+    def test_draws_follow_writes_without_a_version(self, whole, watched, monkeypatch):
+        if not watched:
+            monkeypatch.delattr(torch, "_lazy_clone")
+        with torch.inference_mode():
+            case = (BayesLSTMLM, LSTM, {}) if whole else LSTM_CASE
+            lm = with_posterior(build(case, num_samples=2))
+            if whole:
+                add_whole_posterior(lm, log_std=-2.0)
+            ys = torch.tensor([[SOS]])
+            log_std = dict((*lm.named_parameters(), *lm.named_buffers()))
+            name_ = next(n for n in log_std if n.startswith("rnn.weight_ih_l0") and "log_std" in n)
+            for tensor in (log_std[name_], lm.rnn.weight_ih_l0, lm.decoder.weight, None):
+                scores, _ = lm.batch_score(ys, [None], None)
+                assert close(scores, sampled_mean(lm, [[SOS]], 2), atol=1e-9)
+                draws = lm._draws()
+                lm.batch_score(ys, [None], None)
+                assert lm._draws() is draws
+                if tensor is not None:
+                    tensor.data.copy_(0.5 + tensor.data)
 
     def test_copies_and_pickles_make_their_own(self):
         lm = with_posterior(build(LSTM_CASE, num_samples=2))
