@@ -196,8 +196,9 @@ def write_espnet(nbests: Iterable[NBest], folder: Path) -> None:
     names: Set[str] = set()
     with staged(folder) as temporary:
         lines: Dict[str, List[str]] = {}
-        for num_utts, nbest in enumerate(writable(nbests, format="espnet"), 1):
+        for num_utts, nbest in enumerate(writable(nbests, format="espnet", needs=("am_score",)), 1):
             for rank, hyp in enumerate(nbest.hypotheses, 1):
+                assert hyp.am_score is not None  # `writable` has seen to it
                 name = f"{rank}best_recog"
                 values = {"text": words_line(hyp.words), "score": format_number(hyp.am_score)}
                 for kind, value in values.items():

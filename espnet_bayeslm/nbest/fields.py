@@ -17,6 +17,7 @@ _NUMBER = re.compile(NUMBER, re.ASCII)
 _DIGITS = re.compile("([0-9]+)", re.ASCII)
 
 OPTIONAL = ("lm_score", "graph_score")
+SCORES = ("am_score", *OPTIONAL)
 
 
 def parse_number(value: str, *, path: PathLike, line: int, remedy: str) -> float:
@@ -124,8 +125,8 @@ def writable(
     Args:
         nbests: The lists.
         format: Its name, for errors.
-        holds: Which of "lm_score", "graph_score" and "ref" have a place in it.
-        needs: Which of "lm_score" and "graph_score" it cannot be without.
+        holds: Which of the scores and "ref" have a place in it.
+        needs: Which of the scores it cannot be without; they have a place.
 
     Raises:
         InputError: A list that it cannot hold, an id twice, or no list at all.
@@ -151,13 +152,11 @@ def writable(
 
 def _problem(hyp: Hypothesis, holds: Container[str], needs: Container[str]) -> str:
     """Return why a hypothesis cannot be written, "" where it can."""
-    if not math.isfinite(hyp.am_score):
-        return f"has the am_score {hyp.am_score}"
-    for name in OPTIONAL:
+    for name in SCORES:
         score = getattr(hyp, name)
         if score is None and name in needs:
             return f"has no {name} for {' '.join(hyp.words)[:80]!r}"
-        if score is not None and name not in holds:
+        if score is not None and name not in holds and name not in needs:
             return f"has a {name}, for which there is no place"
         if score is not None and not math.isfinite(score):
             return f"has the {name} {score}"

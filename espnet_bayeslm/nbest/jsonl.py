@@ -2,8 +2,10 @@
 
     {"utt": "u1", "hypotheses": [{"text": "a b", "am_score": -9.5, "lm_score": -4.2}], "ref": "a"}
 
-Scores are natural logs. `lm_score`, `graph_score` and `ref` may be missing or null; `am_score`
-may be missing from all hypotheses of an utterance, and is then 0.
+Scores are natural logs; each may be missing or null, `am_score` from all hypotheses of an
+utterance or none. A total `score` stands for a missing `am_score`. A hypothesis may be a string.
+Where all hypotheses have a `rank`, they are in its order. `speaker` and `ref` are optional, and
+what has another key is kept and written again.
 """
 
 from __future__ import annotations
@@ -12,12 +14,13 @@ import contextlib
 import gzip
 import io
 import json
+import logging
 import math
 from pathlib import Path
-from typing import IO, Any, Dict, Iterable, Iterator, List, Optional, Tuple, cast
+from typing import IO, Any, Dict, Iterable, Iterator, List, Optional, Set, Tuple, Union, cast
 
 from espnet_bayeslm.nbest.fields import (
-    OPTIONAL,
+    SCORES,
     check_id,
     check_no_others,
     is_utf8,
@@ -34,8 +37,11 @@ PATTERN = r".*\.jsonl(\.gz)?"
 
 DEFAULT_NAME = "nbest.jsonl"
 SUFFIXES = (".jsonl", ".jsonl.gz")
-KEYS = {"utt", "hypotheses", "ref"}
-HYPOTHESIS_KEYS = {"text", "am_score", *OPTIONAL}
+KEYS = ("utt", "hypotheses", "ref", "speaker")
+HYPOTHESIS_KEYS = ("text", *SCORES)
+READ_AS_OTHERS = {"score", "rank"}
+# An integer of more digits is read as a float: a million digits would take hours
+_MAX_DIGITS = 18
 
 
 class _BadValue(ValueError):
@@ -49,6 +55,7 @@ def read_jsonl(path: PathLike) -> Iterator[NBest]:
         InputError: A line that is not such JSON (file, line, remedy), or an id twice.
     """
     seen: Dict[str, Tuple[Path, int]] = {}
+    kept: Set[str] = set()
     for file in _jsonl_files(Path(path)):
         for number, line in read_lines(file):
             try:
@@ -71,9 +78,13 @@ def read_jsonl(path: PathLike) -> Iterator[NBest]:
                     remedy="Utterance ids must be unique.",
                 )
             seen[nbest.utt] = file, number
+            kept.update(nbest.extra, *(hyp.extra for hyp in nbest.hypotheses))
             yield nbest
     if not seen:
         raise InputError("no utterances", path=path, remedy="One JSON line for each is expected.")
+    kept -= READ_AS_OTHERS
+    if kept:  # among them may be a misspelt one
+        logging.info("%s: kept, and not used: %s", path, ", ".join(sorted(kept))[:200])
 
 
 def _jsonl_files(path: Path) -> List[Path]:
@@ -90,26 +101,55 @@ def _parse(line: str) -> NBest:
     """Return the list of one line."""
     try:
         content = json.loads(
-            line, object_pairs_hook=_unique, parse_constant=_refuse, parse_int=float
+            line, object_pairs_hook=_unique, parse_constant=_refuse, parse_int=_integer
         )
     except json.JSONDecodeError as error:
         raise _BadValue(f"not JSON ({error.msg} at column {error.colno})") from error
     except RecursionError as error:
         raise _BadValue("brackets within brackets without an end") from error
-    _check_object(content, KEYS, "the line")
-    utt, ref = content.get("utt"), content.get("ref")
+    _check_object(content, "the line")
+    utt, ref, speaker = (content.get(name) for name in ("utt", "ref", "speaker"))
     if not isinstance(utt, str):
         raise _BadValue(f"utt is {_shown(utt)}, and a string was expected")
+    if not (speaker is None or (isinstance(speaker, str) and is_utf8(speaker))):
+        raise _BadValue(f"speaker is {_shown(speaker)}, and a string was expected")
     hypotheses = content.get("hypotheses")
     if not isinstance(hypotheses, list) or not hypotheses:
         raise _BadValue(f"hypotheses are {_shown(hypotheses)}, and a list was expected")
-    for hyp in hypotheses:
-        _check_object(hyp, HYPOTHESIS_KEYS, "a hypothesis")
-    num_scored = sum(hyp.get("am_score") is not None for hyp in hypotheses)
-    if num_scored not in (0, len(hypotheses)):
-        raise _BadValue(f"{num_scored} of {len(hypotheses)} hypotheses have an am_score")
+    found = [_hypothesis(hyp) for hyp in _in_order(hypotheses)]
+    num_scored = sum(hyp.am_score is not None for hyp in found)
+    if num_scored not in (0, len(found)):
+        raise _BadValue(f"{num_scored} of {len(found)} hypotheses have an am_score")
     words = None if ref is None else _words(ref, "ref")
-    return NBest(utt, tuple(map(_hypothesis, hypotheses)), words)
+    return NBest(utt, tuple(found), words, speaker, _without(content, KEYS))
+
+
+def _in_order(hypotheses: List[Any]) -> List[Dict[str, Any]]:
+    """Hypotheses as objects, the best first."""
+    objects = [{"text": hyp} if isinstance(hyp, str) else hyp for hyp in hypotheses]
+    for hyp in objects:
+        _check_object(hyp, "a hypothesis")
+    ranks = [hyp.get("rank") for hyp in objects]
+    if any(type(rank) is not int for rank in ranks):
+        return objects
+    if len(set(ranks)) < len(ranks):
+        raise _BadValue("two hypotheses of one rank")
+    return sorted(objects, key=lambda hyp: hyp["rank"])
+
+
+def _without(content: Dict[str, Any], keys: Iterable[str]) -> Dict[str, Any]:
+    """Return what stands under other keys, if it can be written again."""
+    others = {name: value for name, value in content.items() if name not in keys}
+    try:
+        _as_text(others).encode("utf-8")
+    except (ValueError, RecursionError) as error:
+        raise _BadValue(f"{_shown(others)} cannot be kept: {error}"[:200]) from error
+    return others
+
+
+def _integer(digits: str) -> Union[int, float]:
+    """Return the number of a JSON integer."""
+    return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
 
 
 def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
@@ -125,20 +165,20 @@ def _refuse(constant: str) -> None:
     raise _BadValue(f"{constant} is not a finite number")
 
 
-def _check_object(content: Any, keys: Iterable[str], what: str) -> None:
-    """Check that a JSON value is an object with no other keys: a misspelt one would be lost."""
+def _check_object(content: Any, what: str) -> None:
+    """Check that a JSON value is an object that can be written again."""
     if not isinstance(content, dict):
         raise _BadValue(f"{what} is {_shown(content)}, and an object was expected")
-    unknown = sorted(content.keys() - keys)
-    if unknown:
-        raise _BadValue(f"unknown key {unknown[0][:80]!r} (the keys are {', '.join(sorted(keys))})")
 
 
 def _hypothesis(content: Dict[str, Any]) -> Hypothesis:
     """Return one hypothesis."""
-    am_score, lm_score, graph_score = (_score(content, n) for n in ("am_score", *OPTIONAL))
+    am_score, lm_score, graph_score = (_score(content, name) for name in SCORES)
+    if am_score is None:
+        am_score = _score(content, "score")
     words = _words(content.get("text"), "text")
-    return Hypothesis(words, 0.0 if am_score is None else am_score, lm_score, graph_score)
+    extra = _without(content, HYPOTHESIS_KEYS)
+    return Hypothesis(words, am_score, lm_score, graph_score, extra)
 
 
 def _score(content: Dict[str, Any], name: str) -> Optional[float]:
@@ -146,9 +186,9 @@ def _score(content: Dict[str, Any], name: str) -> Optional[float]:
     value = content.get(name)
     if value is None:
         return None
-    if not isinstance(value, float) or not math.isfinite(value):
+    if type(value) not in (int, float) or not math.isfinite(value):
         raise _BadValue(f"{name} is {_shown(value)}, and a finite number was expected")
-    return value
+    return float(value)
 
 
 def _words(text: Any, name: str) -> Tuple[str, ...]:
@@ -179,8 +219,8 @@ def write_jsonl(nbests: Iterable[NBest], path: Path) -> None:
     if file != path:
         check_no_others(path, PATTERN, written=(DEFAULT_NAME,))
     with atomic_write(file, "wb") as raw, _text_to(raw, zipped=file.suffix == ".gz") as f:
-        for nbest in writable(nbests, format="jsonl", holds=(*OPTIONAL, "ref")):
-            f.write(json.dumps(_as_json(nbest), ensure_ascii=False, allow_nan=False) + "\n")
+        for nbest in writable(nbests, format="jsonl", holds=(*SCORES, "ref")):
+            f.write(_as_text(_as_json(nbest)) + "\n")
 
 
 @contextlib.contextmanager
@@ -198,12 +238,21 @@ def _text_to(raw: IO[bytes], *, zipped: bool) -> Iterator[IO[str]]:
             text.detach()  # else it would close what is not its own
 
 
+def _as_text(content: Dict[str, Any]) -> str:
+    """Return an object as JSON has it."""
+    return json.dumps(content, ensure_ascii=False, allow_nan=False)
+
+
 def _as_json(nbest: NBest) -> Dict[str, Any]:
     """Return the JSON object of a list."""
     hypotheses = []
     for hyp in nbest.hypotheses:
-        scores = {name: getattr(hyp, name) for name in ("am_score", *OPTIONAL)}
+        scores = {name: getattr(hyp, name) for name in SCORES}
         given = {name: score for name, score in scores.items() if score is not None}
-        hypotheses.append({"text": words_line(hyp.words), **given})
+        hypotheses.append({"text": words_line(hyp.words), **given, **hyp.extra})
     content: Dict[str, Any] = {"utt": nbest.utt, "hypotheses": hypotheses}
-    return content if nbest.ref is None else {**content, "ref": words_line(nbest.ref)}
+    if nbest.ref is not None:
+        content["ref"] = words_line(nbest.ref)
+    if nbest.speaker is not None:
+        content["speaker"] = nbest.speaker
+    return {**content, **nbest.extra}

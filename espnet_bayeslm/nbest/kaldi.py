@@ -92,7 +92,9 @@ def write_kaldi(nbests: Iterable[NBest], folder: Path) -> None:
     with staged(folder) as temporary:
         with contextlib.ExitStack() as stack:
             files: Dict[str, IO[str]] = {}
-            for nbest in writable(nbests, format="kaldi", holds=("lm_score", "graph_score")):
+            for nbest in writable(
+                nbests, format="kaldi", holds=("lm_score", "graph_score"), needs=("am_score",)
+            ):
                 for rank, hyp in enumerate(nbest.hypotheses, 1):
                     num_hypotheses += 1
                     for name, value in _columns(hyp).items():
@@ -110,6 +112,7 @@ def write_kaldi(nbests: Iterable[NBest], folder: Path) -> None:
 
 def _columns(hyp: Hypothesis) -> Dict[str, str]:
     """Return {file name: what stands there for the hypothesis}."""
+    assert hyp.am_score is not None  # `writable` has seen to it
     values = {WORDS: words_line(hyp.words), ACOUSTIC: format_number(0.0 - hyp.am_score)}
     if hyp.graph_score is not None or hyp.lm_score is not None:
         graph_cost = 0.0 - (hyp.graph_score or 0.0)

@@ -173,7 +173,7 @@ def write_srilm(nbests: Iterable[NBest], folder: Path) -> None:
     """
     names = set()
     with staged(folder) as temporary:
-        for nbest in writable(nbests, format="srilm", holds=("lm_score",), needs=("lm_score",)):
+        for nbest in writable(nbests, format="srilm", needs=("am_score", "lm_score")):
             name = f"{nbest.utt}.score"
             if "/" in name or "\0" in name or len(os.fsencode(name)) > _MAX_NAME:
                 raise InputError(
@@ -194,6 +194,6 @@ def _line(hyp: Hypothesis) -> str:
             f"{words[:80]!r} holds {PAUSE}, or ends in {START} or {END}",
             remedy="SRILM's lists do not count them as words: take them out.",
         )
-    assert hyp.lm_score is not None  # `writable` has seen to it
+    assert hyp.am_score is not None and hyp.lm_score is not None  # `writable` has seen to it
     scores = f"{to_log10(hyp.am_score)} {to_log10(hyp.lm_score)}"
     return f"{scores} {len(hyp.words)} {words}".rstrip() + "\n"

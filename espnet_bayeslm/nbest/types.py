@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Optional, Tuple
+from typing import Any, Mapping, Optional, Tuple
+
+# What a format holds beside words and scores; kept for those who write it again.
+Extra = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -12,16 +15,19 @@ class Hypothesis:
 
     Attributes:
         words: Its words; none is valid.
-        am_score: Acoustic log-likelihood, unscaled, in nats.
+        am_score: Acoustic log-likelihood, unscaled, in nats; the recogniser's total where it
+            gives no parts; None where it gives no score.
         lm_score: First-pass LM log-probability, where the format holds it apart.
         graph_score: Log-probability of the graph without the LM (pronunciations,
             transitions), where the format holds it.
+        extra: Other things that the file has for it.
     """
 
     words: Tuple[str, ...]
-    am_score: float
+    am_score: Optional[float] = None
     lm_score: Optional[float] = None
     graph_score: Optional[float] = None
+    extra: Extra = dataclasses.field(default_factory=dict, hash=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +38,8 @@ class NBest:
         utt: Utterance id.
         hypotheses: One or more.
         ref: Words of the reference, where the format holds one.
+        speaker: Who speaks, where the format says it.
+        extra: Other things that the file has for it.
 
     Raises:
         ValueError: There is no hypothesis.
@@ -40,6 +48,8 @@ class NBest:
     utt: str
     hypotheses: Tuple[Hypothesis, ...]
     ref: Optional[Tuple[str, ...]] = None
+    speaker: Optional[str] = None
+    extra: Extra = dataclasses.field(default_factory=dict, hash=False)
 
     def __post_init__(self):
         if not self.hypotheses:

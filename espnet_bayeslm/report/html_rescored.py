@@ -59,7 +59,7 @@ class Rescored:
         if self.scales is None or nbest.utt not in self.lm_scores:
             return None
         return [
-            hyp.am_score / self.scales.lmwt
+            (hyp.am_score or 0.0) / self.scales.lmwt
             + (hyp.graph_score or 0.0)
             + score
             - self.scales.word_penalty * len(hyp.words)

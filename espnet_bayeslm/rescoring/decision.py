@@ -75,7 +75,7 @@ def scored_list(nbest: NBest, lm_log_probs: Mapping[Words, float]) -> ScoredList
     return ScoredList(
         nbest.utt,
         tuple(hyp.words for hyp in hyps),
-        np.array([hyp.am_score for hyp in hyps]),
+        np.array([hyp.am_score or 0.0 for hyp in hyps]),
         np.array([lm_log_probs[hyp.words] + (hyp.graph_score or 0.0) for hyp in hyps]),
         np.array([len(hyp.words) for hyp in hyps]),
     )

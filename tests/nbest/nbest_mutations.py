@@ -244,7 +244,9 @@ def jsonl_content(files):
         item = json.loads(line, object_pairs_hook=_once)
         for rank, hyp in enumerate(item["hypotheses"]):
             assert (item["utt"], rank) not in content
-            content[item["utt"], rank] = hyp["text"].split(), hyp.get("am_score") or 0.0
+            hyp = {"text": hyp} if isinstance(hyp, str) else hyp
+            score = hyp.get("score") if hyp.get("am_score") is None else hyp["am_score"]
+            content[item["utt"], rank] = hyp["text"].split(), score
     return content
 
 
