@@ -29,7 +29,13 @@ from espnet_bayeslm.nbest.formats import read_nbest, write_nbest
 from espnet_bayeslm.rescoring.combination import check_combination
 from espnet_bayeslm.rescoring.components import Component
 from espnet_bayeslm.rescoring.decision import Scales
-from espnet_bayeslm.rescoring.output_files import RescoredFiles, check_jobs, merged_lists, write_job
+from espnet_bayeslm.rescoring.output_files import (
+    JOB,
+    RescoredFiles,
+    check_jobs,
+    merged_lists,
+    write_job,
+)
 from espnet_bayeslm.rescoring.pipeline import (
     Mixture,
     make_scorer,
@@ -43,7 +49,7 @@ from espnet_bayeslm.rescoring.recordings import blocks, by_recording, of_job, re
 from espnet_bayeslm.rescoring.tuning import ErrorTally, Tuned, tune_mixture
 from espnet_bayeslm.utils.cli import run_tool
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import atomic_directory
+from espnet_bayeslm.utils.files import files_in, staged
 
 
 def rescore(
@@ -73,7 +79,7 @@ def rescore(
 ) -> None:
     """Rescore N-best lists; options as `get_parser` explains them."""
     # 1. Whatever can be wrong is found before the long work
-    check_output(output, nbest)
+    replaces = check_output(output, nbest)
     check_work(
         tune_ref=tune_ref,
         tune_weights=tune_weights,
@@ -124,7 +130,7 @@ def rescore(
         mixture = mixture._replace(weights=tuned.weights, scales=tuned.scales)
         lists = iter(known)
     # 4. Write the lists as they come, and report
-    with atomic_directory(output) as folder:
+    with staged(output, replaces=replaces, last=(SCALES, JOB)) as folder:
         wanted = {"token_scores": token_scores, "uncertainty": uncertainty}
         with RescoredFiles(folder, **wanted) as files:
             stream = rescored(lists, mixture, files, tally)
@@ -223,6 +229,8 @@ def write_settings(
         write_sweep(folder, tuned.sweep, tuned.scales, errors, tried)
     if errors:
         content["wer"] = {name: round(100 * c.rate, 3) for name, c in errors.items()}
+    # by these a later run knows what it may replace
+    content["files"] = sorted({*files_in(folder), SCALES})
     text = yaml.safe_dump(content, sort_keys=False)
     (folder / SCALES).write_text(text, encoding="utf-8")
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 from pathlib import Path
-from typing import Optional, Sequence
+from typing import List, Optional, Sequence
 
+import yaml
 from espnet2.utils.types import float_or_none, str2bool
 
 from espnet_bayeslm.bin.components import add_component_options
@@ -16,24 +18,42 @@ from espnet_bayeslm.rescoring.decision import Scales, read_scales
 from espnet_bayeslm.scoring.histories import MAX_CONTEXT
 from espnet_bayeslm.utils.cli import tool_parser
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import check_folder, entries
 
 SCALES = "scales.yaml"
 
 
-def check_output(output: str, nbest: str) -> None:
-    """Check that the output folder may be written, or replaced.
+def check_output(output: str, nbest: str) -> List[str]:
+    """Check that the output folder can be written.
+
+    Returns:
+        The files in it that an earlier run has written.
 
     Raises:
-        InputError: It holds something else than an earlier output.
+        InputError: It holds something else than an earlier output, or cannot be written.
     """
     folder = Path(output)
-    ours = (folder / SCALES).is_file() and folder.resolve() != Path(nbest).resolve()
-    if folder.exists() and not ours and not (folder.is_dir() and not any(folder.iterdir())):
+    there = entries(folder) if folder.is_dir() else []
+    # a run that was killed while its files came into place has left a folder within
+    ours = SCALES in there or (folder.is_dir() and len(os.listdir(folder)) > len(there))
+    ours = ours and folder.resolve() != Path(nbest).resolve()
+    if (folder.exists() and not folder.is_dir()) or (there and not ours):
         raise InputError(
             "is there, and is not the output of an earlier `bayeslm rescore`",
             path=output,
             remedy="Give --output a new folder.",
         )
+    check_folder(folder)
+    return _files_of(folder / SCALES)
+
+
+def _files_of(scales: Path) -> List[str]:
+    """Return the files that scales.yaml says were written with it."""
+    try:
+        files = yaml.safe_load(scales.read_text(encoding="utf-8"))["files"]
+        return [str(name) for name in files]
+    except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError):
+        return []
 
 
 def fixed_scales(

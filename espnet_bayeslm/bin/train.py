@@ -102,12 +102,14 @@ def train(
         espnet_options: More options of `espnet2.bin.lm_train`.
 
     Raises:
-        InputError: Text, configuration or the trained LM cannot be used.
+        InputError: Text, configuration or the trained LM cannot be used, or another process trains
+            in the folder.
     """
     from espnet_bayeslm.training import adaptation, text
     from espnet_bayeslm.training.experiment import find_files
     from espnet_bayeslm.training.register import LMS
     from espnet_bayeslm.training.task import BayesLMTask
+    from espnet_bayeslm.utils.locks import folder_lock
 
     config = find_config(config)
     args = parse_training_options(config, espnet_options)
@@ -120,19 +122,20 @@ def train(
         options += ["--model_conf", f"prior={checkpoint}"] if args.lm in LMS else []
         if args.lm == adaptation.LM:
             options += adaptation.backbone_options(args.lm_conf, source)
-    options += text.prepare(
-        (train_text, valid_text),
-        exp / "data",
-        token_type=token_type or "word",
-        vocab_size=vocab_size,
-        source=source,
-        reading=[
-            word
-            for name in ("cleaner", "non_linguistic_symbols", "g2p")
-            if getattr(args, name) is not None
-            for word in (f"--{name}", getattr(args, name))
-        ],
-    )
+    with folder_lock(exp):
+        options += text.prepare(
+            (train_text, valid_text),
+            exp / "data",
+            token_type=token_type or "word",
+            vocab_size=vocab_size,
+            source=source,
+            reading=[
+                word
+                for name in ("cleaner", "non_linguistic_symbols", "g2p")
+                if getattr(args, name) is not None
+                for word in (f"--{name}", getattr(args, name))
+            ],
+        )
     BayesLMTask.main(cmd=[*options, *espnet_options])
 
 

@@ -20,7 +20,7 @@ from espnet_bayeslm.training.load import TrainedLM, load_lm
 from espnet_bayeslm.training.register import LMS, MODEL, OPTIM
 from espnet_bayeslm.training.supernets import training_config
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import staged
+from espnet_bayeslm.utils.files import check_folder, entries, staged
 
 CONFIG, CHECKPOINT = "config.yaml", "valid.loss.ave.pth"
 # What ESPnet's programs ask the configuration of a trained LM for, besides the LM and the model.
@@ -80,13 +80,14 @@ def check_output(output: Union[str, Path], *, sources: Sequence[Union[str, Path]
     for source in map(Path, sources):
         if folder.exists() and folder.samefile(find_files(source)[0].parent):
             raise InputError("is the LM's own folder", path=folder, remedy="Give a new one.")
-    names = {entry.name for entry in folder.iterdir()} if folder.is_dir() else set()
+    names = set(entries(folder)) if folder.is_dir() else set()
     if names - WRITTEN:
         raise InputError(
             f"holds {min(names - WRITTEN)}, which is nothing that was exported",
             path=folder,
             remedy="Give a new folder.",
         )
+    check_folder(folder)
 
 
 def point_config(args: argparse.Namespace, *, path: Path) -> Dict[str, Any]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import logging
 from pathlib import Path
-from typing import Callable, Dict, Iterable, List, Optional
+from typing import Callable, Dict, Iterable, List, Optional, Sequence
 
 import torch
 from espnet2.tasks.lm import LMTask
 from espnet2.train.abs_espnet_model import AbsESPnetModel
+from espnet2.train.distributed_utils import get_node_rank, get_rank
 
 from espnet_bayeslm.training.checkpoint import (
     check_fits,
@@ -33,6 +35,7 @@ from espnet_bayeslm.training.sampled_softmax import prepare_sampler
 from espnet_bayeslm.training.trainer import BayesLMTrainer
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines
+from espnet_bayeslm.utils.locks import folder_lock
 
 # On import, so that spawned workers, which import this module, have the classes too.
 register()
@@ -196,11 +199,29 @@ class BayesLMTask(LMTask):
         return parser
 
     @classmethod
+    def main(
+        cls, args: Optional[argparse.Namespace] = None, cmd: Optional[Sequence[str]] = None
+    ) -> None:
+        """Train in this process, or in workers that it spawns.
+
+        Raises:
+            InputError: See `main_worker`; another process trains in the experiment's folder.
+        """
+        if args is None:
+            args = cls.get_parser().parse_args(cmd)
+        spawns = args.multiprocessing_distributed and args.output_dir is not None
+        if spawns and not get_node_rank(args.dist_rank, args.dist_launcher):
+            with folder_lock(args.output_dir):
+                pass  # a worker would say the same, with a worker's traceback
+        super().main(args=args)
+
+    @classmethod
     def main_worker(cls, args: argparse.Namespace) -> None:
         """Train in this process.
 
         Raises:
-            InputError: The LM is a mixture, or the experiment's folder cannot be written to.
+            InputError: The LM is a mixture, or the experiment's folder cannot be written to, or
+                another process trains in it.
         """
         if args.lm == MIXTURE:
             raise InputError(
@@ -210,7 +231,10 @@ class BayesLMTask(LMTask):
             )
         if args.model is None:
             args.model = MODEL if args.lm in LMS else "lm"
-        with writing_errors(Path(args.output_dir)):
+        with writing_errors(Path(args.output_dir)), contextlib.ExitStack() as stack:
+            if not (args.distributed and get_rank(args.dist_rank, args.dist_launcher)):
+                # one rank for all of a job
+                stack.enter_context(folder_lock(args.output_dir))
             super().main_worker(args)
         if torch.distributed.is_initialized():
             # A rank that leaves while others still speak to it may abort instead, or while what

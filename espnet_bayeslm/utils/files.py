@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import zlib
 from pathlib import Path
-from typing import IO, Dict, Iterator, Tuple, Union, cast
+from typing import IO, Dict, Iterable, Iterator, List, Sequence, Tuple, Union, cast
 
 from espnet_bayeslm.utils.errors import InputError
 
@@ -48,49 +48,115 @@ def atomic_write(path: PathLike, mode: str = "w") -> Iterator[IO]:
 
 
 @contextlib.contextmanager
-def atomic_directory(path: PathLike) -> Iterator[Path]:
-    """Make a folder that replaces the folder `path` when the block ends without an error.
+def staged(
+    path: PathLike, *, replaces: Iterable[str] = (), last: Sequence[str] = ()
+) -> Iterator[Path]:
+    """Make a folder whose files move into the folder `path` when the block ends well.
+
+    What else stands in `path`, or in the folder that it leads to, stays. After an error nothing
+    has been written.
+
+    Args:
+        path: The folder.
+        replaces: Files that an earlier run has written there, as paths from it: they go.
+        last: Files by which others know that all are there: they go first and come last.
 
     Yields:
-        A temporary folder beside `path`, to be filled.
+        A temporary folder, to be filled.
+
+    Raises:
+        InputError: `path` is a file or a link to nothing, or cannot be written; or a folder
+            stands where a file belongs.
     """
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
+    with _filled(path) as (temporary, target):
         yield temporary
-        os.chmod(temporary, _umask_mode(0o777))
-        if target.exists():
-            shutil.rmtree(target)
-        os.replace(temporary, target)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+        if not target.exists():
+            os.chmod(temporary, _umask_mode(0o777))
+            os.rename(temporary, target)
+            return
+        names = files_in(temporary)
+        _check_way(target, names)
+        for name in last:
+            (target / name).unlink(missing_ok=True)
+        for name in sorted(names, key=lambda name: last.index(name) if name in last else -1):
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(temporary / name, target / name)
+        for name in set(replaces) - set(names):
+            _remove(target, name)
+
+
+def check_folder(path: PathLike) -> None:
+    """Raise an InputError where `staged` cannot write to a folder: before the work for it."""
+    with _filled(path):
+        pass
+
+
+def entries(folder: PathLike) -> List[str]:
+    """Return the names in a folder, less what killed runs have left of `staged`."""
+    prefix = leftover_prefix(folder)
+    return sorted(name for name in os.listdir(folder) if not name.startswith(prefix))
+
+
+def leftover_prefix(folder: PathLike) -> str:
+    """Return how the names begin of temporary folders that `staged` makes for a folder."""
+    return f".{Path(folder).resolve().name}."
 
 
 @contextlib.contextmanager
-def staged(path: PathLike) -> Iterator[Path]:
-    """Make a folder whose contents move into the folder `path` when the block ends well.
-
-    What else stands in `path` stays. After an error nothing has been written.
+def _filled(path: PathLike) -> Iterator[Tuple[Path, Path]]:
+    """Make a temporary folder in the folder `path`, or beside it where there is none yet.
 
     Yields:
-        A temporary folder beside `path`, to be filled.
-
-    Raises:
-        InputError: `path` is a file.
+        The temporary folder, and the folder that `path` is, leads to, or will be.
     """
     target = Path(path)
+    if target.is_symlink() and not target.exists():
+        raise InputError(f"a link to {os.readlink(target)}, which is not there", path=target)
     if target.exists() and not target.is_dir():
         raise InputError("a file, where a folder is to be written", path=target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as temporary:
-        yield Path(temporary)
-        target.mkdir(exist_ok=True)
-        for entry in sorted(Path(temporary).iterdir()):
-            if (target / entry.name).is_dir():
-                shutil.rmtree(target / entry.name)
-            os.replace(entry, target / entry.name)
+    target = target.resolve()
+    place = target if target.exists() else target.parent
+    made = [folder for folder in (place, *place.parents) if not folder.exists()]
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=leftover_prefix(target), dir=place))
+    except OSError as error:
+        raise InputError(f"cannot be written ({error.strerror})", path=path) from error
+    try:
+        yield temporary, target
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+        for folder in made:
+            with contextlib.suppress(OSError):  # not empty
+                folder.rmdir()
+
+
+def files_in(folder: PathLike) -> List[str]:
+    """Return the files of a folder and of those in it, as paths from it."""
+    return sorted(
+        str((Path(top) / name).relative_to(folder))
+        for top, _, names in os.walk(folder)
+        for name in names
+    )
+
+
+def _check_way(folder: Path, names: Iterable[str]) -> None:
+    """Raise an InputError where a folder stands in place of a file, or a file of a folder."""
+    for name in names:
+        above = [folder / part for part in list(Path(name).parents)[:-1]]
+        if (folder / name).is_dir() or any(p.exists() and not p.is_dir() for p in above):
+            raise InputError("stands in the way of what is to be written", path=folder / name)
+
+
+def _remove(folder: Path, name: str) -> None:
+    """Remove a file from a folder, and the folders in it that this leaves empty."""
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        return
+    with contextlib.suppress(OSError):  # another's folder has its name now
+        (folder / name).unlink()
+    for above in list((folder / name).parents)[: len(Path(name).parents) - 1]:
+        with contextlib.suppress(OSError):  # not empty
+            above.rmdir()
 
 
 def _open_bytes(path: PathLike) -> IO[bytes]:

@@ -1,5 +1,6 @@
 """`bayeslm rescore`: tuned on one set, applied to another; whole outputs or none."""
 
+import dataclasses
 import shutil
 
 import numpy as np
@@ -9,6 +10,7 @@ import yaml
 from espnet_bayeslm.bin import interpolate, rescore
 from espnet_bayeslm.bin.rescore import get_parser, main
 from espnet_bayeslm.evaluation.wer import count_errors, read_transcripts
+from espnet_bayeslm.nbest.formats import write_nbest
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.rescoring import read_nbest, token_log_probs
 from espnet_bayeslm.training.load import load_lm
@@ -201,9 +203,55 @@ def test_a_rerun_replaces_its_own_output_whole(nbest, ngram, tmp_path):
     run("--nbest", nbest / "dev", "--ngram", ngram, "--token_scores", "true", "--output", output)
     (output / "notes").write_text("mine")
     run("--nbest", nbest / "test", "--ngram", ngram, "--output", output)
-    assert {path.name for path in output.iterdir()} == FILES
+    assert {path.name for path in output.iterdir()} == FILES | {"notes"}
+    assert (output / "notes").read_text() == "mine"
     assert len((output / "text").read_text().splitlines()) == 20
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def without_graph_scores(item):
+    """Return a list as SRILM's format has it."""
+    hyps = [dataclasses.replace(h, graph_score=None, lm_score=0.0) for h in item.hypotheses]
+    return dataclasses.replace(item, hypotheses=tuple(hyps))
+
+
+@pytest.mark.parametrize("kind", ["link to nothing", "below a file"])
+def test_an_output_that_cannot_be_written_is_known_before_the_scoring(
+    nbest, ngram, tmp_path, fails, monkeypatch, kind
+):
+    output = tmp_path / "out"
+    if kind == "below a file":
+        output.write_text("a file")
+        output = output / "new"
+    else:
+        output.symlink_to("nowhere")
+    monkeypatch.setattr(rescore, "load_components", lambda *_, **__: pytest.fail("it was scored"))
+    error = fails(main, ["--nbest", nbest / "dev", "--ngram", ngram, "--output", output])
+    assert ("a link to nowhere" if kind == "link to nothing" else "cannot be written") in error
+
+
+def test_an_output_that_a_link_leads_to(nbest, ngram, tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "out").symlink_to("there")
+    for lists in ("dev", "test"):
+        run("--nbest", nbest / lists, "--ngram", ngram, "--output", tmp_path / "out")
+    assert (tmp_path / "out").is_symlink()
+    assert {path.name for path in (tmp_path / "there").iterdir()} == FILES
+
+
+def test_lists_of_an_earlier_run_do_not_stay(nbest, ngram, tmp_path):
+    """In a format of a file for each utterance those of other lists would be read with them."""
+    lists, out = {}, tmp_path / "out"
+    for name in ("dev", "test"):
+        lists[name] = tmp_path / name
+        whole = read_nbest(nbest / name, "kaldi")
+        write_nbest(map(without_graph_scores, whole), lists[name], format="srilm")
+        options = ["--nbest", lists[name], "--nbest_format", "srilm", "--ngram", ngram]
+        run(*options, "--output", out)
+        (out / "note").write_text("mine")
+    assert (out / "note").exists()
+    utts = [item.utt for item in read_nbest(out, "srilm")]
+    assert utts == [item.utt for item in read_nbest(lists["test"], "srilm")] and len(utts) == 20
 
 
 def test_an_output_can_be_rescored_again(nbest, ngram, tuned, tmp_path):

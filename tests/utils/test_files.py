@@ -5,8 +5,10 @@ import pytest
 
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import (
-    atomic_directory,
     atomic_write,
+    check_folder,
+    entries,
+    files_in,
     read_keyed_lines,
     read_lines,
     staged,
@@ -34,16 +36,78 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o666 & ~umask
 
 
-def test_a_folder_appears_whole_or_not_at_all(tmp_path):
+def test_what_others_put_into_a_folder_stays(tmp_path):
     path = tmp_path / "out"
+    with staged(path) as folder:
+        for name in ("old", "lists/one", "lists/two"):
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text(name)
+        ours = files_in(folder)
+    assert ours == ["lists/one", "lists/two", "old"]
+    (path / "note").write_text("mine")
+    (path / "lists" / "note").write_text("mine")
+    (tmp_path / "outside").write_text("mine")
+    outside = ["../outside", str(tmp_path / "outside")]
+    with staged(path, replaces=[*ours, *outside]) as folder:
+        (folder / "new").write_text("new")
+    assert files_in(path) == ["lists/note", "new", "note"] and (tmp_path / "outside").exists()
+    (path / "lists" / "note").unlink()
+    (path / "lists" / "one").write_text("ours")
+    with staged(path, replaces=["lists/one", "new"]):
+        pass
+    assert entries(path) == ["note"]
+
+
+def test_a_folder_is_written_where_a_link_leads_or_not_at_all(tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there")
+    (tmp_path / "broken").symlink_to("nowhere")
+    (tmp_path / "file").write_text("a file")
+    check_folder(tmp_path / "link")
+    with staged(tmp_path / "link") as folder:
+        (folder / "a").write_text("a")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "there" / "a").read_text() == "a"
+    problems = {
+        "broken": "a link to nowhere, which is not there",
+        "file": "a file, where a folder",
+        "file/out": "cannot be written",
+    }
+    for name, problem in problems.items():
+        with pytest.raises(InputError, match=problem):
+            check_folder(tmp_path / name)
+        with pytest.raises(InputError, match=problem), staged(tmp_path / name):
+            pytest.fail("the work began")
+    check_folder(tmp_path / "new" / "out")
+    assert entries(tmp_path) == ["broken", "file", "link", "there"]
+
+
+def test_what_stands_in_the_way_is_kept(tmp_path):
+    (tmp_path / "out" / "a").mkdir(parents=True)
+    (tmp_path / "out" / "b").write_text("mine")
+    for name in ("a", "b/c"):
+        with pytest.raises(InputError, match="stands in the way"), staged(tmp_path / "out") as new:
+            (new / name).parent.mkdir(exist_ok=True)
+            (new / name).write_text("ours")
+            (new / "0").write_text("ours")
+    assert entries(tmp_path / "out") == ["a", "b"]
+
+
+def test_a_mark_is_there_only_with_all_files(tmp_path, monkeypatch):
+    path, replace = tmp_path / "out", os.replace
+    moved = []
+
+    def watched(source, target):
+        assert not (path / "mark").exists()
+        moved.append(os.path.basename(target))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", watched)
     for text in ("first", "second"):
-        with atomic_directory(path) as folder:
-            (folder / text).write_text(text)
-    with pytest.raises(KeyError), atomic_directory(path) as folder:
-        (folder / "third").write_text("half")
-        raise KeyError
-    assert os.listdir(path) == ["second"]
-    assert os.listdir(tmp_path) == ["out"]
+        with staged(path, last=["mark"]) as folder:
+            for name in ("z", "mark", "a"):
+                (folder / name).write_text(text)
+        assert {file.read_text() for file in path.iterdir()} == {text}
+    assert moved == ["a", "z", "mark"]
 
 
 def test_what_is_staged_moves_into_a_folder_or_is_not_written(tmp_path):
@@ -58,7 +122,12 @@ def test_what_is_staged_moves_into_a_folder_or_is_not_written(tmp_path):
     with staged(path) as folder:
         (folder / "a").mkdir()
         (folder / "a" / "two").write_text("2")
-    assert sorted(str(p.relative_to(path)) for p in path.rglob("*")) == ["a", "a/two", "kept"]
+    assert sorted(str(p.relative_to(path)) for p in path.rglob("*")) == [
+        "a",
+        "a/one",
+        "a/two",
+        "kept",
+    ]
     assert os.listdir(path.parent) == ["out"]
     umask = os.umask(0)
     os.umask(umask)

@@ -16,7 +16,7 @@ from stages import need
 
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import atomic_directory
+from espnet_bayeslm.utils.files import staged
 
 BETWEEN = "<sos/eos>"
 # The last field of digits of an id is the sentence's number in its recording.
@@ -51,7 +51,7 @@ def join(train: str, valid: str, tokens: str, count: int, output: str, stats: st
     need({Path(train): 1, Path(valid): 1, Path(tokens): 2})
     with open(tokens, encoding="utf-8") as f:
         size = sum(1 for _ in f)
-    with atomic_directory(output) as texts, atomic_directory(stats) as shapes:
+    with staged(output) as texts, staged(stats) as shapes:
         for source, target, name in ((train, "text", "train"), (valid, "text.known", "valid")):
             lines = list(joined(Path(source), count))
             rows = (f"{utterance} {' '.join(words)}\n" for utterance, words in lines)

@@ -25,7 +25,7 @@ from espnet_bayeslm.nbest.kaldi import read_kaldi, write_kaldi
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import atomic_directory
+from espnet_bayeslm.utils.files import staged
 
 CONDITION = r"[A-Za-z0-9][A-Za-z0-9_.+-]*"
 CONDITIONS = "conditions"
@@ -202,7 +202,7 @@ def make_lists(
     # all of them before the first is made: lattices take long
     texts = {key: find_references(path, text, *key) for key, path in folders.items()}
     decoding = Decoding(Path(lang) if lang else None, num_best, acoustic_scale, nj)
-    with atomic_directory(output) as folder:
+    with staged(output) as folder:
         for (name, condition), path in folders.items():
             target = folder / f"{name}_{condition}"
             file = texts[name, condition]

@@ -14,7 +14,7 @@ from stages import need
 
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import atomic_directory
+from espnet_bayeslm.utils.files import staged
 
 
 def chosen_lines(count: int, percent: int) -> List[int]:
@@ -43,11 +43,11 @@ def write_part(text: Path, shapes: Path, percent: int, output: Path, stats: Path
     lines = text.read_text(encoding="utf-8").splitlines(keepends=True)
     kept = [lines[number] for number in chosen_lines(len(lines), percent)]
     utterances = {line.split(maxsplit=1)[0] for line in kept}
-    with atomic_directory(output) as folder:
+    with staged(output) as folder:
         (folder / "text").write_text("".join(kept), encoding="utf-8")
         plain = (line.split(" ", 1)[1] for line in kept)
         (folder / "text.plain").write_text("".join(plain), encoding="utf-8")
-    with atomic_directory(stats) as folder:
+    with staged(stats) as folder:
         for name in ("train", "valid"):
             (folder / name).mkdir()
             rows = (shapes / name / "text_shape.word").read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
-from espnet_bayeslm.utils.files import atomic_directory, atomic_write
+from espnet_bayeslm.utils.files import atomic_write, staged
 
 Utterances = List[Tuple[str, List[str]]]
 
@@ -136,7 +136,7 @@ def prepare(size: str, output: str, vocabulary: int) -> None:
     known = {word for _, words in sets["train"] for word in words}
     lines = [statistics(name, utterances, known) for name, utterances in sets.items()]
     for name, utterances in sets.items():
-        with atomic_directory(Path(output) / name) as folder:
+        with staged(Path(output) / name) as folder:
             write_texts(folder, sorted(utterances), known)
     with atomic_write(Path(output) / "statistics.txt") as f:
         f.write("\n".join([f"size: {size}", *lines]) + "\n")

@@ -25,7 +25,7 @@ from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.utils.cli import progress, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import atomic_directory, atomic_write, read_keyed_lines
+from espnet_bayeslm.utils.files import atomic_write, read_keyed_lines, staged
 
 Sentences = List[Tuple[str, List[str]]]
 CHUNK = 20  # sentences of a part: what a stopped run loses, at most, in each process
@@ -128,7 +128,7 @@ def write_lists(
     for utt, hypotheses in read_parts(parts):
         scores = scorer.word_scores([words for words, _ in hypotheses])
         nbests.append(assemble(utt, hypotheses, [float(s.log_probs.sum()) for s in scores]))
-    with atomic_directory(output) as folder:
+    with staged(output) as folder:
         write_kaldi(nbests, folder)
         lines = (" ".join([utt, *words]) for utt, words in references)
         (folder / "text").write_text("\n".join(lines) + "\n")

@@ -1,0 +1,61 @@
+"""A folder that one process at a time may write to."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import socket
+from pathlib import Path
+from typing import IO, Iterator
+
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike
+
+LOCK = "training.lock"
+# What a file system without locks answers.
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+
+
+@contextlib.contextmanager
+def folder_lock(folder: PathLike) -> Iterator[None]:
+    """Hold an experiment's folder against other processes, which may run on other machines.
+
+    The operating system gives the lock up when its owner ends, however it ends; the file stays.
+
+    Args:
+        folder: The folder; it is made where it is missing.
+
+    Raises:
+        InputError: Another process holds it.
+    """
+    path = Path(folder) / LOCK
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab+", buffering=0) as f:
+        try:
+            # lockf, not flock: what is forked (a data loader's worker) must not inherit the lock
+            # and outlive its owner with it.
+            fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError) as error:
+            f.seek(0)
+            owner = f.read().decode().strip() or "another process"
+            raise InputError(
+                f"{owner} is training here",
+                path=folder,
+                remedy="Wait for it or end it, or give another folder.",
+            ) from error
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+            logging.warning(f"{path}: no locks here: start no second training in this folder")
+        _sign(f)
+        yield
+
+
+def _sign(f: IO[bytes]) -> None:
+    """Write into a lock's file who has it, if there is room."""
+    with contextlib.suppress(OSError):
+        f.truncate(0)
+        f.write(f"process {os.getpid()} of {socket.gethostname()}\n".encode())

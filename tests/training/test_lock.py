@@ -1,0 +1,95 @@
+"""Two trainings in one folder: the second is refused in one line until the first has ended."""
+
+import argparse
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+import yaml
+from forked import finish, log_of, start, train
+from training_options import LSTM
+
+from espnet_bayeslm.training.task import BayesLMTask
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.locks import LOCK
+
+HOLD = """
+import os, sys, time
+from espnet_bayeslm.utils.locks import folder_lock
+with folder_lock(sys.argv[1]):
+    if os.fork() == 0:  # as a data loader's worker
+        os.close(1)
+        while not os.path.exists(sys.argv[2]):
+            time.sleep(0.01)
+        os._exit(0)
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def held(folder, stop):
+    """Let another process hold a folder, kill it, and leave a process that it has forked."""
+    command = [sys.executable, "-c", HOLD, str(folder), str(stop)]
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with subprocess.Popen(command, **pipes) as process:
+        try:
+            assert process.stdout.readline() == "held\n"
+            yield process
+        finally:
+            process.kill()
+    assert process.returncode == -signal.SIGKILL
+
+
+@pytest.fixture
+def stop(tmp_path):
+    """Return a file whose appearance ends the processes that were left."""
+    path = tmp_path / "stop"
+    yield path
+    path.touch()
+
+
+def test_lm_train_waits_for_no_dead_owner(corpus, tmp_path, stop):
+    exp = tmp_path / "exp"
+    with held(exp, stop) as owner:
+        assert finish(start(corpus, exp, *LSTM, max_epoch=1)) == 1
+    errors = [line for line in log_of(exp).read_text().splitlines() if "error:" in line]
+    assert len(errors) == 1 and f"{exp}: process {owner.pid} of " in errors[0]
+    assert "is training here" in errors[0] and "Traceback" not in log_of(exp).read_text()
+    assert os.listdir(exp) == [LOCK]
+    train(corpus, exp, *LSTM, max_epoch=1)
+    assert (exp / "valid.loss.ave.pth").exists()
+
+
+def test_train_is_refused_before_it_writes(corpus, tmp_path, stop, capsys):
+    from espnet_bayeslm.bin.train import main
+
+    (tmp_path / "text").write_text("a b\n")
+    (tmp_path / "lm.yaml").write_text("lm: bayes_lstm\n")
+    texts = ["--train_text", f"{tmp_path}/text", "--valid_text", f"{tmp_path}/text"]
+    with held(tmp_path / "exp", stop), pytest.raises(SystemExit) as ended:
+        main([*texts, "--config", f"{tmp_path}/lm.yaml", "--exp", f"{tmp_path}/exp"])
+    assert ended.value.code == 1
+    assert "is training here" in capsys.readouterr().err.splitlines()[-1]
+    assert os.listdir(tmp_path / "exp") == [LOCK]
+
+
+def test_workers(corpus, train_lm, tmp_path, stop):
+    """A spawned rank 0 is refused, and a parent before it spawns any; other ranks do not ask."""
+    exp = train_lm(tmp_path / "exp", *LSTM, "--dry_run", "true")
+    args = argparse.Namespace(**yaml.safe_load((exp / "config.yaml").read_text()))
+    args.output_dir = str(tmp_path / "second")
+    spawn = torch.multiprocessing.get_context("spawn")
+    with held(tmp_path / "second", stop):
+        worker = spawn.Process(target=BayesLMTask.main_worker, args=(args,))
+        worker.start()
+        worker.join()
+        assert worker.exitcode == 1
+        args.multiprocessing_distributed, args.ngpu = True, 2
+        with pytest.raises(InputError, match="is training here"):
+            BayesLMTask.main(args)
+    assert os.listdir(tmp_path / "second") == [LOCK]
