@@ -1,5 +1,6 @@
 # make demo   the recipe on real input, from text to a table of word error rates
 # make test   the tests;  make lint   style and types;  make bench   speed
+# make test-avx2   what depends on the CPU's instructions, as on a CPU without AVX-512
 #
 # KINDS="bayes gp variational" make demo   all three families, 17 minutes
 # VENV=DIR make ...   uses the environment in DIR (made if it is not there).
@@ -16,7 +17,7 @@ READY := $(VENV)/.ready-$(shell cksum < setup.cfg | cut -d' ' -f1)
 export PYTHONPATH := $(CURDIR)
 export PATH := $(BIN):$(PATH)
 
-.PHONY: install demo test lint format bench clean
+.PHONY: install demo test test-avx2 lint format bench clean
 
 install: $(READY)
 
@@ -34,6 +35,17 @@ demo: $(READY)
 test: $(READY)
 	OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 --dist loadfile
 
+# What touches matrix products, autocast and the LSTM.
+AVX2_TESTS := $(addprefix tests/, layers/test_product.py layers/test_recurrence.py \
+  layers/test_feed_forward.py layers/test_sampled.py layers/test_vocabulary.py lm/test_kinds.py \
+  lm/test_decoding.py lm/test_tree.py training/test_nll.py training/test_model.py \
+  training/test_optimizer.py training/test_sampled_softmax.py)
+
+test-avx2: export ATEN_CPU_CAPABILITY := avx2
+test-avx2: export ONEDNN_MAX_CPU_ISA := AVX2
+test-avx2: $(READY)
+	OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 --dist loadfile $(AVX2_TESTS)
+
 lint: $(READY)
 	"$(BIN)/ruff" check .
 	"$(BIN)/ruff" format --check .
@@ -44,11 +56,11 @@ format: $(READY)
 	"$(BIN)/ruff" format .
 
 bench: $(READY)
-	"$(BIN)/python" bench/steps.py
-	"$(BIN)/python" bench/search.py
-	"$(BIN)/python" bench/rescore.py
-	"$(BIN)/python" bench/decode.py
-	"$(BIN)/python" bench/train.py
+	"$(BIN)/python" -u bench/steps.py
+	"$(BIN)/python" -u bench/search.py
+	"$(BIN)/python" -u bench/rescore.py
+	"$(BIN)/python" -u bench/decode.py
+	"$(BIN)/python" -u bench/train.py
 
 clean:
 	rm -rf egs2/*/*/exp egs2/*/*/data egs2/*/*/dump build dist *.egg-info

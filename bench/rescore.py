@@ -31,6 +31,7 @@ from search import resident_mib
 from steps import SHAPES, interleave, make_lm, timed
 from torch import nn
 
+from espnet_bayeslm.layers.product import has_onednn
 from espnet_bayeslm.rescoring import em_weights, read_nbest, token_log_probs
 from espnet_bayeslm.scoring.normalizer import measure_normalizer
 
@@ -147,6 +148,8 @@ def measure_speed(shape: str, family: str, lists: Lists, rounds: int) -> None:
         BATCHIFY: functools.partial(batchify, model, lists.some),
         SORTED: functools.partial(sorted_batches, model, lists.some),
     }
+    if not has_onednn(torch.bfloat16):
+        del calls[HALF]  # it would be emulated
     times = interleave({"score": calls}, rounds)["score"]
     sizes = {n: lists.some if n in (ONE, BATCHIFY, SORTED) else lists.all for n in calls}
     rates = {n: [num_tokens(sizes[n]) / s for s in times[n]] for n in calls}

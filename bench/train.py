@@ -10,7 +10,7 @@ words with 64 sentences a batch and SGD.
 Wanted: at least ESPnet's speed, with a sampled softmax and 47,000 words twice that; half its memory
 with 47,000 words; 1.6 times the speed with two processes; on CUDA a GP LSTM within 1.3 times the
 time of torch's own (which ESPnet's seq_rnn is), 0.77 of its speed. bfloat16 on CUDA is compared
-with ESPnet's in bfloat16, which it has not on a CPU.
+with ESPnet's in bfloat16, which it has not on a CPU; a CPU without bfloat16 leaves it out.
 """
 
 from __future__ import annotations
@@ -70,13 +70,15 @@ def measure_speed(args: argparse.Namespace, family: str, vocab: int) -> List[Dic
             Training(o, v, distributed=single) for o, v in zip(options, chosen, strict=True)
         ]
         batches = read_batches(options[0], args.steps, single)
+    tokens = count_tokens(batches)
+    print(f"\n{family}, {args.shape} shape, {vocab} words, {len(batches)} batches of", end=" ")
+    print(f"{args.batch_size} sentences, {tokens / len(batches):.0f} tokens on average", flush=True)
     seconds: List[List[float]] = [[] for _ in trainings]
     for done in range(-1, args.rounds):
         for training, times in zip(trainings, seconds, strict=True):
             taken = timed(functools.partial(training.train, batches))
             if done >= 0:  # the first round warms up
                 times.append(taken)
-    tokens = count_tokens(batches)
     length = tokens / sum(len(keys) for keys, _ in batches)
     for training, times in zip(trainings, seconds, strict=True):
         variant, taken = training.variant, statistics.median(times)
@@ -98,27 +100,29 @@ def measure_speed(args: argparse.Namespace, family: str, vocab: int) -> List[Dic
             "of_peak": flops / (args.peak_tflops * 1e12) if args.peak_tflops else None,
             "parameters": sum(p.numel() for p in training.model.parameters()),
         }
+        print_speed(row, heads=not rows)
         rows.append(row)
-    print(f"\n{family}, {args.shape} shape, {vocab} words, {len(batches)} batches of", end=" ")
-    print(f"{args.batch_size} sentences, {tokens / len(batches):.0f} tokens on average")
-    print_speed(rows)
     return rows
 
 
-def print_speed(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print a row for each variant; shares are of the step's time."""
-    columns = ("tokens/s", "/ESPnet", "/point", "vocab", "sampling", "optim", "products")
-    print(f"{'':34}", *(f"{column:>9}" for column in columns), f"{'GFLOP/s':>9} {'of peak':>8}")
-    for row in rows:
-        shares = (row[key] for key in ("vocabulary", "sampling", "optimizer", "products"))
-        peak = "" if row["of_peak"] is None else f"{100 * row['of_peak']:7.1f}%"
-        print(
-            f"{row['name']:34} {row['tokens_per_second']:9.0f} {row['speed_over_espnet']:9.2f}",
-            f"{row['speed_over_point']:9.2f}",
-            *(f"{100 * share:8.1f}%" for share in shares),
-            f"{row['gflops']:9.1f} {peak:>8}",
-            flush=True,
-        )
+def print_speed(row: Mapping[str, Any], *, heads: bool) -> None:
+    """Print what was measured of a variant, the first below the columns' heads.
+
+    Shares are of the step's time.
+    """
+    if heads:
+        columns = ("tokens/s", "/ESPnet", "/point", "vocab", "sampling", "optim", "products")
+        cells = [*(f"{column:>9}" for column in columns), f"{'GFLOP/s':>9} {'of peak':>8}"]
+        print(f"{'':34}", *cells)
+    shares = (row[key] for key in ("vocabulary", "sampling", "optimizer", "products"))
+    peak = "" if row["of_peak"] is None else f"{100 * row['of_peak']:7.1f}%"
+    print(
+        f"{row['name']:34} {row['tokens_per_second']:9.0f} {row['speed_over_espnet']:9.2f}",
+        f"{row['speed_over_point']:9.2f}",
+        *(f"{100 * share:8.1f}%" for share in shares),
+        f"{row['gflops']:9.1f} {peak:>8}",
+        flush=True,
+    )
 
 
 def call_worker(args: argparse.Namespace, **job: Any) -> subprocess.Popen:

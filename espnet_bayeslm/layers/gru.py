@@ -61,4 +61,4 @@ class UncertainGRU(UncertainModule, nn.GRU):
             hx = input.new_zeros(self.num_layers, input.size(0), self.hidden_size)
         weights = [self.value(name) for name in self._flat_weights_names]
         options = (True, self.num_layers, self.dropout, self.training, False, self.batch_first)
-        return torch._VF.gru(input, hx, weights, *options)
+        return torch.gru(input, hx, weights, *options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Dict, List, Optional, Tuple
 
 import torch
@@ -18,6 +19,7 @@ from espnet_bayeslm.layers.activation import (
 from espnet_bayeslm.layers.concatenation import concatenate
 from espnet_bayeslm.layers.gather import GATES, GatePath, LayerTensors
 from espnet_bayeslm.layers.latent import LatentOutput, linear_of, side_by_side
+from espnet_bayeslm.layers.product import warn_of_emulation
 from espnet_bayeslm.layers.recurrence import lstm_loop
 from espnet_bayeslm.layers.tensors import Basis
 from espnet_bayeslm.utils.errors import InputError
@@ -228,6 +230,15 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
         Returns:
             Outputs (B, L, hidden_size), and h (what recurs) and c after the last step.
         """
+        if not stays_precise(self):
+            return self._forward(input, hx)
+        with torch.autocast("cpu", enabled=False):
+            dtype = self.weight_ih_l0.dtype
+            return self._forward(
+                input.to(dtype), None if hx is None else (hx[0].to(dtype), hx[1].to(dtype))
+            )
+
+    def _forward(self, input: torch.Tensor, hx: Optional[State]) -> Tuple[torch.Tensor, State]:
         by_layer = self._by_layer()
         if not by_layer and not self.noise:
             return super().forward(input, hx)
@@ -253,7 +264,7 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
         """Run layers by torch's fused kernel with the weights of these names."""
         weights = self._values_in_use(names)
         training, batch_first = self.training, self.batch_first
-        output, h, c = torch._VF.lstm(
+        output, h, c = torch.lstm(
             input, hx, weights, True, num_layers, dropout, training, False, batch_first
         )
         return output, (h, c)
@@ -291,3 +302,28 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
 def _batch(x: Optional[torch.Tensor]) -> Optional[torch.Tensor]:
     """(L, B, H) -> (B, L, H)."""
     return None if x is None else x.transpose(0, 1)
+
+
+def stays_precise(lstm: nn.LSTM) -> bool:
+    """Whether an LSTM must be computed in its weights' precision, for want of autocast's."""
+    if lstm.weight_ih_l0.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
+        return False
+    dtype = torch.get_autocast_dtype("cpu")
+    if _has_fused(dtype):
+        return False
+    if dtype == torch.bfloat16:
+        warn_of_emulation()
+    return True
+
+
+@functools.cache
+@torch.no_grad()
+def _has_fused(dtype: torch.dtype) -> bool:
+    """Whether torch's fused LSTM runs in this precision on this CPU, within the environment."""
+    x, weight = torch.zeros(1, 1, 8), torch.zeros(32, 8)
+    try:
+        with torch.autocast("cpu", dtype=dtype):
+            torch.lstm(x, (x, x), [weight, weight], False, 1, 0.0, False, False, True)
+    except RuntimeError:
+        return False
+    return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import logging
 from typing import Any, Callable, Iterator, Optional, Tuple
 
 import torch
@@ -53,7 +54,7 @@ def product(
     oneDNN packs the weights once, where a plain product packs them at each call: for 1024 units
     a step then takes two thirds of the time on a CPU.
     """
-    if weight.device.type != "cpu" or weight.numel() < 1 << 14 or not _has_onednn(weight.dtype):
+    if weight.device.type != "cpu" or weight.numel() < 1 << 14 or not has_onednn(weight.dtype):
         return lambda x: _plain(x, weight, bias, gelu)
     packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), rows)
     last = ("gelu", [], "none") if gelu else NO_FUNCTION
@@ -62,7 +63,7 @@ def product(
 
 @functools.cache
 @torch.no_grad()
-def _has_onednn(dtype: torch.dtype) -> bool:
+def has_onednn(dtype: torch.dtype) -> bool:
     """Whether oneDNN multiplies matrices of this type on this CPU, by the operators used here."""
     if dtype not in (torch.float32, torch.bfloat16):
         return False
@@ -75,10 +76,19 @@ def _has_onednn(dtype: torch.dtype) -> bool:
     return True
 
 
+@functools.cache
+def warn_of_emulation() -> None:
+    """Log, once, that this CPU has no bfloat16."""
+    logging.warning(
+        "autocast to bfloat16, which this CPU does not have: products are many times slower than in"
+        " float32, and an LSTM stays in float32. Leave autocast out."
+    )
+
+
 def _is_large(x: torch.Tensor, weight: torch.Tensor) -> bool:
     """Return whether oneDNN pays for x weight^T without packing, (..., K), (N, K)."""
     is_large = x.device.type == "cpu" and x.numel() * len(weight) >= LARGE_PRODUCT
-    return is_large and _has_onednn(x.dtype)
+    return is_large and has_onednn(x.dtype)
 
 
 def multiply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -147,7 +157,7 @@ def project(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
 def _kept_product(weight: nn.Parameter) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return x -> x weight^T, whose packed weights are those of the last call if they can be."""
     known, number = _kept.get(weight), content_number(weight)
-    if number is None or not _has_onednn(weight.dtype):
+    if number is None or not has_onednn(weight.dtype):
         return lambda x: F.linear(x, weight)
     if known is None or known[0] != number:
         # of a copy: oneDNN asks for its memory as if to write there

@@ -77,10 +77,11 @@ class BayesESPnetLM(UncertainLM):
                 setattr(self, name, value)
         for name, child in lm.named_children():
             self.add_module(name, child)
-        # without random weights they are the plain ones, but faster where no gradient is wanted
+        # without random weights they are the plain ones, but faster where no gradient is wanted,
+        # and trained under autocast on any CPU
         for owner in list(self.modules()):
             for name, child in list(owner.named_children()):
-                if isinstance(child, nn.Linear):
+                if isinstance(child, (nn.Linear, nn.LSTM)):
                     make_uncertain(owner, name)
 
     def _make_bayes(self, place: Location, **posterior: Any) -> None:

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 
+from espnet_bayeslm.layers.product import has_onednn, warn_of_emulation
 from espnet_bayeslm.layers.vocabulary import summed_nll
 from espnet_bayeslm.utils.errors import InputError
 
@@ -99,4 +100,6 @@ def lowered(autocast: Optional[str], device: torch.device) -> ContextManager[Non
     """Return a context for products in that precision; None: as they are."""
     if autocast is None:
         return contextlib.nullcontext()
+    if device.type == "cpu" and not has_onednn(PRECISIONS[autocast]):
+        warn_of_emulation()
     return torch.autocast(device.type, dtype=PRECISIONS[autocast])

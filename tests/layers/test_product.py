@@ -22,7 +22,7 @@ def onednn_calls(monkeypatch):
         calls.append(dtype)
         return dtype == torch.float32
 
-    monkeypatch.setattr(product, "_has_onednn", has_onednn)
+    monkeypatch.setattr(product, "has_onednn", has_onednn)
     return calls
 
 
@@ -151,10 +151,10 @@ def test_without_onednns_operators(operator, dtype, monkeypatch):
             return getattr(mkldnn, name)
 
     mkldnn = torch.ops.mkldnn
-    product._has_onednn.cache_clear()
+    product.has_onednn.cache_clear()
     monkeypatch.setattr(torch.ops, "mkldnn", Without())
     try:
-        assert not product._has_onednn(dtype)
+        assert not product.has_onednn(dtype)
         x, weight = torch.randn(600, 512).to(dtype), torch.randn(1024, 512).to(dtype)
         expected = x.double() @ weight.double().t()
         close = dict(rtol=2e-2, atol=0.5) if dtype == torch.bfloat16 else dict(rtol=1e-3, atol=1e-3)
@@ -165,7 +165,7 @@ def test_without_onednns_operators(operator, dtype, monkeypatch):
                 found = linear(x[:3], torch.nn.Parameter(weight))
             torch.testing.assert_close(found.double(), expected[:3], **close)
     finally:
-        product._has_onednn.cache_clear()
+        product.has_onednn.cache_clear()
 
 
 def test_only_wanted_gradients_are_computed():

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.layers import lstm, product
+from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.training.model import BayesLanguageModel
 
 VOCAB = 11
@@ -204,3 +205,54 @@ def test_what_does_not_fit(cls, uncertainty, said):
     sizes = dict(unit=8) if cls is BayesLSTMLM else dict(att_unit=8, head=2, unit=8, layer=2)
     with pytest.raises(ValueError, match=said):
         cls(VOCAB, uncertainty=uncertainty, **sizes)
+
+
+@pytest.fixture
+def no_low_lstm(monkeypatch):
+    """A CPU whose oneDNN has no LSTM in bfloat16."""
+    torchs = torch.lstm
+
+    def only_precise(input, *args):
+        if torch.is_autocast_enabled("cpu"):
+            raise RuntimeError("could not create a primitive descriptor")
+        return torchs(input, *args)
+
+    monkeypatch.setattr(torch, "lstm", only_precise)
+    lstm._has_fused.cache_clear()
+    product.warn_of_emulation.cache_clear()
+    yield
+    lstm._has_fused.cache_clear()
+    product.warn_of_emulation.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "uncertainty",
+    [
+        {},
+        {"cell_input@1": "bayes"},
+        {"cell_input@2": "gp", "cell_input@1": "bayes"},
+        {"hidden_output@*": "variational"},
+    ],
+    ids=str,
+)
+def test_an_lstm_that_has_no_low_precision_stays_precise(uncertainty, no_low_lstm, caplog):
+    lm = BayesLSTMLM(VOCAB, unit=16, dropout_rate=0.0, uncertainty=uncertainty).train()
+    x, state = torch.randn(3, 4, 16), (torch.randn(2, 3, 16), torch.randn(2, 3, 16))
+    found = []
+    for enabled in (True, True, False):
+        if hasattr(lm, "noise_step"):
+            lm.noise_step.zero_()
+            lm._prepare()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            output, hidden = lm.rnn(x, state)
+        found.append((output, *hidden))
+    for low, exact in zip(found[0], found[2], strict=True):
+        assert low.dtype == torch.float32 and torch.equal(low, exact)
+    assert [record.message[:20] for record in caplog.records] == ["autocast to bfloat16"]
+
+
+def test_an_lstm_of_espnets_that_has_no_low_precision(no_low_lstm):
+    lm = BayesESPnetLM(VOCAB, "seq_rnn", {"unit": 8, "nlayers": 1}, {"embedding": "bayes"})
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output, _ = lm.rnn(torch.randn(2, 3, 8))
+    assert output.dtype == torch.float32

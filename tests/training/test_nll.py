@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from espnet_bayeslm.layers import product
 from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.nll import batch_nll
@@ -81,6 +82,16 @@ def test_autocast_is_for_training_alone(name):
     ours, theirs = low.train()(*batch())[0], exact.train()(*batch())[0]
     assert ours.dtype == torch.float32 and ours != theirs
     assert ours.item() == pytest.approx(theirs.item(), rel=2e-2)
+
+
+def test_emulated_precision_is_said_once(monkeypatch, caplog):
+    monkeypatch.setattr("espnet_bayeslm.training.nll.has_onednn", lambda dtype: False)
+    product.warn_of_emulation.cache_clear()
+    model = BayesLanguageModel(LMS["transformer"](), VOCAB, autocast="bfloat16").train()
+    for _ in range(2):
+        model(*batch())
+    [record] = caplog.records
+    assert record.message.startswith("autocast to bfloat16, which this CPU does not have")
 
 
 def test_an_unknown_precision():
