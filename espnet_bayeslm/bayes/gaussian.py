@@ -60,11 +60,16 @@ class Draw(NamedTuple):
 
 
 class _Draw(torch.autograd.Function):
-    """mean + std * noise in some rows, the mean in the others; and KL(q || p) of each draw."""
+    """mean + std * noise in some rows, the mean in the others; and KL(q || p) of each draw.
+
+    The mean is given twice, once for each: autograd adds the two gradients, in place where nothing
+    else has the draw's. A fresh copy would take longer than the draw.
+    """
 
     @staticmethod
     def forward(
         ctx: Any,
+        mean_of_kl: torch.Tensor,
         mean: torch.Tensor,
         rows: Sequence[Tuple[int, int, float]],
         *tensors: Optional[torch.Tensor],
@@ -85,13 +90,13 @@ class _Draw(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor, grad_kl: torch.Tensor) -> Tuple[Any, ...]:  # type: ignore[override]
         mean, *tensors = ctx.saved_tensors
         draws = list(_draws(ctx.rows, tensors))
-        if any(draw.prior_mean is not None for draw in draws):
-            grad = writable(grad)
+        sizes = [0 if draw.prior_mean is None else draw.last - draw.first for draw in draws]
+        of_kl = mean.new_empty(sum(sizes), *mean.shape[1:])
         grads = []
-        for draw, weight in zip(draws, grad_kl, strict=True):
+        for draw, weight, out in zip(draws, grad_kl, of_kl.split(sizes), strict=True):
             rows = slice(draw.first, draw.last)
-            grads += [_add_gradients(grad[rows], mean[rows], draw, weight), None, None]
-        return grad, None, *grads
+            grads += [_gradients(grad[rows], mean[rows], draw, weight, out), None, None]
+        return _of_all_rows(of_kl, draws, mean), grad, None, *grads
 
 
 def _draws(rows: Sequence[Tuple[int, int, float]], tensors: Sequence[Any]) -> Iterator[Draw]:
@@ -115,14 +120,15 @@ def _write(value: torch.Tensor, mean: torch.Tensor, draw: Draw) -> torch.Tensor:
     return total
 
 
-def _add_gradients(
-    grad: torch.Tensor, mean: torch.Tensor, draw: Draw, grad_kl: torch.Tensor
+def _gradients(
+    grad: torch.Tensor, mean: torch.Tensor, draw: Draw, grad_kl: torch.Tensor, of_kl: torch.Tensor
 ) -> torch.Tensor:
-    """Add the KL's gradient to that of the mean, `grad`, and return that of `draw.log_std`."""
+    """Return the gradient of `draw.log_std`, and write that of the KL by the mean to `of_kl`."""
     grad_log_std = torch.empty_like(draw.log_std, memory_format=torch.contiguous_format)
     weight = grad_kl * draw.prior_std**-2
-    for g, m, s, eps, p, out in _chunks(
-        grad, mean, draw.log_std, draw.noise, draw.prior_mean, grad_log_std
+    out_mean = None if draw.prior_mean is None else of_kl
+    for g, m, s, eps, p, d_mean, out in _chunks(
+        grad, mean, draw.log_std, draw.noise, draw.prior_mean, out_mean, grad_log_std
     ):
         std = clamp_log_std(s).exp_()
         torch.mul(g, eps, out=out)
@@ -130,21 +136,41 @@ def _add_gradients(
             out.mul_(std)
         else:
             out.add_(std * weight).mul_(std).sub_(grad_kl)
-            g.add_(torch.sub(m, p).mul_(weight))
+            torch.sub(m, p, out=d_mean).mul_(weight)
         pass_inside(out, s)
     return grad_log_std
 
 
-def writable(grad: torch.Tensor) -> torch.Tensor:
-    """Return a gradient that may be changed: itself where nothing else has it, else a copy.
+def _of_all_rows(
+    values: torch.Tensor, draws: Sequence[Draw], mean: torch.Tensor
+) -> Optional[torch.Tensor]:
+    """Return the gradient of all rows from those with a KL; None where none has one."""
+    if len(values) in (0, len(mean)):
+        return values if len(values) else None
+    spans = (range(draw.first, draw.last) for draw in draws if draw.prior_mean is not None)
+    rows = torch.cat([torch.arange(r.start, r.stop, device=mean.device) for r in spans])
+    return in_rows(rows, values, len(mean), ascending=True)
 
-    Autograd does not say so, but a tensor that is no view and that only the caller's Python
-    object and autograd refer to is nobody else's. A fresh copy would take longer than the draw.
+
+def in_rows(
+    rows: torch.Tensor, values: torch.Tensor, size: int, *, ascending: bool = False
+) -> torch.Tensor:
+    """A gradient (size, ...) that is zero but in some rows.
+
+    On a CPU it is sparse, and autograd adds it to a dense one at the cost of these rows.
+
+    Args:
+        rows: Row numbers, (N,); values in the same row add up.
+        values: (N, ...).
+        size: Number of rows.
+        ascending: Whether each row number is above the one before.
     """
-    others = getattr(grad, "_use_count", lambda: 3)() > 2
-    if others or grad._is_view() or not grad.is_contiguous():
-        return grad.clone(memory_format=torch.contiguous_format)
-    return grad
+    shape = (size, *values.shape[1:])
+    if values.device.type != "cpu":
+        return values.new_zeros(shape).index_add_(0, rows, values)
+    # torch warns where nobody said whether row numbers are to be checked
+    with torch.sparse.check_sparse_tensor_invariants(enable=False):
+        return torch.sparse_coo_tensor(rows.unsqueeze(0), values, shape, is_coalesced=ascending)
 
 
 class _KL(torch.autograd.Function):
@@ -195,7 +221,7 @@ def draw_rows(mean: torch.Tensor, draws: Sequence[Draw]) -> Tuple[torch.Tensor, 
     """
     rows = [(draw.first, draw.last, draw.prior_std) for draw in draws]
     tensors = (x for draw in draws for x in (draw.log_std, draw.noise, draw.prior_mean))
-    return _Draw.apply(mean, rows, *tensors)
+    return _Draw.apply(mean, mean, rows, *tensors)
 
 
 def draw_weights(mean: torch.Tensor, log_std: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:

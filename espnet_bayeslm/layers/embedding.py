@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.autograd.function import once_differentiable
 
-from espnet_bayeslm.bayes.gaussian import draw_weights, writable
+from espnet_bayeslm.bayes.gaussian import draw_weights, in_rows
 from espnet_bayeslm.layers.linear import PathLayer
 
 
@@ -42,8 +42,8 @@ class UncertainEmbedding(PathLayer, nn.Embedding):
     ) -> Tuple[torch.Tensor, torch.Tensor]:
         """Return what `forward` does, and an output projection's weight for the same pass.
 
-        Where it is tied to the table, a backward pass adds the gradients of the rows to that of
-        the projection. Autograd would make one of the whole table for them, and add all of it.
+        Where it is tied to the table, the gradient of the rows is sparse, and autograd adds it to
+        that of the projection. It would else make one of the whole table, and add all of it.
         """
         tied = weight is self.weight and torch.is_grad_enabled()
         vectors, table = self._look_up(input, tied=tied)
@@ -65,7 +65,7 @@ class UncertainEmbedding(PathLayer, nn.Embedding):
     ) -> Tuple[torch.Tensor, torch.Tensor]:
         """Return rows of the table, and the table."""
         if tied:
-            return _LookUp.apply(table, ids, self.padding_idx)
+            return _LookUp.apply(table, table, ids, self.padding_idx)
         return F.embedding(ids, table, self.padding_idx), table
 
     def _draw_rows(
@@ -80,11 +80,18 @@ class UncertainEmbedding(PathLayer, nn.Embedding):
 
 
 class _LookUp(torch.autograd.Function):
-    """Rows of a table, and the table, whose gradients become one."""
+    """Rows of a table, and the table, which is given twice, once for each.
+
+    Autograd adds the two gradients, in place where nothing else has the dense one.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, table: torch.Tensor, ids: torch.Tensor, padding_idx: Optional[int]
+        ctx: Any,
+        table_of_rows: torch.Tensor,
+        table: torch.Tensor,
+        ids: torch.Tensor,
+        padding_idx: Optional[int],
     ) -> Tuple[torch.Tensor, torch.Tensor]:
         ctx.save_for_backward(ids)
         ctx.padding_idx = padding_idx
@@ -97,4 +104,4 @@ class _LookUp(torch.autograd.Function):
         ids, d_rows = ids.flatten(), d_rows.flatten(0, -2)
         if ctx.padding_idx is not None:
             d_rows = d_rows.masked_fill((ids == ctx.padding_idx).unsqueeze(1), 0.0)
-        return writable(d_table).index_add_(0, ids, d_rows.to(d_table)), None, None
+        return in_rows(ids, d_rows.to(d_table), len(d_table)), d_table, None, None

@@ -13,7 +13,7 @@ from espnet_bayeslm.bayes import (
     kl_per_token,
     noise_generator,
 )
-from espnet_bayeslm.bayes.gaussian import Draw, draw_rows, draw_weights, kl_weights, writable
+from espnet_bayeslm.bayes.gaussian import Draw, draw_rows, draw_weights, kl_weights
 
 
 class Vector(UncertainModule):
@@ -98,6 +98,24 @@ def test_a_draw_and_its_kl_are_those_of_the_formulas(spans):
     torch.testing.assert_close(*grads, rtol=1e-12, atol=1e-12)
 
 
+def product_of_its_own(x, gradient, made=None):
+    """Make a scalar whose gradient by x is a tensor that its backward pass makes."""
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.sum()
+
+        @staticmethod
+        def backward(ctx, grad):
+            fresh = gradient * grad
+            if made is not None:
+                made.append(fresh.data_ptr())
+            return fresh
+
+    return Product.apply(x)
+
+
 def test_the_gradient_that_autograd_gave_is_not_changed_where_others_have_it():
     """The KL's gradient is added in place only where the draw's own is nobody else's."""
     mean, log_std, noise, prior = torch.randn(4, 6, 4, dtype=torch.float64)
@@ -129,33 +147,32 @@ def test_the_gradient_that_autograd_gave_is_not_changed_where_others_have_it():
     torch.testing.assert_close(mean.grad, alone[0] + value.detach().cos())
 
 
-def test_a_gradient_of_ones_own_is_not_copied():
-    places = []
+@pytest.mark.parametrize("rows", [(0, 6), (2, 4)])
+def test_a_gradient_that_a_hook_keeps_stays_as_it_was(rows):
+    mean, given = torch.randn(2, 6, 4, dtype=torch.float64)
+    log_std, noise, prior = torch.randn(3, rows[1] - rows[0], 4, dtype=torch.float64)
+    mean.requires_grad_()
+    kept = []
+    for hook in (None, kept.append):
+        value, kl = draw_rows(mean, [Draw(*rows, log_std, noise, prior, 0.7)])
+        if hook is not None:
+            value.register_hook(hook)
+        mean.grad = None
+        (product_of_its_own(value, given) + kl.sum()).backward()
+        expected = given.clone()
+        expected[slice(*rows)] += (mean.detach()[slice(*rows)] - prior) / 0.7**2
+        torch.testing.assert_close(mean.grad, expected)
+    assert torch.equal(kept[0], given)
 
-    class Product(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x.sum()
 
-        @staticmethod
-        def backward(ctx, grad):
-            made = torch.ones(6, 4)
-            places.append(made.data_ptr())
-            return made
-
-    class Look(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx, grad):
-            places.append(writable(grad).data_ptr())
-            return grad
-
-    x = torch.randn(6, 4, requires_grad=True)
-    Product.apply(Look.apply(x)).backward()
-    assert places[0] == places[1]
+def test_a_gradient_that_nobody_keeps_is_not_copied():
+    rows = (2, 4)
+    mean = torch.randn(6, 4, requires_grad=True)
+    log_std, noise, prior = torch.randn(3, rows[1] - rows[0], 4)
+    value, kl = draw_rows(mean, [Draw(*rows, log_std, noise, prior)])
+    made = []
+    (product_of_its_own(value, torch.ones(6, 4), made) + kl.sum()).backward()
+    assert mean.grad.data_ptr() == made[0]
 
 
 def test_the_kl_of_a_draw_is_taken_once(monkeypatch):

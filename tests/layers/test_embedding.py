@@ -123,3 +123,34 @@ def test_rows_and_table_have_one_gradient(embedding, random, padding):
         assert embedding.with_projection(IDS, embedding.weight)[1] is embedding.weight
     other = torch.randn(ROWS, SIZE)
     assert embedding.with_projection(IDS, other)[1] is other
+
+
+def test_a_gradient_of_the_tied_weight_that_a_hook_keeps_stays_as_it_was(embedding):
+    vectors, table = embedding.with_projection(IDS, embedding.weight)
+    weights, kept = torch.randn_like(table), []
+    table.register_hook(kept.append)
+    (vectors.sum() + (table * weights).sum()).backward()
+    assert torch.equal(kept[0], weights)
+    counts = torch.bincount(IDS.flatten(), minlength=ROWS)
+    counts[PADDING] = 0
+    expected = weights + counts.unsqueeze(1)
+    torch.testing.assert_close(embedding.weight.grad, expected)
+
+
+def test_a_gradient_of_the_tied_weight_that_nobody_keeps_is_not_copied(embedding):
+    vectors, table = embedding.with_projection(IDS, embedding.weight)
+    made = []
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.sum()
+
+        @staticmethod
+        def backward(ctx, grad):
+            fresh = torch.ones(ROWS, SIZE, dtype=torch.double)
+            made.append(fresh.data_ptr())
+            return fresh
+
+    (vectors.sum() + Product.apply(table)).backward()
+    assert embedding.weight.grad.data_ptr() == made[0]
