@@ -8,7 +8,7 @@ edge of a lucky one, plus a penalty on the distance from where the search is anc
 
 from __future__ import annotations
 
-from typing import Iterable, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Iterator, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 from scipy.optimize import minimize
@@ -22,7 +22,7 @@ PENALTY = 0.01
 TEMPERATURE_PENALTY = 1e-3
 """Part of the first pass's errors that one squared unit of spread costs in minimum risk."""
 ROUNDS = 6
-RANDOM_DIRECTIONS = 4
+RANDOM_DIRECTIONS = 2
 SEED = 0
 # Lists on which the starts are tried; the best goes on with all lists.
 EXPLORED = 1000
@@ -190,7 +190,7 @@ def minimum_risk(problem: Problem, start: np.ndarray, anchor: np.ndarray) -> np.
     return minimize(risk, start, jac=True, method="L-BFGS-B").x
 
 
-def without_losers(problem: Problem, known: Iterable[np.ndarray]) -> Problem:
+def without_losers(problem: Problem, known: Sequence[np.ndarray] = ()) -> Problem:
     """Problem of the hypotheses that some weights choose, where there are many.
 
     Args:

@@ -1,0 +1,275 @@
+"""Which features are kept, and their weights: tuned on lists with known errors.
+
+Candidates are the lists as they came, a few features, and all of them. Cross-validation over the
+tuning lists chooses: each candidate's weights are found on all folds but one, and their errors
+counted on that one. The lists stay as they came where no gain holds.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+
+import numpy as np
+
+from espnet_bayeslm.rescoring.features import (
+    FIRST_PASS,
+    LENGTH_TIMES,
+    Features,
+    best_place,
+    feature_table,
+)
+from espnet_bayeslm.rescoring.weight_search import (
+    Problem,
+    folds,
+    make_problem,
+    mert,
+    minimum_risk,
+    normalised,
+    without_losers,
+)
+
+AS_IT_CAME = "as it came"
+NUM_FOLDS = 5
+# Standard errors by which a gain on held-out lists must be above 0.
+SURE = 1.0
+# Weights of the LM per weight of the score from which the search starts, in units of spread.
+LM_SHARES = (0.25, 1.0)
+# Logits of the posterior per unit of spread from which minimum risk starts.
+SHARPNESS = (0.5, 1.0, 2.0, 4.0)
+TUNE_BY = ("mert", "risk")
+
+# Features whose sum has one weight
+Column = Tuple[str, ...]
+Weights = Tuple[Tuple[str, float], ...]
+
+
+class FeatureSet(NamedTuple):
+    """Features that are weighed together.
+
+    Attributes:
+        name: For the log.
+        columns: The score of the recogniser first, then that of the LM, then others.
+    """
+
+    name: str
+    columns: Tuple[Column, ...]
+
+
+class TunedWeights(NamedTuple):
+    """What was chosen.
+
+    Attributes:
+        kept: Name of the candidate.
+        weights: (feature, weight), in the features' own units.
+        errors: Word errors of the tuning lists: "first pass", "tuned", "oracle".
+        held_out: Candidate -> its word errors, each list's counted where it was held out.
+        num_folds: Of the cross-validation.
+        scaled: (feature, weight in units of the feature's spread), the largest first.
+    """
+
+    kept: str
+    weights: Weights
+    errors: Dict[str, int]
+    held_out: Dict[str, int]
+    num_folds: int
+    scaled: Weights
+
+
+def feature_sets(names: Sequence[str], *, normalised_scores: bool) -> List[FeatureSet]:
+    """Candidates to choose from, those with fewer features first.
+
+    Args:
+        names: The features that differ within lists.
+        normalised_scores: Whether the scores may be divided by the length.
+    """
+    known = set(names)
+    lm: Column = tuple(name for name in ("graph_score", "log_prob") if name in known)
+    few: Tuple[Column, ...] = (("words",),) if "words" in known else ()
+    bases = [name for name in ("am_score", LENGTH_TIMES) if name in known]
+    bases = (bases if normalised_scores else bases[:1]) or ["rank"]
+    more = ("lm_score",) if "lm_score" in known else ("is_first",)
+    # a feature that stands in a sum already is not weighed apart by the small sets
+    small = [FeatureSet(f"{base}, LM, words", ((base,), lm, *few)) for base in bases]
+    middle = [FeatureSet(f"{s.name}, {more[0]}", (*s.columns, more)) for s in small]
+    hidden = set() if normalised_scores else {LENGTH_TIMES}
+    rest = [(name,) for name in names if name not in {*bases[:1], "log_prob", *hidden}]
+    full = FeatureSet("all features", ((bases[0],), ("log_prob",), *rest))
+    return [*small, *middle, full]
+
+
+class _Columns(NamedTuple):
+    """The tuning lists with one column for each sum of features.
+
+    Attributes:
+        names: Of each column its features.
+        problem: The lists.
+    """
+
+    names: List[Column]
+    problem: Problem
+
+    def of(self, columns: Sequence[Column]) -> Problem:
+        """Problem of some of the columns."""
+        return self.problem.columns([self.names.index(column) for column in columns])
+
+
+def tune_features(
+    lists: Sequence[Features],
+    errors: Sequence[np.ndarray],
+    *,
+    groups: Sequence[str],
+    normalised_scores: bool = False,
+    num_folds: int = NUM_FOLDS,
+    tune_by: str = "mert",
+) -> TunedWeights:
+    """Weights with the fewest word errors, of the features that cross-validation keeps.
+
+    Never worse on the tuning lists than the first pass.
+
+    Args:
+        lists: Of each list its features.
+        errors: Of each list the word errors of its hypotheses.
+        groups: Of each list what must be in one fold: a recording, a speaker, or itself.
+        normalised_scores: Whether the scores may be divided by the length.
+        num_folds: Of the cross-validation.
+        tune_by: One of `TUNE_BY`.
+    """
+    columns, sets = _columns(lists, errors, normalised_scores=normalised_scores)
+    parts = folds(groups, num_folds)
+    if len(parts) < 2:  # one recording: utterances are better than nothing
+        parts = folds([str(n) for n in range(len(lists))], num_folds)
+    held_out = _held_out(columns, sets, parts, tune_by)
+    kept = _choose(held_out)
+    weights: Weights = FIRST_PASS
+    scaled: Weights = FIRST_PASS
+    if kept != AS_IT_CAME:
+        chosen = next(item for item in sets if item.name == kept)
+        found = solve(columns.of, sets, tune_by)[kept]
+        weights, scaled = _named(chosen, found, columns.of(chosen.columns).spreads)
+    first = sum(int(counts[0]) for counts in errors)
+    tuned = chosen_errors(lists, errors, dict(weights))
+    if tuned > first:
+        kept, weights, scaled, tuned = AS_IT_CAME, FIRST_PASS, FIRST_PASS, first
+    oracle = sum(int(counts.min()) for counts in errors)
+    totals = {name: int(counts.sum()) for name, counts in held_out.items()}
+    counts = {"first pass": first, "tuned": tuned, "oracle": oracle}
+    return TunedWeights(kept, weights, counts, totals, len(parts), scaled)
+
+
+def chosen_errors(
+    lists: Sequence[Features], errors: Sequence[np.ndarray], weights: Mapping[str, float]
+) -> int:
+    """Word errors of the best hypotheses under some weights."""
+    pairs = zip(lists, errors, strict=True)
+    return int(sum(counts[best_place(features, weights)] for features, counts in pairs))
+
+
+def _columns(
+    lists: Sequence[Features], errors: Sequence[np.ndarray], *, normalised_scores: bool
+) -> Tuple[_Columns, List[FeatureSet]]:
+    """Tuning lists as arrays, and the candidates that they allow."""
+    table = feature_table(lists)
+    padded = np.zeros(table.values.shape[:2], dtype=int)
+    for row, counts in zip(padded, errors, strict=True):
+        row[: len(counts)] = counts
+    spreads = make_problem(table.values, padded, table.sizes).spreads
+    names = [name for name, spread in zip(table.names, spreads, strict=True) if spread > 0]
+    usable = {"rank", "log_prob"} <= set(names)
+    sets = feature_sets(names, normalised_scores=normalised_scores) if usable else []
+    columns = list(dict.fromkeys(column for item in sets for column in item.columns))
+    places = {name: table.values[..., n] for n, name in enumerate(table.names)}
+    sums = [np.sum([places[name] for name in column], axis=0) for column in columns]
+    values = np.stack(sums, axis=-1) if sums else table.values[..., :0]
+    problem = make_problem(values, padded, table.sizes)
+    return _Columns(columns, without_losers(problem)), sets
+
+
+def solve(
+    problem_of: Callable[[Sequence[Column]], Problem], sets: Sequence[FeatureSet], tune_by: str
+) -> Dict[str, np.ndarray]:
+    """Weights of each set, in units of spread; larger sets start from the smallest one's.
+
+    Args:
+        problem_of: Columns -> the lists with them.
+        sets: By `feature_sets`.
+        tune_by: One of `TUNE_BY`.
+    """
+    found: Dict[str, np.ndarray] = {}
+    known: Dict[Column, float] = {}
+    for item in sets:
+        problem = problem_of(item.columns)
+        starts = [_start(item, share) for share in LM_SHARES]
+        # as it came: all weight on the recogniser's own choice
+        starts.append(
+            np.array([float(c in (("is_first",), item.columns[0])) for c in item.columns])
+        )
+        anchor = _start(item, 1.0)
+        if known and item.columns[0] in known:
+            anchor = _spread_over(item, known, problem.spreads)
+            starts.append(anchor)
+        weights = mert(problem, starts, anchor)
+        if tune_by == "risk":
+            weights = _least_risk(problem, weights)
+        found[item.name] = weights
+        if not known:
+            pairs = zip(item.columns, weights / problem.spreads, strict=True)
+            known = dict(pairs)
+    return found
+
+
+def _start(item: FeatureSet, share: float) -> np.ndarray:
+    """Weights on the recogniser's score and the LM's only."""
+    weights = np.zeros(len(item.columns))
+    weights[:2] = 1.0, share
+    return weights
+
+
+def _spread_over(
+    item: FeatureSet, known: Mapping[Column, float], spreads: np.ndarray
+) -> np.ndarray:
+    """Weights of a smaller set as those of a larger one, in units of spread."""
+    apart = {name: weight for column, weight in known.items() for name in column}
+    own = [known.get(c, apart.get(c[0], 0.0) if len(c) == 1 else 0.0) for c in item.columns]
+    return normalised(np.array(own) * spreads)
+
+
+def _least_risk(problem: Problem, weights: np.ndarray) -> np.ndarray:
+    """Weights of the least risk near some of few errors, of the sharpest fitting posterior."""
+    found = [minimum_risk(problem, weights * sharp, weights * sharp) for sharp in SHARPNESS]
+    return min(found, key=lambda w: problem.list_errors(w).sum())
+
+
+def _held_out(
+    columns: _Columns, sets: Sequence[FeatureSet], parts: Sequence[np.ndarray], tune_by: str
+) -> Dict[str, np.ndarray]:
+    """Errors of each list under each candidate, where the list was held out, (L,) each."""
+    errors = columns.problem.errors
+    found = {name: errors[:, 0].copy() for name in [AS_IT_CAME, *(item.name for item in sets)]}
+    if len(parts) < 2:
+        return found
+    for part in parts:
+        rest = np.setdiff1d(np.arange(len(errors)), part)
+        weights = solve(lambda names: columns.of(names).only(rest), sets, tune_by)  # noqa: B023
+        for item in sets:
+            held = columns.of(item.columns).only(part)
+            found[item.name][part] = held.list_errors(weights[item.name])
+    return found
+
+
+def _choose(held_out: Mapping[str, np.ndarray]) -> str:
+    """Name of the candidate with the fewest errors on held-out lists, where its gain is sure."""
+    best = min(held_out, key=lambda name: held_out[name].sum())
+    gains = held_out[AS_IT_CAME] - held_out[best]
+    # the gain's standard error, lists being independent
+    error = np.sqrt(len(gains)) * gains.std(ddof=1) if len(gains) > 1 else 0.0
+    return best if gains.sum() > SURE * error else AS_IT_CAME
+
+
+def _named(item: FeatureSet, weights: np.ndarray, spreads: np.ndarray) -> Tuple[Weights, Weights]:
+    """Weights of features in their own units, and in units of spread with the largest first."""
+    own: Dict[str, float] = {}
+    for column, weight in zip(item.columns, weights / spreads, strict=True):
+        own.update(dict.fromkeys(column, float(weight)))
+    pairs = [("+".join(column), float(w)) for column, w in zip(item.columns, weights, strict=True)]
+    ranked = sorted(pairs, key=lambda pair: -abs(pair[1]))
+    return tuple((name, w) for name, w in own.items() if w), tuple(ranked)

@@ -1,0 +1,173 @@
+"""Features of the hypotheses of an N-best list, and their weighted totals.
+
+| feature | of a hypothesis |
+|---|---|
+| `am_score` | acoustic score, or the total of a recogniser that gives one score |
+| `am_score_x_length` | `am_score` x (words + 1): undoes a division by the length |
+| `lm_score`, `graph_score` | the first pass's, where the list has them apart |
+| `log_prob` | ln P of the words and `</s>` under the mixture of LMs |
+| `log_prob.NAME` | the same under one LM |
+| `words`, `chars` | how many; characters without blanks |
+| `rank` | -ln rank in the list, from 0 |
+| `is_first` | 1 for the recogniser's best, else 0 |
+"""
+
+from __future__ import annotations
+
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
+
+import numpy as np
+
+from espnet_bayeslm.nbest.types import NBest
+from espnet_bayeslm.utils.errors import InputError
+
+Features = Dict[str, np.ndarray]
+SCORES = ("am_score", "lm_score", "graph_score")
+LENGTH_TIMES = "am_score_x_length"
+FIRST_PASS = (("is_first", 1.0),)
+"""Weights that leave a list as it came."""
+# Totals that differ by less than this part of their size are equal: the first of them wins.
+SAME_TOTAL = 1e-9
+# ln P = -inf counts as so many nats below the lowest of the list.
+IMPOSSIBLE = 100.0
+# |correlation| of score and length below which scores count as normalised by length.
+UNCORRELATED = 0.5
+
+
+def hypothesis_features(nbest: NBest, log_probs: Mapping[str, np.ndarray]) -> Features:
+    """Features of the hypotheses of a list, (N,) each; those that it lacks are left out.
+
+    Args:
+        nbest: The list.
+        log_probs: `log_prob` and others of that kind -> (N,), in nats.
+
+    Raises:
+        InputError: A score is not finite, or only some hypotheses have it.
+    """
+    hyps = nbest.hypotheses
+    words = np.array([len(hyp.words) for hyp in hyps], dtype=float)
+    found: Features = {}
+    for name in SCORES:
+        values = _scores(nbest, name)
+        if values is not None:
+            found[name] = values
+    if "am_score" in found:
+        found[LENGTH_TIMES] = found["am_score"] * (words + 1)
+    found.update({name: _possible(nbest, name, values) for name, values in log_probs.items()})
+    found["words"] = words
+    found["chars"] = np.array([sum(map(len, hyp.words)) for hyp in hyps], dtype=float)
+    found["rank"] = -np.log(np.arange(1.0, len(hyps) + 1))
+    found["is_first"] = (np.arange(len(hyps)) == 0).astype(float)
+    return found
+
+
+def _scores(nbest: NBest, name: str) -> Optional[np.ndarray]:
+    """Scores of one name, (N,); None where no hypothesis has one."""
+    values = [getattr(hyp, name) for hyp in nbest.hypotheses]
+    num_given = sum(value is not None for value in values)
+    if num_given == 0:
+        return None
+    if num_given < len(values):
+        raise InputError(
+            f"{num_given} of {len(values)} hypotheses of {nbest.utt[:80]!r} have a {name}",
+            remedy="Give it for all hypotheses of a list, or for none.",
+        )
+    scores = np.array(values, dtype=float)
+    if not np.isfinite(scores).all():
+        place = int(np.flatnonzero(~np.isfinite(scores))[0])
+        raise InputError(
+            f"{name} of hypothesis {place + 1} of {nbest.utt[:80]!r} is {scores[place]},"
+            " and a finite number was expected",
+            remedy="Leave the hypothesis out, or the score out of the whole list.",
+        )
+    return scores
+
+
+def _possible(nbest: NBest, name: str, log_probs: np.ndarray) -> np.ndarray:
+    """Finite ln P: what is impossible is far below the rest of the list."""
+    if np.isnan(log_probs).any() or np.isposinf(log_probs).any():
+        raise InputError(f"{name} of {nbest.utt[:80]!r} is not a number")
+    finite = log_probs[np.isfinite(log_probs)]
+    if len(finite) == len(log_probs):
+        return log_probs
+    lowest = finite.min() if len(finite) else 0.0
+    return np.where(np.isfinite(log_probs), log_probs, lowest - IMPOSSIBLE)
+
+
+def totals(features: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> np.ndarray:
+    """Weighted sum of the features of each hypothesis, (N,).
+
+    Raises:
+        InputError: The list lacks a feature that has a weight.
+    """
+    lacking = [name for name in weights if name not in features]
+    if lacking:
+        raise InputError(
+            f"no {lacking[0]} in the list, and the scales give it a weight"
+            f" (it has {', '.join(features)})",
+            remedy="Tune on lists of the same kind, with the same LMs.",
+        )
+    return np.sum([weight * features[name] for name, weight in weights.items()], axis=0)
+
+
+def best_place(features: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> int:
+    """Place of the hypothesis with the highest total, the first of equals.
+
+    Totals are equal where they differ by no more than rounding, so that scores in other units
+    choose the same.
+    """
+    found = totals(features, weights)
+    size = sum(abs(w) * float(np.abs(features[name]).max()) for name, w in weights.items())
+    return int((found >= found.max() - SAME_TOTAL * size).argmax())
+
+
+class FeatureTable(NamedTuple):
+    """Features of many lists as one array.
+
+    Attributes:
+        names: Of the features that all lists have.
+        values: (L, N, F), in their own units; what follows a list's hypotheses is 0.
+        sizes: (L,) hypotheses of each list.
+        lacking: Feature -> how many lists lack it, of those that some lists have.
+    """
+
+    names: List[str]
+    values: np.ndarray
+    sizes: np.ndarray
+    lacking: Dict[str, int]
+
+
+def feature_table(lists: Sequence[Features]) -> FeatureTable:
+    """Features of lists as one array; those that some list lacks are left out.
+
+    Args:
+        lists: Of each list its features, by `hypothesis_features`.
+    """
+    every = list(dict.fromkeys(name for features in lists for name in features))
+    missing = {name: sum(name not in features for features in lists) for name in every}
+    names = [name for name in every if not missing[name]]
+    sizes = np.array([len(features["rank"]) for features in lists])
+    values = np.zeros((len(lists), int(sizes.max()), len(names)))
+    for row, features in zip(values, lists, strict=True):
+        for column, name in enumerate(names):
+            row[: len(features[name]), column] = features[name]
+    return FeatureTable(names, values, sizes, {name: n for name, n in missing.items() if n})
+
+
+def is_normalised(lists: Sequence[Features]) -> bool:
+    """Whether the lists' scores seem to be divided by the length.
+
+    The score of a whole sentence falls with its length; that of an average word does not. Lists
+    of first hypotheses of one length tell nothing, and count as not normalised.
+
+    Args:
+        lists: Of each list its features.
+    """
+    pairs = [(f["am_score"][0], f["words"][0]) for f in lists if "am_score" in f]
+    if len(pairs) < 3:
+        return False
+    scores, words = np.array(pairs).T
+    # what is no more than rounding is no spread
+    if np.ptp(words) == 0 or np.ptp(scores) <= 1e-12 * np.abs(scores).max():
+        return False
+    return bool(abs(np.corrcoef(scores, words)[0, 1]) < UNCORRELATED)

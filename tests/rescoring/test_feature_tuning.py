@@ -1,0 +1,186 @@
+"""Tuned weights: never worse than the first pass, kept only where cross-validation holds."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from espnet_bayeslm.rescoring import weight_search
+from espnet_bayeslm.rescoring.feature_tuning import (
+    AS_IT_CAME,
+    TUNE_BY,
+    chosen_errors,
+    feature_sets,
+    tune_features,
+)
+from espnet_bayeslm.rescoring.features import FIRST_PASS, best_place
+
+
+def simulated(num_lists, *, seed, am=1.0, lm=0.5, old=0.5, num_hyps=8):
+    """Return features and errors of lists from a recogniser with an LM, and a new LM's scores.
+
+    `am`, `lm` and `old` say how much the acoustic, the new and the old LM's scores know of the
+    errors; the lists are in the order of acoustic and old score.
+    """
+    rng = np.random.default_rng(seed)
+    lists, errors = [], []
+    for _ in range(num_lists):
+        length = rng.integers(3, 20)
+        wrong = rng.integers(0, 5, num_hyps)
+        noise = rng.normal(size=(3, num_hyps))
+        am_score, log_prob, lm_score = (
+            -k * wrong + e for k, e in zip((am, lm, old), noise, strict=True)
+        )
+        order = np.argsort(-(am_score + lm_score), kind="stable")
+        rank = np.arange(num_hyps)
+        words = length + rng.integers(-1, 2, num_hyps)
+        features = {
+            "am_score": 10 * am_score[order],
+            "lm_score": lm_score[order] - 2 * length,
+            "log_prob": log_prob[order] - 2 * length,
+            "words": words.astype(float),
+            "rank": -np.log(rank + 1.0),
+            "is_first": (rank == 0).astype(float),
+        }
+        lists.append(features)
+        errors.append(wrong[order])
+    return lists, errors
+
+
+def utterances(lists):
+    return [f"u{n}" for n in range(len(lists))]
+
+
+def tune(lists, errors, **options):
+    return tune_features(lists, errors, groups=utterances(lists), **options)
+
+
+def test_a_good_lm_lowers_the_errors_of_other_lists():
+    tuned = tune(*simulated(200, seed=0, lm=2.0))
+    lists, errors = simulated(200, seed=1, lm=2.0)
+    first = sum(e[0] for e in errors)
+    assert tuned.kept != AS_IT_CAME and dict(tuned.weights)["log_prob"] > 0
+    assert chosen_errors(lists, errors, dict(tuned.weights)) < 0.6 * first
+    assert tuned.errors["oracle"] <= tuned.errors["tuned"] < tuned.errors["first pass"]
+    # what cross-validation promised is what other lists give
+    promised = tuned.held_out[tuned.kept] / tuned.errors["first pass"]
+    found = chosen_errors(lists, errors, dict(tuned.weights)) / first
+    assert promised == pytest.approx(found, abs=0.15)
+
+
+def without(lists, *names):
+    return [{k: v for k, v in features.items() if k not in names} for features in lists]
+
+
+def test_an_lm_that_knows_nothing_does_no_harm():
+    """Over four sets: what is kept loses at most 1 % of the first pass's errors on other lists."""
+    test, test_errors = simulated(1000, seed=99, lm=0.0, old=1.0)
+    first = sum(e[0] for e in test_errors)
+    for seed in range(4):
+        tuned = tune(*simulated(150, seed=seed, lm=0.0, old=1.0))
+        assert chosen_errors(test, test_errors, dict(tuned.weights)) <= 1.01 * first
+
+
+def test_without_scores_the_rank_is_the_feature():
+    lists, errors = simulated(200, seed=2, lm=1.0)
+    lists = without(lists, "am_score", "lm_score")
+    tuned = tune(lists, errors)
+    assert tuned.kept.startswith("rank") or tuned.kept == "all features"
+    assert {"rank", "is_first"} & dict(tuned.weights).keys()
+    assert tuned.errors["tuned"] < tuned.errors["first pass"]
+
+
+@pytest.mark.parametrize("tune_by", TUNE_BY)
+@pytest.mark.parametrize("factor", [0.001, 1000.0])
+def test_scores_in_other_units_choose_the_same(factor, tune_by):
+    lists, errors = simulated(120, seed=3, lm=1.0)
+    scaled = [
+        {k: v * (factor if k in ("am_score", "lm_score") else 1) for k, v in features.items()}
+        for features in lists
+    ]
+    plain, other = tune(lists, errors, tune_by=tune_by), tune(scaled, errors, tune_by=tune_by)
+    assert other[:1] + other[2:] == plain[:1] + plain[2:]
+    test, _ = simulated(500, seed=4, lm=1.0)
+    for features in test:
+        own = {k: v * (factor if k in ("am_score", "lm_score") else 1) for k, v in features.items()}
+        assert best_place(own, dict(other.weights)) == best_place(features, dict(plain.weights))
+
+
+@settings(deadline=None, max_examples=10)
+@given(
+    seed=st.integers(0, 10**6),
+    num_lists=st.integers(1, 12),
+    tune_by=st.sampled_from(TUNE_BY),
+    normalised=st.booleans(),
+)
+def test_tuned_lists_are_never_worse_than_their_first_pass(seed, num_lists, tune_by, normalised):
+    rng = np.random.default_rng(seed)
+    lists, errors = [], []
+    for size in rng.integers(1, 6, num_lists):
+        scores = rng.integers(-3, 4, (3, size)).astype(float)
+        lists.append(
+            {
+                **dict(zip(("am_score", "lm_score", "log_prob"), scores, strict=True)),
+                "am_score_x_length": scores[0] * 3,
+                "words": rng.integers(0, 4, size).astype(float),
+                "rank": -np.log(np.arange(1.0, size + 1)),
+                "is_first": (np.arange(size) == 0).astype(float),
+            }
+        )
+        errors.append(rng.integers(0, 4, size))
+    tuned = tune(lists, errors, tune_by=tune_by, normalised_scores=normalised)
+    first = sum(int(e[0]) for e in errors)
+    found = chosen_errors(lists, errors, dict(tuned.weights))
+    assert found == tuned.errors["tuned"] <= tuned.errors["first pass"] == first
+    assert tuned.errors["oracle"] == sum(int(e.min()) for e in errors) <= found
+
+
+def test_lists_whose_first_is_the_oracle_stay_as_they_came():
+    lists, errors = simulated(200, seed=5, lm=2.0)
+    for features, wrong in zip(lists, errors, strict=True):
+        place = int(wrong.argmin())
+        for values in (wrong, *(v for k, v in features.items() if k not in ("rank", "is_first"))):
+            values[[0, place]] = values[[place, 0]]
+    tuned = tune(lists, errors)
+    assert tuned.kept == AS_IT_CAME and tuned.weights == FIRST_PASS
+    assert all(best_place(features, dict(tuned.weights)) == 0 for features in lists)
+
+
+def test_one_list_validates_nothing():
+    lists, errors = simulated(1, seed=6, lm=5.0)
+    assert tune(lists, errors).kept == AS_IT_CAME
+
+
+def test_lists_of_one_hypothesis_stay_as_they_came():
+    lists, errors = simulated(10, seed=7, num_hyps=1)
+    assert tune(lists, errors).kept == AS_IT_CAME
+
+
+def test_folds_are_of_groups():
+    """A score that knows each speaker's errors only helps where the speaker was seen."""
+    lists, errors = simulated(60, seed=8, lm=2.0)
+    tuned = tune_features(lists, errors, groups=[f"s{n % 3}" for n in range(60)])
+    assert tuned.num_folds == 3
+    # one group cannot be divided: utterances are
+    assert tune_features(lists, errors, groups=["s"] * 60).num_folds == 5
+
+
+def test_candidates_are_sets_of_the_features_that_are_there():
+    kaldi = ["am_score", "am_score_x_length", "graph_score", "log_prob", "words", "rank"]
+    small, middle, full = feature_sets([*kaldi, "lm_score"], normalised_scores=False)
+    assert small.columns == (("am_score",), ("graph_score", "log_prob"), ("words",))
+    assert middle.columns == (*small.columns, ("lm_score",))
+    apart = {("am_score",), ("graph_score",), ("log_prob",), ("lm_score",), ("words",), ("rank",)}
+    assert set(full.columns) == apart
+    names = ["am_score", "am_score_x_length", "log_prob", "words", "rank", "is_first"]
+    sets = feature_sets(names, normalised_scores=True)
+    assert [s.columns[0][0] for s in sets] == [*["am_score", "am_score_x_length"] * 2, "am_score"]
+
+
+def test_large_problems_are_searched_on_a_part_and_finished_on_all(monkeypatch):
+    lists, errors = simulated(300, seed=9, lm=2.0)
+    whole = tune(lists, errors)
+    monkeypatch.setattr(weight_search, "MANY", 100)
+    monkeypatch.setattr(weight_search, "EXPLORED", 100)
+    part = tune(lists, errors)
+    assert part.errors["tuned"] <= 1.05 * whole.errors["tuned"] < 0.7 * whole.errors["first pass"]
