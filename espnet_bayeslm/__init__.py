@@ -1,4 +1,19 @@
-"""Bayesian, Gaussian-process and variational language models for ESPnet."""
+"""Bayesian, Gaussian-process and variational language models for ESPnet.
+
+What is heavy is imported where it is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, Optional, Sequence, Union
+
+if TYPE_CHECKING:
+    from espnet_bayeslm.nbest.types import NBest
+    from espnet_bayeslm.rescoring.decision import Scales
+    from espnet_bayeslm.rescoring.pipeline import Rescoring
+    from espnet_bayeslm.rescoring.recordings import Segment
+    from espnet_bayeslm.training.load import TrainedLM
+    from espnet_bayeslm.utils.files import PathLike
 
 __version__ = "0.1.0"
 
@@ -10,4 +25,91 @@ def register() -> None:
     register_classes()
 
 
-__all__ = ["__version__", "register"]
+def load(exp: PathLike, *, device: str = "cpu") -> TrainedLM:
+    """A trained LM, ours or any other of ESPnet's, that scores text.
+
+    Args:
+        exp: Its experiment folder, or a checkpoint beside its config.yaml.
+        device: Where its weights go.
+
+    Raises:
+        InputError: Files are missing, or the checkpoint does not fit the configuration.
+    """
+    from espnet_bayeslm.training.load import load_lm
+
+    return load_lm(exp, device=device)
+
+
+def rescore(
+    lists: Iterable[NBest],
+    *,
+    lms: Sequence[Union[PathLike, TrainedLM]] = (),
+    ngrams: Sequence[PathLike] = (),
+    weights: Union[PathLike, Sequence[float], None] = None,
+    combine: str = "linear",
+    scales: Union[PathLike, Scales, None] = None,
+    tune: bool = False,
+    tune_weights: bool = False,
+    refs: Optional[Mapping[str, Sequence[str]]] = None,
+    segments: Union[PathLike, Mapping[str, Segment], None] = None,
+    context: str = "none",
+    uncertainty: bool = False,
+    max_oov_rate: float = 0.2,
+    job: int = 1,
+    num_jobs: int = 1,
+    **scoring: Any,
+) -> Rescoring:
+    """An iterator of rescored lists, as `bayeslm rescore` makes them; nothing is written.
+
+    Args:
+        lists: N-best lists, as `read_nbest` yields them; a block of them is kept in memory, with
+            `tune` all.
+        lms: LMs: experiment folders, checkpoints, or what `load` returned.
+        ngrams: ARPA files or KenLM binaries.
+        weights: The components' weights, LMs first: numbers, or a file of `bayeslm interpolate`.
+        combine: "linear" (p = sum w p, word by word) or "loglinear" (ln P = sum w ln P).
+        scales: LMWT and word penalty, or the scales.yaml of a tuned run; None: the defaults.
+        tune: Find scales on these lists.
+        tune_weights: With `tune`: try shares of the first component too.
+        refs: Utterance id -> words, to tune on; None: the lists' own references.
+        segments: Kaldi's `segments` or utt2start, or utterance id -> `Segment`.
+        context: "previous": LMs go on from the best hypotheses so far of a recording.
+        uncertainty: Whether the first uncertain LM says how uncertain it is of each word.
+        max_oov_rate: More unknown words than this part of all are an error.
+        job: Rescore this part of the lists, from 1.
+        num_jobs: Of so many.
+        **scoring: Options of `load_components`: num_samples, max_tokens, device, cache,
+            self_normalized, max_context.
+
+    Returns:
+        An iterator of `RescoredList`, with the attributes `weighting` and `tuned`.
+
+    Raises:
+        InputError: Something does not fit; lists are checked as they come.
+    """
+    from espnet_bayeslm.rescoring import pipeline
+    from espnet_bayeslm.training.components import load_components
+
+    components = load_components(lms, ngrams, **scoring)
+    weighting = pipeline.Weighting.of(components, weights, scales, combine=combine)
+    if tune and refs is None:
+        lists = list(lists)
+        refs = pipeline.own_refs(lists)
+    scores = pipeline.score_lists(
+        lists,
+        components,
+        weighting,
+        segments=segments,
+        context=context,
+        uncertainty=uncertainty,
+        self_normalized=bool(scoring.get("self_normalized")),
+        max_oov_rate=max_oov_rate,
+        job=job,
+        num_jobs=num_jobs,
+    )
+    return pipeline.Rescoring(
+        scores, weighting, refs=refs if tune else None, tune_weights=tune_weights
+    )
+
+
+__all__ = ["__version__", "load", "register", "rescore"]

@@ -9,11 +9,12 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 import numpy as np
 import yaml
 
-from espnet_bayeslm.bin.components import add_component_options, load_components
+from espnet_bayeslm.bin.components import add_component_options
 from espnet_bayeslm.bin.perplexity import add_text_options, print_table, score_text
 from espnet_bayeslm.evaluation.text import read_sentences
 from espnet_bayeslm.rescoring.components import TextScores
 from espnet_bayeslm.rescoring.interpolation import estimate_weights
+from espnet_bayeslm.training.components import load_components
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.files import atomic_write
 
@@ -44,7 +45,7 @@ def interpolate(
         ngram,
         num_samples=num_samples,
         max_tokens=max_tokens,
-        ngpu=ngpu,
+        device="cuda" if ngpu else "cpu",
         cache=cache,
         context=context,
     )

@@ -9,7 +9,7 @@ from typing import Any, List, Mapping, Optional, Sequence
 
 from espnet2.utils.types import str2bool
 
-from espnet_bayeslm.bin.components import add_component_options, load_components, read_weights
+from espnet_bayeslm.bin.components import add_component_options
 from espnet_bayeslm.evaluation.text import read_sentences
 from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.rescoring.components import (
@@ -19,6 +19,8 @@ from espnet_bayeslm.rescoring.components import (
     TextScores,
     score_components,
 )
+from espnet_bayeslm.rescoring.weights_file import read_weights
+from espnet_bayeslm.training.components import load_components
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_write
@@ -101,11 +103,11 @@ def perplexity(
         ngram,
         num_samples=num_samples,
         max_tokens=max_tokens,
-        ngpu=ngpu,
+        device="cuda" if ngpu else "cpu",
         cache=cache,
         context=context,
     )
-    mixture_weights = read_weights(weights, components)
+    mixture_weights = read_weights(weights, [component.name for component in components])
     scores = score_text(components, sentences, keyed=keyed, max_oov_rate=max_oov_rate)
     result = TextScores(components, sentences, scores, mixture_weights)
     summaries = result.summaries()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
+import contextlib
 import logging
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
@@ -11,7 +10,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 import numpy as np
 import yaml
 
-from espnet_bayeslm.bin.components import load_components, read_weights
+import espnet_bayeslm
 from espnet_bayeslm.bin.rescore_options import (
     SCALES,
     check_output,
@@ -25,9 +24,7 @@ from espnet_bayeslm.evaluation.wer import (
     format_errors,
     read_transcripts,
 )
-from espnet_bayeslm.nbest.formats import read_nbest, write_nbest
-from espnet_bayeslm.rescoring.combination import check_combination
-from espnet_bayeslm.rescoring.components import Component
+from espnet_bayeslm.nbest.formats import CheckedLists, nbest_writer
 from espnet_bayeslm.rescoring.decision import Scales
 from espnet_bayeslm.rescoring.output_files import (
     JOB,
@@ -36,19 +33,9 @@ from espnet_bayeslm.rescoring.output_files import (
     merged_lists,
     write_job,
 )
-from espnet_bayeslm.rescoring.pipeline import (
-    Mixture,
-    make_scorer,
-    prepared,
-    rescored,
-    score_blocks,
-    uncertain_scorer,
-    with_uncertainty,
-)
-from espnet_bayeslm.rescoring.recordings import blocks, by_recording, of_job, read_segments
-from espnet_bayeslm.rescoring.tuning import ErrorTally, Tuned, tune_mixture
+from espnet_bayeslm.rescoring.pipeline import Rescoring, Weighting
+from espnet_bayeslm.rescoring.tuning import ErrorTally, Tuned
 from espnet_bayeslm.utils.cli import run_tool
-from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import files_in, staged
 
 
@@ -57,164 +44,123 @@ def rescore(
     nbest: str,
     nbest_format: str,
     output: str,
-    weights: Optional[str],
-    combine: str,
-    tune_ref: Optional[str],
-    tune_weights: bool,
+    lm: Sequence[str],
+    ngram: Sequence[str],
     scales: Optional[str],
     lmwt: Optional[float],
     word_penalty: Optional[float],
+    tune_ref: Optional[str],
     ref: Optional[str],
-    token_scores: bool,
-    segments: Optional[str],
-    context: str,
-    uncertainty: bool,
-    job: int,
-    num_jobs: int,
     merge: Sequence[str],
-    max_oov_rate: float,
-    lm: Sequence[str],
-    ngram: Sequence[str],
+    token_scores: bool,
+    ngpu: int,
     **options: Any,
 ) -> None:
-    """Rescore N-best lists; options as `get_parser` explains them."""
+    """Rescore N-best lists; options as `get_parser` explains them.
+
+    Those that are not named here are `espnet_bayeslm.rescore`'s.
+    """
     # 1. Whatever can be wrong is found before the long work
     replaces = check_output(output, nbest)
-    check_work(
-        tune_ref=tune_ref,
-        tune_weights=tune_weights,
-        num_jobs=num_jobs,
-        merge=merge,
-        job=job,
-        context=context,
-        segments=segments,
-        uncertainty=uncertainty,
-        num_samples=options["num_samples"],
-    )
+    check_work(tune_ref=tune_ref, merge=merge, **options)
     fixed = fixed_scales(tune_ref, scales, lmwt=lmwt, word_penalty=word_penalty)
     tally = read_tally(ref or tune_ref)
-    digest = check_lists(nbest, nbest_format, tally)
-    # 2. The LMs' scores, word by word: a stream of lists
+    lists = CheckedLists(nbest, nbest_format)
+    logging.info("read %d N-best lists from %s", len(lists.utts), nbest)
+    if tally is not None:
+        tally.check(lists.utts, nbest)
+    # 2. Scores and choices, a stream of lists
+    refs = None if tune_ref is None else read_transcripts(tune_ref)
     if merge:
-        folders = [Path(folder) for folder in merge]
-        check_jobs(folders, digest=digest)
-        mixture = Mixture(["merged"], np.ones(1), "linear", fixed)
-        lists = merged_lists(read_nbest(nbest, nbest_format), folders, token_scores=token_scores)
+        rescoring = of_jobs(lists, merge, fixed, token_scores=token_scores, refs=refs)
     else:
-        components = load_components(lm, ngram, **options)
-        mixture = read_mixture(components, weights, combine, fixed)
-        recordings = by_recording(
-            read_nbest(nbest, nbest_format),
-            None if segments is None else read_segments(segments),
-            path=segments or "",
+        rescoring = espnet_bayeslm.rescore(
+            lists,
+            lms=lm,
+            ngrams=ngram,
+            scales=fixed,
+            tune=tune_ref is not None,
+            refs=refs,
+            device="cuda" if ngpu else "cpu",
+            **options,
         )
-        scorer = make_scorer(components, mixture, context, max_oov_rate)
-        every = blocks(recordings)
-        if options["self_normalized"]:
-            every = prepared(every, components)
-        work = of_job(every, job=job, num_jobs=num_jobs)
-        lists = score_blocks(scorer, work)
-        if uncertainty:
-            lists = with_uncertainty(lists, uncertain_scorer(components))
-    # 3. The best scales and weights need all lists
-    tuned = None
-    if tune_ref is not None:
-        known = list(lists)
-        tuned = tune_mixture(
-            known,
-            read_transcripts(tune_ref),
-            mixture.weights,
-            combine=combine,
-            tune_weights=tune_weights,
-        )
-        mixture = mixture._replace(weights=tuned.weights, scales=tuned.scales)
-        lists = iter(known)
-    # 4. Write the lists as they come, and report
+    # 3. Write them as they come, and report
     with staged(output, replaces=replaces, last=(SCALES, JOB)) as folder:
-        wanted = {"token_scores": token_scores, "uncertainty": uncertainty}
-        with RescoredFiles(folder, **wanted) as files:
-            stream = rescored(lists, mixture, files, tally)
-            first = next(stream, None)
-            # of many jobs the last may have no work
-            if first is not None:
-                write_nbest(itertools.chain([first], stream), folder, format=nbest_format)
+        wanted = {"token_scores": token_scores, "uncertainty": options["uncertainty"]}
+        write_lists(folder, rescoring, tally, format=nbest_format, **wanted)
         errors = {} if tally is None else tally.errors
-        write_settings(folder, mixture, tuned, errors, tune_ref)
-        if num_jobs > 1:
-            work_of = {"job": job, "num_jobs": num_jobs, "lists": digest}
-            write_job(folder, **work_of, settings=describe(mixture))
-    report(mixture, tuned, errors)
+        write_settings(folder, rescoring.weighting, rescoring.tuned, errors, tune_ref)
+        if options["num_jobs"] > 1:
+            work_of = {"job": options["job"], "num_jobs": options["num_jobs"]}
+            settings = describe(rescoring.weighting)
+            write_job(folder, **work_of, lists=lists.digest, settings=settings)
+    report(rescoring.weighting, rescoring.tuned, errors)
 
 
 def read_tally(ref: Optional[str]) -> Optional[ErrorTally]:
-    """Return what counts the errors, where there are references."""
+    """What counts the errors, where there are references."""
     return None if ref is None else ErrorTally(read_transcripts(ref), ref)
 
 
-def check_lists(nbest: str, nbest_format: str, tally: Optional[ErrorTally]) -> str:
-    """Read all lists once: what is wrong with them must not come to light after hours.
-
-    Returns:
-        What tells their words from those of other lists.
-
-    Raises:
-        InputError: They cannot be used, or other utterances have references.
-    """
-    utts: Dict[str, None] = {}
-    digest = hashlib.sha256()
-    for item in read_nbest(nbest, nbest_format):
-        utts[item.utt] = None
-        digest.update(repr((item.utt, [hyp.words for hyp in item.hypotheses])).encode())
-    logging.info("read %d N-best lists from %s", len(utts), nbest)
-    if tally is not None:
-        tally.check(utts, nbest)
-    return digest.hexdigest()
-
-
-def read_mixture(
-    components: Sequence[Component], weights: Optional[str], combine: str, scales: Scales
-) -> Mixture:
-    """Return the weights of the options, or those that were tuned with the scales.
+def of_jobs(
+    lists: CheckedLists,
+    merge: Sequence[str],
+    scales: Scales,
+    *,
+    token_scores: bool,
+    refs: Optional[Mapping[str, Sequence[str]]],
+) -> Rescoring:
+    """The rescored lists of jobs, put together.
 
     Raises:
-        InputError: Several components have no weights, or the weights do not fit.
+        InputError: They are not all jobs of one rescoring of these lists.
     """
-    names = [component.name for component in components]
-    if weights is None and scales.weights is not None:
-        known = dict(scales.weights)
-        if set(known) != set(names):
-            raise InputError(
-                f"--scales has weights for {', '.join(known)}, the components are"
-                f" {', '.join(names)}",
-                remedy="Give the same --lm and --ngram as where they were tuned.",
-            )
-        values: Any = [known[name] for name in names]
-    else:
-        values = read_weights(weights, components, check=combine == "linear")
-    if values is None:
-        raise InputError(
-            f"{len(components)} components and no --weights",
-            remedy="Estimate them with `bayeslm interpolate`.",
-        )
-    return Mixture(names, check_combination(combine, values, len(names)), combine, scales)
+    folders = [Path(folder) for folder in merge]
+    check_jobs(folders, digest=lists.digest)
+    scores = merged_lists(lists, folders, token_scores=token_scores)
+    return Rescoring(scores, Weighting(["merged"], np.ones(1), "linear", scales), refs=refs)
 
 
-def describe(mixture: Mixture) -> Dict[str, Any]:
+def write_lists(
+    folder: Path,
+    rescoring: Rescoring,
+    tally: Optional[ErrorTally],
+    *,
+    format: str,
+    token_scores: bool,
+    uncertainty: bool,
+) -> None:
+    """Write the lists, their new scores and their best hypotheses; count the errors."""
+    with contextlib.ExitStack() as stack:
+        files = RescoredFiles(folder, token_scores=token_scores, uncertainty=uncertainty)
+        stack.enter_context(files)
+        add_list = None
+        for item in rescoring:
+            # of many jobs the last may have no work, and then no lists
+            if add_list is None:
+                add_list = stack.enter_context(nbest_writer(folder, format=format))
+            add_list(item.nbest)
+            files.add(item)
+            if tally is not None:
+                tally.add(item.nbest, item.words)
+
+
+def describe(weighting: Weighting) -> Dict[str, Any]:
     """Return what `--scales` reads, as yaml has it."""
-    scales = {"lmwt": mixture.scales.lmwt, "word_penalty": mixture.scales.word_penalty}
-    pairs = zip(mixture.names, mixture.weights.tolist(), strict=True)
-    return {**scales, "combine": mixture.combine, "components": dict(pairs)}
+    scales = {"lmwt": weighting.scales.lmwt, "word_penalty": weighting.scales.word_penalty}
+    pairs = zip(weighting.names, weighting.weights.tolist(), strict=True)
+    return {**scales, "combine": weighting.combine, "components": dict(pairs)}
 
 
 def write_settings(
     folder: Path,
-    mixture: Mixture,
+    weighting: Weighting,
     tuned: Optional[Tuned],
     errors: Mapping[str, ErrorCounts],
     tune_ref: Optional[str],
 ) -> None:
     """Write what `--scales` reads, remarks for people, and the sweep."""
-    content = describe(mixture)
+    content = describe(weighting)
     if tuned is not None:
         from espnet_bayeslm.report.sweep import write_sweep  # imports matplotlib
 
@@ -223,7 +169,7 @@ def write_settings(
             content["weights"] = content["components"]
         total = max(errors["rescored"].words, 1) if errors else 1
         tried: List[Any] = [
-            (dict(zip(mixture.names, w.tolist(), strict=True)), round(100 * fewest / total, 3))
+            (dict(zip(weighting.names, w.tolist(), strict=True)), round(100 * fewest / total, 3))
             for w, fewest in tuned.tried
         ]
         write_sweep(folder, tuned.sweep, tuned.scales, errors, tried)
@@ -235,11 +181,11 @@ def write_settings(
     (folder / SCALES).write_text(text, encoding="utf-8")
 
 
-def report(mixture: Mixture, tuned: Optional[Tuned], errors: Mapping[str, ErrorCounts]) -> None:
+def report(weighting: Weighting, tuned: Optional[Tuned], errors: Mapping[str, ErrorCounts]) -> None:
     """Print what was chosen, and the errors."""
-    print(f"LMWT {mixture.scales.lmwt:g}, word penalty {mixture.scales.word_penalty:g}")
+    print(f"LMWT {weighting.scales.lmwt:g}, word penalty {weighting.scales.word_penalty:g}")
     if tuned is not None and len(tuned.tried) > 1:
-        pairs = zip(mixture.names, mixture.weights, strict=True)
+        pairs = zip(weighting.names, weighting.weights, strict=True)
         print("weights", ", ".join(f"{name} {weight:.3f}" for name, weight in pairs))
     if errors:
         print(ERRORS_HEADER)

@@ -6,7 +6,7 @@ import argparse
 import logging
 import os
 from pathlib import Path
-from typing import List, Optional, Sequence
+from typing import Any, List, Optional, Sequence
 
 import yaml
 from espnet2.utils.types import float_or_none, str2bool
@@ -97,6 +97,7 @@ def check_work(
     segments: Optional[str],
     uncertainty: bool,
     num_samples: int,
+    **_: Any,
 ) -> None:
     """Raise an InputError where options ask for what cannot be done together."""
     if num_jobs > 1 and tune_ref is not None:

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import numpy as np
 from espnet2.utils.types import str2bool
 
-from espnet_bayeslm.bin.components import add_lm_options, load_components
+from espnet_bayeslm.bin.components import add_lm_options
 from espnet_bayeslm.bin.perplexity import check_not_keyed
 from espnet_bayeslm.evaluation.snr import (
     PruningStep,
@@ -22,6 +22,7 @@ from espnet_bayeslm.evaluation.text import read_sentences
 from espnet_bayeslm.report.snr import LocationRow, print_pruning, print_snr, write_files
 from espnet_bayeslm.rescoring.components import Component, Sentences, TextScores, score_components
 from espnet_bayeslm.scoring.latents import latent_moments
+from espnet_bayeslm.training.components import load_components
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 
@@ -57,7 +58,7 @@ def load_uncertain(lm: Sequence[str], *, max_tokens: int, ngpu: int) -> List[Com
     """
     if not lm:
         raise InputError("no LM", remedy="Give --lm EXP, repeatable.")
-    components = load_components(lm, [], max_tokens=max_tokens, ngpu=ngpu)
+    components = load_components(lm, [], max_tokens=max_tokens, device="cuda" if ngpu else "cpu")
     for component in components:
         model = language_model(component)
         if not hasattr(model, "posteriors") or not [*model.posteriors(), *model.latents()]:

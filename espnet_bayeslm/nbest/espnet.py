@@ -7,19 +7,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, List, Optional, Set, Tuple
+from typing import Dict, Iterator, List, Optional, Set, Tuple
 
 from espnet_bayeslm.nbest.fields import (
     NUMBER,
+    AddList,
+    Writable,
     check_no_others,
     format_number,
     numbered,
     parse_number,
     words_line,
-    writable,
 )
 from espnet_bayeslm.nbest.keyed_files import (
     Entry,
@@ -182,30 +184,39 @@ def _hypothesis(text: Entry, score: Entry) -> Hypothesis:
     return Hypothesis(tuple(text[2].split()), total)
 
 
-def write_espnet(nbests: Iterable[NBest], folder: Path) -> None:
-    """Write N-best lists as one job's folder; reading it gives the same lists.
+@contextlib.contextmanager
+def espnet_writer(folder: Path) -> Iterator[AddList]:
+    """Write one job's folder, list by list; reading it gives the same lists.
 
     Args:
-        nbests: The lists, with an `am_score` and no other scores.
         folder: The folder (made where it is missing).
+
+    Yields:
+        What adds a list, with an `am_score` and no other scores.
 
     Raises:
         ValueError: A list that the format cannot hold, or other lists stand there. Nothing is
             written then.
     """
+    known = Writable("espnet", needs=("am_score",))
     names: Set[str] = set()
+    lines: Dict[str, List[str]] = {}
     with staged(folder) as temporary:
-        lines: Dict[str, List[str]] = {}
-        for num_utts, nbest in enumerate(writable(nbests, format="espnet", needs=("am_score",)), 1):
+
+        def add(nbest: NBest) -> None:
+            known.check(nbest)
             for rank, hyp in enumerate(nbest.hypotheses, 1):
-                assert hyp.am_score is not None  # `writable` has seen to it
+                assert hyp.am_score is not None  # `Writable` has seen to it
                 name = f"{rank}best_recog"
                 values = {"text": words_line(hyp.words), "score": format_number(hyp.am_score)}
                 for kind, value in values.items():
                     lines.setdefault(f"{name}/{kind}", []).append(f"{nbest.utt} {value}\n")
                 names.add(name)
-            if num_utts % _FLUSH_EVERY == 0:  # N may be more than the files that may be open
+            if len(known.utts) % _FLUSH_EVERY == 0:  # N may be more than the files that may be open
                 _append(temporary, lines)
+
+        yield add
+        known.finish()
         _append(temporary, lines)
         check_no_others(Path(folder), PATTERN, written=names)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from typing import Container, Iterable, Iterator, List, Optional, Tuple, Union
+from typing import Callable, Container, List, Optional, Set, Tuple, Union
 
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
@@ -18,6 +18,9 @@ _DIGITS = re.compile("([0-9]+)", re.ASCII)
 
 OPTIONAL = ("lm_score", "graph_score")
 SCORES = ("am_score", *OPTIONAL)
+
+AddList = Callable[[NBest], None]
+"""Adds one list to what is being written."""
 
 
 def parse_number(value: str, *, path: PathLike, line: int, remedy: str) -> float:
@@ -113,41 +116,38 @@ def words_line(words: Tuple[str, ...]) -> str:
     return line
 
 
-def writable(
-    nbests: Iterable[NBest],
-    *,
-    format: str,
-    holds: Container[str] = (),
-    needs: Container[str] = (),
-) -> Iterator[NBest]:
-    """Yield N-best lists that a format can hold.
+class Writable:
+    """Checks the N-best lists that a format is to hold.
 
     Args:
-        nbests: The lists.
         format: Its name, for errors.
         holds: Which of the scores and "ref" have a place in it.
         needs: Which of the scores it cannot be without; they have a place.
-
-    Raises:
-        InputError: A list that it cannot hold, an id twice, or no list at all.
     """
-    utts = set()
-    for nbest in nbests:
+
+    def __init__(self, format: str, *, holds: Container[str] = (), needs: Container[str] = ()):
+        self.format, self.holds, self.needs = format, holds, needs
+        self.utts: Set[str] = set()
+
+    def check(self, nbest: NBest) -> None:
+        """Raise an InputError where a list cannot be held, or its id comes twice."""
         check_id(nbest.utt)
-        problem = "comes twice" if nbest.utt in utts else ""
-        utts.add(nbest.utt)
-        if nbest.ref is not None and "ref" not in holds:
+        problem = "comes twice" if nbest.utt in self.utts else ""
+        self.utts.add(nbest.utt)
+        if nbest.ref is not None and "ref" not in self.holds:
             problem = "has a reference, for which there is no place"
         for hyp in nbest.hypotheses:
-            problem = problem or _problem(hyp, holds, needs)
+            problem = problem or _problem(hyp, self.holds, self.needs)
         if problem:
             raise InputError(
-                f"the {format} format cannot hold this: the utterance {nbest.utt!r} {problem}",
+                f"the {self.format} format cannot hold this: the utterance {nbest.utt!r} {problem}",
                 remedy="Change the lists (dataclasses.replace), or write jsonl, which holds all.",
             )
-        yield nbest
-    if not utts:
-        raise InputError("no N-best lists to write")
+
+    def finish(self) -> None:
+        """Raise an InputError where there was no list."""
+        if not self.utts:
+            raise InputError("no N-best lists to write")
 
 
 def _problem(hyp: Hypothesis, holds: Container[str], needs: Container[str]) -> str:

@@ -21,12 +21,13 @@ from typing import IO, Any, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
 from espnet_bayeslm.nbest.fields import (
     SCORES,
+    AddList,
+    Writable,
     check_id,
     check_no_others,
     is_utf8,
     natural_order,
     words_line,
-    writable,
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
@@ -203,24 +204,33 @@ def _shown(value: Any) -> str:
     return "missing" if value is None else ascii(value)[:80]
 
 
-def write_jsonl(nbests: Iterable[NBest], path: Path) -> None:
-    """Write N-best lists as JSON lines; reading them gives the same lists.
+@contextlib.contextmanager
+def jsonl_writer(path: Path) -> Iterator[AddList]:
+    """Write JSON lines, list by list; reading them gives the same lists.
 
     Args:
-        nbests: The lists.
         path: The file where it ends in .jsonl or .jsonl.gz (gzipped), else the folder in which
             nbest.jsonl is written (made where it is missing).
+
+    Yields:
+        What adds a list.
 
     Raises:
         ValueError: A list that the format cannot hold, or other *.jsonl stand in the folder.
             Nothing is written then.
     """
+    known = Writable("jsonl", holds=(*SCORES, "ref"))
     file = path if path.name.endswith(SUFFIXES) and not path.is_dir() else path / DEFAULT_NAME
     if file != path:
         check_no_others(path, PATTERN, written=(DEFAULT_NAME,))
     with atomic_write(file, "wb") as raw, _text_to(raw, zipped=file.suffix == ".gz") as f:
-        for nbest in writable(nbests, format="jsonl", holds=(*SCORES, "ref")):
+
+        def add(nbest: NBest) -> None:
+            known.check(nbest)
             f.write(_as_text(_as_json(nbest)) + "\n")
+
+        yield add
+        known.finish()
 
 
 @contextlib.contextmanager

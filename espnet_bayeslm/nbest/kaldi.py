@@ -11,14 +11,15 @@ import contextlib
 import decimal
 from decimal import Decimal
 from pathlib import Path
-from typing import IO, Dict, Iterable, Iterator, Tuple
+from typing import IO, Dict, Iterator
 
 from espnet_bayeslm.nbest.fields import (
+    AddList,
+    Writable,
     check_no_others,
     format_number,
     parse_number,
     words_line,
-    writable,
 )
 from espnet_bayeslm.nbest.kaldi_files import (
     ACOUSTIC,
@@ -30,11 +31,12 @@ from espnet_bayeslm.nbest.kaldi_files import (
     find_columns,
     key_of,
     read_rows,
+    side_by_side,
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.files import PathLike, staged
 
-__all__ = ["key_of", "read_kaldi", "write_costs", "write_kaldi"]
+__all__ = ["kaldi_writer", "key_of", "read_kaldi", "read_kaldi_once"]
 
 # Enough for the exact difference of any two float64
 _EXACT = decimal.Context(prec=1200)
@@ -47,6 +49,17 @@ def read_kaldi(path: PathLike) -> Iterator[NBest]:
         InputError: A line, a key or a score that cannot be used (file, line, remedy).
     """
     for utt, rows in read_rows(find_columns(Path(path))):
+        yield NBest(utt, tuple(_hypothesis(row) for row in rows))
+
+
+def read_kaldi_once(path: PathLike) -> Iterator[NBest]:
+    """Yield the lists of a folder whose files have the same keys in the same order.
+
+    Raises:
+        OutOfStep: They have not; what was yielded may then be incomplete.
+        InputError: As `read_kaldi`.
+    """
+    for utt, rows in side_by_side(find_columns(Path(path))):
         yield NBest(utt, tuple(_hypothesis(row) for row in rows))
 
 
@@ -75,35 +88,44 @@ def _difference(first: str, second: str) -> float:
         return float(first) - float(second)
 
 
-def write_kaldi(nbests: Iterable[NBest], folder: Path) -> None:
-    """Write the archives of N-best lists; reading them gives the same lists.
+@contextlib.contextmanager
+def kaldi_writer(folder: Path) -> Iterator[AddList]:
+    """Write archives, list by list; reading them gives the same lists.
+
+    All hypotheses must have the same kinds of scores. A hypothesis with an LM score and no graph
+    score is read with a graph score of 0.
 
     Args:
-        nbests: The lists; all hypotheses have the same kinds of scores.
-        folder: The folder (made where it is missing). A hypothesis with an LM score and no
-            graph score is read with a graph score of 0.
+        folder: The folder (made where it is missing).
+
+    Yields:
+        What adds a list.
 
     Raises:
         ValueError: Some hypotheses have an LM or a graph score, and some have not; a list that
             the format cannot hold; or other archives stand there. Nothing is written then.
     """
+    known = Writable("kaldi", holds=("lm_score", "graph_score"), needs=("am_score",))
     counts: Dict[str, int] = {}
     num_hypotheses = 0
     with staged(folder) as temporary:
         with contextlib.ExitStack() as stack:
             files: Dict[str, IO[str]] = {}
-            for nbest in writable(
-                nbests, format="kaldi", holds=("lm_score", "graph_score"), needs=("am_score",)
-            ):
+
+            def add(nbest: NBest) -> None:
+                nonlocal num_hypotheses
+                known.check(nbest)
                 for rank, hyp in enumerate(nbest.hypotheses, 1):
                     num_hypotheses += 1
                     for name, value in _columns(hyp).items():
                         if name not in files:
-                            files[name] = stack.enter_context(
-                                open(temporary / name, "w", encoding="utf-8")
-                            )
+                            opened = open(temporary / name, "w", encoding="utf-8")  # noqa: SIM115
+                            files[name] = stack.enter_context(opened)
                         counts[name] = counts.get(name, 0) + 1
                         files[name].write(f"{key_of(nbest.utt, rank)} {value}".rstrip() + "\n")
+
+            yield add
+        known.finish()
         for name, count in counts.items():
             if count != num_hypotheses:
                 raise ValueError(f"{count} of {num_hypotheses} hypotheses have a cost {name}")
@@ -112,7 +134,7 @@ def write_kaldi(nbests: Iterable[NBest], folder: Path) -> None:
 
 def _columns(hyp: Hypothesis) -> Dict[str, str]:
     """Return {file name: what stands there for the hypothesis}."""
-    assert hyp.am_score is not None  # `writable` has seen to it
+    assert hyp.am_score is not None  # `Writable` has seen to it
     values = {WORDS: words_line(hyp.words), ACOUSTIC: format_number(0.0 - hyp.am_score)}
     if hyp.graph_score is not None or hyp.lm_score is not None:
         graph_cost = 0.0 - (hyp.graph_score or 0.0)
@@ -127,15 +149,3 @@ def _sum_cost(graph_cost: str, lm_score: float) -> str:
     cost = _EXACT.subtract(Decimal(graph_cost), Decimal(repr(lm_score)))
     short = f"{float(cost):.12g}"
     return short if _difference(graph_cost, short) == lm_score else str(cost)
-
-
-def write_costs(path: Path, costs: Iterable[Tuple[str, Iterable[float]]]) -> None:
-    """Write lines `key cost [cost ...]`.
-
-    Args:
-        path: The file.
-        costs: Keys and their costs (-ln).
-    """
-    with open(path, "w", encoding="utf-8") as f:
-        for key, values in costs:
-            f.write(" ".join([key, *(f"{value:.6f}" for value in values)]) + "\n")

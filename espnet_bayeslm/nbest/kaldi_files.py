@@ -30,6 +30,12 @@ PATTERN = r"(words_text|acwt|lmwt\.nolm|lmwt\.withlm)(\.gz)?|archives\.[0-9]+"
 """Names that `read_kaldi` reads in a folder."""
 
 KEY = re.compile(r"(.+)-([1-9][0-9]{0,8})", re.ASCII | re.DOTALL)
+
+
+class OutOfStep(Exception):
+    """The files do not have the same keys in the same order."""
+
+
 Columns = Dict[str, List[Path]]
 Row = Mapping[str, Entry]
 
@@ -100,53 +106,55 @@ def read_rows(columns: Columns) -> Iterator[Tuple[str, List[Row]]]:
         InputError: The files have different keys, a key is bad or comes twice, a rank is
             missing, or there is no line at all.
     """
-    lists = _side_by_side(columns) if _in_step(columns) else _by_key(columns)
-    for utt, ranks in lists:
+    if _in_step(columns):
+        yield from side_by_side(columns)
+        return
+    for utt, ranks in _by_key(columns):
         yield utt, [row for _, row in sorted(ranks.items())]
 
 
 def _in_step(columns: Columns) -> bool:
-    """Return whether all files have the same keys in the same order, and without any fault.
+    """Whether all files have the same keys in the same order, and without any fault.
 
-    An utterance's keys must stand together. What is at fault `_by_key` finds out.
+    What is at fault `_by_key` finds out.
+    """
+    try:
+        for _ in side_by_side(columns):
+            pass
+    except OutOfStep:
+        return False
+    return True
+
+
+def side_by_side(columns: Columns) -> Iterator[Tuple[str, List[Row]]]:
+    """Yield (utterance, its hypotheses from rank 1 on) of files in step.
+
+    Raises:
+        OutOfStep: They are not: a file has another key than `words_text`, a key is no key or
+            comes twice, a rank is missing, or an utterance's keys do not stand together. What was
+            yielded may then be incomplete.
     """
     utts: Set[str] = set()
-    utt, ranks = "", {1}
-    for rows in itertools.zip_longest(*map(read_entries, columns.values())):
-        if None in rows or any(row[0] != rows[0][0] for row in rows):
-            return False
-        match = KEY.fullmatch(rows[0][0])
-        if not match:
-            return False
-        if match[1] != utt:
-            if max(ranks) != len(ranks) or match[1] in utts:
-                return False
-            utt, ranks = match[1], set()
-            utts.add(utt)
-        rank = int(match[2])
-        if rank in ranks:
-            return False
-        ranks.add(rank)
-    return bool(utts) and max(ranks) == len(ranks)
+    for utt, group in itertools.groupby(_ranked(columns), key=lambda item: item[0]):
+        lines = list(group)
+        ranks = {rank: row for _, rank, row in lines}
+        if utt in utts or max(ranks) != len(ranks) or len(ranks) != len(lines):
+            raise OutOfStep
+        utts.add(utt)
+        yield utt, [ranks[rank] for rank in range(1, len(ranks) + 1)]
+    if not utts:
+        raise OutOfStep
 
 
-def _side_by_side(columns: Columns) -> Iterator[Tuple[str, Dict[int, Row]]]:
-    """Yield (utterance, {rank: row}) of files in step."""
-
-    def utterance(lines: Tuple[Tuple[str, Entry], ...]) -> str:
-        return lines[0][0].rpartition("-")[0]
-
-    lines = zip(*map(read_entries, columns.values()), strict=True)
-    for utt, group in itertools.groupby(lines, key=utterance):
-        yield (
-            utt,
-            {
-                int(row[0][0].rpartition("-")[2]): dict(
-                    zip(columns, (entry for _, entry in row), strict=True)
-                )
-                for row in group
-            },
-        )
+def _ranked(columns: Columns) -> Iterator[Tuple[str, int, Row]]:
+    """Yield (utterance, rank, row) of each line of files in step."""
+    for entries in itertools.zip_longest(*map(read_entries, columns.values())):
+        key = "" if None in entries else entries[0][0]
+        match = KEY.fullmatch(key)
+        if not match or any(entry[0] != key for entry in entries):
+            raise OutOfStep
+        row = dict(zip(columns, (entry for _, entry in entries), strict=True))
+        yield match[1], int(match[2]), row
 
 
 def _by_key(columns: Columns) -> Iterator[Tuple[str, Dict[int, Row]]]:

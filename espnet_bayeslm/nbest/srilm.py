@@ -8,6 +8,7 @@ them or not. The older formats with a header `NBestList1.0` or `NBestList2.0` ar
 
 from __future__ import annotations
 
+import contextlib
 import decimal
 import logging
 import math
@@ -15,15 +16,16 @@ import os
 import re
 from decimal import Decimal
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, List, Sequence, Tuple
+from typing import Dict, Iterator, List, Sequence, Set, Tuple
 
 from espnet_bayeslm.nbest.fields import (
+    AddList,
+    Writable,
     check_id,
     check_no_others,
     natural_order,
     parse_number,
     words_line,
-    writable,
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
@@ -160,20 +162,26 @@ def to_log10(natural: float) -> str:
     return next((text for text in texts if to_natural(text) == natural), str(log10))
 
 
-def write_srilm(nbests: Iterable[NBest], folder: Path) -> None:
-    """Write N-best lists as UTT.score; reading them gives the same lists, by natural order.
+@contextlib.contextmanager
+def srilm_writer(folder: Path) -> Iterator[AddList]:
+    """Write UTT.score, list by list; reading them gives the same lists, by natural order.
 
     Args:
-        nbests: The lists, with an LM score and no graph score.
         folder: The folder (made where it is missing).
+
+    Yields:
+        What adds a list, with an LM score and no graph score.
 
     Raises:
         ValueError: A list that the format cannot hold, an id that cannot be a file's name, or
             other score files stand there. Nothing is written then.
     """
-    names = set()
+    known = Writable("srilm", needs=("am_score", "lm_score"))
+    names: Set[str] = set()
     with staged(folder) as temporary:
-        for nbest in writable(nbests, format="srilm", needs=("am_score", "lm_score")):
+
+        def add(nbest: NBest) -> None:
+            known.check(nbest)
             name = f"{nbest.utt}.score"
             if "/" in name or "\0" in name or len(os.fsencode(name)) > _MAX_NAME:
                 raise InputError(
@@ -183,6 +191,9 @@ def write_srilm(nbests: Iterable[NBest], folder: Path) -> None:
             lines = [_line(hyp) for hyp in nbest.hypotheses]
             (temporary / name).write_text("".join(lines), encoding="utf-8")
             names.add(name)
+
+        yield add
+        known.finish()
         check_no_others(Path(folder), PATTERN, written=names)
 
 
@@ -194,6 +205,6 @@ def _line(hyp: Hypothesis) -> str:
             f"{words[:80]!r} holds {PAUSE}, or ends in {START} or {END}",
             remedy="SRILM's lists do not count them as words: take them out.",
         )
-    assert hyp.am_score is not None and hyp.lm_score is not None  # `writable` has seen to it
+    assert hyp.am_score is not None and hyp.lm_score is not None  # `Writable` has seen to it
     scores = f"{to_log10(hyp.am_score)} {to_log10(hyp.lm_score)}"
     return f"{scores} {len(hyp.words)} {words}".rstrip() + "\n"

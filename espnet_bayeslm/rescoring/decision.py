@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
 import yaml
@@ -59,37 +59,31 @@ class ScoredList:
     num_words: np.ndarray
 
     def best(self, lmwt: np.ndarray, word_penalty: np.ndarray) -> np.ndarray:
-        """Return the index of the best hypothesis (the first of equals), of the scales' shape."""
+        """Index of the best hypothesis (the first of equals), of the scales' shape."""
         total = self.lm - np.multiply.outer(word_penalty, self.num_words)
         return (total + np.divide.outer(1.0, lmwt)[..., None] * self.am).argmax(axis=-1)
 
+    def choice(self, scales: Scales) -> int:
+        """Index of the best hypothesis at some scales."""
+        return int(self.best(np.array(scales.lmwt), np.array(scales.word_penalty)))
 
-def scored_list(nbest: NBest, lm_log_probs: Mapping[Words, float]) -> ScoredList:
-    """Return a list with the new LM's scores in place of the first pass's.
+
+def scored_list(nbest: NBest, lm_log_probs: Sequence[float]) -> ScoredList:
+    """A list with a new LM's scores in place of the first pass's.
 
     Args:
         nbest: The list.
-        lm_log_probs: Words -> ln P_LM(words, `</s>`), in nats.
+        lm_log_probs: ln P_LM(words, `</s>`) of each hypothesis, in nats.
     """
     hyps = nbest.hypotheses
+    pairs = zip(hyps, lm_log_probs, strict=True)
     return ScoredList(
         nbest.utt,
         tuple(hyp.words for hyp in hyps),
         np.array([hyp.am_score or 0.0 for hyp in hyps]),
-        np.array([lm_log_probs[hyp.words] + (hyp.graph_score or 0.0) for hyp in hyps]),
+        np.array([log_prob + (hyp.graph_score or 0.0) for hyp, log_prob in pairs]),
         np.array([len(hyp.words) for hyp in hyps]),
     )
-
-
-def best_hypotheses(lists: Iterable[ScoredList], scales: Scales) -> Dict[str, Words]:
-    """Return {utterance: words of its best hypothesis}."""
-    lmwt, penalty = np.array(scales.lmwt), np.array(scales.word_penalty)
-    return {item.utt: item.hypotheses[int(item.best(lmwt, penalty))] for item in lists}
-
-
-def first_pass(nbests: Iterable[NBest]) -> Dict[str, Words]:
-    """Return {utterance: words of the recogniser's own best hypothesis}."""
-    return {nbest.utt: nbest.hypotheses[0].words for nbest in nbests}
 
 
 def distinct_hypotheses(nbests: Iterable[NBest]) -> List[Words]:

@@ -12,7 +12,8 @@ import yaml
 
 from espnet_bayeslm.nbest.kaldi import key_of
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.rescoring.list_scorer import DIGITS, WordList, written_cost
+from espnet_bayeslm.rescoring.list_scores import DIGITS, ListScores
+from espnet_bayeslm.rescoring.pipeline import RescoredList
 from espnet_bayeslm.scoring.uncertainty import Uncertainty
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_keyed_lines
@@ -47,21 +48,22 @@ class RescoredFiles:
     def __exit__(self, *error: Any) -> None:
         self._stack.close()
 
-    def add(self, item: WordList, costs: Sequence[np.ndarray], best: Sequence[str]) -> None:
-        """Write the costs of a list's hypotheses, each (n + 1,), and its best one."""
-        nbest = item.nbest
+    def add(self, item: RescoredList) -> None:
+        """Write the costs of a list's hypotheses, and its best one."""
+        utt = item.nbest.utt
         for rank, uncertainty in enumerate(item.uncertainty, 1):
-            words = nbest.hypotheses[rank - 1].words
-            line = uncertainty_line(nbest.utt, rank, words, uncertainty)
+            words = item.nbest.hypotheses[rank - 1].words
+            line = uncertainty_line(utt, rank, words, uncertainty)
             self._files[UNCERTAINTY].write(f"{line}\n")
-        for rank, values in enumerate(costs, 1):
-            key = key_of(nbest.utt, rank)
-            self._files[COSTS].write(f"{key} {written_cost(values):.{DIGITS}f}\n")
+        scores = zip(item.lm_scores, item.word_log_probs, strict=True)
+        for rank, (lm_score, log_probs) in enumerate(scores, 1):
+            key = key_of(utt, rank)
+            self._files[COSTS].write(f"{key} {-lm_score:.{DIGITS}f}\n")
             if WORD_COSTS in self._files:
-                line = " ".join([key, *(f"{value:.{DIGITS}f}" for value in values)])
+                line = " ".join([key, *(f"{cost:.{DIGITS}f}" for cost in -log_probs)])
                 self._files[WORD_COSTS].write(f"{line}\n")
-        self._files[BEST].write(f"{' '.join((nbest.utt, *best))}\n")
-        self._files[BEST_TRN].write(f"{' '.join((*best, f'({nbest.utt})'))}\n")
+        self._files[BEST].write(f"{' '.join((utt, *item.words))}\n")
+        self._files[BEST_TRN].write(f"{' '.join((*item.words, f'({utt})'))}\n")
 
 
 def uncertainty_line(utt: str, rank: int, words: Sequence[str], uncertainty: Uncertainty) -> str:
@@ -132,7 +134,7 @@ def check_jobs(folders: Sequence[Path], *, digest: str) -> None:
 
 def merged_lists(
     nbests: Iterable[NBest], folders: Sequence[Path], *, token_scores: bool
-) -> Iterator[WordList]:
+) -> Iterator[ListScores]:
     """Yield the lists with the costs that jobs wrote, in the lists' order.
 
     Args:
@@ -154,7 +156,7 @@ def merged_lists(
                 path=folders[0] / name,
                 remedy="Merge with the lists that the jobs have rescored.",
             )
-        yield WordList(item, tuple(-costs.pop(key)[None] for key in keys))
+        yield ListScores(item, tuple(-costs.pop(key)[None] for key in keys))
     if costs:
         raise InputError(
             f"the jobs have {len(costs)} costs of hypotheses that are not in the lists, the first"

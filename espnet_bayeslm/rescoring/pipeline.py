@@ -1,28 +1,55 @@
-"""N-best lists as a stream: scored block by block, written as they come."""
+"""N-best lists in, rescored lists out, one by one; nothing is written here."""
 
 from __future__ import annotations
 
 import itertools
-from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sequence
+import os
+from typing import (
+    Any,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 import numpy as np
 
 from espnet_bayeslm.nbest.types import NBest
+from espnet_bayeslm.rescoring.combination import check_combination
 from espnet_bayeslm.rescoring.components import Component, inner_scorer
-from espnet_bayeslm.rescoring.decision import Scales, best_hypotheses
-from espnet_bayeslm.rescoring.list_scorer import ListScorer, WordList
-from espnet_bayeslm.rescoring.output_files import RescoredFiles
-from espnet_bayeslm.rescoring.recording_scorer import ContextScorer
-from espnet_bayeslm.rescoring.recordings import Recording
-from espnet_bayeslm.rescoring.tuning import ErrorTally
+from espnet_bayeslm.rescoring.decision import Scales, read_scales, scored_list
+from espnet_bayeslm.rescoring.list_scores import (
+    ContextScorer,
+    ListScorer,
+    ListScores,
+    written_log_probs,
+)
+from espnet_bayeslm.rescoring.recordings import (
+    Recording,
+    Segment,
+    blocks,
+    by_recording,
+    of_job,
+    read_segments,
+)
+from espnet_bayeslm.rescoring.tuning import Tuned, tune_mixture
+from espnet_bayeslm.rescoring.weights_file import read_weights
+from espnet_bayeslm.scoring.uncertainty import Uncertainty
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike
 
 Block = List[Recording]
 # Lists whose uncertainty is computed at a time
 LISTS = 50
 
 
-class Mixture(NamedTuple):
+class Weighting(NamedTuple):
     """How scores are weighed.
 
     Attributes:
@@ -37,19 +64,177 @@ class Mixture(NamedTuple):
     combine: str
     scales: Scales
 
+    @classmethod
+    def of(
+        cls,
+        components: Sequence[Component],
+        weights: Union[PathLike, Sequence[float], None],
+        scales: Union[PathLike, Scales, None],
+        *,
+        combine: str = "linear",
+    ) -> Weighting:
+        """The weights that are given for some components, or that were tuned with the scales.
+
+        Raises:
+            InputError: Several components have no weights, or the weights do not fit.
+        """
+        names = [component.name for component in components]
+        known = Scales() if scales is None else scales
+        known = known if isinstance(known, Scales) else read_scales(known)
+        if weights is None and known.weights is not None:
+            values: Any = _weights_of_scales(known.weights, names)
+        elif weights is None or isinstance(weights, (str, os.PathLike)):
+            text = None if weights is None else os.fspath(weights)
+            values = read_weights(text, names, check=combine == "linear")
+        else:
+            values = weights
+        if values is None:
+            raise InputError(
+                f"{len(components)} components and no --weights",
+                remedy="Estimate them with `bayeslm interpolate`.",
+            )
+        return cls(names, check_combination(combine, values, len(names)), combine, known)
+
+
+def _weights_of_scales(pairs: Iterable[Tuple[str, float]], names: Sequence[str]) -> List[float]:
+    """The weights that were tuned together with scales, in the order of the names."""
+    known = dict(pairs)
+    if set(known) != set(names):
+        raise InputError(
+            f"--scales has weights for {', '.join(known)}, the components are {', '.join(names)}",
+            remedy="Give the same --lm and --ngram as where they were tuned.",
+        )
+    return [known[name] for name in names]
+
+
+class RescoredList(NamedTuple):
+    """An N-best list with its new scores and its new best hypothesis.
+
+    Attributes:
+        nbest: The list as it came.
+        lm_scores: ln P(words, `</s>`) of each hypothesis under the mixture, in nats.
+        word_log_probs: Of each hypothesis ln p of each word and `</s>`, (n + 1,).
+        best: Index of the best hypothesis.
+        uncertainty: Of each hypothesis how uncertain an LM is of its words, where it is wanted.
+    """
+
+    nbest: NBest
+    lm_scores: Tuple[float, ...]
+    word_log_probs: Tuple[np.ndarray, ...]
+    best: int
+    uncertainty: Tuple[Uncertainty, ...] = ()
+
+    @property
+    def words(self) -> Tuple[str, ...]:
+        """The words of the best hypothesis."""
+        return self.nbest.hypotheses[self.best].words
+
+
+def rescored_list(scores: ListScores, weighting: Weighting) -> RescoredList:
+    """The new scores of a list, and the choice by them."""
+    words = scores.mixed(weighting.weights, weighting.combine)
+    lm_scores = written_log_probs(words)
+    best = scored_list(scores.nbest, lm_scores).choice(weighting.scales)
+    return RescoredList(scores.nbest, tuple(lm_scores), words, best, scores.uncertainty)
+
+
+class Rescoring:
+    """An iterator of rescored lists.
+
+    Args:
+        scores: The lists with their scores, one by one.
+        weighting: How these are weighed.
+        refs: Utterance id -> words: tune the scales on them. All lists are kept in memory then.
+        tune_weights: Whether shares of the first component are tuned too.
+
+    Attributes:
+        weighting: How scores are weighed, as tuned.
+        tuned: What the tuning has found, where there was one.
+    """
+
+    def __init__(
+        self,
+        scores: Iterable[ListScores],
+        weighting: Weighting,
+        *,
+        refs: Optional[Mapping[str, Sequence[str]]] = None,
+        tune_weights: bool = False,
+    ):
+        self.tuned: Optional[Tuned] = None
+        if refs is not None:
+            scores = list(scores)
+            self.tuned = tune_mixture(
+                scores,
+                refs,
+                weighting.weights,
+                combine=weighting.combine,
+                tune_weights=tune_weights,
+            )
+            weighting = weighting._replace(weights=self.tuned.weights, scales=self.tuned.scales)
+        self.weighting = weighting
+        self._rescored = (rescored_list(item, weighting) for item in scores)
+
+    def __iter__(self) -> Iterator[RescoredList]:
+        return self
+
+    def __next__(self) -> RescoredList:
+        return next(self._rescored)
+
+
+def score_lists(
+    lists: Iterable[NBest],
+    components: Sequence[Component],
+    weighting: Weighting,
+    *,
+    segments: Union[PathLike, Mapping[str, Segment], None] = None,
+    context: str = "none",
+    uncertainty: bool = False,
+    self_normalized: bool = False,
+    max_oov_rate: float = 1.0,
+    job: int = 1,
+    num_jobs: int = 1,
+) -> Iterator[ListScores]:
+    """Yield lists with ln p of their words, in the order of the lists, or of the recordings.
+
+    Args:
+        lists: The lists; no more than a block of them is kept in memory.
+        components: The LMs and n-grams.
+        weighting: With `context` it says which hypotheses count as said.
+        segments: Utterance id -> where it is, or a file that says so; None: each utterance is a
+            recording by itself.
+        context: "none", or "previous": LMs go on from the best hypotheses so far of a recording.
+        uncertainty: Whether the uncertainty of the first uncertain LM is wanted.
+        self_normalized: Whether some LM takes one number for every context's ln Z.
+        max_oov_rate: The largest part of the words that a component may not know.
+        job: Which part of the lists is scored, from 1.
+        num_jobs: Of how many parts.
+
+    Raises:
+        InputError: Too many unknown words, no uncertain LM, or an utterance without a segment.
+    """
+    if isinstance(segments, (str, os.PathLike)):
+        recordings = by_recording(lists, read_segments(segments), path=segments)
+    else:
+        recordings = by_recording(lists, segments)
+    work = blocks(recordings)
+    if self_normalized:
+        work = prepared(work, components)
+    scorer = make_scorer(components, weighting, context, max_oov_rate)
+    scores = score_blocks(scorer, of_job(work, job=job, num_jobs=num_jobs))
+    return with_uncertainty(scores, uncertain_scorer(components)) if uncertainty else scores
+
 
 def make_scorer(
-    components: Sequence[Component], mixture: Mixture, context: str, max_oov_rate: float
+    components: Sequence[Component], weighting: Weighting, context: str, max_oov_rate: float
 ) -> ListScorer:
-    """Return what scores the blocks, with the context that is asked for."""
+    """What scores the blocks, with the context that is asked for."""
     if context == "none":
         return ListScorer(components, max_oov_rate=max_oov_rate)
-
-    def choose(item: WordList) -> Sequence[str]:
-        scored = item.scored(mixture.weights, mixture.combine)
-        return best_hypotheses([scored], mixture.scales)[item.nbest.utt]
-
-    return ContextScorer(components, max_oov_rate=max_oov_rate, choose=choose)
+    return ContextScorer(
+        components,
+        max_oov_rate=max_oov_rate,
+        choose=lambda scores: rescored_list(scores, weighting).words,
+    )
 
 
 def prepared(work: Iterable[Block], components: Sequence[Component]) -> Iterator[Block]:
@@ -64,7 +249,7 @@ def prepared(work: Iterable[Block], components: Sequence[Component]) -> Iterator
 
 
 def uncertain_scorer(components: Sequence[Component]) -> Any:
-    """Return the scorer of the first LM that is uncertain.
+    """The scorer of the first LM that is uncertain.
 
     Raises:
         InputError: None is.
@@ -77,7 +262,7 @@ def uncertain_scorer(components: Sequence[Component]) -> Any:
     raise InputError("--uncertainty, and no LM is uncertain", remedy="Give a Bayesian LM by --lm.")
 
 
-def with_uncertainty(lists: Iterable[WordList], scorer: Any) -> Iterator[WordList]:
+def with_uncertainty(lists: Iterable[ListScores], scorer: Any) -> Iterator[ListScores]:
     """Yield the lists with how uncertain an LM is of their words."""
     while batch := list(itertools.islice(lists, LISTS)):
         sentences = [hyp.words for item in batch for hyp in item.nbest.hypotheses]
@@ -86,24 +271,25 @@ def with_uncertainty(lists: Iterable[WordList], scorer: Any) -> Iterator[WordLis
             yield item._replace(uncertainty=tuple(next(found) for _ in item.nbest.hypotheses))
 
 
-def score_blocks(scorer: ListScorer, work: Iterable[Block]) -> Iterator[WordList]:
+def score_blocks(scorer: ListScorer, work: Iterable[Block]) -> Iterator[ListScores]:
     """Yield the lists of all blocks with their scores."""
     for block in work:
         yield from scorer.score(block)
     scorer.check(report=True)
 
 
-def rescored(
-    lists: Iterable[WordList],
-    mixture: Mixture,
-    files: RescoredFiles,
-    tally: Optional[ErrorTally],
-) -> Iterator[NBest]:
-    """Yield the lists while their costs and their best hypotheses are written."""
+def own_refs(lists: Iterable[NBest]) -> Dict[str, Sequence[str]]:
+    """The references that lists hold, by utterance id.
+
+    Raises:
+        InputError: A list has none.
+    """
+    refs: Dict[str, Sequence[str]] = {}
     for item in lists:
-        costs = item.costs(mixture.weights, mixture.combine)
-        best = best_hypotheses([item.with_costs(costs)], mixture.scales)[item.nbest.utt]
-        files.add(item, costs, best)
-        if tally is not None:
-            tally.add(item.nbest, best)
-        yield item.nbest
+        if item.ref is None:
+            raise InputError(
+                f"the list of {item.utt!r} has no reference to tune on",
+                remedy="Give references of all lists, or lists that hold them (jsonl's `ref`).",
+            )
+        refs[item.utt] = item.ref
+    return refs

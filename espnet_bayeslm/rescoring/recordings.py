@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.errors import InputError
@@ -51,7 +51,7 @@ def read_segments(path: PathLike) -> Dict[str, Segment]:
 
 
 def by_recording(
-    nbests: Iterable[NBest], segments: Optional[Dict[str, Segment]], *, path: PathLike = ""
+    nbests: Iterable[NBest], segments: Optional[Mapping[str, Segment]], *, path: PathLike = ""
 ) -> Iterator[Recording]:
     """Yield the lists of each recording in the order of time, recordings as they come first.
 

@@ -15,7 +15,7 @@ from espnet_bayeslm.evaluation.wer import (
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.combination import candidates
 from espnet_bayeslm.rescoring.decision import Scales
-from espnet_bayeslm.rescoring.list_scorer import WordList
+from espnet_bayeslm.rescoring.list_scores import ListScores
 from espnet_bayeslm.rescoring.sweep import Sweep, hypothesis_errors, sweep
 from espnet_bayeslm.utils.files import PathLike
 
@@ -37,7 +37,7 @@ class Tuned(NamedTuple):
 
 
 def tune_mixture(
-    lists: Sequence[WordList],
+    lists: Sequence[ListScores],
     refs: Mapping[str, Sequence[str]],
     weights: np.ndarray,
     *,

@@ -6,20 +6,26 @@ import argparse
 import dataclasses
 import logging
 from pathlib import Path
-from typing import Any, Callable, List, Tuple, Union
+from typing import Any, Callable, List, Sequence, Tuple, Union
 
 from espnet2.lm.abs_model import AbsLM
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 from espnet2.tasks.lm import LMTask
 
 from espnet_bayeslm.bayes.block import START_SUFFIX, is_posterior_key
+from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.lm import UncertainLM
+from espnet_bayeslm.scoring.neural import NeuralScorer
+from espnet_bayeslm.scoring.uncertainty import Uncertainty
 from espnet_bayeslm.training.checkpoint import check_fits, load_state
 from espnet_bayeslm.training.experiment import experiment_name, find_files, read_config
 from espnet_bayeslm.training.optimizer import add_optimizer_posterior
 from espnet_bayeslm.training.register import OPTIM, register
 from espnet_bayeslm.training.task import check_token_list
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike
+
+Text = Union[str, Sequence[str]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,8 +57,54 @@ class TrainedLM:
         """The LM itself."""
         return self.model.lm
 
+    @property
+    def tokens(self) -> List[str]:
+        """All tokens; the index is the id."""
+        return self.token_list
 
-def load_lm(path: Union[str, Path], device: str = "cpu") -> TrainedLM:
+    def score(self, text: Text, *, num_samples: int = 0) -> float:
+        """Ln P(text, `</s>`) of a sentence, in nats.
+
+        Args:
+            text: A string, or its words.
+            num_samples: Weight draws whose probabilities are averaged; 0 for the mean weights.
+        """
+        return float(self.word_scores([text], num_samples=num_samples)[0].log_probs.sum())
+
+    def word_scores(self, texts: Sequence[Text], *, num_samples: int = 0) -> List[WordScores]:
+        """Ln p of each word and of `</s>` of sentences, in nats.
+
+        Args:
+            texts: Strings, or lists of words.
+            num_samples: Weight draws whose probabilities are averaged; 0 for the mean weights.
+
+        Raises:
+            InputError: One string, where a list of sentences is expected.
+        """
+        if isinstance(texts, str):
+            raise InputError(
+                f"the string {texts[:80]!r} where a list of sentences was expected",
+                remedy="Give [text], or call `score`.",
+            )
+        scorer = NeuralScorer(self, num_samples=num_samples)
+        return scorer.word_scores([words_of(text) for text in texts])
+
+    def uncertainty(self, text: Text, *, num_samples: int = 10) -> Uncertainty:
+        """How uncertain the LM is of each word and of `</s>` of a sentence, in nats.
+
+        Args:
+            text: A string, or its words.
+            num_samples: Weight draws.
+        """
+        return NeuralScorer(self, num_samples=num_samples).uncertainty([words_of(text)])[0]
+
+
+def words_of(text: Text) -> List[str]:
+    """The words of a sentence that comes as a string or as words."""
+    return text.split() if isinstance(text, str) else list(text)
+
+
+def load_lm(path: PathLike, device: str = "cpu") -> TrainedLM:
     """Return a trained ESPnet LM, ours or any other.
 
     Args:

@@ -9,12 +9,12 @@ import yaml
 
 from espnet_bayeslm.bin.rescore import write_settings
 from espnet_bayeslm.evaluation.snr import summarize
-from espnet_bayeslm.nbest.kaldi import write_kaldi
+from espnet_bayeslm.nbest.formats import write_nbest
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.report import search as search_report
 from espnet_bayeslm.report import snr as snr_report
 from espnet_bayeslm.rescoring.decision import Scales
-from espnet_bayeslm.rescoring.pipeline import Mixture
+from espnet_bayeslm.rescoring.pipeline import Weighting
 from espnet_bayeslm.search.ranking import rank
 
 SETS = ("dev", "eval")
@@ -46,7 +46,7 @@ def write_lists(data, conditions, sets=SETS):
     for name in sets:
         for condition in conditions:
             folder = data / "nbest" / f"{name}_{condition}"
-            write_kaldi(hypotheses(), folder)
+            write_nbest(hypotheses(), folder)
             (folder / "text").write_text(kaldi_text(REFS))
     (data / "nbest" / "conditions").write_text("".join(f"{c}\n" for c in conditions))
 
@@ -110,12 +110,12 @@ def write_system(exp, system, ppls, *, wrong=None, conditions=(), alone=None, se
     for condition in conditions:
         for name in sets:
             folder = exp / "rescore" / system / f"{name}_{condition}"
-            write_kaldi(hypotheses(), folder)
+            write_nbest(hypotheses(), folder)
             count = wrong[condition] if name == sets[1] else 3
             texts = text(count) if isinstance(count, int) else count
             (folder / "text").write_text(kaldi_text(texts))
-            mixture = Mixture(names, weights, "linear", Scales(11.5, -0.5))
-            write_settings(folder, mixture, None, {}, None)
+            weighting = Weighting(names, weights, "linear", Scales(11.5, -0.5))
+            write_settings(folder, weighting, None, {}, None)
 
 
 def write_snr(exp, name, ratios, *, std=0.02, start=0.01):

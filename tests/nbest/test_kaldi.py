@@ -6,7 +6,6 @@ import re
 import pytest
 
 from espnet_bayeslm.nbest.formats import read_nbest, write_nbest
-from espnet_bayeslm.nbest.kaldi import write_costs
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
 
@@ -244,9 +243,3 @@ def test_hypotheses_with_different_kinds_of_scores_are_not_written(tmp_path):
 def test_a_list_needs_a_hypothesis():
     with pytest.raises(ValueError, match="'u' has no hypothesis"):
         NBest("u", ())
-
-
-def test_costs_are_written_one_line_per_key(tmp_path):
-    write_costs(tmp_path / "lmwt.nn", [("u-1", [1.5, 2.25]), ("u-2", [0.1234567]), ("u-3", [])])
-    lines = (tmp_path / "lmwt.nn").read_text().splitlines()
-    assert lines == ["u-1 1.500000 2.250000", "u-2 0.123457", "u-3"]

@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring.decision import (
     Scales,
-    best_hypotheses,
     distinct_hypotheses,
-    first_pass,
     read_scales,
     scored_list,
 )
@@ -53,17 +51,26 @@ def make(rows, lm):
     return nbests, {words: lm.get(words, -3.25) for words in distinct_hypotheses(nbests)}
 
 
+def scored(nbest, lm):
+    """Return a list with the LM's scores of its hypotheses, by their words."""
+    return scored_list(nbest, [lm[hyp.words] for hyp in nbest.hypotheses])
+
+
+def best_hypotheses(lists, scales):
+    return {item.utt: item.hypotheses[item.choice(scales)] for item in lists}
+
+
 @settings(deadline=None)
 @given(rows=LISTS, lm=LM, lmwt=st.sampled_from([0.5, 1, 2, 8]), penalty=st.sampled_from([-1, 0, 1]))
 def test_best_hypotheses_are_those_of_the_formula(rows, lm, lmwt, penalty):
     nbests, lm = make(rows, lm)
-    lists = [scored_list(nbest, lm) for nbest in nbests]
+    lists = [scored(nbest, lm) for nbest in nbests]
     assert best_hypotheses(lists, Scales(lmwt, penalty)) == brute_force(nbests, lm, lmwt, penalty)
 
 
 def test_the_old_lm_score_is_not_counted():
     hyps = [Hypothesis(("a",), -10.0, lm, -1.0) for lm in (-1.0, -99.0, None)]
-    lists = [scored_list(NBest("u", (hyp,)), {("a",): -2.0}) for hyp in hyps]
+    lists = [scored(NBest("u", (hyp,)), {("a",): -2.0}) for hyp in hyps]
     assert [item.lm.tolist() for item in lists] == [[-3.0]] * 3
 
 
@@ -90,7 +97,7 @@ def test_tuned_scales_have_the_fewest_errors_and_are_nearest_to_the_defaults(
     by_lmwt = min(abs(lmwt - 10) for lmwt, _ in fewest)
     fewest = [pair for pair in fewest if abs(pair[0] - 10) == by_lmwt]
     scales = tune(
-        [scored_list(nbest, lm) for nbest in nbests],
+        [scored(nbest, lm) for nbest in nbests],
         refs,
         lmwts=np.array(lmwts, float),
         word_penalties=np.array(penalties, float),
@@ -99,7 +106,7 @@ def test_tuned_scales_have_the_fewest_errors_and_are_nearest_to_the_defaults(
 
 
 def test_without_a_difference_the_defaults_stay():
-    lists = [scored_list(NBest("u", (Hypothesis(("a",), -1.0),)), {("a",): -1.0})]
+    lists = [scored(NBest("u", (Hypothesis(("a",), -1.0),)), {("a",): -1.0})]
     assert tune(lists, {"u": ("b",)}) == Scales()
     assert Scales().lmwt in LMWTS and Scales().word_penalty in WORD_PENALTIES
 
@@ -107,7 +114,7 @@ def test_without_a_difference_the_defaults_stay():
 def test_tuning_finds_the_scale_that_is_needed():
     """The acoustic score is right by 6, the LM wrong by 1: only LMWT < 6 helps."""
     hyps = (Hypothesis(("a",), -6.0), Hypothesis(("b",), 0.0))
-    lists = [scored_list(NBest("u", hyps), {("a",): -1.0, ("b",): -2.0})]
+    lists = [scored(NBest("u", hyps), {("a",): -1.0, ("b",): -2.0})]
     assert tune(lists, {"u": ("b",)}).lmwt == 5.5
     assert tune(lists, {"u": ("a",)}) == Scales()
 
@@ -115,25 +122,24 @@ def test_tuning_finds_the_scale_that_is_needed():
 def test_a_penalty_is_taken_only_where_it_is_needed():
     """LMWT 10 with -0.5 helps as much as LMWT < 6 with no penalty."""
     hyps = (Hypothesis(("a",), -6.0), Hypothesis(("b", "b"), 0.0))
-    lists = [scored_list(NBest("u", hyps), {("a",): -1.0, ("b", "b"): -2.0})]
+    lists = [scored(NBest("u", hyps), {("a",): -1.0, ("b", "b"): -2.0})]
     refs = {"u": ("b", "b")}
     assert best_hypotheses(lists, Scales(10.0, -0.5)) == refs
     assert tune(lists, refs) == Scales(5.5, 0.0)
 
 
 def test_tuning_needs_the_references_of_all_lists():
-    lists = [scored_list(NBest("u", (Hypothesis(("a",), -1.0),)), {("a",): -1.0})]
+    lists = [scored(NBest("u", (Hypothesis(("a",), -1.0),)), {("a",): -1.0})]
     for refs in ({}, {"u": (), "v": ()}):
         with pytest.raises(InputError, match="Give files with the same utterances"):
             tune(lists, refs)
 
 
-def test_first_pass_and_distinct_hypotheses():
+def test_distinct_hypotheses():
     nbests = [
         NBest("u", (Hypothesis(("b",), -1.0), Hypothesis((), -2.0))),
         NBest("v", (Hypothesis((), -1.0), Hypothesis(("a",), -2.0), Hypothesis(("b",), 0.0))),
     ]
-    assert first_pass(nbests) == {"u": ("b",), "v": ()}
     assert distinct_hypotheses(nbests) == [("b",), (), ("a",)]
 
 

@@ -21,7 +21,8 @@ from nbest_lattices import Decoding, linear_lists
 
 from espnet_bayeslm.evaluation.wer import read_transcripts
 from espnet_bayeslm.nbest.fields import numbered
-from espnet_bayeslm.nbest.kaldi import read_kaldi, write_kaldi
+from espnet_bayeslm.nbest.formats import write_nbest
+from espnet_bayeslm.nbest.kaldi import read_kaldi
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
@@ -164,7 +165,7 @@ def write_lists(
             num_hypotheses += len(nbest.hypotheses)
             yield lower(nbest)
 
-    write_kaldi(known(), output)
+    write_nbest(known(), output)
     lines = [
         " ".join([utt, *(word.lower() for word in words)])
         for utt, words in references.items()

@@ -20,7 +20,7 @@ from typing import Container, Iterator, List, Optional, Sequence, Tuple
 
 import recogniser
 
-from espnet_bayeslm.nbest.kaldi import write_kaldi
+from espnet_bayeslm.nbest.formats import write_nbest
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.utils.cli import progress, run_tool, tool_parser
@@ -129,7 +129,7 @@ def write_lists(
         scores = scorer.word_scores([words for words, _ in hypotheses])
         nbests.append(assemble(utt, hypotheses, [float(s.log_probs.sum()) for s in scores]))
     with staged(output) as folder:
-        write_kaldi(nbests, folder)
+        write_nbest(nbests, folder)
         lines = (" ".join([utt, *words]) for utt, words in references)
         (folder / "text").write_text("\n".join(lines) + "\n")
     num_hypotheses = sum(len(nbest.hypotheses) for nbest in nbests)

@@ -1,0 +1,98 @@
+"""LMs and n-grams from their files, as the components of a mixture."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any, List, Optional, Sequence, Union
+
+from espnet_bayeslm.ngram.query import NgramScorer
+from espnet_bayeslm.rescoring.components import Component
+from espnet_bayeslm.rescoring.weights_file import unique_names
+from espnet_bayeslm.scoring.cache import CachedScorer
+from espnet_bayeslm.scoring.histories import MAX_CONTEXT
+from espnet_bayeslm.scoring.lms import MAX_TOKENS
+from espnet_bayeslm.scoring.neural import NeuralScorer, TokenLM
+from espnet_bayeslm.training.experiment import experiment_name, find_files
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike
+
+
+def load_components(
+    lm: Sequence[Union[PathLike, TokenLM]],
+    ngram: Sequence[PathLike],
+    *,
+    num_samples: int = 0,
+    max_tokens: int = MAX_TOKENS,
+    device: str = "cpu",
+    cache: Optional[PathLike] = None,
+    self_normalized: bool = False,
+    max_context: int = MAX_CONTEXT,
+    context: int = 0,
+) -> List[Component]:
+    """The LMs, then the n-grams.
+
+    Args:
+        lm: LMs: experiment folders, checkpoints, or what `load_lm` returned.
+        ngram: ARPA files or KenLM binaries.
+        num_samples: Weight draws whose probabilities are averaged; 0 for the mean weights.
+        max_tokens: The most tokens of a batch.
+        device: Where the weights of an LM that is loaded go.
+        cache: A folder that keeps the word scores of LMs that come as files.
+        self_normalized: Whether one number is taken for every context's ln Z.
+        max_context: The most tokens before an utterance that a Transformer reads again.
+        context: Sentences of a text that each is scored after.
+
+    Raises:
+        InputError: There is none, or a file cannot be used.
+    """
+    if not lm and not ngram:
+        raise InputError("no LM", remedy="Give --lm EXP and/or --ngram ARPA, each repeatable.")
+    options = {
+        "num_samples": num_samples,
+        "max_tokens": max_tokens,
+        "self_normalized": self_normalized,
+        "max_context": max_context,
+        "context": context,
+    }
+    lms = [_lm_component(path, device=device, cache=cache, **options) for path in lm]
+    return _unique_names(lms + [_ngram_component(path) for path in ngram])
+
+
+def _lm_component(
+    lm: Union[PathLike, TokenLM], *, device: str, cache: Optional[PathLike], **options: Any
+) -> Component:
+    if not isinstance(lm, (str, os.PathLike)):
+        return Component(lm.name, "lm", NeuralScorer(lm, **options))
+    path = Path(lm)
+    config, checkpoint = find_files(path)
+    name = experiment_name(checkpoint)
+
+    def load() -> NeuralScorer:
+        from espnet_bayeslm.training.load import load_lm  # imports ESPnet, which takes seconds
+
+        trained = load_lm(path, device=device)
+        return NeuralScorer(trained, **options)
+
+    if cache is None:
+        return Component(name, "lm", load())
+    kept = {k: options[k] for k in ("num_samples", "self_normalized", "context")}
+    fingerprint = f"{_sha256(config)} {_sha256(checkpoint)} {kept}"
+    cached = CachedScorer(load, name=name, folder=cache, fingerprint=fingerprint)
+    return Component(name, "lm", cached)
+
+
+def _ngram_component(path: PathLike) -> Component:
+    scorer = NgramScorer(path)
+    return Component(scorer.name, "ngram", scorer)
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _unique_names(components: Sequence[Component]) -> List[Component]:
+    """Return the components, those of equal names numbered."""
+    names = unique_names([component.name for component in components])
+    return [c._replace(name=name) for c, name in zip(components, names, strict=True)]
