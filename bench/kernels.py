@@ -1,0 +1,413 @@
+"""Kernels, synchronisations and copies of a step on a GPU, counted without one.
+
+Tensors say that they are on CUDA and are on the CPU: the code takes the ways that it takes on CUDA,
+with real values, and each operator that is called on them is counted. Operators that only look at a
+tensor in another way are no kernels. A layer of torch's own LSTM counts as two kernels a step, as
+cuDNN has them. Of dropout inside of attention nothing is counted: CUDA's kernels have it in them.
+
+    python bench/kernels.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import unittest.mock
+import warnings
+from typing import Any, Callable, Counter, Dict, Iterator, List, Mapping, Optional, Tuple
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import return_and_correct_aliasing
+from torch.utils._pytree import tree_flatten, tree_map_only
+
+from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.lm.tree import build_tree
+from espnet_bayeslm.training.model import BayesLanguageModel
+
+CUDA = torch.device("cuda", 0)
+# The host waits for what these find.
+SYNCS = frozenset(
+    ["_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_consecutive"]
+    + ["unique_dim", "equal", "bincount"]
+)
+# These launch nothing.
+FREE = frozenset(
+    ["detach", "empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"]
+    + ["_unsafe_view", "lift_fresh", "alias", "_reshape_alias"]
+)
+FACTORIES = frozenset(
+    ["zeros", "ones", "full", "empty", "arange", "rand", "randn", "eye", "tensor", "as_tensor"]
+)
+LSTM, LSTM_BACKWARD = "mkldnn_rnn_layer", "mkldnn_rnn_layer_backward"
+
+
+class Counts:
+    """What a piece of work did on the device.
+
+    Attributes:
+        kernels: By the operator's name.
+        syncs: Where the host waited for the device, by the operator's name.
+        copies: From the host to the device, by the operator's name.
+    """
+
+    def __init__(self) -> None:
+        self.kernels: Counter[str] = collections.Counter()
+        self.syncs: Counter[str] = collections.Counter()
+        self.copies: Counter[str] = collections.Counter()
+        self.fused = 0
+
+    @property
+    def num_kernels(self) -> int:
+        """How many kernels there were."""
+        return sum(self.kernels.values())
+
+    @property
+    def num_syncs(self) -> int:
+        """How often the host waited."""
+        return sum(self.syncs.values())
+
+    @property
+    def num_copies(self) -> int:
+        """How many copies there were."""
+        return sum(self.copies.values())
+
+    def add(self, func: Any, args: Any, kwargs: Any) -> None:
+        """Count an operator."""
+        name = func._schema.name.partition("::")[2]
+        flat = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, torch.Tensor)]
+        foreign = [x for x in flat if not isinstance(x, OnDevice) and x.dim() > 0]
+        if name == "copy_" and not isinstance(args[0], OnDevice):
+            self.syncs["copy to the host"] += 1
+            return
+        if name in ("index", "index_put", "index_put_", "_index_put_impl_"):
+            indices = [x for x in args[1] if x is not None]
+            self.syncs["mask"] += any(x.dtype == torch.bool for x in indices)
+        # what a backward pass makes by itself, in place of a gradient that is missing, is on the device
+        if foreign and torch._C._current_graph_task_id() < 0:
+            known = name.startswith(("index", "copy_", "_index"))
+            assert known, f"{name}: tensors of the host and of the device"
+            self.copies[name] += len(foreign)
+        self.syncs[name] += name in SYNCS
+        if name in (LSTM, LSTM_BACKWARD):
+            steps = args[0].size(0)
+            self.kernels[name] += 2 * steps + (1 if name == LSTM else 4)
+        elif not (func.is_view or name in FREE or name in SYNCS or self.fused):
+            self.kernels[name] += 1
+
+
+_counts: List[Counts] = [Counts()]
+
+
+class OnDevice(torch.Tensor):
+    """A tensor that says that it is on CUDA, and is on the CPU."""
+
+    elem: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, elem: torch.Tensor) -> OnDevice:
+        """Wrap a tensor of the CPU."""
+        tensor = torch.Tensor._make_wrapper_subclass(
+            cls,
+            elem.size(),
+            strides=elem.stride(),
+            storage_offset=elem.storage_offset(),
+            dtype=elem.dtype,
+            device="cpu",
+        )
+        tensor.elem = elem
+        return tensor
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        """What the code asks for."""
+        return CUDA
+
+    @property
+    def is_cuda(self) -> bool:  # type: ignore[override]
+        """What the code asks for."""
+        return True
+
+    def __deepcopy__(self, memo: Dict[int, Any]) -> Any:
+        copied = OnDevice(self.elem.clone())
+        return nn.Parameter(copied) if isinstance(self, nn.Parameter) else copied
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Count the operator and do it."""
+        kwargs = kwargs or {}
+        _counts[-1].add(func, args, kwargs)
+        plain = tree_map_only(OnDevice, lambda x: x.elem, (args, kwargs))
+        result = func(*plain[0], **plain[1])
+        wrapped = tree_map_only(torch.Tensor, OnDevice, result)
+        return return_and_correct_aliasing(func, args, kwargs, wrapped)
+
+
+def is_cuda(device: Any) -> bool:
+    """Return whether this names a CUDA device."""
+    return device is not None and torch.device(device).type == "cuda"
+
+
+class Placement(TorchFunctionMode):
+    """Puts what is made on CUDA or moved there, and counts what the host has to do with it."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Do what was asked for."""
+        kwargs = dict(kwargs or {})
+        name = getattr(func, "__name__", "")
+        counts = _counts[-1]
+        if name == "scaled_dot_product_attention":
+            kwargs["dropout_p"] = 0.0
+        if name == "to" and isinstance(args[0], torch.Tensor):
+            return self._to(args, kwargs)
+        if name in ("cpu", "tolist", "numpy") and isinstance(args[0], OnDevice):
+            counts.syncs[name] += 1
+            found = getattr(args[0].detach().elem, name)()
+            return found
+        if name in ("__getitem__", "__setitem__") and isinstance(args[0], OnDevice):
+            index = args[1] if isinstance(args[1], tuple) else (args[1],)
+            counts.copies["index by a list"] += sum(isinstance(i, (list, range)) for i in index)
+        if name == "new_tensor" and isinstance(args[0], OnDevice):
+            counts.copies[name] += 1
+        if name == "repeat_interleave" and kwargs.get("output_size") is None:
+            counts.syncs[name] += isinstance(args[-1], OnDevice)
+        wants_cuda = is_cuda(kwargs.get("device"))
+        if not wants_cuda:
+            return func(*args, **kwargs)
+        kwargs["device"] = "cpu"
+        result = func(*args, **kwargs)
+        if isinstance(result, OnDevice):
+            return result
+        if name in ("tensor", "as_tensor"):
+            counts.copies[name] += 1
+        elif name not in FREE:
+            counts.kernels[name] += 1
+        return on_device(result)
+
+    def _to(self, args: Any, kwargs: Any) -> torch.Tensor:
+        x, *rest = args
+        target = next((a for a in rest if isinstance(a, torch.Tensor)), None)
+        devices = [a for a in rest if isinstance(a, (str, torch.device))]
+        device = kwargs.pop("device", None) or (devices or [None])[0]
+        kwargs.pop("non_blocking", None)
+        dtype = kwargs.pop("dtype", next((a for a in rest if isinstance(a, torch.dtype)), None))
+        if target is not None:
+            device, dtype = target.device, target.dtype
+        moved = x if dtype is None else torch.Tensor.to(x, dtype)
+        if device is None:
+            return moved
+        if is_cuda(device) and not isinstance(x, OnDevice):
+            _counts[-1].copies["to"] += 1
+            return on_device(moved)
+        if not is_cuda(device) and isinstance(x, OnDevice):
+            _counts[-1].syncs["to"] += 1
+            return moved.detach().elem
+        return moved
+
+
+def on_device(x: torch.Tensor) -> torch.Tensor:
+    """Return a tensor, or a parameter, as it is on the device; it shares its storage."""
+    if isinstance(x, OnDevice):
+        return x
+    moved = OnDevice(x.detach())
+    return (
+        nn.Parameter(moved, requires_grad=x.requires_grad) if isinstance(x, nn.Parameter) else moved
+    )
+
+
+def move(model: nn.Module) -> nn.Module:
+    """Put a model's parameters and buffers on the device, in place."""
+    moved: Dict[int, torch.Tensor] = {}
+    for module in model.modules():
+        for name, tensor in [*module._parameters.items(), *module._buffers.items()]:
+            if tensor is not None:
+                moved.setdefault(id(tensor), on_device(tensor))
+                setattr(module, name, moved[id(tensor)])
+    return model
+
+
+class HostGenerator(torch.Generator):
+    """A generator of the CPU, whatever the device."""
+
+    def __new__(cls, device: Any = "cpu") -> HostGenerator:
+        """Return a new one."""
+        return super().__new__(cls, "cpu")
+
+
+@contextlib.contextmanager
+def pretended() -> Iterator[None]:
+    """Let tensors be made on the device that is not there."""
+    patch = unittest.mock.patch.object(torch, "Generator", HostGenerator)
+    with patch, warnings.catch_warnings(), Placement():
+        warnings.filterwarnings("ignore", message="User provided device_type of 'cuda'")
+        yield
+
+
+@contextlib.contextmanager
+def counting() -> Iterator[Counts]:
+    """Count what is done within; in `pretended`."""
+    _counts.append(Counts())
+    try:
+        yield _counts[-1]
+    finally:
+        _counts.pop()
+
+
+VOCAB, BATCH, LENGTH = 500, 8, 35
+SIZES: Dict[str, Dict[str, Any]] = {
+    "lstm": dict(unit=32, nlayers=2),
+    "transformer": dict(att_unit=32, head=4, unit=64, layer=4),
+}
+FEEDBACK = {"kind": "variational", "feedback": True}
+CASES: Dict[str, Dict[str, Dict[str, Any]]] = {
+    "lstm": {
+        "point": {},
+        "bayes embedding": {"embedding": "bayes"},
+        "bayes cell_input@1-2": {"cell_input@1-2": "bayes"},
+        "bayes all_gates@1-2": {"all_gates@1-2": "bayes"},
+        "gp layer_input@1-2": {"layer_input@1-2": "gp"},
+        "gp cell_input@1-2": {"cell_input@1-2": "gp"},
+        "gp all_gates@1-2": {"all_gates@1-2": "gp"},
+        "gp cell_state@1-2": {"cell_state@1-2": "gp"},
+        "gp hidden_input@1-2": {"hidden_input@1-2": "gp"},
+        "variational@1-2": {"hidden_output@1-2": "variational"},
+        "variational@1-2 feedback": {"hidden_output@1-2": FEEDBACK},
+    },
+    "transformer": {
+        "point": {},
+        "bayes embedding": {"embedding": "bayes"},
+        "bayes ffn@*": {"ffn@*": "bayes"},
+        "bayes attention@*": {"attention@*": "bayes"},
+        "gp ffn@*": {"ffn@*": "gp"},
+        "variational@*": {"hidden_output@*": "variational"},
+    },
+}
+OPTIONS: Dict[str, Dict[str, Any]] = {
+    "self_normalization": dict(self_normalization=0.1),
+    "sampled_softmax": dict(sampled_softmax=dict(num_samples=50, distribution="uniform")),
+}
+
+
+def make_model(
+    family: str, uncertainty: Mapping[str, Any], *, model_conf: Mapping[str, Any] = {}, **lm: Any
+) -> BayesLanguageModel:
+    """Return a model in ESPnet's, on the CPU."""
+    make = BayesLSTMLM if family == "lstm" else BayesTransformerLM
+    conf = {"dropout_rate": 0.2, "tie_weights": True, **SIZES[family], **lm}
+    inner = make(VOCAB, uncertainty=uncertainty, **conf)
+    return BayesLanguageModel(inner, VOCAB, num_train_tokens=100_000, **model_conf)
+
+
+def make_batch() -> Tuple[torch.Tensor, torch.Tensor]:
+    """Return the padded tokens and the lengths of a batch, on the CPU."""
+    lengths = torch.randint(1, LENGTH, (BATCH,))
+    lengths[0] = LENGTH
+    text = torch.randint(2, VOCAB - 1, (BATCH, LENGTH))
+    return text * (torch.arange(LENGTH) < lengths.unsqueeze(1)), lengths
+
+
+def train(model: nn.Module) -> Callable[[], Any]:
+    """Return the work of a training step without the optimizer."""
+    text, lengths = (on_device(x) for x in make_batch())
+    model.train()
+
+    def work() -> None:
+        for parameter in model.parameters():
+            parameter.grad = None
+        loss, _, _ = model(text, lengths)
+        torch.autograd.backward(loss)
+
+    return work
+
+
+def score(model: nn.Module) -> Callable[[], Any]:
+    """Return the work of a validation batch."""
+    text, lengths = (on_device(x) for x in make_batch())
+    model.eval()
+
+    def work() -> None:
+        with torch.no_grad():
+            model(text, lengths)
+
+    return work
+
+
+def along_trees(model: nn.Module) -> Callable[[], Any]:
+    """Return the work of rescoring a list over its prefix tree."""
+    text, lengths = make_batch()
+    lists = [sorted(row[:n].tolist() for row, n in zip(text, lengths.tolist(), strict=True))]
+    tree = build_tree(lists, VOCAB - 1)[0].to(CUDA)
+    model.eval()
+
+    def work() -> None:
+        with torch.no_grad():
+            model.lm.before_scoring()
+            model.lm.tree_outputs(tree)
+
+    return work
+
+
+def beam(model: nn.Module) -> Callable[[], Any]:
+    """Return the work of a step of a beam search."""
+    model.eval()
+    ys = on_device(make_batch()[0].clamp(min=2))
+    states: List[Any] = [None] * BATCH
+    _, states = model.lm.batch_score(ys[:, :3], states, ys)
+
+    def work() -> None:
+        model.lm.batch_score(ys[:, :4], states, ys)
+
+    return work
+
+
+PHASES: Dict[str, Callable[[nn.Module], Callable[[], Any]]] = {
+    "train": train,
+    "valid": score,
+    "tree": along_trees,
+    "beam": beam,
+}
+
+
+def count(model: nn.Module, phase: str) -> Counts:
+    """Return what a phase does on the device, after a first time; the model is moved there."""
+    with pretended():
+        work = PHASES[phase](move(model))
+        work()
+        with counting() as counts:
+            work()
+    return counts
+
+
+def main(argv: Optional[List[str]] = None) -> None:
+    """Print a row for each LM: kernels / synchronisations / copies of each phase."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--family", nargs="+", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--detail", action="store_true", help="which operators they were")
+    args = parser.parse_args(argv)
+    print(f"kernels / synchronisations / copies; {BATCH} x {LENGTH} tokens")
+    print(f"{'':40}", *(f"{phase:>18}" for phase in PHASES), f"{'train / point':>14}")
+    for family in args.family:
+        rows = {name: (case, {}) for name, case in CASES[family].items()}
+        rows |= {name: ({}, conf) for name, conf in OPTIONS.items()}
+        base = 0
+        for name, (case, conf) in rows.items():
+            cells, found = [], {}
+            for phase in PHASES:
+                torch.manual_seed(0)
+                found[phase] = count(make_model(family, case, model_conf=conf), phase)
+                c = found[phase]
+                cells.append(f"{f'{c.num_kernels} / {c.num_syncs} / {c.num_copies}':>18}")
+            base = base or found["train"].num_kernels
+            ratio = found["train"].num_kernels / base
+            print(f"{family + ' ' + name:40}", *cells, f"{ratio:14.2f}", flush=True)
+            for phase in PHASES if args.detail else ():
+                print(f"   {phase}: syncs {+found[phase].syncs}, copies {+found[phase].copies}")
+                print(f"      {found[phase].kernels.most_common(12)}")
+
+
+if __name__ == "__main__":
+    main()
