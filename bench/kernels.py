@@ -30,16 +30,17 @@ from espnet_bayeslm.training.model import BayesLanguageModel
 CUDA = torch.device("cuda", 0)
 # The host waits for what these find.
 SYNCS = frozenset(
-    ["_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_consecutive"]
-    + ["unique_dim", "equal", "bincount"]
+    (
+        *("_local_scalar_dense", "nonzero", "masked_select", "_unique2", "unique_consecutive"),
+        *("unique_dim", "equal", "bincount"),
+    )
 )
 # These launch nothing.
 FREE = frozenset(
-    ["detach", "empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"]
-    + ["_unsafe_view", "lift_fresh", "alias", "_reshape_alias"]
-)
-FACTORIES = frozenset(
-    ["zeros", "ones", "full", "empty", "arange", "rand", "randn", "eye", "tensor", "as_tensor"]
+    (
+        *("detach", "empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"),
+        *("_unsafe_view", "lift_fresh", "alias", "_reshape_alias"),
+    )
 )
 LSTM, LSTM_BACKWARD = "mkldnn_rnn_layer", "mkldnn_rnn_layer_backward"
 
@@ -85,7 +86,7 @@ class Counts:
         if name in ("index", "index_put", "index_put_", "_index_put_impl_"):
             indices = [x for x in args[1] if x is not None]
             self.syncs["mask"] += any(x.dtype == torch.bool for x in indices)
-        # what a backward pass makes by itself, in place of a gradient that is missing, is on the device
+        # zeros that a backward pass makes by itself are where they belong
         if foreign and torch._C._current_graph_task_id() < 0:
             known = name.startswith(("index", "copy_", "_index"))
             assert known, f"{name}: tensors of the host and of the device"
@@ -168,9 +169,6 @@ class Placement(TorchFunctionMode):
             counts.syncs[name] += 1
             found = getattr(args[0].detach().elem, name)()
             return found
-        if name in ("__getitem__", "__setitem__") and isinstance(args[0], OnDevice):
-            index = args[1] if isinstance(args[1], tuple) else (args[1],)
-            counts.copies["index by a list"] += sum(isinstance(i, (list, range)) for i in index)
         if name == "new_tensor" and isinstance(args[0], OnDevice):
             counts.copies[name] += 1
         if name == "repeat_interleave" and kwargs.get("output_size") is None:

@@ -40,7 +40,7 @@ def penalty(
         prior_means: Means of the prior by the parameters' names (`map`); without any, zero.
         prior_variance: Variance of the prior (`map`).
     """
-    total = torch.zeros(())
+    costs = []
     for name, parameter in parameters.items():
         if regularizer == "l1":
             cost = parameter.abs().sum()
@@ -49,5 +49,5 @@ def penalty(
         else:
             distance = parameter - prior_means[name] if prior_means else parameter
             cost = distance.square().sum() / (2 * prior_variance)
-        total = total.to(cost) + cost
-    return total
+        costs.append(cost)
+    return torch.stack(costs).sum()

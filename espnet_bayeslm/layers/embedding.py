@@ -13,6 +13,24 @@ from espnet_bayeslm.bayes.gaussian import draw_weights, in_rows
 from espnet_bayeslm.layers.linear import PathLayer
 
 
+def distinct_ids(ids: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Return ascending ids, of which `places` uses one for each id there is, and the places.
+
+    Elsewhere than on a CPU the others are left in, up to as many as `ids` has: their number is
+    known without waiting for the device.
+
+    Args:
+        ids: Any shape.
+
+    Returns:
+        Ids (D,); for each id its place among them, of the shape of `ids`.
+    """
+    if ids.device.type == "cpu":
+        return torch.unique(ids, return_inverse=True)
+    ascending = ids.flatten().sort().values
+    return ascending, torch.searchsorted(ascending, ids)
+
+
 class UncertainEmbedding(PathLayer, nn.Embedding):
     """`torch.nn.Embedding`, whose table may be random."""
 
@@ -52,7 +70,7 @@ class UncertainEmbedding(PathLayer, nn.Embedding):
     def _look_up(self, input: torch.Tensor, *, tied: bool) -> Tuple[torch.Tensor, torch.Tensor]:
         generator, self.generator = self.generator, None
         if generator is not None and self.random_blocks:
-            ids, places = torch.unique(input, return_inverse=True)
+            ids, places = distinct_ids(input)
             mean, table = self._rows(ids, self.weight, tied)
             return F.embedding(places, self._draw_rows(ids, mean, generator)), table
         table = self.mixed("weight")

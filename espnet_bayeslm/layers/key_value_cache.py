@@ -114,10 +114,11 @@ class KeyValueCache:
         """
         count, _, length, _ = keys_values[0].shape
         rows = self.allocate(count * length)
+        places = torch.tensor(rows, device=self.table.device)
         for layer, key_value in enumerate(keys_values):
             # (B, 2, L, M) -> (2, head, B * L, M / head)
             heads = key_value.unflatten(-1, (self.table.size(2), -1)).permute(1, 3, 0, 2, 4)
-            self.table[layer][:, :, rows] = heads.flatten(2, 3)
+            self.table[layer].index_copy_(2, places, heads.flatten(2, 3))
         return [Prefix(self, rows[i * length : (i + 1) * length]) for i in range(count)]
 
     def adopt(self, prefix: Prefix) -> Prefix:
@@ -147,6 +148,7 @@ class CachedStep:
     Attributes:
         prefixes: Their new states, the new token counted.
         positions: (B,), how many tokens each had before.
+        end: All positions are below it.
     """
 
     def __init__(self, prefixes: Sequence[Prefix]):
@@ -157,11 +159,18 @@ class CachedStep:
             Prefix(self.cache, [row], before) for row, before in zip(new, prefixes, strict=True)
         ]
         table = self.cache.table
-        self.positions = torch.tensor([len(prefix) for prefix in prefixes], device=table.device)
-        self._new = torch.tensor(new, device=table.device)
+        lengths = [len(prefix) for prefix in prefixes]
+        self.end = max(lengths) + 1
         # (B, end): a row that is not the hypothesis' own is not seen
-        seen = torch.from_numpy(membership(self.prefixes)).to(table.device)
-        self._mask = torch.zeros_like(seen, dtype=table.dtype).masked_fill_(~seen, float("-inf"))
+        hidden = ~membership(self.prefixes)
+        # all that the step needs is one copy to the device
+        numbers = np.array([lengths, new])
+        packed = np.concatenate([numbers.view(np.uint8).ravel(), hidden.view(np.uint8).ravel()])
+        moved = torch.from_numpy(packed).to(table.device, non_blocking=True)
+        first, rest = moved.split([numbers.nbytes, hidden.size])
+        self.positions, self._new = first.view(torch.int64).view(2, -1).unbind()
+        mask = torch.zeros(hidden.shape, dtype=table.dtype, device=table.device)
+        self._mask = mask.masked_fill_(rest.view(torch.bool).view(hidden.shape), float("-inf"))
 
     def attend(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor

@@ -6,10 +6,11 @@ tokens that the whole batch shares, as CUED-RNNLM has them (Chen et al. 2016).
 
 from __future__ import annotations
 
-import copy
 from typing import NamedTuple
 
 import torch
+
+from espnet_bayeslm.layers.embedding import distinct_ids
 
 # In place of -inf, whose gradient would not be a number where nothing else is left.
 NEVER = -1e30
@@ -41,13 +42,6 @@ class Proposal:
         self.inclusion = (weights * factor).clamp(max=1.0)
         # as a target such a token is certain
         self.log_inclusion = torch.where(weights > 0, self.inclusion, 1.0).log()
-
-    def to(self, device: torch.device) -> Proposal:
-        """Return it as it is on a device."""
-        moved = copy.copy(self)
-        moved.inclusion = self.inclusion.to(device)
-        moved.log_inclusion = self.log_inclusion.to(device)
-        return moved
 
     def draw(self, generator: torch.Generator) -> torch.Tensor:
         """Return the tokens of a draw, ascending, (C,), on average `num_samples` of them.
@@ -115,7 +109,7 @@ def sampled_loss(
     exact = torch.promote_types(dtype, torch.float32)
     low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else dtype
     with torch.autocast(device, enabled=False):
-        distinct, which = targets.unique(return_inverse=True)
+        distinct, which = distinct_ids(targets)
         used, count = torch.cat([candidates, distinct]), len(candidates)
         rows, biases = weight.index_select(0, used), bias.index_select(0, used).to(exact)
         x = outputs.to(low)
@@ -126,8 +120,9 @@ def sampled_loss(
             noise = (x @ rows[:count].to(low).t()).to(exact)
             noise = noise + (biases[:count] - log_inclusion[candidates].to(exact))
             column = torch.searchsorted(candidates, targets).clamp(max=count - 1)
-            hit = (candidates[column] == targets).nonzero().squeeze(1)
-            noise[hit, column[hit]] = NEVER
+            never = noise.new_full((), NEVER)
+            own_column = torch.where(candidates[column] == targets, never, 0.0)
+            noise = noise.scatter_add_(1, column.unsqueeze(1), own_column.unsqueeze(1))
             others = noise.logsumexp(1)
         else:
             others = torch.full_like(target, NEVER)

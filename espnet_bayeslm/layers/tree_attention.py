@@ -7,6 +7,8 @@ from the root to its first node, however large the trees are.
 
 from __future__ import annotations
 
+from typing import List
+
 import torch
 import torch.nn.functional as F
 
@@ -23,6 +25,7 @@ class TreeAttention:
         parents: (T,), -1 for roots.
         sizes: (T,), of each node how many nodes its subtree has, itself counted.
         dtype: Of what will attend.
+        depth: How many nodes the longest path from a root has.
 
     Attributes:
         order: (R,), a node for each row; the rows after T, up to a whole block, are padding.
@@ -35,6 +38,8 @@ class TreeAttention:
         parents: torch.Tensor,
         sizes: torch.Tensor,
         dtype: torch.dtype,
+        *,
+        depth: int,
     ):
         count, device = len(preorder), preorder.device
         self.order = F.pad(preorder, (0, -count % BLOCK))
@@ -44,7 +49,7 @@ class TreeAttention:
         before = torch.where(before < 0, before, self.rows[before])
         # queries: (blocks, BLOCK); keys: (blocks, K), the path to the first node and the block
         queries = torch.arange(len(self.order), device=device).view(-1, BLOCK)
-        keys = torch.cat([_paths(before, queries[:, 0]), queries], dim=1)
+        keys = torch.cat([_paths(before, queries[:, 0], depth), queries], dim=1)
         exists = (keys >= 0) & (keys < count)
         self.keys = keys.clamp(0, count - 1)
         ends = self.rows + sizes
@@ -78,10 +83,14 @@ class TreeAttention:
         return torch.cat(found)
 
 
-def _paths(before: torch.Tensor, nodes: torch.Tensor) -> torch.Tensor:
-    """Return the ancestors of some nodes, (N, P) with -1 for none; P is a multiple of 8."""
-    found = []
-    while bool((nodes >= 0).any()):
+def _paths(before: torch.Tensor, nodes: torch.Tensor, depth: int) -> torch.Tensor:
+    """Return the ancestors of some nodes, (N, P) with -1 for none; P is a multiple of 8.
+
+    On a CPU P is what they need; elsewhere it is by `depth`, which is known without waiting.
+    """
+    found: List[torch.Tensor] = []
+    on_cpu = nodes.device.type == "cpu"
+    while bool((nodes >= 0).any()) if on_cpu else len(found) < depth:
         nodes = torch.where(nodes < 0, nodes, before[nodes])
         found.append(nodes)
     # kernels want whole vectors

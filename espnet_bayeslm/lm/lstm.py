@@ -11,6 +11,7 @@ from typeguard import typechecked
 from espnet_bayeslm.bayes import Location, Position, parse_uncertainty
 from espnet_bayeslm.layers import GATES, NATIVE, UncertainEmbedding, UncertainLSTM
 from espnet_bayeslm.layers.dropout import Dropout
+from espnet_bayeslm.layers.embedding import distinct_ids
 from espnet_bayeslm.layers.product import project
 from espnet_bayeslm.layers.tree_lstm import run_step, run_tree, step_tree
 from espnet_bayeslm.lm.scoring import Step
@@ -127,7 +128,7 @@ class BayesLSTMLM(UncertainLM):
         return self._along_tree(tree, state)[1]
 
     def _along_tree(self, tree: TokenTree, state: Optional[State]) -> Tuple[torch.Tensor, State]:
-        distinct, which = tree.tokens.unique(return_inverse=True)
+        distinct, which = distinct_ids(tree.tokens)
         run = run_tree if self.rnn.is_fused() else step_tree
         return run(self.rnn, self.encoder(distinct), which, tree.parents, tree.levels(), state)
 

@@ -144,11 +144,10 @@ class BayesTransformerLM(UncertainLM):
             raise InputError(f"feedback of {place}: a Transformer has no recurrence to feed")
         self._block(place).make_latent(location=str(place), **options)
 
-    def _positioned(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Add position encodings to (..., L, att_unit); positions (L,)."""
+    def _positioned(self, x: torch.Tensor, positions: torch.Tensor, end: int) -> torch.Tensor:
+        """Add position encodings to (..., L, att_unit); positions (L,), all below `end`."""
         if self.pos_enc is None:
             return x
-        end = int(positions.max()) + 1
         known = self.encodings
         if end > len(known) or (known.device, known.dtype) != (x.device, x.dtype):
             # Doubled, so that decoding token by token does not build it anew each time.
@@ -173,8 +172,9 @@ class BayesTransformerLM(UncertainLM):
         self, embedded: torch.Tensor, hidden: Optional[State]
     ) -> Tuple[torch.Tensor, State]:
         first = 0 if hidden is None else hidden[0].size(2)
-        positions = torch.arange(first, first + embedded.size(1), device=embedded.device)
-        x = self.drop(self._positioned(self.embed_proj(embedded), positions))
+        end = first + embedded.size(1)
+        positions = torch.arange(first, end, device=embedded.device)
+        x = self.drop(self._positioned(self.embed_proj(embedded), positions, end))
         keys_values = []
         for i, block in enumerate(self.blocks):
             x, key_value = block(x, None if hidden is None else hidden[i])
@@ -187,8 +187,9 @@ class BayesTransformerLM(UncertainLM):
         With the weights as they are now (`before_scoring`), in evaluation mode. A node's position
         is its depth.
         """
-        x = self._positioned(self.embed_proj(self.embed(tree.tokens)), tree.depths)
-        attention = TreeAttention(tree.preorder, tree.parents, tree.sizes, x.dtype)
+        depth = len(tree.level_sizes)
+        x = self._positioned(self.embed_proj(self.embed(tree.tokens)), tree.depths, depth)
+        attention = TreeAttention(tree.preorder, tree.parents, tree.sizes, x.dtype, depth=depth)
         x = x[attention.order]
         for block in self.blocks:
             assert isinstance(block, TransformerBlock)
@@ -210,7 +211,7 @@ class BayesTransformerLM(UncertainLM):
     def advance(self, tokens: torch.Tensor, states: List[Prefix]) -> Step:
         """See `IncrementalLM.advance`; keys and values of the prefixes are not computed again."""
         step = CachedStep(states)
-        x = self._positioned(self.embed_proj(self.embed(tokens)), step.positions)
+        x = self._positioned(self.embed_proj(self.embed(tokens)), step.positions, step.end)
         for layer, block in enumerate(self.blocks):
             assert isinstance(block, TransformerBlock)
             x = block.step(x, step, layer)

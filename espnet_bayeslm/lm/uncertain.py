@@ -49,6 +49,8 @@ class UncertainLM(SuperNetwork, SampledLM):
         self.vocab_size = vocab_size
         self.prior_variance = prior_variance
         self.holds_draw, self.uses_mean = False, True
+        # the counter of draws as it was written last: tensor, its version, value
+        self._known_step: Tuple[Optional[torch.Tensor], int, int] = (None, 0, 0)
         self.register_load_state_dict_pre_hook(adapt_checkpoint)
 
     def _make_random(
@@ -127,8 +129,12 @@ class UncertainLM(SuperNetwork, SampledLM):
     def location_sizes(self) -> Dict[str, int]:
         """Return how many random weights each location has (latent outputs: units per token)."""
         sizes: Dict[str, int] = {}
-        for piece in self.posteriors():
-            sizes[piece.location] = sizes.get(piece.location, 0) + piece.mean.numel()
+        for _, module, block in self.random_blocks():
+            size = sizes.get(block.location, 0) + module.block_size(block)
+            sizes[block.location] = size
+        for name, parameter, _ in whole_posterior(self):
+            layer = name.rpartition(".")[0]
+            sizes[layer] = sizes.get(layer, 0) + parameter.numel()
         return {**sizes, **{location: latent.dim for location, latent in self.latents()}}
 
     def locations(self) -> List[str]:
@@ -211,6 +217,13 @@ class UncertainLM(SuperNetwork, SampledLM):
         for _, latent in self.latents():
             latent.use_mean()
 
+    def _noise_step(self) -> int:
+        """Return the counter of draws, without asking the device where nothing else wrote it."""
+        tensor, version, step = self._known_step
+        if tensor is not self.noise_step or version != self.noise_step._version:
+            return int(self.noise_step)
+        return step
+
     def _generator(self, step: int) -> torch.Generator:
         """Return the noise of draw number `step` in this process."""
         # A replica of torch's DataParallel has buffers, and no parameters.
@@ -222,8 +235,10 @@ class UncertainLM(SuperNetwork, SampledLM):
         if self.holds_draw:
             return
         if self.training and hasattr(self, NOISE_STEP):
-            self._draw(self._generator(int(self.noise_step)))
+            step = self._noise_step()
+            self._draw(self._generator(step))
             self.noise_step += 1
+            self._known_step = (self.noise_step, self.noise_step._version, step + 1)
         else:
             self._use_mean()
 

@@ -16,15 +16,15 @@ def is_heldout(utt: str, share: float) -> bool:
     return zlib.crc32(utt.encode()) < share * 2**32
 
 
-def heldout_mask(utts: Any, share: float, like: torch.Tensor) -> torch.Tensor:
-    """Return which utterances of a batch are held out, bool (B,).
+def heldout_mask(utts: Any, share: float, count: int) -> torch.Tensor:
+    """Return which utterances of a batch of `count` are held out, bool (B,), on the host.
 
     Raises:
         RuntimeError: Their ids are not known.
     """
-    if not isinstance(utts, Sequence) or len(utts) != len(like):
+    if not isinstance(utts, Sequence) or len(utts) != count:
         raise RuntimeError("bilevel search needs the batch's utterance ids: utt_id=[...]")
-    return torch.tensor([is_heldout(utt, share) for utt in utts], device=like.device)
+    return torch.tensor([is_heldout(utt, share) for utt in utts])
 
 
 def check_bilevel(bilevel: bool, share: float, lm: UncertainLM) -> None:

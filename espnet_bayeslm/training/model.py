@@ -24,7 +24,7 @@ from espnet_bayeslm.training.checks import (
     check_weight,
 )
 from espnet_bayeslm.training.heldout import architecture_term, check_bilevel, heldout_mask
-from espnet_bayeslm.training.nll import check_precision, lowered, real_tokens
+from espnet_bayeslm.training.nll import check_precision, lowered, token_batch
 from espnet_bayeslm.training.sampled_softmax import SampledSoftmax, batch_loss
 from espnet_bayeslm.training.self_normalization import LogZ
 from espnet_bayeslm.utils.errors import InputError
@@ -118,6 +118,8 @@ class BayesLanguageModel(ESPnetLanguageModel):
         self.prior_is_set = prior is None
         self._prior: Optional[Dict[str, torch.Tensor]] = None
         self._raw_kl: Optional[torch.Tensor] = None
+        # a step, and its loss that is not known to be finite yet
+        self._unchecked: Optional[Tuple[int, torch.Tensor]] = None
         # They never change: DistributedDataParallel need not send them at each step.
         self._ddp_params_and_buffers_to_ignore = [
             name
@@ -206,51 +208,86 @@ class BayesLanguageModel(ESPnetLanguageModel):
     def train(self, mode: bool = True) -> "BayesLanguageModel":
         """Set training or evaluation mode; what was kept of the weights is forgotten."""
         self._raw_kl = None
+        if self._unchecked is not None:
+            (step, loss), self._unchecked = self._unchecked, None
+            check_finite(loss, self.lm, step)
         return super().train(mode)
+
+    def _lengths_on_host(self, text_lengths: torch.Tensor) -> torch.Tensor:
+        """Return the lengths on the host: in training the one wait for the device in a step.
+
+        The loss of the step before is checked with it (`_check`).
+
+        Raises:
+            InputError: That loss is not a finite number.
+        """
+        if self._unchecked is None:
+            return text_lengths.cpu()
+        (step, loss), self._unchecked = self._unchecked, None
+        values = torch.cat([text_lengths.double(), loss.double().reshape(1)]).cpu()
+        check_finite(values[-1], self.lm, step)
+        return values[:-1].long()
+
+    def _check(self, loss: torch.Tensor) -> None:
+        """Raise an InputError where the training loss is not a finite number.
+
+        On a device that the host would have to wait for it is checked with the next step, or
+        before a validation, a checkpoint of which comes later. ESPnet's trainer makes no update
+        with gradients that are not finite.
+        """
+        # a replica of torch's DataParallel is gone after the step
+        if loss.device.type != "cpu" and not getattr(self, "_is_replica", False):
+            self._unchecked = (self.num_steps, loss.detach())
+        else:
+            check_finite(loss, self.lm, self.num_steps)
 
     def _sampled_nll(
         self,
         text: torch.Tensor,
         text_lengths: torch.Tensor,
+        lengths: torch.Tensor,
         rows: Optional[torch.Tensor] = None,
     ) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor, Optional[LogZ]]:
         """Return NLL and latent outputs' KL per token, means over K draws; number of tokens.
 
         The last is the spread of ln Z, where the loss has it. Only some rows of the batch count
-        where these are given, bool (B,).
+        where these are given, bool (B,); they and `lengths` are on the host.
         """
-        draws = self.num_samples if self.training and self.lm.locations() else 1
-        rows = torch.ones_like(text_lengths, dtype=torch.bool) if rows is None else rows
-        num_tokens = ((text_lengths + 1) * rows).sum().clamp(min=1)
+        several = self.training and self.num_samples > 1 and self.lm.has_draws()
+        draws = self.num_samples if several else 1
+        counted = text_lengths + 1 if rows is None else (text_lengths + 1) * rows.to(text.device)
+        num_tokens = counted.sum().clamp(min=1)
+        batch = token_batch(self, text, text_lengths, rows, lengths=lengths)
         total, total_kl = text_lengths.new_zeros(()), text_lengths.new_zeros(())
         spreads: List[LogZ] = []
         with self.lm.token_kl() as take_kl:
             for _ in range(draws):
-                nll, spread = batch_loss(self, text, text_lengths, rows)
+                nll, spread = batch_loss(self, batch)
                 total = total + nll
                 spreads += [] if spread is None else [spread]
                 kl = take_kl()
                 if kl is not None:
                     # (B, L): padding has a latent output too
-                    real = real_tokens(kl, text_lengths + 1)
-                    total_kl = total_kl + (kl * real)[rows].sum()
+                    total_kl = total_kl + batch.counted(kl).sum()
         log_z_spread = LogZ.average(spreads) if spreads else None
         per_token = draws * num_tokens
         return total / per_token, total_kl / per_token, num_tokens, log_z_spread
 
     def _search_part(
-        self, text: torch.Tensor, text_lengths: torch.Tensor, utts: Any
+        self, text: torch.Tensor, text_lengths: torch.Tensor, lengths: torch.Tensor, utts: Any
     ) -> Tuple[Optional[torch.Tensor], torch.Tensor]:
         """Return the rows that the weights learn from (None: all), and what of the loss is 0.
 
         In a bilevel search the others are for the architecture weights' gradient, in that term.
+        The rows and `lengths` are on the host.
         """
         if not (self.training and self.bilevel):
             return None, torch.zeros((), device=text.device)
-        held = heldout_mask(utts, self.heldout_share, text_lengths)
+        held = heldout_mask(utts, self.heldout_share, len(lengths))
         nll = torch.zeros((), device=text.device)
         if held.any():
-            nll, *_ = self._sampled_nll(text[held], text_lengths[held])
+            chosen = held.nonzero().squeeze(1).to(text.device, non_blocking=True)
+            nll, *_ = self._sampled_nll(text[chosen], text_lengths[chosen], lengths[held])
         return ~held, architecture_term(nll, self.lm)
 
     def forward(
@@ -270,13 +307,15 @@ class BayesLanguageModel(ESPnetLanguageModel):
             number of tokens.
 
         Raises:
-            InputError: The training loss is not a finite number.
+            InputError: The training loss is not a finite number; on CUDA that of the step before.
         """
+        lengths = self._lengths_on_host(text_lengths)
+        batch = text, text_lengths, lengths
         with kl_of_draws(self.lm):
             with lowered(self.autocast if self.training else None, text.device):
-                rows, architecture = self._search_part(text, text_lengths, kwargs.get("utt_id"))
+                rows, architecture = self._search_part(*batch, kwargs.get("utt_id"))
                 with contextlib.nullcontext() if rows is None else self.lm.fixed_choices():
-                    nll, latent_kl, num_tokens, log_z = self._sampled_nll(text, text_lengths, rows)
+                    nll, latent_kl, num_tokens, log_z = self._sampled_nll(*batch, rows)
             kl = self.kl_term(num_tokens) + self.kl_weight * latent_kl
         stats = dict(nll=nll.detach(), kl=kl.detach(), ppl=nll.detach().exp())
         # KL and penalty are reported, and not part of the validation loss.
@@ -291,7 +330,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
             loss = loss + cost if self.training else loss
         if self.training:
             self.num_steps += 1
-            check_finite(loss, self.lm, self.num_steps)
+            self._check(loss)
             self.architecture_log.add()
             loss = loss + architecture
         # A copy: the trainer divides the loss by accum_grad in place.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import ContextManager, Optional, Tuple
+from typing import ContextManager, NamedTuple, Optional
 
 import torch
 import torch.nn.functional as F
@@ -16,57 +16,64 @@ from espnet_bayeslm.utils.errors import InputError
 PRECISIONS = {"bfloat16": torch.bfloat16}
 
 
-def real_tokens(values: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """Return which of the values (B, L) are of tokens, and not of padding, bool (B, L)."""
-    return torch.arange(values.size(1), device=values.device) < lengths.unsqueeze(1)
+def real_tokens(size: int, lengths: torch.Tensor) -> torch.Tensor:
+    """Return which of the tokens of padded sentences are no padding, bool (B, size)."""
+    return torch.arange(size, device=lengths.device) < lengths.unsqueeze(1)
 
 
-def inputs_and_targets(
-    model: ESPnetLanguageModel, text: torch.Tensor, text_lengths: torch.Tensor
-) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Return what the LM reads and what it should say next, both padded, (B, L + 1).
+class TokenBatch(NamedTuple):
+    """What an LM reads of a batch, and which of its tokens count.
+
+    Attributes:
+        inputs: Token ids, each sentence with its start, (B, L + 1).
+        targets: The ids of the N tokens that count, end tokens too, (N,).
+        places: Where they are among the B (L + 1), (N,); None: everywhere.
+    """
+
+    inputs: torch.Tensor
+    targets: torch.Tensor
+    places: Optional[torch.Tensor]
+
+    def counted(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the values (B, L + 1, ...) of the tokens that count, (N, ...)."""
+        values = values.flatten(0, 1)
+        return values if self.places is None else values.index_select(0, self.places)
+
+
+def token_batch(
+    model: ESPnetLanguageModel,
+    text: torch.Tensor,
+    text_lengths: torch.Tensor,
+    rows: Optional[torch.Tensor] = None,
+    *,
+    lengths: Optional[torch.Tensor] = None,
+) -> TokenBatch:
+    """Return a batch of sentences as its LM reads it.
+
+    Where the tokens are is found on the host: the device would have to be waited for.
 
     Args:
         model: It knows the ids of start, end and padding.
         text: Token ids without <sos/eos>, padded, (B, L) or longer.
         text_lengths: (B,), L the greatest.
+        rows: Which sentences count, bool (B,), on the host; None: all.
+        lengths: `text_lengths` on the host, where they are known.
     """
-    text = text[:, : int(text_lengths.max())]
+    lengths = text_lengths.cpu() if lengths is None else lengths
+    text = text[:, : int(lengths.max())]
     inputs = F.pad(text, [1, 0], value=model.sos)
     targets = F.pad(text, [0, 1], value=model.ignore_id)
-    return inputs, targets.scatter(1, text_lengths.unsqueeze(1), model.eos)
+    targets = targets.scatter(1, text_lengths.unsqueeze(1), model.eos)
+    counts = real_tokens(inputs.size(1), lengths + 1)
+    counts = counts if rows is None else counts & rows.unsqueeze(1)
+    places = None
+    if not counts.all():
+        places = counts.flatten().nonzero().squeeze(1).to(text.device, non_blocking=True)
+    batch = TokenBatch(inputs, targets, places)
+    return batch._replace(targets=batch.counted(targets))
 
 
-def counted_tokens(
-    model: ESPnetLanguageModel,
-    text: torch.Tensor,
-    text_lengths: torch.Tensor,
-    rows: Optional[torch.Tensor] = None,
-) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return inputs, targets, and which of the targets count, bool: each (B, L + 1).
-
-    Args:
-        model: It knows the ids of start, end and padding.
-        text: Token ids without <sos/eos>, padded, (B, L) or longer.
-        text_lengths: (B,), L the greatest.
-        rows: Which sentences count, bool (B,); None: all.
-    """
-    inputs, targets = inputs_and_targets(model, text, text_lengths)
-    counts = real_tokens(inputs, text_lengths + 1)
-    return inputs, targets, counts if rows is None else counts & rows.unsqueeze(1)
-
-
-def counted(values: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-    """Return the values (B, L, ...) that count (B, L): (N, ...), no copy where all of them do."""
-    return values.flatten(0, 1) if counts.all() else values[counts]
-
-
-def batch_nll(
-    model: ESPnetLanguageModel,
-    text: torch.Tensor,
-    text_lengths: torch.Tensor,
-    rows: Optional[torch.Tensor] = None,
-) -> torch.Tensor:
+def batch_nll(model: ESPnetLanguageModel, batch: TokenBatch) -> torch.Tensor:
     """Return the sum of -ln p over a batch's tokens, end tokens too, ().
 
     As the sum of the model's `nll`, but neither padding nor the logits of the whole batch are
@@ -74,20 +81,16 @@ def batch_nll(
 
     Args:
         model: Its LM is one of ours.
-        text: Token ids without <sos/eos>, padded, (B, L).
-        text_lengths: (B,).
-        rows: Which sentences count, bool (B,); None: all.
+        batch: The batch.
     """
-    inputs, targets, counts = counted_tokens(model, text, text_lengths, rows)
-    targets = counted(targets, counts)
-    projected = model.lm.outputs(inputs)
+    projected = model.lm.outputs(batch.inputs)
     if projected is not None:
         outputs, weight = projected
-        return summed_nll(counted(outputs, counts), weight, model.lm.decoder.bias, targets)
-    logits = counted(model.lm(inputs, None)[0], counts)
+        return summed_nll(batch.counted(outputs), weight, model.lm.decoder.bias, batch.targets)
+    logits = batch.counted(model.lm(batch.inputs, None)[0])
     # half precision would lose the sum
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return F.cross_entropy(logits, targets, reduction="sum")
+    return F.cross_entropy(logits, batch.targets, reduction="sum")
 
 
 def check_precision(autocast: Optional[str]) -> None:

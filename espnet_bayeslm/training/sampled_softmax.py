@@ -12,7 +12,7 @@ from espnet2.lm.espnet_model import ESPnetLanguageModel
 
 from espnet_bayeslm.bayes import noise_generator, process_rank
 from espnet_bayeslm.layers.sampled import Proposal, sampled_loss
-from espnet_bayeslm.training.nll import batch_nll, counted, counted_tokens, real_tokens
+from espnet_bayeslm.training.nll import TokenBatch, batch_nll
 from espnet_bayeslm.training.self_normalization import LogZ, nll_and_log_z, spread
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import keyed_lines
@@ -51,7 +51,8 @@ class SampledSoftmax:
         values = check_options(options, vocab_size)
         self.num_samples, self.power = values["num_samples"], float(values["power"])
         self.vocab_size = vocab_size
-        self.proposals: Dict[torch.device, Proposal] = {}
+        self.proposal: Optional[Proposal] = None
+        self.log_inclusions: Dict[torch.device, torch.Tensor] = {}
         self.seed, self.step = -1, 0
         if values["distribution"] == UNIFORM:
             self.set_counts(torch.zeros(vocab_size))
@@ -59,14 +60,13 @@ class SampledSoftmax:
     @property
     def is_ready(self) -> bool:
         """Whether the noise tokens' distribution is known."""
-        return bool(self.proposals)
+        return self.proposal is not None
 
     def set_counts(self, counts: torch.Tensor) -> None:
         """Take the tokens' counts in the training text, (V,)."""
         weights = (counts.double() + 1) ** self.power
         weights[BLANK] = 0
-        proposal = Proposal(weights, self.num_samples)
-        self.proposals = {proposal.log_inclusion.device: proposal}
+        self.proposal, self.log_inclusions = Proposal(weights.cpu(), self.num_samples), {}
 
     def draw(self, device: torch.device) -> Tuple[torch.Tensor, torch.Tensor]:
         """Return this step's noise tokens (C,), and ln of all inclusion probabilities (V,).
@@ -74,7 +74,7 @@ class SampledSoftmax:
         Raises:
             RuntimeError: The tokens were not counted.
         """
-        if not self.is_ready:
+        if self.proposal is None:
             raise RuntimeError(
                 "sampled_softmax: the training text's tokens are not counted: train with"
                 " `python -m espnet_bayeslm -m espnet2.bin.lm_train`, or call"
@@ -83,21 +83,15 @@ class SampledSoftmax:
         seed = torch.initial_seed()
         if seed != self.seed:
             self.seed, self.step = seed, 0
-        if device not in self.proposals:
-            self.proposals[device] = next(iter(self.proposals.values())).to(device)
-        proposal = self.proposals[device]
-        candidates = proposal.draw(
-            noise_generator(seed + STREAM, process_rank(), self.step, device=device)
-        )
+        if device not in self.log_inclusions:
+            self.log_inclusions[device] = self.proposal.log_inclusion.to(device)
+        # on the host, since nobody there would know how many a device has drawn
+        candidates = self.proposal.draw(noise_generator(seed + STREAM, process_rank(), self.step))
         self.step += 1
-        return candidates, proposal.log_inclusion
+        return candidates.to(device, non_blocking=True), self.log_inclusions[device]
 
     def nll_and_spread(
-        self,
-        model: ESPnetLanguageModel,
-        text: torch.Tensor,
-        text_lengths: torch.Tensor,
-        rows: Optional[torch.Tensor] = None,
+        self, model: ESPnetLanguageModel, batch: TokenBatch
     ) -> Tuple[torch.Tensor, LogZ]:
         """Return an estimate of the sum of -ln p over a batch's tokens, and of ln Z's spread.
 
@@ -106,27 +100,22 @@ class SampledSoftmax:
 
         Args:
             model: Its LM has an output projection of its own (`UncertainLM.outputs`).
-            text: Token ids without <sos/eos>, padded, (B, L).
-            text_lengths: (B,).
-            rows: Which sentences count, bool (B,); None: all.
+            batch: The batch.
 
         Raises:
             InputError: The LM has none.
         """
-        inputs, targets, counts = counted_tokens(model, text, text_lengths, rows)
-        projected = model.lm.outputs(inputs)
+        projected = model.lm.outputs(batch.inputs)
         if projected is None:
             raise InputError(
                 "sampled_softmax: the LM's logits are not those of one linear layer without noise",
                 remedy="Leave sampled_softmax out, or use another LM or uncertainty.",
             )
-        candidates = self.draw(text.device)
-        outputs, targets = counted(projected[0], counts), counted(targets, counts)
-        bias = model.lm.decoder.bias
-        loss = sampled_loss(outputs, projected[1], bias, targets, *candidates)
+        candidates = self.draw(batch.inputs.device)
+        outputs, bias = batch.counted(projected[0]), model.lm.decoder.bias
+        loss = sampled_loss(outputs, projected[1], bias, batch.targets, *candidates)
         objective, nll = loss.objective.sum(), loss.nll.detach().sum()
-        real = torch.ones_like(loss.log_z, dtype=torch.bool)
-        return nll + (objective - objective.detach()), spread(loss.log_z, real)
+        return nll + (objective - objective.detach()), spread(loss.log_z)
 
 
 def check_options(options: Any, vocab_size: int) -> Dict[str, Any]:
@@ -160,10 +149,7 @@ def check_options(options: Any, vocab_size: int) -> Dict[str, Any]:
 
 
 def batch_loss(
-    model: ESPnetLanguageModel,
-    text: torch.Tensor,
-    text_lengths: torch.Tensor,
-    rows: torch.Tensor,
+    model: ESPnetLanguageModel, batch: TokenBatch
 ) -> Tuple[torch.Tensor, Optional[LogZ]]:
     """Return the sum of -ln p over a batch's tokens, and ln Z's spread where the loss has it.
 
@@ -171,18 +157,16 @@ def batch_loss(
 
     Args:
         model: A `BayesLanguageModel`.
-        text: Token ids without <sos/eos>, padded, (B, L).
-        text_lengths: (B,).
-        rows: Which sentences count, bool (B,).
+        batch: The batch.
     """
     wants_spread = model.self_normalization > 0
     if model.training and model.sampler is not None:
-        total, log_z_spread = model.sampler.nll_and_spread(model, text, text_lengths, rows)
+        total, log_z_spread = model.sampler.nll_and_spread(model, batch)
         return total, log_z_spread if wants_spread else None
     if not wants_spread:
-        return batch_nll(model, text, text_lengths, rows), None
-    nll, lengths, log_z = nll_and_log_z(model, text, text_lengths)
-    return nll[rows].sum(), spread(log_z, real_tokens(log_z, lengths) & rows.unsqueeze(1))
+        return batch_nll(model, batch), None
+    nll, log_z = nll_and_log_z(model, batch)
+    return nll.sum(), spread(log_z)
 
 
 def count_text_tokens(args: argparse.Namespace, preprocess: Any) -> torch.Tensor:

@@ -7,7 +7,7 @@ from typing import Dict, NamedTuple, Sequence, Tuple
 import torch
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 
-from espnet_bayeslm.training.nll import inputs_and_targets, real_tokens
+from espnet_bayeslm.training.nll import TokenBatch
 
 
 class LogZ(NamedTuple):
@@ -33,35 +33,20 @@ class LogZ(NamedTuple):
 
 
 def nll_and_log_z(
-    model: ESPnetLanguageModel, text: torch.Tensor, text_lengths: torch.Tensor
-) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return what the model's `nll` does, and ln Z of each token.
-
-    Args:
-        model: The model.
-        text: Token ids without <sos/eos>, padded, (B, L).
-        text_lengths: (B,).
-
-    Returns:
-        NLL, 0 for padding, (B, L + 1); lengths with the end token, (B,); ln Z, (B, L + 1).
-    """
-    inputs, targets = inputs_and_targets(model, text, text_lengths)
-    logits, _ = model.lm(inputs, None)
+    model: ESPnetLanguageModel, batch: TokenBatch
+) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Return -ln p and ln Z of each token of a batch that counts, both (N,)."""
+    logits, _ = model.lm(batch.inputs, None)
     # half precision would lose the sum
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    log_z = logits.logsumexp(-1)
-    nll = log_z - logits.gather(2, targets.unsqueeze(2)).squeeze(2)
-    lengths = text_lengths + 1
-    return nll * real_tokens(nll, lengths), lengths, log_z
+    log_z, places = batch.counted(logits.logsumexp(-1)), batch.places
+    if places is None:
+        places = torch.arange(len(log_z), device=log_z.device)
+    return log_z - logits.flatten(0, 1)[places, batch.targets], log_z
 
 
-def spread(log_z: torch.Tensor, real: torch.Tensor) -> LogZ:
-    """Return mean and variance over the tokens of a batch.
-
-    Args:
-        log_z: (B, L).
-        real: Which of them count, bool (B, L).
-    """
-    values = log_z[real]
-    mean = values.sum() / max(len(values), 1)
-    return LogZ(mean, (values - mean).square().sum() / max(len(values), 1))
+def spread(log_z: torch.Tensor) -> LogZ:
+    """Return mean and variance of ln Z over tokens, (N,)."""
+    count = max(len(log_z), 1)
+    mean = log_z.sum() / count
+    return LogZ(mean, (log_z - mean).square().sum() / count)

@@ -6,7 +6,7 @@ import torch
 from espnet_bayeslm.layers import product
 from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.training.model import BayesLanguageModel
-from espnet_bayeslm.training.nll import batch_nll
+from espnet_bayeslm.training.nll import batch_nll, token_batch
 from espnet_bayeslm.utils.errors import InputError
 
 VOCAB = 13
@@ -48,7 +48,7 @@ def test_sum_and_gradients_are_espnets(name, rows):
     model = BayesLanguageModel(LMS[name]().double(), VOCAB).eval()
     nll, _ = model.nll(*batch())
     expected = (nll if rows is None else nll[rows]).sum()
-    found = batch_nll(model, *batch(), rows)
+    found = batch_nll(model, token_batch(model, *batch(), rows))
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     # at the mean the standard deviations have no part
     parameters = [p for n, p in model.named_parameters() if not n.endswith("_log_std")]
@@ -70,7 +70,7 @@ def test_a_step_draws_once(name):
 
 def test_no_row_counts():
     model = BayesLanguageModel(LMS["lstm"](), VOCAB)
-    assert batch_nll(model, *batch(), torch.zeros(3, dtype=torch.bool)) == 0
+    assert batch_nll(model, token_batch(model, *batch(), torch.zeros(3, dtype=torch.bool))) == 0
 
 
 @pytest.mark.parametrize("name", ["lstm", "transformer"])

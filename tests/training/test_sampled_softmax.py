@@ -17,7 +17,7 @@ from espnet_bayeslm.training import sampled_softmax
 from espnet_bayeslm.training.checkpoint import load_state
 from espnet_bayeslm.training.load import load_lm
 from espnet_bayeslm.training.model import BayesLanguageModel
-from espnet_bayeslm.training.nll import counted_tokens
+from espnet_bayeslm.training.nll import token_batch
 from espnet_bayeslm.training.sampled_softmax import SampledSoftmax, count_text_tokens
 from espnet_bayeslm.training.task import BayesLMTask
 from espnet_bayeslm.utils.errors import InputError
@@ -57,15 +57,15 @@ def gradients(model, loss):
 def test_the_loss_has_the_estimates_value_and_the_objectives_gradient(lm):
     model = build({"num_samples": 4}, lm=lm)
     loss, found, _ = model(*batch())
-    inputs, targets, counts = counted_tokens(model, *batch())
+    tokens = token_batch(model, *batch())
     generator = noise_generator(torch.initial_seed() + (1 << 64), 0, 0)
-    proposal = model.sampler.proposals[torch.device("cpu")]
+    proposal = model.sampler.proposal
     decoder = model.lm.decoder
     expected = sampled_loss(
-        model.lm.outputs(inputs)[0][counts],
+        tokens.counted(model.lm.outputs(tokens.inputs)[0]),
         decoder.weight,
         decoder.bias,
-        targets[counts],
+        tokens.targets,
         proposal.draw(generator),
         proposal.log_inclusion,
     )
@@ -153,7 +153,7 @@ def test_bad_options(options, words):
 
 def test_tokens_that_were_not_counted_are_an_error_in_training_alone():
     model = build({"num_samples": 4})
-    model.sampler.proposals.clear()
+    model.sampler.proposal = None
     model.eval()(*batch())
     with pytest.raises(RuntimeError, match="tokens are not counted: train with"):
         model.train()(*batch())
@@ -172,13 +172,14 @@ def test_self_normalization_takes_the_estimates_spread():
     model, exact = build({"num_samples": 12}, self_normalization=2.0), build(None)
     # all tokens but <blank> are candidates
     loss, found, _ = model(*batch())
-    inputs, targets, counts = counted_tokens(exact, *batch())
-    logits = F.linear(exact.lm.outputs(inputs)[0], *exact.lm.decoder.parameters())[counts][:, 1:]
+    tokens = token_batch(exact, *batch())
+    outputs = tokens.counted(exact.lm.outputs(tokens.inputs)[0])
+    logits = F.linear(outputs, *exact.lm.decoder.parameters())[:, 1:]
     log_z = logits.logsumexp(1)
     variance = log_z.var(unbiased=False)
     torch.testing.assert_close(found["lnz_mean"].squeeze(), log_z.mean().detach())
     torch.testing.assert_close(found["lnz_std"].squeeze(), variance.sqrt().detach())
-    expected = F.cross_entropy(logits, targets[counts] - 1) + variance
+    expected = F.cross_entropy(logits, tokens.targets - 1) + variance
     torch.testing.assert_close(loss.squeeze(), expected)
     torch.testing.assert_close(gradients(model, loss), gradients(exact, expected))
 
@@ -217,11 +218,11 @@ def test_only_the_rows_that_count_are_asked():
     model = build({"num_samples": 4})
     rows = torch.tensor([True, False, True])
     text, lengths = batch()
-    some, _ = model.sampler.nll_and_spread(model, text, lengths, rows)
+    some, _ = model.sampler.nll_and_spread(model, token_batch(model, text, lengths, rows))
     model.sampler.step -= 1
-    same, _ = model.sampler.nll_and_spread(model, text[rows], lengths[rows])
+    same, _ = model.sampler.nll_and_spread(model, token_batch(model, text[rows], lengths[rows]))
     torch.testing.assert_close(some, same)
-    none, _ = model.sampler.nll_and_spread(model, text, lengths, rows & ~rows)
+    none, _ = model.sampler.nll_and_spread(model, token_batch(model, text, lengths, rows & ~rows))
     assert none == 0
 
 

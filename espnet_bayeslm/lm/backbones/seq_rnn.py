@@ -11,6 +11,7 @@ from torch import nn
 from espnet_bayeslm.bayes import Location, Position
 from espnet_bayeslm.layers import GATES, UncertainLSTM
 from espnet_bayeslm.layers.conversion import make_uncertain
+from espnet_bayeslm.layers.embedding import distinct_ids
 from espnet_bayeslm.layers.gru import GRU_GATES
 from espnet_bayeslm.layers.tree_lstm import run_step, run_tree, step_tree
 from espnet_bayeslm.lm.backbones.base import BAYES, EMBEDDING, LAYERED, OUTPUT, Backbone
@@ -140,6 +141,6 @@ class SeqRNN(Backbone):
     def _along_tree(
         self, lm: Any, tree: TokenTree, state: Optional[Pair]
     ) -> Tuple[torch.Tensor, Pair]:
-        distinct, which = tree.tokens.unique(return_inverse=True)
+        distinct, which = distinct_ids(tree.tokens)
         run = run_tree if _is_fused(lm.rnn) else step_tree
         return run(lm.rnn, lm.encoder(distinct), which, tree.parents, tree.levels(), state)

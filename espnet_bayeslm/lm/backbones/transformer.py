@@ -98,18 +98,20 @@ class Transformer(Backbone):
         def attend(layer: int, attention: Any, *heads: torch.Tensor) -> torch.Tensor:
             return step.attend(layer, *heads)
 
-        x = _run(lm.encoder, self._embed(lm, tokens, step.positions), attend)
+        x = _run(lm.encoder, self._embed(lm, tokens, step.positions, step.end), attend)
         return lm.decoder(x), step.prefixes
 
-    def _embed(self, lm: Any, tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Return what the first layer gets, (N, M), for tokens at positions from 0, (N,) each."""
+    def _embed(
+        self, lm: Any, tokens: torch.Tensor, positions: torch.Tensor, end: int
+    ) -> torch.Tensor:
+        """Return what the first layer gets, (N, M), for tokens at positions below `end`, (N,)."""
         *layers, encoding = lm.encoder.embed
         x = lm.embed(tokens)
         for layer in layers:
             x = layer(x)
         if isinstance(encoding, nn.Sequential):  # ESPnet's pos_enc: null
             return x
-        encoding.extend_pe(x.new_empty(1, 1).expand(1, int(positions.max()) + 1))
+        encoding.extend_pe(x.new_empty(1, 1).expand(1, end))
         return encoding.dropout(x * encoding.xscale + encoding.pe[0, positions])
 
     def tree_methods(self, lm: Any) -> Tuple[str, ...]:
@@ -118,8 +120,9 @@ class Transformer(Backbone):
 
     def tree_outputs(self, lm: Any, tree: TokenTree) -> torch.Tensor:
         """Return what the output projection gets at each node of prefix trees, (T, M)."""
-        x = self._embed(lm, tree.tokens, tree.depths)
-        nodes = TreeAttention(tree.preorder, tree.parents, tree.sizes, x.dtype)
+        depth = len(tree.level_sizes)
+        x = self._embed(lm, tree.tokens, tree.depths, depth)
+        nodes = TreeAttention(tree.preorder, tree.parents, tree.sizes, x.dtype, depth=depth)
 
         def attend(layer: int, attention: Any, *heads: torch.Tensor) -> torch.Tensor:
             return nodes.attend(torch.cat(heads, dim=-1), attention.h)

@@ -1,0 +1,159 @@
+"""What a step does on CUDA, counted on a CPU: the code takes its ways for CUDA, on real values."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from espnet_bayeslm.layers.embedding import UncertainEmbedding
+from espnet_bayeslm.utils.errors import InputError
+
+BENCH = Path(__file__).parents[2] / "bench" / "kernels.py"
+spec = importlib.util.spec_from_file_location("kernels", BENCH)
+kernels = sys.modules.setdefault("kernels", importlib.util.module_from_spec(spec))
+spec.loader.exec_module(kernels)
+
+CASES = [(family, name) for family, cases in kernels.CASES.items() for name in cases]
+OPTIONS = [(family, name) for family in kernels.CASES for name in kernels.OPTIONS]
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch):
+    monkeypatch.setattr(kernels, "LENGTH", 7)
+
+
+def model_of(family, name):
+    options = kernels.OPTIONS.get(name, {})
+    return kernels.make_model(family, kernels.CASES[family].get(name, {}), model_conf=options)
+
+
+@pytest.mark.parametrize("family, name", CASES + OPTIONS)
+def test_a_training_step_waits_once_for_the_device(family, name):
+    counts = kernels.count(model_of(family, name), "train")
+    # the sentences' lengths, and with them whether the loss of the step before is finite
+    assert +counts.syncs == {"cpu": 1}
+    # where the real tokens are; noise tokens
+    assert +counts.copies == {"to": 2 if name == "sampled_softmax" else 1}
+
+
+@pytest.mark.parametrize("phase", ["valid", "tree", "beam"])
+@pytest.mark.parametrize("family, name", CASES)
+def test_scoring_never_waits(family, name, phase):
+    counts = kernels.count(model_of(family, name), phase)
+    assert +counts.syncs == ({"cpu": 1} if phase == "valid" else {})
+    # rows of the table of keys and values, and who sees them
+    copies = {"valid": 1, "tree": 0, "beam": int(family == "transformer")}[phase]
+    assert counts.num_copies == copies
+
+
+def test_the_counter_sees_what_waits():
+    waits = [
+        lambda x, mask: x.sum().item(),
+        lambda x, mask: bool((x > 0).any()),
+        lambda x, mask: x[mask],
+        lambda x, mask: mask.nonzero(),
+        lambda x, mask: x.unique(),
+        lambda x, mask: x.cpu(),
+        lambda x, mask: x.to("cpu"),
+        lambda x, mask: x.tolist(),
+        lambda x, mask: torch.zeros(4).copy_(x),
+    ]
+    copies = [
+        lambda x, mask: x[[0, 1]],
+        lambda x, mask: x[torch.tensor([0, 1])],
+        lambda x, mask: torch.tensor([1, 2], device=x.device),
+        lambda x, mask: torch.zeros(4).to(x.device),
+        lambda x, mask: torch.zeros(4).to(x),
+        lambda x, mask: x.new_tensor([1.0]),
+        lambda x, mask: x.copy_(torch.zeros(4)),
+    ]
+    with kernels.pretended():
+        x = torch.arange(4.0, device="cuda")
+        mask = x > 1
+        for number, work in enumerate(waits + copies):
+            with kernels.counting() as counts:
+                work(x, mask)
+            is_copy = number >= len(waits)
+            assert (counts.num_syncs, counts.num_copies) == (1 - is_copy, is_copy), number
+        with kernels.counting() as counts:
+            (x.view(2, 2).t() * 2 + 1).sum(0).to(x.device, torch.float64)
+        assert (counts.num_kernels, counts.num_syncs, counts.num_copies) == (4, 0, 0)
+        with pytest.raises(AssertionError, match="tensors of the host and of the device"):
+            x + torch.zeros(4)
+
+
+@pytest.mark.parametrize("family", ["lstm", "transformer"])
+def test_the_loss_is_that_of_a_cpu(family):
+    text, lengths = kernels.make_batch()
+    models = [kernels.make_model(family, {}, dropout_rate=0.0).double() for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    expected = models[0].train()(text, lengths)[0]
+    expected.backward()
+    with kernels.pretended():
+        kernels.move(models[1]).train()
+        found = models[1](*map(kernels.on_device, (text, lengths)))[0]
+        torch.autograd.backward(found)
+    torch.testing.assert_close(found.detach().elem, expected.detach(), rtol=1e-12, atol=0)
+    for (name, ours), theirs in zip(
+        models[1].named_parameters(), models[0].parameters(), strict=True
+    ):
+        torch.testing.assert_close(ours.grad.elem, theirs.grad, rtol=1e-8, atol=1e-12, msg=name)
+
+
+@pytest.mark.parametrize("then", ["step", "validation"])
+def test_a_loss_that_is_not_finite_is_found_with_the_next_transfer(then):
+    model = kernels.make_model("lstm", {"cell_input@1": "bayes"})
+    with kernels.pretended():
+        kernels.move(model).train()
+        batch = [kernels.on_device(x) for x in kernels.make_batch()]
+        model(*batch)
+        model(*batch)
+        with torch.no_grad():
+            model.lm.decoder.bias.fill_(float("nan"))
+        model(*batch)
+        with pytest.raises(InputError, match="the training loss is nan at step 3 of this run"):
+            model(*batch) if then == "step" else model.eval()
+        # once
+        model.eval()
+
+
+def test_the_counter_of_draws_is_the_buffers():
+    model = kernels.make_model("lstm", {"cell_input@1": "bayes"}).train()
+    lm, batch = model.lm, kernels.make_batch()
+    seen = []
+    lm._generator = lambda step: seen.append(step) or torch.Generator().manual_seed(step)
+    model(*batch)
+    before = model.state_dict()["lm.noise_step"].clone()
+    model(*batch)
+    lm.noise_step.fill_(7)
+    model(*batch)
+    model.load_state_dict({**model.state_dict(), "lm.noise_step": before})
+    model(*batch)
+    model.double()
+    model.float()
+    model(*batch)
+    assert seen == [0, 1, 7, 1, 2]
+    assert int(lm.noise_step) == 3
+
+
+def test_one_draw_of_an_embedding_for_all_that_look_it_up():
+    embedding = UncertainEmbedding(50, 4, padding_idx=0)
+    embedding.make_all_random(location="embedding", init_std=0.5, prior_variance=1.0)
+    ids = torch.tensor([[7, 3, 0, 7], [3, 9, 9, 0]])
+    with kernels.pretended():
+        kernels.move(embedding)
+        embedding.draw(torch.Generator())
+        vectors = embedding(kernels.on_device(ids))
+        torch.autograd.backward(vectors.sum())
+        rows = vectors.detach().elem.flatten(0, 1)
+        gradient = embedding.weight.grad.elem
+    flat = ids.flatten()
+    for token in (0, 3, 7, 9):
+        same = rows[flat == token]
+        assert torch.equal(same, same[:1].expand_as(same))
+        assert not torch.allclose(same[0], embedding.weight.detach().elem[token])
+    assert len(torch.unique(rows[:, 0])) == 4
+    counts = torch.bincount(flat, minlength=50).double() * (torch.arange(50) > 0)
+    torch.testing.assert_close(gradient.double(), counts.unsqueeze(1).expand(50, 4))
