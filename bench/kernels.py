@@ -86,7 +86,7 @@ class Counts:
         if name in ("index", "index_put", "index_put_", "_index_put_impl_"):
             indices = [x for x in args[1] if x is not None]
             self.syncs["mask"] += any(x.dtype == torch.bool for x in indices)
-        # zeros that a backward pass makes by itself are where they belong
+        # zeros that a backward pass makes by itself, in C++, are where they belong
         if foreign and torch._C._current_graph_task_id() < 0:
             known = name.startswith(("index", "copy_", "_index"))
             assert known, f"{name}: tensors of the host and of the device"
@@ -148,6 +148,13 @@ class OnDevice(torch.Tensor):
         return return_and_correct_aliasing(func, args, kwargs, wrapped)
 
 
+def run_backward(loss: torch.Tensor) -> None:
+    """As `torch.autograd.backward`."""
+    engine = torch.autograd.Variable._execution_engine
+    options = dict(allow_unreachable=True, accumulate_grad=True)
+    engine.run_backward((loss,), (torch.ones_like(loss),), False, False, (), **options)
+
+
 def is_cuda(device: Any) -> bool:
     """Return whether this names a CUDA device."""
     return device is not None and torch.device(device).type == "cuda"
@@ -163,6 +170,10 @@ class Placement(TorchFunctionMode):
         counts = _counts[-1]
         if name == "scaled_dot_product_attention":
             kwargs["dropout_p"] = 0.0
+        if name == "backward":
+            # torch's own would leave this mode for all that it calls
+            with self:
+                return run_backward(*args[0])
         if name == "to" and isinstance(args[0], torch.Tensor):
             return self._to(args, kwargs)
         if name in ("cpu", "tolist", "numpy") and isinstance(args[0], OnDevice):

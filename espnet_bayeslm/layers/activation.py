@@ -140,8 +140,9 @@ def mix_gradients(
         if scaled and uppers is not None:
             outs[k].mul_(uppers[k])
     if grad is not None and totals is not None:
-        offsets = x.new_tensor([term.offset for term in terms])
-        totals.addr_(offsets, grad.reshape(-1, units).sum(0))
+        for j, term in enumerate(terms):
+            if term.offset:
+                totals[j].add_(grad.reshape(-1, units).sum(0), alpha=term.offset)
     return slopes.view(x.shape) if scaled else slopes, totals
 
 
