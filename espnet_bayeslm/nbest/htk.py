@@ -1,0 +1,467 @@
+"""HTK lattices (SLF, Standard Lattice Format), as HTK, SRILM and PocketSphinx write them.
+
+One file an utterance, `UTT.lat`, `.slf` or `.htk`, perhaps gzipped. Lines are `key=value` fields: a
+header, nodes (`I=`), links (`J=`). Words stand on the nodes or on the links: a path has the same
+words either way, and what is written has them on the links. Scores are logs to the header's `base`
+(natural ones where it has none), and are written as natural logs.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+import re
+from pathlib import Path
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+
+from espnet_bayeslm.nbest.fields import (
+    check_id,
+    check_no_others,
+    format_number,
+    is_utf8,
+    natural_order,
+    parse_number,
+)
+from espnet_bayeslm.nbest.lattice import (
+    MAX_ARCS,
+    NULL,
+    SILENT,
+    TRANSITIONS,
+    Arc,
+    Lattice,
+    LatticeBuilder,
+    PathScales,
+    unique_utterances,
+)
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike, read_lines, staged
+
+SUFFIXES = (".lat", ".slf", ".htk")
+PATTERN = r".*\.(lat|slf|htk)(\.gz)?"
+"""Names that are read in a folder."""
+
+REMEDY = "Nodes are `I=0 t=0.00 W=word`, links `J=0 S=0 E=1 a=-5.5 l=-2.1` (HTK's SLF)."
+_MAX_NAME = 255  # bytes, on most file systems
+# Key and value; quotes hold white space. The end of a quotation is looked for nearby only.
+_FIELD = re.compile(
+    r"""\s*([^\s=]+)=("(?:\\.|[^"\\]){0,999}"(?!\S)|'(?:\\.|[^'\\]){0,999}'(?!\S)|\S*)""", re.DOTALL
+)
+_INTEGER = re.compile("[0-9]{1,15}", re.ASCII)
+_ESCAPED = re.compile(r"((?:\\[0-7]{3})+)|\\(.)", re.DOTALL)
+LONG_NAMES = {
+    **{"NODES": "N", "LINKS": "L", "NODE": "I", "LINK": "J", "START": "S", "END": "E"},
+    **{"WORD": "W", "time": "t", "acoustic": "a", "language": "l", "var": "v"},
+}
+"""HTK's long names of fields; `start` and `end` of the header are others than `START`, `END`."""
+
+# Scores of a link, and the weights of a header.
+SCORES = {"a": "am_score", "l": "lm_score", "r": "graph_score"}
+SCALES = {"acscale": "am", "lmscale": "lm", "prscale": "graph", "wdpenalty": "word"}
+NODE_KEYS = ("I", "t", "W")
+LINK_KEYS = ("J", "S", "E", "W", *SCORES)
+
+Fields = Dict[str, str]
+
+
+class _Header(NamedTuple):
+    """Header of a file, with the lines of its fields."""
+
+    fields: Fields
+    lines: Dict[str, int]
+
+
+class _Node(NamedTuple):
+    """Node of a file: its word (None: no field for it), time and other fields."""
+
+    word: Optional[str]
+    time: Optional[float]
+    details: Tuple[Tuple[str, str], ...]
+
+
+def read_htk(path: PathLike, *, max_arcs: int = MAX_ARCS) -> Iterator[Lattice]:
+    """Yield the lattices of a folder by natural order, or that of a file.
+
+    Args:
+        path: The folder or file; a file's name without what tells its format is the id.
+        max_arcs: The most arcs of a lattice.
+
+    Raises:
+        InputError: A file that is no such lattice (file, line, remedy), or an id twice.
+    """
+    found = ((read_lattice(file, max_arcs=max_arcs), file, 1) for file in _files(Path(path)))
+    return unique_utterances(found)
+
+
+def _files(path: Path) -> List[Path]:
+    """Files to read."""
+    if not path.is_dir():
+        return [path]
+    names = [entry.name for entry in path.iterdir() if re.fullmatch(PATTERN, entry.name, re.DOTALL)]
+    if not names:
+        raise InputError(
+            "no HTK lattices in it", path=path, remedy="They are called UTT.lat, UTT.slf.gz, .."
+        )
+    return [path / name for name in sorted(names, key=natural_order)]
+
+
+def utterance_of(path: Path) -> str:
+    """Utterance id of a file: its name without what tells its format."""
+    name = path.name.removesuffix(".gz")
+    utt = name.removesuffix(next((s for s in SUFFIXES if name.endswith(s)), ""))
+    check_id(utt, path=path)
+    return utt
+
+
+def read_lattice(path: PathLike, *, max_arcs: int = MAX_ARCS) -> Lattice:
+    """Lattice of one file.
+
+    Raises:
+        InputError: It is no HTK lattice, or one of more than `max_arcs` arcs.
+    """
+    return _Reader(Path(path), max_arcs).read()
+
+
+class _Reader:
+    """Reads one file; the lines of all that may be wrong are at hand.
+
+    Args:
+        path: The file.
+        max_arcs: The most arcs.
+    """
+
+    def __init__(self, path: Path, max_arcs: int):
+        self.path = path
+        self.builder = LatticeBuilder(utterance_of(path), path, max_arcs=max_arcs)
+        self.header = _Header({}, {})
+        self.nodes: Dict[int, _Node] = {}
+        self.links: Dict[int, int] = {}
+        """Number of each link -> its line."""
+        self.labels: List[Optional[str]] = []
+        """Word of each link, None where it has no field for it."""
+        self.keys: Optional[Tuple[str, ...]] = None
+        """Scores that the links have."""
+
+    def read(self) -> Lattice:
+        """Lattice of the file."""
+        last, lines = 1, read_lines(self.path)
+        for last, line in lines:
+            if line.startswith("#") or not line.strip():
+                continue
+            fields = self._fields(line, last)
+            if "I" in fields:
+                self._add_node(fields, last)
+            elif "J" in fields:
+                if len(self.links) == self.builder.max_arcs:
+                    others = sum(rest.lstrip().startswith("J=") for _, rest in lines)
+                    self.builder.check_size(len(self.links) + 1 + others, last)
+                self._add_link(fields, last)
+            else:
+                self._add_header(fields, last)
+        if not self.nodes:
+            raise self._error("no nodes, and lines `I=0 W=word` were expected", last)
+        return self._lattice(last)
+
+    def _error(self, problem: str, line: int, remedy: str = REMEDY) -> InputError:
+        return InputError(problem, path=self.path, line=line, remedy=remedy)
+
+    def _fields(self, line: str, number: int) -> Fields:
+        """Fields of a line, by their short names."""
+        fields: Fields = {}
+        position, text = 0, line.rstrip()
+        while position < len(text):
+            match = _FIELD.match(text, position)
+            if match is None:
+                shown = text[position : position + 60].strip()
+                raise self._error(f"{shown!r} stands where `key=value` was expected", number)
+            key = LONG_NAMES.get(match[1], match[1])
+            if key in fields:
+                raise self._error(f"the field {key[:40]!r} comes twice in the line", number)
+            fields[key] = self._unquoted(match[2], number)
+            position = match.end()
+        return fields
+
+    def _unquoted(self, value: str, line: int) -> str:
+        """Value of a field without quotes and escapes (three octal digits are a byte)."""
+        if len(value) > 1 and value[0] in "\"'" and value[-1] == value[0]:
+            value = value[1:-1]
+        if "\\" not in value:
+            return value
+
+        def character(match: re.Match) -> str:
+            if match[2] is not None:
+                return match[2]
+            codes = [int(code, 8) for code in match[1].split("\\")[1:]]
+            return bytes(code & 0xFF for code in codes).decode("utf-8")
+
+        try:
+            return _ESCAPED.sub(character, value)
+        except UnicodeDecodeError as error:
+            raise self._error(
+                f"the bytes of {value[:60]!r} are not UTF-8", line, "Convert the lattice to UTF-8."
+            ) from error
+
+    def _add_header(self, fields: Fields, line: int) -> None:
+        for key, value in fields.items():
+            if key in self.header.fields:
+                first = self.header.lines[key]
+                raise self._error(f"the field {key[:40]!r} stands already in line {first}", line)
+            if key == "SUBLAT":
+                raise self._error(
+                    "a sub-lattice, and one lattice without any was expected",
+                    line,
+                    "Expand it first (HTK's HLRescore or SRILM's lattice-tool).",
+                )
+            self.header.fields[key] = value
+            self.header.lines[key] = line
+        if "L" in fields:
+            self.builder.check_size(self._integer(fields, "L", line), line)
+
+    def _integer(self, fields: Fields, key: str, line: int) -> int:
+        """Number of a field that must be there."""
+        if key not in fields:
+            raise self._error(f"the field {key} is missing", line)
+        if not _INTEGER.fullmatch(fields[key]):
+            raise self._error(f"{key}={fields[key][:60]}: expected a number from 0", line)
+        return int(fields[key])
+
+    def _number(self, value: str, line: int) -> float:
+        return parse_number(value, path=self.path, line=line, remedy=REMEDY)
+
+    def _word(self, fields: Fields, line: int) -> Optional[str]:
+        """Word of a node or link; None where there is no field for it."""
+        word = fields.get("W")
+        if word is not None and (word.split() != [word] or not is_utf8(word)):
+            raise self._error(f"W={word[:60]!r}: expected one word without white space", line)
+        return word
+
+    def _add_node(self, fields: Fields, line: int) -> None:
+        name = self._integer(fields, "I", line)
+        if name in self.nodes:
+            raise self._error(f"the node {name} stands there already", line)
+        if "L" in fields:
+            raise self._error(
+                "a sub-lattice in place of a word", line, "Expand it first (HTK's HLRescore)."
+            )
+        time = self._number(fields["t"], line) if "t" in fields else None
+        details = tuple((k, v) for k, v in fields.items() if k not in NODE_KEYS)
+        self.nodes[name] = _Node(self._word(fields, line), time, details)
+        self.builder.node(name, line)
+
+    def _add_link(self, fields: Fields, line: int) -> None:
+        name = self._integer(fields, "J", line)
+        if name in self.links:
+            raise self._error(f"the link {name} stands already in line {self.links[name]}", line)
+        self.links[name] = line
+        ends = [self._integer(fields, key, line) for key in "SE"]
+        for end in ends:
+            if end not in self.nodes:
+                raise self._error(
+                    f"a link to the node {end}, and no line `I={end}` before it", line
+                )
+        keys = tuple(key for key in SCORES if key in fields)
+        if self.keys is None:
+            self.keys = keys
+        elif keys != self.keys:
+            raise self._error(
+                f"the link has the scores {', '.join(keys) or 'none'}, those before it"
+                f" {', '.join(self.keys) or 'none'}",
+                line,
+            )
+        scores = {SCORES[key]: self._score(fields[key], line) for key in keys}
+        details = tuple((k, v) for k, v in fields.items() if k not in LINK_KEYS)
+        source, target = (self.builder.node(end, line) for end in ends)
+        self.labels.append(self._word(fields, line))
+        self.builder.add(Arc(source, target, NULL, **scores, details=details), line)
+
+    def _score(self, value: str, line: int) -> float:
+        """Natural log of a score."""
+        number = self._number(value, line)
+        base = self._base()
+        if base == 0:  # HTK: no logs
+            if number <= 0:
+                raise self._error(f"the probability {value[:60]} has no logarithm", line)
+            return math.log(number)
+        natural = number * math.log(base)
+        if not math.isfinite(natural):
+            raise self._error(f"{value[:60]!r} is too large a number", line)
+        return natural
+
+    def _base(self) -> float:
+        """Base of the logs; 0: probabilities."""
+        value = self.header.fields.get("base")
+        if value is None:
+            return math.e
+        base = self._number(value, self.header.lines["base"])
+        if base < 0 or base == 1:
+            raise self._error(
+                f"base={value[:60]}: expected that of logs", self.header.lines["base"]
+            )
+        return base
+
+    def _lattice(self, last: int) -> Lattice:
+        """Lattice of all lines."""
+        builder = self.builder
+        for key, number in (("N", len(self.nodes)), ("L", len(self.links))):
+            line = self.header.lines.get(key, last)
+            if key in self.header.fields and self._integer(self.header.fields, key, line) != number:
+                what = "nodes" if key == "N" else "links"
+                raise self._error(
+                    f"{key}={self.header.fields[key]}, and there are {number} {what}",
+                    line,
+                    "Was the file cut?",
+                )
+        start, end = self._terminal("start", last), self._terminal("end", last)
+        self._set_labels()
+        start = self._with_first_word(start)
+        times = [self.nodes[name].time for name in builder.nodes]
+        return builder.lattice(
+            start,
+            end,
+            scores=tuple(SCORES[key] for key in self.keys or ("a",)),
+            scales=self._scales(),
+            times=times if any(time is not None for time in times) else None,
+            header=self._kept_header(),
+        )
+
+    def _terminal(self, key: str, last: int) -> int:
+        """Index of the start or end node: as the header says, or the only one that can be it."""
+        if key in self.header.fields:
+            line = self.header.lines[key]
+            name = self._integer(self.header.fields, key, line)
+            if name not in self.nodes:
+                raise self._error(f"{key}={name}, and there is no node {name}", line)
+            return self.builder.nodes[name]
+        joined = {arc.source if key == "end" else arc.target for arc in self.builder.arcs}
+        free = [name for name, index in self.builder.nodes.items() if index not in joined]
+        if len(free) != 1:
+            what = "final" if key == "end" else "initial"
+            found = f"{len(free)} nodes ({', '.join(map(str, free[:5]))})" if free else "no node"
+            raise self._error(
+                f"no field {key}=, and {found} where one {what} node was expected",
+                last,
+                f"Name the {what} node in the header: {key}=N.",
+            )
+        return self.builder.nodes[free[0]]
+
+    def _set_labels(self) -> None:
+        """Give each arc its word: that of the link, or of the node where it ends."""
+        builder, nodes = self.builder, list(self.nodes.values())
+        on_links = any(label is not None for label in self.labels)
+        for node, line in zip(nodes, builder.node_lines, strict=True):
+            if not on_links and node.word is None:
+                raise self._error("the field W is missing", line)
+            if on_links and node.word not in (None, *SILENT):
+                raise self._error(
+                    f"the node has the word {node.word!r:.60}, and links have words too", line
+                )
+        for number, (arc, label) in enumerate(zip(builder.arcs, self.labels, strict=True)):
+            node = nodes[arc.target]
+            if on_links and label is None:
+                raise self._error("the field W is missing", builder.arc_lines[number])
+            own = {key for key, _ in arc.details}
+            builder.arcs[number] = arc._replace(
+                label=(node.word or NULL) if label is None else label,
+                details=arc.details + tuple(pair for pair in node.details if pair[0] not in own),
+            )
+
+    def _with_first_word(self, start: int) -> int:
+        """Index of a node before the start, to which a word of the start is an arc."""
+        builder = self.builder
+        name = next(name for name, index in builder.nodes.items() if index == start)
+        word, time, details = self.nodes[name]
+        if word is None or word in SILENT:
+            return start
+        line = builder.node_lines[start]
+        first = builder.node(-1, line)
+        self.nodes[-1] = _Node(None, time, ())
+        builder.add(Arc(first, start, word, details=details), line)
+        return first
+
+    def _scales(self) -> PathScales:
+        """Weights of the header."""
+        found = {}
+        for key, name in SCALES.items():
+            if key in self.header.fields:
+                line = self.header.lines[key]
+                found[name] = self._number(self.header.fields[key], line)
+        if "word" in found and self._base() > 0:
+            found["word"] *= math.log(self._base())
+        return PathScales(**found)
+
+    def _kept_header(self) -> Tuple[Tuple[str, str], ...]:
+        """Fields of the header that are not written from the lattice itself."""
+        others = {"VERSION", "N", "L", "start", "end", "base", *SCALES}
+        return tuple((k, v) for k, v in self.header.fields.items() if k not in others)
+
+
+def write_htk(lattices: Iterable[Lattice], folder: PathLike, *, zipped: bool = False) -> None:
+    """Write lattices as UTT.lat; reading them gives the same lattices, by natural order.
+
+    Args:
+        lattices: The lattices; one is kept in memory at a time.
+        folder: The folder (made where it is missing).
+        zipped: Whether they are UTT.lat.gz.
+
+    Raises:
+        InputError: There is none, an id comes twice or cannot be a file's name, a score is not
+            finite, or other lattices stand there. Nothing is written then.
+    """
+    names = set()
+    with staged(folder) as temporary:
+        for lattice in lattices:
+            check_id(lattice.utt)
+            name = f"{lattice.utt}.lat{'.gz' if zipped else ''}"
+            if "/" in name or "\0" in name or len(os.fsencode(name)) > _MAX_NAME:
+                raise InputError(
+                    f"the utterance id {lattice.utt[:80]!r} cannot be the name of a file",
+                    remedy="Write another format.",
+                )
+            if name in names:
+                raise InputError(f"the utterance {lattice.utt!r} comes twice")
+            content = "".join(_lines(lattice)).encode("utf-8")
+            packed = gzip.compress(content, mtime=0) if zipped else content
+            (temporary / name).write_bytes(packed)
+            names.add(name)
+        if not names:
+            raise InputError("no lattices to write")
+        check_no_others(Path(folder), PATTERN, written=names)
+
+
+def _lines(lattice: Lattice) -> Iterator[str]:
+    """Yield the lines of a lattice."""
+    yield "VERSION=1.0\n"
+    for pair in lattice.header:
+        yield f"{_field(*pair)}\n"
+    scales = (f"{k}={_finite(getattr(lattice.scales, name))}" for k, name in SCALES.items())
+    yield f"{' '.join(scales)}\n"
+    yield f"start=0 end={lattice.end}\nN={lattice.num_nodes} L={len(lattice.arcs)}\n"
+    for node in range(lattice.num_nodes):
+        time = lattice.times[node] if lattice.times else None
+        yield f"I={node}\n" if time is None else f"I={node} t={format_number(time)}\n"
+    keys = {key: name for key, name in SCORES.items() if name in lattice.scores}
+    for number, arc in enumerate(lattice.arcs):
+        fields = [("W", arc.label or "!NULL")]
+        fields += [(key, _finite(getattr(arc, name))) for key, name in keys.items()]
+        fields += [pair for pair in arc.details if pair[0] != TRANSITIONS]
+        line = " ".join(_field(*pair) for pair in fields)
+        yield f"J={number} S={arc.source} E={arc.target} {line}\n"
+
+
+def _finite(value: float) -> str:
+    """Text of a number.
+
+    Raises:
+        InputError: It is not finite.
+    """
+    if not math.isfinite(value):
+        raise InputError(f"a score of {value} cannot be written", remedy="Give finite scores.")
+    return format_number(value)
+
+
+def _field(key: str, value: str) -> str:
+    """Field of a line, in quotes where its value would be read as another."""
+    if value[:1] in ('"', "'") or "\\" in value or value.split() != [value]:
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'{key}="{escaped}"'
+    return f"{key}={value}"

@@ -1,0 +1,317 @@
+"""Kaldi's lattices as text, what `lattice-copy ark:- ark,t:-` writes (compact lattices).
+
+    utt
+    0 1 word 4.2,310.5,1_1_8
+    1 0.5,20.25,9_9
+
+An utterance id, then `state state word graph,acoustic,transition-ids` for each arc and `state
+graph,acoustic,transition-ids` for each final state, costs (-ln), and an empty line. The first
+line's state is the initial one. Words are symbols, or the ids of a `words.txt`. The graph cost has
+LM, pronunciations and transitions in it: it becomes the `lm_score`, which a new LM replaces.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import math
+import re
+from pathlib import Path
+from typing import IO, Dict, Iterable, Iterator, List, Optional, Tuple, cast
+
+from espnet_bayeslm.nbest.fields import (
+    check_id,
+    check_no_others,
+    format_number,
+    natural_order,
+    parse_number,
+)
+from espnet_bayeslm.nbest.lattice import (
+    MAX_ARCS,
+    NULL,
+    TRANSITIONS,
+    Arc,
+    Lattice,
+    LatticeBuilder,
+    kaldi_scales,
+    unique_utterances,
+)
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike, atomic_write, read_lines
+
+PATTERN = r"(?!words\.txt).*\.(lats?|txt|ark)(\.gz)?"
+"""Names that are read in a folder."""
+
+SUFFIXES = (".lat", ".lats", ".txt", ".ark")
+DEFAULT_NAME = "lattices.lats"
+WORDS = "words.txt"
+LMWT = 10.0
+"""Of the scales that lattices come with: Kaldi's files hold none."""
+
+EPSILON = "<eps>"
+REMEDY = "Lines are `state state word graph,acoustic,ids`; see `lattice-copy ark:- ark,t:-`."
+_STATE = re.compile("[0-9]{1,15}", re.ASCII)
+_IDS = re.compile("(?:[0-9]+(?:_[0-9]+)*)?", re.ASCII)
+
+Lines = Iterator[Tuple[int, str]]
+Symbols = Dict[int, str]
+
+
+def read_kaldi_lattices(
+    path: PathLike, *, words: Optional[PathLike] = None, max_arcs: int = MAX_ARCS
+) -> Iterator[Lattice]:
+    """Yield the lattices of a file, or of a folder's files by natural order.
+
+    Args:
+        path: The folder or file.
+        words: The symbols of the words' ids, Kaldi's `words.txt`; None: that beside the
+            lattices, where there is one, else their words are symbols.
+        max_arcs: The most arcs of a lattice.
+
+    Raises:
+        InputError: A line that cannot be used (file, line, remedy), or an id twice.
+    """
+    folder = Path(path) if Path(path).is_dir() else Path(path).parent
+    beside = folder / WORDS
+    table = words if words is not None else beside if beside.is_file() else None
+    symbols = None if table is None else read_symbols(table)
+    found = (item for file in _files(Path(path)) for item in _read_file(file, symbols, max_arcs))
+    empty = True
+    for lattice in unique_utterances(found):
+        empty = False
+        yield lattice
+    if empty:
+        raise InputError("no lattices", path=path, remedy=REMEDY)
+
+
+def _files(path: Path) -> List[Path]:
+    """Files to read."""
+    if not path.is_dir():
+        return [path]
+    names = [entry.name for entry in path.iterdir() if re.fullmatch(PATTERN, entry.name, re.DOTALL)]
+    if not names:
+        raise InputError(
+            "no lattices in it", path=path, remedy="They are called NAME.lats, .txt or .ark."
+        )
+    return [path / name for name in sorted(names, key=natural_order)]
+
+
+def read_symbols(path: PathLike) -> Symbols:
+    """Words of a `words.txt` by their ids.
+
+    Raises:
+        InputError: A line that is not `word id`, or an id that comes twice.
+    """
+    symbols: Symbols = {}
+    for number, line in read_lines(path):
+        fields = line.split()
+        if len(fields) != 2 or not _STATE.fullmatch(fields[1]) or int(fields[1]) in symbols:
+            raise InputError(
+                f"{line[:80]!r} is not `word id` with a new id",
+                path=path,
+                line=number,
+                remedy="Give Kaldi's words.txt of the graph that the lattices come from.",
+            )
+        symbols[int(fields[1])] = fields[0]
+    return symbols
+
+
+def _read_file(
+    path: Path, symbols: Optional[Symbols], max_arcs: int
+) -> Iterator[Tuple[Lattice, Path, int]]:
+    """Yield (lattice, file, line of its id)."""
+    lines = read_lines(path)
+    for number, line in lines:
+        if not line.strip():
+            continue
+        fields = line.split()
+        if len(fields) != 1 or "\0" in line:
+            binary = "\0" in line
+            raise InputError(
+                f"{'a binary archive' if binary else repr(line[:80])} where an utterance id alone"
+                " was expected",
+                path=path,
+                line=number,
+                remedy="Write it as text: lattice-copy ark:- ark,t:-"
+                if binary
+                else "An empty line ends a lattice, an id begins one.",
+            )
+        check_id(fields[0], path=path, line=number)
+        yield _Reader(fields[0], path, symbols, max_arcs).read(lines, number), path, number
+
+
+class _Reader:
+    """Reads one lattice.
+
+    Args:
+        utt: Its utterance id.
+        path: The file.
+        symbols: The words by their ids; None: words are symbols.
+        max_arcs: The most arcs.
+    """
+
+    def __init__(self, utt: str, path: Path, symbols: Optional[Symbols], max_arcs: int):
+        self.path, self.symbols = path, symbols
+        self.builder = LatticeBuilder(utt, path, max_arcs=max_arcs)
+        self.finals: Dict[int, Tuple[int, Arc]] = {}
+        """Final state -> line, the arc to the end."""
+        self.all_numbers = True
+
+    def read(self, lines: Lines, first: int) -> Lattice:
+        """Lattice of the lines up to an empty one, or to the end of the file."""
+        builder, number = self.builder, first
+        for number, line in lines:
+            fields = line.split()
+            if not fields:
+                break
+            if len(fields) > 2 and len(builder.arcs) == builder.max_arcs:
+                others = sum(len(rest.split()) > 2 for rest in _block(lines))
+                builder.check_size(len(builder.arcs) + 1 + others, first)
+            if len(fields) in (3, 4):
+                self._add_arc(fields, number)
+            elif len(fields) < 3:
+                self._add_final(fields, number)
+            else:
+                raise self._error(
+                    f"{line[:80]!r} has {len(fields)} fields, 1 to 4 were expected",
+                    number,
+                    "Write compact lattices: lattice-copy ark:- ark,t:-",
+                )
+        if not builder.nodes:
+            raise self._error(f"the lattice of {builder.utt[:80]!r} has no states", first)
+        if not self.finals:
+            raise self._error(
+                f"the lattice of {builder.utt[:80]!r} has no final state", number, "Was it cut?"
+            )
+        if self.symbols is None and builder.arcs and self.all_numbers:
+            raise self._error(
+                "all words are numbers, and there is no words.txt",
+                first,
+                "Put words.txt beside the lattices, or give --words words.txt.",
+            )
+        end = builder.node(max(builder.nodes) + 1, number)  # the last in the order of numbers
+        for line_number, arc in self.finals.values():
+            builder.add(arc._replace(target=end), line_number)
+        return builder.lattice(0, end, scales=kaldi_scales(LMWT))
+
+    def _error(self, problem: str, line: int, remedy: str = REMEDY) -> InputError:
+        return InputError(problem, path=self.path, line=line, remedy=remedy)
+
+    def _state(self, field: str, line: int) -> int:
+        """Index of a state."""
+        if not _STATE.fullmatch(field):
+            raise self._error(f"{field[:80]!r} stands where a state's number was expected", line)
+        return self.builder.node(int(field), line)
+
+    def _add_arc(self, fields: List[str], line: int) -> None:
+        source, target = (self._state(field, line) for field in fields[:2])
+        label = self._label(fields[2], line)
+        self.builder.add(self._arc(source, target, label, fields[3:], line), line)
+
+    def _add_final(self, fields: List[str], line: int) -> None:
+        state = self._state(fields[0], line)
+        if state in self.finals:
+            raise self._error(
+                f"the state {fields[0]} is final already in line {self.finals[state][0]}", line
+            )
+        self.finals[state] = line, self._arc(state, -1, NULL, fields[1:], line)
+
+    def _label(self, field: str, line: int) -> str:
+        """Word of a symbol or an id."""
+        is_number = bool(_STATE.fullmatch(field))
+        self.all_numbers &= is_number
+        if self.symbols is None:
+            return NULL if field == EPSILON else field
+        if not is_number or (int(field) and int(field) not in self.symbols):
+            raise self._error(
+                f"{field[:80]!r} stands where an id of words.txt was expected",
+                line,
+                "Give the words.txt of these lattices; without one beside them, words are symbols.",
+            )
+        word = self.symbols[int(field)] if int(field) else EPSILON
+        return NULL if word == EPSILON else word
+
+    def _arc(self, source: int, target: int, label: str, weight: List[str], line: int) -> Arc:
+        """Arc of the weight `graph,acoustic,ids`, of costs 0 where there is none."""
+        field = weight[0] if weight else "0,0,"
+        parts = field.split(",")
+        if len(parts) != 3 or not _IDS.fullmatch(parts[2]):
+            raise self._error(f"{field[:80]!r} stands where graph,acoustic,ids was expected", line)
+        lm_score, am_score = (
+            -parse_number(part, path=self.path, line=line, remedy=REMEDY) for part in parts[:2]
+        )
+        details = ((TRANSITIONS, parts[2]),) if parts[2] else ()
+        return Arc(source, target, label, am_score, lm_score, details=details)
+
+
+def _block(lines: Lines) -> Iterator[str]:
+    """Yield the lines that are left of a lattice."""
+    for _, line in lines:
+        if not line.strip():
+            return
+        yield line
+
+
+def write_kaldi_lattices(lattices: Iterable[Lattice], path: PathLike) -> None:
+    """Write lattices as text, words as symbols; reading them gives the same lattices.
+
+    A graph score is written with the LM score, whose sum is the graph cost.
+
+    Args:
+        lattices: The lattices; one is kept in memory at a time.
+        path: The file where it ends in .lat, .lats, .txt or .ark, perhaps with .gz (gzipped), else
+            the folder in which lattices.lats is written (made where it is missing).
+
+    Raises:
+        InputError: There is none, an id comes twice, a score is not finite, all words of one are
+            numbers, or other lattices stand in the folder. Nothing is written then.
+    """
+    target = Path(path)
+    named = target.name.removesuffix(".gz").endswith(SUFFIXES) and not target.is_dir()
+    file = target if named else target / DEFAULT_NAME
+    if not named:
+        check_no_others(target, PATTERN, written=(DEFAULT_NAME,))
+    utts = set()
+    with contextlib.ExitStack() as stack:
+        raw: IO[bytes] = stack.enter_context(atomic_write(file, "wb"))
+        if file.suffix == ".gz":
+            packed = gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0)
+            raw = cast(IO[bytes], stack.enter_context(packed))
+        for lattice in lattices:
+            check_id(lattice.utt)
+            if lattice.utt in utts:
+                raise InputError(f"the utterance {lattice.utt!r} comes twice")
+            utts.add(lattice.utt)
+            raw.writelines(line.encode("utf-8") for line in _lines(lattice))
+        if not utts:
+            raise InputError("no lattices to write")
+
+
+def _lines(lattice: Lattice) -> Iterator[str]:
+    """Yield the lines of a lattice and the empty one after it."""
+    labels = [EPSILON if arc.word is None else arc.label for arc in lattice.arcs]
+    if labels and all(map(_STATE.fullmatch, labels)):
+        raise InputError(
+            f"all words of the lattice of {lattice.utt!r} are numbers, which would be read as ids",
+            remedy="Write HTK lattices.",
+        )
+    to_end = [arc for arc in lattice.arcs if arc.target == lattice.end]
+    sources = {arc.source for arc in to_end}
+    # arcs without a word to the end are final weights, of which a state has one
+    folded = len(sources) == len(to_end) and all(arc.word is None for arc in to_end)
+    yield f"{lattice.utt}\n"
+    for arc, label in zip(lattice.arcs, labels, strict=True):
+        if folded and arc.target == lattice.end:
+            yield f"{arc.source}\t{_weight(arc)}\n"
+        else:
+            yield f"{arc.source}\t{arc.target}\t{label}\t{_weight(arc)}\n"
+    yield "\n" if folded else f"{lattice.end}\n\n"
+
+
+def _weight(arc: Arc) -> str:
+    """Costs and transition ids of an arc."""
+    costs = [-(arc.lm_score + arc.graph_score), -arc.am_score]
+    if not all(map(math.isfinite, costs)):
+        raise InputError(f"an arc with the costs {costs} cannot be written")
+    ids = dict(arc.details).get(TRANSITIONS, "")
+    return ",".join([*(format_number(cost + 0.0) for cost in costs), ids])

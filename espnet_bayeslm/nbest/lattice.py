@@ -1,0 +1,547 @@
+"""Word lattices: arcs with words and separate scores; their best paths and their oracle.
+
+All scores are natural logs, higher is better. The nodes of a `Lattice` are numbered in topological
+order, so that one pass over its arcs is a dynamic programme.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+import math
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+
+from espnet_bayeslm.nbest.types import Hypothesis, NBest
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike
+
+NULL = ""
+SILENT = frozenset((NULL, "!NULL", "!SENT_START", "!SENT_END", "<eps>", "<s>", "</s>"))
+"""Labels of arcs that are no words: what separates or ends sentences."""
+
+TRANSITIONS = "ids"
+"""What the transition ids of Kaldi's arcs are called among their details."""
+
+MAX_ARCS = 1_000_000
+"""The most arcs of a lattice that is read, about 500 bytes each in memory."""
+
+Words = Tuple[str, ...]
+
+
+class Arc(NamedTuple):
+    """An arc of a lattice.
+
+    Attributes:
+        source: The node where it begins.
+        target: The node where it ends, of a higher number.
+        label: Its word, or one of `SILENT`.
+        am_score: Acoustic log-likelihood, unscaled, in nats.
+        lm_score: First-pass LM log-probability, in nats; 0 where the lattice has none.
+        graph_score: Log-probability of the rest of the graph, in nats; 0 where it has none.
+        details: Other fields of its format, kept as they came.
+    """
+
+    source: int
+    target: int
+    label: str
+    am_score: float = 0.0
+    lm_score: float = 0.0
+    graph_score: float = 0.0
+    details: Tuple[Tuple[str, str], ...] = ()
+
+    @property
+    def word(self) -> Optional[str]:
+        """Word of the arc, None where it has none."""
+        return None if self.label in SILENT else self.label
+
+
+class PathScales(NamedTuple):
+    """Weights of a path's scores: their weighted sum is what a best path has the most of.
+
+    Attributes:
+        am: That of the acoustic score.
+        lm: That of the LM score.
+        graph: That of the graph score.
+        word: What each word adds, in nats: minus the word penalty.
+    """
+
+    am: float = 1.0
+    lm: float = 1.0
+    graph: float = 1.0
+    word: float = 0.0
+
+    def total(self, arc: Arc) -> float:
+        """Weighted score of an arc, in nats."""
+        total = self.am * arc.am_score + self.lm * arc.lm_score + self.graph * arc.graph_score
+        return total if arc.label in SILENT else total + self.word
+
+
+EQUAL = PathScales()
+
+
+def kaldi_scales(lmwt: float, word_penalty: float = 0.0) -> PathScales:
+    """Scales of Kaldi's LMWT and word insertion penalty (nats per word)."""
+    return PathScales(am=1.0 / lmwt, word=-word_penalty)
+
+
+@dataclasses.dataclass(frozen=True)
+class Lattice:
+    """A word lattice: the paths from node 0 to the end node.
+
+    Attributes:
+        utt: Utterance id.
+        num_nodes: Its nodes are 0 ... num_nodes - 1, in topological order; all are reached from
+            node 0. Some may not lead to the end.
+        end: The node where all paths end.
+        arcs: By source; those of one source as they came.
+        scores: Which of "am_score", "lm_score" and "graph_score" it holds.
+        scales: The weights that come with it.
+        times: Seconds of each node, None where it has none; () where no node has.
+        header: Other fields of its format, kept as they came.
+    """
+
+    utt: str
+    num_nodes: int
+    end: int
+    arcs: Tuple[Arc, ...]
+    scores: Tuple[str, ...] = ("am_score", "lm_score")
+    scales: PathScales = EQUAL
+    times: Tuple[Optional[float], ...] = ()
+    header: Tuple[Tuple[str, str], ...] = ()
+
+    def outgoing(self) -> List[List[Arc]]:
+        """Arcs of each node, in their order."""
+        arcs: List[List[Arc]] = [[] for _ in range(self.num_nodes)]
+        for arc in self.arcs:
+            arcs[arc.source].append(arc)
+        return arcs
+
+
+class Path(NamedTuple):
+    """A path from the start of a lattice to its end.
+
+    Attributes:
+        words: Its words.
+        am_score: Sum of its arcs' acoustic scores, in nats.
+        lm_score: Sum of their LM scores.
+        graph_score: Sum of their graph scores.
+        total: Their weighted sum.
+    """
+
+    words: Words
+    am_score: float
+    lm_score: float
+    graph_score: float
+    total: float
+
+    def hypothesis(self, scores: Sequence[str]) -> Hypothesis:
+        """Hypothesis with those of the scores that the lattice holds."""
+        return Hypothesis(
+            self.words,
+            self.am_score,
+            self.lm_score if "lm_score" in scores else None,
+            self.graph_score if "graph_score" in scores else None,
+        )
+
+
+class LatticeBuilder:
+    """Nodes and arcs of a file, with the lines where they stand, on their way to a `Lattice`.
+
+    Args:
+        utt: Utterance id.
+        path: The file, for errors.
+        max_arcs: The most arcs that are taken.
+    """
+
+    def __init__(self, utt: str, path: PathLike, *, max_arcs: int = MAX_ARCS):
+        self.utt, self.path, self.max_arcs = utt, path, max_arcs
+        self.nodes: Dict[int, int] = {}
+        """Name of each node -> its index, in the order of their appearance."""
+        self.node_lines: List[int] = []
+        self.arcs: List[Arc] = []
+        self.arc_lines: List[int] = []
+
+    def node(self, name: int, line: int) -> int:
+        """Index of the node of a name, a new one where there is none."""
+        index = self.nodes.setdefault(name, len(self.nodes))
+        if index == len(self.node_lines):
+            self.node_lines.append(line)
+        return index
+
+    def add(self, arc: Arc, line: int) -> None:
+        """Take one more arc, whose ends are indices."""
+        self.arcs.append(arc)
+        self.arc_lines.append(line)
+
+    def check_size(self, size: int, line: int) -> None:
+        """Check how many arcs the lattice has, before they are in memory.
+
+        Raises:
+            InputError: They are too many.
+        """
+        if size <= self.max_arcs:
+            return
+        raise InputError(
+            f"the lattice of {self.utt[:80]!r} has {size} arcs, at most {self.max_arcs} were"
+            " expected",
+            path=self.path,
+            line=line,
+            remedy="Prune it where it comes from, or raise --max_arcs (500 bytes each).",
+        )
+
+    def lattice(self, start: int, end: int, **fields: object) -> Lattice:
+        """Lattice of all that was taken, its nodes in topological order.
+
+        Args:
+            start: Index of the node where all paths begin.
+            end: Index of the node where they end.
+            **fields: The other attributes; `times` by index.
+
+        Raises:
+            InputError: A node that the start does not reach, a cycle, or no path to the end.
+        """
+        following: List[List[int]] = [[] for _ in self.nodes]
+        for number, arc in enumerate(self.arcs):
+            following[arc.source].append(number)
+        self._check_reached(start, following)
+        order = self._order(start, following)
+        self._check_end(start, end, following)
+        place = {index: number for number, index in enumerate(order)}
+        times = fields.pop("times", None)
+        if times:
+            fields["times"] = tuple(times[index] for index in order)  # type: ignore[index]
+        arcs = tuple(
+            arc._replace(source=place[arc.source], target=place[arc.target])
+            for index in order
+            for arc in (self.arcs[number] for number in following[index])
+        )
+        return Lattice(self.utt, len(order), place[end], arcs, **fields)  # type: ignore[arg-type]
+
+    def _reached(self, start: int, following: Sequence[Sequence[int]]) -> List[bool]:
+        """Whether the start leads to each node."""
+        seen = [False] * len(following)
+        seen[start] = True
+        stack = [start]
+        while stack:
+            for number in following[stack.pop()]:
+                target = self.arcs[number].target
+                if not seen[target]:
+                    seen[target] = True
+                    stack.append(target)
+        return seen
+
+    def _check_reached(self, start: int, following: Sequence[Sequence[int]]) -> None:
+        """Raise an InputError where the start does not reach a node."""
+        seen = self._reached(start, following)
+        if all(seen):
+            return
+        index = seen.index(False)
+        raise InputError(
+            f"the node {self._name(index)} cannot be reached from the start node"
+            f" {self._name(start)}; {seen.count(False)} of {len(seen)} nodes cannot",
+            path=self.path,
+            line=self.node_lines[index],
+            remedy="All nodes must be connected: was a part of the lattice lost?",
+        )
+
+    def _order(self, start: int, following: Sequence[Sequence[int]]) -> List[int]:
+        """Nodes in topological order; those whose names are in it stay as they are.
+
+        Raises:
+            InputError: There is a cycle.
+        """
+        waiting = [0] * len(following)
+        for arc in self.arcs:
+            waiting[arc.target] += 1
+        names = list(self.nodes)
+        ready, order = [] if waiting[start] else [(names[start], start)], []
+        while ready:
+            _, index = heapq.heappop(ready)
+            order.append(index)
+            for number in following[index]:
+                target = self.arcs[number].target
+                waiting[target] -= 1
+                if waiting[target] == 0:
+                    heapq.heappush(ready, (names[target], target))
+        if len(order) < len(following):
+            index = self._in_cycle(waiting)
+            line = next(
+                line
+                for arc, line in zip(self.arcs, self.arc_lines, strict=True)
+                if arc.target == index and waiting[arc.source]
+            )
+            raise InputError(
+                f"the lattice of {self.utt[:80]!r} has a cycle through the node"
+                f" {self._name(index)}, and none was expected",
+                path=self.path,
+                line=line,
+                remedy="A word lattice has no cycles: was a node's number changed?",
+            )
+        return order
+
+    def _in_cycle(self, waiting: Sequence[int]) -> int:
+        """Index of a node of a cycle: of those left, walk backwards until one comes again."""
+        before = {a.target: a.source for a in self.arcs if waiting[a.source] and waiting[a.target]}
+        index = next(iter(before))
+        seen = set()
+        while index not in seen:
+            seen.add(index)
+            index = before[index]
+        return index
+
+    def _check_end(self, start: int, end: int, following: Sequence[Sequence[int]]) -> None:
+        """Raise an InputError where there are arcs from the end."""
+        if following[end]:
+            raise InputError(
+                f"an arc begins at the end node {self._name(end)}, where paths must end",
+                path=self.path,
+                line=self.arc_lines[following[end][0]],
+                remedy="Name another end node.",
+            )
+
+    def _name(self, index: int) -> int:
+        return next(name for name, place in self.nodes.items() if place == index)
+
+
+def best_rest(lattice: Lattice, scales: PathScales) -> np.ndarray:
+    """Best weighted score from each node to the end, (num_nodes,); -inf: it does not get there."""
+    rest = [-math.inf] * lattice.num_nodes
+    rest[lattice.end] = 0.0
+    for arc in reversed(lattice.arcs):
+        rest[arc.source] = max(rest[arc.source], scales.total(arc) + rest[arc.target])
+    return np.array(rest)
+
+
+# What is known of a path up to a node: the weighted sum, and the sums of am, lm and graph scores
+_Sums = Tuple[float, float, float, float]
+_NOTHING: _Sums = (0.0, 0.0, 0.0, 0.0)
+
+
+def _after(sums: _Sums, arc: Arc, total: float) -> _Sums:
+    """Sums of a path that takes one more arc."""
+    return (
+        sums[0] + total,
+        sums[1] + arc.am_score,
+        sums[2] + arc.lm_score,
+        sums[3] + arc.graph_score,
+    )
+
+
+def best_paths(lattice: Lattice, scales: PathScales, size: int) -> List[Path]:
+    """Best path of each of the `size` best distinct word sequences, the best first; exact.
+
+    A* search over the prefixes of the word sequences: an item is a prefix with the best path to
+    each node that it reaches (a determinization as far as it is needed), and what is still to come
+    is known exactly. So no prefix is looked at that is not one of a result.
+    """
+    rest = best_rest(lattice, scales).tolist()
+    arcs = [
+        [(arc, scales.total(arc)) for arc in outgoing if rest[arc.target] > -math.inf]
+        for outgoing in lattice.outgoing()
+    ]
+    # (-best total, a number against ties, words, node -> sums, or the sums of a whole path)
+    heap: List[Tuple[float, int, Words, Dict[int, _Sums], Optional[_Sums]]] = []
+    count = 0
+    if rest[0] > -math.inf:
+        heap.append((-rest[0], count, (), {0: _NOTHING}, None))
+    found: List[Path] = []
+    while heap and len(found) < size:
+        _, _, words, nodes, whole = heapq.heappop(heap)
+        if whole is not None:
+            found.append(Path(words, *whole[1:], whole[0]))
+            continue
+        nodes = _closed(nodes, arcs)
+        if lattice.end in nodes:
+            count += 1
+            sums = nodes[lattice.end]
+            heapq.heappush(heap, (-sums[0], count, words, {}, sums))
+        for word, reached in _next_words(nodes, arcs).items():
+            count += 1
+            best = max(sums[0] + rest[node] for node, sums in reached.items())
+            heapq.heappush(heap, (-best, count, (*words, word), reached, None))
+    return found
+
+
+def _closed(
+    nodes: Dict[int, _Sums], arcs: Sequence[Sequence[Tuple[Arc, float]]]
+) -> Dict[int, _Sums]:
+    """Nodes that arcs without words lead to as well, with the best sums."""
+    nodes = dict(nodes)
+    queue = list(nodes)
+    heapq.heapify(queue)
+    done = -1
+    while queue:
+        node = heapq.heappop(queue)
+        if node == done:
+            continue
+        done = node
+        for arc, total in arcs[node]:
+            if arc.label in SILENT:
+                sums = _after(nodes[node], arc, total)
+                if arc.target not in nodes or nodes[arc.target][0] < sums[0]:
+                    nodes[arc.target] = sums
+                    heapq.heappush(queue, arc.target)
+    return nodes
+
+
+def _next_words(
+    nodes: Dict[int, _Sums], arcs: Sequence[Sequence[Tuple[Arc, float]]]
+) -> Dict[str, Dict[int, _Sums]]:
+    """Best sums at the nodes that each word leads to."""
+    following: Dict[str, Dict[int, _Sums]] = {}
+    for node, sums in nodes.items():
+        for arc, total in arcs[node]:
+            if arc.label not in SILENT:
+                reached = following.setdefault(arc.label, {})
+                after = _after(sums, arc, total)
+                if arc.target not in reached or reached[arc.target][0] < after[0]:
+                    reached[arc.target] = after
+    return following
+
+
+def nbest_list(lattice: Lattice, size: int, scales: Optional[PathScales] = None) -> NBest:
+    """N best distinct hypotheses of a lattice, with separate scores.
+
+    Args:
+        lattice: The lattice.
+        size: The most hypotheses.
+        scales: Weights of the scores; None: those that come with the lattice.
+    """
+    paths = best_paths(lattice, scales or lattice.scales, size)
+    return NBest(lattice.utt, tuple(path.hypothesis(lattice.scores) for path in paths))
+
+
+def acoustic_scores(lattice: Lattice, hypotheses: Iterable[Sequence[str]]) -> List[float]:
+    """Acoustic score of each hypothesis: that of its best path from start to end.
+
+    Args:
+        lattice: The lattice.
+        hypotheses: Words, without silences.
+
+    Returns:
+        Acoustic log-likelihoods in nats; -inf where the lattice has no such path.
+    """
+    outgoing = lattice.outgoing()
+    return [_best_acoustic(lattice, outgoing, tuple(words)) for words in hypotheses]
+
+
+def _best_acoustic(lattice: Lattice, outgoing: Sequence[Sequence[Arc]], words: Words) -> float:
+    """Best acoustic score of the paths whose words are `words` (Viterbi)."""
+    # best[node] = {number of words up to the node: score of the best path up to it}
+    best: Dict[int, Dict[int, float]] = {0: {0: 0.0}}
+    for node, arcs in enumerate(outgoing):
+        for position, score in best.get(node, {}).items():
+            for arc in arcs:
+                if arc.label in SILENT:
+                    after = position
+                elif position < len(words) and words[position] == arc.label:
+                    after = position + 1
+                else:
+                    continue
+                reached = best.setdefault(arc.target, {})
+                reached[after] = max(reached.get(after, -math.inf), score + arc.am_score)
+    return best.get(lattice.end, {}).get(len(words), -math.inf)
+
+
+def oracle_words(lattice: Lattice, ref: Sequence[str]) -> Words:
+    """Words of a path with the fewest errors (unit costs) against a reference."""
+    costs, arcs = _oracle_costs(lattice, ref)
+    words: List[str] = []
+    node, position = lattice.end, len(ref)
+    while node or position:
+        cost = costs[node][position]
+        if position and cost == costs[node][position - 1] + 1:
+            position -= 1  # a deletion
+            continue
+        arc = lattice.arcs[arcs[node][position]]
+        node = arc.source
+        if arc.word is None:
+            continue
+        words.append(arc.word)
+        if cost != costs[node][position] + 1:
+            position -= 1  # the same word, or a substitution
+    return tuple(words[::-1])
+
+
+def _oracle_costs(
+    lattice: Lattice, ref: Sequence[str]
+) -> Tuple[Dict[int, np.ndarray], Dict[int, np.ndarray]]:
+    """Fewest errors of a path to each node against the first j words of a reference.
+
+    Returns:
+        Node -> costs, (R + 1,); node -> number of the arc that leads there at that cost, which
+        means nothing where it is a deletion.
+    """
+    differs = {word: np.array([word != other for other in ref], dtype=np.int64) for word in ref}
+    other = np.ones(len(ref), dtype=np.int64)
+    columns = np.arange(len(ref) + 1)
+    costs = {0: columns.copy()}
+    taken = {0: np.full(len(ref) + 1, -1)}
+    for number, arc in enumerate(lattice.arcs):
+        before = costs[arc.source]
+        if arc.word is not None:
+            paired = before[:-1] + differs.get(arc.word, other)
+            before = before + 1  # an insertion
+            np.minimum(before[1:], paired, out=before[1:])
+            before = np.minimum.accumulate(before - columns) + columns  # deletions
+        if arc.target not in costs:
+            costs[arc.target] = before
+            taken[arc.target] = np.full(len(ref) + 1, number)
+        else:
+            better = before < costs[arc.target]
+            costs[arc.target] = np.where(better, before, costs[arc.target])
+            taken[arc.target][better] = number
+    return costs, taken
+
+
+def pruned(lattice: Lattice, scales: PathScales, beam: float) -> Lattice:
+    """Lattice of the arcs that are on a path at most `beam` nats worse than the best.
+
+    Args:
+        lattice: The lattice.
+        scales: Weights of the scores.
+        beam: In nats; infinite: arcs that do not lead to the end go, nothing else.
+    """
+    rest = best_rest(lattice, scales).tolist()
+    forward = [-math.inf] * lattice.num_nodes
+    forward[0] = 0.0
+    for arc in lattice.arcs:
+        forward[arc.target] = max(forward[arc.target], forward[arc.source] + scales.total(arc))
+    least = rest[0] - beam - 1e-9 * abs(rest[0])  # sums in another order differ in the last digits
+    kept = [
+        arc
+        for arc in lattice.arcs
+        if rest[arc.target] > -math.inf
+        and forward[arc.source] + scales.total(arc) + rest[arc.target] >= least
+    ]
+    nodes = sorted({0, lattice.end, *(a.source for a in kept), *(a.target for a in kept)})
+    place = {node: number for number, node in enumerate(nodes)}
+    return dataclasses.replace(
+        lattice,
+        num_nodes=len(nodes),
+        end=place[lattice.end],
+        arcs=tuple(a._replace(source=place[a.source], target=place[a.target]) for a in kept),
+        times=tuple(lattice.times[node] for node in nodes) if lattice.times else (),
+    )
+
+
+def unique_utterances(lattices: Iterable[Tuple[Lattice, PathLike, int]]) -> Iterator[Lattice]:
+    """Yield the lattices of (lattice, file, line), whose utterance ids must be unique.
+
+    Raises:
+        InputError: An id comes twice, or there is none.
+    """
+    seen: Dict[str, Tuple[PathLike, int]] = {}
+    for lattice, path, line in lattices:
+        if lattice.utt in seen:
+            first, first_line = seen[lattice.utt]
+            raise InputError(
+                f"the utterance {lattice.utt[:80]!r} stands already in {first}:{first_line}",
+                path=path,
+                line=line,
+                remedy="Utterance ids must be unique.",
+            )
+        seen[lattice.utt] = path, line
+        yield lattice

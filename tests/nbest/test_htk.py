@@ -1,0 +1,238 @@
+"""HTK lattices: what is read, what is written, and what is refused."""
+
+import gzip
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from oracles.lattice_paths import all_paths, random_lattice
+
+from espnet_bayeslm.nbest.htk import read_htk, read_lattice, write_htk
+from espnet_bayeslm.nbest.lattice import Arc, Lattice, PathScales, acoustic_scores, best_paths
+from espnet_bayeslm.utils.errors import InputError
+
+# as PocketSphinx writes it: a diamond with two pronunciations (times) of `b`, a silence that can be
+# left out, and a dead end
+HTK = """# by hand
+VERSION=1.0
+start=7
+end=0
+N=8\tL=11
+I=0\tt=1.00\tW=!SENT_END\tv=1
+I=1\tt=0.80\tW=c\tv=1
+I=2\tt=0.70\tW=!NULL\tv=1
+I=3\tt=0.40\tW=b\tv=1
+I=4\tt=0.45\tW=b\tv=2
+I=5\tt=0.10\tW=a\tv=1
+I=6\tt=0.90\tW=d\tv=1
+I=7\tt=0.00\tW=!SENT_START\tv=1
+J=0\tS=7\tE=5\ta=-1.5\tp=1
+J=1\tS=5\tE=3\ta=-10\tp=1
+J=2\tS=5\tE=4\ta=-11\tp=1
+J=3\tS=3\tE=1\ta=-7\tp=1
+J=4\tS=3\tE=2\ta=-3\tp=1
+J=5\tS=4\tE=1\ta=-5.5\tp=1
+J=6\tS=4\tE=2\ta=-4\tp=1
+J=7\tS=2\tE=1\ta=-0.25\tp=1
+J=8\tS=1\tE=0\ta=-2\tp=1
+J=9\tS=1\tE=6\ta=-1\tp=1
+J=10\tS=5\tE=1\ta=-20\tp=1
+"""
+
+# as HTK and SRILM write it: words on the links, quotes and escapes, scales, long names
+ON_LINKS = r"""VERSION=1.0
+UTTERANCE="a file"
+lmname=bigram lmscale=12 wdpenalty=-2 acscale=0.5
+base=10
+NODES=4 LINKS=4
+I=0 t=0
+I=1 t=0.5 v=2
+I=2
+I=3 t=1.25
+J=0 START=0 END=1 WORD="\"em" acoustic=-3 language=-1 d=":sil,0.1:"
+J=1 S=1 E=2 W=it\'s v=1 a=-2 l=-0.5
+J=2 S=1 E=2 W=\303\251t\303\251 a=-2.5 l=-0.25
+J=3 S=2 E=3 W=!NULL a=-1 l=-.125
+"""
+
+
+def read_text(folder, text, name="u.lat"):
+    (folder / name).write_text(text)
+    return read_lattice(folder / name)
+
+
+def test_words_on_nodes_by_hand(tmp_path):
+    lattice = read_text(tmp_path, HTK)
+    assert (lattice.utt, lattice.num_nodes, len(lattice.arcs)) == ("u", 8, 11)
+    assert lattice.scores == ("am_score",) and lattice.scales == PathScales()
+    hypotheses = [("a", "b", "c"), ("a", "c"), ("a", "b"), (), ("a", "b", "c", "d")]
+    # a b c: 1.5 + 10 + (3 + 0.25) + 2, by the silence
+    expected = [-16.75, -23.5, -math.inf, -math.inf, -math.inf]
+    assert acoustic_scores(lattice, hypotheses) == pytest.approx(expected)
+    found = {path.words: path.am_score for path in best_paths(lattice, PathScales(), 10)}
+    assert found == pytest.approx(dict(zip(hypotheses[:2], expected, strict=False)))
+    assert found == {words: path.am_score for words, path in all_paths(lattice).items()}
+    assert lattice.times[0] == 0.0 and lattice.times[lattice.end] == 1.0
+    assert dict(lattice.arcs[0].details) == {"p": "1", "v": "1"}
+
+
+def test_words_on_links_by_hand(tmp_path):
+    lattice = read_text(tmp_path, ON_LINKS)
+    ln10 = math.log(10)
+    assert [arc.label for arc in lattice.arcs] == ['"em', "it's", "été", "!NULL"]
+    assert [arc.am_score for arc in lattice.arcs] == [n * ln10 for n in (-3, -2, -2.5, -1)]
+    assert [arc.lm_score for arc in lattice.arcs] == [n * ln10 for n in (-1, -0.5, -0.25, -0.125)]
+    assert lattice.scales == PathScales(am=0.5, lm=12, word=-2 * ln10)
+    assert lattice.times == (0.0, 0.5, None, 1.25)
+    assert lattice.header == (("UTTERANCE", "a file"), ("lmname", "bigram"))
+    best = best_paths(lattice, lattice.scales, 2)
+    assert [path.words for path in best] == [('"em', "été"), ('"em', "it's")]
+    assert best[0].total == pytest.approx(ln10 * (0.5 * -6.5 + 12 * -1.375 - 4))
+
+
+def test_a_word_of_the_start_and_logs_of_no_base(tmp_path):
+    text = "base=0\nI=0 W=a\nI=1 W=b\nJ=0 S=0 E=1 a=0.5 r=0.25\n"
+    lattice = read_text(tmp_path, text)
+    (path,) = best_paths(lattice, PathScales(), 5)
+    assert path.words == ("a", "b")
+    assert (path.am_score, path.graph_score) == (math.log(0.5), math.log(0.25))
+    assert lattice.scores == ("am_score", "graph_score")
+
+
+def test_times_of_the_words_stay_where_they_are(sphinx_lattice):
+    """A recogniser's lattice: time goes forward along each arc."""
+    for arc in sphinx_lattice.arcs:
+        assert sphinx_lattice.times[arc.source] <= sphinx_lattice.times[arc.target]
+    assert len(sphinx_lattice.arcs) > 100
+
+
+def words_of_lattices():
+    plain = st.characters(blacklist_categories=("Z", "C"))
+    return st.text(plain, min_size=1, max_size=5).filter(lambda word: word.split() == [word])
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    seed=st.integers(0, 10**6),
+    words=st.lists(words_of_lattices(), min_size=1, max_size=4),
+    value=st.text(st.characters(blacklist_categories=("C", "Zl", "Zp")), max_size=6),
+    scales=st.lists(st.floats(-1e3, 1e3), min_size=4, max_size=4),
+    zipped=st.booleans(),
+)
+def test_what_was_written_is_read_again(tmp_path_factory, seed, words, value, scales, zipped):
+    rng = np.random.default_rng(seed)
+    folder = tmp_path_factory.mktemp("htk")
+    lattices = []
+    for utt in ("u1", "u2", "u10"):
+        lattice = random_lattice(rng, words=words, utt=utt)
+        arcs = tuple(
+            arc._replace(label=arc.label or "!NULL", details=(("v", "1"), ("d", value)))
+            for arc in lattice.arcs
+        )
+        times = tuple(float(n) / 7 if n % 3 else None for n in range(lattice.num_nodes))
+        fields = dict(scales=PathScales(*scales), times=times, header=(("UTTERANCE", value),))
+        args = (utt, lattice.num_nodes, lattice.end, arcs, lattice.scores)
+        lattices.append(Lattice(*args, **fields))
+    write_htk(lattices, folder, zipped=zipped)
+    assert list(read_htk(folder)) == lattices
+
+
+def test_round_trip_of_the_recogniser_and_of_other_writers(sphinx_folder, tmp_path):
+    (sphinx,) = read_htk(sphinx_folder)
+    others = [
+        read_text(tmp_path, text, name) for name, text in (("a.lat", HTK), ("b.slf", ON_LINKS))
+    ]
+    for lattice in (sphinx, *others):
+        write_htk([lattice], tmp_path / lattice.utt)
+        (again,) = read_htk(tmp_path / lattice.utt)
+        assert again == lattice
+        assert best_paths(again, again.scales, 20) == best_paths(lattice, lattice.scales, 20)
+
+
+def test_gzip_line_ends_and_marks_change_nothing(tmp_path):
+    plain = read_text(tmp_path, HTK)
+    changed = b"\xef\xbb\xbf" + HTK.replace("\n", "\r\n").encode()
+    (tmp_path / "u.lat").unlink()
+    (tmp_path / "u.lat.gz").write_bytes(gzip.compress(changed))
+    assert list(read_htk(tmp_path)) == [plain]
+
+
+DAMAGED = {
+    "no end": ("end=0\n", "", r"u.lat:23: no field end=, and 2 nodes .* one final node"),
+    "end elsewhere": ("end=0\n", "end=8\n", "u.lat:4: end=8, and there is no node 8"),
+    "arcs from the end": ("end=0\n", "end=1\n", "begins at the end node 1"),
+    "no such node": ("S=5\tE=4", "S=5\tE=44", "u.lat:16: a link to the node 44"),
+    "unreachable": ("J=0\tS=7\tE=5", "J=0\tS=7\tE=1", "u.lat:8: the node 2 cannot be reached"),
+    "a cycle": ("J=7\tS=2\tE=1", "J=7\tS=2\tE=3", r"u.lat:21: .* a cycle through the node"),
+    "a loop": ("J=9\tS=1\tE=6", "J=9\tS=6\tE=6", "cannot be reached|cycle"),
+    "a score of some": ("a=-7\t", "", "u.lat:17: the link has the scores none"),
+    "nan": ("a=-7\t", "a=nan\t", "u.lat:17: 'nan' is not a finite number"),
+    "infinite": ("a=-7\t", "a=-Infinity\t", "u.lat:17: '-Infinity' is not a finite number"),
+    "no number": ("a=-7\t", "a=x\t", "u.lat:17: 'x' stands where one number"),
+    "no word": ("W=c\t", "", "u.lat:7: the field W is missing"),
+    "two nodes": ("I=2\t", "I=1\t", "u.lat:8: the node 1 stands there already"),
+    "two links": ("J=2\t", "J=1\t", "u.lat:16: the link 1 stands already in line 15"),
+    "a field twice": ("S=7\t", "S=7\tS=7\t", "u.lat:14: the field 'S' comes twice"),
+    "cut": ("J=10\tS=5\tE=1\ta=-20\tp=1\n", "", "u.lat:5: L=11, and there are 10 links"),
+    "words": ("VERSION", "hello VERSION", "u.lat:2: .* where `key=value` was expected"),
+    "a base": ("VERSION=1.0", "base=1", "u.lat:2: base=1: expected that of logs"),
+    "words twice": ("J=0\t", "J=0\tW=x\t", "the node has the word 'c', and links have words too"),
+    "sub-lattices": ("VERSION=1.0", "SUBLAT=x", "u.lat:2: a sub-lattice"),
+    "empty": (HTK, "\n", "u.lat:1: no nodes"),
+    "a link's end": ("S=7\tE=5", "E=5", "u.lat:14: the field S is missing"),
+    "a number": ("S=7\tE=5", "S=-7\tE=5", "u.lat:14: S=-7: expected a number from 0"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_lattice_is_one_clear_error(name, tmp_path):
+    old, new, message = DAMAGED[name]
+    assert old in HTK
+    with pytest.raises(InputError, match=message) as error:
+        read_text(tmp_path, HTK.replace(old, new))
+    assert "\n" not in str(error.value) and str(error.value).startswith(str(tmp_path))
+
+
+def test_a_lattice_of_ten_million_arcs_is_refused_with_its_size(tmp_path):
+    with pytest.raises(InputError, match=r"u.lat:5: .* has 10000000 arcs, at most 1000000 were"):
+        read_text(tmp_path, HTK.replace("L=11", "L=10000000"))
+    (tmp_path / "u.lat").write_text(HTK.replace("\tL=11", ""))
+    with pytest.raises(InputError, match=r"u.lat:23: .* has 11 arcs, at most 9 .*--max_arcs"):
+        read_lattice(tmp_path / "u.lat", max_arcs=9)
+    assert len(read_lattice(tmp_path / "u.lat", max_arcs=11).arcs) == 11
+
+
+def test_two_files_of_one_utterance(tmp_path):
+    for name in ("u.lat", "u.slf"):
+        (tmp_path / name).write_text(HTK)
+    with pytest.raises(InputError, match=r"u.slf:1: the utterance 'u' stands already in .*u.lat:1"):
+        list(read_htk(tmp_path))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="no HTK lattices in it"):
+        list(read_htk(tmp_path / "empty"))
+
+
+REFUSED = {
+    "a slash": [Lattice("a/b", 2, 1, (Arc(0, 1, "a"),))],
+    "nan": [Lattice("u", 2, 1, (Arc(0, 1, "a", math.nan),))],
+    "infinite": [
+        Lattice("u", 2, 1, (Arc(0, 1, "a"),)),
+        Lattice("v", 2, 1, (Arc(0, 1, "a", 0.0, -math.inf),)),
+    ],
+    "twice": list(itertools.repeat(Lattice("u", 2, 1, (Arc(0, 1, "a"),)), 2)),
+    "none": [],
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_written_leaves_nothing(name, tmp_path):
+    with pytest.raises(InputError):
+        write_htk(REFUSED[name], tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "other.slf").write_text("stale")
+    with pytest.raises(InputError, match="would be read with the lists"):
+        write_htk([Lattice("u", 2, 1, (Arc(0, 1, "a"),))], tmp_path / "out")

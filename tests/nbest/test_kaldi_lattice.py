@@ -1,0 +1,193 @@
+"""Kaldi's lattices as text: what is read, what is written, and what is refused."""
+
+import gzip
+import math
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from oracles.lattice_paths import all_paths, random_lattice
+
+from espnet_bayeslm.nbest.htk import read_htk, write_htk
+from espnet_bayeslm.nbest.kaldi_lattice import read_kaldi_lattices, write_kaldi_lattices
+from espnet_bayeslm.nbest.lattice import Arc, Lattice, best_paths, kaldi_scales
+from espnet_bayeslm.utils.errors import InputError
+
+# as lattice-copy writes it, with symbols; the second one has states out of their order
+KALDI = """u-1\x20
+0\t1\twell\t4.25,310.5,1_1_8
+0\t2\t<eps>\t0.5,20,
+1\t2\ti'm\t1e-1,-3.5,9_9
+2\t3\t3\t2,10,4
+2\t1.5,0.25,7
+3\t0.75,0,
+
+u-2
+5 2 well
+7 9 three 1,1,
+2 7 <eps> 3,4,5
+9
+
+u-3
+0
+"""
+WORDS = "<eps> 0\nwell 1\ni'm 2\n3 3\nthree 4\n#0 5\n"
+
+
+def read(folder, text, name="x.lats", **options):
+    (folder / name).write_text(text)
+    return list(read_kaldi_lattices(folder / name, **options))
+
+
+def ids_of(text):
+    """Return the text with ids in place of symbols."""
+    table = dict(line.split() for line in WORDS.splitlines())
+    lines = []
+    for line in text.split("\n"):
+        fields = line.split()
+        if len(fields) > 2:
+            fields[2] = table[fields[2]]
+        lines.append(" ".join(fields))
+    return "\n".join(lines)
+
+
+def test_lattices_by_hand(tmp_path):
+    first, second, third = read(tmp_path, KALDI)
+    assert [lattice.utt for lattice in (first, second, third)] == ["u-1", "u-2", "u-3"]
+    assert first.scores == ("am_score", "lm_score") and first.scales == kaldi_scales(10)
+    assert {words: (path.lm_score, path.am_score) for words, path in all_paths(first).items()} == {
+        ("well", "i'm"): (-(4.25 + 0.1 + 1.5), -(310.5 - 3.5 + 0.25)),
+        ("well", "i'm", "3"): (-(4.25 + 0.1 + 2 + 0.75), -(310.5 - 3.5 + 10)),
+        (): (-2.0, -20.25),
+        ("3",): (-3.25, -30.0),
+    }
+    assert [dict(arc.details).get("ids") for arc in first.arcs] == [
+        "1_1_8",
+        None,
+        "9_9",
+        "4",
+        "7",
+        None,
+    ]
+    (path,) = best_paths(second, second.scales, 9)
+    assert (path.words, path.lm_score, path.am_score) == (("well", "three"), -4.0, -5.0)
+    (path,) = best_paths(third, third.scales, 9)
+    assert path.words == ()
+
+
+def test_ids_with_a_table_beside_them(tmp_path):
+    symbols = read(tmp_path, KALDI)
+    (tmp_path / "ids").mkdir()
+    text = ids_of(KALDI)
+    with pytest.raises(InputError, match=r"x.lats:1: all words are numbers, .*words.txt"):
+        read(tmp_path / "ids", text)
+    (tmp_path / "table").write_text(WORDS)
+    assert read(tmp_path / "ids", text, words=tmp_path / "table") == symbols
+    (tmp_path / "ids" / "words.txt").write_text(WORDS)
+    assert read(tmp_path / "ids", text) == symbols
+    assert list(read_kaldi_lattices(tmp_path / "ids")) == symbols
+    with pytest.raises(InputError, match=r"x.lats:2: 'well' stands where an id"):
+        read(tmp_path / "ids", KALDI)
+    (tmp_path / "ids" / "words.txt").write_text(WORDS.replace(" 2", " 1"))
+    with pytest.raises(InputError, match=r"words.txt:3: .* is not `word id`"):
+        read(tmp_path / "ids", text)
+
+
+def test_gzip_line_ends_and_parts_change_nothing(tmp_path):
+    lattices = read(tmp_path, KALDI)
+    (tmp_path / "x.lats").unlink()
+    parts = KALDI.replace("\n\nu-2", "\n\n\n\x00u-2").split("\x00")
+    for number, part in zip((2, 10), parts, strict=True):
+        packed = gzip.compress(part.replace("\n", "\r\n").encode())
+        (tmp_path / f"lat.{number}.ark.gz").write_bytes(packed)
+    assert list(read_kaldi_lattices(tmp_path)) == lattices
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 10**6), zipped=st.booleans())
+def test_what_was_written_is_read_again(tmp_path_factory, seed, zipped):
+    rng = np.random.default_rng(seed)
+    path = tmp_path_factory.mktemp("kaldi") / f"lattices.lats{'.gz' * zipped}"
+    lattices = [random_lattice(rng, utt=f"u{n}") for n in range(3)]
+    lattices.append(random_lattice(rng, num_nodes=2, utt="short"))
+    write_kaldi_lattices(lattices, path)
+    first = list(read_kaldi_lattices(path))
+    for lattice, again in zip(lattices, first, strict=True):
+        before, after = all_paths(lattice), all_paths(again)
+        assert list(before) == list(after)
+        for words in before:
+            assert after[words].total == pytest.approx(before[words].total)
+            assert after[words].am_score == pytest.approx(before[words].am_score)
+    other = path.with_name("other.lats")
+    write_kaldi_lattices(first, other)
+    assert list(read_kaldi_lattices(other)) == first
+
+
+def test_details_come_back_and_htk_holds_the_scores(tmp_path):
+    lattices = read(tmp_path, KALDI)
+    write_kaldi_lattices(lattices, tmp_path / "out")
+    assert list(read_kaldi_lattices(tmp_path / "out")) == lattices
+    write_htk(lattices, tmp_path / "htk")
+    for lattice, again in zip(lattices, read_htk(tmp_path / "htk"), strict=True):
+        assert again.scales == lattice.scales
+        assert best_paths(again, again.scales, 9) == best_paths(lattice, lattice.scales, 9)
+
+
+DAMAGED = {
+    "a cycle": ("2\t3\t3\t2,10,4", "2\t0\t3\t2,10,4\n2\t3\tx", r"x.lats:2: .* a cycle"),
+    "a loop": (
+        "2\t3\t3\t2,10,4",
+        "2\t2\t3\t2,10,4\n2\t3\tx",
+        r"x.lats:5: .* a cycle through the node 2",
+    ),
+    "no final state": ("2\t1.5,0.25,7\n3\t0.75,0,\n", "", "x.lats:6: .* has no final state"),
+    "unreachable": ("2\t3\t3\t2,10,4", "4\t3\t3\t2,10,4", "x.lats:5: the node 4 cannot be reached"),
+    "nan": ("4.25,", "nan,", "x.lats:2: 'nan' is not a finite number"),
+    "infinite": (",310.5,", ",Infinity,", "x.lats:2: 'Infinity' is not a finite number"),
+    "one cost": ("4.25,310.5,1_1_8", "4.25", "x.lats:2: '4.25' stands where graph,acoustic,ids"),
+    "ids": ("1_1_8", "1_x", "x.lats:2: '4.25,310.5,1_x' stands where graph,acoustic,ids"),
+    "a state": ("0\t1\twell", "0\t-1\twell", "x.lats:2: '-1' stands where a state's number"),
+    "final twice": ("3\t0.75,0,", "2\t0.75,0,", "x.lats:7: the state 2 is final already in line 6"),
+    "no states": ("u-3\n0\n", "u-3\n", "x.lats:15: the lattice of 'u-3' has no states"),
+    "an id twice": ("u-2", "u-1", "x.lats:9: the utterance 'u-1' stands already in .*x.lats:1"),
+    "no id": ("u-2\n", "", "x.lats:9: '5 2 well' where an utterance id alone was expected"),
+    "not compact": ("0\t1\twell\t4", "0\t1\t5\twell\t4", "x.lats:2: .* has 5 fields.*lattice-copy"),
+    "binary": ("u-2", "u-2 \0B", "x.lats:9: a binary archive .*lattice-copy ark:- ark,t:-"),
+    "empty": (KALDI, "\n", "x.lats: no lattices"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_a_damaged_lattice_is_one_clear_error(name, tmp_path):
+    old, new, message = DAMAGED[name]
+    assert old in KALDI
+    with pytest.raises(InputError, match=message) as error:
+        read(tmp_path, KALDI.replace(old, new))
+    assert "\n" not in str(error.value) and str(error.value).startswith(str(tmp_path))
+
+
+def test_a_lattice_of_too_many_arcs_is_refused_with_its_size(tmp_path):
+    arcs = "".join(f"{n} {n + 1} word 1,1,\n" for n in range(5000))
+    with pytest.raises(InputError, match=r"x.lats:1: .* has 5000 arcs, at most 1000 .*--max_arcs"):
+        read(tmp_path, f"u\n{arcs}5000\n\nv\n0 1 a\n1\n", max_arcs=1000)
+
+
+REFUSED = {
+    "nan": [Lattice("u", 2, 1, (Arc(0, 1, "a", math.nan),))],
+    "infinite": [Lattice("u", 2, 1, (Arc(0, 1, "a", 0.0, -math.inf),))],
+    "twice": [Lattice("u", 2, 1, (Arc(0, 1, "a"),))] * 2,
+    "numbers": [Lattice("u", 2, 1, (Arc(0, 1, "7"),))],
+    "none": [],
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_written_leaves_nothing(name, tmp_path):
+    with pytest.raises(InputError):
+        write_kaldi_lattices(REFUSED[name], tmp_path / "out")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    (tmp_path / "out" / "other.ark").parent.mkdir(exist_ok=True)
+    (tmp_path / "out" / "other.ark").write_text("stale")
+    with pytest.raises(InputError, match="would be read with the lists"):
+        write_kaldi_lattices([Lattice("u", 2, 1, (Arc(0, 1, "a"),))], tmp_path / "out")

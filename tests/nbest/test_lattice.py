@@ -1,0 +1,120 @@
+"""Best paths, N best, oracle and pruning of lattices against the enumeration of all paths."""
+
+import math
+
+import numpy as np
+import pytest
+from oracles.lattice_paths import all_paths, arc_paths, errors, num_paths, random_lattice
+
+from espnet_bayeslm.nbest.lattice import (
+    Arc,
+    Lattice,
+    PathScales,
+    acoustic_scores,
+    best_paths,
+    best_rest,
+    kaldi_scales,
+    nbest_list,
+    oracle_words,
+    pruned,
+)
+
+SCALES = [PathScales(), kaldi_scales(10.0, 0.5), PathScales(1.0, 6.5, 2.0, -3.0)]
+SEEDS = range(60)
+
+
+def check_paths(found, expected):
+    """Check that paths have the same words, in the same order, and the same scores."""
+    assert [path.words for path in found] == [path.words for path in expected]
+    for path, other in zip(found, expected, strict=True):
+        assert path[1:] == pytest.approx(other[1:], rel=1e-12, abs=1e-9)
+
+
+@pytest.mark.parametrize("scales", SCALES)
+def test_n_best_of_random_lattices_are_those_of_enumeration(scales):
+    for seed in SEEDS:
+        lattice = random_lattice(np.random.default_rng(seed))
+        expected = list(all_paths(lattice, scales).values())
+        check_paths(best_paths(lattice, scales, 10**6), expected)
+        for size in (1, 2, 5):
+            check_paths(best_paths(lattice, scales, size), expected[:size])
+        assert best_rest(lattice, scales)[0] == pytest.approx(expected[0].total)
+
+
+def test_the_oracle_of_random_lattices_is_that_of_enumeration():
+    compared = 0
+    for seed in SEEDS:
+        rng = np.random.default_rng(seed)
+        lattice = random_lattice(rng)
+        paths = all_paths(lattice)
+        for length in (0, 1, 3, 6):
+            ref = [str(word) for word in rng.choice(["a", "b", "c", "d"], length)]
+            words = oracle_words(lattice, ref)
+            assert words in paths
+            assert errors(ref, words) == min(errors(ref, other) for other in paths)
+            compared += errors(ref, words) > 0
+    assert compared > 50
+
+
+def test_acoustic_scores_are_those_of_enumeration():
+    for seed in SEEDS:
+        lattice = random_lattice(np.random.default_rng(seed))
+        paths = all_paths(lattice, PathScales(1, 0, 0, 0))
+        scores = acoustic_scores(lattice, [*paths, ("d",)])
+        assert scores[:-1] == pytest.approx([path.am_score for path in paths.values()])
+        assert scores[-1] == -math.inf
+
+
+@pytest.mark.parametrize("beam", [0.0, 5.0, 30.0, math.inf])
+def test_a_pruned_lattice_has_the_arcs_of_good_paths(beam):
+    scales = kaldi_scales(2.0, 1.0)
+    for seed in SEEDS:
+        lattice = random_lattice(np.random.default_rng(seed))
+        totals = [(sum(map(scales.total, arcs)), arcs) for arcs in arc_paths(lattice)]
+        least = max(total for total, _ in totals) - beam - 1e-9
+        good = {arc for total, arcs in totals if total >= least for arc in arcs}
+        smaller = pruned(lattice, scales, beam)
+        assert len(smaller.arcs) == len(good)
+        assert sorted(arc[2:] for arc in smaller.arcs) == sorted(arc[2:] for arc in good)
+        kept = [path for path in all_paths(lattice, scales).values() if path.total >= least]
+        check_paths(best_paths(smaller, scales, len(kept)), kept)
+
+
+def test_many_silences_and_pronunciations_do_not_multiply_the_search():
+    """A million paths of the same words are one hypothesis."""
+    arcs = [
+        Arc(node, node + 1, label, score)
+        for node in range(40)
+        for label, score in [("a" if node % 2 else "", -1.0)] * 3
+    ]
+    lattice = Lattice("u", 41, 40, tuple(arcs))
+    assert num_paths(lattice) == 3**40
+    (path,) = best_paths(lattice, PathScales(), 100)
+    assert path.words == ("a",) * 20 and path.am_score == -40
+
+
+def test_a_list_has_the_scores_that_the_lattice_holds():
+    arcs = (Arc(0, 1, "a", -3.0, -2.0, -1.0), Arc(0, 1, "", -4.0, -1.0, -1.0))
+    acoustic = tuple(arc._replace(lm_score=0.0, graph_score=0.0) for arc in arcs)
+    lattice = Lattice("u", 2, 1, acoustic, ("am_score",))
+    (best, second) = nbest_list(lattice, 100).hypotheses
+    assert (best.words, best.am_score, best.lm_score, best.graph_score) == (("a",), -3, None, None)
+    assert second.words == ()
+    lattice = Lattice("u", 2, 1, arcs, ("am_score", "lm_score"), kaldi_scales(10.0))
+    (best, second) = nbest_list(lattice, 100).hypotheses
+    assert (best.words, best.lm_score, best.graph_score) == ((), -1, None)
+    assert nbest_list(lattice, 1).hypotheses == (best,)
+
+
+def test_lattices_of_the_recogniser_are_those_of_enumeration(sphinx_lattice):
+    scales = PathScales(word=-2.0)
+    beams = (pruned(sphinx_lattice, scales, beam) for beam in (1000, 300, 100, 50, 30, 20, 10))
+    lattice = next(smaller for smaller in beams if num_paths(smaller) < 20_000)
+    expected = all_paths(lattice, scales)
+    assert 20 < len(expected) < num_paths(lattice)
+    check_paths(best_paths(lattice, scales, 10**6), list(expected.values()))
+    check_paths(best_paths(sphinx_lattice, scales, 10), best_paths(lattice, scales, 10))
+    for ref in ("we will work for peace", "they go", "", "peace peace peace"):
+        words = oracle_words(lattice, ref.split())
+        fewest = min(errors(ref.split(), other) for other in expected)
+        assert errors(ref.split(), words) == fewest
