@@ -7,7 +7,7 @@ import logging
 from pathlib import Path
 from typing import List, Optional, Sequence
 
-from espnet_bayeslm.nbest.formats import READERS, check_format
+from espnet_bayeslm.nbest.formats import FORMATS, check_format
 from espnet_bayeslm.report.html_input import Repeated, named_paths, unique_paths
 from espnet_bayeslm.report.html_learning import learning_section, read_epochs
 from espnet_bayeslm.report.html_nbest import nbest_section
@@ -104,7 +104,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--nbest_format",
         default="kaldi",
-        help=f"The format of the lists in --rescored: {', '.join(READERS)}",
+        help=f"The format of the lists in --rescored: {', '.join(FORMATS)}",
     )
     return parser
 

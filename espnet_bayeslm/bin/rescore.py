@@ -43,6 +43,7 @@ def rescore(
     *,
     nbest: str,
     nbest_format: str,
+    nbest_size: int,
     output: str,
     lm: Sequence[str],
     ngram: Sequence[str],
@@ -65,7 +66,7 @@ def rescore(
     check_work(tune_ref=tune_ref, merge=merge, **options)
     fixed = fixed_scales(tune_ref, scales, lmwt=lmwt, word_penalty=word_penalty)
     tally = read_tally(ref or tune_ref)
-    lists = CheckedLists(nbest, nbest_format)
+    lists = CheckedLists(nbest, nbest_format, size=nbest_size)
     logging.info("read %d N-best lists from %s", len(lists.utts), nbest)
     if tally is not None:
         tally.check(lists.utts, nbest)

@@ -12,7 +12,7 @@ import yaml
 from espnet2.utils.types import float_or_none, str2bool
 
 from espnet_bayeslm.bin.components import add_component_options
-from espnet_bayeslm.nbest.formats import READERS
+from espnet_bayeslm.nbest.formats import FORMATS, NBEST_SIZE
 from espnet_bayeslm.rescoring.combination import COMBINATIONS
 from espnet_bayeslm.rescoring.decision import Scales, read_scales
 from espnet_bayeslm.scoring.histories import MAX_CONTEXT
@@ -134,7 +134,13 @@ def get_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--nbest", required=True, help="The N-best lists")
     parser.add_argument(
-        "--nbest_format", default="kaldi", help=f"Their format: {', '.join(READERS)}"
+        "--nbest_format", default="kaldi", help=f"Their format: {', '.join(FORMATS)}"
+    )
+    parser.add_argument(
+        "--nbest_size",
+        type=int,
+        default=NBEST_SIZE,
+        help="Hypotheses taken of each lattice, at most",
     )
     parser.add_argument("--output", required=True, help="The folder to write")
     add_component_options(parser)

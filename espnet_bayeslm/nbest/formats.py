@@ -1,4 +1,7 @@
-"""The formats of N-best lists. A new one is a reader and a writer, named here."""
+"""The formats of N-best lists. A new one is a reader and a writer, named here.
+
+Formats of lattices are read as the N best hypotheses of each, which are written as jsonl.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,12 @@ from typing import Callable, ContextManager, Dict, Iterable, Iterator
 
 from espnet_bayeslm.nbest.espnet import espnet_writer, read_espnet
 from espnet_bayeslm.nbest.fields import AddList
+from espnet_bayeslm.nbest.htk import read_htk
 from espnet_bayeslm.nbest.jsonl import jsonl_writer, read_jsonl
 from espnet_bayeslm.nbest.kaldi import kaldi_writer, read_kaldi, read_kaldi_once
 from espnet_bayeslm.nbest.kaldi_files import OutOfStep
+from espnet_bayeslm.nbest.kaldi_lattice import read_kaldi_lattices
+from espnet_bayeslm.nbest.lattice import Lattice, nbest_list
 from espnet_bayeslm.nbest.srilm import read_srilm, srilm_writer
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.errors import InputError
@@ -33,20 +39,29 @@ WRITERS: Dict[str, Callable[[Path], ContextManager[AddList]]] = {
 }
 
 
+LATTICE_READERS: Dict[str, Callable[..., Iterator[Lattice]]] = {
+    "htk": read_htk,
+    "kaldi_lattice": read_kaldi_lattices,
+}
+FORMATS = (*READERS, *LATTICE_READERS)
+NBEST_SIZE = 100
+"""Hypotheses of a lattice, unless another number is asked for."""
+
+
 def check_format(format: str) -> None:
     """Check that a format is known.
 
     Raises:
         InputError: It is not; the error names those that are.
     """
-    if format not in READERS:
+    if format not in FORMATS:
         raise InputError(
             f"unknown N-best format {format!r}",
-            remedy=f"The formats are: {', '.join(READERS)}.",
+            remedy=f"The formats are: {', '.join(FORMATS)}.",
         )
 
 
-def read_nbest(path: PathLike, format: str = "kaldi") -> Iterator[NBest]:
+def read_nbest(path: PathLike, format: str = "kaldi", *, size: int = NBEST_SIZE) -> Iterator[NBest]:
     """Return the N-best lists of a file or folder, one by one.
 
     No more than one list and the ids are kept in memory, except where the lines of a Kaldi
@@ -55,13 +70,24 @@ def read_nbest(path: PathLike, format: str = "kaldi") -> Iterator[NBest]:
 
     Args:
         path: The file or folder.
-        format: One of `READERS`.
+        format: One of `FORMATS`.
+        size: The most hypotheses that are taken of a lattice, distinct and the best first, by the
+            scales of its file or, of Kaldi's, an LMWT of 10. Lists come whole.
 
     Raises:
         InputError: The format is unknown, or the input cannot be used.
     """
+    return _reader(format, size)(path)
+
+
+def _reader(format: str, size: int) -> Callable[[PathLike], Iterator[NBest]]:
+    """Reader of a format's lists, or of the `size` best hypotheses of its lattices."""
     check_format(format)
-    return READERS[format](path)
+    if size < 1:
+        raise InputError(f"--nbest_size {size}: 1 or more hypotheses were expected")
+    if format in READERS:
+        return READERS[format]
+    return lambda path: (nbest_list(item, size) for item in LATTICE_READERS[format](path))
 
 
 @contextlib.contextmanager
@@ -71,7 +97,7 @@ def nbest_writer(path: PathLike, *, format: str = "kaldi") -> Iterator[AddList]:
     Args:
         path: The folder (made where it is missing), or, for jsonl, a name that ends in .jsonl
             or .jsonl.gz.
-        format: One of `WRITERS`.
+        format: One of `FORMATS`; a format of lattices holds no lists, and jsonl is written.
 
     Yields:
         What adds a list.
@@ -82,7 +108,7 @@ def nbest_writer(path: PathLike, *, format: str = "kaldi") -> Iterator[AddList]:
             would be read with these.
     """
     check_format(format)
-    with WRITERS[format](Path(path)) as add:
+    with WRITERS["jsonl" if format in LATTICE_READERS else format](Path(path)) as add:
         yield add
 
 
@@ -100,7 +126,8 @@ class CheckedLists:
 
     Args:
         path: The file or folder.
-        format: One of `READERS`.
+        format: One of `FORMATS`.
+        size: The most hypotheses that are taken of a lattice, as by `read_nbest`.
 
     Attributes:
         utts: The utterances, in their order.
@@ -110,14 +137,14 @@ class CheckedLists:
         InputError: The format is unknown, or the input cannot be used.
     """
 
-    def __init__(self, path: PathLike, format: str = "kaldi"):
-        check_format(format)
+    def __init__(self, path: PathLike, format: str = "kaldi", *, size: int = NBEST_SIZE):
         self.path = path
-        self._read = ONCE.get(format, READERS[format])
+        reader = _reader(format, size)
+        self._read = ONCE.get(format, reader)
         try:
             self._scan()
         except OutOfStep:
-            self._read = READERS[format]
+            self._read = reader
             self._scan()
 
     def __iter__(self) -> Iterator[NBest]:

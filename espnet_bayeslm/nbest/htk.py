@@ -202,6 +202,9 @@ class _Reader:
             ) from error
 
     def _add_header(self, fields: Fields, line: int) -> None:
+        if self.nodes:
+            shown = ", ".join(fields)[:60]
+            raise self._error(f"the fields {shown} stand after the nodes, not in the header", line)
         for key, value in fields.items():
             if key in self.header.fields:
                 first = self.header.lines[key]

@@ -72,8 +72,8 @@ BAD = {
     "one name twice": (["--rescored", "a={out}/ngram"] * 2, "are both called a"),
     "no lists": (["--rescored", "{out}/snr"], "words_text"),
     "another format": (
-        ["--rescored", "{out}/ngram", "--nbest_format", "htk"],
-        "unknown N-best format 'htk'",
+        ["--rescored", "{out}/ngram", "--nbest_format", "sphinx"],
+        "unknown N-best format 'sphinx'",
     ),
     "references alone": (["--ref", "{nbest}/dev.ref"], "--ref without lists"),
     "other references": (

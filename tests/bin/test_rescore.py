@@ -321,7 +321,7 @@ def test_a_missing_rank_and_a_missing_list(nbest, ngram, tmp_path, fails):
 
 BAD_OPTIONS = {
     "no lists": (["--nbest", "nosuch"], "nosuch: not a folder of Kaldi N-best archives"),
-    "unknown format": (["--nbest_format", "htk"], "unknown N-best format 'htk'"),
+    "unknown format": (["--nbest_format", "sphinx"], "unknown N-best format 'sphinx'"),
     "no weights": (["--lm", "{point}"], "2 components and no --weights"),
     "other weights": (["--weights", "{weights}"], "has weights for point, bayes, bigram, but"),
     "two scales": (["--lmwt", "3", "--scales", "x"], "more than one source of scales"),

@@ -152,7 +152,7 @@ BAD = {
     ),
     "malformed trn": (["--hyp", "a={files}/bad.trn"], "/bad.trn:1: got 'a b c' where"),
     "no lists": (["--nbest", "{files}"], "words_text: cannot be read"),
-    "unknown format": (["--nbest", "{files}", "--nbest_format", "htk"], "unknown N-best format"),
+    "unknown format": (["--nbest", "{files}", "--nbest_format", "sphinx"], "unknown N-best format"),
     "no such baseline": (
         ["--hyp", "a={files}/good", "--baseline", "b"],
         "--baseline b: no such system. Give a NAME of --hyp: a.",

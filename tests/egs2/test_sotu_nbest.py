@@ -1,108 +1,10 @@
-"""N-best lists of the recipe: lattices, choice of sentences, archives."""
-
-import itertools
-import math
+"""N-best lists of the recipe: choice of sentences, archives."""
 
 import numpy as np
 import pytest
 
 from espnet_bayeslm.nbest.kaldi import read_kaldi
 from espnet_bayeslm.utils.errors import InputError
-
-# a diamond with two pronunciations (times) of `b`, a silence that can be left out, and a dead end
-HTK = """# by hand
-VERSION=1.0
-start=7
-end=0
-N=8\tL=11
-I=0\tt=1.00\tW=!SENT_END\tv=1
-I=1\tt=0.80\tW=c\tv=1
-I=2\tt=0.70\tW=!NULL\tv=1
-I=3\tt=0.40\tW=b\tv=1
-I=4\tt=0.45\tW=b\tv=2
-I=5\tt=0.10\tW=a\tv=1
-I=6\tt=0.90\tW=d\tv=1
-I=7\tt=0.00\tW=!SENT_START\tv=1
-J=0\tS=7\tE=5\ta=-1.5\tp=1
-J=1\tS=5\tE=3\ta=-10\tp=1
-J=2\tS=5\tE=4\ta=-11\tp=1
-J=3\tS=3\tE=1\ta=-7\tp=1
-J=4\tS=3\tE=2\ta=-3\tp=1
-J=5\tS=4\tE=1\ta=-5.5\tp=1
-J=6\tS=4\tE=2\ta=-4\tp=1
-J=7\tS=2\tE=1\ta=-0.25\tp=1
-J=8\tS=1\tE=0\ta=-2\tp=1
-J=9\tS=1\tE=6\ta=-1\tp=1
-J=10\tS=5\tE=1\ta=-20\tp=1
-"""
-
-
-@pytest.fixture
-def lattice(script):
-    return script("lattice")
-
-
-def brute_force(graph):
-    """Return {words: best score} over all paths."""
-    best = {}
-
-    def walk(node, words, score):
-        if node == graph.end:
-            best[words] = max(best.get(words, -math.inf), score)
-        for target, link in graph.links[node]:
-            word = graph.words[target]
-            walk(target, words if word is None else (*words, word), score + link)
-
-    walk(graph.start, (), 0.0)
-    return best
-
-
-def test_best_paths_of_a_lattice_by_hand(lattice, tmp_path):
-    (tmp_path / "x").write_text(HTK)
-    graph = lattice.read_htk(tmp_path / "x")
-    hypotheses = [("a", "b", "c"), ("a", "c"), ("a", "b"), (), ("a", "b", "c", "d")]
-    # a b c: 1.5 + 10 + (3 + 0.25) + 2, by the silence
-    expected = [-16.75, -23.5, -math.inf, -math.inf, -math.inf]
-    assert lattice.acoustic_scores(graph, hypotheses) == pytest.approx(expected)
-    assert brute_force(graph) == pytest.approx(
-        {
-            words: score
-            for words, score in zip(hypotheses, expected, strict=True)
-            if score > -math.inf
-        }
-    )
-
-
-def test_best_paths_of_random_lattices_are_those_of_brute_force(lattice):
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        num = 9
-        words = {n: rng.choice(["a", "b", None], p=[0.4, 0.3, 0.3]) for n in range(num)}
-        words[0] = words[num - 1] = None
-        links = {n: [] for n in range(num)}
-        for source, target in itertools.combinations(range(num), 2):
-            if rng.random() < 0.5:
-                links[source].append((target, float(-rng.random())))
-        graph = lattice.Lattice(words, links, 0, num - 1)
-        best = brute_force(graph)
-        scores = lattice.acoustic_scores(graph, best)
-        assert dict(zip(best, scores, strict=True)) == pytest.approx(best)
-
-
-def test_the_base_of_the_logarithms_is_heeded(lattice, tmp_path):
-    (tmp_path / "x").write_text("base=10\n" + HTK)
-    graph = lattice.read_htk(tmp_path / "x")
-    assert lattice.acoustic_scores(graph, [("a", "c")]) == pytest.approx([-23.5 * math.log(10)])
-
-
-@pytest.mark.parametrize(
-    "old, new, message",
-    [("end=0\n", "", "end"), ("S=5\tE=4", "S=5\tE=44", "44"), ("a=-7\t", "", "'a'")],
-)
-def test_a_damaged_lattice_is_an_error(lattice, tmp_path, old, new, message):
-    (tmp_path / "x").write_text(HTK.replace(old, new))
-    with pytest.raises(InputError, match=message):
-        lattice.read_htk(tmp_path / "x")
 
 
 @pytest.fixture

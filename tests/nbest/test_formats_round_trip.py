@@ -240,4 +240,4 @@ def test_the_formats_are_listed_and_documented():
     for function in (*READERS.values(), *WRITERS.values()):
         assert "Raises" in inspect.getdoc(function)
     with pytest.raises(InputError, match="kaldi, espnet, srilm, jsonl"):
-        formats.check_format("htk")
+        formats.check_format("sphinx")

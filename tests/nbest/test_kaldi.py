@@ -228,10 +228,10 @@ def test_not_utf8(tmp_path):
 def test_not_a_folder_and_unknown_format(tmp_path):
     with pytest.raises(InputError, match="nosuch: not a folder of Kaldi N-best archives"):
         read(tmp_path / "nosuch")
-    with pytest.raises(InputError, match=r"unknown N-best format 'htk'.*kaldi"):
-        list(read_nbest(tmp_path, "htk"))
-    with pytest.raises(InputError, match="unknown N-best format 'htk'"):
-        write_nbest([], tmp_path, format="htk")
+    with pytest.raises(InputError, match=r"unknown N-best format 'sphinx'.*kaldi"):
+        list(read_nbest(tmp_path, "sphinx"))
+    with pytest.raises(InputError, match="unknown N-best format 'sphinx'"):
+        write_nbest([], tmp_path, format="sphinx")
 
 
 def test_hypotheses_with_different_kinds_of_scores_are_not_written(tmp_path):

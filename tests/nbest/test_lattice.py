@@ -18,6 +18,7 @@ from espnet_bayeslm.nbest.lattice import (
     oracle_words,
     pruned,
 )
+from espnet_bayeslm.utils.errors import InputError
 
 SCALES = [PathScales(), kaldi_scales(10.0, 0.5), PathScales(1.0, 6.5, 2.0, -3.0)]
 SEEDS = range(60)
@@ -118,3 +119,29 @@ def test_lattices_of_the_recogniser_are_those_of_enumeration(sphinx_lattice):
         words = oracle_words(lattice, ref.split())
         fewest = min(errors(ref.split(), other) for other in expected)
         assert errors(ref.split(), words) == fewest
+
+
+def test_rescore_reads_the_n_best_of_lattices(tmp_path):
+    from espnet_bayeslm.nbest.formats import read_nbest, write_nbest
+    from espnet_bayeslm.nbest.htk import write_htk
+    from espnet_bayeslm.nbest.kaldi_lattice import write_kaldi_lattices
+
+    lattices = [random_lattice(np.random.default_rng(n), utt=f"u{n}") for n in range(3)]
+    write_htk(lattices, tmp_path / "htk")
+    expected = [nbest_list(lattice, 5) for lattice in lattices]
+    assert list(read_nbest(tmp_path / "htk", "htk", size=5)) == expected
+    assert len(next(read_nbest(tmp_path / "htk", "htk")).hypotheses) > 5
+    write_kaldi_lattices(lattices, tmp_path / "kaldi")
+    for nbest, lattice in zip(
+        read_nbest(tmp_path / "kaldi", "kaldi_lattice"), lattices, strict=True
+    ):
+        paths = list(all_paths(lattice, kaldi_scales(10)).values())[:100]
+        assert [hyp.words for hyp in nbest.hypotheses] == [path.words for path in paths]
+        assert nbest.hypotheses[0].am_score == pytest.approx(paths[0].am_score)
+        assert nbest.hypotheses[0].lm_score == pytest.approx(
+            paths[0].lm_score + paths[0].graph_score
+        )
+    write_nbest(expected, tmp_path / "lists", format="htk")
+    assert list(read_nbest(tmp_path / "lists", "jsonl")) == expected
+    with pytest.raises(InputError, match="--nbest_size 0: 1 or more"):
+        read_nbest(tmp_path / "htk", "htk", size=0)

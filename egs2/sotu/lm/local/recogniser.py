@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 from typing import Dict, Iterable, List, Sequence, Tuple
 
-from lattice import acoustic_scores, read_htk
-
+from espnet_bayeslm.nbest.htk import read_lattice
+from espnet_bayeslm.nbest.lattice import acoustic_scores
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, atomic_write, read_lines
 
@@ -90,8 +90,9 @@ class Recogniser:
                 break
             hypotheses.setdefault(tuple(path.hypstr.split()))
         with tempfile.TemporaryDirectory() as folder:
-            lattice.write_htk(f"{folder}/lattice")
-            scores = acoustic_scores(read_htk(f"{folder}/lattice"), hypotheses)
+            lattice.write_htk(f"{folder}/utterance.lat")
+            lattice = read_lattice(f"{folder}/utterance.lat")
+            scores = acoustic_scores(lattice, hypotheses)
         return [(h, s) for h, s in zip(hypotheses, scores, strict=True) if s > float("-inf")]
 
 
