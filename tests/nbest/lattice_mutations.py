@@ -78,7 +78,7 @@ def _slf_fields(line):
             quote, rest = rest[0], rest[1:]
         raw = bytearray()
         while rest and (rest[0] != quote if quote else not rest[0].isspace()):
-            if rest[0] == "\\" and len(rest) > 1:
+            if rest[0] == "\\" and len(rest) > 1 and (quote or not rest[1].isspace()):
                 octal = rest[1:4]
                 if len(octal) == 3 and set(octal) <= set("01234567"):
                     raw.append(int(octal, 8) & 0xFF)
