@@ -45,7 +45,7 @@ REMEDY = "Nodes are `I=0 t=0.00 W=word`, links `J=0 S=0 E=1 a=-5.5 l=-2.1` (HTK'
 _MAX_NAME = 255  # bytes, on most file systems
 # Key and value; quotes hold white space. The end of a quotation is looked for nearby only.
 _FIELD = re.compile(
-    r"""\s*([^\s=]+)=("(?:\\.|[^"\\]){0,999}"(?!\S)|'(?:\\.|[^'\\]){0,999}'(?!\S)|\S*)""", re.DOTALL
+    r"""\s*([^\s=]+)=(?:("(?:\\.|[^"\\]){0,999}"|'(?:\\.|[^'\\]){0,999}')(?!\S)|(\S*))""", re.DOTALL
 )
 _INTEGER = re.compile("[0-9]{1,15}", re.ASCII)
 _ESCAPED = re.compile(r"((?:\\[0-7]{3})+)|\\(.)", re.DOTALL)
@@ -177,14 +177,13 @@ class _Reader:
             key = LONG_NAMES.get(match[1], match[1])
             if key in fields:
                 raise self._error(f"the field {key[:40]!r} comes twice in the line", number)
-            fields[key] = self._unquoted(match[2], number)
+            quoted = match[2] is not None
+            fields[key] = self._unescaped(match[2][1:-1] if quoted else match[3], number)
             position = match.end()
         return fields
 
-    def _unquoted(self, value: str, line: int) -> str:
-        """Value of a field without quotes and escapes (three octal digits are a byte)."""
-        if len(value) > 1 and value[0] in "\"'" and value[-1] == value[0]:
-            value = value[1:-1]
+    def _unescaped(self, value: str, line: int) -> str:
+        """Value of a field without escapes; three octal digits are a byte of UTF-8."""
         if "\\" not in value:
             return value
 
