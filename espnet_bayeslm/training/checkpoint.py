@@ -7,7 +7,6 @@ import datetime
 import errno
 import logging
 import os
-import pickle
 import threading
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping
@@ -40,8 +39,8 @@ def read_checkpoint(path: Any) -> Any:
     try:
         with torch.serialization.safe_globals(_reporter_types()):
             return torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    except Exception as error:  # damaged bytes may end in any
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
         raise InputError(
             f"cannot be read as a checkpoint ({reason})",
             path=path,
@@ -61,13 +60,41 @@ def load_state(path: Any) -> Dict[str, torch.Tensor]:
     state = read_checkpoint(path)
     if isinstance(state, dict) and isinstance(state.get("model"), Mapping):
         state = state["model"]
-    if not isinstance(state, Mapping) or not all(torch.is_tensor(v) for v in state.values()):
+    if not isinstance(state, Mapping) or not all(map(_is_weight, state, state.values())):
         raise InputError(
             "expected a dictionary of tensors",
             path=path,
             remedy="Give a model file that ESPnet's training wrote.",
         )
     return dict(state)
+
+
+def _is_weight(key: Any, value: Any) -> bool:
+    """Return whether an entry of a checkpoint is a dense tensor with a name."""
+    return isinstance(key, str) and torch.is_tensor(value) and value.layout == torch.strided
+
+
+def check_run(checkpoint: Any, *, path: Any) -> None:
+    """Raise an InputError where what `read_checkpoint` returned is not a stopped training."""
+    types = {"model": Mapping, "optimizers": list, "schedulers": list, "reporter": Mapping}
+    wrong = [
+        name
+        for name, kind in types.items()
+        if not isinstance(checkpoint, Mapping) or not isinstance(checkpoint.get(name), kind)
+    ]
+    reporter = {} if wrong else checkpoint["reporter"]
+    if not wrong and not (
+        isinstance(reporter.get("epoch"), int)
+        and isinstance(reporter.get("stats"), Mapping)
+        and all(isinstance(state, Mapping) for state in checkpoint["optimizers"])
+    ):
+        wrong = ["reporter", "optimizers"]
+    if wrong:
+        raise InputError(
+            f"cannot be resumed: {', '.join(wrong)} of the training not in it",
+            path=path,
+            remedy="Restore the file, or delete it and train again.",
+        )
 
 
 def check_fits(
@@ -118,6 +145,16 @@ def check_fits(
             path=path,
             remedy=remedy,
         )
+    for key in state:
+        if (
+            key in every
+            and state[key].dtype.is_floating_point != every[key].dtype.is_floating_point
+        ):
+            raise InputError(
+                f"{key} holds {state[key].dtype}, expected {every[key].dtype}",
+                path=path,
+                remedy=remedy,
+            )
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from espnet2.train.distributed_utils import get_node_rank, get_rank
 
 from espnet_bayeslm.training.checkpoint import (
     check_fits,
+    check_run,
     load_state,
     read_checkpoint,
     writing_errors,
@@ -138,7 +139,9 @@ def check_resume(checkpoint: Path, model: torch.nn.Module, args: argparse.Namesp
         InputError: It is not; nothing was written yet.
     """
     check_fits(load_state(checkpoint), model, path=checkpoint, posterior=True)
-    for state in read_checkpoint(checkpoint).get("optimizers", []):
+    run = read_checkpoint(checkpoint)
+    check_run(run, path=checkpoint)
+    for state in run["optimizers"]:
         check_optimizer_state(state, bool(adam_groups(model, **adam_rates(model))), path=checkpoint)
     config = checkpoint.with_name("config.yaml")
     tokens = list(args.token_list)
