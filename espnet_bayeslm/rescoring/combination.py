@@ -53,6 +53,8 @@ def combined(log_probs: np.ndarray, weights: np.ndarray, combine: str) -> np.nda
 
 def candidates(weights: np.ndarray) -> List[np.ndarray]:
     """Return weights to try: shares of the first component, the others in proportion."""
+    if len(weights) == 1:
+        return [weights]
     first, others = weights[0], weights[1:]
     total = weights.sum()
     rest = others / others.sum() if others.sum() > 0 else np.full(len(others), 1 / len(others))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Iterator, Sequence, Tuple
+import operator
+from typing import Any, Iterator, List, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -27,6 +28,25 @@ def vocab_size(lm: torch.nn.Module) -> int:
         embeddings = (m for m in lm.modules() if isinstance(m, torch.nn.Embedding))
         size = next(embeddings).num_embeddings
     return int(size)
+
+
+def token_ids(sequences: Sequence[Any]) -> List[Ids]:
+    """Return sequences of token ids as tuples of int; they may be tensors or arrays of integers.
+
+    Raises:
+        InputError: One is no sequence, or has something in it that is no whole number.
+    """
+    found = []
+    for ids in sequences:
+        values = ids.tolist() if hasattr(ids, "tolist") else ids
+        try:
+            found.append(tuple(map(operator.index, values)))
+        except TypeError:
+            raise InputError(
+                f"expected a sequence of token ids, got {str(ids)[:80]}",
+                remedy="Give whole numbers: a list, or a tensor or array of integers.",
+            ) from None
+    return found
 
 
 def check_tokens(sequences: Sequence[Sequence[int]], size: int) -> None:

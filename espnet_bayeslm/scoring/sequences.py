@@ -18,6 +18,7 @@ from espnet_bayeslm.scoring.lms import (
     held_draw,
     num_draws,
     require_tree,
+    token_ids,
     tokens_with_logits,
     vocab_size,
 )
@@ -40,7 +41,8 @@ def score_hypotheses(
 
     Args:
         lm: An `AbsLM`; its last token is `<sos/eos>`.
-        hypotheses: Token ids per utterance and hypothesis, without `<sos/eos>`.
+        hypotheses: Token ids per utterance and hypothesis, without `<sos/eos>`: sequences of
+            integers, or tensors or arrays of them.
         max_tokens: The most distinct prefixes of a batch; a longer hypothesis goes alone. An LM
             that is not ours gets a quarter of it, padding counted, since it holds all logits.
         num_samples: 0 for the LM's mean weights; else the number of weight draws over which
@@ -49,7 +51,8 @@ def score_hypotheses(
             (self-normalised scoring); see `measure_normalizer`.
 
     Raises:
-        InputError: A token is out of the vocabulary, or the LM has no weights to draw.
+        InputError: A token is no integer or out of the vocabulary, or the LM has no weights to
+            draw.
     """
     flat = [ids for utterance in hypotheses for ids in utterance]
     options: Dict[str, Any] = dict(num_samples=num_samples, normalizer=normalizer)
@@ -69,7 +72,8 @@ def token_log_probs(
 
     Equal sequences are scored once. Arguments as in `score_hypotheses`.
     """
-    unique = list(dict.fromkeys(tuple(ids) for ids in sequences))
+    known = token_ids(sequences)
+    unique = list(dict.fromkeys(known))
     check_tokens(unique, vocab_size(lm))
     if normalizer is not None:
         require_tree(lm, "self-normalised scoring")
@@ -85,7 +89,7 @@ def token_log_probs(
                     values = log_probs - np.log(max(draws, 1))
                     scores[ids] = np.logaddexp(scores[ids], values) if ids in scores else values
                     bar.update(1)
-    return [scores[tuple(ids)] for ids in sequences]
+    return [scores[ids] for ids in known]
 
 
 def _log_probs(

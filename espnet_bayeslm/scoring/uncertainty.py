@@ -26,6 +26,7 @@ from espnet_bayeslm.scoring.lms import (
     held_draw,
     num_draws,
     require_tree,
+    token_ids,
     vocab_size,
 )
 from espnet_bayeslm.scoring.output_layer import Blocks, log_normalizers, target_logits
@@ -96,7 +97,8 @@ def token_uncertainty(
     require_tree(lm, "uncertainty")
     if num_samples < 1:
         raise InputError(f"num_samples is {num_samples} where 1 or more was expected")
-    unique = sorted({tuple(ids) for ids in sequences})
+    known = token_ids(sequences)
+    unique = sorted(set(known))
     check_tokens(unique, vocab_size(lm))
     draws = num_draws(lm, num_samples)
     if not draws:
@@ -109,7 +111,7 @@ def token_uncertainty(
         for group in tree_batches(unique, max_tokens=max_tokens):
             found.update(zip(group, _batch(lm, group, decoders, draws), strict=True))
             bar.update(len(group))
-    return [found[tuple(ids)] for ids in sequences]
+    return [found[ids] for ids in known]
 
 
 def _decoders(lm: Any, draws: int) -> Iterator[Decoder]:

@@ -179,3 +179,16 @@ def test_a_diverged_lm_is_named():
 
 def test_vocab_size(lm):
     assert vocab_size(lm) == VOCAB
+
+
+def test_ids_are_whole_numbers_of_any_sort(lm):
+    expected = score_hypotheses(lm, [[[1, 2, 3], [4, 0]], [[]]])
+    arrays = [[np.array([1, 2, 3], np.uint8), np.array([4, 0])], [np.array([], np.int64)]]
+    tensors = [[torch.tensor([1, 2, 3]), torch.tensor([4, 0], dtype=torch.int32)], [()]]
+    mixed = [[[np.int64(1), torch.tensor(2), 3], (4, 0)], [[]]]
+    for hypotheses in (arrays, tensors, mixed):
+        assert score_hypotheses(lm, hypotheses) == expected
+    wrong = ([1.0, 2], [1.5], torch.tensor([1.0]), np.array([2.5]), ["1"], "a", 3, torch.tensor(3))
+    for ids in wrong:
+        with pytest.raises(InputError, match="expected a sequence of token ids, got "):
+            score_hypotheses(lm, [[[1, 2]], [ids]])

@@ -14,7 +14,7 @@ from training_options import ADAM, CELL, LSTM
 from espnet_bayeslm.training.checkpoint import load_state
 from espnet_bayeslm.training.experiment import read_config
 from espnet_bayeslm.training.load import load_lm
-from espnet_bayeslm.training.task import BayesLMTask, check_init_param, check_resume
+from espnet_bayeslm.training.task import BayesLMTask, check_resume
 from espnet_bayeslm.utils.errors import InputError
 
 NUM_CASES = 200
