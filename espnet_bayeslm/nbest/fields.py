@@ -136,8 +136,11 @@ class Writable:
         self.utts.add(nbest.utt)
         if nbest.ref is not None and "ref" not in self.holds:
             problem = "has a reference, for which there is no place"
+        num_scored = sum(hyp.am_score is not None for hyp in nbest.hypotheses)
         for hyp in nbest.hypotheses:
             problem = problem or _problem(hyp, self.holds, self.needs)
+        if num_scored not in (0, len(nbest.hypotheses)):
+            problem = problem or "has an am_score for some hypotheses only"
         if problem:
             raise InputError(
                 f"the {self.format} format cannot hold this: the utterance {nbest.utt!r} {problem}",

@@ -18,8 +18,11 @@ from espnet_bayeslm.nbest.kaldi import kaldi_writer, read_kaldi, read_kaldi_once
 from espnet_bayeslm.nbest.kaldi_files import OutOfStep
 from espnet_bayeslm.nbest.kaldi_lattice import read_kaldi_lattices
 from espnet_bayeslm.nbest.lattice import Lattice, nbest_list
+from espnet_bayeslm.nbest.nemo import nemo_writer, read_nemo
 from espnet_bayeslm.nbest.srilm import read_srilm, srilm_writer
 from espnet_bayeslm.nbest.types import NBest
+from espnet_bayeslm.nbest.vosk import read_vosk, vosk_writer
+from espnet_bayeslm.nbest.whisper import read_whisper, whisper_writer
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 
@@ -28,6 +31,9 @@ READERS: Dict[str, Callable[[PathLike], Iterator[NBest]]] = {
     "espnet": read_espnet,
     "srilm": read_srilm,
     "jsonl": read_jsonl,
+    "whisper": read_whisper,
+    "nemo": read_nemo,
+    "vosk": read_vosk,
 }
 # Readers of files that are in step, which they find out as they go.
 ONCE = {"kaldi": read_kaldi_once}
@@ -36,6 +42,9 @@ WRITERS: Dict[str, Callable[[Path], ContextManager[AddList]]] = {
     "espnet": espnet_writer,
     "srilm": srilm_writer,
     "jsonl": jsonl_writer,
+    "whisper": whisper_writer,
+    "nemo": nemo_writer,
+    "vosk": vosk_writer,
 }
 
 

@@ -68,6 +68,23 @@ JSONL = {
     )
 }
 
+WHISPER = {
+    "a.json": '[{"input": ["well i\'m 3", ""], "output": "well", "id": "a-1"},\n'
+    ' {"input": ["x", "x-1 yes"], "scores": [-1.5, -2], "x": [1]}\n]\n',
+    "b.json": '{"input": ["é"]}\n{"input": ["-1"], "output": null}',
+}
+NEMO = {
+    "preds_out.tsv": "well i'm 3\t-10.5\n\t-1e1\nx\t.5\nx-1 yes\t3\n",
+    "manifest.json": '{"audio_filepath": "a/a-1.wav", "text": "well", "duration": 1.5}\n'
+    '{"audio_filepath": "b/é.wav"}\n',
+}
+VOSK = {
+    "a-1.json": '{\n "alternatives" : [{\n  "confidence" : 228.5,\n  "text" : "well i\'m 3"\n },'
+    ' {"confidence": 7, "text": "", "result": [{"word": "a", "start": 0.5}]}]\n}\n',
+    "b.json": '{"alternatives": [{"text": "x"}, {"text": "é yes"}]}\n'
+    '{"alternatives": [{"text": "-1"}], "utt": "c"}\n',
+}
+
 
 def packed(files):
     """Return {name.gz: gzipped}."""
@@ -91,6 +108,7 @@ def _kinds():
         format: {name: content.encode() for name, content in files.items()}
         for format, files in (
             *(("kaldi", KALDI), ("espnet", ESPNET), ("srilm", SRILM), ("jsonl", JSONL)),
+            *(("whisper", WHISPER), ("nemo", NEMO), ("vosk", VOSK)),
         )
     }
     return {
@@ -100,6 +118,9 @@ def _kinds():
         "espnet packed": ("espnet", packed(plain["espnet"])),
         "srilm packed": ("srilm", packed(plain["srilm"])),
         "jsonl packed": ("jsonl", packed(plain["jsonl"])),
+        "whisper packed": ("whisper", packed(plain["whisper"])),
+        "nemo packed": ("nemo", packed(plain["nemo"])),
+        "vosk packed": ("vosk", packed(plain["vosk"])),
     }
 
 
@@ -250,9 +271,73 @@ def jsonl_content(files):
     return content
 
 
+def _texts(files):
+    """Yield (name without .gz, text)."""
+    for name, data in sorted(files.items()):
+        text = gzip.decompress(data) if name.endswith(".gz") else data
+        yield name.removesuffix(".gz"), text.decode("utf-8-sig")
+
+
+def _values(text):
+    """Return the items of a JSON list, or the values one after the other."""
+    decoder, values, rest = json.JSONDecoder(object_pairs_hook=_once), [], text.strip(" \t\r\n")
+    while rest:
+        value, end = decoder.raw_decode(rest)
+        values.append(value)
+        rest = rest[end:].lstrip(" \t\r\n")
+    return values[0] if len(values) == 1 and isinstance(values[0], list) else values
+
+
+def whisper_content(files):
+    """Return {(utterance, rank from 0): (words, score or None)}."""
+    content = {}
+    for name, text in _texts(files):
+        for number, item in enumerate(_values(text), 1):
+            ids = [item[key] for key in ("id", "utt") if item.get(key) is not None]
+            utt = str(ids[0]) if ids else f"{name.removesuffix('.json')}-{number:06d}"
+            scores = item.get("scores") or [None] * len(item["input"])
+            for rank, (line, score) in enumerate(zip(item["input"], scores, strict=True)):
+                content[utt, rank] = line.split(), score
+    return content
+
+
+def nemo_content(files):
+    """Return {(utterance, rank from 0): (words, score)}."""
+    texts = dict(_texts(files))
+    (beams,) = (text for name, text in texts.items() if name.endswith(".tsv"))
+    (manifest,) = (text for name, text in texts.items() if name.endswith(".json"))
+    entries = [json.loads(line) for line in manifest.rstrip("\n").split("\n")]
+    paths = [entry["audio_filepath"].rsplit(".", 1)[0] for entry in entries]
+    names = [path.rsplit("/", 1)[-1] for path in paths]
+    lines = beams.split("\n")
+    lines = lines[:-1] if lines[-1] == "" else lines
+    size = len(lines) // len(entries)
+    content = {}
+    for number, line in enumerate(lines):
+        words, _, score = line.rpartition("\t")
+        content[names[number // size], number % size] = words.split(), float(score)
+    return content
+
+
+def vosk_content(files):
+    """Return {(utterance, rank from 0): (words, score or None)}."""
+    content = {}
+    for name, text in _texts(files):
+        values, stem = _values(text), name.removesuffix(".json")
+        for number, item in enumerate(values, 1):
+            default = stem if len(values) == 1 else f"{stem}-{number:06d}"
+            for rank, hyp in enumerate(item["alternatives"]):
+                words = hyp["text"].split()
+                content[item.get("utt", default), rank] = words, hyp.get("confidence")
+    return content
+
+
 CONTENT = {
     "kaldi": kaldi_content,
     "espnet": espnet_content,
     "srilm": srilm_content,
     "jsonl": jsonl_content,
+    "whisper": whisper_content,
+    "nemo": nemo_content,
+    "vosk": vosk_content,
 }

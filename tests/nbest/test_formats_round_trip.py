@@ -22,7 +22,13 @@ HOLDS = {
     "kaldi": [{}, {"graph_score": True}, {"graph_score": True, "lm_score": True}],
     "espnet": [{}],
     "srilm": [{"lm_score": True}],
-    "jsonl": [{"graph_score": False, "lm_score": False, "ref": False}],
+    "jsonl": [
+        {"graph_score": False, "lm_score": False, "ref": False},
+        {"lm_score": False, "no scores": True},
+    ],
+    "whisper": [{"no scores": True, "ref": False}, {"ref": False}],
+    "nemo": [{"ref": False}],
+    "vosk": [{"ref": False}, {"no scores": True}],
 }
 SETTINGS = settings(
     deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow], derandomize=True
@@ -61,8 +67,9 @@ def lists_of(draw, format):
             return st.none()
         return SCORES if holds[name] else st.one_of(st.none(), SCORES)
 
+    am_scores = st.none() if "no scores" in holds else SCORES
     hypotheses = st.lists(
-        st.builds(Hypothesis, SENTENCES, SCORES, optional("lm_score"), optional("graph_score")),
+        st.builds(Hypothesis, SENTENCES, am_scores, optional("lm_score"), optional("graph_score")),
         min_size=1,
         max_size=12,
     ).map(tuple)
@@ -170,18 +177,24 @@ REFUSED = {
     ),
     "a reference": (["kaldi", "espnet", "srilm"], [NBest("u", (GOOD,), ("a",))]),
     "a reference with blanks": ("all", [NBest("u", (GOOD,), ("a b",))]),
-    "an LM score": (["espnet"], [NBest("u", (GOOD,))]),
+    "an LM score": (["espnet", "whisper", "nemo", "vosk"], [NBest("u", (GOOD,))]),
     "no LM score": (["srilm"], [NBest("u", (PLAIN,))]),
     "a graph score": (
         ["espnet", "srilm"],
         [NBest("u", (dataclasses.replace(GOOD, graph_score=0.0),))],
     ),
     "mixed": (["kaldi", "espnet", "srilm"], [NBest("u", (GOOD, PLAIN))]),
+    "some scores": ("all", [NBest("u", (GOOD, dataclasses.replace(GOOD, am_score=None)))]),
+    "no scores": (["kaldi", "espnet", "srilm", "nemo"], [NBest("u", (Hypothesis(("a",)),))]),
     "a slash": (["srilm"], [NBest("a/b", (GOOD,))]),
     "a long name": (["srilm"], [NBest("é" * 130, (GOOD,))]),
     "a pause": (["srilm"], [NBest("u", (dataclasses.replace(GOOD, words=("a", "-pau-")),))]),
     "the start": (["srilm"], [NBest("u", (dataclasses.replace(GOOD, words=("<s>", "a")),))]),
 }
+
+
+# Formats that hold a total score only
+TOTALS = ("espnet", "whisper", "nemo", "vosk")
 
 
 def without_lm(nbest):
@@ -194,7 +207,7 @@ def without_lm(nbest):
 def test_what_has_no_place_is_refused_and_nothing_written(name, tmp_path):
     names, nbests = REFUSED[name]
     for format in READERS if names == "all" else names:
-        plain = names == "all" and format == "espnet"
+        plain = names == "all" and format in TOTALS
         with pytest.raises(ValueError) as error:
             lists = map(without_lm, nbests) if plain else nbests
             write_nbest(lists, tmp_path / "new" / "lists", format=format)
@@ -212,6 +225,10 @@ def test_what_has_no_place_is_refused_and_nothing_written(name, tmp_path):
         ("espnet", "output.1/1best_recog/text"),
         ("srilm", "other.score"),
         ("jsonl", "other.jsonl.gz"),
+        ("whisper", "other.json"),
+        ("nemo", "other.tsv"),
+        ("nemo", "manifest.jsonl"),
+        ("vosk", "other.json.gz"),
     ],
 )
 def test_lists_that_would_be_read_with_the_new_ones(format, stale, tmp_path):
@@ -239,5 +256,5 @@ def test_the_formats_are_listed_and_documented():
     assert READERS.keys() == WRITERS.keys() == HOLDS.keys()
     for function in (*READERS.values(), *WRITERS.values()):
         assert "Raises" in inspect.getdoc(function)
-    with pytest.raises(InputError, match="kaldi, espnet, srilm, jsonl"):
+    with pytest.raises(InputError, match="kaldi, espnet, srilm, jsonl, whisper, nemo, vosk"):
         formats.check_format("sphinx")

@@ -23,7 +23,8 @@ def many(num_utts, num_hyps, *, format):
         for _ in range(num_hyps):
             words = tuple(rng.choices(WORDS, k=8))
             am, lm, graph = (-rng.randrange(10**6) / 1000 for _ in range(3))
-            has_lm, has_graph = format != "espnet", format in ("kaldi", "jsonl")
+            has_lm = format in ("kaldi", "srilm", "jsonl")
+            has_graph = format in ("kaldi", "jsonl")
             hyps.append(Hypothesis(words, am, lm if has_lm else None, graph if has_graph else None))
         yield NBest(f"utt-{number:06d}", tuple(hyps))
 

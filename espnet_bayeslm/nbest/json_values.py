@@ -1,0 +1,346 @@
+"""JSON of which all is checked: what the formats that are JSON share."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import json
+import math
+import re
+from pathlib import Path
+from typing import (
+    IO,
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+    cast,
+)
+
+from espnet_bayeslm.nbest.fields import (
+    AddList,
+    Writable,
+    check_id,
+    check_no_others,
+    is_utf8,
+    natural_order,
+)
+from espnet_bayeslm.nbest.types import NBest
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike, atomic_write, read_lines
+
+# An integer of more digits is read as a float: a million digits would take hours
+_MAX_DIGITS = 18
+_BLANKS = " \t\r\n"
+_BLOCK = 1 << 14  # characters
+_TOO_DEEP = "brackets within brackets without an end"
+
+
+class BadValue(ValueError):
+    """What is wrong with a JSON value; the message goes into an InputError."""
+
+
+def parse_json(text: str) -> Any:
+    """JSON value of a text.
+
+    Raises:
+        BadValue: It is no JSON, has a key twice, or a number that is not finite.
+    """
+    try:
+        return _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        raise BadValue(f"not JSON ({error.msg} at column {error.colno})") from error
+    except RecursionError as error:
+        raise BadValue(_TOO_DEEP) from error
+
+
+def json_items(path: PathLike, *, remedy: str) -> Iterator[Tuple[int, Any]]:
+    """Yield (line from 1, value) of the items of a JSON list, or of values one after the other.
+
+    Args:
+        path: The file; no more than an item and a block of it is in memory.
+        remedy: What errors say that the file should be.
+
+    Raises:
+        InputError: It cannot be read, or is not such JSON.
+    """
+    source = _Source(path)
+    try:
+        if source.peek() == "[":
+            yield from source.listed()
+        else:
+            while source.peek():
+                yield source.line, source.value()
+    except BadValue as error:
+        raise InputError(str(error), path=path, line=source.line, remedy=remedy) from error
+
+
+class _Source:
+    """A JSON text that is read block by block.
+
+    Attributes:
+        line: The number of the line where what was not taken yet begins.
+    """
+
+    def __init__(self, path: PathLike):
+        self._lines = read_lines(path)
+        self._text = ""
+        self.line = 1
+
+    def _more(self) -> bool:
+        """Read as much again as there is; return whether there was any."""
+        wanted, parts = max(len(self._text), _BLOCK), [self._text]
+        for _, line in self._lines:
+            parts.append(f"{line}\n")
+            wanted -= len(parts[-1])
+            if wanted <= 0:
+                break
+        self._text = "".join(parts)
+        return len(parts) > 1
+
+    def _take(self, size: int) -> None:
+        self.line += self._text.count("\n", 0, size)
+        self._text = self._text[size:]
+
+    def peek(self) -> str:
+        """Next character that is no blank, "" at the end."""
+        while True:
+            self._take(len(self._text) - len(self._text.lstrip(_BLANKS)))
+            if self._text or not self._more():
+                return self._text[:1]
+
+    def value(self) -> Any:
+        """Next value, which begins at once."""
+        while True:
+            try:
+                value, end = _DECODER.raw_decode(self._text)
+            except json.JSONDecodeError as error:
+                if self._more():
+                    continue
+                self.line += error.lineno - 1
+                raise BadValue(f"not JSON ({error.msg} at column {error.colno})") from error
+            except RecursionError as error:
+                raise BadValue(_TOO_DEEP) from error
+            if end == len(self._text) and self._more():
+                continue  # a number may go on
+            self._take(end)
+            return value
+
+    def listed(self) -> Iterator[Tuple[int, Any]]:
+        """Yield (line, value) of a list, which must be all that there is."""
+        self._take(1)
+        is_first = True
+        while self.peek() != "]":
+            if not is_first:
+                self._expect(",")
+            yield self.line, self.value()
+            is_first = False
+        self._take(1)
+        if self.peek():
+            raise BadValue("not JSON (something after the end of the list)")
+
+    def _expect(self, character: str) -> None:
+        """Take a character and the blanks after it."""
+        if self.peek() != character:
+            raise BadValue(f"not JSON ({character!r} or the end of the list was expected)")
+        self._take(1)
+        self.peek()
+
+
+def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+    """Return a JSON object whose keys come once each."""
+    content = dict(pairs)
+    if len(content) != len(pairs):
+        raise BadValue("a key that comes twice in one object")
+    return content
+
+
+def _refuse(constant: str) -> None:
+    """Refuse NaN and the infinities, which JSON does not have and Python reads."""
+    raise BadValue(f"{constant} is not a finite number")
+
+
+def _integer(digits: str) -> Union[int, float]:
+    """Return the number of a JSON integer."""
+    return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse, parse_int=_integer)
+
+
+def as_object(content: Any, what: str) -> Dict[str, Any]:
+    """JSON object, checked; `what` it is goes into the error."""
+    if not isinstance(content, dict):
+        raise BadValue(f"{what} is {shown(content)}, and an object was expected")
+    return content
+
+
+def as_list(content: Any, what: str) -> List[Any]:
+    """JSON list of one value or more, checked."""
+    if not isinstance(content, list) or not content:
+        raise BadValue(f"{what} are {shown(content)}, and a list was expected")
+    return content
+
+
+def as_string(content: Any, what: str) -> str:
+    """JSON string that can be written, checked."""
+    if not isinstance(content, str) or not is_utf8(content):
+        raise BadValue(f"{what} is {shown(content)}, and a string was expected")
+    return content
+
+
+def as_words(content: Any, what: str) -> Tuple[str, ...]:
+    """Words of a JSON string."""
+    return tuple(as_string(content, what).split())
+
+
+def as_score(content: Any, what: str) -> Optional[float]:
+    """Finite number, None where there is none."""
+    if content is None:
+        return None
+    if type(content) not in (int, float) or not math.isfinite(content):
+        raise BadValue(f"{what} is {shown(content)}, and a finite number was expected")
+    return float(content)
+
+
+def others(content: Mapping[str, Any], keys: Iterable[str]) -> Dict[str, Any]:
+    """What stands under other keys, if it can be written again."""
+    found = {name: value for name, value in content.items() if name not in keys}
+    if not found:
+        return found
+    try:
+        as_text(found).encode("utf-8")
+    except (ValueError, RecursionError) as error:
+        raise BadValue(f"{shown(found)} cannot be kept: {error}"[:200]) from error
+    return found
+
+
+def shown(value: Any) -> str:
+    """JSON value as an error shows it."""
+    return "missing" if value is None else ascii(value)[:80]
+
+
+def as_text(content: Any) -> str:
+    """JSON text of a value, on one line."""
+    return json.dumps(content, ensure_ascii=False, allow_nan=False)
+
+
+@contextlib.contextmanager
+def json_writer(
+    path: Path,
+    known: Writable,
+    as_json: Callable[[NBest], Dict[str, Any]],
+    *,
+    suffixes: Sequence[str],
+    frame: Tuple[str, str, str],
+) -> Iterator[AddList]:
+    """Write N-best lists into one file, each a JSON object on a line, all or nothing.
+
+    Args:
+        path: The file where it ends in one of the suffixes (gzipped in .gz), else the folder in
+            which `nbest` with the first of them is written (made where it is missing).
+        known: What the format can hold.
+        as_json: The object of a list.
+        suffixes: Those of files that the format's reader reads in a folder.
+        frame: What stands before, between and after the objects.
+
+    Yields:
+        What adds a list.
+
+    Raises:
+        ValueError: A list that the format cannot hold, or the folder has other such files.
+            Nothing is written then.
+    """
+    is_file = path.name.endswith(tuple(suffixes)) and not path.is_dir()
+    file = path if is_file else path / f"nbest{suffixes[0]}"
+    if not is_file:
+        pattern = "|".join(f".*{re.escape(suffix)}" for suffix in suffixes)
+        check_no_others(path, pattern, written=(file.name,))
+    with atomic_write(file, "wb") as raw, _text_to(raw, zipped=file.suffix == ".gz") as f:
+        before, between, after = frame
+
+        def add(nbest: NBest) -> None:
+            f.write(between if known.utts else before)
+            known.check(nbest)
+            f.write(as_text(as_json(nbest)))
+
+        yield add
+        known.finish()
+        f.write(after)
+
+
+@contextlib.contextmanager
+def _text_to(raw: IO[bytes], *, zipped: bool) -> Iterator[IO[str]]:
+    """Yield a stream of text into a stream of bytes."""
+    with contextlib.ExitStack() as stack:
+        if zipped:
+            # No name and no time in it: equal lists give equal files
+            packed = gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0)
+            raw = cast(IO[bytes], stack.enter_context(packed))
+        text = io.TextIOWrapper(raw, encoding="utf-8")
+        try:
+            yield text
+        finally:
+            text.detach()  # else it would close what is not its own
+
+
+def files_of(path: Path, suffixes: Sequence[str]) -> List[Path]:
+    """Files to read: the one, or those of a folder with such names, in natural order.
+
+    Raises:
+        InputError: The folder has none.
+    """
+    if not path.is_dir():
+        return [path]
+    names = [entry.name for entry in path.iterdir() if entry.name.endswith(tuple(suffixes))]
+    if not names:
+        raise InputError(f"no *{suffixes[0]} in it", path=path)
+    return [path / name for name in sorted(names, key=natural_order)]
+
+
+def without_suffix(path: Path, suffixes: Sequence[str]) -> str:
+    """Name of a file without the first of the suffixes that it has."""
+    return next((path.name.removesuffix(s) for s in suffixes if path.name.endswith(s)), path.name)
+
+
+class UniqueUtterances:
+    """Checks the ids of lists as they are read, and that there are some.
+
+    Args:
+        path: What is read, for the error.
+    """
+
+    def __init__(self, path: PathLike):
+        self.path = path
+        self._seen: Dict[str, Tuple[Path, int]] = {}
+
+    def add(self, nbest: NBest, file: Path, line: int) -> NBest:
+        """Return a list whose id is new.
+
+        Raises:
+            InputError: The id cannot be one, or came before.
+        """
+        check_id(nbest.utt, path=file, line=line)
+        if nbest.utt in self._seen:
+            first, first_line = self._seen[nbest.utt]
+            raise InputError(
+                f"the utterance {nbest.utt[:80]!r} stands already in {first}:{first_line}",
+                path=file,
+                line=line,
+                remedy="Utterance ids must be unique.",
+            )
+        self._seen[nbest.utt] = file, line
+        return nbest
+
+    def check(self, remedy: str) -> None:
+        """Raise an InputError where there was none."""
+        if not self._seen:
+            raise InputError("no utterances", path=self.path, remedy=remedy)

@@ -1,0 +1,223 @@
+r"""NeMo's beam files: `text<TAB>score` lines, k for each utterance, beside the manifest.
+
+`eval_beamsearch_ngram*.py --preds_output_folder` writes `preds_out_*.tsv`, its hypotheses in the
+order of the manifest's lines, `{"audio_filepath": .., "text": reference, ..}`, which hold no
+hypotheses. The folder has one of each. Scores are natural logs, the totals of the beam search. An
+utterance's id is its `utt`, else the name of its audio file, with as many folders as tell it from
+the others. The number of lines is a multiple of the manifest's, or the manifest says how many each
+utterance has (`num_hypotheses`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+from pathlib import Path, PurePosixPath
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
+
+from espnet_bayeslm.nbest.fields import (
+    AddList,
+    Writable,
+    check_id,
+    check_no_others,
+    format_number,
+    parse_number,
+    words_line,
+)
+from espnet_bayeslm.nbest.json_values import (
+    BadValue,
+    as_object,
+    as_string,
+    as_text,
+    others,
+    parse_json,
+)
+from espnet_bayeslm.nbest.types import Hypothesis, NBest
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike, read_lines, staged
+
+BEAMS, MANIFEST = "preds_out.tsv", "manifest.json"
+PATTERN = r".*\.(tsv|jsonl?)(\.gz)?"
+COUNT = "num_hypotheses"
+KEYS = ("audio_filepath", "utt", "text", "speaker", COUNT)
+REMEDY = "Lines are `text<TAB>score`, as of eval_beamsearch_ngram's --preds_output_folder."
+MANIFEST_REMEDY = 'Lines are {"audio_filepath": .., "text": ..}.'
+
+
+def read_nemo(path: PathLike) -> Iterator[NBest]:
+    """Yield the N-best lists of a beam file in the order of the manifest beside it.
+
+    Args:
+        path: The folder of the two, or the beam file; the manifest is its folder's one *.json or
+            *.jsonl (of several that whose name has `manifest` in it).
+
+    Raises:
+        InputError: A line that cannot be used (file, line, remedy), a number of lines that is
+            not that of the manifest, or no such files.
+    """
+    beams, manifest = _find(Path(path))
+    entries = _read_manifest(manifest)
+    counts = _counts(entries, sum(1 for _ in read_lines(beams)), beams, manifest)
+    hypotheses = (_hypothesis(line, beams, number) for number, line in read_lines(beams))
+    for utt, entry, count in zip(_ids(entries, manifest), entries, counts, strict=True):
+        speaker, ref = entry.get("speaker"), entry.get("text")
+        yield NBest(
+            utt,
+            tuple(itertools.islice(hypotheses, count)),
+            None if ref is None else tuple(ref.split()),
+            speaker,
+            others(entry, KEYS),
+        )
+
+
+def _find(path: Path) -> Tuple[Path, Path]:
+    """Beam file and manifest."""
+    folder = path if path.is_dir() else path.parent
+    beams = _one(folder, (".tsv", ".tsv.gz"), "preds") if path.is_dir() else path
+    return beams, _one(
+        folder, tuple(f"{s}{z}" for s in (".json", ".jsonl") for z in ("", ".gz")), "manifest"
+    )
+
+
+def _one(folder: Path, suffixes: Tuple[str, ...], name: str) -> Path:
+    """The one file of a folder with such a suffix; of several that with the name."""
+    found = sorted(f for f in folder.iterdir() if f.name.endswith(suffixes))
+    named = [f for f in found if name in f.name]
+    chosen = found if len(found) == 1 else named
+    if len(chosen) != 1:
+        raise InputError(
+            f"{len(chosen) or len(found)} files *{' or *'.join(suffixes)}, and one was expected",
+            path=folder,
+            remedy="A folder has one beam file (*.tsv) and its manifest (*.json); name the beam"
+            " file where there are several.",
+        )
+    return chosen[0]
+
+
+def _read_manifest(path: Path) -> List[Dict[str, Any]]:
+    """Entries of a manifest."""
+    entries = []
+    for number, line in read_lines(path):
+        try:
+            entry = as_object(parse_json(line), "the line")
+            as_string(entry.get("audio_filepath"), "audio_filepath")
+            for key in ("text", "speaker", "utt"):
+                if entry.get(key) is not None:
+                    as_string(entry[key], key)
+            if entry.get(COUNT) is not None and not _is_count(entry[COUNT]):
+                raise BadValue(f"{COUNT} is {entry[COUNT]!r}, and a number from 1 was expected")
+            others(entry, KEYS)
+        except BadValue as error:
+            raise InputError(str(error), path=path, line=number, remedy=MANIFEST_REMEDY) from error
+        entries.append(entry)
+    if not entries:
+        raise InputError("no utterances", path=path, remedy=MANIFEST_REMEDY)
+    return entries
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value > 0
+
+
+def _hypothesis(text: str, path: Path, line: int) -> Hypothesis:
+    """Return the hypothesis of one line."""
+    words, tab, score = text.rpartition("\t")
+    if not tab:
+        raise InputError(f"no tab in {text[:80]!r}", path=path, line=line, remedy=REMEDY)
+    number = parse_number(score.strip(), path=path, line=line, remedy=REMEDY)
+    return Hypothesis(tuple(words.split()), number)
+
+
+def _counts(
+    entries: Sequence[Dict[str, Any]], num_lines: int, beams: Path, manifest: Path
+) -> List[int]:
+    """Number of hypotheses of each utterance."""
+    said = [entry.get(COUNT) for entry in entries]
+    if None not in said:
+        counts = [int(count) for count in said if count is not None]
+    else:
+        counts = [num_lines // len(entries)] * len(entries)
+    if sum(counts) != num_lines or not counts[0]:
+        raise InputError(
+            f"{num_lines} lines, and {len(entries)} utterances in {manifest}"
+            + (f" with {sum(counts)} hypotheses" if None not in said else ""),
+            path=beams,
+            remedy="Each utterance has equally many lines, or the manifest says `num_hypotheses`.",
+        )
+    if None in said:
+        logging.info("%s: %d hypotheses for each utterance of %s", beams, counts[0], manifest)
+    return counts
+
+
+def _ids(entries: Sequence[Dict[str, Any]], manifest: Path) -> List[str]:
+    """Utterance ids: names of audio files, with as many folders as tell them apart."""
+    if all(entry.get("utt") is not None for entry in entries):
+        return _checked([entry["utt"] for entry in entries], manifest)
+    paths = [PurePosixPath(entry["audio_filepath"]) for entry in entries]
+    depth = max(len(path.parts) for path in paths)
+    utts: List[str] = []
+    for parts in range(1, depth + 1):
+        utts = ["/".join((*path.parts[-parts:-1], path.stem)) for path in paths]
+        if len(set(utts)) == len(utts):
+            break
+    return _checked(utts, manifest)
+
+
+def _checked(utts: List[str], manifest: Path) -> List[str]:
+    """Return ids that are different and can be ids."""
+    seen: Dict[str, int] = {}
+    for line, utt in enumerate(utts, 1):
+        check_id(utt, path=manifest, line=line)
+        if utt in seen:
+            raise InputError(
+                f"the utterance {utt[:80]!r} of line {seen[utt]} again",
+                path=manifest,
+                line=line,
+                remedy="Utterances must differ in `utt`, or in the names of their audio files.",
+            )
+        seen[utt] = line
+    return utts
+
+
+@contextlib.contextmanager
+def nemo_writer(path: Path) -> Iterator[AddList]:
+    """Write a beam file and a manifest, list by list; reading them gives the same lists.
+
+    Args:
+        path: The folder (made where it is missing).
+
+    Yields:
+        What adds a list, with an `am_score` and no other scores.
+
+    Raises:
+        ValueError: A list that the format cannot hold, or other such files stand there. Nothing
+            is written then.
+    """
+    known = Writable("nemo", holds=("ref",), needs=("am_score",))
+    with staged(path) as temporary:
+        with (
+            open(temporary / BEAMS, "w", encoding="utf-8") as beams,
+            open(temporary / MANIFEST, "w", encoding="utf-8") as manifest,
+        ):
+
+            def add(nbest: NBest) -> None:
+                known.check(nbest)
+                for hyp in nbest.hypotheses:
+                    assert hyp.am_score is not None  # `check` has seen to it
+                    beams.write(f"{words_line(hyp.words)}\t{format_number(hyp.am_score)}\n")
+                manifest.write(as_text(_as_json(nbest)) + "\n")
+
+            yield add
+            known.finish()
+        check_no_others(Path(path), PATTERN, written=(BEAMS, MANIFEST))
+
+
+def _as_json(nbest: NBest) -> Dict[str, Any]:
+    """Return the manifest's object of a list."""
+    content: Dict[str, Any] = {"audio_filepath": f"{nbest.utt}.wav", "utt": nbest.utt}
+    if nbest.ref is not None:
+        content["text"] = words_line(nbest.ref)
+    if nbest.speaker is not None:
+        content["speaker"] = nbest.speaker
+    return {**content, COUNT: len(nbest.hypotheses), **others(nbest.extra, KEYS)}

@@ -1,0 +1,131 @@
+"""Vosk's alternatives (`SetMaxAlternatives`): a JSON object for each utterance.
+
+    {"alternatives": [{"confidence": 228.63, "text": "the first"}, {"confidence": .., ..}, ..]}
+
+`confidence` is the log-likelihood of the path, acoustic and graph, natural log: the total score.
+A file holds one object, named after the file, or several one after the other, numbered from 1
+(`FILE-000001`); an object's own `utt` wins. `result` (words with times) is kept.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any, ContextManager, Dict, Iterator, Tuple
+
+from espnet_bayeslm.nbest.fields import AddList, Writable, words_line
+from espnet_bayeslm.nbest.json_values import (
+    BadValue,
+    UniqueUtterances,
+    as_list,
+    as_object,
+    as_score,
+    as_string,
+    as_words,
+    files_of,
+    json_items,
+    json_writer,
+    others,
+    without_suffix,
+)
+from espnet_bayeslm.nbest.types import Hypothesis, NBest
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike
+
+SUFFIXES = (".json", ".json.gz")
+KEYS = ("alternatives", "utt", "ref", "speaker")
+HYPOTHESIS_KEYS = ("text", "confidence")
+REMEDY = (
+    'Objects are {"alternatives": [{"text": .., "confidence": ..}, ..]}, as of SetMaxAlternatives.'
+)
+
+
+def read_vosk(path: PathLike) -> Iterator[NBest]:
+    """Yield the N-best lists of a file, or of a folder's *.json and *.json.gz, in their order.
+
+    Raises:
+        InputError: What is not such JSON (file, line, remedy), or an id twice.
+    """
+    utterances = UniqueUtterances(path)
+    for file in files_of(Path(path), SUFFIXES):
+        for nbest, line in _lists(file):
+            yield utterances.add(nbest, file, line)
+    utterances.check(REMEDY)
+
+
+def _lists(file: Path) -> Iterator[Tuple[NBest, int]]:
+    """Yield the lists of a file with their lines."""
+    name = without_suffix(file, SUFFIXES)
+    objects = enumerate(json_items(file, remedy=REMEDY), 1)
+    # the name of a file with one object is its name, so the second is looked for
+    previous = next(objects, None)
+    for current in itertools.chain(objects, [None]):
+        if previous is None:
+            return
+        number, (line, content) = previous
+        is_single = number == 1 and current is None
+        try:
+            yield _parse(content, name if is_single else f"{name}-{number:06d}"), line
+        except BadValue as error:
+            raise InputError(str(error), path=file, line=line, remedy=REMEDY) from error
+        previous = current
+
+
+def _parse(content: Any, name: str) -> NBest:
+    """Return the list of one object."""
+    content = as_object(content, "it")
+    alternatives = content.get("alternatives")
+    hypotheses = tuple(_hypothesis(a) for a in as_list(alternatives, "alternatives"))
+    num_scored = sum(hyp.am_score is not None for hyp in hypotheses)
+    if num_scored not in (0, len(hypotheses)):
+        raise BadValue(f"{num_scored} of {len(hypotheses)} alternatives have a confidence")
+    ref, speaker = content.get("ref"), content.get("speaker")
+    return NBest(
+        as_string(content.get("utt", name), "utt"),
+        hypotheses,
+        None if ref is None else as_words(ref, "ref"),
+        None if speaker is None else as_string(speaker, "speaker"),
+        others(content, KEYS),
+    )
+
+
+def _hypothesis(content: Any) -> Hypothesis:
+    """Return one alternative."""
+    content = as_object(content, "an alternative")
+    score = as_score(content.get("confidence"), "confidence")
+    words = as_words(content.get("text"), "text")
+    return Hypothesis(words, score, extra=others(content, HYPOTHESIS_KEYS))
+
+
+def vosk_writer(path: Path) -> ContextManager[AddList]:
+    """Write objects one after the other; reading them gives the same lists.
+
+    Args:
+        path: The file where it ends in .json or .json.gz, else the folder in which nbest.json is
+            written (made where it is missing).
+
+    Yields:
+        What adds a list, with at most an `am_score`.
+
+    Raises:
+        ValueError: A list that the format cannot hold, or other *.json stand in the folder.
+            Nothing is written then.
+    """
+    known = Writable("vosk", holds=("am_score", "ref"))
+    return json_writer(path, known, _as_json, suffixes=SUFFIXES, frame=("", "\n", "\n"))
+
+
+def _as_json(nbest: NBest) -> Dict[str, Any]:
+    """Return the JSON object of a list."""
+    alternatives = []
+    for hyp in nbest.hypotheses:
+        score = {} if hyp.am_score is None else {"confidence": hyp.am_score}
+        alternative: Dict[str, Any] = {**score, "text": words_line(hyp.words)}
+        alternative.update(others(hyp.extra, HYPOTHESIS_KEYS))
+        alternatives.append(alternative)
+    content: Dict[str, Any] = {"utt": nbest.utt, "alternatives": alternatives}
+    if nbest.ref is not None:
+        content["ref"] = words_line(nbest.ref)
+    if nbest.speaker is not None:
+        content["speaker"] = nbest.speaker
+    return {**content, **others(nbest.extra, KEYS)}

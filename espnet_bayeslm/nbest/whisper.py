@@ -1,0 +1,109 @@
+"""N-best lists without scores, as those of Whisper in the Hypotheses Paradise: one JSON list.
+
+    [{"input": ["the first hypothesis", "the second"], "output": "the reference"}, ...]
+
+`output` may be missing. An utterance's id is its `id` (or `utt`), else the file's name and its
+number from 1. `scores`, natural logs, may stand beside `input`: a score for each hypothesis.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ContextManager, Dict, Iterator
+
+from espnet_bayeslm.nbest.fields import AddList, Writable, words_line
+from espnet_bayeslm.nbest.json_values import (
+    BadValue,
+    UniqueUtterances,
+    as_list,
+    as_object,
+    as_score,
+    as_string,
+    as_words,
+    files_of,
+    json_items,
+    json_writer,
+    others,
+    without_suffix,
+)
+from espnet_bayeslm.nbest.types import Hypothesis, NBest
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike
+
+SUFFIXES = (".json", ".json.gz")
+IDS = ("id", "utt")
+KEYS = ("input", "output", "scores", "speaker", *IDS)
+REMEDY = 'The file is [{"input": ["hypothesis", ..], "output": "reference"}, ..].'
+
+
+def read_whisper(path: PathLike) -> Iterator[NBest]:
+    """Yield the N-best lists of a file, or of a folder's *.json and *.json.gz, in their order.
+
+    Raises:
+        InputError: What is not such JSON (file, line, remedy), or an id twice.
+    """
+    utterances = UniqueUtterances(path)
+    for file in files_of(Path(path), SUFFIXES):
+        name = without_suffix(file, SUFFIXES)
+        for number, (line, content) in enumerate(json_items(file, remedy=REMEDY), 1):
+            try:
+                nbest = _parse(content, f"{name}-{number:06d}")
+            except BadValue as error:
+                raise InputError(str(error), path=file, line=line, remedy=REMEDY) from error
+            yield utterances.add(nbest, file, line)
+    utterances.check(REMEDY)
+
+
+def _parse(content: Any, name: str) -> NBest:
+    """Return the list of one object."""
+    content = as_object(content, "it")
+    texts = [as_words(text, "a hypothesis") for text in as_list(content.get("input"), "input")]
+    scores = content.get("scores")
+    scores = [None] * len(texts) if scores is None else as_list(scores, "scores")
+    if len(scores) != len(texts):
+        raise BadValue(f"{len(texts)} hypotheses and {len(scores)} scores")
+    found = [as_score(score, "a score") for score in scores]
+    if None in found and any(score is not None for score in found):
+        raise BadValue("some scores are missing")
+    given = [content[key] for key in IDS if content.get(key) is not None]
+    utt = given[0] if given else name
+    ref, speaker = content.get("output"), content.get("speaker")
+    return NBest(
+        str(utt) if type(utt) is int else as_string(utt, "id"),
+        tuple(Hypothesis(*pair) for pair in zip(texts, found, strict=True)),
+        None if ref is None else as_words(ref, "output"),
+        None if speaker is None else as_string(speaker, "speaker"),
+        others(content, KEYS),
+    )
+
+
+def whisper_writer(path: Path) -> ContextManager[AddList]:
+    """Write one JSON list, list by list; reading it gives the same words, scores and ids.
+
+    Args:
+        path: The file where it ends in .json or .json.gz, else the folder in which nbest.json is
+            written (made where it is missing).
+
+    Yields:
+        What adds a list, with at most an `am_score`.
+
+    Raises:
+        ValueError: A list that the format cannot hold, or other *.json stand in the folder.
+            Nothing is written then.
+    """
+    known = Writable("whisper", holds=("am_score", "ref"))
+    return json_writer(path, known, _as_json, suffixes=SUFFIXES, frame=("[\n", ",\n", "\n]\n"))
+
+
+def _as_json(nbest: NBest) -> Dict[str, Any]:
+    """Return the JSON object of a list."""
+    content: Dict[str, Any] = {"id": nbest.utt}
+    content["input"] = [words_line(hyp.words) for hyp in nbest.hypotheses]
+    scores = [hyp.am_score for hyp in nbest.hypotheses]
+    if scores[0] is not None:
+        content["scores"] = scores
+    if nbest.ref is not None:
+        content["output"] = words_line(nbest.ref)
+    if nbest.speaker is not None:
+        content["speaker"] = nbest.speaker
+    return {**content, **others(nbest.extra, KEYS)}

@@ -1,0 +1,188 @@
+"""Lists of Whisper, NeMo and Vosk, as these systems write them, and converted both ways."""
+
+import json
+
+import pytest
+
+from espnet_bayeslm.nbest.formats import read_nbest, write_nbest
+from espnet_bayeslm.nbest.types import Hypothesis, NBest
+from espnet_bayeslm.utils.errors import InputError
+
+WHISPER = """[
+  {
+    "input": ["it's a test", "it is a test"],
+    "output": "it is a test"
+  },
+  {"input": ["hello"], "output": "", "dataset": "cv"}
+]
+"""
+BEAMS = "it's a test\t-3.5\nit is a test\t-4\n\t-1.0\nhello\t-2e0\n"
+MANIFEST = [
+    {"audio_filepath": "/data/wav/a.wav", "duration": 1.5, "text": "it is a test"},
+    {"audio_filepath": "/data/wav/b.wav", "text": "hello", "speaker": "s1"},
+]
+VOSK = """{
+  "alternatives" : [{
+      "confidence" : 228.631027,
+      "result" : [{ "end" : 1.11, "start" : 0.87, "word" : "hello" }],
+      "text" : "hello"
+    }, {
+      "confidence" : 227.5,
+      "text" : "hallo"
+    }]
+}
+"""
+
+
+def write_nemo_files(folder, beams=BEAMS, manifest=MANIFEST):
+    (folder / "preds_out_width128_alpha1.0_beta0.0.tsv").write_text(beams)
+    (folder / "test_manifest.json").write_text("".join(json.dumps(m) + "\n" for m in manifest))
+
+
+def test_whisper(tmp_path):
+    (tmp_path / "test_cv.json").write_text(WHISPER)
+    expected = [
+        NBest(
+            "test_cv-000001",
+            (Hypothesis(("it's", "a", "test")), Hypothesis(("it", "is", "a", "test"))),
+            ("it", "is", "a", "test"),
+        ),
+        NBest("test_cv-000002", (Hypothesis(("hello",)),), (), extra={"dataset": "cv"}),
+    ]
+    assert list(read_nbest(tmp_path / "test_cv.json", "whisper")) == expected
+    write_nbest(expected, tmp_path / "again.json", format="whisper")
+    assert list(read_nbest(tmp_path / "again.json", "whisper")) == expected
+
+
+def test_nemo(tmp_path):
+    write_nemo_files(tmp_path)
+    expected = [
+        NBest(
+            "a",
+            (Hypothesis(("it's", "a", "test"), -3.5), Hypothesis(("it", "is", "a", "test"), -4.0)),
+            ("it", "is", "a", "test"),
+            extra={"duration": 1.5},
+        ),
+        NBest("b", (Hypothesis((), -1.0), Hypothesis(("hello",), -2.0)), ("hello",), "s1"),
+    ]
+    assert list(read_nbest(tmp_path, "nemo")) == expected
+    (beams,) = tmp_path.glob("*.tsv")
+    assert list(read_nbest(beams, "nemo")) == expected
+    write_nbest(expected, tmp_path / "again", format="nemo")
+    assert list(read_nbest(tmp_path / "again", "nemo")) == expected
+
+
+def test_audio_files_of_one_name_are_told_apart_by_their_folders(tmp_path):
+    manifest = [{"audio_filepath": f"/data/{s}/1.wav"} for s in ("s1", "s2")]
+    write_nemo_files(tmp_path, manifest=manifest)
+    assert [nbest.utt for nbest in read_nbest(tmp_path, "nemo")] == ["s1/1", "s2/1"]
+
+
+def test_lists_of_unequal_length_are_counted_in_the_manifest(tmp_path):
+    lists = [
+        NBest("u1", (Hypothesis(("a",), -1.0),)),
+        NBest("u2", tuple(Hypothesis((w,), -1.0) for w in "abc")),
+    ]
+    write_nbest(lists, tmp_path, format="nemo")
+    assert list(read_nbest(tmp_path, "nemo")) == lists
+
+
+def test_vosk_a_file_for_each_utterance_and_all_in_one(tmp_path):
+    (tmp_path / "one").mkdir()
+    for name in ("u10", "u2"):
+        (tmp_path / "one" / f"{name}.json").write_text(VOSK)
+    (tmp_path / "all.json").write_text(VOSK + VOSK)
+    result = [{"end": 1.11, "start": 0.87, "word": "hello"}]
+    hypotheses = (
+        Hypothesis(("hello",), 228.631027, extra={"result": result}),
+        Hypothesis(("hallo",), 227.5),
+    )
+    one, every = (list(read_nbest(tmp_path / name, "vosk")) for name in ("one", "all.json"))
+    assert one == [NBest("u2", hypotheses), NBest("u10", hypotheses)]
+    assert every == [NBest("all-000001", hypotheses), NBest("all-000002", hypotheses)]
+    write_nbest(one, tmp_path / "again.json", format="vosk")
+    assert list(read_nbest(tmp_path / "again.json", "vosk")) == one
+
+
+@pytest.mark.parametrize("format", ["whisper", "nemo", "vosk"])
+def test_there_and_back_through_jsonl_no_word_and_no_score_is_lost(format, tmp_path):
+    scores = None if format == "whisper" else -1.5
+    lists = [
+        NBest("u1", (Hypothesis(("a", "b"), scores), Hypothesis((), scores)), ("a",), "s"),
+        NBest("u2", (Hypothesis(("c",), scores), Hypothesis(("d",), scores))),
+    ]
+    for step, name in enumerate(("jsonl", format, "jsonl", format)):
+        write_nbest(lists, tmp_path / str(step), format=name)
+        assert list(read_nbest(tmp_path / str(step), name)) == lists
+
+
+def test_what_other_formats_keep_does_not_stand_in_for_what_is_read(tmp_path):
+    odd = NBest("u", (Hypothesis(("a",), extra={"text": 3, "score": "x"}),), extra={"utt": 1})
+    write_nbest([odd], tmp_path, format="jsonl")
+    line = json.loads((tmp_path / "nbest.jsonl").read_text())
+    assert line == {"utt": "u", "hypotheses": [{"text": "a", "score": "x"}]}
+
+
+BAD = {
+    "whisper": [
+        ("{", r"a.json:2: not JSON"),
+        ("[]", r"a.json: no utterances"),
+        ('[{"input": ["a"]} {"input": ["a"]}]', r"a.json:1: not JSON \(',' or the end"),
+        ('[{"input": ["a"]}]\nx', r"a.json:2: not JSON \(something after"),
+        ('[{"input": ["a"]},\n{"input": "a"}]', r"a.json:2: input are 'a', and a list"),
+        ('[{"input": []}]', r"a.json:1: input are \[\], and a list"),
+        ('[{"input": [3]}]', r"a.json:1: a hypothesis is 3, and a string"),
+        ('[{"input": ["a"], "scores": [1, 2]}]', r"a.json:1: 1 hypotheses and 2 scores"),
+        ('[{"input": ["a", "b"], "scores": [1, null]}]', r"a.json:1: some scores are missing"),
+        ('[{"input": ["a"], "id": "x"},\n{"input": ["a"], "id": "x"}]', r"a.json:2: .*already"),
+        ('[{"input": ["a"], "scores": [NaN]}]', r"a.json:1: NaN is not a finite"),
+    ],
+    "vosk": [
+        ('{"text": "a"}', r"a.json:1: alternatives are missing"),
+        ('{"alternatives": [{"text": "a", "confidence": "1"}]}', r"a.json:1: confidence is '1'"),
+        (
+            '\n{"alternatives": [{"text": "a", "confidence": 1}, {"text": "b"}]}',
+            r"a.json:2: 1 of 2 alternatives have a confidence",
+        ),
+        ("3", r"a.json:1: it is 3, and an object"),
+        ("", r"a.json: no utterances"),
+    ],
+}
+
+
+@pytest.mark.parametrize("format", BAD)
+def test_bad_json_is_one_error_with_file_and_line(format, tmp_path):
+    for text, message in BAD[format]:
+        (tmp_path / "a.json").write_text(text)
+        with pytest.raises(InputError, match=message) as error:
+            list(read_nbest(tmp_path / "a.json", format))
+        assert "\n" not in str(error.value) and len(str(error.value)) < 500
+
+
+@pytest.mark.parametrize(
+    "beams, manifest, message",
+    [
+        ("a b -1\n" * 2, MANIFEST, r"tsv:1: no tab in 'a b -1'"),
+        ("a\tx\nb\t1\n", MANIFEST, r"tsv:1: 'x' stands where one number"),
+        ("a\t1\n" * 3, MANIFEST, r"tsv: 3 lines, and 2 utterances in .*manifest.json"),
+        ("", MANIFEST, r"tsv: 0 lines, and 2 utterances"),
+        (BEAMS, [], r"manifest.json: no utterances"),
+        (BEAMS, [{}, {}], r"manifest.json:1: audio_filepath is missing"),
+        (BEAMS, [MANIFEST[0]] * 2, r"manifest.json:2: .* of line 1 again"),
+        (BEAMS, [{**m, "num_hypotheses": 3} for m in MANIFEST], r"tsv: 4 lines, .* 6 hypotheses"),
+        (BEAMS, [{**m, "num_hypotheses": -1} for m in MANIFEST], r"json:1: num_hypotheses is -1"),
+    ],
+)
+def test_bad_beam_files(beams, manifest, message, tmp_path):
+    write_nemo_files(tmp_path, beams, manifest)
+    with pytest.raises(InputError, match=message) as error:
+        list(read_nbest(tmp_path, "nemo"))
+    assert "\n" not in str(error.value)
+
+
+def test_several_beam_files(tmp_path):
+    write_nemo_files(tmp_path)
+    (tmp_path / "preds_out_width64.tsv").write_text(BEAMS)
+    with pytest.raises(InputError, match=r"2 files .*tsv"):
+        list(read_nbest(tmp_path, "nemo"))
+    assert len(list(read_nbest(tmp_path / "preds_out_width64.tsv", "nemo"))) == 2
