@@ -13,6 +13,8 @@ from typing import Any, Iterator, NamedTuple, Optional, Sequence, Tuple
 import torch
 from torch.autograd.function import once_differentiable
 
+from espnet_bayeslm.utils.errors import InputError
+
 # exp(-20) = 2e-9 counts as certain; exp(4) is beyond any useful weight.
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 4.0
 # Elements that are worked on at a time on a CPU.
@@ -22,6 +24,25 @@ CHUNK = 1 << 16
 def clamp_log_std(log_std: torch.Tensor) -> torch.Tensor:
     """Return log standard deviations within their range."""
     return log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
+
+
+def check_start(std: float, location: str) -> None:
+    """Check that a standard deviation that training starts from has a gradient, unclamped.
+
+    Args:
+        std: The standard deviation.
+        location: Whose it is.
+
+    Raises:
+        InputError: It is out of range.
+    """
+    least, most = math.exp(LOG_STD_MIN), math.exp(LOG_STD_MAX)
+    if not least <= std <= most:
+        raise InputError(
+            f"init_std of {location}: expected a start between {least:.2g} and {most:.3g}, got"
+            f" {std:.3g}: it would stay there for ever",
+            remedy="For weights that are not random leave the location out.",
+        )
 
 
 def pass_inside(grad: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
@@ -34,7 +55,7 @@ def _chunks(*tensors: Optional[torch.Tensor]) -> Iterator[Tuple[Any, ...]]:
     first = tensors[0]
     assert first is not None
     size = CHUNK if first.device.type == "cpu" else max(first.numel(), 1)
-    count = -(-first.numel() // size)
+    count = max(-(-first.numel() // size), 1)  # as torch splits what is empty
     runs = (repeat(None, count) if x is None else x.reshape(-1).split(size) for x in tensors)
     return zip(*runs, strict=True)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from espnet_bayeslm.utils.errors import InputError
+
 
 def process_rank() -> int:
     """Return this process's rank, 0 where training is not distributed."""
@@ -26,3 +28,18 @@ def noise_generator(
     # SeedSequence hashes the three, so that neighbours share nothing.
     state = np.random.SeedSequence([seed, rank, step]).generate_state(1, np.uint64)
     return torch.Generator(device).manual_seed(int(state[0]))
+
+
+def refuse_recomputation() -> None:
+    """Refuse to draw within a backward pass: it would not be the draw that the loss is of.
+
+    Raises:
+        InputError: A backward pass computes a forward pass again.
+    """
+    # -1: in no backward pass; torch's own checkpointing asks in this way
+    if getattr(torch._C, "_current_graph_task_id", lambda: -1)() != -1:
+        raise InputError(
+            "activation checkpointing (torch.utils.checkpoint) computes a random layer again, with"
+            " other noise than the loss had",
+            remedy="Checkpoint only layers without uncertainty, or none.",
+        )

@@ -80,6 +80,19 @@ class PathParameter:
     rows: Rows
 
 
+class Shares(Dict[str, Dict[str, torch.Tensor]]):
+    """{location: {kind: share}} for one forward pass."""
+
+    def __deepcopy__(self, memo: Dict[int, Any]) -> Shares:
+        """Return the values alone: torch copies nothing that has a gradient to give."""
+        return Shares(
+            {
+                place: {kind: s.detach().clone() for kind, s in v.items()}
+                for place, v in self.items()
+            }
+        )
+
+
 class PathModule(nn.Module):
     """A layer that can have several paths.
 

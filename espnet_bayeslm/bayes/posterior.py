@@ -16,8 +16,9 @@ from espnet_bayeslm.bayes.block import (
     WeightPosterior,
     is_posterior_key,
 )
-from espnet_bayeslm.bayes.gaussian import Draw, clamp_log_std, draw_rows, kl_weights
+from espnet_bayeslm.bayes.gaussian import Draw, check_start, clamp_log_std, draw_rows, kl_weights
 from espnet_bayeslm.bayes.loading import adapt_paths, drop_posterior
+from espnet_bayeslm.bayes.noise import refuse_recomputation
 from espnet_bayeslm.bayes.paths import PathModule, Rows
 from espnet_bayeslm.utils.errors import InputError
 
@@ -121,6 +122,7 @@ class UncertainModule(PathModule):
     def _start(self, block: RandomBlock) -> None:
         """Set the block's standard deviations to their start, for its present means."""
         std = block.start_std(block.select(getattr(self, block.parameter).detach()))
+        check_start(std, block.location)
         getattr(self, f"{block.key}{START_SUFFIX}").fill_(std)
         nn.init.constant_(getattr(self, f"{block.key}_log_std"), math.log(std))
 
@@ -177,6 +179,8 @@ class UncertainModule(PathModule):
     def value(self, parameter: str) -> torch.Tensor:
         """Return the parameter as the forward pass sees it: its mean, or the draw."""
         mean = getattr(self, parameter)
+        if self.training and self.random_blocks:
+            refuse_recomputation()
         blocks = [
             block
             for block in self.random_blocks

@@ -10,6 +10,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 
 from espnet_bayeslm.bayes.gaussian import draw_weights, in_rows
+from espnet_bayeslm.bayes.noise import refuse_recomputation
 from espnet_bayeslm.layers.linear import PathLayer
 
 
@@ -68,6 +69,8 @@ class UncertainEmbedding(PathLayer, nn.Embedding):
         return vectors, table if tied else weight
 
     def _look_up(self, input: torch.Tensor, *, tied: bool) -> Tuple[torch.Tensor, torch.Tensor]:
+        if self.training and self.random_blocks:
+            refuse_recomputation()
         generator, self.generator = self.generator, None
         if generator is not None and self.random_blocks:
             ids, places = distinct_ids(input)

@@ -8,7 +8,8 @@ from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 import torch
 from torch import nn
 
-from espnet_bayeslm.bayes.gaussian import clamp_log_std
+from espnet_bayeslm.bayes.gaussian import check_start, clamp_log_std
+from espnet_bayeslm.bayes.noise import refuse_recomputation
 from espnet_bayeslm.layers.concatenation import concatenate
 from espnet_bayeslm.layers.latent_sample import sample_with_kl
 from espnet_bayeslm.layers.product import linear
@@ -32,7 +33,7 @@ class LatentOutput(nn.Module):
         searched: Whether it is a path of a search, mixed with h_t.
 
     Raises:
-        InputError: `latent_dim` is not a number above 0.
+        InputError: `latent_dim` is not a number above 0, or `init_std` outside of its range.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class LatentOutput(nn.Module):
         if not isinstance(dim, int) or isinstance(dim, bool) or dim < 1:
             raise InputError(f"latent_dim of {location}: expected 1 or more, got {latent_dim!r}")
         self.location = location
+        check_start(init_std, location)
         self.init_std = init_std
         self.searched = searched
         self.shares: Mapping[str, Mapping[str, torch.Tensor]] = {}
@@ -112,6 +114,8 @@ class LatentOutput(nn.Module):
             shape: The shape.
             like: A tensor of the dtype and the device that are wanted.
         """
+        if self.training:
+            refuse_recomputation()
         generator, self.generator = self.generator, None
         if generator is not None:
             noise = torch.empty(shape, dtype=like.dtype, device=like.device)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from typing import Iterator, Tuple
 
 from espnet2.lm.abs_model import AbsLM
 from torch import nn
 
 from espnet_bayeslm.bayes import Choice, Kind
+from espnet_bayeslm.bayes.paths import Shares
 
 
 class SuperNetwork(AbsLM):
@@ -43,12 +45,9 @@ class SuperNetwork(AbsLM):
         """Tell the layers each path's share in the mixtures of a search."""
         if not hasattr(self, "search"):
             return
-        shares = {location: choice.shares() for location, choice in self.choices()}
+        shares = Shares((location, choice.shares()) for location, choice in self.choices())
         if self.choices_are_fixed:
-            shares = {
-                location: {kind: share.detach() for kind, share in of_location.items()}
-                for location, of_location in shares.items()
-            }
+            shares = copy.deepcopy(shares)
         for module in self.modules():
             if hasattr(module, "shares") and not isinstance(module, Choice):
                 module.shares = shares

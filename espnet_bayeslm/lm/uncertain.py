@@ -22,6 +22,7 @@ from espnet_bayeslm.bayes import (
 from espnet_bayeslm.bayes.block import NOISE_STEP, is_posterior_key
 from espnet_bayeslm.bayes.gaussian import clamp_log_std
 from espnet_bayeslm.bayes.locations import POINT
+from espnet_bayeslm.bayes.noise import refuse_recomputation
 from espnet_bayeslm.bayes.paths import select_rows
 from espnet_bayeslm.bayes.whole import sampled_whole, whole_posterior
 from espnet_bayeslm.layers import LatentOutput
@@ -235,6 +236,7 @@ class UncertainLM(SuperNetwork, SampledLM):
         if self.holds_draw:
             return
         if self.training and hasattr(self, NOISE_STEP):
+            refuse_recomputation()
             step = self._noise_step()
             self._draw(self._generator(step))
             self.noise_step += 1

@@ -154,3 +154,12 @@ def test_a_gradient_of_the_tied_weight_that_nobody_keeps_is_not_copied(embedding
 
     (vectors.sum() + Product.apply(table)).backward()
     assert embedding.weight.grad.data_ptr() == made[0]
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (2, 0)])
+def test_nothing_to_look_up(embedding, shape):
+    embedding.draw(noise_generator(0, 0, 1))
+    vectors = embedding(torch.zeros(shape, dtype=torch.long))
+    assert vectors.shape == (*shape, SIZE)
+    vectors.sum().backward()
+    assert not embedding.weight.grad.any() and not embedding.weight_log_std.grad.any()

@@ -438,6 +438,23 @@ class TestContract:
         assert sum(lm.location_sizes().values()) == added + latent
         assert bool(lm.locations()) == is_random(case)
 
+    def test_a_copy_after_a_training_step_is_independent(self, lm):
+        model, x = training_model(lm), tokens()
+        model(*BATCH)[0].backward()
+        other = copy.deepcopy(model)
+        assert torch.equal(model(*BATCH)[0], other(*BATCH)[0])
+        expected = lm.eval()(x)[0]
+        for parameter in other.parameters():
+            parameter.data.zero_()
+        assert torch.equal(lm(x)[0], expected)
+
+    def test_a_batch_without_a_sentence_has_gradients_of_zero(self, lm):
+        logits = lm.train()(torch.zeros(0, 5, dtype=torch.long))[0]
+        assert logits.shape == (0, 5, VOCAB)
+        logits.sum().backward()
+        for key, parameter in lm.named_parameters():
+            assert parameter.grad is None or not parameter.grad.any(), key
+
     def test_copies_are_independent(self, lm):
         other = copy.deepcopy(lm)
         x = tokens()
@@ -465,6 +482,34 @@ def test_variances_must_be_positive_numbers(option, value):
         BayesLSTMLM(VOCAB, unit=4, uncertainty={"cell_input@1": {"kind": "bayes", option: value}})
     with pytest.raises(ValueError, match=f"{option} of cell_input@1"):
         BayesLSTMLM(VOCAB, unit=4, uncertainty={"cell_input@1": "bayes"}, **{option: value})
+
+
+@pytest.mark.parametrize("kind", ["bayes", "gp"])
+@pytest.mark.parametrize("value", [1e-10, 100.0])
+def test_a_start_that_would_have_no_gradient_is_an_error(kind, value):
+    for cls, conf, place in (
+        (BayesLSTMLM, LSTM, "cell_input@1"),
+        (BayesTransformerLM, TRANSFORMER, "ffn@2"),
+    ):
+        with pytest.raises(ValueError, match=f"init_std of {place}: expected a start between"):
+            cls(VOCAB, **conf, uncertainty={place: {"kind": kind, "init_std": value}})
+        latent = {"hidden_output@1": {"kind": "variational", "init_std": value}}
+        with pytest.raises(ValueError, match="init_std of hidden_output@1: expected a start"):
+            cls(VOCAB, **conf, uncertainty=latent)
+
+
+def test_a_start_relative_to_the_weights_is_checked_as_it_is():
+    options = dict(init_std=1e-8, init_std_unit="weights")  # of weights that spread by 0.2
+    with pytest.raises(ValueError, match="init_std of cell_input@1: expected a start between"):
+        BayesLSTMLM(VOCAB, **LSTM, uncertainty={"cell_input@1": "bayes"}, **options)
+
+
+@pytest.mark.parametrize("value", [3e-9, 50.0])
+def test_a_start_within_the_range_has_a_gradient(value):
+    lm = BayesLSTMLM(VOCAB, **LSTM, uncertainty={"cell_input@1": "bayes"}, init_std=value)
+    model = BayesLanguageModel(lm.double(), VOCAB, num_train_tokens=50).train()
+    for key, gradient in gradients(model).items():
+        assert gradient.any() or not key.endswith("_log_std"), key
 
 
 @pytest.mark.parametrize(

@@ -432,7 +432,7 @@ def test_gru_with_certain_weights_is_torchs():
     gru = UncertainGRU(5, 4, 2, batch_first=True).double()
     for gate in ("reset_gate", "update_gate", "new_gate"):
         for layer in (1, 2):
-            posterior = dict(location=gate, init_std=1e-9, prior_variance=1.0)
+            posterior = dict(location=gate, init_std=3e-9, prior_variance=1.0)
             gru.make_gate_random(gate, layer, **posterior)
     x, h = torch.randn(2, 3, 5).double(), torch.randn(2, 2, 4).double()
     mean = [gru(x), gru(x, h)]

@@ -55,7 +55,7 @@ GP += ["--lm_conf", "uncertainty.cell_input@2=gp"]
 # Latent outputs that draw as good as nothing, as QUIET weights do.
 LATENT = [
     *["--lm_conf", "uncertainty.hidden_output@1-2.kind=variational"],
-    *["--lm_conf", "uncertainty.hidden_output@1-2.init_std=1.0e-9"],
+    *["--lm_conf", "uncertainty.hidden_output@1-2.init_std=3.0e-9"],
 ]
 LMS = {
     "lstm": [*LSTM, *CELL],

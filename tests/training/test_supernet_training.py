@@ -118,7 +118,7 @@ def batch():
 def build(uncertainty=None, lm=BayesLSTMLM, **options):
     torch.manual_seed(1)
     places = {"cell_input@1": POINT_BAYES} if uncertainty is None else uncertainty
-    conf = dict(unit=8, dropout_rate=0.0, init_std=1e-9)
+    conf = dict(unit=8, dropout_rate=0.0, init_std=3e-9)
     options = {"num_train_tokens": 100, **options}
     return BayesLanguageModel(lm(VOCAB, uncertainty=places, **conf), VOCAB, **options).double()
 

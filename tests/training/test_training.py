@@ -118,7 +118,7 @@ def test_weight_decay_leaves_the_standard_deviations(train_lm, tmp_path):
     frozen = ["--model_conf", "kl_weight=0.0", "--model_conf", "posterior_lr=null", *QUIET]
     state = load_state(train_lm(tmp_path / "exp", *LSTM, *CELL, *decay, *frozen) / "1epoch.pth")
     log_std = [v for k, v in state.items() if k.endswith("_log_std")]
-    assert log_std and all((v == torch.tensor(1e-9).log()).all() for v in log_std)
+    assert log_std and all((v == torch.tensor(3e-9).log()).all() for v in log_std)
     assert state["lm.rnn.weight_hh_l0"].abs().max() < 0.1
 
 
