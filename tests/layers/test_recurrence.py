@@ -175,3 +175,22 @@ def test_packed_weights_give_the_product(shape):
     torch.manual_seed(0)
     weight, x = torch.randn(*shape), torch.randn(3, shape[1])
     assert torch.allclose(product(weight, 3)(x), x @ weight.t(), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("beyond, limit", [(9.0, 4.0), (-30.0, -20.0)])
+def test_a_standard_deviation_that_is_fed_back_is_clamped(beyond, limit):
+    """Outside of its range it is that at its end, and has no gradient."""
+    inputs, layout, _ = loop_case(("latent",))
+    weight = inputs.latent_weight.detach().clone()
+    weight[UNITS:] = 0.0
+    outputs, gradients = [], []
+    for log_std in (beyond, limit):
+        bias = inputs.latent_bias.detach().clone()
+        bias[UNITS:] = log_std
+        bias.requires_grad_()
+        output = lstm_loop(inputs._replace(latent_weight=weight, latent_bias=bias), layout)[0]
+        outputs.append(output)
+        gradients.append(torch.autograd.grad(output.sin().sum(), bias)[0])
+    assert torch.equal(*outputs)
+    assert torch.equal(gradients[0][:UNITS], gradients[1][:UNITS])
+    assert not gradients[0][UNITS:].any() and gradients[1][UNITS:].all()

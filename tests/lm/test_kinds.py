@@ -1,5 +1,7 @@
 """Kinds of uncertainty: parameter counts, starts, units of sigma, and what does not fit."""
 
+import contextlib
+
 import pytest
 import torch
 
@@ -256,3 +258,20 @@ def test_an_lstm_of_espnets_that_has_no_low_precision(no_low_lstm):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         output, _ = lm.rnn(torch.randn(2, 3, 8))
     assert output.dtype == torch.float32
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_kl_of_tokens_is_computed_within_token_kl_only(fails):
+    feedback = {"kind": "variational", "feedback": True}
+    uncertainty = {"hidden_output@1": "variational", "hidden_output@2": feedback}
+    lm = BayesLSTMLM(VOCAB, unit=4, uncertainty=uncertainty).train()
+    x = torch.ones(2, 3, dtype=torch.long)
+    with contextlib.suppress(ZeroDivisionError), lm.token_kl() as take:
+        lm(x)
+        assert take().shape == (2, 3)
+        lm(x)
+        assert not fails or 1 / 0
+    lm(x)
+    for _, latent in lm.latents():
+        assert not latent.wants_kl and latent.take_kl() is None
+        assert len(latent.heads()) == 2  # p's networks are not computed

@@ -322,3 +322,30 @@ def test_a_point_model_that_diverges_is_told_too(text):
 def test_bad_posterior_lr(posterior_lr):
     with pytest.raises(ValueError, match="posterior_lr"):
         build(10, posterior_lr=posterior_lr)
+
+
+@pytest.mark.parametrize("kl_scale", ["elbo", "release"])
+def test_the_kl_keeps_its_gradient_after_a_validation(text, kl_scale):
+    model = build(100, kl_scale=kl_scale)
+
+    def gradients():
+        model.zero_grad()
+        model.lm.noise_step.zero_()
+        model(*text)[0].backward()
+        return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+
+    before = gradients()
+    model.eval()
+    with torch.no_grad():
+        model(*text)
+    model.train()
+    for name, gradient in gradients().items():
+        assert torch.equal(gradient, before[name]), name
+    # what is compared has the KL's: that of the NLL alone is another
+    model.kl_weight = 0.0
+    without = gradients()
+    assert all(
+        not torch.equal(gradient, without[name])
+        for name, gradient in before.items()
+        if name.endswith("_log_std")
+    )
