@@ -1,10 +1,16 @@
 """A tiny corpus and ESPnet-style statistics that several tests train on."""
 
+import os
 import random
+import shlex
+import sys
 
+import forking_python
 import pytest
 import torch
 
+# None of ours: a program must register its classes itself.
+PRELOADED = ["espnet2.bin.lm_train", "espnet2.bin.asr_inference", "matplotlib.pyplot"]
 TOKENS = ["<blank>", "<unk>", *"abcdefghij", "<sos/eos>"]
 
 
@@ -33,6 +39,21 @@ def write_shapes(text, path):
         for line in f:
             key, *words = line.split()
             out.write(f"{key} {len(words)},{len(TOKENS)}\n")
+
+
+@pytest.fixture(scope="session")
+def python(tmp_path_factory):
+    """Path of a program that is `python` without the time that importing ESPnet takes."""
+    folder = tmp_path_factory.getbasetemp()
+    # the processes of pytest-xdist share one server
+    folder = folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+    server = folder / "python.socket"
+    with forking_python.hold(str(server), *PRELOADED):
+        program = tmp_path_factory.mktemp("bin") / "python3"
+        words = [sys.executable, "-I", "-S", forking_python.__file__, str(server)]
+        program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        program.chmod(0o755)
+        yield str(program)
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -53,12 +52,12 @@ def workplace(corpus, tmp_path):
     return tmp_path
 
 
-def test_commands_run(workplace):
+def test_commands_run(workplace, python):
     # in one process, since each would import ESPnet anew
     batch = ROOT / "egs2" / "sotu" / "lm" / "local" / "batch.py"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     result = subprocess.run(
-        [sys.executable, batch],
+        [python, batch],
         cwd=workplace,
         env=environment,
         input="\n".join(blocks("bash")),

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,19 +15,24 @@ RECIPES = Path(__file__).resolve().parents[2] / "egs2"
 AMI, LRS2 = RECIPES / "ami" / "lm", RECIPES / "lrs2" / "lm"
 
 
-def run(recipe, folder, *options, **environment):
+@pytest.fixture
+def run(python):
     """Run a recipe with its outputs in `folder`; return its exit status and what it printed."""
-    names = {"PYTHON": sys.executable, "OMP_NUM_THREADS": "1", **environment}
-    command = ["./run.sh", "--data", folder / "data", "--expdir", folder / "exp", *options]
-    result = subprocess.run(
-        list(map(str, command)),
-        cwd=recipe,
-        env={**os.environ, **{name: str(value) for name, value in names.items()}},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    return result.returncode, result.stdout
+
+    def run(recipe, folder, *options, **environment):
+        names = {"PYTHON": python, "OMP_NUM_THREADS": "1", **environment}
+        command = ["./run.sh", "--data", folder / "data", "--expdir", folder / "exp", *options]
+        result = subprocess.run(
+            list(map(str, command)),
+            cwd=recipe,
+            env={**os.environ, **{name: str(value) for name, value in names.items()}},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        return result.returncode, result.stdout
+
+    return run
 
 
 def references(path, prefix, count):
@@ -49,7 +53,7 @@ def corpus_and_lists(tmp_path_factory):
     return folder / "text", folder / "lists"
 
 
-def test_the_whole_recipe(corpus_and_lists, tmp_path):
+def test_the_whole_recipe(run, corpus_and_lists, tmp_path):
     text, lists = corpus_and_lists
     options = ["--size", "tiny", "--seeds", "1", "--lm", "both"]
     status, output = run(AMI, tmp_path, *options, AMI_TEXT=text, NBEST=lists)
@@ -76,7 +80,7 @@ def test_the_whole_recipe(corpus_and_lists, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_study_of_data_size(corpus_and_lists, tmp_path):
+def test_the_study_of_data_size(run, corpus_and_lists, tmp_path):
     text, lists = corpus_and_lists
     options = ["--table", "data_size", "--size", "tiny", "--seeds", "1", "--lm", "lstm"]
     bayes = "bayes_lstm_cell_input_1-2_prior_variance0.01"
@@ -94,7 +98,7 @@ def test_the_study_of_data_size(corpus_and_lists, tmp_path):
 
 
 @pytest.mark.slow
-def test_sentences_after_others(corpus_and_lists, tmp_path):
+def test_sentences_after_others(run, corpus_and_lists, tmp_path):
     options = ["--join", "4", "--size", "tiny", "--seeds", "1", "--lm", "transformer"]
     options += ["--only", "point_transformer", "--stop_stage", "7"]
     text, lists = corpus_and_lists
@@ -126,7 +130,7 @@ def test_joined_lines_end_with_the_recording(ami, tmp_path):
 
 
 @pytest.mark.slow
-def test_lrs2(tmp_path):
+def test_lrs2(run, tmp_path):
     root = make_corpus(tmp_path / "corpus")
     for clip in sorted((root / "main").rglob("*.txt"))[::2]:  # so that val has known sentences
         clip.write_text(clip.read_text().replace(" ZEBRA", ""))
@@ -162,14 +166,14 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_refused(name, tmp_path):
+def test_what_is_refused(run, name, tmp_path):
     options, expected = WRONG[name]
     status, output = run(AMI, tmp_path, *options)
     assert status != 0 and expected in output, output
     assert not list(tmp_path.glob("exp/*/seed*/*"))
 
 
-def test_what_local_scripts_refuse(corpus_and_lists, tmp_path):
+def test_what_local_scripts_refuse(run, corpus_and_lists, tmp_path):
     text, _ = corpus_and_lists
     status, output = run(AMI, tmp_path, "--stop_stage", "2", "--size", "tiny", AMI_TEXT=text)
     assert status == 0, output

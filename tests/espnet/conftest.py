@@ -34,13 +34,13 @@ def espnet():
 
 
 @pytest.fixture(scope="session")
-def launch():
+def launch(python):
     """Return a function that runs one of ESPnet's programs by `python -m espnet_bayeslm`."""
     paths = [*sys.path, os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
     def run(program, *words):
-        command = [sys.executable, "-m", "espnet_bayeslm", "-m", f"espnet2.bin.{program}"]
+        command = [python, "-m", "espnet_bayeslm", "-m", f"espnet2.bin.{program}"]
         return subprocess.run(
             [*command, *map(str, words)],
             capture_output=True,

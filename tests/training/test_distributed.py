@@ -4,7 +4,6 @@ import os
 import re
 import socket
 import subprocess
-import sys
 
 import pytest
 import torch
@@ -15,9 +14,9 @@ from espnet_bayeslm.training.checkpoint import load_state
 HANGING = 3600  # seconds: only ranks that wait for each other for ever take so long
 
 
-def worker(corpus, output, *options, rank=None, world=None, port=None):
+def worker(python, corpus, output, *options, rank, world, port):
     """Start `python -m espnet_bayeslm -m espnet2.bin.lm_train` in a process of its own."""
-    command = [sys.executable, "-m", "espnet_bayeslm", "-m", "espnet2.bin.lm_train"]
+    command = [python, "-m", "espnet_bayeslm", "-m", "espnet2.bin.lm_train"]
     command += ["--token_type", "word", "--token_list", f"{corpus}/tokens.txt"]
     for name in ("train", "valid"):
         command += [f"--{name}_data_path_and_name_and_type", f"{corpus}/{name}.txt,text,text"]
@@ -25,10 +24,9 @@ def worker(corpus, output, *options, rank=None, world=None, port=None):
     command += ["--batch_type", "unsorted", "--batch_size", "16", "--num_workers", "0"]
     command += ["--max_epoch", "1", "--use_matplotlib", "false", "--num_att_plot", "0"]
     command += ["--output_dir", str(output), *options]
-    if world:
-        command += ["--dist_world_size", str(world), "--dist_rank", str(rank), "--ngpu", "0"]
-        command += ["--dist_backend", "gloo", "--dist_master_addr", "localhost"]
-        command += ["--dist_master_port", str(port)]
+    command += ["--dist_world_size", str(world), "--dist_rank", str(rank), "--ngpu", "0"]
+    command += ["--dist_backend", "gloo", "--dist_master_addr", "localhost"]
+    command += ["--dist_master_port", str(port)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
@@ -41,12 +39,18 @@ def free_port():
         return s.getsockname()[1]
 
 
-def run_two(corpus, output, *options):
-    port = free_port()
-    ranks = [worker(corpus, output, *options, rank=r, world=2, port=port) for r in range(2)]
-    logs = [process.communicate(timeout=HANGING)[0] for process in ranks]
-    assert all(process.returncode == 0 for process in ranks), "\n".join(logs)[-3000:]
-    return output
+@pytest.fixture
+def run_two(python):
+    """Return a function that runs a training as two processes and returns its folder."""
+
+    def run(*words):
+        port = free_port()
+        ranks = [worker(python, *words, rank=rank, world=2, port=port) for rank in range(2)]
+        logs = [process.communicate(timeout=HANGING)[0] for process in ranks]
+        assert all(process.returncode == 0 for process in ranks), "\n".join(logs)[-3000:]
+        return words[1]
+
+    return run
 
 
 # Every family; a parameter that the backward pass does not reach would stop DDP.
@@ -69,7 +73,7 @@ LMS = {
 
 
 @pytest.mark.parametrize("lm", LMS.values(), ids=LMS)
-def test_two_processes_have_the_loss_of_one(corpus, train_lm, tmp_path, lm):
+def test_two_processes_have_the_loss_of_one(run_two, corpus, train_lm, tmp_path, lm):
     options = [*lm, *QUIET, "--optim", "sgd", "--optim_conf", "lr=0.0"]
     options += ["--train_dtype", "float64", "--model_conf", "posterior_lr=null"]
     options += ["--model_conf", "architecture_lr=null"]
@@ -79,7 +83,7 @@ def test_two_processes_have_the_loss_of_one(corpus, train_lm, tmp_path, lm):
         assert stats(two, 1, part)["loss"] == pytest.approx(stats(one, 1, part)["loss"], abs=1e-6)
 
 
-def test_two_processes_learn_as_one(corpus, train_lm, tmp_path):
+def test_two_processes_learn_as_one(run_two, corpus, train_lm, tmp_path):
     """The gradient counts the KL once: the same weights after an epoch of steps.
 
     One process with twice the batch makes the same steps as two, where a batch is split.
@@ -93,7 +97,7 @@ def test_two_processes_learn_as_one(corpus, train_lm, tmp_path):
         assert torch.allclose(a[key].double(), b[key].double(), atol=1e-5), key
 
 
-def test_ranks_draw_differently(corpus, tmp_path):
+def test_ranks_draw_differently(python, tmp_path):
     script = (
         "import torch, torch.distributed as d\n"
         "from espnet_bayeslm.lm import BayesLSTMLM\n"
@@ -102,6 +106,7 @@ def test_ranks_draw_differently(corpus, tmp_path):
         "lm = BayesLSTMLM(9, unit=4, dropout_rate=0.0, uncertainty={'cell_input@1': 'bayes'})\n"
         "print('logit', lm.train()(torch.ones(1, 1, dtype=torch.long))[0].sum().item())\n"
     )
+    (tmp_path / "draw.py").write_text(script)
     port = str(free_port())
     values = set()
     ranks = []
@@ -110,7 +115,7 @@ def test_ranks_draw_differently(corpus, tmp_path):
         env["MASTER_PORT"] = port
         ranks.append(
             subprocess.Popen(
-                [sys.executable, "-c", script], env=env, stdout=subprocess.PIPE, text=True
+                [python, tmp_path / "draw.py"], env=env, stdout=subprocess.PIPE, text=True
             )
         )
     for process in ranks:
@@ -118,7 +123,7 @@ def test_ranks_draw_differently(corpus, tmp_path):
     assert len(values) == 2
 
 
-def test_ranks_of_a_transformer_may_have_batches_of_unequal_length(corpus, tmp_path):
+def test_ranks_of_a_transformer_may_have_batches_of_unequal_length(run_two, corpus, tmp_path):
     """What grows with the longest sentence must not be a buffer that ranks share."""
     text = "".join(
         f"u{n:03d} {' '.join('abc'[: 1 + n % 3] * (1 + 40 * (n % 2)))}\n" for n in range(32)

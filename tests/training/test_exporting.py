@@ -2,7 +2,6 @@
 
 import importlib.util
 import subprocess
-import sys
 
 import pytest
 import torch
@@ -138,7 +137,7 @@ def check_config(path, conf):
     assert config["model"] == "lm" and "bayes" not in content
 
 
-def test_espnet_alone_loads_a_backbone(make, tmp_path, request):
+def test_espnet_alone_loads_a_backbone(make, python, tmp_path, request):
     cases = dict(BACKBONES)
     if importlib.util.find_spec("transformers"):
         conf = {"opt_name": str(request.getfixturevalue("pretrained_opt"))}
@@ -149,7 +148,8 @@ def test_espnet_alone_loads_a_backbone(make, tmp_path, request):
         export_lm(exp, tmp_path / name)
         check_config(tmp_path / name / "config.yaml", cases[name][1])
     torch.save(text(), tmp_path / "ids.pt")
-    command = [sys.executable, "-c", PLAIN, *exps]
+    (tmp_path / "plain.py").write_text(PLAIN)
+    command = [python, "plain.py", *exps]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     results = torch.load(tmp_path / "results.pt")

@@ -9,8 +9,8 @@ import torch
 import yaml
 
 
-def run(*words, input=None):
-    command = [sys.executable, *words]
+def run(*words, input=None, python=sys.executable):
+    command = [python, *words]
     return subprocess.run(command, capture_output=True, text=True, input=input)
 
 
@@ -46,11 +46,12 @@ def test_espnets_programs_know_our_lms():
     assert "bayes_lstm" in result.stdout and "bayes_lm" in result.stdout
 
 
-def test_unknown_position_is_one_line(corpus, tmp_path):
+def test_unknown_position_is_one_line(python, corpus, tmp_path):
     result = launch(
         *["-m", "espnet2.bin.lm_train", "--token_list", f"{corpus}/tokens.txt"],
         *["--output_dir", f"{tmp_path}/exp", "--dry_run", "true", "--lm", "bayes_lstm"],
         *["--lm_conf", "uncertainty.cell@1=bayes"],
+        python=python,
     )
     assert result.returncode == 1
     last = result.stderr.splitlines()[-1]
@@ -58,23 +59,25 @@ def test_unknown_position_is_one_line(corpus, tmp_path):
     assert "Traceback" not in result.stderr
 
 
-def test_bad_input_is_one_line(tmp_path):
+def test_bad_input_is_one_line(python, tmp_path):
     (tmp_path / "tokens.txt").write_text("<blank>\n<unk>\na\n")
     result = launch(
         *["-m", "espnet2.bin.lm_train", "--token_list", f"{tmp_path}/tokens.txt"],
         *["--output_dir", f"{tmp_path}/exp", "--dry_run", "true"],
+        python=python,
     )
     assert result.returncode == 1
     assert result.stderr.splitlines()[-1].startswith("espnet2.bin.lm_train: error:")
     assert "Traceback" not in result.stderr
 
 
-def test_perplexity_program_reads_our_lm(corpus, train_lm, tmp_path):
+def test_perplexity_program_reads_our_lm(python, corpus, train_lm, tmp_path):
     exp = train_lm(tmp_path / "exp", "--lm", "bayes_lstm", "--lm_conf", "unit=8")
     result = launch(
         *["-m", "espnet2.bin.lm_calc_perplexity", "--train_config", f"{exp}/config.yaml"],
         *["--model_file", f"{exp}/valid.loss.ave.pth", "--output_dir", f"{tmp_path}/ppl"],
         *["--data_path_and_name_and_type", f"{corpus}/valid.txt,text,text", "--num_workers", "0"],
+        python=python,
     )
     assert result.returncode == 0, result.stderr
     assert 1 < float((tmp_path / "ppl" / "ppl").read_text()) < 20

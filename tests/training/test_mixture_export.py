@@ -3,7 +3,6 @@
 import json
 import shutil
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -213,10 +212,10 @@ class TestTools:
             assert line["perplexity"]["word"] == pytest.approx(value, rel=1e-4)
 
     @pytest.mark.slow
-    def test_programs_of_espnet_with_the_plugin(self, mixture, corpus, tmp_path):
+    def test_programs_of_espnet_with_the_plugin(self, python, mixture, corpus, tmp_path):
         """In a process that knows `mixture` by the launcher alone."""
         command = [
-            *[sys.executable, "-m", "espnet_bayeslm", "-m", "espnet2.bin.lm_calc_perplexity"],
+            *[python, "-m", "espnet_bayeslm", "-m", "espnet2.bin.lm_calc_perplexity"],
             *["--train_config", mixture / "config.yaml"],
             *["--model_file", mixture / "valid.loss.ave.pth"],
             *["--data_path_and_name_and_type", f"{corpus}/valid.txt,text,text"],

@@ -1,0 +1,170 @@
+"""A `python` that starts in no time: a process forked from one that has ESPnet loaded already.
+
+What it runs is in a process of its own, with its own arguments, environment, working folder and
+streams, as with Python itself; what the import of ESPnet costs (seconds) is paid once for all.
+
+    forking_python.py SOCKET -m MODULE ... | SCRIPT ...    # the client; other options: plain Python
+    forking_python.py --serve SOCKET MODULE ...            # the server, with these modules loaded
+
+The server ends when the last of those that `hold` it has gone.
+"""
+
+import json
+import os
+import socket
+import sys
+
+HOLD = b"hold"
+LONGEST = 1 << 20  # bytes of arguments and environment
+
+
+def main(path, *words):
+    """Run `python WORDS` from the server's process and end as it ends."""
+    script = words and not words[0].startswith("-")
+    if not script and words[:1] != ("-m",):
+        os.execv(sys.executable, [sys.executable, *words])
+    with socket.socket(socket.AF_UNIX) as server:
+        server.connect(path)
+        request = json.dumps([words, os.getcwd(), dict(os.environ)]).encode()
+        socket.send_fds(server, [len(request).to_bytes(4, "big") + request], [0, 1, 2])
+        status = server.recv(4)
+    if len(status) < 4:
+        raise SystemExit(f"{__file__}: the server has gone")
+    code = int.from_bytes(status, "big", signed=True)
+    if code < 0:
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def serve(path, *modules):
+    """Load modules, and fork a process for each request until nobody holds the server."""
+    import importlib
+    import selectors
+
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    for module in modules:
+        importlib.import_module(module)
+    paths = [folder for folder in sys.path[1:] if folder not in given]
+    holders = 0
+    with socket.socket(socket.AF_UNIX) as listener, selectors.DefaultSelector() as selector:
+        if os.path.exists(path):
+            os.remove(path)
+        listener.bind(path)
+        listener.listen(64)
+        os.dup2(2, 1)
+        selector.register(listener, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fileobj is not listener:  # closed by its holder
+                    selector.unregister(key.fileobj)
+                    key.fileobj.close()
+                    holders -= 1
+                    if not holders:
+                        return
+                    continue
+                connection, _ = listener.accept()
+                request, fds = receive(connection)
+                if request == HOLD:
+                    selector.register(connection, selectors.EVENT_READ)
+                    holders += 1
+                    continue
+                if os.fork() == 0:
+                    listener.close()
+                    watch(connection, request, fds, paths)
+                    return
+                connection.close()
+                for fd in fds:
+                    os.close(fd)
+                while ended_child():
+                    pass
+
+
+def receive(connection):
+    """The request and the streams of a client."""
+    message, fds, _, _ = socket.recv_fds(connection, LONGEST, 3)
+    while len(message) < 4 or len(message) < 4 + int.from_bytes(message[:4], "big"):
+        message += connection.recv(LONGEST)
+    return message[4:], fds
+
+
+def ended_child():
+    """Process id of a child that has ended, if any has."""
+    try:
+        return os.waitpid(-1, os.WNOHANG)[0]
+    except ChildProcessError:
+        return 0
+
+
+def watch(connection, request, fds, paths):
+    """Run a request in a child; tell the client how it ended, end it if the client is killed."""
+    import select
+    import signal
+
+    child = os.fork()
+    if child == 0:
+        connection.close()
+        return become(*json.loads(request), fds, paths)
+    for fd in fds:
+        os.close(fd)
+    ready, _, _ = select.select([connection, os.pidfd_open(child)], [], [])
+    if connection in ready:
+        os.kill(child, signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    try:
+        connection.sendall(code.to_bytes(4, "big", signed=True))
+    finally:
+        os._exit(0)
+
+
+def become(words, folder, environment, fds, paths):
+    """Do what `python WORDS` does there."""
+    import runpy
+
+    for number, fd in enumerate(fds):
+        os.dup2(fd, number)
+        os.close(fd)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    added = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+    module = words[0] == "-m"
+    sys.argv = words[module:]
+    first = folder if module else os.path.dirname(os.path.realpath(words[0]))
+    sys.path[:] = [first, *added, *paths]
+    if module:
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(words[0], run_name="__main__")
+
+
+def hold(path, *modules):
+    """Start the server unless it runs; it lives as long as the socket that is returned."""
+    import fcntl
+    import subprocess
+
+    with open(f"{path}.lock", "w") as lock, open(f"{path}.log", "a") as log:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        held = socket.socket(socket.AF_UNIX)
+        try:
+            held.connect(path)
+        except OSError:  # none runs, or it has just ended
+            utf8 = {"LC_ALL": "C.UTF-8", "PYTHONIOENCODING": "UTF-8"}
+            server = subprocess.Popen(
+                [sys.executable, __file__, "--serve", path, *modules],
+                env={**os.environ, **utf8},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+            # it closes its stdout when it listens, or has failed
+            server.stdout.read()
+            held.connect(path)
+        socket.send_fds(held, [len(HOLD).to_bytes(4, "big") + HOLD], [])
+    return held
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--serve":
+        serve(*sys.argv[2:])
+    else:
+        main(*sys.argv[1:])
