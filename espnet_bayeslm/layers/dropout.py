@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 # A unit is dropped by 16 random bits, so its probability is a multiple of 2^-16.
@@ -32,14 +33,21 @@ def dropped(like: torch.Tensor, rate: float) -> torch.Tensor:
     return torch.lt(numbers, level - LEVELS // 2, out=mask)
 
 
+def dropout(x: torch.Tensor, p: float) -> torch.Tensor:
+    """Return x after dropout in training, by `dropped` on a CPU, (...) -> (...)."""
+    rate = quantized(p)
+    if x.device.type != "cpu" or not 0 < rate < 1:
+        return F.dropout(x, p)
+    # in place: 0 where dropped, else what keeps the mean
+    kept = dropped(x, rate).sub_(1.0).mul_(1 / (rate - 1))
+    return x * kept
+
+
 class Dropout(nn.Dropout):
     """`torch.nn.Dropout` by `dropped`."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Map (...) to (...)."""
-        rate = quantized(self.p)
-        if not self.training or self.inplace or input.device.type != "cpu" or not 0 < rate < 1:
+        if not self.training or self.inplace:
             return super().forward(input)
-        # in place: 0 where dropped, else what keeps the mean
-        kept = dropped(input, rate).sub_(1.0).mul_(1 / (rate - 1))
-        return input * kept
+        return dropout(input, self.p)

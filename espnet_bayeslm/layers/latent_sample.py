@@ -7,9 +7,9 @@ from typing import Any, Optional, Tuple
 import torch
 from torch.autograd.function import once_differentiable
 
-from espnet_bayeslm.bayes import kl_gaussians
-from espnet_bayeslm.bayes.gaussian import clamp_log_std, pass_inside
+from espnet_bayeslm.bayes.gaussian import LOG_STD_MAX, LOG_STD_MIN
 
+ATEN = torch.ops.aten
 # Elements of `packed` that are worked on at a time.
 CHUNK = 1 << 17
 
@@ -31,11 +31,18 @@ class LatentSample(torch.autograd.Function):
         """
         ctx.save_for_backward(packed, noise)
         z, kl = torch.empty_like(noise), packed.new_empty(len(packed))
+        scratch = _scratch(noise, 4)
         for part, eps, z_part, kl_part in _rows(packed, noise, z, kl):
             mean, log_std, prior_mean, prior_log_std = part.chunk(4, dim=1)
-            log_std = clamp_log_std(log_std)
-            torch.addcmul(mean, log_std.exp(), eps, out=z_part)
-            terms = kl_gaussians(mean, log_std, prior_mean, clamp_log_std(prior_log_std))
+            a, b, std, distance = (x[: len(part)] for x in scratch)
+            log_ratio = _clamped(log_std, out=a)
+            torch.exp(log_ratio, out=std)
+            torch.addcmul(mean, std, eps, out=z_part)
+            log_ratio.sub_(_clamped(prior_log_std, out=b))
+            precision = b.neg_().exp_()
+            torch.sub(mean, prior_mean, out=distance).mul_(precision)
+            terms = torch.add(log_ratio, log_ratio, out=std).exp_().sub_(1.0)
+            terms.addcmul_(distance, distance).mul_(0.5).sub_(log_ratio)
             torch.sum(terms, 1, out=kl_part)
         return z, kl
 
@@ -45,26 +52,43 @@ class LatentSample(torch.autograd.Function):
         """Return the gradient of `packed`."""
         packed, noise = ctx.saved_tensors
         result = torch.empty_like(packed)
+        scratch = _scratch(noise, 4)
         for part, eps, grad_z, grad_kl, out in _rows(packed, noise, *grads, result):
             mean, log_std, prior_mean, prior_log_std = part.chunk(4, dim=1)
-            outs = out.chunk(4, dim=1)
-            std, precision = (
-                clamp_log_std(log_std).exp_(),
-                clamp_log_std(prior_log_std).neg_().exp_(),
-            )
+            d_mean, d_log_std, d_prior_mean, d_prior_log_std = out.chunk(4, dim=1)
+            a, b, distance, wide = (x[: len(part)] for x in scratch)
+            std = _clamped(log_std, out=a).exp_()
+            precision = _clamped(prior_log_std, out=b).neg_().exp_()
             upper = grad_kl.unsqueeze(1)
             # KL = (e^2r + d^2 - 1 - 2r) / 2 with r = log std - log prior std and
             # d = (mean - prior mean) / prior std
-            distance = (mean - prior_mean).mul_(precision)
-            wide = (std * precision).square_().sub_(1.0)  # e^2r - 1
-            slope = torch.mul(distance, precision).mul_(upper)
-            torch.add(grad_z, slope, out=outs[0])
-            torch.neg(slope, out=outs[2])
-            outs[1].copy_(pass_inside((wide * upper).addcmul_(grad_z * eps, std), log_std))
-            outs[3].copy_(
-                pass_inside(wide.addcmul_(distance, distance).mul_(-upper), prior_log_std)
-            )
+            torch.sub(mean, prior_mean, out=distance).mul_(precision)
+            torch.mul(std, precision, out=wide).square_().sub_(1.0)  # e^2r - 1
+            slope = precision.mul_(distance).mul_(upper)
+            torch.add(grad_z, slope, out=d_mean)
+            torch.neg(slope, out=d_prior_mean)
+            # of z's standard deviation, then of the KL's
+            wide.mul_(upper)
+            std.mul_(eps).mul_(grad_z).add_(wide)
+            _pass_inside(std, log_std, out=d_log_std)
+            distance.square_().mul_(upper).add_(wide).neg_()
+            _pass_inside(distance, prior_log_std, out=d_prior_log_std)
         return result, None
+
+
+def _scratch(like: torch.Tensor, count: int) -> Tuple[torch.Tensor, ...]:
+    """Memory for what is worked on at a time: to take it anew at each turn costs a CPU more."""
+    rows = next(iter(_rows(like.new_empty(len(like), 4 * like.size(1)))))[0]
+    return like.new_empty(count, len(rows), like.size(1)).unbind(0)
+
+
+def _clamped(log_std: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
+    return torch.clamp(log_std, LOG_STD_MIN, LOG_STD_MAX, out=out)
+
+
+def _pass_inside(grad: torch.Tensor, log_std: torch.Tensor, *, out: torch.Tensor) -> None:
+    """Write a clamped log standard deviation's gradient, 0 where it is out of range."""
+    ATEN.hardtanh_backward.grad_input(grad, log_std, LOG_STD_MIN, LOG_STD_MAX, grad_input=out)
 
 
 def _rows(*tensors: torch.Tensor) -> Any:

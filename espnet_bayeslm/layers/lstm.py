@@ -6,7 +6,6 @@ import functools
 from typing import Dict, List, Optional, Tuple
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.bayes import UncertainModule
@@ -17,6 +16,7 @@ from espnet_bayeslm.layers.activation import (
     initial_coefficients,
 )
 from espnet_bayeslm.layers.concatenation import concatenate
+from espnet_bayeslm.layers.dropout import dropout
 from espnet_bayeslm.layers.gather import GATES, GatePath, LayerTensors
 from espnet_bayeslm.layers.latent import LatentOutput, linear_of, side_by_side
 from espnet_bayeslm.layers.product import warn_of_emulation
@@ -251,7 +251,7 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
         states = []
         for k in range(self.num_layers):
             if k > 0:
-                input = F.dropout(input, self.dropout, self.training)
+                input = dropout(input, self.dropout) if self.training else input
             run = self._loop_layer if self._has_loop(k) else self._fused_layer
             input, state = run(k, input, (hx[0][k], hx[1][k]))
             states.append(state)
@@ -259,13 +259,13 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
         return input, (torch.stack(h), torch.stack(c))
 
     def _fused(
-        self, input: torch.Tensor, hx: State, names: List[str], num_layers: int, dropout: float
+        self, input: torch.Tensor, hx: State, names: List[str], num_layers: int, rate: float
     ) -> Tuple[torch.Tensor, State]:
         """Run layers by torch's fused kernel with the weights of these names."""
         weights = self._values_in_use(names)
         training, batch_first = self.training, self.batch_first
         output, h, c = torch.lstm(
-            input, hx, weights, True, num_layers, dropout, training, False, batch_first
+            input, hx, weights, True, num_layers, rate, training, False, batch_first
         )
         return output, (h, c)
 
