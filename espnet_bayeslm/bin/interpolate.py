@@ -53,14 +53,23 @@ def interpolate(
     weights = estimate_weights(scores)
     summaries = TextScores(components, sentences, scores, weights).summaries()
     with atomic_write(output) as f:
-        yaml.safe_dump(weights_content(summaries, weights), f, sort_keys=False)
+        digests = [component.fingerprint for component in components]
+        yaml.safe_dump(weights_content(summaries, weights, digests), f, sort_keys=False)
     print_table(summaries)
     for row, weight in zip(summaries, weights, strict=False):
         print(f"weight {weight:.4f}  {row['name']}")
 
 
-def weights_content(summaries: Sequence[Mapping[str, Any]], weights: np.ndarray) -> Dict[str, Any]:
-    """Return what weights.yaml holds: per component its name, kind, weight and perplexity."""
+def weights_content(
+    summaries: Sequence[Mapping[str, Any]], weights: np.ndarray, digests: Sequence[str]
+) -> Dict[str, Any]:
+    """Return what weights.yaml holds: per component its name, kind, weight and perplexity.
+
+    Args:
+        summaries: The figures of the components, then of the mixture.
+        weights: (K,).
+        digests: The fingerprints of the components' files.
+    """
 
     def figures(row: Mapping[str, Any]) -> Dict[str, float]:
         return {
@@ -70,7 +79,10 @@ def weights_content(summaries: Sequence[Mapping[str, Any]], weights: np.ndarray)
 
     components: List[Dict[str, Any]] = [
         {"name": row["name"], "kind": row["kind"], "weight": float(weight), **figures(row)}
-        for row, weight in zip(summaries, weights, strict=False)  # the mixture has no weight
+        | {"fingerprint": digest}
+        for row, weight, digest in zip(
+            summaries, weights, digests, strict=False
+        )  # the mixture has no weight
     ]
     last = summaries[-1]
     counts = {"words": last["words"], "excluded_oovs": last["excluded"]}

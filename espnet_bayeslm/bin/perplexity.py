@@ -107,7 +107,8 @@ def perplexity(
         cache=cache,
         context=context,
     )
-    mixture_weights = read_weights(weights, [component.name for component in components])
+    names, digests = [c.name for c in components], [c.fingerprint for c in components]
+    mixture_weights = read_weights(weights, names, fingerprints=digests)
     scores = score_text(components, sentences, keyed=keyed, max_oov_rate=max_oov_rate)
     result = TextScores(components, sentences, scores, mixture_weights)
     summaries = result.summaries()

@@ -150,7 +150,11 @@ def describe(weighting: Weighting) -> Dict[str, Any]:
     """Return what `--scales` reads, as yaml has it."""
     scales = {"lmwt": weighting.scales.lmwt, "word_penalty": weighting.scales.word_penalty}
     pairs = zip(weighting.names, weighting.weights.tolist(), strict=True)
-    return {**scales, "combine": weighting.combine, "components": dict(pairs)}
+    content = {**scales, "combine": weighting.combine, "components": dict(pairs)}
+    if any(weighting.fingerprints):
+        digests = zip(weighting.names, weighting.fingerprints, strict=True)
+        content["fingerprints"] = dict(digests)
+    return content
 
 
 def write_settings(

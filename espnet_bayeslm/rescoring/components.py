@@ -24,11 +24,13 @@ class Component(NamedTuple):
         name: Its name, unique among the components; weights files go by it.
         kind: "lm" or "ngram".
         scorer: It scores sentences word by word.
+        fingerprint: A digest of its files: by it weights find their component under any name.
     """
 
     name: str
     kind: str
     scorer: WordScorer
+    fingerprint: str = ""
 
 
 def inner_scorer(component: Component) -> Any:

@@ -26,6 +26,7 @@ class Scales:
         lmwt: What divides the acoustic score, Kaldi's LMWT.
         word_penalty: Kaldi's word insertion penalty, in nats per word.
         weights: (name, weight) of the components, where they were tuned too.
+        fingerprints: (name, digest of its files) of the components, where they are known.
 
     Raises:
         ValueError: `lmwt` is not positive, or one is not finite.
@@ -34,6 +35,7 @@ class Scales:
     lmwt: float = 10.0
     word_penalty: float = 0.0
     weights: Optional[Tuple[Tuple[str, float], ...]] = None
+    fingerprints: Tuple[Tuple[str, str], ...] = ()
 
     def __post_init__(self):
         if not (0 < self.lmwt < math.inf and math.isfinite(self.word_penalty)):
@@ -100,9 +102,10 @@ def read_scales(path: PathLike) -> Scales:
     try:
         with open(path, encoding="utf-8") as f:
             content = yaml.safe_load(f)
-        weights = content.get("weights")
+        weights, digests = content.get("weights"), content.get("fingerprints") or {}
         pairs = None if weights is None else tuple((str(k), float(v)) for k, v in weights.items())
-        return Scales(float(content["lmwt"]), float(content["word_penalty"]), pairs)
+        known = tuple((str(name), str(digest)) for name, digest in digests.items())
+        return Scales(float(content["lmwt"]), float(content["word_penalty"]), pairs, known)
     except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"no usable `lmwt` and `word_penalty` in it ({error!r})",

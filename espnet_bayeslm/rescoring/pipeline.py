@@ -39,7 +39,7 @@ from espnet_bayeslm.rescoring.recordings import (
     read_segments,
 )
 from espnet_bayeslm.rescoring.tuning import Tuned, tune_mixture
-from espnet_bayeslm.rescoring.weights_file import read_weights
+from espnet_bayeslm.rescoring.weights_file import NamedWeight, match_weights, read_weights
 from espnet_bayeslm.scoring.uncertainty import Uncertainty
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
@@ -57,12 +57,14 @@ class Weighting(NamedTuple):
         weights: Their weights, (K,).
         combine: How the weights combine their scores.
         scales: Those of acoustic scores and words.
+        fingerprints: The digests of the components' files, where they are known.
     """
 
     names: Sequence[str]
     weights: np.ndarray
     combine: str
     scales: Scales
+    fingerprints: Sequence[str] = ()
 
     @classmethod
     def of(
@@ -79,13 +81,14 @@ class Weighting(NamedTuple):
             InputError: Several components have no weights, or the weights do not fit.
         """
         names = [component.name for component in components]
+        digests = [component.fingerprint for component in components]
         known = Scales() if scales is None else scales
         known = known if isinstance(known, Scales) else read_scales(known)
         if weights is None and known.weights is not None:
-            values: Any = _weights_of_scales(known.weights, names)
+            values: Any = _weights_of_scales(known, names, digests)
         elif weights is None or isinstance(weights, (str, os.PathLike)):
             text = None if weights is None else os.fspath(weights)
-            values = read_weights(text, names, check=combine == "linear")
+            values = read_weights(text, names, check=combine == "linear", fingerprints=digests)
         else:
             values = weights
         if values is None:
@@ -93,18 +96,20 @@ class Weighting(NamedTuple):
                 f"{len(components)} components and no --weights",
                 remedy="Estimate them with `bayeslm interpolate`.",
             )
-        return cls(names, check_combination(combine, values, len(names)), combine, known)
+        checked = check_combination(combine, values, len(names))
+        return cls(names, checked, combine, known, digests)
 
 
-def _weights_of_scales(pairs: Iterable[Tuple[str, float]], names: Sequence[str]) -> List[float]:
-    """The weights that were tuned together with scales, in the order of the names."""
-    known = dict(pairs)
-    if set(known) != set(names):
-        raise InputError(
-            f"--scales has weights for {', '.join(known)}, the components are {', '.join(names)}",
-            remedy="Give the same --lm and --ngram as where they were tuned.",
-        )
-    return [known[name] for name in names]
+def _weights_of_scales(
+    scales: Scales, names: Sequence[str], fingerprints: Sequence[str]
+) -> List[float]:
+    """The weights that were tuned together with scales, in the order of the components."""
+    digests = dict(scales.fingerprints)
+    known = [NamedWeight(*pair, digests.get(pair[0], "")) for pair in scales.weights or ()]
+    try:
+        return match_weights(known, names, fingerprints)
+    except InputError as error:
+        raise InputError(f"--scales {error}") from None
 
 
 class RescoredList(NamedTuple):

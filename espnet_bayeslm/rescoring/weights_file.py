@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections import Counter
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 import yaml
@@ -23,8 +25,77 @@ def unique_names(names: Sequence[str]) -> List[str]:
     return unique
 
 
+class NamedWeight(NamedTuple):
+    """The weight of a component, as a file has it.
+
+    Attributes:
+        name: The component's name where the weights were estimated.
+        weight: Its weight.
+        fingerprint: The digest of its files then; empty where the file does not say.
+    """
+
+    name: str
+    weight: float
+    fingerprint: str = ""
+
+
+def match_weights(
+    known: Sequence[NamedWeight], names: Sequence[str], fingerprints: Sequence[str] = ()
+) -> List[float]:
+    """Return the weights in the order of some components.
+
+    A weight belongs to the component of the same files, else to the only one of its name.
+
+    Args:
+        known: The weights.
+        names: The components' names, equal ones numbered.
+        fingerprints: The digests of their files, in the same order; empty where none is known.
+
+    Raises:
+        InputError: There are weights of other components, or of several of one name.
+    """
+    rest = list(known)
+    found: Dict[int, float] = {}
+    for index, fingerprint in enumerate(fingerprints):
+        same = next((row for row in rest if fingerprint and row.fingerprint == fingerprint), None)
+        if same is not None:
+            found[index] = same.weight
+            rest.remove(same)
+    missing = {index: _base(name) for index, name in enumerate(names) if index not in found}
+    bases = [_base(row.name) for row in rest]
+    if sorted(bases) != sorted(missing.values()):
+        raise InputError(
+            f"has weights for {', '.join(row.name for row in known)}, but the components are"
+            f" {', '.join(names)}",
+            remedy="Give the same --lm and --ngram as where they were estimated.",
+        )
+    twice = [name for name, count in Counter(bases).items() if count > 1]
+    if twice:
+        raise InputError(
+            f"several components are named {twice[0]}, and their files do not tell which weight"
+            " is whose",
+            remedy="Estimate the weights again, or give them as W,W,... in the order of the"
+            " components.",
+        )
+    for index, base in missing.items():
+        row = rest[bases.index(base)]
+        found[index] = row.weight
+        if row.fingerprint and any(fingerprints):
+            logging.warning(f"{base}: its weight was estimated with another file of this name")
+    return [found[index] for index in range(len(names))]
+
+
+def _base(name: str) -> str:
+    """Return a component's name without the number that equal ones have."""
+    return re.sub(r"#\d+$", "", name)
+
+
 def read_weights(
-    weights: Optional[str], names: Sequence[str], *, check: bool = True
+    weights: Optional[str],
+    names: Sequence[str],
+    *,
+    check: bool = True,
+    fingerprints: Sequence[str] = (),
 ) -> Optional[np.ndarray]:
     """Return the components' weights: of a file, of a list `W,W,..`, or 1 for a single one.
 
@@ -32,6 +103,7 @@ def read_weights(
         weights: A file that `bayeslm interpolate` wrote, numbers with commas, or None.
         names: The components' names, each different.
         check: Whether numbers with commas must be those of a linear mixture.
+        fingerprints: The digests of the components' files, where they are known.
 
     Returns:
         (K,), or None where several components have none.
@@ -42,7 +114,7 @@ def read_weights(
     if weights is None:
         return np.ones(1) if len(names) == 1 else None
     if Path(weights).is_file():
-        return _weights_of_file(Path(weights), names)
+        return _weights_of_file(Path(weights), names, fingerprints)
     try:
         values = [float(value) for value in str(weights).split(",")]
     except ValueError:
@@ -53,23 +125,20 @@ def read_weights(
     return check_weights(values, len(names)) if check else np.array(values)
 
 
-def _weights_of_file(path: Path, names: Sequence[str]) -> np.ndarray:
+def _weights_of_file(path: Path, names: Sequence[str], fingerprints: Sequence[str]) -> np.ndarray:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        known: Dict[str, float] = {c["name"]: float(c["weight"]) for c in content["components"]}
-    except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+        known = [
+            NamedWeight(str(c["name"]), float(c["weight"]), str(c.get("fingerprint", "")))
+            for c in content["components"]
+        ]
+    except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"not a weights file ({error!r})",
             path=path,
             remedy="Make it with `bayeslm interpolate`.",
         ) from error
-    if set(known) != set(names):
-        raise InputError(
-            f"has weights for {', '.join(known)}, but the components are {', '.join(names)}",
-            path=path,
-            remedy="Give the same --lm and --ngram as to `bayeslm interpolate`.",
-        )
     try:
-        return check_weights([known[name] for name in names], len(names))
+        return check_weights(match_weights(known, names, fingerprints), len(names))
     except InputError as error:
         raise InputError(str(error), path=path) from None

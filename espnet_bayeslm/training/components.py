@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from pathlib import Path
 from typing import Any, List, Optional, Sequence, Union
@@ -14,9 +13,9 @@ from espnet_bayeslm.scoring.cache import CachedScorer
 from espnet_bayeslm.scoring.histories import MAX_CONTEXT
 from espnet_bayeslm.scoring.lms import MAX_TOKENS
 from espnet_bayeslm.scoring.neural import NeuralScorer, TokenLM
-from espnet_bayeslm.training.experiment import experiment_name, find_files
+from espnet_bayeslm.training.experiment import experiment_name, find_files, fingerprint
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike
+from espnet_bayeslm.utils.files import PathLike, sha256
 
 
 def load_components(
@@ -66,8 +65,8 @@ def _lm_component(
     if not isinstance(lm, (str, os.PathLike)):
         return Component(lm.name, "lm", NeuralScorer(lm, **options))
     path = Path(lm)
-    config, checkpoint = find_files(path)
-    name = experiment_name(checkpoint)
+    name = experiment_name(find_files(path)[1])
+    digest = fingerprint(path)
 
     def load() -> NeuralScorer:
         from espnet_bayeslm.training.load import load_lm  # imports ESPnet, which takes seconds
@@ -76,20 +75,15 @@ def _lm_component(
         return NeuralScorer(trained, **options)
 
     if cache is None:
-        return Component(name, "lm", load())
+        return Component(name, "lm", load(), digest)
     kept = {k: options[k] for k in ("num_samples", "self_normalized", "context")}
-    fingerprint = f"{_sha256(config)} {_sha256(checkpoint)} {kept}"
-    cached = CachedScorer(load, name=name, folder=cache, fingerprint=fingerprint)
-    return Component(name, "lm", cached)
+    cached = CachedScorer(load, name=name, folder=cache, fingerprint=f"{digest} {kept}")
+    return Component(name, "lm", cached, digest)
 
 
 def _ngram_component(path: PathLike) -> Component:
     scorer = NgramScorer(path)
-    return Component(scorer.name, "ngram", scorer)
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return Component(scorer.name, "ngram", scorer, sha256(path))
 
 
 def _unique_names(components: Sequence[Component]) -> List[Component]:

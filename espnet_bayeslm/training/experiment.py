@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
+from os.path import isfile
 from pathlib import Path
 from typing import Tuple, Union
 
 import yaml
 
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import sha256
 
 NEEDED = ("lm", "lm_conf", "token_list", "token_type", "use_preprocessor", "bpemodel", "init")
 # In the order of ESPnet's own preference.
@@ -58,6 +61,27 @@ def read_config(path: Path) -> argparse.Namespace:
             path=path,
         )
     return argparse.Namespace(**config)
+
+
+def fingerprint(path: Union[str, Path]) -> str:
+    """Return a digest of all that is read where a trained LM is loaded.
+
+    That is its configuration, its checkpoint, and the files that the configuration names: of a
+    mixture the n-grams, and what reading text needs.
+
+    Args:
+        path: The experiment folder, or a checkpoint beside its config.yaml.
+
+    Raises:
+        InputError: One of the two is missing, or the configuration is none.
+    """
+    config, checkpoint = find_files(path)
+    args = read_config(config)
+    parts = (args.lm_conf or {}).get("components") or []
+    named = [part.get("path") for part in parts if isinstance(part, dict)]
+    named += [getattr(args, name, None) for name in ("bpemodel", "non_linguistic_symbols")]
+    files = [config, checkpoint, *(file for file in map(str, filter(None, named)) if isfile(file))]
+    return hashlib.sha256(" ".join(map(sha256, files)).encode()).hexdigest()
 
 
 def experiment_name(checkpoint: Path) -> str:

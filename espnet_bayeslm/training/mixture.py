@@ -16,12 +16,12 @@ from espnet2.lm.espnet_model import ESPnetLanguageModel
 from espnet_bayeslm.bayes.whole import whole_posterior
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.rescoring.weights_file import read_weights, unique_names
-from espnet_bayeslm.training.experiment import read_config
+from espnet_bayeslm.training.experiment import fingerprint, read_config
 from espnet_bayeslm.training.export import CHECKPOINT, CONFIG, READING, copy_text_files
 from espnet_bayeslm.training.load import TrainedLM, load_lm
 from espnet_bayeslm.training.register import MIXTURE
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, staged
+from espnet_bayeslm.utils.files import PathLike, sha256, staged
 from espnet_bayeslm.utils.ngram_files import ngram_name
 from espnet_bayeslm.utils.weights import check_weights
 
@@ -62,7 +62,8 @@ def write_mixture(
         _check_component(other)
         check_same_tokens(trained[0], other)
     names = unique_names([*(t.name for t in trained), *(ngram_name(path) for path in ngrams)])
-    values = component_weights(weights, names)
+    digests = [*(fingerprint(t.path) for t in trained), *map(sha256, ngrams)]
+    values = component_weights(weights, names, digests)
     parts = [
         *map(_lm_part, names, values, trained),
         *map(_ngram_part, names[len(lms) :], values[len(lms) :], ngrams),
@@ -75,7 +76,9 @@ def write_mixture(
         torch.save(model.state_dict(), new / CHECKPOINT)
 
 
-def component_weights(weights: Weights, names: Sequence[str]) -> List[float]:
+def component_weights(
+    weights: Weights, names: Sequence[str], fingerprints: Sequence[str] = ()
+) -> List[float]:
     """Return the weights of components, of sum 1; arguments as those of `write_mixture`.
 
     Raises:
@@ -83,7 +86,7 @@ def component_weights(weights: Weights, names: Sequence[str]) -> List[float]:
     """
     if weights is None or isinstance(weights, (str, os.PathLike)):
         given = None if weights is None else os.fspath(weights)
-        values = read_weights(given, names)
+        values = read_weights(given, names, fingerprints=fingerprints)
     else:
         values = check_weights(weights, len(names))
     if values is None:

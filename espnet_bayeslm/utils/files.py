@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import hashlib
 import io
 import os
 import shutil
@@ -157,6 +158,15 @@ def _remove(folder: Path, name: str) -> None:
     for above in list((folder / name).parents)[: len(Path(name).parents) - 1]:
         with contextlib.suppress(OSError):  # not empty
             above.rmdir()
+
+
+def sha256(path: PathLike) -> str:
+    """Return the SHA-256 of a file's bytes, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as f:
+        while piece := f.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def _open_bytes(path: PathLike) -> IO[bytes]:

@@ -1,0 +1,137 @@
+"""Components of one name, and files that change: a weight or a score is never another file's."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+
+from espnet_bayeslm.bin import interpolate, perplexity, rescore
+from espnet_bayeslm.ngram.build import build_ngram
+from espnet_bayeslm.rescoring.weights_file import NamedWeight, match_weights
+from espnet_bayeslm.training.experiment import fingerprint
+from espnet_bayeslm.training.mixture import write_mixture
+from espnet_bayeslm.utils.errors import InputError
+
+
+def run(tool, *command):
+    tool.main([str(part) for part in command])
+
+
+def ngrams(*paths):
+    return [word for path in paths for word in ("--ngram", path)]
+
+
+@pytest.fixture(scope="module")
+def named(plain_text, tmp_path_factory):
+    """Return two n-grams of one name, of the text and of its letters in a wrong order."""
+    paths = []
+    text = (plain_text / "train.txt").read_text()
+    for name in ("A", "B"):
+        folder = tmp_path_factory.mktemp(name)
+        (folder / "text").write_text(text)
+        build_ngram(folder / "text", folder / "2.arpa", order=2, discount_fallback=True)
+        paths.append(folder / "2.arpa")
+        text = "".join(" ".join(sorted(line.split())[::-1]) + "\n" for line in text.splitlines())
+    return paths
+
+
+@pytest.fixture(scope="module")
+def weights(named, point, plain_text, tmp_path_factory):
+    path = tmp_path_factory.mktemp("weights") / "w.yaml"
+    run(interpolate, "--text", plain_text / "valid.txt", "--lm", point, *ngrams(*named),
+        "--output", path)  # fmt: skip
+    return path
+
+
+def weight_of(path):
+    return [row["weight"] for row in yaml.safe_load(path.read_text())["components"]]
+
+
+def test_weights_go_by_what_the_files_hold(named, point, weights, plain_text, nbest, tmp_path):
+    assert abs(weight_of(weights)[1] - weight_of(weights)[2]) > 0.1
+    found = []
+    for number, paths in enumerate((named, named[::-1])):
+        components = ["--lm", point, *ngrams(*paths), "--weights", weights]
+        out = tmp_path / f"ppl{number}"
+        run(perplexity, "--text", plain_text / "valid.txt", *components, "--output", out)
+        found.append(json.loads(out.read_text())["components"][-1]["perplexity"]["word"])
+        write_mixture(tmp_path / f"lm{number}", lms=[point], ngrams=paths, weights=weights)
+        content = yaml.safe_load((tmp_path / f"lm{number}" / "config.yaml").read_text())
+        found.append(
+            sum(p["weight"] * (k + 1) for k, p in enumerate(content["lm_conf"]["components"]))
+        )
+    expected = yaml.safe_load(weights.read_text())["mixture"]["perplexity"]
+    assert found[0] == pytest.approx(expected, abs=1e-3) and found[2] == pytest.approx(found[0])
+    lm, a, b = weight_of(weights)
+    assert found[1::2] == pytest.approx([lm + 2 * a + 3 * b, lm + 2 * b + 3 * a])
+
+
+def test_tuned_weights_go_by_what_the_files_hold(named, nbest, tmp_path):
+    tuning = ["--tune_ref", nbest / "dev.ref", "--tune_weights", "true", "--weights", "0.85,0.15"]
+    lists = ["--nbest", nbest / "dev"]
+    run(rescore, *lists, *ngrams(*named), *tuning, "--output", tmp_path / "tuned")
+    scales = tmp_path / "tuned" / "scales.yaml"
+    content = yaml.safe_load(scales.read_text())
+    content["weights"] = {"2": 0.85, "2#2": 0.15}  # whatever was tuned, unequal ones
+    scales.write_text(yaml.safe_dump(content))
+    costs = []
+    for number, paths in enumerate((named, named[::-1])):
+        out = tmp_path / f"{number}"
+        run(rescore, *lists, *ngrams(*paths), "--scales", scales, "--output", out)
+        lines = (out / "lmwt.nn").read_text().splitlines()
+        costs.append([float(line.split()[1]) for line in lines])
+    assert np.allclose(*costs, atol=1e-4)
+
+
+def test_files_of_old_versions_are_read_where_names_tell(
+    named, point, weights, plain_text, tmp_path, fails
+):
+    content = yaml.safe_load(weights.read_text())
+    for row in content["components"]:
+        del row["fingerprint"]
+    (tmp_path / "old.yaml").write_text(yaml.safe_dump(content))
+    components = ["--lm", point, *ngrams(*named), "--weights", tmp_path / "old.yaml"]
+    error = fails(perplexity.main, ["--text", plain_text / "valid.txt", *components])
+    assert f"{tmp_path}/old.yaml: several components are named 2, and their files do not" in error
+
+
+def test_matching():
+    def rows(*triples):
+        return [NamedWeight(*triple) for triple in triples]
+
+    plain = rows(("a", 0.3), ("b", 0.7))
+    assert match_weights(plain, ["b", "a"]) == [0.7, 0.3]
+    assert match_weights(plain, ["b", "a"], ["x", "y"]) == [0.7, 0.3]
+    signed = rows(("n", 0.3, "x"), ("n#2", 0.7, "y"))
+    assert match_weights(signed, ["n", "n#2"], ["y", "x"]) == [0.7, 0.3]
+    assert match_weights(signed, ["other", "n"], ["y", "x"]) == [0.7, 0.3]  # under any name
+    assert match_weights(signed, ["n", "n#2"], ["z", "x"]) == [0.7, 0.3]  # one was trained anew
+    same = rows(("n", 0.3, "x"), ("n#2", 0.7, "x"))
+    assert sorted(match_weights(same, ["n", "n#2"], ["x", "x"])) == [0.3, 0.7]
+    with pytest.raises(InputError, match="several components are named n"):
+        match_weights(signed, ["n", "n#2"], ["z", "u"])
+    for names in (["a"], ["a", "c"], ["a", "b", "c"], ["a", "b", "b#2"]):
+        with pytest.raises(InputError, match="has weights for a, b, but the components are"):
+            match_weights(plain, names)
+
+
+def test_the_cache_knows_all_that_is_read(named, point, plain_text, tmp_path):
+    exp = tmp_path / "mixture"
+    write_mixture(exp, lms=[point], ngrams=[named[0]], weights="0.2,0.8")
+    arpa = exp / "ngrams" / "2.arpa"
+    found, digests = [], {fingerprint(exp)}
+    for cache in (["--cache", tmp_path / "cache"], ["--cache", tmp_path / "cache"], []):
+        out = tmp_path / "out"
+        run(perplexity, "--text", plain_text / "valid.txt", "--lm", exp, *cache, "--output", out)
+        found.append(json.loads(out.read_text())["components"][0]["perplexity"]["word"])
+        arpa.write_bytes(named[1].read_bytes())
+        digests.add(fingerprint(exp))
+    assert found[1] == pytest.approx(found[2]) and abs(found[0] - found[1]) > 0.1
+    assert len(digests) == 2
+    config = exp / "config.yaml"
+    config.write_text(config.read_text() + "bpemodel: " + str(tmp_path / "bpe") + "\n")
+    for content in ("one", "two"):
+        (tmp_path / "bpe").write_text(content)
+        digests.add(fingerprint(exp))
+    assert len(digests) == 4
