@@ -78,7 +78,7 @@ def rescore(
         max_oov_rate: More unknown words than this part of all are an error.
         job: Rescore this part of the lists, from 1.
         num_jobs: Of so many.
-        **scoring: Options of `load_components`: num_samples, max_tokens, device, cache,
+        **scoring: Options of `load_components`: num_samples, max_tokens, device, cache, unk_size,
             self_normalized, max_context.
 
     Returns:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from espnet2.utils.types import float_or_none
+
 from espnet_bayeslm.scoring.lms import MAX_TOKENS
 
 
@@ -42,5 +44,12 @@ def add_component_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=0,
         help="Weight draws whose probabilities are averaged; 0: the posterior mean",
+    )
+    group.add_argument(
+        "--unk_size",
+        type=float_or_none,
+        default=None,
+        help="Words that share the probability of <unk>. Default: as counted in an LM's training"
+        " (else three quarters of its vocabulary), 1 for n-grams and LMs of word pieces",
     )
     group.add_argument("--cache", default=None, help="A folder that keeps the LMs' word scores")

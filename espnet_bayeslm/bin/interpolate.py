@@ -31,6 +31,7 @@ def interpolate(
     cache: Optional[str],
     max_oov_rate: float,
     context: int,
+    unk_size: Optional[float],
     output: str,
 ) -> None:
     """Write the weights that are best for a text; options as `get_parser` explains them.
@@ -48,6 +49,7 @@ def interpolate(
         device="cuda" if ngpu else "cpu",
         cache=cache,
         context=context,
+        unk_size=unk_size,
     )
     scores = score_text(components, sentences, keyed=keyed, max_oov_rate=max_oov_rate)
     weights = estimate_weights(scores)

@@ -88,6 +88,7 @@ def perplexity(
     cache: Optional[str],
     max_oov_rate: float,
     context: int,
+    unk_size: Optional[float],
     per_sentence: Optional[str],
     output: Optional[str],
 ) -> None:
@@ -106,6 +107,7 @@ def perplexity(
         device="cuda" if ngpu else "cpu",
         cache=cache,
         context=context,
+        unk_size=unk_size,
     )
     names, digests = [c.name for c in components], [c.fingerprint for c in components]
     mixture_weights = read_weights(weights, names, fingerprints=digests)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import List, NamedTuple, Protocol, Sequence
 
 import numpy as np
+
+from espnet_bayeslm.utils.errors import InputError
 
 
 class WordScores(NamedTuple):
@@ -17,6 +20,17 @@ class WordScores(NamedTuple):
 
     log_probs: np.ndarray
     oov: np.ndarray
+
+
+def log_unk_size(unk_size: float) -> float:
+    """Natural log of the number of words that share the probability of `<unk>`.
+
+    Raises:
+        InputError: It is less than a word, or not finite.
+    """
+    if not 1 <= unk_size < math.inf:
+        raise InputError(f"--unk_size {unk_size:g}: expected the number of words, 1 or more")
+    return math.log(unk_size)
 
 
 class WordScorer(Protocol):

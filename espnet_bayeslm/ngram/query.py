@@ -9,7 +9,7 @@ from typing import List, Sequence
 import kenlm
 import numpy as np
 
-from espnet_bayeslm.evaluation.word_scores import WordScores
+from espnet_bayeslm.evaluation.word_scores import WordScores, log_unk_size
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.ngram_files import load_kenlm, ngram_name
 
@@ -19,12 +19,18 @@ _LN_10 = math.log(10.0)
 class NgramScorer:
     """A `WordScorer` of an ARPA file or a KenLM binary.
 
+    Args:
+        path: The file.
+        unk_size: Words that share the probability of its `<unk>`; 1 where that is one word's, as
+            lmplz and `bayeslm ngram` estimate it.
+
     Attributes:
         name: The file's name without what tells its format: `3gram` for `3gram.arpa.gz`.
         order: The highest order of the model.
     """
 
-    def __init__(self, path: PathLike):
+    def __init__(self, path: PathLike, *, unk_size: float = 1.0):
+        self._log_unk_size = log_unk_size(unk_size)
         self._model = load_kenlm(path)
         self.name = ngram_name(path)
         self.order = self._model.order
@@ -47,4 +53,5 @@ class NgramScorer:
             log10_probs.append(score.log_prob)
             oov.append(score.oov)
             state, after = after, state
-        return WordScores(np.array(log10_probs) * _LN_10, np.array(oov))
+        unknown = np.array(oov)
+        return WordScores(np.array(log10_probs) * _LN_10 - self._log_unk_size * unknown, unknown)

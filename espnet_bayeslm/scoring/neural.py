@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence, Tupl
 import numpy as np
 import torch
 
-from espnet_bayeslm.evaluation.word_scores import WordScores
+from espnet_bayeslm.evaluation.word_scores import WordScores, log_unk_size
 from espnet_bayeslm.scoring.histories import (
     MAX_CONTEXT,
     Histories,
@@ -57,6 +57,7 @@ class NeuralScorer:
         max_context: The most tokens before an utterance that a Transformer reads again.
         context: Sentences of a text that each is scored after, see `running_log_probs`; 0: each
             by itself.
+        unk_size: Words that share the probability of `<unk>`, where tokens are words.
 
     Attributes:
         normalizer: That mean and its spread, once it is known; it may be set before.
@@ -75,6 +76,7 @@ class NeuralScorer:
         self_normalized: bool = False,
         max_context: int = MAX_CONTEXT,
         context: int = 0,
+        unk_size: float = 1.0,
     ):
         _check_token_list(trained)
         if context < 0:
@@ -87,6 +89,7 @@ class NeuralScorer:
         self.self_normalized = self_normalized
         self.max_context, self.context = max_context, context
         self.normalizer: Optional[Normalizer] = None
+        self._log_unk_size = log_unk_size(unk_size) if trained.token_type == "word" else 0.0
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
         """Return the scores of each sentence; a word is OOV where a token of it is `<unk>`."""
@@ -160,6 +163,7 @@ class NeuralScorer:
     ) -> WordScores:
         """Return the scores of the words whose tokens have these, (n + 1,)."""
         unknown = np.array([*(token == self.unk for token in ids), False])
+        values = values - self._log_unk_size * unknown
         return WordScores(np.add.reduceat(values, starts), np.logical_or.reduceat(unknown, starts))
 
     def token_counts(self, words: Sequence[str]) -> np.ndarray:

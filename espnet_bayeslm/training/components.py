@@ -29,6 +29,7 @@ def load_components(
     self_normalized: bool = False,
     max_context: int = MAX_CONTEXT,
     context: int = 0,
+    unk_size: Optional[float] = None,
 ) -> List[Component]:
     """The LMs, then the n-grams.
 
@@ -42,6 +43,8 @@ def load_components(
         self_normalized: Whether one number is taken for every context's ln Z.
         max_context: The most tokens before an utterance that a Transformer reads again.
         context: Sentences of a text that each is scored after.
+        unk_size: Words that share the probability of `<unk>`, in each LM and n-gram; None: what
+            the LM's training has counted, and 1 for n-grams, which have it so.
 
     Raises:
         InputError: There is none, or a file cannot be used.
@@ -54,16 +57,17 @@ def load_components(
         "self_normalized": self_normalized,
         "max_context": max_context,
         "context": context,
+        "unk_size": unk_size,
     }
     lms = [_lm_component(path, device=device, cache=cache, **options) for path in lm]
-    return _unique_names(lms + [_ngram_component(path) for path in ngram])
+    return _unique_names(lms + [_ngram_component(path, unk_size) for path in ngram])
 
 
 def _lm_component(
     lm: Union[PathLike, TokenLM], *, device: str, cache: Optional[PathLike], **options: Any
 ) -> Component:
     if not isinstance(lm, (str, os.PathLike)):
-        return Component(lm.name, "lm", NeuralScorer(lm, **options))
+        return Component(lm.name, "lm", _neural_scorer(lm, **options))
     path = Path(lm)
     name = experiment_name(find_files(path)[1])
     digest = fingerprint(path)
@@ -72,17 +76,22 @@ def _lm_component(
         from espnet_bayeslm.training.load import load_lm  # imports ESPnet, which takes seconds
 
         trained = load_lm(path, device=device)
-        return NeuralScorer(trained, **options)
+        return _neural_scorer(trained, **options)
 
     if cache is None:
         return Component(name, "lm", load(), digest)
-    kept = {k: options[k] for k in ("num_samples", "self_normalized", "context")}
+    kept = {k: options[k] for k in ("num_samples", "self_normalized", "context", "unk_size")}
     cached = CachedScorer(load, name=name, folder=cache, fingerprint=f"{digest} {kept}")
     return Component(name, "lm", cached, digest)
 
 
-def _ngram_component(path: PathLike) -> Component:
-    scorer = NgramScorer(path)
+def _neural_scorer(lm: TokenLM, *, unk_size: Optional[float], **options: Any) -> NeuralScorer:
+    size = getattr(lm, "unk_size", 1.0) if unk_size is None else unk_size
+    return NeuralScorer(lm, unk_size=size, **options)
+
+
+def _ngram_component(path: PathLike, unk_size: Optional[float]) -> Component:
+    scorer = NgramScorer(path, unk_size=1.0 if unk_size is None else unk_size)
     return Component(scorer.name, "ngram", scorer, sha256(path))
 
 

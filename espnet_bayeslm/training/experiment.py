@@ -6,7 +6,7 @@ import argparse
 import hashlib
 from os.path import isfile
 from pathlib import Path
-from typing import Tuple, Union
+from typing import Optional, Tuple, Union
 
 import yaml
 
@@ -15,6 +15,8 @@ from espnet_bayeslm.utils.files import sha256
 
 NEEDED = ("lm", "lm_conf", "token_list", "token_type", "use_preprocessor", "bpemodel", "init")
 # In the order of ESPnet's own preference.
+# What the training text says of unknown words, in an experiment's folder.
+UNKNOWN_WORDS = Path("data") / "unknown_words.yaml"
 MODEL_FILES = ("valid.loss.ave.pth", "valid.loss.best.pth", "latest.pth")
 
 
@@ -80,8 +82,26 @@ def fingerprint(path: Union[str, Path]) -> str:
     parts = (args.lm_conf or {}).get("components") or []
     named = [part.get("path") for part in parts if isinstance(part, dict)]
     named += [getattr(args, name, None) for name in ("bpemodel", "non_linguistic_symbols")]
+    named.append(config.parent / UNKNOWN_WORDS)
     files = [config, checkpoint, *(file for file in map(str, filter(None, named)) if isfile(file))]
     return hashlib.sha256(" ".join(map(sha256, files)).encode()).hexdigest()
+
+
+def read_unk_size(folder: Path) -> Optional[float]:
+    """How many words `<unk>` stands for, as `bayeslm train` has counted; None where it has not.
+
+    Raises:
+        InputError: The file that says it is damaged.
+    """
+    path = folder / UNKNOWN_WORDS
+    if not path.is_file():
+        return None
+    try:
+        return float(yaml.safe_load(path.read_text(encoding="utf-8"))["unk_size"])
+    except (yaml.YAMLError, TypeError, KeyError, ValueError) as error:
+        raise InputError(
+            f"no `unk_size` in it ({error!r})", path=path, remedy="Delete it, or train again."
+        ) from error
 
 
 def experiment_name(checkpoint: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import logging
 from pathlib import Path
 from typing import Any, Callable, List, Sequence, Tuple, Union
@@ -17,8 +18,14 @@ from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.scoring.neural import NeuralScorer
 from espnet_bayeslm.scoring.uncertainty import Uncertainty
+from espnet_bayeslm.scoring.unknown_words import usual_unk_size
 from espnet_bayeslm.training.checkpoint import check_fits, load_state
-from espnet_bayeslm.training.experiment import experiment_name, find_files, read_config
+from espnet_bayeslm.training.experiment import (
+    experiment_name,
+    find_files,
+    read_config,
+    read_unk_size,
+)
 from espnet_bayeslm.training.optimizer import add_optimizer_posterior
 from espnet_bayeslm.training.register import OPTIM, register
 from espnet_bayeslm.training.task import check_token_list
@@ -57,6 +64,17 @@ class TrainedLM:
         """The LM itself."""
         return self.model.lm
 
+    @functools.cached_property
+    def unk_size(self) -> float:
+        """Words that share the probability of `<unk>`: counted in training, or by Zipf's law."""
+        if self.token_type != "word":
+            return 1.0
+        counted = read_unk_size(self.config.parent)
+        size = usual_unk_size(len(self.token_list)) if counted is None else counted
+        how = "estimated from the vocabulary" if counted is None else "counted in training"
+        logging.info(f"{self.name}: <unk> stands for {size:.0f} words ({how})")
+        return size
+
     @property
     def tokens(self) -> List[str]:
         """All tokens; the index is the id."""
@@ -86,7 +104,7 @@ class TrainedLM:
                 f"the string {texts[:80]!r} where a list of sentences was expected",
                 remedy="Give [text], or call `score`.",
             )
-        scorer = NeuralScorer(self, num_samples=num_samples)
+        scorer = NeuralScorer(self, num_samples=num_samples, unk_size=self.unk_size)
         return scorer.word_scores([words_of(text) for text in texts])
 
     def uncertainty(self, text: Text, *, num_samples: int = 10) -> Uncertainty:

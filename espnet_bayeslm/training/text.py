@@ -5,10 +5,14 @@ from __future__ import annotations
 import dataclasses
 import io
 import logging
+from collections import Counter
 from pathlib import Path
 from typing import List, Optional, Sequence
 
-from espnet_bayeslm.training.experiment import find_files, read_config
+import yaml
+
+from espnet_bayeslm.scoring.unknown_words import unknown_words
+from espnet_bayeslm.training.experiment import UNKNOWN_WORDS, find_files, read_config
 from espnet_bayeslm.training.task import BayesLMTask, check_token_list
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_write, read_lines
@@ -212,4 +216,16 @@ def prepare(
         tokens = make_tokens(
             folder / "train.txt", folder, token_type=token_type, vocab_size=vocab_size
         )
+    if tokens.token_type == "word":
+        count_unknown_words(folder / "train.txt", tokens.token_list, folder / UNKNOWN_WORDS.name)
     return [*tokens.options(), *data_options(folder), *collect_stats(folder, tokens, reading)]
+
+
+def count_unknown_words(text: Path, token_list: Path, target: Path) -> None:
+    """Write how many words `<unk>` stands for, from keyed training text and the token list."""
+    counts: Counter[str] = Counter()
+    for _, line in read_lines(text):
+        counts.update(line.split()[1:])
+    known = {token for _, token in read_lines(token_list)}
+    with atomic_write(target) as f:
+        yaml.safe_dump(unknown_words(counts, known), f, sort_keys=False)

@@ -69,7 +69,7 @@ def test_options_are_the_parameters_of_the_function():
     known = {action.dest for action in get_parser()._actions} - {"help", "config", "log_level"}
     own = set(rescore.rescore.__annotations__) - {"options", "return"}
     library = inspect.signature(espnet_bayeslm.rescore).parameters
-    loading = {"num_samples", "max_tokens", "cache", "self_normalized", "max_context"}
+    loading = {"num_samples", "max_tokens", "cache", "self_normalized", "max_context", "unk_size"}
     assert own <= known and known - own <= set(library) | loading
 
 

@@ -1,10 +1,13 @@
 """`bayeslm train`: plain text in, a trained LM out."""
 
+import math
+
 import pytest
 import torch
 import yaml
 
 from espnet_bayeslm.bin.train import main
+from espnet_bayeslm.training.components import load_components
 from espnet_bayeslm.training.load import load_lm
 
 POINT = {
@@ -114,6 +117,25 @@ def test_bad_input(files, tmp_path, capsys, change, words):
     message = capsys.readouterr().err.splitlines()[-1]
     assert message.startswith("bayeslm train: error:")
     assert all(word in message for word in words)
+
+
+def test_what_unk_stands_for_is_counted(files, tmp_path):
+    """Of the ten words of the text five are in the list: <unk> is the other five, and more."""
+    command = [*files, "--config", f"{tmp_path}/point.yaml", "--exp", f"{tmp_path}/exp"]
+    main([*command, "--vocab_size", "8", "--max_epoch", "1"])
+    counted = yaml.safe_load((tmp_path / "exp/data/unknown_words.yaml").read_text())
+    assert counted["left_out"] == 5
+    once, twice = counted["seen_once"], counted["seen_twice"]
+    unseen = once**2 / (2 * twice) if twice else once * (once - 1) / 2
+    assert counted["unk_size"] == 5 + unseen
+    lm = load_lm(tmp_path / "exp")
+    assert lm.unk_size == counted["unk_size"]
+    (component,) = load_components([tmp_path / "exp"], [])
+    (whole,) = load_components([tmp_path / "exp"], [], unk_size=1)
+    shared, plain = (c.scorer.word_scores([["zebra"]])[0] for c in (component, whole))
+    shift = plain.log_probs - shared.log_probs
+    assert shift.tolist() == pytest.approx([math.log(counted["unk_size"]), 0.0])
+    assert lm.word_scores(["zebra"])[0].log_probs.tolist() == shared.log_probs.tolist()
 
 
 def test_other_text_under_the_same_name(files, tmp_path, capsys):
