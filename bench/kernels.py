@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import return_and_correct_aliasing
 from torch.utils._pytree import tree_flatten, tree_map_only
 
+from espnet_bayeslm import bayes
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.lm.tree import build_tree
 from espnet_bayeslm.training.model import BayesLanguageModel
@@ -42,6 +43,8 @@ FREE = frozenset(
         *("_unsafe_view", "lift_fresh", "alias", "_reshape_alias"),
     )
 )
+# Not elementwise, and nothing that a compiler would need a kernel of its own for.
+FUSED = frozenset(["cat", "zeros_like", "new_zeros", "copy_", "clone", "fill_", "zeros", "stack"])
 LSTM, LSTM_BACKWARD = "mkldnn_rnn_layer", "mkldnn_rnn_layer_backward"
 
 
@@ -58,7 +61,7 @@ class Counts:
         self.kernels: Counter[str] = collections.Counter()
         self.syncs: Counter[str] = collections.Counter()
         self.copies: Counter[str] = collections.Counter()
-        self.fused = 0
+        self.fused = False
 
     @property
     def num_kernels(self) -> int:
@@ -95,11 +98,17 @@ class Counts:
         if name in (LSTM, LSTM_BACKWARD):
             steps = args[0].size(0)
             self.kernels[name] += 2 * steps + (1 if name == LSTM else 4)
-        elif not (func.is_view or name in FREE or name in SYNCS or self.fused):
+        elif self.fused:
+            known = torch.Tag.pointwise in func.tags or func.is_view or name in FREE | FUSED
+            assert known or name == "sum", f"{name} in a function that is to be one kernel"
+            self.kernels["compiled sum"] += name == "sum"
+        elif not (func.is_view or name in FREE or name in SYNCS):
             self.kernels[name] += 1
 
 
 _counts: List[Counts] = [Counts()]
+# whether there is a compiler for the device
+_has_compiler = [True]
 
 
 class OnDevice(torch.Tensor):
@@ -247,11 +256,32 @@ class HostGenerator(torch.Generator):
         return super().__new__(cls, "cpu")
 
 
+def as_one_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what a compiler makes of a function: a kernel, and one more for each sum."""
+
+    def run(*args: Any) -> Any:
+        counts = _counts[-1]
+        counts.kernels[f"compiled {function.__name__}"] += 1
+        counts.fused = True
+        try:
+            return function(*args)
+        finally:
+            counts.fused = False
+
+    return run
+
+
 @contextlib.contextmanager
 def pretended() -> Iterator[None]:
     """Let tensors be made on the device that is not there."""
-    patch = unittest.mock.patch.object(torch, "Generator", HostGenerator)
-    with patch, warnings.catch_warnings(), Placement():
+    patch = unittest.mock.patch.object
+    with (
+        patch(torch, "Generator", HostGenerator),
+        patch(bayes.fused, "_has_compiler", lambda: _has_compiler[-1]),
+        patch(bayes.fused, "_compiled", as_one_kernel),
+        warnings.catch_warnings(),
+        Placement(),
+    ):
         warnings.filterwarnings("ignore", message="User provided device_type of 'cuda'")
         yield
 
@@ -395,8 +425,10 @@ def main(argv: Optional[List[str]] = None) -> None:
     """Print a row for each LM: kernels / synchronisations / copies of each phase."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--family", nargs="+", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--uncompiled", action="store_true", help="as without a compiler")
     parser.add_argument("--detail", action="store_true", help="which operators they were")
     args = parser.parse_args(argv)
+    _has_compiler.append(not args.uncompiled)
     print(f"kernels / synchronisations / copies; {BATCH} x {LENGTH} tokens")
     print(f"{'':40}", *(f"{phase:>18}" for phase in PHASES), f"{'train / point':>14}")
     for family in args.family:

@@ -7,6 +7,7 @@ activation function, whose coefficient then starts at 1, and the identity where 
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -15,6 +16,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 
 from espnet_bayeslm.bayes import UncertainModule
+from espnet_bayeslm.bayes.fused import fused
 from espnet_bayeslm.utils.errors import InputError
 
 ATEN = torch.ops.aten
@@ -121,6 +123,19 @@ def mix_gradients(
     Returns:
         The slope times `grad`, if that is given, shaped as x; (len(basis), units) or None.
     """
+    if x.device.type == "cpu":
+        return _mix_gradients(grad, x, coefficients, basis)
+    found: Tuple[torch.Tensor, Optional[torch.Tensor]]
+    found = fused(whole_gradients(tuple(basis)), x.device)(grad, x, coefficients)
+    return found
+
+
+def _mix_gradients(
+    grad: Optional[torch.Tensor],
+    x: torch.Tensor,
+    coefficients: Optional[torch.Tensor],
+    basis: Sequence[str],
+) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
     units, terms = x.size(-1), [TERMS[name] for name in basis]
     rows = x.reshape(-1, units)
     uppers = None if grad is None else chunks(grad.reshape(-1, units))
@@ -156,8 +171,10 @@ class Mixture(torch.autograd.Function):
         """(..., units) -> (..., units)."""
         ctx.save_for_backward(x, coefficients)
         ctx.basis = basis
-        mix = Mix(coefficients, basis)
         rows = x.reshape(-1, x.size(-1))
+        if x.device.type != "cpu":
+            return fused(whole_mixture(basis), x.device)(rows, coefficients).view(x.shape)
+        mix = Mix(coefficients, basis)
         result = torch.empty_like(rows)
         for part, out in zip(chunks(rows), chunks(result), strict=True):
             mix(part, out=out)
@@ -171,8 +188,32 @@ class Mixture(torch.autograd.Function):
         return (*mix_gradients(grad, x, coefficients, ctx.basis), None)
 
 
+@functools.cache
+def whole_mixture(basis: Tuple[str, ...]) -> Callable[..., torch.Tensor]:
+    """Return (N, units), coefficients -> the mixture, for `fused`."""
+
+    def gp_mixture(x: torch.Tensor, coefficients: torch.Tensor) -> torch.Tensor:
+        return Mix(coefficients, basis)(x)
+
+    return gp_mixture
+
+
+@functools.cache
+def whole_gradients(basis: Tuple[str, ...]) -> Callable[..., Any]:
+    """Return `mix_gradients` of this basis, for `fused`."""
+
+    def gp_gradients(
+        grad: Optional[torch.Tensor], x: torch.Tensor, coefficients: Optional[torch.Tensor]
+    ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
+        return _mix_gradients(grad, x, coefficients, basis)
+
+    return gp_gradients
+
+
 def chunks(rows: torch.Tensor) -> Tuple[torch.Tensor, ...]:
-    """Return runs of rows that fit the cache; (N, units)."""
+    """Return runs of rows that fit a CPU's cache, all rows on other devices; (N, units)."""
+    if rows.device.type != "cpu":
+        return (rows,)
     return rows.split(max(1, CHUNK // rows.size(1)))
 
 

@@ -92,8 +92,10 @@ def _pass_inside(grad: torch.Tensor, log_std: torch.Tensor, *, out: torch.Tensor
 
 
 def _rows(*tensors: torch.Tensor) -> Any:
-    """Iterate over chunks of rows of tensors with as many rows."""
-    rows = max(1, CHUNK // tensors[0].size(1))
+    """Iterate over chunks of rows of tensors with as many rows; on a CPU, else all rows."""
+    first = tensors[0]
+    on_cpu = first.device.type == "cpu"
+    rows = max(1, CHUNK // first.size(1) if on_cpu else len(first))
     return zip(*(tensor.split(rows) for tensor in tensors), strict=True)
 
 

@@ -7,10 +7,12 @@ from typing import Any, List, Optional, Sequence, Tuple
 import torch
 from torch.autograd.function import once_differentiable
 
+from espnet_bayeslm.bayes.fused import compiles, fused
 from espnet_bayeslm.bayes.gaussian import clamp_log_std, pass_inside
 from espnet_bayeslm.layers.activation import coefficient_gradients, slope
 from espnet_bayeslm.layers.loop import by_gate, run_loop
 from espnet_bayeslm.layers.product import product, weight_gradient
+from espnet_bayeslm.layers.steps import backward_step, latent_backward, run_steps
 from espnet_bayeslm.layers.tensors import Layout, LoopInputs, Record, chunks_of
 
 ATEN = torch.ops.aten
@@ -42,6 +44,7 @@ class LoopGradients:
         self.mixed = [None if s is None else torch.empty_like(s) for s in self.slopes]
         self.shares = None if inputs.shares is None else inputs.shares.unbind(0)
         self.gates = None if inputs.shares is None else torch.empty_like(record.gates)
+        self.hidden_slope, self.cell_slope = None, None
         if inputs.hidden_input is not None:
             self.hidden_slope = slope(record.recurrent, inputs.hidden_input, layout.hidden_input)
             size = len(inputs.recurrent_weight)
@@ -214,13 +217,59 @@ class LoopGradients:
         return torch.cat(parts) if parts else None
 
 
+class StepGradients(LoopGradients):
+    """The backward pass of the loop, on a device: two products and one kernel a step."""
+
+    def run(
+        self,
+        grad_output: torch.Tensor,
+        grad_h: torch.Tensor,
+        grad_c: torch.Tensor,
+        grad_latent: Optional[torch.Tensor],
+    ) -> LoopInputs:
+        """Return the gradient of each input; arguments as those of `LoopGradients.run`."""
+        inputs, record, device = self.inputs, self.record, grad_output.device
+        step = fused(backward_step(self.layout, inputs.hidden_weight is not None), device)
+        add_latent = fused(latent_backward, device)
+        weight, recurred = inputs.recurrent_weight, grad_h
+        rows, latents = [], []
+        for t in range(len(grad_output) - 1, -1, -1):
+            if grad_latent is not None:
+                noise = None if inputs.noise is None else inputs.noise[t]
+                latents.append(add_latent(grad_latent[t], recurred, record.latent[t], noise))
+                recurred = latents[-1] @ inputs.latent_weight
+            kept = (record.act[t], record.gates[t], record.tanh_cell[t], record.cell_used[t])
+            slopes = [None if slope is None else slope[t] for slope in self.slopes]
+            whole = (None if x is None else x[t] for x in (self.hidden_slope, self.cell_slope))
+            grad_c, *row = step(
+                grad_output[t], recurred, grad_c, kept, slopes, *whole, inputs.shares
+            )
+            pre, recurrent, inner, of_gates, mixed = row
+            rows.append(
+                (pre, recurrent, inner, of_gates, grad_c if inner is not None else None, *mixed)
+            )
+            if inner is not None:
+                grad_c = torch.addmm(grad_c, inner, inputs.cell_weight)
+            recurred = (pre if recurrent is None else recurrent) @ weight
+        columns = [
+            None if column[0] is None else torch.stack(column[::-1])
+            for column in zip(*rows, strict=True)
+        ]
+        self.pre, recurrent, self.cell_pre, self.gates, self.grad_cell, *self.mixed = columns
+        self.recurrent = self.pre if recurrent is None else recurrent
+        latent = torch.stack(latents[::-1]) if latents else None
+        return self._collect(recurred, grad_c, latent)
+
+
 class LSTMLoop(torch.autograd.Function):
     """The loop as one function of `LoopInputs`."""
 
     @staticmethod
     def forward(ctx: Any, layout: Layout, *tensors: Optional[torch.Tensor]) -> Tuple[Any, ...]:
         """Return h_t (L, B, H), what recurs and the cells (B, H), and z_t's parameters or None."""
-        record = run_loop(LoopInputs(*tensors), layout)  # type: ignore[arg-type]
+        inputs = LoopInputs(*tensors)  # type: ignore[arg-type]
+        run = run_steps if compiles(inputs.h.device) else run_loop
+        record = run(inputs, layout)
         ctx.layout = layout
         ctx.save_for_backward(*tensors, *record)
         latent = None if record.latent is None else record.latent.clone()
@@ -234,7 +283,8 @@ class LSTMLoop(torch.autograd.Function):
         inputs, record = LoopInputs(*saved[:NUM_INPUTS]), Record(*saved[NUM_INPUTS:])
         output, h, c, latent = grads
         latent = None if inputs.latent_weight is None else latent
-        return (None, *LoopGradients(inputs, ctx.layout, record).run(output, h, c, latent))
+        gradients = StepGradients if compiles(inputs.h.device) else LoopGradients
+        return (None, *gradients(inputs, ctx.layout, record).run(output, h, c, latent))
 
 
 def lstm_loop(inputs: LoopInputs, layout: Layout) -> Tuple[torch.Tensor, ...]:

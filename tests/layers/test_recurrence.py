@@ -5,7 +5,7 @@ import torch
 from lstm_plain import plain_layer
 from torch.autograd import gradcheck
 
-from espnet_bayeslm.layers import GATES
+from espnet_bayeslm.layers import GATES, recurrence, steps
 from espnet_bayeslm.layers.activation import BASIS
 from espnet_bayeslm.layers.product import product
 from espnet_bayeslm.layers.recurrence import lstm_loop
@@ -125,7 +125,9 @@ def oracle(inputs, layout, gp, paths):
     )
 
 
-def test_values_and_gradients_equal_the_oracle(case):
+@pytest.mark.parametrize("on_device", [False, True])
+def test_values_and_gradients_equal_the_oracle(case, on_device, monkeypatch):
+    monkeypatch.setattr(recurrence, "compiles", lambda device: on_device)
     inputs, layout, functions = case
     output, h, c, _ = lstm_loop(inputs, layout)
     expected = oracle(inputs, layout, *functions)
@@ -194,3 +196,44 @@ def test_a_standard_deviation_that_is_fed_back_is_clamped(beyond, limit):
     assert torch.equal(*outputs)
     assert torch.equal(gradients[0][:UNITS], gradients[1][:UNITS])
     assert not gradients[0][UNITS:].any() and gradients[1][UNITS:].all()
+
+
+def test_both_loops_give_the_same_latents_and_gradients(monkeypatch):
+    found = []
+    for fast in (False, True):
+        monkeypatch.setattr(recurrence, "compiles", lambda device, fast=fast: fast)
+        inputs, layout, _ = loop_case(("latent", "cell_state", "path:cell_input"))
+        inputs = LoopInputs(*(None if x is None else x.detach() for x in inputs))
+        inputs.latent_bias.copy_(torch.linspace(-5, 5, 2 * UNITS))
+        leaves = [x.requires_grad_() for x in inputs if x is not None]
+        results = lstm_loop(inputs, layout)
+        torch.manual_seed(1)
+        loss = sum((x * torch.randn_like(x)).sum() for x in results)
+        found.append([*results, *torch.autograd.grad(loss, leaves, allow_unused=True)])
+    # log standard deviations are beyond the clamp, some of them
+    latent = found[0][3].chunk(2, dim=-1)[1]
+    assert (latent > 4).any() and (latent < 4).any()
+    for ours, theirs in zip(*found, strict=True):
+        assert (ours is None) == (theirs is None)
+        if ours is not None:
+            torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("positions", [("cell_input",), ("hidden_input", "cell_state", "latent")])
+def test_the_steps_compile_whole(positions, monkeypatch):
+    functions = []
+
+    def compiled(function, device):
+        functions.append(function.__name__)
+        return torch.compile(function, backend="eager", fullgraph=True, dynamic=True)
+
+    inputs, layout, _ = loop_case(positions)
+    leaves = [x for x in inputs if x is not None and x.requires_grad]
+    expected = torch.autograd.grad(lstm_loop(inputs, layout)[0].square().sum(), leaves)
+    monkeypatch.setattr(recurrence, "compiles", lambda device: True)
+    monkeypatch.setattr(recurrence, "fused", compiled)
+    monkeypatch.setattr(steps, "fused", compiled)
+    found = torch.autograd.grad(lstm_loop(inputs, layout)[0].square().sum(), leaves)
+    assert {"lstm_step", "lstm_backward"} <= set(functions)
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)

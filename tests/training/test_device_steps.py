@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from espnet_bayeslm.layers.activation import GPActivation
 from espnet_bayeslm.layers.embedding import UncertainEmbedding
 from espnet_bayeslm.utils.errors import InputError
 
@@ -157,3 +158,19 @@ def test_one_draw_of_an_embedding_for_all_that_look_it_up():
     assert len(torch.unique(rows[:, 0])) == 4
     counts = torch.bincount(flat, minlength=50).double() * (torch.arange(50) > 0)
     torch.testing.assert_close(gradient.double(), counts.unsqueeze(1).expand(50, 4))
+
+
+@pytest.mark.parametrize("compiles, limit", [(True, 4), (False, 70)])
+def test_an_activation_of_the_papers_size_is_a_few_kernels(compiles, limit, monkeypatch):
+    monkeypatch.setattr(kernels, "_has_compiler", [compiles])
+    with kernels.pretended():
+        x = kernels.on_device(torch.randn(32 * 35, 4096)).requires_grad_()
+        activation = kernels.move(GPActivation(4096, "gelu"))
+        with kernels.counting() as counts:
+            y = activation(x)
+            kernels.run_backward(y.sum())
+    # with the sum, its gradient and what autograd keeps
+    assert counts.num_kernels <= limit + 5
+    assert (counts.num_syncs, counts.num_copies) == (0, 0)
+    expected = torch.nn.functional.gelu(x.detach().elem[:50])
+    torch.testing.assert_close(y.detach().elem[:50], expected)

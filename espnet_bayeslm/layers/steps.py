@@ -1,0 +1,198 @@
+"""The elementwise part of a step of the LSTM loop, as functions without side effects.
+
+On CUDA torch compiles each into one kernel (`fused`): a step is then a product and a kernel each
+way, as in cuDNN's LSTM. The equations are those of `loop.py` and `recurrence.py`, which write into
+tensors of the whole sequence in place.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Callable, List, Optional, Sequence, Tuple
+
+import torch
+
+from espnet_bayeslm.bayes.fused import fused
+from espnet_bayeslm.bayes.gaussian import clamp_log_std
+from espnet_bayeslm.layers.activation import Mix
+from espnet_bayeslm.layers.loop import by_gate, by_path
+from espnet_bayeslm.layers.tensors import Layout, LoopInputs, Record
+
+ATEN = torch.ops.aten
+Tensors = Tuple[Optional[torch.Tensor], ...]
+
+
+@functools.cache
+def forward_step(layout: Layout) -> Callable[..., Tensors]:
+    """Return the step after the products with what recurs and with the cells, for `fused`."""
+    gates_of_paths = [path.gate for path in layout.paths]
+
+    def lstm_step(
+        gates_in: torch.Tensor,
+        recurrent: torch.Tensor,
+        cell: torch.Tensor,
+        cell_product: Optional[torch.Tensor],
+        inputs: LoopInputs,
+    ) -> Tensors:
+        size, u_hidden, u_cell, used = gates_in.size(1), None, None, cell
+        if inputs.hidden_input is not None:
+            apart = inputs.hidden_weight is not None
+            u_hidden = (recurrent[:, size:] if apart else recurrent) + inputs.hidden_bias
+            mixed = Mix(inputs.hidden_input, layout.hidden_input)(u_hidden)
+            linear = recurrent[:, :size] if apart else u_hidden
+            recurrent = linear + (by_path(mixed, gates_of_paths) if apart else mixed)
+        pre = gates_in + recurrent
+        acts = _activations(pre, layout, inputs.coefficients)
+        i, f, g, o = gates = _gates(acts, layout, inputs.shares)
+        if cell_product is not None:
+            u_cell = cell_product + inputs.cell_bias
+            used = Mix(inputs.cell_state, layout.cell_state)(u_cell) + cell
+        new_cell = f * used + i * g
+        tanh_cell = torch.tanh(new_cell)
+        mixed_gates = None if inputs.shares is None else torch.cat(gates, 1)
+        used_cell = None if cell_product is None else used
+        act = torch.cat(acts, 1)
+        return (
+            o * tanh_cell,
+            new_cell,
+            pre,
+            act,
+            mixed_gates,
+            tanh_cell,
+            u_hidden,
+            u_cell,
+            used_cell,
+        )
+
+    return lstm_step
+
+
+def _activations(
+    pre: torch.Tensor, layout: Layout, coefficients: Optional[torch.Tensor]
+) -> List[torch.Tensor]:
+    """Return the activation of each path, each (B, H)."""
+    found = []
+    parts = zip(layout.paths, layout.split(coefficients), strict=True)
+    for (path, part), x in zip(parts, pre.chunk(len(layout.paths), dim=1), strict=True):
+        if part is not None:
+            found.append(Mix(part, path.basis)(x))
+        else:
+            found.append(torch.tanh(x) if path.gate == 2 else torch.sigmoid(x))
+    return found
+
+
+def _gates(
+    acts: List[torch.Tensor], layout: Layout, shares: Optional[torch.Tensor]
+) -> List[torch.Tensor]:
+    """Return the four gates, each (B, H)."""
+    if shares is None:
+        return acts
+    gates = [act * shares[n] for n, act in enumerate(acts[:4])]
+    for n in range(4, len(acts)):
+        gate = layout.paths[n].gate
+        gates[gate] = gates[gate] + acts[n] * shares[n]
+    return gates
+
+
+def latent_step(
+    q: torch.Tensor, bias: torch.Tensor, noise: Optional[torch.Tensor]
+) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Return the parameters of q(z_t), (B, 2H), and z_t = mean + std * noise (Eq. 22)."""
+    packed = q + bias
+    mean, log_std = packed.chunk(2, dim=1)
+    return packed, mean.clone() if noise is None else mean + clamp_log_std(log_std).exp() * noise
+
+
+def run_steps(inputs: LoopInputs, layout: Layout) -> Record:
+    """As `run_loop`, a product and one kernel a step."""
+    device, hidden, cell = inputs.gates_in.device, inputs.h, inputs.c
+    step, sample = fused(forward_step(layout), device), fused(latent_step, device)
+    weight = inputs.recurrent_weight.t()
+    # what the step reads of the layer; the others would only be looked at
+    kept = inputs._replace(gates_in=hidden, weight=hidden, h=hidden, c=hidden, noise=None)
+    rows: List[Tensors] = []
+    hiddens, cells, latents = [hidden], [cell], []
+    for t, gates_in in enumerate(inputs.gates_in.unbind(0)):
+        product = None if inputs.cell_state is None else cell @ inputs.cell_weight.t()
+        hidden, cell, *row = step(gates_in, hidden @ weight, cell, product, kept)
+        rows.append((*row, hidden))
+        if inputs.latent_weight is not None:
+            noise = None if inputs.noise is None else inputs.noise[t]
+            packed, hidden = sample(hidden @ inputs.latent_weight.t(), inputs.latent_bias, noise)
+            latents.append(packed)
+        hiddens.append(hidden)
+        cells.append(cell)
+    columns = [None if c[0] is None else torch.stack(c) for c in zip(*rows, strict=True)]
+    pre, act, gates, tanh_cell, recurrent, cell_pre, cell_mixed, output = columns
+    assert pre is not None and act is not None and tanh_cell is not None
+    return Record(
+        pre,
+        act,
+        act if gates is None else gates,
+        torch.stack(cells),
+        torch.stack(hiddens),
+        tanh_cell,
+        recurrent,
+        cell_pre,
+        cell_mixed,
+        output if latents else None,
+        torch.stack(latents) if latents else None,
+    )
+
+
+@functools.cache
+def backward_step(layout: Layout, apart: bool) -> Callable[..., Tuple[Any, ...]]:
+    """Return the step before the products, back in time, for `fused`."""
+    gates_of_paths = [path.gate for path in layout.paths]
+
+    def lstm_backward(
+        grad: torch.Tensor,
+        recurred: torch.Tensor,
+        grad_c: torch.Tensor,
+        record: Sequence[torch.Tensor],
+        slopes: Sequence[Optional[torch.Tensor]],
+        hidden_slope: Optional[torch.Tensor],
+        cell_slope: Optional[torch.Tensor],
+        shares: Optional[torch.Tensor],
+    ) -> Tuple[Any, ...]:
+        act, gates, tanh_cell, used = record
+        grad, (i, f, g, o) = grad + recurred, gates.chunk(4, dim=1)
+        grad_c = grad_c + ATEN.tanh_backward(grad * o, tanh_cell)
+        uppers = [grad_c * g, grad_c * used, grad_c * i, grad * tanh_cell]
+        pres, mixed = [], []
+        acts = act.chunk(len(layout.paths), dim=1)
+        for n, path in enumerate(layout.paths):
+            upper = uppers[path.gate] if shares is None else uppers[path.gate] * shares[n]
+            slope = slopes[n]
+            mixed.append(None if slope is None else upper.clone())
+            if slope is not None:
+                pres.append(upper * slope)
+            elif path.gate == 2:
+                pres.append(ATEN.tanh_backward(upper, acts[n]))
+            else:
+                pres.append(ATEN.sigmoid_backward(upper, acts[n]))
+        pre = torch.cat(pres, 1)
+        recurrent = pre
+        if hidden_slope is not None and apart:
+            recurrent = torch.cat([pre, by_gate(pre, gates_of_paths) * hidden_slope], 1)
+        elif hidden_slope is not None:
+            recurrent = pre + pre * hidden_slope
+        grad_c = grad_c * f
+        inner = None if cell_slope is None else grad_c * cell_slope
+        of_gates = None if shares is None else torch.cat(uppers, 1)
+        separate = None if hidden_slope is None else recurrent
+        return grad_c, pre, separate, inner, of_gates, mixed
+
+    return lstm_backward
+
+
+def latent_backward(
+    grad: torch.Tensor, recurred: torch.Tensor, latent: torch.Tensor, noise: Optional[torch.Tensor]
+) -> torch.Tensor:
+    """Return the gradient of z_t's parameters with what its use in the next step adds."""
+    mean, log_std = grad.chunk(2, dim=1)
+    if noise is not None:
+        value = latent.chunk(2, dim=1)[1]
+        clamped = clamp_log_std(value)
+        log_std = log_std + (value == clamped) * clamped.exp() * noise * recurred
+    return torch.cat([mean + recurred, log_std], 1)
