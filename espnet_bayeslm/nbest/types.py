@@ -21,6 +21,7 @@ class Hypothesis:
         graph_score: Log-probability of the graph without the LM (pronunciations,
             transitions), where the format holds it.
         extra: Other things that the file has for it.
+        own: The words as the file has them, where `words` were normalised.
     """
 
     words: Tuple[str, ...]
@@ -28,6 +29,12 @@ class Hypothesis:
     lm_score: Optional[float] = None
     graph_score: Optional[float] = None
     extra: Extra = dataclasses.field(default_factory=dict, hash=False)
+    own: Optional[Tuple[str, ...]] = None
+
+    @property
+    def text(self) -> Tuple[str, ...]:
+        """The words as the file has them."""
+        return self.words if self.own is None else self.own
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,187 @@
+"""Text as another system would have written it: lists, references and LM made to agree.
+
+What is scored and counted is the normalised text; what is written is the list's own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+import re
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
+
+from espnet_bayeslm.nbest.types import NBest
+from espnet_bayeslm.utils.errors import InputError
+
+Words = Tuple[str, ...]
+TextFunction = Callable[[str], str]
+
+_APOSTROPHES = str.maketrans("\u2019\u2018\u02bc\uff07", "''''")
+# n't and what follows it; ambiguous ones ('s: is, has or the genitive; 'd: had or would) stay
+_CONTRACTIONS: Dict[str, str] = {
+    r"\b(wo)n't\b": "will not",
+    r"\b(sha)n't\b": "shall not",
+    r"\b(ca)n't\b": "can not",
+    r"\bcannot\b": "can not",
+    r"n't\b": " not",
+    r"'re\b": " are",
+    r"'ve\b": " have",
+    r"'ll\b": " will",
+    r"\bi'm\b": "i am",
+    r"\blet's\b": "let us",
+    r"\bgonna\b": "going to",
+    r"\bwanna\b": "want to",
+    r"\bgotta\b": "got to",
+}
+# A digit begins each: "1,234.5", "21st", "$5", "5%"
+_NUMBER = re.compile(r"([$£€])?(\d[\d,]*)(\.\d+)?(st|nd|rd|th)?(%)?", re.IGNORECASE)
+_CURRENCIES = {"$": "dollars", "£": "pounds", "€": "euros"}
+
+
+def lower(text: str) -> str:
+    """Text in lower case."""
+    return text.lower()
+
+
+def contractions(text: str) -> str:
+    """Text whose contractions with one reading are written out: I'm, don't, we'll."""
+    text = text.translate(_APOSTROPHES)
+    for pattern, words in _CONTRACTIONS.items():
+        text = re.sub(pattern, words, text, flags=re.IGNORECASE)
+    return text
+
+
+def numbers(text: str) -> str:
+    """Text whose digits are words: 21st, 1,234.5, $5, 5%."""
+    return _NUMBER.sub(_spoken_number, text)
+
+
+def _spoken_number(match: re.Match[str]) -> str:
+    currency, whole, decimals, ordinal, percent = match.groups()
+    digits = whole.replace(",", "") + (decimals or "")
+    engine: Any = _number_engine()
+    try:
+        words = engine.number_to_words(digits + (ordinal or "").lower(), andword="")
+    except Exception as error:  # numbers beyond what it has names for
+        raise InputError(
+            f"{match[0][:80]!r} cannot be written in words ({error})",
+            remedy="Leave `numbers` out of --normalize.",
+        ) from error
+    parts = [re.sub(r"[-,]", " ", words), _CURRENCIES.get(currency, ""), "percent" * bool(percent)]
+    return f" {' '.join(filter(None, parts))} "
+
+
+@functools.cache
+def _number_engine() -> Any:
+    try:
+        import inflect
+    except ImportError as error:
+        raise InputError(
+            "--normalize numbers needs the package inflect", remedy="pip install inflect"
+        ) from error
+    return inflect.engine()
+
+
+def punct(text: str) -> str:
+    """Text without punctuation; an apostrophe between letters stays, a hyphen parts words."""
+    text = text.translate(_APOSTROPHES)
+    text = re.sub(r"(?<=\w)'(?=\w)", "\0", text)
+    return re.sub(r"[^\w\s\0]|_", " ", text).replace("\0", "'")
+
+
+def _whisper(text: str) -> str:
+    return str(_whisper_normalizer()(text))
+
+
+@functools.cache
+def _whisper_normalizer() -> Any:
+    for module in ("whisper.normalizers", "whisper_normalizer.english"):
+        try:
+            found: Any = __import__(module, fromlist=["EnglishTextNormalizer"])
+        except ImportError:
+            continue
+        return found.EnglishTextNormalizer()
+    raise InputError(
+        "--normalize whisper needs Whisper's own normaliser",
+        remedy="pip install whisper-normalizer (or openai-whisper).",
+    )
+
+
+# In the order in which they are applied: what reads a sign comes before what takes it away.
+STEPS: Mapping[str, TextFunction] = {
+    "whisper": _whisper,
+    "lower": lower,
+    "contractions": contractions,
+    "numbers": numbers,
+    "punct": punct,
+}
+
+
+class Normalization:
+    """Steps that are applied to the words of hypotheses, references and text.
+
+    Args:
+        steps: Names of `STEPS` with commas between them; none of them: text stays as it is.
+
+    Attributes:
+        steps: Their names, in the order in which they are applied.
+
+    Raises:
+        InputError: One is unknown.
+    """
+
+    def __init__(self, steps: str = ""):
+        names = [name.strip() for name in steps.split(",") if name.strip()]
+        unknown = [name for name in names if name not in STEPS]
+        if unknown:
+            raise InputError(
+                f"--normalize {steps}: unknown step {unknown[0]!r}",
+                remedy=f"The steps are: {', '.join(STEPS)}.",
+            )
+        self.steps = tuple(name for name in STEPS if name in names)
+
+    def __bool__(self) -> bool:
+        return bool(self.steps)
+
+    def words(self, words: Sequence[str]) -> Words:
+        """Words as the steps leave them."""
+        if not self.steps:
+            return tuple(words)
+        text = " ".join(words)
+        for name in self.steps:
+            text = STEPS[name](text)
+        return tuple(text.split())
+
+    def text(self, texts: Mapping[str, Sequence[str]]) -> Dict[str, Words]:
+        """Utterance id -> normalised words."""
+        return {utt: self.words(words) for utt, words in texts.items()}
+
+
+def normalized(lists: Iterable[NBest], normalization: Normalization) -> Iterator[NBest]:
+    """Yield lists with normalised words, which remember their own; the log says what it did.
+
+    Args:
+        lists: N-best lists.
+        normalization: What is applied to their hypotheses and references.
+    """
+    num_changed = num_hyps = 0
+    emptied: List[str] = []
+    for nbest in lists:
+        hypotheses = []
+        for hyp in nbest.hypotheses:
+            words = normalization.words(hyp.words)
+            num_hyps += 1
+            num_changed += words != hyp.words
+            if hyp.words and not words:
+                emptied.append(f"{' '.join(hyp.words)[:40]!r} of {nbest.utt}")
+            hypotheses.append(dataclasses.replace(hyp, words=words, own=hyp.words))
+        ref = None if nbest.ref is None else normalization.words(nbest.ref)
+        yield dataclasses.replace(nbest, hypotheses=tuple(hypotheses), ref=ref)
+    steps = ",".join(normalization.steps)
+    logging.info("--normalize %s changes %d of %d hypotheses", steps, num_changed, num_hyps)
+    if emptied:
+        logging.warning(
+            "--normalize %s leaves no word of %d hypotheses, the first %s: they count as empty",
+            *(steps, len(emptied), emptied[0]),
+        )

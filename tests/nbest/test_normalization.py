@@ -1,0 +1,74 @@
+"""Normalisation of text, and lists that remember their own words."""
+
+import pytest
+
+from espnet_bayeslm.nbest.normalization import STEPS, Normalization, normalized
+from espnet_bayeslm.nbest.types import Hypothesis, NBest
+from espnet_bayeslm.utils.errors import InputError
+
+
+def apply(steps, text):
+    return " ".join(Normalization(steps).words(text.split()))
+
+
+BY_HAND = """
+lower           | Hello WORLD Ä              | hello world ä
+punct           | well, I'm - "fine"... (yes) | well I'm fine yes
+punct           | o'clock! a_b x-y 'tis      | o'clock a b x y tis
+punct           | it’s ‘quoted’              | it's quoted
+contractions    | I'm sure we'll see         | i am sure we will see
+contractions    | they've won't can't cannot | they have will not can not can not
+contractions    | John's dog he'd it's       | John's dog he'd it's
+contractions    | WE’RE gonna, don't         | WE are going to, do not
+numbers         | in 21 days the 3rd         | in twenty one days the third
+numbers         | 1,234.5 | one thousand two hundred thirty four point five
+numbers         | costs $5 or 7%             | costs five dollars or seven percent
+lower,punct     | Well, I DO.                | well i do
+                | As It is.                  | As It is.
+punct,numbers,lower,contractions | It's 5%, DON'T! | it's five percent do not
+"""
+
+
+@pytest.mark.parametrize("line", BY_HAND.strip("\n").splitlines())
+def test_by_hand(line):
+    steps, text, expected = (part.strip() for part in line.split("|"))
+    # whatever the order in which they are named, signs are read before they are taken away
+    assert apply(steps, text) == expected
+
+
+@pytest.mark.parametrize("steps", [name for name in STEPS if name != "whisper"])
+def test_twice_is_once(steps):
+    text = "Well, I'm 21 — “fine”, don't $5.50 the 2nd it's 7% O'Neill re-do"
+    once = apply(steps, text)
+    assert apply(steps, once) == once
+
+
+def test_whispers_own_where_it_is_installed():
+    pytest.importorskip("whisper_normalizer", reason="pip install whisper-normalizer")
+    assert apply("whisper", "Mr. Park's colour, won't!") == "mister park's color will not"
+
+
+def test_lists_remember_their_own_words(caplog):
+    caplog.set_level("INFO")
+    lists = [
+        NBest("u1", (Hypothesis(("Hi,", "you"), -1.0), Hypothesis(("...",), -2.0)), ("Hi", "You")),
+        NBest("u2", (Hypothesis(("a",), extra={"x": 1}),)),
+    ]
+    found = list(normalized(lists, Normalization("lower,punct")))
+    assert [[hyp.words for hyp in item.hypotheses] for item in found] == [
+        [("hi", "you"), ()],
+        [("a",)],
+    ]
+    assert [[hyp.text for hyp in item.hypotheses] for item in found] == [
+        [hyp.words for hyp in item.hypotheses] for item in lists
+    ]
+    assert found[0].ref == ("hi", "you") and found[0].hypotheses[0].am_score == -1.0
+    assert found[1].hypotheses[0].extra == {"x": 1}
+    assert "--normalize lower,punct changes 2 of 3 hypotheses" in caplog.text
+    assert "leaves no word of 1 hypotheses, the first '...' of u1" in caplog.text
+
+
+def test_an_unknown_step():
+    with pytest.raises(InputError, match="lower, contractions, numbers, punct") as error:
+        Normalization("lower,upper")
+    assert "unknown step 'upper'" in str(error.value)
