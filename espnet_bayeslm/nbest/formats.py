@@ -12,11 +12,11 @@ from typing import Callable, ContextManager, Dict, Iterable, Iterator
 
 from espnet_bayeslm.nbest.espnet import espnet_writer, read_espnet
 from espnet_bayeslm.nbest.fields import AddList
-from espnet_bayeslm.nbest.htk import read_htk
+from espnet_bayeslm.nbest.htk import htk_writer, read_htk
 from espnet_bayeslm.nbest.jsonl import jsonl_writer, read_jsonl
 from espnet_bayeslm.nbest.kaldi import kaldi_writer, read_kaldi, read_kaldi_once
 from espnet_bayeslm.nbest.kaldi_files import OutOfStep
-from espnet_bayeslm.nbest.kaldi_lattice import read_kaldi_lattices
+from espnet_bayeslm.nbest.kaldi_lattice import kaldi_lattice_writer, read_kaldi_lattices
 from espnet_bayeslm.nbest.lattice import Lattice, nbest_list
 from espnet_bayeslm.nbest.nemo import nemo_writer, read_nemo
 from espnet_bayeslm.nbest.srilm import read_srilm, srilm_writer
@@ -51,6 +51,10 @@ WRITERS: Dict[str, Callable[[Path], ContextManager[AddList]]] = {
 LATTICE_READERS: Dict[str, Callable[..., Iterator[Lattice]]] = {
     "htk": read_htk,
     "kaldi_lattice": read_kaldi_lattices,
+}
+LATTICE_WRITERS: Dict[str, Callable[[PathLike], ContextManager[Callable[[Lattice], None]]]] = {
+    "htk": htk_writer,
+    "kaldi_lattice": kaldi_lattice_writer,
 }
 FORMATS = (*READERS, *LATTICE_READERS)
 NBEST_SIZE = 100

@@ -8,12 +8,13 @@ words either way, and what is written has them on the links. Scores are logs to 
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import math
 import os
 import re
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from espnet_bayeslm.nbest.fields import (
     check_id,
@@ -43,9 +44,9 @@ PATTERN = r".*\.(lat|slf|htk)(\.gz)?"
 
 REMEDY = "Nodes are `I=0 t=0.00 W=word`, links `J=0 S=0 E=1 a=-5.5 l=-2.1` (HTK's SLF)."
 _MAX_NAME = 255  # bytes, on most file systems
-# Key and value; quotes hold white space. The end of a quotation is looked for nearby only.
+# Key, and value in quotes or without
 _FIELD = re.compile(
-    r"""\s*([^\s=]+)=(?:("(?:\\.|[^"\\]){0,999}"|'(?:\\.|[^'\\]){0,999}')(?!\S)|(\S*))""", re.DOTALL
+    r"""\s*([^\s=]+)=(?:("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')(?!\S)|(\S*))""", re.DOTALL
 )
 _INTEGER = re.compile("[0-9]{1,15}", re.ASCII)
 _ESCAPED = re.compile(r"((?:\\[0-7]{3})+)|\\(.)", re.DOTALL)
@@ -398,36 +399,54 @@ class _Reader:
 
 
 def write_htk(lattices: Iterable[Lattice], folder: PathLike, *, zipped: bool = False) -> None:
-    """Write lattices as UTT.lat; reading them gives the same lattices, by natural order.
+    """Write lattices as `htk_writer` does; one is kept in memory at a time."""
+    with htk_writer(folder, zipped=zipped) as add:
+        for lattice in lattices:
+            add(lattice)
+
+
+@contextlib.contextmanager
+def htk_writer(folder: PathLike, *, zipped: bool = False) -> Iterator[Callable[[Lattice], None]]:
+    """Write lattices as UTT.lat, all or nothing; reading gives the same, by natural order.
 
     Args:
-        lattices: The lattices; one is kept in memory at a time.
         folder: The folder (made where it is missing).
         zipped: Whether they are UTT.lat.gz.
+
+    Yields:
+        What adds a lattice.
 
     Raises:
         InputError: There is none, an id comes twice or cannot be a file's name, a score is not
             finite, or other lattices stand there. Nothing is written then.
     """
-    names = set()
+    names: Set[str] = set()
     with staged(folder) as temporary:
-        for lattice in lattices:
-            check_id(lattice.utt)
+
+        def add(lattice: Lattice) -> None:
             name = f"{lattice.utt}.lat{'.gz' if zipped else ''}"
-            if "/" in name or "\0" in name or len(os.fsencode(name)) > _MAX_NAME:
-                raise InputError(
-                    f"the utterance id {lattice.utt[:80]!r} cannot be the name of a file",
-                    remedy="Write another format.",
-                )
+            _check_name(lattice.utt, name)
             if name in names:
                 raise InputError(f"the utterance {lattice.utt!r} comes twice")
             content = "".join(_lines(lattice)).encode("utf-8")
             packed = gzip.compress(content, mtime=0) if zipped else content
             (temporary / name).write_bytes(packed)
             names.add(name)
+
+        yield add
         if not names:
             raise InputError("no lattices to write")
         check_no_others(Path(folder), PATTERN, written=names)
+
+
+def _check_name(utt: str, name: str) -> None:
+    """Raise an InputError where an id cannot be the name of a file."""
+    check_id(utt)
+    if "/" in name or "\0" in name or len(os.fsencode(name)) > _MAX_NAME:
+        raise InputError(
+            f"the utterance id {utt[:80]!r} cannot be the name of a file",
+            remedy="Write another format.",
+        )
 
 
 def _lines(lattice: Lattice) -> Iterator[str]:

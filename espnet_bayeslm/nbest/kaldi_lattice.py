@@ -17,7 +17,7 @@ import gzip
 import math
 import re
 from pathlib import Path
-from typing import IO, Dict, Iterable, Iterator, List, Optional, Tuple, cast
+from typing import IO, Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple, cast
 
 from espnet_bayeslm.nbest.fields import (
     check_id,
@@ -253,14 +253,24 @@ def _block(lines: Lines) -> Iterator[str]:
 
 
 def write_kaldi_lattices(lattices: Iterable[Lattice], path: PathLike) -> None:
-    """Write lattices as text, words as symbols; reading them gives the same lattices.
+    """Write lattices as `kaldi_lattice_writer` does; one is kept in memory at a time."""
+    with kaldi_lattice_writer(path) as add:
+        for lattice in lattices:
+            add(lattice)
 
-    A graph score is written with the LM score, whose sum is the graph cost.
+
+@contextlib.contextmanager
+def kaldi_lattice_writer(path: PathLike) -> Iterator[Callable[[Lattice], None]]:
+    """Write lattices as text, words as symbols, all or nothing; reading gives the same.
+
+    A graph score is written with the LM score: the graph cost is their sum.
 
     Args:
-        lattices: The lattices; one is kept in memory at a time.
         path: The file where it ends in .lat, .lats, .txt or .ark, perhaps with .gz (gzipped), else
             the folder in which lattices.lats is written (made where it is missing).
+
+    Yields:
+        What adds a lattice.
 
     Raises:
         InputError: There is none, an id comes twice, a score is not finite, all words of one are
@@ -271,18 +281,21 @@ def write_kaldi_lattices(lattices: Iterable[Lattice], path: PathLike) -> None:
     file = target if named else target / DEFAULT_NAME
     if not named:
         check_no_others(target, PATTERN, written=(DEFAULT_NAME,))
-    utts = set()
+    utts: Set[str] = set()
     with contextlib.ExitStack() as stack:
         raw: IO[bytes] = stack.enter_context(atomic_write(file, "wb"))
         if file.suffix == ".gz":
             packed = gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0)
             raw = cast(IO[bytes], stack.enter_context(packed))
-        for lattice in lattices:
+
+        def add(lattice: Lattice) -> None:
             check_id(lattice.utt)
             if lattice.utt in utts:
                 raise InputError(f"the utterance {lattice.utt!r} comes twice")
             utts.add(lattice.utt)
             raw.writelines(line.encode("utf-8") for line in _lines(lattice))
+
+        yield add
         if not utts:
             raise InputError("no lattices to write")
 

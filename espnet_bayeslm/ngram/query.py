@@ -44,9 +44,25 @@ class NgramScorer:
         """
         return [self._score(words) for words in sentences]
 
-    def _score(self, words: Sequence[str]) -> WordScores:
-        state, after = kenlm.State(), kenlm.State()
+    def start_state(self) -> kenlm.State:
+        """State at the start of a sentence."""
+        state = kenlm.State()
         self._model.BeginSentenceWrite(state)
+        return state
+
+    def next_state(self, state: kenlm.State, word: str) -> kenlm.State:
+        """State after one more word."""
+        after = kenlm.State()
+        self._model.BaseScore(state, word, after)
+        return after
+
+    def next_log_probs(self, state: kenlm.State, words: Sequence[str]) -> np.ndarray:
+        """Return ln P of each of these words (or `</s>`) after a state, (n,)."""
+        after = kenlm.State()
+        return np.array([self._model.BaseScore(state, word, after) for word in words]) * _LN_10
+
+    def _score(self, words: Sequence[str]) -> WordScores:
+        state, after = self.start_state(), kenlm.State()
         log10_probs, oov = [], []
         for word in (*words, "</s>"):
             score = self._model.BaseFullScore(state, word, after)

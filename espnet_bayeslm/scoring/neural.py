@@ -171,6 +171,11 @@ class NeuralScorer:
         ids, starts = self._encode(words)
         return np.diff([*starts, len(ids) + 1])
 
+    def word_tokens(self, word: str) -> Tuple[List[int], List[int]]:
+        """Token ids of a word as the first of a sentence, and as a later one."""
+        ids, starts = self._encode([word, word])
+        return ids[: starts[1]], ids[starts[1] :]
+
     def _encode(self, words: Sequence[str]) -> Tuple[List[int], List[int]]:
         """Return the token ids, and where each word and `</s>` start in them."""
         tokens = self.trained.tokenize(" ".join(words)) if words else []

@@ -1,0 +1,160 @@
+"""Rescoring of lattices against the exhaustive rescoring of all their paths."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from oracles.lattice_paths import all_paths, random_lattice
+from test_neural import make
+
+from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.nbest.lattice import PathScales, best_paths, kaldi_scales
+from espnet_bayeslm.ngram.query import NgramScorer
+from espnet_bayeslm.scoring.lattices import MergeOptions, rescore_lattices
+from espnet_bayeslm.scoring.neural import NeuralScorer
+from espnet_bayeslm.utils.errors import InputError
+
+WORDS = ("the", "cat", "dog", "zebra", "mat")
+EXACT = MergeOptions(order=100, beam=float("inf"))
+SCALES = kaldi_scales(4.0, 0.3)
+
+
+@pytest.fixture(scope="module")
+def lattices():
+    return [
+        random_lattice(np.random.default_rng(n), num_nodes=6 + n % 3, words=WORDS, utt=f"u{n}")
+        for n in range(20)
+    ]
+
+
+@pytest.fixture(scope="module")
+def trigram(tmp_path_factory):
+    from espnet_bayeslm.bin import ngram
+
+    folder = tmp_path_factory.mktemp("ngram")
+    rng = np.random.default_rng(0)
+    lines = [" ".join(rng.choice(["the", "cat", "dog", "mat", "sat"], 6)) for _ in range(50)]
+    (folder / "plain").write_text("\n".join(lines) + "\n")
+    ngram.main(
+        f"--text {folder}/plain --arpa {folder}/lm --order 3 --discount_fallback true".split()
+    )
+    return NgramScorer(folder / "lm")
+
+
+def neural(token_type, folder, lm_class=BayesLSTMLM, num_samples=0, **conf):
+    """Return the scorer of an LM of double precision whose weights say something."""
+    trained = make(token_type, folder)
+    options = conf or {"unit": 8, "nlayers": 1}
+    if lm_class is not BayesLSTMLM or conf:
+        trained.lm = lm_class(len(trained.token_list), **options)
+    trained.lm = trained.lm.double().eval()
+    generator = torch.Generator().manual_seed(1)
+    for parameter in trained.lm.parameters():
+        noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+        parameter.data += 0.5 * noise * (num_samples == 0)
+    return NeuralScorer(trained, num_samples=num_samples)
+
+
+def linear(weights):
+    """Return the linear interpolation of components."""
+
+    def mix(log_probs):
+        return np.logaddexp.reduce(log_probs + np.log(weights)[:, None], axis=0)
+
+    return mix
+
+
+def exhaustive(lattice, scorers, mix, scales):
+    """Return [(words, total, ln P)] of all word sequences, the best first."""
+    paths = all_paths(lattice, scales._replace(lm=0.0))
+    rows = [scorer.word_scores(list(paths)) for scorer in scorers]
+    found = []
+    for (words, path), *scores in zip(paths.items(), *rows, strict=True):
+        log_prob = float(mix(np.stack([score.log_probs for score in scores])).sum())
+        found.append((words, path.total + scales.lm * log_prob, log_prob))
+    return sorted(found, key=lambda item: -item[1])
+
+
+def check_exact(lattices, scorers, weights, options, scales=SCALES, tolerance=1e-9):
+    """Check that rescored lattices have the scores of all their word sequences."""
+    mix = linear(weights)
+    rescored = list(rescore_lattices(lattices, scorers, mix, scales=scales, options=options))
+    assert [item.utt for item in rescored] == [item.utt for item in lattices]
+    for lattice, item in zip(lattices, rescored, strict=True):
+        expected = exhaustive(lattice, scorers, mix, scales)
+        found = best_paths(item, item.scales, 10**6)
+        assert [path.words for path in found] == [words for words, *_ in expected]
+        for path, (_, total, log_prob) in zip(found, expected, strict=True):
+            assert path.total == pytest.approx(total, rel=tolerance)
+            assert path.lm_score == pytest.approx(log_prob, rel=tolerance)
+
+
+def test_an_n_gram_is_exact_from_its_order_on(lattices, trigram):
+    check_exact(lattices, [trigram], [1.0], MergeOptions(2, float("inf")))
+    check_exact(lattices, [trigram], [1.0], EXACT, PathScales(1.0, 7.0, 2.0, -1.0))
+
+
+@pytest.mark.parametrize("token_type", ["word", "bpe", "char"])
+def test_a_long_order_is_exhaustive(lattices, trigram, token_type, tmp_path):
+    check_exact(lattices, [neural(token_type, tmp_path), trigram], [0.7, 0.3], EXACT)
+
+
+def test_a_transformer_and_weight_draws(lattices, tmp_path):
+    options = {"att_unit": 8, "head": 2, "unit": 16, "layer": 2}
+    scorer = neural("word", tmp_path, BayesTransformerLM, **options)
+    check_exact(lattices[:6], [scorer], [1.0], EXACT)
+    options = {"unit": 8, "nlayers": 1, "uncertainty": {"cell_input@1": "bayes"}}
+    drawn = neural("word", tmp_path, num_samples=3, **options)
+    check_exact(lattices[:6], [drawn], [1.0], EXACT)
+    assert drawn.trained.lm.num_samples == 0
+
+
+def test_an_lm_of_espnet_itself(lattices, tmp_path):
+    from espnet2.lm.seq_rnn_lm import SequentialRNNLM
+    from espnet2.lm.transformer_lm import TransformerLM
+
+    trained = make("char", tmp_path)
+    size = len(trained.token_list)
+    for lm in (
+        SequentialRNNLM(size, unit=8, nlayers=1),
+        TransformerLM(
+            size, pos_enc="sinusoidal", embed_unit=8, att_unit=8, head=2, unit=8, layer=1
+        ),
+    ):
+        trained.lm = lm.double().eval()
+        check_exact(lattices[:6], [NeuralScorer(trained)], [1.0], EXACT, tolerance=1e-6)
+
+
+def test_a_short_order_and_a_beam_leave_less_and_nothing_better(lattices, tmp_path):
+    scorer = neural("word", tmp_path)
+    mix = linear([1.0])
+    sizes, totals = {}, {}
+    for order, beam in itertools.product((1, 2, 100), (0.0, 2.0, float("inf"))):
+        options = MergeOptions(order, beam)
+        found = list(rescore_lattices(lattices, [scorer], mix, scales=SCALES, options=options))
+        sizes[order, beam] = sum(len(item.arcs) for item in found)
+        totals[order, beam] = []
+        for lattice, item in zip(lattices, found, strict=True):
+            every = {words: total for words, total, _ in exhaustive(lattice, [scorer], mix, SCALES)}
+            (best,) = best_paths(item, item.scales, 1)
+            # the 1-best is a real path, with the score that its own words have
+            assert best.total == pytest.approx(every[best.words])
+            totals[order, beam].append(best.total)
+    assert sizes[1, 0.0] < sizes[1, 2.0] < sizes[1, float("inf")] < sizes[2, float("inf")]
+    best = np.array(totals[100, float("inf")])
+    assert all((np.array(values) <= best + 1e-9).all() for values in totals.values())
+    assert np.array(totals[1, 0.0]).sum() < best.sum()
+
+
+def test_unknown_words_and_wrong_options(lattices, trigram):
+    with pytest.raises(InputError, match="--merge_order 0: 1 or more"):
+        next(rescore_lattices(lattices, [trigram], linear([1.0]), options=MergeOptions(0)))
+    with pytest.raises(InputError, match="--beam nan: a number from 0"):
+        next(
+            rescore_lattices(
+                lattices, [trigram], linear([1.0]), options=MergeOptions(1, float("nan"))
+            )
+        )
+    with pytest.raises(InputError, match="cannot be rescored by a"):
+        next(rescore_lattices(lattices, [object()], linear([1.0])))
