@@ -44,6 +44,10 @@ class NgramScorer:
         """
         return [self._score(words) for words in sentences]
 
+    def unknown(self, words: Sequence[str]) -> List[bool]:
+        """Return of each word whether the n-gram does not know it."""
+        return [word not in self._model for word in words]
+
     def start_state(self) -> kenlm.State:
         """State at the start of a sentence."""
         state = kenlm.State()

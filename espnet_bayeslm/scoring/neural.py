@@ -171,6 +171,10 @@ class NeuralScorer:
         ids, starts = self._encode(words)
         return np.diff([*starts, len(ids) + 1])
 
+    def unknown(self, words: Sequence[str]) -> List[bool]:
+        """Return of each word whether one of its tokens is `<unk>`."""
+        return [self.unk in self._encode([word])[0] for word in words]
+
     def word_tokens(self, word: str) -> Tuple[List[int], List[int]]:
         """Token ids of a word as the first of a sentence, and as a later one."""
         ids, starts = self._encode([word, word])

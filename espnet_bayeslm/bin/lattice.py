@@ -1,0 +1,306 @@
+"""`bayeslm lattice`: word lattices in, rescored ones, their N best and their oracle out."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import math
+from functools import partial
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence
+
+import numpy as np
+from espnet2.utils.types import float_or_none, str2bool
+
+from espnet_bayeslm.bin.components import add_component_options
+from espnet_bayeslm.evaluation.wer import (
+    ERRORS_HEADER,
+    NO_WORDS,
+    ErrorCounts,
+    check_same_utterances,
+    format_errors,
+    read_transcripts,
+    word_errors,
+)
+from espnet_bayeslm.evaluation.word_scores import WordScores
+from espnet_bayeslm.nbest.formats import (
+    LATTICE_READERS,
+    LATTICE_WRITERS,
+    NBEST_SIZE,
+    READERS,
+    nbest_writer,
+)
+from espnet_bayeslm.nbest.lattice import (
+    MAX_ARCS,
+    Lattice,
+    kaldi_scales,
+    nbest_list,
+    oracle_words,
+    pruned,
+)
+from espnet_bayeslm.nbest.types import NBest
+from espnet_bayeslm.rescoring.combination import COMBINATIONS, combined
+from espnet_bayeslm.rescoring.components import Component, UnknownWords, inner_scorer
+from espnet_bayeslm.rescoring.pipeline import Weighting
+from espnet_bayeslm.scoring.lattices import (
+    BEAM,
+    MERGE_ORDER,
+    MergeOptions,
+    check_merging,
+    rescore_lattices,
+)
+from espnet_bayeslm.training.components import load_components
+from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import entries, files_in, staged
+
+LISTS, LATTICES, BEST = "nbest", "lattices", "text"
+"""What is written into --output."""
+
+
+def lattice(
+    *,
+    lattices: str,
+    lattice_format: str,
+    words: Optional[str],
+    max_arcs: int,
+    output: Optional[str],
+    nbest_format: str,
+    nbest_size: int,
+    write_lattices: bool,
+    ref: Optional[str],
+    lm: Sequence[str],
+    ngram: Sequence[str],
+    weights: Optional[str],
+    combine: str,
+    lmwt: Optional[float],
+    word_penalty: Optional[float],
+    merge_order: int,
+    beam: float,
+    prune: float,
+    max_oov_rate: float,
+    ngpu: int,
+    **options: Any,
+) -> None:
+    """Rescore lattices and take their N best; options as `get_parser` explains them."""
+    # 1. Whatever can be wrong is found before the long work
+    check_options(output, ref, nbest_size=nbest_size, prune=prune, lmwt=lmwt, penalty=word_penalty)
+    merging = MergeOptions(merge_order, beam)
+    check_merging(merging)
+    scales = None if lmwt is None else kaldi_scales(lmwt, word_penalty or 0.0)
+    read = partial(LATTICE_READERS[lattice_format], lattices, max_arcs=max_arcs)
+    if lattice_format == "kaldi_lattice":
+        read = partial(read, words=words)
+    refs = None if ref is None else read_transcripts(ref)
+    check_lattices(read(), lattices, refs, ref)
+    # 2. Rescore: a stream of lattices
+    every: Iterable[Lattice] = (pruned(item, scales or item.scales, prune) for item in read())
+    if lm or ngram:
+        device = "cuda" if ngpu else "cpu"
+        components = load_components(lm, ngram, device=device, **options)
+        weighting = Weighting.of(components, weights, None, combine=combine)
+        every = rescore_lattices(
+            counted(every, components, max_oov_rate),
+            [inner_scorer(component) for component in components],
+            partial(combined, weights=weighting.weights, combine=combine),
+            scales=scales,
+            options=merging,
+        )
+    # 3. Write as they come, and report
+    errors: Dict[str, List[ErrorCounts]] = {"1-best": [], "oracle": []}
+    with outputs(output, nbest_format, lattice_format if write_lattices else None) as add:
+        for item in every:
+            nbest = nbest_list(item, nbest_size if output else 1, scales)
+            add(item, nbest)
+            if refs is not None:
+                best, oracle = nbest.hypotheses[0].words, oracle_words(item, refs[item.utt])
+                errors["1-best"].append(word_errors(refs[item.utt], best))
+                errors["oracle"].append(word_errors(refs[item.utt], oracle))
+    if refs is not None:
+        print(ERRORS_HEADER)
+        for name, counts in errors.items():
+            print(format_errors(name, sum(counts, NO_WORDS)))
+
+
+def check_options(
+    output: Optional[str],
+    ref: Optional[str],
+    *,
+    nbest_size: int,
+    prune: float,
+    lmwt: Optional[float],
+    penalty: Optional[float],
+) -> None:
+    """Raise an InputError where options ask for nothing, or for what cannot be."""
+    if output is None and ref is None:
+        raise InputError("nothing to do", remedy="Give --output DIR, --ref TEXT, or both.")
+    if output is not None and Path(output).exists() and not _is_ours(Path(output)):
+        raise InputError(
+            "is there, and is not the output of an earlier `bayeslm lattice`",
+            path=output,
+            remedy="Give --output a new folder.",
+        )
+    if nbest_size < 1:
+        raise InputError(f"--nbest_size {nbest_size}: 1 or more hypotheses were expected")
+    if not prune >= 0:
+        raise InputError(f"--prune {prune}: a number from 0 was expected")
+    if lmwt is None and penalty is not None:
+        raise InputError("--word_penalty without --lmwt", remedy="Give both.")
+    if lmwt is not None and not (0 < lmwt < math.inf and math.isfinite(penalty or 0.0)):
+        raise InputError(f"--lmwt {lmwt} --word_penalty {penalty}: LMWT must be positive")
+
+
+def _is_ours(folder: Path) -> bool:
+    return folder.is_dir() and set(entries(folder)) <= {LISTS, LATTICES, BEST}
+
+
+def check_lattices(
+    lattices: Iterable[Lattice],
+    path: str,
+    refs: Optional[Dict[str, Any]],
+    ref: Optional[str],
+) -> None:
+    """Read all lattices once: what is wrong with them must not come to light after hours.
+
+    Raises:
+        InputError: They cannot be used, or other utterances have references.
+    """
+    utts: Dict[str, None] = {}
+    num_nodes, num_arcs = 0, 0
+    for item in lattices:
+        utts[item.utt] = None
+        num_nodes, num_arcs = num_nodes + item.num_nodes, num_arcs + len(item.arcs)
+    count = len(utts)
+    logging.info(
+        f"{path}: {count} lattices, {num_nodes / count:.0f} nodes, {num_arcs / count:.0f} arcs each"
+    )
+    if refs is not None:
+        check_same_utterances(refs, utts, ref_path=ref or "", hyp_path=path)
+
+
+def counted(
+    lattices: Iterable[Lattice], components: Sequence[Component], max_oov_rate: float
+) -> Iterator[Lattice]:
+    """Yield the lattices while the unknown words of their arcs, each once a lattice, are counted.
+
+    Raises:
+        InputError: A component knows too few of them.
+    """
+    unknown = [UnknownWords(c.name, max_oov_rate=max_oov_rate) for c in components]
+    for item in lattices:
+        words = list(dict.fromkeys(arc.label for arc in item.arcs if arc.word is not None))
+        for component, count in zip(components, unknown, strict=True):
+            oov = np.array([*inner_scorer(component).unknown(words), False])
+            count.add([words], [WordScores(np.zeros(len(oov)), oov)])
+        yield item
+    for count in unknown:
+        count.check(report=True)
+
+
+@contextlib.contextmanager
+def outputs(
+    output: Optional[str], nbest_format: str, lattice_format: Optional[str]
+) -> Iterator[Callable[[Lattice, NBest], None]]:
+    """Write N-best lists, 1-best and, where a format is given, lattices; all or nothing.
+
+    Args:
+        output: The folder; None: nothing is written.
+        nbest_format: That of the lists.
+        lattice_format: That of the lattices, or None.
+
+    Yields:
+        What adds a lattice with its list.
+    """
+    if output is None:
+        yield lambda item, nbest: None
+        return
+    with contextlib.ExitStack() as stack:
+        replaces = files_in(Path(output)) if Path(output).is_dir() else []
+        folder = stack.enter_context(staged(output, replaces=replaces))
+        add_list = stack.enter_context(nbest_writer(folder / LISTS, format=nbest_format))
+        writer = contextlib.nullcontext(lambda item: None)
+        if lattice_format is not None:
+            writer = LATTICE_WRITERS[lattice_format](folder / LATTICES)
+        add_lattice = stack.enter_context(writer)
+        text = stack.enter_context((folder / BEST).open("w", encoding="utf-8"))
+
+        def add(item: Lattice, nbest: NBest) -> None:
+            add_list(nbest)
+            add_lattice(item)
+            text.write(" ".join((nbest.utt, *nbest.hypotheses[0].words)) + "\n")
+
+        yield add
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Return the parser of `bayeslm lattice`."""
+    parser = tool_parser(
+        "lattice",
+        "Word lattices: N best distinct hypotheses with separate scores, 1-best and oracle WER;"
+        " rescoring of the lattices themselves by LMs and n-grams. --output DIR gets the lists"
+        " (nbest/), the 1-best (text) and the lattices (lattices/).",
+    )
+    parser.add_argument("--lattices", required=True, help="A folder, or a file")
+    parser.add_argument(
+        "--lattice_format", default="htk", choices=sorted(LATTICE_READERS), help="Their format"
+    )
+    parser.add_argument("--words", default=None, help="Kaldi's words.txt, where words are ids")
+    parser.add_argument(
+        "--max_arcs", type=int, default=MAX_ARCS, help="Lattices of more arcs are refused"
+    )
+    parser.add_argument("--output", default=None, help="The folder to write")
+    parser.add_argument(
+        "--nbest_format", default="jsonl", choices=sorted(READERS), help="That of the lists"
+    )
+    parser.add_argument(
+        "--nbest_size", type=int, default=NBEST_SIZE, help="Hypotheses of a list, at most"
+    )
+    parser.add_argument(
+        "--write_lattices", type=str2bool, default=False, help="Write the lattices too"
+    )
+    parser.add_argument("--ref", default=None, help="References, a Kaldi `text` or a trn")
+    parser.add_argument(
+        "--lmwt",
+        type=float_or_none,
+        default=None,
+        help="What divides the acoustic score; default: the scales of the lattices",
+    )
+    parser.add_argument(
+        "--word_penalty", type=float_or_none, default=None, help="Cost per word, with --lmwt"
+    )
+    add_component_options(parser)
+    parser.add_argument(
+        "--weights", default=None, help="weights.yaml of `bayeslm interpolate`, or W,W,.."
+    )
+    parser.add_argument(
+        "--combine", default="linear", choices=COMBINATIONS, help="As of `bayeslm rescore`"
+    )
+    parser.add_argument(
+        "--merge_order",
+        type=int,
+        default=MERGE_ORDER,
+        help="Hypotheses at a node that share so many last words are merged",
+    )
+    parser.add_argument(
+        "--beam",
+        type=float,
+        default=BEAM,
+        help="Hypotheses worse than the best at their node by more (nats of the LM) are dropped",
+    )
+    parser.add_argument(
+        "--prune",
+        type=float,
+        default=math.inf,
+        help="First drop arcs whose best path, by the scores that came, is worse by more",
+    )
+    return parser
+
+
+def main(cmd: Optional[Sequence[str]] = None) -> None:
+    """Run `bayeslm lattice`."""
+    run_tool(get_parser(), lattice, cmd)
+
+
+if __name__ == "__main__":
+    main()

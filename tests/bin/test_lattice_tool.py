@@ -1,0 +1,122 @@
+"""`bayeslm lattice`: N best, 1-best, oracle and rescored lattices on disk."""
+
+import numpy as np
+import pytest
+from oracles.lattice_paths import all_paths, errors, random_lattice
+
+from espnet_bayeslm.bin.lattice import main
+from espnet_bayeslm.nbest.formats import read_nbest
+from espnet_bayeslm.nbest.htk import read_htk, write_htk
+from espnet_bayeslm.nbest.kaldi_lattice import write_kaldi_lattices
+from espnet_bayeslm.nbest.lattice import best_paths, kaldi_scales, nbest_list
+from espnet_bayeslm.ngram.query import NgramScorer
+from espnet_bayeslm.training.components import load_components
+
+LATTICES = [random_lattice(np.random.default_rng(n), words="abcde", utt=f"u{n}") for n in range(8)]
+SCALES = kaldi_scales(5.0, 0.5)
+OPTIONS = ["--lmwt", "5", "--word_penalty", "0.5"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a folder with `lattices/` and `ref`."""
+    write_htk(LATTICES, tmp_path / "lattices")
+    (tmp_path / "ref").write_text("".join(f"u{n} a b{' c' * n}\n" for n in range(8)))
+    return tmp_path
+
+
+def rates(text):
+    """Return {row: errors} of a printed table."""
+    rows = (line.split() for line in text.splitlines()[1:])
+    return {name: sum(map(int, counts[:3])) for name, _, *counts in rows}
+
+
+def test_lists_text_and_word_errors_are_those_of_enumeration(folder, capsys):
+    main(["--lattices", f"{folder}/lattices", "--output", f"{folder}/out", "--ref",
+          f"{folder}/ref", *OPTIONS, "--nbest_size", "7"])  # fmt: skip
+    lists = list(read_nbest(folder / "out" / "nbest", "jsonl"))
+    assert lists == [nbest_list(lattice, 7, SCALES) for lattice in LATTICES]
+    best, fewest = 0, 0
+    for n, lattice in enumerate(LATTICES):
+        paths = list(all_paths(lattice, SCALES))
+        ref = ["a", "b", *"c" * n]
+        best += errors(ref, paths[0])
+        fewest += min(errors(ref, words) for words in paths)
+    assert rates(capsys.readouterr().out) == {"1-best": best, "oracle": fewest}
+    lines = [" ".join([item.utt, *item.hypotheses[0].words]) for item in lists]
+    assert (folder / "out" / "text").read_text().splitlines() == lines
+
+
+@pytest.mark.parametrize("format", ["htk", "kaldi_lattice"])
+def test_rescored_lattices_hold_the_scores_of_the_mixture(folder, point, ngram, format):
+    given = folder / "lattices"
+    if format == "kaldi_lattice":
+        given = folder / "kaldi"
+        write_kaldi_lattices(LATTICES, given)
+    main(["--lattices", str(given), "--lattice_format", format, "--output", f"{folder}/out",
+          *OPTIONS, "--lm", str(point), "--ngram", str(ngram), "--weights", "0.6,0.4",
+          "--merge_order", "100", "--beam", "inf", "--write_lattices", "true",
+          "--nbest_size", "1000"])  # fmt: skip
+    scorers = [c.scorer for c in load_components([str(point)], [str(ngram)])]
+    for nbest, lattice in zip(read_nbest(folder / "out" / "nbest", "jsonl"), LATTICES, strict=True):
+        paths = all_paths(lattice)
+        assert {hyp.words for hyp in nbest.hypotheses} == set(paths)
+        for hyp in nbest.hypotheses:
+            first, second = (np.exp(s.word_scores([hyp.words])[0].log_probs) for s in scorers)
+            assert hyp.lm_score == pytest.approx(np.log(0.6 * first + 0.4 * second).sum(), rel=1e-4)
+    again = list(read_nbest(folder / "out" / "lattices", format, size=1))
+    text = [line.split()[1:] for line in (folder / "out" / "text").read_text().splitlines()]
+    if format == "htk":
+        assert [list(nbest.hypotheses[0].words) for nbest in again] == text
+        (first, *_) = read_htk(folder / "out" / "lattices")
+        assert first.scales == SCALES
+    assert len(again) == len(text) == 8
+
+
+def test_rescoring_in_steps_with_pruning(folder, ngram, capsys):
+    """What an n-gram has rescored is pruned by these scores."""
+    main(["--lattices", f"{folder}/lattices", "--output", f"{folder}/first", *OPTIONS,
+          "--ngram", str(ngram), "--write_lattices", "true", "--beam", "inf"])  # fmt: skip
+    main(["--lattices", f"{folder}/first/lattices", "--output", f"{folder}/second", *OPTIONS,
+          "--prune", "0", "--write_lattices", "true", "--ref", f"{folder}/ref"])  # fmt: skip
+    capsys.readouterr()
+    scorer = NgramScorer(ngram)
+    for item, lattice in zip(read_htk(folder / "second" / "lattices"), LATTICES, strict=True):
+        (path,) = best_paths(item, SCALES, 5)
+        assert path.lm_score == pytest.approx(scorer.word_scores([path.words])[0].log_probs.sum())
+        assert path.words in all_paths(lattice)
+    assert (folder / "first" / "text").read_text() == (folder / "second" / "text").read_text()
+
+
+FAILURES = {
+    "nothing to do": ([], "nothing to do"),
+    "a penalty alone": (["--output", "x", "--word_penalty", "1"], "--word_penalty without --lmwt"),
+    "a negative LMWT": (["--output", "x", "--lmwt", "-1"], "LMWT must be positive"),
+    "no list": (["--output", "x", "--nbest_size", "0"], "--nbest_size 0: 1 or more"),
+    "an order": (["--output", "x", "--merge_order", "0"], "--merge_order 0: 1 or more"),
+    "a beam": (["--output", "x", "--beam", "-1"], "--beam -1.0: a number from 0"),
+    "pruning": (["--output", "x", "--prune", "nan"], "--prune nan: a number from 0"),
+    "too many arcs": (["--output", "x", "--max_arcs", "3"], "at most 3 were expected"),
+    "the input": (["--output", "{folder}/lattices"], "is not the output of an earlier"),
+    "references": (["--ref", "{folder}/short"], "have no reference"),
+    "no weights": (["--output", "x", "--ngram", "{ngram}", "--ngram", "{ngram}"], "no --weights"),
+    "unknown words": (
+        ["--output", "x", "--ngram", "{ngram}", "--max_oov_rate", "0", "--lattices", "{folder}/z"],
+        "does not know",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_wrong_input_is_one_line_and_nothing_is_written(folder, ngram, capsys, monkeypatch, name):
+    monkeypatch.chdir(folder)
+    (folder / "short").write_text("u0 a\n")
+    write_htk([random_lattice(np.random.default_rng(0), words=["zzz"])], folder / "z")
+    before = sorted(folder.rglob("*"))
+    options, message = FAILURES[name]
+    options = [option.format(folder=folder, ngram=ngram) for option in options]
+    with pytest.raises(SystemExit) as stopped:
+        main(["--lattices", f"{folder}/lattices", *options])
+    assert stopped.value.code == 1
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert sorted(folder.rglob("*")) == before
