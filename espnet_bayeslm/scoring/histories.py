@@ -8,7 +8,7 @@ sentences has never seen a `<sos/eos>` in the middle: what context gains is to b
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -17,17 +17,14 @@ from espnet_bayeslm.lm.tree import TokenTree, build_tree
 from espnet_bayeslm.scoring.lms import (
     MAX_TOKENS,
     Ids,
-    check_finite,
     check_tokens,
-    evaluating,
-    held_draw,
-    num_draws,
+    mean_log_probs,
+    over_draws,
     require_tree,
     vocab_size,
 )
 from espnet_bayeslm.scoring.normalizer import Normalizer
-from espnet_bayeslm.scoring.output_layer import log_normalizers, target_logits
-from espnet_bayeslm.scoring.prefix_trees import tree_batches, tree_size
+from espnet_bayeslm.scoring.prefix_trees import tree_batches, tree_log_probs, tree_size
 
 MAX_CONTEXT = 64
 State = Tuple[torch.Tensor, torch.Tensor]
@@ -94,22 +91,15 @@ def score_in_context(
     require_tree(lm, "context")
     for group in groups:
         check_tokens(group, vocab_size(lm))
-    draws = num_draws(lm, num_samples)
     log_z = None if normalizer is None else normalizer.mean
     pieces = list(_pieces(lm, groups, histories, max_tokens))
-    found: List[Dict[Ids, np.ndarray]] = [{} for _ in groups]
-    with evaluating(lm):
-        for index in range(max(draws, 1)):
-            with held_draw(lm, index, draws):
-                for batch in _batches(pieces, max_tokens):
-                    for number, ids, log_probs in _scores(lm, batch, index, log_z):
-                        check_finite(log_probs)
-                        values = log_probs - np.log(max(draws, 1))
-                        before = found[number].get(ids)
-                        found[number][ids] = (
-                            values if before is None else np.logaddexp(before, values)
-                        )
-    return [[found[n][tuple(ids)] for ids in group] for n, group in enumerate(groups)]
+
+    def score(index: int) -> Iterator[Tuple[Tuple[int, Ids], np.ndarray]]:
+        for batch in _batches(pieces, max_tokens):
+            yield from _scores(lm, batch, index, log_z)
+
+    found = mean_log_probs(lm, num_samples, score)
+    return [[found[n, tuple(ids)] for ids in group] for n, group in enumerate(groups)]
 
 
 def extend(
@@ -141,16 +131,15 @@ def extend(
         return [History(tokens=text[max(0, len(text) - max_context) :]) for text in texts]
     if not chosen:
         return []
-    draws = num_draws(lm, num_samples)
     tree, paths = build_tree([[tuple(ids)] for ids in chosen], sos)
     tree = tree.to(lm.decoder.weight.device)
     ends = [int(path[-1]) for path in paths]
-    states: List[List[State]] = []
-    with evaluating(lm):
-        for index in range(max(draws, 1)):
-            with held_draw(lm, index, draws):
-                h, c = lm.tree_states(tree, _stacked(lm, histories, index))
-            states.append(lm.split_state((h[:, ends], c[:, ends])))
+
+    def read(index: int) -> List[State]:
+        h, c = lm.tree_states(tree, _stacked(lm, histories, index))
+        return lm.split_state((h[:, ends], c[:, ends]))
+
+    states = over_draws(lm, num_samples, read)
     return [History(states=of_draws) for of_draws in zip(*states, strict=True)]
 
 
@@ -189,29 +178,17 @@ def _batches(pieces: Sequence[_Piece], max_tokens: int) -> Iterator[List[_Piece]
 
 def _scores(
     lm: Any, batch: Sequence[_Piece], index: int, log_z: Optional[float]
-) -> Iterator[Tuple[int, Ids, np.ndarray]]:
-    """Yield (number of the group, hypothesis, its (n + 1,) ln p) of a batch."""
+) -> Iterator[Tuple[Tuple[int, Ids], np.ndarray]]:
+    """Yield ((number of the group, hypothesis), its (n + 1,) ln p) of a batch."""
     tree, paths = _forest(lm, batch)
-    eos = vocab_size(lm) - 1
     rows = [(piece, ids) for piece in batch for ids in piece.sequences]
-    # what is before the hypotheses needs no softmax
-    own = [path[len(p.prefix) - 1 :] for (p, _), path in zip(rows, paths, strict=True)]
-    device = tree.tokens.device
-    nodes, contexts = torch.from_numpy(np.concatenate(own)).to(device).unique(return_inverse=True)
-    targets = torch.tensor([token for _, ids in rows for token in (*ids, eos)], device=device)
+    starts = [len(piece.prefix) - 1 for piece, _ in rows]
+    states = None
     if hasattr(lm, "tree_states"):
-        outputs = lm.tree_outputs(tree, _stacked(lm, [p.history for p in batch], index))[nodes]
-    else:
-        outputs = lm.tree_outputs(tree)[nodes]
-    weight, bias = lm.decoder.weight, lm.decoder.bias
-    values = target_logits(outputs, contexts, targets, weight, bias)
-    if log_z is None:
-        values = values - log_normalizers(outputs, weight, bias)[contexts]
-    else:
-        values = values - log_z
-    parts = np.split(values.to("cpu", torch.float64).numpy(), np.cumsum([len(x) for x in own]))
-    for (piece, ids), part in zip(rows, parts[:-1], strict=True):
-        yield piece.number, ids, part
+        states = _stacked(lm, [piece.history for piece in batch], index)
+    found = tree_log_probs(lm, tree, paths, starts=starts, states=states, log_z=log_z)
+    for (piece, ids), log_probs in zip(rows, found, strict=True):
+        yield (piece.number, ids), log_probs
 
 
 def _forest(lm: Any, batch: Sequence[_Piece]) -> Tuple[TokenTree, List[np.ndarray]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from typing import Any, Iterator, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Hashable, Iterable, Iterator, List, Sequence, Tuple, TypeVar
 
 import numpy as np
 import torch
@@ -14,6 +14,8 @@ from espnet_bayeslm.utils.errors import InputError
 # The most distinct prefixes of a batch: more would make an LSTM no faster
 MAX_TOKENS = 8192
 Ids = Tuple[int, ...]
+Key = TypeVar("Key", bound=Hashable)
+Result = TypeVar("Result")
 
 
 def tokens_with_logits(max_tokens: int) -> int:
@@ -112,6 +114,48 @@ def evaluating(lm: torch.nn.Module) -> Iterator[None]:
             yield
     finally:
         lm.train(training)
+
+
+def over_draws(lm: Any, num_samples: int, compute: Callable[[int], Result]) -> List[Result]:
+    """What is computed with each weight draw held, or once with the mean weights.
+
+    Args:
+        lm: The LM; it is held in evaluation mode, without gradients.
+        num_samples: 0 for the mean weights; else the number of draws.
+        compute: Gets the draw's number; an iterator would come too late.
+    """
+    draws = num_draws(lm, num_samples)
+    found = []
+    with evaluating(lm):
+        for index in range(max(draws, 1)):
+            with held_draw(lm, index, draws):
+                found.append(compute(index))
+    return found
+
+
+def mean_log_probs(
+    lm: Any, num_samples: int, score: Callable[[int], Iterable[Tuple[Key, np.ndarray]]]
+) -> Dict[Key, np.ndarray]:
+    """Ln of the mean probability over the weight draws, of each thing that is scored.
+
+    Args:
+        lm: The LM.
+        num_samples: As in `over_draws`.
+        score: Gets the draw's number and yields each thing once, with ln p of its tokens.
+
+    Raises:
+        InputError: A score is not a finite number.
+    """
+    found: Dict[Key, np.ndarray] = {}
+
+    def add(index: int) -> None:
+        for key, log_probs in score(index):
+            check_finite(log_probs)
+            before = found.get(key)
+            found[key] = log_probs if before is None else np.logaddexp(before, log_probs)
+
+    log_count = np.log(len(over_draws(lm, num_samples, add)))
+    return {key: log_probs - log_count for key, log_probs in found.items()}
 
 
 def require_tree(lm: Any, what: str) -> None:

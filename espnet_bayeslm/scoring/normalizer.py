@@ -6,6 +6,7 @@ softmax: its logits minus the mean ln Z are nearly log-probabilities.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from typing import Any, Iterator, List, NamedTuple, Sequence
 
@@ -16,9 +17,7 @@ from espnet_bayeslm.scoring.lms import (
     Ids,
     check_finite,
     check_tokens,
-    evaluating,
-    held_draw,
-    num_draws,
+    over_draws,
     require_tree,
     vocab_size,
 )
@@ -66,13 +65,8 @@ def measure_normalizer(
     require_tree(lm, "self-normalised scoring")
     chosen = _sample(sequences, num_contexts) or [()]
     check_tokens(chosen, vocab_size(lm))
-    draws = num_draws(lm, num_samples)
-    values: List[np.ndarray] = []
-    with evaluating(lm):
-        for index in range(max(draws, 1)):
-            with held_draw(lm, index, draws):
-                values.extend(_log_normalizers(lm, chosen, num_contexts))
-    every = np.concatenate(values)
+    values = over_draws(lm, num_samples, lambda _: list(_log_normalizers(lm, chosen, num_contexts)))
+    every = np.concatenate(list(itertools.chain.from_iterable(values)))
     check_finite(every)
     normalizer = Normalizer(float(every.mean()), float(every.std()))
     logging.info("ln Z is %.3f +- %.3f over %d contexts", *normalizer, len(every))

@@ -1,8 +1,12 @@
-"""The output layer for many contexts: logits of the targets, and ln Z in blocks."""
+"""ln p of tokens from logits, or from what the output layer gets: the one place for both.
+
+The logits of many contexts never exist all at once: those of the targets are looked up, and ln Z is
+summed in blocks.
+"""
 
 from __future__ import annotations
 
-from typing import Callable, List, NamedTuple
+from typing import Callable, List, NamedTuple, Optional, Tuple
 
 import torch
 
@@ -13,6 +17,53 @@ from espnet_bayeslm.layers.product import product
 BLOCKS = {"cpu": (512, 1024), "cuda": (4096, 8192)}
 # Contexts whose targets' weights are looked up at once.
 ROWS = 1024
+
+
+def log_probs_of_logits(
+    logits: torch.Tensor, targets: torch.Tensor
+) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Ln p of one token after each context, and the context's ln Z, in float32 or better.
+
+    Args:
+        logits: (..., V).
+        targets: Tokens, (...).
+
+    Returns:
+        Two tensors (...).
+    """
+    # half precision would lose the sum
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    log_z = logits.logsumexp(-1)
+    return logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1) - log_z, log_z
+
+
+def log_probs_of_outputs(
+    outputs: torch.Tensor,
+    contexts: torch.Tensor,
+    targets: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    *,
+    log_z: Optional[float] = None,
+) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Ln p of one token after each of some contexts, and every context's ln Z.
+
+    Args:
+        outputs: What the output projection gets, (T, M).
+        contexts: Rows of `outputs`, (N,).
+        targets: Tokens, (N,).
+        weight: (V, M).
+        bias: (V,).
+        log_z: What is taken for every context's ln Z; None: it is computed.
+
+    Returns:
+        (N,) and (T,), in float32 or better.
+    """
+    logits = target_logits(outputs, contexts, targets, weight, bias)
+    if log_z is not None:
+        return logits - log_z, logits.new_full((len(outputs),), log_z)
+    normalizers = log_normalizers(outputs, weight, bias)
+    return logits - normalizers[contexts], normalizers
 
 
 class Blocks(NamedTuple):

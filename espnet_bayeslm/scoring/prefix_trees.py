@@ -10,7 +10,7 @@ import torch
 
 from espnet_bayeslm.lm.tree import TokenTree, build_tree
 from espnet_bayeslm.scoring.lms import Ids
-from espnet_bayeslm.scoring.output_layer import log_normalizers, target_logits
+from espnet_bayeslm.scoring.output_layer import log_probs_of_outputs
 
 Group = Sequence[Ids]
 
@@ -47,24 +47,52 @@ def tree_size(sequences: Sequence[Ids]) -> int:
     return sum(len(ids) + 1 for ids in sequences) - shared
 
 
-def tree_log_probs(lm: Any, group: Group, *, log_z: Optional[float] = None) -> Iterator[np.ndarray]:
-    """Yield (n + 1,) ln p of the tokens and `</s>` of each sequence of a batch.
+def tree_log_probs(
+    lm: Any,
+    tree: TokenTree,
+    paths: Sequence[np.ndarray],
+    *,
+    starts: Optional[Sequence[int]] = None,
+    states: Optional[Tuple[torch.Tensor, torch.Tensor]] = None,
+    log_z: Optional[float] = None,
+) -> Iterator[np.ndarray]:
+    """Yield ln p of the tokens and `</s>` of each sequence of one or more trees, (n + 1,).
 
     Args:
         lm: One of our LMs, in evaluation mode, told its weights by `before_scoring`.
-        group: The batch.
+        tree: The trees.
+        paths: Each sequence's nodes.
+        starts: Where on its path each sequence begins: after that node. What is before needs no
+            softmax. None: after the root.
+        states: Of a recurrent LM h and c before the roots; None: those of a text's beginning.
         log_z: What is taken for every context's ln Z; None: it is computed.
     """
-    tree, paths = batch_tree(lm, group)
     contexts, targets = targets_of(tree, paths, lm.vocab_size - 1)
-    outputs = lm.tree_outputs(tree)
+    outputs = lm.tree_outputs(tree) if states is None else lm.tree_outputs(tree, states)
     weight, bias = lm.decoder.weight, lm.decoder.bias
-    values = target_logits(outputs, contexts, targets, weight, bias)
-    if log_z is None:
-        values = values - log_normalizers(outputs, weight, bias)[contexts]
+    if starts is None:
+        starts = [0] * len(paths)
+        values, _ = log_probs_of_outputs(outputs, contexts, targets, weight, bias, log_z=log_z)
     else:
-        values = values - log_z
-    yield from along_paths(values.to("cpu", torch.float64).numpy(), tree, paths)
+        wanted = _wanted(tree, paths, starts)
+        rows, which = contexts[wanted].unique(return_inverse=True)
+        found, _ = log_probs_of_outputs(
+            outputs[rows], which, targets[wanted], weight, bias, log_z=log_z
+        )
+        values = found.new_zeros(len(contexts)).index_put_((wanted,), found)
+    every = along_paths(values.to("cpu", torch.float64).numpy(), tree, paths)
+    for start, log_probs in zip(starts, every, strict=True):
+        yield log_probs[start:]
+
+
+def _wanted(tree: TokenTree, paths: Sequence[np.ndarray], starts: Sequence[int]) -> torch.Tensor:
+    """Which of the targets of `targets_of` are a sequence's own, and not before it; indices."""
+    num_roots = tree.level_sizes[0]
+    own = np.zeros(len(tree) + len(paths), dtype=bool)
+    own[len(tree) :] = True
+    for path, start in zip(paths, starts, strict=True):
+        own[path[start + 1 :]] = True
+    return torch.from_numpy(np.flatnonzero(own[num_roots:])).to(tree.tokens.device)
 
 
 def batch_tree(lm: Any, group: Group) -> Tuple[TokenTree, List[np.ndarray]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
@@ -12,10 +11,8 @@ import torch
 from espnet_bayeslm.scoring.lms import (
     MAX_TOKENS,
     Ids,
-    check_finite,
     check_tokens,
-    evaluating,
-    held_draw,
+    mean_log_probs,
     num_draws,
     require_tree,
     token_ids,
@@ -23,7 +20,8 @@ from espnet_bayeslm.scoring.lms import (
     vocab_size,
 )
 from espnet_bayeslm.scoring.normalizer import Normalizer
-from espnet_bayeslm.scoring.prefix_trees import tree_batches, tree_log_probs
+from espnet_bayeslm.scoring.output_layer import log_probs_of_logits
+from espnet_bayeslm.scoring.prefix_trees import batch_tree, tree_batches, tree_log_probs
 from espnet_bayeslm.utils.cli import progress
 
 __all__ = ["MAX_TOKENS", "score_hypotheses", "token_log_probs", "vocab_size"]
@@ -77,18 +75,16 @@ def token_log_probs(
     check_tokens(unique, vocab_size(lm))
     if normalizer is not None:
         require_tree(lm, "self-normalised scoring")
-    draws = num_draws(lm, num_samples)
+    draws = max(num_draws(lm, num_samples), 1)
     logging.info("scoring %d distinct of %d token sequences", len(unique), len(sequences))
-    bar = progress(desc="scoring", unit="seq", total=len(unique) * max(draws, 1))
-    scores: Dict[Ids, np.ndarray] = {}
-    with contextlib.closing(bar), evaluating(lm):
-        for index in range(max(draws, 1)):
-            with held_draw(lm, index, draws):
-                for ids, log_probs in _log_probs(lm, unique, max_tokens, normalizer):
-                    check_finite(log_probs)
-                    values = log_probs - np.log(max(draws, 1))
-                    scores[ids] = np.logaddexp(scores[ids], values) if ids in scores else values
-                    bar.update(1)
+    with progress(desc="scoring", unit="seq", total=len(unique) * draws) as bar:
+
+        def score(_: int) -> Iterator[Tuple[Ids, np.ndarray]]:
+            for item in _log_probs(lm, unique, max_tokens, normalizer):
+                yield item
+                bar.update(1)
+
+        scores = mean_log_probs(lm, num_samples, score)
     return [scores[ids] for ids in known]
 
 
@@ -100,7 +96,8 @@ def _log_probs(
         log_z = None if normalizer is None else normalizer.mean
         sequences.sort()
         for group in tree_batches(sequences, max_tokens=max_tokens):
-            yield from zip(group, tree_log_probs(lm, group, log_z=log_z), strict=True)
+            found = tree_log_probs(lm, *batch_tree(lm, group), log_z=log_z)
+            yield from zip(group, found, strict=True)
         return
     sequences.sort(key=lambda ids: (len(ids), ids))
     for batch in _batches(sequences, tokens_with_logits(max_tokens)):
@@ -129,10 +126,8 @@ def _batch_log_probs(lm: torch.nn.Module, batch: Sequence[Ids]) -> Iterator[np.n
     for row, ids in enumerate(batch):
         inputs[row, : len(ids) + 1] = torch.tensor((eos, *ids))
         targets[row, : len(ids) + 1] = torch.tensor((*ids, eos))
-    # logits: (B, L, V), in float32 or better, since half precision loses the sum
+    # logits: (B, L, V)
     logits, _ = lm(inputs.to(device), None)
-    logits = logits if logits.dtype == torch.float64 else logits.float()
-    target_logits = logits.gather(2, targets.to(device).unsqueeze(2)).squeeze(2)
-    log_probs = (target_logits - logits.logsumexp(2)).double().cpu().numpy()
+    log_probs = log_probs_of_logits(logits, targets.to(device))[0].double().cpu().numpy()
     for row, length in enumerate(lengths):
         yield log_probs[row, :length]

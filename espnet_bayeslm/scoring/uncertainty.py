@@ -8,7 +8,6 @@ All are in nats.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import logging
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
@@ -23,13 +22,13 @@ from espnet_bayeslm.scoring.lms import (
     check_finite,
     check_tokens,
     evaluating,
-    held_draw,
     num_draws,
+    over_draws,
     require_tree,
     token_ids,
     vocab_size,
 )
-from espnet_bayeslm.scoring.output_layer import Blocks, log_normalizers, target_logits
+from espnet_bayeslm.scoring.output_layer import Blocks, log_probs_of_outputs
 from espnet_bayeslm.scoring.prefix_trees import (
     Group,
     along_paths,
@@ -105,43 +104,36 @@ def token_uncertainty(
         logging.warning("nothing in the LM is random: it is certain of its weights")
     max_tokens = min(max_tokens, max(1, MAX_OUTPUTS // max(draws, 1)))
     found: Dict[Ids, Uncertainty] = {}
-    bar = progress(desc="uncertainty", unit="seq", total=len(unique))
-    with contextlib.closing(bar), evaluating(lm):
-        decoders = list(_decoders(lm, draws))
+    decoders = over_draws(lm, num_samples, lambda _: _decoder(lm, draws))
+    with evaluating(lm), progress(desc="uncertainty", unit="seq", total=len(unique)) as bar:
         for group in tree_batches(unique, max_tokens=max_tokens):
-            found.update(zip(group, _batch(lm, group, decoders, draws), strict=True))
+            found.update(zip(group, _batch(lm, group, decoders, num_samples), strict=True))
             bar.update(len(group))
     return [found[ids] for ids in known]
 
 
-def _decoders(lm: Any, draws: int) -> Iterator[Decoder]:
-    """Yield the output projection of each draw: one for all, unless all weights are random."""
-    every = next(whole_posterior(lm), None) is not None
-    for index in range(max(draws, 1)):
-        weight, bias = lm.decoder.weight, lm.decoder.bias
-        if every and draws:
-            with held_draw(lm, index, draws):
-                weight, bias = lm.decoder.weight.clone(), lm.decoder.bias.clone()
-        yield weight, bias
+def _decoder(lm: Any, draws: int) -> Decoder:
+    """The output projection of the draw that is held: a copy where all weights are random."""
+    weight, bias = lm.decoder.weight, lm.decoder.bias
+    if draws and next(whole_posterior(lm), None) is not None:
+        return weight.clone(), bias.clone()
+    return weight, bias
 
 
-def _batch(lm: Any, group: Group, decoders: List[Decoder], draws: int) -> Iterator[Uncertainty]:
+def _batch(
+    lm: Any, group: Group, decoders: List[Decoder], num_samples: int
+) -> Iterator[Uncertainty]:
     """Yield the uncertainty of each sequence of a batch."""
     tree, paths = batch_tree(lm, group)
     contexts, targets = targets_of(tree, paths, lm.vocab_size - 1)
     # outputs: K times (T, M); log_z: (K, T); log_probs: (K, N)
-    outputs = []
-    for index in range(len(decoders)):
-        with held_draw(lm, index, draws):
-            outputs.append(lm.tree_outputs(tree))
-    log_z = torch.stack(
-        [log_normalizers(y, *decoder) for y, decoder in zip(outputs, decoders, strict=True)]
-    )
-    logits = [
-        target_logits(y, contexts, targets, *decoder)
+    outputs = over_draws(lm, num_samples, lambda _: lm.tree_outputs(tree))
+    scored = [
+        log_probs_of_outputs(y, contexts, targets, *decoder)
         for y, decoder in zip(outputs, decoders, strict=True)
     ]
-    log_probs = _numpy(torch.stack(logits) - log_z[:, contexts])
+    log_z = torch.stack([normalizers for _, normalizers in scored])
+    log_probs = _numpy(torch.stack([values for values, _ in scored]))
     check_finite(log_probs)
     of_mean, of_draws = (_numpy(x)[contexts.cpu()] for x in _entropies(outputs, decoders, log_z))
     information = np.maximum(of_mean - of_draws, 0) if len(decoders) > 1 else 0 * of_mean
