@@ -49,7 +49,13 @@ def rescore(
     combine: str = "linear",
     scales: Union[PathLike, Scales, None] = None,
     tune: bool = False,
+    tune_by: str = "mert",
     tune_weights: bool = False,
+    tune_lms: bool = False,
+    tune_folds: int = 5,
+    score_normalized: Optional[bool] = None,
+    split: Optional[float] = None,
+    folds: Optional[int] = None,
     refs: Optional[Mapping[str, Sequence[str]]] = None,
     segments: Union[PathLike, Mapping[str, Segment], None] = None,
     context: str = "none",
@@ -69,8 +75,14 @@ def rescore(
         weights: The components' weights, LMs first: numbers, or a file of `bayeslm interpolate`.
         combine: "linear" (p = sum w p, word by word) or "loglinear" (ln P = sum w ln P).
         scales: LMWT and word penalty, or the scales.yaml of a tuned run; None: the defaults.
-        tune: Find scales on these lists.
-        tune_weights: With `tune`: try shares of the first component too.
+        tune: Find scales on these lists; never worse on them than the first pass.
+        tune_by: "mert" (fewest errors) or "risk" (fewest expected errors).
+        tune_weights: Try shares of the first component too.
+        tune_lms: Give each LM a weight of its own, beside the mixture's.
+        tune_folds: Of the cross-validation that chooses the features.
+        score_normalized: Whether scores are divided by the length; None: if they look so.
+        split: Tune on this share of the lists only; recordings or speakers stay whole.
+        folds: Rescore each of so many parts with scales that were tuned on the others.
         refs: Utterance id -> words, to tune on; None: the lists' own references.
         segments: Kaldi's `segments` or utt2start, or utterance id -> `Segment`.
         context: "previous": LMs go on from the best hypotheses so far of a recording.
@@ -107,8 +119,15 @@ def rescore(
         job=job,
         num_jobs=num_jobs,
     )
+    how = pipeline.Tuning(tune_by, tune_folds, score_normalized, tune_lms, tune_weights)
     return pipeline.Rescoring(
-        scores, weighting, refs=refs if tune else None, tune_weights=tune_weights
+        scores,
+        weighting,
+        refs=refs if tune else None,
+        tuning=how,
+        groups=pipeline.recordings_of(segments),
+        split=split,
+        folds=folds,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Mapping, Optional, Sequence
 
 import numpy as np
 import yaml
@@ -14,6 +14,7 @@ import espnet_bayeslm
 from espnet_bayeslm.bin.rescore_options import (
     SCALES,
     check_output,
+    check_tuning,
     check_work,
     fixed_scales,
     get_parser,
@@ -21,6 +22,7 @@ from espnet_bayeslm.bin.rescore_options import (
 from espnet_bayeslm.evaluation.wer import (
     ERRORS_HEADER,
     ErrorCounts,
+    check_same_utterances,
     format_errors,
     read_transcripts,
 )
@@ -33,10 +35,15 @@ from espnet_bayeslm.rescoring.output_files import (
     merged_lists,
     write_job,
 )
-from espnet_bayeslm.rescoring.pipeline import Rescoring, Weighting
-from espnet_bayeslm.rescoring.tuning import ErrorTally, Tuned
+from espnet_bayeslm.rescoring.pipeline import Rescoring, Weighting, recordings_of
+from espnet_bayeslm.rescoring.tally import ErrorTally, UnknownTally
+from espnet_bayeslm.rescoring.tuning import Tuned, Tuning
 from espnet_bayeslm.utils.cli import run_tool
+from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import files_in, staged
+
+# Part of the lists ("" for all) -> whose errors -> their counts
+Parts = Mapping[str, Mapping[str, ErrorCounts]]
 
 
 def rescore(
@@ -65,51 +72,88 @@ def rescore(
     replaces = check_output(output, nbest)
     check_work(tune_ref=tune_ref, merge=merge, **options)
     fixed = fixed_scales(tune_ref, scales, lmwt=lmwt, word_penalty=word_penalty)
-    tally = read_tally(ref or tune_ref)
     lists = CheckedLists(nbest, nbest_format, size=nbest_size)
     logging.info("read %d N-best lists from %s", len(lists.utts), nbest)
-    if tally is not None:
-        tally.check(lists.utts, nbest)
+    may_tune = fixed is None and options["num_jobs"] == 1
+    refs = read_references(tune_ref, lists) if may_tune else None
+    tally = read_tally(ref or tune_ref, lists)
+    if refs is None:
+        check_tuning(**options)
+        if fixed is None:
+            logging.warning("scales are not tuned, and none are given: the defaults are used")
+    elif tune_ref is None:
+        logging.info("the weights of the scores are tuned on the lists' own references")
     # 2. Scores and choices, a stream of lists
-    refs = None if tune_ref is None else read_transcripts(tune_ref)
     if merge:
-        rescoring = of_jobs(lists, merge, fixed, token_scores=token_scores, refs=refs)
+        rescoring = of_jobs(lists, merge, fixed, token_scores=token_scores, refs=refs, **options)
     else:
         rescoring = espnet_bayeslm.rescore(
             lists,
             lms=lm,
             ngrams=ngram,
             scales=fixed,
-            tune=tune_ref is not None,
+            tune=refs is not None,
             refs=refs,
             device="cuda" if ngpu else "cpu",
             **options,
         )
     # 3. Write them as they come, and report
+    unknown = UnknownTally(rescoring.weighting.names)
     with staged(output, replaces=replaces, last=(SCALES, JOB)) as folder:
         wanted = {"token_scores": token_scores, "uncertainty": options["uncertainty"]}
-        write_lists(folder, rescoring, tally, format=nbest_format, **wanted)
-        errors = {} if tally is None else tally.errors
-        write_settings(folder, rescoring.weighting, rescoring.tuned, errors, tune_ref)
+        write_lists(folder, rescoring, tally, unknown, format=nbest_format, **wanted)
+        parts = {} if tally is None else tally.parts()
+        write_settings(folder, rescoring.weighting, rescoring.tuned, parts, tune_ref or nbest)
         if options["num_jobs"] > 1:
             work_of = {"job": options["job"], "num_jobs": options["num_jobs"]}
             settings = describe(rescoring.weighting)
             write_job(folder, **work_of, lists=lists.digest, settings=settings)
-    report(rescoring.weighting, rescoring.tuned, errors)
+    report(rescoring.weighting, rescoring.tuned, parts, unknown)
 
 
-def read_tally(ref: Optional[str]) -> Optional[ErrorTally]:
+def read_references(
+    path: Optional[str], lists: CheckedLists
+) -> Optional[Mapping[str, Sequence[str]]]:
+    """References of a file, or the lists' own; None where there are none.
+
+    Raises:
+        InputError: They are those of other lists, or of some lists only.
+    """
+    if path is not None:
+        refs = read_transcripts(path)
+        check_same_utterances(refs, lists.utts, ref_path=path, hyp_path=lists.path)
+        return refs
+    if 0 < len(lists.refs) < len(lists.utts):
+        without = next(utt for utt in lists.utts if utt not in lists.refs)
+        raise InputError(
+            f"{len(lists.refs)} of {len(lists.utts)} lists have a reference, {without[:80]!r}"
+            " has none, and all or none were expected",
+            path=lists.path,
+            remedy="Give --tune_ref or --ref FILE, or references in all lists.",
+        )
+    return lists.refs or None
+
+
+def read_tally(path: Optional[str], lists: CheckedLists) -> Optional[ErrorTally]:
     """What counts the errors, where there are references."""
-    return None if ref is None else ErrorTally(read_transcripts(ref), ref)
+    refs = read_references(path, lists)
+    return None if refs is None else ErrorTally(refs)
 
 
 def of_jobs(
     lists: CheckedLists,
     merge: Sequence[str],
-    scales: Scales,
+    scales: Optional[Scales],
     *,
     token_scores: bool,
     refs: Optional[Mapping[str, Sequence[str]]],
+    segments: Optional[str],
+    tune_by: str,
+    tune_folds: int,
+    score_normalized: Optional[bool],
+    split: Optional[float],
+    folds: Optional[int],
+    **_: Any,
 ) -> Rescoring:
     """The rescored lists of jobs, put together.
 
@@ -119,13 +163,22 @@ def of_jobs(
     folders = [Path(folder) for folder in merge]
     check_jobs(folders, digest=lists.digest)
     scores = merged_lists(lists, folders, token_scores=token_scores)
-    return Rescoring(scores, Weighting(["merged"], np.ones(1), "linear", scales), refs=refs)
+    return Rescoring(
+        scores,
+        Weighting(["merged"], np.ones(1), "linear", scales or Scales()),
+        refs=refs,
+        tuning=Tuning(tune_by, tune_folds, score_normalized),
+        groups=recordings_of(segments),
+        split=split,
+        folds=folds,
+    )
 
 
 def write_lists(
     folder: Path,
     rescoring: Rescoring,
     tally: Optional[ErrorTally],
+    unknown: UnknownTally,
     *,
     format: str,
     token_scores: bool,
@@ -142,15 +195,20 @@ def write_lists(
                 add_list = stack.enter_context(nbest_writer(folder, format=format))
             add_list(item.nbest)
             files.add(item)
+            unknown.add(item.unknown, item.best)
             if tally is not None:
-                tally.add(item.nbest, item.words)
+                tally.add(item.nbest, item.words, part=item.part)
 
 
 def describe(weighting: Weighting) -> Dict[str, Any]:
     """Return what `--scales` reads, as yaml has it."""
-    scales = {"lmwt": weighting.scales.lmwt, "word_penalty": weighting.scales.word_penalty}
+    scales = weighting.scales
+    features = dict(scales.features or ())
+    found: Dict[str, Any] = {"features": features} if features else {}
+    if not features or {"am_score", "log_prob"} <= features.keys():
+        found.update(lmwt=scales.lmwt, word_penalty=scales.word_penalty)
     pairs = zip(weighting.names, weighting.weights.tolist(), strict=True)
-    content = {**scales, "combine": weighting.combine, "components": dict(pairs)}
+    content = {**found, "combine": weighting.combine, "components": dict(pairs)}
     if any(weighting.fingerprints):
         digests = zip(weighting.names, weighting.fingerprints, strict=True)
         content["fingerprints"] = dict(digests)
@@ -161,40 +219,59 @@ def write_settings(
     folder: Path,
     weighting: Weighting,
     tuned: Optional[Tuned],
-    errors: Mapping[str, ErrorCounts],
-    tune_ref: Optional[str],
+    parts: Parts,
+    tuned_on: str,
 ) -> None:
     """Write what `--scales` reads, remarks for people, and the sweep."""
     content = describe(weighting)
     if tuned is not None:
         from espnet_bayeslm.report.sweep import write_sweep  # imports matplotlib
 
-        content["tuned_on"] = tune_ref
-        if len(tuned.tried) > 1:
+        content["tuned_on"] = tuned_on
+        if tuned.tried:
             content["weights"] = content["components"]
-        total = max(errors["rescored"].words, 1) if errors else 1
-        tried: List[Any] = [
-            (dict(zip(weighting.names, w.tolist(), strict=True)), round(100 * fewest / total, 3))
-            for w, fewest in tuned.tried
-        ]
-        write_sweep(folder, tuned.sweep, tuned.scales, errors, tried)
-    if errors:
-        content["wer"] = {name: round(100 * c.rate, 3) for name, c in errors.items()}
+        content["tuning"] = {
+            "kept": tuned.found.kept,
+            "words": tuned.words,
+            "errors": dict(tuned.found.errors),
+            "held_out_errors": dict(tuned.found.held_out),
+        }
+        write_sweep(folder, tuned, names=weighting.names)
+    if parts:
+        wer = {
+            part: {name: round(100 * c.rate, 3) for name, c in errors.items()}
+            for part, errors in parts.items()
+        }
+        content["wer"] = wer.pop(list(parts)[-1])
+        content.update({f"wer_of_{part}": rates for part, rates in wer.items()})
     # by these a later run knows what it may replace
     content["files"] = sorted({*files_in(folder), SCALES})
     text = yaml.safe_dump(content, sort_keys=False)
     (folder / SCALES).write_text(text, encoding="utf-8")
 
 
-def report(weighting: Weighting, tuned: Optional[Tuned], errors: Mapping[str, ErrorCounts]) -> None:
+def report(
+    weighting: Weighting, tuned: Optional[Tuned], parts: Parts, unknown: UnknownTally
+) -> None:
     """Print what was chosen, and the errors."""
-    print(f"LMWT {weighting.scales.lmwt:g}, word penalty {weighting.scales.word_penalty:g}")
-    if tuned is not None and len(tuned.tried) > 1:
-        pairs = zip(weighting.names, weighting.weights, strict=True)
-        print("weights", ", ".join(f"{name} {weight:.3f}" for name, weight in pairs))
-    if errors:
-        print(ERRORS_HEADER)
+    print(weighting.scales)
+    if tuned is not None:
+        print(tuned.held_out())
+        if tuned.tried:
+            pairs = zip(weighting.names, weighting.weights, strict=True)
+            print("weights", ", ".join(f"{name} {weight:.3f}" for name, weight in pairs))
+    for part, errors in parts.items():
+        print(f"{part:<24}{ERRORS_HEADER[24:]}")
         print("\n".join(format_errors(name, counts) for name, counts in errors.items()))
+        if errors["rescored"].errors > errors["first pass"].errors:
+            logging.warning(
+                "%srescored is worse than the first pass: %.2f > %.2f %%; does the LM fit?",
+                f"{part}: " if part else "",
+                100 * errors["rescored"].rate,
+                100 * errors["first pass"].rate,
+            )
+    for line in unknown.lines():
+        print(line)
 
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:

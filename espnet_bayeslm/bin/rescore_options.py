@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 from pathlib import Path
 from typing import Any, List, Optional, Sequence
 
 import yaml
-from espnet2.utils.types import float_or_none, str2bool
+from espnet2.utils.types import float_or_none, int_or_none, str2bool
 
 from espnet_bayeslm.bin.components import add_component_options
 from espnet_bayeslm.nbest.formats import FORMATS, NBEST_SIZE
 from espnet_bayeslm.rescoring.combination import COMBINATIONS
 from espnet_bayeslm.rescoring.decision import Scales, read_scales
+from espnet_bayeslm.rescoring.feature_tuning import NUM_FOLDS, TUNE_BY
 from espnet_bayeslm.scoring.histories import MAX_CONTEXT
 from espnet_bayeslm.utils.cli import tool_parser
 from espnet_bayeslm.utils.errors import InputError
@@ -62,8 +62,8 @@ def fixed_scales(
     *,
     lmwt: Optional[float],
     word_penalty: Optional[float],
-) -> Scales:
-    """Return the scales that the options give, or the defaults.
+) -> Optional[Scales]:
+    """Return the scales that the options give; None: they give none.
 
     Raises:
         InputError: More than one option gives them.
@@ -77,8 +77,8 @@ def fixed_scales(
         )
     if scales is not None:
         return read_scales(scales)
-    if not used:
-        logging.warning("scales are not tuned: the defaults are used, as far as none are given")
+    if lmwt is None and word_penalty is None:
+        return None
     default = Scales()
     return Scales(
         default.lmwt if lmwt is None else lmwt,
@@ -97,6 +97,10 @@ def check_work(
     segments: Optional[str],
     uncertainty: bool,
     num_samples: int,
+    tune_lms: bool,
+    split: Optional[float],
+    folds: Optional[int],
+    tune_folds: int,
     **_: Any,
 ) -> None:
     """Raise an InputError where options ask for what cannot be done together."""
@@ -117,10 +121,28 @@ def check_work(
             f"--uncertainty needs several weight draws, --num_samples is {num_samples}",
             remedy="Give --num_samples 10, say, and no --merge.",
         )
-    if tune_weights and (tune_ref is None or merge):
+    if (tune_weights or tune_lms) and merge:
         raise InputError(
-            "--tune_weights needs --tune_ref and the scores of each LM",
+            "--tune_weights and --tune_lms need the scores of each LM",
             remedy="Tune in one job, without --merge.",
+        )
+    if split is not None and folds is not None:
+        raise InputError("--split and --folds", remedy="Give one of them.")
+    if split is not None and not 0 < split < 1:
+        raise InputError(f"--split {split:g}: expected a share between 0 and 1")
+    if min(tune_folds, 2 if folds is None else folds) < 2:
+        raise InputError(f"--tune_folds {tune_folds}, --folds {folds}: expected 2 or more")
+
+
+def check_tuning(*, split: Optional[float], folds: Optional[int], **options: Any) -> None:
+    """Raise an InputError where options ask for tuning, and there is none."""
+    asked = {"--split": split, "--folds": folds}
+    asked.update({f"--{name}": options[name] or None for name in ("tune_weights", "tune_lms")})
+    named = [name for name, value in asked.items() if value is not None]
+    if named:
+        raise InputError(
+            f"{named[0]} needs references to tune on, and no other scales",
+            remedy="Give --tune_ref, or lists that hold references (jsonl's `ref`).",
         )
 
 
@@ -128,9 +150,9 @@ def get_parser() -> argparse.ArgumentParser:
     """Return the parser of `bayeslm rescore`."""
     parser = tool_parser(
         "rescore",
-        "Rescores N-best lists: am_score / LMWT + graph_score + ln P_LM - word_penalty * words"
-        " is maximised. --output holds the lists with lmwt.nn added (-ln P_LM), the new"
-        " best as text and trn, and scales.yaml.",
+        "Rescores N-best lists: am_score / LMWT + graph_score + ln P_LM - word_penalty * words,"
+        " or a tuned sum of features, is maximised. --output holds the lists with lmwt.nn added"
+        " (-ln P_LM), the new best as text and trn, and scales.yaml.",
     )
     parser.add_argument("--nbest", required=True, help="The N-best lists")
     parser.add_argument(
@@ -154,7 +176,49 @@ def get_parser() -> argparse.ArgumentParser:
         help="linear: p = sum w p, word by word; loglinear: ln P = sum w ln P, as Kaldi",
     )
     parser.add_argument(
-        "--tune_ref", default=None, help="Tune LMWT and word penalty on these references"
+        "--tune_ref",
+        default=None,
+        help="Tune the weights of the scores on these references (default: the lists' own, where"
+        " no scales are given)",
+    )
+    parser.add_argument(
+        "--tune_by",
+        default="mert",
+        choices=TUNE_BY,
+        help="mert: the fewest word errors, by exact line search; risk: the fewest expected errors",
+    )
+    parser.add_argument(
+        "--tune_lms",
+        type=str2bool,
+        default=False,
+        help="Give each LM a weight of its own beside the mixture's",
+    )
+    parser.add_argument(
+        "--tune_folds",
+        type=int,
+        default=NUM_FOLDS,
+        help="Folds of the cross-validation that chooses among the lists as they came, a few"
+        " features, and all",
+    )
+    parser.add_argument(
+        "--score_normalized",
+        type=str2bool,
+        default=None,
+        help="Whether the scores are divided by the length (default: if they look so); their"
+        " product with it is tried then too",
+    )
+    parser.add_argument(
+        "--split",
+        type=float_or_none,
+        default=None,
+        help="Tune on this share of the lists, and test on the others; recordings (--segments)"
+        " or speakers stay whole",
+    )
+    parser.add_argument(
+        "--folds",
+        type=int_or_none,
+        default=None,
+        help="Rescore each of so many parts with weights that were tuned on the others",
     )
     parser.add_argument(
         "--tune_weights",
@@ -171,7 +235,11 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--word_penalty", type=float_or_none, default=None, help="Cost per word (default: 0)"
     )
-    parser.add_argument("--ref", default=None, help="References, a Kaldi `text` or a trn")
+    parser.add_argument(
+        "--ref",
+        default=None,
+        help="References, a Kaldi `text` or a trn (default: --tune_ref, or the lists' own)",
+    )
     parser.add_argument(
         "--token_scores",
         type=str2bool,

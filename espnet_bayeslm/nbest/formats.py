@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from pathlib import Path
-from typing import Callable, ContextManager, Dict, Iterable, Iterator
+from typing import Callable, ContextManager, Dict, Iterable, Iterator, Tuple
 
 from espnet_bayeslm.nbest.espnet import espnet_writer, read_espnet
 from espnet_bayeslm.nbest.fields import AddList
@@ -145,6 +145,7 @@ class CheckedLists:
     Attributes:
         utts: The utterances, in their order.
         digest: What tells the words of these lists from those of others.
+        refs: Utterance id -> words of the reference, of those that hold one.
 
     Raises:
         InputError: The format is unknown, or the input cannot be used.
@@ -165,8 +166,11 @@ class CheckedLists:
 
     def _scan(self) -> None:
         self.utts: Dict[str, None] = {}
+        self.refs: Dict[str, Tuple[str, ...]] = {}
         digest = hashlib.sha256()
         for item in self:
             self.utts[item.utt] = None
+            if item.ref is not None:
+                self.refs[item.utt] = item.ref
             digest.update(repr((item.utt, [hyp.words for hyp in item.hypotheses])).encode())
         self.digest = digest.hexdigest()

@@ -6,6 +6,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
+import numpy as np
+
 from espnet_bayeslm.evaluation.wer import Words, check_same_utterances, read_transcripts
 from espnet_bayeslm.nbest.fields import parse_number
 from espnet_bayeslm.nbest.formats import read_nbest
@@ -19,7 +21,7 @@ from espnet_bayeslm.report.html_input import (
     numbers,
     read_json_lines,
 )
-from espnet_bayeslm.rescoring.decision import Scales, read_scales
+from espnet_bayeslm.rescoring.decision import Scales, ScoredList, read_scales
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_keyed_lines
 
@@ -58,13 +60,10 @@ class Rescored:
         """Return what was maximised, None where it is not known."""
         if self.scales is None or nbest.utt not in self.lm_scores:
             return None
-        return [
-            (hyp.am_score or 0.0) / self.scales.lmwt
-            + (hyp.graph_score or 0.0)
-            + score
-            - self.scales.word_penalty * len(hyp.words)
-            for hyp, score in zip(nbest.hypotheses, self.lm_scores[nbest.utt], strict=True)
-        ]
+        if self.scales.of_each_lm:
+            return None  # the folder has the mixture's scores only
+        scored = ScoredList(nbest, np.array(self.lm_scores[nbest.utt]))
+        return scored.totals(self.scales).tolist()
 
 
 def read_rescored(name: str, folder: str, format: str) -> Rescored:

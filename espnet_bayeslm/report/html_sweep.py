@@ -32,33 +32,25 @@ MAX_TICKS = 16
 
 @dataclasses.dataclass(frozen=True)
 class SweepTable:
-    """Word error rates of a development set over a grid of scales, in percent.
+    """Word error rates of a development set where two weights are multiplied, in percent.
 
     Attributes:
-        lmwts: The acoustic divisors, (A,).
-        word_penalties: The word insertion penalties, (B,).
+        names: The two features; "" where there is none.
+        values: Their weights, (A,) and (B,).
         wer: (A, B).
-        best: LMWT and word penalty that were chosen.
+        best: Place of the weights that were chosen.
         oracle: Rate of the hypotheses with the fewest errors, where it is known.
         first_pass: Rate of the recogniser's own best, where it is known.
-        weights: (weights of the components, rate at their best scales) of each mixture tried.
+        weights: (weights of the components, rate with few features) of each mixture tried.
     """
 
-    lmwts: List[float]
-    word_penalties: List[float]
+    names: Sequence[str]
+    values: Sequence[List[float]]
     wer: np.ndarray
-    best: Mapping[str, float]
+    best: Tuple[int, int]
     oracle: Optional[float]
     first_pass: Optional[float]
     weights: List[Tuple[Dict[str, float], float]]
-
-    @property
-    def best_index(self) -> Sequence[int]:
-        """Return where the chosen scales stand in the grid."""
-        return (
-            self.lmwts.index(self.best["lmwt"]),
-            self.word_penalties.index(self.best["word_penalty"]),
-        )
 
 
 def read_sweep(folder: Path) -> Optional[SweepTable]:
@@ -71,22 +63,23 @@ def read_sweep(folder: Path) -> Optional[SweepTable]:
     if not path.exists():
         return None
     content = read_json(path, remedy=REMEDY)
-    with expecting("word error rates over LMWT and word penalty", path=path, remedy=REMEDY):
-        lmwts, penalties = numbers(content["lmwt"]), numbers(content["word_penalty"])
+    with expecting("word error rates over the weights of two features", path=path, remedy=REMEDY):
+        first, second = content["features"]
+        values = [numbers(mapping(feature)["weights"]) for feature in (first, second)]
         wer = np.array([numbers(row) for row in content["wer"]])
-        if wer.shape != (len(lmwts), len(penalties)) or not wer.size:
-            raise ValueError(f"{len(lmwts)} x {len(penalties)} scales, and {wer.shape} rates")
-        best = {key: number(mapping(content["best"])[key]) for key in ("lmwt", "word_penalty")}
+        if wer.shape != (len(values[0]), len(values[1])) or not wer.size:
+            raise ValueError(f"{len(values[0])} x {len(values[1])} weights, and {wer.shape} rates")
+        row, column = (int(number(place)) for place in content["best"])
+        if not (0 <= row < wer.shape[0] and 0 <= column < wer.shape[1]):
+            raise ValueError(f"{row}, {column} is no place in {wer.shape}")
         rates = [content.get(key) for key in ("oracle", "first_pass")]
         known = [None if rate is None else number(rate) for rate in rates]
         weights = [
-            ({name: number(w) for name, w in mapping(row["weights"]).items()}, number(row["wer"]))
-            for row in content.get("weights", [])
+            ({name: number(w) for name, w in mapping(item["weights"]).items()}, number(item["wer"]))
+            for item in content.get("weights", [])
         ]
-        sweep = SweepTable(lmwts, penalties, wer, best, known[0], known[1], weights)
-        # a ValueError where they are not in the grid
-        assert sweep.best_index
-    return sweep
+        names = [str(first["name"]), str(second["name"])]
+        return SweepTable(names, values, wer, (row, column), known[0], known[1], weights)
 
 
 def sweep_section(sweeps: Mapping[str, SweepTable]) -> Optional[Section]:
@@ -95,15 +88,17 @@ def sweep_section(sweeps: Mapping[str, SweepTable]) -> Optional[Section]:
         return None
     parts: List[str] = [
         paragraph(
-            "Word error rate on the development set, by the divisor of the acoustic score (LMWT)"
-            " and the cost of a word. The ring is what was chosen; the line encloses what is at"
-            " most one tenth of a percent worse."
+            "Word error rate on the development set, where the two weights that matter most are"
+            " multiplied (each step is a factor of 1.4) and the others held. The ring is what was"
+            " chosen; the line encloses what is at most one tenth of a percent above the lowest;"
+            " the dashed line is where the first pass's rate is crossed. A lowest rate at the"
+            " border means that the picture, and not the search, ends there."
         )
     ]
     for name, sweep in sweeps.items():
         parts.append(element("h3", name))
         parts.append(paragraph(_summary(sweep)))
-        label = f"Word error rate of {name} by LMWT and word penalty"
+        label = f"Word error rate of {name} by the weights of {_axes(sweep)}"
         parts.append(svg(sweep_figure(sweep), label))
         parts.append(details("All values", _value_table(sweep, label)))
         if len(sweep.weights) > 1:
@@ -111,11 +106,18 @@ def sweep_section(sweeps: Mapping[str, SweepTable]) -> Optional[Section]:
     return Section("sweep", "Scales tuned on the development set", markup(*parts))
 
 
+def _axes(sweep: SweepTable) -> str:
+    return " and ".join(name for name in sweep.names if name) or "nothing (as it came)"
+
+
 def _summary(sweep: SweepTable) -> str:
-    best = sweep.wer[tuple(sweep.best_index)]
-    parts = [
-        f"LMWT {sweep.best['lmwt']:g}, word penalty {sweep.best['word_penalty']:g}: {best:.2f} %"
+    best = sweep.wer[sweep.best]
+    chosen = [
+        f"{name} {values[place]:.4g}"
+        for name, values, place in zip(sweep.names, sweep.values, sweep.best, strict=True)
+        if name
     ]
+    parts = [f"{', '.join(chosen) or 'as it came'}: {best:.2f} %"]
     if sweep.first_pass is not None:
         parts.append(f"first pass {sweep.first_pass:.2f} %")
     if sweep.oracle is not None:
@@ -124,8 +126,8 @@ def _summary(sweep: SweepTable) -> str:
 
 
 def sweep_figure(sweep: SweepTable) -> Figure:
-    """Return a heat map of the rates, LMWT from left to right."""
-    figure = new_figure((8.5, 0.9 + 0.22 * max(6, len(sweep.word_penalties))))
+    """Return a heat map of the rates, both weights in a log scale."""
+    figure = new_figure((8.5, 0.9 + 0.22 * max(6, len(sweep.values[1]))))
     axes = figure.subplots()
     rates = sweep.wer.T
     top = max(float(np.quantile(rates, SHOWN)), float(rates.min()) + 0.1)
@@ -133,19 +135,27 @@ def sweep_figure(sweep: SweepTable) -> Figure:
     cut = float(rates.max()) > top
     figure.colorbar(mesh, ax=axes, label="WER %", extend="max" if cut else "neither", pad=0.01)
     _draw_plateau(axes, rates)
-    column, row = sweep.best_index
+    if sweep.first_pass is not None:
+        worse = rates > sweep.first_pass
+        _draw_border(axes, ~worse, color="white", linestyle="--")
+    column, row = sweep.best
     axes.plot(column + 0.5, row + 0.5, "o", markersize=8, markerfacecolor="none", color="red")
-    for axis, values in ((axes.xaxis, sweep.lmwts), (axes.yaxis, sweep.word_penalties)):
+    for axis, values in ((axes.xaxis, sweep.values[0]), (axes.yaxis, sweep.values[1])):
         step = -(-len(values) // MAX_TICKS)
-        names = [f"{value:g}".replace("-", "−") for value in values]
+        names = [f"{value:.3g}".replace("-", "−") for value in values]
         axis.set_ticks(np.arange(len(values))[::step] + 0.5, names[::step])
-    axes.set(xlabel="LMWT", ylabel="word penalty")
+    axes.set(xlabel=f"weight of {sweep.names[0]}", ylabel=f"weight of {sweep.names[1]}")
     return figure
 
 
 def _draw_plateau(axes: Axes, rates: np.ndarray) -> None:
     """Draw the border of the cells that are at most 0.1 above the lowest rate."""
-    near = np.pad(rates <= rates.min() + 0.1, 1)
+    _draw_border(axes, rates <= rates.min() + 0.1, color="0.1", linestyle="-")
+
+
+def _draw_border(axes: Axes, inside: np.ndarray, *, color: str, linestyle: str) -> None:
+    """Draw the border between the cells that are inside and the others of the picture."""
+    near = np.pad(inside, 1)
     lines = []
     for row, column in np.argwhere(near):
         x, y = column - 1, row - 1
@@ -157,18 +167,18 @@ def _draw_plateau(axes: Axes, rates: np.ndarray) -> None:
         )
         lines += [ends for inside, *ends in sides if not inside]
     for xs, ys in lines:
-        axes.plot(xs, ys, color="0.1", linewidth=1.2, solid_capstyle="projecting")
+        axes.plot(xs, ys, color=color, linestyle=linestyle, linewidth=1.2)
 
 
 def _value_table(sweep: SweepTable, caption: str) -> Html:
-    header = ["LMWT", *(f"{penalty:g}" for penalty in sweep.word_penalties)]
+    header = [" \\ ".join(sweep.names), *(f"{value:.4g}" for value in sweep.values[1])]
     rows = []
-    best = tuple(sweep.best_index)
-    for n, (lmwt, row) in enumerate(zip(sweep.lmwts, sweep.wer, strict=True)):
+    best = sweep.best
+    for n, (weight, row) in enumerate(zip(sweep.values[0], sweep.wer, strict=True)):
         cells = [f"{value:.2f}" for value in row]
         if n == best[0]:
             cells[best[1]] = element("strong", cells[best[1]])
-        rows.append([f"{lmwt:g}", *cells])
+        rows.append([f"{weight:.4g}", *cells])
     return table(header, rows, caption=caption)
 
 

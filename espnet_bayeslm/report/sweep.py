@@ -1,49 +1,47 @@
-"""A sweep of scales as JSON, as a table and as a heat map."""
+"""Word errors around tuned weights as JSON, as a table and as a heat map."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Sequence
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.wer import ErrorCounts
 from espnet_bayeslm.report.html_sweep import read_sweep, sweep_figure
 from espnet_bayeslm.report.plots import save_figure
-from espnet_bayeslm.rescoring.decision import Scales
 from espnet_bayeslm.rescoring.sweep import Sweep
+from espnet_bayeslm.rescoring.tuning import Tuned
 from espnet_bayeslm.utils.files import atomic_write
 
-# (weights of the components, word error rate in percent at the best scales)
-WeightRow = Tuple[Mapping[str, float], float]
 
-
-def write_sweep(
-    folder: Path,
-    sweep: Sweep,
-    best: Scales,
-    errors: Mapping[str, ErrorCounts],
-    weights: Sequence[WeightRow],
-) -> None:
+def write_sweep(folder: Path, tuned: Tuned, *, names: Sequence[str]) -> None:
     """Write sweep.json, sweep.tsv and sweep.png.
 
     Args:
         folder: Where they go.
-        sweep: The errors over the grid, at the best weights.
-        best: The scales that were chosen.
-        errors: Of the first pass, the new best and the oracle.
-        weights: The best rate of each mixture that was tried.
+        tuned: What was found on the tuning lists.
+        names: The components' names.
     """
-    words = errors["rescored"].words
-    rates = (100 * sweep.errors / max(words, 1)).round(3)
+    sweep = tuned.sweep
+    rates = _rates(sweep.errors, tuned)
+    pairs = zip(sweep.names, sweep.weights, strict=True)
+    errors = tuned.found.errors
     content: Dict[str, Any] = {
-        "lmwt": sweep.lmwts.tolist(),
-        "word_penalty": sweep.word_penalties.tolist(),
+        "features": [{"name": name, "weights": values.tolist()} for name, values in pairs],
         "wer": rates.tolist(),
-        "best": {"lmwt": best.lmwt, "word_penalty": best.word_penalty},
-        "weights": [{"weights": dict(names), "wer": rate} for names, rate in weights],
-        **{name.replace(" ", "_"): round(100 * counts.rate, 3) for name, counts in errors.items()},
+        # in the middle stands what was chosen
+        "best": [size // 2 for size in rates.shape],
+        "weights": [
+            {
+                "weights": dict(zip(names, weights.tolist(), strict=True)),
+                "wer": float(_rates(np.array(count), tuned)),
+            }
+            for weights, count in tuned.tried
+        ],
+        "first_pass": float(_rates(np.array(errors["first pass"]), tuned)),
+        "rescored": float(_rates(np.array(errors["tuned"]), tuned)),
+        "oracle": float(_rates(np.array(errors["oracle"]), tuned)),
     }
     with atomic_write(folder / "sweep.json") as f:
         json.dump(content, f)
@@ -54,11 +52,17 @@ def write_sweep(
     save_figure(sweep_figure(table), folder / "sweep.png")
 
 
+def _rates(errors: np.ndarray, tuned: Tuned) -> np.ndarray:
+    """Errors in percent of the words."""
+    return (100 * errors / max(tuned.words, 1)).round(3)
+
+
 def _table(sweep: Sweep, rates: np.ndarray) -> List[str]:
-    """Return lines: LMWT, then the rate at each word penalty."""
-    header = "\t".join(["LMWT", *(f"{penalty:g}" for penalty in sweep.word_penalties)])
+    """Return lines: the first feature's weight, then the rate at each weight of the second."""
+    columns = [f"{value:.4g}" for value in sweep.weights[1]]
+    header = "\t".join([" \\ ".join(sweep.names), *columns])
     rows = [
-        "\t".join([f"{lmwt:g}", *(f"{rate:.2f}" for rate in row)])
-        for lmwt, row in zip(sweep.lmwts, rates, strict=True)
+        "\t".join([f"{weight:.4g}", *(f"{rate:.2f}" for rate in row)])
+        for weight, row in zip(sweep.weights[0], rates, strict=True)
     ]
     return [header, *rows]

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Iterable, List, Optional, Sequence, Tuple
+from typing import Iterable, List, Mapping, Optional, Tuple
 
 import numpy as np
 import yaml
 
 from espnet_bayeslm.nbest.types import NBest
+from espnet_bayeslm.rescoring.features import (
+    FIRST_PASS,
+    LM,
+    Features,
+    best_place,
+    hypothesis_features,
+    totals,
+)
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 
@@ -20,13 +28,16 @@ Words = Tuple[str, ...]
 class Scales:
     """How the scores of a hypothesis are weighed.
 
-    total = am_score / lmwt + graph_score + ln P_LM - word_penalty * words, to be maximised.
+    total = am_score / lmwt + graph_score + ln P_LM - word_penalty * words, to be maximised; or
+    the weighted sum of named features, where there are `features`.
 
     Attributes:
         lmwt: What divides the acoustic score, Kaldi's LMWT.
         word_penalty: Kaldi's word insertion penalty, in nats per word.
         weights: (name, weight) of the components, where they were tuned too.
         fingerprints: (name, digest of its files) of the components, where they are known.
+        features: (name, weight) of features (`rescoring.features`); they stand in place of
+            `lmwt` and `word_penalty`, which then are the ratios of three of them, for tables.
 
     Raises:
         ValueError: `lmwt` is not positive, or one is not finite.
@@ -36,56 +47,71 @@ class Scales:
     word_penalty: float = 0.0
     weights: Optional[Tuple[Tuple[str, float], ...]] = None
     fingerprints: Tuple[Tuple[str, str], ...] = ()
+    features: Optional[Tuple[Tuple[str, float], ...]] = None
 
     def __post_init__(self):
         if not (0 < self.lmwt < math.inf and math.isfinite(self.word_penalty)):
             raise ValueError(f"lmwt must be positive, and both finite: {self}")
+        if self.features is not None:
+            values = [weight for _, weight in self.features]
+            if not values or not all(map(math.isfinite, values)):
+                raise ValueError(f"weights of features must be finite: {self.features}")
+
+    @property
+    def of_each_lm(self) -> bool:
+        """Whether single LMs have a weight beside their mixture."""
+        return any(name.startswith(f"{LM}.") for name, _ in self.features or ())
+
+    def __str__(self) -> str:
+        """What was chosen, for people."""
+        if self.features is None:
+            return f"LMWT {self.lmwt:g}, word penalty {self.word_penalty:g}"
+        if self.features == FIRST_PASS:
+            return "as it came"
+        return ", ".join(f"{name} {weight:.4g}" for name, weight in self.features)
 
 
 @dataclasses.dataclass(frozen=True)
 class ScoredList:
-    """The N hypotheses of one utterance, as arrays.
+    """An N-best list with the scores of new LMs.
 
     Attributes:
-        utt: Utterance id.
-        hypotheses: Their words.
-        am: (N,) acoustic log-likelihoods, in nats.
-        lm: (N,) ln P_LM + graph score, in nats.
-        num_words: (N,).
+        nbest: The list.
+        log_probs: (N,) ln P of each hypothesis and `</s>` under the mixture, in nats.
+        of_lms: Component -> (N,) the same under it alone, where that is wanted.
     """
 
-    utt: str
-    hypotheses: Tuple[Words, ...]
-    am: np.ndarray
-    lm: np.ndarray
-    num_words: np.ndarray
+    nbest: NBest
+    log_probs: np.ndarray
+    of_lms: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
-    def best(self, lmwt: np.ndarray, word_penalty: np.ndarray) -> np.ndarray:
-        """Index of the best hypothesis (the first of equals), of the scales' shape."""
-        total = self.lm - np.multiply.outer(word_penalty, self.num_words)
-        return (total + np.divide.outer(1.0, lmwt)[..., None] * self.am).argmax(axis=-1)
+    def features(self) -> Features:
+        """Features of the hypotheses, (N,) each."""
+        single = {f"{LM}.{name}": values for name, values in self.of_lms.items()}
+        return hypothesis_features(self.nbest, {LM: self.log_probs, **single})
+
+    def totals(self, scales: Scales) -> np.ndarray:
+        """What is maximised, (N,): logits of a posterior over the list, up to a factor."""
+        if scales.features is not None:
+            return totals(self.features(), dict(scales.features))
+        hyps = self.nbest.hypotheses
+        am = np.array([hyp.am_score or 0.0 for hyp in hyps])
+        lm = self.log_probs + np.array([hyp.graph_score or 0.0 for hyp in hyps])
+        num_words = np.array([len(hyp.words) for hyp in hyps])
+        return lm - scales.word_penalty * num_words + 1.0 / scales.lmwt * am
 
     def choice(self, scales: Scales) -> int:
-        """Index of the best hypothesis at some scales."""
-        return int(self.best(np.array(scales.lmwt), np.array(scales.word_penalty)))
+        """Index of the best hypothesis at some scales, the first of equals.
 
-
-def scored_list(nbest: NBest, lm_log_probs: Sequence[float]) -> ScoredList:
-    """A list with a new LM's scores in place of the first pass's.
-
-    Args:
-        nbest: The list.
-        lm_log_probs: ln P_LM(words, `</s>`) of each hypothesis, in nats.
-    """
-    hyps = nbest.hypotheses
-    pairs = zip(hyps, lm_log_probs, strict=True)
-    return ScoredList(
-        nbest.utt,
-        tuple(hyp.words for hyp in hyps),
-        np.array([hyp.am_score or 0.0 for hyp in hyps]),
-        np.array([log_prob + (hyp.graph_score or 0.0) for hyp, log_prob in pairs]),
-        np.array([len(hyp.words) for hyp in hyps]),
-    )
+        Raises:
+            InputError: The list lacks a feature that has a weight.
+        """
+        if scales.features is None:
+            return int(self.totals(scales).argmax())
+        try:
+            return best_place(self.features(), dict(scales.features))
+        except InputError as error:
+            raise InputError(f"utterance {self.nbest.utt[:80]!r}: {error}") from error
 
 
 def distinct_hypotheses(nbests: Iterable[NBest]) -> List[Words]:
@@ -105,10 +131,17 @@ def read_scales(path: PathLike) -> Scales:
         weights, digests = content.get("weights"), content.get("fingerprints") or {}
         pairs = None if weights is None else tuple((str(k), float(v)) for k, v in weights.items())
         known = tuple((str(name), str(digest)) for name, digest in digests.items())
+        features = content.get("features")
+        if features is not None:
+            named = tuple((str(k), float(v)) for k, v in features.items())
+            default = Scales()
+            lmwt = float(content.get("lmwt", default.lmwt))
+            penalty = float(content.get("word_penalty", default.word_penalty))
+            return Scales(lmwt, penalty, pairs, known, named)
         return Scales(float(content["lmwt"]), float(content["word_penalty"]), pairs, known)
     except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
-            f"no usable `lmwt` and `word_penalty` in it ({error!r})",
+            f"no usable `lmwt` and `word_penalty`, or `features`, in it ({error!r})",
             path=path,
             remedy="Give the scales.yaml of a tuned `bayeslm rescore`.",
         ) from error

@@ -7,6 +7,7 @@ counted on that one. The lists stay as they came where no gain holds.
 
 from __future__ import annotations
 
+import logging
 from typing import Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
@@ -36,6 +37,8 @@ SURE = 1.0
 LM_SHARES = (0.25, 1.0)
 # Logits of the posterior per unit of spread from which minimum risk starts.
 SHARPNESS = (0.5, 1.0, 2.0, 4.0)
+# Tuning lists that a set needs for each of its weights
+LISTS_PER_WEIGHT = 8
 TUNE_BY = ("mert", "risk")
 
 # Features whose sum has one weight
@@ -156,6 +159,24 @@ def tune_features(
     return TunedWeights(kept, weights, counts, totals, len(parts), scaled)
 
 
+def small_errors(
+    lists: Sequence[Features], errors: Sequence[np.ndarray], *, normalised_scores: bool = False
+) -> int:
+    """Fewest word errors of the lists with the first candidate's few features.
+
+    Args:
+        lists: Of each list its features.
+        errors: Of each list the word errors of its hypotheses.
+        normalised_scores: Whether the scores may be divided by the length.
+    """
+    columns, sets = _columns(lists, errors, normalised_scores=normalised_scores)
+    first = int(columns.problem.errors[:, 0].sum())
+    if not sets:
+        return first
+    found = solve(columns.of, sets[:1], "mert")[sets[0].name]
+    return min(first, int(columns.of(sets[0].columns).list_errors(found).sum()))
+
+
 def chosen_errors(
     lists: Sequence[Features], errors: Sequence[np.ndarray], weights: Mapping[str, float]
 ) -> int:
@@ -169,6 +190,8 @@ def _columns(
 ) -> Tuple[_Columns, List[FeatureSet]]:
     """Tuning lists as arrays, and the candidates that they allow."""
     table = feature_table(lists)
+    for name, num in table.lacking.items():
+        logging.warning("%d of %d lists have no %s: it is left out", num, len(lists), name)
     padded = np.zeros(table.values.shape[:2], dtype=int)
     for row, counts in zip(padded, errors, strict=True):
         row[: len(counts)] = counts
@@ -176,6 +199,9 @@ def _columns(
     names = [name for name, spread in zip(table.names, spreads, strict=True) if spread > 0]
     usable = {"rank", "log_prob"} <= set(names)
     sets = feature_sets(names, normalised_scores=normalised_scores) if usable else []
+    sets = [item for item in sets if len(item.columns) * LISTS_PER_WEIGHT <= len(lists)]
+    if sets and sets[0].columns[0] == ("rank",):
+        logging.info("the lists have no scores: the rank stands in for them")
     columns = list(dict.fromkeys(column for item in sets for column in item.columns))
     places = {name: table.values[..., n] for n, name in enumerate(table.names)}
     sums = [np.sum([places[name] for name in column], axis=0) for column in columns]

@@ -24,6 +24,8 @@ from espnet_bayeslm.utils.errors import InputError
 Features = Dict[str, np.ndarray]
 SCORES = ("am_score", "lm_score", "graph_score")
 LENGTH_TIMES = "am_score_x_length"
+LM = "log_prob"
+"""ln P under the mixture; `log_prob.NAME` is that of one LM."""
 FIRST_PASS = (("is_first", 1.0),)
 """Weights that leave a list as it came."""
 # Totals that differ by less than this part of their size are equal: the first of them wins.
@@ -158,11 +160,14 @@ def is_normalised(lists: Sequence[Features]) -> bool:
     """Whether the lists' scores seem to be divided by the length.
 
     The score of a whole sentence falls with its length; that of an average word does not. Lists
-    of first hypotheses of one length tell nothing, and count as not normalised.
+    of first hypotheses of one length tell nothing, and count as not normalised; acoustic scores
+    with the LM's apart are sums.
 
     Args:
         lists: Of each list its features.
     """
+    if any({"lm_score", "graph_score"} & features.keys() for features in lists):
+        return False
     pairs = [(f["am_score"][0], f["words"][0]) for f in lists if "am_score" in f]
     if len(pairs) < 3:
         return False

@@ -10,7 +10,7 @@ from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.combination import combined
 from espnet_bayeslm.rescoring.components import Component, UnknownWords, inner_scorer
-from espnet_bayeslm.rescoring.decision import ScoredList, distinct_hypotheses, scored_list
+from espnet_bayeslm.rescoring.decision import ScoredList, distinct_hypotheses
 from espnet_bayeslm.rescoring.recordings import Recording
 from espnet_bayeslm.scoring.uncertainty import Uncertainty
 
@@ -28,19 +28,43 @@ class ListScores(NamedTuple):
         nbest: The list.
         log_probs: Of each hypothesis ln p under each component, (K, n + 1), the last `</s>`.
         uncertainty: Of each hypothesis how uncertain an LM is of its words, where it is wanted.
+        unknown: Of each hypothesis how many words a component does not know, (K,), where the
+            components have just scored it.
     """
 
     nbest: NBest
     log_probs: Tuple[np.ndarray, ...]
     uncertainty: Tuple[Uncertainty, ...] = ()
+    unknown: Tuple[np.ndarray, ...] = ()
 
     def mixed(self, weights: np.ndarray, combine: str) -> Tuple[np.ndarray, ...]:
         """The combination's score of each word and `</s>` of each hypothesis, (n + 1,), in nats."""
         return tuple(combined(values, weights, combine) for values in self.log_probs)
 
-    def scored(self, weights: np.ndarray, combine: str) -> ScoredList:
-        """The list with the combination's scores in place of the first pass's."""
-        return scored_list(self.nbest, written_log_probs(self.mixed(weights, combine)))
+    def scored(self, weights: np.ndarray, combine: str, *, names: Sequence[str] = ()) -> ScoredList:
+        """The list with the combination's score of each hypothesis.
+
+        Args:
+            weights: The components' weights, (K,).
+            combine: How they combine the scores.
+            names: The components' names, where each one's own scores are wanted too.
+        """
+        log_probs = np.array(written_log_probs(self.mixed(weights, combine)))
+        return ScoredList(self.nbest, log_probs, self.of_lms(names))
+
+    def of_lms(self, names: Sequence[str]) -> Dict[str, np.ndarray]:
+        """Ln P of each hypothesis under single components, (N,) each."""
+        rows = [
+            written_log_probs(values[k] for values in self.log_probs) for k in range(len(names))
+        ]
+        return {name: np.array(row) for name, row in zip(names, rows, strict=True)}
+
+
+def _list_scores(nbest: NBest, rows: Sequence[Sequence[WordScores]]) -> ListScores:
+    """A list with the scores of each hypothesis by each component."""
+    log_probs = tuple(np.stack([score.log_probs for score in row]) for row in rows)
+    unknown = tuple(np.array([score.oov.sum() for score in row]) for row in rows)
+    return ListScores(nbest, log_probs, unknown=unknown)
 
 
 def written_log_probs(words: Iterable[np.ndarray]) -> List[float]:
@@ -75,11 +99,8 @@ class ListScorer:
         sentences = distinct_hypotheses(items)
         scores = [component.scorer.word_scores(sentences) for component in self.components]
         self._count(sentences, scores)
-        found = {
-            words: np.stack([score.log_probs for score in row])
-            for words, row in zip(sentences, zip(*scores, strict=True), strict=True)
-        }
-        return [ListScores(item, tuple(found[h.words] for h in item.hypotheses)) for item in items]
+        found = dict(zip(sentences, zip(*scores, strict=True), strict=True))
+        return [_list_scores(item, [found[hyp.words] for hyp in item.hypotheses]) for item in items]
 
     def _count(
         self, sentences: Sequence[Sequence[str]], scores: Sequence[Sequence[WordScores]]
@@ -152,10 +173,4 @@ class ContextScorer(ListScorer):
                 scores.append(scorer.word_scores(sentences))
         self._count(sentences, scores)
         rows = iter(zip(*scores, strict=True))
-        return [
-            ListScores(
-                item,
-                tuple(np.stack([s.log_probs for s in next(rows)]) for _ in item.hypotheses),
-            )
-            for item in items
-        ]
+        return [_list_scores(item, [next(rows) for _ in item.hypotheses]) for item in items]

@@ -23,7 +23,7 @@ import numpy as np
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.combination import check_combination
 from espnet_bayeslm.rescoring.components import Component, inner_scorer
-from espnet_bayeslm.rescoring.decision import Scales, read_scales, scored_list
+from espnet_bayeslm.rescoring.decision import Scales, ScoredList, read_scales
 from espnet_bayeslm.rescoring.list_scores import (
     ContextScorer,
     ListScorer,
@@ -38,7 +38,14 @@ from espnet_bayeslm.rescoring.recordings import (
     of_job,
     read_segments,
 )
-from espnet_bayeslm.rescoring.tuning import Tuned, tune_mixture
+from espnet_bayeslm.rescoring.tuning import (
+    AS_USUAL,
+    Tuned,
+    Tuning,
+    fold_lists,
+    split_lists,
+    tune_mixture,
+)
 from espnet_bayeslm.rescoring.weights_file import NamedWeight, match_weights, read_weights
 from espnet_bayeslm.scoring.uncertainty import Uncertainty
 from espnet_bayeslm.utils.errors import InputError
@@ -121,6 +128,8 @@ class RescoredList(NamedTuple):
         word_log_probs: Of each hypothesis ln p of each word and `</s>`, (n + 1,).
         best: Index of the best hypothesis.
         uncertainty: Of each hypothesis how uncertain an LM is of its words, where it is wanted.
+        unknown: Of each hypothesis how many words each component does not know, (K,).
+        part: "tuning" or "test", where one set was split.
     """
 
     nbest: NBest
@@ -128,6 +137,8 @@ class RescoredList(NamedTuple):
     word_log_probs: Tuple[np.ndarray, ...]
     best: int
     uncertainty: Tuple[Uncertainty, ...] = ()
+    unknown: Tuple[np.ndarray, ...] = ()
+    part: str = ""
 
     @property
     def words(self) -> Tuple[str, ...]:
@@ -139,8 +150,11 @@ def rescored_list(scores: ListScores, weighting: Weighting) -> RescoredList:
     """The new scores of a list, and the choice by them."""
     words = scores.mixed(weighting.weights, weighting.combine)
     lm_scores = written_log_probs(words)
-    best = scored_list(scores.nbest, lm_scores).choice(weighting.scales)
-    return RescoredList(scores.nbest, tuple(lm_scores), words, best, scores.uncertainty)
+    single = scores.of_lms(weighting.names) if weighting.scales.of_each_lm else {}
+    best = ScoredList(scores.nbest, np.array(lm_scores), single).choice(weighting.scales)
+    return RescoredList(
+        scores.nbest, tuple(lm_scores), words, best, scores.uncertainty, scores.unknown
+    )
 
 
 class Rescoring:
@@ -150,7 +164,10 @@ class Rescoring:
         scores: The lists with their scores, one by one.
         weighting: How these are weighed.
         refs: Utterance id -> words: tune the scales on them. All lists are kept in memory then.
-        tune_weights: Whether shares of the first component are tuned too.
+        tuning: How.
+        groups: Utterance id -> recording: a recording is in one part or fold.
+        split: The share of the lists to tune on; the others are tested only.
+        folds: Each of so many parts is rescored with scales that were tuned on the others.
 
     Attributes:
         weighting: How scores are weighed, as tuned.
@@ -163,21 +180,54 @@ class Rescoring:
         weighting: Weighting,
         *,
         refs: Optional[Mapping[str, Sequence[str]]] = None,
-        tune_weights: bool = False,
+        tuning: Tuning = AS_USUAL,
+        groups: Optional[Mapping[str, str]] = None,
+        split: Optional[float] = None,
+        folds: Optional[int] = None,
     ):
         self.tuned: Optional[Tuned] = None
-        if refs is not None:
-            scores = list(scores)
-            self.tuned = tune_mixture(
-                scores,
-                refs,
-                weighting.weights,
-                combine=weighting.combine,
-                tune_weights=tune_weights,
-            )
-            weighting = weighting._replace(weights=self.tuned.weights, scales=self.tuned.scales)
         self.weighting = weighting
-        self._rescored = (rescored_list(item, weighting) for item in scores)
+        if refs is None:
+            self._rescored = (rescored_list(item, weighting) for item in scores)
+            return
+        lists = list(scores)
+        nbests = [item.nbest for item in lists]
+        self._how = (refs, groups, tuning)
+        parts = [""] * len(lists)
+        if split is not None:
+            parts = ["tuning" if first else "test" for first in split_lists(nbests, split, groups)]
+            if len(set(parts)) < 2:
+                raise InputError(
+                    f"--split {split:g} leaves a part of the {len(lists)} lists empty",
+                    remedy="Give a share that recordings or speakers can be divided by.",
+                )
+        known = [item for item, part in zip(lists, parts, strict=True) if part != "test"]
+        self.weighting, self.tuned = self._tune(known, weighting)
+        used = [self.weighting] * len(lists)
+        for fold in fold_lists(nbests, folds, groups) if folds is not None else ():
+            parts = ["test"] * len(lists)
+            rest = np.setdiff1d(np.arange(len(lists)), fold)
+            of_others, _ = self._tune([lists[k] for k in rest], weighting)
+            for k in fold:
+                used[k] = of_others
+        rows = zip(lists, used, parts, strict=True)
+        self._rescored = (rescored_list(item, w)._replace(part=part) for item, w, part in rows)
+
+    def _tune(self, lists: Sequence[ListScores], weighting: Weighting) -> Tuple[Weighting, Tuned]:
+        """The weighting that is tuned on some lists, and what was found."""
+        refs, groups, tuning = self._how
+        if len(lists) < len(refs):
+            refs = {item.nbest.utt: refs[item.nbest.utt] for item in lists}
+        tuned = tune_mixture(
+            lists,
+            refs,
+            weighting.weights,
+            combine=weighting.combine,
+            names=weighting.names,
+            groups=groups,
+            tuning=tuning,
+        )
+        return weighting._replace(weights=tuned.weights, scales=tuned.scales), tuned
 
     def __iter__(self) -> Iterator[RescoredList]:
         return self
@@ -281,6 +331,17 @@ def score_blocks(scorer: ListScorer, work: Iterable[Block]) -> Iterator[ListScor
     for block in work:
         yield from scorer.score(block)
     scorer.check(report=True)
+
+
+def recordings_of(
+    segments: Union[PathLike, Mapping[str, Segment], None],
+) -> Optional[Dict[str, str]]:
+    """Utterance id -> recording; None where it is not known, or there is one only."""
+    if segments is None:
+        return None
+    known = read_segments(segments) if isinstance(segments, (str, os.PathLike)) else segments
+    recordings = {utt: segment.recording for utt, segment in known.items()}
+    return recordings if len(set(recordings.values())) > 1 else None
 
 
 def own_refs(lists: Iterable[NBest]) -> Dict[str, Sequence[str]]:

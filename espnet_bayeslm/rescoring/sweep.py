@@ -1,89 +1,66 @@
-"""The scales with the fewest word errors on a development set."""
+"""Word errors around tuned weights: a picture of the two that matter most."""
 
 from __future__ import annotations
 
-from typing import Iterable, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import NamedTuple, Sequence, Tuple
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.wer import check_same_utterances, word_errors
-from espnet_bayeslm.rescoring.decision import Scales, ScoredList
+from espnet_bayeslm.rescoring.features import Features, totals
 
-LMWTS = np.arange(1.0, 30.5, 0.5)
-WORD_PENALTIES = np.arange(-2.0, 2.5, 0.5)
-DEFAULTS = Scales()
+# Factors of a weight, in a log scale
+FACTORS = 2.0 ** np.arange(-5, 5.5, 0.5)
+NAMED_SUMS = "+"
 
 
 class Sweep(NamedTuple):
-    """Word errors of a development set over a grid of scales.
+    """Word errors of tuning lists where two weights are multiplied.
 
     Attributes:
-        lmwts: The acoustic divisors, (A,).
-        word_penalties: The word insertion penalties in nats, (B,).
+        names: The two features (or sums of some).
+        weights: Their weights, (A,) and (B,); in the middle those that were tuned.
         errors: (A, B).
     """
 
-    lmwts: np.ndarray
-    word_penalties: np.ndarray
+    names: Tuple[str, str]
+    weights: Tuple[np.ndarray, np.ndarray]
     errors: np.ndarray
 
-    def best(self) -> Scales:
-        """Return the scales with the fewest errors; of equals those nearest to the defaults."""
-
-        def rank(index: Tuple[int, ...]) -> Tuple:
-            lmwt, penalty = self.lmwts[index[0]], self.word_penalties[index[1]]
-            change = abs(penalty - DEFAULTS.word_penalty), abs(lmwt - DEFAULTS.lmwt)
-            return self.errors[index], *change, lmwt, penalty
-
-        row, column = min(np.ndindex(*self.errors.shape), key=rank)
-        return Scales(float(self.lmwts[row]), float(self.word_penalties[column]))
-
-
-def hypothesis_errors(
-    lists: Iterable[Tuple[str, Sequence[Sequence[str]]]], refs: Mapping[str, Sequence[str]]
-) -> List[np.ndarray]:
-    """Return the word errors of each hypothesis of each list, (N,); each is aligned once.
-
-    Args:
-        lists: Utterance and hypotheses.
-        refs: Utterance id -> words, the same utterances.
-    """
-    items = list(lists)
-    check_same_utterances(refs, [utt for utt, _ in items])
-    return [np.array([word_errors(refs[utt], hyp).errors for hyp in hyps]) for utt, hyps in items]
+    @property
+    def at_edge(self) -> bool:
+        """Whether the errors are fewest at the picture's border only."""
+        rows, columns = (slice(1, -1) if size > 1 else slice(None) for size in self.errors.shape)
+        return bool(self.errors.min() < self.errors[rows, columns].min())
 
 
 def sweep(
-    lists: Sequence[ScoredList],
+    lists: Sequence[Features],
     errors: Sequence[np.ndarray],
     *,
-    lmwts: np.ndarray = LMWTS,
-    word_penalties: np.ndarray = WORD_PENALTIES,
+    weights: Sequence[Tuple[str, float]],
+    scaled: Sequence[Tuple[str, float]],
 ) -> Sweep:
-    """Return the errors over a grid of scales.
+    """Errors where the weights after the largest one are multiplied.
 
     Args:
-        lists: The N-best lists of the development set.
-        errors: Those of each hypothesis, by `hypothesis_errors`.
-        lmwts: The acoustic divisors to try.
-        word_penalties: The word insertion penalties to try, in nats.
+        lists: Of each list its features.
+        errors: Of each list the word errors of its hypotheses.
+        weights: Those of features, in their own units.
+        scaled: Those of features or sums, in units of spread, the largest first. Only ratios
+            count, so the first is held.
     """
-    grid = np.array([(lmwt, penalty) for lmwt in lmwts for penalty in word_penalties])
-    total = np.zeros(len(grid), dtype=int)
-    for item, counts in zip(lists, errors, strict=True):
-        total += counts[item.best(grid[:, 0], grid[:, 1])]
-    return Sweep(lmwts, word_penalties, total.reshape(len(lmwts), len(word_penalties)))
-
-
-def tune(
-    lists: Sequence[ScoredList], refs: Mapping[str, Sequence[str]], **grid: np.ndarray
-) -> Scales:
-    """Return the scales with the fewest word errors; of equals those nearest to the defaults.
-
-    Args:
-        lists: The N-best lists of the development set.
-        refs: Utterance id -> words, the same utterances.
-        **grid: `lmwts` and `word_penalties` of `sweep`.
-    """
-    errors = hypothesis_errors(((item.utt, item.hypotheses) for item in lists), refs)
-    return sweep(lists, errors, **grid).best()
+    own = dict(weights)
+    names = [name for name, weight in scaled[1:3] if weight]
+    parts = [name.split(NAMED_SUMS) for name in names]
+    total = np.zeros((len(FACTORS) if names else 1, len(FACTORS) if len(names) > 1 else 1), int)
+    for features, counts in zip(lists, errors, strict=True):
+        moved = [totals(features, {name: own[name] for name in part}) for part in parts]
+        grid = totals(features, own)[None, None, :]
+        if moved:
+            grid = grid + (FACTORS - 1)[:, None, None] * moved[0]
+        if moved[1:]:
+            grid = grid + (FACTORS - 1)[:, None] * moved[1]
+        total += counts[grid.argmax(axis=-1)]
+    values = [own[part[0]] * FACTORS for part in parts] + [np.zeros(1)] * (2 - len(parts))
+    labels = [*names, "", ""]
+    return Sweep((labels[0], labels[1]), (values[0], values[1]), total)

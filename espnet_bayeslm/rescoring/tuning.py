@@ -2,22 +2,53 @@
 
 from __future__ import annotations
 
-from typing import Collection, List, Mapping, NamedTuple, Sequence, Tuple
+import logging
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
 from espnet_bayeslm.evaluation.wer import (
-    NO_WORDS,
-    Words,
     check_same_utterances,
     word_errors,
 )
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.combination import candidates
-from espnet_bayeslm.rescoring.decision import Scales
+from espnet_bayeslm.rescoring.decision import Scales, ScoredList
+from espnet_bayeslm.rescoring.feature_tuning import (
+    AS_IT_CAME,
+    NUM_FOLDS,
+    TunedWeights,
+    small_errors,
+    tune_features,
+)
+from espnet_bayeslm.rescoring.features import FIRST_PASS, LM, is_normalised
 from espnet_bayeslm.rescoring.list_scores import ListScores
-from espnet_bayeslm.rescoring.sweep import Sweep, hypothesis_errors, sweep
-from espnet_bayeslm.utils.files import PathLike
+from espnet_bayeslm.rescoring.sweep import Sweep, sweep
+from espnet_bayeslm.rescoring.weight_search import folds
+
+# A set of these has LMWT and a word penalty
+KALDI = ({"am_score", LM, "words"}, {"am_score", "graph_score", LM, "words"})
+
+
+class Tuning(NamedTuple):
+    """How scales are tuned.
+
+    Attributes:
+        tune_by: "mert", or "risk": the expected errors of a posterior.
+        num_folds: Of the cross-validation that chooses the features.
+        score_normalized: Whether the scores are divided by the length; None: if they look so.
+        each_lm: Whether each LM has a weight of its own beside the mixture's.
+        tune_weights: Whether shares of the first component are tried.
+    """
+
+    tune_by: str = "mert"
+    num_folds: int = NUM_FOLDS
+    score_normalized: Optional[bool] = None
+    each_lm: bool = False
+    tune_weights: bool = False
+
+
+AS_USUAL = Tuning()
 
 
 class Tuned(NamedTuple):
@@ -26,14 +57,33 @@ class Tuned(NamedTuple):
     Attributes:
         scales: The scales.
         weights: The components' weights, (K,).
-        sweep: The errors over the grid of scales, at these weights.
-        tried: (weights, fewest errors over the grid) of each mixture that was tried.
+        found: The errors of the candidates.
+        sweep: The errors around the scales.
+        tried: (weights, fewest errors with few features) of each mixture that was tried.
+        words: Of the references.
     """
 
     scales: Scales
     weights: np.ndarray
+    found: TunedWeights
     sweep: Sweep
     tried: List[Tuple[np.ndarray, int]]
+    words: int
+
+    def held_out(self) -> str:
+        """What cross-validation found, in one line."""
+        errors = self.found.held_out
+        base = errors[AS_IT_CAME]
+        if self.found.kept == AS_IT_CAME:
+            best = min(errors.values())
+            return (
+                f"as it came: no gain is sure on held-out lists ({base} errors, at best {best}"
+                f" in {self.found.num_folds} folds)"
+            )
+        return (
+            f"{self.found.kept}: {base} -> {errors[self.found.kept]} errors on held-out lists"
+            f" ({self.found.num_folds} folds)"
+        )
 
 
 def tune_mixture(
@@ -42,49 +92,154 @@ def tune_mixture(
     weights: np.ndarray,
     *,
     combine: str,
-    tune_weights: bool,
+    names: Sequence[str] = (),
+    groups: Optional[Mapping[str, str]] = None,
+    tuning: Tuning = AS_USUAL,
 ) -> Tuned:
-    """Return the scales, and weights if asked for, with the fewest word errors.
+    """Scales, and weights if asked for, with the fewest word errors.
 
-    Of equals the weights nearest to those given, then the scales nearest to the defaults.
+    Of equals the weights nearest to those given. Never worse on these lists than the first pass.
 
     Args:
         lists: The N-best lists of the development set, with their scores.
         refs: Utterance id -> words, the same utterances.
         weights: The components' weights, (K,).
         combine: How they combine the scores.
-        tune_weights: Whether shares of the first component are tried.
+        names: The components' names.
+        groups: Utterance id -> what stays in one fold; None: the lists' speakers, or each list.
+        tuning: How.
     """
-    pairs = [(item.nbest.utt, [hyp.words for hyp in item.nbest.hypotheses]) for item in lists]
-    errors = hypothesis_errors(pairs, refs)
-    sweeps = []
-    for tried in candidates(weights) if tune_weights else [weights]:
-        found = sweep([item.scored(tried, combine) for item in lists], errors)
-        sweeps.append((int(found.errors.min()), float(abs(tried - weights).sum()), tried, found))
-    _, _, chosen, best = min(sweeps, key=lambda item: item[:2])
-    return Tuned(best.best(), chosen, best, [(tried, fewest) for fewest, _, tried, _ in sweeps])
+    errors = hypothesis_errors([item.nbest for item in lists], refs)
+    each = names if tuning.each_lm else ()
+
+    def scored(mixing: np.ndarray) -> List[ScoredList]:
+        return [item.scored(mixing, combine, names=each) for item in lists]
+
+    tried: List[Tuple[np.ndarray, int]] = []
+    chosen = weights
+    if tuning.tune_weights:
+        for mixing in candidates(weights):
+            features = [item.features() for item in scored(mixing)]
+            tried.append((mixing, small_errors(features, errors, **_normalised(tuning, features))))
+        order = sorted(tried, key=lambda pair: (pair[1], float(abs(pair[0] - weights).sum())))
+        chosen = order[0][0]
+    found, scales, picture = tune_scales(
+        scored(chosen),
+        errors,
+        groups=_groups([item.nbest for item in lists], groups),
+        tuning=tuning,
+    )
+    return Tuned(scales, chosen, found, picture, tried, sum(map(len, refs.values())))
 
 
-class ErrorTally:
-    """Word errors of the first pass, the new best and the oracle, list by list.
+def tune_scales(
+    lists: Sequence[ScoredList],
+    errors: Sequence[np.ndarray],
+    *,
+    groups: Sequence[str],
+    tuning: Tuning,
+) -> Tuple[TunedWeights, Scales, Sweep]:
+    """Scales with the fewest word errors, and the errors around them.
 
     Args:
-        refs: Utterance id -> words.
-        path: Their file, for messages.
+        lists: The lists.
+        errors: Of each list the word errors of its hypotheses.
+        groups: Of each list what stays in one fold.
+        tuning: How.
     """
+    features = [item.features() for item in lists]
+    found = tune_features(
+        features,
+        errors,
+        groups=groups,
+        num_folds=tuning.num_folds,
+        tune_by=tuning.tune_by,
+        **_normalised(tuning, features),
+    )
+    scales = scales_of(found)
+    choices = [item.choice(scales) for item in lists]
+    tuned = sum(int(e[k]) for e, k in zip(errors, choices, strict=True))
+    if tuned > found.errors["first pass"]:  # LMWT and penalty may round a tie otherwise
+        found = found._replace(kept=AS_IT_CAME, weights=FIRST_PASS, scaled=FIRST_PASS)
+        scales, tuned = scales_of(found), found.errors["first pass"]
+    found = found._replace(errors={**found.errors, "tuned": tuned})
+    picture = sweep(features, errors, weights=found.weights, scaled=found.scaled)
+    if found.kept != AS_IT_CAME and picture.at_edge:
+        logging.warning("the errors are fewest at the edge of the sweep: see sweep.png")
+    return found, scales, picture
 
-    def __init__(self, refs: Mapping[str, Words], path: PathLike):
-        self.refs, self.path = refs, path
-        self.errors = dict.fromkeys(("first pass", "rescored", "oracle"), NO_WORDS)
 
-    def add(self, nbest: NBest, best: Sequence[str]) -> None:
-        """Count the errors of a list."""
-        ref = self.refs[nbest.utt]
-        counts = [word_errors(ref, hyp.words) for hyp in nbest.hypotheses]
-        self.errors["first pass"] += counts[0]
-        self.errors["rescored"] += word_errors(ref, best)
-        self.errors["oracle"] += min(counts, key=lambda count: count.errors)
+def _normalised(tuning: Tuning, features: Sequence[Any]) -> Dict[str, bool]:
+    """Whether scores may be divided by the length, as an option of the search."""
+    given = tuning.score_normalized
+    return {"normalised_scores": is_normalised(features) if given is None else given}
 
-    def check(self, utts: Collection[str], nbest_path: PathLike) -> None:
-        """Raise an InputError where other utterances have references than have lists."""
-        check_same_utterances(self.refs, utts, ref_path=self.path, hyp_path=nbest_path)
+
+def _groups(nbests: Sequence[NBest], known: Optional[Mapping[str, str]]) -> List[str]:
+    """What stays in one fold: a recording, a speaker, or a list by itself."""
+    if known is not None:
+        return [known[nbest.utt] for nbest in nbests]
+    if all(nbest.speaker is not None for nbest in nbests):
+        return [str(nbest.speaker) for nbest in nbests]
+    return [nbest.utt for nbest in nbests]
+
+
+def scales_of(found: TunedWeights) -> Scales:
+    """The weights as scales: LMWT and word penalty where they are no more than that."""
+    own = dict(found.weights)
+    lm = own.get(LM, 0.0)
+    if lm > 0 and own.get("am_score", 0.0) > 0 and {*own, "words"} in KALDI:
+        return Scales(lm / own["am_score"], -own.get("words", 0.0) / lm)
+    # only ratios count: one nat of the LM is one
+    unit = lm if lm > 0 else 1.0
+    features = tuple((name, weight / unit) for name, weight in own.items())
+    if lm > 0 and own.get("am_score", 0.0) > 0:
+        pair = lm / own["am_score"], -own.get("words", 0.0) / lm
+        return Scales(*pair, features=features)
+    return Scales(features=features)
+
+
+def hypothesis_errors(
+    nbests: Sequence[NBest], refs: Mapping[str, Sequence[str]]
+) -> List[np.ndarray]:
+    """Word errors of each hypothesis of each list, (N,); each is aligned once.
+
+    Args:
+        nbests: The lists.
+        refs: Utterance id -> words, the same utterances.
+    """
+    check_same_utterances(refs, {nbest.utt: None for nbest in nbests})
+    return [
+        np.array([word_errors(refs[nbest.utt], hyp.words).errors for hyp in nbest.hypotheses])
+        for nbest in nbests
+    ]
+
+
+def split_lists(
+    nbests: Sequence[NBest], share: float, groups: Optional[Mapping[str, str]] = None
+) -> List[bool]:
+    """Whether each list is for tuning: the first groups that hold `share` of the lists.
+
+    Args:
+        nbests: The lists.
+        share: The part that is for tuning, between 0 and 1.
+        groups: As `tune_mixture` takes them.
+    """
+    of_list = _groups(nbests, groups)
+    sizes: Dict[str, int] = {}
+    for group in of_list:
+        sizes[group] = sizes.get(group, 0) + 1
+    tuning, count = set(), 0
+    for group, size in sizes.items():
+        # a group goes where it leaves the share nearest
+        if count + size / 2 <= share * len(nbests):
+            tuning.add(group)
+            count += size
+    return [group in tuning for group in of_list]
+
+
+def fold_lists(
+    nbests: Sequence[NBest], num_folds: int, groups: Optional[Mapping[str, str]] = None
+) -> List[np.ndarray]:
+    """Places of the lists of each fold; a recording or speaker is in one."""
+    return folds(_groups(nbests, groups), num_folds)

@@ -62,7 +62,7 @@ def write_nbest(folder, text, *, seed, num_utts):
             key = f"{utt}-{rank}"
             graph = rng.uniform(1, 3)
             files["words_text"].append(" ".join([key, *noisy]))
-            files["acwt"].append(f"{key} {200 + 3 * wrong + rng.gauss(0, 12):.3f}")
+            files["acwt"].append(f"{key} {200 + 3 * wrong + rng.gauss(0, 3):.3f}")
             files["lmwt.nolm"].append(f"{key} {graph:.3f}")
             files["lmwt.withlm"].append(f"{key} {graph + 2.5 * len(noisy):.3f}")
     for name, lines in files.items():

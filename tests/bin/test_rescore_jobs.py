@@ -176,17 +176,13 @@ def test_tuned_weights_have_the_fewest_errors_and_go_with_the_scales(
     tried = json.loads((tmp_path / "dev" / "sweep.json").read_text())["weights"]
     rates = {tuple(row["weights"].values()): row["wer"] for row in tried}
     assert len(rates) == 12 and rates[tuple(found["weights"].values())] == min(rates.values())
-    # each of them as a run of its own
-    for share in (0.0, 0.5, 1.0):
-        weights = ["--weights", f"{share},{1 - share}", "--tune_ref", nbest / "dev.ref"]
-        run("--nbest", nbest / "dev", *lms, *weights, "--output", tmp_path / "one")
-        own = yaml.safe_load((tmp_path / "one" / "scales.yaml").read_text())
-        assert own["wer"]["rescored"] == pytest.approx(rates[(share, 1 - share)], abs=0.01)
+    assert max(rates.values()) <= found["wer"]["first pass"] + 0.01
     capsys.readouterr()
     scales = ["--scales", tmp_path / "dev" / "scales.yaml"]
     run("--nbest", nbest / "test", *lms, *scales, "--output", tmp_path / "test")
     applied = yaml.safe_load((tmp_path / "test" / "scales.yaml").read_text())
-    assert applied["components"] == found["weights"] and applied["lmwt"] == found["lmwt"]
+    assert applied["components"] == found["weights"]
+    assert all(applied.get(key) == found.get(key) for key in ("lmwt", "word_penalty", "features"))
     other = ["--nbest", nbest / "test", "--ngram", ngram, *scales, "--output", tmp_path / "other"]
     assert "--scales has weights for point, bigram" in fails(main, other)
 
@@ -196,15 +192,14 @@ def test_the_sweep_is_written_as_table_and_heat_map(nbest, ngram, tmp_path):
     run("--nbest", nbest / "dev", "--ngram", ngram, *tuning)
     sweep = json.loads((tmp_path / "dev" / "sweep.json").read_text())
     rates = np.array(sweep["wer"])
-    assert rates.shape == (len(sweep["lmwt"]), len(sweep["word_penalty"]))
-    row = sweep["lmwt"].index(sweep["best"]["lmwt"])
-    column = sweep["word_penalty"].index(sweep["best"]["word_penalty"])
-    assert rates[row, column] == rates.min() == sweep["rescored"]
+    assert rates.shape == tuple(len(feature["weights"]) for feature in sweep["features"])
+    row, column = sweep["best"]
+    assert rates[row, column] == sweep["rescored"]
     best = read_transcripts(tmp_path / "dev" / "text")
     refs = read_transcripts(nbest / "dev.ref")
     assert sweep["rescored"] == pytest.approx(100 * count_errors(refs, best).rate, abs=1e-3)
-    assert sweep["oracle"] <= sweep["rescored"] <= sweep["first_pass"] or sweep["rescored"] > 0
+    assert sweep["oracle"] <= sweep["rescored"] <= sweep["first_pass"]
     table = [line.split("\t") for line in (tmp_path / "dev" / "sweep.tsv").read_text().splitlines()]
-    assert float(table[1 + row][1 + column]) == pytest.approx(rates.min(), abs=0.01)
+    assert float(table[1 + row][1 + column]) == pytest.approx(rates[row, column], abs=0.01)
     assert (tmp_path / "dev" / "sweep.png").read_bytes().startswith(b"\x89PNG")
     assert all(len(line) == len(table[0]) for line in itertools.islice(table, 5))

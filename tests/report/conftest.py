@@ -43,8 +43,12 @@ def write_rescored(folder, lists, *, best, uncertain=False, sweep=False):
         write_uncertainty(folder / "uncertainty.ndjson", lists)
     if sweep:
         wer = [[30.0, 20.0, 21.0], [25.0, 22.5, 20.0]]
-        rest = {"best": {"lmwt": 9.0, "word_penalty": 0.0}, "first_pass": 25.0, "oracle": 10.0}
-        content = {"lmwt": [9.0, 9.5], "word_penalty": [-0.5, 0.0, 0.5], "wer": wer, **rest}
+        rest = {"best": [0, 1], "first_pass": 25.0, "oracle": 10.0}
+        features = [
+            {"name": "am_score", "weights": [0.5, 1.0]},
+            {"name": "words", "weights": [-0.25, -0.5, -1.0]},
+        ]
+        content = {"features": features, "wer": wer, **rest}
         (folder / "sweep.json").write_text(json.dumps(content))
     return folder
 

@@ -115,9 +115,9 @@ def test_sweep(make_rescored):
     folder = make_rescored("lm", {"u": ["a"]}, best={"u": 0}, sweep=True)
     section = sweep_section({"<i>lm": read_sweep(folder)})
     page = Page(section.body)
-    assert "LMWT 9, word penalty 0: 20.00 %; first pass 25.00 %; oracle 10.00 %." in page.text
-    assert page.cells[:4] == ["LMWT", "-0.5", "0", "0.5"]
-    assert page.cells[4:] == ["9", "30.00", "20.00", "21.00", "9.5", "25.00", "22.50", "20.00"]
+    assert "am_score 0.5, words -0.5: 20.00 %; first pass 25.00 %; oracle 10.00 %." in page.text
+    assert page.cells[:4] == ["am_score \\ words", "-0.25", "-0.5", "-1"]
+    assert page.cells[4:] == ["0.5", "30.00", "20.00", "21.00", "1", "25.00", "22.50", "20.00"]
     assert page.tags.count("svg") == 1 and page.tags.count("strong") == 1
     assert read_sweep(folder.parent) is None and sweep_section({}) is None
 
@@ -252,10 +252,10 @@ def test_files_of_another_kind(tmp_path, text):
 
 BAD_SWEEPS = [
     (["wer", 0], [1.0], "inhomogeneous"),
-    (["wer"], [[1.0, 2.0, 3.0]], "2 x 3 scales, and (1, 3) rates"),
+    (["wer"], [[1.0, 2.0, 3.0]], "2 x 3 weights, and (1, 3) rates"),
     (["wer", 0, 0], "x", "'x' is not a number"),
-    (["best", "lmwt"], 77.0, "77.0 is not in list"),
-    (["lmwt"], None, "no 'lmwt'"),
+    (["best", 0], 77, "77, 1 is no place"),
+    (["features"], None, "no 'features'"),
     (["oracle"], [], "'[]' is not a number"),
     (["weights"], [{"weights": {}}], "no 'wer'"),
 ]

@@ -1,7 +1,5 @@
 """The new best hypothesis, and the scales that find it, against brute force."""
 
-import itertools
-
 import numpy as np
 import pytest
 from alignment_naive import edit_distance
@@ -11,11 +9,11 @@ from hypothesis import strategies as st
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring.decision import (
     Scales,
+    ScoredList,
     distinct_hypotheses,
     read_scales,
-    scored_list,
 )
-from espnet_bayeslm.rescoring.sweep import LMWTS, WORD_PENALTIES, tune
+from espnet_bayeslm.rescoring.features import FIRST_PASS
 from espnet_bayeslm.utils.errors import InputError
 
 # quarters make ties, and add without rounding
@@ -53,11 +51,11 @@ def make(rows, lm):
 
 def scored(nbest, lm):
     """Return a list with the LM's scores of its hypotheses, by their words."""
-    return scored_list(nbest, [lm[hyp.words] for hyp in nbest.hypotheses])
+    return ScoredList(nbest, np.array([lm[hyp.words] for hyp in nbest.hypotheses]))
 
 
 def best_hypotheses(lists, scales):
-    return {item.utt: item.hypotheses[item.choice(scales)] for item in lists}
+    return {item.nbest.utt: item.nbest.hypotheses[item.choice(scales)].words for item in lists}
 
 
 @settings(deadline=None)
@@ -71,68 +69,22 @@ def test_best_hypotheses_are_those_of_the_formula(rows, lm, lmwt, penalty):
 def test_the_old_lm_score_is_not_counted():
     hyps = [Hypothesis(("a",), -10.0, lm, -1.0) for lm in (-1.0, -99.0, None)]
     lists = [scored(NBest("u", (hyp,)), {("a",): -2.0}) for hyp in hyps]
-    assert [item.lm.tolist() for item in lists] == [[-3.0]] * 3
+    assert [item.totals(Scales()).tolist() for item in lists] == [[-4.0]] * 3
 
 
-@settings(deadline=None, max_examples=80)
-@given(
-    rows=LISTS,
-    lm=LM,
-    refs=st.lists(WORDS, min_size=4, max_size=4),
-    lmwts=st.lists(st.sampled_from([1, 2, 4, 8, 16]), min_size=1, max_size=3, unique=True),
-    penalties=st.lists(st.sampled_from([-2, -1, 0, 1, 4]), min_size=1, max_size=3, unique=True),
-)
-def test_tuned_scales_have_the_fewest_errors_and_are_nearest_to_the_defaults(
-    rows, lm, refs, lmwts, penalties
-):
-    nbests, lm = make(rows, lm)
-    refs = {nbest.utt: ref for nbest, ref in zip(nbests, refs, strict=False)}
-    tried = {
-        pair: errors_of(brute_force(nbests, lm, *pair), refs)
-        for pair in itertools.product(lmwts, penalties)
-    }
-    fewest = [pair for pair, errors in tried.items() if errors == min(tried.values())]
-    by_penalty = min(abs(penalty) for _, penalty in fewest)
-    fewest = [pair for pair in fewest if abs(pair[1]) == by_penalty]
-    by_lmwt = min(abs(lmwt - 10) for lmwt, _ in fewest)
-    fewest = [pair for pair in fewest if abs(pair[0] - 10) == by_lmwt]
-    scales = tune(
-        [scored(nbest, lm) for nbest in nbests],
-        refs,
-        lmwts=np.array(lmwts, float),
-        word_penalties=np.array(penalties, float),
-    )
-    assert (scales.lmwt, scales.word_penalty) == min(fewest)
-
-
-def test_without_a_difference_the_defaults_stay():
-    lists = [scored(NBest("u", (Hypothesis(("a",), -1.0),)), {("a",): -1.0})]
-    assert tune(lists, {"u": ("b",)}) == Scales()
-    assert Scales().lmwt in LMWTS and Scales().word_penalty in WORD_PENALTIES
-
-
-def test_tuning_finds_the_scale_that_is_needed():
-    """The acoustic score is right by 6, the LM wrong by 1: only LMWT < 6 helps."""
-    hyps = (Hypothesis(("a",), -6.0), Hypothesis(("b",), 0.0))
-    lists = [scored(NBest("u", hyps), {("a",): -1.0, ("b",): -2.0})]
-    assert tune(lists, {"u": ("b",)}).lmwt == 5.5
-    assert tune(lists, {"u": ("a",)}) == Scales()
-
-
-def test_a_penalty_is_taken_only_where_it_is_needed():
-    """LMWT 10 with -0.5 helps as much as LMWT < 6 with no penalty."""
-    hyps = (Hypothesis(("a",), -6.0), Hypothesis(("b", "b"), 0.0))
-    lists = [scored(NBest("u", hyps), {("a",): -1.0, ("b", "b"): -2.0})]
-    refs = {"u": ("b", "b")}
-    assert best_hypotheses(lists, Scales(10.0, -0.5)) == refs
-    assert tune(lists, refs) == Scales(5.5, 0.0)
-
-
-def test_tuning_needs_the_references_of_all_lists():
-    lists = [scored(NBest("u", (Hypothesis(("a",), -1.0),)), {("a",): -1.0})]
-    for refs in ({}, {"u": (), "v": ()}):
-        with pytest.raises(InputError, match="Give files with the same utterances"):
-            tune(lists, refs)
+def test_weights_of_features_stand_in_place_of_lmwt_and_penalty():
+    """The first pass' LM score and the rank may have a weight; each LM too."""
+    hyps = tuple(Hypothesis(("a",) * n, -10.0 * n, -float(n), -0.5) for n in (3, 1, 2))
+    log_probs = np.array([-4.0, -6.0, -5.0])
+    item = ScoredList(NBest("u", hyps), log_probs, {"lstm": 2 * log_probs})
+    same = Scales(features=(("am_score", 0.1), ("graph_score", 1), ("log_prob", 1), ("words", -2)))
+    np.testing.assert_allclose(item.totals(same), item.totals(Scales(10.0, 2.0)))
+    assert item.choice(same) == item.choice(Scales(10.0, 2.0)) == 1
+    assert item.choice(Scales(features=(("log_prob.lstm", 1.0),))) == 0
+    assert item.choice(Scales(features=(("lm_score", 1.0), ("rank", 0.1)))) == 1
+    assert item.choice(Scales(features=FIRST_PASS)) == 0
+    with pytest.raises(InputError, match=r"utterance 'u': no log_prob\.gru in the list"):
+        item.choice(Scales(features=(("log_prob.gru", 1.0),)))
 
 
 def test_distinct_hypotheses():
@@ -153,6 +105,9 @@ def test_scales_of_a_file(tmp_path):
     path = tmp_path / "scales.yaml"
     path.write_text("lmwt: 7\nword_penalty: -0.5\nwer: {rescored: 3.0}\n")
     assert read_scales(path) == Scales(7.0, -0.5)
+    path.write_text("features: {am_score: 0.5, rank: 1}\nweights: {lstm: 0.5}\n")
+    expected = Scales(weights=(("lstm", 0.5),), features=(("am_score", 0.5), ("rank", 1.0)))
+    assert read_scales(path) == expected
 
 
 @pytest.mark.parametrize(
@@ -164,10 +119,13 @@ def test_scales_of_a_file(tmp_path):
         "lmwt: a\nword_penalty: 0\n",
         "lmwt: 0\nword_penalty: 0\n",
         "a: b: c\n",
+        "features: {}\n",
+        "features: {rank: .nan}\n",
+        "features: 3\n",
     ],
 )
 def test_scales_files_that_cannot_be_used(tmp_path, content):
     path = tmp_path / "scales.yaml"
     path.write_text(content)
-    with pytest.raises(InputError, match=r"scales\.yaml: no usable `lmwt` and `word_penalty`"):
+    with pytest.raises(InputError, match=r"scales\.yaml: no usable `lmwt` and `word_penalty`, or"):
         read_scales(path)

@@ -109,7 +109,7 @@ def test_scores_in_other_units_choose_the_same(factor, tune_by):
 @settings(deadline=None, max_examples=10)
 @given(
     seed=st.integers(0, 10**6),
-    num_lists=st.integers(1, 12),
+    num_lists=st.integers(1, 40),
     tune_by=st.sampled_from(TUNE_BY),
     normalised=st.booleans(),
 )
@@ -149,6 +149,11 @@ def test_lists_whose_first_is_the_oracle_stay_as_they_came():
 def test_one_list_validates_nothing():
     lists, errors = simulated(1, seed=6, lm=5.0)
     assert tune(lists, errors).kept == AS_IT_CAME
+
+
+def test_a_set_needs_lists_for_each_of_its_weights():
+    lists, errors = simulated(30, seed=6, lm=2.0)
+    assert list(tune(lists, errors).held_out) == [AS_IT_CAME, "am_score, LM, words"]
 
 
 def test_lists_of_one_hypothesis_stay_as_they_came():

@@ -88,6 +88,7 @@ def test_scores_divided_by_the_length_are_found_by_their_correlation():
     assert is_normalised(lists)
     sums = [{**f, "am_score": f["am_score"] * (f["words"] + 1)} for f in lists]
     assert not is_normalised(sums)
+    assert not is_normalised([{**f, "lm_score": f["am_score"]} for f in lists])
     # no score, one length, too few lists: nothing is known
     assert not is_normalised([{**f, "am_score": 0 * f["words"]} for f in lists])
     assert not is_normalised([{**f, "words": np.ones(1)} for f in lists])

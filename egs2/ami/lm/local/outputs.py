@@ -21,6 +21,7 @@ from espnet_bayeslm.report.html_search import read_search
 from espnet_bayeslm.report.html_snr import SNR, read_snr
 from espnet_bayeslm.report.search import describe
 from espnet_bayeslm.rescoring.decision import read_scales
+from espnet_bayeslm.rescoring.features import FIRST_PASS
 from espnet_bayeslm.search.ranking import shares
 from espnet_bayeslm.training.checkpoint import load_state
 
@@ -205,7 +206,12 @@ def read_tuned(folder: Path, system: str, dev: str, conditions: Sequence[str]) -
         path = folder / "rescore" / system / f"{dev}_{condition}" / "scales.yaml"
         if path.exists():
             scales = read_scales(path)
-            found[condition] = {"lmwt": scales.lmwt, "word_penalty": scales.word_penalty}
+            if scales.features == FIRST_PASS:
+                continue
+            found[condition] = {
+                "lmwt": round(scales.lmwt, 2),
+                "word_penalty": round(scales.word_penalty, 2),
+            }
     return found
 
 
