@@ -6,6 +6,7 @@ chunks that stay in the cache.
 
 from __future__ import annotations
 
+import functools
 import math
 from itertools import repeat
 from typing import Any, Iterator, NamedTuple, Optional, Sequence, Tuple
@@ -13,6 +14,7 @@ from typing import Any, Iterator, NamedTuple, Optional, Sequence, Tuple
 import torch
 from torch.autograd.function import once_differentiable
 
+from espnet_bayeslm.bayes.fused import compiles, fused
 from espnet_bayeslm.utils.errors import InputError
 
 # exp(-20) = 2e-9 counts as certain; exp(4) is beyond any useful weight.
@@ -129,6 +131,11 @@ def _draws(rows: Sequence[Tuple[int, int, float]], tensors: Sequence[Any]) -> It
 
 def _write(value: torch.Tensor, mean: torch.Tensor, draw: Draw) -> torch.Tensor:
     """Write a draw into `value`, and return its KL in nats (0 where none is wanted), ()."""
+    if compiles(mean.device):
+        write = fused(_drawn(draw.prior_std), mean.device)
+        drawn, kl = write(mean, draw.log_std, draw.noise, draw.prior_mean)
+        value.copy_(drawn)
+        return value.new_zeros((), dtype=torch.float64) if kl is None else kl
     total = torch.zeros((), dtype=torch.float64, device=mean.device)
     constant = math.log(draw.prior_std) - 0.5  # with each weight's, so that it cancels exactly
     for m, s, eps, p, out in _chunks(mean, draw.log_std, draw.noise, draw.prior_mean, value):
@@ -145,6 +152,13 @@ def _gradients(
     grad: torch.Tensor, mean: torch.Tensor, draw: Draw, grad_kl: torch.Tensor, of_kl: torch.Tensor
 ) -> torch.Tensor:
     """Return the gradient of `draw.log_std`, and write that of the KL by the mean to `of_kl`."""
+    if compiles(grad.device):
+        gradients = fused(_gradients_of_draw(draw.prior_std), grad.device)
+        tensors = (grad, mean, draw.log_std, draw.noise, draw.prior_mean, grad_kl)
+        d_mean, d_log_std = gradients(*tensors)
+        if d_mean is not None:
+            of_kl.copy_(d_mean)
+        return d_log_std
     grad_log_std = torch.empty_like(draw.log_std, memory_format=torch.contiguous_format)
     weight = grad_kl * draw.prior_std**-2
     out_mean = None if draw.prior_mean is None else of_kl
@@ -192,6 +206,50 @@ def in_rows(
     # torch warns where nobody said whether row numbers are to be checked
     with torch.sparse.check_sparse_tensor_invariants(enable=False):
         return torch.sparse_coo_tensor(rows.unsqueeze(0), values, shape, is_coalesced=ascending)
+
+
+@functools.cache
+def _drawn(prior_std: float) -> Any:
+    """Return the draw and its KL as a function for `fused`."""
+
+    def weight_draw(
+        mean: torch.Tensor,
+        log_std: torch.Tensor,
+        noise: torch.Tensor,
+        prior_mean: Optional[torch.Tensor],
+    ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
+        log_std = clamp_log_std(log_std)
+        std = log_std.exp()
+        value = mean + std * noise
+        if prior_mean is None:
+            return value, None
+        squares = (mean - prior_mean) ** 2 + std * std
+        terms = squares * (prior_std**-2 / 2) - log_std + (math.log(prior_std) - 0.5)
+        return value, terms.sum(dtype=torch.float64)
+
+    return weight_draw
+
+
+@functools.cache
+def _gradients_of_draw(prior_std: float) -> Any:
+    """Return the KL's gradient by the mean, and all of the log std's, for `fused`."""
+
+    def draw_gradients(
+        grad: torch.Tensor,
+        mean: torch.Tensor,
+        log_std: torch.Tensor,
+        noise: torch.Tensor,
+        prior_mean: Optional[torch.Tensor],
+        grad_kl: torch.Tensor,
+    ) -> Tuple[Optional[torch.Tensor], torch.Tensor]:
+        clamped = clamp_log_std(log_std)
+        std, inside, weight = clamped.exp(), log_std == clamped, grad_kl * prior_std**-2
+        if prior_mean is None:
+            return None, grad * noise * std * inside
+        of_log_std = ((grad * noise + std * weight) * std - grad_kl) * inside
+        return (mean - prior_mean) * weight, of_log_std
+
+    return draw_gradients
 
 
 class _KL(torch.autograd.Function):

@@ -9,6 +9,7 @@ from torch.distributions import Normal, kl_divergence
 
 from espnet_bayeslm.bayes import (
     UncertainModule,
+    gaussian,
     kl_of_draws,
     kl_per_token,
     noise_generator,
@@ -76,7 +77,10 @@ def plain_draw(mean, draw):
 
 
 @pytest.mark.parametrize("spans", [[(0, 7)], [(2, 5)], [(0, 2), (3, 4), (6, 7)]])
-def test_a_draw_and_its_kl_are_those_of_the_formulas(spans):
+@pytest.mark.parametrize("on_device", [False, True])
+def test_a_draw_and_its_kl_are_those_of_the_formulas(spans, on_device, monkeypatch):
+    # as it is compiled on CUDA, uncompiled
+    monkeypatch.setattr(gaussian, "compiles", lambda device: on_device)
     mean = torch.randn(7, 3, dtype=torch.float64, requires_grad=True)
     draws = []
     for n, (first, last) in enumerate(spans):

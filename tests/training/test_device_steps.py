@@ -49,6 +49,16 @@ def test_scoring_never_waits(family, name, phase):
     assert counts.num_copies == copies
 
 
+@pytest.mark.parametrize("family", kernels.CASES)
+def test_a_training_step_has_at_most_three_times_the_point_lms_kernels(family, monkeypatch):
+    monkeypatch.setattr(kernels, "LENGTH", 35)
+    found = {
+        name: kernels.count(model_of(family, name), "train").num_kernels
+        for name in kernels.CASES[family]
+    }
+    assert {name: n for name, n in found.items() if n > 3 * found["point"]} == {}
+
+
 def test_the_counter_sees_what_waits():
     waits = [
         lambda x, mask: x.sum().item(),
