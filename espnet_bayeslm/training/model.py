@@ -26,7 +26,7 @@ from espnet_bayeslm.training.checks import (
 from espnet_bayeslm.training.heldout import architecture_term, check_bilevel, heldout_mask
 from espnet_bayeslm.training.nll import check_precision, lowered, token_batch
 from espnet_bayeslm.training.sampled_softmax import SampledSoftmax, batch_loss
-from espnet_bayeslm.training.self_normalization import LogZ
+from espnet_bayeslm.training.self_normalization import LogZ, nll_and_log_z
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -212,6 +212,28 @@ class BayesLanguageModel(ESPnetLanguageModel):
             (step, loss), self._unchecked = self._unchecked, None
             check_finite(loss, self.lm, step)
         return super().train(mode)
+
+    def nll(
+        self,
+        text: torch.Tensor,
+        text_lengths: torch.Tensor,
+        max_length: Optional[int] = None,
+    ) -> Tuple[torch.Tensor, torch.Tensor]:
+        """-ln p of each token, as ESPnet's programs want it; padding is not computed.
+
+        Args:
+            text: Token ids without <sos/eos>, padded, (B, L) or longer.
+            text_lengths: (B,).
+            max_length: L of the result; None: the greatest of `text_lengths`.
+
+        Returns:
+            NLL, 0 for padding, (B, L + 1); lengths with the end token, (B,).
+        """
+        batch = token_batch(self, text, text_lengths)
+        values, _ = nll_and_log_z(self, batch)
+        nll = batch.spread_out(values)
+        more = 0 if max_length is None else int(max_length) + 1 - nll.size(1)
+        return torch.nn.functional.pad(nll, [0, more]), text_lengths + 1
 
     def _lengths_on_host(self, text_lengths: torch.Tensor) -> torch.Tensor:
         """Return the lengths on the host: in training the one wait for the device in a step.

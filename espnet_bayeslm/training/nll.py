@@ -39,6 +39,13 @@ class TokenBatch(NamedTuple):
         values = values.flatten(0, 1)
         return values if self.places is None else values.index_select(0, self.places)
 
+    def spread_out(self, values: torch.Tensor) -> torch.Tensor:
+        """Values (N,) of the tokens that count, in their places (B, L + 1); 0 elsewhere."""
+        if self.places is None:
+            return values.view(self.inputs.shape)
+        every = values.new_zeros(self.inputs.numel())
+        return every.index_put((self.places,), values).view(self.inputs.shape)
+
 
 def token_batch(
     model: ESPnetLanguageModel,

@@ -7,6 +7,7 @@ from typing import Dict, NamedTuple, Sequence, Tuple
 import torch
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 
+from espnet_bayeslm.scoring.output_layer import log_probs_of_logits
 from espnet_bayeslm.training.nll import TokenBatch
 
 
@@ -36,13 +37,10 @@ def nll_and_log_z(
     model: ESPnetLanguageModel, batch: TokenBatch
 ) -> Tuple[torch.Tensor, torch.Tensor]:
     """Return -ln p and ln Z of each token of a batch that counts, both (N,)."""
-    logits, _ = model.lm(batch.inputs, None)
-    # half precision would lose the sum
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    log_z, places = batch.counted(logits.logsumexp(-1)), batch.places
-    if places is None:
-        places = torch.arange(len(log_z), device=log_z.device)
-    return log_z - logits.flatten(0, 1)[places, batch.targets], log_z
+    log_probs, log_z = log_probs_of_logits(
+        batch.counted(model.lm(batch.inputs, None)[0]), batch.targets
+    )
+    return -log_probs, log_z
 
 
 def spread(log_z: torch.Tensor) -> LogZ:

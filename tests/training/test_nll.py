@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from espnet2.lm.espnet_model import ESPnetLanguageModel
 
 from espnet_bayeslm.layers import product
 from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
@@ -46,7 +47,7 @@ def batch():
 @pytest.mark.parametrize("rows", [None, torch.tensor([True, False, True])])
 def test_sum_and_gradients_are_espnets(name, rows):
     model = BayesLanguageModel(LMS[name]().double(), VOCAB).eval()
-    nll, _ = model.nll(*batch())
+    nll, _ = ESPnetLanguageModel.nll(model, *batch())
     expected = (nll if rows is None else nll[rows]).sum()
     found = batch_nll(model, token_batch(model, *batch(), rows))
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
@@ -58,6 +59,23 @@ def test_sum_and_gradients_are_espnets(name, rows):
         strict=True,
     ):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", LMS)
+@pytest.mark.parametrize("size", [1, 2, 100])
+def test_nll_of_each_token_is_espnets(name, size):
+    model = BayesLanguageModel(LMS[name]().double(), VOCAB).eval()
+    plain = ESPnetLanguageModel(model.lm, VOCAB).eval()
+    found, lengths = model.batchify_nll(*batch(), batch_size=size)
+    expected, expected_lengths = plain.batchify_nll(*batch(), batch_size=size)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    assert lengths.tolist() == expected_lengths.tolist() == [6, 2, 4]
+    assert found.shape == (3, 6) and not found[1, 2:].any()
+
+
+def test_nll_in_half_precision_is_summed_in_single():
+    model = BayesLanguageModel(LMS["espnet's transformer"]().bfloat16(), VOCAB).eval()
+    assert model.nll(*batch())[0].dtype == torch.float32
 
 
 @pytest.mark.parametrize("name", ["random output", "espnet's transformer"])
