@@ -15,7 +15,8 @@ from espnet_bayeslm.scoring.lms import MAX_TOKENS
 from espnet_bayeslm.scoring.neural import NeuralScorer, TokenLM
 from espnet_bayeslm.training.experiment import experiment_name, find_files, fingerprint
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, sha256
+from espnet_bayeslm.utils.files import PathLike
+from espnet_bayeslm.utils.ngram_files import ngram_fingerprint
 
 
 def load_components(
@@ -92,7 +93,7 @@ def _neural_scorer(lm: TokenLM, *, unk_size: Optional[float], **options: Any) ->
 
 def _ngram_component(path: PathLike, unk_size: Optional[float]) -> Component:
     scorer = NgramScorer(path, unk_size=1.0 if unk_size is None else unk_size)
-    return Component(scorer.name, "ngram", scorer, sha256(path))
+    return Component(scorer.name, "ngram", scorer, ngram_fingerprint(path))
 
 
 def _unique_names(components: Sequence[Component]) -> List[Component]:

@@ -21,8 +21,8 @@ from espnet_bayeslm.training.export import CHECKPOINT, CONFIG, READING, copy_tex
 from espnet_bayeslm.training.load import TrainedLM, load_lm
 from espnet_bayeslm.training.register import MIXTURE
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, sha256, staged
-from espnet_bayeslm.utils.ngram_files import ngram_name
+from espnet_bayeslm.utils.files import PathLike, staged
+from espnet_bayeslm.utils.ngram_files import ngram_fingerprint, ngram_name
 from espnet_bayeslm.utils.weights import check_weights
 
 # The folder beside the checkpoint that holds the n-grams.
@@ -62,7 +62,7 @@ def write_mixture(
         _check_component(other)
         check_same_tokens(trained[0], other)
     names = unique_names([*(t.name for t in trained), *(ngram_name(path) for path in ngrams)])
-    digests = [*(fingerprint(t.path) for t in trained), *map(sha256, ngrams)]
+    digests = [*(fingerprint(t.path) for t in trained), *map(ngram_fingerprint, ngrams)]
     values = component_weights(weights, names, digests)
     parts = [
         *map(_lm_part, names, values, trained),

@@ -8,7 +8,7 @@ from pathlib import Path
 import kenlm
 
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike
+from espnet_bayeslm.utils.files import PathLike, sha256
 
 _SUFFIXES = {".gz", ".bz2", ".xz", ".arpa", ".bin", ".binary", ".klm", ".lm"}
 
@@ -19,8 +19,7 @@ def load_kenlm(path: PathLike) -> kenlm.Model:
     Raises:
         InputError: The file is missing or is no n-gram that KenLM can read.
     """
-    if not os.path.isfile(path):
-        raise InputError("no such n-gram file", path=path, remedy="Make one with `bayeslm ngram`.")
+    _check_file(path)
     config = kenlm.Config()
     config.show_progress = False
     config.arpa_complain = kenlm.ARPALoadComplain.NONE  # on where a binary would load faster
@@ -34,6 +33,22 @@ def load_kenlm(path: PathLike) -> kenlm.Model:
             path=path,
             remedy="Give an ARPA file or a KenLM binary of order 2 or more.",
         ) from error
+
+
+def ngram_fingerprint(path: PathLike) -> str:
+    """Return a digest of an n-gram's file, by which weights find it under any name.
+
+    Raises:
+        InputError: The file is missing.
+    """
+    _check_file(path)
+    return sha256(path)
+
+
+def _check_file(path: PathLike) -> None:
+    """Raise an InputError where there is no such file."""
+    if not os.path.isfile(path):
+        raise InputError("no such n-gram file", path=path, remedy="Make one with `bayeslm ngram`.")
 
 
 def ngram_name(path: PathLike) -> str:
