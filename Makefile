@@ -31,9 +31,10 @@ $(READY): setup.cfg
 demo: $(READY)
 	cd egs2/sotu/lm && PYTHON="$(BIN)/python" ./run.sh --size $(SIZE) --kinds "$(KINDS)"
 
-# Two processes of one thread each; a file's tests stay in one, for the fixtures that they share.
+# Two processes of one thread each, each with half of the tests in order, for the fixtures that they
+# share; who is done first takes over tests of the other.
 test: $(READY)
-	OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 --dist worksteal
 
 # What touches matrix products, autocast and the LSTM.
 AVX2_TESTS := $(addprefix tests/, layers/test_product.py layers/test_recurrence.py \
@@ -44,7 +45,7 @@ AVX2_TESTS := $(addprefix tests/, layers/test_product.py layers/test_recurrence.
 test-avx2: export ATEN_CPU_CAPABILITY := avx2
 test-avx2: export ONEDNN_MAX_CPU_ISA := AVX2
 test-avx2: $(READY)
-	OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 --dist loadfile $(AVX2_TESTS)
+	OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 --dist worksteal $(AVX2_TESTS)
 
 lint: $(READY)
 	"$(BIN)/ruff" check .

@@ -7,7 +7,6 @@ import os
 import shlex
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
@@ -254,15 +253,16 @@ def test_a_search_that_was_killed_goes_on(texts, config, tmp_path, monkeypatch):
     assert [r["name"] for r in runs] == ["seed0", "seed1"]
 
 
-def test_a_search_killed_in_an_epoch_goes_on_with_the_same_weights(texts, config, tmp_path):
+def test_a_search_killed_in_an_epoch_goes_on_with_the_same_weights(python, texts, config, tmp_path):
     command = ["search", *texts, "--config", str(config), "--max_epoch", "5"]
     broken, unbroken = tmp_path / "broken", tmp_path / "unbroken"
-    tool = [sys.executable, "-m", "espnet_bayeslm.bin.bayeslm", *command, "--exp", str(broken)]
+    tool = [python, "-m", "espnet_bayeslm.bin.bayeslm", *command, "--exp", str(broken)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "FORKED_PID": str(tmp_path / "pid")}
     with open(tmp_path / "log", "w") as log:
-        process = subprocess.Popen(tool, stderr=log, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        process = subprocess.Popen(tool, stderr=log, env=environment)
         while not (broken / "seed0" / "2epoch.pth").exists() and process.poll() is None:
             time.sleep(0.005)
-        process.kill()
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
         process.wait()
     assert process.returncode == -signal.SIGKILL, (tmp_path / "log").read_text()[-3000:]
     assert not (broken / "search.json").exists()

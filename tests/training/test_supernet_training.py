@@ -267,7 +267,7 @@ def test_a_path_that_was_spoilt_is_not_chosen(family, bilevel):
         model.lm.set_prior_means(point.lm.state_dict())
         planted = {place: ("point", "bayes")[int(torch.randint(2, ()))] for place in places}
         spoil(lm, planted)
-        train(model, 60, seed=seed + 2, lr=0.01, architecture_lr=0.02)
+        train(model, 20, seed=seed + 2, lr=0.01, architecture_lr=0.06)
         picked = {place: c.kinds[int(c.weights.argmax())] for place, c in lm.choices()}
         right += picked == planted
     assert right >= 9
