@@ -57,6 +57,7 @@ def rescore(
     split: Optional[float] = None,
     folds: Optional[int] = None,
     refs: Optional[Mapping[str, Sequence[str]]] = None,
+    normalize: str = "",
     segments: Union[PathLike, Mapping[str, Segment], None] = None,
     context: str = "none",
     uncertainty: bool = False,
@@ -84,6 +85,8 @@ def rescore(
         split: Tune on this share of the lists only; recordings or speakers stay whole.
         folds: Rescore each of so many parts with scales that were tuned on the others.
         refs: Utterance id -> words, to tune on; None: the lists' own references.
+        normalize: Steps of `nbest.normalization.STEPS`, as "lower,punct", for what is scored and
+            counted; `RescoredList.text` is the list's own.
         segments: Kaldi's `segments` or utt2start, or utterance id -> `Segment`.
         context: "previous": LMs go on from the best hypotheses so far of a recording.
         uncertainty: Whether the first uncertain LM says how uncertain it is of each word.
@@ -99,9 +102,14 @@ def rescore(
     Raises:
         InputError: Something does not fit; lists are checked as they come.
     """
+    from espnet_bayeslm.nbest.normalization import Normalization, normalized
     from espnet_bayeslm.rescoring import pipeline
     from espnet_bayeslm.training.components import load_components
 
+    normalization = Normalization(normalize)
+    if normalization:
+        lists = normalized(lists, normalization)
+        refs = None if refs is None else normalization.text(refs)
     components = load_components(lms, ngrams, **scoring)
     weighting = pipeline.Weighting.of(components, weights, scales, combine=combine)
     if tune and refs is None:

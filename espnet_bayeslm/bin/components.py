@@ -6,6 +6,7 @@ import argparse
 
 from espnet2.utils.types import float_or_none
 
+from espnet_bayeslm.nbest.normalization import STEPS
 from espnet_bayeslm.scoring.lms import MAX_TOKENS
 
 
@@ -53,3 +54,13 @@ def add_component_options(parser: argparse.ArgumentParser) -> None:
         " (else three quarters of its vocabulary), 1 for n-grams and LMs of word pieces",
     )
     group.add_argument("--cache", default=None, help="A folder that keeps the LMs' word scores")
+
+
+def add_normalize_option(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add the option that says how text is normalised; `what` text goes into its help."""
+    parser.add_argument(
+        "--normalize",
+        default="",
+        help=f"Normalise {what} for scoring and counting; what is written stays as it came."
+        f" Steps with commas between them: {', '.join(STEPS)}",
+    )

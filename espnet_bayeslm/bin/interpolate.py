@@ -12,6 +12,7 @@ import yaml
 from espnet_bayeslm.bin.components import add_component_options
 from espnet_bayeslm.bin.perplexity import add_text_options, print_table, score_text
 from espnet_bayeslm.evaluation.text import read_sentences
+from espnet_bayeslm.nbest.normalization import Normalization
 from espnet_bayeslm.rescoring.components import TextScores
 from espnet_bayeslm.rescoring.interpolation import estimate_weights
 from espnet_bayeslm.training.components import load_components
@@ -23,6 +24,7 @@ def interpolate(
     *,
     text: str,
     keyed: bool,
+    normalize: str,
     lm: Sequence[str],
     ngram: Sequence[str],
     num_samples: int,
@@ -39,7 +41,7 @@ def interpolate(
     Raises:
         InputError: See `load_components` and `score_text`.
     """
-    sentences = read_sentences(text, keyed=keyed)
+    sentences = Normalization(normalize).text(read_sentences(text, keyed=keyed))
     logging.info("read %d sentences from %s", len(sentences), text)
     components = load_components(
         lm,

@@ -9,9 +9,10 @@ from typing import Any, List, Mapping, Optional, Sequence
 
 from espnet2.utils.types import str2bool
 
-from espnet_bayeslm.bin.components import add_component_options
+from espnet_bayeslm.bin.components import add_component_options, add_normalize_option
 from espnet_bayeslm.evaluation.text import read_sentences
 from espnet_bayeslm.evaluation.word_scores import WordScores
+from espnet_bayeslm.nbest.normalization import Normalization
 from espnet_bayeslm.rescoring.components import (
     UNITS,
     Component,
@@ -79,6 +80,7 @@ def perplexity(
     *,
     text: str,
     keyed: bool,
+    normalize: str,
     lm: Sequence[str],
     ngram: Sequence[str],
     weights: Optional[str],
@@ -97,7 +99,7 @@ def perplexity(
     Raises:
         InputError: See `load_components`, `read_weights` and `score_text`.
     """
-    sentences = read_sentences(text, keyed=keyed)
+    sentences = Normalization(normalize).text(read_sentences(text, keyed=keyed))
     logging.info("read %d sentences from %s", len(sentences), text)
     components = load_components(
         lm,
@@ -148,6 +150,7 @@ def add_text_options(parser: argparse.ArgumentParser) -> None:
         default=False,
         help="Whether lines begin with an utterance id, as in a Kaldi `text`",
     )
+    add_normalize_option(parser, "the text")
     parser.add_argument(
         "--context",
         type=int,

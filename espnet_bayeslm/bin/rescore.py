@@ -27,6 +27,7 @@ from espnet_bayeslm.evaluation.wer import (
     read_transcripts,
 )
 from espnet_bayeslm.nbest.formats import CheckedLists, nbest_writer
+from espnet_bayeslm.nbest.normalization import Normalization, restored
 from espnet_bayeslm.rescoring.decision import Scales
 from espnet_bayeslm.rescoring.output_files import (
     JOB,
@@ -51,6 +52,7 @@ def rescore(
     nbest: str,
     nbest_format: str,
     nbest_size: int,
+    normalize: str,
     output: str,
     lm: Sequence[str],
     ngram: Sequence[str],
@@ -72,7 +74,8 @@ def rescore(
     replaces = check_output(output, nbest)
     check_work(tune_ref=tune_ref, merge=merge, **options)
     fixed = fixed_scales(tune_ref, scales, lmwt=lmwt, word_penalty=word_penalty)
-    lists = CheckedLists(nbest, nbest_format, size=nbest_size)
+    normalization = Normalization(normalize)
+    lists = CheckedLists(nbest, nbest_format, size=nbest_size, normalization=normalization)
     logging.info("read %d N-best lists from %s", len(lists.utts), nbest)
     may_tune = fixed is None and options["num_jobs"] == 1
     refs = read_references(tune_ref, lists) if may_tune else None
@@ -122,7 +125,7 @@ def read_references(
     if path is not None:
         refs = read_transcripts(path)
         check_same_utterances(refs, lists.utts, ref_path=path, hyp_path=lists.path)
-        return refs
+        return lists.normalization.text(refs)
     if 0 < len(lists.refs) < len(lists.utts):
         without = next(utt for utt in lists.utts if utt not in lists.refs)
         raise InputError(
@@ -193,7 +196,7 @@ def write_lists(
             # of many jobs the last may have no work, and then no lists
             if add_list is None:
                 add_list = stack.enter_context(nbest_writer(folder, format=format))
-            add_list(item.nbest)
+            add_list(restored(item.nbest))
             files.add(item)
             unknown.add(item.unknown, item.best)
             if tally is not None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Dict, Optional, Sequence
+from typing import Dict, List, Mapping, Optional, Sequence
 
+from espnet_bayeslm.bin.components import add_normalize_option
 from espnet_bayeslm.bin.conditions import ConditionFiles, Repeated, condition_files
 from espnet_bayeslm.evaluation.bootstrap import NUM_REPLICATES
 from espnet_bayeslm.evaluation.comparison import ScoredSet, Scores, compare_systems, score_set
@@ -17,12 +18,13 @@ from espnet_bayeslm.evaluation.wer import (
     oracle_errors,
     read_transcripts,
 )
+from espnet_bayeslm.nbest.normalization import Normalization
 from espnet_bayeslm.report.scores import RESERVED, print_scores, scores_json
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_write
 
-ORACLE = "oracle"
+ORACLE, FIRST_PASS = "oracle", "first pass"
 
 
 def score(
@@ -31,6 +33,7 @@ def score(
     hyp: Repeated,
     nbest: Repeated,
     nbest_format: str,
+    normalize: str,
     baseline: Optional[str],
     num_replicates: int,
     seed: int,
@@ -38,12 +41,18 @@ def score(
 ) -> None:
     """Print tables of word errors and of their significance; options as `get_parser` explains."""
     files = condition_files(ref, hyp, nbest)
+    normalization = Normalization(normalize)
     compared = choose_baseline(files[0], baseline)
     if num_replicates < 1:
         raise InputError(f"--num_replicates {num_replicates}", remedy="Give 1 or more.")
     # 1. Word errors, utterance by utterance
-    sets = [read_set(condition) for condition in files]
-    oracles = [nbest_oracle(condition, nbest_format) for condition in files if condition.nbest]
+    lists = [read_hypotheses(condition, nbest_format, normalization) for condition in files]
+    sets = [read_set(*pair, normalization) for pair in zip(files, lists, strict=True)]
+    oracles = [
+        oracle_errors(normalization.text(read_transcripts(condition.ref)), hyps)
+        for condition, hyps in zip(files, lists, strict=True)
+        if hyps
+    ]
 
     # 2. Totals and tests, for each condition and pooled
     def compare(sets: Sequence[ScoredSet], oracles: Sequence[ErrorCounts]) -> Scores:
@@ -72,39 +81,55 @@ def choose_baseline(files: ConditionFiles, baseline: Optional[str]) -> Optional[
     Raises:
         InputError: There is no such system, or a system has a name that the JSON needs.
     """
-    reserved = [*RESERVED, *([ORACLE] if files.nbest else [])]
+    reserved = [*RESERVED, *([ORACLE, FIRST_PASS] if files.nbest else [])]
     for name in files.hyps:
         if name in reserved:
             raise InputError(f"--hyp {name}: a name with a meaning", remedy="Choose another NAME.")
-    if baseline is not None and baseline not in files.hyps:
-        names = ", ".join(files.hyps)
+    systems = [*([FIRST_PASS] if files.nbest else []), *files.hyps]
+    if baseline is not None and baseline not in systems:
+        names = ", ".join(systems)
         raise InputError(
             f"--baseline {baseline}: no such system", remedy=f"Give a NAME of --hyp: {names}."
         )
-    return baseline or next(iter(files.hyps), None)
+    return baseline or next(iter(systems), None)
 
 
-def read_set(files: ConditionFiles) -> ScoredSet:
-    """Return the word errors of all systems in one condition, and the segments of every two."""
+def read_set(
+    files: ConditionFiles, lists: Mapping[str, Sequence[Words]], normalization: Normalization
+) -> ScoredSet:
+    """Word errors of all systems in one condition, and the segments of every two.
+
+    Args:
+        files: The condition.
+        lists: Its N-best lists, whose first hypotheses are a system; none where there are none.
+        normalization: What references and outputs go through.
+    """
     refs = read_transcripts(files.ref)
-    hyps: Dict[str, Dict[str, Words]] = {}
+    hyps: Dict[str, Mapping[str, Words]] = {}
+    if lists:
+        hyps[FIRST_PASS] = {utt: hypotheses[0] for utt, hypotheses in lists.items()}
     for name, path in files.hyps.items():
-        hyps[name] = read_transcripts(path)
-        check_same_utterances(refs, hyps[name], ref_path=files.ref, hyp_path=path)
-    return score_set(refs, hyps)
+        found = read_transcripts(path)
+        check_same_utterances(refs, found, ref_path=files.ref, hyp_path=path)
+        hyps[name] = normalization.text(found)
+    return score_set(normalization.text(refs), hyps)
 
 
-def nbest_oracle(files: ConditionFiles, format: str) -> ErrorCounts:
-    """Return the errors of the hypotheses with the fewest, one for each utterance."""
+def read_hypotheses(
+    files: ConditionFiles, format: str, normalization: Normalization
+) -> Dict[str, List[Words]]:
+    """Hypotheses of a condition's N-best lists by utterance, none where it has none."""
     from espnet_bayeslm.nbest.formats import read_nbest  # imports torch
 
-    assert files.nbest is not None
-    refs = read_transcripts(files.ref)
+    if files.nbest is None:
+        return {}
     lists = {
-        item.utt: [hyp.words for hyp in item.hypotheses] for item in read_nbest(files.nbest, format)
+        item.utt: [normalization.words(hyp.words) for hyp in item.hypotheses]
+        for item in read_nbest(files.nbest, format)
     }
+    refs = read_transcripts(files.ref)
     check_same_utterances(refs, lists, ref_path=files.ref, hyp_path=files.nbest)
-    return oracle_errors(refs, lists)
+    return lists
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -133,15 +158,16 @@ def get_parser() -> argparse.ArgumentParser:
         "--baseline",
         default=None,
         help="The NAME that others are compared with: a dagger marks those with significantly"
-        " fewer errors; without it, the first --hyp",
+        " fewer errors; without it, the first pass of --nbest, else the first --hyp",
     )
     parser.add_argument(
         "--nbest",
         action="append",
         default=[],
-        help="N-best lists for the oracle: DIR, or CONDITION=DIR for each condition",
+        help="N-best lists, for the first pass and the oracle: DIR, or CONDITION=DIR for each",
     )
     parser.add_argument("--nbest_format", default="kaldi", help="Their format")
+    add_normalize_option(parser, "references, outputs and hypotheses")
     parser.add_argument(
         "--num_replicates",
         type=int,

@@ -19,6 +19,7 @@ from espnet_bayeslm.nbest.kaldi_files import OutOfStep
 from espnet_bayeslm.nbest.kaldi_lattice import kaldi_lattice_writer, read_kaldi_lattices
 from espnet_bayeslm.nbest.lattice import Lattice, nbest_list
 from espnet_bayeslm.nbest.nemo import nemo_writer, read_nemo
+from espnet_bayeslm.nbest.normalization import AS_IT_IS, Normalization, normalized
 from espnet_bayeslm.nbest.srilm import read_srilm, srilm_writer
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.nbest.vosk import read_vosk, vosk_writer
@@ -141,6 +142,7 @@ class CheckedLists:
         path: The file or folder.
         format: One of `FORMATS`.
         size: The most hypotheses that are taken of a lattice, as by `read_nbest`.
+        normalization: What their words go through, as by `normalized`.
 
     Attributes:
         utts: The utterances, in their order.
@@ -151,8 +153,15 @@ class CheckedLists:
         InputError: The format is unknown, or the input cannot be used.
     """
 
-    def __init__(self, path: PathLike, format: str = "kaldi", *, size: int = NBEST_SIZE):
-        self.path = path
+    def __init__(
+        self,
+        path: PathLike,
+        format: str = "kaldi",
+        *,
+        size: int = NBEST_SIZE,
+        normalization: Normalization = AS_IT_IS,
+    ):
+        self.path, self.normalization = path, normalization
         reader = _reader(format, size)
         self._read = ONCE.get(format, reader)
         try:
@@ -162,13 +171,19 @@ class CheckedLists:
             self._scan()
 
     def __iter__(self) -> Iterator[NBest]:
-        return self._read(self.path)
+        return self._lists(report=False)
+
+    def _lists(self, *, report: bool) -> Iterator[NBest]:
+        lists = self._read(self.path)
+        if not self.normalization:
+            return lists
+        return normalized(lists, self.normalization, report=report)
 
     def _scan(self) -> None:
         self.utts: Dict[str, None] = {}
         self.refs: Dict[str, Tuple[str, ...]] = {}
         digest = hashlib.sha256()
-        for item in self:
+        for item in self._lists(report=True):
             self.utts[item.utt] = None
             if item.ref is not None:
                 self.refs[item.utt] = item.ref

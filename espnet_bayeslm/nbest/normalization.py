@@ -158,12 +158,26 @@ class Normalization:
         return {utt: self.words(words) for utt, words in texts.items()}
 
 
-def normalized(lists: Iterable[NBest], normalization: Normalization) -> Iterator[NBest]:
-    """Yield lists with normalised words, which remember their own; the log says what it did.
+AS_IT_IS = Normalization()
+
+
+def restored(nbest: NBest) -> NBest:
+    """A list with its own words."""
+    hypotheses = tuple(
+        dataclasses.replace(hyp, words=hyp.text, own=None) for hyp in nbest.hypotheses
+    )
+    return dataclasses.replace(nbest, hypotheses=hypotheses, ref=nbest.own_ref, own_ref=None)
+
+
+def normalized(
+    lists: Iterable[NBest], normalization: Normalization, *, report: bool = True
+) -> Iterator[NBest]:
+    """Yield lists with normalised words, which remember their own.
 
     Args:
         lists: N-best lists.
         normalization: What is applied to their hypotheses and references.
+        report: Whether the log says at the end what it did.
     """
     num_changed = num_hyps = 0
     emptied: List[str] = []
@@ -175,9 +189,12 @@ def normalized(lists: Iterable[NBest], normalization: Normalization) -> Iterator
             num_changed += words != hyp.words
             if hyp.words and not words:
                 emptied.append(f"{' '.join(hyp.words)[:40]!r} of {nbest.utt}")
-            hypotheses.append(dataclasses.replace(hyp, words=words, own=hyp.words))
+            hypotheses.append(dataclasses.replace(hyp, words=words, own=hyp.text))
+        own_ref = nbest.ref if nbest.own_ref is None else nbest.own_ref
         ref = None if nbest.ref is None else normalization.words(nbest.ref)
-        yield dataclasses.replace(nbest, hypotheses=tuple(hypotheses), ref=ref)
+        yield dataclasses.replace(nbest, hypotheses=tuple(hypotheses), ref=ref, own_ref=own_ref)
+    if not report:
+        return
     steps = ",".join(normalization.steps)
     logging.info("--normalize %s changes %d of %d hypotheses", steps, num_changed, num_hyps)
     if emptied:

@@ -47,6 +47,7 @@ class NBest:
         ref: Words of the reference, where the format holds one.
         speaker: Who speaks, where the format says it.
         extra: Other things that the file has for it.
+        own_ref: The reference as the file has it, where `ref` was normalised.
 
     Raises:
         ValueError: There is no hypothesis.
@@ -57,6 +58,7 @@ class NBest:
     ref: Optional[Tuple[str, ...]] = None
     speaker: Optional[str] = None
     extra: Extra = dataclasses.field(default_factory=dict, hash=False)
+    own_ref: Optional[Tuple[str, ...]] = None
 
     def __post_init__(self):
         if not self.hypotheses:

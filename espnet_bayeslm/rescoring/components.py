@@ -93,7 +93,8 @@ class UnknownWords:
         if rate > self.max_oov_rate:
             raise InputError(
                 f"{message}, and --max_oov_rate is {self.max_oov_rate}",
-                remedy="Do text and LM agree in case, spelling and tokens?",
+                remedy="Do text and LM agree in case, spelling and tokens?"
+                " `--normalize lower,punct` makes text in upper case or with punctuation agree.",
             )
         if report:
             logging.info(message)

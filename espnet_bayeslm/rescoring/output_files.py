@@ -62,8 +62,8 @@ class RescoredFiles:
             if WORD_COSTS in self._files:
                 line = " ".join([key, *(f"{cost:.{DIGITS}f}" for cost in -log_probs)])
                 self._files[WORD_COSTS].write(f"{line}\n")
-        self._files[BEST].write(f"{' '.join((utt, *item.words))}\n")
-        self._files[BEST_TRN].write(f"{' '.join((*item.words, f'({utt})'))}\n")
+        self._files[BEST].write(f"{' '.join((utt, *item.text))}\n")
+        self._files[BEST_TRN].write(f"{' '.join((*item.text, f'({utt})'))}\n")
 
 
 def uncertainty_line(utt: str, rank: int, words: Sequence[str], uncertainty: Uncertainty) -> str:

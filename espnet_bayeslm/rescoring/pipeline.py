@@ -142,8 +142,13 @@ class RescoredList(NamedTuple):
 
     @property
     def words(self) -> Tuple[str, ...]:
-        """The words of the best hypothesis."""
+        """The words of the best hypothesis, as they were scored."""
         return self.nbest.hypotheses[self.best].words
+
+    @property
+    def text(self) -> Tuple[str, ...]:
+        """The words of the best hypothesis as the list has them, before any normalisation."""
+        return self.nbest.hypotheses[self.best].text
 
 
 def rescored_list(scores: ListScores, weighting: Weighting) -> RescoredList:

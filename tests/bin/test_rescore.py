@@ -389,3 +389,52 @@ def test_a_failure_while_writing_leaves_the_old_output(nbest, ngram, tmp_path, f
     assert "No space left" in fails(main, [*command, "--lmwt", "3"])
     assert contents(tmp_path / "out") == before
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_normalised_text_is_scored_and_counted_and_what_is_written_stays(
+    nbest, point, ngram, tmp_path
+):
+    """Lists and references in upper case with punctuation give what plain ones give."""
+
+    def shouted(line):
+        key, *words = line.split()
+        return " ".join([key, *(f"{word.upper()}," for word in words)])
+
+    lists = tmp_path / "lists"
+    shutil.copytree(nbest / "dev", lists)
+    for path in (lists / "words_text", nbest / "dev.ref"):
+        target = lists / "words_text" if path.parent == lists else tmp_path / "ref"
+        target.write_text("".join(f"{shouted(x)}\n" for x in path.read_text().splitlines()))
+    components = ["--lm", point, "--ngram", ngram, "--weights", "0.5,0.5"]
+    outputs = {}
+    for name, source, ref in (
+        ("plain", nbest / "dev", nbest / "dev.ref"),
+        ("shouted", lists, tmp_path / "ref"),
+    ):
+        options = ["--normalize", "lower,punct"] if name == "shouted" else []
+        run(
+            "--nbest", source, *components, "--tune_ref", ref, "--output", tmp_path / name, *options
+        )
+        outputs[name] = tmp_path / name
+    plain, loud = outputs["plain"], outputs["shouted"]
+    assert (loud / "lmwt.nn").read_text() == (plain / "lmwt.nn").read_text()
+    best = (plain / "text").read_text().splitlines()
+    assert (loud / "text").read_text().splitlines() == [shouted(line) for line in best]
+    assert (loud / "words_text").read_text() == (lists / "words_text").read_text()
+    settings = [yaml.safe_load((folder / "scales.yaml").read_text()) for folder in (plain, loud)]
+    assert settings[0]["wer"] == settings[1]["wer"]
+
+
+def test_lists_that_the_lm_does_not_know_name_the_option_that_mends_it(
+    nbest, point, tmp_path, fails
+):
+    lists = tmp_path / "lists"
+    shutil.copytree(nbest / "dev", lists)
+    (lists / "words_text").write_text(
+        "".join(
+            " ".join([x.split()[0], *map(str.upper, x.split()[1:])]) + "\n"
+            for x in (lists / "words_text").read_text().splitlines()
+        )
+    )
+    error = fails(rescore.main, ["--nbest", lists, "--lm", point, "--output", tmp_path / "out"])
+    assert "--normalize lower,punct" in error and not (tmp_path / "out").exists()
