@@ -129,7 +129,7 @@ def snr(
         raise InputError("--prune true without a text", remedy="Give --text FILE to measure on.")
     shares = parse_steps(prune_steps) if prune else []
     sentences = None if text is None else read_sentences(text, keyed=keyed)
-    components = load_uncertain(lm, max_tokens=max_tokens, device="cuda" if ngpu else "cpu")
+    components = load_uncertain(lm, max_tokens=max_tokens, ngpu=ngpu)
     rows = {c.name: location_rows(c, sentences, max_tokens=max_tokens) for c in components}
     steps: Dict[str, List[PruningStep]] = {}
     if sentences is not None and prune:
