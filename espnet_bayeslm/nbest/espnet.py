@@ -16,20 +16,18 @@ from typing import Dict, Iterator, List, Optional, Set, Tuple
 from espnet_bayeslm.nbest.fields import (
     NUMBER,
     AddList,
+    Entry,
+    Table,
     Writable,
+    check_has_keys,
     check_no_others,
     format_number,
     numbered,
-    parse_number,
-    words_line,
-)
-from espnet_bayeslm.nbest.keyed_files import (
-    Entry,
-    Table,
-    check_has_keys,
     packed,
+    parse_number,
     read_entries,
     read_table,
+    words_line,
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError

@@ -2,44 +2,56 @@
 
 `words_text` holds the words, `acwt` the acoustic cost; `lmwt.nolm` and `lmwt.withlm`, where they
 are there, the graph cost without and with the first-pass LM, whose cost is the difference. They
-stand in the folder, or in its `archives.1` ... `archives.N`, and may be gzipped.
+stand in the folder, or in its `archives.1` ... `archives.N`, as Kaldi's rnnlm/lmrescore_nbest.sh
+leaves them, and may be gzipped. Where all files have the same keys in the same order, which is how
+Kaldi writes them, they are read side by side and nothing is kept but the ids. Other orders take the
+memory of all lines.
 """
 
 from __future__ import annotations
 
 import contextlib
 import decimal
+import itertools
+import re
 from decimal import Decimal
 from pathlib import Path
-from typing import IO, Dict, Iterator
+from typing import IO, Dict, Iterator, List, Mapping, Set, Tuple
 
 from espnet_bayeslm.nbest.fields import (
     AddList,
+    Entry,
+    Table,
     Writable,
+    check_has_keys,
     check_no_others,
     format_number,
+    numbered,
+    packed,
     parse_number,
+    read_entries,
+    read_table,
     words_line,
 )
-from espnet_bayeslm.nbest.kaldi_files import (
-    ACOUSTIC,
-    NOLM,
-    PATTERN,
-    WITHLM,
-    WORDS,
-    Row,
-    find_columns,
-    key_of,
-    read_rows,
-    side_by_side,
-)
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
-from espnet_bayeslm.utils.files import PathLike, staged
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike, read_lines, staged
 
-__all__ = ["kaldi_writer", "key_of", "read_kaldi", "read_kaldi_once"]
+WORDS, ACOUSTIC, NOLM, WITHLM = "words_text", "acwt", "lmwt.nolm", "lmwt.withlm"
+PATTERN = r"(words_text|acwt|lmwt\.nolm|lmwt\.withlm)(\.gz)?|archives\.[0-9]+"
+"""Names that `read_kaldi` reads in a folder."""
+
+KEY = re.compile(r"(.+)-([1-9][0-9]{0,8})", re.ASCII | re.DOTALL)
 
 # Enough for the exact difference of any two float64
 _EXACT = decimal.Context(prec=1200)
+
+Columns = Dict[str, List[Path]]
+Row = Mapping[str, Entry]
+
+
+class OutOfStep(Exception):
+    """The files do not have the same keys in the same order."""
 
 
 def read_kaldi(path: PathLike) -> Iterator[NBest]:
@@ -48,7 +60,7 @@ def read_kaldi(path: PathLike) -> Iterator[NBest]:
     Raises:
         InputError: A line, a key or a score that cannot be used (file, line, remedy).
     """
-    for utt, rows in read_rows(find_columns(Path(path))):
+    for utt, rows in _read_rows(_find_columns(Path(path))):
         yield NBest(utt, tuple(_hypothesis(row) for row in rows))
 
 
@@ -59,7 +71,7 @@ def read_kaldi_once(path: PathLike) -> Iterator[NBest]:
         OutOfStep: They have not; what was yielded may then be incomplete.
         InputError: As `read_kaldi`.
     """
-    for utt, rows in side_by_side(find_columns(Path(path))):
+    for utt, rows in _side_by_side(_find_columns(Path(path))):
         yield NBest(utt, tuple(_hypothesis(row) for row in rows))
 
 
@@ -86,6 +98,183 @@ def _difference(first: str, second: str) -> float:
         return float(_EXACT.subtract(Decimal(first), Decimal(second)))
     except decimal.DecimalException:  # an exponent beyond decimal's own limits
         return float(first) - float(second)
+
+
+def key_of(utt: str, rank: int) -> str:
+    """Return the key of the hypothesis `rank` (from 1)."""
+    return f"{utt}-{rank}"
+
+
+def _find_columns(folder: Path) -> Columns:
+    """Return {name: its files, one for each part} of the files that are there.
+
+    Raises:
+        InputError: A part or a file is missing, or stands there twice.
+    """
+    parts = _parts(folder)
+    columns = {name: [packed(part / name) for part in parts] for name in (WORDS, ACOUSTIC)}
+    for name in (NOLM, WITHLM):
+        paths = [packed(part / name) for part in parts]
+        there = [path.exists() for path in paths]
+        if any(there):
+            columns[name] = paths
+            if not all(there):
+                raise InputError(
+                    f"missing, and {paths[there.index(True)]} is there",
+                    path=paths[there.index(False)],
+                    remedy="All parts of an archive must have the same files.",
+                )
+    if WITHLM in columns and NOLM not in columns:
+        raise InputError(
+            f"missing, and {WITHLM} alone does not tell the LM's cost from the graph's",
+            path=parts[0] / NOLM,
+            remedy="Write both, or neither.",
+        )
+    return columns
+
+
+def _parts(folder: Path) -> List[Path]:
+    """Return the folders that hold the files."""
+    if not folder.is_dir():
+        raise InputError("not a folder of Kaldi N-best archives", path=folder)
+    parts = numbered(folder, "archives.{}")
+    if not parts:
+        return [folder]
+    if packed(folder / WORDS).exists():
+        raise InputError(
+            f"holds {WORDS} and {parts[0].name}",
+            path=folder,
+            remedy="Which is meant? Move one of them to another folder.",
+        )
+    if (folder / "num_jobs").is_file():
+        num_jobs = " ".join(line for _, line in read_lines(folder / "num_jobs")).strip()
+        if num_jobs != str(len(parts)):
+            raise InputError(
+                f"says {num_jobs[:80]!r}, and there are {len(parts)} archives",
+                path=folder / "num_jobs",
+                remedy="Did a job fail, or was an archive not copied?",
+            )
+    return parts
+
+
+def _read_rows(columns: Columns) -> Iterator[Tuple[str, List[Row]]]:
+    """Yield (utterance, its hypotheses from rank 1 on), each as {name of a file: its entry}.
+
+    Utterances come in the order of their first lines in `words_text`.
+
+    Raises:
+        InputError: The files have different keys, a key is bad or comes twice, a rank is
+            missing, or there is no line at all.
+    """
+    if _in_step(columns):
+        yield from _side_by_side(columns)
+        return
+    for utt, ranks in _by_key(columns):
+        yield utt, [row for _, row in sorted(ranks.items())]
+
+
+def _in_step(columns: Columns) -> bool:
+    """Whether all files have the same keys in the same order, and without any fault.
+
+    What is at fault `_by_key` finds out.
+    """
+    try:
+        for _ in _side_by_side(columns):
+            pass
+    except OutOfStep:
+        return False
+    return True
+
+
+def _side_by_side(columns: Columns) -> Iterator[Tuple[str, List[Row]]]:
+    """Yield (utterance, its hypotheses from rank 1 on) of files in step.
+
+    Raises:
+        OutOfStep: They are not: a file has another key than `words_text`, a key is no key or
+            comes twice, a rank is missing, or an utterance's keys do not stand together. What was
+            yielded may then be incomplete.
+    """
+    utts: Set[str] = set()
+    for utt, group in itertools.groupby(_ranked(columns), key=lambda item: item[0]):
+        lines = list(group)
+        ranks = {rank: row for _, rank, row in lines}
+        if utt in utts or max(ranks) != len(ranks) or len(ranks) != len(lines):
+            raise OutOfStep
+        utts.add(utt)
+        yield utt, [ranks[rank] for rank in range(1, len(ranks) + 1)]
+    if not utts:
+        raise OutOfStep
+
+
+def _ranked(columns: Columns) -> Iterator[Tuple[str, int, Row]]:
+    """Yield (utterance, rank, row) of each line of files in step."""
+    for entries in itertools.zip_longest(*map(read_entries, columns.values())):
+        key = "" if None in entries else entries[0][0]
+        match = KEY.fullmatch(key)
+        if not match or any(entry[0] != key for entry in entries):
+            raise OutOfStep
+        row = dict(zip(columns, (entry for _, entry in entries), strict=True))
+        yield match[1], int(match[2]), row
+
+
+def _by_key(columns: Columns) -> Iterator[Tuple[str, Dict[int, Row]]]:
+    """Yield (utterance, {rank: row}) of files whose lines stand in any order."""
+    text = read_table(columns[WORDS])
+    if not text:
+        raise InputError("no hypotheses", path=columns[WORDS][0])
+    ranks = _ranks(text)
+    tables = {WORDS: text}
+    for name in list(columns)[1:]:
+        tables[name] = read_table(columns[name])
+        check_has_keys(tables[name], text, path=_beside(text, tables[name], columns[name]))
+        check_has_keys(text, tables[name], path=_beside(tables[name], text, columns[WORDS]))
+    _check_ranks(text, ranks)
+    for utt, keys in ranks.items():
+        yield (
+            utt,
+            {
+                rank: {name: table[key] for name, table in tables.items()}
+                for rank, key in keys.items()
+            },
+        )
+
+
+def _beside(wanted: Table, table: Table, paths: List[Path]) -> Path:
+    """Return which of `paths` should hold the first key of `wanted` that is not in `table`."""
+    folders = (entry[0].parent for key, entry in wanted.items() if key not in table)
+    folder = next(folders, paths[0].parent)
+    return next(path for path in paths if path.parent == folder)
+
+
+def _ranks(text: Table) -> Dict[str, Dict[int, str]]:
+    """Return {utterance: {rank: key}}."""
+    ranks: Dict[str, Dict[int, str]] = {}
+    for key, (path, line, _) in text.items():
+        match = KEY.fullmatch(key)
+        if not match:
+            raise InputError(
+                f"the key {key[:80]!r} is not of the form `utterance-n` with n from 1",
+                path=path,
+                line=line,
+                remedy="Kaldi's N-best keys end in -1, -2, ...; is this a plain `text`?",
+            )
+        ranks.setdefault(match[1], {})[int(match[2])] = key
+    return ranks
+
+
+def _check_ranks(text: Table, ranks: Dict[str, Dict[int, str]]) -> None:
+    """Check that each utterance's ranks go from 1 to N."""
+    for utt, keys in ranks.items():
+        if max(keys) != len(keys):
+            gap = next(n for n in range(1, len(keys) + 1) if n not in keys)
+            last = keys[max(keys)]
+            raise InputError(
+                f"the hypothesis {key_of(utt[:80], gap)!r} is missing, {len(keys)} others of its"
+                f" utterance are there, up to {last[:80]!r}",
+                path=text[last][0],
+                line=text[last][1],
+                remedy="Ranks must go from 1 to N without gaps: was the file cut or filtered?",
+            )
 
 
 @contextlib.contextmanager
