@@ -163,7 +163,8 @@ def tune_scales(
         found = found._replace(kept=AS_IT_CAME, weights=FIRST_PASS, scaled=FIRST_PASS)
         scales, tuned = scales_of(found), found.errors["first pass"]
     found = found._replace(errors={**found.errors, "tuned": tuned})
-    picture = sweep(features, errors, weights=found.weights, scaled=found.scaled)
+    weights = in_lm_units(found.weights)
+    picture = sweep(features, errors, weights=weights, scaled=found.scaled)
     if found.kept != AS_IT_CAME and picture.at_edge:
         logging.warning("the errors are fewest at the edge of the sweep: see sweep.png")
     return found, scales, picture
@@ -184,15 +185,20 @@ def _groups(nbests: Sequence[NBest], known: Optional[Mapping[str, str]]) -> List
     return [nbest.utt for nbest in nbests]
 
 
+def in_lm_units(weights: Sequence[Tuple[str, float]]) -> Tuple[Tuple[str, float], ...]:
+    """Weights of which that of the LM is one, where it has one: only ratios count."""
+    lm = dict(weights).get(LM, 0.0)
+    unit = lm if lm > 0 else 1.0
+    return tuple((name, weight / unit) for name, weight in weights)
+
+
 def scales_of(found: TunedWeights) -> Scales:
     """The weights as scales: LMWT and word penalty where they are no more than that."""
     own = dict(found.weights)
     lm = own.get(LM, 0.0)
     if lm > 0 and own.get("am_score", 0.0) > 0 and {*own, "words"} in KALDI:
         return Scales(lm / own["am_score"], -own.get("words", 0.0) / lm)
-    # only ratios count: one nat of the LM is one
-    unit = lm if lm > 0 else 1.0
-    features = tuple((name, weight / unit) for name, weight in own.items())
+    features = in_lm_units(found.weights)
     if lm > 0 and own.get("am_score", 0.0) > 0:
         pair = lm / own["am_score"], -own.get("words", 0.0) / lm
         return Scales(*pair, features=features)

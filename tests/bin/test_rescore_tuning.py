@@ -155,3 +155,19 @@ def test_each_lm_may_have_a_weight_of_its_own(ngram, tmp_path, tune_by):
     assert found["tuning"]["errors"]["tuned"] <= found["tuning"]["errors"]["first pass"]
     tried = found["tuning"]["held_out_errors"]
     assert "all features" in tried and np.isfinite(list(tried.values())).all()
+
+
+def test_in_the_middle_of_the_picture_stands_what_was_chosen(ngram, tmp_path):
+    write_jsonl(tmp_path / "dev.jsonl")
+    run(*command(tmp_path / "dev.jsonl", ngram, tmp_path / "out"))
+    picture = json.loads((tmp_path / "out" / "sweep.json").read_text())
+    found = settings(tmp_path / "out")
+    lmwt, penalty = found["lmwt"], found["word_penalty"]
+    chosen = found.get("features", {"am_score": 1 / lmwt, "log_prob": 1.0, "words": -penalty})
+    rows, columns = (np.array(axis["weights"]) for axis in picture["features"])
+    row, column = picture["best"]
+    for axis, place in zip(picture["features"], (row, column), strict=True):
+        name = axis["name"].split("+")[0]
+        assert axis["weights"][place] == pytest.approx(chosen[name])
+    assert picture["wer"][row][column] == picture["rescored"]
+    assert np.shape(picture["wer"]) == (len(rows), len(columns))
