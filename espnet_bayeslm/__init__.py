@@ -54,6 +54,8 @@ def rescore(
     tune_lms: bool = False,
     tune_folds: int = 5,
     score_normalized: Optional[bool] = None,
+    decision: str = "max",
+    confidence: bool = False,
     split: Optional[float] = None,
     folds: Optional[int] = None,
     refs: Optional[Mapping[str, Sequence[str]]] = None,
@@ -82,6 +84,8 @@ def rescore(
         tune_lms: Give each LM a weight of its own, beside the mixture's.
         tune_folds: Of the cross-validation that chooses the features.
         score_normalized: Whether scores are divided by the length; None: if they look so.
+        decision: "max" (the highest total) or "mbr" (the fewest expected word errors).
+        confidence: With "max" too give a confidence of each word of the best hypothesis.
         split: Tune on this share of the lists only; recordings or speakers stay whole.
         folds: Rescore each of so many parts with scales that were tuned on the others.
         refs: Utterance id -> words, to tune on; None: the lists' own references.
@@ -112,6 +116,7 @@ def rescore(
         refs = None if refs is None else normalization.text(refs)
     components = load_components(lms, ngrams, **scoring)
     weighting = pipeline.Weighting.of(components, weights, scales, combine=combine)
+    weighting = weighting._replace(decision=decision, confidence=confidence)
     if tune and refs is None:
         lists = list(lists)
         refs = pipeline.own_refs(lists)

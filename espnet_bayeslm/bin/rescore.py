@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 from pathlib import Path
 from typing import Any, Dict, Mapping, Optional, Sequence
@@ -37,7 +38,7 @@ from espnet_bayeslm.rescoring.output_files import (
     write_job,
 )
 from espnet_bayeslm.rescoring.pipeline import Rescoring, Weighting, recordings_of
-from espnet_bayeslm.rescoring.tally import ErrorTally, UnknownTally
+from espnet_bayeslm.rescoring.tally import ConfidenceTally, ErrorTally, UnknownTally
 from espnet_bayeslm.rescoring.tuning import Tuned, Tuning
 from espnet_bayeslm.utils.cli import run_tool
 from espnet_bayeslm.utils.errors import InputError
@@ -102,16 +103,24 @@ def rescore(
         )
     # 3. Write them as they come, and report
     unknown = UnknownTally(rescoring.weighting.names)
+    sure = None if tally is None else ConfidenceTally(tally.refs)
     with staged(output, replaces=replaces, last=(SCALES, JOB)) as folder:
-        wanted = {"token_scores": token_scores, "uncertainty": options["uncertainty"]}
-        write_lists(folder, rescoring, tally, unknown, format=nbest_format, **wanted)
+        files = RescoredFiles(
+            folder,
+            token_scores=token_scores,
+            uncertainty=options["uncertainty"],
+            confidence=options["confidence"] or options["decision"] == "mbr",
+        )
+        write_lists(folder, files, rescoring, tally, unknown, sure, format=nbest_format)
         parts = {} if tally is None else tally.parts()
-        write_settings(folder, rescoring.weighting, rescoring.tuned, parts, tune_ref or nbest)
+        confidences = {} if sure is None else sure.parts()
+        tuned_on = tune_ref or nbest
+        write_settings(folder, rescoring.weighting, rescoring.tuned, parts, confidences, tuned_on)
         if options["num_jobs"] > 1:
             work_of = {"job": options["job"], "num_jobs": options["num_jobs"]}
             settings = describe(rescoring.weighting)
             write_job(folder, **work_of, lists=lists.digest, settings=settings)
-    report(rescoring.weighting, rescoring.tuned, parts, unknown)
+    report(rescoring.weighting, rescoring.tuned, parts, confidences, unknown)
 
 
 def read_references(
@@ -156,6 +165,8 @@ def of_jobs(
     score_normalized: Optional[bool],
     split: Optional[float],
     folds: Optional[int],
+    decision: str,
+    confidence: bool,
     **_: Any,
 ) -> Rescoring:
     """The rescored lists of jobs, put together.
@@ -166,9 +177,10 @@ def of_jobs(
     folders = [Path(folder) for folder in merge]
     check_jobs(folders, digest=lists.digest)
     scores = merged_lists(lists, folders, token_scores=token_scores)
+    weighting = Weighting(["merged"], np.ones(1), "linear", scales or Scales())
     return Rescoring(
         scores,
-        Weighting(["merged"], np.ones(1), "linear", scales or Scales()),
+        weighting._replace(decision=decision, confidence=confidence),
         refs=refs,
         tuning=Tuning(tune_by, tune_folds, score_normalized),
         groups=recordings_of(segments),
@@ -179,17 +191,16 @@ def of_jobs(
 
 def write_lists(
     folder: Path,
+    files: RescoredFiles,
     rescoring: Rescoring,
     tally: Optional[ErrorTally],
     unknown: UnknownTally,
+    sure: Optional[ConfidenceTally],
     *,
     format: str,
-    token_scores: bool,
-    uncertainty: bool,
 ) -> None:
     """Write the lists, their new scores and their best hypotheses; count the errors."""
     with contextlib.ExitStack() as stack:
-        files = RescoredFiles(folder, token_scores=token_scores, uncertainty=uncertainty)
         stack.enter_context(files)
         add_list = None
         for item in rescoring:
@@ -201,6 +212,9 @@ def write_lists(
             unknown.add(item.unknown, item.best)
             if tally is not None:
                 tally.add(item.nbest, item.words, part=item.part)
+            if sure is not None:
+                found = item.masses, item.confidences
+                sure.add(item.nbest.utt, item.words, *found, part=item.part)
 
 
 def describe(weighting: Weighting) -> Dict[str, Any]:
@@ -211,7 +225,11 @@ def describe(weighting: Weighting) -> Dict[str, Any]:
     if not features or {"am_score", "log_prob"} <= features.keys():
         found.update(lmwt=scales.lmwt, word_penalty=scales.word_penalty)
     pairs = zip(weighting.names, weighting.weights.tolist(), strict=True)
+    if scales.posterior is not None:
+        found["posterior"] = dataclasses.asdict(scales.posterior)
     content = {**found, "combine": weighting.combine, "components": dict(pairs)}
+    if weighting.decision != "max":
+        content["decision"] = weighting.decision
     if any(weighting.fingerprints):
         digests = zip(weighting.names, weighting.fingerprints, strict=True)
         content["fingerprints"] = dict(digests)
@@ -223,6 +241,7 @@ def write_settings(
     weighting: Weighting,
     tuned: Optional[Tuned],
     parts: Parts,
+    confidences: Mapping[str, Mapping[str, float]],
     tuned_on: str,
 ) -> None:
     """Write what `--scales` reads, remarks for people, and the sweep."""
@@ -239,6 +258,8 @@ def write_settings(
             "errors": dict(tuned.found.errors),
             "held_out_errors": dict(tuned.found.held_out),
         }
+        if tuned.risk_errors is not None:
+            content["tuning"]["errors"]["mbr"] = tuned.risk_errors
         write_sweep(folder, tuned, names=weighting.names)
     if parts:
         wer = {
@@ -247,6 +268,9 @@ def write_settings(
         }
         content["wer"] = wer.pop(list(parts)[-1])
         content.update({f"wer_of_{part}": rates for part, rates in wer.items()})
+    for part, measures in confidences.items():
+        name = "confidence" + (f"_of_{part}" if part == "tuning" else "")
+        content[name] = {key: round(value, 5) for key, value in measures.items()}
     # by these a later run knows what it may replace
     content["files"] = sorted({*files_in(folder), SCALES})
     text = yaml.safe_dump(content, sort_keys=False)
@@ -254,12 +278,19 @@ def write_settings(
 
 
 def report(
-    weighting: Weighting, tuned: Optional[Tuned], parts: Parts, unknown: UnknownTally
+    weighting: Weighting,
+    tuned: Optional[Tuned],
+    parts: Parts,
+    confidences: Mapping[str, Mapping[str, float]],
+    unknown: UnknownTally,
 ) -> None:
     """Print what was chosen, and the errors."""
     print(weighting.scales)
     if tuned is not None:
         print(tuned.held_out())
+        if tuned.risk_errors is not None:
+            errors = f"{tuned.found.errors['tuned']} by max, {tuned.risk_errors} by mbr"
+            print(f"errors on the tuning lists: {errors}")
         if tuned.tried:
             pairs = zip(weighting.names, weighting.weights, strict=True)
             print("weights", ", ".join(f"{name} {weight:.3f}" for name, weight in pairs))
@@ -273,8 +304,22 @@ def report(
                 100 * errors["rescored"].rate,
                 100 * errors["first pass"].rate,
             )
+    for part, measures in confidences.items():
+        title = f"confidence of {measures['words']:g} words{part and ' of ' + part}"
+        print(f"{title}: {before_and_after(measures)}")
     for line in unknown.lines():
         print(line)
+
+
+def before_and_after(measures: Mapping[str, float]) -> str:
+    """How calibration has changed confidences, in words."""
+    kinds = (("ece", "calibration error"), ("auroc", "AUROC"))
+    pairs = [
+        (label, measures[f"{kind}_of_posterior"], measures[f"{kind}_of_confidence"])
+        for kind, label in kinds
+        if f"{kind}_of_posterior" in measures
+    ]
+    return ", ".join(f"{label} {before:.4f} -> {after:.4f}" for label, before, after in pairs)
 
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:

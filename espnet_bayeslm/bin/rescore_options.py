@@ -12,6 +12,7 @@ from espnet2.utils.types import float_or_none, int_or_none, str2bool
 
 from espnet_bayeslm.bin.components import add_component_options, add_normalize_option
 from espnet_bayeslm.nbest.formats import FORMATS, NBEST_SIZE
+from espnet_bayeslm.rescoring.bayes_risk import DECISIONS
 from espnet_bayeslm.rescoring.combination import COMBINATIONS
 from espnet_bayeslm.rescoring.decision import Scales, read_scales
 from espnet_bayeslm.rescoring.feature_tuning import NUM_FOLDS, TUNE_BY
@@ -240,6 +241,20 @@ def get_parser() -> argparse.ArgumentParser:
         "--ref",
         default=None,
         help="References, a Kaldi `text` or a trn (default: --tune_ref, or the lists' own)",
+    )
+    parser.add_argument(
+        "--decision",
+        default="max",
+        choices=DECISIONS,
+        help="max: the highest total; mbr: the fewest expected word errors under the posterior over"
+        " the list",
+    )
+    parser.add_argument(
+        "--confidence",
+        type=str2bool,
+        default=False,
+        help="Write a confidence of each word of the new best (confidence.ndjson); --decision mbr"
+        " does so always",
     )
     parser.add_argument(
         "--token_scores",

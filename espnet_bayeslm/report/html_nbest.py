@@ -6,8 +6,8 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 import kaldialign
 import numpy as np
-from scipy.stats import rankdata
 
+from espnet_bayeslm.evaluation.calibration import auroc
 from espnet_bayeslm.evaluation.wer import Words
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.report.html_page import (
@@ -223,16 +223,3 @@ def judgement_table(views: Sequence[View]) -> Html:
 def _mean(values: Sequence[float], wrong: Sequence[bool], chosen: bool) -> Optional[float]:
     found = [value for value, w in zip(values, wrong, strict=True) if w == chosen]
     return float(np.mean(found)) if found else None
-
-
-def auroc(values: Sequence[float], wrong: Sequence[bool]) -> Optional[float]:
-    """Return the probability that a wrong word has a larger value than a right one.
-
-    Ties count half. None where all words are right, or all are wrong.
-    """
-    mask = np.array(wrong, dtype=bool)
-    positive, negative = int(mask.sum()), int((~mask).sum())
-    if not positive or not negative:
-        return None
-    ranks = rankdata(values)[mask].sum()
-    return float((ranks - positive * (positive + 1) / 2) / (positive * negative))

@@ -6,12 +6,15 @@ reference. Goel, V. and Byrne, W. (2000): Minimum Bayes-risk automatic speech re
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from itertools import combinations
 from typing import Dict, List, Sequence, Tuple
 
 import kaldialign
 import numpy as np
 
+from espnet_bayeslm.evaluation.calibration import Platt
 from espnet_bayeslm.utils.errors import InputError
 
 Words = Tuple[str, ...]
@@ -21,6 +24,36 @@ DECISIONS = ("max", "mbr")
 SAME_RISK = 1e-9
 # Stands where an alignment has no word; no word is empty.
 GAP = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Posterior:
+    """How a list's totals become probabilities.
+
+    Attributes:
+        sharpness: What totals are multiplied by before the softmax.
+        slope: Of the scaling of words' confidences (`Platt`).
+        offset: Of the same, in nats.
+
+    Raises:
+        ValueError: The sharpness is not positive, the slope is negative, or one is not finite.
+    """
+
+    sharpness: float = 1.0
+    slope: float = 1.0
+    offset: float = 0.0
+
+    def __post_init__(self):
+        ok = 0 < self.sharpness < math.inf and 0 <= self.slope < math.inf
+        if not (ok and math.isfinite(self.offset)):
+            raise ValueError(
+                f"sharpness must be positive, slope not negative, and all finite: {self}"
+            )
+
+    @property
+    def scaling(self) -> Platt:
+        """What makes posterior masses of words probabilities of being right."""
+        return Platt(self.slope, self.offset)
 
 
 def list_posterior(totals: np.ndarray, sharpness: float = 1.0) -> np.ndarray:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Iterable, List, Mapping, Optional, Tuple
+from typing import Any, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 import yaml
 
 from espnet_bayeslm.nbest.types import NBest
+from espnet_bayeslm.rescoring.bayes_risk import (
+    Posterior,
+    edit_distances,
+    least_risk,
+    list_posterior,
+    word_confidences,
+    words_in_place,
+)
 from espnet_bayeslm.rescoring.features import (
     FIRST_PASS,
     LM,
@@ -38,6 +46,7 @@ class Scales:
         fingerprints: (name, digest of its files) of the components, where they are known.
         features: (name, weight) of features (`rescoring.features`); they stand in place of
             `lmwt` and `word_penalty`, which then are the ratios of three of them, for tables.
+        posterior: What the totals of a list say of its hypotheses and words; None: not tuned.
 
     Raises:
         ValueError: `lmwt` is not positive, or one is not finite.
@@ -48,6 +57,7 @@ class Scales:
     weights: Optional[Tuple[Tuple[str, float], ...]] = None
     fingerprints: Tuple[Tuple[str, str], ...] = ()
     features: Optional[Tuple[Tuple[str, float], ...]] = None
+    posterior: Optional[Posterior] = None
 
     def __post_init__(self):
         if not (0 < self.lmwt < math.inf and math.isfinite(self.word_penalty)):
@@ -114,6 +124,52 @@ class ScoredList:
             raise InputError(f"utterance {self.nbest.utt[:80]!r}: {error}") from error
 
 
+class Choice(NamedTuple):
+    """The new best hypothesis of a list.
+
+    Attributes:
+        best: Its place.
+        expected_errors: Of it under the posterior over the list; None where that is not wanted.
+        masses: Of each of its words the posterior mass of the hypotheses that have it, (n,).
+        confidences: The probabilities that they are right, calibrated where that was tuned, (n,).
+    """
+
+    best: int
+    expected_errors: Optional[float] = None
+    masses: Optional[np.ndarray] = None
+    confidences: Optional[np.ndarray] = None
+
+
+def decide(scored: ScoredList, scales: Scales, *, decision: str, confidence: bool) -> Choice:
+    """The choice from a list, with what the posterior says of it.
+
+    Weights that leave lists as they came do so with every decision.
+
+    Args:
+        scored: The list with its scores.
+        scales: How they are weighed.
+        decision: "max", or "mbr" for the fewest expected word errors.
+        confidence: Whether "max" gives confidences too.
+
+    Raises:
+        InputError: A total is not finite, or the list lacks a feature that has a weight.
+    """
+    if decision == "max" and not confidence:
+        return Choice(scored.choice(scales))
+    how = scales.posterior or Posterior()
+    hyps = [hyp.words for hyp in scored.nbest.hypotheses]
+    try:
+        posterior = list_posterior(scored.totals(scales), how.sharpness)
+    except InputError as error:
+        raise InputError(f"utterance {scored.nbest.utt[:80]!r}: {error}") from error
+    distances = edit_distances(hyps)
+    by_risk = decision == "mbr" and scales.features != FIRST_PASS
+    best = least_risk(posterior, distances) if by_risk else scored.choice(scales)
+    masses = word_confidences(posterior, words_in_place(hyps[best], hyps))
+    expected = float(distances[best] @ posterior)
+    return Choice(best, expected, masses, how.scaling.calibrated(masses))
+
+
 def distinct_hypotheses(nbests: Iterable[NBest]) -> List[Words]:
     """Return the hypotheses of all lists, each once."""
     return list(dict.fromkeys(hyp.words for nbest in nbests for hyp in nbest.hypotheses))
@@ -132,16 +188,25 @@ def read_scales(path: PathLike) -> Scales:
         pairs = None if weights is None else tuple((str(k), float(v)) for k, v in weights.items())
         known = tuple((str(name), str(digest)) for name, digest in digests.items())
         features = content.get("features")
+        posterior = _posterior(content.get("posterior"))
         if features is not None:
             named = tuple((str(k), float(v)) for k, v in features.items())
             default = Scales()
             lmwt = float(content.get("lmwt", default.lmwt))
             penalty = float(content.get("word_penalty", default.word_penalty))
-            return Scales(lmwt, penalty, pairs, known, named)
-        return Scales(float(content["lmwt"]), float(content["word_penalty"]), pairs, known)
+            return Scales(lmwt, penalty, pairs, known, named, posterior)
+        lmwt, penalty = float(content["lmwt"]), float(content["word_penalty"])
+        return Scales(lmwt, penalty, pairs, known, None, posterior)
     except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"no usable `lmwt` and `word_penalty`, or `features`, in it ({error!r})",
             path=path,
             remedy="Give the scales.yaml of a tuned `bayeslm rescore`.",
         ) from error
+
+
+def _posterior(content: Any) -> Optional[Posterior]:
+    """The posterior of scales.yaml, where it has one."""
+    if content is None:
+        return None
+    return Posterior(**{name: float(value) for name, value in content.items()})

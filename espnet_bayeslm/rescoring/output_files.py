@@ -19,6 +19,7 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_keyed_lines
 
 UNCERTAINTY = "uncertainty.ndjson"
+CONFIDENCE = "confidence.ndjson"
 COSTS, WORD_COSTS, BEST, BEST_TRN, JOB = "lmwt.nn", "lmwt.nn.words", "text", "trn", "job.yaml"
 # What all jobs of one rescoring have in common.
 SHARED = ("num_jobs", "lists", "settings")
@@ -31,10 +32,11 @@ class RescoredFiles:
         folder: Where they go.
         token_scores: Whether the costs of the words are written too.
         uncertainty: Whether the uncertainty of the words is.
+        confidence: Whether the confidences of the best hypotheses' words are.
     """
 
-    def __init__(self, folder: Path, *, token_scores: bool, uncertainty: bool = False):
-        optional = {WORD_COSTS: token_scores, UNCERTAINTY: uncertainty}
+    def __init__(self, folder: Path, *, token_scores: bool, uncertainty: bool, confidence: bool):
+        optional = {WORD_COSTS: token_scores, UNCERTAINTY: uncertainty, CONFIDENCE: confidence}
         names = [COSTS, BEST, BEST_TRN, *(name for name, wanted in optional.items() if wanted)]
         self._stack = contextlib.ExitStack()
         self._files: Dict[str, IO] = {
@@ -62,8 +64,21 @@ class RescoredFiles:
             if WORD_COSTS in self._files:
                 line = " ".join([key, *(f"{cost:.{DIGITS}f}" for cost in -log_probs)])
                 self._files[WORD_COSTS].write(f"{line}\n")
+        if CONFIDENCE in self._files:
+            self._files[CONFIDENCE].write(f"{confidence_line(item)}\n")
         self._files[BEST].write(f"{' '.join((utt, *item.text))}\n")
         self._files[BEST_TRN].write(f"{' '.join((*item.text, f'({utt})'))}\n")
+
+
+def confidence_line(item: RescoredList) -> str:
+    """One line of JSON: the words of the best hypothesis, and how sure each is."""
+    values = {"confidence": item.confidences, "posterior": item.masses}
+    rounded = {n: a.round(DIGITS).tolist() for n, a in values.items() if a is not None}
+    expected = round(item.expected_errors or 0.0, DIGITS)
+    words = list(item.words)
+    return json.dumps(
+        {"utt": item.nbest.utt, "words": words, **rounded, "expected_errors": expected}
+    )
 
 
 def uncertainty_line(utt: str, rank: int, words: Sequence[str], uncertainty: Uncertainty) -> str:

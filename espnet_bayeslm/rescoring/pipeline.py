@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 from typing import (
     Any,
@@ -21,9 +22,10 @@ from typing import (
 import numpy as np
 
 from espnet_bayeslm.nbest.types import NBest
+from espnet_bayeslm.rescoring.bayes_risk import DECISIONS
 from espnet_bayeslm.rescoring.combination import check_combination
 from espnet_bayeslm.rescoring.components import Component, inner_scorer
-from espnet_bayeslm.rescoring.decision import Scales, ScoredList, read_scales
+from espnet_bayeslm.rescoring.decision import Scales, ScoredList, decide, read_scales
 from espnet_bayeslm.rescoring.list_scores import (
     ContextScorer,
     ListScorer,
@@ -65,6 +67,8 @@ class Weighting(NamedTuple):
         combine: How the weights combine their scores.
         scales: Those of acoustic scores and words.
         fingerprints: The digests of the components' files, where they are known.
+        decision: "max", or "mbr" for the fewest expected word errors.
+        confidence: Whether "max" gives confidences too.
     """
 
     names: Sequence[str]
@@ -72,6 +76,8 @@ class Weighting(NamedTuple):
     combine: str
     scales: Scales
     fingerprints: Sequence[str] = ()
+    decision: str = "max"
+    confidence: bool = False
 
     @classmethod
     def of(
@@ -130,6 +136,10 @@ class RescoredList(NamedTuple):
         uncertainty: Of each hypothesis how uncertain an LM is of its words, where it is wanted.
         unknown: Of each hypothesis how many words each component does not know, (K,).
         part: "tuning" or "test", where one set was split.
+        expected_errors: Word errors of the best under the posterior over the list.
+        masses: Posterior mass of the hypotheses that have each of its words in place, (n,).
+        confidences: Calibrated probability that each of its words is right, (n,); these three
+            with the decision "mbr", or where they are wanted.
     """
 
     nbest: NBest
@@ -139,6 +149,9 @@ class RescoredList(NamedTuple):
     uncertainty: Tuple[Uncertainty, ...] = ()
     unknown: Tuple[np.ndarray, ...] = ()
     part: str = ""
+    expected_errors: Optional[float] = None
+    masses: Optional[np.ndarray] = None
+    confidences: Optional[np.ndarray] = None
 
     @property
     def words(self) -> Tuple[str, ...]:
@@ -156,9 +169,22 @@ def rescored_list(scores: ListScores, weighting: Weighting) -> RescoredList:
     words = scores.mixed(weighting.weights, weighting.combine)
     lm_scores = written_log_probs(words)
     single = scores.of_lms(weighting.names) if weighting.scales.of_each_lm else {}
-    best = ScoredList(scores.nbest, np.array(lm_scores), single).choice(weighting.scales)
+    choice = decide(
+        ScoredList(scores.nbest, np.array(lm_scores), single),
+        weighting.scales,
+        decision=weighting.decision,
+        confidence=weighting.confidence,
+    )
     return RescoredList(
-        scores.nbest, tuple(lm_scores), words, best, scores.uncertainty, scores.unknown
+        scores.nbest,
+        tuple(lm_scores),
+        words,
+        choice.best,
+        scores.uncertainty,
+        scores.unknown,
+        expected_errors=choice.expected_errors,
+        masses=choice.masses,
+        confidences=choice.confidences,
     )
 
 
@@ -190,8 +216,14 @@ class Rescoring:
         split: Optional[float] = None,
         folds: Optional[int] = None,
     ):
+        if weighting.decision not in DECISIONS:
+            expected = ", ".join(DECISIONS)
+            raise InputError(f"the decision is {weighting.decision!r}, not one of {expected}")
         self.tuned: Optional[Tuned] = None
         self.weighting = weighting
+        untuned = refs is None and weighting.scales.posterior is None
+        if untuned and (weighting.decision == "mbr" or weighting.confidence):
+            logging.warning("the posterior over the lists is not tuned: its sharpness is 1")
         if refs is None:
             self._rescored = (rescored_list(item, weighting) for item in scores)
             return
@@ -221,6 +253,7 @@ class Rescoring:
     def _tune(self, lists: Sequence[ListScores], weighting: Weighting) -> Tuple[Weighting, Tuned]:
         """The weighting that is tuned on some lists, and what was found."""
         refs, groups, tuning = self._how
+        tuning = tuning._replace(decision=weighting.decision)
         if len(lists) < len(refs):
             refs = {item.nbest.utt: refs[item.nbest.utt] for item in lists}
         tuned = tune_mixture(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, Sequence
+from typing import Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 
+from espnet_bayeslm.evaluation.calibration import auroc, calibration_error
 from espnet_bayeslm.evaluation.wer import NO_WORDS, ErrorCounts, word_errors
 from espnet_bayeslm.nbest.types import NBest
+from espnet_bayeslm.rescoring.bayes_risk import words_in_place
 
 KINDS = ("first pass", "rescored", "oracle")
 
@@ -38,6 +40,55 @@ class ErrorTally:
         return (
             {part: found[part] for part in sorted(found, reverse=True)} if len(found) > 1 else found
         )
+
+
+class ConfidenceTally:
+    """How well the confidences of words fit the references, list by list.
+
+    Args:
+        refs: Utterance id -> words.
+    """
+
+    def __init__(self, refs: Mapping[str, Sequence[str]]):
+        self.refs = refs
+        self._parts: Dict[str, List[np.ndarray]] = {}
+
+    def add(
+        self,
+        utt: str,
+        best: Sequence[str],
+        masses: Optional[np.ndarray],
+        confidences: Optional[np.ndarray],
+        *,
+        part: str = "",
+    ) -> None:
+        """Count the words of a list's best hypothesis, where they have confidences.
+
+        Args:
+            utt: Utterance id.
+            best: The n words.
+            masses: Posterior masses, (n,).
+            confidences: The same calibrated, (n,).
+            part: Of the set.
+        """
+        if masses is None or confidences is None:
+            return
+        correct = words_in_place(tuple(best), [tuple(self.refs[utt])])[0]
+        self._parts.setdefault(part, []).append(np.stack([masses, confidences, correct]))
+
+    def parts(self) -> Dict[str, Dict[str, float]]:
+        """Part -> calibration error and AUROC, of the posterior masses and of the confidences."""
+        found: Dict[str, Dict[str, float]] = {}
+        for part in sorted(self._parts, reverse=True):
+            masses, confidences, right = np.concatenate(self._parts[part], axis=1)
+            correct = right.astype(bool)
+            found[part] = {"words": len(correct)}
+            for name, values in (("posterior", masses), ("confidence", confidences)):
+                found[part][f"ece_of_{name}"] = calibration_error(values, correct)
+                area = auroc(values.tolist(), correct.tolist())
+                if area is not None:
+                    found[part][f"auroc_of_{name}"] = area
+        return found
 
 
 class UnknownTally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -12,6 +13,7 @@ from espnet_bayeslm.evaluation.wer import (
     word_errors,
 )
 from espnet_bayeslm.nbest.types import NBest
+from espnet_bayeslm.rescoring.bayes_risk import Posterior
 from espnet_bayeslm.rescoring.combination import candidates
 from espnet_bayeslm.rescoring.decision import Scales, ScoredList
 from espnet_bayeslm.rescoring.feature_tuning import (
@@ -23,6 +25,7 @@ from espnet_bayeslm.rescoring.feature_tuning import (
 )
 from espnet_bayeslm.rescoring.features import FIRST_PASS, LM, is_normalised
 from espnet_bayeslm.rescoring.list_scores import ListScores
+from espnet_bayeslm.rescoring.posterior_tuning import not_above, tune_posterior
 from espnet_bayeslm.rescoring.sweep import Sweep, sweep
 from espnet_bayeslm.rescoring.weight_search import folds
 
@@ -39,6 +42,7 @@ class Tuning(NamedTuple):
         score_normalized: Whether the scores are divided by the length; None: if they look so.
         each_lm: Whether each LM has a weight of its own beside the mixture's.
         tune_weights: Whether shares of the first component are tried.
+        decision: "max", or "mbr": its errors are then held to the first pass's too.
     """
 
     tune_by: str = "mert"
@@ -46,6 +50,7 @@ class Tuning(NamedTuple):
     score_normalized: Optional[bool] = None
     each_lm: bool = False
     tune_weights: bool = False
+    decision: str = "max"
 
 
 AS_USUAL = Tuning()
@@ -61,6 +66,7 @@ class Tuned(NamedTuple):
         sweep: The errors around the scales.
         tried: (weights, fewest errors with few features) of each mixture that was tried.
         words: Of the references.
+        risk_errors: Word errors of the tuning lists by least expected errors, where that decides.
     """
 
     scales: Scales
@@ -69,6 +75,7 @@ class Tuned(NamedTuple):
     sweep: Sweep
     tried: List[Tuple[np.ndarray, int]]
     words: int
+    risk_errors: Optional[int] = None
 
     def held_out(self) -> str:
         """What cross-validation found, in one line."""
@@ -123,13 +130,38 @@ def tune_mixture(
             tried.append((mixing, small_errors(features, errors, **_normalised(tuning, features))))
         order = sorted(tried, key=lambda pair: (pair[1], float(abs(pair[0] - weights).sum())))
         chosen = order[0][0]
+    final = scored(chosen)
     found, scales, picture = tune_scales(
-        scored(chosen),
+        final,
         errors,
         groups=_groups([item.nbest for item in lists], groups),
         tuning=tuning,
     )
-    return Tuned(scales, chosen, found, picture, tried, sum(map(len, refs.values())))
+    spoken = [refs[item.nbest.utt] for item in lists]
+    posterior, by_risk = _tuned_posterior(final, scales, errors, spoken, decision=tuning.decision)
+    scales = dataclasses.replace(scales, posterior=posterior)
+    return Tuned(scales, chosen, found, picture, tried, sum(map(len, refs.values())), by_risk)
+
+
+def _tuned_posterior(
+    lists: Sequence[ScoredList],
+    scales: Scales,
+    errors: Sequence[np.ndarray],
+    refs: Sequence[Sequence[str]],
+    *,
+    decision: str,
+) -> Tuple[Posterior, Optional[int]]:
+    """The posterior of calibrated words, and the errors by risk where that decides."""
+    totals = [item.totals(scales) for item in lists]
+    hyps = [[hyp.words for hyp in item.nbest.hypotheses] for item in lists]
+    best = [item.choice(scales) for item in lists]
+    posterior = tune_posterior(totals, hyps, list(map(tuple, refs)), best)
+    first = int(sum(counts[0] for counts in errors))
+    if decision == "max":
+        return posterior, None
+    if scales.features == FIRST_PASS:
+        return posterior, first
+    return not_above(first, posterior, totals, hyps, errors)
 
 
 def tune_scales(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from espnet_bayeslm.evaluation.wer import word_errors
 from espnet_bayeslm.nbest.formats import write_nbest
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
-from espnet_bayeslm.report.html_nbest import auroc, nbest_section, operations
+from espnet_bayeslm.report.html_nbest import nbest_section, operations
 from espnet_bayeslm.report.html_page import page
 from espnet_bayeslm.report.html_rescored import read_references, read_rescored
 from espnet_bayeslm.utils.errors import InputError
@@ -43,18 +43,6 @@ def test_operations_are_the_fewest_and_lead_to_the_hypothesis(ref, hyp):
     for step in steps:
         pair = (step != "i" and next(refs), step != "d" and next(hyps))
         assert step not in ".s" or (pair[0] == pair[1]) == (step == ".")
-
-
-@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=12))
-def test_area_under_the_curve_by_brute_force(pairs):
-    values, wrong = [v for v, _ in pairs], [w for _, w in pairs]
-    bad, good = ([v for v, w in pairs if w == chosen] for chosen in (True, False))
-    found = auroc(values, wrong)
-    if not bad or not good:
-        assert found is None
-    else:
-        wins = sum((b > g) + (b == g) / 2 for b in bad for g in good)
-        assert found == pytest.approx(wins / len(bad) / len(good))
 
 
 def test_data_of_the_page(make_rescored):

@@ -1,0 +1,175 @@
+"""`bayeslm rescore --decision mbr`: choices, confidences, what is written and read again."""
+
+import json
+import math
+
+import kaldialign
+import numpy as np
+import pytest
+import yaml
+
+import espnet_bayeslm
+from espnet_bayeslm.bin.rescore import main
+from espnet_bayeslm.evaluation.wer import read_transcripts
+from espnet_bayeslm.nbest.formats import read_nbest
+from espnet_bayeslm.nbest.types import Hypothesis, NBest
+from espnet_bayeslm.rescoring.decision import ScoredList, read_scales
+from espnet_bayeslm.utils.errors import InputError
+
+
+def run(*command):
+    main([str(part) for part in command])
+
+
+def settings(output):
+    return yaml.safe_load((output / "scales.yaml").read_text())
+
+
+def confidences(output):
+    lines = (output / "confidence.ndjson").read_text().splitlines()
+    return {item["utt"]: item for item in map(json.loads, lines)}
+
+
+def naive(scored, scales):
+    """Least expected errors and posterior masses of a list, by their definition."""
+    totals = scored.totals(scales) * scales.posterior.sharpness
+    posterior = np.exp(totals - totals.max())
+    posterior /= posterior.sum()
+    hyps = [hyp.words for hyp in scored.nbest.hypotheses]
+    pairs = list(zip(hyps, posterior, strict=True))
+    risks = [
+        sum(p * kaldialign.edit_distance(ref, hyp)["total"] for ref, p in pairs) for hyp in hyps
+    ]
+    best = hyps[int(np.argmin(risks))]
+    masses = np.zeros(len(best))
+    for hyp, p in pairs:
+        places = [pair for pair in kaldialign.align(best, hyp, "*") if pair[0] != "*"]
+        masses += [p * (a == b) for a, b in places]
+    return best, min(risks), masses
+
+
+@pytest.fixture(scope="module")
+def tuned(nbest, ngram, tmp_path_factory):
+    """Return the output of a rescoring by least risk that was tuned on dev, and its command."""
+    folder = tmp_path_factory.mktemp("mbr")
+    command = ["--ngram", ngram, "--decision", "mbr"]
+    dev = ["--nbest", nbest / "dev", "--tune_ref", nbest / "dev.ref"]
+    run(*dev, *command, "--output", folder / "dev")
+    return folder / "dev", command
+
+
+def test_the_choice_is_that_of_the_definition(tuned, nbest):
+    output, _ = tuned
+    scales = read_scales(output / "scales.yaml")
+    costs = dict(line.split() for line in (output / "lmwt.nn").read_text().splitlines())
+    best, known = read_transcripts(output / "text"), confidences(output)
+    for item in read_nbest(nbest / "dev", "kaldi"):
+        keys = [f"{item.utt}-{rank}" for rank in range(1, len(item.hypotheses) + 1)]
+        scored = ScoredList(item, np.array([-float(costs[key]) for key in keys]))
+        words, risk, masses = naive(scored, scales)
+        line = known[item.utt]
+        assert best[item.utt] == words == tuple(line["words"])
+        assert line["expected_errors"] == pytest.approx(risk, abs=1e-5)
+        np.testing.assert_allclose(line["posterior"], np.clip(masses, 0, 1), atol=1e-5)
+        inner = np.clip(masses, 1e-4, 1 - 1e-4)
+        logits = scales.posterior.slope * np.log(inner / (1 - inner)) + scales.posterior.offset
+        np.testing.assert_allclose(line["confidence"], 1 / (1 + np.exp(-logits)), atol=1e-5)
+    assert set(known) == set(best)
+
+
+def test_tuning_says_what_both_decisions_do(nbest, ngram, tmp_path, capsys):
+    run(
+        *["--nbest", nbest / "dev", "--tune_ref", nbest / "dev.ref", "--ngram", ngram],
+        *["--output", tmp_path / "out", "--decision", "mbr"],
+    )
+    out = capsys.readouterr().out
+    found = settings(tmp_path / "out")
+    errors = found["tuning"]["errors"]
+    assert f"errors on the tuning lists: {errors['tuned']} by max, {errors['mbr']} by mbr" in out
+    assert errors["mbr"] <= errors["first pass"]
+    assert found["wer"]["rescored"] == pytest.approx(
+        100 * errors["mbr"] / found["tuning"]["words"], abs=1e-3
+    )
+    assert found["decision"] == "mbr" and set(found["posterior"]) == {
+        "sharpness",
+        "slope",
+        "offset",
+    }
+    measures = found["confidence"]
+    assert measures["ece_of_confidence"] <= measures["ece_of_posterior"]
+    assert "calibration error" in out and "AUROC" in out
+
+
+def test_scales_of_one_set_decide_on_another_and_in_memory(tuned, nbest, ngram, tmp_path):
+    output, command = tuned
+    scales = output / "scales.yaml"
+    run(*["--nbest", nbest / "test", "--scales", scales], *command, "--output", tmp_path / "test")
+    best, known = read_transcripts(tmp_path / "test" / "text"), confidences(tmp_path / "test")
+    lists = read_nbest(nbest / "test", "kaldi")
+    found = espnet_bayeslm.rescore(lists, ngrams=[ngram], scales=scales, decision="mbr")
+    for item in found:
+        assert item.words == best[item.nbest.utt]
+        line = known[item.nbest.utt]
+        np.testing.assert_allclose(item.confidences, line["confidence"], atol=1e-6)
+        assert item.expected_errors == pytest.approx(line["expected_errors"], abs=1e-6)
+        assert item.masses is not None and len(item.masses) == len(item.words)
+    assert "posterior" in settings(tmp_path / "test")
+
+
+def test_max_stays_and_gives_confidences_where_asked(tuned, nbest, ngram, tmp_path):
+    scales = tuned[0] / "scales.yaml"
+    base = ["--nbest", nbest / "test", "--ngram", ngram, "--scales", scales]
+    run(*base, "--output", tmp_path / "plain")
+    run(*base, "--output", tmp_path / "sure", "--confidence", "true")
+    assert not (tmp_path / "plain" / "confidence.ndjson").exists()
+    text = (tmp_path / "plain" / "text").read_text()
+    assert text == (tmp_path / "sure" / "text").read_text()
+    best = read_transcripts(tmp_path / "sure" / "text")
+    assert {u: tuple(c["words"]) for u, c in confidences(tmp_path / "sure").items()} == best
+
+
+def test_jobs_decide_as_one(tuned, nbest, tmp_path):
+    output, command = tuned
+    base = ["--nbest", nbest / "test", "--scales", output / "scales.yaml", *command]
+    run(*base, "--output", tmp_path / "one")
+    for job in (1, 2):
+        run(*base, "--job", job, "--num_jobs", 2, "--output", tmp_path / f"job{job}")
+    merge = [part for job in (1, 2) for part in ("--merge", tmp_path / f"job{job}")]
+    parts = ["--nbest", nbest / "test", "--scales", output / "scales.yaml", "--decision", "mbr"]
+    run(*parts, *merge, "--output", tmp_path / "merged")
+    for name in ("text", "confidence.ndjson"):
+        assert (tmp_path / "merged" / name).read_text() == (tmp_path / "one" / name).read_text()
+
+
+def test_bad_posteriors_and_scores(nbest, ngram, tmp_path, fails):
+    base = ["--nbest", nbest / "test", "--ngram", ngram, "--output", tmp_path / "out"]
+    scales = {"lmwt": 10.0, "word_penalty": 0.0}
+    for posterior in ({"sharpness": 0}, {"sharpness": "x"}, [1], {"blunt": 1}, {"slope": -1}):
+        (tmp_path / "bad.yaml").write_text(yaml.safe_dump({**scales, "posterior": posterior}))
+        error = fails(main, [*base, "--scales", tmp_path / "bad.yaml", "--decision", "mbr"])
+        assert "bad.yaml: no usable" in error
+    assert not (tmp_path / "out").exists()
+    lists = list(read_nbest(nbest / "test", "kaldi"))
+    with pytest.raises(InputError, match="decision is 'vote', not one of max, mbr"):
+        espnet_bayeslm.rescore(lists, ngrams=[ngram], decision="vote")
+
+
+@pytest.mark.parametrize("score", [math.inf, -math.inf, math.nan])
+def test_an_infinite_score_is_one_clear_error(ngram, score):
+    good = Hypothesis(("a", "b"), am_score=-10.0)
+    lists = [NBest("u1", (good,)), NBest("u2", (good, Hypothesis(("a",), am_score=score)))]
+    found = espnet_bayeslm.rescore(lists, ngrams=[ngram], decision="mbr")
+    assert next(found).confidences is not None
+    if score == -math.inf:  # impossible: no mass, and no error
+        assert next(found).words == ("a", "b")
+        return
+    with pytest.raises(InputError, match="utterance 'u2': the total score of hypothesis 2 of 2"):
+        next(found)
+
+
+def test_without_tuning_it_is_said(nbest, ngram, tmp_path, caplog):
+    base = ["--nbest", nbest / "test", "--ngram", ngram, "--lmwt", 10, "--decision", "mbr"]
+    run(*base, "--output", tmp_path / "out")
+    assert any("posterior over the lists is not tuned" in r.getMessage() for r in caplog.records)
+    for line in confidences(tmp_path / "out").values():
+        assert line["confidence"] == line["posterior"]
