@@ -14,17 +14,17 @@ import numpy as np
 import torch
 
 from espnet_bayeslm.lm.tree import TokenTree, build_tree
-from espnet_bayeslm.scoring.lms import (
+from espnet_bayeslm.scoring.log_probs import tree_batches, tree_log_probs, tree_size
+from espnet_bayeslm.scoring.sequences import (
     MAX_TOKENS,
     Ids,
+    Normalizer,
     check_tokens,
     mean_log_probs,
     over_draws,
     require_tree,
     vocab_size,
 )
-from espnet_bayeslm.scoring.normalizer import Normalizer
-from espnet_bayeslm.scoring.prefix_trees import tree_batches, tree_log_probs, tree_size
 
 MAX_CONTEXT = 64
 State = Tuple[torch.Tensor, torch.Tensor]

@@ -8,8 +8,8 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import torch
 
-from espnet_bayeslm.scoring.lms import MAX_TOKENS, tokens_with_logits, vocab_size
 from espnet_bayeslm.scoring.neural import TokenLM
+from espnet_bayeslm.scoring.sequences import MAX_TOKENS, tokens_with_logits, vocab_size
 from espnet_bayeslm.utils.cli import progress
 
 Moments = List[Tuple[torch.Tensor, torch.Tensor]]

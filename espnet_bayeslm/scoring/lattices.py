@@ -29,8 +29,8 @@ import torch
 from espnet_bayeslm.lm.scoring import IncrementalLM
 from espnet_bayeslm.nbest.lattice import NULL, Arc, Lattice, PathScales, pruned
 from espnet_bayeslm.ngram.query import NgramScorer
-from espnet_bayeslm.scoring.lms import check_finite, evaluating, num_draws, vocab_size
 from espnet_bayeslm.scoring.neural import NeuralScorer
+from espnet_bayeslm.scoring.sequences import check_finite, evaluating, num_draws, vocab_size
 from espnet_bayeslm.utils.errors import InputError
 
 MERGE_ORDER = 4

@@ -8,37 +8,25 @@ from __future__ import annotations
 
 import itertools
 import logging
-from typing import Any, Iterator, List, NamedTuple, Sequence
+from typing import Any, Iterator, List, Sequence
 
 import numpy as np
 import torch
 
-from espnet_bayeslm.scoring.lms import (
+from espnet_bayeslm.scoring.log_probs import batch_tree, log_normalizers, tree_batches
+from espnet_bayeslm.scoring.sequences import (
     Ids,
+    Normalizer,
     check_finite,
     check_tokens,
     over_draws,
     require_tree,
     vocab_size,
 )
-from espnet_bayeslm.scoring.output_layer import log_normalizers
-from espnet_bayeslm.scoring.prefix_trees import batch_tree, tree_batches
 
 NUM_CONTEXTS = 512
 # Standard deviation of ln Z, in nats, above which scores without it are far from exact
 LARGE_STD = 1.0
-
-
-class Normalizer(NamedTuple):
-    """How ln Z, the log of the softmax's sum, is distributed over contexts, in nats.
-
-    Attributes:
-        mean: Its mean.
-        std: Its standard deviation: how far a token's score is from its log-probability.
-    """
-
-    mean: float
-    std: float
 
 
 def measure_normalizer(

@@ -6,8 +6,7 @@ from typing import Any, Iterator, List, Sequence, Tuple
 
 import numpy as np
 
-from espnet_bayeslm.scoring.lms import vocab_size
-from espnet_bayeslm.scoring.sequences import token_log_probs
+from espnet_bayeslm.scoring.sequences import token_log_probs, vocab_size
 
 
 def running_log_probs(

@@ -16,7 +16,16 @@ import numpy as np
 import torch
 
 from espnet_bayeslm.bayes.whole import whole_posterior
-from espnet_bayeslm.scoring.lms import (
+from espnet_bayeslm.scoring.log_probs import (
+    Blocks,
+    Group,
+    along_paths,
+    batch_tree,
+    log_probs_of_outputs,
+    targets_of,
+    tree_batches,
+)
+from espnet_bayeslm.scoring.sequences import (
     MAX_TOKENS,
     Ids,
     check_finite,
@@ -27,14 +36,6 @@ from espnet_bayeslm.scoring.lms import (
     require_tree,
     token_ids,
     vocab_size,
-)
-from espnet_bayeslm.scoring.output_layer import Blocks, log_probs_of_outputs
-from espnet_bayeslm.scoring.prefix_trees import (
-    Group,
-    along_paths,
-    batch_tree,
-    targets_of,
-    tree_batches,
 )
 from espnet_bayeslm.utils.cli import progress
 from espnet_bayeslm.utils.errors import InputError

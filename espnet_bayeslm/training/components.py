@@ -11,8 +11,8 @@ from espnet_bayeslm.rescoring.components import Component
 from espnet_bayeslm.rescoring.weights_file import unique_names
 from espnet_bayeslm.scoring.cache import CachedScorer
 from espnet_bayeslm.scoring.histories import MAX_CONTEXT
-from espnet_bayeslm.scoring.lms import MAX_TOKENS
 from espnet_bayeslm.scoring.neural import NeuralScorer, TokenLM
+from espnet_bayeslm.scoring.sequences import MAX_TOKENS
 from espnet_bayeslm.training.experiment import experiment_name, find_files, fingerprint
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike

@@ -7,7 +7,7 @@ from typing import Dict, NamedTuple, Sequence, Tuple
 import torch
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 
-from espnet_bayeslm.scoring.output_layer import log_probs_of_logits
+from espnet_bayeslm.scoring.log_probs import log_probs_of_logits
 from espnet_bayeslm.training.nll import TokenBatch
 
 

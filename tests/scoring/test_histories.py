@@ -10,7 +10,7 @@ from test_contract import name as case_name
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.scoring import token_log_probs
 from espnet_bayeslm.scoring.histories import History, extend, score_in_context
-from espnet_bayeslm.scoring.normalizer import Normalizer
+from espnet_bayeslm.scoring.sequences import Normalizer
 from espnet_bayeslm.utils.errors import InputError
 
 EOS = VOCAB - 1

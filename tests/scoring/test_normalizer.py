@@ -10,7 +10,8 @@ from test_neural import SENTENCES, make
 
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.scoring import NeuralScorer, score_hypotheses, token_log_probs
-from espnet_bayeslm.scoring.normalizer import Normalizer, measure_normalizer
+from espnet_bayeslm.scoring.normalizer import measure_normalizer
+from espnet_bayeslm.scoring.sequences import Normalizer
 from espnet_bayeslm.utils.errors import InputError
 
 VOCAB = 11

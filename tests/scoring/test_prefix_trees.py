@@ -13,9 +13,14 @@ from test_contract import CASES, VOCAB, build, make_generic
 from test_contract import name as case_name
 
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
-from espnet_bayeslm.scoring import output_layer, token_log_probs
-from espnet_bayeslm.scoring.output_layer import log_normalizers, target_logits
-from espnet_bayeslm.scoring.prefix_trees import shared_prefix, tree_batches
+from espnet_bayeslm.scoring import token_log_probs
+from espnet_bayeslm.scoring.log_probs import (
+    BLOCKS,
+    log_normalizers,
+    shared_prefix,
+    target_logits,
+    tree_batches,
+)
 
 EOS = VOCAB - 1
 SEQUENCES = st.lists(st.lists(st.integers(0, 2), max_size=6).map(tuple), unique=True).map(sorted)
@@ -147,8 +152,8 @@ def test_bfloat16_is_close(family):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("contexts, vocab", [(1, 3), (5, 9), (7, 8), (20, 31)])
 def test_log_normalizers_equal_logsumexp(monkeypatch, contexts, vocab, dtype):
-    monkeypatch.setitem(output_layer.BLOCKS, "cpu", (3, 4))
-    monkeypatch.setattr(output_layer, "ROWS", 5)
+    monkeypatch.setitem(BLOCKS, "cpu", (3, 4))
+    monkeypatch.setattr("espnet_bayeslm.scoring.log_probs.ROWS", 5)
     outputs, weight = torch.randn(contexts, 6, dtype=dtype), torch.randn(vocab, 6, dtype=dtype)
     bias = 50 * torch.randn(vocab, dtype=dtype)
     logits = torch.nn.functional.linear(outputs, weight, bias)

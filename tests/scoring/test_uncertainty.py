@@ -8,7 +8,8 @@ from test_contract import CASES, VOCAB, build, make_generic
 from test_contract import name as case_name
 
 from espnet_bayeslm.bayes.whole import add_whole_posterior
-from espnet_bayeslm.scoring import output_layer, token_log_probs
+from espnet_bayeslm.scoring import token_log_probs
+from espnet_bayeslm.scoring.log_probs import BLOCKS
 from espnet_bayeslm.scoring.uncertainty import token_uncertainty
 from espnet_bayeslm.utils.errors import InputError
 
@@ -40,7 +41,7 @@ def naive(lm, ids, num_samples):
 @pytest.mark.parametrize("case", SOME, ids=NAMES)
 @pytest.mark.parametrize("max_tokens", [6, 4096])
 def test_equals_the_distributions_of_each_draw(case, max_tokens, monkeypatch):
-    monkeypatch.setitem(output_layer.BLOCKS, "cpu", (3, 5))
+    monkeypatch.setitem(BLOCKS, "cpu", (3, 5))
     lm = make_generic(build(case))
     found = token_uncertainty(lm, TEXTS, num_samples=3, max_tokens=max_tokens)
     assert len(found) == len(TEXTS)

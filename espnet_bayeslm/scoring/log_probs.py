@@ -1,0 +1,263 @@
+"""ln p of tokens from logits, from what the output layer gets, or over prefix trees: the one place.
+
+The logits of many contexts never exist all at once: those of the targets are looked up, and ln Z is
+summed in blocks. Over a prefix tree each distinct prefix goes through the LM once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+import torch
+
+from espnet_bayeslm.layers.product import product
+from espnet_bayeslm.lm.tree import TokenTree, build_tree
+
+Ids = Tuple[int, ...]
+Group = Sequence[Ids]
+
+# Contexts and tokens of a block of logits: on a CPU it stays in the cache while its exponentials
+# are summed, on a GPU it is worth a kernel's start.
+BLOCKS = {"cpu": (512, 1024), "cuda": (4096, 8192)}
+# Contexts whose targets' weights are looked up at once.
+ROWS = 1024
+
+
+def log_probs_of_logits(
+    logits: torch.Tensor, targets: torch.Tensor
+) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Ln p of one token after each context, and the context's ln Z, in float32 or better.
+
+    Args:
+        logits: (..., V).
+        targets: Tokens, (...).
+
+    Returns:
+        Two tensors (...).
+    """
+    # half precision would lose the sum
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    log_z = logits.logsumexp(-1)
+    return logits.gather(-1, targets.unsqueeze(-1)).squeeze(-1) - log_z, log_z
+
+
+def log_probs_of_outputs(
+    outputs: torch.Tensor,
+    contexts: torch.Tensor,
+    targets: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    *,
+    log_z: Optional[float] = None,
+) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Ln p of one token after each of some contexts, and every context's ln Z.
+
+    Args:
+        outputs: What the output projection gets, (T, M).
+        contexts: Rows of `outputs`, (N,).
+        targets: Tokens, (N,).
+        weight: (V, M).
+        bias: (V,).
+        log_z: What is taken for every context's ln Z; None: it is computed.
+
+    Returns:
+        (N,) and (T,), in float32 or better.
+    """
+    logits = target_logits(outputs, contexts, targets, weight, bias)
+    if log_z is not None:
+        return logits - log_z, logits.new_full((len(outputs),), log_z)
+    normalizers = log_normalizers(outputs, weight, bias)
+    return logits - normalizers[contexts], normalizers
+
+
+class Blocks(NamedTuple):
+    """The blocks of a (T, V) matrix of logits: contexts are its rows, tokens its columns."""
+
+    contexts: List[slice]
+    tokens: List[slice]
+
+    @classmethod
+    def of(cls, outputs: torch.Tensor, weight: torch.Tensor) -> Blocks:
+        """Return the blocks of the logits of outputs (T, M) with a weight (V, M)."""
+        height, width = BLOCKS.get(outputs.device.type, BLOCKS["cuda"])
+        return cls(_slices(len(outputs), height), _slices(len(weight), width))
+
+    def logits(
+        self, weight: torch.Tensor, bias: torch.Tensor, tokens: slice
+    ) -> Callable[[torch.Tensor], torch.Tensor]:
+        """Return (N, M) -> (N, tokens), for many calls: the weights are packed once."""
+        rows = self.contexts[0].stop if self.contexts else 0
+        return product(weight[tokens], rows, bias[tokens])
+
+
+def _slices(total: int, size: int) -> List[slice]:
+    return [slice(start, min(start + size, total)) for start in range(0, total, size)]
+
+
+def log_normalizers(
+    outputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
+) -> torch.Tensor:
+    """Return ln Z = ln sum_v exp(weight_v output + bias_v) of each context, in float32 or better.
+
+    Args:
+        outputs: What the output projection gets, (T, M).
+        weight: (V, M).
+        bias: (V,).
+
+    Returns:
+        (T,).
+    """
+    dtype = torch.promote_types(outputs.dtype, torch.float32)
+    blocks = Blocks.of(outputs, weight)
+    parts = outputs.new_empty(len(blocks.tokens), len(outputs), dtype=dtype)
+    for part, tokens in zip(parts, blocks.tokens, strict=True):
+        logits = blocks.logits(weight, bias, tokens)
+        for contexts in blocks.contexts:
+            part[contexts] = _log_sum_exp_(logits(outputs[contexts]).to(dtype))
+    return parts.logsumexp(0)
+
+
+def _log_sum_exp_(logits: torch.Tensor) -> torch.Tensor:
+    """Return ln sum exp of each row, (N,), overwriting the logits (N, C)."""
+    top = logits.amax(1, keepdim=True)
+    return logits.sub_(top).exp_().sum(1).log_().add_(top.squeeze(1))
+
+
+def target_logits(
+    outputs: torch.Tensor,
+    contexts: torch.Tensor,
+    targets: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+) -> torch.Tensor:
+    """Return the logit of one token after each of some contexts, in float32 or better.
+
+    Args:
+        outputs: What the output projection gets, (T, M).
+        contexts: Rows of `outputs`, (N,).
+        targets: Tokens, (N,).
+        weight: (V, M).
+        bias: (V,).
+
+    Returns:
+        (N,).
+    """
+    dtype = torch.promote_types(outputs.dtype, torch.float32)
+    parts = [
+        (outputs[rows] * weight[tokens]).sum(1, dtype=dtype) + bias[tokens]
+        for rows, tokens in zip(contexts.split(ROWS), targets.split(ROWS), strict=True)
+    ]
+    return torch.cat(parts)
+
+
+def shared_prefix(a: Ids, b: Ids) -> int:
+    """Return how many tokens two sequences begin with in common."""
+    for n, (x, y) in enumerate(zip(a, b, strict=False)):
+        if x != y:
+            return n
+    return min(len(a), len(b))
+
+
+def tree_batches(sequences: Sequence[Ids], *, max_tokens: int) -> Iterator[Group]:
+    """Yield runs of sequences whose prefix tree has at most so many nodes.
+
+    Args:
+        sequences: In lexical order, each once.
+        max_tokens: The most nodes; a longer sequence is a batch by itself.
+    """
+    start, size = 0, 0
+    for end, ids in enumerate(sequences):
+        common = shared_prefix(sequences[end - 1], ids) if end > start else -1
+        if end > start and size + len(ids) - common > max_tokens:
+            yield sequences[start:end]
+            start, size, common = end, 0, -1
+        size += len(ids) - common
+    if start < len(sequences):
+        yield sequences[start:]
+
+
+def tree_size(sequences: Sequence[Ids]) -> int:
+    """Return how many nodes the prefix tree of sequences in lexical order has."""
+    shared = sum(1 + shared_prefix(a, b) for a, b in itertools.pairwise(sequences))
+    return sum(len(ids) + 1 for ids in sequences) - shared
+
+
+def tree_log_probs(
+    lm: Any,
+    tree: TokenTree,
+    paths: Sequence[np.ndarray],
+    *,
+    starts: Optional[Sequence[int]] = None,
+    states: Optional[Tuple[torch.Tensor, torch.Tensor]] = None,
+    log_z: Optional[float] = None,
+) -> Iterator[np.ndarray]:
+    """Yield ln p of the tokens and `</s>` of each sequence of one or more trees, (n + 1,).
+
+    Args:
+        lm: One of our LMs, in evaluation mode, told its weights by `before_scoring`.
+        tree: The trees.
+        paths: Each sequence's nodes.
+        starts: Where on its path each sequence begins: after that node. What is before needs no
+            softmax. None: after the root.
+        states: Of a recurrent LM h and c before the roots; None: those of a text's beginning.
+        log_z: What is taken for every context's ln Z; None: it is computed.
+    """
+    contexts, targets = targets_of(tree, paths, lm.vocab_size - 1)
+    outputs = lm.tree_outputs(tree) if states is None else lm.tree_outputs(tree, states)
+    weight, bias = lm.decoder.weight, lm.decoder.bias
+    if starts is None:
+        starts = [0] * len(paths)
+        values, _ = log_probs_of_outputs(outputs, contexts, targets, weight, bias, log_z=log_z)
+    else:
+        wanted = _wanted(tree, paths, starts)
+        rows, which = contexts[wanted].unique(return_inverse=True)
+        found, _ = log_probs_of_outputs(
+            outputs[rows], which, targets[wanted], weight, bias, log_z=log_z
+        )
+        values = found.new_zeros(len(contexts)).index_put_((wanted,), found)
+    every = along_paths(values.to("cpu", torch.float64).numpy(), tree, paths)
+    for start, log_probs in zip(starts, every, strict=True):
+        yield log_probs[start:]
+
+
+def _wanted(tree: TokenTree, paths: Sequence[np.ndarray], starts: Sequence[int]) -> torch.Tensor:
+    """Which of the targets of `targets_of` are a sequence's own, and not before it; indices."""
+    num_roots = tree.level_sizes[0]
+    own = np.zeros(len(tree) + len(paths), dtype=bool)
+    own[len(tree) :] = True
+    for path, start in zip(paths, starts, strict=True):
+        own[path[start + 1 :]] = True
+    return torch.from_numpy(np.flatnonzero(own[num_roots:])).to(tree.tokens.device)
+
+
+def batch_tree(lm: Any, group: Group) -> Tuple[TokenTree, List[np.ndarray]]:
+    """Return the tree of a batch, on the LM's device, and each sequence's nodes."""
+    tree, paths = build_tree([group], lm.vocab_size - 1)
+    return tree.to(lm.decoder.weight.device), paths
+
+
+def along_paths(
+    found: np.ndarray, tree: TokenTree, paths: Sequence[np.ndarray]
+) -> Iterator[np.ndarray]:
+    """Yield (..., n + 1) values of the tokens and `</s>` of each sequence.
+
+    Args:
+        found: Values in the order of `targets_of`, (..., N).
+        tree: The trees.
+        paths: Each sequence's nodes.
+    """
+    num_roots, num_nodes = tree.level_sizes[0], len(tree) - tree.level_sizes[0]
+    for number, path in enumerate(paths):
+        yield found[..., np.append(path[1:] - num_roots, num_nodes + number)]
+
+
+def targets_of(
+    tree: TokenTree, paths: Sequence[np.ndarray], eos: int
+) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Return the context and the target of each node but the roots, then of each `</s>`."""
+    first = tree.level_sizes[0]
+    ends = torch.tensor([int(path[-1]) for path in paths], device=tree.tokens.device)
+    contexts = torch.cat([tree.parents[first:], ends])
+    return contexts, torch.cat([tree.tokens[first:], torch.full_like(ends, eos)])
