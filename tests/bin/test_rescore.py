@@ -141,7 +141,12 @@ def test_scales_of_one_set_are_applied_to_another(nbest, lms, tuned, tmp_path, c
     assert "tuned_on" not in found and scales["tuned_on"] == str(nbest / "dev.ref")
     by_hand = ["--lmwt", scales["lmwt"], "--word_penalty", scales["word_penalty"]]
     run(*command, *by_hand, "--output", tmp_path / "b")
-    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    a, b = contents(tmp_path / "a"), contents(tmp_path / "b")
+    of_file, of_options = (yaml.safe_load(files.pop("scales.yaml")) for files in (a, b))
+    assert a == b
+    # only a tuned file knows how sharp the posterior is
+    assert of_file.pop("posterior") == scales["posterior"]
+    assert of_file == of_options
 
 
 def test_references_change_no_choice(nbest, lms, tmp_path):
