@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence
 
 import numpy as np
-from espnet2.utils.types import float_or_none, str2bool
+from espnet2.utils.types import float_or_none, int_or_none, str2bool
 
 from espnet_bayeslm.bin.components import add_component_options
 from espnet_bayeslm.evaluation.wer import (
@@ -45,7 +45,9 @@ from espnet_bayeslm.rescoring.components import Component, UnknownWords, inner_s
 from espnet_bayeslm.rescoring.pipeline import Weighting
 from espnet_bayeslm.scoring.lattices import (
     BEAM,
+    MAX_HYPS,
     MERGE_ORDER,
+    PRUNE,
     MergeOptions,
     check_merging,
     rescore_lattices,
@@ -78,15 +80,21 @@ def lattice(
     word_penalty: Optional[float],
     merge_order: int,
     beam: float,
-    prune: float,
+    prune: Optional[float],
+    max_hyps_per_node: Optional[int],
     max_oov_rate: float,
     ngpu: int,
     **options: Any,
 ) -> None:
     """Rescore lattices and take their N best; options as `get_parser` explains them."""
     # 1. Whatever can be wrong is found before the long work
-    check_options(output, ref, nbest_size=nbest_size, prune=prune, lmwt=lmwt, penalty=word_penalty)
-    merging = MergeOptions(merge_order, beam)
+    check_options(output, ref, nbest_size=nbest_size, lmwt=lmwt, penalty=word_penalty)
+    rescored = bool(lm or ngram)
+    if prune is None:
+        prune = PRUNE if rescored else math.inf
+    if max_hyps_per_node is None:
+        max_hyps_per_node = 0 if math.isinf(beam) else MAX_HYPS
+    merging = MergeOptions(merge_order, beam, prune, max_hyps_per_node)
     check_merging(merging)
     scales = None if lmwt is None else kaldi_scales(lmwt, word_penalty or 0.0)
     read = partial(LATTICE_READERS[lattice_format], lattices, max_arcs=max_arcs)
@@ -95,8 +103,10 @@ def lattice(
     refs = None if ref is None else read_transcripts(ref)
     check_lattices(read(), lattices, refs, ref)
     # 2. Rescore: a stream of lattices
-    every: Iterable[Lattice] = (pruned(item, scales or item.scales, prune) for item in read())
-    if lm or ngram:
+    every: Iterable[Lattice] = read()
+    if not rescored and prune < math.inf:
+        every = (pruned(item, scales or item.scales, prune) for item in every)
+    if rescored:
         device = "cuda" if ngpu else "cpu"
         components = load_components(lm, ngram, device=device, **options)
         weighting = Weighting.of(components, weights, None, combine=combine)
@@ -128,7 +138,6 @@ def check_options(
     ref: Optional[str],
     *,
     nbest_size: int,
-    prune: float,
     lmwt: Optional[float],
     penalty: Optional[float],
 ) -> None:
@@ -143,8 +152,6 @@ def check_options(
         )
     if nbest_size < 1:
         raise InputError(f"--nbest_size {nbest_size}: 1 or more hypotheses were expected")
-    if not prune >= 0:
-        raise InputError(f"--prune {prune}: a number from 0 was expected")
     if lmwt is None and penalty is not None:
         raise InputError("--word_penalty without --lmwt", remedy="Give both.")
     if lmwt is not None and not (0 < lmwt < math.inf and math.isfinite(penalty or 0.0)):
@@ -286,13 +293,21 @@ def get_parser() -> argparse.ArgumentParser:
         "--beam",
         type=float,
         default=BEAM,
-        help="Hypotheses worse than the best at their node by more (nats of the LM) are dropped",
+        help="Hypotheses worse than the best, as whole paths, by more (nats of the LM) are dropped",
     )
     parser.add_argument(
         "--prune",
-        type=float,
-        default=math.inf,
-        help="First drop arcs whose best path, by the scores that came, is worse by more",
+        type=float_or_none,
+        default=None,
+        help="First drop arcs whose best path is worse by more; where lattices have no LM scores,"
+        " these are estimated: the best of a word after any one word; default:"
+        f" {PRUNE:g} with --lm or --ngram, else inf",
+    )
+    parser.add_argument(
+        "--max_hyps_per_node",
+        type=int_or_none,
+        default=None,
+        help=f"The most hypotheses of a node, 0: no limit; default: {MAX_HYPS}, 0 with --beam inf",
     )
     return parser
 

@@ -54,6 +54,12 @@ class NgramScorer:
         self._model.BeginSentenceWrite(state)
         return state
 
+    def null_state(self) -> kenlm.State:
+        """State that knows of no word, nor of the start of a sentence."""
+        state = kenlm.State()
+        self._model.NullContextWrite(state)
+        return state
+
     def next_state(self, state: kenlm.State, word: str) -> kenlm.State:
         """State after one more word."""
         after = kenlm.State()

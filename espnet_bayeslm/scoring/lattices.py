@@ -3,11 +3,16 @@
 At a node, hypotheses that share their last words are merged: the best of them goes on (Liu et al.
 2014). With an order as long as the paths nothing is merged but equal words, which is exact, as is
 an n-gram of order n for n - 1 words. Nodes of a level, in many lattices, are scored together.
+
+What is dropped is dropped by estimates of whole paths: their scores so far, and ahead the LM scores
+that came with the lattice or, where none did, the best that the LMs give each word after any one
+word that may stand before it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import heapq
 import itertools
 import math
 from typing import (
@@ -27,17 +32,20 @@ import numpy as np
 import torch
 
 from espnet_bayeslm.lm.scoring import IncrementalLM
-from espnet_bayeslm.nbest.lattice import NULL, Arc, Lattice, PathScales, pruned
+from espnet_bayeslm.nbest.lattice import NULL, Arc, Lattice, PathScales, best_rest, pruned
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.scoring.neural import NeuralScorer
 from espnet_bayeslm.scoring.sequences import check_finite, evaluating, num_draws, vocab_size
 from espnet_bayeslm.utils.errors import InputError
 
 MERGE_ORDER = 4
-BEAM = 20.0
+BEAM = 6.0
+PRUNE = 6.0
 """In nats, of the LM's scale."""
 
-BLOCK = 16
+MAX_HYPS = 20
+
+BLOCK = 32
 """Lattices that are scored together."""
 
 END = "</s>"
@@ -52,15 +60,17 @@ class Prefix:
 
     Attributes:
         depth: The number of words.
+        key: What it shares with those it is merged with; None: not asked for yet.
         states: What each scorer has after them.
         log_probs: ln p of words after them, as far as it was asked for.
     """
 
-    __slots__ = ("children", "depth", "log_probs", "parent", "states", "word")
+    __slots__ = ("children", "depth", "key", "log_probs", "parent", "states", "word")
 
     def __init__(self, parent: Optional[Prefix] = None, word: str = ""):
         self.parent, self.word = parent, word
         self.depth: int = 0 if parent is None else parent.depth + 1
+        self.key: Optional[Tuple[int, Tuple[str, ...]]] = None
         self.children: Dict[str, Prefix] = {}
         self.states: Dict[int, Any] = {}
         self.log_probs: Dict[str, float] = {}
@@ -74,14 +84,22 @@ class Prefix:
     def last(self, order: int) -> Tuple[int, Tuple[str, ...]]:
         """What two prefixes share whose last `order` words are the same.
 
-        A prefix of fewer words shares with itself only: it knows where the sentence began.
+        A prefix of fewer words shares with itself only: it knows where the sentence began. A tree
+        of prefixes is asked for one order.
         """
+        if self.key is not None:
+            return self.key
         words: List[str] = []
         prefix = self
         while prefix.parent is not None and len(words) < order:
             words.append(prefix.word)
             prefix = prefix.parent
-        return int(self.depth > order), tuple(words)
+        self.key = int(self.depth > order), tuple(words)
+        return self.key
+
+    def last_after(self, word: str, order: int) -> Tuple[int, Tuple[str, ...]]:
+        """What `last` is after one more word, before there is such a prefix."""
+        return int(self.depth >= order), (word, *self.last(order)[1][: order - 1])
 
 
 Request = Tuple[Prefix, Sequence[str]]
@@ -92,6 +110,10 @@ class PrefixScorer(Protocol):
 
     def next_log_probs(self, requests: Sequence[Request]) -> List[np.ndarray]:
         """Return ln p of the words of each request after its prefix, `</s>` among them."""
+        ...
+
+    def begin_anywhere(self, prefix: Prefix) -> None:
+        """Take an empty prefix for one that may be in the midst of a sentence."""
         ...
 
 
@@ -111,6 +133,10 @@ class NgramPrefixes:
         return [
             self.scorer.next_log_probs(self._state(prefix), words) for prefix, words in requests
         ]
+
+    def begin_anywhere(self, prefix: Prefix) -> None:
+        """See `PrefixScorer.begin_anywhere`."""
+        prefix.states[self.index] = self.scorer.null_state()
 
     def _state(self, prefix: Prefix) -> Any:
         """State after a prefix; that of its parent is there already, or is made too."""
@@ -181,12 +207,38 @@ class NeuralPrefixes:
         known = {t for pair in self.tokens.values() for ids in pair for t in ids} | {self.eos}
         self.kept = torch.tensor(sorted(known))
         self.column = {token: n for n, token in enumerate(sorted(known))}
+        # column of a word's first token, where it is the first word, and where not
+        self.first = [
+            {END: self.column[self.eos]}
+            | {word: self.column[pair[later][0]] for word, pair in self.tokens.items()}
+            for later in (False, True)
+        ]
+        self.pieces = any(len(ids) > 1 for pair in self.tokens.values() for ids in pair)
 
     def next_log_probs(self, requests: Sequence[Request]) -> List[np.ndarray]:
         """See `PrefixScorer.next_log_probs`."""
-        paths = [[self._path(prefix, word) for word in words] for prefix, words in requests]
-        self._compute([node for of_words in paths for path in of_words for node, _ in path])
-        return [np.array([self._sum(path) for path in of_words]) for of_words in paths]
+        rows = [self._columns(prefix, words) for prefix, words in requests]
+        paths = [
+            {n: path for n, word in enumerate(words) if len(path := self._path(prefix, word)) > 1}
+            if self.pieces
+            else {}
+            for prefix, words in requests
+        ]
+        inner = (node for found in paths for path in found.values() for node, _ in path[1:])
+        self._compute([*(node for node, _ in rows), *inner])
+        log_probs = [node.log_probs[columns] for node, columns in rows]  # type: ignore[index]
+        for row, found in zip(log_probs, paths, strict=True):
+            for n, path in found.items():
+                row[n] = self._sum(path)
+        return log_probs
+
+    def begin_anywhere(self, prefix: Prefix) -> None:
+        """See `PrefixScorer.begin_anywhere`: a neural LM knows beginnings only."""
+
+    def _columns(self, prefix: Prefix, words: Sequence[str]) -> Tuple[_Token, List[int]]:
+        """Tokens of a prefix, and where ln p of the first token of each word stands."""
+        first = self.first[prefix.depth > 0]
+        return self._node(prefix), [first[word] for word in words]
 
     def _node(self, prefix: Prefix) -> _Token:
         """Tokens of a prefix."""
@@ -259,38 +311,52 @@ class MergeOptions(NamedTuple):
 
     Attributes:
         order: Hypotheses at a node are merged that share so many last words.
-        beam: Those worse than the best at their node by more nats, of the LM's scale, are dropped.
+        beam: Those worse than the best of all, as whole paths are estimated, by more nats of the
+            LM's scale are dropped.
+        prune: So are arcs, before, whose best path is estimated to be worse than the best.
+        max_hyps: The most hypotheses of a node; 0: there is no limit.
     """
 
     order: int = MERGE_ORDER
     beam: float = BEAM
+    prune: float = PRUNE
+    max_hyps: int = MAX_HYPS
 
 
 MERGING = MergeOptions()
 
 
 class _Hypothesis(NamedTuple):
-    """The best path to a node with some last words."""
+    """The best path to a node with some last words; the word comes after the prefix, if any."""
 
     total: float
     prefix: Prefix
+    word: Optional[str] = None
+
+    def closed(self) -> _Hypothesis:
+        """The same with the word in the prefix: most hypotheses are dropped before that."""
+        return self if self.word is None else _Hypothesis(self.total, self.prefix.after(self.word))
 
 
-@dataclasses.dataclass
-class _Expanded:
-    """Arcs of the rescored lattice, and its nodes as they are numbered."""
+class _Step(NamedTuple):
+    """An arc of the rescored lattice: from a numbered node, by an arc, to (node, last words)."""
 
-    arcs: List[Tuple[int, Tuple, Arc]]
-    places: Dict[Tuple, int]
-    nodes: List[int]
+    source: int
+    target: int
+    key: Tuple
+    number: int
+    score: float
 
 
 def check_merging(options: MergeOptions) -> None:
     """Raise an InputError where an option is out of its range."""
     if options.order < 1:
         raise InputError(f"--merge_order {options.order}: 1 or more words were expected")
-    if not options.beam >= 0:
-        raise InputError(f"--beam {options.beam}: a number from 0 was expected")
+    for name in ("beam", "prune"):
+        if not (value := getattr(options, name)) >= 0:
+            raise InputError(f"--{name} {value}: a number from 0 was expected")
+    if options.max_hyps < 0:
+        raise InputError(f"--max_hyps_per_node {options.max_hyps}: 0 or more were expected")
 
 
 def rescore_lattices(
@@ -321,7 +387,8 @@ def rescore_lattices(
         words = {arc.label: None for item in block for arc in item.arcs if arc.word is not None}
         parts = [prefix_scorer(scorer, n, words) for n, scorer in enumerate(scorers)]
         root = Prefix()
-        searches = [_Search(item, root, scales or item.scales, options) for item in block]
+        estimates = _estimates(block, root, parts, mix, options)
+        searches = [_Search(item, root, scales or item.scales, options) for item in estimates]
         waiting = list(searches)
         while waiting:
             _score([request for search in waiting for request in search.requests()], parts, mix)
@@ -329,6 +396,64 @@ def rescore_lattices(
                 search.advance()
             waiting = [search for search in waiting if not search.done]
         yield from (search.lattice() for search in searches)
+
+
+def _estimates(
+    lattices: Sequence[Lattice],
+    root: Prefix,
+    parts: Sequence[PrefixScorer],
+    mix: Mixture,
+    options: MergeOptions,
+) -> List[Lattice]:
+    """Lattices with LM scores to estimate whole paths by.
+
+    They are the scores that came. Where there are none, they are the best that the LMs give a word
+    after any one word that may stand before it; that of `</s>` is in the arcs to the end.
+    """
+    without = [item for item in lattices if "lm_score" not in item.scores]
+    if not without or (math.isinf(options.beam) and math.isinf(options.prune)):
+        return list(lattices)
+    anywhere = Prefix()
+    for part in parts:
+        part.begin_anywhere(anywhere)
+    contexts = [_contexts(item, root, anywhere) for item in without]
+    requests: List[Request] = []
+    for item, before in zip(without, contexts, strict=True):
+        for prefixes, arcs in zip(before, item.outgoing(), strict=True):
+            words = list(dict.fromkeys(arc.label for arc in arcs if arc.word is not None))
+            requests += [(prefix, words) for prefix in prefixes if words]
+        requests += [(prefix, [END]) for prefix in before[item.end]]
+    _score(requests, parts, mix)
+    estimated = iter([_estimated(*pair) for pair in zip(without, contexts, strict=True)])
+    return [item if "lm_score" in item.scores else next(estimated) for item in lattices]
+
+
+def _contexts(lattice: Lattice, root: Prefix, anywhere: Prefix) -> List[Dict[Prefix, None]]:
+    """Last words of the paths to each node, as prefixes of one word; at the start that of none."""
+    contexts: List[Dict[Prefix, None]] = [{} for _ in range(lattice.num_nodes)]
+    contexts[0][root] = None
+    for arc in lattice.arcs:
+        if arc.word is None:
+            contexts[arc.target].update(contexts[arc.source])
+        else:
+            contexts[arc.target][anywhere.after(arc.label)] = None
+    return contexts
+
+
+def _estimated(lattice: Lattice, contexts: Sequence[Dict[Prefix, None]]) -> Lattice:
+    """Lattice with the best score of each word after its contexts."""
+    ends = max((prefix.log_probs[END] for prefix in contexts[lattice.end]), default=0.0)
+    best: Dict[Tuple[int, str], float] = {}
+    arcs = []
+    for arc in lattice.arcs:
+        score = 0.0
+        if arc.word is not None:
+            place = arc.source, arc.label
+            if place not in best:
+                best[place] = max(prefix.log_probs[arc.label] for prefix in contexts[arc.source])
+            score = best[place]
+        arcs.append(arc._replace(lm_score=score + ends * (arc.target == lattice.end)))
+    return dataclasses.replace(lattice, arcs=tuple(arcs))
 
 
 def prefix_scorer(scorer: Any, index: int, vocabulary: Iterable[str]) -> PrefixScorer:
@@ -344,38 +469,50 @@ def _score(requests: Iterable[Request], parts: Sequence[PrefixScorer], mix: Mixt
     """Give prefixes the scores that they are asked for."""
     wanted: Dict[Prefix, Dict[str, None]] = {}
     for prefix, words in requests:
-        for word in words:
-            if word not in prefix.log_probs:
-                wanted.setdefault(prefix, {})[word] = None
+        if unknown := [word for word in words if word not in prefix.log_probs]:
+            wanted.setdefault(prefix, {}).update(dict.fromkeys(unknown))
     missing = [(prefix, list(words)) for prefix, words in wanted.items()]
     if not missing:
         return
-    found = [part.next_log_probs(missing) for part in parts]
-    for (prefix, words), *rows in zip(missing, *found, strict=True):
-        prefix.log_probs.update(zip(words, mix(np.stack(rows)).tolist(), strict=True))
+    found = np.stack([np.concatenate(part.next_log_probs(missing)) for part in parts])
+    scores = iter(mix(found).tolist())
+    for prefix, words in missing:
+        prefix.log_probs.update(zip(words, itertools.islice(scores, len(words)), strict=True))
 
 
 class _Search:
     """Dynamic programme over one lattice, level by level.
 
     Args:
-        lattice: The lattice.
+        estimate: The lattice, with LM scores to estimate whole paths by.
         root: The empty prefix.
         scales: Weights of the scores.
-        options: What is merged.
+        options: What is merged, and what is dropped.
     """
 
-    def __init__(self, lattice: Lattice, root: Prefix, scales: PathScales, options: MergeOptions):
-        # what does not lead to the end is not scored
-        self.source = pruned(lattice, scales, math.inf)
-        self.scales, self.options = scales, options
-        self.outgoing = self.source.outgoing()
-        self.levels = _levels(self.source)
-        self.hypotheses: List[Dict[Tuple, _Hypothesis]] = [{} for _ in self.outgoing]
-        self.hypotheses[0][root.last(options.order)] = _Hypothesis(0.0, root)
-        self.expanded = _Expanded([], {}, [])
+    def __init__(self, estimate: Lattice, root: Prefix, scales: PathScales, options: MergeOptions):
+        unit = abs(scales.lm) or 1.0
+        # what does not lead to the end is not scored, and what is not likely to
+        estimate = pruned(estimate, scales, options.prune * unit)
+        self.source, self.scales, self.options = estimate, scales, options
+        self.rest = best_rest(estimate, scales).tolist()
+        self.beam = options.beam * unit
+        static = scales._replace(lm=0.0)
+        # per node: number of an arc, its target, its word, its scores but that of the LM
+        self.outgoing: List[List[Tuple[int, int, Optional[str], float]]] = [
+            [] for _ in range(estimate.num_nodes)
+        ]
+        for number, arc in enumerate(estimate.arcs):
+            step = number, arc.target, arc.word, static.total(arc)
+            self.outgoing[arc.source].append(step)
+        self.levels = _levels(estimate)
+        self.hypotheses: Dict[int, Dict[Tuple, _Hypothesis]] = {
+            0: {root.last(options.order): _Hypothesis(0.0, root)}
+        }
+        self.steps: List[_Step] = []
+        self.places: Dict[Tuple, int] = {}
+        self.nodes: List[int] = []
         self.level = 0
-        self._prune()
 
     @property
     def done(self) -> bool:
@@ -383,18 +520,29 @@ class _Search:
         return self.level == len(self.levels)
 
     def _prune(self) -> None:
-        """Drop what is outside the beam at the nodes of the level."""
+        """Drop what is outside the beam at the nodes of the level, and what are too many."""
+        # a total at the end, the last level, is still without `</s>`, which the others estimate
+        early = {self.source.end} if len(self.hypotheses) > 1 else set()
+        best = max(
+            item.total + self.rest[node]
+            for node, found in self.hypotheses.items()
+            if node not in early
+            for item in found.values()
+        )
         for node in self.levels[self.level]:
-            found = self.hypotheses[node]
-            if found:
-                best = max(item.total for item in found.values())
-                least = best - self.options.beam * abs(self.scales.lm)
-                self.hypotheses[node] = {k: v for k, v in found.items() if v.total >= least}
+            # sums in another order differ in the last digits
+            least = best - self.beam - 1e-9 * abs(best) - self.rest[node]
+            found = self.hypotheses.get(node, {})
+            kept = [item for item in found.items() if item[1].total >= least]
+            if 0 < self.options.max_hyps < len(kept):
+                kept = heapq.nlargest(self.options.max_hyps, kept, key=lambda item: item[1].total)
+            self.hypotheses[node] = {key: item.closed() for key, item in kept}
 
     def requests(self) -> Iterator[Request]:
-        """Yield what has to be known before the next level."""
+        """Yield what has to be known before the next level, after what is outside is dropped."""
+        self._prune()
         for node in self.levels[self.level]:
-            words = list(dict.fromkeys(a.label for a in self.outgoing[node] if a.word is not None))
+            words = list(dict.fromkeys(word for _, _, word, _ in self.outgoing[node] if word))
             words += [END] if node == self.source.end else []
             for hypothesis in self.hypotheses[node].values():
                 yield hypothesis.prefix, words
@@ -402,51 +550,47 @@ class _Search:
     def advance(self) -> None:
         """Follow the arcs of the level's nodes."""
         for node in self.levels[self.level]:
-            for key, hypothesis in self.hypotheses[node].items():
-                number = len(self.expanded.nodes)
-                self.expanded.places[node, key] = number
-                self.expanded.nodes.append(node)
-                for arc in self.outgoing[node]:
-                    self._follow(number, hypothesis, arc)
-                if node == self.source.end:
-                    score = hypothesis.prefix.log_probs[END]
-                    self.expanded.arcs.append((number, (-1,), Arc(-1, -1, NULL, lm_score=score)))
-            self.hypotheses[node] = {}
+            for key, hypothesis in self.hypotheses.pop(node).items():
+                source = len(self.nodes)
+                self.places[node, key] = source
+                self.nodes.append(node)
+                self._follow(source, hypothesis, node)
         self.level += 1
-        if not self.done:
-            self._prune()
 
-    def _follow(self, number: int, hypothesis: _Hypothesis, arc: Arc) -> None:
-        """Take one arc from a hypothesis."""
-        prefix = hypothesis.prefix
-        score = 0.0 if arc.word is None else prefix.log_probs[arc.label]
-        after = prefix if arc.word is None else prefix.after(arc.label)
-        new = arc._replace(lm_score=score)
-        total = hypothesis.total + self.scales.total(new)
-        key = after.last(self.options.order)
-        self.expanded.arcs.append((number, (arc.target, key), new))
-        known = self.hypotheses[arc.target].get(key)
-        if known is None or known.total < total:
-            self.hypotheses[arc.target][key] = _Hypothesis(total, after)
+    def _follow(self, source: int, hypothesis: _Hypothesis, node: int) -> None:
+        """Take the arcs of a node from a hypothesis."""
+        total, prefix, _ = hypothesis
+        order, last = self.options.order, prefix.last(self.options.order)
+        for number, target, word, static in self.outgoing[node]:
+            score = 0.0 if word is None else prefix.log_probs[word]
+            key = last if word is None else prefix.last_after(word, order)
+            self.steps.append(_Step(source, target, key, number, score))
+            new = total + static + self.scales.lm * score
+            there = self.hypotheses.setdefault(target, {})
+            if key not in there or there[key].total < new:
+                there[key] = _Hypothesis(new, prefix, word)
+        if node == self.source.end:
+            self.steps.append(_Step(source, -1, (), -1, prefix.log_probs[END]))
+
+    def _arcs(self) -> Iterator[Arc]:
+        """Yield the arcs that were not outside the beam."""
+        for source, target, key, number, score in self.steps:
+            place = len(self.nodes) if target < 0 else self.places.get((target, key))
+            if place is not None:
+                arc = Arc(-1, -1, NULL) if target < 0 else self.source.arcs[number]
+                yield arc._replace(source=source, target=place, lm_score=score)
 
     def lattice(self) -> Lattice:
         """Rescored lattice."""
-        nodes, places = self.expanded.nodes, self.expanded.places
-        places[(-1,)] = len(nodes)
-        arcs = tuple(
-            arc._replace(source=source, target=places[target])
-            for source, target, arc in self.expanded.arcs
-            if target in places  # else it was outside the beam
-        )
         times = self.source.times
         result = dataclasses.replace(
             self.source,
-            num_nodes=len(nodes) + 1,
-            end=len(nodes),
-            arcs=arcs,
+            num_nodes=len(self.nodes) + 1,
+            end=len(self.nodes),
+            arcs=tuple(self._arcs()),
             scores=tuple(dict.fromkeys((*self.source.scores, "lm_score"))),
             scales=self.scales,
-            times=(*(times[node] for node in nodes), times[self.source.end]) if times else (),
+            times=(*(times[node] for node in self.nodes), times[self.source.end]) if times else (),
         )
         return pruned(result, self.scales, math.inf)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from oracles.lattice_paths import all_paths, errors, random_lattice
 
+from espnet_bayeslm.bin import rescore
 from espnet_bayeslm.bin.lattice import main
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.nbest.htk import read_htk, write_htk
@@ -55,7 +56,7 @@ def test_rescored_lattices_hold_the_scores_of_the_mixture(folder, point, ngram, 
         write_kaldi_lattices(LATTICES, given)
     main(["--lattices", str(given), "--lattice_format", format, "--output", f"{folder}/out",
           *OPTIONS, "--lm", str(point), "--ngram", str(ngram), "--weights", "0.6,0.4",
-          "--merge_order", "100", "--beam", "inf", "--write_lattices", "true",
+          "--merge_order", "100", "--beam", "inf", "--prune", "inf", "--write_lattices", "true",
           "--nbest_size", "1000"])  # fmt: skip
     scorers = [c.scorer for c in load_components([str(point)], [str(ngram)])]
     for nbest, lattice in zip(read_nbest(folder / "out" / "nbest", "jsonl"), LATTICES, strict=True):
@@ -76,7 +77,8 @@ def test_rescored_lattices_hold_the_scores_of_the_mixture(folder, point, ngram, 
 def test_rescoring_in_steps_with_pruning(folder, ngram, capsys):
     """What an n-gram has rescored is pruned by these scores."""
     main(["--lattices", f"{folder}/lattices", "--output", f"{folder}/first", *OPTIONS,
-          "--ngram", str(ngram), "--write_lattices", "true", "--beam", "inf"])  # fmt: skip
+          "--ngram", str(ngram), "--write_lattices", "true", "--beam", "inf",
+          "--prune", "inf"])  # fmt: skip
     main(["--lattices", f"{folder}/first/lattices", "--output", f"{folder}/second", *OPTIONS,
           "--prune", "0", "--write_lattices", "true", "--ref", f"{folder}/ref"])  # fmt: skip
     capsys.readouterr()
@@ -86,6 +88,22 @@ def test_rescoring_in_steps_with_pruning(folder, ngram, capsys):
         assert path.lm_score == pytest.approx(scorer.word_scores([path.words])[0].log_probs.sum())
         assert path.words in all_paths(lattice)
     assert (folder / "first" / "text").read_text() == (folder / "second" / "text").read_text()
+
+
+def test_rescore_takes_the_n_best_of_htk_lattices(folder, ngram):
+    rescore.main(["--nbest", f"{folder}/lattices", "--nbest_format", "htk", "--nbest_size", "6",
+                  "--ngram", str(ngram), "--lmwt", "5", "--word_penalty", "0.5",
+                  "--output", f"{folder}/out"])  # fmt: skip
+    scorer = NgramScorer(ngram)
+    lines = (folder / "out" / "text").read_text().splitlines()
+    for lattice, line in zip(LATTICES, lines, strict=True):
+        totals = {
+            hyp.words: hyp.am_score / 5
+            + scorer.word_scores([hyp.words])[0].log_probs.sum()
+            - 0.5 * len(hyp.words)
+            for hyp in nbest_list(lattice, 6).hypotheses
+        }
+        assert line.split() == [lattice.utt, *max(totals, key=totals.get)]
 
 
 FAILURES = {

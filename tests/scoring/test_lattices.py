@@ -1,5 +1,6 @@
 """Rescoring of lattices against the exhaustive rescoring of all their paths."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -16,7 +17,8 @@ from espnet_bayeslm.scoring.neural import NeuralScorer
 from espnet_bayeslm.utils.errors import InputError
 
 WORDS = ("the", "cat", "dog", "zebra", "mat")
-EXACT = MergeOptions(order=100, beam=float("inf"))
+INF = float("inf")
+EXACT = MergeOptions(100, beam=INF, prune=INF, max_hyps=0)
 SCALES = kaldi_scales(4.0, 0.3)
 
 
@@ -30,14 +32,23 @@ def lattices():
 
 @pytest.fixture(scope="module")
 def trigram(tmp_path_factory):
+    return estimated(tmp_path_factory.mktemp("ngram"), 3)
+
+
+@pytest.fixture(scope="module")
+def bigram(tmp_path_factory):
+    return estimated(tmp_path_factory.mktemp("ngram"), 2)
+
+
+def estimated(folder, order):
+    """Return the scorer of an n-gram of random sentences."""
     from espnet_bayeslm.bin import ngram
 
-    folder = tmp_path_factory.mktemp("ngram")
     rng = np.random.default_rng(0)
     lines = [" ".join(rng.choice(["the", "cat", "dog", "mat", "sat"], 6)) for _ in range(50)]
     (folder / "plain").write_text("\n".join(lines) + "\n")
     ngram.main(
-        f"--text {folder}/plain --arpa {folder}/lm --order 3 --discount_fallback true".split()
+        f"--text {folder}/plain --arpa {folder}/lm --order {order} --discount_fallback true".split()
     )
     return NgramScorer(folder / "lm")
 
@@ -91,7 +102,7 @@ def check_exact(lattices, scorers, weights, options, scales=SCALES, tolerance=1e
 
 
 def test_an_n_gram_is_exact_from_its_order_on(lattices, trigram):
-    check_exact(lattices, [trigram], [1.0], MergeOptions(2, float("inf")))
+    check_exact(lattices, [trigram], [1.0], EXACT._replace(order=2))
     check_exact(lattices, [trigram], [1.0], EXACT, PathScales(1.0, 7.0, 2.0, -1.0))
 
 
@@ -128,15 +139,16 @@ def test_an_lm_of_espnet_itself(lattices, tmp_path):
 
 def test_a_short_order_and_a_beam_leave_less_and_nothing_better(lattices, tmp_path):
     scorer = neural("word", tmp_path)
-    mix = linear([1.0])
+    # the LM outweighs the acoustics, and knows better than the scores that came
+    mix, scales = linear([1.0]), kaldi_scales(40.0, 0.3)
     sizes, totals = {}, {}
     for order, beam in itertools.product((1, 2, 100), (0.0, 2.0, float("inf"))):
-        options = MergeOptions(order, beam)
-        found = list(rescore_lattices(lattices, [scorer], mix, scales=SCALES, options=options))
+        options = EXACT._replace(order=order, beam=beam)
+        found = list(rescore_lattices(lattices, [scorer], mix, scales=scales, options=options))
         sizes[order, beam] = sum(len(item.arcs) for item in found)
         totals[order, beam] = []
         for lattice, item in zip(lattices, found, strict=True):
-            every = {words: total for words, total, _ in exhaustive(lattice, [scorer], mix, SCALES)}
+            every = {words: total for words, total, _ in exhaustive(lattice, [scorer], mix, scales)}
             (best,) = best_paths(item, item.scales, 1)
             # the 1-best is a real path, with the score that its own words have
             assert best.total == pytest.approx(every[best.words])
@@ -145,6 +157,60 @@ def test_a_short_order_and_a_beam_leave_less_and_nothing_better(lattices, tmp_pa
     best = np.array(totals[100, float("inf")])
     assert all((np.array(values) <= best + 1e-9).all() for values in totals.values())
     assert np.array(totals[1, 0.0]).sum() < best.sum()
+
+
+def words_on_nodes(seed):
+    """Return a lattice without LM scores, where one word leads to each node."""
+    drawn = random_lattice(np.random.default_rng(seed), num_nodes=9, density=0.4, utt=f"n{seed}")
+    labels = np.random.default_rng(seed).choice(WORDS, drawn.num_nodes).tolist()
+    arcs = tuple(arc._replace(label=labels[arc.target], lm_score=0.0) for arc in drawn.arcs)
+    return dataclasses.replace(drawn, arcs=arcs, scores=("am_score", "graph_score"))
+
+
+def test_the_look_ahead_of_a_bigram_is_exact_where_words_are_on_nodes(bigram):
+    """So the best path alone is left of each lattice, and it is the best of all."""
+    given = [words_on_nodes(seed) for seed in range(30)]
+    mix = linear([1.0])
+    for scales in (SCALES, PathScales(0.3, 7.0, 2.0, -1.0)):
+        for beam, prune in ((0.0, INF), (INF, 0.0), (0.0, 0.0)):
+            options = EXACT._replace(beam=beam, prune=prune)
+            found = rescore_lattices(given, [bigram], mix, scales=scales, options=options)
+            by_acoustics = []
+            for lattice, item in zip(given, found, strict=True):
+                expected = exhaustive(lattice, [bigram], mix, scales)
+                (path,) = best_paths(item, scales, 1)
+                assert (path.words, path.total) == (expected[0][0], pytest.approx(expected[0][1]))
+                if prune == 0.0:
+                    assert len(best_paths(item, scales, 10)) == 1
+                (acoustic,) = best_paths(lattice, scales, 1)
+                by_acoustics.append(acoustic.words == path.words)
+            assert not all(by_acoustics)
+
+
+def test_the_limit_of_hypotheses_per_node(lattices, trigram):
+    for limit in (1, 2, 3):
+        options = EXACT._replace(max_hyps=limit)
+        found = rescore_lattices(lattices, [trigram], linear([1.0]), scales=SCALES, options=options)
+        for lattice, item in zip(lattices, found, strict=True):
+            every = exhaustive(lattice, [trigram], linear([1.0]), SCALES)
+            totals = {words: total for words, total, _ in every}
+            assert item.num_nodes <= limit * lattice.num_nodes + 1
+            (path,) = best_paths(item, SCALES, 1)
+            assert path.total == pytest.approx(totals[path.words])
+
+
+def test_what_the_defaults_drop_is_little(lattices, trigram, tmp_path):
+    """Of 20 lattices without LM scores at least 19 keep their best path."""
+    given = [dataclasses.replace(item, scores=("am_score",)) for item in lattices]
+    scorers, mix = [neural("word", tmp_path), trigram], linear([0.5, 0.5])
+    scales = kaldi_scales(20.0)
+    kept = 0
+    for lattice, item in zip(
+        given, rescore_lattices(given, scorers, mix, scales=scales), strict=True
+    ):
+        (path,) = best_paths(item, scales, 1)
+        kept += path.words == exhaustive(lattice, scorers, mix, scales)[0][0]
+    assert kept >= 19
 
 
 def test_unknown_words_and_wrong_options(lattices, trigram):
@@ -156,5 +222,11 @@ def test_unknown_words_and_wrong_options(lattices, trigram):
                 lattices, [trigram], linear([1.0]), options=MergeOptions(1, float("nan"))
             )
         )
+    for options, message in (
+        (MergeOptions(prune=-1.0), "--prune -1.0: a number from 0"),
+        (MergeOptions(max_hyps=-1), "--max_hyps_per_node -1: 0 or more"),
+    ):
+        with pytest.raises(InputError, match=message):
+            next(rescore_lattices(lattices, [trigram], linear([1.0]), options=options))
     with pytest.raises(InputError, match="cannot be rescored by a"):
         next(rescore_lattices(lattices, [object()], linear([1.0])))
