@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, Optional, Sequence, Union
 
 if TYPE_CHECKING:
+    from espnet_bayeslm.nbest.segments import Segment
     from espnet_bayeslm.nbest.types import NBest
     from espnet_bayeslm.rescoring.decision import Scales
     from espnet_bayeslm.rescoring.pipeline import Rescoring
-    from espnet_bayeslm.rescoring.recordings import Segment
     from espnet_bayeslm.training.load import TrainedLM
     from espnet_bayeslm.utils.files import PathLike
 

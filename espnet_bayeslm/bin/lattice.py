@@ -40,8 +40,8 @@ from espnet_bayeslm.nbest.lattice import (
     pruned,
 )
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.rescoring.combination import COMBINATIONS, combined
 from espnet_bayeslm.rescoring.components import Component, UnknownWords, inner_scorer
+from espnet_bayeslm.rescoring.decision import COMBINATIONS, combined
 from espnet_bayeslm.rescoring.pipeline import Weighting
 from espnet_bayeslm.scoring.lattices import (
     BEAM,

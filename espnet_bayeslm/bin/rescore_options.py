@@ -13,8 +13,7 @@ from espnet2.utils.types import float_or_none, int_or_none, str2bool
 from espnet_bayeslm.bin.components import add_component_options, add_normalize_option
 from espnet_bayeslm.nbest.formats import FORMATS, NBEST_SIZE
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS
-from espnet_bayeslm.rescoring.combination import COMBINATIONS
-from espnet_bayeslm.rescoring.decision import Scales, read_scales
+from espnet_bayeslm.rescoring.decision import COMBINATIONS, Scales, read_scales
 from espnet_bayeslm.rescoring.feature_tuning import NUM_FOLDS, TUNE_BY
 from espnet_bayeslm.scoring.histories import MAX_CONTEXT
 from espnet_bayeslm.utils.cli import tool_parser

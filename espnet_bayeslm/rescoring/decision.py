@@ -1,13 +1,14 @@
-"""The new best hypothesis of each N-best list."""
+"""The new best hypothesis of each N-best list: how its scores become one, how they are weighed."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import yaml
+from numpy.typing import ArrayLike
 
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import (
@@ -26,10 +27,19 @@ from espnet_bayeslm.rescoring.features import (
     hypothesis_features,
     totals,
 )
+from espnet_bayeslm.scoring.uncertainty import Uncertainty
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
+from espnet_bayeslm.utils.weights import check_weights
 
 Words = Tuple[str, ...]
+# Of p = sum_k w_k p_k, word by word; of ln P = sum_k w_k ln P_k, as Kaldi's lmrescore.
+COMBINATIONS = ("linear", "loglinear")
+# Shares of the first component that a sweep tries.
+SHARES = tuple(round(0.1 * k, 1) for k in range(11))
+# Digits after the point of a written cost. Choices are made with what is written, so that they
+# can be made again from the files.
+DIGITS = 6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,6 +134,55 @@ class ScoredList:
             raise InputError(f"utterance {self.nbest.utt[:80]!r}: {error}") from error
 
 
+class ListScores(NamedTuple):
+    """The N-best list of an utterance with the scores of its words.
+
+    Attributes:
+        nbest: The list.
+        log_probs: Of each hypothesis ln p under each component, (K, n + 1), the last `</s>`.
+        uncertainty: Of each hypothesis how uncertain an LM is of its words, where it is wanted.
+        unknown: Of each hypothesis how many words a component does not know, (K,), where the
+            components have just scored it.
+    """
+
+    nbest: NBest
+    log_probs: Tuple[np.ndarray, ...]
+    uncertainty: Tuple[Uncertainty, ...] = ()
+    unknown: Tuple[np.ndarray, ...] = ()
+
+    def mixed(self, weights: np.ndarray, combine: str) -> Tuple[np.ndarray, ...]:
+        """The combination's score of each word and `</s>` of each hypothesis, (n + 1,), in nats."""
+        return tuple(combined(values, weights, combine) for values in self.log_probs)
+
+    def scored(self, weights: np.ndarray, combine: str, *, names: Sequence[str] = ()) -> ScoredList:
+        """The list with the combination's score of each hypothesis.
+
+        Args:
+            weights: The components' weights, (K,).
+            combine: How they combine the scores.
+            names: The components' names, where each one's own scores are wanted too.
+        """
+        log_probs = np.array(written_log_probs(self.mixed(weights, combine)))
+        return ScoredList(self.nbest, log_probs, self.of_lms(names))
+
+    def of_lms(self, names: Sequence[str]) -> Dict[str, np.ndarray]:
+        """Ln P of each hypothesis under single components, (N,) each."""
+        rows = [
+            written_log_probs(values[k] for values in self.log_probs) for k in range(len(names))
+        ]
+        return {name: np.array(row) for name, row in zip(names, rows, strict=True)}
+
+
+def written_log_probs(words: Iterable[np.ndarray]) -> List[float]:
+    """The score of each hypothesis from those of its words, as files have it, in nats."""
+    return [-written_cost(-values) for values in words]
+
+
+def written_cost(costs: np.ndarray) -> float:
+    """Return the sum of costs as files have them, so that it is that of the words' file too."""
+    return round(float(costs.round(DIGITS).sum()), DIGITS)
+
+
 class Choice(NamedTuple):
     """The new best hypothesis of a list.
 
@@ -210,3 +269,49 @@ def _posterior(content: Any) -> Optional[Posterior]:
     if content is None:
         return None
     return Posterior(**{name: float(value) for name, value in content.items()})
+
+
+def check_combination(combine: str, weights: ArrayLike, num_components: int) -> np.ndarray:
+    """Return the weights as float64, (K,).
+
+    Raises:
+        InputError: The combination is unknown, or they do not fit: for `linear` they have the
+            sum 1, for `loglinear` they are numbers from 0.
+    """
+    if combine not in COMBINATIONS:
+        raise InputError(f"--combine {combine}: expected {' or '.join(COMBINATIONS)}")
+    if combine == "linear":
+        return check_weights(weights, num_components)
+    values = np.asarray(weights, dtype=np.float64)
+    if values.shape != (num_components,) or not np.isfinite(values).all() or (values < 0).any():
+        raise InputError(
+            f"weights {values.tolist()} where {num_components} numbers from 0 were expected",
+            remedy="Give one for each --lm, then for each --ngram.",
+        )
+    return values
+
+
+def combined(log_probs: np.ndarray, weights: np.ndarray, combine: str) -> np.ndarray:
+    """Return the combination's score of each word and `</s>`, (n + 1,), in nats.
+
+    Args:
+        log_probs: ln p of each component, (K, n + 1).
+        weights: (K,).
+        combine: One of `COMBINATIONS`; a log-linear score is not a probability.
+    """
+    used = weights > 0
+    if combine == "linear":
+        with np.errstate(divide="ignore"):
+            return np.logaddexp.reduce(log_probs[used] + np.log(weights[used])[:, None], axis=0)
+    return weights[used] @ log_probs[used]
+
+
+def candidates(weights: np.ndarray) -> List[np.ndarray]:
+    """Return weights to try: shares of the first component, the others in proportion."""
+    if len(weights) == 1:
+        return [weights]
+    first, others = weights[0], weights[1:]
+    total = weights.sum()
+    rest = others / others.sum() if others.sum() > 0 else np.full(len(others), 1 / len(others))
+    shares = sorted({*SHARES, float(first / total)})
+    return [total * np.array([share, *((1 - share) * rest)]) for share in shares]

@@ -12,7 +12,7 @@ import yaml
 
 from espnet_bayeslm.nbest.kaldi import key_of
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.rescoring.list_scores import DIGITS, ListScores
+from espnet_bayeslm.rescoring.decision import DIGITS, ListScores
 from espnet_bayeslm.rescoring.pipeline import RescoredList
 from espnet_bayeslm.scoring.uncertainty import Uncertainty
 from espnet_bayeslm.utils.errors import InputError

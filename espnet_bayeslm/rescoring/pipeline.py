@@ -21,24 +21,24 @@ from typing import (
 
 import numpy as np
 
+from espnet_bayeslm.nbest.segments import Segment, read_segments
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS
-from espnet_bayeslm.rescoring.combination import check_combination
-from espnet_bayeslm.rescoring.components import Component, inner_scorer
-from espnet_bayeslm.rescoring.decision import Scales, ScoredList, decide, read_scales
-from espnet_bayeslm.rescoring.list_scores import (
+from espnet_bayeslm.rescoring.components import (
+    Component,
     ContextScorer,
     ListScorer,
-    ListScores,
-    written_log_probs,
-)
-from espnet_bayeslm.rescoring.recordings import (
     Recording,
-    Segment,
-    blocks,
-    by_recording,
-    of_job,
-    read_segments,
+    inner_scorer,
+)
+from espnet_bayeslm.rescoring.decision import (
+    ListScores,
+    Scales,
+    ScoredList,
+    check_combination,
+    decide,
+    read_scales,
+    written_log_probs,
 )
 from espnet_bayeslm.rescoring.tuning import (
     AS_USUAL,
@@ -54,6 +54,8 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 
 Block = List[Recording]
+# Hypotheses of a block: enough for full batches, few enough for the memory of any list.
+BLOCK_SIZE = 2000
 # Lists whose uncertainty is computed at a time
 LISTS = 50
 
@@ -315,6 +317,66 @@ def score_lists(
     scorer = make_scorer(components, weighting, context, max_oov_rate)
     scores = score_blocks(scorer, of_job(work, job=job, num_jobs=num_jobs))
     return with_uncertainty(scores, uncertain_scorer(components)) if uncertainty else scores
+
+
+def by_recording(
+    nbests: Iterable[NBest], segments: Optional[Mapping[str, Segment]], *, path: PathLike = ""
+) -> Iterator[Recording]:
+    """Yield the lists of each recording in the order of time, recordings as they come first.
+
+    Args:
+        nbests: The lists.
+        segments: Where they are; None: each is a recording by itself, and is yielded at once.
+        path: The file of the segments, for messages.
+
+    Raises:
+        InputError: An utterance is not among the segments.
+    """
+    if segments is None:
+        for item in nbests:
+            yield [item]
+        return
+    recordings: Dict[str, List[NBest]] = {}
+    for item in nbests:
+        if item.utt not in segments:
+            raise InputError(
+                f"has no line for the utterance {item.utt!r}",
+                path=path,
+                remedy="Give the segments of all utterances.",
+            )
+        recordings.setdefault(segments[item.utt].recording, []).append(item)
+    for items in recordings.values():
+        yield sorted(items, key=lambda item: (segments[item.utt].start, item.utt))
+
+
+def blocks(recordings: Iterable[Recording]) -> Iterator[Block]:
+    """Yield runs of recordings with at least `BLOCK_SIZE` hypotheses, but the last.
+
+    The blocks do not depend on how many jobs share them, and so no score does.
+    """
+    block: Block = []
+    count = 0
+    for recording in recordings:
+        block.append(recording)
+        count += sum(len(item.hypotheses) for item in recording)
+        if count >= BLOCK_SIZE:
+            yield block
+            block, count = [], 0
+    if block:
+        yield block
+
+
+def of_job(every: Iterable[Block], *, job: int, num_jobs: int) -> Iterator[Block]:
+    """Yield the blocks of one job of several: each `num_jobs`-th.
+
+    Raises:
+        InputError: There is no such job.
+    """
+    if not 1 <= job <= num_jobs:
+        raise InputError(f"--job {job} of --num_jobs {num_jobs}: expected 1 to {num_jobs}")
+    for number, block in enumerate(every):
+        if number % num_jobs == job - 1:
+            yield block
 
 
 def make_scorer(

@@ -14,8 +14,7 @@ from espnet_bayeslm.evaluation.wer import (
 )
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import Posterior
-from espnet_bayeslm.rescoring.combination import candidates
-from espnet_bayeslm.rescoring.decision import Scales, ScoredList
+from espnet_bayeslm.rescoring.decision import ListScores, Scales, ScoredList, candidates
 from espnet_bayeslm.rescoring.feature_tuning import (
     AS_IT_CAME,
     NUM_FOLDS,
@@ -24,7 +23,6 @@ from espnet_bayeslm.rescoring.feature_tuning import (
     tune_features,
 )
 from espnet_bayeslm.rescoring.features import FIRST_PASS, LM, is_normalised
-from espnet_bayeslm.rescoring.list_scores import ListScores
 from espnet_bayeslm.rescoring.posterior_tuning import not_above, tune_posterior
 from espnet_bayeslm.rescoring.sweep import Sweep, sweep
 from espnet_bayeslm.rescoring.weight_search import folds

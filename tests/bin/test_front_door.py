@@ -57,7 +57,7 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_rescore_is_the_tool(nbest, bayes, ngram, tmp_path, monkeypatch, way):
-    monkeypatch.setattr("espnet_bayeslm.rescoring.recordings.BLOCK_SIZE", 40)
+    monkeypatch.setattr("espnet_bayeslm.rescoring.pipeline.BLOCK_SIZE", 40)
     options = dict(WAYS[way])
     command = ["--nbest", nbest / "dev", "--lm", bayes, "--ngram", ngram, "--weights", "0.6,0.4"]
     if options.pop("segments", False):
@@ -107,7 +107,7 @@ def test_the_lists_own_references_are_tuned_on(nbest, ngram):
 
 
 def test_lists_are_taken_as_they_are_needed(nbest, ngram, monkeypatch):
-    monkeypatch.setattr("espnet_bayeslm.rescoring.recordings.BLOCK_SIZE", 10)
+    monkeypatch.setattr("espnet_bayeslm.rescoring.pipeline.BLOCK_SIZE", 10)
     taken = []
 
     def lists():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from espnet_bayeslm.bin.rescore import main
-from espnet_bayeslm.rescoring import read_nbest, recordings
+from espnet_bayeslm.rescoring import read_nbest
 from espnet_bayeslm.scoring.neural import NeuralScorer
 from espnet_bayeslm.training.load import load_lm
 from espnet_bayeslm.utils.files import read_keyed_lines
@@ -64,7 +64,7 @@ def costs_alone(nbest, lms, tmp_path):
 def test_context_does_not_depend_on_the_jobs(
     nbest, bayes, segments, tmp_path, monkeypatch, num_samples
 ):
-    monkeypatch.setattr(recordings, "BLOCK_SIZE", 40)
+    monkeypatch.setattr("espnet_bayeslm.rescoring.pipeline.BLOCK_SIZE", 40)
     command = ["--nbest", nbest / "dev", "--lm", bayes, "--num_samples", num_samples]
     command += ["--context", "previous", "--segments", segments]
     run(*command, "--output", tmp_path / "one")
@@ -80,7 +80,7 @@ def test_context_needs_recordings(nbest, point, tmp_path, fails):
 
 
 def test_self_normalized_costs_differ_by_ln_z_alone(nbest, point, tmp_path, monkeypatch):
-    monkeypatch.setattr(recordings, "BLOCK_SIZE", 40)
+    monkeypatch.setattr("espnet_bayeslm.rescoring.pipeline.BLOCK_SIZE", 40)
     command = ["--nbest", nbest / "dev", "--lm", point]
     run(*command, "--output", tmp_path / "exact")
     run(*command, "--self_normalized", "true", "--output", tmp_path / "fast")

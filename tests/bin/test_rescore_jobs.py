@@ -16,7 +16,7 @@ import yaml
 
 from espnet_bayeslm.bin.rescore import main
 from espnet_bayeslm.evaluation.wer import count_errors, read_transcripts
-from espnet_bayeslm.rescoring import read_nbest, recordings
+from espnet_bayeslm.rescoring import read_nbest
 from espnet_bayeslm.utils.files import read_keyed_lines
 
 
@@ -34,7 +34,7 @@ def costs(path):
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(recordings, "BLOCK_SIZE", 20)
+    monkeypatch.setattr("espnet_bayeslm.rescoring.pipeline.BLOCK_SIZE", 20)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.rescoring import MixtureScorer
-from espnet_bayeslm.rescoring.combination import candidates
+from espnet_bayeslm.rescoring.decision import candidates
 from espnet_bayeslm.rescoring.interpolation import check_weights, estimate_weights, mix
 from espnet_bayeslm.scoring.cache import CachedScorer
 from espnet_bayeslm.utils.errors import InputError

@@ -4,15 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from espnet_bayeslm.nbest.segments import Segment, read_segments
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
-from espnet_bayeslm.rescoring import recordings as module
-from espnet_bayeslm.rescoring.recordings import (
-    Segment,
-    blocks,
-    by_recording,
-    of_job,
-    read_segments,
-)
+from espnet_bayeslm.rescoring import pipeline as module
+from espnet_bayeslm.rescoring.pipeline import blocks, by_recording, of_job
 from espnet_bayeslm.utils.errors import InputError
 
 

@@ -1,0 +1,45 @@
+"""Which recording an utterance is from and when: Kaldi's `segments`, or an `utt2start`."""
+
+from __future__ import annotations
+
+import math
+from typing import Dict, NamedTuple
+
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike, read_keyed_lines
+
+
+class Segment(NamedTuple):
+    """Where an utterance is: its recording, and its start in seconds."""
+
+    recording: str
+    start: float
+
+
+def read_segments(path: PathLike) -> Dict[str, Segment]:
+    """Return {utterance: segment} of a Kaldi `segments` or of a `utt2start`.
+
+    Lines are `utterance recording start [end]`, or `utterance start` of one recording.
+
+    Raises:
+        InputError: A line of another form, or no line.
+    """
+    segments = {}
+    for utt, (line, rest) in read_keyed_lines(path).items():
+        fields = rest.split()
+        recording, start = ("", fields[0]) if len(fields) == 1 else (*fields, "", "")[:2]
+        try:
+            seconds = float(start)
+        except ValueError:
+            seconds = math.nan
+        if not math.isfinite(seconds) or len(fields) > 3:
+            raise InputError(
+                f"expected `utterance recording start [end]` or `utterance start`, got {rest!r}",
+                path=path,
+                line=line,
+                remedy="Give a Kaldi `segments` file, or utt2start with seconds.",
+            )
+        segments[utt] = Segment(recording, seconds)
+    if not segments:
+        raise InputError("no utterances", path=path)
+    return segments
