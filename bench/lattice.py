@@ -26,7 +26,7 @@ from espnet_bayeslm.scoring.neural import NeuralScorer
 from espnet_bayeslm.training.load import load_lm
 
 Words = Tuple[str, ...]
-LMWTS = (4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16)
+LMWTS = (4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 18, 20, 24, 28)
 PENALTIES = (-2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0)
 
 
