@@ -27,6 +27,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 import numpy as np
 import torch
+from espnet2.lm.espnet_model import ESPnetLanguageModel
 from search import resident_mib
 from steps import SHAPES, interleave, make_lm, timed
 from torch import nn
@@ -137,6 +138,7 @@ def products(lm: nn.Module, rows: int) -> Callable[[], None]:
 def measure_speed(shape: str, family: str, lists: Lists, rounds: int) -> None:
     """Print a table of rates and their ratios."""
     model = make_lm(shape, family, {}).eval()
+    espnets = ESPnetLanguageModel(model.lm, SHAPES[shape][0]).eval()
     half = copy.deepcopy(model.lm).to(torch.bfloat16)
     normalizer = measure_normalizer(model.lm, lists.all)
     calls: Dict[str, Callable[[], Any]] = {
@@ -144,9 +146,9 @@ def measure_speed(shape: str, family: str, lists: Lists, rounds: int) -> None:
         SELF: functools.partial(token_log_probs, model.lm, lists.all, normalizer=normalizer),
         HALF: functools.partial(token_log_probs, half, lists.all, normalizer=normalizer),
         PRODUCTS: products(model.lm, lists.prefixes),
-        ONE: functools.partial(one_at_a_time, model, lists.some),
-        BATCHIFY: functools.partial(batchify, model, lists.some),
-        SORTED: functools.partial(sorted_batches, model, lists.some),
+        ONE: functools.partial(one_at_a_time, espnets, lists.some),
+        BATCHIFY: functools.partial(batchify, espnets, lists.some),
+        SORTED: functools.partial(sorted_batches, espnets, lists.some),
     }
     if not has_onednn(torch.bfloat16):
         del calls[HALF]  # it would be emulated

@@ -174,7 +174,7 @@ class CheckedLists:
 
     def _lists(self, *, report: bool) -> Iterator[NBest]:
         lists = self._read(self.path)
-        if not self.normalization:
+        if not self.normalization.steps:
             return lists
         return normalized(lists, self.normalization, report=report)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from espnet2.lm.espnet_model import ESPnetLanguageModel
 
 from espnet_bayeslm.bin.train import main
 from espnet_bayeslm.training.load import load_lm
@@ -95,7 +96,9 @@ def nll(trained, folder):
     for line in (folder / "valid.txt").read_text().splitlines():
         ids = torch.tensor([trained.ids(trained.tokenize(line))])
         with torch.no_grad():
-            values, lengths = trained.model.nll(ids, torch.tensor([ids.size(1)]))
+            values, lengths = ESPnetLanguageModel.nll(
+                trained.model, ids, torch.tensor([ids.size(1)])
+            )
         total, count = total + float(values.sum()), count + int(lengths.sum())
     return total / count
 
