@@ -39,12 +39,14 @@ def main(path, *words):
 
 def serve(path, *modules):
     """Load modules, and fork a process for each request until nobody holds the server."""
+    import gc
     import importlib
     import selectors
 
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     for module in modules:
         importlib.import_module(module)
+    gc.freeze()  # a collection in a forked process would copy what it looks at
     paths = [folder for folder in sys.path[1:] if folder not in given]
     holders = 0
     with socket.socket(socket.AF_UNIX) as listener, selectors.DefaultSelector() as selector:
@@ -72,7 +74,6 @@ def serve(path, *modules):
                 if os.fork() == 0:
                     listener.close()
                     watch(connection, request, fds, paths)
-                    return
                 connection.close()
                 for fd in fds:
                     os.close(fd)
@@ -104,7 +105,7 @@ def watch(connection, request, fds, paths):
     child = os.fork()
     if child == 0:
         connection.close()
-        return become(*json.loads(request), fds, paths)
+        become(*json.loads(request), fds, paths)
     for fd in fds:
         os.close(fd)
     ready, _, _ = select.select([connection, os.pidfd_open(child)], [], [])
@@ -118,9 +119,7 @@ def watch(connection, request, fds, paths):
 
 
 def become(words, folder, environment, fds, paths):
-    """Do what `python WORDS` does there."""
-    import runpy
-
+    """Do what `python WORDS` does there, and end."""
     for number, fd in enumerate(fds):
         os.dup2(fd, number)
         os.close(fd)
@@ -135,10 +134,36 @@ def become(words, folder, environment, fds, paths):
     sys.argv = words[module:]
     first = folder if module else os.path.dirname(os.path.realpath(words[0]))
     sys.path[:] = [first, *added, *paths]
-    if module:
-        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
-    else:
-        runpy.run_path(words[0], run_name="__main__")
+    code = run(words[module], module)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # to take apart what was loaded would copy it, a second for nothing
+    os._exit(code)
+
+
+def run(name, module):
+    """Run a script or module up to what is done at exit, and return the exit status."""
+    import atexit
+    import runpy
+    import threading
+
+    code = 0
+    try:
+        if module:
+            runpy.run_module(name, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(name, run_name="__main__")
+    except SystemExit as end:
+        code = end.code or 0
+        if not isinstance(code, int):
+            print(code, file=sys.stderr)
+            code = 1
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    return code
 
 
 def hold(path, *modules):

@@ -66,6 +66,7 @@ def test_what_was_loaded_is_not_loaded_again(words, write):
         ("raise SystemExit(3)", 3),
         ("raise SystemExit('message')", 1),
         ("1 / 0", 1),
+        ("import sys; sys.exit()", 0),
         ("import os; os.kill(os.getpid(), 9)", -9),
     ],
 )
@@ -74,6 +75,20 @@ def test_how_it_ends(words, write, text, status):
     assert result.returncode == status
     assert ("message" in result.stderr) == ("message" in text)
     assert ("ZeroDivisionError" in result.stderr) == ("/" in text)
+
+
+def test_what_is_done_at_its_end(words, write):
+    """Threads are waited for, then what was registered is called, and all is written."""
+    script = write(
+        "import atexit, threading, time\n"
+        "def say(): time.sleep(0.1); print('thread')\n"
+        "threading.Thread(target=say).start()\n"
+        "atexit.register(print, 'registered')\n"
+        "print('main')\n"
+    )
+    for python in (words, [sys.executable]):
+        out = subprocess.run([*python, script], capture_output=True, text=True).stdout
+        assert out == "main\nthread\nregistered\n"
 
 
 def test_modules_and_other_options(words):

@@ -1,5 +1,6 @@
 """`bayeslm rescore` in parts, by other combinations, and tuned mixtures."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -7,7 +8,6 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 
 import numpy as np
@@ -124,18 +124,20 @@ def test_a_job_cannot_tune(nbest, lms, tmp_path, fails):
     assert "a job has a part" in fails(main, [*command, "--tune_ref", nbest / "dev.ref"])
 
 
-def test_a_killed_run_leaves_nothing_and_a_rerun_completes(nbest, lms, tmp_path):
+def test_a_killed_run_leaves_nothing_and_a_rerun_completes(python, nbest, lms, tmp_path):
     out = tmp_path / "new" / "out"
     command = ["--nbest", nbest / "dev", *lms, "--output", out]
     run(*command[:-1], tmp_path / "other")
-    words = [sys.executable, "-m", "espnet_bayeslm.bin.rescore", *map(str, command)]
-    one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}  # as here: sums of floats then agree
+    words = [python, "-m", "espnet_bayeslm.bin.rescore", *map(str, command)]
+    # as many threads as here: sums of floats then agree
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "FORKED_PID": str(tmp_path / "pid")}
     for _ in range(3):  # the output may be there already when the kill arrives
         with open(tmp_path / "log", "w") as log:
-            process = subprocess.Popen(words, stderr=log, stdout=log, env=one_thread)
+            process = subprocess.Popen(words, stderr=log, stdout=log, env=environment)
             while not any(tmp_path.glob("new/.out.*/words_text")) and process.poll() is None:
                 time.sleep(0.001)
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
             process.wait()
         if not out.exists():
             assert process.returncode == -signal.SIGKILL

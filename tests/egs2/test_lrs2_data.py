@@ -201,10 +201,12 @@ def test_a_second_run_replaces_the_sets_and_leaves_the_rest(data, corpus, tmp_pa
     (output / "nbest").mkdir(parents=True)
     (output / "nbest" / "conditions").write_text("clean\n")
     (output / "train").mkdir()
-    (output / "train" / "text.old").write_text("x\n")
+    for name in ("text", "text.old"):
+        (output / "train" / name).write_text("x\n")
     data.main(["--lrs2", str(corpus), "--output", str(output)])
     assert (output / "nbest" / "conditions").exists()
-    assert not (output / "train" / "text.old").exists()
+    assert (output / "train" / "text").read_text().startswith("lrs2-")
+    assert (output / "train" / "text.old").read_text() == "x\n"
 
 
 @pytest.fixture

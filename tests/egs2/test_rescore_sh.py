@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -31,7 +30,7 @@ def scripts(recipe, tmp_path):
 
 
 @pytest.fixture
-def place(scripts):
+def place(scripts, bayeslm):
     """Return a folder with scripts, lists of three utterances and a bigram."""
     tmp_path = scripts
     (tmp_path / "nbest").mkdir()
@@ -45,21 +44,30 @@ def place(scripts):
     return tmp_path
 
 
-def environment():
-    return {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+@pytest.fixture
+def environment(python):
+    return {**os.environ, "PYTHON": python, "PYTHONPATH": str(ROOT)}
 
 
-def bayeslm(folder, *words):
-    command = [sys.executable, "-m", "espnet_bayeslm.bin.bayeslm", *words]
-    subprocess.run(command, cwd=folder, env=environment(), check=True, capture_output=True)
+@pytest.fixture
+def bayeslm(python, environment):
+    def run(folder, *words):
+        command = [python, "-m", "espnet_bayeslm.bin.bayeslm", *words]
+        subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+
+    return run
 
 
-def rescore(place, *words):
-    command = ["bash", "local/rescore.sh", "--nbest", "nbest", "--ngram", "lm.arpa", *words]
-    return subprocess.run(command, cwd=place, env=environment(), capture_output=True, text=True)
+@pytest.fixture
+def rescore(environment):
+    def run(place, *words):
+        command = ["bash", "local/rescore.sh", "--nbest", "nbest", "--ngram", "lm.arpa", *words]
+        return subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True)
+
+    return run
 
 
-def test_jobs_give_the_result_of_one(place):
+def test_jobs_give_the_result_of_one(place, bayeslm, rescore):
     (place / "runner").write_text(RUNNER)
     (place / "runner").chmod(0o755)
     bayeslm(place, "rescore", "--nbest", "nbest", "--ngram", "lm.arpa", "--output", "one")
@@ -72,7 +80,7 @@ def test_jobs_give_the_result_of_one(place):
     assert (place / "calls").read_text().startswith("JOB=1:2 run.jobs/log/rescore.JOB.log")
 
 
-def test_a_job_that_fails_is_named(place):
+def test_a_job_that_fails_is_named(place, rescore):
     result = rescore(place, "--nj", "2", "--output", "out", "--max_oov_rate", "x")
     assert result.returncode != 0 and "job 1 failed" in result.stderr
     assert not (place / "out").exists()
@@ -86,6 +94,6 @@ def test_a_job_that_fails_is_named(place):
         (["--output"], "needs a value"),
     ],
 )
-def test_bad_options(scripts, words, said):
+def test_bad_options(scripts, rescore, words, said):
     result = rescore(scripts, *words)
     assert result.returncode == 1 and said in result.stderr

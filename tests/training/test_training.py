@@ -41,7 +41,7 @@ def test_num_train_tokens_is_counted(corpus, train_lm, tmp_path):
 def test_the_reported_loss_is_the_elbo(train_lm, tmp_path, batch_size, accum_grad):
     """An epoch without learning: the loss depends on the text and the weights alone."""
     options = [*LSTM, *CELL, *QUIET, "--optim", "sgd", "--optim_conf", "lr=0.0"]
-    options += ["--train_dtype", "float64"]
+    options += ["--train_dtype", "float64", "--model_conf", "posterior_lr=null"]
     output = train_lm(tmp_path / "exp", *options, "--accum_grad", accum_grad, batch_size=batch_size)
     one = train_lm(tmp_path / "one", *options, batch_size=1)
     assert stats(output)["loss"] == pytest.approx(stats(one)["loss"], abs=1e-6)
