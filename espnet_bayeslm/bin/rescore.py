@@ -20,6 +20,7 @@ from espnet_bayeslm.bin.rescore_options import (
     fixed_scales,
     get_parser,
 )
+from espnet_bayeslm.evaluation.mapsswe import Mapsswe
 from espnet_bayeslm.evaluation.wer import (
     ERRORS_HEADER,
     ErrorCounts,
@@ -120,7 +121,8 @@ def rescore(
             work_of = {"job": options["job"], "num_jobs": options["num_jobs"]}
             settings = describe(rescoring.weighting)
             write_job(folder, **work_of, lists=lists.digest, settings=settings)
-    report(rescoring.weighting, rescoring.tuned, parts, confidences, unknown)
+    tests = {} if tally is None else tally.tests()
+    report(rescoring.weighting, rescoring.tuned, parts, tests, confidences, unknown)
 
 
 def read_references(
@@ -281,10 +283,11 @@ def report(
     weighting: Weighting,
     tuned: Optional[Tuned],
     parts: Parts,
+    tests: Mapping[str, Mapsswe],
     confidences: Mapping[str, Mapping[str, float]],
     unknown: UnknownTally,
 ) -> None:
-    """Print what was chosen, and the errors."""
+    """Print what was chosen, the errors, and their test against the first pass."""
     print(weighting.scales)
     if tuned is not None:
         print(tuned.held_out())
@@ -297,6 +300,10 @@ def report(
     for part, errors in parts.items():
         print(f"{part:<24}{ERRORS_HEADER[24:]}")
         print("\n".join(format_errors(name, counts) for name, counts in errors.items()))
+        if part in tests:
+            print(
+                f"first pass - rescored: MAPSSWE z = {tests[part].z:.2f}, p = {tests[part].p:.2g}"
+            )
         if errors["rescored"].errors > errors["first pass"].errors:
             logging.warning(
                 "%srescored is worse than the first pass: %.2f > %.2f %%; does the LM fit?",

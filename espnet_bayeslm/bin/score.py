@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 from typing import Dict, List, Mapping, Optional, Sequence
 
 from espnet_bayeslm.bin.components import add_normalize_option
@@ -73,6 +74,11 @@ def score(
         with atomic_write(output) as f:
             json.dump(scores_json(conditions, pooled, baseline=compared), f, indent=1)
     print_scores(conditions, pooled, baseline=compared)
+    first = pooled.errors.get(FIRST_PASS)
+    for name in files[0].hyps:
+        if first is not None and pooled.errors[name].errors > first.errors:
+            worse = f"{100 * pooled.errors[name].rate:.2f} > {100 * first.rate:.2f} %"
+            logging.warning("%s is worse than the first pass: %s", name, worse)
 
 
 def choose_baseline(files: ConditionFiles, baseline: Optional[str]) -> Optional[str]:

@@ -6,7 +6,14 @@ from typing import Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 
+from espnet_bayeslm.evaluation.alignment import align
 from espnet_bayeslm.evaluation.calibration import auroc, calibration_error
+from espnet_bayeslm.evaluation.mapsswe import (
+    Mapsswe,
+    Segment,
+    compare_segments,
+    utterance_segments,
+)
 from espnet_bayeslm.evaluation.wer import NO_WORDS, ErrorCounts, word_errors
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import words_in_place
@@ -24,6 +31,7 @@ class ErrorTally:
     def __init__(self, refs: Mapping[str, Sequence[str]]):
         self.refs = refs
         self._parts: Dict[str, Dict[str, ErrorCounts]] = {}
+        self._segments: Dict[str, List[Segment]] = {}
 
     def add(self, nbest: NBest, best: Sequence[str], *, part: str = "") -> None:
         """Count the errors of a list, which is in some part of a set."""
@@ -33,6 +41,12 @@ class ErrorTally:
         errors["first pass"] += counts[0]
         errors["rescored"] += word_errors(ref, best)
         errors["oracle"] += min(counts, key=lambda count: count.errors)
+        aligned = (align(ref, words) for words in (nbest.hypotheses[0].words, best))
+        self._segments.setdefault(part, []).extend(utterance_segments(*aligned))
+
+    def tests(self) -> Dict[str, Mapsswe]:
+        """Part -> test of the first pass (A) against the new best (B)."""
+        return {part: compare_segments(found) for part, found in self._segments.items()}
 
     def parts(self) -> Dict[str, Dict[str, ErrorCounts]]:
         """Part -> whose errors -> their counts; what was tuned on comes before what was not."""

@@ -11,6 +11,7 @@ import yaml
 import espnet_bayeslm
 from espnet_bayeslm.bin import interpolate, rescore
 from espnet_bayeslm.bin.rescore import get_parser, main
+from espnet_bayeslm.evaluation import mapsswe
 from espnet_bayeslm.evaluation.wer import count_errors, read_transcripts
 from espnet_bayeslm.nbest.formats import write_nbest
 from espnet_bayeslm.ngram.query import NgramScorer
@@ -443,3 +444,12 @@ def test_lists_that_the_lm_does_not_know_name_the_option_that_mends_it(
     )
     error = fails(rescore.main, ["--nbest", lists, "--lm", point, "--output", tmp_path / "out"])
     assert "--normalize lower,punct" in error and not (tmp_path / "out").exists()
+
+
+def test_the_first_pass_is_tested_against(nbest, lms, tmp_path, capsys):
+    ref = nbest / "dev.ref"
+    run("--nbest", nbest / "dev", *lms, "--tune_ref", ref, "--output", tmp_path / "out")
+    (line,) = [x for x in capsys.readouterr().out.splitlines() if "MAPSSWE" in x]
+    first = {item.utt: item.hypotheses[0].words for item in read_nbest(nbest / "dev")}
+    found = mapsswe(read_transcripts(ref), first, read_transcripts(tmp_path / "out" / "text"))
+    assert line == f"first pass - rescored: MAPSSWE z = {found.z:.2f}, p = {found.p:.2g}"

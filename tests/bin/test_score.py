@@ -232,3 +232,12 @@ def test_references_that_cannot_be_used(files, fails):
     (files / "ref").write_text("u1 a\nu1 b\n")
     error = fails(main, ["--ref", files / "ref", "--hyp", f"a={files}/good"])
     assert "ref:2: the key 'u1' stands already in line 1" in error
+
+
+def test_a_system_that_is_worse_than_the_first_pass_is_warned_of(nbest, tmp_path, caplog):
+    lines = (nbest / "dev.ref").read_text().splitlines()
+    (tmp_path / "bad").write_text("".join(f"{line.split()[0]} x\n" for line in lines))
+    lists = ["--nbest", f"{nbest}/dev", "--hyp", f"bad={tmp_path}/bad"]
+    main(["--ref", f"{nbest}/dev.ref", *lists, "--hyp", f"good={nbest}/dev.ref"])
+    warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert len(warnings) == 1 and warnings[0].startswith("bad is worse than the first pass: ")
