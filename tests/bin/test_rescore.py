@@ -133,7 +133,7 @@ def test_scales_of_one_set_are_applied_to_another(nbest, lms, tuned, tmp_path, c
     table = capsys.readouterr().out
     assert table.startswith(f"LMWT {scales['lmwt']:g}, word penalty {scales['word_penalty']:g}\n")
     assert [row[:12].strip() for row in table.splitlines()[2:]] == [
-        "first pass", "rescored", "oracle",
+        "first pass", "rescored", "oracle", "first pass -",
     ]  # fmt: skip
     found = yaml.safe_load((tmp_path / "a" / "scales.yaml").read_text())
     assert {key: found[key] for key in ("lmwt", "word_penalty")} == {
