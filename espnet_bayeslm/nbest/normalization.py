@@ -162,17 +162,14 @@ AS_IT_IS = Normalization()
 
 
 def restored(nbest: NBest) -> NBest:
-    """A list with its own words."""
-    hypotheses = tuple(
-        dataclasses.replace(hyp, words=hyp.text, own=None) for hyp in nbest.hypotheses
-    )
-    return dataclasses.replace(nbest, hypotheses=hypotheses, ref=nbest.own_ref, own_ref=None)
+    """A list as it came, before any normalisation."""
+    return nbest if nbest.source is None else nbest.source
 
 
 def normalized(
     lists: Iterable[NBest], normalization: Normalization, *, report: bool = True
 ) -> Iterator[NBest]:
-    """Yield lists with normalised words, which remember their own.
+    """Yield lists with normalised words, which remember how they came.
 
     Args:
         lists: N-best lists.
@@ -189,10 +186,10 @@ def normalized(
             num_changed += words != hyp.words
             if hyp.words and not words:
                 emptied.append(f"{' '.join(hyp.words)[:40]!r} of {nbest.utt}")
-            hypotheses.append(dataclasses.replace(hyp, words=words, own=hyp.text))
-        own_ref = nbest.ref if nbest.own_ref is None else nbest.own_ref
+            hypotheses.append(dataclasses.replace(hyp, words=words))
         ref = None if nbest.ref is None else normalization.words(nbest.ref)
-        yield dataclasses.replace(nbest, hypotheses=tuple(hypotheses), ref=ref, own_ref=own_ref)
+        source = restored(nbest)
+        yield dataclasses.replace(nbest, hypotheses=tuple(hypotheses), ref=ref, source=source)
     if not report:
         return
     steps = ",".join(normalization.steps)

@@ -21,7 +21,6 @@ class Hypothesis:
         graph_score: Log-probability of the graph without the LM (pronunciations,
             transitions), where the format holds it.
         extra: Other things that the file has for it.
-        own: The words as the file has them, where `words` were normalised.
     """
 
     words: Tuple[str, ...]
@@ -29,12 +28,6 @@ class Hypothesis:
     lm_score: Optional[float] = None
     graph_score: Optional[float] = None
     extra: Extra = dataclasses.field(default_factory=dict, hash=False)
-    own: Optional[Tuple[str, ...]] = None
-
-    @property
-    def text(self) -> Tuple[str, ...]:
-        """The words as the file has them."""
-        return self.words if self.own is None else self.own
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +40,7 @@ class NBest:
         ref: Words of the reference, where the format holds one.
         speaker: Who speaks, where the format says it.
         extra: Other things that the file has for it.
-        own_ref: The reference as the file has it, where `ref` was normalised.
+        source: The list as it came, where this one is normalised.
 
     Raises:
         ValueError: There is no hypothesis.
@@ -58,7 +51,7 @@ class NBest:
     ref: Optional[Tuple[str, ...]] = None
     speaker: Optional[str] = None
     extra: Extra = dataclasses.field(default_factory=dict, hash=False)
-    own_ref: Optional[Tuple[str, ...]] = None
+    source: Optional[NBest] = None
 
     def __post_init__(self):
         if not self.hypotheses:

@@ -21,6 +21,7 @@ from typing import (
 
 import numpy as np
 
+from espnet_bayeslm.nbest.normalization import restored
 from espnet_bayeslm.nbest.segments import Segment, read_segments
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS
@@ -163,7 +164,7 @@ class RescoredList(NamedTuple):
     @property
     def text(self) -> Tuple[str, ...]:
         """The words of the best hypothesis as the list has them, before any normalisation."""
-        return self.nbest.hypotheses[self.best].text
+        return restored(self.nbest).hypotheses[self.best].words
 
 
 def rescored_list(scores: ListScores, weighting: Weighting) -> RescoredList:

@@ -9,6 +9,7 @@ import yaml
 
 from espnet_bayeslm.bin.rescore import main
 from espnet_bayeslm.evaluation.wer import read_transcripts
+from espnet_bayeslm.nbest.formats import read_nbest
 
 
 def run(*command):
@@ -171,3 +172,12 @@ def test_in_the_middle_of_the_picture_stands_what_was_chosen(ngram, tmp_path):
         assert axis["weights"][place] == pytest.approx(chosen[name])
     assert picture["wer"][row][column] == picture["rescored"]
     assert np.shape(picture["wer"]) == (len(rows), len(columns))
+
+
+@pytest.mark.parametrize("normalize", ["", "lower,punct"])
+def test_lists_keep_what_they_hold_beside_words_and_scores(ngram, tmp_path, normalize):
+    write_jsonl(tmp_path / "dev.jsonl", num_utts=20)
+    run(*command(tmp_path / "dev.jsonl", ngram, tmp_path / "out", "--normalize", normalize))
+    written = list(read_nbest(tmp_path / "out", "jsonl"))
+    assert written == list(read_nbest(tmp_path / "dev.jsonl", "jsonl"))
+    assert all(item.ref is not None and item.speaker is not None for item in written)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from espnet_bayeslm.nbest.normalization import STEPS, Normalization, normalized
+from espnet_bayeslm.nbest.normalization import STEPS, Normalization, normalized, restored
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
 
@@ -59,9 +59,7 @@ def test_lists_remember_their_own_words(caplog):
         [("hi", "you"), ()],
         [("a",)],
     ]
-    assert [[hyp.text for hyp in item.hypotheses] for item in found] == [
-        [hyp.words for hyp in item.hypotheses] for item in lists
-    ]
+    assert [restored(item) for item in found] == lists
     assert found[0].ref == ("hi", "you") and found[0].hypotheses[0].am_score == -1.0
     assert found[1].hypotheses[0].extra == {"x": 1}
     assert "--normalize lower,punct changes 2 of 3 hypotheses" in caplog.text
@@ -72,3 +70,11 @@ def test_an_unknown_step():
     with pytest.raises(InputError, match="lower, contractions, numbers, punct") as error:
         Normalization("lower,upper")
     assert "unknown step 'upper'" in str(error.value)
+
+
+@pytest.mark.parametrize("steps", ["", "lower,punct"])
+def test_restored_lists_are_as_they_came(steps):
+    nbest = NBest("u", (Hypothesis(("Hi,",), -1.0), Hypothesis(("a",))), ("Hi",), "s", {"x": 1})
+    (found,) = normalized([nbest], Normalization(steps))
+    assert restored(found) == nbest
+    assert restored(nbest) is nbest  # of a list that nothing was done to no copy is made
