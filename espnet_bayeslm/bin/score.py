@@ -47,11 +47,16 @@ def score(
     if num_replicates < 1:
         raise InputError(f"--num_replicates {num_replicates}", remedy="Give 1 or more.")
     # 1. Word errors, utterance by utterance
-    lists = [read_hypotheses(condition, nbest_format, normalization) for condition in files]
-    sets = [read_set(*pair, normalization) for pair in zip(files, lists, strict=True)]
+    refs = [read_transcripts(condition.ref) for condition in files]
+    lists = [
+        read_hypotheses(condition, known, nbest_format, normalization)
+        for condition, known in zip(files, refs, strict=True)
+    ]
+    rows = zip(files, refs, lists, strict=True)
+    sets = [read_set(*row, normalization) for row in rows]
     oracles = [
-        oracle_errors(normalization.text(read_transcripts(condition.ref)), hyps)
-        for condition, hyps in zip(files, lists, strict=True)
+        oracle_errors(normalization.text(known), hyps)
+        for known, hyps in zip(refs, lists, strict=True)
         if hyps
     ]
 
@@ -101,16 +106,19 @@ def choose_baseline(files: ConditionFiles, baseline: Optional[str]) -> Optional[
 
 
 def read_set(
-    files: ConditionFiles, lists: Mapping[str, Sequence[Words]], normalization: Normalization
+    files: ConditionFiles,
+    refs: Mapping[str, Words],
+    lists: Mapping[str, Sequence[Words]],
+    normalization: Normalization,
 ) -> ScoredSet:
     """Word errors of all systems in one condition, and the segments of every two.
 
     Args:
         files: The condition.
+        refs: Its references.
         lists: Its N-best lists, whose first hypotheses are a system; none where there are none.
         normalization: What references and outputs go through.
     """
-    refs = read_transcripts(files.ref)
     hyps: Dict[str, Mapping[str, Words]] = {}
     if lists:
         hyps[FIRST_PASS] = {utt: hypotheses[0] for utt, hypotheses in lists.items()}
@@ -122,7 +130,7 @@ def read_set(
 
 
 def read_hypotheses(
-    files: ConditionFiles, format: str, normalization: Normalization
+    files: ConditionFiles, refs: Mapping[str, Words], format: str, normalization: Normalization
 ) -> Dict[str, List[Words]]:
     """Hypotheses of a condition's N-best lists by utterance, none where it has none."""
     from espnet_bayeslm.nbest.formats import read_nbest  # imports torch
@@ -133,7 +141,6 @@ def read_hypotheses(
         item.utt: [normalization.words(hyp.words) for hyp in item.hypotheses]
         for item in read_nbest(files.nbest, format)
     }
-    refs = read_transcripts(files.ref)
     check_same_utterances(refs, lists, ref_path=files.ref, hyp_path=files.nbest)
     return lists
 

@@ -32,8 +32,9 @@ from espnet_bayeslm.nbest.fields import (
     check_no_others,
     is_utf8,
     natural_order,
+    words_line,
 )
-from espnet_bayeslm.nbest.types import NBest
+from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, atomic_write, read_lines
 
@@ -221,6 +222,51 @@ def others(content: Mapping[str, Any], keys: Iterable[str]) -> Dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise BadValue(f"{shown(found)} cannot be kept: {error}"[:200]) from error
     return found
+
+
+def all_scored(hypotheses: Sequence[Hypothesis], what: str) -> Tuple[Hypothesis, ...]:
+    """Hypotheses of which all have an `am_score` or none; `what` they have goes into the error."""
+    num_scored = sum(hyp.am_score is not None for hyp in hypotheses)
+    if num_scored not in (0, len(hypotheses)):
+        raise BadValue(f"{num_scored} of {len(hypotheses)} {what}")
+    return tuple(hypotheses)
+
+
+def list_of(
+    utt: str,
+    hypotheses: Sequence[Hypothesis],
+    content: Mapping[str, Any],
+    *,
+    ref: str,
+    keys: Iterable[str],
+) -> NBest:
+    """List of an utterance, with what stands beside its hypotheses in a JSON object.
+
+    Args:
+        utt: Utterance id.
+        hypotheses: One or more.
+        content: The object.
+        ref: The key of the reference.
+        keys: Those that are read; what others hold is kept.
+    """
+    words, speaker = content.get(ref), content.get("speaker")
+    return NBest(
+        utt,
+        tuple(hypotheses),
+        None if words is None else as_words(words, ref),
+        None if speaker is None else as_string(speaker, "speaker"),
+        others(content, keys),
+    )
+
+
+def beside(nbest: NBest, *, ref: str, keys: Iterable[str]) -> Dict[str, Any]:
+    """What stands beside the hypotheses of a list, as `list_of` reads it."""
+    content: Dict[str, Any] = {}
+    if nbest.ref is not None:
+        content[ref] = words_line(nbest.ref)
+    if nbest.speaker is not None:
+        content["speaker"] = nbest.speaker
+    return {**content, **others(nbest.extra, keys)}
 
 
 def shown(value: Any) -> str:

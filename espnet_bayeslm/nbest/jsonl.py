@@ -18,13 +18,15 @@ from espnet_bayeslm.nbest.fields import SCORES, AddList, Writable, words_line
 from espnet_bayeslm.nbest.json_values import (
     BadValue,
     UniqueUtterances,
+    all_scored,
     as_list,
     as_object,
     as_score,
-    as_string,
     as_words,
+    beside,
     files_of,
     json_writer,
+    list_of,
     others,
     parse_json,
     shown,
@@ -70,23 +72,14 @@ def read_jsonl(path: PathLike) -> Iterator[NBest]:
 def _parse(line: str) -> NBest:
     """Return the list of one line."""
     content = as_object(parse_json(line), "the line")
-    ref, speaker = content.get("ref"), content.get("speaker")
     utt = content.get("utt")
     if not isinstance(utt, str):
         raise BadValue(f"utt is {shown(utt)}, and a string was expected")
     found = [
         _hypothesis(hyp) for hyp in _in_order(as_list(content.get("hypotheses"), "hypotheses"))
     ]
-    num_scored = sum(hyp.am_score is not None for hyp in found)
-    if num_scored not in (0, len(found)):
-        raise BadValue(f"{num_scored} of {len(found)} hypotheses have an am_score")
-    return NBest(
-        utt,
-        tuple(found),
-        None if ref is None else as_words(ref, "ref"),
-        None if speaker is None else as_string(speaker, "speaker"),
-        others(content, KEYS),
-    )
+    hypotheses = all_scored(found, "hypotheses have an am_score")
+    return list_of(utt, hypotheses, content, ref="ref", keys=KEYS)
 
 
 def _in_order(hypotheses: List[Any]) -> List[Dict[str, Any]]:
@@ -138,9 +131,5 @@ def _as_json(nbest: NBest) -> Dict[str, Any]:
         given = {name: score for name, score in scores.items() if score is not None}
         hypotheses.append({"text": words_line(hyp.words), **given})
         hypotheses[-1].update(others(hyp.extra, HYPOTHESIS_KEYS))
-    content: Dict[str, Any] = {"utt": nbest.utt, "hypotheses": hypotheses}
-    if nbest.ref is not None:
-        content["ref"] = words_line(nbest.ref)
-    if nbest.speaker is not None:
-        content["speaker"] = nbest.speaker
-    return {**content, **others(nbest.extra, KEYS)}
+    content = {"utt": nbest.utt, "hypotheses": hypotheses}
+    return {**content, **beside(nbest, ref="ref", keys=KEYS)}

@@ -30,6 +30,8 @@ from espnet_bayeslm.nbest.json_values import (
     as_object,
     as_string,
     as_text,
+    beside,
+    list_of,
     others,
     parse_json,
 )
@@ -61,14 +63,8 @@ def read_nemo(path: PathLike) -> Iterator[NBest]:
     counts = _counts(entries, sum(1 for _ in read_lines(beams)), beams, manifest)
     hypotheses = (_hypothesis(line, beams, number) for number, line in read_lines(beams))
     for utt, entry, count in zip(_ids(entries, manifest), entries, counts, strict=True):
-        speaker, ref = entry.get("speaker"), entry.get("text")
-        yield NBest(
-            utt,
-            tuple(itertools.islice(hypotheses, count)),
-            None if ref is None else tuple(ref.split()),
-            speaker,
-            others(entry, KEYS),
-        )
+        found = tuple(itertools.islice(hypotheses, count))
+        yield list_of(utt, found, entry, ref="text", keys=KEYS)
 
 
 def _find(path: Path) -> Tuple[Path, Path]:
@@ -216,8 +212,5 @@ def nemo_writer(path: Path) -> Iterator[AddList]:
 def _as_json(nbest: NBest) -> Dict[str, Any]:
     """Return the manifest's object of a list."""
     content: Dict[str, Any] = {"audio_filepath": f"{nbest.utt}.wav", "utt": nbest.utt}
-    if nbest.ref is not None:
-        content["text"] = words_line(nbest.ref)
-    if nbest.speaker is not None:
-        content["speaker"] = nbest.speaker
-    return {**content, COUNT: len(nbest.hypotheses), **others(nbest.extra, KEYS)}
+    content[COUNT] = len(nbest.hypotheses)
+    return {**content, **beside(nbest, ref="text", keys=KEYS)}

@@ -17,14 +17,17 @@ from espnet_bayeslm.nbest.fields import AddList, Writable, words_line
 from espnet_bayeslm.nbest.json_values import (
     BadValue,
     UniqueUtterances,
+    all_scored,
     as_list,
     as_object,
     as_score,
     as_string,
     as_words,
+    beside,
     files_of,
     json_items,
     json_writer,
+    list_of,
     others,
     without_suffix,
 )
@@ -74,19 +77,10 @@ def _lists(file: Path) -> Iterator[Tuple[NBest, int]]:
 def _parse(content: Any, name: str) -> NBest:
     """Return the list of one object."""
     content = as_object(content, "it")
-    alternatives = content.get("alternatives")
-    hypotheses = tuple(_hypothesis(a) for a in as_list(alternatives, "alternatives"))
-    num_scored = sum(hyp.am_score is not None for hyp in hypotheses)
-    if num_scored not in (0, len(hypotheses)):
-        raise BadValue(f"{num_scored} of {len(hypotheses)} alternatives have a confidence")
-    ref, speaker = content.get("ref"), content.get("speaker")
-    return NBest(
-        as_string(content.get("utt", name), "utt"),
-        hypotheses,
-        None if ref is None else as_words(ref, "ref"),
-        None if speaker is None else as_string(speaker, "speaker"),
-        others(content, KEYS),
-    )
+    found = [_hypothesis(a) for a in as_list(content.get("alternatives"), "alternatives")]
+    hypotheses = all_scored(found, "alternatives have a confidence")
+    utt = as_string(content.get("utt", name), "utt")
+    return list_of(utt, hypotheses, content, ref="ref", keys=KEYS)
 
 
 def _hypothesis(content: Any) -> Hypothesis:
@@ -123,9 +117,5 @@ def _as_json(nbest: NBest) -> Dict[str, Any]:
         alternative: Dict[str, Any] = {**score, "text": words_line(hyp.words)}
         alternative.update(others(hyp.extra, HYPOTHESIS_KEYS))
         alternatives.append(alternative)
-    content: Dict[str, Any] = {"utt": nbest.utt, "alternatives": alternatives}
-    if nbest.ref is not None:
-        content["ref"] = words_line(nbest.ref)
-    if nbest.speaker is not None:
-        content["speaker"] = nbest.speaker
-    return {**content, **others(nbest.extra, KEYS)}
+    content = {"utt": nbest.utt, "alternatives": alternatives}
+    return {**content, **beside(nbest, ref="ref", keys=KEYS)}

@@ -20,10 +20,11 @@ from espnet_bayeslm.nbest.json_values import (
     as_score,
     as_string,
     as_words,
+    beside,
     files_of,
     json_items,
     json_writer,
-    others,
+    list_of,
     without_suffix,
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
@@ -67,14 +68,9 @@ def _parse(content: Any, name: str) -> NBest:
         raise BadValue("some scores are missing")
     given = [content[key] for key in IDS if content.get(key) is not None]
     utt = given[0] if given else name
-    ref, speaker = content.get("output"), content.get("speaker")
-    return NBest(
-        str(utt) if type(utt) is int else as_string(utt, "id"),
-        tuple(Hypothesis(*pair) for pair in zip(texts, found, strict=True)),
-        None if ref is None else as_words(ref, "output"),
-        None if speaker is None else as_string(speaker, "speaker"),
-        others(content, KEYS),
-    )
+    utt = str(utt) if type(utt) is int else as_string(utt, "id")
+    hypotheses = [Hypothesis(*pair) for pair in zip(texts, found, strict=True)]
+    return list_of(utt, hypotheses, content, ref="output", keys=KEYS)
 
 
 def whisper_writer(path: Path) -> ContextManager[AddList]:
@@ -102,8 +98,4 @@ def _as_json(nbest: NBest) -> Dict[str, Any]:
     scores = [hyp.am_score for hyp in nbest.hypotheses]
     if scores[0] is not None:
         content["scores"] = scores
-    if nbest.ref is not None:
-        content["output"] = words_line(nbest.ref)
-    if nbest.speaker is not None:
-        content["speaker"] = nbest.speaker
-    return {**content, **others(nbest.extra, KEYS)}
+    return {**content, **beside(nbest, ref="output", keys=KEYS)}
