@@ -171,6 +171,26 @@ def _problem(hyp: Hypothesis, holds: Container[str], needs: Container[str]) -> s
     return ""
 
 
+def files_matching(path: Path, pattern: str, *, problem: str, remedy: str) -> List[Path]:
+    """Files to read: the one, or those of a folder whose names match, in natural order.
+
+    Args:
+        path: The file or folder.
+        pattern: Of the whole name.
+        problem: What is wrong with a folder that has none.
+        remedy: What to do then.
+
+    Raises:
+        InputError: The folder has none.
+    """
+    if not path.is_dir():
+        return [path]
+    names = [entry.name for entry in path.iterdir() if re.fullmatch(pattern, entry.name, re.DOTALL)]
+    if not names:
+        raise InputError(problem, path=path, remedy=remedy)
+    return [path / name for name in sorted(names, key=natural_order)]
+
+
 def check_no_others(folder: Path, pattern: str, *, written: Container[str]) -> None:
     """Check that a folder holds no lists that would be read with those written now.
 

@@ -19,9 +19,9 @@ from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optiona
 from espnet_bayeslm.nbest.fields import (
     check_id,
     check_no_others,
+    files_matching,
     format_number,
     is_utf8,
-    natural_order,
     parse_number,
 )
 from espnet_bayeslm.nbest.lattice import (
@@ -96,14 +96,8 @@ def read_htk(path: PathLike, *, max_arcs: int = MAX_ARCS) -> Iterator[Lattice]:
 
 def _files(path: Path) -> List[Path]:
     """Files to read."""
-    if not path.is_dir():
-        return [path]
-    names = [entry.name for entry in path.iterdir() if re.fullmatch(PATTERN, entry.name, re.DOTALL)]
-    if not names:
-        raise InputError(
-            "no HTK lattices in it", path=path, remedy="They are called UTT.lat, UTT.slf.gz, .."
-        )
-    return [path / name for name in sorted(names, key=natural_order)]
+    remedy = "They are called UTT.lat, UTT.slf.gz, .."
+    return files_matching(path, PATTERN, problem="no HTK lattices in it", remedy=remedy)
 
 
 def utterance_of(path: Path) -> str:

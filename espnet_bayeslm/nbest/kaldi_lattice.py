@@ -22,8 +22,8 @@ from typing import IO, Callable, Dict, Iterable, Iterator, List, Optional, Set, 
 from espnet_bayeslm.nbest.fields import (
     check_id,
     check_no_others,
+    files_matching,
     format_number,
-    natural_order,
     parse_number,
 )
 from espnet_bayeslm.nbest.lattice import (
@@ -86,14 +86,8 @@ def read_kaldi_lattices(
 
 def _files(path: Path) -> List[Path]:
     """Files to read."""
-    if not path.is_dir():
-        return [path]
-    names = [entry.name for entry in path.iterdir() if re.fullmatch(PATTERN, entry.name, re.DOTALL)]
-    if not names:
-        raise InputError(
-            "no lattices in it", path=path, remedy="They are called NAME.lats, .txt or .ark."
-        )
-    return [path / name for name in sorted(names, key=natural_order)]
+    remedy = "They are called NAME.lats, .txt or .ark."
+    return files_matching(path, PATTERN, problem="no lattices in it", remedy=remedy)
 
 
 def read_symbols(path: PathLike) -> Symbols:

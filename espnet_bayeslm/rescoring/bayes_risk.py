@@ -93,6 +93,12 @@ def edit_distances(hypotheses: Sequence[Words]) -> np.ndarray:
     return found[np.ix_(rows, rows)]
 
 
+def distances_of(words: Words, hypotheses: Sequence[Words]) -> np.ndarray:
+    """Word errors of one hypothesis with each one of a list as the reference, (N,)."""
+    known = {other: kaldialign.edit_distance(words, other)["total"] for other in set(hypotheses)}
+    return np.array([known[other] for other in hypotheses])
+
+
 def least_risk(posterior: np.ndarray, distances: np.ndarray) -> int:
     """Place of the hypothesis with the fewest expected errors, the first of equals.
 

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import (
     Posterior,
+    distances_of,
     edit_distances,
     least_risk,
     list_posterior,
@@ -221,11 +222,10 @@ def decide(scored: ScoredList, scales: Scales, *, decision: str, confidence: boo
         posterior = list_posterior(scored.totals(scales), how.sharpness)
     except InputError as error:
         raise InputError(f"utterance {scored.nbest.utt[:80]!r}: {error}") from error
-    distances = edit_distances(hyps)
     by_risk = decision == "mbr" and scales.features != FIRST_PASS
-    best = least_risk(posterior, distances) if by_risk else scored.choice(scales)
+    best = least_risk(posterior, edit_distances(hyps)) if by_risk else scored.choice(scales)
     masses = word_confidences(posterior, words_in_place(hyps[best], hyps))
-    expected = float(distances[best] @ posterior)
+    expected = float(distances_of(hyps[best], hyps) @ posterior)
     return Choice(best, expected, masses, how.scaling.calibrated(masses))
 
 

@@ -1,13 +1,10 @@
 """Random damage to valid files ends in the lists that are left in them, or in one clear error."""
 
-import collections
-import random
-
+import fuzzing
 import pytest
 from nbest_mutations import CONTENT, KINDS, mutate
 
 from espnet_bayeslm.nbest.formats import read_nbest
-from espnet_bayeslm.utils.errors import InputError
 
 MARKS = ("<s>", "</s>", "-pau-")
 
@@ -37,62 +34,22 @@ def check_equal(found, expected):
 
 def outcome_of(folder, format, files):
     """Return how reading ends; anything but the lists or a clear error fails."""
-    try:
-        found = read_content(folder, format)
-    except InputError as error:
-        message = str(error)
-        assert message.startswith(str(folder)), "the error names no file"
-        assert "\n" not in message, "the error has more than one line"
-        assert len(message) < 1000, "the error is too long"
-        return "error"
-    check_equal(found, CONTENT[format](files))
-    return "read"
+    return fuzzing.outcome_of(
+        folder,
+        lambda: read_content(folder, format),
+        lambda found: check_equal(found, CONTENT[format](files)),
+    )
 
 
 def run_cases(folder, cases):
-    """Read damaged files; return {(kind, outcome): number}.
-
-    Args:
-        folder: A new folder.
-        cases: Seeds.
-    """
-    for kind, (_, files) in KINDS.items():
-        for name, data in files.items():
-            (folder / kind / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / kind / name).write_bytes(data)
-    outcomes = collections.Counter()
-    kinds = list(KINDS)
-    for case in cases:
-        rng = random.Random(case)
-        kind = kinds[case % len(kinds)]
-        format, files = KINDS[kind]
-        done, changed = mutate(rng, files)
-        damaged = {**files, **changed}
-        write_changes(folder / kind, changed)
-        try:
-            there = {name: data for name, data in damaged.items() if data is not None}
-            outcomes[kind, outcome_of(folder / kind, format, there)] += 1
-        except Exception as error:
-            raise AssertionError(f"case {case}: {kind}: {done}: {error!r}") from error
-        write_changes(folder / kind, {name: files[name] for name in changed})
-    return outcomes
-
-
-def write_changes(folder, changed):
-    """Write files, or remove those that are None."""
-    for name, data in changed.items():
-        # A new file: a file system may flush one that is emptied and written anew, which takes long
-        (folder / name).unlink(missing_ok=True)
-        if data is not None:
-            (folder / name).write_bytes(data)
+    """Read damaged files; return {(kind, outcome): number}."""
+    return fuzzing.run_cases(folder, cases, KINDS, mutate, outcome_of)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_not_damaged_is_read(kind, tmp_path):
     format, files = KINDS[kind]
-    for name, data in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(data)
+    fuzzing.write_files(tmp_path, files)
     assert outcome_of(tmp_path, format, files) == "read"
 
 

@@ -1,15 +1,12 @@
 """Random damage to lattices ends in the paths that are left in them, or in one clear error."""
 
-import collections
-import random
-
+import fuzzing
 import pytest
 from lattice_mutations import CONTENT, KINDS
 from nbest_mutations import mutate
 from oracles.lattice_paths import arc_paths
 
 from espnet_bayeslm.nbest.formats import LATTICE_READERS
-from espnet_bayeslm.utils.errors import InputError
 
 
 def read_content(folder, format):
@@ -28,64 +25,33 @@ def read_content(folder, format):
     return content
 
 
-def outcome_of(folder, format, files):
-    """Return how reading ends; anything but the lattices or a clear error fails."""
-    try:
-        found = read_content(folder, format)
-    except InputError as error:
-        message = str(error)
-        assert message.startswith(str(folder)), "the error names no file"
-        assert "\n" not in message, "the error has more than one line"
-        assert len(message) < 1000, "the error is too long"
-        return "error"
-    expected = CONTENT[format](files)
+def check_equal(found, expected):
+    """Check that a reader has all paths that a file holds."""
     assert found.keys() == expected.keys()
     for utt, paths in expected.items():
         assert [path[0] for path in found[utt]] == [path[0] for path in paths], utt
         for path, other in zip(found[utt], paths, strict=True):
             assert path[1:] == pytest.approx(other[1:], rel=1e-9, abs=1e-300), utt
-    return "read"
+
+
+def outcome_of(folder, format, files):
+    """Return how reading ends; anything but the lattices or a clear error fails."""
+    return fuzzing.outcome_of(
+        folder,
+        lambda: read_content(folder, format),
+        lambda found: check_equal(found, CONTENT[format](files)),
+    )
 
 
 def run_cases(folder, cases):
-    """Read damaged files; return {(kind, outcome): number}.
-
-    Args:
-        folder: A new folder.
-        cases: Seeds.
-    """
-    for kind, (_, files) in KINDS.items():
-        write(folder / kind, files)
-    outcomes = collections.Counter()
-    kinds = list(KINDS)
-    for case in cases:
-        rng = random.Random(case)
-        kind = kinds[case % len(kinds)]
-        format, files = KINDS[kind]
-        done, changed = mutate(rng, files)
-        left = {n: data for n, data in {**files, **changed}.items() if data is not None}
-        write(folder / kind, changed)
-        try:
-            outcomes[kind, outcome_of(folder / kind, format, left)] += 1
-        except Exception as error:
-            raise AssertionError(f"case {case}: {kind}: {done}: {error!r}") from error
-        write(folder / kind, {name: files[name] for name in changed})
-    return outcomes
-
-
-def write(folder, files):
-    """Write files, or remove those that are None."""
-    folder.mkdir(exist_ok=True)
-    for name, data in files.items():
-        (folder / name).unlink(missing_ok=True)
-        if data is not None:
-            (folder / name).write_bytes(data)
+    """Read damaged files; return {(kind, outcome): number}."""
+    return fuzzing.run_cases(folder, cases, KINDS, mutate, outcome_of)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_not_damaged_is_read(kind, tmp_path):
     format, files = KINDS[kind]
-    write(tmp_path, files)
+    fuzzing.write_files(tmp_path, files)
     assert outcome_of(tmp_path, format, files) == "read"
     assert sum(map(len, CONTENT[format](files).values())) >= 5
 
