@@ -17,7 +17,7 @@ READY := $(VENV)/.ready-$(shell cksum < setup.cfg | cut -d' ' -f1)
 export PYTHONPATH := $(CURDIR)
 export PATH := $(BIN):$(PATH)
 
-.PHONY: install demo test test-avx2 lint format bench clean
+.PHONY: install demo test test-avx2 mutants lint format bench clean
 
 install: $(READY)
 
@@ -46,6 +46,10 @@ test-avx2: export ATEN_CPU_CAPABILITY := avx2
 test-avx2: export ONEDNN_MAX_CPU_ISA := AVX2
 test-avx2: $(READY)
 	OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 --dist worksteal $(AVX2_TESTS)
+
+# 40 changes of one operator or number each: do the tests notice? About an hour on two cores.
+mutants: $(READY)
+	"$(BIN)/python" tests/mutation.py --count 40
 
 lint: $(READY)
 	"$(BIN)/ruff" check .
