@@ -22,7 +22,7 @@ SAVED_BY_OTHER = 2 * UNPAIRED - SUBSTITUTION
 
 
 def align(ref: Sequence[str], hyp: Sequence[str]) -> List[Pair]:
-    """Return the alignment of the lowest cost: 3 for an insertion or deletion, 4 for another word.
+    """Alignment of the lowest cost: 3 for an insertion or deletion, 4 for another word.
 
     Of several with that cost it is sclite's: from the last word to the first, a pair is preferred
     to an insertion, and that to a deletion. (kaldialign prefers them the other way round.)
@@ -52,7 +52,7 @@ def align(ref: Sequence[str], hyp: Sequence[str]) -> List[Pair]:
 
 
 def _most_saved(ref: Sequence[str], hyp: Sequence[str]) -> np.ndarray:
-    """Return (R + 1, H + 1) what pairs can save at most, of the first i and the first j words."""
+    """(R + 1, H + 1) costs that pairs save at most, of the first i and the first j words."""
     ids = {word: number for number, word in enumerate(dict.fromkeys([*ref, *hyp]))}
     hyp_ids = np.array([ids[word] for word in hyp], dtype=np.int64)
     saved = np.zeros((len(ref) + 1, len(hyp) + 1), dtype=np.int32)
@@ -65,7 +65,7 @@ def _most_saved(ref: Sequence[str], hyp: Sequence[str]) -> np.ndarray:
 def align_all(
     ref: Mapping[str, Sequence[str]], hyp: Mapping[str, Sequence[str]]
 ) -> Dict[str, List[Pair]]:
-    """Return {utterance id: alignment}, in the order of the references.
+    """{utterance id: alignment}, in the order of the references.
 
     Raises:
         InputError: The utterances are not the same.

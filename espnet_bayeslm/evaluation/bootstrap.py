@@ -48,7 +48,7 @@ def bootstrap_wer_difference(
     level: float = LEVEL,
     seed: int = 0,
 ) -> WerDifference:
-    """Return the difference of two word error rates and its interval.
+    """Difference of two word error rates and its interval.
 
     Args:
         errors_a: (U,) errors of system A in each utterance.
@@ -72,7 +72,7 @@ def bootstrap_wer_difference(
 def replicate_totals(
     counts: np.ndarray, *, num_replicates: int = NUM_REPLICATES, seed: int = 0
 ) -> np.ndarray:
-    """Return the totals of what is counted, over utterances drawn with replacement.
+    """Totals of counts over utterances drawn with replacement.
 
     Args:
         counts: (U, K) K counts of each utterance: errors of some systems, words.
@@ -108,7 +108,7 @@ def draw_utterances(
 
 
 def _times_drawn(indices: np.ndarray, num_utts: int) -> np.ndarray:
-    """Return (R, U) how often each row of (R, U) indices holds each utterance."""
+    """(R, U) times that each row of (R, U) indices holds each utterance."""
     firsts = num_utts * np.arange(len(indices))[:, None]
     return np.bincount((indices + firsts).ravel(), minlength=indices.size).reshape(indices.shape)
 
@@ -121,7 +121,7 @@ def difference_of_totals(
     *,
     level: float = LEVEL,
 ) -> WerDifference:
-    """Return the difference of two word error rates and its interval, from replicates.
+    """Difference of two word error rates and its interval, from replicates.
 
     Args:
         totals: Errors of A, errors of B and words of the set itself.

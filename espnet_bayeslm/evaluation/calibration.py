@@ -62,7 +62,7 @@ class Platt(NamedTuple):
 
 
 def log_odds(confidences: np.ndarray) -> np.ndarray:
-    """Return ln(p / (1 - p)) of each, (n,), in nats; finite for 0 and 1 too."""
+    """Ln(p / (1 - p)) of each, (n,), in nats; finite for 0 and 1 too."""
     inner = np.clip(confidences, NEAREST, 1.0 - NEAREST)
     return np.log(inner) - np.log1p(-inner)
 

@@ -61,7 +61,7 @@ class Scores:
     pairs: List[SystemPair]
 
     def better_than(self, baseline: str) -> Set[str]:
-        """Return the systems that make significantly fewer errors than `baseline`."""
+        """Systems that make significantly fewer errors than `baseline`."""
         better = {pair.b for pair in self.pairs if pair.a == baseline and pair.test.b_is_better}
         worse = {pair.a for pair in self.pairs if pair.b == baseline and pair.test.a_is_better}
         return better | worse
@@ -81,7 +81,7 @@ class ScoredSet:
 
 
 def score_set(refs: Mapping[str, Words], hyps: Mapping[str, Mapping[str, Words]]) -> ScoredSet:
-    """Return the word errors of all systems and the segments of every two.
+    """Word errors of all systems and the segments of every two.
 
     Args:
         refs: Utterance id -> words.
@@ -102,7 +102,7 @@ def score_set(refs: Mapping[str, Words], hyps: Mapping[str, Mapping[str, Words]]
 def compare_systems(
     sets: Sequence[ScoredSet], *, num_replicates: int = NUM_REPLICATES, seed: int = 0
 ) -> Scores:
-    """Return the results on one set, or on several pooled: errors add, segments are put together.
+    """Results on one set, or on several pooled: errors add, segments are put together.
 
     An utterance id that is in several sets, as recorded by several microphones, is drawn as one
     by the bootstrap: its errors there do not come about independently. MAPSSWE takes its segments
@@ -138,7 +138,7 @@ def compare_systems(
 
 
 def _add_by_utterance(parts: Sequence[Mapping[str, ErrorCounts]]) -> Dict[str, ErrorCounts]:
-    """Return the errors of each utterance id, summed over sets."""
+    """Errors of each utterance id, summed over sets."""
     total: Dict[str, ErrorCounts] = defaultdict(lambda: NO_WORDS)
     for part in parts:
         for utt, counts in part.items():

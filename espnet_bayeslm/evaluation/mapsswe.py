@@ -52,17 +52,17 @@ class Mapsswe:
 
     @property
     def significant(self) -> bool:
-        """Return whether the systems differ at the level of 0.05."""
+        """Whether the systems differ at the level of 0.05."""
         return abs(self.z) > CRITICAL_Z
 
     @property
     def a_is_better(self) -> bool:
-        """Return whether A makes significantly fewer errors than B."""
+        """Whether A makes significantly fewer errors than B."""
         return self.z < -CRITICAL_Z
 
     @property
     def b_is_better(self) -> bool:
-        """Return whether B makes significantly fewer errors than A."""
+        """Whether B makes significantly fewer errors than A."""
         return self.z > CRITICAL_Z
 
 
@@ -71,7 +71,7 @@ def mapsswe(
     hyp_a: Mapping[str, Sequence[str]],
     hyp_b: Mapping[str, Sequence[str]],
 ) -> Mapsswe:
-    """Return the test of two systems.
+    """Test of two systems.
 
     Args:
         ref: Utterance id -> words.
@@ -87,7 +87,7 @@ def mapsswe(
 def find_segments(
     aligned_a: Mapping[str, Alignment], aligned_b: Mapping[str, Alignment]
 ) -> List[Segment]:
-    """Return the segments of all utterances.
+    """Segments of all utterances.
 
     Args:
         aligned_a: Utterance id -> alignment of system A's words with the reference.
@@ -106,7 +106,7 @@ def find_segments(
 
 
 def utterance_segments(alignment_a: Alignment, alignment_b: Alignment) -> List[Segment]:
-    """Return the segments of one utterance.
+    """Segments of one utterance.
 
     An error of either system opens a segment. It closes after two reference words in a row that
     both have right, with no insertion between them, and at the end of the utterance.
@@ -142,7 +142,7 @@ class _Slot(NamedTuple):
 
 
 def _slots(alignment: Alignment) -> List[_Slot]:
-    """Return one slot for each reference word and one for the end."""
+    """Slots: one for each reference word and one for the end."""
     slots = []
     insertions = 0
     for ref, hyp in alignment:
@@ -155,7 +155,7 @@ def _slots(alignment: Alignment) -> List[_Slot]:
 
 
 def compare_segments(segments: Iterable[Segment]) -> Mapsswe:
-    """Return the test over segments, of one set or of several that are pooled.
+    """Test over segments, of one set or of several that are pooled.
 
     Without segments, and with one, there is no spread to judge by: z = 0 and p = 1.
     """

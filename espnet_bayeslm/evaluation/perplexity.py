@@ -37,7 +37,7 @@ class Tally:
         return Tally(*(a + b for a, b in pairs))
 
     def perplexity(self, per: str = "words") -> float:
-        """Return exp(-log_prob / count), nan where nothing is counted.
+        """Perplexity exp(-log_prob / count), nan where nothing is counted.
 
         Args:
             per: What is counted: "words", "tokens" or "characters".
@@ -69,12 +69,12 @@ class Perplexity:
 
     @property
     def all(self) -> Tally:
-        """Return the tally of all words, OOVs included."""
+        """Tally of all words, OOVs included."""
         return self.known + self.oov
 
     @property
     def oov_rate(self) -> float:
-        """Return OOVs / words, `</s>` not counted."""
+        """OOVs / words, `</s>` not counted."""
         words = self.all.words - self.sentences
         return self.oov.words / words if words else 0.0
 
@@ -86,7 +86,7 @@ def sentence_perplexity(
     tokens: Optional[np.ndarray] = None,
     excluded: Optional[np.ndarray] = None,
 ) -> Perplexity:
-    """Return the perplexity of one sentence.
+    """Perplexity of one sentence.
 
     Args:
         words: Its n words.
@@ -112,6 +112,6 @@ def sentence_perplexity(
 
 
 def token_counts(scorer: WordScorer, words: Sequence[str]) -> np.ndarray:
-    """Return (n + 1,) LM tokens of each word and `</s>`: one each, or what the scorer says."""
+    """(n + 1,) LM tokens of each word and `</s>`: one each, or as the scorer counts."""
     count = getattr(scorer, "token_counts", None)
     return np.ones(len(words) + 1, int) if count is None else count(words)

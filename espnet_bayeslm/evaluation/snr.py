@@ -42,17 +42,17 @@ class SnrSummary:
 
     @property
     def median(self) -> float:
-        """Return the median ratio."""
+        """Median ratio."""
         return self.percentiles[PERCENTILES.index(50)]
 
 
 def signal_to_noise(mean: torch.Tensor, std: torch.Tensor) -> np.ndarray:
-    """Return |mean| / std of each element, flat, in float64."""
+    """|mean| / std of each element, flat, in float64."""
     return magnitude(mean) / _flat(std)
 
 
 def magnitude(mean: torch.Tensor, std: Optional[torch.Tensor] = None) -> np.ndarray:
-    """Return |mean| of each element, flat, in float64."""
+    """|mean| of each element, flat, in float64."""
     return np.abs(_flat(mean))
 
 
@@ -63,7 +63,7 @@ def _flat(tensor: torch.Tensor) -> np.ndarray:
 def summarize(
     location: str, snr: np.ndarray, std: np.ndarray, *, std_ratio: Optional[np.ndarray] = None
 ) -> SnrSummary:
-    """Return the figures of one location.
+    """Figures of one location.
 
     Args:
         location: The location.
@@ -85,7 +85,7 @@ def summarize(
 
 
 def summarize_weights(posteriors: Iterable[WeightPosterior]) -> List[SnrSummary]:
-    """Return the figures of each location, in the order in which the locations come."""
+    """Figures of each location, in the order in which the locations come."""
     by_location: Dict[str, List[WeightPosterior]] = {}
     for posterior in posteriors:
         by_location.setdefault(posterior.location, []).append(posterior)
@@ -101,7 +101,7 @@ def summarize_weights(posteriors: Iterable[WeightPosterior]) -> List[SnrSummary]
 
 
 def _ratio_to_start(members: Sequence[WeightPosterior]) -> Optional[np.ndarray]:
-    """Return the standard deviations over those at the start, None where that is not known."""
+    """Standard deviations over those at the start, None where these are not known."""
     if any(np.isnan(p.start_std) for p in members):
         return None
     return np.concatenate([_flat(p.std) / p.start_std for p in members])
@@ -110,7 +110,7 @@ def _ratio_to_start(members: Sequence[WeightPosterior]) -> Optional[np.ndarray]:
 def summarize_latent(
     location: str, moments: Sequence[Tuple[torch.Tensor, torch.Tensor]]
 ) -> SnrSummary:
-    """Return the figures of a latent variable from its (mean, std) over the tokens of a text."""
+    """Figures of a latent variable from its (mean, std) over the tokens of a text."""
     return summarize(
         location,
         np.concatenate([signal_to_noise(mean, std) for mean, std in moments]),
@@ -141,7 +141,7 @@ class PruningStep:
 
 
 def pruning_order(posteriors: Sequence[WeightPosterior], criterion: str) -> np.ndarray:
-    """Return the indices of all random weights together, the first to be pruned first.
+    """Indices of all random weights together, the first to be pruned first.
 
     Equal weights keep their order, so what a share prunes is a part of what a larger one does.
 
@@ -154,7 +154,7 @@ def pruning_order(posteriors: Sequence[WeightPosterior], criterion: str) -> np.n
 
 
 def num_pruned(share: float, total: int) -> int:
-    """Return how many of `total` weights a share is, to the nearest."""
+    """Number of weights that a share of `total` is, to the nearest."""
     return int(share * total + 0.5)
 
 
@@ -182,7 +182,7 @@ def restored_means(posteriors: Sequence[WeightPosterior]) -> Iterator[None]:
 def prune_weights(
     posteriors: Sequence[WeightPosterior], shares: Sequence[float], measure: Callable[[], Any]
 ) -> List[PruningStep]:
-    """Return what is measured with ever more of an LM's posterior means at zero.
+    """Measurements with ever more of an LM's posterior means at zero.
 
     The LM is changed while this runs, and as it was afterwards.
 

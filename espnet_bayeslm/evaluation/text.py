@@ -10,7 +10,7 @@ from espnet_bayeslm.utils.files import PathLike, read_lines
 
 
 def read_sentences(path: PathLike, *, keyed: bool) -> Dict[str, Tuple[str, ...]]:
-    """Return {key: words}; the keys of plain text are its line numbers.
+    """{key: words}; the keys of plain text are its line numbers.
 
     Args:
         path: A Kaldi `text` or trn (keyed), or one sentence per line; an empty line is an

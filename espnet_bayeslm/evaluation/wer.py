@@ -48,12 +48,12 @@ class ErrorCounts:
 
     @property
     def errors(self) -> int:
-        """Return S + D + I."""
+        """S + D + I."""
         return self.substitutions + self.deletions + self.insertions
 
     @property
     def rate(self) -> float:
-        """Return errors / reference words (inf where errors face an empty reference)."""
+        """Errors / reference words (inf where errors face an empty reference)."""
         if self.words == 0:
             return math.inf if self.errors else 0.0
         return self.errors / self.words
@@ -63,7 +63,7 @@ NO_WORDS = ErrorCounts(0, 0, 0, 0)
 
 
 def word_errors(ref: Sequence[str], hyp: Sequence[str]) -> ErrorCounts:
-    """Return the fewest errors that turn `ref` into `hyp` (unit costs, by kaldialign)."""
+    """Fewest errors that turn `ref` into `hyp` (unit costs, by kaldialign)."""
     counts = kaldialign.edit_distance(ref, hyp)
     return ErrorCounts(int(counts["sub"]), int(counts["del"]), int(counts["ins"]), len(ref))
 
@@ -71,7 +71,7 @@ def word_errors(ref: Sequence[str], hyp: Sequence[str]) -> ErrorCounts:
 def count_errors(
     refs: Mapping[str, Sequence[str]], hyps: Mapping[str, Sequence[str]]
 ) -> ErrorCounts:
-    """Return the summed `ErrorCounts` of hypotheses.
+    """Summed `ErrorCounts` of hypotheses.
 
     Args:
         refs: Utterance id -> words.
@@ -84,7 +84,7 @@ def count_errors(
 def oracle_errors(
     refs: Mapping[str, Sequence[str]], nbests: Mapping[str, Sequence[Sequence[str]]]
 ) -> ErrorCounts:
-    """Return the summed `ErrorCounts` of the hypothesis with the fewest errors in each list.
+    """Summed `ErrorCounts` of the hypothesis with the fewest errors in each list.
 
     Args:
         refs: Utterance id -> words.
@@ -127,7 +127,7 @@ def check_same_utterances(
 
 
 def read_transcripts(path: PathLike) -> Dict[str, Words]:
-    """Return {utterance id: words} of a Kaldi `text`, or of a trn where the name ends in `trn`.
+    """{utterance id: words} of a Kaldi `text`, or of a trn where the name ends in `trn`.
 
     Raises:
         InputError: A line without an id, an id that comes twice, or an empty file.
@@ -143,7 +143,7 @@ def read_transcripts(path: PathLike) -> Dict[str, Words]:
 
 
 def _read_trn(path: PathLike) -> Dict[str, Words]:
-    """Return {utterance id: words} of lines `word word (id)`."""
+    """{utterance id: words} of lines `word word (id)`."""
     transcripts: Dict[str, Words] = {}
     for number, line in read_lines(path):
         words = line.split()
@@ -167,7 +167,7 @@ def _read_trn(path: PathLike) -> Dict[str, Words]:
 
 
 def format_errors(name: str, counts: ErrorCounts, *, mark: str = " ") -> str:
-    """Return one row of a table of word error rates (header: `ERRORS_HEADER`).
+    """Row of a table of word error rates (header: `ERRORS_HEADER`).
 
     Args:
         name: What the row is called.

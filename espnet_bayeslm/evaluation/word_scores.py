@@ -1,4 +1,4 @@
-"""What every LM, n-gram and mixture gives for a sentence: ln p of each word and of </s>."""
+"""Scores of a sentence by any LM, n-gram or mixture: ln p of each word and of </s>."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ class WordScorer(Protocol):
     name: str
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
-        """Return the scores of each sentence (words without `<s>`, `</s>`), in order."""
+        """Scores of each sentence (words without `<s>`, `</s>`), in order."""
         ...

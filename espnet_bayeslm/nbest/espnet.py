@@ -82,7 +82,7 @@ def read_espnet(path: PathLike) -> Iterator[NBest]:
 
 
 def _jobs(folder: Path) -> List[Path]:
-    """Return the folders that hold `1best_recog`."""
+    """Folders with a `1best_recog`."""
     if not folder.is_dir():
         raise InputError("not an ESPnet decode directory", path=folder)
     jobs, ranks = numbered(folder, "output.{}"), numbered(folder, "{}best_recog")
@@ -99,7 +99,7 @@ def _jobs(folder: Path) -> List[Path]:
 
 
 def _rank_files(job: Path) -> List[Tuple[Path, Path]]:
-    """Return the files (text, score) of each rank of a job, rank 1 first."""
+    """Files (text, score) of each rank of a job, rank 1 first."""
     ranks = numbered(job, "{}best_recog")
     if not ranks:
         raise InputError("no 1best_recog in it", path=job, remedy="Did the job fail?")
@@ -112,7 +112,7 @@ def _read_job(files: List[Tuple[Path, Path]]) -> Iterator[Tuple[str, List[Row]]]
 
 
 def _in_step(files: List[Tuple[Path, Path]]) -> bool:
-    """Return whether all files have their keys in the order of the first, without any fault."""
+    """Whether all files have their keys in the order of the first, without any fault."""
     if 2 * len(files) > _MAX_OPEN_FILES:
         return False
     utts: Set[str] = set()
@@ -170,7 +170,7 @@ def _by_key(files: List[Tuple[Path, Path]]) -> Iterator[Tuple[str, List[Row]]]:
 
 
 def _hypothesis(text: Entry, score: Entry) -> Hypothesis:
-    """Return the hypothesis of one utterance and rank."""
+    """Hypothesis of one utterance and rank."""
     path, line, value = score
     tensor = _TENSOR.fullmatch(value)
     total = parse_number(

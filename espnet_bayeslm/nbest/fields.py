@@ -1,4 +1,4 @@
-"""What the formats of N-best lists share: numbers, ids, words and lines with keys in files."""
+"""Shared by the formats of N-best lists: numbers, ids, words and lines with keys in files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Table = Dict[str, Entry]
 
 
 def parse_number(value: str, *, path: PathLike, line: int, remedy: str) -> float:
-    """Return the finite number that a field holds.
+    """Finite number of a field.
 
     Raises:
         InputError: It is something else.
@@ -47,20 +47,20 @@ def parse_number(value: str, *, path: PathLike, line: int, remedy: str) -> float
 
 
 def format_number(value: float) -> str:
-    """Return a number in few digits where they are exact."""
+    """Number in few digits where they are exact."""
     short = f"{value:.12g}"
     return short if float(short) == value else repr(value)
 
 
 def natural_order(name: str) -> Tuple[List[Union[str, int]], str]:
-    """Return what sorts u2 before u10."""
+    """Sort key that puts u2 before u10."""
     # The odd parts are the digits, so strings meet strings and numbers meet numbers
     parts = [int(part) if n % 2 else part for n, part in enumerate(_DIGITS.split(name))]
     return parts, name
 
 
 def numbered(folder: Path, name: str) -> List[Path]:
-    """Return the entries of a folder that are called `name` with {} = 1, 2, ..., in that order.
+    """Entries of a folder that are called `name` with {} = 1, 2, ..., in that order.
 
     Raises:
         InputError: The numbers are not 1 to N: one is missing, or is written in another way.
@@ -98,7 +98,7 @@ def check_id(utt: str, *, path: Optional[PathLike] = None, line: Optional[int] =
 
 
 def is_utf8(text: str) -> bool:
-    """Return whether a text can be written: it has no half of a surrogate pair."""
+    """Whether a text can be written: it has no half of a surrogate pair."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -107,7 +107,7 @@ def is_utf8(text: str) -> bool:
 
 
 def words_line(words: Tuple[str, ...]) -> str:
-    """Return words with blanks between them.
+    """Words with blanks between them.
 
     Raises:
         InputError: They would be read as other words.
@@ -159,7 +159,7 @@ class Writable:
 
 
 def _problem(hyp: Hypothesis, holds: Container[str], needs: Container[str]) -> str:
-    """Return why a hypothesis cannot be written, "" where it can."""
+    """Reason why a hypothesis cannot be written, "" where it can."""
     for name in SCORES:
         score = getattr(hyp, name)
         if score is None and name in needs:
@@ -213,7 +213,7 @@ def check_no_others(folder: Path, pattern: str, *, written: Container[str]) -> N
 
 
 def packed(path: Path) -> Path:
-    """Return `path`, or `path`.gz where that is there.
+    """`path`, or `path`.gz where that is there.
 
     Raises:
         InputError: Both are there.
@@ -234,7 +234,7 @@ def read_entries(paths: Sequence[Path]) -> Iterator[Tuple[str, Entry]]:
 
 
 def read_table(paths: Sequence[Path]) -> Table:
-    """Return {key: entry} of files that are read as one.
+    """{key: entry} of files that are read as one.
 
     Raises:
         InputError: A key comes twice.

@@ -75,7 +75,7 @@ def check_format(format: str) -> None:
 
 
 def read_nbest(path: PathLike, format: str = "kaldi", *, size: int = NBEST_SIZE) -> Iterator[NBest]:
-    """Return the N-best lists of a file or folder, one by one.
+    """N-best lists of a file or folder, one by one.
 
     No more than one list and the ids are kept in memory, except where the lines of a Kaldi
     archive's or an ESPnet job's files are not in the same order. Utterances come as the files

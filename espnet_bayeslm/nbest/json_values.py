@@ -46,7 +46,7 @@ _TOO_DEEP = "brackets within brackets without an end"
 
 
 class BadValue(ValueError):
-    """What is wrong with a JSON value; the message goes into an InputError."""
+    """Fault of a JSON value; the message goes into an InputError."""
 
 
 def parse_json(text: str) -> Any:
@@ -157,7 +157,7 @@ class _Source:
 
 
 def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
-    """Return a JSON object whose keys come once each."""
+    """JSON object whose keys come once each."""
     content = dict(pairs)
     if len(content) != len(pairs):
         raise BadValue("a key that comes twice in one object")
@@ -170,7 +170,7 @@ def _refuse(constant: str) -> None:
 
 
 def _integer(digits: str) -> Union[int, float]:
-    """Return the number of a JSON integer."""
+    """Number of a JSON integer."""
     return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
 
 
@@ -213,7 +213,7 @@ def as_score(content: Any, what: str) -> Optional[float]:
 
 
 def others(content: Mapping[str, Any], keys: Iterable[str]) -> Dict[str, Any]:
-    """What stands under other keys, if it can be written again."""
+    """Values under other keys, if they can be written again."""
     found = {name: value for name, value in content.items() if name not in keys}
     if not found:
         return found
@@ -260,7 +260,7 @@ def list_of(
 
 
 def beside(nbest: NBest, *, ref: str, keys: Iterable[str]) -> Dict[str, Any]:
-    """What stands beside the hypotheses of a list, as `list_of` reads it."""
+    """Fields beside the hypotheses of a list, as `list_of` reads them."""
     content: Dict[str, Any] = {}
     if nbest.ref is not None:
         content[ref] = words_line(nbest.ref)
@@ -369,7 +369,7 @@ class UniqueUtterances:
         self._seen: Dict[str, Tuple[Path, int]] = {}
 
     def add(self, nbest: NBest, file: Path, line: int) -> NBest:
-        """Return a list whose id is new.
+        """List whose id is new.
 
         Raises:
             InputError: The id cannot be one, or came before.

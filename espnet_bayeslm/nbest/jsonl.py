@@ -70,7 +70,7 @@ def read_jsonl(path: PathLike) -> Iterator[NBest]:
 
 
 def _parse(line: str) -> NBest:
-    """Return the list of one line."""
+    """List of one line."""
     content = as_object(parse_json(line), "the line")
     utt = content.get("utt")
     if not isinstance(utt, str):
@@ -97,7 +97,7 @@ def _in_order(hypotheses: List[Any]) -> List[Dict[str, Any]]:
 
 
 def _hypothesis(content: Dict[str, Any]) -> Hypothesis:
-    """Return one hypothesis."""
+    """Hypothesis of one object."""
     am_score, lm_score, graph_score = (as_score(content.get(name), name) for name in SCORES)
     if am_score is None:
         am_score = as_score(content.get("score"), "score")
@@ -124,7 +124,7 @@ def jsonl_writer(path: Path) -> ContextManager[AddList]:
 
 
 def _as_json(nbest: NBest) -> Dict[str, Any]:
-    """Return the JSON object of a list."""
+    """JSON object of a list."""
     hypotheses = []
     for hyp in nbest.hypotheses:
         scores = {name: getattr(hyp, name) for name in SCORES}

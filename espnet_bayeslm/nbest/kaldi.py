@@ -76,7 +76,7 @@ def read_kaldi_once(path: PathLike) -> Iterator[NBest]:
 
 
 def _hypothesis(row: Row) -> Hypothesis:
-    """Return the hypothesis of one key."""
+    """Hypothesis of one key."""
     costs = {name: _cost(row, name) for name in row if name != WORDS}
     return Hypothesis(
         words=tuple(row[WORDS][2].split()),
@@ -87,13 +87,13 @@ def _hypothesis(row: Row) -> Hypothesis:
 
 
 def _cost(row: Row, name: str) -> float:
-    """Return the cost that a line holds."""
+    """Cost on a line."""
     path, line, value = row[name]
     return parse_number(value, path=path, line=line, remedy="Lines are `utterance-n cost`.")
 
 
 def _difference(first: str, second: str) -> float:
-    """Return the difference of two numbers, rounded once: what is written comes back exactly."""
+    """Difference of two numbers, rounded once: a written one comes back exactly."""
     try:
         return float(_EXACT.subtract(Decimal(first), Decimal(second)))
     except decimal.DecimalException:  # an exponent beyond decimal's own limits
@@ -101,12 +101,12 @@ def _difference(first: str, second: str) -> float:
 
 
 def key_of(utt: str, rank: int) -> str:
-    """Return the key of the hypothesis `rank` (from 1)."""
+    """Key of the hypothesis `rank` (from 1)."""
     return f"{utt}-{rank}"
 
 
 def _find_columns(folder: Path) -> Columns:
-    """Return {name: its files, one for each part} of the files that are there.
+    """{name: its files, one for each part} of the files that are there.
 
     Raises:
         InputError: A part or a file is missing, or stands there twice.
@@ -134,7 +134,7 @@ def _find_columns(folder: Path) -> Columns:
 
 
 def _parts(folder: Path) -> List[Path]:
-    """Return the folders that hold the files."""
+    """Folders of the files."""
     if not folder.is_dir():
         raise InputError("not a folder of Kaldi N-best archives", path=folder)
     parts = numbered(folder, "archives.{}")
@@ -240,14 +240,14 @@ def _by_key(columns: Columns) -> Iterator[Tuple[str, Dict[int, Row]]]:
 
 
 def _beside(wanted: Table, table: Table, paths: List[Path]) -> Path:
-    """Return which of `paths` should hold the first key of `wanted` that is not in `table`."""
+    """Path, among `paths`, that should hold the first key of `wanted` that is not in `table`."""
     folders = (entry[0].parent for key, entry in wanted.items() if key not in table)
     folder = next(folders, paths[0].parent)
     return next(path for path in paths if path.parent == folder)
 
 
 def _ranks(text: Table) -> Dict[str, Dict[int, str]]:
-    """Return {utterance: {rank: key}}."""
+    """{utterance: {rank: key}}."""
     ranks: Dict[str, Dict[int, str]] = {}
     for key, (path, line, _) in text.items():
         match = KEY.fullmatch(key)
@@ -322,7 +322,7 @@ def kaldi_writer(folder: Path) -> Iterator[AddList]:
 
 
 def _columns(hyp: Hypothesis) -> Dict[str, str]:
-    """Return {file name: what stands there for the hypothesis}."""
+    """{file name: the hypothesis's entry there}."""
     assert hyp.am_score is not None  # `Writable` has seen to it
     values = {WORDS: words_line(hyp.words), ACOUSTIC: format_number(0.0 - hyp.am_score)}
     if hyp.graph_score is not None or hyp.lm_score is not None:
@@ -334,7 +334,7 @@ def _columns(hyp: Hypothesis) -> Dict[str, str]:
 
 
 def _sum_cost(graph_cost: str, lm_score: float) -> str:
-    """Return graph + LM cost, in few digits where the difference still gives the LM cost back."""
+    """Graph + LM cost, in few digits where the difference still gives the LM cost back."""
     cost = _EXACT.subtract(Decimal(graph_cost), Decimal(repr(lm_score)))
     short = f"{float(cost):.12g}"
     return short if _difference(graph_cost, short) == lm_score else str(cost)

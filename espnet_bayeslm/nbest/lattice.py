@@ -22,7 +22,7 @@ SILENT = frozenset((NULL, "!NULL", "!SENT_START", "!SENT_END", "<eps>", "<s>", "
 """Labels of arcs that are no words: what separates or ends sentences."""
 
 TRANSITIONS = "ids"
-"""What the transition ids of Kaldi's arcs are called among their details."""
+"""Name of the transition ids of Kaldi's arcs among their details."""
 
 MAX_ARCS = 1_000_000
 """The most arcs of a lattice that is read, about 500 bytes each in memory."""

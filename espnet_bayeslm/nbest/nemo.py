@@ -117,7 +117,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _hypothesis(text: str, path: Path, line: int) -> Hypothesis:
-    """Return the hypothesis of one line."""
+    """Hypothesis of one line."""
     words, tab, score = text.rpartition("\t")
     if not tab:
         raise InputError(f"no tab in {text[:80]!r}", path=path, line=line, remedy=REMEDY)
@@ -161,7 +161,7 @@ def _ids(entries: Sequence[Dict[str, Any]], manifest: Path) -> List[str]:
 
 
 def _checked(utts: List[str], manifest: Path) -> List[str]:
-    """Return ids that are different and can be ids."""
+    """Ids made different, and without what an id cannot hold."""
     seen: Dict[str, int] = {}
     for line, utt in enumerate(utts, 1):
         check_id(utt, path=manifest, line=line)
@@ -210,7 +210,7 @@ def nemo_writer(path: Path) -> Iterator[AddList]:
 
 
 def _as_json(nbest: NBest) -> Dict[str, Any]:
-    """Return the manifest's object of a list."""
+    """Manifest object of a list."""
     content: Dict[str, Any] = {"audio_filepath": f"{nbest.utt}.wav", "utt": nbest.utt}
     content[COUNT] = len(nbest.hypotheses)
     return {**content, **beside(nbest, ref="text", keys=KEYS)}

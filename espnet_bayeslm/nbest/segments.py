@@ -17,7 +17,7 @@ class Segment(NamedTuple):
 
 
 def read_segments(path: PathLike) -> Dict[str, Segment]:
-    """Return {utterance: segment} of a Kaldi `segments` or of a `utt2start`.
+    """{utterance: segment} of a Kaldi `segments` or of a `utt2start`.
 
     Lines are `utterance recording start [end]`, or `utterance start` of one recording.
 

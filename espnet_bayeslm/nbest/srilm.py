@@ -69,7 +69,7 @@ def read_srilm(path: PathLike) -> Iterator[NBest]:
 
 
 def _list_files(path: Path) -> List[Path]:
-    """Return the files that hold lists."""
+    """Files of lists."""
     if path.is_file():
         return [path]
     if not path.is_dir():
@@ -84,7 +84,7 @@ def _list_files(path: Path) -> List[Path]:
 
 
 def utterance_of(path: Path) -> str:
-    """Return the utterance id of a list.
+    """Utterance id of a list.
 
     Raises:
         InputError: The name gives none.
@@ -99,7 +99,7 @@ def utterance_of(path: Path) -> str:
 
 
 def _hypothesis(text: str, path: Path, line: int) -> Hypothesis:
-    """Return the hypothesis of one line."""
+    """Hypothesis of one line."""
     fields = text.split()
     if len(fields) < 3 or not _COUNT.fullmatch(fields[2]):
         old = fields[:1] and fields[0].startswith(("NBestList", "("))
@@ -126,7 +126,7 @@ def _hypothesis(text: str, path: Path, line: int) -> Hypothesis:
 
 
 def spoken(words: Sequence[str]) -> Tuple[str, ...]:
-    """Return the words without pauses and the marks of the sentence's ends."""
+    """Words without pauses and the marks of the sentence's ends."""
     kept = [word for word in words if word != PAUSE]
     if kept[:1] == [START]:
         kept = kept[1:]
@@ -136,7 +136,7 @@ def spoken(words: Sequence[str]) -> Tuple[str, ...]:
 
 
 def _from_log10(text: str, path: Path, line: int) -> float:
-    """Return the natural log of a field's log10."""
+    """Natural log of a field's log10."""
     remedy = "Lines are `ascore lscore nwords word word ...`, scores log10."
     parse_number(text, path=path, line=line, remedy=remedy)
     natural = to_natural(text)
@@ -148,7 +148,7 @@ def _from_log10(text: str, path: Path, line: int) -> float:
 
 
 def to_natural(log10: str) -> float:
-    """Return the natural log of a finite log10, in nats, rounded once."""
+    """Natural log of a finite log10, in nats, rounded once."""
     try:
         return float(_PRECISE.multiply(Decimal(log10), LN10))
     except decimal.DecimalException:  # an exponent beyond decimal's own limits
@@ -156,7 +156,7 @@ def to_natural(log10: str) -> float:
 
 
 def to_log10(natural: float) -> str:
-    """Return log10 in as few digits as `to_natural` takes to give `natural` back."""
+    """Log10 in as few digits as `to_natural` takes to give `natural` back."""
     log10 = _PRECISE.divide(Decimal(natural), LN10)
     texts = (f"{float(log10):.12g}", repr(float(log10)), f"{log10:.20g}")
     return next((text for text in texts if to_natural(text) == natural), str(log10))
@@ -198,7 +198,7 @@ def srilm_writer(folder: Path) -> Iterator[AddList]:
 
 
 def _line(hyp: Hypothesis) -> str:
-    """Return the line of one hypothesis."""
+    """Line of one hypothesis."""
     words = words_line(hyp.words)
     if spoken(hyp.words) != hyp.words:
         raise InputError(

@@ -75,7 +75,7 @@ def _lists(file: Path) -> Iterator[Tuple[NBest, int]]:
 
 
 def _parse(content: Any, name: str) -> NBest:
-    """Return the list of one object."""
+    """List of one object."""
     content = as_object(content, "it")
     found = [_hypothesis(a) for a in as_list(content.get("alternatives"), "alternatives")]
     hypotheses = all_scored(found, "alternatives have a confidence")
@@ -84,7 +84,7 @@ def _parse(content: Any, name: str) -> NBest:
 
 
 def _hypothesis(content: Any) -> Hypothesis:
-    """Return one alternative."""
+    """Alternative of one object."""
     content = as_object(content, "an alternative")
     score = as_score(content.get("confidence"), "confidence")
     words = as_words(content.get("text"), "text")
@@ -110,7 +110,7 @@ def vosk_writer(path: Path) -> ContextManager[AddList]:
 
 
 def _as_json(nbest: NBest) -> Dict[str, Any]:
-    """Return the JSON object of a list."""
+    """JSON object of a list."""
     alternatives = []
     for hyp in nbest.hypotheses:
         score = {} if hyp.am_score is None else {"confidence": hyp.am_score}

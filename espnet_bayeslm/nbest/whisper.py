@@ -56,7 +56,7 @@ def read_whisper(path: PathLike) -> Iterator[NBest]:
 
 
 def _parse(content: Any, name: str) -> NBest:
-    """Return the list of one object."""
+    """List of one object."""
     content = as_object(content, "it")
     texts = [as_words(text, "a hypothesis") for text in as_list(content.get("input"), "input")]
     scores = content.get("scores")
@@ -92,7 +92,7 @@ def whisper_writer(path: Path) -> ContextManager[AddList]:
 
 
 def _as_json(nbest: NBest) -> Dict[str, Any]:
-    """Return the JSON object of a list."""
+    """JSON object of a list."""
     content: Dict[str, Any] = {"id": nbest.utt}
     content["input"] = [words_line(hyp.words) for hyp in nbest.hypotheses]
     scores = [hyp.am_score for hyp in nbest.hypotheses]

@@ -19,7 +19,7 @@ _LOG10_ZERO = -99.0
 
 
 def _log10(values: np.ndarray) -> List[float]:
-    """Return log10, at most 0 and never -0 or -inf."""
+    """Log10, at most 0 and never -0 or -inf."""
     floor = np.maximum(values, 10.0**_LOG10_ZERO)
     return (np.minimum(np.log10(floor), 0.0) + 0.0).tolist()
 
@@ -48,7 +48,7 @@ def arpa_lines(
 
 
 def compress_to(f: IO[bytes], path: PathLike) -> IO[bytes]:
-    """Return a binary stream into the open file `f`, gzipped if `path` ends in .gz."""
+    """Binary stream into the open file `f`, gzipped if `path` ends in .gz."""
     if str(path).endswith(".gz"):
         # no name and no time: the same model gives the same bytes
         zipped = gzip.GzipFile(filename="", fileobj=f, mode="wb", compresslevel=6, mtime=0)
@@ -57,7 +57,7 @@ def compress_to(f: IO[bytes], path: PathLike) -> IO[bytes]:
 
 
 def copy_header(lines: Iterable[bytes], output: IO[bytes]) -> List[int]:
-    r"""Return the numbers of n-grams per order that the header states, after copying it.
+    r"""Numbers of n-grams per order that the header states, after copying it.
 
     Args:
         lines: An ARPA file's; those up to `\1-grams:` are taken.

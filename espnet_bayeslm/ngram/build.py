@@ -23,7 +23,7 @@ def build_ngram(
     discount_fallback: bool = False,
     lmplz: str = "auto",
 ) -> List[int]:
-    """Return the numbers of n-grams per order of the ARPA file that is written.
+    """Numbers of n-grams per order of the ARPA file that is written.
 
     Args:
         text: One sentence per line; a blank line is an empty sentence.
@@ -62,7 +62,7 @@ def build_ngram(
 def write_arpa(
     corpus: Corpus, output: IO[bytes], *, order: int, discount_fallback: bool = False
 ) -> List[int]:
-    """Return the numbers of n-grams per order of our own ARPA, which is written to `output`.
+    """Numbers of n-grams per order of our own ARPA, which is written to `output`.
 
     Raises:
         InputError: The discounts cannot be estimated, and `discount_fallback` is off.

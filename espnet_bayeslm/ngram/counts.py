@@ -29,7 +29,7 @@ class NgramTable(NamedTuple):
 
 
 def count_ngrams(corpus: Corpus, *, order: int) -> List[NgramTable]:
-    """Return the tables of orders 1 to `order`.
+    """Tables of orders 1 to `order`.
 
     Each n-gram is found by its suffix's row and its first word, so that one sort of T numbers
     per order counts it, and all links between the orders come with it.
@@ -60,7 +60,7 @@ def count_ngrams(corpus: Corpus, *, order: int) -> List[NgramTable]:
 
 
 def _count_unigrams(corpus: Corpus) -> NgramTable:
-    """Return the table of all words; `<unk>` and `<s>` are there with count 0."""
+    """Table of all words; `<unk>` and `<s>` are there with count 0."""
     raw = np.bincount(corpus.ids, minlength=len(corpus.words))
     raw[BOS] = 0
     root = np.zeros(len(raw), dtype=np.int64)
@@ -68,7 +68,7 @@ def _count_unigrams(corpus: Corpus) -> NgramTable:
 
 
 def _adjust_counts(tables: List[NgramTable]) -> List[NgramTable]:
-    """Return the tables with adjusted counts: Sec. 3.2, Heafield et al. 2013.
+    """Tables with adjusted counts: Sec. 3.2, Heafield et al. 2013.
 
     Below the highest order this is the number of distinct words to the left, except that an
     n-gram which starts with `<s>` has nothing to its left and keeps its raw count.

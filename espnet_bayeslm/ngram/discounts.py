@@ -18,7 +18,7 @@ FALLBACK = np.array([0.0, 0.5, 1.0, 1.5])
 def estimate_discounts(
     tables: Sequence[NgramTable], *, discount_fallback: bool = False
 ) -> List[np.ndarray]:
-    """Return per order the discounts (4,) of adjusted counts 0 (always 0), 1, 2 and 3+.
+    """Discounts (4,) of adjusted counts 0 (always 0), 1, 2 and 3+, per order.
 
     Args:
         tables: Orders 1 to n.
@@ -46,7 +46,7 @@ def estimate_discounts(
 
 
 def closed_form_discounts(count_of_counts: np.ndarray) -> np.ndarray:
-    """Return (0, D1, D2, D3+): Eq. (26), Chen and Goodman 1998.
+    """(0, D1, D2, D3+): Eq. (26), Chen and Goodman 1998.
 
     Args:
         count_of_counts: (5,) how many n-grams have adjusted count 0 (not used), 1, 2, 3, 4.
@@ -72,7 +72,7 @@ def closed_form_discounts(count_of_counts: np.ndarray) -> np.ndarray:
 
 
 def _statistics_counts(tables: Sequence[NgramTable]) -> List[np.ndarray]:
-    """Return per order the counts (G,) from which lmplz takes its counts of counts.
+    """Counts (G,) from which lmplz takes its counts of counts, per order.
 
     They are the adjusted counts, but lmplz files the very last n-gram of each lower order under
     its raw count. On a small text this one count moves the discounts by more than 1e-4.

@@ -25,7 +25,7 @@ class BackoffTable(NamedTuple):
 def estimate_ngram(
     tables: Sequence[NgramTable], *, discounts: Sequence[np.ndarray]
 ) -> List[BackoffTable]:
-    """Return the interpolated model: Sec. 3.3 and 3.4, Heafield et al. 2013.
+    """Interpolated model: Sec. 3.3 and 3.4, Heafield et al. 2013.
 
         p(w | c) = (a(c w) - D(a(c w))) / sum_x a(c x) + gamma(c) p(w | c without first word)
 

@@ -16,7 +16,7 @@ _SORT_MEMORY = "1G"
 
 
 def find_lmplz(lmplz: str) -> Optional[str]:
-    """Return the program that `auto`, `none` or a path stands for; None for our estimator.
+    """Program that `auto`, `none` or a path stands for; None for our estimator.
 
     Raises:
         InputError: The path is no program.
@@ -36,7 +36,7 @@ def find_lmplz(lmplz: str) -> Optional[str]:
 def run_lmplz(
     corpus: Corpus, output: IO[bytes], *, program: str, order: int, discount_fallback: bool = False
 ) -> List[int]:
-    """Return the numbers of n-grams per order of lmplz's ARPA, which is written to `output`.
+    """Numbers of n-grams per order of lmplz's ARPA, which is written to `output`.
 
     Args:
         corpus: The text.
@@ -79,7 +79,7 @@ def _write_text(corpus: Corpus, output: IO[bytes]) -> None:
 
 
 def _failure(log: str, status: int) -> InputError:
-    """Return the error that says why lmplz failed."""
+    """Error with lmplz's own reason for failing."""
     if "BadDiscountException" in log:
         return InputError(
             "lmplz cannot estimate the discounts",

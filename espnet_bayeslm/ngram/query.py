@@ -37,7 +37,7 @@ class NgramScorer:
         logging.info("Loaded %s: %d-gram", path, self.order)
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
-        """Return ln P(word | words before it) of each word and of `</s>`, per sentence.
+        """Ln P(word | words before it) of each word and of `</s>`, per sentence.
 
         Args:
             sentences: Words without `<s>` and `</s>`; a word may hold any character.
@@ -45,7 +45,7 @@ class NgramScorer:
         return [self._score(words) for words in sentences]
 
     def unknown(self, words: Sequence[str]) -> List[bool]:
-        """Return of each word whether the n-gram does not know it."""
+        """Whether the n-gram does not know it, for each word."""
         return [word not in self._model for word in words]
 
     def start_state(self) -> kenlm.State:
@@ -67,7 +67,7 @@ class NgramScorer:
         return after
 
     def next_log_probs(self, state: kenlm.State, words: Sequence[str]) -> np.ndarray:
-        """Return ln P of each of these words (or `</s>`) after a state, (n,)."""
+        """Ln P of each of these words (or `</s>`) after a state, (n,)."""
         after = kenlm.State()
         return np.array([self._model.BaseScore(state, word, after) for word in words]) * _LN_10
 

@@ -39,7 +39,7 @@ class Corpus(NamedTuple):
 
 
 def split_words(line: bytes, path: PathLike, number: int) -> List[str]:
-    """Return the words of one line.
+    """Words of one line.
 
     Raises:
         InputError: The line is not UTF-8 or holds `<s>`, `</s>` or `<unk>`.
@@ -65,7 +65,7 @@ def split_words(line: bytes, path: PathLike, number: int) -> List[str]:
 
 
 def read_corpus(path: PathLike) -> Corpus:
-    """Return the text of a file with one sentence per line.
+    """Text of a file with one sentence per line.
 
     A blank line is an empty sentence, `<s> </s>`, as it is for lmplz.
 

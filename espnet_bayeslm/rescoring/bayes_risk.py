@@ -52,7 +52,7 @@ class Posterior:
 
     @property
     def scaling(self) -> Platt:
-        """What makes posterior masses of words probabilities of being right."""
+        """Calibration of posterior masses of words to probabilities of being right."""
         return Platt(self.slope, self.offset)
 
 

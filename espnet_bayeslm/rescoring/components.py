@@ -40,7 +40,7 @@ class Component(NamedTuple):
 
 
 def inner_scorer(component: Component) -> Any:
-    """Return a component's scorer itself, loaded where a cache stands before it."""
+    """Scorer of a component itself, loaded where a cache stands before it."""
     return getattr(component.scorer, "scorer", component.scorer)
 
 
@@ -50,7 +50,7 @@ def score_components(
     *,
     max_oov_rate: float = 1.0,
 ) -> List[List[WordScores]]:
-    """Return each component's scores of each sentence; equal sentences are scored once.
+    """Scores of each sentence by each component; equal sentences are scored once.
 
     Raises:
         InputError: A component does not know more than `max_oov_rate` of the words.
@@ -138,7 +138,7 @@ class TextScores:
             self.scores.append(mix(scores, weights))
 
     def perplexities(self, index: int) -> List[Perplexity]:
-        """Return the perplexity of each sentence under a component (the mixture comes last)."""
+        """Perplexity of each sentence under a component (the mixture comes last)."""
         scorer = self.components[index].scorer
         rows = zip(self.sentences.values(), self.scores[index], self._excluded, strict=True)
         return [
@@ -147,11 +147,11 @@ class TextScores:
         ]
 
     def num_oovs(self, index: int) -> int:
-        """Return how many words a component itself does not know."""
+        """Number of words that a component itself does not know."""
         return int(sum(score.oov.sum() for score in self.scores[index]))
 
     def summary(self, index: int) -> Dict[str, Any]:
-        """Return a component's figures over the whole text."""
+        """Figures of a component over the whole text."""
         total = sum(self.perplexities(index), Perplexity())
         num_words = total.all.words - total.sentences
         num_oovs = self.num_oovs(index)
@@ -171,7 +171,7 @@ class TextScores:
         }
 
     def summaries(self) -> List[Dict[str, Any]]:
-        """Return the figures of every component, the mixture last."""
+        """Figures of every component, the mixture last."""
         return [self.summary(index) for index in range(len(self.components))]
 
 
@@ -195,7 +195,7 @@ class ListScorer:
         self.unknown = [UnknownWords(c.name, max_oov_rate=max_oov_rate) for c in components]
 
     def score(self, block: Sequence[Recording]) -> List[ListScores]:
-        """Return the lists of a block with their scores; equal hypotheses are scored once.
+        """Lists of a block with their scores; equal hypotheses are scored once.
 
         Raises:
             InputError: A component knows too few of the words so far.
@@ -242,7 +242,7 @@ class ContextScorer(ListScorer):
         self.scorers: List[Any] = [inner_scorer(component) for component in components]
 
     def score(self, block: Sequence[Recording]) -> List[ListScores]:
-        """Return the lists of a block with their scores, recording by recording."""
+        """Lists of a block with their scores, recording by recording."""
         found: List[List[ListScores]] = [[] for _ in block]
         histories: Dict[int, List[Any]] = {k: [None] * len(block) for k in self._with_context()}
         for step in range(max(map(len, block), default=0)):
@@ -260,13 +260,13 @@ class ContextScorer(ListScorer):
         return [item for of_recording in found for item in of_recording]
 
     def _with_context(self) -> List[int]:
-        """Return the components that know a context."""
+        """Indices of the components that know a context."""
         return [k for k, s in enumerate(self.scorers) if hasattr(s, "scores_in_context")]
 
     def _score_items(
         self, items: Sequence[NBest], histories: Dict[int, List[Any]]
     ) -> List[ListScores]:
-        """Return the lists of one utterance of each recording with their scores."""
+        """Lists of one utterance of each recording with their scores."""
         groups = [[hyp.words for hyp in item.hypotheses] for item in items]
         sentences = [words for group in groups for words in group]
         scores: List[List[WordScores]] = []

@@ -84,7 +84,7 @@ class Scales:
         return any(name.startswith(f"{LM}.") for name, _ in self.features or ())
 
     def __str__(self) -> str:
-        """What was chosen, for people."""
+        """Chosen scales, for people."""
         if self.features is None:
             return f"LMWT {self.lmwt:g}, word penalty {self.word_penalty:g}"
         if self.features == FIRST_PASS:
@@ -112,7 +112,7 @@ class ScoredList:
         return hypothesis_features(self.nbest, {LM: self.log_probs, **single})
 
     def totals(self, scales: Scales) -> np.ndarray:
-        """What is maximised, (N,): logits of a posterior over the list, up to a factor."""
+        """Score that is maximised, (N,): logits of a posterior over the list, up to a factor."""
         if scales.features is not None:
             return totals(self.features(), dict(scales.features))
         hyps = self.nbest.hypotheses
@@ -180,7 +180,7 @@ def written_log_probs(words: Iterable[np.ndarray]) -> List[float]:
 
 
 def written_cost(costs: np.ndarray) -> float:
-    """Return the sum of costs as files have them, so that it is that of the words' file too."""
+    """Sum of costs as files have them, so that it is that of the words' file too."""
     return round(float(costs.round(DIGITS).sum()), DIGITS)
 
 
@@ -230,12 +230,12 @@ def decide(scored: ScoredList, scales: Scales, *, decision: str, confidence: boo
 
 
 def distinct_hypotheses(nbests: Iterable[NBest]) -> List[Words]:
-    """Return the hypotheses of all lists, each once."""
+    """Hypotheses of all lists, each once."""
     return list(dict.fromkeys(hyp.words for nbest in nbests for hyp in nbest.hypotheses))
 
 
 def read_scales(path: PathLike) -> Scales:
-    """Return the scales of a yaml file that `bayeslm rescore` wrote.
+    """Scales of a yaml file that `bayeslm rescore` wrote.
 
     Raises:
         InputError: The file does not hold them.
@@ -272,7 +272,7 @@ def _posterior(content: Any) -> Optional[Posterior]:
 
 
 def check_combination(combine: str, weights: ArrayLike, num_components: int) -> np.ndarray:
-    """Return the weights as float64, (K,).
+    """Weights as float64, (K,).
 
     Raises:
         InputError: The combination is unknown, or they do not fit: for `linear` they have the
@@ -292,7 +292,7 @@ def check_combination(combine: str, weights: ArrayLike, num_components: int) -> 
 
 
 def combined(log_probs: np.ndarray, weights: np.ndarray, combine: str) -> np.ndarray:
-    """Return the combination's score of each word and `</s>`, (n + 1,), in nats.
+    """Combined score of each word and `</s>`, (n + 1,), in nats.
 
     Args:
         log_probs: ln p of each component, (K, n + 1).
@@ -307,7 +307,7 @@ def combined(log_probs: np.ndarray, weights: np.ndarray, combine: str) -> np.nda
 
 
 def candidates(weights: np.ndarray) -> List[np.ndarray]:
-    """Return weights to try: shares of the first component, the others in proportion."""
+    """Weights to try: shares of the first component, the others in proportion."""
     if len(weights) == 1:
         return [weights]
     first, others = weights[0], weights[1:]

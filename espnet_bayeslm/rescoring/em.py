@@ -27,7 +27,7 @@ class EmStep(NamedTuple):
 
 
 def em_weights(log_probs: np.ndarray, tol: float = 1e-6) -> np.ndarray:
-    """Return the interpolation weights that maximise the likelihood.
+    """Interpolation weights that maximise the likelihood.
 
     Args:
         log_probs: (T, K) ln p of T words under each of K components; -inf is allowed
@@ -83,7 +83,7 @@ def em_steps(log_probs: np.ndarray) -> Iterator[EmStep]:
 
 
 def _scaled_probs(log_probs: np.ndarray) -> np.ndarray:
-    """Return (K, T) probabilities, those of a word divided by the largest: no maximum moves."""
+    """(K, T) probabilities, those of a word divided by the largest: no maximum moves."""
     values = np.asarray(log_probs, dtype=np.float64)
     if values.ndim != 2 or 0 in values.shape:
         raise InputError(
@@ -103,7 +103,7 @@ def _scaled_probs(log_probs: np.ndarray) -> np.ndarray:
 
 
 def _newton(weights: np.ndarray, gradient: np.ndarray, ratio: np.ndarray) -> Optional[np.ndarray]:
-    """Return the maximum over w >= 0 of the quadratic model at `weights`, scaled to the sum 1.
+    """Maximum over w >= 0 of the quadratic model at `weights`, scaled to the sum 1.
 
     The model is that of mean(ln p w) - sum(w), whose maximum has the sum 1 by itself: gradient
     `g - 1`, curvature `H = ratio ratio' / T` with `H w = g`; so it is maximal at the

@@ -59,7 +59,7 @@ class FeatureSet(NamedTuple):
 
 
 class TunedWeights(NamedTuple):
-    """What was chosen.
+    """Chosen weights, with their errors.
 
     Attributes:
         kept: Name of the candidate.

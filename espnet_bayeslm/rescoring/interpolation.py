@@ -36,12 +36,12 @@ class MixtureScorer:
         self.name = name
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
-        """Return the mixture's scores; a word is OOV where a component does not know it."""
+        """Scores of the mixture; a word is OOV where a component does not know it."""
         return mix([c.word_scores(sentences) for c in self.components], self.weights)
 
 
 def mix(scores: Sequence[Sequence[WordScores]], weights: ArrayLike) -> List[WordScores]:
-    """Return ln sum_k w_k p_k of each word.
+    """Ln sum_k w_k p_k of each word.
 
     Args:
         scores: The K components' scores of the same sentences.
@@ -59,7 +59,7 @@ def mix(scores: Sequence[Sequence[WordScores]], weights: ArrayLike) -> List[Word
 
 
 def estimate_weights(scores: Sequence[Sequence[WordScores]]) -> np.ndarray:
-    """Return the EM weights over the words that every component knows.
+    """EM weights over the words that every component knows.
 
     Args:
         scores: The K components' scores of the same sentences.

@@ -82,7 +82,7 @@ def confidence_line(item: RescoredList) -> str:
 
 
 def uncertainty_line(utt: str, rank: int, words: Sequence[str], uncertainty: Uncertainty) -> str:
-    """Return one line of JSON: what an LM's draws say of each word and `</s>`, in nats."""
+    """Line of JSON: scores and uncertainty of each word and `</s>` over an LM's draws, in nats."""
     values = {
         "log_prob": uncertainty.log_probs,
         "entropy": uncertainty.entropy,

@@ -383,7 +383,7 @@ def of_job(every: Iterable[Block], *, job: int, num_jobs: int) -> Iterator[Block
 def make_scorer(
     components: Sequence[Component], weighting: Weighting, context: str, max_oov_rate: float
 ) -> ListScorer:
-    """What scores the blocks, with the context that is asked for."""
+    """Scorer of the blocks, with the context that is asked for."""
     if context == "none":
         return ListScorer(components, max_oov_rate=max_oov_rate)
     return ContextScorer(

@@ -55,7 +55,7 @@ AS_USUAL = Tuning()
 
 
 class Tuned(NamedTuple):
-    """What was chosen on a development set.
+    """Scales and weights chosen on a development set.
 
     Attributes:
         scales: The scales.
@@ -76,7 +76,7 @@ class Tuned(NamedTuple):
     risk_errors: Optional[int] = None
 
     def held_out(self) -> str:
-        """What cross-validation found, in one line."""
+        """Result of cross-validation, in one line."""
         errors = self.found.held_out
         base = errors[AS_IT_CAME]
         if self.found.kept == AS_IT_CAME:
@@ -207,7 +207,7 @@ def _normalised(tuning: Tuning, features: Sequence[Any]) -> Dict[str, bool]:
 
 
 def _groups(nbests: Sequence[NBest], known: Optional[Mapping[str, str]]) -> List[str]:
-    """What stays in one fold: a recording, a speaker, or a list by itself."""
+    """Unit that stays in one fold: a recording, a speaker, or a list by itself."""
     if known is not None:
         return [known[nbest.utt] for nbest in nbests]
     if all(nbest.speaker is not None for nbest in nbests):

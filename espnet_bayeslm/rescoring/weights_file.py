@@ -16,7 +16,7 @@ from espnet_bayeslm.utils.weights import check_weights
 
 
 def unique_names(names: Sequence[str]) -> List[str]:
-    """Return the names by which a weights file goes: equal ones are numbered."""
+    """Names of components in a weights file: equal ones are numbered."""
     seen: Counter = Counter()
     unique = []
     for name in names:
@@ -42,7 +42,7 @@ class NamedWeight(NamedTuple):
 def match_weights(
     known: Sequence[NamedWeight], names: Sequence[str], fingerprints: Sequence[str] = ()
 ) -> List[float]:
-    """Return the weights in the order of some components.
+    """Weights in the order of some components.
 
     A weight belongs to the component of the same files, else to the only one of its name.
 
@@ -86,7 +86,7 @@ def match_weights(
 
 
 def _base(name: str) -> str:
-    """Return a component's name without the number that equal ones have."""
+    """Name of a component without the number that equal ones have."""
     return re.sub(r"#\d+$", "", name)
 
 
@@ -97,7 +97,7 @@ def read_weights(
     check: bool = True,
     fingerprints: Sequence[str] = (),
 ) -> Optional[np.ndarray]:
-    """Return the components' weights: of a file, of a list `W,W,..`, or 1 for a single one.
+    """Weights of the components: of a file, of a list `W,W,..`, or 1 for a single one.
 
     Args:
         weights: A file that `bayeslm interpolate` wrote, numbers with commas, or None.

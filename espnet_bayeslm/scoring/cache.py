@@ -35,13 +35,13 @@ class CachedScorer:
 
     @property
     def scorer(self) -> WordScorer:
-        """Return the scorer itself."""
+        """Scorer behind the cache, loaded."""
         if self._loaded is None:
             self._loaded = self._load()
         return self._loaded
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
-        """Return the scores of each sentence, from the cache where they are there."""
+        """Scores of each sentence, from the cache where they are there."""
         if not sentences:
             return []
         digest = hashlib.sha256(self._fingerprint.encode())
@@ -56,7 +56,7 @@ class CachedScorer:
         return scores
 
     def token_counts(self, words: Sequence[str]) -> np.ndarray:
-        """Return (n + 1,) tokens of each word and of `</s>`."""
+        """(n + 1,) tokens of each word and of `</s>`."""
         return token_counts(self.scorer, words)
 
 

@@ -31,7 +31,7 @@ State = Tuple[torch.Tensor, torch.Tensor]
 
 
 class History(NamedTuple):
-    """What an LM keeps of what was said before; None stands for a recording's beginning.
+    """State of an LM after all that was said before; None stands for a recording's beginning.
 
     Attributes:
         tokens: The last tokens, with a `<sos/eos>` before each sentence; of a recurrent LM none.
@@ -61,7 +61,7 @@ class _Piece(NamedTuple):
     sequences: Sequence[Ids]
 
     def in_full(self) -> List[Ids]:
-        """Return the sequences with what is before them, but the root."""
+        """Sequences with the prefix before them, but the root."""
         return [(*self.prefix[1:], *ids) for ids in self.sequences]
 
 
@@ -74,7 +74,7 @@ def score_in_context(
     num_samples: int = 0,
     normalizer: Optional[Normalizer] = None,
 ) -> List[List[np.ndarray]]:
-    """Return (n + 1,) ln p of the tokens and `</s>` of hypotheses, given what was said before.
+    """(n + 1,) ln p of the tokens and `</s>` of hypotheses, given the recording before.
 
     Args:
         lm: One of our LMs.
@@ -110,7 +110,7 @@ def extend(
     num_samples: int = 0,
     max_context: int = MAX_CONTEXT,
 ) -> List[History]:
-    """Return the histories after one more utterance of each recording.
+    """Histories after one more utterance of each recording.
 
     Args:
         lm: One of our LMs.
@@ -192,7 +192,7 @@ def _scores(
 
 
 def _forest(lm: Any, batch: Sequence[_Piece]) -> Tuple[TokenTree, List[np.ndarray]]:
-    """Return a tree for each piece, and the nodes of each of its sequences."""
+    """Tree for each piece, and the nodes of each of its sequences."""
     tree, paths = build_tree([piece.in_full() for piece in batch], vocab_size(lm) - 1)
     # the roots are the first nodes
     tree.tokens[: len(batch)] = torch.tensor([piece.prefix[0] for piece in batch])
@@ -200,6 +200,6 @@ def _forest(lm: Any, batch: Sequence[_Piece]) -> Tuple[TokenTree, List[np.ndarra
 
 
 def _stacked(lm: Any, histories: Histories, index: int) -> State:
-    """Return a draw's h and c before the roots, (nlayers, G, unit) each."""
+    """A draw's h and c before the roots, (nlayers, G, unit) each."""
     states = [lm.zero_state() if h is None else h.states[index] for h in histories]
     return lm.stack_states(states)

@@ -18,7 +18,7 @@ Moments = List[Tuple[torch.Tensor, torch.Tensor]]
 def latent_moments(
     trained: TokenLM, sentences: Sequence[Sequence[str]], *, max_tokens: int = MAX_TOKENS
 ) -> Dict[str, Moments]:
-    """Return {location: (mean, std), ...} of q(z_t) at each token of a text, each (B, L, c).
+    """{location: (mean, std), ...} of q(z_t) at each token of a text, each (B, L, c).
 
     Args:
         trained: An LM with latent variables, in evaluation mode.

@@ -82,7 +82,7 @@ class Prefix:
         return self.children[word]
 
     def last(self, order: int) -> Tuple[int, Tuple[str, ...]]:
-        """What two prefixes share whose last `order` words are the same.
+        """Key shared by prefixes whose last `order` words are the same.
 
         A prefix of fewer words shares with itself only: it knows where the sentence began. A tree
         of prefixes is asked for one order.
@@ -98,7 +98,7 @@ class Prefix:
         return self.key
 
     def last_after(self, word: str, order: int) -> Tuple[int, Tuple[str, ...]]:
-        """What `last` is after one more word, before there is such a prefix."""
+        """Key `last` after one more word, before there is such a prefix."""
         return int(self.depth >= order), (word, *self.last(order)[1][: order - 1])
 
 
@@ -106,10 +106,10 @@ Request = Tuple[Prefix, Sequence[str]]
 
 
 class PrefixScorer(Protocol):
-    """What scores words after prefixes, and remembers its states in them."""
+    """Scorer of words after prefixes, which remembers its states in them."""
 
     def next_log_probs(self, requests: Sequence[Request]) -> List[np.ndarray]:
-        """Return ln p of the words of each request after its prefix, `</s>` among them."""
+        """Ln p of the words of each request after its prefix, `</s>` among them."""
         ...
 
     def begin_anywhere(self, prefix: Prefix) -> None:
@@ -302,7 +302,7 @@ class Mixture(Protocol):
     """How the scores of components become one."""
 
     def __call__(self, log_probs: np.ndarray) -> np.ndarray:
-        """Return the score of each word, (n,), from ln p under each component, (K, n)."""
+        """Score of each word, (n,), from ln p under each component, (K, n)."""
         ...
 
 

@@ -80,14 +80,14 @@ class Blocks(NamedTuple):
 
     @classmethod
     def of(cls, outputs: torch.Tensor, weight: torch.Tensor) -> Blocks:
-        """Return the blocks of the logits of outputs (T, M) with a weight (V, M)."""
+        """Blocks of the logits of outputs (T, M) with a weight (V, M)."""
         height, width = BLOCKS.get(outputs.device.type, BLOCKS["cuda"])
         return cls(_slices(len(outputs), height), _slices(len(weight), width))
 
     def logits(
         self, weight: torch.Tensor, bias: torch.Tensor, tokens: slice
     ) -> Callable[[torch.Tensor], torch.Tensor]:
-        """Return (N, M) -> (N, tokens), for many calls: the weights are packed once."""
+        """Function (N, M) -> (N, tokens), for many calls: the weights are packed once."""
         rows = self.contexts[0].stop if self.contexts else 0
         return product(weight[tokens], rows, bias[tokens])
 
@@ -99,7 +99,7 @@ def _slices(total: int, size: int) -> List[slice]:
 def log_normalizers(
     outputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
 ) -> torch.Tensor:
-    """Return ln Z = ln sum_v exp(weight_v output + bias_v) of each context, in float32 or better.
+    """Ln Z = ln sum_v exp(weight_v output + bias_v) of each context, in float32 or better.
 
     Args:
         outputs: What the output projection gets, (T, M).
@@ -120,7 +120,7 @@ def log_normalizers(
 
 
 def _log_sum_exp_(logits: torch.Tensor) -> torch.Tensor:
-    """Return ln sum exp of each row, (N,), overwriting the logits (N, C)."""
+    """Ln sum exp of each row, (N,), overwriting the logits (N, C)."""
     top = logits.amax(1, keepdim=True)
     return logits.sub_(top).exp_().sum(1).log_().add_(top.squeeze(1))
 
@@ -132,7 +132,7 @@ def target_logits(
     weight: torch.Tensor,
     bias: torch.Tensor,
 ) -> torch.Tensor:
-    """Return the logit of one token after each of some contexts, in float32 or better.
+    """Logit of one token after each of some contexts, in float32 or better.
 
     Args:
         outputs: What the output projection gets, (T, M).
@@ -153,7 +153,7 @@ def target_logits(
 
 
 def shared_prefix(a: Ids, b: Ids) -> int:
-    """Return how many tokens two sequences begin with in common."""
+    """Number of tokens that two sequences begin with in common."""
     for n, (x, y) in enumerate(zip(a, b, strict=False)):
         if x != y:
             return n
@@ -179,7 +179,7 @@ def tree_batches(sequences: Sequence[Ids], *, max_tokens: int) -> Iterator[Group
 
 
 def tree_size(sequences: Sequence[Ids]) -> int:
-    """Return how many nodes the prefix tree of sequences in lexical order has."""
+    """Number of nodes of the prefix tree of sequences in lexical order."""
     shared = sum(1 + shared_prefix(a, b) for a, b in itertools.pairwise(sequences))
     return sum(len(ids) + 1 for ids in sequences) - shared
 
@@ -233,7 +233,7 @@ def _wanted(tree: TokenTree, paths: Sequence[np.ndarray], starts: Sequence[int])
 
 
 def batch_tree(lm: Any, group: Group) -> Tuple[TokenTree, List[np.ndarray]]:
-    """Return the tree of a batch, on the LM's device, and each sequence's nodes."""
+    """Tree of a batch, on the LM's device, and each sequence's nodes."""
     tree, paths = build_tree([group], lm.vocab_size - 1)
     return tree.to(lm.decoder.weight.device), paths
 
@@ -256,7 +256,7 @@ def along_paths(
 def targets_of(
     tree: TokenTree, paths: Sequence[np.ndarray], eos: int
 ) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Return the context and the target of each node but the roots, then of each `</s>`."""
+    """Context and target of each node but the roots, then of each `</s>`."""
     first = tree.level_sizes[0]
     ends = torch.tensor([int(path[-1]) for path in paths], device=tree.tokens.device)
     contexts = torch.cat([tree.parents[first:], ends])

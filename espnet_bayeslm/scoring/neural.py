@@ -36,11 +36,11 @@ class TokenLM(Protocol):
     token_type: str
 
     def tokenize(self, text: str) -> List[str]:
-        """Return the tokens of a text."""
+        """Tokens of a text."""
         ...
 
     def ids(self, tokens: Sequence[str]) -> List[int]:
-        """Return the ids of tokens, an unknown one as `<unk>`."""
+        """Ids of tokens, an unknown one as `<unk>`."""
         ...
 
 
@@ -91,7 +91,7 @@ class NeuralScorer:
         self._log_unk_size = log_unk_size(unk_size) if trained.token_type == "word" else 0.0
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
-        """Return the scores of each sentence; a word is OOV where a token of it is `<unk>`."""
+        """Scores of each sentence; a word is OOV where a token of it is `<unk>`."""
         encoded = [self._encode(words) for words in sentences]
         sequences = [ids for ids, _ in encoded]
         options = self._options(sequences)
@@ -106,7 +106,7 @@ class NeuralScorer:
     def scores_in_context(
         self, groups: Sequence[Sequence[Sequence[str]]], histories: Histories
     ) -> List[List[WordScores]]:
-        """Return the scores of each sentence of each group, given its group's history.
+        """Scores of each sentence of each group, given its group's history.
 
         Args:
             groups: The hypotheses of an utterance, for each of some recordings.
@@ -122,13 +122,13 @@ class NeuralScorer:
         ]
 
     def extended(self, histories: Histories, sentences: Sequence[Sequence[str]]) -> List[History]:
-        """Return the histories after one more sentence of each recording."""
+        """Histories after one more sentence of each recording."""
         chosen = [self._encode(words)[0] for words in sentences]
         options = dict(num_samples=self.num_samples, max_context=self.max_context)
         return extend(self.trained.lm, histories, chosen, **options)
 
     def uncertainty(self, sentences: Sequence[Sequence[str]]) -> List[Uncertainty]:
-        """Return the uncertainty of the words and `</s>` of each sentence, over `num_samples`.
+        """Uncertainty of the words and `</s>` of each sentence, over `num_samples`.
 
         What a word of several tokens has is the sum over them.
         """
@@ -146,7 +146,7 @@ class NeuralScorer:
         self._options([self._encode(words)[0] for words in sentences])
 
     def _options(self, sequences: Sequence[Sequence[int]]) -> Dict[str, Any]:
-        """Return how sequences are scored, once ln Z is known where it has to be."""
+        """Options of scoring, once ln Z is known where it has to be."""
         if self.self_normalized and self.normalizer is None:
             self.normalizer = measure_normalizer(
                 self.trained.lm, sequences, num_samples=self.num_samples
@@ -160,18 +160,18 @@ class NeuralScorer:
     def _of_words(
         self, values: np.ndarray, ids: Sequence[int], starts: Sequence[int]
     ) -> WordScores:
-        """Return the scores of the words whose tokens have these, (n + 1,)."""
+        """Scores of words from those of their tokens, (n + 1,)."""
         unknown = np.array([*(token == self.unk for token in ids), False])
         values = values - self._log_unk_size * unknown
         return WordScores(np.add.reduceat(values, starts), np.logical_or.reduceat(unknown, starts))
 
     def token_counts(self, words: Sequence[str]) -> np.ndarray:
-        """Return (n + 1,) tokens of each word of a sentence and of `</s>`."""
+        """(n + 1,) tokens of each word of a sentence and of `</s>`."""
         ids, starts = self._encode(words)
         return np.diff([*starts, len(ids) + 1])
 
     def unknown(self, words: Sequence[str]) -> List[bool]:
-        """Return of each word whether one of its tokens is `<unk>`."""
+        """Whether one of its tokens is `<unk>`, for each word."""
         return [self.unk in self._encode([word])[0] for word in words]
 
     def word_tokens(self, word: str) -> Tuple[List[int], List[int]]:
@@ -180,7 +180,7 @@ class NeuralScorer:
         return ids[: starts[1]], ids[starts[1] :]
 
     def _encode(self, words: Sequence[str]) -> Tuple[List[int], List[int]]:
-        """Return the token ids, and where each word and `</s>` start in them."""
+        """Token ids, and where each word and `</s>` start in them."""
         tokens = self.trained.tokenize(" ".join(words)) if words else []
         starts = word_starts(tokens, self.trained.token_type)
         if len(starts) != len(words):
@@ -193,7 +193,7 @@ class NeuralScorer:
 
 
 def word_starts(tokens: Sequence[str], token_type: str) -> List[int]:
-    """Return the indices of the tokens that open a word; the first token always does.
+    """Indices of the tokens that open a word; the first token always does.
 
     Args:
         tokens: The tokens of a sentence.

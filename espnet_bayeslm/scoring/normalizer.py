@@ -36,7 +36,7 @@ def measure_normalizer(
     num_contexts: int = NUM_CONTEXTS,
     num_samples: int = 0,
 ) -> Normalizer:
-    """Return mean and standard deviation of ln Z over a sample of the distinct contexts.
+    """Mean and standard deviation of ln Z over a sample of the distinct contexts.
 
     The sample is the same whatever the order of the sequences. Jobs that share their work should
     share one result too: another constant shifts the score of every word.
@@ -76,7 +76,7 @@ def _log_normalizers(lm: Any, sequences: List[Ids], max_tokens: int) -> Iterator
 
 
 def _sample(sequences: Sequence[Sequence[int]], num_contexts: int) -> List[Ids]:
-    """Return some of the sequences, sorted, which have so many contexts or more."""
+    """Sample of the sequences, sorted, with so many contexts or more."""
     texts = sorted({tuple(ids) for ids in sequences})
     chosen, found = [], 0
     for index in np.random.default_rng(0).permutation(len(texts)):

@@ -12,7 +12,7 @@ from espnet_bayeslm.scoring.sequences import token_log_probs, vocab_size
 def running_log_probs(
     lm: Any, sequences: Sequence[Sequence[int]], *, context: int, **options: Any
 ) -> List[np.ndarray]:
-    """Return (n + 1,) float64 ln p of the n tokens and `</s>` of each sentence, in nats.
+    """(n + 1,) float64 ln p of the n tokens and `</s>` of each sentence, in nats.
 
     Runs of `context` sentences are scored at once, after the `context` sentences before the run:
     a sentence sees at least so many before it, fewer than twice as many, and at the text's start
@@ -44,7 +44,7 @@ def _windows(count: int, context: int) -> Iterator[Tuple[int, int, int]]:
 
 
 def _joined(sentences: Sequence[Sequence[int]], end: int) -> List[int]:
-    """Return the tokens of sentences with the end token between them."""
+    """Tokens of sentences with the end token between them."""
     ids: List[int] = []
     for sentence in sentences:
         ids += [*sentence, end]

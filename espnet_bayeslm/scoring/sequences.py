@@ -59,7 +59,7 @@ def score_hypotheses(
     num_samples: int = 0,
     normalizer: Optional[Normalizer] = None,
 ) -> List[List[float]]:
-    """Return ln P(hypothesis, `</s>`), in nats, for each hypothesis of each utterance.
+    """Ln P(hypothesis, `</s>`), in nats, for each hypothesis of each utterance.
 
     Args:
         lm: An `AbsLM`; its last token is `<sos/eos>`.
@@ -90,7 +90,7 @@ def token_log_probs(
     num_samples: int = 0,
     normalizer: Optional[Normalizer] = None,
 ) -> List[np.ndarray]:
-    """Return (n + 1,) float64 ln p of the n tokens and `</s>` of each sequence, in nats.
+    """(n + 1,) float64 ln p of the n tokens and `</s>` of each sequence, in nats.
 
     Equal sequences are scored once. Arguments as in `score_hypotheses`.
     """
@@ -158,12 +158,12 @@ def _batch_log_probs(lm: torch.nn.Module, batch: Sequence[Ids]) -> Iterator[np.n
 
 
 def tokens_with_logits(max_tokens: int) -> int:
-    """Return how many tokens a batch may have where the logits of all are held at once."""
+    """Number of tokens of a batch where the logits of all are held at once."""
     return max(1, max_tokens // 4)
 
 
 def vocab_size(lm: torch.nn.Module) -> int:
-    """Return the number of tokens of an LM; the last of them is `<sos/eos>`."""
+    """Number of tokens of an LM; the last of them is `<sos/eos>`."""
     size = getattr(lm, "vocab_size", None)
     if size is None:
         embeddings = (m for m in lm.modules() if isinstance(m, torch.nn.Embedding))
@@ -172,7 +172,7 @@ def vocab_size(lm: torch.nn.Module) -> int:
 
 
 def token_ids(sequences: Sequence[Any]) -> List[Ids]:
-    """Return sequences of token ids as tuples of int; they may be tensors or arrays of integers.
+    """Sequences of token ids as tuples of int; they may be tensors or arrays of integers.
 
     Raises:
         InputError: One is no sequence, or has something in it that is no whole number.
@@ -219,7 +219,7 @@ def check_finite(log_probs: np.ndarray) -> None:
 
 
 def num_draws(lm: Any, num_samples: int) -> int:
-    """Return how many draws are needed: none for our LMs where nothing is random.
+    """Number of draws that are needed: none for our LMs where nothing is random.
 
     Raises:
         InputError: `num_samples` is negative, or the LM has no weights to draw.
@@ -256,7 +256,7 @@ def evaluating(lm: torch.nn.Module) -> Iterator[None]:
 
 
 def over_draws(lm: Any, num_samples: int, compute: Callable[[int], Result]) -> List[Result]:
-    """What is computed with each weight draw held, or once with the mean weights.
+    """Results of a computation with each weight draw held, or once with the mean weights.
 
     Args:
         lm: The LM; it is held in evaluation mode, without gradients.

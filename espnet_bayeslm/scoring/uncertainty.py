@@ -67,7 +67,7 @@ class Uncertainty:
         return self.draws.var(axis=0)
 
     def of_words(self, starts: Sequence[int]) -> Uncertainty:
-        """Return the sums over the tokens of each word, which are not those of its distribution.
+        """Sums over the tokens of each word, which are not those of its distribution.
 
         Args:
             starts: Where each word, and `</s>`, begins.
@@ -83,7 +83,7 @@ def token_uncertainty(
     num_samples: int,
     max_tokens: int = MAX_TOKENS,
 ) -> List[Uncertainty]:
-    """Return the uncertainty of the tokens and `</s>` of each sequence.
+    """Uncertainty of the tokens and `</s>` of each sequence.
 
     Args:
         lm: One of our LMs; where nothing in it is random, its own entropy is all it has.
@@ -148,7 +148,7 @@ def _batch(
 def _entropies(
     outputs: List[torch.Tensor], decoders: List[Decoder], log_z: torch.Tensor
 ) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Return H[p] and mean_k H[p_k] of each context, (T,), in float64, block by block.
+    """H[p] and mean_k H[p_k] of each context, (T,), in float64, block by block.
 
     Args:
         outputs: K times (T, M).

@@ -1,4 +1,4 @@
-"""What all command lines share: a parser with --config, a log, one-line errors."""
+"""Shared by all command lines: a parser with --config, a log, one-line errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 
 def tool_parser(tool: str, description: str) -> config_argparse.ArgumentParser:
-    """Return a parser with `--config` and `--log_level`, as ESPnet's programs have them."""
+    """Parser with `--config` and `--log_level`, as ESPnet's programs have them."""
     parser = config_argparse.ArgumentParser(
         prog=f"bayeslm {tool}",
         description=description,
@@ -71,7 +71,7 @@ def run_tool(
 def progress(
     iterable: Optional[Iterable] = None, *, desc: str, unit: str, total: Optional[int] = None
 ) -> tqdm:
-    """Return a progress bar with rate and time left (silent where nobody looks).
+    """Progress bar with rate and time left (silent where nobody looks).
 
     Args:
         iterable: What to walk; without it, call `.update(n)` and `.close()`.

@@ -21,7 +21,7 @@ BYTE_ORDER_MARK = "\ufeff"
 
 
 def _umask_mode(mode: int) -> int:
-    """Return `mode` less the process's umask (tempfile ignores the umask)."""
+    """`mode` less the process's umask (tempfile ignores the umask)."""
     umask = os.umask(0)
     os.umask(umask)
     return mode & ~umask
@@ -93,13 +93,13 @@ def check_folder(path: PathLike) -> None:
 
 
 def entries(folder: PathLike) -> List[str]:
-    """Return the names in a folder, less what killed runs have left of `staged`."""
+    """Names in a folder, without the leftovers of killed `staged` runs."""
     prefix = leftover_prefix(folder)
     return sorted(name for name in os.listdir(folder) if not name.startswith(prefix))
 
 
 def leftover_prefix(folder: PathLike) -> str:
-    """Return how the names begin of temporary folders that `staged` makes for a folder."""
+    """Beginning of the names of temporary folders that `staged` makes for a folder."""
     return f".{Path(folder).resolve().name}."
 
 
@@ -133,7 +133,7 @@ def _filled(path: PathLike) -> Iterator[Tuple[Path, Path]]:
 
 
 def files_in(folder: PathLike) -> List[str]:
-    """Return the files of a folder and of those in it, as paths from it."""
+    """Files of a folder and of those in it, as paths from it."""
     return sorted(
         str((Path(top) / name).relative_to(folder))
         for top, _, names in os.walk(folder)
@@ -161,7 +161,7 @@ def _remove(folder: Path, name: str) -> None:
 
 
 def sha256(path: PathLike) -> str:
-    """Return the SHA-256 of a file's bytes, in hexadecimal digits."""
+    """SHA-256 of a file's bytes, in hexadecimal digits."""
     digest = hashlib.sha256()
     with open(path, "rb") as f:
         while piece := f.read(1 << 20):
@@ -234,7 +234,7 @@ def keyed_lines(path: PathLike) -> Iterator[Tuple[int, str, str]]:
 
 
 def read_keyed_lines(path: PathLike) -> Dict[str, Tuple[int, str]]:
-    """Return {key: (line number, rest of the line)} of a Kaldi text file.
+    """{key: (line number, rest of the line)} of a Kaldi text file.
 
     Raises:
         InputError: A line without a key, or a key that comes twice.

@@ -14,7 +14,7 @@ _SUFFIXES = {".gz", ".bz2", ".xz", ".arpa", ".bin", ".binary", ".klm", ".lm"}
 
 
 def load_kenlm(path: PathLike) -> kenlm.Model:
-    """Return the model of an ARPA file or a KenLM binary.
+    """Model of an ARPA file or a KenLM binary.
 
     Raises:
         InputError: The file is missing or is no n-gram that KenLM can read.
@@ -36,7 +36,7 @@ def load_kenlm(path: PathLike) -> kenlm.Model:
 
 
 def ngram_fingerprint(path: PathLike) -> str:
-    """Return a digest of an n-gram's file, by which weights find it under any name.
+    """Digest of an n-gram's file, by which weights find it under any name.
 
     Raises:
         InputError: The file is missing.
@@ -52,7 +52,7 @@ def _check_file(path: PathLike) -> None:
 
 
 def ngram_name(path: PathLike) -> str:
-    """Return a file's name without what tells its format: `3gram` for `3gram.arpa.gz`."""
+    """Name of a file without its format: `3gram` for `3gram.arpa.gz`."""
     name = Path(path)
     while name.suffix in _SUFFIXES and name.stem:
         name = name.with_suffix("")

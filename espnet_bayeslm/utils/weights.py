@@ -9,7 +9,7 @@ from espnet_bayeslm.utils.errors import InputError
 
 
 def check_weights(weights: ArrayLike, num_components: int) -> np.ndarray:
-    """Return the weights as float64 of sum 1.
+    """Weights as float64 of sum 1.
 
     Raises:
         InputError: Their number differs from the components', one is negative or not finite, or
