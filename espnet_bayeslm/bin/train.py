@@ -55,8 +55,9 @@ def add_token_options(parser: argparse.ArgumentParser) -> None:
         dest="source",
         type=Path,
         default=None,
-        help="A trained point-estimate LM: its tokens, the starting point and the prior; for"
-        " `lm: bayes_espnet` also the backbone, if it is one of ESPnet's own LMs",
+        help="A trained point-estimate LM: its tokens, the starting point, and the prior where the"
+        " configuration chooses none (model_conf: prior); for `lm: bayes_espnet` also the"
+        " backbone, if it is one of ESPnet's own LMs",
     )
 
 
@@ -119,7 +120,9 @@ def train(
     if source is not None:
         checkpoint = find_files(source)[1].resolve()
         options += ["--init_param", str(checkpoint)]
-        options += ["--model_conf", f"prior={checkpoint}"] if args.lm in LMS else []
+        # the configuration may choose its own prior, as `prior: zero`
+        if args.lm in LMS and "prior" not in args.model_conf:
+            options += ["--model_conf", f"prior={checkpoint}"]
         if args.lm == adaptation.LM:
             options += adaptation.backbone_options(args.lm_conf, source)
     with folder_lock(exp):

@@ -12,7 +12,7 @@ from espnet2.torch_utils.device_funcs import force_gatherable
 from typeguard import typechecked
 
 from espnet_bayeslm.bayes import kl_of_draws, kl_per_token
-from espnet_bayeslm.bayes.block import START_SUFFIX
+from espnet_bayeslm.bayes.block import START_SUFFIX, is_posterior_key
 from espnet_bayeslm.bayes.objective import penalty
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.training.architecture import ArchitectureLog
@@ -28,6 +28,9 @@ from espnet_bayeslm.training.nll import check_precision, lowered, token_batch
 from espnet_bayeslm.training.sampled_softmax import SampledSoftmax, batch_loss
 from espnet_bayeslm.training.self_normalization import LogZ, nll_and_log_z
 from espnet_bayeslm.utils.errors import InputError
+
+# What `prior` is in place of a checkpoint where the prior's means are zero.
+ZERO_PRIOR = "zero"
 
 
 class BayesLanguageModel(ESPnetLanguageModel):
@@ -46,8 +49,9 @@ class BayesLanguageModel(ESPnetLanguageModel):
             gives it, the mean over a parameter's weights divided by the number of batches.
         num_samples: Draws per training step, K in Eq. 21.
         num_train_tokens: Tokens of the training text with `</s>`; the LM task counts them.
-        prior: Checkpoint of the point-estimate model that is the prior's mean (default:
-            zero). The LM task loads it; here it is a record in the configuration.
+        prior: Checkpoint of the point-estimate model that is the prior's mean, or `zero`
+            (default: zero, or what --init_param brings). The LM task loads it; here it is a
+            record in the configuration.
         regularizer: For an LM without uncertainty, `l1` (sum of |theta|), `l2` (1/2 sum of
             theta^2) or `map` (minus the log density of the Bayesian LM's prior, up to a
             constant), over all its parameters, added to the loss per token.
@@ -141,6 +145,16 @@ class BayesLanguageModel(ESPnetLanguageModel):
         if self.regularizer == "map":
             self._map_means = {name: self._prior[name] for name, _ in self.lm.named_parameters()}
         self.prior_is_set = True
+
+    def set_zero_prior_means(self) -> None:
+        """Make the prior's means of all weights that a point-estimate LM has zero."""
+        self.set_prior_means(
+            {
+                f"lm.{name}": torch.zeros_like(parameter)
+                for name, parameter in self.lm.named_parameters()
+                if not is_posterior_key(name)
+            }
+        )
 
     def apply_prior(self) -> None:
         """Take the prior's means that `set_prior_means` was given, if any, and forget them."""

@@ -24,7 +24,7 @@ from espnet_bayeslm.training.checkpoint import (
 from espnet_bayeslm.training.experiment import read_config
 from espnet_bayeslm.training.heldout import is_heldout
 from espnet_bayeslm.training.ivon import IVON
-from espnet_bayeslm.training.model import BayesLanguageModel
+from espnet_bayeslm.training.model import ZERO_PRIOR, BayesLanguageModel
 from espnet_bayeslm.training.optimizer import (
     adam_groups,
     add_optimizer_posterior,
@@ -317,7 +317,10 @@ class BayesLMTask(LMTask):
         if model.sampler is not None:
             prepare_sampler(model.sampler, args, cls.build_preprocess_fn(args, train=True))
         prior = args.model_conf.get("prior")
-        if prior is not None:
+        if prior == ZERO_PRIOR:
+            model.set_zero_prior_means()
+            logging.info("The prior's means are zero")
+        elif prior is not None:
             state = load_state(prior)
             check_fits(state, model, path=prior)
             model.set_prior_means(state)

@@ -65,6 +65,22 @@ def test_point_then_bayes_from_it(files, tmp_path):
     assert config["max_epoch"] == 1
 
 
+def test_the_configuration_may_choose_a_zero_prior(files, tmp_path):
+    """`--from` then gives the start only, also where the start has a prior of its own."""
+    still = ["--max_epoch", "1", "--optim_conf", "lr=0.0"]
+    main([*files, "--config", f"{tmp_path}/point.yaml", "--exp", f"{tmp_path}/point", *still])
+    zero = {**BAYES, "model_conf": {"prior": "zero"}}
+    (tmp_path / "zero.yaml").write_text(yaml.safe_dump(zero))
+    name, prior = "weight_hh_l0", "weight_hh_l0_cell_input_prior_mean"
+    start = getattr(load_lm(tmp_path / "point").lm.rnn, name)
+    for config, source, is_zero in (("bayes", "point", False), ("zero", "bayes", True)):
+        command = [*files, "--config", f"{tmp_path}/{config}.yaml", "--exp", f"{tmp_path}/{config}"]
+        main([*command, "--from", f"{tmp_path}/{source}", *still])
+        rnn = load_lm(tmp_path / config).lm.rnn
+        assert torch.equal(getattr(rnn, name), start)
+        assert (getattr(rnn, prior) == 0).all() == is_zero
+
+
 def test_a_second_call_goes_on(files, tmp_path):
     command = [*files, "--config", f"{tmp_path}/point.yaml", "--exp", f"{tmp_path}/exp"]
     main([*command, "--max_epoch", "1"])
