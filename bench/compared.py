@@ -13,7 +13,7 @@ import torch
 from espnet2.train.distributed_utils import DistributedOption
 from steps import PAPER, SMALL
 
-from espnet_bayeslm.layers.product import has_onednn
+from espnet_bayeslm.kernels.product import has_onednn
 from espnet_bayeslm.training.task import BayesLMTask
 
 TINY = dict(lstm=dict(unit=32), transformer=dict(att_unit=32, head=2, unit=64, layer=2))

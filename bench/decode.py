@@ -20,7 +20,7 @@ from espnet2.lm.transformer_lm import TransformerLM
 from steps import SHAPES, lm_options, timed
 from torch import nn
 
-from espnet_bayeslm.layers.product import keeping_packed, linear
+from espnet_bayeslm.kernels.product import keeping_packed, linear
 from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
 
 BEAM = 20

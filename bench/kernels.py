@@ -23,7 +23,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import return_and_correct_aliasing
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from espnet_bayeslm import bayes
+from espnet_bayeslm.kernels import fused as fused_module
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.lm.tree import build_tree
 from espnet_bayeslm.training.model import BayesLanguageModel
@@ -277,8 +277,8 @@ def pretended() -> Iterator[None]:
     patch = unittest.mock.patch.object
     with (
         patch(torch, "Generator", HostGenerator),
-        patch(bayes.fused, "_has_compiler", lambda: _has_compiler[-1]),
-        patch(bayes.fused, "_compiled", as_one_kernel),
+        patch(fused_module, "_has_compiler", lambda: _has_compiler[-1]),
+        patch(fused_module, "_compiled", as_one_kernel),
         warnings.catch_warnings(),
         Placement(),
     ):

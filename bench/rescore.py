@@ -32,7 +32,7 @@ from search import resident_mib
 from steps import SHAPES, interleave, make_lm, timed
 from torch import nn
 
-from espnet_bayeslm.layers.product import has_onednn
+from espnet_bayeslm.kernels.product import has_onednn
 from espnet_bayeslm.rescoring import em_weights, read_nbest, token_log_probs
 from espnet_bayeslm.scoring.normalizer import measure_normalizer
 

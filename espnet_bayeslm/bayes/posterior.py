@@ -16,11 +16,12 @@ from espnet_bayeslm.bayes.block import (
     WeightPosterior,
     is_posterior_key,
 )
-from espnet_bayeslm.bayes.gaussian import Draw, check_start, clamp_log_std, draw_rows, kl_weights
 from espnet_bayeslm.bayes.loading import adapt_paths, drop_posterior
 from espnet_bayeslm.bayes.noise import refuse_recomputation
 from espnet_bayeslm.bayes.paths import PathModule, Rows
+from espnet_bayeslm.kernels.draw import Draw, draw_rows, kl_weights
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.log_std import check_start, clamp_log_std
 
 
 class UncertainModule(PathModule):

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from espnet_bayeslm.bayes.block import POSTERIOR_SUFFIXES
-from espnet_bayeslm.bayes.gaussian import LOG_STD_MIN, clamp_log_std
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.log_std import LOG_STD_MIN, clamp_log_std
 
 SUFFIX = POSTERIOR_SUFFIXES[0]
 

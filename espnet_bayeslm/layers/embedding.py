@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.autograd.function import once_differentiable
 
-from espnet_bayeslm.bayes.gaussian import draw_weights, in_rows
 from espnet_bayeslm.bayes.noise import refuse_recomputation
+from espnet_bayeslm.kernels.draw import draw_weights, in_rows
 from espnet_bayeslm.layers.linear import PathLayer
 
 

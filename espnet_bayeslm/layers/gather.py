@@ -7,11 +7,11 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 import torch
 
 from espnet_bayeslm.bayes.paths import PREFIX
-from espnet_bayeslm.layers.activation import mixture
-from espnet_bayeslm.layers.concatenation import concatenate
-from espnet_bayeslm.layers.loop import by_path
-from espnet_bayeslm.layers.product import linear
-from espnet_bayeslm.layers.tensors import Basis, Layout, LoopInputs, Path
+from espnet_bayeslm.kernels.concatenation import concatenate
+from espnet_bayeslm.kernels.loop import by_path
+from espnet_bayeslm.kernels.mixture import mixture
+from espnet_bayeslm.kernels.product import linear
+from espnet_bayeslm.kernels.tensors import Basis, Layout, LoopInputs, Path
 
 # In the order of torch's rows: i, f, g, o.
 GATES = ("input_gate", "forget_gate", "cell_input", "output_gate")

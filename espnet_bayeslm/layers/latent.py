@@ -8,12 +8,12 @@ from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 import torch
 from torch import nn
 
-from espnet_bayeslm.bayes.gaussian import check_start, clamp_log_std
 from espnet_bayeslm.bayes.noise import refuse_recomputation
-from espnet_bayeslm.layers.concatenation import concatenate
-from espnet_bayeslm.layers.latent_sample import sample_with_kl
-from espnet_bayeslm.layers.product import linear
+from espnet_bayeslm.kernels.concatenation import concatenate
+from espnet_bayeslm.kernels.latent_sample import sample_with_kl
+from espnet_bayeslm.kernels.product import linear
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.log_std import check_start, clamp_log_std
 
 Observer = Callable[[torch.Tensor, torch.Tensor], None]
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from espnet_bayeslm.bayes import UncertainModule
-from espnet_bayeslm.layers.product import linear
+from espnet_bayeslm.kernels.product import linear
 
 
 class PathLayer(UncertainModule):

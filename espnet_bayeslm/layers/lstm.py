@@ -9,19 +9,19 @@ import torch
 from torch import nn
 
 from espnet_bayeslm.bayes import UncertainModule
+from espnet_bayeslm.kernels.concatenation import concatenate
+from espnet_bayeslm.kernels.dropout import dropout
+from espnet_bayeslm.kernels.product import warn_of_emulation
+from espnet_bayeslm.kernels.recurrence import lstm_loop
+from espnet_bayeslm.kernels.tensors import Basis
 from espnet_bayeslm.layers.activation import (
     BASIS,
     RANDOM,
     check_gp_options,
     initial_coefficients,
 )
-from espnet_bayeslm.layers.concatenation import concatenate
-from espnet_bayeslm.layers.dropout import dropout
 from espnet_bayeslm.layers.gather import GATES, GatePath, LayerTensors
 from espnet_bayeslm.layers.latent import LatentOutput, linear_of, side_by_side
-from espnet_bayeslm.layers.product import warn_of_emulation
-from espnet_bayeslm.layers.recurrence import lstm_loop
-from espnet_bayeslm.layers.tensors import Basis
 from espnet_bayeslm.utils.errors import InputError
 
 PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")

@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from espnet_bayeslm.kernels.dropout import Dropout
+from espnet_bayeslm.kernels.feed_forward import feed_forward
+from espnet_bayeslm.kernels.key_value_cache import CachedStep
+from espnet_bayeslm.kernels.tree_attention import TreeAttention
 from espnet_bayeslm.layers.activation import BASIS, RANDOM, GPActivation, check_gp_options
-from espnet_bayeslm.layers.dropout import Dropout
-from espnet_bayeslm.layers.feed_forward import feed_forward
-from espnet_bayeslm.layers.key_value_cache import CachedStep
 from espnet_bayeslm.layers.latent import LatentOutput
 from espnet_bayeslm.layers.linear import UncertainLinear
-from espnet_bayeslm.layers.tree_attention import TreeAttention
 
 
 def sinusoids(length: int, dim: int) -> torch.Tensor:

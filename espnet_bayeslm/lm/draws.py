@@ -13,7 +13,7 @@ from torch import nn
 from espnet_bayeslm.bayes import UncertainModule
 from espnet_bayeslm.bayes.block import POSTERIOR_SUFFIXES
 from espnet_bayeslm.bayes.whole import whole_posterior
-from espnet_bayeslm.layers.contents import Contents
+from espnet_bayeslm.kernels.contents import Contents
 from espnet_bayeslm.lm.scoring import IncrementalLM, Step
 
 

@@ -9,11 +9,11 @@ from torch import nn
 from typeguard import typechecked
 
 from espnet_bayeslm.bayes import Location, Position, parse_uncertainty
+from espnet_bayeslm.kernels.dropout import Dropout
+from espnet_bayeslm.kernels.product import project
+from espnet_bayeslm.kernels.tree_lstm import run_step, run_tree, step_tree
 from espnet_bayeslm.layers import GATES, NATIVE, UncertainEmbedding, UncertainLSTM
-from espnet_bayeslm.layers.dropout import Dropout
 from espnet_bayeslm.layers.embedding import distinct_ids
-from espnet_bayeslm.layers.product import project
-from espnet_bayeslm.layers.tree_lstm import run_step, run_tree, step_tree
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree
 from espnet_bayeslm.lm.uncertain import Projected, UncertainLM

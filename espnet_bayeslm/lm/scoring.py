@@ -9,7 +9,7 @@ from typing import Any, Iterator, List, Tuple
 import torch
 from espnet2.lm.abs_model import AbsLM
 
-from espnet_bayeslm.layers.product import keeping_packed
+from espnet_bayeslm.kernels.product import keeping_packed
 
 Step = Tuple[torch.Tensor, List[Any]]
 

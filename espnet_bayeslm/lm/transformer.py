@@ -10,11 +10,11 @@ from torch import nn
 from typeguard import typechecked
 
 from espnet_bayeslm.bayes import Location, Position, parse_uncertainty
+from espnet_bayeslm.kernels.dropout import Dropout
+from espnet_bayeslm.kernels.key_value_cache import CachedStep, KeyValueCache, Prefix
+from espnet_bayeslm.kernels.product import project
+from espnet_bayeslm.kernels.tree_attention import TreeAttention
 from espnet_bayeslm.layers import TransformerBlock, UncertainEmbedding, sinusoids
-from espnet_bayeslm.layers.dropout import Dropout
-from espnet_bayeslm.layers.key_value_cache import CachedStep, KeyValueCache, Prefix
-from espnet_bayeslm.layers.product import project
-from espnet_bayeslm.layers.tree_attention import TreeAttention
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree
 from espnet_bayeslm.lm.uncertain import Projected, UncertainLM

@@ -20,7 +20,6 @@ from espnet_bayeslm.bayes import (
     process_rank,
 )
 from espnet_bayeslm.bayes.block import NOISE_STEP, is_posterior_key
-from espnet_bayeslm.bayes.gaussian import clamp_log_std
 from espnet_bayeslm.bayes.locations import POINT
 from espnet_bayeslm.bayes.noise import refuse_recomputation
 from espnet_bayeslm.bayes.paths import select_rows
@@ -30,6 +29,7 @@ from espnet_bayeslm.lm.checkpoint import adapt_checkpoint
 from espnet_bayeslm.lm.draws import SampledLM
 from espnet_bayeslm.lm.supernet import SuperNetwork
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.log_std import clamp_log_std
 
 # Of an output projection: what it gets, (B, L, M), and its weight, (V, M).
 Projected = Tuple[torch.Tensor, torch.Tensor]

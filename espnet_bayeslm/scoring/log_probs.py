@@ -12,7 +12,7 @@ from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence
 import numpy as np
 import torch
 
-from espnet_bayeslm.layers.product import product
+from espnet_bayeslm.kernels.product import product
 from espnet_bayeslm.lm.tree import TokenTree, build_tree
 
 Ids = Tuple[int, ...]

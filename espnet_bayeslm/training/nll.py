@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 
-from espnet_bayeslm.layers.product import has_onednn, warn_of_emulation
-from espnet_bayeslm.layers.vocabulary import summed_nll
+from espnet_bayeslm.kernels.product import has_onednn, warn_of_emulation
+from espnet_bayeslm.kernels.vocabulary import summed_nll
 from espnet_bayeslm.utils.errors import InputError
 
 PRECISIONS = {"bfloat16": torch.bfloat16}

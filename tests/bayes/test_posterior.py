@@ -9,12 +9,12 @@ from torch.distributions import Normal, kl_divergence
 
 from espnet_bayeslm.bayes import (
     UncertainModule,
-    gaussian,
     kl_of_draws,
     kl_per_token,
     noise_generator,
 )
-from espnet_bayeslm.bayes.gaussian import Draw, draw_rows, draw_weights, kl_weights
+from espnet_bayeslm.kernels import draw as kernel
+from espnet_bayeslm.kernels.draw import Draw, draw_rows, draw_weights, kl_weights
 
 
 class Vector(UncertainModule):
@@ -80,7 +80,7 @@ def plain_draw(mean, draw):
 @pytest.mark.parametrize("on_device", [False, True])
 def test_a_draw_and_its_kl_are_those_of_the_formulas(spans, on_device, monkeypatch):
     # as it is compiled on CUDA, uncompiled
-    monkeypatch.setattr(gaussian, "compiles", lambda device: on_device)
+    monkeypatch.setattr(kernel, "compiles", lambda device: on_device)
     mean = torch.randn(7, 3, dtype=torch.float64, requires_grad=True)
     draws = []
     for n, (first, last) in enumerate(spans):
@@ -201,7 +201,7 @@ def test_chunks_change_nothing(monkeypatch):
     mean, log_std, prior, noise = (torch.randn(70, 3, dtype=torch.float64) for _ in range(4))
     results = []
     for chunk in (1, 16, 1000):
-        monkeypatch.setattr("espnet_bayeslm.bayes.gaussian.CHUNK", chunk)
+        monkeypatch.setattr("espnet_bayeslm.kernels.draw.CHUNK", chunk)
         inputs = (mean.clone().requires_grad_(), log_std.clone().requires_grad_())
         kl, draw = kl_weights(*inputs, prior, 0.7), draw_weights(*inputs, noise)
         results.append((kl, draw, *torch.autograd.grad(kl + draw.sin().sum(), inputs)))

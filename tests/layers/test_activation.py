@@ -31,7 +31,7 @@ def test_chunks_of_rows_change_nothing(monkeypatch):
     coefficients = torch.randn(4, 8, dtype=torch.float64, requires_grad=True)
     results = []
     for chunk in (1, 64, 1 << 20):
-        monkeypatch.setattr("espnet_bayeslm.layers.activation.CHUNK", chunk)
+        monkeypatch.setattr("espnet_bayeslm.kernels.mixture.CHUNK", chunk)
         y = mixture(x, coefficients, BASIS)
         results.append((y, *torch.autograd.grad(y.sin().sum(), (x, coefficients))))
     for other in results[1:]:

@@ -170,7 +170,7 @@ def test_no_gradient_outside_the_range_of_standard_deviations():
 def test_chunks_of_tokens_change_nothing(monkeypatch):
     results = []
     for chunk in (1, 30, 1 << 20):
-        monkeypatch.setattr("espnet_bayeslm.layers.latent_sample.CHUNK", chunk)
+        monkeypatch.setattr("espnet_bayeslm.kernels.latent_sample.CHUNK", chunk)
         torch.manual_seed(0)
         latent = make_generic(build())
         h = hidden(5, 7)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from test_contract import CASES, LSTM, TRANSFORMER, VOCAB, build, is_random, make_generic, name
 
 from espnet_bayeslm.bayes.whole import add_whole_posterior, whole_posterior
-from espnet_bayeslm.layers.key_value_cache import CAPACITY, KeyValueCache, membership
+from espnet_bayeslm.kernels.key_value_cache import CAPACITY, KeyValueCache, membership
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.rescoring import score_hypotheses
 

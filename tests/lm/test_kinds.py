@@ -5,7 +5,8 @@ import contextlib
 import pytest
 import torch
 
-from espnet_bayeslm.layers import lstm, product
+from espnet_bayeslm.kernels import product
+from espnet_bayeslm.layers import lstm
 from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.training.model import BayesLanguageModel
 

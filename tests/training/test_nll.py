@@ -4,7 +4,7 @@ import pytest
 import torch
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 
-from espnet_bayeslm.layers import product
+from espnet_bayeslm.kernels import product
 from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.nll import batch_nll, token_batch

@@ -9,11 +9,11 @@ from espnet2.lm.seq_rnn_lm import SequentialRNNLM
 from torch import nn
 
 from espnet_bayeslm.bayes import Location, Position
+from espnet_bayeslm.kernels.tree_lstm import run_step, run_tree, step_tree
 from espnet_bayeslm.layers import GATES, UncertainLSTM
 from espnet_bayeslm.layers.conversion import make_uncertain
 from espnet_bayeslm.layers.embedding import distinct_ids
 from espnet_bayeslm.layers.gru import GRU_GATES
-from espnet_bayeslm.layers.tree_lstm import run_step, run_tree, step_tree
 from espnet_bayeslm.lm.backbones.base import BAYES, EMBEDDING, LAYERED, OUTPUT, Backbone
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree

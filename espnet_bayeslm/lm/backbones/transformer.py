@@ -10,8 +10,8 @@ from espnet2.lm.transformer_lm import TransformerLM
 from torch import nn
 
 from espnet_bayeslm.bayes import Location, Position
-from espnet_bayeslm.layers.key_value_cache import CachedStep, KeyValueCache, Prefix
-from espnet_bayeslm.layers.tree_attention import TreeAttention
+from espnet_bayeslm.kernels.key_value_cache import CachedStep, KeyValueCache, Prefix
+from espnet_bayeslm.kernels.tree_attention import TreeAttention
 from espnet_bayeslm.lm.backbones.base import EMBEDDING, LAYERED, OUTPUT, Backbone
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree

@@ -12,11 +12,11 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import torch
 
-from espnet_bayeslm.bayes.fused import fused
-from espnet_bayeslm.bayes.gaussian import clamp_log_std
-from espnet_bayeslm.layers.activation import Mix
-from espnet_bayeslm.layers.loop import by_gate, by_path
-from espnet_bayeslm.layers.tensors import Layout, LoopInputs, Record
+from espnet_bayeslm.kernels.fused import fused
+from espnet_bayeslm.kernels.loop import by_gate, by_path
+from espnet_bayeslm.kernels.mixture import Mix
+from espnet_bayeslm.kernels.tensors import Layout, LoopInputs, Record
+from espnet_bayeslm.utils.log_std import clamp_log_std
 
 ATEN = torch.ops.aten
 Tensors = Tuple[Optional[torch.Tensor], ...]

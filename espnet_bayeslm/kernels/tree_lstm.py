@@ -7,8 +7,8 @@ from typing import Any, Callable, Optional, Sequence, Tuple
 import torch
 from torch import nn
 
-from espnet_bayeslm.layers.activation import tanh
-from espnet_bayeslm.layers.product import linear, product
+from espnet_bayeslm.kernels.mixture import tanh
+from espnet_bayeslm.kernels.product import linear, product
 
 State = Tuple[torch.Tensor, torch.Tensor]
 

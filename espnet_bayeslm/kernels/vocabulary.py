@@ -7,7 +7,7 @@ from typing import Any, Optional, Tuple
 import torch
 from torch.autograd.function import once_differentiable
 
-from espnet_bayeslm.layers.product import multiply, weight_gradient
+from espnet_bayeslm.kernels.product import multiply, weight_gradient
 
 # The most tokens whose logits are computed together on a CPU: more would gain nothing there ...
 CPU_ROWS = 384

@@ -5,11 +5,12 @@ import torch
 from lstm_plain import plain_layer
 from torch.autograd import gradcheck
 
-from espnet_bayeslm.layers import GATES, recurrence, steps
-from espnet_bayeslm.layers.activation import BASIS
-from espnet_bayeslm.layers.product import product
-from espnet_bayeslm.layers.recurrence import lstm_loop
-from espnet_bayeslm.layers.tensors import Layout, LoopInputs, Path
+from espnet_bayeslm.kernels import recurrence, steps
+from espnet_bayeslm.kernels.mixture import BASIS
+from espnet_bayeslm.kernels.product import product
+from espnet_bayeslm.kernels.recurrence import lstm_loop
+from espnet_bayeslm.kernels.tensors import Layout, LoopInputs, Path
+from espnet_bayeslm.layers import GATES
 
 STEPS, BATCH, UNITS = 4, 3, 5
 POSITIONS = [

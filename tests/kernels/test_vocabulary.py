@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from espnet_bayeslm.layers import vocabulary
-from espnet_bayeslm.layers.vocabulary import CPU_ROWS, summed_nll
+from espnet_bayeslm.kernels import vocabulary
+from espnet_bayeslm.kernels.vocabulary import CPU_ROWS, summed_nll
 
 
 def tensors(num_tokens=23, size=5, vocab=11, dtype=torch.float64):

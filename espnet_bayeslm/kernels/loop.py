@@ -11,10 +11,10 @@ from typing import Optional, Sequence, Tuple
 
 import torch
 
-from espnet_bayeslm.bayes.gaussian import clamp_log_std
-from espnet_bayeslm.layers.activation import Mix, tanh
-from espnet_bayeslm.layers.product import product
-from espnet_bayeslm.layers.tensors import Layout, LoopInputs, Record, chunks_of, empty_record
+from espnet_bayeslm.kernels.mixture import Mix, tanh
+from espnet_bayeslm.kernels.product import product
+from espnet_bayeslm.kernels.tensors import Layout, LoopInputs, Record, chunks_of, empty_record
+from espnet_bayeslm.utils.log_std import clamp_log_std
 
 
 class Gates:

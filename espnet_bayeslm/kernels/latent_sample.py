@@ -7,7 +7,7 @@ from typing import Any, Optional, Tuple
 import torch
 from torch.autograd.function import once_differentiable
 
-from espnet_bayeslm.bayes.gaussian import LOG_STD_MAX, LOG_STD_MIN
+from espnet_bayeslm.utils.log_std import LOG_STD_MAX, LOG_STD_MIN
 
 ATEN = torch.ops.aten
 # Elements of `packed` that are worked on at a time.

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
-from espnet_bayeslm.layers.dropout import dropped, quantized
-from espnet_bayeslm.layers.product import multiply, weight_gradient
+from espnet_bayeslm.kernels.dropout import dropped, quantized
+from espnet_bayeslm.kernels.product import multiply, weight_gradient
 
 # Taken from what goes into a dropped unit: its GELU and the derivative of that are 0 there.
 FAR = 1e4

@@ -14,7 +14,7 @@ from torch import nn
 from torch.autograd.function import once_differentiable
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from espnet_bayeslm.layers.contents import content_number
+from espnet_bayeslm.kernels.contents import content_number
 
 # From so many rows on packing a matrix costs less than it gains.
 PACK_ROWS = 512

@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch.autograd import gradcheck
 
-from espnet_bayeslm.layers import product
-from espnet_bayeslm.layers.contents import Contents
-from espnet_bayeslm.layers.product import linear, multiply
+from espnet_bayeslm.kernels import product
+from espnet_bayeslm.kernels.contents import Contents
+from espnet_bayeslm.kernels.product import linear, multiply
 
 # (rows, in, out): the last is large enough for oneDNN
 SIZES = [(3, 4, 8), (64, 256, 300), (96, 1024, 3000)]

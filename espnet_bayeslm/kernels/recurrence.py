@@ -7,13 +7,14 @@ from typing import Any, List, Optional, Sequence, Tuple
 import torch
 from torch.autograd.function import once_differentiable
 
-from espnet_bayeslm.bayes.fused import compiles, fused
-from espnet_bayeslm.bayes.gaussian import clamp_log_std, pass_inside
-from espnet_bayeslm.layers.activation import coefficient_gradients, slope
-from espnet_bayeslm.layers.loop import by_gate, run_loop
-from espnet_bayeslm.layers.product import product, weight_gradient
-from espnet_bayeslm.layers.steps import backward_step, latent_backward, run_steps
-from espnet_bayeslm.layers.tensors import Layout, LoopInputs, Record, chunks_of
+from espnet_bayeslm.kernels.draw import pass_inside
+from espnet_bayeslm.kernels.fused import compiles, fused
+from espnet_bayeslm.kernels.loop import by_gate, run_loop
+from espnet_bayeslm.kernels.mixture import coefficient_gradients, slope
+from espnet_bayeslm.kernels.product import product, weight_gradient
+from espnet_bayeslm.kernels.steps import backward_step, latent_backward, run_steps
+from espnet_bayeslm.kernels.tensors import Layout, LoopInputs, Record, chunks_of
+from espnet_bayeslm.utils.log_std import clamp_log_std
 
 ATEN = torch.ops.aten
 NUM_INPUTS = len(LoopInputs._fields)

@@ -14,37 +14,11 @@ from typing import Any, Iterator, NamedTuple, Optional, Sequence, Tuple
 import torch
 from torch.autograd.function import once_differentiable
 
-from espnet_bayeslm.bayes.fused import compiles, fused
-from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.kernels.fused import compiles, fused
+from espnet_bayeslm.utils.log_std import clamp_log_std
 
-# exp(-20) = 2e-9 counts as certain; exp(4) is beyond any useful weight.
-LOG_STD_MIN, LOG_STD_MAX = -20.0, 4.0
 # Elements that are worked on at a time on a CPU.
 CHUNK = 1 << 16
-
-
-def clamp_log_std(log_std: torch.Tensor) -> torch.Tensor:
-    """Return log standard deviations within their range."""
-    return log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
-
-
-def check_start(std: float, location: str) -> None:
-    """Check that a standard deviation that training starts from has a gradient, unclamped.
-
-    Args:
-        std: The standard deviation.
-        location: Whose it is.
-
-    Raises:
-        InputError: It is out of range.
-    """
-    least, most = math.exp(LOG_STD_MIN), math.exp(LOG_STD_MAX)
-    if not least <= std <= most:
-        raise InputError(
-            f"init_std of {location}: expected a start between {least:.2g} and {most:.3g}, got"
-            f" {std:.3g}: it would stay there for ever",
-            remedy="For weights that are not random leave the location out.",
-        )
 
 
 def pass_inside(grad: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:

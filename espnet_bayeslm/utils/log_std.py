@@ -1,0 +1,36 @@
+"""The range of log standard deviations."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from espnet_bayeslm.utils.errors import InputError
+
+# exp(-20) = 2e-9 counts as certain; exp(4) is beyond any useful weight.
+LOG_STD_MIN, LOG_STD_MAX = -20.0, 4.0
+
+
+def clamp_log_std(log_std: torch.Tensor) -> torch.Tensor:
+    """Return log standard deviations within their range."""
+    return log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
+
+
+def check_start(std: float, location: str) -> None:
+    """Check that a standard deviation that training starts from has a gradient, unclamped.
+
+    Args:
+        std: The standard deviation.
+        location: Whose it is.
+
+    Raises:
+        InputError: It is out of range.
+    """
+    least, most = math.exp(LOG_STD_MIN), math.exp(LOG_STD_MAX)
+    if not least <= std <= most:
+        raise InputError(
+            f"init_std of {location}: expected a start between {least:.2g} and {most:.3g}, got"
+            f" {std:.3g}: it would stay there for ever",
+            remedy="For weights that are not random leave the location out.",
+        )
