@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import yaml
+from command_lines import words
 
 from espnet_bayeslm.bin import perplexity as perplexity_tool
 from espnet_bayeslm.bin.interpolate import get_parser, interpolate, main
@@ -14,16 +15,15 @@ from espnet_bayeslm.rescoring import em_weights, token_log_probs
 from espnet_bayeslm.training.load import load_lm
 
 
-def run(*command):
-    main([str(part) for part in command])
+def run(**options):
+    main(words(**options))
+    return options["output"]
 
 
 @pytest.fixture(scope="module")
 def weights_file(plain_text, point, bayes, ngram, tmp_path_factory):
     path = tmp_path_factory.mktemp("weights") / "new" / "weights.yaml"
-    text = ["--text", plain_text / "valid.txt"]
-    run(*text, "--lm", point, "--lm", bayes, "--ngram", ngram, "--output", path)
-    return path
+    return run(text=plain_text / "valid.txt", lm=[point, bayes], ngram=ngram, output=path)
 
 
 def components(path):
@@ -41,7 +41,7 @@ def test_weights_are_those_of_em_over_all_words(weights_file, plain_text, point,
     sentences = [line.split() for line in (plain_text / "valid.txt").read_text().splitlines()]
     for exp in (point, bayes):
         trained = load_lm(exp)
-        rows = token_log_probs(trained.lm, [trained.ids(words) for words in sentences])
+        rows = token_log_probs(trained.lm, [trained.ids(sentence) for sentence in sentences])
         columns.append(np.concatenate(rows))
     rows = NgramScorer(ngram).word_scores(sentences)
     columns.append(np.concatenate([row.log_probs for row in rows]))
@@ -62,38 +62,30 @@ def test_the_mixture_is_better_than_each_part(weights_file):
 def test_perplexity_reads_the_weights_whatever_the_order_of_options(
     weights_file, plain_text, point, bayes, ngram, tmp_path
 ):
-    command = ["--text", plain_text / "valid.txt", "--weights", weights_file]
+    given = {"text": plain_text / "valid.txt", "weights": weights_file, "ngram": ngram}
     for name, lms in (("a", [point, bayes]), ("b", [bayes, point])):
-        options = [part for lm in lms for part in ("--lm", lm)]
-        output = ["--ngram", ngram, "--output", tmp_path / name]
-        perplexity_tool.main([str(part) for part in [*command, *options, *output]])
+        perplexity_tool.main(words(**given, lm=lms, output=tmp_path / name))
         mixture = json.loads((tmp_path / name).read_text())["components"][-1]
         expected = yaml.safe_load(weights_file.read_text())["mixture"]
         assert mixture["kind"] == "mixture" and mixture["words"] == expected["words"]
         assert mixture["perplexity"]["word"] == pytest.approx(expected["perplexity"], abs=1e-4)
 
 
-def test_weights_for_other_components_are_refused(
-    weights_file, plain_text, point, ngram, tmp_path, fails
-):
-    command = ["--text", plain_text / "valid.txt", "--weights", weights_file]
-    error = fails(perplexity_tool.main, [*command, "--lm", point, "--ngram", ngram])
+def test_weights_that_cannot_be_used(weights_file, plain_text, point, ngram, tmp_path, fails):
+    lms = {"text": plain_text / "valid.txt", "lm": point, "ngram": ngram}
+    error = fails(perplexity_tool.main, words(**lms, weights=weights_file))
     assert f"{weights_file}: has weights for point, bayes, bigram, but the components" in error
     assert "are point, bigram" in error
-
-
-@pytest.mark.parametrize("content", ["", "components: 3\n", "components: [{name: a}]\n", "a: b: c"])
-def test_files_that_hold_no_weights(plain_text, point, ngram, tmp_path, fails, content):
-    (tmp_path / "w.yaml").write_text(content)
-    command = ["--text", plain_text / "valid.txt", "--weights", tmp_path / "w.yaml"]
-    error = fails(perplexity_tool.main, [*command, "--lm", point, "--ngram", ngram])
-    assert f"{tmp_path}/w.yaml: not a weights file" in error
+    path = tmp_path / "w.yaml"
+    for content in ("", "components: 3\n", "components: [{name: a}]\n", "a: b: c"):
+        path.write_text(content)
+        error = fails(perplexity_tool.main, words(**lms, weights=path))
+        assert f"{path}: not a weights file" in error
 
 
 def test_a_single_component_has_the_weight_one(plain_text, point, tmp_path):
-    text = ["--text", plain_text / "valid.txt"]
-    run(*text, "--lm", point, "--output", tmp_path / "w.yaml")
-    assert components(tmp_path / "w.yaml")["point"]["weight"] == 1.0
+    path = run(text=plain_text / "valid.txt", lm=point, output=tmp_path / "w.yaml")
+    assert components(path)["point"]["weight"] == 1.0
 
 
 def test_unknown_words_do_not_vote(plain_text, point, ngram, tmp_path):
@@ -103,7 +95,7 @@ def test_unknown_words_do_not_vote(plain_text, point, ngram, tmp_path):
     for name, text in (("a", known), ("b", known + "zebra\n")):
         (tmp_path / name).write_text(text)
         output = tmp_path / f"{name}.yaml"
-        run("--text", tmp_path / name, "--lm", point, "--ngram", ngram, "--output", output)
+        run(text=tmp_path / name, lm=point, ngram=ngram, output=output)
         weights.append([row["weight"] for row in components(output).values()])
     # the </s> after the unknown word still counts, 1 of 200 words
     np.testing.assert_allclose(weights[0], weights[1], atol=0.02)

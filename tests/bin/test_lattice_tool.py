@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from command_lines import words
 from oracles.lattice_paths import all_paths, errors, random_lattice
 
 from espnet_bayeslm.bin import rescore
@@ -15,7 +16,8 @@ from espnet_bayeslm.training.components import load_components
 
 LATTICES = [random_lattice(np.random.default_rng(n), words="abcde", utt=f"u{n}") for n in range(8)]
 SCALES = kaldi_scales(5.0, 0.5)
-OPTIONS = ["--lmwt", "5", "--word_penalty", "0.5"]
+OPTIONS = {"lmwt": 5, "word_penalty": 0.5}
+EXACT = {"beam": "inf", "prune": "inf", "write_lattices": "true"}
 
 
 @pytest.fixture
@@ -33,8 +35,8 @@ def rates(text):
 
 
 def test_lists_text_and_word_errors_are_those_of_enumeration(folder, capsys):
-    main(["--lattices", f"{folder}/lattices", "--output", f"{folder}/out", "--ref",
-          f"{folder}/ref", *OPTIONS, "--nbest_size", "7"])  # fmt: skip
+    given = {"lattices": folder / "lattices", "ref": folder / "ref"}
+    main(words(**given, output=folder / "out", **OPTIONS, nbest_size=7))
     lists = list(read_nbest(folder / "out" / "nbest", "jsonl"))
     assert lists == [nbest_list(lattice, 7, SCALES) for lattice in LATTICES]
     best, fewest = 0, 0
@@ -54,10 +56,9 @@ def test_rescored_lattices_hold_the_scores_of_the_mixture(folder, point, ngram, 
     if format == "kaldi_lattice":
         given = folder / "kaldi"
         write_kaldi_lattices(LATTICES, given)
-    main(["--lattices", str(given), "--lattice_format", format, "--output", f"{folder}/out",
-          *OPTIONS, "--lm", str(point), "--ngram", str(ngram), "--weights", "0.6,0.4",
-          "--merge_order", "100", "--beam", "inf", "--prune", "inf", "--write_lattices", "true",
-          "--nbest_size", "1000"])  # fmt: skip
+    lms = {"lm": point, "ngram": ngram, "weights": "0.6,0.4", **EXACT}
+    given = {"lattices": given, "lattice_format": format, "output": folder / "out"}
+    main(words(**given, **OPTIONS, **lms, merge_order=100, nbest_size=1000))
     scorers = [c.scorer for c in load_components([str(point)], [str(ngram)])]
     for nbest, lattice in zip(read_nbest(folder / "out" / "nbest", "jsonl"), LATTICES, strict=True):
         paths = all_paths(lattice)
@@ -74,26 +75,23 @@ def test_rescored_lattices_hold_the_scores_of_the_mixture(folder, point, ngram, 
     assert len(again) == len(text) == 8
 
 
-def test_rescoring_in_steps_with_pruning(folder, ngram, capsys):
+def test_rescoring_in_steps_with_pruning(folder, ngram):
     """What an n-gram has rescored is pruned by these scores."""
-    main(["--lattices", f"{folder}/lattices", "--output", f"{folder}/first", *OPTIONS,
-          "--ngram", str(ngram), "--write_lattices", "true", "--beam", "inf",
-          "--prune", "inf"])  # fmt: skip
-    main(["--lattices", f"{folder}/first/lattices", "--output", f"{folder}/second", *OPTIONS,
-          "--prune", "0", "--write_lattices", "true", "--ref", f"{folder}/ref"])  # fmt: skip
-    capsys.readouterr()
+    first, second = folder / "first", folder / "second"
+    main(words(lattices=folder / "lattices", output=first, **OPTIONS, ngram=ngram, **EXACT))
+    again = {"lattices": first / "lattices", "write_lattices": "true", "ref": folder / "ref"}
+    main(words(**again, output=second, **OPTIONS, prune=0))
     scorer = NgramScorer(ngram)
-    for item, lattice in zip(read_htk(folder / "second" / "lattices"), LATTICES, strict=True):
+    for item, lattice in zip(read_htk(second / "lattices"), LATTICES, strict=True):
         (path,) = best_paths(item, SCALES, 5)
         assert path.lm_score == pytest.approx(scorer.word_scores([path.words])[0].log_probs.sum())
         assert path.words in all_paths(lattice)
-    assert (folder / "first" / "text").read_text() == (folder / "second" / "text").read_text()
+    assert (first / "text").read_text() == (second / "text").read_text()
 
 
 def test_rescore_takes_the_n_best_of_htk_lattices(folder, ngram):
-    rescore.main(["--nbest", f"{folder}/lattices", "--nbest_format", "htk", "--nbest_size", "6",
-                  "--ngram", str(ngram), "--lmwt", "5", "--word_penalty", "0.5",
-                  "--output", f"{folder}/out"])  # fmt: skip
+    lists = {"nbest": folder / "lattices", "nbest_format": "htk", "nbest_size": 6}
+    rescore.main(words(**lists, ngram=ngram, **OPTIONS, output=folder / "out"))
     scorer = NgramScorer(ngram)
     lines = (folder / "out" / "text").read_text().splitlines()
     for lattice, line in zip(LATTICES, lines, strict=True):
@@ -126,15 +124,12 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_wrong_input_is_one_line_and_nothing_is_written(folder, ngram, capsys, monkeypatch, name):
+def test_wrong_input_is_one_line_and_nothing_is_written(folder, ngram, fails, monkeypatch, name):
     monkeypatch.chdir(folder)
     (folder / "short").write_text("u0 a\n")
     write_htk([random_lattice(np.random.default_rng(0), words=["zzz"])], folder / "z")
     before = sorted(folder.rglob("*"))
     options, message = FAILURES[name]
     options = [option.format(folder=folder, ngram=ngram) for option in options]
-    with pytest.raises(SystemExit) as stopped:
-        main(["--lattices", f"{folder}/lattices", *options])
-    assert stopped.value.code == 1
-    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert message in fails(main, ["--lattices", folder / "lattices", *options])
     assert sorted(folder.rglob("*")) == before

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from command_lines import words
 from espnet2.bin import lm_calc_perplexity
 
 import espnet_bayeslm
@@ -16,13 +17,10 @@ from espnet_bayeslm.scoring.running_text import running_log_probs
 from espnet_bayeslm.training.load import load_lm
 
 
-def run(*command):
-    main([str(part) for part in command])
-
-
-def figures(path):
-    """Return {name: figures} of what --output wrote."""
-    return {row["name"]: row for row in json.loads(path.read_text())["components"]}
+def figures(**options):
+    """Return {name: figures} of what the tool writes to --output."""
+    main(words(**options))
+    return {row["name"]: row for row in json.loads(options["output"].read_text())["components"]}
 
 
 def test_options_are_the_parameters_of_the_function():
@@ -43,22 +41,9 @@ def test_agrees_with_espnets_program(corpus, request, tmp_path, lm):
             *["--model_file", f"{exp}/valid.loss.ave.pth"],
         ]
     )
-    run(
-        "--text",
-        corpus / "valid.txt",
-        "--keyed",
-        "true",
-        "--lm",
-        exp,
-        "--max_tokens",
-        50,
-        "--output",
-        tmp_path / "out.json",
-        "--per_sentence",
-        tmp_path / "table",
-    )
+    text = {"text": corpus / "valid.txt", "keyed": "true", "per_sentence": tmp_path / "table"}
+    found = figures(**text, lm=exp, max_tokens=50, output=tmp_path / "out.json")[lm]
     expected = float((tmp_path / "espnet" / "ppl").read_text())
-    found = figures(tmp_path / "out.json")[lm]
     assert found["perplexity"]["token"] == pytest.approx(expected, abs=1e-4)
     assert found["perplexity"]["word"] == pytest.approx(expected, abs=1e-4)
     assert 2 < expected < 13  # it has learnt something, of 10 letters
@@ -71,48 +56,22 @@ def test_agrees_with_espnets_program(corpus, request, tmp_path, lm):
 
 
 def test_keys_and_no_keys_are_the_same_text(corpus, plain_text, point, ngram, tmp_path):
-    for name, text, keyed in (
-        ("a", corpus / "valid.txt", "true"),
-        ("b", plain_text / "valid.txt", "false"),
-    ):
-        run(
-            "--text",
-            text,
-            "--keyed",
-            keyed,
-            "--lm",
-            point,
-            "--ngram",
-            ngram,
-            "--output",
-            tmp_path / name,
-        )
-    assert figures(tmp_path / "a") == figures(tmp_path / "b")
+    lms = {"lm": point, "ngram": ngram, "output": tmp_path / "out"}
+    keyed = figures(text=corpus / "valid.txt", keyed="true", **lms)
+    assert keyed == figures(text=plain_text / "valid.txt", keyed="false", **lms)
 
 
 def test_mixture_of_an_lm_and_an_ngram_by_hand(plain_text, point, ngram, tmp_path, capsys):
     text = plain_text / "valid.txt"
-    run(
-        "--text",
-        text,
-        "--lm",
-        point,
-        "--ngram",
-        ngram,
-        "--weights",
-        "0.3,0.7",
-        "--output",
-        tmp_path / "out",
-    )
-    found = figures(tmp_path / "out")
+    mixture = {"lm": point, "ngram": ngram, "weights": "0.3,0.7"}
+    found = figures(text=text, **mixture, output=tmp_path / "out")
     assert list(found) == ["point", "bigram", "mixture"]
     trained, total, count = load_lm(point), 0.0, 0
     for line in text.read_text().splitlines():
-        words = line.split()
-        (neural,) = token_log_probs(trained.lm, [trained.ids(words)])
-        (counts,) = NgramScorer(ngram).word_scores([words])
+        (neural,) = token_log_probs(trained.lm, [trained.ids(line.split())])
+        (counts,) = NgramScorer(ngram).word_scores([line.split()])
         total += np.log(0.3 * np.exp(neural) + 0.7 * np.exp(counts.log_probs)).sum()
-        count += len(words) + 1
+        count += len(neural)
     assert found["mixture"]["perplexity"]["word"] == pytest.approx(math.exp(-total / count))
     assert found["mixture"]["log_prob"] == pytest.approx(total)
     table = capsys.readouterr().out
@@ -120,26 +79,15 @@ def test_mixture_of_an_lm_and_an_ngram_by_hand(plain_text, point, ngram, tmp_pat
 
 
 def test_samples_are_repeatable_and_not_the_mean(plain_text, bayes, tmp_path):
-    values = {}
-    for name, samples in (("mean", 0), ("a", 2), ("b", 2)):
-        run(
-            "--text",
-            plain_text / "valid.txt",
-            "--lm",
-            bayes,
-            "--num_samples",
-            samples,
-            "--output",
-            tmp_path / name,
-        )
-        values[name] = figures(tmp_path / name)["bayes"]["log_prob"]
-    assert values["a"] == values["b"] and abs(values["a"] - values["mean"]) > 1e-3
+    lm = {"text": plain_text / "valid.txt", "lm": bayes, "output": tmp_path / "out"}
+    mean, a, b = (figures(**lm, num_samples=n)["bayes"]["log_prob"] for n in (0, 2, 2))
+    assert a == b and abs(a - mean) > 1e-3
 
 
 def test_unknown_words_are_counted_and_left_out_of_one_figure(point, ngram, tmp_path):
     (tmp_path / "text").write_text("a b zebra c\nd e f\n")
-    run("--text", tmp_path / "text", "--lm", point, "--ngram", ngram, "--output", tmp_path / "out")
-    for row in figures(tmp_path / "out").values():
+    lms = {"lm": point, "ngram": ngram, "output": tmp_path / "out"}
+    for row in figures(text=tmp_path / "text", **lms).values():
         assert (row["words"], row["oovs"], row["excluded"], row["sentences"]) == (7, 1, 1, 2)
         assert row["oov_rate"] == pytest.approx(1 / 7)
         assert row["characters"] == len("a b zebra c") + len("d e f") + 2
@@ -147,23 +95,15 @@ def test_unknown_words_are_counted_and_left_out_of_one_figure(point, ngram, tmp_
 
 
 def test_two_lms_of_one_name_are_told_apart(plain_text, point, tmp_path):
-    run(
-        "--text",
-        plain_text / "valid.txt",
-        "--lm",
-        point,
-        "--lm",
-        point / "valid.loss.best.pth",
-        "--output",
-        tmp_path / "out",
-    )
-    assert list(figures(tmp_path / "out")) == ["point", "point#2"]
+    lms = [point, point / "valid.loss.best.pth"]
+    found = figures(text=plain_text / "valid.txt", lm=lms, output=tmp_path / "out")
+    assert list(found) == ["point", "point#2"]
 
 
 def test_config_file(plain_text, point, tmp_path):
-    (tmp_path / "c.yaml").write_text(f"lm: [{point}]\nmax_tokens: 20\noutput: {tmp_path}/out\n")
-    run("--config", tmp_path / "c.yaml", "--text", plain_text / "valid.txt")
-    assert list(figures(tmp_path / "out")) == ["point"]
+    (tmp_path / "c.yaml").write_text(f"lm: [{point}]\nmax_tokens: 20\n")
+    text = {"text": plain_text / "valid.txt", "output": tmp_path / "out"}
+    assert list(figures(config=tmp_path / "c.yaml", **text)) == ["point"]
 
 
 BAD = {
@@ -195,22 +135,18 @@ def test_keys_that_were_not_declared_are_noticed(corpus, point, tmp_path, fails)
     assert not (tmp_path / "out").exists()
 
 
-def test_running_text(corpus, point, tmp_path):
+def test_running_text(corpus, point, tmp_path, fails):
     trained = load_lm(point)
     rows = [line.split()[1:] for line in (corpus / "valid.txt").read_text().splitlines()]
-    scores = running_log_probs(trained.lm, [trained.ids(words) for words in rows], context=3)
+    scores = running_log_probs(trained.lm, [trained.ids(row) for row in rows], context=3)
     expected = math.exp(-np.concatenate(scores).mean())
-    command = ["--text", corpus / "valid.txt", "--keyed", "true", "--lm", point]
-    command += ["--output", tmp_path / "out.json", "--cache", tmp_path / "cache"]
-    found = []
-    for context in (0, 3, 3):
-        run(*command, "--context", context)
-        found.append(figures(tmp_path / "out.json")["point"]["perplexity"]["word"])
+    lm = {"text": corpus / "valid.txt", "keyed": "true", "lm": point, "output": tmp_path / "out"}
+    found = [
+        figures(**lm, cache=tmp_path / "cache", context=context)["point"]["perplexity"]["word"]
+        for context in (0, 3, 3)
+    ]
     assert found[1] == found[2] == pytest.approx(expected, abs=1e-4)
     assert abs(found[0] - found[1]) > 1e-3
     assert len(list((tmp_path / "cache").glob("*.npz"))) == 2
-
-
-def test_context_of_less_than_no_sentence(corpus, point, fails):
-    command = ["--text", corpus / "valid.txt", "--keyed", "true", "--lm", point, "--context", "-1"]
-    assert "--context -1: expected 0 or more sentences" in fails(main, command)
+    error = fails(main, words(**lm, context=-1))
+    assert "--context -1: expected 0 or more sentences" in error

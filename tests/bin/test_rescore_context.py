@@ -1,9 +1,9 @@
 """`bayeslm rescore` with context, without a softmax, and with uncertainty."""
 
-import json
-
 import numpy as np
 import pytest
+from command_lines import costs as costs_of_keys
+from command_lines import json_lines, run, run_jobs, words
 
 from espnet_bayeslm.bin.rescore import main
 from espnet_bayeslm.rescoring import read_nbest
@@ -12,12 +12,9 @@ from espnet_bayeslm.training.load import load_lm
 from espnet_bayeslm.utils.files import read_keyed_lines
 
 
-def run(*command):
-    main([str(part) for part in command])
-
-
-def costs(path):
-    return {key: float(line) for key, (_, line) in read_keyed_lines(path).items()}
+def costs(output):
+    """Return {key: cost} of an output."""
+    return {key: cost for key, (cost,) in costs_of_keys(output / "lmwt.nn").items()}
 
 
 @pytest.fixture
@@ -30,20 +27,18 @@ def segments(nbest, tmp_path):
 
 
 def test_context_is_the_best_so_far_of_the_recording(nbest, point, ngram, segments, tmp_path):
-    lms = ["--lm", point, "--ngram", ngram, "--weights", "0.7,0.3", "--lmwt", "8"]
-    options = ["--context", "previous", "--segments", segments]
-    run("--nbest", nbest / "dev", *lms, *options, "--output", tmp_path / "out")
-    found = costs(tmp_path / "out" / "lmwt.nn")
+    lists = {"nbest": nbest / "dev", "lm": point, "ngram": ngram, "weights": "0.7,0.3", "lmwt": 8}
+    found = costs(run(**lists, context="previous", segments=segments, output=tmp_path / "out"))
     best = {u: tuple(w.split()) for u, (_, w) in read_keyed_lines(tmp_path / "out/text").items()}
     lm = NeuralScorer(load_lm(point))
-    alone = costs_alone(nbest, lms, tmp_path)
+    alone = costs(run(**lists, output=tmp_path / "alone"))
     histories, moved = {}, 0
     for number, item in enumerate(read_nbest(nbest / "dev")):
         recording = number % 4
         history = [histories.get(recording)]
-        words = [hyp.words for hyp in item.hypotheses]
-        (scores,) = lm.scores_in_context([words], history)
-        plain = lm.word_scores(words)
+        hyps = [hyp.words for hyp in item.hypotheses]
+        (scores,) = lm.scores_in_context([hyps], history)
+        plain = lm.word_scores(hyps)
         for rank, (score, without) in enumerate(zip(scores, plain, strict=True), 1):
             key = f"{item.utt}-{rank}"
             same = np.allclose(score.log_probs, without.log_probs, atol=1e-6)
@@ -55,36 +50,27 @@ def test_context_is_the_best_so_far_of_the_recording(nbest, point, ngram, segmen
     assert moved > 100
 
 
-def costs_alone(nbest, lms, tmp_path):
-    run("--nbest", nbest / "dev", *lms, "--output", tmp_path / "alone")
-    return costs(tmp_path / "alone" / "lmwt.nn")
-
-
-@pytest.mark.parametrize("num_samples", ["0", "2"])
+@pytest.mark.parametrize("num_samples", [0, 2])
 def test_context_does_not_depend_on_the_jobs(
     nbest, bayes, segments, tmp_path, monkeypatch, num_samples
 ):
     monkeypatch.setattr("espnet_bayeslm.rescoring.pipeline.BLOCK_SIZE", 40)
-    command = ["--nbest", nbest / "dev", "--lm", bayes, "--num_samples", num_samples]
-    command += ["--context", "previous", "--segments", segments]
-    run(*command, "--output", tmp_path / "one")
-    for job in (1, 2):
-        run(*command, "--output", tmp_path / f"job{job}", "--job", job, "--num_jobs", 2)
-    jobs = {**costs(tmp_path / "job1/lmwt.nn"), **costs(tmp_path / "job2/lmwt.nn")}
-    assert jobs == costs(tmp_path / "one" / "lmwt.nn")
+    lists = {"nbest": nbest / "dev", "lm": bayes, "num_samples": num_samples}
+    lists |= {"context": "previous", "segments": segments}
+    first, second = map(costs, run_jobs(tmp_path, 2, **lists))
+    assert {**first, **second} == costs(run(**lists, output=tmp_path / "one"))
 
 
 def test_context_needs_recordings(nbest, point, tmp_path, fails):
-    command = ["--nbest", nbest / "dev", "--lm", point, "--output", tmp_path / "out"]
-    assert "needs to know the recordings" in fails(main, [*command, "--context", "previous"])
+    lists = {"nbest": nbest / "dev", "lm": point, "output": tmp_path / "out"}
+    assert "needs to know the recordings" in fails(main, words(**lists, context="previous"))
 
 
 def test_self_normalized_costs_differ_by_ln_z_alone(nbest, point, tmp_path, monkeypatch):
     monkeypatch.setattr("espnet_bayeslm.rescoring.pipeline.BLOCK_SIZE", 40)
-    command = ["--nbest", nbest / "dev", "--lm", point]
-    run(*command, "--output", tmp_path / "exact")
-    run(*command, "--self_normalized", "true", "--output", tmp_path / "fast")
-    exact, fast = (costs(tmp_path / name / "lmwt.nn") for name in ("exact", "fast"))
+    lists = {"nbest": nbest / "dev", "lm": point}
+    exact = costs(run(**lists, output=tmp_path / "exact"))
+    fast = costs(run(**lists, self_normalized="true", output=tmp_path / "fast"))
     lengths = {
         f"{item.utt}-{rank}": len(hyp.words) + 1
         for item in read_nbest(nbest / "dev")
@@ -92,18 +78,14 @@ def test_self_normalized_costs_differ_by_ln_z_alone(nbest, point, tmp_path, monk
     }
     per_word = [(fast[key] - exact[key]) / lengths[key] for key in exact]
     assert 0 < np.std(per_word) < 0.2 and abs(np.mean(per_word)) < 0.1
-    for job in (1, 2):
-        run(*command, "--self_normalized", "true", "--output", tmp_path / f"job{job}",
-            "--job", job, "--num_jobs", 2)  # fmt: skip
-    jobs = {**costs(tmp_path / "job1/lmwt.nn"), **costs(tmp_path / "job2/lmwt.nn")}
-    assert jobs == fast
+    first, second = map(costs, run_jobs(tmp_path, 2, **lists, self_normalized="true"))
+    assert {**first, **second} == fast
 
 
 def test_uncertainty_of_each_word_is_written(nbest, bayes, ngram, tmp_path):
-    lms = ["--lm", bayes, "--ngram", ngram, "--weights", "0.5,0.5", "--num_samples", "3"]
-    run("--nbest", nbest / "dev", *lms, "--uncertainty", "true", "--output", tmp_path / "out")
-    lines = (tmp_path / "out" / "uncertainty.ndjson").read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
+    lms = {"lm": bayes, "ngram": ngram, "weights": "0.5,0.5", "num_samples": 3}
+    output = run(nbest=nbest / "dev", **lms, uncertainty="true", output=tmp_path / "out")
+    rows = json_lines(output / "uncertainty.ndjson")
     hyps = [
         (item.utt, rank, list(hyp.words))
         for item in read_nbest(nbest / "dev")
@@ -120,8 +102,7 @@ def test_uncertainty_of_each_word_is_written(nbest, bayes, ngram, tmp_path):
 
 
 def test_uncertainty_needs_draws_and_a_bayesian_lm(nbest, bayes, point, tmp_path, fails):
-    command = ["--nbest", nbest / "dev", "--uncertainty", "true", "--output", tmp_path / "out"]
-    assert "needs several weight draws" in fails(main, [*command, "--lm", bayes])
-    words = [*command, "--lm", point, "--num_samples", "3"]
-    assert "no LM is uncertain" in fails(main, words)
+    lists = {"nbest": nbest / "dev", "uncertainty": "true", "output": tmp_path / "out"}
+    assert "needs several weight draws" in fails(main, words(**lists, lm=bayes))
+    assert "no LM is uncertain" in fails(main, words(**lists, lm=point, num_samples=3))
     assert not (tmp_path / "out").exists()

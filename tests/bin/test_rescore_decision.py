@@ -1,12 +1,12 @@
 """`bayeslm rescore --decision mbr`: choices, confidences, what is written and read again."""
 
-import json
 import math
 
 import kaldialign
 import numpy as np
 import pytest
 import yaml
+from command_lines import json_lines, run, run_jobs, same_files, settings, words
 
 import espnet_bayeslm
 from espnet_bayeslm.bin.rescore import main
@@ -17,17 +17,8 @@ from espnet_bayeslm.rescoring.decision import ScoredList, read_scales
 from espnet_bayeslm.utils.errors import InputError
 
 
-def run(*command):
-    main([str(part) for part in command])
-
-
-def settings(output):
-    return yaml.safe_load((output / "scales.yaml").read_text())
-
-
 def confidences(output):
-    lines = (output / "confidence.ndjson").read_text().splitlines()
-    return {item["utt"]: item for item in map(json.loads, lines)}
+    return {item["utt"]: item for item in json_lines(output / "confidence.ndjson")}
 
 
 def naive(scored, scales):
@@ -50,19 +41,15 @@ def naive(scored, scales):
 
 @pytest.fixture(scope="module")
 def tuned(nbest, ngram, tmp_path_factory):
-    """Return the output of a rescoring by least risk that was tuned on dev, and its command."""
-    folder = tmp_path_factory.mktemp("mbr")
-    command = ["--ngram", ngram, "--decision", "mbr"]
-    dev = ["--nbest", nbest / "dev", "--tune_ref", nbest / "dev.ref"]
-    run(*dev, *command, "--output", folder / "dev")
-    return folder / "dev", command
+    """Return the output of a rescoring by least risk that was tuned on dev."""
+    lists = {"nbest": nbest / "dev", "tune_ref": nbest / "dev.ref", "ngram": ngram}
+    return run(**lists, decision="mbr", output=tmp_path_factory.mktemp("mbr") / "dev")
 
 
 def test_the_choice_is_that_of_the_definition(tuned, nbest):
-    output, _ = tuned
-    scales = read_scales(output / "scales.yaml")
-    costs = dict(line.split() for line in (output / "lmwt.nn").read_text().splitlines())
-    best, known = read_transcripts(output / "text"), confidences(output)
+    scales = read_scales(tuned / "scales.yaml")
+    costs = dict(line.split() for line in (tuned / "lmwt.nn").read_text().splitlines())
+    best, known = read_transcripts(tuned / "text"), confidences(tuned)
     for item in read_nbest(nbest / "dev", "kaldi"):
         keys = [f"{item.utt}-{rank}" for rank in range(1, len(item.hypotheses) + 1)]
         scored = ScoredList(item, np.array([-float(costs[key]) for key in keys]))
@@ -78,75 +65,60 @@ def test_the_choice_is_that_of_the_definition(tuned, nbest):
 
 
 def test_tuning_says_what_both_decisions_do(nbest, ngram, tmp_path, capsys):
-    run(
-        *["--nbest", nbest / "dev", "--tune_ref", nbest / "dev.ref", "--ngram", ngram],
-        *["--output", tmp_path / "out", "--decision", "mbr"],
-    )
+    lists = {"nbest": nbest / "dev", "tune_ref": nbest / "dev.ref", "ngram": ngram}
+    found = settings(run(**lists, decision="mbr", output=tmp_path / "out"))
     out = capsys.readouterr().out
-    found = settings(tmp_path / "out")
     errors = found["tuning"]["errors"]
     assert f"errors on the tuning lists: {errors['tuned']} by max, {errors['mbr']} by mbr" in out
     assert errors["mbr"] <= errors["first pass"]
-    assert found["wer"]["rescored"] == pytest.approx(
-        100 * errors["mbr"] / found["tuning"]["words"], abs=1e-3
-    )
-    assert found["decision"] == "mbr" and set(found["posterior"]) == {
-        "sharpness",
-        "slope",
-        "offset",
-    }
+    rate = 100 * errors["mbr"] / found["tuning"]["words"]
+    assert found["wer"]["rescored"] == pytest.approx(rate, abs=1e-3)
+    assert found["decision"] == "mbr"
+    assert set(found["posterior"]) == {"sharpness", "slope", "offset"}
     measures = found["confidence"]
     assert measures["ece_of_confidence"] <= measures["ece_of_posterior"]
     assert "calibration error" in out and "AUROC" in out
 
 
 def test_scales_of_one_set_decide_on_another_and_in_memory(tuned, nbest, ngram, tmp_path):
-    output, command = tuned
-    scales = output / "scales.yaml"
-    run(*["--nbest", nbest / "test", "--scales", scales], *command, "--output", tmp_path / "test")
-    best, known = read_transcripts(tmp_path / "test" / "text"), confidences(tmp_path / "test")
+    options = {"scales": tuned / "scales.yaml", "decision": "mbr"}
+    output = run(nbest=nbest / "test", ngram=ngram, **options, output=tmp_path / "test")
+    best, known = read_transcripts(output / "text"), confidences(output)
     lists = read_nbest(nbest / "test", "kaldi")
-    found = espnet_bayeslm.rescore(lists, ngrams=[ngram], scales=scales, decision="mbr")
+    found = espnet_bayeslm.rescore(lists, ngrams=[ngram], **options)
     for item in found:
         assert item.words == best[item.nbest.utt]
         line = known[item.nbest.utt]
         np.testing.assert_allclose(item.confidences, line["confidence"], atol=1e-6)
         assert item.expected_errors == pytest.approx(line["expected_errors"], abs=1e-6)
         assert item.masses is not None and len(item.masses) == len(item.words)
-    assert "posterior" in settings(tmp_path / "test")
+    assert "posterior" in settings(output)
 
 
 def test_max_stays_and_gives_confidences_where_asked(tuned, nbest, ngram, tmp_path):
-    scales = tuned[0] / "scales.yaml"
-    base = ["--nbest", nbest / "test", "--ngram", ngram, "--scales", scales]
-    run(*base, "--output", tmp_path / "plain")
-    run(*base, "--output", tmp_path / "sure", "--confidence", "true")
-    assert not (tmp_path / "plain" / "confidence.ndjson").exists()
-    text = (tmp_path / "plain" / "text").read_text()
-    assert text == (tmp_path / "sure" / "text").read_text()
-    best = read_transcripts(tmp_path / "sure" / "text")
-    assert {u: tuple(c["words"]) for u, c in confidences(tmp_path / "sure").items()} == best
+    base = {"nbest": nbest / "test", "ngram": ngram, "scales": tuned / "scales.yaml"}
+    plain = run(**base, output=tmp_path / "plain")
+    sure = run(**base, output=tmp_path / "sure", confidence="true")
+    assert not (plain / "confidence.ndjson").exists()
+    assert (plain / "text").read_text() == (sure / "text").read_text()
+    best = read_transcripts(sure / "text")
+    assert {u: tuple(c["words"]) for u, c in confidences(sure).items()} == best
 
 
-def test_jobs_decide_as_one(tuned, nbest, tmp_path):
-    output, command = tuned
-    base = ["--nbest", nbest / "test", "--scales", output / "scales.yaml", *command]
-    run(*base, "--output", tmp_path / "one")
-    for job in (1, 2):
-        run(*base, "--job", job, "--num_jobs", 2, "--output", tmp_path / f"job{job}")
-    merge = [part for job in (1, 2) for part in ("--merge", tmp_path / f"job{job}")]
-    parts = ["--nbest", nbest / "test", "--scales", output / "scales.yaml", "--decision", "mbr"]
-    run(*parts, *merge, "--output", tmp_path / "merged")
-    for name in ("text", "confidence.ndjson"):
-        assert (tmp_path / "merged" / name).read_text() == (tmp_path / "one" / name).read_text()
+def test_jobs_decide_as_one(tuned, nbest, ngram, tmp_path):
+    base = {"nbest": nbest / "test", "scales": tuned / "scales.yaml", "decision": "mbr"}
+    one = run(**base, ngram=ngram, output=tmp_path / "one")
+    jobs = run_jobs(tmp_path, 2, **base, ngram=ngram)
+    merged = run(**base, merge=jobs, output=tmp_path / "merged")
+    assert same_files(one, merged, "text", "confidence.ndjson")
 
 
 def test_bad_posteriors_and_scores(nbest, ngram, tmp_path, fails):
-    base = ["--nbest", nbest / "test", "--ngram", ngram, "--output", tmp_path / "out"]
+    base = {"nbest": nbest / "test", "ngram": ngram, "output": tmp_path / "out"}
     scales = {"lmwt": 10.0, "word_penalty": 0.0}
     for posterior in ({"sharpness": 0}, {"sharpness": "x"}, [1], {"blunt": 1}, {"slope": -1}):
         (tmp_path / "bad.yaml").write_text(yaml.safe_dump({**scales, "posterior": posterior}))
-        error = fails(main, [*base, "--scales", tmp_path / "bad.yaml", "--decision", "mbr"])
+        error = fails(main, words(**base, scales=tmp_path / "bad.yaml", decision="mbr"))
         assert "bad.yaml: no usable" in error
     assert not (tmp_path / "out").exists()
     lists = list(read_nbest(nbest / "test", "kaldi"))
@@ -168,8 +140,8 @@ def test_an_infinite_score_is_one_clear_error(ngram, score):
 
 
 def test_without_tuning_it_is_said(nbest, ngram, tmp_path, caplog):
-    base = ["--nbest", nbest / "test", "--ngram", ngram, "--lmwt", 10, "--decision", "mbr"]
-    run(*base, "--output", tmp_path / "out")
+    lists = {"nbest": nbest / "test", "ngram": ngram, "lmwt": 10}
+    output = run(**lists, decision="mbr", output=tmp_path / "out")
     assert any("posterior over the lists is not tuned" in r.getMessage() for r in caplog.records)
-    for line in confidences(tmp_path / "out").values():
+    for line in confidences(output).values():
         assert line["confidence"] == line["posterior"]

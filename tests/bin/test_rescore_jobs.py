@@ -12,24 +12,11 @@ import time
 
 import numpy as np
 import pytest
-import yaml
+from command_lines import contents, costs, run, run_jobs, same_files, settings, words
 
 from espnet_bayeslm.bin.rescore import main
 from espnet_bayeslm.evaluation.wer import count_errors, read_transcripts
 from espnet_bayeslm.rescoring import read_nbest
-from espnet_bayeslm.utils.files import read_keyed_lines
-
-
-def run(*command):
-    main([str(part) for part in command])
-
-
-def contents(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def costs(path):
-    return {key: [*map(float, line.split())] for key, (_, line) in read_keyed_lines(path).items()}
 
 
 @pytest.fixture
@@ -39,7 +26,7 @@ def small_blocks(monkeypatch):
 
 @pytest.fixture
 def lms(point, bayes):
-    return ["--lm", point, "--lm", bayes, "--weights", "0.4,0.6"]
+    return {"lm": [point, bayes], "weights": "0.4,0.6"}
 
 
 @pytest.fixture
@@ -56,84 +43,68 @@ def segments(nbest, tmp_path):
 def test_merged_jobs_are_one_job_bit_for_bit(
     nbest, lms, tmp_path, small_blocks, segments, with_segments
 ):
-    command = ["--nbest", nbest / "dev", *lms, "--token_scores", "true", "--lmwt", "9"]
-    command += ["--segments", segments] if with_segments else []
-    run(*command, "--output", tmp_path / "one")
-    for job in (1, 2, 3):
-        run(*command, "--output", tmp_path / f"job{job}", "--job", job, "--num_jobs", 3)
-    merging = [x for job in (3, 1, 2) for x in ("--merge", tmp_path / f"job{job}")]
-    options = ["--token_scores", "true", "--lmwt", "9", "--output", tmp_path / "merged"]
-    run("--nbest", nbest / "dev", *merging, *options)
-    one, merged = contents(tmp_path / "one"), contents(tmp_path / "merged")
+    given = {"nbest": nbest / "dev", "token_scores": "true", "lmwt": 9}
+    recordings = {"segments": segments} if with_segments else {}
+    one = contents(run(**given, **lms, **recordings, output=tmp_path / "one"))
+    last, *others = run_jobs(tmp_path, 3, **given, **lms, **recordings)[::-1]
+    merged = contents(run(**given, merge=[last, *others[::-1]], output=tmp_path / "merged"))
     if with_segments:  # recordings one after the other; merged lists are in the lists' order
         one, merged = ({n: sorted(v.splitlines()) for n, v in c.items()} for c in (one, merged))
     assert one.keys() == merged.keys()
     assert all(one[name] == merged[name] for name in one if name != "scales.yaml")
-    sizes = [len(list(read_nbest(tmp_path / f"job{job}"))) for job in (1, 2, 3)]
+    sizes = [len(list(read_nbest(folder))) for folder in (last, *others)]
     assert sum(sizes) == 30 and min(sizes) > 0
 
 
 def test_more_jobs_than_work(nbest, lms, tmp_path):
-    command = ["--nbest", nbest / "dev", *lms]
-    run(*command, "--output", tmp_path / "one")
-    for job in (1, 2):  # one block is all
-        run(*command, "--output", tmp_path / f"job{job}", "--job", job, "--num_jobs", 2)
-    assert not (tmp_path / "job2" / "words_text").exists()
-    merging = ["--merge", tmp_path / "job1", "--merge", tmp_path / "job2"]
-    run("--nbest", nbest / "dev", *merging, "--output", tmp_path / "merged")
-    for name in ("text", "lmwt.nn", "words_text"):
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "merged" / name).read_bytes()
+    lists = {"nbest": nbest / "dev"}
+    one = run(**lists, **lms, output=tmp_path / "one")
+    jobs = run_jobs(tmp_path, 2, **lists, **lms)  # one block is all
+    assert not (jobs[1] / "words_text").exists()
+    merged = run(**lists, merge=jobs, output=tmp_path / "merged")
+    assert same_files(one, merged, "text", "lmwt.nn", "words_text")
 
 
 def test_merging_can_tune(nbest, lms, tmp_path, small_blocks):
-    command = ["--nbest", nbest / "dev", *lms]
-    tuning = ["--tune_ref", nbest / "dev.ref"]
-    run(*command, *tuning, "--output", tmp_path / "one")
-    for job in (1, 2):
-        run(*command, "--output", tmp_path / f"job{job}", "--job", job, "--num_jobs", 2)
-    merging = ["--merge", tmp_path / "job1", "--merge", tmp_path / "job2"]
-    run("--nbest", nbest / "dev", *merging, *tuning, "--output", tmp_path / "merged")
-    for name in ("text", "lmwt.nn", "sweep.tsv"):
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "merged" / name).read_bytes()
+    lists, tuning = {"nbest": nbest / "dev"}, {"tune_ref": nbest / "dev.ref"}
+    one = run(**lists, **lms, **tuning, output=tmp_path / "one")
+    jobs = run_jobs(tmp_path, 2, **lists, **lms)
+    merged = run(**lists, merge=jobs, **tuning, output=tmp_path / "merged")
+    assert same_files(one, merged, "text", "lmwt.nn", "sweep.tsv")
 
 
 def test_jobs_that_cannot_be_merged(nbest, lms, tmp_path, small_blocks, fails):
-    command = ["--nbest", nbest / "dev", *lms]
-    for job in (1, 2):
-        run(*command, "--output", tmp_path / f"job{job}", "--job", job, "--num_jobs", 2)
-    run(*command[:-1], "0.5,0.5", "--output", tmp_path / "x", "--job", 2, "--num_jobs", 2)
-    run(*command, "--output", tmp_path / "whole")
+    lists = {"nbest": nbest / "dev", **lms}
+    run_jobs(tmp_path, 2, **lists)
+    run(**{**lists, "weights": "0.5,0.5"}, output=tmp_path / "x", job=2, num_jobs=2)
+    run(**lists, output=tmp_path / "whole")
 
-    def merge(*names, lists="dev", more=()):
-        words = [part for name in names for part in ("--merge", tmp_path / name)]
-        output = ["--output", tmp_path / "out"]
-        return fails(main, ["--nbest", nbest / lists, *words, *output, *more])
+    def merge(*names, lists="dev", **options):
+        folders = [tmp_path / name for name in names]
+        output = tmp_path / "out"
+        return fails(main, words(nbest=nbest / lists, merge=folders, output=output, **options))
 
     assert "1 of 2 jobs are missing, the first 2" in merge("job1")
     assert "is job 1 as" in merge("job1", "job2", "job1")
     assert "has other settings" in merge("job1", "x")
     assert "not a job of `bayeslm rescore --job`" in merge("whole")
     assert "was made from other lists" in merge("job1", "job2", lists="test")
-    assert "lmwt.nn.words" in merge("job1", "job2", more=["--token_scores", "true"])
-    assert "--merge with --job" in merge("job1", "job2", more=["--num_jobs", "2"])
+    assert "lmwt.nn.words" in merge("job1", "job2", token_scores="true")
+    assert "--merge with --job" in merge("job1", "job2", num_jobs=2)
+    tuning = words(**lists, tune_ref=nbest / "dev.ref", num_jobs=2, output=tmp_path / "out")
+    assert "a job has a part" in fails(main, tuning)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_job_cannot_tune(nbest, lms, tmp_path, fails):
-    command = ["--nbest", nbest / "dev", *lms, "--output", tmp_path / "out", "--num_jobs", "2"]
-    assert "a job has a part" in fails(main, [*command, "--tune_ref", nbest / "dev.ref"])
-
-
 def test_a_killed_run_leaves_nothing_and_a_rerun_completes(python, nbest, lms, tmp_path):
-    out = tmp_path / "new" / "out"
-    command = ["--nbest", nbest / "dev", *lms, "--output", out]
-    run(*command[:-1], tmp_path / "other")
-    words = [python, "-m", "espnet_bayeslm.bin.rescore", *map(str, command)]
+    lists, out = {"nbest": nbest / "dev", **lms}, tmp_path / "new" / "out"
+    expected = contents(run(**lists, output=tmp_path / "other"))
+    command = [python, "-m", "espnet_bayeslm.bin.rescore", *words(**lists, output=out)]
     # as many threads as here: sums of floats then agree
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "FORKED_PID": str(tmp_path / "pid")}
     for _ in range(3):  # the output may be there already when the kill arrives
         with open(tmp_path / "log", "w") as log:
-            process = subprocess.Popen(words, stderr=log, stdout=log, env=environment)
+            process = subprocess.Popen(command, stderr=log, stdout=log, env=environment)
             while not any(tmp_path.glob("new/.out.*/words_text")) and process.poll() is None:
                 time.sleep(0.001)
             with contextlib.suppress(ProcessLookupError):
@@ -142,57 +113,52 @@ def test_a_killed_run_leaves_nothing_and_a_rerun_completes(python, nbest, lms, t
         if not out.exists():
             assert process.returncode == -signal.SIGKILL
             break
-        assert contents(out) == contents(tmp_path / "other")
+        assert contents(out) == expected
         shutil.rmtree(out)
-    run(*command)
-    assert contents(out) == contents(tmp_path / "other")
+    assert contents(run(**lists, output=out)) == expected
 
 
 def test_loglinear_costs_are_weighted_sums(nbest, point, bayes, tmp_path):
-    lists = ["--nbest", nbest / "dev"]
-    for name, lm in (("a", point), ("b", bayes)):
-        run(*lists, "--lm", lm, "--output", tmp_path / name)
-    options = ["--combine", "loglinear", "--weights", "0.5,1.25"]
-    run(*lists, "--lm", point, "--lm", bayes, *options, "--output", tmp_path / "both")
-    a, b, both = (costs(tmp_path / name / "lmwt.nn") for name in ("a", "b", "both"))
+    lists = {"nbest": nbest / "dev"}
+    options = {"lm": [point, bayes], "combine": "loglinear", "weights": "0.5,1.25"}
+    a, b, both = (
+        costs(run(**lists, **lms, output=tmp_path / name) / "lmwt.nn")
+        for name, lms in (("a", {"lm": point}), ("b", {"lm": bayes}), ("both", options))
+    )
     for key, (cost,) in both.items():
         assert cost == pytest.approx(0.5 * a[key][0] + 1.25 * b[key][0], abs=1e-4)
 
 
 def test_weights_that_fit_no_combination(nbest, point, bayes, tmp_path, fails):
-    lms = ["--nbest", nbest / "dev", "--lm", point, "--lm", bayes, "--output", tmp_path / "out"]
+    lms = words(nbest=nbest / "dev", lm=[point, bayes], output=tmp_path / "out")
     assert "with the sum" in fails(main, [*lms, "--weights", "0.5,1.25"])
-    loglinear = [*lms, "--combine", "loglinear", "--weights"]
-    assert "2 numbers from 0" in fails(main, [*loglinear, "0.5,-1"])
-    assert "2 numbers from 0" in fails(main, [*loglinear, "0.5,1,1"])
+    for weights in ("0.5,-1", "0.5,1,1"):
+        error = fails(main, [*lms, "--combine", "loglinear", "--weights", weights])
+        assert "2 numbers from 0" in error
 
 
 def test_tuned_weights_have_the_fewest_errors_and_go_with_the_scales(
-    nbest, point, ngram, tmp_path, capsys, fails
+    nbest, point, ngram, tmp_path, fails
 ):
-    lms = ["--lm", point, "--ngram", ngram]
-    tuning = ["--weights", "0.35,0.65", "--tune_ref", nbest / "dev.ref", "--tune_weights", "true"]
-    run("--nbest", nbest / "dev", *lms, *tuning, "--output", tmp_path / "dev")
-    found = yaml.safe_load((tmp_path / "dev" / "scales.yaml").read_text())
+    lms = {"lm": point, "ngram": ngram}
+    tuning = {"weights": "0.35,0.65", "tune_ref": nbest / "dev.ref", "tune_weights": "true"}
+    found = settings(run(nbest=nbest / "dev", **lms, **tuning, output=tmp_path / "dev"))
     assert list(found["weights"]) == ["point", "bigram"]
     tried = json.loads((tmp_path / "dev" / "sweep.json").read_text())["weights"]
     rates = {tuple(row["weights"].values()): row["wer"] for row in tried}
     assert len(rates) == 12 and rates[tuple(found["weights"].values())] == min(rates.values())
     assert max(rates.values()) <= found["wer"]["first pass"] + 0.01
-    capsys.readouterr()
-    scales = ["--scales", tmp_path / "dev" / "scales.yaml"]
-    run("--nbest", nbest / "test", *lms, *scales, "--output", tmp_path / "test")
-    applied = yaml.safe_load((tmp_path / "test" / "scales.yaml").read_text())
+    lists = {"nbest": nbest / "test", "scales": tmp_path / "dev" / "scales.yaml"}
+    applied = settings(run(**lists, **lms, output=tmp_path / "test"))
     assert applied["components"] == found["weights"]
     assert all(applied.get(key) == found.get(key) for key in ("lmwt", "word_penalty", "features"))
-    other = ["--nbest", nbest / "test", "--ngram", ngram, *scales, "--output", tmp_path / "other"]
+    other = words(**lists, ngram=ngram, output=tmp_path / "other")
     assert "--scales has weights for point, bigram" in fails(main, other)
 
 
 def test_the_sweep_is_written_as_table_and_heat_map(nbest, ngram, tmp_path):
-    tuning = ["--tune_ref", nbest / "dev.ref", "--output", tmp_path / "dev"]
-    run("--nbest", nbest / "dev", "--ngram", ngram, *tuning)
-    sweep = json.loads((tmp_path / "dev" / "sweep.json").read_text())
+    lists = {"nbest": nbest / "dev", "tune_ref": nbest / "dev.ref", "ngram": ngram}
+    sweep = json.loads((run(**lists, output=tmp_path / "dev") / "sweep.json").read_text())
     rates = np.array(sweep["wer"])
     assert rates.shape == tuple(len(feature["weights"]) for feature in sweep["features"])
     row, column = sweep["best"]

@@ -1,0 +1,56 @@
+"""Options of command lines as keywords, and what `bayeslm rescore` has written."""
+
+import json
+
+import yaml
+
+from espnet_bayeslm.bin import rescore
+from espnet_bayeslm.utils.files import read_keyed_lines
+
+
+def words(**options):
+    """Return options as a command line has them; a list is an option that comes several times."""
+    found = []
+    for name, values in options.items():
+        for value in values if isinstance(values, list) else [values]:
+            found += [f"--{name}", str(value)]
+    return found
+
+
+def run(**options):
+    """Run `bayeslm rescore`; return the output's folder."""
+    rescore.main(words(**options))
+    return options["output"]
+
+
+def run_jobs(folder, num_jobs, **options):
+    """Run all jobs of a rescoring; return their folders."""
+    return [
+        run(output=folder / f"job{job}", job=job, num_jobs=num_jobs, **options)
+        for job in range(1, num_jobs + 1)
+    ]
+
+
+def contents(folder):
+    """Return {file: bytes}."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def same_files(one, other, *names):
+    """Return whether two folders have the same in files of these names."""
+    return all((one / name).read_bytes() == (other / name).read_bytes() for name in names)
+
+
+def costs(path):
+    """Return {key: its numbers} of a Kaldi archive."""
+    return {key: [*map(float, line.split())] for key, (_, line) in read_keyed_lines(path).items()}
+
+
+def settings(output):
+    """Return what is in the scales.yaml of an output."""
+    return yaml.safe_load((output / "scales.yaml").read_text())
+
+
+def json_lines(path):
+    """Return the objects of a file of JSON lines."""
+    return list(map(json.loads, path.read_text().splitlines()))
