@@ -11,7 +11,7 @@ from typing import Optional, Sequence
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.word_scores import WordScorer, WordScores
+from espnet_bayeslm.evaluation.word_scores import CountingScorer, WordScorer, WordScores
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,5 +113,6 @@ def sentence_perplexity(
 
 def token_counts(scorer: WordScorer, words: Sequence[str]) -> np.ndarray:
     """(n + 1,) LM tokens of each word and `</s>`: one each, or as the scorer counts."""
-    count = getattr(scorer, "token_counts", None)
-    return np.ones(len(words) + 1, int) if count is None else count(words)
+    if isinstance(scorer, CountingScorer):
+        return scorer.token_counts(words)
+    return np.ones(len(words) + 1, int)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import List, NamedTuple, Protocol, Sequence
+from typing import Any, List, NamedTuple, Protocol, Sequence, runtime_checkable
 
 import numpy as np
 
@@ -40,4 +40,28 @@ class WordScorer(Protocol):
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
         """Scores of each sentence (words without `<s>`, `</s>`), in order."""
+        ...
+
+
+@runtime_checkable
+class CountingScorer(Protocol):
+    """A scorer whose LM may read a word as several tokens."""
+
+    def token_counts(self, words: Sequence[str]) -> np.ndarray:
+        """(n + 1,) tokens of each word of a sentence and of `</s>`."""
+        ...
+
+
+@runtime_checkable
+class ContextualScorer(Protocol):
+    """A scorer that goes on from what was said before in a recording."""
+
+    def scores_in_context(
+        self, groups: Sequence[Sequence[Sequence[str]]], histories: Sequence[Any]
+    ) -> List[List[WordScores]]:
+        """Scores of each sentence of each group, given its group's history."""
+        ...
+
+    def extended(self, histories: Sequence[Any], sentences: Sequence[Sequence[str]]) -> List[Any]:
+        """Histories after one more sentence of each recording."""
         ...

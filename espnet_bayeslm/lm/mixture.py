@@ -13,6 +13,7 @@ from typeguard import typechecked
 
 from espnet_bayeslm.bayes.whole import add_whole_posterior
 from espnet_bayeslm.lm.ngram import LogProbLM, NgramLM
+from espnet_bayeslm.lm.protocols import RandomLM
 from espnet_bayeslm.lm.registry import build_lm
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.utils.errors import InputError
@@ -118,17 +119,15 @@ class MixtureLM(LogProbLM):
 
     def kl(self) -> torch.Tensor:
         """Return KL(posterior || prior) summed over the components' random weights, in nats, ()."""
-        components: List[Any] = list(self.components)
-        terms = [lm.kl() for lm in components if hasattr(lm, "kl")]
+        terms = [lm.kl() for lm in self.components if isinstance(lm, RandomLM)]
         return torch.stack(terms).sum() if terms else torch.zeros(())
 
     def locations(self) -> List[str]:
         """Return the components' uncertain locations, as `COMPONENT/POSITION@LAYER`."""
-        components: List[Any] = list(self.components)
         return [
             f"{name}/{location}"
-            for name, lm in zip(self.names, components, strict=True)
-            if hasattr(lm, "locations")
+            for name, lm in zip(self.names, self.components, strict=True)
+            if isinstance(lm, RandomLM)
             for location in lm.locations()
         ]
 
@@ -137,7 +136,7 @@ class MixtureLM(LogProbLM):
         """Hold draw number `index` of each component for all that is computed within."""
         with contextlib.ExitStack() as stack:
             for lm in self._lms():
-                if hasattr(lm, "sampled"):
+                if isinstance(lm, RandomLM):
                     stack.enter_context(lm.sampled(index, seed=seed))
             yield
 

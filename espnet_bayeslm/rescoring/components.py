@@ -9,10 +9,11 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 import numpy as np
 
 from espnet_bayeslm.evaluation.perplexity import Perplexity, sentence_perplexity, token_counts
-from espnet_bayeslm.evaluation.word_scores import WordScorer, WordScores
+from espnet_bayeslm.evaluation.word_scores import ContextualScorer, WordScorer, WordScores
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.decision import ListScores, distinct_hypotheses
 from espnet_bayeslm.rescoring.interpolation import MixtureScorer, mix
+from espnet_bayeslm.scoring.cache import CachedScorer
 from espnet_bayeslm.utils.errors import InputError
 
 UNITS = {"word": "words", "token": "tokens", "character": "characters"}
@@ -39,9 +40,10 @@ class Component(NamedTuple):
     fingerprint: str = ""
 
 
-def inner_scorer(component: Component) -> Any:
+def inner_scorer(component: Component) -> WordScorer:
     """Scorer of a component itself, loaded where a cache stands before it."""
-    return getattr(component.scorer, "scorer", component.scorer)
+    scorer = component.scorer
+    return scorer.scorer if isinstance(scorer, CachedScorer) else scorer
 
 
 def score_components(
@@ -261,7 +263,7 @@ class ContextScorer(ListScorer):
 
     def _with_context(self) -> List[int]:
         """Indices of the components that know a context."""
-        return [k for k, s in enumerate(self.scorers) if hasattr(s, "scores_in_context")]
+        return [k for k, s in enumerate(self.scorers) if isinstance(s, ContextualScorer)]
 
     def _score_items(
         self, items: Sequence[NBest], histories: Dict[int, List[Any]]

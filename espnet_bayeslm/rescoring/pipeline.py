@@ -50,6 +50,7 @@ from espnet_bayeslm.rescoring.tuning import (
     tune_mixture,
 )
 from espnet_bayeslm.rescoring.weights_file import NamedWeight, match_weights, read_weights
+from espnet_bayeslm.scoring.neural import NeuralScorer
 from espnet_bayeslm.scoring.uncertainty import Uncertainty
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
@@ -397,28 +398,27 @@ def prepared(work: Iterable[Block], components: Sequence[Component]) -> Iterator
     """Yield the blocks, once the LMs have seen the first: all jobs have it in common."""
     for number, block in enumerate(work):
         for component in components if number == 0 else ():
-            scorer: Any = inner_scorer(component)
-            if getattr(scorer, "self_normalized", False):
+            scorer = inner_scorer(component)
+            if isinstance(scorer, NeuralScorer) and scorer.self_normalized:
                 items = (item for recording in block for item in recording)
                 scorer.prepare([hyp.words for item in items for hyp in item.hypotheses])
         yield block
 
 
-def uncertain_scorer(components: Sequence[Component]) -> Any:
+def uncertain_scorer(components: Sequence[Component]) -> NeuralScorer:
     """The scorer of the first LM that is uncertain.
 
     Raises:
         InputError: None is.
     """
     for component in components:
-        scorer: Any = inner_scorer(component)
-        lm: Any = getattr(getattr(scorer, "trained", None), "lm", None)
-        if hasattr(lm, "locations") and lm.locations():
+        scorer = inner_scorer(component)
+        if isinstance(scorer, NeuralScorer) and scorer.is_uncertain:
             return scorer
     raise InputError("--uncertainty, and no LM is uncertain", remedy="Give a Bayesian LM by --lm.")
 
 
-def with_uncertainty(lists: Iterable[ListScores], scorer: Any) -> Iterator[ListScores]:
+def with_uncertainty(lists: Iterable[ListScores], scorer: NeuralScorer) -> Iterator[ListScores]:
     """Yield the lists with how uncertain an LM is of their words."""
     while batch := list(itertools.islice(lists, LISTS)):
         sentences = [hyp.words for item in batch for hyp in item.nbest.hypotheses]

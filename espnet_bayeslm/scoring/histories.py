@@ -13,6 +13,7 @@ from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 import numpy as np
 import torch
 
+from espnet_bayeslm.lm.protocols import RecurrentTreeLM, TreeLM, has_tree_states
 from espnet_bayeslm.lm.tree import TokenTree, build_tree
 from espnet_bayeslm.scoring.log_probs import tree_batches, tree_log_probs, tree_size
 from espnet_bayeslm.scoring.sequences import (
@@ -125,7 +126,7 @@ def extend(
     require_tree(lm, "context")
     check_tokens(chosen, vocab_size(lm))
     sos = vocab_size(lm) - 1
-    if not hasattr(lm, "tree_states"):
+    if not has_tree_states(lm):
         before = [() if history is None else history.tokens for history in histories]
         texts = [(*old, sos, *ids) for old, ids in zip(before, chosen, strict=True)]
         return [History(tokens=text[max(0, len(text) - max_context) :]) for text in texts]
@@ -177,29 +178,29 @@ def _batches(pieces: Sequence[_Piece], max_tokens: int) -> Iterator[List[_Piece]
 
 
 def _scores(
-    lm: Any, batch: Sequence[_Piece], index: int, log_z: Optional[float]
+    lm: TreeLM, batch: Sequence[_Piece], index: int, log_z: Optional[float]
 ) -> Iterator[Tuple[Tuple[int, Ids], np.ndarray]]:
     """Yield ((number of the group, hypothesis), its (n + 1,) ln p) of a batch."""
     tree, paths = _forest(lm, batch)
     rows = [(piece, ids) for piece in batch for ids in piece.sequences]
     starts = [len(piece.prefix) - 1 for piece, _ in rows]
     states = None
-    if hasattr(lm, "tree_states"):
+    if has_tree_states(lm):
         states = _stacked(lm, [piece.history for piece in batch], index)
     found = tree_log_probs(lm, tree, paths, starts=starts, states=states, log_z=log_z)
     for (piece, ids), log_probs in zip(rows, found, strict=True):
         yield (piece.number, ids), log_probs
 
 
-def _forest(lm: Any, batch: Sequence[_Piece]) -> Tuple[TokenTree, List[np.ndarray]]:
+def _forest(lm: TreeLM, batch: Sequence[_Piece]) -> Tuple[TokenTree, List[np.ndarray]]:
     """Tree for each piece, and the nodes of each of its sequences."""
-    tree, paths = build_tree([piece.in_full() for piece in batch], vocab_size(lm) - 1)
+    tree, paths = build_tree([piece.in_full() for piece in batch], lm.vocab_size - 1)
     # the roots are the first nodes
     tree.tokens[: len(batch)] = torch.tensor([piece.prefix[0] for piece in batch])
     return tree.to(lm.decoder.weight.device), paths
 
 
-def _stacked(lm: Any, histories: Histories, index: int) -> State:
+def _stacked(lm: RecurrentTreeLM, histories: Histories, index: int) -> State:
     """A draw's h and c before the roots, (nlayers, G, unit) each."""
     states = [lm.zero_state() if h is None else h.states[index] for h in histories]
     return lm.stack_states(states)

@@ -31,6 +31,7 @@ from typing import (
 import numpy as np
 import torch
 
+from espnet_bayeslm.lm.draws import SampledLM
 from espnet_bayeslm.lm.scoring import IncrementalLM
 from espnet_bayeslm.nbest.lattice import NULL, Arc, Lattice, PathScales, best_rest, pruned
 from espnet_bayeslm.ngram.query import NgramScorer
@@ -196,7 +197,7 @@ class NeuralPrefixes:
         self.lm: Any = scorer.trained.lm
         self.index, self.batch_size = index, batch_size
         self.draws = num_draws(self.lm, scorer.num_samples)
-        if self.draws and not hasattr(self.lm, "num_samples"):
+        if self.draws and not isinstance(self.lm, SampledLM):
             raise InputError(
                 f"{scorer.name}: lattices are not rescored by weight draws of {type(self.lm)}",
                 remedy="Use --num_samples 0, or N-best lists.",

@@ -7,12 +7,13 @@ summed in blocks. Over a prefix tree each distinct prefix goes through the LM on
 from __future__ import annotations
 
 import itertools
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
 
 from espnet_bayeslm.kernels.product import product
+from espnet_bayeslm.lm.protocols import TreeLM
 from espnet_bayeslm.lm.tree import TokenTree, build_tree
 
 Ids = Tuple[int, ...]
@@ -185,7 +186,7 @@ def tree_size(sequences: Sequence[Ids]) -> int:
 
 
 def tree_log_probs(
-    lm: Any,
+    lm: TreeLM,
     tree: TokenTree,
     paths: Sequence[np.ndarray],
     *,
@@ -232,7 +233,7 @@ def _wanted(tree: TokenTree, paths: Sequence[np.ndarray], starts: Sequence[int])
     return torch.from_numpy(np.flatnonzero(own[num_roots:])).to(tree.tokens.device)
 
 
-def batch_tree(lm: Any, group: Group) -> Tuple[TokenTree, List[np.ndarray]]:
+def batch_tree(lm: TreeLM, group: Group) -> Tuple[TokenTree, List[np.ndarray]]:
     """Tree of a batch, on the LM's device, and each sequence's nodes."""
     tree, paths = build_tree([group], lm.vocab_size - 1)
     return tree.to(lm.decoder.weight.device), paths

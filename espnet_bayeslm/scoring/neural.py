@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from espnet_bayeslm.evaluation.word_scores import WordScores, log_unk_size
+from espnet_bayeslm.lm.protocols import RandomLM
 from espnet_bayeslm.scoring.histories import (
     MAX_CONTEXT,
     Histories,
@@ -89,6 +90,11 @@ class NeuralScorer:
         self.max_context, self.context = max_context, context
         self.normalizer: Optional[Normalizer] = None
         self._log_unk_size = log_unk_size(unk_size) if trained.token_type == "word" else 0.0
+
+    @property
+    def is_uncertain(self) -> bool:
+        """Whether something in the LM is random."""
+        return isinstance(self.trained.lm, RandomLM) and bool(self.trained.lm.locations())
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
         """Scores of each sentence; a word is OOV where a token of it is `<unk>`."""

@@ -13,6 +13,7 @@ from typing import Any, Iterator, List, Sequence
 import numpy as np
 import torch
 
+from espnet_bayeslm.lm.protocols import TreeLM
 from espnet_bayeslm.scoring.log_probs import batch_tree, log_normalizers, tree_batches
 from espnet_bayeslm.scoring.sequences import (
     Ids,
@@ -67,7 +68,7 @@ def measure_normalizer(
     return normalizer
 
 
-def _log_normalizers(lm: Any, sequences: List[Ids], max_tokens: int) -> Iterator[np.ndarray]:
+def _log_normalizers(lm: TreeLM, sequences: List[Ids], max_tokens: int) -> Iterator[np.ndarray]:
     """Yield ln Z of the distinct contexts of each batch."""
     for group in tree_batches(sequences, max_tokens=max_tokens):
         outputs = lm.tree_outputs(batch_tree(lm, group)[0])

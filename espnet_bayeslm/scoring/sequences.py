@@ -23,6 +23,8 @@ from typing import (
 import numpy as np
 import torch
 
+from espnet_bayeslm.lm.protocols import RandomLM, TreeLM, has_trees
+from espnet_bayeslm.lm.scoring import IncrementalLM
 from espnet_bayeslm.scoring.log_probs import (
     Ids,
     batch_tree,
@@ -116,7 +118,7 @@ def _log_probs(
     lm: Any, sequences: List[Ids], max_tokens: int, normalizer: Optional[Normalizer]
 ) -> Iterator[Tuple[Ids, np.ndarray]]:
     """Yield each sequence, in an order of their own, and its (n + 1,) ln p."""
-    if hasattr(lm, "tree_outputs"):
+    if has_trees(lm):
         log_z = None if normalizer is None else normalizer.mean
         sequences.sort()
         for group in tree_batches(sequences, max_tokens=max_tokens):
@@ -226,19 +228,19 @@ def num_draws(lm: Any, num_samples: int) -> int:
     """
     if num_samples < 0:
         raise InputError(f"num_samples is {num_samples} where 0 or more was expected")
-    if num_samples and not hasattr(lm, "sampled"):
+    if num_samples and not isinstance(lm, RandomLM):
         raise InputError(
             f"num_samples is {num_samples}, but {type(lm).__name__} has no random weights",
             remedy="Use num_samples 0 for a point-estimate LM.",
         )
-    return num_samples if not hasattr(lm, "locations") or lm.locations() else 0
+    return num_samples if num_samples and lm.locations() else 0
 
 
 @contextlib.contextmanager
 def held_draw(lm: Any, index: int, draws: int) -> Iterator[None]:
     """Hold draw number `index` of so many; the mean weights where there are no draws."""
     with lm.sampled(index) if draws else contextlib.nullcontext():
-        if hasattr(lm, "before_scoring"):
+        if isinstance(lm, IncrementalLM):
             lm.before_scoring()
         yield
 
@@ -297,15 +299,16 @@ def mean_log_probs(
     return {key: log_probs - log_count for key, log_probs in found.items()}
 
 
-def require_tree(lm: Any, what: str) -> None:
-    """Check that an LM can compute prefix trees.
+def require_tree(lm: Any, what: str) -> TreeLM:
+    """The LM, which computes prefix trees.
 
     Raises:
         InputError: It cannot.
     """
-    if not hasattr(lm, "tree_outputs"):
+    if not has_trees(lm):
         raise InputError(
             f"{what} needs an LM of espnet_bayeslm, got {type(lm).__name__}",
             remedy="Train bayes_lstm, bayes_transformer, or bayes_espnet around an LSTM or"
             " Transformer of ESPnet's; without uncertainty they are point-estimate LMs.",
         )
+    return lm

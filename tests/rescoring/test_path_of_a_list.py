@@ -16,7 +16,7 @@ from espnet_bayeslm.scoring import NeuralScorer
 PACKAGE = Path(espnet_bayeslm.__file__).parent
 TOKENS = ["<blank>", "<unk>", "a", "b", "<sos/eos>"]
 # The LM's own layers, and what the whole package stands on
-BELOW = {"lm", "layers", "bayes", "utils"}
+BELOW = {"lm", "layers", "kernels", "bayes", "utils"}
 
 
 def modules_that_run(call):

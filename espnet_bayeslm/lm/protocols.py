@@ -1,0 +1,88 @@
+"""Capabilities that scoring asks of an LM; each is optional, since ESPnet's own LMs have none."""
+
+from __future__ import annotations
+
+from typing import (
+    Any,
+    ContextManager,
+    List,
+    Optional,
+    Protocol,
+    Tuple,
+    TypeGuard,
+    runtime_checkable,
+)
+
+import torch
+from torch import nn
+
+from espnet_bayeslm.lm.tree import TokenTree
+
+Pair = Tuple[torch.Tensor, torch.Tensor]
+
+
+@runtime_checkable
+class RandomLM(Protocol):
+    """An LM with random weights, activations or outputs."""
+
+    def sampled(self, index: int, *, seed: int = 0) -> ContextManager[None]:
+        """Hold draw number `index` for all that is computed within."""
+        ...
+
+    def locations(self) -> List[Any]:
+        """Places where something is random; none in a point-estimate LM."""
+        ...
+
+    def kl(self) -> torch.Tensor:
+        """KL(posterior || prior) of all that is random, in nats, ()."""
+        ...
+
+
+class TreeLM(Protocol):
+    """An LM that computes prefix trees: each distinct prefix once."""
+
+    vocab_size: int
+    decoder: nn.Linear
+
+    def tree_outputs(self, tree: TokenTree, state: Optional[Pair] = None, /) -> torch.Tensor:
+        """What the output projection gets after each node, (T, M).
+
+        Args:
+            tree: The trees.
+            state: Of a recurrent LM h and c before the roots; None: those of a text's beginning.
+        """
+        ...
+
+
+class RecurrentTreeLM(TreeLM, Protocol):
+    """A `TreeLM` that goes on from its state."""
+
+    def tree_states(self, tree: TokenTree, state: Optional[Pair] = None, /) -> Pair:
+        """States h and c after each node, (nlayers, T, unit) each."""
+        ...
+
+    def zero_state(self) -> Pair:
+        """State of a hypothesis before its first token."""
+        ...
+
+    def stack_states(self, states: List[Pair], /) -> Pair:
+        """State of a batch from those of its hypotheses."""
+        ...
+
+    def split_state(self, state: Pair, /) -> List[Pair]:
+        """States of the hypotheses of a batch."""
+        ...
+
+
+# No `isinstance`: whether bayes_espnet has the methods depends on its backbone, and where
+# Python looks at the class alone (from 3.12 on) it would find them always.
+
+
+def has_trees(lm: object) -> TypeGuard[TreeLM]:
+    """Whether an LM computes prefix trees."""
+    return hasattr(lm, "tree_outputs")
+
+
+def has_tree_states(lm: object) -> TypeGuard[RecurrentTreeLM]:
+    """Whether an LM goes on from its state after a node of a prefix tree."""
+    return hasattr(lm, "tree_states")
