@@ -16,10 +16,12 @@ from espnet_bayeslm.bayes.block import (
     WeightPosterior,
     is_posterior_key,
 )
+from espnet_bayeslm.bayes.gaussian import draw_rows, kl_weights
 from espnet_bayeslm.bayes.loading import adapt_paths, drop_posterior
 from espnet_bayeslm.bayes.noise import refuse_recomputation
 from espnet_bayeslm.bayes.paths import PathModule, Rows
-from espnet_bayeslm.kernels.draw import Draw, draw_rows, kl_weights
+from espnet_bayeslm.kernels import fast
+from espnet_bayeslm.kernels.draw import Draw
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log_std import check_start, clamp_log_std
 
@@ -191,7 +193,7 @@ class UncertainModule(PathModule):
             return mean
         blocks.sort(key=lambda block: block.rows or (0, len(mean)))
         draws = [self._draw_of(block, mean) for block in blocks]
-        value, terms = draw_rows(mean, draws)
+        value, terms = fast(draw_rows)(mean, draws)
         for block, draw, kl in zip(blocks, draws, terms, strict=True):
             if self.drawn_kl is not None and draw.prior_mean is not None:
                 self.drawn_kl[block.key] = kl
@@ -218,7 +220,7 @@ class UncertainModule(PathModule):
         """Return the block's KL(posterior || prior) in nats, ()."""
         if self.drawn_kl is not None and block.key in self.drawn_kl:
             return self.drawn_kl.pop(block.key)
-        return kl_weights(
+        return fast(kl_weights)(
             block.select(getattr(self, block.parameter)),
             getattr(self, f"{block.key}_log_std"),
             getattr(self, f"{block.key}_prior_mean"),

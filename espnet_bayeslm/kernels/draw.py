@@ -57,16 +57,11 @@ class Draw(NamedTuple):
 
 
 class _Draw(torch.autograd.Function):
-    """mean + std * noise in some rows, the mean in the others; and KL(q || p) of each draw.
-
-    The mean is given twice, once for each: autograd adds the two gradients, in place where nothing
-    else has the draw's. A fresh copy would take longer than the draw.
-    """
+    """mean + std * noise in some rows, the mean in the others; and KL(q || p) of each draw."""
 
     @staticmethod
     def forward(
         ctx: Any,
-        mean_of_kl: torch.Tensor,
         mean: torch.Tensor,
         rows: Sequence[Tuple[int, int, float]],
         *tensors: Optional[torch.Tensor],
@@ -86,14 +81,14 @@ class _Draw(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: torch.Tensor, grad_kl: torch.Tensor) -> Tuple[Any, ...]:  # type: ignore[override]
         mean, *tensors = ctx.saved_tensors
-        draws = list(_draws(ctx.rows, tensors))
-        sizes = [0 if draw.prior_mean is None else draw.last - draw.first for draw in draws]
-        of_kl = mean.new_empty(sum(sizes), *mean.shape[1:])
-        grads = []
-        for draw, weight, out in zip(draws, grad_kl, of_kl.split(sizes), strict=True):
+        grad_mean, grads = grad, []
+        if any(prior_mean is not None for prior_mean in tensors[2::3]):
+            grad_mean = grad.clone(memory_format=torch.contiguous_format)
+        for draw, weight in zip(_draws(ctx.rows, tensors), grad_kl, strict=True):
             rows = slice(draw.first, draw.last)
+            out = grad_mean[rows]
             grads += [_gradients(grad[rows], mean[rows], draw, weight, out), None, None]
-        return _of_all_rows(of_kl, draws, mean), grad, None, *grads
+        return grad_mean, None, *grads
 
 
 def _draws(rows: Sequence[Tuple[int, int, float]], tensors: Sequence[Any]) -> Iterator[Draw]:
@@ -123,19 +118,23 @@ def _write(value: torch.Tensor, mean: torch.Tensor, draw: Draw) -> torch.Tensor:
 
 
 def _gradients(
-    grad: torch.Tensor, mean: torch.Tensor, draw: Draw, grad_kl: torch.Tensor, of_kl: torch.Tensor
+    grad: torch.Tensor,
+    mean: torch.Tensor,
+    draw: Draw,
+    grad_kl: torch.Tensor,
+    of_mean: torch.Tensor,
 ) -> torch.Tensor:
-    """Return the gradient of `draw.log_std`, and write that of the KL by the mean to `of_kl`."""
+    """Return the gradient of `draw.log_std`, and add that of the KL by the mean to `of_mean`."""
     if compiles(grad.device):
         gradients = fused(_gradients_of_draw(draw.prior_std), grad.device)
         tensors = (grad, mean, draw.log_std, draw.noise, draw.prior_mean, grad_kl)
         d_mean, d_log_std = gradients(*tensors)
         if d_mean is not None:
-            of_kl.copy_(d_mean)
+            of_mean.add_(d_mean)
         return d_log_std
     grad_log_std = torch.empty_like(draw.log_std, memory_format=torch.contiguous_format)
     weight = grad_kl * draw.prior_std**-2
-    out_mean = None if draw.prior_mean is None else of_kl
+    out_mean = None if draw.prior_mean is None else of_mean
     for g, m, s, eps, p, d_mean, out in _chunks(
         grad, mean, draw.log_std, draw.noise, draw.prior_mean, out_mean, grad_log_std
     ):
@@ -145,41 +144,9 @@ def _gradients(
             out.mul_(std)
         else:
             out.add_(std * weight).mul_(std).sub_(grad_kl)
-            torch.sub(m, p, out=d_mean).mul_(weight)
+            d_mean.add_(torch.sub(m, p).mul_(weight))
         pass_inside(out, s)
     return grad_log_std
-
-
-def _of_all_rows(
-    values: torch.Tensor, draws: Sequence[Draw], mean: torch.Tensor
-) -> Optional[torch.Tensor]:
-    """Return the gradient of all rows from those with a KL; None where none has one."""
-    if len(values) in (0, len(mean)):
-        return values if len(values) else None
-    spans = (range(draw.first, draw.last) for draw in draws if draw.prior_mean is not None)
-    rows = torch.cat([torch.arange(r.start, r.stop, device=mean.device) for r in spans])
-    return in_rows(rows, values, len(mean), ascending=True)
-
-
-def in_rows(
-    rows: torch.Tensor, values: torch.Tensor, size: int, *, ascending: bool = False
-) -> torch.Tensor:
-    """A gradient (size, ...) that is zero but in some rows.
-
-    On a CPU it is sparse, and autograd adds it to a dense one at the cost of these rows.
-
-    Args:
-        rows: Row numbers, (N,); values in the same row add up.
-        values: (N, ...).
-        size: Number of rows.
-        ascending: Whether each row number is above the one before.
-    """
-    shape = (size, *values.shape[1:])
-    if values.device.type != "cpu":
-        return values.new_zeros(shape).index_add_(0, rows, values)
-    # torch warns where nobody said whether row numbers are to be checked
-    with torch.sparse.check_sparse_tensor_invariants(enable=False):
-        return torch.sparse_coo_tensor(rows.unsqueeze(0), values, shape, is_coalesced=ascending)
 
 
 @functools.cache
@@ -274,18 +241,7 @@ def draw_rows(mean: torch.Tensor, draws: Sequence[Draw]) -> Tuple[torch.Tensor, 
     """
     rows = [(draw.first, draw.last, draw.prior_std) for draw in draws]
     tensors = (x for draw in draws for x in (draw.log_std, draw.noise, draw.prior_mean))
-    return _Draw.apply(mean, mean, rows, *tensors)
-
-
-def draw_weights(mean: torch.Tensor, log_std: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-    """Return mean + std * noise (Eq. 22, Xue et al. 2022), shaped as they are.
-
-    Args:
-        mean: Means, at least one dimension.
-        log_std: Logarithms of the standard deviations, of that shape; clamped here.
-        noise: Standard normal, of that shape.
-    """
-    return draw_rows(mean, [Draw(0, len(mean), log_std, noise)])[0]
+    return _Draw.apply(mean, rows, *tensors)
 
 
 def kl_weights(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from torch import nn
 
 # A unit is dropped by 16 random bits, so its probability is a multiple of 2^-16.
 LEVELS = 1 << 16
@@ -41,13 +40,3 @@ def dropout(x: torch.Tensor, p: float) -> torch.Tensor:
     # in place: 0 where dropped, else what keeps the mean
     kept = dropped(x, rate).sub_(1.0).mul_(1 / (rate - 1))
     return x * kept
-
-
-class Dropout(nn.Dropout):
-    """`torch.nn.Dropout` by `dropped`."""
-
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Map (...) to (...)."""
-        if not self.training or self.inplace:
-            return super().forward(input)
-        return dropout(input, self.p)

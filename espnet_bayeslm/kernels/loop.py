@@ -7,13 +7,20 @@ few elementwise kernels.
 
 from __future__ import annotations
 
-from typing import Optional, Sequence, Tuple
+from typing import Optional, Tuple
 
 import torch
 
 from espnet_bayeslm.kernels.mixture import Mix, tanh
 from espnet_bayeslm.kernels.product import product
-from espnet_bayeslm.kernels.tensors import Layout, LoopInputs, Record, chunks_of, empty_record
+from espnet_bayeslm.kernels.tensors import (
+    Layout,
+    LoopInputs,
+    Record,
+    by_path,
+    chunks_of,
+    empty_record,
+)
 from espnet_bayeslm.utils.log_std import clamp_log_std
 
 
@@ -83,25 +90,6 @@ class HiddenInput:
             return self.mix(u).add_(u)
         u = torch.add(recurrent[:, self.size :], self.bias, out=out)
         return recurrent[:, : self.size] + by_path(self.mix(u), self.gates)
-
-
-def by_path(x: torch.Tensor, gates: Sequence[int], dim: int = -1) -> torch.Tensor:
-    """Give each path what its gate has, (..., 4H) -> (..., PH)."""
-    if len(gates) == 4:
-        return x
-    parts = x.chunk(4, dim=dim)
-    return torch.cat([parts[gate] for gate in gates], dim=dim)
-
-
-def by_gate(x: torch.Tensor, gates: Sequence[int]) -> torch.Tensor:
-    """Sum what each gate's paths have, (..., PH) -> (..., 4H)."""
-    if len(gates) == 4:
-        return x
-    parts = x.chunk(len(gates), dim=-1)
-    sums = list(parts[:4])
-    for gate, part in zip(gates[4:], parts[4:], strict=True):
-        sums[gate] = sums[gate] + part
-    return torch.cat(sums, dim=-1)
 
 
 def run_loop(inputs: LoopInputs, layout: Layout) -> Record:

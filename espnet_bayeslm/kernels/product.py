@@ -158,12 +158,6 @@ def _trained(
     return F.gelu(y) if gelu else y
 
 
-def project(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """Return a linear layer's output as `linear` does, or by its own way where it has one."""
-    # ESPnet's decoding can put a quantised layer in its place
-    return linear(x, layer.weight, layer.bias) if type(layer) is nn.Linear else layer(x)
-
-
 def _kept_product(weight: nn.Parameter) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return x -> x weight^T, whose packed weights are those of the last call if they can be."""
     known, number = _kept.get(weight), content_number(weight)

@@ -9,11 +9,11 @@ from torch.autograd.function import once_differentiable
 
 from espnet_bayeslm.kernels.draw import pass_inside
 from espnet_bayeslm.kernels.fused import compiles, fused
-from espnet_bayeslm.kernels.loop import by_gate, run_loop
+from espnet_bayeslm.kernels.loop import run_loop
 from espnet_bayeslm.kernels.mixture import coefficient_gradients, slope
 from espnet_bayeslm.kernels.product import product, weight_gradient
 from espnet_bayeslm.kernels.steps import backward_step, latent_backward, run_steps
-from espnet_bayeslm.kernels.tensors import Layout, LoopInputs, Record, chunks_of
+from espnet_bayeslm.kernels.tensors import Layout, LoopInputs, Record, by_gate, chunks_of
 from espnet_bayeslm.utils.log_std import clamp_log_std
 
 ATEN = torch.ops.aten
@@ -296,3 +296,10 @@ def lstm_loop(inputs: LoopInputs, layout: Layout) -> Tuple[torch.Tensor, ...]:
     # in the precision of its tensors, whatever autocast says
     with torch.autocast(inputs.weight.device.type, enabled=False):
         return LSTMLoop.apply(layout, *inputs)
+
+
+def gru(
+    x: torch.Tensor, hx: torch.Tensor, weights: List[torch.Tensor], *, dropout_rate: float
+) -> Tuple[torch.Tensor, torch.Tensor]:
+    """See `layers.gru.gru`; by torch's fused kernel."""
+    return torch.gru(x, hx, weights, True, len(hx), dropout_rate, dropout_rate > 0, False, True)

@@ -13,9 +13,8 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 import torch
 
 from espnet_bayeslm.kernels.fused import fused
-from espnet_bayeslm.kernels.loop import by_gate, by_path
 from espnet_bayeslm.kernels.mixture import Mix
-from espnet_bayeslm.kernels.tensors import Layout, LoopInputs, Record
+from espnet_bayeslm.kernels.tensors import Layout, LoopInputs, Record, by_gate, by_path
 from espnet_bayeslm.utils.log_std import clamp_log_std
 
 ATEN = torch.ops.aten

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Optional, Tuple
+from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
@@ -166,3 +166,22 @@ def empty_record(inputs: LoopInputs) -> Record:
 def chunks_of(x: torch.Tensor, count: int) -> List[Tuple[torch.Tensor, ...]]:
     """(L, B, count H) -> for each step the (B, H) of each path or gate."""
     return list(zip(*(chunk.unbind(0) for chunk in x.chunk(count, dim=2)), strict=True))
+
+
+def by_path(x: torch.Tensor, gates: Sequence[int], dim: int = -1) -> torch.Tensor:
+    """Give each path what its gate has, (..., 4H) -> (..., PH)."""
+    if len(gates) == 4:
+        return x
+    parts = x.chunk(4, dim=dim)
+    return torch.cat([parts[gate] for gate in gates], dim=dim)
+
+
+def by_gate(x: torch.Tensor, gates: Sequence[int]) -> torch.Tensor:
+    """Sum what each gate's paths have, (..., PH) -> (..., 4H)."""
+    if len(gates) == 4:
+        return x
+    parts = x.chunk(len(gates), dim=-1)
+    sums = list(parts[:4])
+    for gate, part in zip(gates[4:], parts[4:], strict=True):
+        sums[gate] = sums[gate] + part
+    return torch.cat(sums, dim=-1)

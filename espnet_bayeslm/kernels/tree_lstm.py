@@ -55,25 +55,6 @@ def run_step(lstm: nn.LSTM, inputs: torch.Tensor, state: State) -> Tuple[torch.T
     return run_tree(lstm, inputs, rows, rows, [slice(0, len(inputs))], state)
 
 
-def step_tree(
-    lstm: nn.LSTM,
-    inputs: torch.Tensor,
-    which: torch.Tensor,
-    parents: torch.Tensor,
-    levels: Sequence[slice],
-    state: Optional[State] = None,
-) -> Tuple[torch.Tensor, State]:
-    """As `run_tree`, by the LSTM's own forward pass for one step at a time."""
-    size = (lstm.num_layers, len(which), lstm.hidden_size)
-    h, c = (inputs.new_empty(size) for _ in range(2))
-    outputs = inputs.new_empty(len(which), lstm.hidden_size)
-    for depth, level in enumerate(levels):
-        before = state if depth == 0 else (h[:, parents[level]], c[:, parents[level]])
-        y, (h[:, level], c[:, level]) = lstm(inputs[which[level]].unsqueeze(1), before)
-        outputs[level] = y.squeeze(1)
-    return outputs, (h, c)
-
-
 def _run_layer(
     gates: torch.Tensor,
     weight: torch.Tensor,

@@ -20,8 +20,6 @@ def summed_nll(
     weight: torch.Tensor,
     bias: torch.Tensor,
     targets: torch.Tensor,
-    *,
-    rows: Optional[int] = None,
 ) -> torch.Tensor:
     """Return the sum over tokens of -ln softmax(outputs weight^T + bias)[target], in nats, ().
 
@@ -35,11 +33,9 @@ def summed_nll(
         weight: (V, M).
         bias: (V,).
         targets: Token ids, (N,).
-        rows: The most tokens of a block; default: what suits the device.
     """
     device = outputs.device.type
-    if rows is None:
-        rows = CPU_ROWS if device == "cpu" else max(CPU_ROWS, DEVICE_SIZE // len(weight))
+    rows = CPU_ROWS if device == "cpu" else max(CPU_ROWS, DEVICE_SIZE // len(weight))
     low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
     wanted = torch.is_grad_enabled()
     with torch.autocast(device, enabled=False):

@@ -7,16 +7,38 @@ activation function, whose coefficient then starts at 1, and the identity where 
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.bayes import UncertainModule
-from espnet_bayeslm.kernels.mixture import BASIS, mixture
+from espnet_bayeslm.kernels import fast
 from espnet_bayeslm.utils.errors import InputError
 
+FUNCTIONS: Dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "relu": F.relu,
+    "gelu": F.gelu,
+}
+BASIS = tuple(FUNCTIONS)
 RANDOM = ("coefficients", "weights")
+
+
+def mixture(x: torch.Tensor, coefficients: torch.Tensor, basis: Sequence[str]) -> torch.Tensor:
+    """sum_j lambda_j phi_j(x) (Eq. 25), (..., units), in x's dtype.
+
+    Args:
+        x: (..., units).
+        coefficients: lambda, (J, units).
+        basis: Names of phi.
+    """
+    first, *others = [
+        row * FUNCTIONS[name](x) for name, row in zip(basis, coefficients.to(x.dtype), strict=True)
+    ]
+    return sum(others, first)
 
 
 def initial_coefficients(
@@ -80,4 +102,4 @@ class GPActivation(UncertainModule):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map (..., units) to (..., units)."""
-        return mixture(x, self.value("gp_coefficients"), self.basis)
+        return fast(mixture)(x, self.value("gp_coefficients"), self.basis)

@@ -7,10 +7,9 @@ from typing import Any, Optional, Tuple
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.autograd.function import once_differentiable
 
+from espnet_bayeslm.bayes.gaussian import draw_weights
 from espnet_bayeslm.bayes.noise import refuse_recomputation
-from espnet_bayeslm.kernels.draw import draw_weights, in_rows
 from espnet_bayeslm.layers.linear import PathLayer
 
 
@@ -54,40 +53,14 @@ class UncertainEmbedding(PathLayer, nn.Embedding):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Map ids (...) to vectors (..., embedding_dim), with one draw for all tokens."""
-        return self._look_up(input, tied=False)[0]
-
-    def with_projection(
-        self, input: torch.Tensor, weight: torch.Tensor
-    ) -> Tuple[torch.Tensor, torch.Tensor]:
-        """Return what `forward` does, and an output projection's weight for the same pass.
-
-        Where it is tied to the table, the gradient of the rows is sparse, and autograd adds it to
-        that of the projection. It would else make one of the whole table, and add all of it.
-        """
-        tied = weight is self.weight and torch.is_grad_enabled()
-        vectors, table = self._look_up(input, tied=tied)
-        return vectors, table if tied else weight
-
-    def _look_up(self, input: torch.Tensor, *, tied: bool) -> Tuple[torch.Tensor, torch.Tensor]:
         if self.training and self.random_blocks:
             refuse_recomputation()
         generator, self.generator = self.generator, None
-        if generator is not None and self.random_blocks:
-            ids, places = distinct_ids(input)
-            mean, table = self._rows(ids, self.weight, tied)
-            return F.embedding(places, self._draw_rows(ids, mean, generator)), table
-        table = self.mixed("weight")
-        if table is self.weight:
-            return self._rows(input, table, tied)
-        return F.embedding(input, table, self.padding_idx), self.weight
-
-    def _rows(
-        self, ids: torch.Tensor, table: torch.Tensor, tied: bool
-    ) -> Tuple[torch.Tensor, torch.Tensor]:
-        """Return rows of the table, and the table."""
-        if tied:
-            return _LookUp.apply(table, table, ids, self.padding_idx)
-        return F.embedding(ids, table, self.padding_idx), table
+        if generator is None or not self.random_blocks:
+            return F.embedding(input, self.mixed("weight"), self.padding_idx)
+        ids, places = distinct_ids(input)
+        mean = F.embedding(ids, self.weight, self.padding_idx)
+        return F.embedding(places, self._draw_rows(ids, mean, generator))
 
     def _draw_rows(
         self, ids: torch.Tensor, mean: torch.Tensor, generator: torch.Generator
@@ -98,31 +71,3 @@ class UncertainEmbedding(PathLayer, nn.Embedding):
         log_std = F.embedding(ids, table, self.padding_idx)
         noise = torch.empty_like(mean, requires_grad=False).normal_(generator=generator)
         return draw_weights(mean, log_std, noise)
-
-
-class _LookUp(torch.autograd.Function):
-    """Rows of a table, and the table, which is given twice, once for each.
-
-    Autograd adds the two gradients, in place where nothing else has the dense one.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        table_of_rows: torch.Tensor,
-        table: torch.Tensor,
-        ids: torch.Tensor,
-        padding_idx: Optional[int],
-    ) -> Tuple[torch.Tensor, torch.Tensor]:
-        ctx.save_for_backward(ids)
-        ctx.padding_idx = padding_idx
-        return F.embedding(ids, table), table.view_as(table)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, d_rows: torch.Tensor, d_table: torch.Tensor) -> Tuple[Any, ...]:  # type: ignore[override]
-        (ids,) = ctx.saved_tensors
-        ids, d_rows = ids.flatten(), d_rows.flatten(0, -2)
-        if ctx.padding_idx is not None:
-            d_rows = d_rows.masked_fill((ids == ctx.padding_idx).unsqueeze(1), 0.0)
-        return in_rows(ids, d_rows.to(d_table), len(d_table)), d_table, None, None

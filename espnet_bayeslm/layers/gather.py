@@ -7,11 +7,11 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 import torch
 
 from espnet_bayeslm.bayes.paths import PREFIX
+from espnet_bayeslm.kernels import fast
 from espnet_bayeslm.kernels.concatenation import concatenate
-from espnet_bayeslm.kernels.loop import by_path
-from espnet_bayeslm.kernels.mixture import mixture
-from espnet_bayeslm.kernels.product import linear
-from espnet_bayeslm.kernels.tensors import Basis, Layout, LoopInputs, Path
+from espnet_bayeslm.kernels.tensors import Basis, Layout, LoopInputs, Path, by_path
+from espnet_bayeslm.layers.activation import mixture
+from espnet_bayeslm.layers.linear import linear
 
 # In the order of torch's rows: i, f, g, o.
 GATES = ("input_gate", "forget_gate", "cell_input", "output_gate")
@@ -134,11 +134,13 @@ class LayerTensors:
         process = self.process("layer_input", "weight_ih", "bias_ih")
         if process is None:
             b_ih = self.rows("bias_ih")
-            return linear(input, self.rows("weight_ih"), b_ih if bias is None else b_ih + bias)
-        u = linear(input, process.weight, process.bias)
-        mixed = mixture(u, process.coefficients, self.basis("layer_input"))
+            return fast(linear)(
+                input, self.rows("weight_ih"), b_ih if bias is None else b_ih + bias
+            )
+        u = fast(linear)(input, process.weight, process.bias)
+        mixed = fast(mixture)(u, process.coefficients, self.basis("layer_input"))
         if process.linear is not None:
-            u, mixed = linear(input, *process.linear), by_path(mixed, self.gates)
+            u, mixed = fast(linear)(input, *process.linear), by_path(mixed, self.gates)
         return u + mixed if bias is None else u + mixed + bias
 
     def inputs(

@@ -8,14 +8,34 @@ from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 import torch
 from torch import nn
 
+from espnet_bayeslm.bayes import kl_gaussians
 from espnet_bayeslm.bayes.noise import refuse_recomputation
+from espnet_bayeslm.kernels import fast
 from espnet_bayeslm.kernels.concatenation import concatenate
-from espnet_bayeslm.kernels.latent_sample import sample_with_kl
-from espnet_bayeslm.kernels.product import linear
+from espnet_bayeslm.layers.linear import linear
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log_std import check_start, clamp_log_std
 
 Observer = Callable[[torch.Tensor, torch.Tensor], None]
+
+
+def sample_with_kl(
+    packed: torch.Tensor, noise: Optional[torch.Tensor]
+) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Z = mean + std * noise (Eq. 22) and KL(q(z) || p(z)) (Eq. 32), in float32 or better.
+
+    Args:
+        packed: Mean and log standard deviation of q, then of p, (..., 4 * latent_dim).
+        noise: (..., latent_dim), or None for the mean.
+
+    Returns:
+        z (..., latent_dim); the KL of each token in nats (...).
+    """
+    packed = packed.to(torch.promote_types(packed.dtype, torch.float32))
+    mean, log_std, prior_mean, prior_log_std = packed.chunk(4, dim=-1)
+    log_std, prior_log_std = clamp_log_std(log_std), clamp_log_std(prior_log_std)
+    z = mean if noise is None else mean + log_std.exp() * noise
+    return z, kl_gaussians(mean, log_std, prior_mean, prior_log_std).sum(-1)
 
 
 class LatentOutput(nn.Module):
@@ -139,7 +159,7 @@ class LatentOutput(nn.Module):
             std = clamp_log_std(log_std.detach()).exp()
             self.observer(mean.detach(), std)
         if self.wants_kl:
-            z, self.kl = sample_with_kl(packed, noise)
+            z, self.kl = fast(sample_with_kl)(packed, noise)
             self.mean_log_std = log_std.detach().mean()
             return z.to(packed.dtype)
         if noise is None:
@@ -170,4 +190,4 @@ def side_by_side(heads: Sequence[nn.Linear]) -> Tuple[torch.Tensor, torch.Tensor
 
 def linear_of(heads: Sequence[nn.Linear], h: torch.Tensor) -> torch.Tensor:
     """Return the outputs of linear layers side by side, as one product; h is (B, L, size)."""
-    return linear(h, *side_by_side(heads))
+    return fast(linear)(h, *side_by_side(heads))

@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping
+from typing import Any, Callable, Dict, Mapping, Optional
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.bayes import UncertainModule
-from espnet_bayeslm.kernels.product import linear
+from espnet_bayeslm.kernels import fast
+
+
+def linear(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: Optional[torch.Tensor] = None,
+    *,
+    gelu: bool = False,
+) -> torch.Tensor:
+    """Theta [x, 1] or GELU of that, (..., in) -> (..., out); weight (out, in), bias (out,)."""
+    y = F.linear(x, weight, bias)
+    return F.gelu(y) if gelu else y
+
+
+def product(
+    weight: torch.Tensor, rows: int, bias: Optional[torch.Tensor] = None, *, gelu: bool = False
+) -> Callable[[torch.Tensor], torch.Tensor]:
+    """`linear` with these weights, for many calls with x (rows, in)."""
+    return lambda x: linear(x, weight, bias, gelu=gelu)
+
+
+def project(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """A linear layer's output by `linear`, or by its own way where it has one."""
+    # ESPnet's decoding can put a quantised layer in its place
+    plain = type(layer) is nn.Linear
+    return fast(linear)(x, layer.weight, layer.bias) if plain else layer(x)
 
 
 class PathLayer(UncertainModule):
@@ -57,9 +84,9 @@ class UncertainLinear(PathLayer, nn.Linear):
 
         With `gelu`, GELU of that: for many rows it costs nothing then.
         """
-        return linear(input, self.mixed("weight"), self.mixed("bias"), gelu=gelu)
+        return fast(linear)(input, self.mixed("weight"), self.mixed("bias"), gelu=gelu)
 
     def paths(self, input: torch.Tensor) -> Dict[str, torch.Tensor]:
         """Return {kind: output} on each path of a super-network, (..., out_features)."""
         weights, biases = self.along("weight"), self.along("bias")
-        return {kind: linear(input, weights[kind], biases[kind]) for kind in weights}
+        return {kind: fast(linear)(input, weights[kind], biases[kind]) for kind in weights}

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import functools
-from typing import Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.bayes import UncertainModule
+from espnet_bayeslm.kernels import fast, is_plain
 from espnet_bayeslm.kernels.concatenation import concatenate
-from espnet_bayeslm.kernels.dropout import dropout
 from espnet_bayeslm.kernels.product import warn_of_emulation
-from espnet_bayeslm.kernels.recurrence import lstm_loop
-from espnet_bayeslm.kernels.tensors import Basis
+from espnet_bayeslm.kernels.tensors import Basis, Layout, LoopInputs, by_path
 from espnet_bayeslm.layers.activation import (
     BASIS,
     RANDOM,
     check_gp_options,
     initial_coefficients,
+    mixture,
 )
+from espnet_bayeslm.layers.dropout import dropout
 from espnet_bayeslm.layers.gather import GATES, GatePath, LayerTensors
 from espnet_bayeslm.layers.latent import LatentOutput, linear_of, side_by_side
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.log_std import clamp_log_std
 
 PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 # Positions on what goes into all gates, and whose weights they are on.
@@ -38,6 +41,77 @@ NATIVE = {
     "layer_input": None,
 }
 State = Tuple[torch.Tensor, torch.Tensor]
+
+
+def lstm_loop(inputs: LoopInputs, layout: Layout) -> Tuple[Optional[torch.Tensor], ...]:
+    """An LSTM layer over L steps (Eq. 4-9), with Gaussian processes and a latent output.
+
+    Args:
+        inputs: The tensors; `gates_in` is Theta [x_t, 1] of the four gates.
+        layout: What their rows mean.
+
+    Returns:
+        h_t (L, B, H); what recurs, and c, after the last step, (B, H); mean and log standard
+        deviation of q(z_t), (L, B, 2H), or None.
+    """
+    h, c = inputs.h, inputs.c  # (B, H)
+    hiddens, latents = [], []
+    for t, gates_in in enumerate(inputs.gates_in):
+        pre = gates_in + recurrent_part(h, inputs, layout)  # Theta [x_t, h_{t-1}, 1], (B, 4H)
+        i, f, g, o = gates(pre, inputs, layout)  # Eq. 5, 4, 6, 7, (B, H) each
+        c = f * cell_part(c, inputs, layout) + i * g  # Eq. 8
+        h = o * torch.tanh(c)  # Eq. 9
+        hiddens.append(h)
+        if inputs.latent_weight is not None:  # z_t recurs in the place of h_t
+            q = F.linear(h, inputs.latent_weight, inputs.latent_bias)  # Eq. 33, (B, 2H)
+            latents.append(q)
+            h, log_std = q.chunk(2, dim=1)
+            if inputs.noise is not None:
+                h = h + clamp_log_std(log_std).exp() * inputs.noise[t]  # Eq. 22
+    return torch.stack(hiddens), h, c, torch.stack(latents) if latents else None
+
+
+def gates(pre: torch.Tensor, inputs: LoopInputs, layout: Layout) -> List[torch.Tensor]:
+    """Input gate, forget gate, cell input and output gate, (B, H) each, from (B, PH).
+
+    Of a gate's activation function or its Gaussian process (Eq. 26); in a search the mean of its
+    paths, weighted by their shares (Eq. 35).
+    """
+    values: List[torch.Tensor] = []
+    parts = zip(pre.chunk(len(layout.paths), dim=1), layout.split(inputs.coefficients), strict=True)
+    for n, (path, (x, coefficients)) in enumerate(zip(layout.paths, parts, strict=True)):
+        if coefficients is None:
+            value = torch.tanh(x) if path.gate == 2 else torch.sigmoid(x)
+        else:
+            value = mixture(x, coefficients, path.basis)
+        value = value if inputs.shares is None else inputs.shares[n] * value
+        if n < 4:
+            values.append(value)
+        else:
+            values[path.gate] = values[path.gate] + value
+    return values
+
+
+def recurrent_part(h: torch.Tensor, inputs: LoopInputs, layout: Layout) -> torch.Tensor:
+    """What recurs adds to the gates: u = W h, or f(u) = u + sum_j lambda_j phi_j(u) (h-Gate)."""
+    u = F.linear(h, inputs.weight)  # (B, PH)
+    if inputs.hidden_input is None:
+        return u
+    if inputs.hidden_weight is None:
+        u = u + inputs.hidden_bias
+        return u + mixture(u, inputs.hidden_input, layout.hidden_input)
+    apart = F.linear(h, inputs.hidden_weight, inputs.hidden_bias)  # (B, 4H)
+    mixed = mixture(apart, inputs.hidden_input, layout.hidden_input)
+    return u + by_path(mixed, [path.gate for path in layout.paths])
+
+
+def cell_part(c: torch.Tensor, inputs: LoopInputs, layout: Layout) -> torch.Tensor:
+    """What the forget gate is multiplied with: c, or f(c) = c + sum_j lambda_j phi_j(V c + b)."""
+    if inputs.cell_state is None:
+        return c
+    assert inputs.cell_weight is not None
+    u = F.linear(c, inputs.cell_weight, inputs.cell_bias)
+    return c + mixture(u, inputs.cell_state, layout.cell_state)
 
 
 class UncertainLSTM(UncertainModule, nn.LSTM):
@@ -190,7 +264,8 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
         """Return whether layer k (from 0) needs the loop of its own."""
         latent = self._latent(k)
         return (
-            any(key.endswith(f"_l{k}") for key in self.bases)
+            is_plain("lstm_loop")
+            or any(key.endswith(f"_l{k}") for key in self.bases)
             or (latent is not None and latent.feedback)
             or k in self.gate_paths
         )
@@ -251,7 +326,7 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
         states = []
         for k in range(self.num_layers):
             if k > 0:
-                input = dropout(input, self.dropout) if self.training else input
+                input = fast(dropout)(input, self.dropout) if self.training else input
             run = self._loop_layer if self._has_loop(k) else self._fused_layer
             input, state = run(k, input, (hx[0][k], hx[1][k]))
             states.append(state)
@@ -286,7 +361,9 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
             noise = latent.take_noise((*tensors.gates_in.shape[:2], latent.dim), tensors.h)
             weight, bias = side_by_side(latent.heads()[:2])
             tensors = tensors._replace(latent_weight=weight, latent_bias=bias, noise=noise)
-        output, h, c, packed = lstm_loop(tensors, layout)
+        # in the precision of its tensors, whatever autocast says
+        with torch.autocast(input.device.type, enabled=False):
+            output, h, c, packed = fast(lstm_loop)(tensors, layout)
         if feeds_back:
             # p's networks need no loop
             rest = [linear_of(latent.heads()[2:], output)] if latent.wants_kl else []
@@ -327,3 +404,55 @@ def _has_fused(dtype: torch.dtype) -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def run_tree(
+    lstm: nn.LSTM,
+    inputs: torch.Tensor,
+    which: torch.Tensor,
+    parents: torch.Tensor,
+    levels: Sequence[slice],
+    state: Optional[State] = None,
+) -> Tuple[torch.Tensor, State]:
+    """Run an LSTM whose step t continues that of a node's parent, a level of nodes at a time.
+
+    Args:
+        lstm: The LSTM.
+        inputs: The distinct inputs, (D, input_size).
+        which: (T,), each node's input.
+        parents: (T,), -1 for the roots, which are the first level.
+        levels: The nodes of each depth.
+        state: h and c before the roots, each (num_layers, roots, hidden_size); default zeros.
+
+    Returns:
+        The outputs (T, hidden_size); h and c after each node, (num_layers, T, hidden_size).
+    """
+    size = (lstm.num_layers, len(which), lstm.hidden_size)
+    h, c = (inputs.new_empty(size) for _ in range(2))
+    outputs = inputs.new_empty(len(which), lstm.hidden_size)
+    for depth, level in enumerate(levels):
+        before = state if depth == 0 else (h[:, parents[level]], c[:, parents[level]])
+        y, (h[:, level], c[:, level]) = lstm(inputs[which[level]].unsqueeze(1), before)
+        outputs[level] = y.squeeze(1)
+    return outputs, (h, c)
+
+
+def run_step(lstm: nn.LSTM, inputs: torch.Tensor, state: State) -> Tuple[torch.Tensor, State]:
+    """Run an LSTM for one step; inputs (B, input_size), otherwise as `run_tree`."""
+    output, state = lstm(inputs.unsqueeze(1), state)
+    return output.squeeze(1), state
+
+
+def is_fused(lstm: nn.Module) -> bool:
+    """Whether it is an LSTM that torch's fused kernel can compute."""
+    return lstm.is_fused() if isinstance(lstm, UncertainLSTM) else isinstance(lstm, nn.LSTM)
+
+
+def along_tree(lstm: nn.LSTM, *args: Any) -> Tuple[torch.Tensor, State]:
+    """`run_tree`, by its kernel where that knows the LSTM's function."""
+    return (fast(run_tree) if is_fused(lstm) else run_tree)(lstm, *args)
+
+
+def one_step(lstm: nn.LSTM, inputs: torch.Tensor, state: State) -> Tuple[torch.Tensor, State]:
+    """`run_step`, by its kernel where that knows the LSTM's function."""
+    return (fast(run_step) if is_fused(lstm) else run_step)(lstm, inputs, state)

@@ -9,13 +9,35 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from espnet_bayeslm.kernels.dropout import Dropout
-from espnet_bayeslm.kernels.feed_forward import feed_forward
-from espnet_bayeslm.kernels.key_value_cache import CachedStep
-from espnet_bayeslm.kernels.tree_attention import TreeAttention
+from espnet_bayeslm.kernels import fast
 from espnet_bayeslm.layers.activation import BASIS, RANDOM, GPActivation, check_gp_options
+from espnet_bayeslm.layers.attention import CachedStep, TreeAttention, attention, split_heads
+from espnet_bayeslm.layers.dropout import Dropout, dropout
 from espnet_bayeslm.layers.latent import LatentOutput
 from espnet_bayeslm.layers.linear import UncertainLinear
+
+
+def feed_forward(
+    x: torch.Tensor,
+    weight1: torch.Tensor,
+    bias1: torch.Tensor,
+    weight2: torch.Tensor,
+    bias2: torch.Tensor,
+    *,
+    dropout_rate: float,
+) -> torch.Tensor:
+    """Theta_2 dropout(GELU(Theta_1 x)) (Eq. 15), (..., M) -> (..., M).
+
+    Args:
+        x: (..., M).
+        weight1: (D, M).
+        bias1: (D,).
+        weight2: (M, D).
+        bias2: (M,).
+        dropout_rate: Of the hidden units.
+    """
+    hidden = F.gelu(F.linear(x, weight1, bias1))  # (..., D)
+    return F.linear(dropout(hidden, dropout_rate), weight2, bias2)
 
 
 def sinusoids(length: int, dim: int) -> torch.Tensor:
@@ -56,17 +78,13 @@ class SelfAttention(nn.Module):
         key_value = key_value.unflatten(-1, (2, -1)).transpose(1, 2)
         if past is not None:
             key_value = torch.cat([past, key_value], dim=2)
-        heads = [self._split(t) for t in (query, key_value[:, 0], key_value[:, 1])]
+        heads = [split_heads(t, self.head) for t in (query, key_value[:, 0], key_value[:, 1])]
         new, total = query.size(1), key_value.size(2)
         mask = None
         if past is not None and new > 1:
             mask = torch.ones(new, total, dtype=torch.bool, device=x.device).tril(total - new)
-        y = F.scaled_dot_product_attention(
-            *heads,
-            attn_mask=mask,
-            dropout_p=self.dropout_rate if self.training else 0.0,
-            is_causal=past is None,
-        )
+        rate = self.dropout_rate if self.training else 0.0
+        y = fast(attention)(*heads, mask, is_causal=past is None, dropout_rate=rate)
         return self.out_proj(y.transpose(1, 2).flatten(2)), key_value
 
     def along_tree(self, x: torch.Tensor, tree: TreeAttention) -> torch.Tensor:
@@ -76,10 +94,6 @@ class SelfAttention(nn.Module):
     def step(self, x: torch.Tensor, step: CachedStep, layer: int) -> torch.Tensor:
         """Attend from a new token to its prefix and itself, (B, M) -> (B, M)."""
         return self.out_proj(step.attend(layer, *self.in_proj(x).chunk(3, dim=-1)))
-
-    def _split(self, x: torch.Tensor) -> torch.Tensor:
-        """(B, L, M) -> (B, head, L, M / head)."""
-        return x.unflatten(-1, (self.head, -1)).transpose(1, 2)
 
 
 class TransformerBlock(nn.Module):
@@ -176,7 +190,7 @@ class TransformerBlock(nn.Module):
         layers = (self.linear1, self.linear2)
         weights = (layer.mixed(name) for layer in layers for name in ("weight", "bias"))
         rate = self.dropout.p if self.training else 0.0
-        return self.dropout(feed_forward(x, *weights, dropout_rate=rate))
+        return self.dropout(fast(feed_forward)(x, *weights, dropout_rate=rate))
 
     def forward(
         self, x: torch.Tensor, past: Optional[torch.Tensor] = None

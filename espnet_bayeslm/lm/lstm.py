@@ -9,11 +9,11 @@ from torch import nn
 from typeguard import typechecked
 
 from espnet_bayeslm.bayes import Location, Position, parse_uncertainty
-from espnet_bayeslm.kernels.dropout import Dropout
-from espnet_bayeslm.kernels.product import project
-from espnet_bayeslm.kernels.tree_lstm import run_step, run_tree, step_tree
 from espnet_bayeslm.layers import GATES, NATIVE, UncertainEmbedding, UncertainLSTM
+from espnet_bayeslm.layers.dropout import Dropout
 from espnet_bayeslm.layers.embedding import distinct_ids
+from espnet_bayeslm.layers.linear import project
+from espnet_bayeslm.layers.lstm import along_tree, one_step
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree
 from espnet_bayeslm.lm.uncertain import Projected, UncertainLM
@@ -106,8 +106,7 @@ class BayesLSTMLM(UncertainLM):
     def outputs(self, input: torch.Tensor) -> Projected:
         """See `UncertainLM.outputs`."""
         self._prepare()
-        embedded, weight = self.encoder.with_projection(input, self.decoder.weight)
-        return self._encode(embedded, None)[0], weight
+        return self._encode(self.encoder(input), None)[0], self.decoder.weight
 
     def _encode(
         self, embedded: torch.Tensor, hidden: Optional[State]
@@ -129,8 +128,8 @@ class BayesLSTMLM(UncertainLM):
 
     def _along_tree(self, tree: TokenTree, state: Optional[State]) -> Tuple[torch.Tensor, State]:
         distinct, which = distinct_ids(tree.tokens)
-        run = run_tree if self.rnn.is_fused() else step_tree
-        return run(self.rnn, self.encoder(distinct), which, tree.parents, tree.levels(), state)
+        inputs = self.encoder(distinct)
+        return along_tree(self.rnn, inputs, which, tree.parents, tree.levels(), state)
 
     def stack_states(self, states: List[State]) -> State:
         """B pairs of (nlayers, unit) -> a pair of (nlayers, B, unit)."""
@@ -143,14 +142,8 @@ class BayesLSTMLM(UncertainLM):
 
     def advance(self, tokens: torch.Tensor, states: List[State]) -> Step:
         """See `IncrementalLM.advance`."""
-        state = self.stack_states(states)
-        if self.rnn.is_fused():
-            output, state = run_step(self.rnn, self.encoder(tokens), state)
-            logits = project(self.decoder, output)
-        else:
-            logits, state = self.compute(tokens.unsqueeze(1), state)
-            logits = logits.squeeze(1)
-        return logits, self.split_state(state)
+        output, state = one_step(self.rnn, self.encoder(tokens), self.stack_states(states))
+        return project(self.decoder, output), self.split_state(state)
 
     def begin(self, tokens: torch.Tensor) -> Step:
         """See `IncrementalLM.begin`."""

@@ -10,11 +10,11 @@ from torch import nn
 from typeguard import typechecked
 
 from espnet_bayeslm.bayes import Location, Position, parse_uncertainty
-from espnet_bayeslm.kernels.dropout import Dropout
-from espnet_bayeslm.kernels.key_value_cache import CachedStep, KeyValueCache, Prefix
-from espnet_bayeslm.kernels.product import project
-from espnet_bayeslm.kernels.tree_attention import TreeAttention
+from espnet_bayeslm.kernels import fast
 from espnet_bayeslm.layers import TransformerBlock, UncertainEmbedding, sinusoids
+from espnet_bayeslm.layers.attention import CachedStep, KeyValueCache, Prefix, TreeAttention
+from espnet_bayeslm.layers.dropout import Dropout
+from espnet_bayeslm.layers.linear import project
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree
 from espnet_bayeslm.lm.uncertain import Projected, UncertainLM
@@ -165,8 +165,7 @@ class BayesTransformerLM(UncertainLM):
     def outputs(self, input: torch.Tensor) -> Projected:
         """See `UncertainLM.outputs`."""
         self._prepare()
-        embedded, weight = self.embed.with_projection(input, self.decoder.weight)
-        return self._encode(embedded, None)[0], weight
+        return self._encode(self.embed(input), None)[0], self.decoder.weight
 
     def _encode(
         self, embedded: torch.Tensor, hidden: Optional[State]
@@ -189,7 +188,8 @@ class BayesTransformerLM(UncertainLM):
         """
         depth = len(tree.level_sizes)
         x = self._positioned(self.embed_proj(self.embed(tree.tokens)), tree.depths, depth)
-        attention = TreeAttention(tree.preorder, tree.parents, tree.sizes, x.dtype, depth=depth)
+        nodes = (tree.preorder, tree.parents, tree.sizes)
+        attention = fast(TreeAttention)(*nodes, x.dtype, depth=depth)
         x = x[attention.order]
         for block in self.blocks:
             assert isinstance(block, TransformerBlock)
@@ -201,7 +201,8 @@ class BayesTransformerLM(UncertainLM):
         return self._cache().empty()
 
     def _cache(self) -> KeyValueCache:
-        return KeyValueCache(len(self.blocks), self.head, self.att_unit, self.embed.weight.detach())
+        like = self.embed.weight.detach()
+        return fast(KeyValueCache)(len(self.blocks), self.head, self.att_unit, like)
 
     def begin(self, tokens: torch.Tensor) -> Step:
         """See `IncrementalLM.begin`."""
@@ -210,7 +211,7 @@ class BayesTransformerLM(UncertainLM):
 
     def advance(self, tokens: torch.Tensor, states: List[Prefix]) -> Step:
         """See `IncrementalLM.advance`; keys and values of the prefixes are not computed again."""
-        step = CachedStep(states)
+        step = fast(CachedStep)(states)
         x = self._positioned(self.embed_proj(self.embed(tokens)), step.positions, step.end)
         for layer, block in enumerate(self.blocks):
             assert isinstance(block, TransformerBlock)

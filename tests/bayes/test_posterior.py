@@ -13,8 +13,9 @@ from espnet_bayeslm.bayes import (
     kl_per_token,
     noise_generator,
 )
+from espnet_bayeslm.bayes.gaussian import draw_weights
 from espnet_bayeslm.kernels import draw as kernel
-from espnet_bayeslm.kernels.draw import Draw, draw_rows, draw_weights, kl_weights
+from espnet_bayeslm.kernels.draw import Draw, draw_rows, kl_weights
 
 
 class Vector(UncertainModule):
@@ -169,22 +170,12 @@ def test_a_gradient_that_a_hook_keeps_stays_as_it_was(rows):
     assert torch.equal(kept[0], given)
 
 
-def test_a_gradient_that_nobody_keeps_is_not_copied():
-    rows = (2, 4)
-    mean = torch.randn(6, 4, requires_grad=True)
-    log_std, noise, prior = torch.randn(3, rows[1] - rows[0], 4)
-    value, kl = draw_rows(mean, [Draw(*rows, log_std, noise, prior)])
-    made = []
-    (product_of_its_own(value, torch.ones(6, 4), made) + kl.sum()).backward()
-    assert mean.grad.data_ptr() == made[0]
-
-
 def test_the_kl_of_a_draw_is_taken_once(monkeypatch):
     module = make()
     expected = module.kl()
     calls = []
     monkeypatch.setattr(
-        "espnet_bayeslm.bayes.posterior.kl_weights",
+        "espnet_bayeslm.kernels.draw.kl_weights",
         lambda *args: calls.append(args) or kl_weights(*args),
     )
     module.draw(noise_generator(0, 0, 0))

@@ -7,9 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch.autograd import gradcheck
 
-from espnet_bayeslm.kernels.dropout import Dropout, dropped, quantized
+from espnet_bayeslm.kernels.dropout import dropped, quantized
 from espnet_bayeslm.kernels.feed_forward import feed_forward
 from espnet_bayeslm.layers import TransformerBlock
+from espnet_bayeslm.layers.dropout import Dropout
 
 RATE = 0.4
 

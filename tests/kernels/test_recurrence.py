@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from lstm_plain import plain_layer
 from torch.autograd import gradcheck
 
 from espnet_bayeslm.kernels import recurrence, steps
@@ -11,6 +10,7 @@ from espnet_bayeslm.kernels.product import product
 from espnet_bayeslm.kernels.recurrence import lstm_loop
 from espnet_bayeslm.kernels.tensors import Layout, LoopInputs, Path
 from espnet_bayeslm.layers import GATES
+from espnet_bayeslm.layers.lstm import lstm_loop as plain_loop
 
 STEPS, BATCH, UNITS = 4, 3, 5
 POSITIONS = [
@@ -39,7 +39,7 @@ def rand(*size):
 
 
 def loop_case(positions):
-    """Return the loop's inputs, what they mean, and the oracle's arguments."""
+    """The loop's inputs and what they mean."""
     torch.manual_seed(0)
     # each its own basis, in an order of its own
     bases = {p: BASIS[k % 3 :] for k, p in enumerate((*GATES, "hidden_input", "cell_state"))}
@@ -69,7 +69,6 @@ def loop_case(positions):
         values["hidden_bias"] = rand(size)
     if "cell_state" in gp:
         values |= dict(cell_weight=rand(UNITS, UNITS), cell_bias=rand(UNITS))
-        gp["cell_state"] += (values["cell_weight"], values["cell_bias"])
     functions = [gp.get(gate) for gate in GATES] + [function for _, function in paths]
     owners = [*GATES, *(gate for gate, _ in paths)]
     layout = layout._replace(
@@ -80,9 +79,6 @@ def loop_case(positions):
     )
     if any(functions):
         values["coefficients"] = torch.cat([f[0].detach() for f in functions if f]).requires_grad_()
-        parts = iter(values["coefficients"].split([len(f[1]) for f in functions if f]))
-        gp |= {g: (next(parts), gp[g][1]) for g in GATES if g in gp}
-        paths = [(g, (next(parts), f[1]) if f else None) for g, f in paths]
     if paths:
         values["shares"] = rand(size // UNITS)
     inputs = LoopInputs(
@@ -92,7 +88,7 @@ def loop_case(positions):
         rand(size, UNITS),
         **values,
     )
-    return inputs, layout, (gp, paths)
+    return inputs, layout
 
 
 @pytest.fixture(params=POSITIONS, ids=lambda p: "+".join(p) or "plain")
@@ -100,44 +96,18 @@ def case(request):
     return loop_case(request.param)
 
 
-def oracle(inputs, layout, gp, paths):
-    size = len(inputs.weight)
-    eye = torch.eye(size, dtype=torch.float64)
-    zeros = torch.zeros(size, dtype=torch.float64)
-    bias, apart, latent = zeros, None, None
-    if inputs.hidden_weight is not None:
-        weights = (inputs.hidden_weight, inputs.hidden_bias)
-        apart = (*weights, inputs.hidden_input, layout.hidden_input)
-    elif inputs.hidden_input is not None:
-        bias = inputs.hidden_bias
-    if inputs.latent_weight is not None:
-        latent = (inputs.latent_weight, inputs.latent_bias)
-    return plain_layer(
-        inputs.gates_in,
-        inputs.h,
-        inputs.c,
-        (eye, inputs.weight, zeros, bias),
-        gp,
-        latent,
-        inputs.noise,
-        paths,
-        inputs.shares,
-        apart,
-    )
-
-
 @pytest.mark.parametrize("on_device", [False, True])
 def test_values_and_gradients_equal_the_oracle(case, on_device, monkeypatch):
     monkeypatch.setattr(recurrence, "compiles", lambda device: on_device)
-    inputs, layout, functions = case
+    inputs, layout = case
     output, h, c, _ = lstm_loop(inputs, layout)
-    expected = oracle(inputs, layout, *functions)
+    expected = plain_loop(inputs, layout)
     assert torch.allclose(output, expected[0], atol=1e-13)
-    assert torch.allclose(h, expected[2], atol=1e-13)
-    assert torch.allclose(c, expected[3], atol=1e-13)
+    assert torch.allclose(h, expected[1], atol=1e-13)
+    assert torch.allclose(c, expected[2], atol=1e-13)
     leaves = [tensor for tensor in inputs if tensor is not None and tensor.requires_grad]
     weights = [torch.randn_like(tensor) for tensor in (output, h, c)]
-    outputs = [(output, h, c), (expected[0], expected[2], expected[3])]
+    outputs = [(output, h, c), expected[:3]]
     ours, theirs = (
         torch.autograd.grad(
             sum((a * w).sum() for a, w in zip(values, weights, strict=True)), leaves
@@ -149,7 +119,7 @@ def test_values_and_gradients_equal_the_oracle(case, on_device, monkeypatch):
 
 
 def test_gradcheck(case):
-    inputs, layout, _ = case
+    inputs, layout = case
 
     def function(*tensors):
         outputs = lstm_loop(LoopInputs(*tensors), layout)
@@ -183,7 +153,7 @@ def test_packed_weights_give_the_product(shape):
 @pytest.mark.parametrize("beyond, limit", [(9.0, 4.0), (-30.0, -20.0)])
 def test_a_standard_deviation_that_is_fed_back_is_clamped(beyond, limit):
     """Outside of its range it is that at its end, and has no gradient."""
-    inputs, layout, _ = loop_case(("latent",))
+    inputs, layout = loop_case(("latent",))
     weight = inputs.latent_weight.detach().clone()
     weight[UNITS:] = 0.0
     outputs, gradients = [], []
@@ -203,7 +173,7 @@ def test_both_loops_give_the_same_latents_and_gradients(monkeypatch):
     found = []
     for fast in (False, True):
         monkeypatch.setattr(recurrence, "compiles", lambda device, fast=fast: fast)
-        inputs, layout, _ = loop_case(("latent", "cell_state", "path:cell_input"))
+        inputs, layout = loop_case(("latent", "cell_state", "path:cell_input"))
         inputs = LoopInputs(*(None if x is None else x.detach() for x in inputs))
         inputs.latent_bias.copy_(torch.linspace(-5, 5, 2 * UNITS))
         leaves = [x.requires_grad_() for x in inputs if x is not None]
@@ -228,7 +198,7 @@ def test_the_steps_compile_whole(positions, monkeypatch):
         functions.append(function.__name__)
         return torch.compile(function, backend="eager", fullgraph=True, dynamic=True)
 
-    inputs, layout, _ = loop_case(positions)
+    inputs, layout = loop_case(positions)
     leaves = [x for x in inputs if x is not None and x.requires_grad]
     expected = torch.autograd.grad(lstm_loop(inputs, layout)[0].square().sum(), leaves)
     monkeypatch.setattr(recurrence, "compiles", lambda device: True)

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from espnet_bayeslm.kernels import vocabulary
 from espnet_bayeslm.kernels.vocabulary import CPU_ROWS, summed_nll
+from espnet_bayeslm.layers.vocabulary import summed_nll as plain
 
 
 def tensors(num_tokens=23, size=5, vocab=11, dtype=torch.float64):
@@ -16,15 +16,12 @@ def tensors(num_tokens=23, size=5, vocab=11, dtype=torch.float64):
     return outputs, weight, bias, torch.randint(vocab, (num_tokens,))
 
 
-def plain(outputs, weight, bias, targets):
-    return F.cross_entropy(F.linear(outputs, weight, bias), targets, reduction="sum")
-
-
 @pytest.mark.parametrize("rows", [1, 4, 23, 100, None])
-def test_value_and_gradients_equal_the_plain_ones(rows):
+def test_value_and_gradients_equal_the_plain_ones(rows, monkeypatch):
+    monkeypatch.setattr(vocabulary, "CPU_ROWS", rows or CPU_ROWS)
     *leaves, targets = tensors()
     expected = plain(*leaves, targets)
-    found = summed_nll(*leaves, targets, rows=rows)
+    found = summed_nll(*leaves, targets)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     for ours, theirs in zip(
         torch.autograd.grad(2.5 * found, leaves),
@@ -63,11 +60,12 @@ def test_without_gradients_none_is_computed(monkeypatch):
     assert made
 
 
-def test_under_autocast_sums_are_in_single_precision():
+def test_under_autocast_sums_are_in_single_precision(monkeypatch):
+    monkeypatch.setattr(vocabulary, "CPU_ROWS", 64)
     *leaves, targets = tensors(200, 16, 50, torch.float32)
     expected = plain(*leaves, targets)
     with torch.autocast("cpu", torch.bfloat16):
-        found = summed_nll(*leaves, targets, rows=64)
+        found = summed_nll(*leaves, targets)
     assert found.dtype == torch.float32
     assert found.item() == pytest.approx(expected.item(), rel=5e-3)
     for ours, theirs in zip(
@@ -85,11 +83,12 @@ def test_weights_in_half_precision_have_gradients_of_their_own_type():
     assert [g.dtype for g in torch.autograd.grad(found, halves)] == [torch.bfloat16] * 3
 
 
-def test_the_logits_of_a_batch_never_live_all_at_once():
+def test_the_logits_of_a_batch_never_live_all_at_once(monkeypatch):
     tokens, size, vocab, rows = 512, 8, 3000, 64
+    monkeypatch.setattr(vocabulary, "CPU_ROWS", rows)
     *leaves, targets = tensors(tokens, size, vocab, torch.float32)
     with torch.profiler.profile(profile_memory=True) as profile:
-        summed_nll(*leaves, targets, rows=rows).backward()
+        summed_nll(*leaves, targets).backward()
     peak = used = 0
     for event in profile.profiler.kineto_results.events():
         if event.name() == "[memory]":

@@ -9,11 +9,11 @@ from espnet2.lm.seq_rnn_lm import SequentialRNNLM
 from torch import nn
 
 from espnet_bayeslm.bayes import Location, Position
-from espnet_bayeslm.kernels.tree_lstm import run_step, run_tree, step_tree
-from espnet_bayeslm.layers import GATES, UncertainLSTM
+from espnet_bayeslm.layers import GATES
 from espnet_bayeslm.layers.conversion import make_uncertain
 from espnet_bayeslm.layers.embedding import distinct_ids
 from espnet_bayeslm.layers.gru import GRU_GATES
+from espnet_bayeslm.layers.lstm import along_tree, one_step
 from espnet_bayeslm.lm.backbones.base import BAYES, EMBEDDING, LAYERED, OUTPUT, Backbone
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree
@@ -27,11 +27,6 @@ def _gates(lm: Any) -> Tuple[str, ...]:
     if isinstance(lm.rnn, nn.LSTM):
         return GATES
     return GRU_GATES if isinstance(lm.rnn, nn.GRU) else ()
-
-
-def _is_fused(rnn: nn.Module) -> bool:
-    """Return whether it is an LSTM that torch's fused kernel can compute."""
-    return rnn.is_fused() if isinstance(rnn, UncertainLSTM) else isinstance(rnn, nn.LSTM)
 
 
 class SeqRNN(Backbone):
@@ -101,11 +96,7 @@ class SeqRNN(Backbone):
     def advance(self, lm: Any, tokens: torch.Tensor, states: List[Any]) -> Step:
         """See `IncrementalLM.advance`."""
         hidden = self.stack_states(lm, states)
-        if _is_fused(lm.rnn):
-            output, hidden = run_step(lm.rnn, lm.encoder(tokens), hidden)
-        else:
-            output, hidden = lm.rnn(lm.encoder(tokens).unsqueeze(1), hidden)
-            output = output.squeeze(1)
+        output, hidden = one_step(lm.rnn, lm.encoder(tokens), hidden)
         return lm.decoder(output), self.split_state(lm, hidden)
 
     def stack_states(self, lm: Any, states: List[Any]) -> Any:
@@ -142,5 +133,5 @@ class SeqRNN(Backbone):
         self, lm: Any, tree: TokenTree, state: Optional[Pair]
     ) -> Tuple[torch.Tensor, Pair]:
         distinct, which = distinct_ids(tree.tokens)
-        run = run_tree if _is_fused(lm.rnn) else step_tree
-        return run(lm.rnn, lm.encoder(distinct), which, tree.parents, tree.levels(), state)
+        inputs = lm.encoder(distinct)
+        return along_tree(lm.rnn, inputs, which, tree.parents, tree.levels(), state)

@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, List, Tuple
 
 import torch
-import torch.nn.functional as F
 from espnet2.lm.transformer_lm import TransformerLM
 from torch import nn
 
 from espnet_bayeslm.bayes import Location, Position
-from espnet_bayeslm.kernels.key_value_cache import CachedStep, KeyValueCache, Prefix
-from espnet_bayeslm.kernels.tree_attention import TreeAttention
+from espnet_bayeslm.kernels import fast
+from espnet_bayeslm.layers.attention import (
+    CachedStep,
+    KeyValueCache,
+    Prefix,
+    TreeAttention,
+    attention,
+    split_heads,
+)
 from espnet_bayeslm.lm.backbones.base import EMBEDDING, LAYERED, OUTPUT, Backbone
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree
@@ -81,9 +87,9 @@ class Transformer(Backbone):
         return self._cache(lm).empty()
 
     def _cache(self, lm: Any) -> KeyValueCache:
-        attention = lm.encoder.encoders[0].self_attn
-        size = attention.h * attention.d_k
-        return KeyValueCache(self.num_layers(lm), attention.h, size, lm.embed.weight.detach())
+        own = lm.encoder.encoders[0].self_attn
+        size = own.h * own.d_k
+        return fast(KeyValueCache)(self.num_layers(lm), own.h, size, lm.embed.weight.detach())
 
     def begin(self, lm: Any, tokens: torch.Tensor) -> Step:
         """See `IncrementalLM.begin`."""
@@ -93,7 +99,7 @@ class Transformer(Backbone):
 
     def advance(self, lm: Any, tokens: torch.Tensor, states: List[Prefix]) -> Step:
         """See `IncrementalLM.advance`; token 0, which no search has in a prefix, is seen here."""
-        step = CachedStep(states)
+        step = fast(CachedStep)(states)
 
         def attend(layer: int, attention: Any, *heads: torch.Tensor) -> torch.Tensor:
             return step.attend(layer, *heads)
@@ -122,7 +128,8 @@ class Transformer(Backbone):
         """Return what the output projection gets at each node of prefix trees, (T, M)."""
         depth = len(tree.level_sizes)
         x = self._embed(lm, tree.tokens, tree.depths, depth)
-        nodes = TreeAttention(tree.preorder, tree.parents, tree.sizes, x.dtype, depth=depth)
+        where = (tree.preorder, tree.parents, tree.sizes)
+        nodes = fast(TreeAttention)(*where, x.dtype, depth=depth)
 
         def attend(layer: int, attention: Any, *heads: torch.Tensor) -> torch.Tensor:
             return nodes.attend(torch.cat(heads, dim=-1), attention.h)
@@ -147,20 +154,17 @@ def _run(encoder: Any, x: torch.Tensor, attend: Callable[..., torch.Tensor]) -> 
     return encoder.after_norm(x)
 
 
-def _attend(attention: Any, heads: Heads, mask: torch.Tensor) -> torch.Tensor:
+def _attend(layer: Any, heads: Heads, mask: torch.Tensor) -> torch.Tensor:
     """Return what tokens find under a mask, (B, L, M); nothing, 0, where they see nothing.
 
     Args:
-        attention: ESPnet's attention.
+        layer: ESPnet's attention.
         heads: Query, key and value, (B, L, M) each.
         mask: What is seen, bool (B, 1, L, L).
     """
-    # (B, L, M) -> (B, h, L, d_k)
-    query, key, value = (x.unflatten(-1, (attention.h, -1)).transpose(1, 2) for x in heads)
     blind = ~mask.any(-1, keepdim=True)
-    rate = attention.dropout.p if attention.training else 0.0
+    rate = layer.dropout.p if layer.training else 0.0
     # a row without a key would be 0 / 0
-    found = F.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask | blind, dropout_p=rate
-    )
+    split = (split_heads(x, layer.h) for x in heads)
+    found = fast(attention)(*split, mask | blind, dropout_rate=rate)
     return found.masked_fill(blind, 0.0).transpose(1, 2).flatten(2)

@@ -1,0 +1,64 @@
+"""Gaussian weights: their draw (Eq. 22) and their KL (Eq. 23, Xue et al. 2022)."""
+
+from __future__ import annotations
+
+import math
+from typing import Sequence, Tuple
+
+import torch
+
+from espnet_bayeslm.kernels import fast
+from espnet_bayeslm.kernels.draw import Draw
+from espnet_bayeslm.utils.log_std import clamp_log_std
+
+
+def kl_weights(
+    mean: torch.Tensor, log_std: torch.Tensor, prior_mean: torch.Tensor, prior_std: float
+) -> torch.Tensor:
+    """KL(q || p) summed over all weights, in nats, () (Eq. 23), float32 or better.
+
+    Args:
+        mean: Posterior means, any shape.
+        log_std: Logarithms of the posterior standard deviations, of that shape; clamped here.
+        prior_mean: Prior means, of that shape.
+        prior_std: The prior's standard deviation, one for all weights.
+    """
+    dtype = torch.promote_types(mean.dtype, torch.float32)
+    mean, log_std, prior_mean = (x.to(dtype) for x in (mean, clamp_log_std(log_std), prior_mean))
+    squares = (2 * log_std).exp() + (mean - prior_mean).square()
+    return (math.log(prior_std) - log_std + squares / (2 * prior_std**2) - 0.5).sum()
+
+
+def draw_rows(mean: torch.Tensor, draws: Sequence[Draw]) -> Tuple[torch.Tensor, torch.Tensor]:
+    """A parameter, some of whose rows are drawn (Eq. 22), and their KL (Eq. 23).
+
+    Args:
+        mean: Means, at least one dimension.
+        draws: Of which rows, ascending.
+
+    Returns:
+        mean + std * noise in the rows of draws, the mean elsewhere, shaped as the mean; KL(q || p)
+        of each draw in nats, 0 where none is wanted, (number of draws,).
+    """
+    parts, terms, done = [], [], 0
+    for draw in draws:
+        rows, std = mean[draw.first : draw.last], clamp_log_std(draw.log_std).exp()
+        parts += [mean[done : draw.first], rows + std * draw.noise]
+        terms.append(
+            mean.new_zeros(())
+            if draw.prior_mean is None
+            else kl_weights(rows, draw.log_std, draw.prior_mean, draw.prior_std)
+        )
+        done = draw.last
+    return torch.cat([*parts, mean[done:]]), torch.stack(terms)
+
+
+def draw_weights(mean: torch.Tensor, log_std: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    """Mean + std * noise (Eq. 22), shaped as they are.
+
+    Args:
+        mean: Means, at least one dimension.
+        log_std: Logarithms of the standard deviations, of that shape; clamped here.
+        noise: Standard normal, of that shape.
+    """
+    return fast(draw_rows)(mean, [Draw(0, len(mean), log_std, noise)])[0]

@@ -1,0 +1,172 @@
+"""Self-attention (Eq. 12, Xue et al. 2022), over sequences, prefix trees and a beam's prefixes."""
+
+from __future__ import annotations
+
+import math
+from typing import List, Optional, Sequence
+
+import torch
+import torch.nn.functional as F
+
+
+def attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: Optional[torch.Tensor] = None,
+    *,
+    is_causal: bool = False,
+    dropout_rate: float = 0.0,
+) -> torch.Tensor:
+    """What queries find, softmax(q k^T / sqrt(D)) v, (..., L, D) (Eq. 12, of each head).
+
+    Args:
+        query: (..., L, D).
+        key: (..., P, D).
+        value: (..., P, D).
+        mask: What is seen, bool, or what is added to the scores, (..., L, P); None: everything.
+        is_causal: Whether position t of L = P sees 1 to t.
+        dropout_rate: Of the attention weights.
+    """
+    scores = query @ key.transpose(-1, -2) / math.sqrt(query.size(-1))  # (..., L, P)
+    if is_causal:
+        mask = torch.ones_like(scores, dtype=torch.bool).tril()
+    if mask is not None:
+        is_bool = mask.dtype == torch.bool
+        scores = scores.masked_fill(~mask, -torch.inf) if is_bool else scores + mask
+    return F.dropout(scores.softmax(-1), dropout_rate) @ value
+
+
+def split_heads(x: torch.Tensor, heads: int) -> torch.Tensor:
+    """Each head's part, (..., L, M) -> (..., heads, L, M / heads)."""
+    return x.unflatten(-1, (heads, -1)).transpose(-2, -3)
+
+
+class TreeAttention:
+    """Attention over the nodes of prefix trees, from each to its ancestors and itself.
+
+    Args:
+        preorder: (T,), the nodes depth first.
+        parents: (T,), -1 for roots; a parent comes before its children.
+        sizes: (T,), of each node how many nodes its subtree has, itself counted.
+        dtype: Of what will attend.
+        depth: How many nodes the longest path from a root has.
+
+    Attributes:
+        order: (R,), a node for each row.
+        rows: (T,), where each node is among them.
+    """
+
+    def __init__(
+        self,
+        preorder: torch.Tensor,
+        parents: torch.Tensor,
+        sizes: torch.Tensor,
+        dtype: torch.dtype,
+        *,
+        depth: int,
+    ):
+        self.order = self.rows = torch.arange(len(parents), device=parents.device)
+        self.mask = torch.eye(len(parents), dtype=torch.bool, device=parents.device)  # (T, T)
+        for node, parent in enumerate(parents.tolist()):
+            if parent >= 0:
+                self.mask[node] |= self.mask[parent]
+
+    def attend(self, projected: torch.Tensor, heads: int) -> torch.Tensor:
+        """What each node finds at its ancestors and itself, (R, M).
+
+        Args:
+            projected: Query, key and value of each row, side by side, (R, 3 M).
+            heads: How many heads there are.
+        """
+        found = attention(*(split_heads(x, heads) for x in projected.chunk(3, dim=1)), self.mask)
+        return found.transpose(0, 1).flatten(1)
+
+
+class Prefix:
+    """A hypothesis' tokens so far, with keys and values of its own.
+
+    Args:
+        keys_values: (num_layers, 2, head, L, M / head).
+    """
+
+    def __init__(self, keys_values: torch.Tensor):
+        self._keys_values = keys_values
+
+    def __len__(self) -> int:
+        return self._keys_values.size(3)
+
+    def keys_values(self) -> torch.Tensor:
+        """Keys and values of its tokens, (num_layers, 2, head, L, M / head)."""
+        return self._keys_values
+
+
+class KeyValueCache:
+    """Makes the prefixes that a beam search starts from.
+
+    Args:
+        num_layers: Number of layers.
+        head: Number of attention heads.
+        size: M, the size of keys and values of all heads together.
+        like: A tensor of their type and device.
+    """
+
+    def __init__(self, num_layers: int, head: int, size: int, like: torch.Tensor):
+        self.head = head
+        self.nothing = like.new_zeros(num_layers, 2, head, 0, size // head)
+
+    def empty(self) -> Prefix:
+        """The prefix without a token."""
+        return Prefix(self.nothing)
+
+    def begin(self, keys_values: Sequence[torch.Tensor]) -> List[Prefix]:
+        """Prefixes of equal length whose keys and values are known.
+
+        Args:
+            keys_values: Of each layer, (B, 2, L, M).
+        """
+        layers = torch.stack([split_heads(x, self.head) for x in keys_values])
+        return [Prefix(own) for own in layers.unbind(1)]
+
+
+class CachedStep:
+    """One more token for each of B hypotheses.
+
+    Args:
+        prefixes: Their states.
+
+    Attributes:
+        positions: (B,), how many tokens each had before.
+        end: All positions are below it.
+    """
+
+    def __init__(self, prefixes: Sequence[Prefix]):
+        self._before = [prefix.keys_values() for prefix in prefixes]
+        self._after: List[List[torch.Tensor]] = [[] for _ in prefixes]
+        lengths = [len(prefix) for prefix in prefixes]
+        self.positions = torch.tensor(lengths, device=self._before[0].device)
+        self.end = max(lengths) + 1
+
+    @property
+    def prefixes(self) -> List[Prefix]:
+        """Their new states, the new token counted, after `attend` in all layers."""
+        return [Prefix(torch.stack(layers)) for layers in self._after]
+
+    def attend(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+    ) -> torch.Tensor:
+        """What the new tokens find at their prefixes and themselves, (B, M).
+
+        Args:
+            layer: From 0.
+            query: (B, M).
+            key: (B, M); it is kept.
+            value: (B, M); it is kept.
+        """
+        found = []
+        for own, layers, *heads in zip(self._before, self._after, query, key, value, strict=True):
+            # (M,) -> (head, 1, M / head)
+            q, k, v = (split_heads(x.unsqueeze(0), own.size(2)) for x in heads)
+            layers.append(torch.cat([own[layer], torch.stack([k, v]).to(own)], dim=2))
+            found.append(attention(q, *layers[-1].to(q)).flatten())
+        return torch.stack(found)

@@ -1,0 +1,23 @@
+"""The cross-entropy of a vocabulary."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+
+def summed_nll(
+    outputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, targets: torch.Tensor
+) -> torch.Tensor:
+    """The sum over tokens of -ln softmax(outputs weight^T + bias)[target], in nats, () (Eq. 10).
+
+    Args:
+        outputs: What the output projection gets, (N, M).
+        weight: (V, M).
+        bias: (V,).
+        targets: Token ids, (N,).
+    """
+    logits = F.linear(outputs, weight, bias)  # (N, V)
+    # half precision would lose the sum
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return F.cross_entropy(logits, targets, reduction="sum")
