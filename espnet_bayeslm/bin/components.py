@@ -7,7 +7,7 @@ import argparse
 from espnet2.utils.types import float_or_none
 
 from espnet_bayeslm.nbest.normalization import STEPS
-from espnet_bayeslm.scoring.sequences import MAX_TOKENS
+from espnet_bayeslm.scoring.limits import MAX_TOKENS
 
 
 def add_lm_options(group: argparse._ActionsContainer) -> None:

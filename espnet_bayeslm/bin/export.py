@@ -6,24 +6,25 @@ import argparse
 import logging
 from typing import Optional, Sequence
 
-from espnet_bayeslm.training.export import check_output, export_lm
-from espnet_bayeslm.training.onnx import export_onnx
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 
-FORMATS = {"espnet": export_lm, "onnx": export_onnx}
+FORMATS = ("espnet", "onnx")
 
 
 def export(
     *, lm: Sequence[str], ngram: Sequence[str], weights: Optional[str], output: str, format: str
 ) -> None:
     """Write an LM, or a mixture of several, for use elsewhere; options as `get_parser` says."""
+    from espnet_bayeslm.training.export import export_lm
+    from espnet_bayeslm.training.onnx import export_onnx
+
     if not lm and not ngram:
         raise InputError("no LM", remedy="Give --lm EXP.")
     if len(lm) == 1 and not ngram:
         if weights is not None:
             raise InputError("--weights are for several LMs, and there is one")
-        FORMATS[format](lm[0], output)
+        (export_lm if format == "espnet" else export_onnx)(lm[0], output)
     else:
         export_mixture(lm, ngram, weights, output, format=format)
     logging.info(f"Wrote {output}")
@@ -37,6 +38,7 @@ def export_mixture(
     Raises:
         InputError: It is asked for as a graph, or its parts cannot be used.
     """
+    from espnet_bayeslm.training.export import check_output
     from espnet_bayeslm.training.mixture import write_mixture
 
     if format != "espnet":
@@ -70,7 +72,7 @@ def get_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--format",
-        choices=tuple(FORMATS),
+        choices=FORMATS,
         default="espnet",
         help="espnet: config.yaml and valid.loss.ave.pth with the posterior means; onnx: graphs of"
         " one step and of whole sequences at them",

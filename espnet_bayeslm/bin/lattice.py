@@ -43,15 +43,7 @@ from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.components import Component, UnknownWords, inner_scorer
 from espnet_bayeslm.rescoring.decision import COMBINATIONS, combined
 from espnet_bayeslm.rescoring.pipeline import Weighting
-from espnet_bayeslm.scoring.lattices import (
-    BEAM,
-    MAX_HYPS,
-    MERGE_ORDER,
-    PRUNE,
-    MergeOptions,
-    check_merging,
-    rescore_lattices,
-)
+from espnet_bayeslm.scoring.limits import BEAM, MAX_HYPS, MERGE_ORDER, PRUNE
 from espnet_bayeslm.training.components import load_components
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
@@ -87,6 +79,8 @@ def lattice(
     **options: Any,
 ) -> None:
     """Rescore lattices and take their N best; options as `get_parser` explains them."""
+    from espnet_bayeslm.scoring.lattices import MergeOptions, check_merging, rescore_lattices
+
     # 1. Whatever can be wrong is found before the long work
     check_options(output, ref, nbest_size=nbest_size, lmwt=lmwt, penalty=word_penalty)
     rescored = bool(lm or ngram)

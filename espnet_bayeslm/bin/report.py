@@ -5,21 +5,16 @@ from __future__ import annotations
 import argparse
 import logging
 from pathlib import Path
-from typing import List, Optional, Sequence
+from typing import TYPE_CHECKING, List, Optional, Sequence
 
 from espnet_bayeslm.nbest.formats import FORMATS, check_format
 from espnet_bayeslm.report.html_input import Repeated, named_paths, unique_paths
-from espnet_bayeslm.report.html_learning import learning_section, read_epochs
-from espnet_bayeslm.report.html_nbest import nbest_section
-from espnet_bayeslm.report.html_page import Section, page
-from espnet_bayeslm.report.html_rescored import read_references, read_rescored
-from espnet_bayeslm.report.html_scores import read_perplexities, read_scores, scores_section
-from espnet_bayeslm.report.html_search import read_search, search_section
-from espnet_bayeslm.report.html_snr import read_snr, snr_section
-from espnet_bayeslm.report.html_sweep import read_sweep, sweep_section
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_write
+
+if TYPE_CHECKING:
+    from espnet_bayeslm.report.html_page import Section
 
 
 def report(
@@ -36,6 +31,12 @@ def report(
     search: Repeated,
 ) -> None:
     """Write one HTML file of what is given; options as `get_parser` explains them."""
+    from espnet_bayeslm.report.html_learning import learning_section, read_epochs
+    from espnet_bayeslm.report.html_page import page
+    from espnet_bayeslm.report.html_scores import read_perplexities, read_scores, scores_section
+    from espnet_bayeslm.report.html_search import read_search, search_section
+    from espnet_bayeslm.report.html_snr import read_snr, snr_section
+
     check_format(nbest_format)
     tables = scores_section(
         None if score is None else read_scores(score),
@@ -68,6 +69,10 @@ def rescoring_sections(
     rescored: Repeated, nbest_format: str, ref: Repeated
 ) -> List[Optional[Section]]:
     """Return the N-best lists of rescorings and the sweeps that tuned them."""
+    from espnet_bayeslm.report.html_nbest import nbest_section
+    from espnet_bayeslm.report.html_rescored import read_references, read_rescored
+    from espnet_bayeslm.report.html_sweep import read_sweep, sweep_section
+
     folders = unique_paths("--rescored", rescored)
     if ref and not folders:
         raise InputError("--ref without lists", remedy="Give --rescored NAME=DIR too.")

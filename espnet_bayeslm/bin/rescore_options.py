@@ -15,7 +15,7 @@ from espnet_bayeslm.nbest.formats import FORMATS, NBEST_SIZE
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS
 from espnet_bayeslm.rescoring.decision import COMBINATIONS, Scales, read_scales
 from espnet_bayeslm.rescoring.feature_tuning import NUM_FOLDS, TUNE_BY
-from espnet_bayeslm.scoring.histories import MAX_CONTEXT
+from espnet_bayeslm.scoring.limits import MAX_CONTEXT
 from espnet_bayeslm.utils.cli import tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import check_folder, entries

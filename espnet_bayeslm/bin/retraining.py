@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, List, Mapping, Sequence, Tuple
 
+from espnet_bayeslm.bin.search import START, SUPERNET
 from espnet_bayeslm.bin.train import train
 from espnet_bayeslm.report.search import Retrained
 from espnet_bayeslm.training.supernets import CHECKPOINT, TrainedSupernet
 from espnet_bayeslm.utils.errors import InputError
 
-SUPERNET, START = STARTS = ("supernet", "start")
 # What a configuration of an architecture says already.
 CONFS = ("--lm_conf", "--model_conf")
 

@@ -5,32 +5,20 @@ from __future__ import annotations
 import argparse
 import logging
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from espnet2.utils.types import str2bool
 
-from espnet_bayeslm.bin.retraining import (
-    CONFS,
-    STARTS,
-    SUPERNET,
-    retrain_architecture,
-    train_command,
-    without,
-)
 from espnet_bayeslm.bin.train import add_token_options, parse_training_options, train
-from espnet_bayeslm.report.search import (
-    Retrained,
-    as_runs,
-    print_ranking,
-    print_retrained,
-    print_weights,
-    write_files,
-    write_retrained,
-)
-from espnet_bayeslm.search import RankedArchitecture, check_searched, derived_config, rank
-from espnet_bayeslm.training.supernets import TrainedSupernet, load_supernet, training_config
 from espnet_bayeslm.utils.cli import run_tool
 from espnet_bayeslm.utils.errors import InputError
+
+if TYPE_CHECKING:
+    from espnet_bayeslm.report.search import Retrained
+    from espnet_bayeslm.search import RankedArchitecture
+    from espnet_bayeslm.training.supernets import TrainedSupernet
+
+SUPERNET, START = STARTS = ("supernet", "start")
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -114,6 +102,9 @@ def search(
     Raises:
         InputError: An option, a text or a configuration cannot be used, or nothing is searched.
     """
+    from espnet_bayeslm.bin.retraining import CONFS, without
+    from espnet_bayeslm.training.supernets import load_supernet
+
     if top < 1:
         raise InputError(f"--top {top}: expected 1 or more")
     texts = {"train_text": train_text, "valid_text": valid_text}
@@ -156,6 +147,8 @@ def parse_seeds(seeds: str) -> List[int]:
 
 def check_training(needed: Mapping[str, Any], options: Sequence[str]) -> None:
     """Raise an InputError where super-networks cannot be trained."""
+    from espnet_bayeslm.search import check_searched
+
     missing = [f"--{name}" for name, value in needed.items() if value is None]
     if missing:
         raise InputError(
@@ -201,6 +194,8 @@ def train_supernets(
         options: Options of `espnet2.bin.lm_train`.
         **training: Arguments of `train`.
     """
+    from espnet_bayeslm.training.supernets import load_supernet
+
     folders = []
     for number, seed in enumerate(seeds, 1):
         logging.info(f"Super-network {number} of {len(seeds)}: seed {seed}")
@@ -219,6 +214,11 @@ def rank_supernets(
     networks: Sequence[TrainedSupernet], exp: Path, top: int, *, retrain_from: str
 ) -> Tuple[List[RankedArchitecture], List[Dict[str, Any]]]:
     """Write and print the best architectures; return them with their configurations."""
+    from espnet_bayeslm.bin.retraining import train_command
+    from espnet_bayeslm.report.search import as_runs, print_ranking, print_weights, write_files
+    from espnet_bayeslm.search import derived_config, rank
+    from espnet_bayeslm.training.supernets import training_config
+
     runs = as_runs(networks)
     ranking = rank([network.weights for network in networks], top)
     search_config = training_config(networks[0].config)
@@ -244,6 +244,9 @@ def retrain_best(
     retrain_from: str,
 ) -> None:
     """Train each of the best architectures by itself; write and print how good they are."""
+    from espnet_bayeslm.bin.retraining import retrain_architecture
+    from espnet_bayeslm.report.search import print_retrained, write_retrained
+
     results: List[Retrained] = []
     for number, (item, config) in enumerate(zip(ranking, configs, strict=True), 1):
         logging.info(f"Architecture {number} of {len(ranking)}")

@@ -21,7 +21,6 @@ from espnet_bayeslm.evaluation.snr import (
 from espnet_bayeslm.evaluation.text import read_sentences
 from espnet_bayeslm.report.snr import LocationRow, print_pruning, print_snr, write_files
 from espnet_bayeslm.rescoring.components import Component, Sentences, TextScores, score_components
-from espnet_bayeslm.scoring.latents import latent_moments
 from espnet_bayeslm.training.components import load_components
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
@@ -84,6 +83,8 @@ def location_rows(
     component: Component, sentences: Optional[Sentences], *, max_tokens: int
 ) -> List[LocationRow]:
     """Return the locations of an LM: those with random weights, then its latent variables."""
+    from espnet_bayeslm.scoring.latents import latent_moments
+
     model = language_model(component)
     rows = [LocationRow(s.location, "weights", s) for s in summarize_weights(model.posteriors())]
     locations = [location for location, _ in model.latents()]

@@ -106,9 +106,9 @@ def train(
         InputError: Text, configuration or the trained LM cannot be used, or another process trains
             in the folder.
     """
+    from espnet_bayeslm.lm.registry import LM_CLASSES
     from espnet_bayeslm.training import adaptation, text
     from espnet_bayeslm.training.experiment import find_files
-    from espnet_bayeslm.training.register import LMS
     from espnet_bayeslm.training.task import BayesLMTask
     from espnet_bayeslm.utils.locks import folder_lock
 
@@ -121,7 +121,7 @@ def train(
         checkpoint = find_files(source)[1].resolve()
         options += ["--init_param", str(checkpoint)]
         # the configuration may choose its own prior, as `prior: zero`
-        if args.lm in LMS and "prior" not in args.model_conf:
+        if args.lm in LM_CLASSES and "prior" not in args.model_conf:
             options += ["--model_conf", f"prior={checkpoint}"]
         if args.lm == adaptation.LM:
             options += adaptation.backbone_options(args.lm_conf, source)

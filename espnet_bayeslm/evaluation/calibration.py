@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.stats import rankdata
 
 NUM_BINS = 15
 # Log-odds of a confidence of 0 or 1 are those of this distance from it.
@@ -35,6 +33,8 @@ def auroc(values: Sequence[float], positive: Sequence[bool]) -> Optional[float]:
 
     Ties count half. None where all are positive, or none is.
     """
+    from scipy.stats import rankdata  # takes a while
+
     mask = np.array(positive, dtype=bool)
     num_positive, num_negative = int(mask.sum()), int((~mask).sum())
     if not num_positive or not num_negative:
@@ -78,6 +78,8 @@ def fit_platt(confidences: np.ndarray, correct: np.ndarray) -> Tuple[Platt, floa
     """
     num_right = int(correct.sum())
     num_wrong = len(correct) - num_right
+    from scipy.optimize import minimize  # takes a while
+
     targets = np.where(correct, (num_right + 1) / (num_right + 2), 1 / (num_wrong + 2))
     odds = log_odds(confidences)
 

@@ -8,12 +8,25 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import numpy as np
-import torch
 
-from espnet_bayeslm.bayes.block import WeightPosterior
+if TYPE_CHECKING:
+    import torch
+
+    from espnet_bayeslm.bayes.block import WeightPosterior
 
 PERCENTILES = (5, 25, 50, 75, 95)
 # 20 bins a decade; the first and the last one hold whatever lies beyond them
@@ -118,7 +131,7 @@ def summarize_latent(
     )
 
 
-Criterion = Callable[[torch.Tensor, torch.Tensor], np.ndarray]
+Criterion = Callable[["torch.Tensor", "torch.Tensor"], np.ndarray]
 # What a weight is worth, from its posterior's mean and std; the least goes first.
 CRITERIA: Dict[str, Criterion] = {"snr": signal_to_noise, "magnitude": magnitude}
 
@@ -160,6 +173,8 @@ def num_pruned(share: float, total: int) -> int:
 
 def zero_means(posteriors: Sequence[WeightPosterior], indices: np.ndarray) -> None:
     """Set the posterior means of the weights that `indices` name to zero, in the LM itself."""
+    import torch
+
     sizes = [posterior.mean.numel() for posterior in posteriors]
     chosen = np.zeros(sum(sizes), dtype=bool)
     chosen[indices] = True

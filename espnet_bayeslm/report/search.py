@@ -8,8 +8,6 @@ import math
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from espnet_bayeslm.report.architecture import history_figure, weights_figure
-from espnet_bayeslm.report.plots import save_figure
 from espnet_bayeslm.search.history import Record
 from espnet_bayeslm.search.ranking import (
     ArchitectureWeights,
@@ -143,6 +141,9 @@ def write_files(
         configs: The training configuration of each of them.
         howto: Lines for the head of each, which say how to train with it.
     """
+    from espnet_bayeslm.report.architecture import history_figure, weights_figure
+    from espnet_bayeslm.report.plots import save_figure
+
     for number, (item, config, lines) in enumerate(zip(ranking, configs, howto, strict=True), 1):
         with atomic_write(folder / f"top{number}.yaml") as f:
             f.write(architecture_yaml(config, [*_header(number, item, runs), *lines]))

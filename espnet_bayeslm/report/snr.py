@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from espnet_bayeslm.evaluation.snr import BIN_EDGES, PERCENTILES, PruningStep, SnrSummary
-from espnet_bayeslm.report.plots import pruning_figure, save_figure, snr_figure
 from espnet_bayeslm.utils.files import atomic_write
 
 NEEDS_TEXT = "a Gaussian for each token: give --text"
@@ -81,6 +80,8 @@ def write_files(
     text: Optional[str],
 ) -> None:
     """Write the figures as JSON and PNG."""
+    from espnet_bayeslm.report.plots import pruning_figure, save_figure, snr_figure
+
     _write_json(
         folder / "snr.json",
         {

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Dict,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import numpy as np
 import yaml
@@ -28,10 +39,12 @@ from espnet_bayeslm.rescoring.features import (
     hypothesis_features,
     totals,
 )
-from espnet_bayeslm.scoring.uncertainty import Uncertainty
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.weights import check_weights
+
+if TYPE_CHECKING:
+    from espnet_bayeslm.scoring.uncertainty import Uncertainty
 
 Words = Tuple[str, ...]
 # Of p = sum_k w_k p_k, word by word; of ln P = sum_k w_k ln P_k, as Kaldi's lmrescore.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Iterator, NamedTuple, Optional
 
 import numpy as np
-from scipy.optimize import nnls
 
 from espnet_bayeslm.utils.errors import InputError
 
@@ -109,6 +108,8 @@ def _newton(weights: np.ndarray, gradient: np.ndarray, ratio: np.ndarray) -> Opt
     `g - 1`, curvature `H = ratio ratio' / T` with `H w = g`; so it is maximal at the
     non-negative least squares solution of `R y = R^-T (2g - 1)`, `R' R = H`.
     """
+    from scipy.optimize import nnls  # takes a while
+
     hessian = ratio @ ratio.T / ratio.shape[1]
     ridge = 1e-10 * float(np.trace(hessian))  # equal components make it singular
     try:

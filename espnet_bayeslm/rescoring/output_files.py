@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from pathlib import Path
-from typing import IO, Any, Dict, Iterable, Iterator, Mapping, Sequence, Tuple
+from typing import IO, TYPE_CHECKING, Any, Dict, Iterable, Iterator, Mapping, Sequence, Tuple
 
 import numpy as np
 import yaml
@@ -14,9 +14,11 @@ from espnet_bayeslm.nbest.kaldi import key_of
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.decision import DIGITS, ListScores
 from espnet_bayeslm.rescoring.pipeline import RescoredList
-from espnet_bayeslm.scoring.uncertainty import Uncertainty
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_keyed_lines
+
+if TYPE_CHECKING:
+    from espnet_bayeslm.scoring.uncertainty import Uncertainty
 
 UNCERTAINTY = "uncertainty.ndjson"
 CONFIDENCE = "confidence.ndjson"

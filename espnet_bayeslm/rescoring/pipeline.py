@@ -6,6 +6,7 @@ import itertools
 import logging
 import os
 from typing import (
+    TYPE_CHECKING,
     Any,
     Dict,
     Iterable,
@@ -50,10 +51,12 @@ from espnet_bayeslm.rescoring.tuning import (
     tune_mixture,
 )
 from espnet_bayeslm.rescoring.weights_file import NamedWeight, match_weights, read_weights
-from espnet_bayeslm.scoring.neural import NeuralScorer
-from espnet_bayeslm.scoring.uncertainty import Uncertainty
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
+
+if TYPE_CHECKING:
+    from espnet_bayeslm.scoring.neural import NeuralScorer
+    from espnet_bayeslm.scoring.uncertainty import Uncertainty
 
 Block = List[Recording]
 # Hypotheses of a block: enough for full batches, few enough for the memory of any list.
@@ -396,6 +399,8 @@ def make_scorer(
 
 def prepared(work: Iterable[Block], components: Sequence[Component]) -> Iterator[Block]:
     """Yield the blocks, once the LMs have seen the first: all jobs have it in common."""
+    from espnet_bayeslm.scoring.neural import NeuralScorer  # imports torch
+
     for number, block in enumerate(work):
         for component in components if number == 0 else ():
             scorer = inner_scorer(component)
@@ -411,6 +416,8 @@ def uncertain_scorer(components: Sequence[Component]) -> NeuralScorer:
     Raises:
         InputError: None is.
     """
+    from espnet_bayeslm.scoring.neural import NeuralScorer  # imports torch
+
     for component in components:
         scorer = inner_scorer(component)
         if isinstance(scorer, NeuralScorer) and scorer.is_uncertain:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Iterator, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
-from scipy.optimize import minimize
 
 from espnet_bayeslm.rescoring.line_search import errors_along, pieces_of, smoothed
 
@@ -186,6 +185,8 @@ def minimum_risk(problem: Problem, start: np.ndarray, anchor: np.ndarray) -> np.
         slope = np.tensordot(excess, problem.features, axes=2)
         away = weights - anchor
         return float(expected.sum() + penalty * away @ away), slope + 2 * penalty * away
+
+    from scipy.optimize import minimize  # takes a while
 
     return minimize(risk, start, jac=True, method="L-BFGS-B").x
 

@@ -15,9 +15,9 @@ import torch
 
 from espnet_bayeslm.lm.protocols import RecurrentTreeLM, TreeLM, has_tree_states
 from espnet_bayeslm.lm.tree import TokenTree, build_tree
+from espnet_bayeslm.scoring.limits import MAX_CONTEXT, MAX_TOKENS
 from espnet_bayeslm.scoring.log_probs import tree_batches, tree_log_probs, tree_size
 from espnet_bayeslm.scoring.sequences import (
-    MAX_TOKENS,
     Ids,
     Normalizer,
     check_tokens,
@@ -27,7 +27,6 @@ from espnet_bayeslm.scoring.sequences import (
     vocab_size,
 )
 
-MAX_CONTEXT = 64
 State = Tuple[torch.Tensor, torch.Tensor]
 
 

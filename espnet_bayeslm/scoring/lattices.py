@@ -35,16 +35,10 @@ from espnet_bayeslm.lm.draws import SampledLM
 from espnet_bayeslm.lm.scoring import IncrementalLM
 from espnet_bayeslm.nbest.lattice import NULL, Arc, Lattice, PathScales, best_rest, pruned
 from espnet_bayeslm.ngram.query import NgramScorer
+from espnet_bayeslm.scoring.limits import BEAM, MAX_HYPS, MERGE_ORDER, PRUNE
 from espnet_bayeslm.scoring.neural import NeuralScorer
 from espnet_bayeslm.scoring.sequences import check_finite, evaluating, num_draws, vocab_size
 from espnet_bayeslm.utils.errors import InputError
-
-MERGE_ORDER = 4
-BEAM = 6.0
-PRUNE = 6.0
-"""In nats, of the LM's scale."""
-
-MAX_HYPS = 20
 
 BLOCK = 32
 """Lattices that are scored together."""

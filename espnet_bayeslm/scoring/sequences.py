@@ -25,6 +25,7 @@ import torch
 
 from espnet_bayeslm.lm.protocols import RandomLM, TreeLM, has_trees
 from espnet_bayeslm.lm.scoring import IncrementalLM
+from espnet_bayeslm.scoring.limits import MAX_TOKENS
 from espnet_bayeslm.scoring.log_probs import (
     Ids,
     batch_tree,
@@ -35,8 +36,6 @@ from espnet_bayeslm.scoring.log_probs import (
 from espnet_bayeslm.utils.cli import progress
 from espnet_bayeslm.utils.errors import InputError
 
-# The most distinct prefixes of a batch: more would make an LSTM no faster
-MAX_TOKENS = 8192
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
 

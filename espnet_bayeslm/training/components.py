@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, List, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Union
 
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.rescoring.components import Component
 from espnet_bayeslm.rescoring.weights_file import unique_names
 from espnet_bayeslm.scoring.cache import CachedScorer
-from espnet_bayeslm.scoring.histories import MAX_CONTEXT
-from espnet_bayeslm.scoring.neural import NeuralScorer, TokenLM
-from espnet_bayeslm.scoring.sequences import MAX_TOKENS
+from espnet_bayeslm.scoring.limits import MAX_CONTEXT, MAX_TOKENS
 from espnet_bayeslm.training.experiment import experiment_name, find_files, fingerprint
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.ngram_files import ngram_fingerprint
+
+if TYPE_CHECKING:
+    from espnet_bayeslm.scoring.neural import NeuralScorer, TokenLM
 
 
 def load_components(
@@ -74,7 +75,7 @@ def _lm_component(
     digest = fingerprint(path)
 
     def load() -> NeuralScorer:
-        from espnet_bayeslm.training.load import load_lm  # imports ESPnet, which takes seconds
+        from espnet_bayeslm.training.load import load_lm  # imports torch, which takes seconds
 
         trained = load_lm(path, device=device)
         return _neural_scorer(trained, **options)
@@ -87,6 +88,8 @@ def _lm_component(
 
 
 def _neural_scorer(lm: TokenLM, *, unk_size: Optional[float], **options: Any) -> NeuralScorer:
+    from espnet_bayeslm.scoring.neural import NeuralScorer
+
     size = getattr(lm, "unk_size", 1.0) if unk_size is None else unk_size
     return NeuralScorer(lm, unk_size=size, **options)
 

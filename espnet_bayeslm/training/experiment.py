@@ -6,7 +6,7 @@ import argparse
 import hashlib
 from os.path import isfile
 from pathlib import Path
-from typing import Optional, Tuple, Union
+from typing import Dict, Optional, Sequence, Tuple, Union
 
 import yaml
 
@@ -17,6 +17,7 @@ NEEDED = ("lm", "lm_conf", "token_list", "token_type", "use_preprocessor", "bpem
 # In the order of ESPnet's own preference.
 # What the training text says of unknown words, in an experiment's folder.
 UNKNOWN_WORDS = Path("data") / "unknown_words.yaml"
+SPECIAL_TOKENS = ("<blank>", "<unk>", "<sos/eos>")
 MODEL_FILES = ("valid.loss.ave.pth", "valid.loss.best.pth", "latest.pth")
 
 
@@ -63,6 +64,37 @@ def read_config(path: Path) -> argparse.Namespace:
             path=path,
         )
     return argparse.Namespace(**config)
+
+
+def check_token_list(tokens: Sequence[str], *, path: str) -> None:
+    """Check that a token list has the three special tokens where ESPnet expects them.
+
+    Raises:
+        InputError: One is missing or elsewhere, or a token comes twice.
+    """
+    remedy = (
+        "Write it with espnet2.bin.tokenize_text --write_vocabulary true"
+        " --add_symbol '<blank>:0' --add_symbol '<unk>:1' --add_symbol '<sos/eos>:-1'."
+    )
+    for token in SPECIAL_TOKENS:
+        if token not in tokens:
+            raise InputError(f"the token list lacks {token}", path=path, remedy=remedy)
+    if tokens[0] != "<blank>" or tokens[-1] != "<sos/eos>":
+        raise InputError(
+            f"expected <blank> first and <sos/eos> last, got {tokens[0]} and {tokens[-1]}",
+            path=path,
+            remedy=remedy,
+        )
+    seen: Dict[str, int] = {}
+    for number, token in enumerate(tokens, 1):
+        if token in seen:
+            raise InputError(
+                f"the token {token!r} stands already in line {seen[token]}",
+                path=path,
+                line=number,
+                remedy="Each token must come once.",
+            )
+        seen[token] = number
 
 
 def fingerprint(path: Union[str, Path]) -> str:

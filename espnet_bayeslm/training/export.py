@@ -10,14 +10,15 @@ from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Union
 
 import torch
 import yaml
-from espnet2.tasks.lm import LMTask
 from torch import nn
 
 from espnet_bayeslm.bayes.block import is_posterior_key
 from espnet_bayeslm.bayes.locations import POINT, SEARCH, parse_kind
+from espnet_bayeslm.lm.registry import LM_CLASSES
+from espnet_bayeslm.training.build import build_model
 from espnet_bayeslm.training.experiment import find_files, read_config
 from espnet_bayeslm.training.load import TrainedLM, load_lm
-from espnet_bayeslm.training.register import LMS, MODEL, OPTIM
+from espnet_bayeslm.training.register import MODEL, OPTIM, register
 from espnet_bayeslm.training.supernets import training_config
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import check_folder, entries, staged
@@ -107,7 +108,7 @@ def point_config(args: argparse.Namespace, *, path: Path) -> Dict[str, Any]:
     config.update(lm=args.lm, lm_conf=dict(args.lm_conf), init=None, optim=args.optim)
     model = getattr(args, "model", "lm")
     config.update(model=model, model_conf=dict(args.model_conf))
-    if args.lm in LMS:
+    if args.lm in LM_CLASSES:
         uncertainty = point_uncertainty(args.lm_conf.get("uncertainty"), path=path)
         kept = {k: v for k, v in args.lm_conf.items() if k not in UNCERTAIN_OPTIONS}
         config["lm_conf"] = {**kept, "uncertainty": uncertainty}
@@ -213,7 +214,7 @@ def _means(trained: TrainedLM, config: Mapping[str, Any]) -> Dict[str, torch.Ten
     Raises:
         InputError: They are not all in the trained LM, or it has others.
     """
-    target = LMTask.build_model(argparse.Namespace(**config)).state_dict()
+    target = build_model(argparse.Namespace(**config)).state_dict()
     state = trained.model.state_dict()
     lost = [key for key in state if key not in target and not is_posterior_key(key)]
     lost += [key for key in target if key not in state]
@@ -253,6 +254,9 @@ def check_same(trained: TrainedLM, folder: Path) -> None:
 
     ESPnet itself says nothing of weights that it does not find.
     """
+    from espnet_bayeslm.training.espnet_tasks import LMTask  # takes seconds
+
+    register()
     lm = LMTask.build_model_from_file(folder / CONFIG, folder / CHECKPOINT)[0].lm.eval()
     for ids in random_ids(len(trained.token_list)):
         worst = difference(log_probs(trained.lm, ids), log_probs(lm, ids))

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
 import logging
 from pathlib import Path
-from typing import Any, Callable, List, Sequence, Tuple, Union
+from typing import Any, Callable, List, Sequence, Union
 
 from espnet2.lm.abs_model import AbsLM
 from espnet2.lm.espnet_model import ESPnetLanguageModel
-from espnet2.tasks.lm import LMTask
 
 from espnet_bayeslm.bayes.block import START_SUFFIX, is_posterior_key
 from espnet_bayeslm.evaluation.word_scores import WordScores
@@ -19,16 +17,17 @@ from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.scoring.neural import NeuralScorer
 from espnet_bayeslm.scoring.uncertainty import Uncertainty
 from espnet_bayeslm.scoring.unknown_words import usual_unk_size
+from espnet_bayeslm.training.build import build_model, text_reader
 from espnet_bayeslm.training.checkpoint import check_fits, load_state
 from espnet_bayeslm.training.experiment import (
+    check_token_list,
     experiment_name,
     find_files,
     read_config,
     read_unk_size,
 )
 from espnet_bayeslm.training.optimizer import add_optimizer_posterior
-from espnet_bayeslm.training.register import OPTIM, register
-from espnet_bayeslm.training.task import check_token_list
+from espnet_bayeslm.training.register import OPTIM
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 
@@ -132,11 +131,10 @@ def load_lm(path: PathLike, device: str = "cpu") -> TrainedLM:
     Raises:
         InputError: Files are missing, or the checkpoint does not fit the configuration.
     """
-    register()
     config, checkpoint = find_files(path)
     args = read_config(config)
     check_token_list(args.token_list, path=str(config))
-    model = LMTask.build_model(args)
+    model = build_model(args)
     if args.optim == OPTIM:
         add_optimizer_posterior(model)
     state = load_state(checkpoint)
@@ -144,7 +142,7 @@ def load_lm(path: PathLike, device: str = "cpu") -> TrainedLM:
     _check_posterior(state, model, path=checkpoint)
     model.load_state_dict(state)
     model.to(device).eval()
-    tokenize, ids = _text_reader(args)
+    tokenize, ids = text_reader(args)
     logging.info(
         f"Loaded {checkpoint}: {args.lm}, {len(args.token_list)} {args.token_type} tokens,"
         f" {sum(p.numel() for p in model.parameters())} weights, {_describe(model.lm)}"
@@ -175,17 +173,3 @@ def _check_posterior(state: Any, model: ESPnetLanguageModel, *, path: Path) -> N
 def _describe(lm: AbsLM) -> str:
     locations = lm.locations() if isinstance(lm, UncertainLM) else []
     return f"uncertain at {', '.join(locations)}" if locations else "point estimates"
-
-
-def _text_reader(
-    args: argparse.Namespace,
-) -> Tuple[Callable[[str], List[str]], Callable[[List[str]], List[int]]]:
-    """Return ESPnet's tokenizer (with its text cleaner) and token-to-id map."""
-    preprocess = LMTask.build_preprocess_fn(args, train=False)
-    if preprocess is None:
-        raise InputError("use_preprocessor is false: the LM cannot read text")
-
-    def tokenize(text: str) -> List[str]:
-        return preprocess.tokenizer.text2tokens(preprocess.text_cleaner(text))
-
-    return tokenize, preprocess.token_id_converter.tokens2ids

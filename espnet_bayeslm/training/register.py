@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from espnet2.tasks.abs_task import optim_classes
-from espnet2.tasks.lm import lm_choices, model_choices
-
-from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.lm.mixture import MixtureLM
+from espnet_bayeslm.lm.registry import LM_CLASSES
 from espnet_bayeslm.training.ivon import IVON
 from espnet_bayeslm.training.model import BayesLanguageModel
 
-LMS = {
-    "bayes_lstm": BayesLSTMLM,
-    "bayes_transformer": BayesTransformerLM,
-    "bayes_espnet": BayesESPnetLM,
-}
 MIXTURE = "mixture"
 MODEL = "bayes_lm"
 OPTIM = "ivon"
@@ -22,6 +14,8 @@ OPTIM = "ivon"
 
 def register() -> None:
     """Add our LMs, the model `bayes_lm` and the optimizer `ivon` to ESPnet (idempotent)."""
-    lm_choices.classes.update({**LMS, MIXTURE: MixtureLM})
+    from espnet_bayeslm.training.espnet_tasks import lm_choices, model_choices, optim_classes
+
+    lm_choices.classes.update({**LM_CLASSES, MIXTURE: MixtureLM})
     model_choices.classes[MODEL] = BayesLanguageModel
     optim_classes[OPTIM] = IVON

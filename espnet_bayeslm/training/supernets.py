@@ -58,20 +58,18 @@ def load_supernet(path: Path) -> TrainedSupernet:
     Raises:
         InputError: Files are missing or do not fit, or the LM has no location of kind search.
     """
-    from espnet2.tasks.lm import LMTask
-
+    from espnet_bayeslm.training.build import build_model
     from espnet_bayeslm.training.checkpoint import check_fits, load_state
     from espnet_bayeslm.training.experiment import read_config
     from espnet_bayeslm.training.optimizer import add_optimizer_posterior
-    from espnet_bayeslm.training.register import OPTIM, register
+    from espnet_bayeslm.training.register import OPTIM
 
-    register()
     for name in ("config.yaml", CHECKPOINT):
         if not (path / name).is_file():
             remedy = "Give the folder of a super-network's training."
             raise InputError(f"found no {name}", path=path, remedy=remedy)
     config = read_config(path / "config.yaml")
-    model = LMTask.build_model(config)
+    model = build_model(config)
     if config.optim == OPTIM:
         add_optimizer_posterior(model)
     state = load_state(path / CHECKPOINT)

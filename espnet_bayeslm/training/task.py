@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Callable, Dict, Iterable, List, Optional, Sequence
 
 import torch
-from espnet2.tasks.lm import LMTask
 from espnet2.train.abs_espnet_model import AbsESPnetModel
 from espnet2.train.distributed_utils import get_node_rank, get_rank
 
+from espnet_bayeslm.lm.registry import LM_CLASSES
 from espnet_bayeslm.training.checkpoint import (
     check_fits,
     check_run,
@@ -21,7 +21,8 @@ from espnet_bayeslm.training.checkpoint import (
     read_checkpoint,
     writing_errors,
 )
-from espnet_bayeslm.training.experiment import read_config
+from espnet_bayeslm.training.espnet_tasks import LMTask
+from espnet_bayeslm.training.experiment import check_token_list, read_config
 from espnet_bayeslm.training.heldout import is_heldout
 from espnet_bayeslm.training.ivon import IVON
 from espnet_bayeslm.training.model import ZERO_PRIOR, BayesLanguageModel
@@ -31,7 +32,7 @@ from espnet_bayeslm.training.optimizer import (
     check_optimizer_state,
     split_posterior,
 )
-from espnet_bayeslm.training.register import LMS, MIXTURE, MODEL, OPTIM, register
+from espnet_bayeslm.training.register import MIXTURE, MODEL, OPTIM, register
 from espnet_bayeslm.training.sampled_softmax import prepare_sampler
 from espnet_bayeslm.training.trainer import BayesLMTrainer
 from espnet_bayeslm.utils.errors import InputError
@@ -40,8 +41,6 @@ from espnet_bayeslm.utils.locks import folder_lock
 
 # On import, so that spawned workers, which import this module, have the classes too.
 register()
-
-SPECIAL_TOKENS = ("<blank>", "<unk>", "<sos/eos>")
 
 
 def count_tokens(shape_files: Iterable[str], chosen: Optional[Callable[[str], bool]] = None) -> int:
@@ -71,37 +70,6 @@ def count_tokens(shape_files: Iterable[str], chosen: Optional[Callable[[str], bo
     if total == 0 and chosen is None:
         raise InputError("the shape files list no utterance", path=next(iter(shape_files), None))
     return total
-
-
-def check_token_list(tokens: List[str], *, path: str) -> None:
-    """Check that a token list has the three special tokens where ESPnet expects them.
-
-    Raises:
-        InputError: One is missing or elsewhere, or a token comes twice.
-    """
-    remedy = (
-        "Write it with espnet2.bin.tokenize_text --write_vocabulary true"
-        " --add_symbol '<blank>:0' --add_symbol '<unk>:1' --add_symbol '<sos/eos>:-1'."
-    )
-    for token in SPECIAL_TOKENS:
-        if token not in tokens:
-            raise InputError(f"the token list lacks {token}", path=path, remedy=remedy)
-    if tokens[0] != "<blank>" or tokens[-1] != "<sos/eos>":
-        raise InputError(
-            f"expected <blank> first and <sos/eos> last, got {tokens[0]} and {tokens[-1]}",
-            path=path,
-            remedy=remedy,
-        )
-    seen: dict = {}
-    for number, token in enumerate(tokens, 1):
-        if token in seen:
-            raise InputError(
-                f"the token {token!r} stands already in line {seen[token]}",
-                path=path,
-                line=number,
-                remedy="Each token must come once.",
-            )
-        seen[token] = number
 
 
 def check_init_param(init_param: str, model: torch.nn.Module, *, complete: bool) -> None:
@@ -233,7 +201,7 @@ class BayesLMTask(LMTask):
                 " --weights FILE --output DIR`.",
             )
         if args.model is None:
-            args.model = MODEL if args.lm in LMS else "lm"
+            args.model = MODEL if args.lm in LM_CLASSES else "lm"
         with writing_errors(Path(args.output_dir)), contextlib.ExitStack() as stack:
             if not (args.distributed and get_rank(args.dist_rank, args.dist_launcher)):
                 # one rank for all of a job

@@ -12,8 +12,13 @@ from typing import List, Optional, Sequence
 import yaml
 
 from espnet_bayeslm.scoring.unknown_words import unknown_words
-from espnet_bayeslm.training.experiment import UNKNOWN_WORDS, find_files, read_config
-from espnet_bayeslm.training.task import BayesLMTask, check_token_list
+from espnet_bayeslm.training.experiment import (
+    UNKNOWN_WORDS,
+    check_token_list,
+    find_files,
+    read_config,
+)
+from espnet_bayeslm.training.task import BayesLMTask
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_write, read_lines
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, List, Tuple
 
 import torch
-from espnet2.lm.transformer_lm import TransformerLM
 from torch import nn
 
 from espnet_bayeslm.bayes import Location, Position
@@ -21,6 +20,10 @@ from espnet_bayeslm.layers.attention import (
 from espnet_bayeslm.lm.backbones.base import EMBEDDING, LAYERED, OUTPUT, Backbone
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree
+from espnet_bayeslm.utils.quiet import quiet_imports
+
+with quiet_imports():
+    from espnet2.lm.transformer_lm import TransformerLM
 
 LAYERS = {
     "attention": ("self_attn", ("linear_q", "linear_k", "linear_v", "linear_out")),

@@ -1,0 +1,17 @@
+"""Defaults of scoring that command lines name; imports nothing, for their `--help`."""
+
+from __future__ import annotations
+
+MAX_TOKENS = 8192
+"""The most distinct prefixes of a batch: more would make an LSTM no faster."""
+
+MAX_CONTEXT = 64
+"""The most tokens before an utterance that a Transformer reads again."""
+
+MERGE_ORDER = 4
+BEAM = 6.0
+PRUNE = 6.0
+"""Of lattices, in nats, of the LM's scale."""
+
+MAX_HYPS = 20
+"""The most hypotheses of a lattice's node."""

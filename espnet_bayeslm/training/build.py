@@ -1,0 +1,90 @@
+"""Models of trained LMs and their text, built without ESPnet's LM task.
+
+That task imports text-to-phoneme converters, NLTK and transformers, which takes ten seconds; an
+LM needs one class and one tokenizer of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Callable, Dict, List, Tuple
+
+from espnet2.lm.espnet_model import ESPnetLanguageModel
+
+from espnet_bayeslm.lm.mixture import MixtureLM
+from espnet_bayeslm.lm.registry import LM_CLASSES
+from espnet_bayeslm.training.model import BayesLanguageModel
+from espnet_bayeslm.training.register import MIXTURE, MODEL, register
+from espnet_bayeslm.utils.errors import InputError
+
+TextReader = Tuple[Callable[[str], List[str]], Callable[[List[str]], List[int]]]
+
+
+def lm_classes() -> Dict[str, Any]:
+    """LMs that are built here, by their names in ESPnet's registry."""
+    from espnet2.lm.seq_rnn_lm import SequentialRNNLM
+    from espnet2.lm.transformer_lm import TransformerLM
+
+    espnets = {"seq_rnn": SequentialRNNLM, "transformer": TransformerLM}
+    return {**LM_CLASSES, MIXTURE: MixtureLM, **espnets}
+
+
+def build_model(args: argparse.Namespace) -> ESPnetLanguageModel:
+    """ESPnet's model around a new LM, whose weights a checkpoint will replace.
+
+    Args:
+        args: The configuration of its training; others than `lm_classes` are built by ESPnet.
+    """
+    models = {"lm": ESPnetLanguageModel, MODEL: BayesLanguageModel}
+    model = getattr(args, "model", None) or "lm"
+    if args.lm not in lm_classes() or model not in models:
+        from espnet_bayeslm.training.espnet_tasks import LMTask
+
+        register()
+        return LMTask.build_model(args)
+    size = len(args.token_list)
+    lm = lm_classes()[args.lm](vocab_size=size, **args.lm_conf)
+    return models[model](lm=lm, vocab_size=size, **(getattr(args, "model_conf", None) or {}))
+
+
+def text_reader(args: argparse.Namespace) -> TextReader:
+    """ESPnet's tokenizer (with its text cleaner), and its map of tokens to ids.
+
+    Raises:
+        InputError: The LM was trained without any.
+    """
+    from espnet2.text.token_id_converter import TokenIDConverter
+
+    if not args.use_preprocessor:
+        raise InputError("use_preprocessor is false: the LM cannot read text")
+    text2tokens = tokenizer(args).text2tokens
+    ids = TokenIDConverter(token_list=args.token_list, unk_symbol="<unk>").tokens2ids
+    cleaner = getattr(args, "cleaner", None)
+    if cleaner is None:
+        return text2tokens, ids
+    from espnet2.text.cleaner import TextCleaner
+
+    clean = TextCleaner(cleaner)
+    return lambda text: text2tokens(clean(text)), ids
+
+
+def tokenizer(args: argparse.Namespace) -> Any:
+    """ESPnet's tokenizer of a trained LM.
+
+    Raises:
+        InputError: The LM's tokens are of no kind of an LM, or the word-piece model is missing.
+    """
+    if args.token_type == "word":
+        from espnet2.text.word_tokenizer import WordTokenizer
+
+        return WordTokenizer()
+    if args.token_type == "char":
+        from espnet2.text.char_tokenizer import CharTokenizer
+
+        symbols = getattr(args, "non_linguistic_symbols", None)
+        return CharTokenizer(non_linguistic_symbols=symbols)
+    if args.token_type == "bpe":
+        from espnet2.text.sentencepiece_tokenizer import SentencepiecesTokenizer
+
+        return SentencepiecesTokenizer(args.bpemodel, {})
+    raise InputError(f"token_type {args.token_type!r}: expected word, char or bpe")

@@ -1,0 +1,45 @@
+"""Imports of ESPnet that print nothing and look for nothing on the network."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import io
+import logging
+import sys
+import types
+from typing import Any, Iterator
+
+# ESPnet imports it for phonemes; it takes seconds, and NLTK then asks the network for its data.
+PHONEMES = "g2p_en"
+
+
+def stand_in_for(name: str) -> None:
+    """Put a stand-in for a module where imports look; it imports the module on its first use."""
+    spec = None if name in sys.modules else importlib.util.find_spec(name)
+    if spec is None:
+        return
+    # not importlib's LazyLoader: whoever goes through all modules (inspect) would import it
+    module = types.ModuleType(name)
+    module.__spec__, module.__path__ = spec, list(spec.submodule_search_locations or [])
+
+    def get(attribute: str) -> Any:
+        if attribute.startswith("__"):
+            raise AttributeError(attribute)
+        if sys.modules.get(name) is module:
+            del sys.modules[name]
+        return getattr(importlib.import_module(name), attribute)
+
+    module.__dict__["__getattr__"] = get
+    sys.modules[name] = module
+
+
+@contextlib.contextmanager
+def quiet_imports() -> Iterator[None]:
+    """Imports within the block print nothing; phonemes are converted by an import on first use."""
+    stand_in_for(PHONEMES)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        yield
+    logging.debug(printed.getvalue().strip())
