@@ -3,7 +3,7 @@
 import gzip
 import math
 
-from nbest_mutations import PIECES
+from nbest_mutations import PIECES, packed
 
 PIECES += [
     *[b"J=9 S=0 E=3 W=x a=-1 l=-1", b"W=", b"=", b"S=3 E=0", b"a=1e308", b"base=2 ", b"base=0 "],
@@ -26,23 +26,11 @@ KALDI = {
 }
 
 
-def packed(files):
-    """Return {name.gz: gzipped}."""
-    return {f"{name}.gz": gzip.compress(content, mtime=0) for name, content in files.items()}
-
-
-def _kinds():
-    plain = {
-        "htk": {name: text.encode() for name, text in HTK.items()},
-        "kaldi_lattice": {name: text.encode() for name, text in KALDI.items()},
-    }
-    return {
-        **{format: (format, files) for format, files in plain.items()},
-        **{f"{format} packed": (format, packed(files)) for format, files in plain.items()},
-    }
-
-
-KINDS = _kinds()
+KINDS = {
+    f"{format}{kind}": (format, make({name: text.encode() for name, text in files.items()}))
+    for format, files in (("htk", HTK), ("kaldi_lattice", KALDI))
+    for kind, make in (("", dict), (" packed", packed))
+}
 """{name: (format, {file: bytes})}."""
 
 SILENT = {"", "!NULL", "!SENT_START", "!SENT_END", "<eps>", "<s>", "</s>"}

@@ -12,20 +12,8 @@ PIECES = [
     *[b"\xff", b"\xc3", b"\xef\xbb\xbf", b"\xff\xfe", b"-", b"-1", b"-0", b"-01", b"-999999999999"],
     *["\u0661\u0662".encode(), "é".encode(), "\U0001f600".encode(), b"<s>", b"</s>", b"-pau-"],
     *[b"NBestList1.0\n", b"NBestList2.0\n", b"(-513) ", b"tensor(", b")", b"tensor(nan)"],
-    *[
-        b'"',
-        b"{",
-        b"}",
-        b"[",
-        b"]",
-        b",",
-        b":",
-        b"null",
-        b"true",
-        b"\\ud800",
-        b"\\",
-        b'"utt": "x",',
-    ],
+    *[b'"', b"{", b"}", b"[", b"]", b",", b":", b"null", b"true", b"\\ud800", b"\\"],
+    b'"utt": "x",',
     b"[" * 3000,
     b"9" * 5000,
 ]
@@ -104,24 +92,18 @@ def split(files):
 
 
 def _kinds():
+    texts = {"kaldi": KALDI, "espnet": ESPNET, "srilm": SRILM, "jsonl": JSONL}
+    texts |= {"whisper": WHISPER, "nemo": NEMO, "vosk": VOSK}
     plain = {
         format: {name: content.encode() for name, content in files.items()}
-        for format, files in (
-            *(("kaldi", KALDI), ("espnet", ESPNET), ("srilm", SRILM), ("jsonl", JSONL)),
-            *(("whisper", WHISPER), ("nemo", NEMO), ("vosk", VOSK)),
-        )
+        for format, files in texts.items()
     }
-    return {
-        **{format: (format, files) for format, files in plain.items()},
-        "kaldi split": ("kaldi", split(plain["kaldi"])),
-        "kaldi packed": ("kaldi", packed(split(plain["kaldi"]))),
-        "espnet packed": ("espnet", packed(plain["espnet"])),
-        "srilm packed": ("srilm", packed(plain["srilm"])),
-        "jsonl packed": ("jsonl", packed(plain["jsonl"])),
-        "whisper packed": ("whisper", packed(plain["whisper"])),
-        "nemo packed": ("nemo", packed(plain["nemo"])),
-        "vosk packed": ("vosk", packed(plain["vosk"])),
-    }
+    kinds = {format: (format, files) for format, files in plain.items()}
+    kinds["kaldi split"] = "kaldi", split(plain["kaldi"])
+    for format, files in plain.items():
+        files = split(files) if format == "kaldi" else files
+        kinds[f"{format} packed"] = format, packed(files)
+    return kinds
 
 
 KINDS = _kinds()

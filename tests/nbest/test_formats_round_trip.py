@@ -157,39 +157,45 @@ def test_line_ends_byte_order_marks_and_gzip_change_nothing(format, change, tmp_
 
 GOOD = Hypothesis(("a",), -1.0, -2.0)
 PLAIN = Hypothesis(("a",), -1.0)
-NAN = float("nan")
+
+
+def other(**changes):
+    """Return the good hypothesis with changes."""
+    return dataclasses.replace(GOOD, **changes)
+
+
+def one(*hypotheses, utt="u", ref=None):
+    """Return a single list."""
+    return [NBest(utt, hypotheses, ref)]
+
+
+SCORED = ["kaldi", "espnet", "srilm"]
 REFUSED = {
     "no lists": ("all", []),
-    "twice": ("all", [NBest("u", (GOOD,)), NBest("v", (GOOD,)), NBest("u", (GOOD,))]),
-    "no id": ("all", [NBest("", (GOOD,))]),
-    "blank in an id": ("all", [NBest("u 1", (GOOD,))]),
-    "mark before an id": ("all", [NBest("\ufeffu", (GOOD,))]),
-    "half an id": ("all", [NBest("u\udc80", (GOOD,))]),
-    "blank in a word": ("all", [NBest("u", (GOOD, dataclasses.replace(GOOD, words=("a b",))))]),
-    "an empty word": ("all", [NBest("u", (dataclasses.replace(GOOD, words=("a", "")),))]),
-    "line end in a word": ("all", [NBest("u", (dataclasses.replace(GOOD, words=("a\nb",)),))]),
-    "half a word": ("all", [NBest("u", (dataclasses.replace(GOOD, words=("\ud800",)),))]),
-    "nan": ("all", [NBest("u", (dataclasses.replace(GOOD, am_score=NAN),))]),
-    "infinite": ("all", [NBest("u", (dataclasses.replace(GOOD, am_score=-float("inf")),))]),
-    "an infinite LM score": (
-        ["kaldi", "srilm", "jsonl"],
-        [NBest("u", (dataclasses.replace(GOOD, lm_score=-float("inf")),))],
-    ),
-    "a reference": (["kaldi", "espnet", "srilm"], [NBest("u", (GOOD,), ("a",))]),
-    "a reference with blanks": ("all", [NBest("u", (GOOD,), ("a b",))]),
-    "an LM score": (["espnet", "whisper", "nemo", "vosk"], [NBest("u", (GOOD,))]),
-    "no LM score": (["srilm"], [NBest("u", (PLAIN,))]),
-    "a graph score": (
-        ["espnet", "srilm"],
-        [NBest("u", (dataclasses.replace(GOOD, graph_score=0.0),))],
-    ),
-    "mixed": (["kaldi", "espnet", "srilm"], [NBest("u", (GOOD, PLAIN))]),
-    "some scores": ("all", [NBest("u", (GOOD, dataclasses.replace(GOOD, am_score=None)))]),
-    "no scores": (["kaldi", "espnet", "srilm", "nemo"], [NBest("u", (Hypothesis(("a",)),))]),
-    "a slash": (["srilm"], [NBest("a/b", (GOOD,))]),
-    "a long name": (["srilm"], [NBest("é" * 130, (GOOD,))]),
-    "a pause": (["srilm"], [NBest("u", (dataclasses.replace(GOOD, words=("a", "-pau-")),))]),
-    "the start": (["srilm"], [NBest("u", (dataclasses.replace(GOOD, words=("<s>", "a")),))]),
+    "twice": ("all", one(GOOD) + one(GOOD, utt="v") + one(GOOD)),
+    "no id": ("all", one(GOOD, utt="")),
+    "blank in an id": ("all", one(GOOD, utt="u 1")),
+    "mark before an id": ("all", one(GOOD, utt="\ufeffu")),
+    "half an id": ("all", one(GOOD, utt="u\udc80")),
+    "blank in a word": ("all", one(GOOD, other(words=("a b",)))),
+    "an empty word": ("all", one(other(words=("a", "")))),
+    "line end in a word": ("all", one(other(words=("a\nb",)))),
+    "half a word": ("all", one(other(words=("\ud800",)))),
+    "nan": ("all", one(other(am_score=float("nan")))),
+    "infinite": ("all", one(other(am_score=-float("inf")))),
+    "an infinite LM score": (["kaldi", "srilm", "jsonl"], one(other(lm_score=-float("inf")))),
+    "a reference": (SCORED, one(GOOD, ref=("a",))),
+    "a reference with blanks": ("all", one(GOOD, ref=("a b",))),
+    "an LM score": (["espnet", "whisper", "nemo", "vosk"], one(GOOD)),
+    "no LM score": (["srilm"], one(PLAIN)),
+    "a graph score": (["espnet", "srilm"], one(other(graph_score=0.0))),
+    "mixed": (SCORED, one(GOOD, PLAIN)),
+    "some scores": ("all", one(GOOD, other(am_score=None))),
+    "no scores": ([*SCORED, "nemo"], one(Hypothesis(("a",)))),
+    "a slash": (["srilm"], one(GOOD, utt="a/b")),
+    "a long name": (["srilm"], one(GOOD, utt="é" * 130)),
+    "a pause": (["srilm"], one(other(words=("a", "-pau-")))),
+    "the start": (["srilm"], one(other(words=("<s>", "a")))),
 }
 
 
@@ -212,6 +218,8 @@ def test_what_has_no_place_is_refused_and_nothing_written(name, tmp_path):
             lists = map(without_lm, nbests) if plain else nbests
             write_nbest(lists, tmp_path / "new" / "lists", format=format)
         assert "\n" not in str(error.value), format
+        if name == "no scores":
+            assert f"the {format} format cannot hold" in str(error.value)
         assert [path for path in tmp_path.rglob("*") if path.is_file()] == [], format
 
 

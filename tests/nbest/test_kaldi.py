@@ -9,7 +9,6 @@ from espnet_bayeslm.nbest.formats import read_nbest, write_nbest
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
 
-FILES = ("words_text", "acwt", "lmwt.nolm", "lmwt.withlm")
 GOOD = {
     "words_text": "en-A_1-2-1 well i'm 3\nen-A_1-2-2\nen-A_1-1 yes\n",
     "acwt": "en-A_1-2-1 10.5\nen-A_1-2-2 1e1\nen-A_1-1 -3\n",
@@ -52,93 +51,77 @@ def test_files_that_may_be_missing(tmp_path):
 
 
 def change(name, old, new):
-    """Return the good archives with one line of a file changed."""
+    """Return one of the good archives with a line changed."""
     assert old in GOOD[name]
     return {name: GOOD[name].replace(old, new, 1)}
 
 
-BAD = {
-    "missing words_text": ({"words_text": None}, r"words_text: cannot be read"),
-    "missing acwt": ({"acwt": None}, r"acwt: cannot be read"),
-    "withlm alone": ({"lmwt.nolm": None}, r"lmwt\.nolm: missing"),
-    "empty": ({name: "" for name in FILES}, r"words_text: no hypotheses"),
-    "empty line": (change("words_text", "en-A_1-1", "\nen-A_1-1"), r"words_text:3: an empty line"),
-    "empty line of costs": (change("acwt", "en-A_1-1", "\nen-A_1-1"), r"acwt:3: an empty line"),
-    "no rank": (
-        {name: GOOD[name].replace("en-A_1-1", "utterance") for name in FILES},
-        r"words_text:3: the key 'utterance' is not of the form",
-    ),
-    "rank 0": (
-        {name: GOOD[name].replace("en-A_1-1", "u-0") for name in FILES},
-        r"words_text:3: the key 'u-0' is not of the form",
-    ),
-    "rank 01": (
-        {name: GOOD[name].replace("en-A_1-1", "u-01") for name in FILES},
-        r"words_text:3: the key 'u-01' is not of the form",
-    ),
-    "missing rank": (
-        {name: GOOD[name].replace("2-2", "2-3") for name in FILES},
-        r"words_text:2: the hypothesis 'en-A_1-2-2' is missing",
-    ),
-    "missing first": (
-        {name: GOOD[name].replace("en-A_1-1", "en-A_1-7") for name in FILES},
-        r"words_text:3: the hypothesis 'en-A_1-1' is missing",
-    ),
-    "duplicate words": (
-        change("words_text", "en-A_1-1 ", "en-A_1-2-1 "),
-        r"words_text:3: the key 'en-A_1-2-1' stands already in line 1",
-    ),
-    "duplicate cost": (
-        change("acwt", "en-A_1-1 ", "en-A_1-2-1 "),
+def rename(old, new):
+    """Return the good archives with other keys."""
+    return {name: content.replace(old, new) for name, content in GOOD.items()}
+
+
+BAD = [
+    ({"words_text": None}, r"words_text: cannot be read"),
+    ({"acwt": None}, r"acwt: cannot be read"),
+    ({"lmwt.nolm": None}, r"lmwt\.nolm: missing"),
+    ({name: "" for name in GOOD}, r"words_text: no hypotheses"),
+    (change("words_text", "en-A_1-1", "\nen-A_1-1"), r"words_text:3: an empty line"),
+    (change("acwt", "en-A_1-1", "\nen-A_1-1"), r"acwt:3: an empty line"),
+    (rename("en-A_1-1", "utterance"), r"words_text:3: the key 'utterance' is not of the form"),
+    (rename("en-A_1-1", "u-0"), r"words_text:3: the key 'u-0' is not of the form"),
+    (rename("en-A_1-1", "u-01"), r"words_text:3: the key 'u-01' is not of the form"),
+    (rename("2-2", "2-3"), r"words_text:2: the hypothesis 'en-A_1-2-2' is missing"),
+    (rename("en-A_1-1", "en-A_1-7"), r"words_text:3: the hypothesis 'en-A_1-1' is missing"),
+    (change("words_text", "A_1-1 ", "A_1-2-1 "), r"words_text:3: .*'en-A_1-2-1' stands already in"),
+    (
+        change("acwt", "A_1-1 ", "A_1-2-1 "),
         r"acwt:3: the key 'en-A_1-2-1' stands already in line 1",
     ),
-    "key without cost": (
+    (
         change("acwt", "en-A_1-2-2 1e1\n", ""),
         r"acwt: 1 of the 3 keys of words_text are missing, the first 'en-A_1-2-2' \(words_text:2\)",
     ),
-    "cost without key": (
+    (
         {"lmwt.withlm": GOOD["lmwt.withlm"] + "new-1 3\n"},
         r"words_text: 1 of the 4 keys of lmwt\.withlm .* 'new-1' \(lmwt\.withlm:4\)",
     ),
-    "other keys": (
-        change("lmwt.nolm", "en-A_1-2-1", "en-A-1-2-1"),
-        r"lmwt\.nolm: 1 of the 3 keys of words_text .* 'en-A_1-2-1'",
+    (
+        change("lmwt.nolm", "n-A_1-2-1", "n-A-1-2-1"),
+        r"lmwt\.nolm: 1 of the 3 keys of .*'en-A_1-2-1'",
     ),
-    "no cost": (change("acwt", " 10.5", ""), r"acwt:1: '' stands where one number"),
-    "a word": (change("acwt", "10.5", "high"), r"acwt:1: 'high' stands where one number"),
-    "two numbers": (change("acwt", "10.5", "1 2"), r"acwt:1: '1 2' stands where one number"),
-    "comma": (change("acwt", "10.5", "10,5"), r"acwt:1: '10,5' stands where one number"),
-    "underscore": (change("acwt", "10.5", "1_0"), r"acwt:1: '1_0' stands where one number"),
-    "nan": (change("acwt", "10.5", "nan"), r"acwt:1: 'nan' is not a finite number"),
-    "inf": (change("acwt", "10.5", "-Inf"), r"acwt:1: '-Inf' is not a finite number"),
-    "inf lm": (change("lmwt.withlm", " .5", " inf"), r"lmwt\.withlm:2: 'inf' is not a finite"),
-    "overflow": (change("acwt", "10.5", "1e999"), r"acwt:1: '1e999' is too large"),
-}
+    (change("acwt", " 10.5", ""), r"acwt:1: '' stands where one number"),
+    (change("acwt", "10.5", "high"), r"acwt:1: 'high' stands where one number"),
+    (change("acwt", "10.5", "1 2"), r"acwt:1: '1 2' stands where one number"),
+    (change("acwt", "10.5", "10,5"), r"acwt:1: '10,5' stands where one number"),
+    (change("acwt", "10.5", "1_0"), r"acwt:1: '1_0' stands where one number"),
+    (change("acwt", "10.5", "nan"), r"acwt:1: 'nan' is not a finite number"),
+    (change("acwt", "10.5", "-Inf"), r"acwt:1: '-Inf' is not a finite number"),
+    (change("lmwt.withlm", " .5", " inf"), r"lmwt\.withlm:2: 'inf' is not a finite"),
+    (change("acwt", "10.5", "1e999"), r"acwt:1: '1e999' is too large"),
+]
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_bad_archives_are_one_error_with_file_and_line_or_key(tmp_path, name):
-    changes, message = BAD[name]
+@pytest.mark.parametrize("changes, message", BAD)
+def test_bad_archives_are_one_error_with_file_and_line_or_key(tmp_path, changes, message):
     with pytest.raises(InputError, match=message) as error:
         read(write(tmp_path / "nbest", **changes))
     text = str(error.value)
     assert text.startswith(f"{tmp_path / 'nbest'}/") and "\n" not in text
-    if name not in ("missing words_text", "missing acwt", "empty"):
+    if "cannot be read" not in text and "no hypotheses" not in text:
         assert re.search(r"\. [A-Z].*\.$|\?$", text), f"no remedy: {text}"
 
 
-def split(folder, *, num_parts=2, zipped=True):
+def split(folder, *, num_parts=2, zipped=False):
     """Write the good archives as archives.1, ..., each with some of the utterances."""
     for name, content in GOOD.items():
         lines = content.splitlines(keepends=True)
         parts = [lines[:2], lines[2:]] if num_parts == 2 else [lines]
         for number, part in enumerate(parts, 1):
-            inner = folder / f"archives.{number}"
-            inner.mkdir(parents=True, exist_ok=True)
-            if zipped:
-                (inner / f"{name}.gz").write_bytes(gzip.compress("".join(part).encode()))
-            else:
-                (inner / name).write_text("".join(part))
+            path = folder / f"archives.{number}" / (f"{name}.gz" if zipped else name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            data = "".join(part).encode()
+            path.write_bytes(gzip.compress(data) if zipped else data)
     return folder
 
 
@@ -151,26 +134,23 @@ def test_archives_split_over_folders(tmp_path, zipped, num_parts):
     assert read(tmp_path / "nbest") == read(write(tmp_path / "whole"))
 
 
-def test_lines_of_an_utterance_in_different_parts(tmp_path):
-    split(tmp_path / "nbest", zipped=False)
-    for name, content in GOOD.items():
+def test_parts_in_any_order(tmp_path):
+    split(tmp_path / "nbest")
+    for name, content in GOOD.items():  # an utterance's lines are in different parts
         lines = content.splitlines(keepends=True)
         (tmp_path / "nbest" / "archives.1" / name).write_text(lines[1])
         (tmp_path / "nbest" / "archives.2" / name).write_text(lines[2] + lines[0])
     assert read(tmp_path / "nbest") == read(write(tmp_path / "whole"))
-
-
-def test_the_tenth_part_comes_after_the_ninth(tmp_path):
-    for number in range(1, 12):
-        inner = tmp_path / f"archives.{number}"
-        inner.mkdir()
+    for number in range(1, 12):  # the tenth part comes after the ninth
+        inner = tmp_path / "many" / f"archives.{number}"
+        inner.mkdir(parents=True)
         for name in ("words_text", "acwt"):
             (inner / name).write_text(f"u{number}-1 {number}\n")
-    assert [nbest.utt for nbest in read(tmp_path)] == [f"u{n}" for n in range(1, 12)]
+    assert [nbest.utt for nbest in read(tmp_path / "many")] == [f"u{n}" for n in range(1, 12)]
 
 
 def test_a_part_that_is_missing_is_an_error(tmp_path):
-    folder = split(tmp_path / "nbest", zipped=False)
+    folder = split(tmp_path / "nbest")
     (folder / "num_jobs").write_text("3\n")
     with pytest.raises(InputError, match=r"num_jobs: says '3', and there are 2 archives"):
         read(folder)
@@ -187,18 +167,18 @@ def test_a_part_that_is_missing_is_an_error(tmp_path):
 
 
 def test_faults_of_parts_are_found_in_their_files(tmp_path):
-    folder = split(tmp_path / "nbest", zipped=False)
-    acwt = folder / "archives.2" / "acwt"
-    acwt.write_text("en-A_1-1 high\n")
-    with pytest.raises(InputError, match=r"archives\.2/acwt:1: 'high' stands"):
-        read(folder)
-    acwt.write_text("en-A_1-1 1\nen-A_1-2 2\n")
-    message = r"archives\.2/words_text: 1 of the 4 keys of acwt .* 'en-A_1-2' \(acwt:2\)"
-    with pytest.raises(InputError, match=message):
-        read(folder)
-    acwt.write_text("en-A_1-1 1\nen-A_1-2-1 2\n")
-    with pytest.raises(InputError, match=r"archives\.2/acwt:2: .* line 1 of .*archives\.1/acwt"):
-        read(folder)
+    acwt = split(tmp_path / "nbest") / "archives.2" / "acwt"
+    for content, message in (
+        ("en-A_1-1 high\n", r"archives\.2/acwt:1: 'high' stands"),
+        (
+            "en-A_1-1 1\nen-A_1-2 2\n",
+            r"archives\.2/words_text: 1 of the 4 keys of acwt .* 'en-A_1-2' \(acwt:2\)",
+        ),
+        ("en-A_1-1 1\nen-A_1-2-1 2\n", r"archives\.2/acwt:2: .* line 1 of .*archives\.1/acwt"),
+    ):
+        acwt.write_text(content)
+        with pytest.raises(InputError, match=message):
+            read(tmp_path / "nbest")
 
 
 def test_two_files_of_one_kind(tmp_path):
@@ -207,7 +187,7 @@ def test_two_files_of_one_kind(tmp_path):
     with pytest.raises(InputError, match=r"acwt: acwt\.gz is there too"):
         read(tmp_path)
     (tmp_path / "acwt.gz").unlink()
-    split(tmp_path)
+    split(tmp_path, zipped=True)
     with pytest.raises(InputError, match=r"holds words_text and archives\.1"):
         read(tmp_path)
 
@@ -218,14 +198,11 @@ def test_the_difference_of_two_costs_is_rounded_once(tmp_path):
     assert nbest.hypotheses[0].lm_score == 0.2 != 0.3 - 0.1
 
 
-def test_not_utf8(tmp_path):
+def test_no_folder_no_text_and_an_unknown_format(tmp_path):
     write(tmp_path)
     (tmp_path / "words_text").write_bytes(b"a-1 \xff\n")
     with pytest.raises(InputError, match="words_text:1: not UTF-8"):
         read(tmp_path)
-
-
-def test_not_a_folder_and_unknown_format(tmp_path):
     with pytest.raises(InputError, match="nosuch: not a folder of Kaldi N-best archives"):
         read(tmp_path / "nosuch")
     with pytest.raises(InputError, match=r"unknown N-best format 'sphinx'.*kaldi"):
@@ -238,8 +215,5 @@ def test_hypotheses_with_different_kinds_of_scores_are_not_written(tmp_path):
     hyps = (Hypothesis(("a",), -1.0, -2.0, -3.0), Hypothesis(("b",), -1.0))
     with pytest.raises(ValueError, match="1 of 2 hypotheses have a cost lmwt"):
         write_nbest([NBest("u", hyps)], tmp_path)
-
-
-def test_a_list_needs_a_hypothesis():
     with pytest.raises(ValueError, match="'u' has no hypothesis"):
         NBest("u", ())

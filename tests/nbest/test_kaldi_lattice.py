@@ -1,7 +1,6 @@
 """Kaldi's lattices as text: what is read, what is written, and what is refused."""
 
 import gzip
-import math
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from oracles.lattice_paths import all_paths, random_lattice
 
 from espnet_bayeslm.nbest.htk import read_htk, write_htk
 from espnet_bayeslm.nbest.kaldi_lattice import read_kaldi_lattices, write_kaldi_lattices
-from espnet_bayeslm.nbest.lattice import Arc, Lattice, best_paths, kaldi_scales
+from espnet_bayeslm.nbest.lattice import best_paths, kaldi_scales
 from espnet_bayeslm.utils.errors import InputError
 
 # as lattice-copy writes it, with symbols; the second one has states out of their order
@@ -62,14 +61,8 @@ def test_lattices_by_hand(tmp_path):
         (): (-2.0, -20.25),
         ("3",): (-3.25, -30.0),
     }
-    assert [dict(arc.details).get("ids") for arc in first.arcs] == [
-        "1_1_8",
-        None,
-        "9_9",
-        "4",
-        "7",
-        None,
-    ]
+    ids = [dict(arc.details).get("ids") for arc in first.arcs]
+    assert ids == ["1_1_8", None, "9_9", "4", "7", None]
     (path,) = best_paths(second, second.scales, 9)
     assert (path.words, path.lm_score, path.am_score) == (("well", "three"), -4.0, -5.0)
     (path,) = best_paths(third, third.scales, 9)
@@ -134,60 +127,7 @@ def test_details_come_back_and_htk_holds_the_scores(tmp_path):
         assert best_paths(again, again.scales, 9) == best_paths(lattice, lattice.scales, 9)
 
 
-DAMAGED = {
-    "a cycle": ("2\t3\t3\t2,10,4", "2\t0\t3\t2,10,4\n2\t3\tx", r"x.lats:2: .* a cycle"),
-    "a loop": (
-        "2\t3\t3\t2,10,4",
-        "2\t2\t3\t2,10,4\n2\t3\tx",
-        r"x.lats:5: .* a cycle through the node 2",
-    ),
-    "no final state": ("2\t1.5,0.25,7\n3\t0.75,0,\n", "", "x.lats:6: .* has no final state"),
-    "unreachable": ("2\t3\t3\t2,10,4", "4\t3\t3\t2,10,4", "x.lats:5: the node 4 cannot be reached"),
-    "nan": ("4.25,", "nan,", "x.lats:2: 'nan' is not a finite number"),
-    "infinite": (",310.5,", ",Infinity,", "x.lats:2: 'Infinity' is not a finite number"),
-    "one cost": ("4.25,310.5,1_1_8", "4.25", "x.lats:2: '4.25' stands where graph,acoustic,ids"),
-    "ids": ("1_1_8", "1_x", "x.lats:2: '4.25,310.5,1_x' stands where graph,acoustic,ids"),
-    "a state": ("0\t1\twell", "0\t-1\twell", "x.lats:2: '-1' stands where a state's number"),
-    "final twice": ("3\t0.75,0,", "2\t0.75,0,", "x.lats:7: the state 2 is final already in line 6"),
-    "no states": ("u-3\n0\n", "u-3\n", "x.lats:15: the lattice of 'u-3' has no states"),
-    "an id twice": ("u-2", "u-1", "x.lats:9: the utterance 'u-1' stands already in .*x.lats:1"),
-    "no id": ("u-2\n", "", "x.lats:9: '5 2 well' where an utterance id alone was expected"),
-    "not compact": ("0\t1\twell\t4", "0\t1\t5\twell\t4", "x.lats:2: .* has 5 fields.*lattice-copy"),
-    "binary": ("u-2", "u-2 \0B", "x.lats:9: a binary archive .*lattice-copy ark:- ark,t:-"),
-    "empty": (KALDI, "\n", "x.lats: no lattices"),
-}
-
-
-@pytest.mark.parametrize("name", DAMAGED)
-def test_a_damaged_lattice_is_one_clear_error(name, tmp_path):
-    old, new, message = DAMAGED[name]
-    assert old in KALDI
-    with pytest.raises(InputError, match=message) as error:
-        read(tmp_path, KALDI.replace(old, new))
-    assert "\n" not in str(error.value) and str(error.value).startswith(str(tmp_path))
-
-
 def test_a_lattice_of_too_many_arcs_is_refused_with_its_size(tmp_path):
     arcs = "".join(f"{n} {n + 1} word 1,1,\n" for n in range(5000))
     with pytest.raises(InputError, match=r"x.lats:1: .* has 5000 arcs, at most 1000 .*--max_arcs"):
         read(tmp_path, f"u\n{arcs}5000\n\nv\n0 1 a\n1\n", max_arcs=1000)
-
-
-REFUSED = {
-    "nan": [Lattice("u", 2, 1, (Arc(0, 1, "a", math.nan),))],
-    "infinite": [Lattice("u", 2, 1, (Arc(0, 1, "a", 0.0, -math.inf),))],
-    "twice": [Lattice("u", 2, 1, (Arc(0, 1, "a"),))] * 2,
-    "numbers": [Lattice("u", 2, 1, (Arc(0, 1, "7"),))],
-    "none": [],
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_written_leaves_nothing(name, tmp_path):
-    with pytest.raises(InputError):
-        write_kaldi_lattices(REFUSED[name], tmp_path / "out")
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-    (tmp_path / "out" / "other.ark").parent.mkdir(exist_ok=True)
-    (tmp_path / "out" / "other.ark").write_text("stale")
-    with pytest.raises(InputError, match="would be read with the lists"):
-        write_kaldi_lattices([Lattice("u", 2, 1, (Arc(0, 1, "a"),))], tmp_path / "out")
