@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import logging
+import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence
 
 from espnet_bayeslm.nbest.formats import FORMATS, check_format
 from espnet_bayeslm.report.html_input import Repeated, named_paths, unique_paths
@@ -31,8 +32,10 @@ def report(
     search: Repeated,
 ) -> None:
     """Write one HTML file of what is given; options as `get_parser` explains them."""
+    command = command_line(dict(locals()))
     from espnet_bayeslm.report.html_learning import learning_section, read_epochs
     from espnet_bayeslm.report.html_page import page
+    from espnet_bayeslm.report.html_provenance import provenance_section
     from espnet_bayeslm.report.html_scores import read_perplexities, read_scores, scores_section
     from espnet_bayeslm.report.html_search import read_search, search_section
     from espnet_bayeslm.report.html_snr import read_snr, snr_section
@@ -59,10 +62,30 @@ def report(
             "nothing to report",
             remedy="Give one or more of --score, --perplexity, --rescored, --exp, --snr, --search.",
         )
+    options = {"score": score, "perplexity": perplexity, "rescored": rescored, "ref": ref}
+    options.update(exp=exp, snr=snr, search=search)
+    files = [
+        (f"--{option}", *pair)
+        for option, values in options.items()
+        for pair in named_paths(f"--{option}", values)
+    ]
+    folders = unique_paths("--rescored", rescored)
+    given.append(provenance_section(command, files, folders, experiments))
     with atomic_write(output) as f:
         f.write(page(title, given))
     size = Path(output).stat().st_size / 1e6
     print(f"{output}: {', '.join(section.title for section in given)} ({size:.1f} MB)")
+
+
+def command_line(options: Mapping[str, Any]) -> str:
+    """Command line with the options that are not as by default."""
+    defaults = vars(get_parser().parse_args([]))
+    words = ["bayeslm", "report"]
+    for name, given in options.items():
+        for value in [given] if isinstance(given, str) else given or []:
+            if value != defaults[name]:
+                words += [f"--{name}", value]
+    return shlex.join(words)
 
 
 def rescoring_sections(

@@ -20,12 +20,10 @@ from espnet_bayeslm.evaluation.wer import (
     read_transcripts,
 )
 from espnet_bayeslm.nbest.normalization import Normalization
-from espnet_bayeslm.report.scores import RESERVED, print_scores, scores_json
+from espnet_bayeslm.report.scores import FIRST_PASS, ORACLE, RESERVED, print_scores, scores_json
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_write
-
-ORACLE, FIRST_PASS = "oracle", "first pass"
 
 
 def score(
@@ -171,7 +169,8 @@ def get_parser() -> argparse.ArgumentParser:
         "--baseline",
         default=None,
         help="The NAME that others are compared with: a dagger marks those with significantly"
-        " fewer errors; without it, the first pass of --nbest, else the first --hyp",
+        " fewer errors, a double dagger those with more; without it, the first pass of --nbest,"
+        " else the first --hyp",
     )
     parser.add_argument(
         "--nbest",

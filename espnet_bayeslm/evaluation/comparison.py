@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import defaultdict
-from typing import Dict, List, Mapping, Sequence, Set, Tuple
+from typing import Dict, List, Mapping, Sequence, Tuple
 
 import numpy as np
 
@@ -59,12 +59,6 @@ class Scores:
 
     errors: Dict[str, ErrorCounts]
     pairs: List[SystemPair]
-
-    def better_than(self, baseline: str) -> Set[str]:
-        """Systems that make significantly fewer errors than `baseline`."""
-        better = {pair.b for pair in self.pairs if pair.a == baseline and pair.test.b_is_better}
-        worse = {pair.a for pair in self.pairs if pair.b == baseline and pair.test.a_is_better}
-        return better | worse
 
 
 @dataclasses.dataclass(frozen=True)

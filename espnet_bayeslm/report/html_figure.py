@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import io
 import re
-from html import escape
 
 import matplotlib
+from markupsafe import Markup, escape
 from matplotlib.figure import Figure
-
-from espnet_bayeslm.report.html_page import Html, element
 
 # What matplotlib writes before and beside the drawing; its <style> would hold for the whole page.
 _PREAMBLE = re.compile(
@@ -27,8 +25,8 @@ def plain(name: str) -> str:
     return f" {name}" if name.startswith("_") else name
 
 
-def svg(figure: Figure, label: str) -> Html:
-    """Return a figure as an SVG element: black is the page's text, white is its paper.
+def svg(figure: Figure, label: str) -> Markup:
+    """SVG element of a figure: black is the page's text, white is its paper.
 
     Args:
         figure: The figure.
@@ -45,4 +43,4 @@ def svg(figure: Figure, label: str) -> Html:
     assert size is not None
     start = f'<svg {size[1]} style="--width: {size[2]}" role="img" aria-label="{escape(label)}">'
     drawing = _SPACE.sub(">\n<", drawing[size.end() :].strip())
-    return element("figure", Html(f"{start}{drawing}"))
+    return Markup(f"<figure>{start}{drawing}</figure>")

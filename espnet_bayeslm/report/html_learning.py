@@ -11,8 +11,9 @@ from matplotlib.ticker import LogFormatter, MaxNLocator
 
 from espnet_bayeslm.report.html_figure import plain, svg
 from espnet_bayeslm.report.html_input import expecting
-from espnet_bayeslm.report.html_page import Html, Section, markup, paragraph, table
+from espnet_bayeslm.report.html_page import Section
 from espnet_bayeslm.report.plots import new_figure
+from espnet_bayeslm.report.tables import Table, fixed
 from espnet_bayeslm.utils.errors import InputError
 
 CHECKPOINT = "checkpoint.pth"
@@ -69,15 +70,10 @@ def learning_section(experiments: Mapping[str, Sequence[Epoch]]) -> Optional[Sec
     """Return curves and a table of experiments; None where there is none."""
     if not experiments:
         return None
-    body = markup(
-        svg(learning_figure(experiments), "Learning curves of the experiments"),
-        paragraph(
-            "Training figures are those of the epoch's steps, with their draws and their dropout;"
-            " the validation text is measured at the posterior mean, after the epoch."
-        ),
-        epoch_table(experiments),
+    figure = svg(learning_figure(experiments), "Learning curves of the experiments")
+    return Section(
+        "learning", "Learning curves", {"figure": figure, "epochs": epoch_table(experiments)}
     )
-    return Section("learning", "Learning curves", body)
 
 
 def learning_figure(experiments: Mapping[str, Sequence[Epoch]]) -> Figure:
@@ -123,9 +119,17 @@ def _points(epochs: Sequence[Epoch], part: str, statistic: str) -> Tuple[List[in
     return [number for number, _ in found], [stats[statistic] for _, stats in found]
 
 
-def epoch_table(experiments: Mapping[str, Sequence[Epoch]]) -> Html:
+def epoch_table(experiments: Mapping[str, Sequence[Epoch]]) -> Table:
     """Return one row for each experiment: its best epoch, and its bound at the end."""
-    header = ["", "epochs", "best epoch", "valid ppl", "train NLL", "train KL", "NLL + KL"]
+    header = [
+        "experiment",
+        "epochs",
+        "best epoch",
+        "valid ppl",
+        "train NLL",
+        "train KL",
+        "NLL + KL",
+    ]
     rows = []
     for name, epochs in experiments.items():
         statistic = next(s for s in ("ppl", "nll", "kl") if s in epochs[0].valid)
@@ -137,15 +141,11 @@ def epoch_table(experiments: Mapping[str, Sequence[Epoch]]) -> Html:
                 name,
                 f"{epochs[-1].number}",
                 f"{best.number}",
-                _value(best.valid.get("ppl"), 2),
-                _value(last.get("nll"), 4),
-                _value(last.get("kl"), 4),
-                _value(bound, 4),
+                fixed(best.valid.get("ppl"), 2),
+                fixed(last.get("nll"), 4),
+                fixed(last.get("kl"), 4),
+                fixed(bound, 4),
             ]
         )
     caption = "Best epoch, and the last epoch's training figures in nats per token"
-    return table(header, rows, caption=caption)
-
-
-def _value(value: Optional[float], digits: int) -> str:
-    return "" if value is None else f"{value:.{digits}f}"
+    return Table(caption, header, rows)

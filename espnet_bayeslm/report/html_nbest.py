@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from collections import Counter
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from urllib.parse import quote
 
 import kaldialign
 import numpy as np
@@ -10,16 +12,9 @@ import numpy as np
 from espnet_bayeslm.evaluation.calibration import auroc
 from espnet_bayeslm.evaluation.wer import Words
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.report.html_page import (
-    Html,
-    Section,
-    data_block,
-    element,
-    markup,
-    paragraph,
-    table,
-)
+from espnet_bayeslm.report.html_page import Section
 from espnet_bayeslm.report.html_rescored import MEASURES, Rescored, Uncertainty
+from espnet_bayeslm.report.tables import MISSING, Cell, Row, Table, fixed, signed
 
 LABELS = {
     "log_prob": "−ln p",
@@ -29,6 +24,8 @@ LABELS = {
 }
 WHAT = ("first pass", "rescored", "oracle")
 CORRECT, SUBSTITUTION, DELETION, INSERTION = ".sdi"
+# What stands for a word that is not there, and how many errors the table shows
+GAP, MAX_CONFUSIONS = "—", 25
 # Digits of scores after the point, significant digits of uncertainties
 DIGITS, SIGNIFICANT = 3, 3
 
@@ -163,61 +160,106 @@ def _judge(
 
 
 def nbest_section(rescored: Sequence[Rescored], refs: Mapping[str, Words]) -> Optional[Section]:
-    """Return the lists, their errors, and how uncertain the LMs are of wrong words."""
+    """Lists, their errors, and how uncertain the LMs are of wrong words."""
     if not rescored:
         return None
     texts = Texts()
     views = [make_view(item, refs, texts) for item in rescored]
-    parts: List[str] = []
-    if refs:
-        parts.append(error_table(views))
-    if any(view.judged for view in views) and refs:
-        parts.append(judgement_table(views))
-    parts.append(_browser())
-    parts.append(data_block("nbest-names", [item.name for item in rescored]))
-    parts.append(data_block("nbest-texts", texts.rows))
-    parts += [data_block(f"nbest-view-{n}", view.data) for n, view in enumerate(views)]
-    return Section("nbest", "N-best lists", markup(*parts))
+    tables = [error_table(views), *confusion_tables(views, texts)] if refs else []
+    if refs and any(view.judged for view in views):
+        tables.append(judgement_table(views))
+    measures = dict(pair for view in views for pair in view.data["measures"].items())
+    values = {
+        "tables": tables,
+        "references": bool(refs),
+        "systems": [(n, item.name) for n, item in enumerate(rescored)],
+        "measures": [*measures.items()],
+        "means": [
+            (f"mean:{name}", f"largest mean {text} first") for name, text in measures.items()
+        ],
+        "texts": texts.rows,
+        "views": [view.data for view in views],
+    }
+    return Section("nbest", "N-best lists", values)
 
 
-def _browser() -> Html:
-    """Return the place where the page's program shows the lists."""
-    return element(
-        "div",
-        element("noscript", paragraph("The lists are shown where JavaScript is allowed.")),
-        id="nbest-browser",
-    )
-
-
-def error_table(views: Sequence[View]) -> Html:
-    """Return the errors of the first pass, the new best and the oracle of each rescoring."""
+def error_table(views: Sequence[View]) -> Table:
+    """Errors of the first pass, the new best and the oracle of each rescoring."""
     rows = []
     for what in WHAT:
         # lists that several LMs have rescored have one first pass and one oracle
         same = len(views) > 1 and len({tuple(view.errors[what]) for view in views}) == 1
         for view in views[:1] if same else views:
             total, *wrong = map(int, view.errors[what])
-            rate = f"{100 * sum(wrong) / total:.2f}" if total else ""
+            before = int(view.errors["first pass"][1:].sum())
+            change = sum(wrong) - before
             name = "all" if same else view.data["name"]
-            rows.append([name, what, rate, *map(str, wrong), str(total)])
-    header = ["", "", "WER %", "sub", "del", "ins", "words"]
-    return table(header, rows, caption="Word errors of the lists below", words=(1,))
+            rates = [MISSING] * 3
+            if total:
+                rates[0] = f"{100 * sum(wrong) / total:.2f}"
+            if total and what != "first pass":
+                rates[1] = signed(100 * change / total)
+                rates[2] = signed(100 * change / before, 1) if before else MISSING
+            rows.append([name, what, *rates, *map(str, wrong), str(total)])
+    header = ["system", "output", "WER %", "change", "relative %", "sub", "del", "ins", "words"]
+    caption = "Word errors of the lists below, and their change from the first pass"
+    return Table(caption, header, rows, words=(1,))
 
 
-def judgement_table(views: Sequence[View]) -> Html:
-    """Return the mean uncertainty of right and of wrong words of the new best."""
+def confusion_tables(views: Sequence[View], texts: Texts) -> List[Table]:
+    """Most frequent errors: how often the first pass and each system make them."""
+    counts: Dict[str, Counter[Tuple[str, str]]] = {}
+    examples: Dict[Tuple[str, str], str] = {}
+    for view in views:
+        for label, best in (("first pass", False), (view.data["name"], True)):
+            found: Counter[Tuple[str, str]] = Counter()
+            for item in view.data["lists"]:
+                words, steps = texts.rows[item["hyps"][item["best"] if best else 0]]
+                for pair in word_errors_of(item["ref"], words, steps):
+                    found[pair] += 1
+                    examples.setdefault(pair, item["utt"])
+            # lists that several LMs have rescored have one first pass
+            if counts.setdefault(label, found) != found:
+                counts[f"{label} of {view.data['name']}"] = found
+    most = {pair: max(count[pair] for count in counts.values()) for pair in examples}
+    rows: List[Row] = [
+        [
+            pair[0],
+            pair[1],
+            *(str(count[pair]) for count in counts.values()),
+            Cell(examples[pair], href=f"#utt={quote(examples[pair], safe='')}"),
+        ]
+        for pair in sorted(most, key=lambda pair: (-most[pair], pair))[:MAX_CONFUSIONS]
+    ]
+    header = ["reference", "recognised", *counts, "one of them"]
+    caption = "Most frequent errors: how often each output has them"
+    return [Table(caption, header, rows, words=(1, len(header) - 1))] if rows else []
+
+
+def word_errors_of(ref: str, hyp: str, steps: str) -> Iterator[Tuple[str, str]]:
+    """Pairs of a word and what stands in its place, a dash where there is none."""
+    refs, hyps = iter(ref.split()), iter(hyp.split())
+    for step in steps:
+        word = GAP if step == INSERTION else next(refs)
+        other = GAP if step == DELETION else next(hyps)
+        if step != CORRECT:
+            yield word, other
+
+
+def judgement_table(views: Sequence[View]) -> Table:
+    """Mean uncertainty of right and of wrong words of the new best."""
     rows = []
     for view in views:
         for name, (values, wrong) in view.judged.items():
             means = [_mean(values, wrong, chosen) for chosen in (False, True)]
-            area = auroc(values, wrong)
-            cells = ["" if mean is None else f"{mean:.3g}" for mean in means]
-            rows.append(
-                [view.data["name"], LABELS[name], *cells, "" if area is None else f"{area:.3f}"]
-            )
-    header = ["", "per word", "right words", "wrong words", "AUROC"]
-    caption = "Mean uncertainty of the rescored words; AUROC: does it tell wrong from right"
-    return table(header, rows, caption=f"{caption} (0.5: no)", words=(1,))
+            cells = [MISSING if mean is None else f"{mean:.3g}" for mean in means]
+            area = fixed(auroc(values, wrong), 3)
+            rows.append([view.data["name"], LABELS[name], *cells, area])
+    header = ["system", "per word", "right words", "wrong words", "AUROC"]
+    caption = (
+        "Mean uncertainty of the rescored words; AUROC: does it tell wrong from right (0.5: no)"
+    )
+    return Table(caption, header, rows, words=(1,))
 
 
 def _mean(values: Sequence[float], wrong: Sequence[bool], chosen: bool) -> Optional[float]:

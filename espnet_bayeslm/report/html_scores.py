@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+import logging
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from espnet_bayeslm.report.html_input import expecting, mapping, number, read_json
-from espnet_bayeslm.report.html_page import Html, Section, details, markup, paragraph, table
-from espnet_bayeslm.report.scores import RESERVED
+from espnet_bayeslm.report.html_page import Section
+from espnet_bayeslm.report.scores import FIRST_PASS, RESERVED, marks
+from espnet_bayeslm.report.tables import MISSING, Cell, Row, Table, fixed, signed
 from espnet_bayeslm.utils.errors import InputError
 
 COUNTS = ("wer", "substitutions", "deletions", "insertions", "words")
-DAGGER = "†"
+PAIRS = "Every two systems: bootstrap and MAPSSWE"
 SCORE = "Make it with `bayeslm score --output FILE`."
 PERPLEXITY = "Make it with `bayeslm perplexity --output FILE`."
 
@@ -23,15 +24,46 @@ class ErrorTable:
 
     Attributes:
         systems: System -> its `COUNTS`.
-        baseline: The system with which `better` compares, where there is one.
-        better: The systems that make significantly fewer errors.
+        baseline: The system with which marks compare, where there is one.
         pairs: The tests of every two systems.
     """
 
     systems: Dict[str, Dict[str, float]]
     baseline: Optional[str]
-    better: Set[str]
     pairs: List[Mapping[str, Any]]
+
+    @property
+    def reference(self) -> Optional[str]:
+        """System from which changes count: the first pass, else the baseline."""
+        return FIRST_PASS if FIRST_PASS in self.systems else self.baseline
+
+    @property
+    def level(self) -> str:
+        """Name of the column of bootstrap intervals."""
+        levels = [100 * pair["bootstrap"]["level"] for pair in self.pairs]
+        return f"{levels[0] if levels else 95:g} % interval"
+
+    def rate(self, system: str) -> Cell:
+        """Word error rate, marked where it differs significantly from the baseline's."""
+        return Cell(
+            fixed(self.systems[system]["wer"], 2), marks(self.pairs, self.baseline).get(system, "")
+        )
+
+    def change(self, system: str) -> List[str]:
+        """Change of the rate from the reference's, its bootstrap interval, and relative."""
+        before, after = (self.systems[name]["wer"] for name in (str(self.reference), system))
+        if system == self.reference:
+            return [MISSING] * 3
+        ends = [
+            (-pair["bootstrap"]["high"], -pair["bootstrap"]["low"])
+            if pair["a"] == self.reference
+            else (pair["bootstrap"]["low"], pair["bootstrap"]["high"])
+            for pair in self.pairs
+            if {pair["a"], pair["b"]} == {self.reference, system}
+        ]
+        interval = " to ".join(map(signed, ends[0])) if ends else MISSING
+        relative = signed(100 * (after - before) / before, 1) if before > 0 else MISSING
+        return [signed(after - before), interval, relative]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,6 +114,8 @@ def read_scores(path: str) -> ScoreFile:
         tables = {name: _error_table(mapping(part)) for name, part in conditions.items()}
         if any(part.systems.keys() != pooled.systems.keys() for part in tables.values()):
             raise ValueError("not all conditions have the same systems")
+        if pooled.baseline not in (None, *pooled.systems):
+            raise ValueError(f"no system {str(pooled.baseline)[:40]!r}, which is the baseline")
         average = {
             name: number(value, infinite=True)
             for name, value in mapping(content.get("average_wer", {})).items()
@@ -101,7 +135,7 @@ def _error_table(content: Mapping[str, Any]) -> ErrorTable:
         raise ValueError("there is no system")
     tests = mapping(content.get("significance", {}))
     pairs = [_checked_pair(pair) for pair in tests.get("pairs", [])]
-    return ErrorTable(systems, tests.get("baseline"), set(tests.get("better", [])), pairs)
+    return ErrorTable(systems, tests.get("baseline"), pairs)
 
 
 def _checked_pair(pair: Any) -> Mapping[str, Any]:
@@ -147,47 +181,65 @@ def read_perplexities(pairs: Sequence[Tuple[str, str]]) -> List[Perplexities]:
 def scores_section(
     scores: Optional[ScoreFile], perplexities: Sequence[Perplexities]
 ) -> Optional[Section]:
-    """Return the tables of what is given; None where nothing is."""
-    parts: List[str] = []
-    if scores is not None or perplexities:
-        parts.append(main_table(scores, perplexities))
-    if scores is not None and scores.pooled.pairs:
-        parts.append(
-            paragraph(
-                f"{DAGGER} significantly fewer errors than {scores.pooled.baseline} (MAPSSWE, two"
-                " sides, 0.05)."
-            )
-        )
-        parts.append(pair_table(scores.pooled, "Every two systems"))
-        parts += [
-            details(f"Every two systems: {name}", pair_table(part, f"Every two systems: {name}"))
-            for name, part in scores.conditions.items()
-            if part.pairs
-        ]
-    if any(len(item.rows) > 1 for item in perplexities):
-        parts.append(details("Perplexities of the components", component_table(perplexities)))
-    if not parts:
+    """Tables of what is given; None where nothing is."""
+    if scores is None and not perplexities:
         return None
+    systems = list(dict.fromkeys(item.system for item in perplexities))
+    others = [name for name in systems if scores is None or name not in scores.pooled.systems]
+    if scores is not None and others:
+        logging.warning("--score has no system %s: perplexities have their own table", others[0])
+    tables = []
+    if scores is not None:
+        tables.append(error_table(scores, [] if others else perplexities))
+    if others:
+        tables.append(perplexity_table(systems, perplexities))
+    details = [component_table(perplexities)] if any(len(p.rows) > 1 for p in perplexities) else []
+    values: Dict[str, Any] = {"tables": tables, "perplexities": bool(perplexities)}
+    values.update(baseline=None, reference=None, pairs=[], details=details)
+    if scores is not None and scores.pooled.pairs:
+        pooled = scores.pooled
+        values.update(baseline=pooled.baseline, reference=pooled.reference)
+        values["pairs"] = [pair_table(pooled, PAIRS)]
+        parts = scores.conditions.items()
+        values["details"] = [pair_table(part, f"{PAIRS} ({name})") for name, part in parts]
+        values["details"] += details
     title = "Perplexity" if scores is None else "Word error rate"
     title += " and perplexity" if scores is not None and perplexities else ""
-    return Section("scores", title, markup(*parts))
+    return Section("scores", title, values)
 
 
-def main_table(scores: Optional[ScoreFile], perplexities: Sequence[Perplexities]) -> Html:
-    """Return one row for each system: perplexities, and word errors with daggers."""
+def error_table(scores: ScoreFile, perplexities: Sequence[Perplexities]) -> Table:
+    """One row for each system: perplexities, word errors with marks, change from the first pass."""
+    names, cells_of = _perplexity_columns(perplexities)
+    pooled, conditions = scores.pooled, scores.conditions
+    changed = [] if pooled.reference is None else ["change", pooled.level, "relative %"]
+    rates = [*conditions, "average", "pooled"] if conditions else ["WER %"]
+    rows: List[Row] = []
+    for system, counts in pooled.systems.items():
+        cells = [part.rate(system) for part in conditions.values()]
+        cells += [Cell(fixed(scores.average[system], 2))] if conditions else []
+        change = pooled.change(system) if changed else []
+        errors = [f"{counts[key]:.0f}" for key in COUNTS[1:]]
+        rows.append([system, *cells_of(system), *cells, pooled.rate(system), *change, *errors])
+    header = ["system", *names, *rates, *changed, "sub", "del", "ins", "words"]
+    return Table("Word error rates in %", header, rows)
+
+
+def perplexity_table(systems: Sequence[str], perplexities: Sequence[Perplexities]) -> Table:
+    """One row for each system, a column for each text."""
+    names, cells_of = _perplexity_columns(perplexities)
+    rows = [[system, *cells_of(system)] for system in systems]
+    return Table("Perplexity per word", ["system", *names], rows)
+
+
+def _perplexity_columns(
+    perplexities: Sequence[Perplexities],
+) -> Tuple[List[str], Callable[[str], List[str]]]:
+    """Names of a column for each text, and the cells of a system in them."""
     texts = list(dict.fromkeys(item.text for item in perplexities))
     values = {(item.system, item.text): item.last for item in perplexities}
-    systems = [*(scores.pooled.systems if scores else []), *(i.system for i in perplexities)]
-    names = short_names(texts)
-    header = ["", *(f"ppl {name}" for name in names), *(_error_header(scores) if scores else [])]
-    rows = []
-    for system in dict.fromkeys(systems):
-        cells = [_value(values.get((system, text)), 1) for text in texts]
-        rows.append([system, *cells, *(_error_cells(scores, system) if scores else [])])
-    notes = ["word error rates in %"] if scores else []
-    notes += ["perplexity per word, </s> counted, unknown words left out"] if texts else []
-    caption = "; ".join(notes)
-    return table(header, rows, caption=caption[0].upper() + caption[1:])
+    names = [f"ppl {name}" for name in short_names(texts)]
+    return names, lambda system: [fixed(values.get((system, text)), 1) for text in texts]
 
 
 def short_names(paths: Sequence[str]) -> List[str]:
@@ -200,78 +252,51 @@ def short_names(paths: Sequence[str]) -> List[str]:
     return ["/".join(part) for part in parts]
 
 
-def _error_header(scores: ScoreFile) -> List[str]:
-    rates = [*scores.conditions, "average", "pooled"] if scores.conditions else ["WER %"]
-    return [*rates, "sub", "del", "ins", "words"]
-
-
-def _error_cells(scores: ScoreFile, system: str) -> List[str]:
-    """Return the cells of a system; none in them where it has perplexities only."""
-    if system not in scores.pooled.systems:
-        return [""] * len(_error_header(scores))
-    counts = scores.pooled.systems[system]
-    cells = [_marked(part, system) for part in scores.conditions.values()]
-    if cells:
-        cells.append(_value(scores.average[system], 2))
-    return [*cells, _marked(scores.pooled, system), *(f"{counts[key]:.0f}" for key in COUNTS[1:])]
-
-
-def _marked(errors: ErrorTable, system: str) -> str:
-    """Return a word error rate, with a dagger where the system is significantly better."""
-    rate = _value(errors.systems[system]["wer"], 2)
-    # as wide as the dagger, so that the figures stand below each other
-    return rate + (DAGGER if system in errors.better else "\u2007" if errors.pairs else "")
-
-
-def _value(value: Optional[float], digits: int) -> str:
-    if value is None:
-        return ""
-    return f"{value:.{digits}f}" if math.isfinite(value) else "∞"
-
-
-def pair_table(errors: ErrorTable, caption: str) -> Html:
-    """Return one row for every two systems: bootstrap interval and MAPSSWE."""
-    level = f"{100 * errors.pairs[0]['bootstrap']['level']:g} % interval"
-    header = ["A", "B", "WER A\u00a0−\u00a0B", level, "P(B better)", "segments", "mean", "Z", "p"]
-    rows = []
+def pair_table(errors: ErrorTable, caption: str) -> Table:
+    """One row for every two systems: bootstrap interval and MAPSSWE."""
+    header = [
+        "A",
+        "B",
+        "WER A\u00a0−\u00a0B",
+        errors.level,
+        "P(B better)",
+        "segments",
+        "mean",
+        "Z",
+        "p",
+    ]
+    rows: List[Row] = []
     for pair in errors.pairs:
         interval, test = pair["bootstrap"], pair["mapsswe"]
-        mark = DAGGER if test.get("significant") else "\u2007"
         rows.append(
             [
                 pair["a"],
-                pair["b"],
-                _signed(interval["difference"]),
-                f"{_signed(interval['low'])} to {_signed(interval['high'])}",
+                Cell(pair["b"], marks([pair], pair["a"]).get(pair["b"], "")),
+                signed(interval["difference"]),
+                f"{signed(interval['low'])} to {signed(interval['high'])}",
                 f"{interval['improvement']:.3f}",
                 f"{test['segments']:.0f}",
-                _signed(test["mean"], 4),
-                _signed(test["z"], 3),
-                f"{test['p']:.2g}{mark}",
+                signed(test["mean"], 4),
+                signed(test["z"], 3),
+                f"{test['p']:.2g}",
             ]
         )
-    return table(header, rows, caption=f"{caption}: bootstrap and MAPSSWE", words=(1,))
+    return Table(caption, header, rows, words=(1,))
 
 
-def _signed(value: float, digits: int = 2) -> str:
-    """Return a number with its sign, none where it is zero as it is shown."""
-    text = f"{value:+.{digits}f}".replace("-", "−")
-    return text[1:] if set(text[1:]) <= set("0.") else text
-
-
-def component_table(perplexities: Sequence[Perplexities]) -> Html:
-    """Return the perplexities of the components that mixtures are made of."""
+def component_table(perplexities: Sequence[Perplexities]) -> Table:
+    """Perplexities of the components that mixtures are made of."""
     rows = [
         [
             item.system,
             item.text,
             row["name"],
-            _value(row["perplexity_without_oov"]["word"], 2),
-            _value(row["perplexity"]["word"], 2),
+            fixed(row["perplexity_without_oov"]["word"], 2),
+            fixed(row["perplexity"]["word"], 2),
             f"{row['oovs']:.0f}",
         ]
         for item in perplexities
         for row in item.rows
     ]
     header = ["system", "text", "component", "ppl", "ppl, unknown words too", "unknown words"]
-    return table(header, rows, caption="Perplexity per word of the components", words=(1, 2))
+    return Table("Perplexity per word of the components", header, rows, words=(1, 2))

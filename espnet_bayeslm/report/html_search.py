@@ -9,8 +9,9 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 from espnet_bayeslm.report.architecture import history_figure, weights_figure
 from espnet_bayeslm.report.html_figure import plain, svg
 from espnet_bayeslm.report.html_input import expecting, mapping, number, read_json
-from espnet_bayeslm.report.html_page import Html, Section, element, markup, paragraph, table
+from espnet_bayeslm.report.html_page import Section
 from espnet_bayeslm.report.search import describe
+from espnet_bayeslm.report.tables import Table, fixed
 from espnet_bayeslm.search.history import HISTORY, Record, read_history
 from espnet_bayeslm.search.ranking import ArchitectureWeights, shares
 
@@ -105,22 +106,18 @@ def search_section(searches: Mapping[str, Search]) -> Optional[Section]:
     """Return figures and tables of searches; None where there is none."""
     if not searches:
         return None
-    parts: List[str] = [
-        paragraph("Share of each kind at each location: the softmax of the architecture weights.")
-    ]
+    parts = []
     for name, search in searches.items():
-        if len(searches) > 1:
-            parts.append(element("h3", name))
         runs = {plain(run): _plain(weights) for run, weights in search.runs.items()}
-        parts.append(svg(weights_figure(runs), f"Share of each kind by location: {name}"))
+        figures = [svg(weights_figure(runs), f"Share of each kind by location: {name}")]
         if search.history:
             history = {
                 plain(run): [(epoch, _plain(weights)) for epoch, weights in records]
                 for run, records in search.history.items()
             }
-            parts.append(svg(history_figure(history), f"Shares over the training: {name}"))
-        parts.append(ranking_table(search, name))
-    return Section("search", "Architecture weights", markup(*parts))
+            figures.append(svg(history_figure(history), f"Shares over the training: {name}"))
+        parts.append({"name": name, "figures": figures, "ranking": ranking_table(search, name)})
+    return Section("search", "Architecture weights", {"searches": parts})
 
 
 def _plain(weights: ArchitectureWeights) -> ArchitectureWeights:
@@ -130,7 +127,7 @@ def _plain(weights: ArchitectureWeights) -> ArchitectureWeights:
     }
 
 
-def ranking_table(search: Search, name: str) -> Html:
+def ranking_table(search: Search, name: str) -> Table:
     """Return the best architectures."""
     header = ["rank", "uncertain", "probability", "rank in each run"]
     header += ["valid ppl, trained by itself"] if search.retrained else []
@@ -139,8 +136,7 @@ def ranking_table(search: Search, name: str) -> Html:
         ranks = ", ".join("–" if rank is None else f"{rank}" for rank in item["ranks"])
         row = [f"{item['rank']}", describe(item["choices"]), f"{item['probability']:.3g}", ranks]
         if search.retrained:
-            perplexity = search.retrained.get(item["rank"])
-            row.append("" if perplexity is None else f"{perplexity:.2f}")
+            row.append(fixed(search.retrained.get(item["rank"]), 2))
         rows.append(row)
     caption = f"The best of {search.num_architectures} architectures: {name}"
-    return table(header, rows, caption=caption, words=(1,))
+    return Table(caption, header, rows, words=(1,))

@@ -9,8 +9,9 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from espnet_bayeslm.evaluation.snr import BIN_EDGES, PERCENTILES, SnrSummary
 from espnet_bayeslm.report.html_figure import plain, svg
 from espnet_bayeslm.report.html_input import expecting, mapping, number, numbers, read_json
-from espnet_bayeslm.report.html_page import Html, Section, markup, paragraph, table
+from espnet_bayeslm.report.html_page import Section
 from espnet_bayeslm.report.plots import STYLES, Curve, pruning_figure, snr_figure
+from espnet_bayeslm.report.tables import MISSING, Table
 from espnet_bayeslm.utils.errors import InputError
 
 SNR, PRUNING = "snr.json", "prune.json"
@@ -89,30 +90,24 @@ def snr_section(lms: Summaries, curves: Curves) -> Optional[Section]:
     """Return histograms and a table; None where there is no LM."""
     if not lms:
         return None
-    drawn = {name: summaries for name, summaries in lms.items() if summaries}
-    parts: List[str] = []
-    if drawn:
-        shown = {plain(name): [_plain(s) for s in summaries] for name, summaries in drawn.items()}
-        parts.append(svg(snr_figure(shown), "Signal-to-noise ratio of the random weights"))
-    parts.append(location_table(lms))
-    if curves:
-        parts.append(
-            svg(
-                pruning_figure({plain(name): values for name, values in curves.items()}),
-                "Perplexity against the share of random weights set to zero",
-            )
-        )
-        parts.append(
-            paragraph("Perplexity per word with the random weights of the lowest ratio at zero.")
-        )
-    return Section("snr", "Signal-to-noise ratio", markup(*parts))
+    shown = {plain(name): [_plain(s) for s in rows] for name, rows in lms.items() if rows}
+    pruned = {plain(name): values for name, values in curves.items()}
+    label = "Perplexity against the share of random weights set to zero"
+    values = {
+        "ratios": svg(snr_figure(shown), "Signal-to-noise ratio of the random weights")
+        if shown
+        else None,
+        "locations": location_table(lms),
+        "pruning": svg(pruning_figure(pruned), label) if curves else None,
+    }
+    return Section("snr", "Signal-to-noise ratio", values)
 
 
 def _plain(summary: SnrSummary) -> SnrSummary:
     return dataclasses.replace(summary, location=plain(summary.location))
 
 
-def location_table(lms: Summaries) -> Html:
+def location_table(lms: Summaries) -> Table:
     """Return one row for each location of each LM."""
     rows = []
     for name, summaries in lms.items():
@@ -127,11 +122,11 @@ def location_table(lms: Summaries) -> Html:
                     f"{summary.median:.3g}",
                     f"{low:.2g} to {high:.2g}",
                     f"{summary.median_std:.3g}",
-                    "" if ratio is None else f"{ratio:.3g}",
+                    MISSING if ratio is None else f"{ratio:.3g}",
                 ]
             )
         if not summaries:
-            rows.append([name, "needs a text", *[""] * 5])
-    header = ["", "location", "random", "median SNR", "5 to 95 %", "median σ", "σ / start"]
+            rows.append([name, "needs a text", *[MISSING] * 5])
+    header = ["LM", "location", "random", "median SNR", "5 to 95 %", "median σ", "σ / start"]
     caption = "Signal-to-noise ratio |mean| / σ of the random weights"
-    return table(header, rows, caption=caption, words=(1,))
+    return Table(caption, header, rows, words=(1,))

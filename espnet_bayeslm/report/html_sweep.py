@@ -12,16 +12,9 @@ from matplotlib.figure import Figure
 
 from espnet_bayeslm.report.html_figure import svg
 from espnet_bayeslm.report.html_input import expecting, mapping, number, numbers, read_json
-from espnet_bayeslm.report.html_page import (
-    Html,
-    Section,
-    details,
-    element,
-    markup,
-    paragraph,
-    table,
-)
+from espnet_bayeslm.report.html_page import Section
 from espnet_bayeslm.report.plots import new_figure
+from espnet_bayeslm.report.tables import Cell, Row, Table
 
 SWEEP = "sweep.json"
 REMEDY = "Tune again with `bayeslm rescore --tune_ref`, or delete it."
@@ -83,27 +76,22 @@ def read_sweep(folder: Path) -> Optional[SweepTable]:
 
 
 def sweep_section(sweeps: Mapping[str, SweepTable]) -> Optional[Section]:
-    """Return a heat map for each system; None where there is none."""
+    """Heat map for each system; None where there is none."""
     if not sweeps:
         return None
-    parts: List[str] = [
-        paragraph(
-            "Word error rate on the development set, where the two weights that matter most are"
-            " multiplied (each step is a factor of 1.4) and the others held. The ring is what was"
-            " chosen; the line encloses what is at most one tenth of a percent above the lowest;"
-            " the dashed line is where the first pass's rate is crossed. A lowest rate at the"
-            " border means that the picture, and not the search, ends there."
-        )
-    ]
+    parts = []
     for name, sweep in sweeps.items():
-        parts.append(element("h3", name))
-        parts.append(paragraph(_summary(sweep)))
         label = f"Word error rate of {name} by the weights of {_axes(sweep)}"
-        parts.append(svg(sweep_figure(sweep), label))
-        parts.append(details("All values", _value_table(sweep, label)))
-        if len(sweep.weights) > 1:
-            parts.append(_weight_table(sweep, f"Weights of the mixture that were tried: {name}"))
-    return Section("sweep", "Scales tuned on the development set", markup(*parts))
+        parts.append(
+            {
+                "name": name,
+                "summary": _summary(sweep),
+                "figure": svg(sweep_figure(sweep), label),
+                "rates": _value_table(sweep, label),
+                "weights": _weight_table(sweep, name) if len(sweep.weights) > 1 else None,
+            }
+        )
+    return Section("sweep", "Scales tuned on the development set", {"sweeps": parts})
 
 
 def _axes(sweep: SweepTable) -> str:
@@ -170,22 +158,22 @@ def _draw_border(axes: Axes, inside: np.ndarray, *, color: str, linestyle: str) 
         axes.plot(xs, ys, color=color, linestyle=linestyle, linewidth=1.2)
 
 
-def _value_table(sweep: SweepTable, caption: str) -> Html:
+def _value_table(sweep: SweepTable, caption: str) -> Table:
     header = [" \\ ".join(sweep.names), *(f"{value:.4g}" for value in sweep.values[1])]
-    rows = []
-    best = sweep.best
-    for n, (weight, row) in enumerate(zip(sweep.values[0], sweep.wer, strict=True)):
-        cells = [f"{value:.2f}" for value in row]
-        if n == best[0]:
-            cells[best[1]] = element("strong", cells[best[1]])
-        rows.append([f"{weight:.4g}", *cells])
-    return table(header, rows, caption=caption)
+    rows: List[Row] = [
+        [
+            f"{weight:.4g}",
+            *(Cell(f"{v:.2f}", strong=(n, k) == sweep.best) for k, v in enumerate(row)),
+        ]
+        for n, (weight, row) in enumerate(zip(sweep.values[0], sweep.wer, strict=True))
+    ]
+    return Table(caption, header, rows)
 
 
-def _weight_table(sweep: SweepTable, caption: str) -> Html:
-    """Return the rate at the best scales of each mixture that was tried."""
+def _weight_table(sweep: SweepTable, name: str) -> Table:
+    """Rate at the best scales of each mixture that was tried."""
     rows = [
         [", ".join(f"{name} {weight:.3g}" for name, weight in weights.items()), f"{rate:.2f}"]
         for weights, rate in sweep.weights
     ]
-    return table(["weights", "WER %"], rows, caption=caption)
+    return Table(f"Weights of the mixture that were tried: {name}", ["weights", "WER %"], rows)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import Any, Dict, Mapping, Optional, Sequence, Set
+from typing import Any, Dict, Mapping, Optional, Sequence
 
 from espnet_bayeslm.evaluation.comparison import Scores, SystemPair
 from espnet_bayeslm.evaluation.wer import ERRORS_HEADER, ErrorCounts, format_errors
+from espnet_bayeslm.report.tables import BETTER, WORSE
 
 # Keys of the JSON beside the names of the systems.
 RESERVED = ("significance", "conditions", "average_wer")
+ORACLE, FIRST_PASS = "oracle", "first pass"
 
 
 def print_scores(
@@ -23,28 +25,29 @@ def print_scores(
         pooled: The results of all conditions together.
         baseline: The system with which daggers compare (None: there is only one system).
     """
-    mark = dagger()
+    sign = signs()
     if len(conditions) > 1:
         for name, scores in conditions.items():
             print(f"{name}:")
-            print_errors(scores, baseline, mark)
+            print_errors(scores, baseline)
             print()
         print("all conditions, pooled:")
-    print_errors(pooled, baseline, mark)
+    print_errors(pooled, baseline)
     if len(conditions) > 1:
         print()
-        print_conditions(conditions, pooled, baseline, mark)
+        print_conditions(conditions, pooled, baseline)
     if pooled.pairs:
         print("\nA - B: WER of A less WER of B; P(B<A): bootstrap probability that B is better")
-        print(f"{mark} fewer errors than {baseline}: significant at 0.05 by MAPSSWE")
+        what = f"{sign[BETTER]} fewer, {sign[WORSE]} more errors than {baseline}"
+        print(f"{what}: significant at 0.05 by MAPSSWE")
 
 
-def print_errors(scores: Scores, baseline: Optional[str], mark: str) -> None:
+def print_errors(scores: Scores, baseline: Optional[str]) -> None:
     """Print a table of word errors, and one of the pairs of systems where there are any."""
-    better = better_systems(scores, baseline)
+    found, sign = _marks(scores, baseline), signs()
     print(ERRORS_HEADER)
     for name, counts in scores.errors.items():
-        print(format_errors(name, counts, mark=mark if name in better else " "))
+        print(format_errors(name, counts, mark=sign[found.get(name, "")]))
     if scores.pairs:
         print()
         print_pairs(scores.pairs)
@@ -65,33 +68,48 @@ def print_pairs(pairs: Sequence[SystemPair]) -> None:
 
 
 def print_conditions(
-    conditions: Mapping[str, Scores], pooled: Scores, baseline: Optional[str], mark: str
+    conditions: Mapping[str, Scores], pooled: Scores, baseline: Optional[str]
 ) -> None:
     """Print word error rates, a column for each condition, for their average, and pooled."""
     columns = {**conditions, "average": None, "pooled": pooled}
     widths = [max(8, len(name)) for name in columns]
-    better = [better_systems(scores, baseline) for scores in columns.values()]
+    found, sign = [_marks(scores, baseline) for scores in columns.values()], signs()
     print(f"{'WER %':<24}", *(f"{name:>{w}}" for name, w in zip(columns, widths, strict=True)))
     for system in pooled.errors:
         print(f"{system:<24}", end="")
-        for scores, width, names in zip(columns.values(), widths, better, strict=True):
+        for scores, width, names in zip(columns.values(), widths, found, strict=True):
             rate = scores.errors[system].rate if scores else average_rate(conditions, system)
-            print(f" {100 * rate:{width}.2f}", end=mark if system in names else " ")
+            print(f" {100 * rate:{width}.2f}", end=sign[names.get(system, "")])
         print()
 
 
-def dagger() -> str:
-    """Return a dagger, or a plus sign where the output's encoding has none."""
+def signs() -> Dict[str, str]:
+    """Marks as they are printed: plus and minus where the output's encoding has no daggers."""
     try:
-        "†".encode(sys.stdout.encoding or "ascii")
+        f"{BETTER}{WORSE}".encode(sys.stdout.encoding or "ascii")
     except UnicodeEncodeError:
-        return "+"
-    return "†"
+        return {BETTER: "+", WORSE: "-", "": " "}
+    return {BETTER: BETTER, WORSE: WORSE, "": " "}
 
 
-def better_systems(scores: Optional[Scores], baseline: Optional[str]) -> Set[str]:
-    """Return the systems that are marked."""
-    return set() if scores is None or baseline is None else scores.better_than(baseline)
+def marks(pairs: Sequence[Mapping[str, Any]], baseline: Optional[str]) -> Dict[str, str]:
+    """Systems with significantly fewer or more errors than another, and the mark of which.
+
+    Args:
+        pairs: The tests as the JSON has them.
+        baseline: The system with which the others are compared.
+    """
+    found = {}
+    for pair in pairs:
+        a, b, test = pair["a"], pair["b"], pair["mapsswe"]
+        if baseline in (a, b) and test.get("significant"):
+            b_is_better = test["z"] > 0
+            found[b if baseline == a else a] = BETTER if b_is_better == (baseline == a) else WORSE
+    return found
+
+
+def _marks(scores: Optional[Scores], baseline: Optional[str]) -> Dict[str, str]:
+    return marks([_pair_json(pair) for pair in scores.pairs], baseline) if scores else {}
 
 
 def average_rate(conditions: Mapping[str, Scores], system: str) -> float:
@@ -126,7 +144,7 @@ def _scores_json(scores: Scores, baseline: Optional[str]) -> Dict[str, Any]:
     if scores.pairs:
         found["significance"] = {
             "baseline": baseline,
-            "better": [name for name in found if name in better_systems(scores, baseline)],
+            "better": [name for name in found if _marks(scores, baseline).get(name) == BETTER],
             "pairs": [_pair_json(pair) for pair in scores.pairs],
         }
     return found

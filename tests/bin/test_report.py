@@ -1,6 +1,8 @@
 """`bayeslm report`: one file of what the other tools have written."""
 
+import hashlib
 import inspect
+from pathlib import Path
 
 import pytest
 from html_reader import Page
@@ -32,25 +34,39 @@ def test_options_are_the_parameters_of_the_function():
     assert known - {"help", "config", "log_level"} == set(inspect.signature(report).parameters)
 
 
-def test_everything(outputs, bayes, nbest, tmp_path, capsys):
+def test_everything(outputs, bayes, nbest, tmp_path, capsys, monkeypatch):
     path = tmp_path / "new" / "report.html"
     options = ["--score", f"{outputs}/score.json", "--perplexity", f"ngram={outputs}/ppl.json"]
     options += ["--rescored", f"{outputs}/ngram", "--rescored", f"fixed={outputs}/fixed"]
     options += ["--ref", f"{nbest}/dev.ref", "--exp", f"{bayes}", "--snr", f"{outputs}/snr"]
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
     main(["--output", f"{path}", "--title", "A & B", *options])
     page = Page(path.read_text(encoding="utf-8"))
     assert "A & B" in page.text
-    sections = {"scores", "learning", "snr", "nbest", "nbest-view-0", "nbest-view-1"}
+    sections = {"scores", "learning", "snr", "nbest", "nbest-view-0", "nbest-view-1", "provenance"}
     assert sections <= set(page.ids)
     # links within the page, and pictures that are part of it
-    assert all(address.startswith(("#", "data:image/png;")) for address in page.addresses)
+    assert all(
+        address.startswith(("#", "data:image/png;", "data:text/")) for address in page.addresses
+    )
     assert not page.handlers
     assert {"ngram", "fixed", "bayes", "oracle"} <= set(page.cells)
     assert "N-best lists" in capsys.readouterr().out
-    # the same once more
-    first = path.read_bytes()
+    # where it comes from: date, command, LMs and weights, versions
+    assert "1970-01-02 00:00 UTC" in page.text and "espnet 2" in page.text
+    assert f"bayeslm report --output {path} --title 'A & B' --score {outputs}" in page.text
+    row = page.cells[page.cells.index("LMs and weights") + 5 :]
+    assert row[:3] == ["ngram", "bigram 1", "linear"] and row[3].startswith("lmwt ")
+    assert row[6] == "fixed" and row[9] == "lmwt 3, word_penalty 0"
+    digest = hashlib.sha256(Path(f"{outputs}/score.json").read_bytes()).hexdigest()
+    assert digest[:12] in page.cells
+    # the same once more, and but for the date at another time
+    first = path.read_text(encoding="utf-8")
     main(["--output", f"{path}", "--title", "A & B", *options])
-    assert path.read_bytes() == first
+    assert path.read_text(encoding="utf-8") == first
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "172800")
+    main(["--output", f"{path}", "--title", "A & B", *options])
+    assert path.read_text(encoding="utf-8") == first.replace("1970-01-02", "1970-01-03")
 
 
 def test_options_of_a_file(outputs, tmp_path):

@@ -37,8 +37,11 @@ def test_one_set():
         errors = found.errors[pair.a].rate - found.errors[pair.b].rate
         assert pair.interval.difference == pytest.approx(errors)
         assert pair.interval.low <= errors <= pair.interval.high
-    assert found.better_than("poor") == found.better_than("same") == {"good"}
-    assert found.better_than("good") == set()
+    better = {(p.a, p.b): (p.test.a_is_better, p.test.b_is_better) for p in found.pairs}
+    same = (False, False)
+    assert better == {
+        (a, b): same if "good" not in (a, b) else (a == "good", b == "good") for a, b in better
+    }
 
 
 def test_sets_of_other_utterances_are_one_larger_set():

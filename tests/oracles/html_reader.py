@@ -24,7 +24,7 @@ class Page(HTMLParser):
         super().__init__()
         self.open, self.ids, self.addresses, self.scripts, self.handlers = [], [], [], [], []
         self.tags, self.cells, self.text = [], [], ""
-        self.feed(html)
+        self.feed(str(html))
         self.close()
         assert self.open == [], f"without an end: {self.open}"
 

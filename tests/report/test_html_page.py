@@ -2,11 +2,15 @@
 
 import base64
 import configparser
+import csv
 import hashlib
+import io
 import json
 import re
 from pathlib import Path
+from urllib.parse import unquote
 
+import jinja2
 import pytest
 from html_reader import Page
 from hypothesis import given
@@ -14,60 +18,52 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from espnet_bayeslm.report.html_figure import plain, svg
-from espnet_bayeslm.report.html_page import (
-    Html,
-    Section,
-    data_block,
-    details,
-    element,
-    markup,
-    page,
-    table,
-)
+from espnet_bayeslm.report.html_page import PARTS, Section, environment, page
+from espnet_bayeslm.report.tables import Cell, Table
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&amp;"
 
 
-def test_text_is_escaped_and_markup_is_not():
-    inner = element("b", "a < b")
-    assert inner == "<b>a &lt; b</b>" and isinstance(inner, Html)
-    assert markup(inner, "<i>") == "<b>a &lt; b</b>&lt;i&gt;"
-    assert (
-        element("p", class_="x", title='"<', hidden=None) == '<p class="x" title="&quot;&lt;"></p>'
-    )
-    assert element("meta", name="n") == '<meta name="n">'
+def macro(name, *values):
+    return getattr(environment().get_template(PARTS).module, name)(*values)
 
 
 @given(st.text(), st.text())
-def test_any_text_comes_back(text, attribute):
-    found = Page(element("p", text, data=attribute))
-    assert found.tags == ["p"]
+def test_any_text_comes_back(text, address):
+    found = Page(macro("table", Table(text, [text], [[Cell(text, href=f"#{address}")]])))
     # a parser turns all ends of lines into one
-    assert re.sub(r"\r\n?", "\n", found.text) == re.sub(r"\r\n?", "\n", text)
+    lines = [re.sub(r"\r\n?", "\n", t).strip() for t in (text, address)]
+    assert [cell.strip() for cell in found.cells] == lines[:1] * 2
+    assert set(found.tags) <= {
+        *("div", "table", "caption", "thead", "tbody"),
+        *("tr", "th", "td", "a", "p"),
+    }
 
 
 @given(st.recursive(st.text() | st.integers(), lambda inner: st.lists(inner)))
 def test_any_data_comes_back_and_cannot_end_its_element(content):
-    found = Page(data_block("data", content))
+    found = Page(macro("data", "data", content))
     assert found.tags == ["script"]
     assert json.loads(found.scripts[0][1]) == content
     assert not set("<>&\u2028\u2029") & set(found.scripts[0][1])
 
 
 def test_page_is_whole_and_asks_for_nothing():
-    cells = table(["", EVIL], [[EVIL, EVIL]], caption=EVIL)
-    sections = [
-        Section("first", EVIL, markup(cells, details(EVIL, "more"))),
-        Section("second", "Other", data_block("d", [EVIL])),
-    ]
-    html = page(EVIL, sections)
+    table = Table(EVIL, ["", EVIL], [[EVIL, Cell(EVIL, "†")]])
+    values = {"date": EVIL, "command": EVIL, "versions": EVIL, "tables": [table]}
+    html = page(EVIL, [Section("provenance", EVIL, values)])
     found = Page(html)
     assert html.startswith("<!DOCTYPE html>") and found.handlers == []
-    assert found.addresses == ["#content", "#first", "#second"]
-    assert {"content", "first", "second"} <= set(found.ids)
-    assert len(set(found.ids)) == len(found.ids)
-    assert [key for key, _ in found.scripts] == ["d", None]
-    assert "img" not in found.tags and found.tags.count("h1") == 1 and found.tags.count("h2") == 2
+    assert found.addresses[:2] == ["#content", "#provenance"]
+    assert all(address.startswith("data:text/") for address in found.addresses[2:])
+    assert {"content", "provenance"} <= set(found.ids) and len(set(found.ids)) == len(found.ids)
+    assert [key for key, _ in found.scripts] == [None]
+    assert "img" not in found.tags and found.tags.count("h1") == found.tags.count("h2") == 1
+
+
+def test_a_value_that_a_template_has_not_been_given_is_an_error():
+    with pytest.raises(jinja2.UndefinedError):
+        assert Section("learning", "Learning curves", {"figure": ""}).body
 
 
 def test_only_the_pages_own_program_may_run():
@@ -75,8 +71,8 @@ def test_only_the_pages_own_program_may_run():
     (program,) = [text for key, text in Page(html).scripts if key is None]
     digest = base64.b64encode(hashlib.sha256(program.encode()).digest()).decode()
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', html)
-    assert "default-src &#x27;none&#x27;" in policy and f"sha256-{digest}" in policy
-    assert policy.count("script-src") == 1 and "script-src &#x27;unsafe" not in policy
+    assert "default-src 'none'" in policy and f"sha256-{digest}" in policy
+    assert policy.count("script-src") == 1 and "script-src 'unsafe" not in policy
 
 
 def test_the_pages_files_ask_for_nothing():
@@ -84,12 +80,40 @@ def test_the_pages_files_ask_for_nothing():
     assert not re.findall(r"(?:https?:)?//[a-z]|url\(|@import|fetch\(|XMLHttp|innerHTML", html)
 
 
+def test_what_is_hidden_is_not_shown():
+    # `display: grid` of a class is stronger than the browser's own rule
+    assert re.search(r"\[hidden\] \{ display: none !important; \}", page("t", []))
+
+
 def test_packaged_files_are_declared():
     # an installed package has them, not just a checkout
     config = configparser.ConfigParser()
     config.read(Path(__file__).parents[2] / "setup.cfg")
-    declared = config["options.package_data"]["espnet_bayeslm.report"]
-    assert {"*.css", "*.js"} <= set(declared.replace(",", " ").split())
+    assert config["options.package_data"]["espnet_bayeslm.report"] == "templates/*"
+    assert "jinja2" in config["options"]["install_requires"].split()
+
+
+def test_a_table_as_csv_and_latex():
+    rows = [["a_1 & $x^2$", "−1.50", Cell("10.00", "†")], ['"b",~\\', "–", Cell("∞", "‡")]]
+    table = Table("50 % of: {all}", ["system", "change", "WER\u00a0%"], rows)
+    found = list(csv.reader(io.StringIO(table.csv())))
+    assert found == [
+        ["system", "change", "WER\u00a0%", "WER\u00a0% significance"],
+        ["a_1 & $x^2$", "-1.50", "10.00", "†"],
+        ['"b",~\\', "", "inf", "‡"],
+    ]
+    lines = table.latex().splitlines()
+    assert lines[1:4] == [r"\caption{50 \% of: \{all\}}", r"\begin{tabular}{lrr}", r"\toprule"]
+    assert lines[4:7] == [
+        r"system & change & WER~\% \\",
+        r"\midrule",
+        r"a\_1 \& \$x\textasciicircum{}2\$ & $-$1.50 & 10.00\textsuperscript{\dag} \\",
+    ]
+    names = r"\textbackslash{} & -- & $\infty$\textsuperscript{\ddag} \\"
+    assert lines[7].endswith(rf"\textasciitilde{{}}{names}")
+    # the page holds both as files
+    links = [a for a in Page(macro("table", table)).addresses if a.startswith("data:")]
+    assert [unquote(a.partition(",")[2]) for a in links] == [table.csv(), table.latex()]
 
 
 def draw(title):

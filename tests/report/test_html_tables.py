@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 import torch
@@ -40,6 +41,10 @@ def rows(section):
     return Page(section.body).cells
 
 
+def text_of(section):
+    return re.sub(r"\s+", " ", Page(section.body).text)
+
+
 def scored(num_conditions):
     sets = [score_set(REF, HYPS) for _ in range(num_conditions)]
     pooled = compare_systems(sets, num_replicates=50)
@@ -70,19 +75,68 @@ def test_word_errors_with_daggers_and_perplexities(tmp_path):
     section = scores_section(scores, read_perplexities(files))
     cells = rows(section)
     assert section.title == "Word error rate and perplexity"
-    assert cells[:8] == ["", "ppl dev", "ppl test", "WER %", "sub", "del", "ins", "words"]
-    assert cells[8:16] == ["first", "", "", "50.00\u2007", "40", "40", "0", "160"]
-    assert cells[16:24] == ["<b>new", "50.0", "60.0", "15.00†", "8", "16", "0", "160"]
-    pair = cells[cells.index("p") + 1 :][:9]
-    assert pair[:3] == ["first", "<b>new", "+35.00"] and pair[8].endswith("†")
-    assert "mixture" in cells and "than first (MAPSSWE" in Page(section.body).text
+    assert cells[:4] == ["system", "ppl dev", "ppl test", "WER %"]
+    assert cells[4:11] == ["change", "95 % interval", "relative %", "sub", "del", "ins", "words"]
+    rows_of = [cells[11:22], cells[22:33]]
+    assert rows_of[0] == ["first", "–", "–", "50.00", "–", "–", "–", "40", "40", "0", "160"]
+    interval = cells[cells.index("p") + 4]
+    low, high = (f"−{end[1:]}" for end in reversed(interval.split(" to ")))
+    errors = ["15.00†", "−35.00", f"{low} to {high}", "−70.0", "8", "16", "0", "160"]
+    assert rows_of[1] == ["<b>new", "50.0", "60.0", *errors]
+    assert "mixture" in cells and "errors than first, ‡ significantly more" in text_of(section)
+
+
+@pytest.mark.parametrize("names, mark", [(["first", "<b>new"], "†"), (["<b>new", "first"], "‡")])
+def test_a_dagger_stands_only_where_the_row_is_better(tmp_path, names, mark):
+    sets = [score_set(REF, {name: HYPS[name] for name in names})]
+    pooled = compare_systems(sets, num_replicates=50)
+    content = scores_json({"": pooled}, pooled, baseline=names[0])
+    section = scores_section(read_scores(write_json(tmp_path / "s.json", content)), [])
+    marked = [cell for cell in rows(section) if cell[-1:] in ("†", "‡")]
+    # the table of systems, and that of pairs
+    assert marked == [f"{100 * pooled.errors[names[1]].rate:.2f}{mark}", f"{names[1]}{mark}"]
+    assert f"errors than {names[0]}, ‡ significantly more" in text_of(section)
+
+
+def test_changes_are_counted_from_the_first_pass(tmp_path):
+    sets = [score_set(REF, {"first pass": HYPS["first"], **HYPS})]
+    pooled = compare_systems(sets, num_replicates=50)
+    content = scores_json({"": pooled}, pooled, baseline="<b>new")
+    content["oracle"] = {**content["first"], "wer": 0.0}
+    section = scores_section(read_scores(write_json(tmp_path / "s.json", content)), [])
+    cells = rows(section)
+    names = ["first pass", "first", "<b>new", "oracle"]
+    found = [cells[n + 1 : n + 5] for n in map(cells.index, names)]
+    assert found[0] == ["50.00‡", "–", "–", "–"] and found[1] == [
+        "50.00‡",
+        "0.00",
+        "0.00 to 0.00",
+        "0.0",
+    ]
+    assert found[2][:2] == ["15.00", "−35.00"] and found[2][3] == "−70.0"
+    assert found[3] == ["0.00", "−50.00", "–", "−100.0"]
+
+
+def test_perplexities_of_other_names_have_their_own_table(tmp_path, caplog):
+    scores = read_scores(write_json(tmp_path / "s.json", scored(1)))
+    content = {"text": "t", "components": [component("lm", 70)]}
+    found = read_perplexities([("other", write_json(tmp_path / "p.json", content))])
+    section = scores_section(scores, found)
+    page = Page(section.body)
+    cells = page.cells
+    assert cells[0] == "system" and "ppl t" not in cells[: cells.index("words")]
+    start = cells.index("ppl t") - 1
+    assert cells[start : start + 4] == ["system", "ppl t", "other", "70.0"]
+    assert [r.getMessage() for r in caplog.records] == [
+        "--score has no system other: perplexities have their own table"
+    ]
 
 
 def test_conditions_are_columns(tmp_path):
     section = scores_section(read_scores(write_json(tmp_path / "s.json", scored(2))), [])
     cells = rows(section)
-    assert cells[:9] == ["", "c0", "c1", "average", "pooled", "sub", "del", "ins", "words"]
-    assert cells[18:23] == ["<b>new", "15.00†", "15.00†", "15.00", "15.00†"]
+    assert cells[:5] == ["system", "c0", "c1", "average", "pooled"]
+    assert cells[24:29] == ["<b>new", "15.00†", "15.00†", "15.00", "15.00†"]
     assert Page(section.body).tags.count("details") == 2
 
 
@@ -90,10 +144,10 @@ def test_one_system_and_perplexities_alone(tmp_path):
     content = scored(1)
     del content["significance"], content["first"]
     section = scores_section(read_scores(write_json(tmp_path / "s.json", content)), [])
-    assert rows(section)[6:9] == ["<b>new", "15.00", "8"] and "†" not in section.body
+    assert rows(section)[6:9] == ["<b>new", "15.00", "8"] and "†" not in text_of(section)
     content = {"text": "t", "components": [component("lm", math.inf)]}
     found = read_perplexities([("lm", write_json(tmp_path / "p.json", content))])
-    assert rows(scores_section(None, found)) == ["", "ppl t", "lm", "∞"]
+    assert rows(scores_section(None, found)) == ["system", "ppl t", "lm", "∞"]
     assert scores_section(None, []) is None
 
 
@@ -144,7 +198,7 @@ def test_learning_curves(tmp_path):
     page = Page(section.body)
     bound = f"{math.log(50) + 0.25:.4f}"
     assert page.cells[7:14] == ["<u>one", "2", "1", "80.00", f"{math.log(50):.4f}", "0.2500", bound]
-    assert page.cells[14:] == ["two", "1", "1", "70.00", "", "", ""]
+    assert page.cells[14:] == ["two", "1", "1", "70.00", "–", "–", "–"]
     assert "KL, nats per token" in page.text and "<u>one" in page.text
     assert learning_section({}) is None
 
@@ -164,7 +218,7 @@ def test_signal_to_noise(tmp_path):
     section = snr_section(*read_snr([str(tmp_path / "snr")]))
     page = Page(section.body)
     assert page.tags.count("svg") == 2 and page.text.count("$one_<lm>") == 3
-    first = ["$one_<lm>", "ffn@1", "100", "0.3", "0.1 to 0.5", "0.01", ""]
+    first = ["$one_<lm>", "ffn@1", "100", "0.3", "0.1 to 0.5", "0.01", "–"]
     assert page.cells[7:16] == [*first, "two", "needs a text"]
     # the file alone has no pruning beside it
     assert snr_section(*read_snr([f"{tmp_path}/snr/snr.json"])).body.count("<svg") == 1
@@ -219,6 +273,7 @@ BAD_SCORES = [
     (["significance"], 3, "'3' is not an object"),
     (["conditions", "c1", "first"], None, "not all conditions have the same systems"),
     (["average_wer", "first"], None, "no 'first'"),
+    (["significance", "baseline"], "other", "no system 'other', which is the baseline"),
 ]
 
 

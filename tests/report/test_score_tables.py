@@ -38,16 +38,19 @@ def test_one_condition(capsys):
     ]
     assert lines[6][:3] == ["a", "b", "5.00"]
     assert lines[6][3:] == ["[-0.10,", "12.34]", "0.975", "30", "0.2500", "2.500", "0.04"]
-    assert lines[-1][0] == "†" and "than a:" in " ".join(lines[-1])
+    assert " ".join(lines[-1]).startswith("† fewer, ‡ more errors than a:")
 
 
-@pytest.mark.parametrize("z, baseline, better", [(1.96, "a", ""), (-2, "b", "a"), (-2, "a", "")])
-def test_daggers_mark_what_is_better_than_the_baseline(capsys, z, baseline, better):
+@pytest.mark.parametrize(
+    "z, baseline, marks",
+    [(1.96, "a", {}), (2, "a", {"b": "†"}), (-2, "b", {"a": "†"}), (-2, "a", {"b": "‡"})],
+)
+def test_daggers_mark_what_is_better_than_the_baseline(capsys, z, baseline, marks):
     scores = result(z, 15)
-    marked = [line[0] for line in printed(capsys, {"": scores}, scores, baseline)[1:4]
-              if line[1].endswith("†")]  # fmt: skip
-    assert marked == list(better)
-    assert scores_json({"": scores}, scores, baseline=baseline)["significance"]["better"] == marked
+    lines = printed(capsys, {"": scores}, scores, baseline)[1:4]
+    assert {line[0]: line[1][-1] for line in lines if not line[1][-1].isdigit()} == marks
+    better = scores_json({"": scores}, scores, baseline=baseline)["significance"]["better"]
+    assert better == [name for name, mark in marks.items() if mark == "†"]
 
 
 def test_several_conditions(capsys):
@@ -69,9 +72,9 @@ def test_one_system_has_no_tests(capsys):
 
 
 def test_an_encoding_without_daggers(monkeypatch):
-    for encoding, mark in (("utf-8", "†"), ("latin-1", "+"), ("ascii", "+")):
+    for encoding, marks in (("utf-8", "†‡ "), ("latin-1", "+- "), ("ascii", "+- ")):
         monkeypatch.setattr(report.sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding))
-        assert report.dagger() == mark
+        assert "".join(report.signs().values()) == marks
 
 
 def test_json():
