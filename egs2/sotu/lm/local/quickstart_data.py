@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""What `bayeslm quickstart` ships: text, and 20-best lists of its dev and eval sentences.
+
+From what stages 1 and 2 of run.sh made (`data/{train,dev,test}`, the 3-gram). The voices take
+turns from sentence to sentence, so that each is spoken once and the sentences are independent,
+as the significance test takes them to be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import logging
+from pathlib import Path
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+
+import nbest
+import recogniser
+
+from espnet_bayeslm.ngram.query import NgramScorer
+from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.files import read_keyed_lines, read_lines, staged
+
+PACKAGE = Path(__file__).resolve().parents[4] / "espnet_bayeslm" / "quickstart" / "data"
+# Shipped text -> the recipe's: the LMs are validated on sentences without unknown words
+TEXTS = {"train": "train/text.plain", "dev": "dev/text.known", "eval": "test/text.plain"}
+VOICES = ("us", "gb")
+
+
+def spoken_by(sentences: nbest.Sentences, voice: str) -> nbest.Sentences:
+    """Return the sentences that a voice speaks: every second one."""
+    return sentences[VOICES.index(voice) :: len(VOICES)]
+
+
+def list_lines(
+    hypotheses: Dict[str, List[Tuple[List[str], float]]],
+    refs: Dict[str, List[str]],
+    scorer: NgramScorer,
+) -> Iterator[str]:
+    """Yield a JSON line for each utterance: scores in nats, rounded to what two decimals hold."""
+    for utt, found in sorted(hypotheses.items()):
+        lm_scores = scorer.word_scores([words for words, _ in found])
+        rows = [
+            {"text": " ".join(words), "am_score": round(am, 2), "lm_score": round(lm, 2)}
+            for (words, am), lm in zip(
+                found, (float(s.log_probs.sum()) for s in lm_scores), strict=True
+            )
+        ]
+        content = {"utt": utt, "ref": " ".join(refs[utt]), "hypotheses": rows}
+        yield json.dumps(content, separators=(",", ":"))
+
+
+def recognised(data: Path, name: str, num: int, nj: int, lm: Path) -> Iterator[str]:
+    """Yield the lines of a set's lists; finished parts are kept in data/local/quickstart."""
+    sentences = nbest.select_sentences(
+        [(u, words.split()) for u, (_, words) in read_keyed_lines(data / name / "text").items()],
+        recogniser.cmudict(),
+        num=num,
+        min_words=3,
+        max_words=20,
+        seed=1,
+    )
+    folder = nbest.work_folder(data / "local" / "quickstart", lm, sentences, 20)
+    recogniser.write_dictionary(folder / "dictionary", recogniser.arpa_words(lm))
+    tasks = []
+    for voice in VOICES:
+        spoken = spoken_by(sentences, voice)
+        chunks = [spoken[i : i + nbest.CHUNK] for i in range(0, len(spoken), nbest.CHUNK)]
+        tasks += [(folder / f"{voice}_{n:04d}", voice, chunk) for n, chunk in enumerate(chunks)]
+    nbest.run_parts(tasks, nj, lm=lm, dictionary=folder / "dictionary", size=20)
+    refs = {f"{v}_{utt}": words for v in VOICES for utt, words in spoken_by(sentences, v)}
+    hypotheses = dict(nbest.read_parts([part for part, *_ in tasks]))
+    yield from list_lines(hypotheses, refs, NgramScorer(lm))
+
+
+def write_gzip(path: Path, lines: Iterator[str]) -> None:
+    """Write lines as gzip without a date, so that the same lines give the same file."""
+    text = "".join(line + "\n" for line in lines)
+    path.write_bytes(gzip.compress(text.encode(), mtime=0))
+    logging.info(f"{path.name}: {path.stat().st_size} bytes")
+
+
+def make_data(data: str, output: str, num_dev: int, num_eval: int, nj: int) -> None:
+    """Write the text and the lists; see the options."""
+    lm = Path(data) / "local" / "3gram.arpa"
+    with staged(output) as folder:
+        for name, source in TEXTS.items():
+            lines = (line for _, line in read_lines(Path(data) / source))
+            keyed = source.endswith("known")
+            write_gzip(
+                folder / f"{name}.txt.gz", (x.split(maxsplit=1)[1] if keyed else x for x in lines)
+            )
+        for name, source, num in (("dev", "dev", num_dev), ("eval", "test", num_eval)):
+            lines = recognised(Path(data), source, num, nj, lm)
+            write_gzip(folder / f"{name}.jsonl.gz", lines)
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Return the parser of this script."""
+    parser = tool_parser("quickstart_data", __doc__.splitlines()[0])
+    parser.prog = "local/quickstart_data.py"
+    parser.add_argument("--data", default="data", help="Folder of texts and 3-gram")
+    parser.add_argument("--output", default=str(PACKAGE), help="Folder of what is shipped")
+    parser.add_argument("--num_dev", type=int, default=300, help="Sentences to tune on")
+    parser.add_argument("--num_eval", type=int, default=1000, help="Sentences of the table")
+    parser.add_argument("--nj", type=int, default=2, help="Number of processes")
+    return parser
+
+
+def main(cmd: Optional[Sequence[str]] = None) -> None:
+    """Make what is shipped."""
+    run_tool(get_parser(), make_data, cmd)
+
+
+if __name__ == "__main__":
+    main()

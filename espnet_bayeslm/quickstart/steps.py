@@ -1,0 +1,112 @@
+"""Command lines in processes of their own, a few at a time; what is done is not done again."""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+import multiprocessing.connection
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Callable, Dict, Optional, Sequence
+
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import atomic_write
+
+# What runs a command line: `bayeslm`'s main()
+Tool = Callable[[Sequence[str]], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """Command lines of `bayeslm` that are run one after the other.
+
+    Attributes:
+        name: Of its log.
+        commands: Their words.
+    """
+
+    name: str
+    commands: Sequence[Sequence[str]]
+
+    def script(self) -> str:
+        """Command lines as a shell would take them."""
+        return "".join(f"bayeslm {shlex.join(words)}\n" for words in self.commands)
+
+
+def run_steps(steps: Sequence[Step], logs: Path, tool: Tool) -> None:
+    """Run steps side by side, on as many cores as there are; those that are done already are not.
+
+    What a step prints goes to LOGS/NAME.log. Processes are forked, so that what takes seconds to
+    import is imported once.
+
+    Args:
+        steps: Steps that do not need each other.
+        logs: The folder of logs, and of what tells which steps are done.
+        tool: What runs a command line.
+
+    Raises:
+        InputError: A step failed; the others are stopped.
+    """
+    todo = [step for step in steps if not _is_done(step, logs)]
+    if not todo:
+        return
+    cores = len(os.sched_getaffinity(0))
+    slots = min(len(todo), max(cores, 1))
+    running: Dict[multiprocessing.process.BaseProcess, Step] = {}
+    try:
+        while todo or running:
+            while todo and len(running) < slots:
+                step = todo.pop(0)
+                options = (step, logs, tool, max(cores // slots, 1))
+                process = multiprocessing.get_context("fork").Process(target=_run, args=options)
+                process.start()
+                running[process] = step
+            multiprocessing.connection.wait([process.sentinel for process in running])
+            for process in [process for process in running if not process.is_alive()]:
+                _finish(running.pop(process), process.exitcode, logs)
+    finally:
+        for process in running:
+            process.terminate()
+            process.join()
+
+
+def _is_done(step: Step, logs: Path) -> bool:
+    """Whether the step has been run to its end with the same command lines."""
+    done = logs / f"{step.name}.done"
+    return done.exists() and done.read_text(encoding="utf-8") == step.script()
+
+
+def _finish(step: Step, status: Optional[int], logs: Path) -> None:
+    """Note that a step is done.
+
+    Raises:
+        InputError: It is not.
+    """
+    log = logs / f"{step.name}.log"
+    if status != 0:
+        lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+        said = [line for line in lines if line.strip()]
+        raise InputError(
+            f"status {status}: {said[-1][:300] if said else 'nothing was said'}",
+            path=log,
+            remedy="The same command goes on from here.",
+        )
+    with atomic_write(logs / f"{step.name}.done") as f:
+        f.write(step.script())
+
+
+def _run(step: Step, logs: Path, tool: Tool, num_threads: int) -> None:
+    """Run a step's command lines in this process, which is its own."""
+    import torch
+
+    # it stays open: multiprocessing writes there what a SystemExit says
+    log = open(logs / f"{step.name}.log", "w", encoding="utf-8", buffering=1)  # noqa: SIM115
+    os.dup2(log.fileno(), 1)
+    os.dup2(log.fileno(), 2)
+    sys.stdout = sys.stderr = log
+    torch.set_num_threads(num_threads)
+    for words in step.commands:
+        print("$ bayeslm", shlex.join(words), flush=True)
+        tool(words)

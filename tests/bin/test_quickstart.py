@@ -1,0 +1,125 @@
+"""`bayeslm quickstart`: what the package ships, to a table and a report."""
+
+import gzip
+import json
+import re
+
+import pytest
+
+from espnet_bayeslm import quickstart
+from espnet_bayeslm.bin import bayeslm
+from espnet_bayeslm.bin.quickstart import main
+from espnet_bayeslm.quickstart.plan import SHIPPED, SYSTEMS
+from espnet_bayeslm.quickstart.table import Difference, Row, table
+from espnet_bayeslm.utils.errors import InputError
+
+SIZES = {"train.txt": 1500, "dev.txt": 40, "eval.txt": 40, "dev.jsonl": 12, "eval.jsonl": 12}
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A folder with the first lines of what is shipped."""
+    folder = tmp_path / "shipped"
+    folder.mkdir()
+    for name, size in SIZES.items():
+        with gzip.open(SHIPPED / "data" / f"{name}.gz") as f:
+            content = b"".join(f.readline() for _ in range(size))
+        (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+    return folder
+
+
+def test_a_stopped_run_goes_on_to_the_table(data, tmp_path, capsys):
+    """All but the last step are done before the stop, and are not done again after it."""
+    output = tmp_path / "out"
+
+    def stopped(words):
+        if words[0] == "score":
+            raise SystemExit("bayeslm score: error: stopped")
+        bayeslm.main(words)
+
+    with pytest.raises(InputError, match="status 1: bayeslm score: error: stopped"):
+        quickstart.run(str(output), tool=stopped, data=data, epochs=1)
+    assert not (output / "RESULTS.md").exists() and not (output / "report.html").exists()
+    before = {path.name: path.stat().st_mtime_ns for path in (output / "log").glob("*.log")}
+    capsys.readouterr()
+    quickstart.run(str(output), tool=bayeslm.main, data=data, epochs=1)
+    after = {path.name: path.stat().st_mtime_ns for path in (output / "log").glob("*.log")}
+    assert {name for name in after if after[name] != before[name]} == {"report.log"}
+    # every system has its row, and the report has them too
+    printed = capsys.readouterr().out
+    assert (output / "RESULTS.md").read_text() in printed
+    names = re.findall(r"^\| ([^|-][^|]*?) *\| +[\d.]* \| +[\d.]+ \|", printed, re.MULTILINE)
+    assert names == ["first pass", *SYSTEMS]
+    assert all(name in (output / "report.html").read_text() for name in names)
+    commands = (output / "commands.sh").read_text().splitlines()
+    assert sum(line.startswith("bayeslm train ") for line in commands) == 3
+    # other data in the same folder is an error
+    with gzip.open(data / "eval.jsonl.gz") as f:
+        (data / "eval.jsonl.gz").write_bytes(gzip.compress(f.readline()))
+    with pytest.raises(InputError, match="other data"):
+        quickstart.run(str(output), tool=bayeslm.main, data=data, epochs=1)
+
+
+def test_an_unwritable_output_is_one_line(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit) as stop:
+        main(["--output", str(tmp_path / "file")])
+    assert stop.value.code == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"bayeslm quickstart: error: {tmp_path}/file: a file")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_what_is_shipped_is_small_and_whole():
+    files = sorted((SHIPPED / "data").iterdir())
+    assert sum(path.stat().st_size for path in files) < 2_000_000
+    assert {f"{name}.gz" for name in SIZES} | {"README.md"} == {path.name for path in files}
+    texts = {
+        name: gzip.decompress((SHIPPED / "data" / f"{name}.gz").read_bytes()).decode().splitlines()
+        for name in SIZES
+    }
+    known = {word for line in texts["train.txt"] for word in line.split()}
+    assert all(known.issuperset(line.split()) for line in texts["dev.txt"])
+    spoken = {}
+    for name in ("dev", "eval"):
+        lists = [json.loads(line) for line in texts[f"{name}.jsonl"]]
+        spoken[name] = [nbest["utt"].split("_", 1)[1] for nbest in lists]
+        assert len(set(spoken[name])) == len(lists)  # each sentence once, by one voice
+        assert sum(len(nbest["hypotheses"]) == 20 for nbest in lists) > 0.9 * len(lists)
+    assert not set(spoken["dev"]) & set(spoken["eval"])
+
+
+def test_the_table_says_what_was_not_gained():
+    """Daggers stand where there are fewer errors, and words where nothing was gained."""
+    better, worse = Difference(-1.0, -1.5, -0.5, 0.001), Difference(0.5, 0.1, 0.9, 0.02)
+    nothing = Difference(-0.001, -0.3, 0.3, 0.9)
+    first = Row("first pass", 30.0, None, {})
+    point = Row("point-estimate + 3-gram", 29.0, 100.0, {"first pass": better})
+    rows = [first, point]
+    for name, change in (("A", worse), ("B", nothing), ("C", better)):
+        against = {"first pass": better, "point-estimate + 3-gram": change}
+        rows.append(Row(name, 29.0, 98.0, against))
+    text = table(rows)
+    cells = {
+        line.split("|")[1].strip(): line.split("|") for line in text.splitlines() if "|" in line
+    }
+    assert [cells[name][5].strip() for name in "ABC"] == [
+        "+0.50 [+0.10, +0.90]",
+        "0.00 [-0.30, +0.30]",
+        "-1.00 [-1.50, -0.50] †",
+    ]
+    verdicts = {
+        line[0]: line for line in text.splitlines() if line[1:].startswith(" against point")
+    }
+    assert verdicts["A"].endswith("significantly MORE errors.")
+    assert verdicts["B"].endswith("p = 0.9: no significant difference.")
+    assert verdicts["C"].endswith("significantly fewer errors.")
+    assert "perplexity -2.0 %" in verdicts["A"]
+
+
+@pytest.mark.slow
+def test_all_of_it(tmp_path, capsys):
+    """The whole quick start: the LMs lower the word error rate significantly."""
+    main(["--output", str(tmp_path / "out")])
+    rows = [line for line in capsys.readouterr().out.splitlines() if "+ 3-gram " in line]
+    assert sum("†" in row.split("|")[4] for row in rows if row.startswith("|")) == 3
