@@ -1,6 +1,7 @@
 # make demo   `bayeslm quickstart`: what the package ships to a table of word error rates, in minutes
 # make demo FULL=true   the recipe of egs2/sotu/lm: text, speech, recogniser, LMs, in 15 minutes
 # make test   the tests;  make lint   style and types;  make bench   speed
+# make test-plain  LMs, scoring, decoding and training without kernels/
 # make test-avx2   what depends on the CPU's instructions, as on a CPU without AVX-512
 #
 # KINDS="bayes gp variational" make demo FULL=true   all three families, 17 minutes
@@ -18,7 +19,7 @@ READY := $(VENV)/.ready-$(shell cksum < setup.cfg | cut -d' ' -f1)
 export PYTHONPATH := $(CURDIR)
 export PATH := $(BIN):$(PATH)
 
-.PHONY: install demo test test-avx2 mutants lint format bench clean
+.PHONY: install demo test test-plain test-avx2 mutants lint format bench clean
 
 install: $(READY)
 
@@ -50,6 +51,14 @@ endif
 # share; who is done first takes over tests of the other.
 test: $(READY)
 	OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 --dist worksteal
+
+PLAIN_TESTS := $(addprefix tests/, kernels/test_twins.py layers bayes lm/test_contract.py \
+  lm/test_kinds.py lm/test_decoding.py scoring/test_sequences.py scoring/test_prefix_trees.py \
+  training/test_model.py training/test_nll.py)
+
+test-plain: export ESPNET_BAYESLM_KERNELS := plain
+test-plain: $(READY)
+	OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 --dist worksteal $(PLAIN_TESTS)
 
 # What touches matrix products, autocast and the LSTM.
 AVX2_TESTS := $(addprefix tests/, kernels/test_product.py kernels/test_recurrence.py \

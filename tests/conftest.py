@@ -20,6 +20,12 @@ def _one_thread():
     torch.manual_seed(0)
 
 
+@pytest.fixture
+def fast_kernels(monkeypatch):
+    """For tests of what only the kernels do, in a process without them too."""
+    monkeypatch.delenv("ESPNET_BAYESLM_KERNELS", raising=False)
+
+
 def write_text(path, num_sentences, seed):
     """Write a Kaldi text of a source in which each letter is often followed by the next."""
     rng = random.Random(seed)

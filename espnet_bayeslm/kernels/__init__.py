@@ -11,7 +11,7 @@ import contextlib
 import contextvars
 import importlib
 import os
-from typing import Any, Callable, Dict, FrozenSet, Iterator, TypeVar
+from typing import Any, Callable, Dict, FrozenSet, Iterator, Optional, TypeVar
 
 from espnet_bayeslm.utils.errors import InputError
 
@@ -39,17 +39,19 @@ VARIABLE = "ESPNET_BAYESLM_KERNELS"
 MODES = ("fast", "plain")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_plain: contextvars.ContextVar[FrozenSet[str]] = contextvars.ContextVar(
-    "plain", default=frozenset()
+# None: as the environment says
+_plain: contextvars.ContextVar[Optional[FrozenSet[str]]] = contextvars.ContextVar(
+    "plain", default=None
 )
 
 
 @contextlib.contextmanager
-def plain(*names: str) -> Iterator[None]:
+def plain(*names: str, others_fast: bool = False) -> Iterator[None]:
     """Compute by the plain functions within, in this thread.
 
     Args:
         names: Only those of these names; default all.
+        others_fast: Whether the others are fast, whatever the environment or an outer `plain` says.
 
     Raises:
         InputError: There is no kernel of such a name.
@@ -57,7 +59,8 @@ def plain(*names: str) -> Iterator[None]:
     unknown = sorted(set(names) - set(KERNELS))
     if unknown:
         raise InputError(f"kernels.plain: no kernel {unknown[0]}; valid are {', '.join(KERNELS)}")
-    token = _plain.set(_plain.get() | frozenset(names or KERNELS))
+    before = frozenset() if others_fast else frozenset(filter(is_plain, KERNELS))
+    token = _plain.set(before | frozenset(names or KERNELS))
     try:
         yield
     finally:
@@ -70,13 +73,16 @@ def is_plain(name: str) -> bool:
     Raises:
         InputError: The environment variable has a value that means nothing.
     """
+    chosen = _plain.get()
+    if chosen is not None:
+        return name in chosen
     mode = os.environ.get(VARIABLE) or "fast"
     if mode not in MODES:
         raise InputError(
             f"environment variable {VARIABLE}: expected {' or '.join(MODES)}, got {mode!r}",
             remedy=f"Unset it, or set {VARIABLE}=plain to compute without kernels.",
         )
-    return mode == "plain" or name in _plain.get()
+    return mode == "plain"
 
 
 def fast(function: Function) -> Function:

@@ -30,7 +30,8 @@ def attention(
     """
     scores = query @ key.transpose(-1, -2) / math.sqrt(query.size(-1))  # (..., L, P)
     if is_causal:
-        mask = torch.ones_like(scores, dtype=torch.bool).tril()
+        positions = torch.arange(query.size(-2), device=query.device)
+        mask = positions <= positions.unsqueeze(1)
     if mask is not None:
         is_bool = mask.dtype == torch.bool
         scores = scores.masked_fill(~mask, -torch.inf) if is_bool else scores + mask

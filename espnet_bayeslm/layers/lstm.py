@@ -11,7 +11,6 @@ from torch import nn
 
 from espnet_bayeslm.bayes import UncertainModule
 from espnet_bayeslm.kernels import fast, is_plain
-from espnet_bayeslm.kernels.concatenation import concatenate
 from espnet_bayeslm.kernels.product import warn_of_emulation
 from espnet_bayeslm.kernels.tensors import Basis, Layout, LoopInputs, by_path
 from espnet_bayeslm.layers.activation import (
@@ -287,7 +286,7 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
         if not (drawn and self.weight_ih_l0.is_cuda):
             return [self.value(name) for name in names]
         order = sorted(names, key=lambda name: name.startswith("bias"))
-        flat = concatenate([self.value(name).reshape(-1) for name in order])
+        flat = torch.cat([self.value(name).reshape(-1) for name in order])
         shapes = [getattr(self, name).shape for name in order]
         parts = flat.split([shape.numel() for shape in shapes])
         views = {name: p.view(shape) for name, p, shape in zip(order, parts, shapes, strict=True)}

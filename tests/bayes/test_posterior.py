@@ -170,7 +170,7 @@ def test_a_gradient_that_a_hook_keeps_stays_as_it_was(rows):
     assert torch.equal(kept[0], given)
 
 
-def test_the_kl_of_a_draw_is_taken_once(monkeypatch):
+def test_the_kl_of_a_draw_is_taken_once(monkeypatch, fast_kernels):
     module = make()
     expected = module.kl()
     calls = []

@@ -163,6 +163,7 @@ def long_search():
     return lm, states
 
 
+@pytest.mark.usefixtures("fast_kernels")
 class TestCopies:
     @pytest.mark.parametrize("way", COPIES)
     def test_two_thousand_tokens(self, way, long_search):
@@ -193,6 +194,7 @@ class TestCopies:
         assert close(scores, teacher_forced(lm, [[SOS]]), atol=1e-10)
 
 
+@pytest.mark.usefixtures("fast_kernels")
 class TestCache:
     @pytest.mark.parametrize("length", [2 * CAPACITY + 1, 5 * CAPACITY])
     def test_it_grows_by_more_than_its_size(self, length):

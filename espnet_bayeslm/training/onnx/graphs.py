@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from espnet_bayeslm.training.onnx.espnet import PLAIN
-from espnet_bayeslm.training.onnx.plain import has_loop, replace_parts
+from espnet_bayeslm.training.onnx.plain import Encodings, has_loop, traceable
 
 TOKENS, LOG_PROBS = "tokens", "log_probs"
 # Names of dynamic axes: hypotheses or sentences; tokens; tokens before the one that is given.
@@ -65,13 +65,15 @@ class TraceableLM(nn.Module):
     def __init__(self, lm: Any, backbone: Optional[str] = None):
         super().__init__()
         self.lm: Any
-        self.repeats = any(map(has_loop, lm.modules()))
+        self.repeats = has_loop(lm)
         lm = copy.deepcopy(lm).eval()
         lm.before_scoring()
-        replace_parts(lm)
+        if hasattr(lm, "encodings"):
+            lm.encodings = Encodings(lm.encodings)
         self.lm = PLAIN[backbone](lm) if backbone in PLAIN else lm
         # a GRU's state is a tensor, those of others are several
-        self.is_single = torch.is_tensor(self.lm.compute(_ids(1, 1), None)[1])
+        with traceable(self.lm):
+            self.is_single = torch.is_tensor(self.lm.compute(_ids(1, 1), None)[1])
 
     def forward(
         self, tokens: torch.Tensor, state: Optional[State] = None
@@ -83,7 +85,8 @@ class TraceableLM(nn.Module):
             state: The tensors of the state; None at the start.
         """
         hidden = state[0] if state and self.is_single else state or None
-        logits, new = self.lm.compute(tokens, hidden)
+        with traceable(self.lm):
+            logits, new = self.lm.compute(tokens, hidden)
         return logits.log_softmax(dim=-1), (new,) if self.is_single else new
 
     def step(self, tokens: torch.Tensor, *state: torch.Tensor) -> State:

@@ -1,0 +1,364 @@
+"""Every kernel equals its plain twin, and one switch reaches all of them."""
+
+import ast
+import inspect
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from test_recurrence import POSITIONS, loop_case
+from test_trees import make_tree
+from torch import nn
+
+from espnet_bayeslm import kernels
+from espnet_bayeslm.bayes import gaussian
+from espnet_bayeslm.kernels.draw import Draw
+from espnet_bayeslm.layers import (
+    activation,
+    attention,
+    dropout,
+    gru,
+    latent,
+    linear,
+    lstm,
+    transformer,
+    vocabulary,
+)
+from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.rescoring import score_hypotheses
+from espnet_bayeslm.training.model import BayesLanguageModel
+
+PACKAGE = Path(kernels.__file__).parents[1]
+PLAIN_MODULES = [
+    *[activation, attention, dropout, gru, latent, linear, lstm, transformer, vocabulary],
+    gaussian,
+]
+SEEDS = range(4)
+
+
+def plain_twin(name):
+    """The one definition of this name in layers or bayes."""
+    (found,) = [
+        getattr(module, name)
+        for module in PLAIN_MODULES
+        if getattr(getattr(module, name, None), "__module__", None) == module.__name__
+    ]
+    return found
+
+
+def rand(*size):
+    return torch.randn(*size, dtype=torch.float64, requires_grad=True)
+
+
+def size():
+    return int(torch.randint(1, 9, ()))
+
+
+def maybe(value):
+    return value if torch.rand(()) < 0.5 else None
+
+
+def a_linear(f):
+    x, weight, bias = rand(size(), 3, 4), rand(n := size(), 4), maybe(rand(n))
+    return f(x, weight, bias, gelu=maybe(True) or False), [x, weight, bias]
+
+
+def a_product(f):
+    x, weight, bias = rand(5, 4), rand(n := size(), 4), maybe(rand(n))
+    return f(weight, 5, bias, gelu=maybe(True) or False)(x), []
+
+
+def a_dropout(f):
+    # which units are dropped differs in between
+    x = rand(size(), 4)
+    return f(x, float(torch.randint(2, ()))), [x]
+
+
+def a_feed_forward(f):
+    x, w1, w2 = rand(2, size(), 4), rand(n := size(), 4), rand(4, n)
+    leaves = [x, w1, rand(n), w2, rand(4)]
+    return f(*leaves, dropout_rate=float(torch.rand(()) < 0.2)), leaves
+
+
+def an_attention(f):
+    query, key, value = rand(2, 3, n := size(), 4), rand(2, 3, n, 4), rand(2, 3, n, 4)
+    seen = torch.rand(n, n) < 0.5
+    seen.fill_diagonal_(True)
+    added = torch.zeros(n, n, dtype=torch.float64).masked_fill(~seen, -torch.inf)
+    options = [{}, {"is_causal": True}, {"mask": seen}, {"mask": added}]
+    option = options[int(torch.randint(len(options), ()))]
+    return f(query, key, value, **option), [query, key, value]
+
+
+def a_tree_attention(make):
+    tree, _ = make_tree(length=20, num=20)
+    x = rand(len(tree), 3 * 8)
+    nodes = make(
+        tree.preorder, tree.parents, tree.sizes, torch.float64, depth=len(tree.level_sizes)
+    )
+    return nodes.attend(x[nodes.order], 2)[nodes.rows], [x]
+
+
+def begin(make):
+    """Prefixes of 0, 3 and 3 tokens, in 2 layers of 2 heads."""
+    cache = make(2, 2, 8, torch.zeros((), dtype=torch.float64))
+    return [cache.empty(), *cache.begin([rand(2, 2, 3, 8).detach() for _ in range(2)])]
+
+
+def a_cache(make):
+    return tuple(prefix.keys_values() for prefix in begin(make)), []
+
+
+def a_cached_step(make):
+    step = make(begin(attention.KeyValueCache))
+    for _ in range(1 + size()):
+        heads = [[rand(3, 8).detach() for _ in range(3)] for _ in range(2)]
+        found = [step.attend(layer, *qkv) for layer, qkv in enumerate(heads)]
+        before, step = step, make(step.prefixes)
+    kept = (prefix.keys_values() for prefix in before.prefixes)
+    return (*found, *kept, before.positions, torch.tensor(before.end)), []
+
+
+def a_draw(f):
+    mean, draws, leaves = rand(7, n := size()), [], []
+    for first, last in ((0, 2), (3, 6)):
+        log_std, noise = rand(last - first, n), rand(last - first, n).detach()
+        prior = maybe(rand(last - first, n).detach())
+        draws.append(Draw(first, last, log_std, noise, prior, 0.7))
+        leaves.append(log_std)
+    return f(mean, draws), [mean, *leaves]
+
+
+def a_kl(f):
+    mean, log_std = rand(3, n := size()), rand(3, n)
+    return f(mean, log_std, rand(3, n).detach(), 0.7), [mean, log_std]
+
+
+def a_gru(f):
+    rnn = nn.GRU(4, 5, num_layers=2, batch_first=True).double()
+    x, h = rand(3, size(), 4), rand(2, 3, 5)
+    weights = list(rnn.parameters())
+    return f(x, h, weights, dropout_rate=0.0), [x, h, *weights]
+
+
+def an_lstm(f):
+    inputs, layout = loop_case(POSITIONS[int(torch.randint(len(POSITIONS), ()))])
+    return f(inputs, layout), [x for x in inputs if x is not None and x.requires_grad]
+
+
+def a_mixture(f):
+    basis = activation.BASIS[int(torch.randint(3, ())) :]
+    x, coefficients = rand(3, size(), 5), rand(len(basis), 5)
+    return f(x, coefficients, basis), [x, coefficients]
+
+
+def a_step(f):
+    rnn = nn.LSTM(4, 5, num_layers=2, batch_first=True).double()
+    output, state = f(rnn, rand(3, 4), (rand(2, 3, 5), rand(2, 3, 5)))
+    return (output, *state), []
+
+
+def a_tree(f):
+    tree, _ = make_tree(length=20, num=20)
+    rnn = nn.LSTM(4, 5, num_layers=2, batch_first=True).double()
+    output, state = f(rnn, rand(10, 4), tree.tokens, tree.parents, tree.levels())
+    return (output, *state), []
+
+
+def a_latent(f):
+    # beyond the range of standard deviations too
+    packed = (6 * rand(2, n := size(), 12)).detach().requires_grad_()
+    return f(packed, maybe(rand(2, n, 3).detach())), [packed]
+
+
+def a_loss(f):
+    outputs, weight, bias = rand(n := size(), 4), rand(11, 4), rand(11)
+    return f(outputs, weight, bias, torch.randint(11, (n,))), [outputs, weight, bias]
+
+
+CASES = {
+    "CachedStep": a_cached_step,
+    "KeyValueCache": a_cache,
+    "TreeAttention": a_tree_attention,
+    "attention": an_attention,
+    "draw_rows": a_draw,
+    "dropout": a_dropout,
+    "feed_forward": a_feed_forward,
+    "gru": a_gru,
+    "kl_weights": a_kl,
+    "linear": a_linear,
+    "lstm_loop": an_lstm,
+    "mixture": a_mixture,
+    "product": a_product,
+    "run_step": a_step,
+    "run_tree": a_tree,
+    "sample_with_kl": a_latent,
+    "summed_nll": a_loss,
+}
+
+
+def values_and_gradients(name, function, seed):
+    """What a twin gives for random input, and the gradients; the input is that of the seed."""
+    torch.manual_seed(seed)
+    with torch.set_grad_enabled(name not in ("product", "run_step", "run_tree")):
+        found, leaves = CASES[name](function)
+    found = [x for x in (found if isinstance(found, tuple) else (found,)) if x is not None]
+    torch.manual_seed(seed)
+    total = sum((x.double() * torch.randn(x.shape, dtype=torch.float64)).sum() for x in found)
+    leaves = [leaf for leaf in leaves if leaf is not None]
+    gradients = torch.autograd.grad(total, leaves, allow_unused=True) if leaves else ()
+    zeros = (torch.zeros_like(leaf) for leaf in leaves)
+    return found, [z if g is None else g.to_dense() for g, z in zip(gradients, zeros, strict=True)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", kernels.KERNELS)
+def test_twins_have_the_same_values_and_gradients(name, seed):
+    twins = (kernels.kernel(name), plain_twin(name))
+    for ours, theirs in zip(*(values_and_gradients(name, f, seed) for f in twins), strict=True):
+        assert len(ours) == len(theirs)
+        for a, b in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", kernels.KERNELS)
+def test_twins_have_the_same_arguments(name):
+    fast, plain = (
+        [(p.name, p.kind, p.default) for p in inspect.signature(f).parameters.values()]
+        for f in (kernels.kernel(name), plain_twin(name))
+    )
+    assert fast == plain
+
+
+def test_what_has_a_twin_is_called_through_the_switch():
+    for path in PACKAGE.rglob("*.py"):
+        if path.parent.name == "kernels":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module.startswith(kernels.__name__ + "."):
+                direct = {alias.name for alias in node.names} & set(kernels.KERNELS)
+                assert not direct, f"{path}: {direct} from {node.module}"
+
+
+LSTM = dict(unit=8, nlayers=2, dropout_rate=0.3)
+TRANSFORMER = dict(att_unit=8, head=2, unit=12, layer=1, dropout_rate=0.3)
+FEEDBACK = {"kind": "variational", "feedback": True}
+LMS = {
+    "lstm": lambda: BayesLSTMLM(9, **LSTM, uncertainty={"cell_input@1": "bayes"}),
+    "lstm gp": lambda: BayesLSTMLM(9, **LSTM, uncertainty={"cell_state@1": "gp"}),
+    "lstm latent": lambda: BayesLSTMLM(9, **LSTM, uncertainty={"hidden_output@2": FEEDBACK}),
+    "transformer": lambda: BayesTransformerLM(9, **TRANSFORMER, uncertainty={"ffn@1": "bayes"}),
+    "transformer gp": lambda: BayesTransformerLM(9, **TRANSFORMER, uncertainty={"ffn@1": "gp"}),
+    "transformer latent": lambda: BayesTransformerLM(
+        9, **TRANSFORMER, uncertainty={"embedding": "bayes", "hidden_output@1": "variational"}
+    ),
+    "gru": lambda: BayesESPnetLM(
+        9, "seq_rnn", {"unit": 8, "nlayers": 1, "rnn_type": "gru"}, {"reset_gate@1": "bayes"}
+    ),
+    "ESPnet's transformer": lambda: BayesESPnetLM(
+        9, "transformer", {**TRANSFORMER, "embed_unit": 8}, {"ffn@1": "bayes"}
+    ),
+}
+
+
+def train(lm):
+    model = BayesLanguageModel(lm.train(), 9, num_train_tokens=100)
+    loss, _, _ = model(torch.randint(1, 8, (3, 5)), torch.tensor([5, 3, 4]))
+    loss.backward()
+
+
+@torch.no_grad()
+def score(lm):
+    lm.eval()
+    score_hypotheses(lm, [[[1, 2, 3], [1, 2]], [[4]]])
+
+
+@torch.no_grad()
+def search(lm):
+    lm.eval()
+    prefixes, states = torch.full((2, 1), 8), [None, None]
+    for _ in range(3):
+        log_probs, states = lm.batch_score(prefixes, states, torch.zeros(2, 1))
+        prefixes = torch.cat([prefixes, log_probs.topk(1).indices], dim=1)
+
+
+@pytest.fixture
+def used(monkeypatch):
+    """The kernels that are used."""
+    found, kernel = [], kernels.kernel
+    monkeypatch.setattr(kernels, "kernel", lambda name: found.append(name) or kernel(name))
+    monkeypatch.delenv(kernels.VARIABLE, raising=False)
+    return found
+
+
+def autograd_functions():
+    return [
+        function
+        for function in torch.autograd.Function.__subclasses__()
+        if function.__module__.startswith("espnet_bayeslm")
+    ]
+
+
+@pytest.mark.parametrize("by_variable", [False, True])
+@pytest.mark.parametrize("work", [train, score, search])
+@pytest.mark.parametrize("name", LMS)
+def test_the_switch_reaches_everything(name, work, by_variable, used, monkeypatch):
+    torch.manual_seed(0)
+    lm = LMS[name]()
+    work(lm)
+    assert used
+    used.clear()
+
+    def refuse(*args):
+        raise AssertionError("an autograd function of ours")
+
+    for function in autograd_functions():
+        monkeypatch.setattr(function, "forward", refuse)
+    if by_variable:
+        monkeypatch.setenv(kernels.VARIABLE, "plain")
+        work(lm)
+    else:
+        with kernels.plain():
+            work(lm)
+    assert not used
+
+
+def test_some_kernels_alone_can_be_switched_off(used):
+    with kernels.plain("linear", "dropout"):
+        assert kernels.fast(linear.linear) is linear.linear
+        assert kernels.fast(activation.mixture) is not activation.mixture
+        with kernels.plain("mixture"):
+            assert all(map(kernels.is_plain, ("linear", "dropout", "mixture")))
+        with kernels.plain("mixture", others_fast=True):
+            assert list(filter(kernels.is_plain, kernels.KERNELS)) == ["mixture"]
+    assert not any(map(kernels.is_plain, kernels.KERNELS))
+    with (
+        pytest.raises(ValueError, match=r"no kernel lineer; valid are .*linear"),
+        kernels.plain("lineer"),
+    ):
+        pass
+
+
+def test_the_switch_is_that_of_a_thread(used):
+    found = []
+    with kernels.plain():
+        thread = threading.Thread(target=lambda: found.append(kernels.is_plain("linear")))
+        thread.start()
+        thread.join()
+        assert kernels.is_plain("linear")
+    assert found == [False]
+
+
+@pytest.mark.parametrize("value", ["slow", "Plain", "1"])
+def test_a_mode_that_does_not_exist(value, monkeypatch):
+    monkeypatch.setenv(kernels.VARIABLE, value)
+    with pytest.raises(ValueError, match=f"{kernels.VARIABLE}: expected fast or plain.*{value}"):
+        kernels.fast(linear.linear)
+
+
+def test_the_package_of_kernels_imports_nothing_heavy():
+    code = "import sys, espnet_bayeslm.kernels; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
