@@ -1,6 +1,6 @@
 # make demo   `bayeslm quickstart`: what the package ships to a table of word error rates, in minutes
 # make demo FULL=true   the recipe of egs2/sotu/lm: text, speech, recogniser, LMs, in 15 minutes
-# make test   the tests;  make lint   style and types;  make bench   speed
+# make test   the tests;  make lint   style and types;  make bench   speed;  make docs   the pages
 # make test-plain  LMs, scoring, decoding and training without kernels/
 # make test-avx2   what depends on the CPU's instructions, as on a CPU without AVX-512
 #
@@ -19,7 +19,7 @@ READY := $(VENV)/.ready-$(shell cksum < setup.cfg | cut -d' ' -f1)
 export PYTHONPATH := $(CURDIR)
 export PATH := $(BIN):$(PATH)
 
-.PHONY: install demo test test-plain test-avx2 mutants lint format bench clean
+.PHONY: install demo test test-plain test-avx2 mutants lint format bench docs clean
 
 install: $(READY)
 
@@ -93,5 +93,9 @@ bench: $(READY)
 	"$(BIN)/python" -u bench/decode.py
 	"$(BIN)/python" -u bench/train.py
 
+# docs/_build/index.html; warnings are errors
+docs: $(READY)
+	"$(BIN)/python" -m sphinx -W --keep-going -q -b html docs docs/_build
+
 clean:
-	rm -rf egs2/*/*/exp egs2/*/*/data egs2/*/*/dump build dist *.egg-info
+	rm -rf docs/_build egs2/*/*/exp egs2/*/*/data egs2/*/*/dump build dist *.egg-info

@@ -12,7 +12,7 @@ from claims import CLAIMS, ROOT, section
 
 DOCUMENTS = sorted({ROOT / "README.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("egs2/**/*.md")})
 # Sections with results, wherever they are; of RESULTS*.md all but what was not run.
-TITLES = ("Results", "When it does not help", "Speed")
+TITLES = ("Results", "When it does not help", "What did help", "Speed")
 MARK = re.compile(r"<!-- (?:run|from): .*? -->", re.DOTALL)
 # Digits that are names and settings, or stand in what the program always writes.
 NAMES = re.compile(

@@ -41,7 +41,7 @@ class Mapsswe:
         mean: Mean of d: positive where B is the better system.
         std: Standard deviation of d, with segments - 1 in the denominator.
         z: mean / (std / sqrt(segments)); 0 where all d are equal.
-        p: Two-sided probability of a |z| as large, if the systems were equally good.
+        p: Two-sided probability of a `|z|` as large, if the systems were equally good.
     """
 
     segments: int

@@ -1,0 +1,306 @@
+"""What the README and docs/ say: commands run as they stand, links lead somewhere, names exist."""
+
+import ast
+import importlib.util
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent
+README, DOCS = ROOT / "README.md", ROOT / "docs"
+# Pages whose commands make what the others use; then the others.
+FIRST = [DOCS / "howto" / name for name in ("train.md", "rescore.md")]
+PAGES = [*FIRST, *sorted({*DOCS.glob("**/*.md")} - {*FIRST})]
+DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", *PAGES]
+PACKAGE = ROOT / "espnet_bayeslm"
+SMALL = {
+    "bayes_lstm": {"unit": 8, "dropout_rate": 0.0},
+    "bayes_transformer": {"att_unit": 8, "head": 2, "unit": 16, "layer": 2, "dropout_rate": 0.0},
+}
+# Of ESPnet's programs, not of ours
+ESPNETS = {"--python", "--lm_config", "--lm_args", "--lm_tag", "--inference_args"}
+
+
+def name(path):
+    return str(path.relative_to(ROOT))
+
+
+def blocks(page, language):
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), flags=re.DOTALL)
+
+
+def prose(text):
+    """Markdown without its program texts."""
+    return re.sub(r"`[^`\n]*`", "", re.sub(r"```.*?```|\$\$.*?\$\$", "", text, flags=re.DOTALL))
+
+
+def anchors(page):
+    """Anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    titles = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def write_nbest(folder, sentences):
+    """Write a Kaldi archive of three hypotheses per sentence, the second one right."""
+    folder.mkdir(parents=True)
+    files = {name: [] for name in ("words_text", "acwt", "lmwt.nolm", "lmwt.withlm", "text")}
+    for n, words in enumerate(sentences):
+        files["text"].append(f"u{n:03d} {' '.join(words)}")
+        for rank, hyp in enumerate(([*words, "a"], words, words[:-1]), 1):
+            key = f"u{n:03d}-{rank}"
+            files["words_text"].append(f"{key} {' '.join(hyp)}".rstrip())
+            files["acwt"].append(f"{key} {100.0 + rank}")
+            files["lmwt.nolm"].append(f"{key} 0")
+            files["lmwt.withlm"].append(f"{key} {3.0 * len(hyp)}")
+    for file, lines in files.items():
+        (folder / file).write_text("\n".join(lines) + "\n")
+
+
+def write_other_lists(folder, nbest):
+    """Write the lists of a Kaldi archive in other formats, with their references."""
+    from espnet_bayeslm.nbest import Hypothesis, NBest, read_nbest, write_nbest
+
+    folder.mkdir()
+    (folder / "text").write_text((nbest / "text").read_text())
+    places = {"whisper": "whisper.json", "nemo": "nemo", "vosk": "vosk", "jsonl": "k2.jsonl"}
+    for kind, place in places.items():
+        scored = kind != "whisper"
+        lists = [
+            NBest(
+                item.utt,
+                tuple(Hypothesis(h.words, h.am_score if scored else None) for h in item.hypotheses),
+                ref=None if kind == "vosk" else item.hypotheses[1].words,
+            )
+            for item in read_nbest(nbest, "kaldi")
+        ]
+        write_nbest(lists, folder / place, format=kind)
+
+
+@pytest.fixture
+def workplace(corpus, tmp_path):
+    sentences = {
+        part: [line.split()[1:] for line in (corpus / f"{part}.txt").read_text().splitlines()]
+        for part in ("train", "valid")
+    }
+    for file, part in (("train", "train"), ("dev", "valid")):
+        (tmp_path / f"{file}.txt").write_text("".join(" ".join(s) + "\n" for s in sentences[part]))
+    write_nbest(tmp_path / "nbest" / "dev", sentences["valid"])
+    write_nbest(tmp_path / "nbest" / "eval", sentences["train"][:40])
+    write_other_lists(tmp_path / "lists", tmp_path / "nbest" / "dev")
+    (tmp_path / "conf").mkdir()
+    for path in (PACKAGE / "configs").glob("*_*.yaml"):
+        config = yaml.safe_load(path.read_text())
+        if isinstance(config, dict) and config.get("lm") in SMALL:
+            config["lm_conf"].update(SMALL[config["lm"]])
+            config.update(max_epoch=2, num_workers=0, use_matplotlib=False)
+            (tmp_path / "conf" / path.name).write_text(yaml.safe_dump(config))
+    return tmp_path
+
+
+def run(python, folder, *words, input=None):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(
+        [python, *words], cwd=folder, env=environment, input=input, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    return result.stdout
+
+
+def run_pages(python, folder, pages):
+    """Run the pages' commands, and what they do in Python; what was printed."""
+    # in one process, since each would import ESPnet anew
+    batch = ROOT / "egs2" / "sotu" / "lm" / "local" / "batch.py"
+    commands = "\n".join(block for page in pages for block in blocks(page, "bash"))
+    # a configuration's name means the small one here
+    commands = re.sub(r"--config (\w+)(?= )", r"--config conf/\1.yaml", commands)
+    printed = run(python, folder, batch, input=commands)
+    programs = [block for page in pages for block in blocks(page, "python")]
+    (folder / "program.py").write_text("\n".join(programs))
+    return printed + run(python, folder, "program.py")
+
+
+def test_commands_of_the_readme_run(workplace, python):
+    printed = run_pages(python, workplace, [README])
+    assert (workplace / "exp" / "eval" / "text").read_text().count("\n") == 40
+    assert "rescored" in printed
+
+
+def test_commands_of_the_pages_run(workplace, python):
+    run_pages(python, workplace, PAGES)
+    exp = workplace / "exp"
+    assert (exp / "search" / "top2" / "valid.loss.ave.pth").exists()
+    # what jobs of a part each wrote, joined
+    assert (exp / "whole" / "lmwt.nn").read_text().count("\n") == 3 * 40
+    for lists in ("whisper", "nemo", "vosk", "k2"):
+        assert (exp / lists / "text").read_text().count("\n") == 30
+
+
+def test_readme_is_short():
+    text = re.sub(r"<!--.*?-->", "", README.read_text(), flags=re.DOTALL)
+    assert len(text.split()) <= 900
+
+
+def targets(page):
+    """Targets of a page's links and images."""
+    return re.findall(r"\]\(([^)\s]+)\)", prose(page.read_text()))
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=name)
+def test_links_lead_somewhere(page):
+    for target in targets(page):
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        linked = (page.parent / path).resolve() if path else page
+        assert linked.exists(), target
+        assert not anchor or anchor in anchors(linked), target
+
+
+def test_each_page_is_in_the_contents():
+    entries = "\n".join(
+        re.findall(r"```{toctree}\n(.*?)```", (DOCS / "index.md").read_text(), re.S)
+    )
+    listed = {line for line in entries.splitlines() if line and not line.startswith(":")}
+    assert listed == {str(page.relative_to(DOCS))[:-3] for page in PAGES} - {"index"}
+
+
+def test_options_are_those_of_the_tools():
+    from espnet_bayeslm.bin.bayeslm import TOOLS
+    from espnet_bayeslm.training.task import BayesLMTask
+
+    parsers = {
+        tool: importlib.import_module(f"espnet_bayeslm.bin.{tool}").get_parser()
+        for tool in TOOLS
+        if tool != "lm_train"
+    }
+    known = {tool: set(parser._option_string_actions) for tool, parser in parsers.items()}
+    trainings = set(BayesLMTask.get_parser()._option_string_actions)
+    known |= {tool: known.get(tool, set()) | trainings for tool in ("lm_train", "train", "search")}
+    anywhere = set.union(*known.values()) | ESPNETS
+    checked = 0
+    for page in DOCUMENTS[:1] + PAGES:
+        text = page.read_text()
+        for line in re.findall(r"^ *bayeslm .*$|`bayeslm [^`]*`", text, flags=re.MULTILINE):
+            tool = line.strip("` ").split()[1]
+            for option in re.findall(r"(?<= )--\w+", line) if tool in known else ():
+                assert option in known[tool], f"{name(page)}: {option} of {tool}"
+                checked += 1
+        for option in re.findall(r"`(--\w+)", text):
+            assert option in anywhere or "espnet2" in text, f"{name(page)}: {option}"
+    assert checked > 100
+
+
+def test_equations_name_what_computes_them():
+    page = DOCS / "concepts" / "equations.md"
+    named = re.findall(r"`(\w+/\w+\.py)`: `([\w.]+)`", page.read_text())
+    assert len(named) > 20
+    for file, function in named:
+        body = ast.parse((PACKAGE / file).read_text()).body
+        for part in function.split("."):
+            found = [node for node in body if getattr(node, "name", None) == part]
+            assert found, f"{file} has no {function}"
+            body = getattr(found[0], "body", [])
+
+
+def test_errors_of_the_troubleshooting_are_in_the_program():
+    # a message may be cut into several strings
+    source = " ".join(
+        re.sub(r'"\s*\n\s*f?"', "", path.read_text()) for path in PACKAGE.rglob("*.py")
+    )
+    page = (DOCS / "troubleshooting.md").read_text()
+    cells = re.findall(r"^\| (`.*?) \|", page, flags=re.MULTILINE)
+    assert len(cells) > 30
+    for message in re.findall(r"`([^`]*)`", " ".join(cells)):
+        for fragment in message.split("..."):
+            assert fragment.strip() in source, message
+
+
+def test_configuration_builds():
+    from espnet_bayeslm.lm import BayesTransformerLM
+
+    (block,) = blocks(DOCS / "concepts" / "random_weights.md", "yaml")
+    config = yaml.safe_load(block)
+    assert config["lm"] == "bayes_transformer"
+    lm = BayesTransformerLM(50, **config["lm_conf"])
+    assert lm.locations() == ["ffn@1", "ffn@2", "attention@6"]
+
+
+def positions_section():
+    return (DOCS / "concepts" / "random_weights.md").read_text()
+
+
+def test_positions_are_those_of_the_lms():
+    from espnet_bayeslm.lm import lstm, transformer
+
+    for position in (*lstm.POSITIONS, *transformer.POSITIONS):
+        assert f"`{position}`" in positions_section()
+
+
+@pytest.mark.parametrize(
+    "backbone, conf",
+    [
+        ("seq_rnn", {"rnn_type": "lstm"}),
+        ("seq_rnn", {"rnn_type": "gru"}),
+        ("transformer", {"att_unit": 4, "head": 1}),
+    ],
+)
+def test_positions_are_those_of_espnets_lms(backbone, conf):
+    from espnet_bayeslm.lm import BayesESPnetLM
+    from espnet_bayeslm.lm.backbones import BACKBONES
+
+    lm = BayesESPnetLM(10, backbone=backbone, backbone_conf={"unit": 4, **conf})
+    for position in BACKBONES[backbone].positions(lm):
+        assert f"`{position}`" in positions_section()
+
+
+@pytest.fixture(scope="module")
+def docs_modules():
+    """Programs of docs/, by their names."""
+    modules = {}
+    for path in DOCS.glob("*.py"):
+        if path.stem != "conf":
+            spec = importlib.util.spec_from_file_location(path.stem, path)
+            modules[path.stem] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(modules[path.stem])
+    return modules
+
+
+def test_the_figure_shows_the_tables(docs_modules, tmp_path):
+    figure = docs_modules["figure"]
+    bars = [bar for bars in figure.read_bars() for bar in bars if bar]
+    assert len(bars) == 10
+    assert all(bar.low <= bar.wer <= bar.high for bar in bars)
+    shown = sorted(re.findall(r">([-+−]\d\.\d\d)<", figure.OUTPUT.read_text()))
+    assert shown == sorted(f"{value:+.2f}" for bar in bars for value in bar[:2])
+
+
+def test_generated_parts_name_every_option_and_key(docs_modules):
+    generated = docs_modules["generated"]
+    tools = generated.tools()
+    for tool, parser in generated.tool_parsers().items():
+        assert f"## `bayeslm {tool}`" in tools
+        for action in parser._actions:
+            named = ", ".join(action.option_strings) or action.dest
+            assert action.dest == "help" or f"| `{named}` |" in tools
+    keys = generated.configuration()
+    for key in ("uncertainty", "prior_variance", "kl_weight", "posterior_lr", "beta2", "backbone"):
+        assert f"| `{key}` |" in keys
+
+
+@pytest.mark.slow
+def test_pages_are_built_without_warnings(tmp_path):
+    pytest.importorskip("sphinx", reason="Sphinx is not installed: pip install -e '.[docs]'")
+    pytest.importorskip("myst_parser", reason="MyST is not installed: pip install -e '.[docs]'")
+    pytest.importorskip("furo", reason="furo is not installed: pip install -e '.[docs]'")
+    import sys
+
+    words = ["-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", str(DOCS), str(tmp_path)]
+    run(sys.executable, ROOT, *words)
+    tools = (tmp_path / "reference" / "tools.html").read_text()
+    assert "--max_oov_rate" in tools and "bayeslm rescore" in tools
+    assert "TrainedLM" in (tmp_path / "reference" / "python.html").read_text()
