@@ -1,5 +1,6 @@
 """What the README and docs/ say: commands run as they stand, links lead somewhere, names exist."""
 
+import argparse
 import ast
 import importlib.util
 import os
@@ -286,7 +287,8 @@ def test_generated_parts_name_every_option_and_key(docs_modules):
         assert f"## `bayeslm {tool}`" in tools
         for action in parser._actions:
             named = ", ".join(action.option_strings) or action.dest
-            assert action.dest == "help" or f"| `{named}` |" in tools
+            hidden = action.dest == "help" or action.help == argparse.SUPPRESS
+            assert hidden or f"| `{named}` |" in tools
     keys = generated.configuration()
     for key in ("uncertainty", "prior_variance", "kl_weight", "posterior_lr", "beta2", "backbone"):
         assert f"| `{key}` |" in keys
