@@ -32,13 +32,13 @@ from espnet_bayeslm.nbest.formats import (
     nbest_writer,
 )
 from espnet_bayeslm.nbest.lattice import (
-    MAX_ARCS,
     Lattice,
     kaldi_scales,
     nbest_list,
     oracle_words,
     pruned,
 )
+from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.components import Component, UnknownWords, inner_scorer
 from espnet_bayeslm.rescoring.decision import COMBINATIONS, combined

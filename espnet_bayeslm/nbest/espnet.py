@@ -17,6 +17,7 @@ from espnet_bayeslm.nbest.fields import (
     NUMBER,
     AddList,
     Entry,
+    OutOfStep,
     Table,
     Writable,
     check_has_keys,
@@ -45,10 +46,6 @@ _FLUSH_EVERY = 2000  # utterances
 
 Row = Tuple[Entry, Entry]
 """The entries of a hypothesis in `text` and in `score`."""
-
-
-class _OutOfStep(Exception):
-    """The files do not have their keys in the same order."""
 
 
 def read_espnet(path: PathLike) -> Iterator[NBest]:
@@ -121,7 +118,7 @@ def _in_step(files: List[Tuple[Path, Path]]) -> bool:
             utts.add(utt)
             if len(utts) != num_utts:
                 return False
-    except _OutOfStep:
+    except OutOfStep:
         return False
     return True
 
@@ -130,7 +127,7 @@ def _side_by_side(files: List[Tuple[Path, Path]]) -> Iterator[Tuple[str, List[Ro
     """Yield (utterance, rows) of files in step: ranks 2, 3, ... may leave utterances out.
 
     Raises:
-        _OutOfStep: They are not in step; what was yielded may then be incomplete.
+        OutOfStep: They are not in step; what was yielded may then be incomplete.
     """
     first, *others = (_pairs(*pair) for pair in files)
     heads: List[Optional[Tuple[str, Row]]] = [next(rank, None) for rank in others]
@@ -144,14 +141,14 @@ def _side_by_side(files: List[Tuple[Path, Path]]) -> Iterator[Tuple[str, List[Ro
             heads[n] = next(rank, None)
         yield utt, rows
     if any(head is not None for head in heads):
-        raise _OutOfStep
+        raise OutOfStep
 
 
 def _pairs(text: Path, score: Path) -> Iterator[Tuple[str, Row]]:
     """Yield (utterance, row) of one rank."""
     for a, b in itertools.zip_longest(read_entries([text]), read_entries([score])):
         if a is None or b is None or a[0] != b[0]:
-            raise _OutOfStep
+            raise OutOfStep
         yield a[0], (a[1], b[1])
 
 

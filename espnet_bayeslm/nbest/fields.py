@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from pathlib import Path
 from typing import Callable, Container, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
@@ -15,6 +16,8 @@ from espnet_bayeslm.utils.files import BYTE_ORDER_MARK, PathLike, keyed_lines
 NUMBER = r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
 _NUMBER = re.compile(NUMBER, re.ASCII)
 _DIGITS = re.compile("([0-9]+)", re.ASCII)
+
+_MAX_NAME = 255  # bytes, on most file systems
 
 OPTIONAL = ("lm_score", "graph_score")
 SCORES = ("am_score", *OPTIONAL)
@@ -97,6 +100,54 @@ def check_id(utt: str, *, path: Optional[PathLike] = None, line: Optional[int] =
     )
 
 
+def check_file_name(utt: str, name: str) -> None:
+    """Raise an InputError where an utterance id cannot be the name of a file."""
+    check_id(utt)
+    if "/" in name or "\0" in name or len(os.fsencode(name)) > _MAX_NAME:
+        raise InputError(
+            f"the utterance id {utt[:80]!r} cannot be the name of a file",
+            remedy="Write another format.",
+        )
+
+
+class UniqueUtterances:
+    """Checks the ids of lists or lattices as they are read, and that there are some.
+
+    Args:
+        path: What is read, for the error.
+    """
+
+    def __init__(self, path: PathLike):
+        self.path = path
+        self._seen: Dict[str, Tuple[PathLike, int]] = {}
+
+    def add(self, utt: str, file: PathLike, line: int) -> None:
+        """Take an id that is new.
+
+        Raises:
+            InputError: The id cannot be one, or came before.
+        """
+        check_id(utt, path=file, line=line)
+        if utt in self._seen:
+            first, first_line = self._seen[utt]
+            raise InputError(
+                f"the utterance {utt[:80]!r} stands already in {first}:{first_line}",
+                path=file,
+                line=line,
+                remedy="Utterance ids must be unique.",
+            )
+        self._seen[utt] = file, line
+
+    def check(self, remedy: str, *, problem: str = "no utterances") -> None:
+        """Raise an InputError where there was none."""
+        if not self._seen:
+            raise InputError(problem, path=self.path, remedy=remedy)
+
+
+class OutOfStep(Exception):
+    """Files do not have the same keys in the same order."""
+
+
 def is_utf8(text: str) -> bool:
     """Whether a text can be written: it has no half of a surrogate pair."""
     try:
@@ -171,7 +222,7 @@ def _problem(hyp: Hypothesis, holds: Container[str], needs: Container[str]) -> s
     return ""
 
 
-def files_matching(path: Path, pattern: str, *, problem: str, remedy: str) -> List[Path]:
+def files_matching(path: Path, pattern: str, *, problem: str, remedy: str = "") -> List[Path]:
     """Files to read: the one, or those of a folder whose names match, in natural order.
 
     Args:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Callable, ContextManager, Dict, Iterable, Iterator, Tuple
 
 from espnet_bayeslm.nbest.espnet import espnet_writer, read_espnet
-from espnet_bayeslm.nbest.fields import AddList
+from espnet_bayeslm.nbest.fields import AddList, OutOfStep
 from espnet_bayeslm.nbest.htk import htk_writer, read_htk
 from espnet_bayeslm.nbest.jsonl import jsonl_writer, read_jsonl
-from espnet_bayeslm.nbest.kaldi import OutOfStep, kaldi_writer, read_kaldi, read_kaldi_once
+from espnet_bayeslm.nbest.kaldi import kaldi_writer, read_kaldi, read_kaldi_once
 from espnet_bayeslm.nbest.kaldi_lattice import kaldi_lattice_writer, read_kaldi_lattices
 from espnet_bayeslm.nbest.lattice import Lattice, nbest_list
 from espnet_bayeslm.nbest.nemo import nemo_writer, read_nemo

@@ -11,12 +11,13 @@ from __future__ import annotations
 import contextlib
 import gzip
 import math
-import os
 import re
 from pathlib import Path
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from espnet_bayeslm.nbest.fields import (
+    UniqueUtterances,
+    check_file_name,
     check_id,
     check_no_others,
     files_matching,
@@ -25,16 +26,14 @@ from espnet_bayeslm.nbest.fields import (
     parse_number,
 )
 from espnet_bayeslm.nbest.lattice import (
-    MAX_ARCS,
     NULL,
     SILENT,
     TRANSITIONS,
     Arc,
     Lattice,
-    LatticeBuilder,
     PathScales,
-    unique_utterances,
 )
+from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS, LatticeBuilder
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines, staged
 
@@ -43,7 +42,6 @@ PATTERN = r".*\.(lat|slf|htk)(\.gz)?"
 """Names that are read in a folder."""
 
 REMEDY = "Nodes are `I=0 t=0.00 W=word`, links `J=0 S=0 E=1 a=-5.5 l=-2.1` (HTK's SLF)."
-_MAX_NAME = 255  # bytes, on most file systems
 # Key, and value in quotes or without
 _FIELD = re.compile(
     r"""\s*([^\s=]+)=(?:("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')(?!\S)|(\S*))""", re.DOTALL
@@ -90,14 +88,12 @@ def read_htk(path: PathLike, *, max_arcs: int = MAX_ARCS) -> Iterator[Lattice]:
     Raises:
         InputError: A file that is no such lattice (file, line, remedy), or an id twice.
     """
-    found = ((read_lattice(file, max_arcs=max_arcs), file, 1) for file in _files(Path(path)))
-    return unique_utterances(found)
-
-
-def _files(path: Path) -> List[Path]:
-    """Files to read."""
     remedy = "They are called UTT.lat, UTT.slf.gz, .."
-    return files_matching(path, PATTERN, problem="no HTK lattices in it", remedy=remedy)
+    utterances = UniqueUtterances(path)
+    for file in files_matching(Path(path), PATTERN, problem="no HTK lattices in it", remedy=remedy):
+        lattice = read_lattice(file, max_arcs=max_arcs)
+        utterances.add(lattice.utt, file, 1)
+        yield lattice
 
 
 def utterance_of(path: Path) -> str:
@@ -419,7 +415,7 @@ def htk_writer(folder: PathLike, *, zipped: bool = False) -> Iterator[Callable[[
 
         def add(lattice: Lattice) -> None:
             name = f"{lattice.utt}.lat{'.gz' if zipped else ''}"
-            _check_name(lattice.utt, name)
+            check_file_name(lattice.utt, name)
             if name in names:
                 raise InputError(f"the utterance {lattice.utt!r} comes twice")
             content = "".join(_lines(lattice)).encode("utf-8")
@@ -431,16 +427,6 @@ def htk_writer(folder: PathLike, *, zipped: bool = False) -> Iterator[Callable[[
         if not names:
             raise InputError("no lattices to write")
         check_no_others(Path(folder), PATTERN, written=names)
-
-
-def _check_name(utt: str, name: str) -> None:
-    """Raise an InputError where an id cannot be the name of a file."""
-    check_id(utt)
-    if "/" in name or "\0" in name or len(os.fsencode(name)) > _MAX_NAME:
-        raise InputError(
-            f"the utterance id {utt[:80]!r} cannot be the name of a file",
-            remedy="Write another format.",
-        )
 
 
 def _lines(lattice: Lattice) -> Iterator[str]:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
-import io
 import json
 import math
 import re
 from pathlib import Path
 from typing import (
-    IO,
     Any,
     Callable,
     Dict,
@@ -22,21 +19,19 @@ from typing import (
     Sequence,
     Tuple,
     Union,
-    cast,
 )
 
 from espnet_bayeslm.nbest.fields import (
     AddList,
     Writable,
-    check_id,
     check_no_others,
+    files_matching,
     is_utf8,
-    natural_order,
     words_line,
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, atomic_write, read_lines
+from espnet_bayeslm.utils.files import PathLike, atomic_write, compress_to, read_lines
 
 # An integer of more digits is read as a float: a million digits would take hours
 _MAX_DIGITS = 18
@@ -47,6 +42,15 @@ _TOO_DEEP = "brackets within brackets without an end"
 
 class BadValue(ValueError):
     """Fault of a JSON value; the message goes into an InputError."""
+
+
+@contextlib.contextmanager
+def located(path: PathLike, line: int, remedy: str) -> Iterator[None]:
+    """Turn a `BadValue` within the block into an InputError with its place."""
+    try:
+        yield
+    except BadValue as error:
+        raise InputError(str(error), path=path, line=line, remedy=remedy) from error
 
 
 def parse_json(text: str) -> Any:
@@ -308,34 +312,18 @@ def json_writer(
     is_file = path.name.endswith(tuple(suffixes)) and not path.is_dir()
     file = path if is_file else path / f"nbest{suffixes[0]}"
     if not is_file:
-        pattern = "|".join(f".*{re.escape(suffix)}" for suffix in suffixes)
-        check_no_others(path, pattern, written=(file.name,))
-    with atomic_write(file, "wb") as raw, _text_to(raw, zipped=file.suffix == ".gz") as f:
-        before, between, after = frame
+        check_no_others(path, _pattern(suffixes), written=(file.name,))
+    before, between, after = frame
+    with atomic_write(file, "wb") as raw, compress_to(raw, file) as f:
 
         def add(nbest: NBest) -> None:
-            f.write(between if known.utts else before)
+            f.write((between if known.utts else before).encode())
             known.check(nbest)
-            f.write(as_text(as_json(nbest)))
+            f.write(as_text(as_json(nbest)).encode())
 
         yield add
         known.finish()
-        f.write(after)
-
-
-@contextlib.contextmanager
-def _text_to(raw: IO[bytes], *, zipped: bool) -> Iterator[IO[str]]:
-    """Yield a stream of text into a stream of bytes."""
-    with contextlib.ExitStack() as stack:
-        if zipped:
-            # No name and no time in it: equal lists give equal files
-            packed = gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0)
-            raw = cast(IO[bytes], stack.enter_context(packed))
-        text = io.TextIOWrapper(raw, encoding="utf-8")
-        try:
-            yield text
-        finally:
-            text.detach()  # else it would close what is not its own
+        f.write(after.encode())
 
 
 def files_of(path: Path, suffixes: Sequence[str]) -> List[Path]:
@@ -344,49 +332,14 @@ def files_of(path: Path, suffixes: Sequence[str]) -> List[Path]:
     Raises:
         InputError: The folder has none.
     """
-    if not path.is_dir():
-        return [path]
-    names = [entry.name for entry in path.iterdir() if entry.name.endswith(tuple(suffixes))]
-    if not names:
-        raise InputError(f"no *{suffixes[0]} in it", path=path)
-    return [path / name for name in sorted(names, key=natural_order)]
+    return files_matching(path, _pattern(suffixes), problem=f"no *{suffixes[0]} in it")
+
+
+def _pattern(suffixes: Sequence[str]) -> str:
+    """Pattern of the names with one of the suffixes."""
+    return "|".join(f".*{re.escape(suffix)}" for suffix in suffixes)
 
 
 def without_suffix(path: Path, suffixes: Sequence[str]) -> str:
     """Name of a file without the first of the suffixes that it has."""
     return next((path.name.removesuffix(s) for s in suffixes if path.name.endswith(s)), path.name)
-
-
-class UniqueUtterances:
-    """Checks the ids of lists as they are read, and that there are some.
-
-    Args:
-        path: What is read, for the error.
-    """
-
-    def __init__(self, path: PathLike):
-        self.path = path
-        self._seen: Dict[str, Tuple[Path, int]] = {}
-
-    def add(self, nbest: NBest, file: Path, line: int) -> NBest:
-        """List whose id is new.
-
-        Raises:
-            InputError: The id cannot be one, or came before.
-        """
-        check_id(nbest.utt, path=file, line=line)
-        if nbest.utt in self._seen:
-            first, first_line = self._seen[nbest.utt]
-            raise InputError(
-                f"the utterance {nbest.utt[:80]!r} stands already in {first}:{first_line}",
-                path=file,
-                line=line,
-                remedy="Utterance ids must be unique.",
-            )
-        self._seen[nbest.utt] = file, line
-        return nbest
-
-    def check(self, remedy: str) -> None:
-        """Raise an InputError where there was none."""
-        if not self._seen:
-            raise InputError("no utterances", path=self.path, remedy=remedy)

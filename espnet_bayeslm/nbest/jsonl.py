@@ -14,10 +14,9 @@ import logging
 from pathlib import Path
 from typing import Any, ContextManager, Dict, Iterator, List, Set
 
-from espnet_bayeslm.nbest.fields import SCORES, AddList, Writable, words_line
+from espnet_bayeslm.nbest.fields import SCORES, AddList, UniqueUtterances, Writable, words_line
 from espnet_bayeslm.nbest.json_values import (
     BadValue,
-    UniqueUtterances,
     all_scored,
     as_list,
     as_object,
@@ -27,18 +26,22 @@ from espnet_bayeslm.nbest.json_values import (
     files_of,
     json_writer,
     list_of,
+    located,
     others,
     parse_json,
     shown,
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
-from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
 
 SUFFIXES = (".jsonl", ".jsonl.gz")
 KEYS = ("utt", "hypotheses", "ref", "speaker")
 HYPOTHESIS_KEYS = ("text", *SCORES)
 READ_AS_OTHERS = {"score", "rank"}
+REMEDY = (
+    'Lines are {"utt": .., "hypotheses": [{"text": .., "am_score": .., "lm_score": ..}, ..],'
+    ' "ref": ..}.'
+)
 
 
 def read_jsonl(path: PathLike) -> Iterator[NBest]:
@@ -51,18 +54,11 @@ def read_jsonl(path: PathLike) -> Iterator[NBest]:
     kept: Set[str] = set()
     for file in files_of(Path(path), SUFFIXES):
         for number, line in read_lines(file):
-            try:
+            with located(file, number, REMEDY):
                 nbest = _parse(line)
-            except BadValue as error:
-                raise InputError(
-                    str(error),
-                    path=file,
-                    line=number,
-                    remedy='Lines are {"utt": .., "hypotheses": [{"text": .., "am_score": ..,'
-                    ' "lm_score": ..}, ..], "ref": ..}.',
-                ) from error
             kept.update(nbest.extra, *(hyp.extra for hyp in nbest.hypotheses))
-            yield utterances.add(nbest, file, number)
+            utterances.add(nbest.utt, file, number)
+            yield nbest
     utterances.check("One JSON line for each is expected.")
     kept -= READ_AS_OTHERS
     if kept:  # among them may be a misspelt one

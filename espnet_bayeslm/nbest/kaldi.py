@@ -21,6 +21,7 @@ from typing import IO, Dict, Iterator, List, Mapping, Set, Tuple
 from espnet_bayeslm.nbest.fields import (
     AddList,
     Entry,
+    OutOfStep,
     Table,
     Writable,
     check_has_keys,
@@ -48,10 +49,6 @@ _EXACT = decimal.Context(prec=1200)
 
 Columns = Dict[str, List[Path]]
 Row = Mapping[str, Entry]
-
-
-class OutOfStep(Exception):
-    """The files do not have the same keys in the same order."""
 
 
 def read_kaldi(path: PathLike) -> Iterator[NBest]:

@@ -13,13 +13,13 @@ LM, pronunciations and transitions in it: it becomes the `lm_score`, which a new
 from __future__ import annotations
 
 import contextlib
-import gzip
 import math
 import re
 from pathlib import Path
-from typing import IO, Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple, cast
+from typing import Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
 from espnet_bayeslm.nbest.fields import (
+    UniqueUtterances,
     check_id,
     check_no_others,
     files_matching,
@@ -27,17 +27,15 @@ from espnet_bayeslm.nbest.fields import (
     parse_number,
 )
 from espnet_bayeslm.nbest.lattice import (
-    MAX_ARCS,
     NULL,
     TRANSITIONS,
     Arc,
     Lattice,
-    LatticeBuilder,
     kaldi_scales,
-    unique_utterances,
 )
+from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS, LatticeBuilder
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, atomic_write, read_lines
+from espnet_bayeslm.utils.files import PathLike, atomic_write, compress_to, read_lines
 
 PATTERN = r"(?!words\.txt).*\.(lats?|txt|ark)(\.gz)?"
 """Names that are read in a folder."""
@@ -75,19 +73,13 @@ def read_kaldi_lattices(
     beside = folder / WORDS
     table = words if words is not None else beside if beside.is_file() else None
     symbols = None if table is None else read_symbols(table)
-    found = (item for file in _files(Path(path)) for item in _read_file(file, symbols, max_arcs))
-    empty = True
-    for lattice in unique_utterances(found):
-        empty = False
-        yield lattice
-    if empty:
-        raise InputError("no lattices", path=path, remedy=REMEDY)
-
-
-def _files(path: Path) -> List[Path]:
-    """Files to read."""
     remedy = "They are called NAME.lats, .txt or .ark."
-    return files_matching(path, PATTERN, problem="no lattices in it", remedy=remedy)
+    utterances = UniqueUtterances(path)
+    for file in files_matching(Path(path), PATTERN, problem="no lattices in it", remedy=remedy):
+        for lattice, line in _read_file(file, symbols, max_arcs):
+            utterances.add(lattice.utt, file, line)
+            yield lattice
+    utterances.check(REMEDY, problem="no lattices")
 
 
 def read_symbols(path: PathLike) -> Symbols:
@@ -112,8 +104,8 @@ def read_symbols(path: PathLike) -> Symbols:
 
 def _read_file(
     path: Path, symbols: Optional[Symbols], max_arcs: int
-) -> Iterator[Tuple[Lattice, Path, int]]:
-    """Yield (lattice, file, line of its id)."""
+) -> Iterator[Tuple[Lattice, int]]:
+    """Yield (lattice, line of its id)."""
     lines = read_lines(path)
     for number, line in lines:
         if not line.strip():
@@ -131,7 +123,7 @@ def _read_file(
                 else "An empty line ends a lattice, an id begins one.",
             )
         check_id(fields[0], path=path, line=number)
-        yield _Reader(fields[0], path, symbols, max_arcs).read(lines, number), path, number
+        yield _Reader(fields[0], path, symbols, max_arcs).read(lines, number), number
 
 
 class _Reader:
@@ -276,18 +268,14 @@ def kaldi_lattice_writer(path: PathLike) -> Iterator[Callable[[Lattice], None]]:
     if not named:
         check_no_others(target, PATTERN, written=(DEFAULT_NAME,))
     utts: Set[str] = set()
-    with contextlib.ExitStack() as stack:
-        raw: IO[bytes] = stack.enter_context(atomic_write(file, "wb"))
-        if file.suffix == ".gz":
-            packed = gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0)
-            raw = cast(IO[bytes], stack.enter_context(packed))
+    with atomic_write(file, "wb") as raw, compress_to(raw, file) as f:
 
         def add(lattice: Lattice) -> None:
             check_id(lattice.utt)
             if lattice.utt in utts:
                 raise InputError(f"the utterance {lattice.utt!r} comes twice")
             utts.add(lattice.utt)
-            raw.writelines(line.encode("utf-8") for line in _lines(lattice))
+            f.writelines(line.encode("utf-8") for line in _lines(lattice))
 
         yield add
         if not utts:

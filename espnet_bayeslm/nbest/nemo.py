@@ -32,6 +32,7 @@ from espnet_bayeslm.nbest.json_values import (
     as_text,
     beside,
     list_of,
+    located,
     others,
     parse_json,
 )
@@ -95,7 +96,7 @@ def _read_manifest(path: Path) -> List[Dict[str, Any]]:
     """Entries of a manifest."""
     entries = []
     for number, line in read_lines(path):
-        try:
+        with located(path, number, MANIFEST_REMEDY):
             entry = as_object(parse_json(line), "the line")
             as_string(entry.get("audio_filepath"), "audio_filepath")
             for key in ("text", "speaker", "utt"):
@@ -104,8 +105,6 @@ def _read_manifest(path: Path) -> List[Dict[str, Any]]:
             if entry.get(COUNT) is not None and not _is_count(entry[COUNT]):
                 raise BadValue(f"{COUNT} is {entry[COUNT]!r}, and a number from 1 was expected")
             others(entry, KEYS)
-        except BadValue as error:
-            raise InputError(str(error), path=path, line=number, remedy=MANIFEST_REMEDY) from error
         entries.append(entry)
     if not entries:
         raise InputError("no utterances", path=path, remedy=MANIFEST_REMEDY)

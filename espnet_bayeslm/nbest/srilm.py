@@ -21,6 +21,7 @@ from typing import Dict, Iterator, List, Sequence, Set, Tuple
 from espnet_bayeslm.nbest.fields import (
     AddList,
     Writable,
+    check_file_name,
     check_id,
     check_no_others,
     natural_order,
@@ -40,7 +41,6 @@ LN10 = Decimal("2.302585092994045684017991454684364207601101488628772976")
 # More digits than a float64 has, so that a score that is written comes back exactly
 _PRECISE = decimal.Context(prec=40)
 _COUNT = re.compile(r"[0-9]{1,9}", re.ASCII)
-_MAX_NAME = 255  # bytes
 
 
 def read_srilm(path: PathLike) -> Iterator[NBest]:
@@ -183,11 +183,7 @@ def srilm_writer(folder: Path) -> Iterator[AddList]:
         def add(nbest: NBest) -> None:
             known.check(nbest)
             name = f"{nbest.utt}.score"
-            if "/" in name or "\0" in name or len(os.fsencode(name)) > _MAX_NAME:
-                raise InputError(
-                    f"the utterance id {nbest.utt[:80]!r} cannot be the name of a file",
-                    remedy="Write another format.",
-                )
+            check_file_name(nbest.utt, name)
             lines = [_line(hyp) for hyp in nbest.hypotheses]
             (temporary / name).write_text("".join(lines), encoding="utf-8")
             names.add(name)

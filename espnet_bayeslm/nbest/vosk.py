@@ -13,10 +13,8 @@ import itertools
 from pathlib import Path
 from typing import Any, ContextManager, Dict, Iterator, Tuple
 
-from espnet_bayeslm.nbest.fields import AddList, Writable, words_line
+from espnet_bayeslm.nbest.fields import AddList, UniqueUtterances, Writable, words_line
 from espnet_bayeslm.nbest.json_values import (
-    BadValue,
-    UniqueUtterances,
     all_scored,
     as_list,
     as_object,
@@ -28,11 +26,11 @@ from espnet_bayeslm.nbest.json_values import (
     json_items,
     json_writer,
     list_of,
+    located,
     others,
     without_suffix,
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
-from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 
 SUFFIXES = (".json", ".json.gz")
@@ -52,7 +50,8 @@ def read_vosk(path: PathLike) -> Iterator[NBest]:
     utterances = UniqueUtterances(path)
     for file in files_of(Path(path), SUFFIXES):
         for nbest, line in _lists(file):
-            yield utterances.add(nbest, file, line)
+            utterances.add(nbest.utt, file, line)
+            yield nbest
     utterances.check(REMEDY)
 
 
@@ -67,10 +66,9 @@ def _lists(file: Path) -> Iterator[Tuple[NBest, int]]:
             return
         number, (line, content) = previous
         is_single = number == 1 and current is None
-        try:
-            yield _parse(content, name if is_single else f"{name}-{number:06d}"), line
-        except BadValue as error:
-            raise InputError(str(error), path=file, line=line, remedy=REMEDY) from error
+        with located(file, line, REMEDY):
+            nbest = _parse(content, name if is_single else f"{name}-{number:06d}")
+        yield nbest, line
         previous = current
 
 

@@ -11,10 +11,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ContextManager, Dict, Iterator
 
-from espnet_bayeslm.nbest.fields import AddList, Writable, words_line
+from espnet_bayeslm.nbest.fields import AddList, UniqueUtterances, Writable, words_line
 from espnet_bayeslm.nbest.json_values import (
     BadValue,
-    UniqueUtterances,
     as_list,
     as_object,
     as_score,
@@ -25,10 +24,10 @@ from espnet_bayeslm.nbest.json_values import (
     json_items,
     json_writer,
     list_of,
+    located,
     without_suffix,
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
-from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 
 SUFFIXES = (".json", ".json.gz")
@@ -47,11 +46,10 @@ def read_whisper(path: PathLike) -> Iterator[NBest]:
     for file in files_of(Path(path), SUFFIXES):
         name = without_suffix(file, SUFFIXES)
         for number, (line, content) in enumerate(json_items(file, remedy=REMEDY), 1):
-            try:
+            with located(file, line, REMEDY):
                 nbest = _parse(content, f"{name}-{number:06d}")
-            except BadValue as error:
-                raise InputError(str(error), path=file, line=line, remedy=REMEDY) from error
-            yield utterances.add(nbest, file, line)
+            utterances.add(nbest.utt, file, line)
+            yield nbest
     utterances.check(REMEDY)
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import re
 from itertools import repeat
-from typing import IO, Iterable, Iterator, List, Sequence, cast
+from typing import IO, Iterable, Iterator, List, Sequence
 
 import numpy as np
 
 from espnet_bayeslm.ngram.counts import NgramTable
 from espnet_bayeslm.ngram.estimate import BackoffTable
-from espnet_bayeslm.utils.files import PathLike
 
 # ARPA's word for "never", should a discount of exactly 0 leave nothing to back off with
 _LOG10_ZERO = -99.0
@@ -45,15 +42,6 @@ def arpa_lines(
         lines = zip(_log10(prob.prob), ngrams, backoffs)  # noqa: B905 (repeat has no end)
         yield from (f"{p:.7g}\t{ngram}{backoff}\n" for p, ngram, backoff in lines)
     yield "\n\\end\\\n"
-
-
-def compress_to(f: IO[bytes], path: PathLike) -> IO[bytes]:
-    """Binary stream into the open file `f`, gzipped if `path` ends in .gz."""
-    if str(path).endswith(".gz"):
-        # no name and no time: the same model gives the same bytes
-        zipped = gzip.GzipFile(filename="", fileobj=f, mode="wb", compresslevel=6, mtime=0)
-        return io.BufferedWriter(cast(io.RawIOBase, zipped))
-    return f
 
 
 def copy_header(lines: Iterable[bytes], output: IO[bytes]) -> List[int]:

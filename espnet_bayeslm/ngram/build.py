@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from typing import IO, List
 
-from espnet_bayeslm.ngram.arpa import arpa_lines, compress_to
+from espnet_bayeslm.ngram.arpa import arpa_lines
 from espnet_bayeslm.ngram.counts import count_ngrams
 from espnet_bayeslm.ngram.discounts import estimate_discounts
 from espnet_bayeslm.ngram.estimate import estimate_ngram
 from espnet_bayeslm.ngram.lmplz import find_lmplz, run_lmplz
 from espnet_bayeslm.ngram.text import Corpus, read_corpus
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, atomic_write
+from espnet_bayeslm.utils.files import PathLike, atomic_write, compress_to
 
 
 def build_ngram(

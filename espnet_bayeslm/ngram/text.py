@@ -8,7 +8,7 @@ from typing import Dict, List, NamedTuple
 import numpy as np
 
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike
+from espnet_bayeslm.utils.files import PathLike, decoded
 
 UNK, BOS, EOS = 0, 1, 2
 SPECIAL_WORDS = ("<unk>", "<s>", "</s>")
@@ -44,15 +44,7 @@ def split_words(line: bytes, path: PathLike, number: int) -> List[str]:
     Raises:
         InputError: The line is not UTF-8 or holds `<s>`, `</s>` or `<unk>`.
     """
-    try:
-        words = line.rstrip(b"\n").translate(_BLANKS).decode("utf-8").split(" ")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"not UTF-8 text ({error.reason} at byte {error.start} of the line)",
-            path=path,
-            line=number,
-            remedy="Convert the file to UTF-8.",
-        ) from error
+    words = decoded(line.rstrip(b"\n").translate(_BLANKS), path, number).split(" ")
     for special in SPECIAL_WORDS:
         if special in words:
             raise InputError(

@@ -169,6 +169,32 @@ def sha256(path: PathLike) -> str:
     return digest.hexdigest()
 
 
+def compress_to(f: IO[bytes], path: PathLike) -> IO[bytes]:
+    """Binary stream into the open file `f`, gzipped if `path` ends in .gz."""
+    if str(path).endswith(".gz"):
+        # no name and no time: the same content gives the same bytes
+        zipped = gzip.GzipFile(filename="", fileobj=f, mode="wb", compresslevel=6, mtime=0)
+        return io.BufferedWriter(cast(io.RawIOBase, zipped))
+    return f
+
+
+def decoded(line: bytes, path: PathLike, number: int) -> str:
+    """Text of a line of UTF-8.
+
+    Raises:
+        InputError: It is something else.
+    """
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"not UTF-8 text ({error.reason} at byte {error.start} of the line)",
+            path=path,
+            line=number,
+            remedy="Convert the file to UTF-8.",
+        ) from error
+
+
 def _open_bytes(path: PathLike) -> IO[bytes]:
     """Open a file for reading, unpacked where its name ends in .gz."""
     if not os.fspath(path).endswith(".gz"):
@@ -191,15 +217,7 @@ def read_lines(path: PathLike) -> Iterator[Tuple[int, str]]:
     try:
         with _open_bytes(path) as f:
             for number, line in enumerate(f, 1):
-                try:
-                    text = line.decode("utf-8")
-                except UnicodeDecodeError as error:
-                    raise InputError(
-                        f"not UTF-8 text ({error.reason} at byte {error.start} of the line)",
-                        path=path,
-                        line=number,
-                        remedy="Convert the file to UTF-8.",
-                    ) from error
+                text = decoded(line, path, number)
                 if number == 1:
                     text = text.removeprefix(BYTE_ORDER_MARK)
                 yield number, text.rstrip("\r\n")

@@ -1,0 +1,172 @@
+"""A lattice from the nodes and arcs of its file: what they must be, and their order."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Dict, List, Sequence
+
+from espnet_bayeslm.nbest.lattice import Arc, Lattice
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike
+
+MAX_ARCS = 1_000_000
+"""The most arcs of a lattice that is read, about 500 bytes each in memory."""
+
+
+class LatticeBuilder:
+    """Nodes and arcs of a file, with the lines where they stand, on their way to a `Lattice`.
+
+    Args:
+        utt: Utterance id.
+        path: The file, for errors.
+        max_arcs: The most arcs that are taken.
+    """
+
+    def __init__(self, utt: str, path: PathLike, *, max_arcs: int = MAX_ARCS):
+        self.utt, self.path, self.max_arcs = utt, path, max_arcs
+        self.nodes: Dict[int, int] = {}
+        """Name of each node -> its index, in the order of their appearance."""
+        self.node_lines: List[int] = []
+        self.arcs: List[Arc] = []
+        self.arc_lines: List[int] = []
+
+    def node(self, name: int, line: int) -> int:
+        """Index of the node of a name, a new one where there is none."""
+        index = self.nodes.setdefault(name, len(self.nodes))
+        if index == len(self.node_lines):
+            self.node_lines.append(line)
+        return index
+
+    def add(self, arc: Arc, line: int) -> None:
+        """Take one more arc, whose ends are indices."""
+        self.arcs.append(arc)
+        self.arc_lines.append(line)
+
+    def check_size(self, size: int, line: int) -> None:
+        """Check how many arcs the lattice has, before they are in memory.
+
+        Raises:
+            InputError: They are too many.
+        """
+        if size <= self.max_arcs:
+            return
+        raise InputError(
+            f"the lattice of {self.utt[:80]!r} has {size} arcs, at most {self.max_arcs} were"
+            " expected",
+            path=self.path,
+            line=line,
+            remedy="Prune it where it comes from, or raise --max_arcs (500 bytes each).",
+        )
+
+    def lattice(self, start: int, end: int, **fields: object) -> Lattice:
+        """Lattice of all that was taken, its nodes in topological order.
+
+        Args:
+            start: Index of the node where all paths begin.
+            end: Index of the node where they end.
+            **fields: The other attributes; `times` by index.
+
+        Raises:
+            InputError: A node that the start does not reach, a cycle, or no path to the end.
+        """
+        following: List[List[int]] = [[] for _ in self.nodes]
+        for number, arc in enumerate(self.arcs):
+            following[arc.source].append(number)
+        self._check_reached(start, following)
+        order = self._order(start, following)
+        self._check_end(start, end, following)
+        place = {index: number for number, index in enumerate(order)}
+        times = fields.pop("times", None)
+        if times:
+            fields["times"] = tuple(times[index] for index in order)  # type: ignore[index]
+        arcs = tuple(
+            arc._replace(source=place[arc.source], target=place[arc.target])
+            for index in order
+            for arc in (self.arcs[number] for number in following[index])
+        )
+        return Lattice(self.utt, len(order), place[end], arcs, **fields)  # type: ignore[arg-type]
+
+    def _reached(self, start: int, following: Sequence[Sequence[int]]) -> List[bool]:
+        """Whether the start leads to each node."""
+        seen = [False] * len(following)
+        seen[start] = True
+        stack = [start]
+        while stack:
+            for number in following[stack.pop()]:
+                target = self.arcs[number].target
+                if not seen[target]:
+                    seen[target] = True
+                    stack.append(target)
+        return seen
+
+    def _check_reached(self, start: int, following: Sequence[Sequence[int]]) -> None:
+        """Raise an InputError where the start does not reach a node."""
+        seen = self._reached(start, following)
+        if all(seen):
+            return
+        index = seen.index(False)
+        raise InputError(
+            f"the node {self._name(index)} cannot be reached from the start node"
+            f" {self._name(start)}; {seen.count(False)} of {len(seen)} nodes cannot",
+            path=self.path,
+            line=self.node_lines[index],
+            remedy="All nodes must be connected: was a part of the lattice lost?",
+        )
+
+    def _order(self, start: int, following: Sequence[Sequence[int]]) -> List[int]:
+        """Nodes in topological order; those whose names are in it stay as they are.
+
+        Raises:
+            InputError: There is a cycle.
+        """
+        waiting = [0] * len(following)
+        for arc in self.arcs:
+            waiting[arc.target] += 1
+        names = list(self.nodes)
+        ready, order = [] if waiting[start] else [(names[start], start)], []
+        while ready:
+            _, index = heapq.heappop(ready)
+            order.append(index)
+            for number in following[index]:
+                target = self.arcs[number].target
+                waiting[target] -= 1
+                if waiting[target] == 0:
+                    heapq.heappush(ready, (names[target], target))
+        if len(order) < len(following):
+            index = self._in_cycle(waiting)
+            line = next(
+                line
+                for arc, line in zip(self.arcs, self.arc_lines, strict=True)
+                if arc.target == index and waiting[arc.source]
+            )
+            raise InputError(
+                f"the lattice of {self.utt[:80]!r} has a cycle through the node"
+                f" {self._name(index)}, and none was expected",
+                path=self.path,
+                line=line,
+                remedy="A word lattice has no cycles: was a node's number changed?",
+            )
+        return order
+
+    def _in_cycle(self, waiting: Sequence[int]) -> int:
+        """Index of a node of a cycle: of those left, walk backwards until one comes again."""
+        before = {a.target: a.source for a in self.arcs if waiting[a.source] and waiting[a.target]}
+        index = next(iter(before))
+        seen = set()
+        while index not in seen:
+            seen.add(index)
+            index = before[index]
+        return index
+
+    def _check_end(self, start: int, end: int, following: Sequence[Sequence[int]]) -> None:
+        """Raise an InputError where there are arcs from the end."""
+        if following[end]:
+            raise InputError(
+                f"an arc begins at the end node {self._name(end)}, where paths must end",
+                path=self.path,
+                line=self.arc_lines[following[end][0]],
+                remedy="Name another end node.",
+            )
+
+    def _name(self, index: int) -> int:
+        return next(name for name, place in self.nodes.items() if place == index)

@@ -1,0 +1,274 @@
+"""ln p of words after prefixes of a sentence, by any LM: each distinct prefix is computed once."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Dict, Iterable, List, Optional, Protocol, Sequence, Tuple
+
+import numpy as np
+import torch
+
+from espnet_bayeslm.lm.draws import SampledLM
+from espnet_bayeslm.lm.scoring import IncrementalLM
+from espnet_bayeslm.ngram.query import NgramScorer
+from espnet_bayeslm.scoring.neural import NeuralScorer
+from espnet_bayeslm.scoring.sequences import check_finite, evaluating, num_draws, vocab_size
+from espnet_bayeslm.utils.errors import InputError
+
+END = "</s>"
+
+
+class Prefix:
+    """First words of a sentence.
+
+    Args:
+        parent: The words before the last; None: there are none.
+        word: The last word.
+
+    Attributes:
+        depth: The number of words.
+        key: What it shares with those it is merged with; None: not asked for yet.
+        states: What each scorer has after them.
+        log_probs: ln p of words after them, as far as it was asked for.
+    """
+
+    __slots__ = ("children", "depth", "key", "log_probs", "parent", "states", "word")
+
+    def __init__(self, parent: Optional[Prefix] = None, word: str = ""):
+        self.parent, self.word = parent, word
+        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.key: Optional[Tuple[int, Tuple[str, ...]]] = None
+        self.children: Dict[str, Prefix] = {}
+        self.states: Dict[int, Any] = {}
+        self.log_probs: Dict[str, float] = {}
+
+    def after(self, word: str) -> Prefix:
+        """Prefix with one more word."""
+        if word not in self.children:
+            self.children[word] = Prefix(self, word)
+        return self.children[word]
+
+    def last(self, order: int) -> Tuple[int, Tuple[str, ...]]:
+        """Key shared by prefixes whose last `order` words are the same.
+
+        A prefix of fewer words shares with itself only: it knows where the sentence began. A tree
+        of prefixes is asked for one order.
+        """
+        if self.key is not None:
+            return self.key
+        words: List[str] = []
+        prefix = self
+        while prefix.parent is not None and len(words) < order:
+            words.append(prefix.word)
+            prefix = prefix.parent
+        self.key = int(self.depth > order), tuple(words)
+        return self.key
+
+    def last_after(self, word: str, order: int) -> Tuple[int, Tuple[str, ...]]:
+        """Key `last` after one more word, before there is such a prefix."""
+        return int(self.depth >= order), (word, *self.last(order)[1][: order - 1])
+
+
+Request = Tuple[Prefix, Sequence[str]]
+
+
+class PrefixScorer(Protocol):
+    """Scorer of words after prefixes, which remembers its states in them."""
+
+    def next_log_probs(self, requests: Sequence[Request]) -> List[np.ndarray]:
+        """Ln p of the words of each request after its prefix, `</s>` among them."""
+        ...
+
+    def begin_anywhere(self, prefix: Prefix) -> None:
+        """Take an empty prefix for one that may be in the midst of a sentence."""
+        ...
+
+
+class NgramPrefixes:
+    """An n-gram as a `PrefixScorer`.
+
+    Args:
+        scorer: The n-gram.
+        index: Its place in `Prefix.states`.
+    """
+
+    def __init__(self, scorer: NgramScorer, index: int):
+        self.scorer, self.index = scorer, index
+
+    def next_log_probs(self, requests: Sequence[Request]) -> List[np.ndarray]:
+        """See `PrefixScorer.next_log_probs`."""
+        return [
+            self.scorer.next_log_probs(self._state(prefix), words) for prefix, words in requests
+        ]
+
+    def begin_anywhere(self, prefix: Prefix) -> None:
+        """See `PrefixScorer.begin_anywhere`."""
+        prefix.states[self.index] = self.scorer.null_state()
+
+    def _state(self, prefix: Prefix) -> Any:
+        """State after a prefix; that of its parent is there already, or is made too."""
+        missing = []
+        node: Optional[Prefix] = prefix
+        while node is not None and self.index not in node.states:
+            missing.append(node)
+            node = node.parent
+        for node in reversed(missing):
+            if node.parent is None:
+                node.states[self.index] = self.scorer.start_state()
+            else:
+                before = node.parent.states[self.index]
+                node.states[self.index] = self.scorer.next_state(before, node.word)
+        return prefix.states[self.index]
+
+
+class _Token:
+    """A prefix in tokens: with the LM's state after it, and ln p of the next tokens, once known."""
+
+    __slots__ = ("children", "depth", "log_probs", "parent", "state", "token")
+
+    def __init__(self, parent: Optional[_Token], token: int):
+        self.parent, self.token = parent, token
+        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.children: Dict[int, _Token] = {}
+        self.state: Any = None
+        self.log_probs: Optional[np.ndarray] = None
+
+    def after(self, token: int) -> _Token:
+        if token not in self.children:
+            self.children[token] = _Token(self, token)
+        return self.children[token]
+
+    def ids(self) -> List[int]:
+        """All its tokens, `<sos/eos>` first."""
+        before = [] if self.parent is None else self.parent.ids()
+        return [*before, self.token]
+
+
+class NeuralPrefixes:
+    """A neural LM as a `PrefixScorer`: a tree of tokens, each node computed once.
+
+    Args:
+        scorer: The LM and its tokenizer; its weight draws are averaged.
+        index: Its place in `Prefix.states`.
+        vocabulary: All words that will be asked for.
+        batch_size: The most prefixes of a batch.
+
+    Raises:
+        InputError: The LM has no weights to draw, or cannot be scored token by token.
+    """
+
+    def __init__(
+        self, scorer: NeuralScorer, index: int, vocabulary: Iterable[str], *, batch_size: int = 512
+    ):
+        self.lm: Any = scorer.trained.lm
+        self.index, self.batch_size = index, batch_size
+        self.draws = num_draws(self.lm, scorer.num_samples)
+        if self.draws and not isinstance(self.lm, SampledLM):
+            raise InputError(
+                f"{scorer.name}: lattices are not rescored by weight draws of {type(self.lm)}",
+                remedy="Use --num_samples 0, or N-best lists.",
+            )
+        self.eos = vocab_size(self.lm) - 1
+        # word -> its tokens as the first word of a sentence, and as another
+        self.tokens = {word: scorer.word_tokens(word) for word in dict.fromkeys(vocabulary)}
+        known = {t for pair in self.tokens.values() for ids in pair for t in ids} | {self.eos}
+        self.kept = torch.tensor(sorted(known))
+        self.column = {token: n for n, token in enumerate(sorted(known))}
+        # column of a word's first token, where it is the first word, and where not
+        self.first = [
+            {END: self.column[self.eos]}
+            | {word: self.column[pair[later][0]] for word, pair in self.tokens.items()}
+            for later in (False, True)
+        ]
+        self.pieces = any(len(ids) > 1 for pair in self.tokens.values() for ids in pair)
+
+    def next_log_probs(self, requests: Sequence[Request]) -> List[np.ndarray]:
+        """See `PrefixScorer.next_log_probs`."""
+        rows = [self._columns(prefix, words) for prefix, words in requests]
+        paths = [
+            {n: path for n, word in enumerate(words) if len(path := self._path(prefix, word)) > 1}
+            if self.pieces
+            else {}
+            for prefix, words in requests
+        ]
+        inner = (node for found in paths for path in found.values() for node, _ in path[1:])
+        self._compute([*(node for node, _ in rows), *inner])
+        log_probs = [node.log_probs[columns] for node, columns in rows]  # type: ignore[index]
+        for row, found in zip(log_probs, paths, strict=True):
+            for n, path in found.items():
+                row[n] = self._sum(path)
+        return log_probs
+
+    def begin_anywhere(self, prefix: Prefix) -> None:
+        """See `PrefixScorer.begin_anywhere`: a neural LM knows beginnings only."""
+
+    def _columns(self, prefix: Prefix, words: Sequence[str]) -> Tuple[_Token, List[int]]:
+        """Tokens of a prefix, and where ln p of the first token of each word stands."""
+        first = self.first[prefix.depth > 0]
+        return self._node(prefix), [first[word] for word in words]
+
+    def _node(self, prefix: Prefix) -> _Token:
+        """Tokens of a prefix."""
+        if self.index not in prefix.states:
+            if prefix.parent is None:
+                prefix.states[self.index] = _Token(None, self.eos)
+            else:
+                node = self._node(prefix.parent)
+                for token in self.tokens[prefix.word][prefix.depth > 1]:
+                    node = node.after(token)
+                prefix.states[self.index] = node
+        return prefix.states[self.index]
+
+    def _path(self, prefix: Prefix, word: str) -> List[Tuple[_Token, int]]:
+        """Tokens of a word, each with the node before it."""
+        node, path = self._node(prefix), []
+        for token in (self.eos,) if word == END else self.tokens[word][prefix.depth > 0]:
+            path.append((node, token))
+            node = node.after(token)
+        return path
+
+    def _sum(self, path: Sequence[Tuple[_Token, int]]) -> float:
+        return float(sum(node.log_probs[self.column[token]] for node, token in path))  # type: ignore
+
+    def _compute(self, nodes: Iterable[_Token]) -> None:
+        """Compute the nodes that are not known, and those before them, the short ones first."""
+        missing: Dict[_Token, None] = {}
+        for start in nodes:
+            node: Optional[_Token] = start
+            while node is not None and node.log_probs is None and node not in missing:
+                missing[node] = None
+                node = node.parent
+        by_depth = sorted(missing, key=lambda node: node.depth)
+        with evaluating(self.lm):
+            before = getattr(self.lm, "num_samples", 0)
+            if self.draws:
+                self.lm.num_samples = self.draws
+            try:
+                for _, group in itertools.groupby(by_depth, key=lambda node: node.depth):
+                    while batch := list(itertools.islice(group, self.batch_size)):
+                        self._step(batch)
+            finally:
+                if self.draws:
+                    self.lm.num_samples = before
+
+    def _step(self, nodes: Sequence[_Token]) -> None:
+        """Let the LM read the last token of each node; all have the same depth."""
+        # our LMs read the last token only; others want all of them
+        ours = isinstance(self.lm, IncrementalLM)
+        rows = [[node.token] if ours else node.ids() for node in nodes]
+        ys = torch.tensor(rows, device=next(self.lm.parameters()).device)
+        states = [None if node.parent is None else node.parent.state for node in nodes]
+        log_probs, after = self.lm.batch_score(ys, states, ys)
+        found = log_probs[:, self.kept.to(log_probs.device)].double().cpu().numpy()
+        check_finite(found)
+        for node, row, state in zip(nodes, found, after, strict=True):
+            node.log_probs, node.state = row, state
+
+
+def prefix_scorer(scorer: Any, index: int, vocabulary: Iterable[str]) -> PrefixScorer:
+    """`PrefixScorer` of a component."""
+    if isinstance(scorer, NgramScorer):
+        return NgramPrefixes(scorer, index)
+    if isinstance(scorer, NeuralScorer):
+        return NeuralPrefixes(scorer, index, vocabulary)
+    raise InputError(f"lattices cannot be rescored by a {type(scorer).__name__}")
