@@ -229,16 +229,7 @@ class _KL(torch.autograd.Function):
 
 
 def draw_rows(mean: torch.Tensor, draws: Sequence[Draw]) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Return a parameter, some of whose rows are drawn (Eq. 22, Xue et al. 2022), and their KL.
-
-    Args:
-        mean: Means, at least one dimension.
-        draws: Of which rows, ascending.
-
-    Returns:
-        mean + std * noise in the rows of draws, the mean elsewhere, shaped as the mean; KL(q || p)
-        of each draw (Eq. 23) in nats, 0 where none is wanted, (number of draws,).
-    """
+    """See `bayes.gaussian.draw_rows`."""
     rows = [(draw.first, draw.last, draw.prior_std) for draw in draws]
     tensors = (x for draw in draws for x in (draw.log_std, draw.noise, draw.prior_mean))
     return _Draw.apply(mean, rows, *tensors)
@@ -247,13 +238,6 @@ def draw_rows(mean: torch.Tensor, draws: Sequence[Draw]) -> Tuple[torch.Tensor, 
 def kl_weights(
     mean: torch.Tensor, log_std: torch.Tensor, prior_mean: torch.Tensor, prior_std: float
 ) -> torch.Tensor:
-    """Return KL(q || p) summed over all weights, in nats, () (Eq. 23), float32 or better.
-
-    Args:
-        mean: Posterior means, any shape.
-        log_std: Logarithms of the posterior standard deviations, of that shape; clamped here.
-        prior_mean: Prior means, of that shape.
-        prior_std: The prior's standard deviation, one for all weights.
-    """
+    """See `bayes.gaussian.kl_weights`."""
     dtype = torch.promote_types(mean.dtype, torch.float32)
     return _KL.apply(*(x.to(dtype) for x in (mean, log_std, prior_mean)), prior_std)

@@ -24,18 +24,10 @@ def feed_forward(
     *,
     dropout_rate: float,
 ) -> torch.Tensor:
-    """Return Theta_2 dropout(GELU(Theta_1 x)) (Eq. 15, Xue et al. 2022), (..., M) -> (..., M).
+    """See `layers.transformer.feed_forward`.
 
     Of the D hidden units only what goes into GELU is kept for the backward pass, a third of what
     autograd would keep. Under autocast all of it is in its precision, as the products would be.
-
-    Args:
-        x: (..., M).
-        weight1: (D, M).
-        bias1: (D,).
-        weight2: (M, D).
-        bias2: (M,).
-        dropout_rate: Of the hidden units.
     """
     device = x.device.type
     tensors = (x, weight1, bias1, weight2, bias2)

@@ -64,13 +64,7 @@ def _alone(keys_values: torch.Tensor) -> Prefix:
 
 
 class KeyValueCache:
-    """Keys and values of the tokens of a search, in all layers.
-
-    Args:
-        num_layers: Number of layers.
-        head: Number of attention heads.
-        size: M, the size of keys and values of all heads together.
-        like: A tensor of their type and device.
+    """Keys and values of the tokens of a search; arguments as `layers.attention.KeyValueCache`.
 
     Attributes:
         table: (num_layers, 2, head, capacity, M / head).
@@ -107,11 +101,7 @@ class KeyValueCache:
             heapq.heappush(self._free, row)
 
     def begin(self, keys_values: Sequence[torch.Tensor]) -> List[Prefix]:
-        """Return prefixes of equal length whose keys and values are known.
-
-        Args:
-            keys_values: Of each layer, (B, 2, L, M).
-        """
+        """See `layers.attention.KeyValueCache.begin`."""
         count, _, length, _ = keys_values[0].shape
         rows = self.allocate(count * length)
         places = torch.tensor(rows, device=self.table.device)
@@ -176,14 +166,7 @@ class CachedStep:
     def attend(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     ) -> torch.Tensor:
-        """Return what the new tokens find at their prefixes and themselves, (B, M).
-
-        Args:
-            layer: From 0.
-            query: (B, M).
-            key: (B, M); it is kept.
-            value: (B, M); it is kept.
-        """
+        """See `layers.attention.CachedStep.attend`."""
         # (head, capacity, M / head); (B, M) -> (head, B, M / head)
         keys, values = self.cache.table[layer].unbind(0)
         heads = [x.unflatten(1, (len(keys), -1)).transpose(0, 1) for x in (query, key, value)]

@@ -102,12 +102,7 @@ def _rows(*tensors: torch.Tensor) -> Any:
 def sample_with_kl(
     packed: torch.Tensor, noise: Optional[torch.Tensor]
 ) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Return z (..., latent_dim) and the KL of each token in nats (...), in float32 or better.
-
-    Args:
-        packed: Mean and log standard deviation of q, then of p, (..., 4 * latent_dim).
-        noise: (..., latent_dim), or None for the mean.
-    """
+    """See `layers.latent.sample_with_kl`."""
     shape, size = packed.shape[:-1], packed.size(-1) // 4
     dtype = torch.promote_types(packed.dtype, torch.float32)
     rows = packed.reshape(-1, 4 * size).to(dtype)

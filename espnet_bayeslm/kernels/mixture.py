@@ -209,5 +209,5 @@ def chunks(rows: torch.Tensor) -> Tuple[torch.Tensor, ...]:
 
 
 def mixture(x: torch.Tensor, coefficients: torch.Tensor, basis: Tuple[str, ...]) -> torch.Tensor:
-    """Return sum_j lambda_j phi_j(x), (..., units), in x's dtype."""
+    """See `layers.activation.mixture`."""
     return Mixture.apply(x, coefficients.to(x.dtype), basis)

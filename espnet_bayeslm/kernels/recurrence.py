@@ -289,10 +289,7 @@ class LSTMLoop(torch.autograd.Function):
 
 
 def lstm_loop(inputs: LoopInputs, layout: Layout) -> Tuple[torch.Tensor, ...]:
-    """Return h_t (L, B, H), what recurs and the cells after the last step, and z_t's parameters.
-
-    The last is mean and log standard deviation of q(z_t), (L, B, 2H), or None.
-    """
+    """See `layers.lstm.lstm_loop`."""
     # in the precision of its tensors, whatever autocast says
     with torch.autocast(inputs.weight.device.type, enabled=False):
         return LSTMLoop.apply(layout, *inputs)

@@ -20,12 +20,7 @@ MAX_KEYS = 1 << 16
 class TreeAttention:
     """Attention for nodes that are ordered depth first, and padded to whole blocks.
 
-    Args:
-        preorder: (T,), the nodes depth first.
-        parents: (T,), -1 for roots.
-        sizes: (T,), of each node how many nodes its subtree has, itself counted.
-        dtype: Of what will attend.
-        depth: How many nodes the longest path from a root has.
+    Arguments as `layers.attention.TreeAttention`.
 
     Attributes:
         order: (R,), a node for each row; the rows after T, up to a whole block, are padding.
@@ -63,12 +58,7 @@ class TreeAttention:
         self.mask = added.unsqueeze(1)
 
     def attend(self, projected: torch.Tensor, heads: int) -> torch.Tensor:
-        """Return what each node finds at its ancestors and itself, (R, M).
-
-        Args:
-            projected: Query, key and value of each row, side by side, (R, 3 M).
-            heads: How many heads there are.
-        """
+        """See `layers.attention.TreeAttention.attend`."""
         query, key_value = projected.tensor_split([projected.size(1) // 3], dim=1)
         # (blocks, heads, BLOCK, M / heads)
         query = query.unflatten(1, (heads, -1)).unflatten(0, (-1, BLOCK)).transpose(1, 2)

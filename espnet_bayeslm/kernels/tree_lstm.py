@@ -21,19 +21,7 @@ def run_tree(
     levels: Sequence[slice],
     state: Optional[State] = None,
 ) -> Tuple[torch.Tensor, State]:
-    """Run an LSTM whose step t continues that of a node's parent, without gradients.
-
-    Args:
-        lstm: The LSTM, or ours with random weights at their mean or a draw; dropout is off.
-        inputs: The distinct inputs, (D, input_size).
-        which: (T,), each node's input.
-        parents: (T,), -1 for the roots, which are the first level.
-        levels: The nodes of each depth.
-        state: h and c before the roots, each (num_layers, roots, hidden_size); default zeros.
-
-    Returns:
-        The outputs (T, hidden_size); h and c after each node, (num_layers, T, hidden_size).
-    """
+    """See `layers.lstm.run_tree`; without gradients, and dropout is off."""
     value: Callable[[str], torch.Tensor] = getattr(lstm, "value", lambda name: getattr(lstm, name))
     hidden, cells = [], []
     for k in range(lstm.num_layers):
@@ -50,7 +38,7 @@ def run_tree(
 
 
 def run_step(lstm: nn.LSTM, inputs: torch.Tensor, state: State) -> Tuple[torch.Tensor, State]:
-    """Run an LSTM for one step; inputs (B, input_size), otherwise as `run_tree`."""
+    """See `layers.lstm.run_step`."""
     rows = torch.arange(len(inputs), device=inputs.device)
     return run_tree(lstm, inputs, rows, rows, [slice(0, len(inputs))], state)
 

@@ -21,18 +21,12 @@ def summed_nll(
     bias: torch.Tensor,
     targets: torch.Tensor,
 ) -> torch.Tensor:
-    """Return the sum over tokens of -ln softmax(outputs weight^T + bias)[target], in nats, ().
+    """See `layers.vocabulary.summed_nll`.
 
     Gradients are computed with the loss, block by block, so that no block's logits are needed
     again. Under autocast the products are in its precision; log-sum-exp, sums and gradients are
     in single precision or better. The gradients are given once: a second backward pass through
     the same call is an error.
-
-    Args:
-        outputs: What the output projection gets, (N, M).
-        weight: (V, M).
-        bias: (V,).
-        targets: Token ids, (N,).
     """
     device = outputs.device.type
     rows = CPU_ROWS if device == "cpu" else max(CPU_ROWS, DEVICE_SIZE // len(weight))

@@ -1,0 +1,166 @@
+"""What each kernel gains of a whole training step, rescoring or beam search.
+
+The ratio of the time without one kernel (`kernels.plain(NAME)`) to that with all. Rounds are
+interleaved, and medians of the rounds' ratios are printed: of each piece of work for all kernels
+that it uses, and in the end a line for each kernel with its greatest gain at each size. A kernel
+that gains less than 5 % everywhere is not worth its lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import functools
+import random
+import statistics
+from typing import Any, Callable, Dict, List, Tuple
+from unittest.mock import patch
+
+import torch
+from steps import FEEDBACK, SHAPES, lm_options, make_batch, make_lm, timed, train_step
+
+from espnet_bayeslm import kernels
+from espnet_bayeslm.lm import BayesESPnetLM
+from espnet_bayeslm.rescoring import score_hypotheses
+from espnet_bayeslm.training.model import BayesLanguageModel
+
+# What is of no use alone.
+TOGETHER = {"CachedStep": "KeyValueCache", "run_step": "run_tree"}
+TRAINING: List[Tuple[str, Dict[str, Any]]] = [
+    ("lstm", {"all_gates@1-2": "bayes"}),
+    ("lstm", {"cell_input@1-2": "gp"}),
+    ("lstm", {"hidden_output@1-2": FEEDBACK}),
+    ("gru", {"all_gates@1-2": "bayes"}),
+    ("transformer", {"ffn@*": "bayes"}),
+    ("transformer", {"embedding": "bayes"}),
+    ("transformer", {"ffn@*": "gp"}),
+    ("transformer", {"hidden_output@*": "variational"}),
+]
+SCORING: List[Tuple[str, Dict[str, Any]]] = [
+    ("lstm", {"all_gates@1-2": "bayes"}),
+    ("lstm", {"cell_input@1-2": "gp"}),
+    ("transformer", {"ffn@*": "bayes"}),
+    ("transformer", {"ffn@*": "gp"}),
+]
+LISTS, HYPOTHESES, LENGTH, BEAM, STEPS = 10, 20, 15, 20, 20
+Work = Callable[[], Any]
+Gains = Dict[str, Dict[str, Tuple[float, str]]]
+
+
+def nbest_lists(vocab: int) -> List[List[List[int]]]:
+    """Lists of hypotheses that differ in one to three words."""
+    rng = random.Random(0)
+    lists = []
+    for _ in range(LISTS):
+        first = [rng.randrange(1, vocab - 1) for _ in range(LENGTH)]
+        hypotheses = [list(first) for _ in range(HYPOTHESES)]
+        for words in hypotheses:
+            for _ in range(rng.randint(1, 3)):
+                words[rng.randrange(LENGTH)] = rng.randrange(1, vocab - 1)
+        lists.append(hypotheses)
+    return lists
+
+
+@torch.no_grad()
+def beam_search(lm: Any, vocab: int) -> None:
+    """Steps of a search whose beam is chosen at random."""
+    rng, prefixes, states = random.Random(0), torch.full((1, 1), vocab - 1), [None]
+    for _ in range(STEPS):
+        _, new = lm.batch_score(prefixes, states, None)
+        kept = [min(rng.randrange(BEAM), len(new) - 1) for _ in range(BEAM)]
+        tokens = torch.tensor([[rng.randrange(1, vocab - 1)] for _ in kept])
+        prefixes, states = torch.cat([prefixes[kept], tokens], dim=1), [new[i] for i in kept]
+
+
+def make(shape: str, family: str, uncertainty: Dict[str, Any]) -> torch.nn.Module:
+    """An LM in ESPnet's model."""
+    if family != "gru":
+        return make_lm(shape, family, uncertainty)
+    vocab, conf = SHAPES[shape][0], {**lm_options(shape, "lstm"), "rnn_type": "gru"}
+    lm = BayesESPnetLM(vocab, "seq_rnn", conf, uncertainty)
+    return BayesLanguageModel(lm, vocab, num_train_tokens=1_000_000)
+
+
+def works(shape: str, names: List[str]) -> List[Tuple[str, Callable[[], Work]]]:
+    """What is timed, by name, each made when it is its turn."""
+    vocab = SHAPES[shape][0]
+
+    def train(family: str, uncertainty: Dict[str, Any]) -> Work:
+        return functools.partial(train_step, make(shape, family, uncertainty), *make_batch(shape))
+
+    def rescore(family: str, uncertainty: Dict[str, Any]) -> Work:
+        lm = make(shape, family, uncertainty).eval().lm
+        return functools.partial(score_hypotheses, lm, nbest_lists(vocab))
+
+    def decode(family: str, uncertainty: Dict[str, Any]) -> Work:
+        return functools.partial(beam_search, make(shape, family, uncertainty).eval().lm, vocab)
+
+    cases = {"training": (train, TRAINING), "rescoring": (rescore, SCORING)}
+    cases["decoding"] = (decode, SCORING)
+    return [
+        (
+            f"{name}, {family} {' '.join(f'{k} {v}' for k, v in place.items())}",
+            functools.partial(work, family, place),
+        )
+        for name in names
+        for work, places in [cases[name]]
+        for family, place in places
+    ]
+
+
+def used_by(work: Work) -> List[str]:
+    """The kernels that a piece of work uses."""
+    found, kernel = set(), kernels.kernel
+    with patch.object(kernels, "kernel", lambda name: found.add(name) or kernel(name)):
+        work()
+    return sorted({TOGETHER.get(name, name) for name in found})
+
+
+def without(name: str, work: Work) -> None:
+    """Do it without a kernel."""
+    with kernels.plain(name, *(a for a, b in TOGETHER.items() if b == name)):
+        work()
+
+
+def measure(shape: str, names: List[str], rounds: int, gains: Gains) -> None:
+    """Print a line for each piece of work, and note each kernel's greatest gain."""
+    for title, prepare in works(shape, names):
+        work = prepare()
+        used = used_by(work)
+        ratios: Dict[str, List[float]] = {name: [] for name in used}
+        seconds = []
+        for _ in range(rounds):
+            seconds.append(timed(work))
+            for name in used:
+                plain = timed(functools.partial(without, name, work))
+                ratios[name].append(plain / seconds[-1])
+        cells = []
+        for name in used:
+            gain = 100 * (statistics.median(ratios[name]) - 1)
+            cells.append(f"{name} {gain:+.0f} %")
+            gains[name][shape] = max(gains[name].get(shape, (-100.0, "")), (gain, title))
+        print(f"{shape}, {title}: {1000 * statistics.median(seconds):.0f} ms;", *cells, flush=True)
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shapes", nargs="+", default=["small", "paper10k"], choices=list(SHAPES))
+    names = ["training", "rescoring", "decoding"]
+    parser.add_argument("--works", nargs="+", default=names, choices=names)
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    gains: Gains = collections.defaultdict(dict)
+    for shape in args.shapes:
+        measure(shape, args.works, args.rounds, gains)
+    print("\n| kernel |", *(f"{shape} |" for shape in args.shapes))
+    print("| --- |", *("--- |" for _ in args.shapes))
+    for name in sorted(gains):
+        cells = (gains[name].get(shape, (0.0, "not used")) for shape in args.shapes)
+        print(f"| `{name}` |", *(f"{gain:+.0f} % ({title}) |" for gain, title in cells))
+
+
+if __name__ == "__main__":
+    main()
