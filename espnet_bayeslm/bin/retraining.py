@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, List, Mapping, Sequence, Tuple
 
 from espnet_bayeslm.bin.search import START, SUPERNET
-from espnet_bayeslm.bin.train import train
+from espnet_bayeslm.bin.train import best_of, train
 from espnet_bayeslm.report.search import Retrained
-from espnet_bayeslm.training.supernets import CHECKPOINT, TrainedSupernet
+from espnet_bayeslm.training.supernets import TrainedSupernet
 from espnet_bayeslm.utils.errors import InputError
 
 # What a configuration of an architecture says already.
@@ -94,8 +94,6 @@ def retrain_architecture(
         valid_text=texts[1],
         config=exp / f"top{number}.yaml",
         exp=folder,
-        token_type=None,
-        vocab_size=None,
         # for its tokens; starting point and prior are those below
         source=network.path,
         espnet_options=[
@@ -103,7 +101,7 @@ def retrain_architecture(
             *("--seed", str(seed), "--init_param", *start),
         ],
     )
-    valid_ppl, epoch, num_epochs = best_epoch(folder)
+    valid_ppl, epoch, num_epochs = best_of(folder)
     return Retrained(number, str(folder), start, valid_ppl, epoch, num_epochs)
 
 
@@ -121,24 +119,3 @@ def check_same(folder: Path, config: Mapping[str, Any]) -> None:
             path=folder,
             remedy="Move it away, or give a new --exp.",
         )
-
-
-def best_epoch(folder: Path) -> Tuple[float, int, int]:
-    """Return (lowest perplexity of the validation text, its epoch, number of epochs) of a run.
-
-    Raises:
-        InputError: No epoch was trained.
-    """
-    from espnet_bayeslm.training.checkpoint import read_checkpoint
-
-    path = folder / CHECKPOINT
-    if not path.is_file():
-        raise InputError(f"found no {CHECKPOINT}: no epoch was trained", path=folder)
-    stats = read_checkpoint(path)["reporter"]["stats"]
-    perplexities = {
-        epoch: float(of_epoch["valid"]["ppl"])
-        for epoch, of_epoch in stats.items()
-        if "valid" in of_epoch
-    }
-    epoch = min(perplexities, key=lambda number: (perplexities[number], number))
-    return perplexities[epoch], epoch, max(perplexities)

@@ -91,6 +91,9 @@ def search(
     supernet: Optional[Sequence[Path]],
     token_type: Optional[str],
     vocab_size: Optional[int],
+    token_list: Optional[Path],
+    bpemodel: Optional[Path],
+    asr_exp: Optional[Path],
     source: Optional[Path],
     bilevel: Optional[bool],
     retrain: bool,
@@ -108,12 +111,15 @@ def search(
     if top < 1:
         raise InputError(f"--top {top}: expected 1 or more")
     texts = {"train_text": train_text, "valid_text": valid_text}
-    tokens = {"token_type": token_type, "vocab_size": vocab_size, "source": source}
+    tokens = {
+        **{"token_type": token_type, "vocab_size": vocab_size, "source": source},
+        **{"token_list": token_list, "bpemodel": bpemodel, "asr_exp": asr_exp},
+    }
     options = list(espnet_options)
     if supernet:
         given = {
             **{"config": config, "seeds": seeds, "bilevel": bilevel, "from": source},
-            **{"token_type": token_type, "vocab_size": vocab_size},
+            **{name: value for name, value in tokens.items() if name != "source"},
         }
         check_ranking(given, texts, options, retrain=retrain)
         networks = [load_supernet(folder) for folder in supernet]

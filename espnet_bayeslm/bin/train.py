@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
-from typing import List, Optional, Sequence
-
-import yaml
+from typing import Any, List, Optional, Sequence, Tuple
 
 from espnet_bayeslm.configs import find_config
-from espnet_bayeslm.utils.cli import run_tool
+from espnet_bayeslm.utils.cli import PROGRESS, log_to, run_tool
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import read_lines
+
+LOG = "train.log"
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -24,7 +24,12 @@ def get_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--log_level", default="INFO", type=str.upper, help="Of the log")
+    parser.add_argument(
+        "--log_level",
+        default="WARNING",
+        type=str.upper,
+        help="Of the log on the terminal; all of it is in EXP/train.log",
+    )
     parser.add_argument(
         "--train_text", type=Path, required=True, help="Training text, a sentence a line"
     )
@@ -51,6 +56,18 @@ def add_token_options(parser: argparse.ArgumentParser) -> None:
         "--vocab_size", type=int, default=None, help="Default: all words, or 5000 BPE pieces"
     )
     parser.add_argument(
+        "--token_list", type=Path, default=None, help="Take these tokens, a file as ESPnet's"
+    )
+    parser.add_argument(
+        "--bpemodel", type=Path, default=None, help="The sentencepiece model of --token_list"
+    )
+    parser.add_argument(
+        "--asr_exp",
+        type=Path,
+        default=None,
+        help="An ESPnet recogniser: take the tokens, and the BPE model, of its config.yaml",
+    )
+    parser.add_argument(
         "--from",
         dest="source",
         type=Path,
@@ -67,15 +84,11 @@ def parse_training_options(config: Path, words: Sequence[str]) -> argparse.Names
     Raises:
         InputError: There is no such configuration, or it is no yaml mapping.
     """
+    from espnet_bayeslm.training.experiment import read_yaml_mapping
     from espnet_bayeslm.training.task import BayesLMTask
 
     config = find_config(config)
-    try:
-        content = yaml.safe_load("\n".join(line for _, line in read_lines(config)))
-    except yaml.YAMLError as error:
-        raise InputError(f"not a yaml file ({error})", path=config) from error
-    if not isinstance(content, dict):
-        raise InputError("expected ESPnet's training options as a yaml mapping", path=config)
+    read_yaml_mapping(config)
     return BayesLMTask.get_parser().parse_args(["--config", str(config), *words])
 
 
@@ -85,9 +98,12 @@ def train(
     valid_text: Path,
     config: Path,
     exp: Path,
-    token_type: Optional[str],
-    vocab_size: Optional[int],
-    source: Optional[Path],
+    token_type: Optional[str] = None,
+    vocab_size: Optional[int] = None,
+    source: Optional[Path] = None,
+    asr_exp: Optional[Path] = None,
+    token_list: Optional[Path] = None,
+    bpemodel: Optional[Path] = None,
     espnet_options: Sequence[str] = (),
 ) -> None:
     """Train an LM on plain text.
@@ -100,6 +116,9 @@ def train(
         token_type: `word`, `bpe` or `char`.
         vocab_size: At most so many tokens.
         source: A trained LM to start from, and to take as the prior (and as the backbone).
+        asr_exp: A recogniser whose tokens to take.
+        token_list: A token list to take.
+        bpemodel: Its sentencepiece model.
         espnet_options: More options of `espnet2.bin.lm_train`.
 
     Raises:
@@ -113,9 +132,9 @@ def train(
     from espnet_bayeslm.utils.locks import folder_lock
 
     config = find_config(config)
+    wanted = text.TokenOptions(token_type, vocab_size, source, asr_exp, token_list, bpemodel)
+    given = text.given_tokens(wanted)
     args = parse_training_options(config, espnet_options)
-    if source is not None and (token_type, vocab_size) != (None, None):
-        raise ValueError("--from brings its own tokens: leave out --token_type and --vocab_size")
     options: List[str] = ["--config", str(config), "--output_dir", str(exp), "--resume", "true"]
     if source is not None:
         checkpoint = find_files(source)[1].resolve()
@@ -125,27 +144,55 @@ def train(
             options += ["--model_conf", f"prior={checkpoint}"]
         if args.lm == adaptation.LM:
             options += adaptation.backbone_options(args.lm_conf, source)
-    with folder_lock(exp):
-        options += text.prepare(
-            (train_text, valid_text),
-            exp / "data",
-            token_type=token_type or "word",
-            vocab_size=vocab_size,
-            source=source,
-            reading=[
-                word
-                for name in ("cleaner", "non_linguistic_symbols", "g2p")
-                if getattr(args, name) is not None
-                for word in (f"--{name}", getattr(args, name))
-            ],
-        )
-    BayesLMTask.main(cmd=[*options, *espnet_options])
+    reading = {name: getattr(args, name) for name in ("cleaner", "non_linguistic_symbols")}
+    texts = train_text, valid_text
+    with log_to(exp / LOG):
+        PROGRESS.info(f"{exp}: reading {train_text} and {valid_text}; the log is in {exp / LOG}")
+        with folder_lock(exp):
+            options += text.prepare(
+                texts, exp / "data", wanted=wanted, given=given, reading=reading
+            )
+        BayesLMTask.main(cmd=[*options, *espnet_options])
+
+
+def best_of(exp: Path) -> Tuple[float, int, int]:
+    """(Lowest perplexity of the validation text, its epoch, number of epochs) of a training.
+
+    Raises:
+        InputError: No epoch was trained.
+    """
+    from espnet_bayeslm.training.checkpoint import read_checkpoint
+
+    path = exp / "checkpoint.pth"
+    if not path.is_file():
+        raise InputError(f"found no {path.name}: no epoch was trained", path=exp)
+    stats = read_checkpoint(path)["reporter"]["stats"]
+    perplexities = {
+        # of ESPnet's own LMs there is the loss, ln of it
+        epoch: float(valid["ppl"]) if "ppl" in valid else math.exp(min(float(valid["loss"]), 700))
+        for epoch, valid in ((epoch, phases.get("valid", {})) for epoch, phases in stats.items())
+        if valid
+    }
+    epoch = min(perplexities, key=lambda number: (perplexities[number], number))
+    return perplexities[epoch], epoch, max(perplexities)
+
+
+def train_and_tell(exp: Path, **options: Any) -> None:
+    """Train an LM as `train` does, and print how good it is and what to do with it."""
+    from espnet_bayeslm.training.experiment import find_files
+
+    train(exp=exp, **options)
+    perplexity, epoch, num_epochs = best_of(exp)
+    print(f"validation perplexity {perplexity:.2f} (epoch {epoch} of {num_epochs})")
+    print(f"checkpoint: {find_files(exp)[1]}")
+    print(f"next: bayeslm rescore --nbest LISTS --lm {exp} --output DIR")
 
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Train an LM on plain text."""
     parser = get_parser()
-    run_tool(parser, train, cmd, rest="espnet_options")
+    stopped = "; the same command goes on after the last whole epoch"
+    run_tool(parser, train_and_tell, cmd, rest="espnet_options", stopped=stopped)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import logging
 import math
 import os
+import time
 from pathlib import Path
-from typing import Any, ClassVar, Optional
+from typing import Any, ClassVar, Dict, List, Mapping, Optional, Sequence
 
 import torch
 from espnet2.train.reporter import Reporter, SubReporter, aggregate, to_reported_value
@@ -18,6 +20,7 @@ from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.training.architecture import show, write_history
 from espnet_bayeslm.training.checkpoint import whole_checkpoints
 from espnet_bayeslm.training.model import BayesLanguageModel
+from espnet_bayeslm.utils.cli import PROGRESS
 
 
 def report_perplexity(reporter: SubReporter) -> None:
@@ -31,14 +34,61 @@ def report_perplexity(reporter: SubReporter) -> None:
         reporter.stats["ppl"] = [exact] * len(reporter.stats["nll"])
 
 
-def report_sigma(model: torch.nn.Module, *, epoch: int) -> None:
-    """Write into the log how far each location's standard deviations are from their start."""
+def means(reporter: SubReporter) -> Dict[str, float]:
+    """Means of an epoch's statistics so far; `ppl` is exp of what the NLL, or the loss, is."""
+    values = {
+        k: float(aggregate(reporter.stats[k])) for k in ("nll", "loss", "kl") if k in reporter.stats
+    }
+    nll = values.get("nll", values.get("loss"))
+    return values if nll is None else {**values, "ppl": math.exp(min(nll, 700.0))}
+
+
+def report_sigma(model: torch.nn.Module, *, epoch: int) -> List[float]:
+    """Write into the log how far each location's standard deviations are from their start.
+
+    Returns:
+        For each location, sigma now / sigma at the start.
+    """
     lm = getattr(getattr(model, "module", model), "lm", None)
+    ratios = []
     if process_rank() == 0 and isinstance(lm, UncertainLM):
         for location, (start, now) in typical_sigma(lm).items():
+            ratios.append(now / start)
             logging.info(
                 f"Epoch {epoch}: {location}: sigma {start:.4g} -> {now:.4g} ({now / start:.2f})"
             )
+    return ratios
+
+
+class EpochLines:
+    """A line for each epoch: what was learnt, and how long the rest takes.
+
+    Args:
+        max_epoch: The last epoch.
+    """
+
+    def __init__(self, max_epoch: int):
+        self.max_epoch, self.begin = max_epoch, time.monotonic()
+        self.train: Dict[str, float] = {}
+        self.num_epochs, self.best = 0, math.inf
+
+    def add(self, epoch: int, valid: Mapping[str, float], sigma: Sequence[float]) -> str:
+        """Line of an epoch of which `train` holds the training's statistics."""
+        self.num_epochs += 1
+        words = [f"epoch {epoch}/{self.max_epoch}:"]
+        if "ppl" in self.train:
+            words.append(f"train ppl {self.train['ppl']:.2f},")
+        ppl = valid.get("ppl", math.nan)
+        words.append(f"valid ppl {ppl:.2f}{' (best so far)' if ppl < self.best else ''},")
+        self.best = min(self.best, ppl)
+        if sigma and "kl" in self.train:
+            words.append(f"KL {self.train['kl']:.4f} nats/token,")
+        if sigma:
+            low, high = f"{min(sigma):.2f}", f"{max(sigma):.2f}"
+            words.append(f"sigma x {low if low == high else f'{low}-{high}'} of its start,")
+        left = (time.monotonic() - self.begin) / self.num_epochs * (self.max_epoch - epoch)
+        words.append(f"{datetime.timedelta(seconds=round(left))} left at most")
+        return " ".join(words)
 
 
 def link(path: Path, target: str) -> None:
@@ -87,11 +137,13 @@ class BayesLMTrainer(Trainer):
 
     # ESPnet gives `resume` none; its trainers have no instances.
     options: ClassVar[Optional[TrainerOptions]] = None
+    lines: ClassVar[Optional[EpochLines]] = None
 
     @classmethod
     def run(cls, model: torch.nn.Module, **kwargs: Any) -> None:
         """Train; a kill or a full disk while a checkpoint is written leaves the one before."""
         cls.options = kwargs["trainer_options"]
+        cls.lines = EpochLines(cls.options.max_epoch)
         folder = Path(cls.options.output_dir)
         if isinstance(model, BayesLanguageModel):
             # Now, since --init_param may have brought another LM's prior.
@@ -109,6 +161,8 @@ class BayesLMTrainer(Trainer):
         reporter, first = kwargs["reporter"], kwargs["reporter"].get_total_count()
         all_steps_are_invalid = super().train_one_epoch(*args, **kwargs)
         report_perplexity(reporter)
+        if cls.lines is not None:
+            cls.lines.train = means(reporter)
         model = getattr(kwargs["model"], "module", kwargs["model"])
         if isinstance(model, BayesLanguageModel):
             records = model.architecture_log.take()
@@ -122,8 +176,11 @@ class BayesLMTrainer(Trainer):
     def validate_one_epoch(cls, *args: Any, **kwargs: Any) -> None:
         """Validate and report the perplexity (at the posterior mean)."""
         super().validate_one_epoch(*args, **kwargs)
-        report_perplexity(kwargs["reporter"])
-        report_sigma(kwargs["model"], epoch=kwargs["reporter"].epoch)
+        reporter = kwargs["reporter"]
+        report_perplexity(reporter)
+        sigma = report_sigma(kwargs["model"], epoch=reporter.epoch)
+        if process_rank() == 0 and cls.lines is not None:
+            PROGRESS.info(cls.lines.add(reporter.epoch, means(reporter), sigma))
 
     @classmethod
     def resume(

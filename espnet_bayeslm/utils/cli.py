@@ -3,12 +3,65 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import sys
-from typing import Callable, Iterable, Optional, Sequence
+from pathlib import Path
+from typing import Callable, Iterable, Iterator, Optional, Sequence
 
 from espnet2.utils import config_argparse
 from tqdm import tqdm
+
+PROGRESS = logging.getLogger("espnet_bayeslm.progress")
+"""Lines for whoever waits; see `log_to`."""
+
+FORMAT = "%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s"
+
+
+@contextlib.contextmanager
+def log_to(path: Path) -> Iterator[None]:
+    """Log, and print, to a file within the block; the terminal gets what `--log_level` says.
+
+    It gets the lines of `PROGRESS` too.
+
+    Args:
+        path: The file, which is added to.
+    """
+    root = logging.getLogger()
+    level = root.level
+    on_screen = [
+        handler
+        for handler in root.handlers
+        if type(handler) is logging.StreamHandler and handler.stream is sys.stderr
+    ]
+
+    def shown(record: logging.LogRecord) -> bool:
+        return record.levelno >= level or record.name == PROGRESS.name
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = logging.FileHandler(path, encoding="utf-8")
+    file.setFormatter(logging.Formatter(FORMAT))
+    root.addHandler(file)
+    root.setLevel(min(level, logging.INFO))
+    for handler in on_screen:
+        handler.addFilter(shown)
+    try:
+        with contextlib.redirect_stderr(file.stream), contextlib.redirect_stdout(file.stream):
+            yield
+    finally:
+        for handler in on_screen:
+            handler.removeFilter(shown)
+        root.setLevel(level)
+        root.removeHandler(file)
+        file.close()
+
+
+class ToolFormatter(logging.Formatter):
+    """`FORMAT`, and of `PROGRESS` the message alone."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """A record as a line."""
+        return record.getMessage() if record.name == PROGRESS.name else super().format(record)
 
 
 def tool_parser(tool: str, description: str) -> config_argparse.ArgumentParser:
@@ -34,6 +87,7 @@ def run_tool(
     cmd: Optional[Sequence[str]] = None,
     *,
     rest: Optional[str] = None,
+    stopped: str = "",
 ) -> None:
     """Call `function` with the parsed options; bad input ends in one line and status 1.
 
@@ -43,9 +97,10 @@ def run_tool(
         cmd: The command line (default: sys.argv).
         rest: The argument that takes options which the parser does not know; without it
             they are errors.
+        stopped: What is said after Ctrl-C.
 
     Raises:
-        SystemExit: Status 2 for wrong options, 1 for bad input.
+        SystemExit: Status 2 for wrong options, 1 for bad input, 130 after Ctrl-C.
     """
     known, unknown = parser.parse_known_args(cmd)
     if unknown and rest is None:
@@ -56,16 +111,17 @@ def run_tool(
     else:
         # --config gave its values to the other options
         options.pop("config", None)
-    logging.basicConfig(
-        level=options.pop("log_level"),
-        format="%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s",
-        stream=sys.stderr,
-    )
+    logging.basicConfig(level=options.pop("log_level"), stream=sys.stderr)
+    for handler in logging.getLogger().handlers:
+        if type(handler) is logging.StreamHandler:
+            handler.setFormatter(ToolFormatter(FORMAT))
     try:
         function(**options)
     except (ValueError, OSError) as error:
         logging.debug("traceback", exc_info=True)
         parser.exit(1, f"{parser.prog}: error: {error}\n")
+    except KeyboardInterrupt:
+        parser.exit(130, f"\n{parser.prog}: stopped{stopped}\n")
 
 
 def progress(

@@ -1,14 +1,20 @@
 """`bayeslm train`: plain text in, a trained LM out."""
 
 import math
+import re
+import signal
+import subprocess
 
 import pytest
 import torch
 import yaml
+from espnet2.bin import tokenize_text
 
 from espnet_bayeslm.bin.train import main
 from espnet_bayeslm.training.components import load_components
 from espnet_bayeslm.training.load import load_lm
+from espnet_bayeslm.training.task import BayesLMTask
+from espnet_bayeslm.training.trainer import BayesLMTrainer
 
 POINT = {
     "lm": "bayes_lstm",
@@ -117,13 +123,167 @@ def test_token_types(files, tmp_path, token_type, vocab_size):
 
 
 @pytest.mark.parametrize(
+    "token_type, cleaner", [("word", None), ("char", None), ("char", "jaconv")]
+)
+def test_tokens_and_statistics_are_espnets(files, tmp_path, token_type, cleaner):
+    """ESPnet's tokenize_text gives the same list, its --collect_stats the same lengths."""
+    with open(tmp_path / "train.txt", "a") as f:
+        f.write("ｂ ａ a　b\n")
+    words = ["--token_type", token_type, "--vocab_size", "9"]
+    words += [] if cleaner is None else ["--cleaner", cleaner]
+    config = ["--config", f"{tmp_path}/point.yaml", "--max_epoch", "1"]
+    main([*files, *words, *config, "--exp", f"{tmp_path}/exp"])
+    data, reading = tmp_path / "exp" / "data", ["--token_type", token_type, *words[4:]]
+    special = [w for s in ("<blank>:0", "<unk>:1", "<sos/eos>:-1") for w in ("--add_symbol", s)]
+    tokenize_text.main(
+        [
+            *(*reading, "--input", f"{data}/train.txt", "--output", f"{tmp_path}/tokens"),
+            *("--field", "2-", "--write_vocabulary", "true", "--vocabulary_size", "9", *special),
+        ]
+    )
+    assert (data / "tokens.txt").read_text() == (tmp_path / "tokens").read_text()
+    command = [*reading, "--token_list", f"{data}/tokens.txt", "--collect_stats", "true"]
+    for part in ("train", "valid"):
+        command += [f"--{part}_data_path_and_name_and_type", f"{data}/{part}.txt,text,text"]
+        command += [f"--{part}_shape_file", f"{data}/{part}.txt"]
+    BayesLMTask.main(cmd=[*command, "--output_dir", f"{tmp_path}/stats", "--num_workers", "0"])
+    for part in ("train", "valid"):
+        expected = (tmp_path / "stats" / part / "text_shape").read_text().splitlines()
+        assert (data / f"{part}.shape").read_text().splitlines() == [f"{x},9" for x in expected]
+
+
+def test_what_was_made_of_the_same_text_is_kept(files, tmp_path, monkeypatch):
+    point = [*files, "--config", f"{tmp_path}/point.yaml", "--max_epoch", "1"]
+    main([*point, "--exp", f"{tmp_path}/point", "--token_type", "bpe", "--vocab_size", "20"])
+
+    def again(*args, **kwargs):
+        raise AssertionError("made again")
+
+    for name in ("count_tokens", "made_tokens"):
+        monkeypatch.setattr(f"espnet_bayeslm.training.text.{name}", again)
+    main([*point, "--exp", f"{tmp_path}/point", "--token_type", "bpe", "--vocab_size", "20"])
+    bayes = [*files, "--config", f"{tmp_path}/bayes.yaml", "--max_epoch", "1"]
+    main([*bayes, "--exp", f"{tmp_path}/bayes", "--from", f"{tmp_path}/point"])
+    for name in ("train.shape", "valid.shape", "tokens.txt"):
+        ours, theirs = (tmp_path / exp / "data" / name for exp in ("bayes", "point"))
+        assert ours.read_bytes() == theirs.read_bytes()
+    # of another validation text they are not
+    (tmp_path / "valid.txt").write_text("a b c\n")
+    with pytest.raises(AssertionError, match="made again"):
+        main([*bayes, "--exp", f"{tmp_path}/other", "--from", f"{tmp_path}/point"])
+
+
+def test_a_training_speaks(files, tmp_path, python):
+    """On stderr a line for each epoch, on stdout the result, ESPnet's own log in the folder."""
+    exp = tmp_path / "exp"
+    command = [python, "-m", "espnet_bayeslm.bin.bayeslm", "train", *files, "--exp", str(exp)]
+    command += ["--config", f"{tmp_path}/bayes.yaml", "--max_epoch", "2"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    first, *epochs = result.stderr.splitlines()
+    number = r"\d+\.\d+"
+    assert str(exp / "train.log") in first
+    assert len(epochs) == 2, result.stderr
+    for epoch, line in enumerate(epochs, 1):
+        assert re.fullmatch(
+            f"epoch {epoch}/2: train ppl {number}, valid ppl {number}( .best so far.)?,"
+            f" KL {number} nats/token, sigma x {number} of its start, 0:00:[0-9]+ left at most",
+            line,
+        ), line
+    perplexity, checkpoint, following = result.stdout.splitlines()
+    shown = [float(re.search(r"valid ppl ([0-9.]+)", line)[1]) for line in epochs]
+    assert f"validation perplexity {min(shown):.2f} " in perplexity
+    assert checkpoint == f"checkpoint: {exp}/valid.loss.ave.pth" and f"--lm {exp} " in following
+    assert "[train]" in (exp / "train.log").read_text()
+
+
+def test_ctrl_c_and_the_same_command_again(files, tmp_path, capsys, monkeypatch):
+    command = [*files, "--config", f"{tmp_path}/point.yaml", "--exp", f"{tmp_path}/exp"]
+    validate = BayesLMTrainer.validate_one_epoch
+
+    def stop(**kwargs):
+        if kwargs["reporter"].epoch == 2:
+            signal.raise_signal(signal.SIGINT)
+        validate(**kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BayesLMTrainer, "validate_one_epoch", stop)
+        with pytest.raises(SystemExit) as stopped:
+            main(command)
+    assert stopped.value.code == 130
+    (line,) = [x for x in capsys.readouterr().err.splitlines() if "stopped" in x]
+    assert "the same command goes on" in line
+    assert not (tmp_path / "exp/2epoch.pth").exists()
+    main(command)
+    assert "The training was resumed" in (tmp_path / "exp/train.log").read_text()
+    assert (tmp_path / "exp/latest.pth").resolve().name == "2epoch.pth"
+
+
+@pytest.fixture
+def pieces(files, tmp_path):
+    """Return the command's first part, a token list and its model, of an LM of word pieces."""
+    command = [*files, "--config", f"{tmp_path}/point.yaml", "--max_epoch", "1"]
+    words = ["--token_type", "bpe", "--vocab_size", "20", "--exp", f"{tmp_path}/first"]
+    main([*command, *words])
+    return command, tmp_path / "first/data/tokens.txt", tmp_path / "first/data/bpe.model"
+
+
+def test_given_tokens(pieces, tmp_path):
+    """--token_list and --bpemodel, and a recogniser that has both, make the same LM."""
+    command, tokens, model = pieces
+    main(
+        [*command, "--exp", f"{tmp_path}/a", "--token_list", str(tokens), "--bpemodel", str(model)]
+    )
+    recipe = tmp_path / "recipe" / "exp" / "asr"
+    recipe.mkdir(parents=True)
+    (tmp_path / "recipe" / "bpe.model").write_bytes(model.read_bytes())
+    config = {"token_type": "bpe", "token_list": tokens.read_text().split("\n")[:-1]}
+    (recipe / "config.yaml").write_text(yaml.safe_dump({**config, "bpemodel": "bpe.model"}))
+    main([*command, "--exp", f"{tmp_path}/b", "--asr_exp", str(recipe)])
+    first, a, b = (load_lm(tmp_path / name) for name in ("first", "a", "b"))
+    for lm in (a, b):
+        assert lm.token_list == first.token_list and lm.token_type == "bpe"
+        assert lm.score("a b c") == first.score("a b c")
+    for name in ("train.shape", "valid.shape"):
+        expected = (tmp_path / "first/data" / name).read_text()
+        assert (tmp_path / "a/data" / name).read_text() == expected
+        assert (tmp_path / "b/data" / name).read_text() == expected
+
+
+def test_tokens_that_cannot_be_used(pieces, tmp_path, fails):
+    command, tokens, model = pieces
+    command = [*command, "--exp", f"{tmp_path}/exp"]
+    lines = tokens.read_text().splitlines()
+    other = tmp_path / "other.txt"
+    other.write_text("\n".join([*lines[:2], "qq", *lines[3:]]) + "\n")
+    asr = tmp_path / "asr"
+    asr.mkdir()
+
+    def asr_exp(**config):
+        (asr / "config.yaml").write_text(yaml.safe_dump(config))
+        return fails(main, [*command, "--asr_exp", asr])
+
+    both = ["--token_list", other, "--bpemodel", model]
+    message = fails(main, [*command, *both])
+    assert f"not that of {model}" in message and lines[2] in message and "qq" in message
+    assert "--asr_exp DIR" in fails(main, [*command, "--bpemodel", model])
+    assert "Give --bpemodel" in fails(main, [*command, *both[:2], "--token_type", "bpe"])
+    assert "Leave out --token_list" in fails(main, [*command, *both[:2], "--asr_exp", asr])
+    assert "--token_list and --bpemodel" in asr_exp(asr_conf={})
+    assert "gone.model is not there" in asr_exp(
+        token_type="bpe", token_list=lines, bpemodel="gone.model"
+    )
+    assert not (tmp_path / "exp").exists()
+
+
+@pytest.mark.parametrize(
     "change, words",
     [
         (["--train_text", "missing.txt"], ["missing.txt", "cannot be read"]),
         (["--config", "missing.yaml"], ["missing.yaml", "cannot be read"]),
         (["--token_type", "bpe", "--vocab_size", "100000"], ["sentencepiece", "--vocab_size"]),
         (["--from", "missing"], ["missing", "found no"]),
-        (["--from", "missing", "--token_type", "word"], ["leave out --token_type"]),
+        (["--from", "missing", "--token_type", "word"], ["Leave out --token_type"]),
     ],
 )
 def test_bad_input(files, tmp_path, capsys, change, words):
