@@ -16,8 +16,9 @@ import yaml
 from espnet_bayeslm.bayes import parse_uncertainty
 from espnet_bayeslm.bin import search as tool
 from espnet_bayeslm.bin import train as train_tool
-from espnet_bayeslm.bin.retraining import best_epoch, without
+from espnet_bayeslm.bin.retraining import without
 from espnet_bayeslm.bin.search import get_parser, main, parse_seeds, search
+from espnet_bayeslm.bin.train import best_of
 from espnet_bayeslm.lm.lstm import POSITIONS
 from espnet_bayeslm.search import rank, shares
 from espnet_bayeslm.training.load import load_lm
@@ -170,7 +171,7 @@ def test_the_best_are_trained_from_the_super_network(searched, point):
         assert result["start"] == [str((searched / f"seed{seed}" / "1epoch.pth").resolve())]
         assert written["init_param"] == result["start"]
         assert written["model_conf"]["prior"] == prior and written["seed"] == 0
-        assert (result["valid_ppl"], result["epoch"], result["num_epochs"]) == best_epoch(folder)
+        assert (result["valid_ppl"], result["epoch"], result["num_epochs"]) == best_of(folder)
         assert 1 < result["valid_ppl"] < len(trained.token_list)
 
 
