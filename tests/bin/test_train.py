@@ -2,7 +2,6 @@
 
 import math
 import re
-import signal
 import subprocess
 
 import pytest
@@ -203,7 +202,7 @@ def test_ctrl_c_and_the_same_command_again(files, tmp_path, capsys, monkeypatch)
 
     def stop(**kwargs):
         if kwargs["reporter"].epoch == 2:
-            signal.raise_signal(signal.SIGINT)
+            raise KeyboardInterrupt
         validate(**kwargs)
 
     with monkeypatch.context() as patch:
