@@ -275,7 +275,8 @@ def retrain_best(
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Search for the best architectures."""
-    run_tool(get_parser(), search, cmd, rest="espnet_options")
+    stopped = "; the same command goes on where it was"
+    run_tool(get_parser(), search, cmd, rest="espnet_options", stopped=stopped)
 
 
 if __name__ == "__main__":

@@ -244,8 +244,9 @@ def test_a_search_that_was_killed_goes_on(texts, config, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(tool, "train", killed)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(SystemExit) as stopped:
             run(*command)
+    assert stopped.value.code == 130
     assert not (tmp_path / "exp" / "search.json").exists()
     before = times(tmp_path / "exp" / "seed0")
     run(*command)
