@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import Optional, Sequence
 
+from espnet_bayeslm.configs import expand_config
 from espnet_bayeslm.utils.errors import one_line_errors
 
 # ESPnet's own help has 540 lines, and takes seconds to import.
@@ -14,7 +15,8 @@ usage: bayeslm lm_train [options of espnet2.bin.lm_train]
 
 Train an LM with ESPnet's own options, with the LMs of this package known to it.
 
-  --config CONFIG        a yaml file of options, as those of `bayeslm configs`
+  --config CONFIG        a yaml file of options, or a name of `bayeslm configs`
+  --size small|paper     the sizes of bayes_lstm or bayes_transformer, for --config
   --lm NAME              bayes_lstm, bayes_transformer, bayes_espnet, seq_rnn, transformer, ...
   --lm_conf KEY=VALUE    an option of the LM, as unit=650 or uncertainty.ffn@1=bayes; repeatable
   --model_conf KEY=VALUE an option of the objective, as kl_weight=1.0 or prior=EXP/CHECKPOINT
@@ -41,7 +43,8 @@ def main(cmd: Optional[Sequence[str]] = None) -> None:
         raise SystemExit(0)
     from espnet_bayeslm.training.task import BayesLMTask
 
-    BayesLMTask.main(cmd=["--help" if word == "--help_all" else word for word in words])
+    words = ["--help" if word == "--help_all" else word for word in words]
+    BayesLMTask.main(cmd=expand_config(words))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,14 @@ import math
 from pathlib import Path
 from typing import Any, List, Optional, Sequence, Tuple
 
-from espnet_bayeslm.configs import find_config
+from espnet_bayeslm.configs import (
+    SIZES,
+    find_config,
+    inherited_sizes,
+    is_shipped,
+    lm_conf_options,
+    size_options,
+)
 from espnet_bayeslm.utils.cli import PROGRESS, log_to, run_tool
 from espnet_bayeslm.utils.errors import InputError
 
@@ -41,6 +48,13 @@ def get_parser() -> argparse.ArgumentParser:
         type=Path,
         required=True,
         help="ESPnet's training configuration: a file, or a name of `bayeslm configs`",
+    )
+    parser.add_argument(
+        "--size",
+        choices=tuple(SIZES),
+        default=None,
+        help="The sizes of bayes_lstm or bayes_transformer. Default: those of --from, else of"
+        " --config; a shipped configuration has the paper's",
     )
     parser.add_argument("--exp", type=Path, required=True, help="The experiment's folder")
     add_token_options(parser)
@@ -98,6 +112,7 @@ def train(
     valid_text: Path,
     config: Path,
     exp: Path,
+    size: Optional[str] = None,
     token_type: Optional[str] = None,
     vocab_size: Optional[int] = None,
     source: Optional[Path] = None,
@@ -113,6 +128,7 @@ def train(
         valid_text: Validation text.
         config: ESPnet's training configuration.
         exp: The experiment's folder.
+        size: One of `configs.SIZES`; None: those of `source`, or of the configuration.
         token_type: `word`, `bpe` or `char`.
         vocab_size: At most so many tokens.
         source: A trained LM to start from, and to take as the prior (and as the backbone).
@@ -127,13 +143,24 @@ def train(
     """
     from espnet_bayeslm.lm.registry import LM_CLASSES
     from espnet_bayeslm.training import adaptation, text
-    from espnet_bayeslm.training.experiment import find_files
+    from espnet_bayeslm.training.experiment import find_files, read_config, read_yaml_mapping
     from espnet_bayeslm.training.task import BayesLMTask
     from espnet_bayeslm.utils.locks import folder_lock
 
     config = find_config(config)
     wanted = text.TokenOptions(token_type, vocab_size, source, asr_exp, token_list, bpemodel)
     given = text.given_tokens(wanted)
+    sizes: List[str] = []
+    if size is not None:
+        lm = parse_training_options(config, espnet_options).lm
+        sizes = size_options(lm, size)
+    elif source is not None:
+        theirs, ours = read_config(find_files(source)[0]), read_yaml_mapping(config)
+        if ours.get("lm") == theirs.lm:
+            conf, shipped = ours.get("lm_conf") or {}, is_shipped(config)
+            inherited = inherited_sizes(theirs.lm, conf, theirs.lm_conf, shipped=shipped)
+            sizes = lm_conf_options(inherited)
+    espnet_options = [*sizes, *espnet_options]
     args = parse_training_options(config, espnet_options)
     options: List[str] = ["--config", str(config), "--output_dir", str(exp), "--resume", "true"]
     if source is not None:

@@ -2,14 +2,40 @@
 
 from __future__ import annotations
 
+import argparse
 import difflib
+import json
 import re
 from pathlib import Path
-from typing import Dict, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
+
+import yaml
 
 from espnet_bayeslm.utils.errors import InputError
 
 FOLDER = Path(__file__).parent
+
+SMALL, PAPER = "small", "paper"
+SIZES: Dict[str, Dict[str, Dict[str, int]]] = {
+    SMALL: {
+        "bayes_lstm": {"unit": 256, "nlayers": 2},
+        "bayes_transformer": {"att_unit": 128, "head": 4, "unit": 512, "layer": 6},
+    },
+    PAPER: {
+        "bayes_lstm": {"unit": 1024, "nlayers": 2},
+        "bayes_transformer": {"att_unit": 512, "head": 8, "unit": 4096, "layer": 6},
+    },
+}
+"""Size -> LM -> its `lm_conf`; layers are as many, so that a configuration's places exist."""
+
+SHAPES = {
+    "bayes_lstm": ("unit", "nlayers", "tie_weights"),
+    "bayes_transformer": (
+        *("att_unit", "head", "unit", "layer", "embed_unit"),
+        *("pos_enc", "tie_weights", "norm_first"),
+    ),
+}
+"""What two LMs must have in common for the weights of one to be the start of the other."""
 
 
 def shipped() -> Dict[str, Path]:
@@ -49,3 +75,61 @@ def describe(path: Path) -> str:
         line.removeprefix("#").strip() for line in text.split("\nlm: ")[0].splitlines()
     )
     return re.split(r"\. |: |:$", comment)[0].removesuffix(".")
+
+
+def is_shipped(path: Path) -> bool:
+    """Whether a configuration is a shipped one, whose sizes are the paper's and defaults."""
+    return path.resolve().parent == FOLDER.resolve()
+
+
+def lm_conf_options(values: Mapping[str, Any]) -> List[str]:
+    """ESPnet's options that set values of `lm_conf`."""
+    words = [("--lm_conf", f"{key}={json.dumps(value)}") for key, value in values.items()]
+    return [word for pair in words for word in pair]
+
+
+def size_options(lm: Optional[str], size: str) -> List[str]:
+    """ESPnet's options that give an LM one of `SIZES`.
+
+    Raises:
+        InputError: The LM has no sizes of that name.
+    """
+    if lm not in SIZES[size]:
+        valid = ", ".join(SIZES[size])
+        raise InputError(f"--size {size} with lm: {lm}; LMs with sizes are {valid}")
+    return lm_conf_options(SIZES[size][lm])
+
+
+def inherited_sizes(
+    lm: str, lm_conf: Mapping[str, Any], source: Mapping[str, Any], *, shipped: bool
+) -> Dict[str, Any]:
+    """What an LM has of the trained LM that it starts from: its sizes, in `lm_conf`.
+
+    Args:
+        lm: The LM.
+        lm_conf: What its configuration says.
+        source: The trained LM's `lm_conf`.
+        shipped: Whether the configuration is a shipped one, and its sizes only defaults.
+    """
+    keys = [key for key in SHAPES.get(lm, ()) if shipped or key not in lm_conf]
+    return {key: source[key] for key in keys if key in source}
+
+
+def expand_config(words: Sequence[str]) -> List[str]:
+    """Options of ESPnet's LM training, `--config NAME` and `--size` replaced by their meaning.
+
+    Raises:
+        InputError: There is no such configuration, or its LM has no such size.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--config")
+    parser.add_argument("--size", choices=tuple(SIZES))
+    known, rest = parser.parse_known_args(list(words))
+    if known.config is None:
+        return list(words)
+    path = find_config(known.config)
+    options = ["--config", str(path)]
+    if known.size is not None:
+        parser.add_argument("--lm", default=(yaml.safe_load(path.read_text()) or {}).get("lm"))
+        options += size_options(parser.parse_known_args(list(words))[0].lm, known.size)
+    return [*options, *rest]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import gc
+import inspect
 import logging
 from pathlib import Path
-from typing import Callable, Dict, Iterable, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence
 
 import torch
 from espnet2.train.abs_espnet_model import AbsESPnetModel
@@ -21,7 +23,7 @@ from espnet_bayeslm.training.checkpoint import (
     read_checkpoint,
     writing_errors,
 )
-from espnet_bayeslm.training.espnet_tasks import LMTask
+from espnet_bayeslm.training.espnet_tasks import LMTask, lm_choices, model_choices
 from espnet_bayeslm.training.experiment import check_token_list, read_config
 from espnet_bayeslm.training.heldout import is_heldout
 from espnet_bayeslm.training.ivon import IVON
@@ -157,6 +159,28 @@ def count_train_tokens(model: BayesLanguageModel, shape_files: Iterable[str]) ->
     return counts[1]
 
 
+def check_conf(name: str, cls: Any, conf: Mapping[str, Any]) -> None:
+    """Check the keys of `lm_conf` or `model_conf`.
+
+    Args:
+        name: `lm` or `model`.
+        cls: The class that they are for.
+        conf: The keys with their values.
+
+    Raises:
+        InputError: A key is no argument of the class.
+    """
+    given_by_task = ("self", "lm", "vocab_size", "token_list", "ignore_id")
+    valid = [key for key in inspect.signature(cls.__init__).parameters if key not in given_by_task]
+    for key in conf:
+        if key not in valid and key != "ignore_id":
+            near = difflib.get_close_matches(str(key), valid, n=1)
+            raise InputError(
+                f"{name}_conf: {cls.__name__} has no {key!r}; valid are {', '.join(valid)}",
+                remedy=f"Did you mean {near[0]}?" if near else "",
+            )
+
+
 class BayesLMTask(LMTask):
     """`LMTask`, whose `--model` is `bayes_lm` where the LM is one of this package's."""
 
@@ -225,6 +249,8 @@ class BayesLMTask(LMTask):
         if isinstance(args.token_list, str):
             tokens = [line.rstrip() for _, line in read_lines(args.token_list)]
             check_token_list(tokens, path=args.token_list)
+        check_conf("lm", lm_choices.get_class(args.lm), args.lm_conf)
+        check_conf("model", model_choices.get_class(args.model or "lm"), args.model_conf)
         model = super().build_model(args)
         if args.init is not None and hasattr(model.lm, "reset_posterior"):
             # --init re-initialises every matrix, standard deviations too

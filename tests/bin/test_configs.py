@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from espnet_bayeslm.bin import train
+from espnet_bayeslm.bin import lm_train, train
 from espnet_bayeslm.bin.configs import main
 from espnet_bayeslm.configs import FOLDER, find_config, shipped
+from espnet_bayeslm.training.task import BayesLMTask
 from espnet_bayeslm.utils.errors import InputError
 
 ROOT = Path(__file__).parents[2]
@@ -71,3 +72,57 @@ def test_training_by_a_name_that_does_not_exist_writes_nothing(tmp_path, capsys)
     assert stopped.value.code == 1 and not (tmp_path / "exp").exists()
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert "bayes_ltsm" in line and "bayes_lstm" in line
+
+
+def lm_conf(exp):
+    return yaml.safe_load((exp / "config.yaml").read_text())["lm_conf"]
+
+
+def test_sizes(plain_text, tmp_path, fails):
+    """--size, those of --from for a shipped configuration, and those of a file of the user's."""
+    command = ["--train_text", plain_text / "train.txt", "--valid_text", plain_text / "valid.txt"]
+    command += ["--max_epoch", 1, "--use_matplotlib", "false", "--num_workers", 0]
+
+    def run(exp, config, *words):
+        whole = [*command, "--exp", tmp_path / exp, "--config", config, *words]
+        train.main([str(word) for word in whole])
+        return lm_conf(tmp_path / exp)
+
+    point = run("point", "point_lstm", "--size", "small", "--lm_conf", "unit=12")
+    assert (point["unit"], point["nlayers"]) == (12, 2)
+    bayes = run("bayes", "bayes_lstm", "--from", tmp_path / "point")
+    assert bayes["unit"] == 12 and bayes["uncertainty"] == {"cell_input@1-2": "bayes"}
+    mine = tmp_path / "mine.yaml"
+    config = yaml.safe_load((FOLDER / "bayes_lstm.yaml").read_text())
+    del config["lm_conf"]["unit"]
+    mine.write_text(yaml.safe_dump(config))
+    assert run("mine", mine, "--from", tmp_path / "point")["unit"] == 12
+    mine.write_text(yaml.safe_dump({**config, "lm_conf": {**config["lm_conf"], "unit": 8}}))
+    whole = [*command, "--exp", tmp_path / "new", "--config", mine, "--from", tmp_path / "point"]
+    assert "has shape" in fails(train.main, whole)
+    whole[-4:] = ["--config", "adapt_seq_rnn", "--size", "small"]
+    assert "LMs with sizes are bayes_lstm, bayes_transformer" in fails(train.main, whole)
+
+
+def test_espnets_training_finds_them_by_name(corpus, tmp_path, train_lm, monkeypatch):
+    words = []
+    monkeypatch.setattr(BayesLMTask, "main", lambda cmd: words.extend(cmd))
+    lm_train.main(["--config", "bayes_transformer", "--size", "small", "--lm_conf", "head=2"])
+    args = BayesLMTask.get_parser().parse_args(words)
+    conf = yaml.safe_load((FOLDER / "bayes_transformer.yaml").read_text())["lm_conf"]
+    small = {"att_unit": 128, "unit": 512, "layer": 6, "head": 2}
+    assert args.lm_conf == {**conf, **small}
+
+
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        (["--lm_conf", "units=3"], ["lm_conf: BayesLSTMLM has no 'units'", "Did you mean unit?"]),
+        (["--model_conf", "warmth=3"], ["model_conf: ESPnetLanguageModel has no 'warmth'"]),
+    ],
+)
+def test_unknown_keys(train_lm, tmp_path, words, expected):
+    with pytest.raises(InputError) as error:
+        train_lm(tmp_path / "exp", "--lm", "bayes_lstm", "--model", "lm", *words)
+    assert all(word in str(error.value) for word in expected)
+    assert "\n" not in str(error.value)
