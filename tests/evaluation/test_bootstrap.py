@@ -54,11 +54,9 @@ def test_a_plain_loop_over_the_same_draws(level, monkeypatch):
 
     def quantile(q):
         # between the two nearest of the sorted values
-        place = q * 199
-        low = int(place)
-        return differences[low] + (place - low) * (
-            differences[min(low + 1, 199)] - differences[low]
-        )
+        low, rest = divmod(q * 199, 1)
+        below, above = differences[int(low)], differences[min(int(low) + 1, 199)]
+        return below + rest * (above - below)
 
     assert found.low == pytest.approx(quantile((1 - level) / 2), abs=1e-12)
     assert found.high == pytest.approx(quantile((1 + level) / 2), abs=1e-12)

@@ -30,19 +30,15 @@ def scores(*log_probs, oov=()):
 
 def test_a_sentence_by_hand():
     """`the cat` with probabilities 1/2, 1/8 and 1/4 of </s>."""
-    value = sentence_perplexity(["the", "cat"], scores(*np.log([1 / 2, 1 / 8, 1 / 4])))
+    found = scores(*np.log([1 / 2, 1 / 8, 1 / 4]))
+    value = sentence_perplexity(["the", "cat"], found)
     assert value.all.log_prob == pytest.approx(math.log(1 / 64))
     assert value.all.perplexity("words") == pytest.approx(4)  # the, cat, </s>
     assert value.all.perplexity("characters") == pytest.approx(64 ** (1 / 8))  # the_cat, </s>
     assert (value.all.words, value.all.tokens, value.all.characters) == (3, 3, 8)
     assert (value.oov, value.oov_rate, value.sentences) == (Tally(), 0.0, 1)
-
-
-def test_pieces_are_counted_as_the_lm_counts_them():
-    value = sentence_perplexity(
-        ["the", "cat"], scores(*np.log([1 / 2, 1 / 8, 1 / 4])), tokens=np.array([1, 4, 1])
-    )
-    assert value.all.tokens == 6 and value.all.perplexity("tokens") == pytest.approx(2)
+    in_pieces = sentence_perplexity(["the", "cat"], found, tokens=np.array([1, 4, 1]))
+    assert in_pieces.all.tokens == 6 and in_pieces.all.perplexity("tokens") == pytest.approx(2)
 
 
 def test_unknown_words_are_left_out_of_one_figure_only():

@@ -118,13 +118,8 @@ TOLERANCE = 1e-4
 @pytest.mark.parametrize("order", [1, 2, 3, 4])
 @pytest.mark.parametrize("discount_fallback", [False, True])
 def test_equals_lmplz(data, tmp_path, order, discount_fallback):
-    counts = build_ngram(
-        data / "reference.txt",
-        tmp_path / "ours.arpa",
-        order=order,
-        discount_fallback=discount_fallback,
-        lmplz="none",
-    )
+    options = {"order": order, "discount_fallback": discount_fallback, "lmplz": "none"}
+    counts = build_ngram(data / "reference.txt", tmp_path / "ours.arpa", **options)
     reference = read_arpa(data / f"reference_{order}.arpa.gz")
     assert sum(counts) == len(reference)
     assert largest_difference(read_arpa(tmp_path / "ours.arpa"), reference) < TOLERANCE

@@ -29,15 +29,7 @@ def test_known_ngrams_have_the_probability_of_the_file(scorer, model_path):
 
 
 @settings(deadline=None, max_examples=50)
-@given(
-    sentences=st.lists(
-        st.lists(
-            WORDS,
-            max_size=7,
-        ),
-        max_size=4,
-    )
-)
+@given(sentences=st.lists(st.lists(WORDS, max_size=7), max_size=4))
 def test_equals_kenlm_full_scores(scorer, model_path, sentences):
     model = kenlm.Model(str(model_path))
     scored = scorer.word_scores(sentences)
@@ -51,18 +43,10 @@ def test_equals_kenlm_full_scores(scorer, model_path, sentences):
         assert scores.log_probs.sum() == pytest.approx(total, rel=1e-5)  # a float32 sum
 
 
-def test_a_word_may_hold_a_space(scorer):
+def test_name_order_and_a_word_with_a_space_in_it(scorer):
+    assert (scorer.name, scorer.order) == ("reference.3g", 3)
     (scores,) = scorer.word_scores([["thank you", "zebra"]])
     assert scores.oov.tolist() == [True, False, False]
-
-
-def test_name_and_order(scorer):
-    assert (scorer.name, scorer.order) == ("reference.3g", 3)
-
-
-def test_missing_file(tmp_path):
-    with pytest.raises(InputError, match=r"nosuch\.arpa: no such n-gram file"):
-        NgramScorer(tmp_path / "nosuch.arpa")
 
 
 @pytest.mark.parametrize("content", [b"", b"hello\n", bytes(range(128, 256)) * 20])
@@ -73,6 +57,8 @@ def test_malformed_file(tmp_path, content):
         NgramScorer(path)
 
 
-def test_unigram_model_is_refused(data):
+def test_no_file_and_a_unigram_model(data):
+    with pytest.raises(InputError, match=r"nosuch\.arpa: no such n-gram file"):
+        NgramScorer(data / "nosuch.arpa")
     with pytest.raises(InputError, match="at least a bigram"):
         NgramScorer(data / "reference_1.arpa.gz")

@@ -18,12 +18,10 @@ def test_stream_of_ids(tmp_path):
     assert (corpus.num_sentences, corpus.num_tokens) == (3, 4)
 
 
-def test_last_line_without_its_end_counts(tmp_path):
+def test_last_lines_and_blanks(tmp_path):
     with_end, without = corpus_of(tmp_path, b"a b\nc\n"), corpus_of(tmp_path, b"a b\nc")
     assert with_end.ids.tolist() == without.ids.tolist()
-
-
-def test_no_break_space_is_no_blank(tmp_path):
+    # a no-break space is no blank
     assert corpus_of(tmp_path, "a\u00a0b c\n".encode()).words[3:] == ["a\u00a0b", "c"]
 
 

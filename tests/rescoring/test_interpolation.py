@@ -55,6 +55,8 @@ def test_a_weight_of_one_is_the_component_and_of_zero_is_nothing(components):
     parts = [c.word_scores(SENTENCES) for c in components]
     for mixed, alone in zip(mix(parts, [0, 1, 0]), parts[1], strict=True):
         np.testing.assert_allclose(mixed.log_probs, alone.log_probs, rtol=1e-14)
+    with pytest.raises(ValueError):  # other sentences
+        mix([parts[0], parts[1][:2]], [0.5, 0.5])
 
 
 @pytest.mark.filterwarnings("error")
@@ -68,10 +70,7 @@ def test_what_one_component_excludes_another_may_know():
 
 
 @settings(deadline=None)
-@given(
-    weights=st.lists(st.floats(0.01, 1), min_size=1, max_size=4),
-    seed=st.integers(0, 99),
-)
+@given(weights=st.lists(st.floats(0.01, 1), min_size=1, max_size=4), seed=st.integers(0, 99))
 def test_a_mixture_lies_between_its_components(weights, seed):
     weights = np.array(weights) / sum(weights)
     parts = [Table("t", "abc", seed + k).word_scores(SENTENCES) for k in range(len(weights))]
@@ -79,12 +78,6 @@ def test_a_mixture_lies_between_its_components(weights, seed):
         values = np.stack([part[n].log_probs for part in parts])
         assert (scores.log_probs >= values.min(axis=0) - 1e-12).all()
         assert (scores.log_probs <= values.max(axis=0) + 1e-12).all()
-
-
-def test_components_must_have_the_same_sentences(components):
-    parts = [components[0].word_scores(SENTENCES), components[1].word_scores(SENTENCES[:2])]
-    with pytest.raises(ValueError):
-        mix(parts, [0.5, 0.5])
 
 
 def test_weights_are_estimated_on_words_that_all_components_know(components):
@@ -143,21 +136,15 @@ def test_cached_scores_are_the_same_and_load_nothing(tmp_path):
         np.testing.assert_array_equal(a.oov, b.oov)
         assert a.log_probs.dtype == np.float64 and a.oov.dtype == bool
     assert second.token_counts(["a", "b"]).tolist() == [1, 1, 1]
+    third, loads = cached(table, tmp_path / "none")
+    assert third.word_scores([]) == [] and loads == [] and not (tmp_path / "none").exists()
 
 
-def test_no_sentences_need_no_lm(tmp_path):
-    scorer, loads = cached(Table("x", "ab", 0), tmp_path)
-    assert scorer.word_scores([]) == [] and loads == [] and not any(tmp_path.iterdir())
+OTHERS = [SENTENCES[:3], SENTENCES[::-1], [["a", "b"], ["c"], ["zz", "a"], ["a", "b"]]]
 
 
 @pytest.mark.parametrize(
-    "sentences, fingerprint",
-    [
-        (SENTENCES, "v2"),
-        (SENTENCES[:3], "v1"),
-        (SENTENCES[::-1], "v1"),
-        ([["a", "b"], ["c"], ["zz", "a"], ["a", "b"]], "v1"),
-    ],
+    "sentences, fingerprint", [(SENTENCES, "v2"), *((other, "v1") for other in OTHERS)]
 )
 def test_other_sentences_or_another_lm_are_scored_anew(tmp_path, sentences, fingerprint):
     cached(Table("x", "ab", 0), tmp_path)[0].word_scores(SENTENCES)
@@ -179,8 +166,5 @@ def test_weights_that_are_tried_share_out_what_those_given_have(weights):
     for w in tried[:-1]:
         assert np.allclose(w[1:] / w[1:].sum(), rest)
     assert not tried[-1][1:].any()
-
-
-def test_a_single_component_has_one_weight_to_try():
-    (tried,) = candidates(np.array([0.7]))
-    assert tried.tolist() == [0.7]
+    (alone,) = candidates(np.array([0.7]))
+    assert alone.tolist() == [0.7]

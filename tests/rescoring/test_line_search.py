@@ -5,12 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espnet_bayeslm.rescoring.line_search import (
-    errors_along,
-    pieces_of,
-    smoothed,
-    upper_envelopes,
-)
+from espnet_bayeslm.rescoring.line_search import errors_along, pieces_of, smoothed, upper_envelopes
 
 
 def random_problem(seed):

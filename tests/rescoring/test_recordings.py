@@ -15,17 +15,15 @@ def make(sizes):
     return [NBest(f"u{n}", (Hypothesis(("a",), 0.0),) * size) for n, size in enumerate(sizes)]
 
 
-def test_segments_of_kaldi(tmp_path):
-    (tmp_path / "segments").write_text("a-1 rec1 2.5 3\nb-1 rec2 0 1.5\na-2 rec1 0.25 1\n")
-    expected = {"a-1": ("rec1", 2.5), "b-1": ("rec2", 0.0), "a-2": ("rec1", 0.25)}
-    assert read_segments(tmp_path / "segments") == expected
-
-
-def test_utt2start(tmp_path):
-    (tmp_path / "utt2start").write_text("a 3.5\nb 1\n")
-    assert read_segments(tmp_path / "utt2start") == {"a": ("", 3.5), "b": ("", 1.0)}
-    (tmp_path / "three").write_text("a rec 3.5\n")
-    assert read_segments(tmp_path / "three") == {"a": ("rec", 3.5)}
+def test_segments_of_kaldi_and_utt2start(tmp_path):
+    files = {
+        "a-1 rec1 2.5 3\nb-1 rec2 0 1.5\n": {"a-1": ("rec1", 2.5), "b-1": ("rec2", 0.0)},
+        "a 3.5\nb 1\n": {"a": ("", 3.5), "b": ("", 1.0)},
+        "a rec 3.5\n": {"a": ("rec", 3.5)},
+    }
+    for text, expected in files.items():
+        (tmp_path / "segments").write_text(text)
+        assert read_segments(tmp_path / "segments") == expected
 
 
 @pytest.mark.parametrize("line", ["a", "a b c", "a rec nan 1", "a rec 1 2 3", "a inf"])

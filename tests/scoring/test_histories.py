@@ -30,6 +30,14 @@ def naive(lm, said, ids, max_context=10_000):
     return logits.log_softmax(-1)[range(len(ids) + 1), [*ids, EOS]].numpy()
 
 
+def all_naive(lm, **options):
+    """Return ln p of all hypotheses, each after its recording."""
+    return [
+        [naive(lm, said, ids, **options) for ids in hyps]
+        for said, hyps in zip(SAID, HYPOTHESES, strict=True)
+    ]
+
+
 def histories_of(lm, recordings, **options):
     """Return the histories after all that was said, one utterance after the other."""
     histories = [None] * len(recordings)
@@ -48,9 +56,7 @@ def assert_same(found, expected, **tolerance):
 @pytest.mark.parametrize("case", CASES, ids=map(case_name, CASES))
 def test_equals_the_whole_text(case):
     lm = make_generic(build(case))
-    expected = [
-        [naive(lm, said, ids) for ids in hyps] for said, hyps in zip(SAID, HYPOTHESES, strict=True)
-    ]
+    expected = all_naive(lm)
     histories = histories_of(lm, SAID)
     for max_tokens in (1, 7, 4096):
         found = score_in_context(lm, HYPOTHESES, histories, max_tokens=max_tokens)
@@ -62,14 +68,9 @@ def test_each_draw_has_a_history_of_its_own(case):
     lm, expected = make_generic(build(case)), []
     for index in range(3):
         with lm.sampled(index):
-            expected.append(
-                [
-                    [np.exp(naive(lm, said, ids)) for ids in hyps]
-                    for said, hyps in zip(SAID, HYPOTHESES, strict=True)
-                ]
-            )
+            expected.append(all_naive(lm))
     expected = [
-        [np.log(sum(values) / 3) for values in zip(*hyps, strict=True)]
+        [np.log(np.mean(np.exp(values), axis=0)) for values in zip(*hyps, strict=True)]
         for hyps in zip(*expected, strict=True)
     ]
     histories = histories_of(lm, SAID, num_samples=3)
@@ -82,10 +83,7 @@ def test_a_transformer_reads_the_last_tokens_again(max_context):
     lm = make_generic(build(SIMPLE["transformer"]))
     histories = histories_of(lm, SAID, max_context=max_context)
     assert all(h is None or len(h.tokens) <= max_context for h in histories)
-    expected = [
-        [naive(lm, said, ids, max_context) for ids in hyps]
-        for said, hyps in zip(SAID, HYPOTHESES, strict=True)
-    ]
+    expected = all_naive(lm, max_context=max_context)
     assert_same(score_in_context(lm, HYPOTHESES, histories), expected, atol=1e-9)
 
 

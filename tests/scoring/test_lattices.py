@@ -213,19 +213,16 @@ def test_what_the_defaults_drop_is_little(lattices, trigram, tmp_path):
     assert kept >= 19
 
 
-def test_unknown_words_and_wrong_options(lattices, trigram):
-    with pytest.raises(InputError, match="--merge_order 0: 1 or more"):
-        next(rescore_lattices(lattices, [trigram], linear([1.0]), options=MergeOptions(0)))
-    with pytest.raises(InputError, match="--beam nan: a number from 0"):
-        next(
-            rescore_lattices(
-                lattices, [trigram], linear([1.0]), options=MergeOptions(1, float("nan"))
-            )
-        )
-    for options, message in (
-        (MergeOptions(prune=-1.0), "--prune -1.0: a number from 0"),
-        (MergeOptions(max_hyps=-1), "--max_hyps_per_node -1: 0 or more"),
-    ):
+WRONG = [
+    (MergeOptions(0), "--merge_order 0: 1 or more"),
+    (MergeOptions(1, float("nan")), "--beam nan: a number from 0"),
+    (MergeOptions(prune=-1.0), "--prune -1.0: a number from 0"),
+    (MergeOptions(max_hyps=-1), "--max_hyps_per_node -1: 0 or more"),
+]
+
+
+def test_wrong_options_and_scorers(lattices, trigram):
+    for options, message in WRONG:
         with pytest.raises(InputError, match=message):
             next(rescore_lattices(lattices, [trigram], linear([1.0]), options=options))
     with pytest.raises(InputError, match="cannot be rescored by a"):

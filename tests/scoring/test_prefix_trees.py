@@ -7,13 +7,13 @@ import pytest
 import torch
 from espnet2.lm.seq_rnn_lm import SequentialRNNLM
 from espnet2.lm.transformer_lm import TransformerLM
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_contract import CASES, VOCAB, build, make_generic
 from test_contract import name as case_name
 
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
-from espnet_bayeslm.scoring import token_log_probs
+from espnet_bayeslm.scoring import score_hypotheses, token_log_probs
 from espnet_bayeslm.scoring.log_probs import (
     BLOCKS,
     log_normalizers,
@@ -82,6 +82,7 @@ def naive(lm, ids):
 def assert_naive(lm, sequences, *, atol, **options):
     found = token_log_probs(lm, sequences, **options)
     for ids, values in zip(sequences, found, strict=True):
+        assert values.dtype == np.float64 and values.shape == (len(ids) + 1,)
         np.testing.assert_allclose(values, naive(lm, ids), atol=atol, rtol=0)
 
 
@@ -89,13 +90,11 @@ def assert_naive(lm, sequences, *, atol, **options):
 @pytest.mark.parametrize("dtype, atol", [(torch.float32, 1e-4), (torch.float64, 1e-9)])
 def test_every_lm_equals_one_sequence_at_a_time(case, dtype, atol):
     lm = make_generic(build(case)).to(dtype)
-    for max_tokens in (20, 4096):
+    for max_tokens in (1, 20, 4096):
         assert_naive(lm, texts(), atol=atol, max_tokens=max_tokens)
 
 
-@pytest.mark.parametrize(
-    "case", [c for c in CASES if len(c[2]) > 1], ids=lambda case: case_name(case)
-)
+@pytest.mark.parametrize("case", [c for c in CASES if len(c[2]) > 1], ids=case_name)
 def test_draws_are_averaged_with_any_batches(case):
     lm = make_generic(build(case))
     draws = []
@@ -107,6 +106,10 @@ def test_draws_are_averaged_with_any_batches(case):
         found = token_log_probs(lm, texts(), num_samples=2, max_tokens=max_tokens)
         for values, wanted in zip(found, expected, strict=True):
             np.testing.assert_allclose(values, wanted, atol=1e-9, rtol=0)
+    totals = score_hypotheses(lm, [texts()], num_samples=2)[0]
+    assert totals == pytest.approx([values.sum() for values in expected], abs=1e-6)
+    means = token_log_probs(lm, texts())
+    assert max(np.abs(a - b).max() for a, b in zip(means, expected, strict=True)) > 1e-5
 
 
 LMS = {
@@ -129,10 +132,12 @@ def test_espnets_lms_too(lm):
     assert_naive(lm.double(), texts(), atol=1e-9)
 
 
+@pytest.mark.parametrize("name", LMS)
+@settings(deadline=None, max_examples=20)
 @given(random=st.randoms(use_true_random=False), copies=st.integers(1, 3))
-def test_order_and_copies_change_nothing_at_all(random, copies):
+def test_order_and_copies_change_nothing_at_all(name, random, copies):
     torch.manual_seed(0)
-    lm, sequences = LMS["transformer"](), texts(10)
+    lm, sequences = LMS[name](), texts(10)
     before = {tuple(i): v for i, v in zip(sequences, token_log_probs(lm, sequences), strict=True)}
     sequences = sequences * copies
     random.shuffle(sequences)

@@ -38,19 +38,25 @@ def naive(lm, ids, num_samples):
     return own, log_probs, entropy(mean), entropy(mean) - entropy(p).mean(0)
 
 
-@pytest.mark.parametrize("case", SOME, ids=NAMES)
+def whole():
+    """Return an LM with a posterior over all its weights: an output layer for each draw."""
+    lm = build((*CASES[0][:2], {}))
+    add_whole_posterior(make_generic(lm), log_std=-1.5)
+    return lm
+
+
+@pytest.mark.parametrize("case", [*SOME, None], ids=[*NAMES, "whole"])
 @pytest.mark.parametrize("max_tokens", [6, 4096])
 def test_equals_the_distributions_of_each_draw(case, max_tokens, monkeypatch):
     monkeypatch.setitem(BLOCKS, "cpu", (3, 5))
-    lm = make_generic(build(case))
+    lm = whole() if case is None else make_generic(build(case))
     found = token_uncertainty(lm, TEXTS, num_samples=3, max_tokens=max_tokens)
     assert len(found) == len(TEXTS)
     for ids, values in zip(TEXTS, found, strict=True):
         own, log_probs, predictive, information = naive(lm, ids, 3)
-        np.testing.assert_allclose(values.draws, own, atol=1e-9, rtol=0)
-        np.testing.assert_allclose(values.log_probs, log_probs, atol=1e-9, rtol=0)
-        np.testing.assert_allclose(values.entropy, predictive, atol=1e-9, rtol=0)
-        np.testing.assert_allclose(values.mutual_information, information, atol=1e-9, rtol=0)
+        fields = (values.draws, values.log_probs, values.entropy, values.mutual_information)
+        for a, b in zip(fields, (own, log_probs, predictive, information), strict=True):
+            np.testing.assert_allclose(a, b, atol=1e-9, rtol=0)
         np.testing.assert_allclose(values.variance, own.var(0), atol=1e-9, rtol=0)
         # (the forget gate changes nothing before the second token)
         later = slice(1, None)
@@ -67,32 +73,16 @@ def test_float32_is_close_and_never_negative():
         assert (values.mutual_information >= 0).all()
 
 
-def test_a_posterior_over_all_weights_has_an_output_layer_for_each_draw():
-    lm = build((*CASES[0][:2], {}))
-    add_whole_posterior(make_generic(lm), log_std=-1.5)
-    found = token_uncertainty(lm, TEXTS, num_samples=3)
-    for ids, values in zip(TEXTS, found, strict=True):
-        own, log_probs, predictive, information = naive(lm, ids, 3)
-        np.testing.assert_allclose(values.draws, own, atol=1e-9, rtol=0)
-        np.testing.assert_allclose(values.log_probs, log_probs, atol=1e-9, rtol=0)
-        np.testing.assert_allclose(values.entropy, predictive, atol=1e-9, rtol=0)
-        np.testing.assert_allclose(values.mutual_information, information, atol=1e-9, rtol=0)
-
-
 @pytest.mark.parametrize("num_samples", [1, 5])
 def test_log_probs_are_those_of_rescoring(num_samples):
     lm = make_generic(build(SOME[1]))
     scores = token_log_probs(lm, TEXTS, num_samples=num_samples)
-    for values, expected in zip(
-        token_uncertainty(lm, TEXTS, num_samples=num_samples), scores, strict=True
-    ):
+    found = token_uncertainty(lm, TEXTS, num_samples=num_samples)
+    for values, expected in zip(found, scores, strict=True):
         np.testing.assert_allclose(values.log_probs, expected, atol=1e-12, rtol=0)
-
-
-def test_one_draw_knows_nothing_of_the_weights():
-    for values in token_uncertainty(make_generic(build(SOME[0])), TEXTS, num_samples=1):
-        assert not values.mutual_information.any() and not values.variance.any()
-        assert (values.entropy > 0).all()
+        if num_samples == 1:  # one draw knows nothing of the weights
+            assert not values.mutual_information.any() and not values.variance.any()
+            assert (values.entropy > 0).all()
 
 
 def test_a_point_estimate_is_certain_of_its_weights(caplog):
