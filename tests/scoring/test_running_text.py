@@ -29,7 +29,7 @@ def oracle(lm, before, sentence):
     return log_probs.gather(1, torch.tensor([*sentence, END])[:, None])[:, 0].numpy()
 
 
-@pytest.mark.parametrize("lm", lms(), ids=["lstm", "transformer"])
+@pytest.mark.parametrize("lm", list(lms()), ids=["lstm", "transformer"])
 @pytest.mark.parametrize("context", [1, 2, 3, 10])
 def test_each_sentence_sees_those_before_it(lm, context):
     found = running_log_probs(lm, TEXT, context=context)
