@@ -384,7 +384,6 @@ def along_trees(model: nn.Module) -> Callable[[], Any]:
 
     def work() -> None:
         with torch.no_grad():
-            model.lm.before_scoring()
             model.lm.tree_outputs(tree)
 
     return work

@@ -15,7 +15,6 @@ from steps import timed
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
-from espnet_bayeslm.bayes import kl_of_draws
 from espnet_bayeslm.training.task import BayesLMTask
 from espnet_bayeslm.training.trainer import BayesLMTrainer
 
@@ -144,10 +143,9 @@ class Training:
 
         def work(given: List[List[torch.Tensor]]) -> None:
             for _, batch in batches:
-                self.lm._prepare()
-                with kl_of_draws(self.lm):
+                with self.lm.drawn(weight_kl=True) as draw:
                     values = [module.value(name) for module, name in places.values()]
-                    kl = self.model.kl_term(batch["text_lengths"].sum().to(self.device))
+                kl = self.model.kl_term(batch["text_lengths"].sum().to(self.device), draw)
                 (GivenGradients.apply(given.pop(), *values) + kl).backward()
                 self.model.zero_grad()
             self.finish()

@@ -22,7 +22,7 @@ from typing import Any, Callable, Dict, List
 import torch
 from steps import SHAPES, interleave, make_batch, make_lm, print_table, print_title, timed
 
-from espnet_bayeslm.search.ranking import architectures
+from espnet_bayeslm.supernet.ranking import architectures
 from espnet_bayeslm.training.task import BayesLMTask
 
 GATES = ("input_gate", "forget_gate", "cell_input", "output_gate")

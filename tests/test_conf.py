@@ -173,7 +173,10 @@ def places(path):
         positions=POSITIONS[config["lm"]],
         num_layers=conf["nlayers"] if "nlayers" in conf else conf["layer"],
     )
-    return {place: [k.name for k in kind.candidates or [kind]] for place, kind in kinds.items()}
+    return {
+        place: [k.name for k in getattr(kind, "candidates", [kind])]
+        for place, kind in kinds.items()
+    }
 
 
 @pytest.mark.parametrize("name", SEARCHES)

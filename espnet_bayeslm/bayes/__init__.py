@@ -1,32 +1,31 @@
-"""Pure torch: which weights are random, their posterior, prior, divergence and objective."""
+"""Pure torch: which weights are random, their kinds, draws, divergence and objective."""
 
-from espnet_bayeslm.bayes.block import RandomBlock, WeightPosterior
 from espnet_bayeslm.bayes.divergence import kl_gaussians
-from espnet_bayeslm.bayes.locations import (
-    Kind,
-    Location,
-    Position,
-    check_posterior_options,
-    parse_uncertainty,
-)
+from espnet_bayeslm.bayes.draw import Draw, drawn
+from espnet_bayeslm.bayes.kinds import Kind, Place, Position, Weights, register_kind
+from espnet_bayeslm.bayes.locations import Location, parse_uncertainty
 from espnet_bayeslm.bayes.noise import noise_generator, process_rank
 from espnet_bayeslm.bayes.objective import kl_per_token
-from espnet_bayeslm.bayes.paths import Choice
-from espnet_bayeslm.bayes.posterior import UncertainModule, kl_of_draws
+from espnet_bayeslm.bayes.posterior import RandomBlock, UncertainModule, WeightPosterior
+from espnet_bayeslm.bayes.weights import Bayes, WeightKind
 
 __all__ = [
-    "Choice",
+    "Bayes",
+    "Draw",
     "Kind",
     "Location",
+    "Place",
     "Position",
     "RandomBlock",
     "UncertainModule",
+    "WeightKind",
     "WeightPosterior",
-    "check_posterior_options",
+    "Weights",
+    "drawn",
     "kl_gaussians",
-    "kl_of_draws",
     "kl_per_token",
     "noise_generator",
     "parse_uncertainty",
     "process_rank",
+    "register_kind",
 ]

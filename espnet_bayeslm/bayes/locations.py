@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
+from espnet_bayeslm.bayes.kinds import Kind, Position, parse_kind
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -19,52 +19,6 @@ class Location:
 
     def __str__(self) -> str:
         return self.position if self.layer is None else f"{self.position}@{self.layer}"
-
-
-@dataclasses.dataclass(frozen=True)
-class Kind:
-    """A kind of uncertainty.
-
-    Attributes:
-        name: One of `KIND_OPTIONS`.
-        options: Its options.
-        candidates: What a search chooses from, in the order of `KIND_OPTIONS`.
-    """
-
-    name: str
-    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    candidates: Tuple[Kind, ...] = ()
-
-
-@dataclasses.dataclass(frozen=True)
-class Position:
-    """What an LM offers at a position.
-
-    Attributes:
-        kinds: The kinds it can have.
-        layered: Whether it comes once a layer.
-        parts: Positions it stands for together (`all_gates`).
-    """
-
-    kinds: Tuple[str, ...]
-    layered: bool = True
-    parts: Tuple[str, ...] = ()
-
-
-# The kind of a location without uncertainty.
-POINT = "point"
-# The kind of a location where architecture search decides.
-SEARCH = "search"
-# The options each kind takes; their defaults are the LM's.
-KIND_OPTIONS: Dict[str, Tuple[str, ...]] = {
-    POINT: (),
-    "bayes": ("init_std", "init_std_unit", "prior_variance"),
-    "gp": ("random", "basis", "init_std", "init_std_unit", "prior_variance"),
-    "variational": ("latent_dim", "feedback", "init_std"),
-    SEARCH: ("candidates",),
-}
-# What a standard deviation at the start can be relative to.
-INIT_STD_UNITS = ("absolute", "weights", "prior")
 
 
 def parse_layers(text: str, num_layers: int) -> List[int]:
@@ -85,63 +39,6 @@ def parse_layers(text: str, num_layers: int) -> List[int]:
             raise InputError(f"layers {text!r}: valid layers are 1 to {num_layers}, low to high")
         layers.extend(range(first, last + 1))
     return layers
-
-
-def parse_kind(value: Union[str, Mapping[str, Any]]) -> Kind:
-    """Return the kind that a yaml value (a word, or a mapping with `kind`) describes.
-
-    Raises:
-        InputError: No `kind`, an unknown kind, or an option that it does not take.
-    """
-    options = dict(value) if isinstance(value, Mapping) else {"kind": value}
-    name = options.pop("kind", None)
-    if not isinstance(name, str) or name not in KIND_OPTIONS:
-        raise InputError(f"kind {name!r}: valid kinds are {', '.join(KIND_OPTIONS)}")
-    for option in options:
-        if option not in KIND_OPTIONS[name]:
-            valid = ", ".join(KIND_OPTIONS[name]) or "none"
-            raise InputError(f"option {option!r} of kind {name!r}: valid options are {valid}")
-    return Kind(name, options)
-
-
-def _parse_candidates(candidates: Any, position: Position) -> Tuple[Kind, ...]:
-    """Return what a search at a position chooses from (None: from all that it can have).
-
-    Raises:
-        InputError: Fewer than two kinds, one twice, or one that the position cannot have.
-    """
-    if candidates is None:
-        candidates = position.kinds
-    if not isinstance(candidates, (list, tuple)) or len(candidates) < 2:
-        raise InputError(
-            f"candidates {candidates!r}: expected a list of two or more of"
-            f" {', '.join(position.kinds)}"
-        )
-    kinds = [parse_kind(candidate) for candidate in candidates]
-    names = [kind.name for kind in kinds]
-    for name in names:
-        _check_fits(name, position.kinds)
-        if names.count(name) > 1:
-            raise InputError(f"candidates: {name} is named twice")
-    return tuple(sorted(kinds, key=lambda kind: list(KIND_OPTIONS).index(kind.name)))
-
-
-def _check_fits(kind: str, kinds: Tuple[str, ...]) -> None:
-    """Raise an InputError where a position cannot have a kind."""
-    if kind not in kinds:
-        raise InputError(
-            f"kind {kind!r} does not fit this position; valid kinds are {', '.join(kinds)}"
-        )
-
-
-def _parse_value(value: Any, position: Position) -> Kind:
-    """Return the kind that a yaml value gives to a position."""
-    kind = parse_kind(value)
-    if kind.name == SEARCH:
-        candidates = _parse_candidates(kind.options.get("candidates"), position)
-        return Kind(SEARCH, candidates=candidates)
-    _check_fits(kind.name, position.kinds)
-    return kind
 
 
 def _parse_entry(
@@ -173,7 +70,7 @@ def parse_uncertainty(
         num_layers: How many layers the LM has.
 
     Returns:
-        Location -> kind, without the locations of kind `point`.
+        Location -> kind, without the locations where nothing is random.
 
     Raises:
         InputError: An unknown position, layer or kind, or a location named twice.
@@ -184,7 +81,7 @@ def parse_uncertainty(
     for entry, value in (uncertainty or {}).items():
         try:
             position, locations = _parse_entry(entry, positions=positions, num_layers=num_layers)
-            kind = _parse_value(value, position)
+            kind = parse_kind(value).fitted(position)
         except ValueError as error:
             raise InputError(f"uncertainty {entry!r}: {error}") from None
         for location in locations:
@@ -194,18 +91,4 @@ def parse_uncertainty(
     order = list(positions)
     # the order of the mapping makes no difference
     places = sorted(kinds, key=lambda place: (order.index(place.position), place.layer or 0))
-    return {place: kinds[place] for place in places if kinds[place].name != POINT}
-
-
-def check_posterior_options(options: Mapping[str, Any], place: Location) -> None:
-    """Raise an InputError where a standard deviation or a variance is none, or its unit."""
-    for name in ("init_std", "prior_variance"):
-        value = options[name]
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or not 0 < value < math.inf:
-            raise InputError(f"{name} of {place}: expected a number above 0, got {value!r}")
-    if options["init_std_unit"] not in INIT_STD_UNITS:
-        raise InputError(
-            f"init_std_unit of {place}: valid are {', '.join(INIT_STD_UNITS)},"
-            f" got {options['init_std_unit']!r}"
-        )
+    return {place: kinds[place] for place in places if kinds[place].is_uncertain}

@@ -1,62 +1,90 @@
-"""Mean-field Gaussian posterior over parameters of an ordinary torch layer."""
+"""Posteriors over parameters of an ordinary torch layer."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import math
-from typing import Dict, Iterator, List, Optional, Tuple
+import itertools
+from typing import Any, Iterator, List, Tuple
 
 import torch
-from torch import nn
 
-from espnet_bayeslm.bayes.block import (
-    START_SUFFIX,
-    RandomBlock,
-    WeightPosterior,
-    is_posterior_key,
-)
-from espnet_bayeslm.bayes.gaussian import draw_rows, kl_weights
-from espnet_bayeslm.bayes.loading import adapt_paths, drop_posterior
+from espnet_bayeslm.bayes.draw import LayerDraw, RandomLayer
+from espnet_bayeslm.bayes.kinds import Rows, select_rows
 from espnet_bayeslm.bayes.noise import refuse_recomputation
-from espnet_bayeslm.bayes.paths import PathModule, Rows
-from espnet_bayeslm.kernels import fast
-from espnet_bayeslm.kernels.draw import Draw
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.log_std import check_start, clamp_log_std
 
 
-class UncertainModule(PathModule):
-    """A torch layer, some of whose parameters have a Gaussian posterior.
+@dataclasses.dataclass(frozen=True)
+class RandomBlock:
+    """Rows of a parameter that are random.
+
+    Attributes:
+        location: The location they belong to, as in the configuration.
+        parameter: The parameter's name, which holds the posterior mean.
+        key: What its posterior's names begin with (`KEY_log_std`, `KEY_prior_mean`).
+        rows: First row and the one after the last (None: all).
+        kind: The `WeightKind` that their posterior is of.
+    """
+
+    location: str
+    parameter: str
+    key: str
+    rows: Rows
+    kind: Any
+
+    def select(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The block's rows of a tensor shaped as the parameter."""
+        return select_rows(tensor, self.rows)
+
+    def mean(self, layer: torch.nn.Module) -> torch.Tensor:
+        """The posterior means, a part of the layer's parameter."""
+        return self.select(getattr(layer, self.parameter))
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightPosterior:
+    """Some weights of an LM and their posterior.
+
+    Attributes:
+        location: The location they belong to.
+        name: The state_dict's name of the parameter that holds the mean.
+        mean: Shares its storage with the parameter: writing to it changes the LM.
+        std: Standard deviations, shaped as the mean.
+        start_std: The standard deviation at the start of training; nan where it is not known.
+    """
+
+    location: str
+    name: str
+    mean: torch.Tensor
+    std: torch.Tensor
+    start_std: float
+
+
+class UncertainModule(RandomLayer):
+    """A torch layer, some of whose parameters have a posterior.
 
     Mixed in before the layer's own class. The parameter itself is the posterior's mean,
     under its usual name, so a point-estimate checkpoint loads; the rest is extra. Without
     `make_random` the layer is the plain one.
-
-    Attributes:
-        noise: The noise of the draw that the next forward pass uses, by blocks; none: the mean.
-        drawn_kl: Where it is not None, a forward pass leaves the KL of what it draws here, which
-            costs little then, and `kl` takes it from here.
     """
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.random_blocks: List[RandomBlock] = []
-        self.noise: Dict[str, torch.Tensor] = {}
-        self.drawn_kl: Optional[Dict[str, torch.Tensor]] = None
-        self.register_load_state_dict_pre_hook(adapt_paths)
-        self.register_load_state_dict_pre_hook(drop_posterior)
+
+    def is_random(self) -> bool:
+        """Whether any of its weights are."""
+        return bool(self.random_blocks)
 
     def make_random(
         self,
         parameter: str,
+        kind: Any,
         *,
         location: str,
-        init_std: float,
-        prior_variance: float,
-        init_std_unit: str = "absolute",
         rows: Rows = None,
         label: str = "",
+        is_new: bool = False,
     ) -> None:
         """Give a parameter, or some of its rows, a posterior and a prior.
 
@@ -65,34 +93,26 @@ class UncertainModule(PathModule):
 
         Args:
             parameter: Its name in this layer.
+            kind: The `WeightKind` that the posterior is of.
             location: The location it belongs to.
-            init_std: The posterior's standard deviation at the start.
-            prior_variance: The prior's variance.
-            init_std_unit: What `init_std` is relative to, see `RandomBlock`.
             rows: First row and the one after the last; default all.
             label: Told apart by this where a parameter has several blocks.
+            is_new: Whether a point-estimate LM has no such parameter.
 
         Raises:
             InputError: Another location has made some of these weights random with other options.
         """
-        block = RandomBlock(
-            location,
-            parameter,
-            f"{parameter}_{label}" if label else parameter,
-            rows,
-            init_std,
-            init_std_unit,
-            math.sqrt(prior_variance),
-        )
+        key = f"{parameter}_{label}" if label else parameter
+        block = RandomBlock(location, parameter, key, rows, kind)
         runs = self._free_rows(block)
         whole = runs == [block.rows or (0, len(getattr(self, parameter)))]
         for run in runs:
             # a run's first row tells it from the others
             piece = dataclasses.replace(block, rows=run, key=f"{block.key}_{run[0]}")
-            self._add_block(block if whole else piece)
+            self._add_block(block if whole else piece, is_new)
 
     def _free_rows(self, block: RandomBlock) -> List[Tuple[int, int]]:
-        """Return the runs of the block's rows that are not random yet."""
+        """Runs of the block's rows that are not random yet."""
         size = len(getattr(self, block.parameter))
         first, last = block.rows or (0, size)
         others = [other for other in self.random_blocks if other.parameter == block.parameter]
@@ -101,7 +121,7 @@ class UncertainModule(PathModule):
             begin, end = other.rows or (0, size)
             if end <= first or last <= begin:
                 continue
-            if not other.has_options_of(block):
+            if not other.kind.has_posterior_of(block.kind):
                 raise InputError(
                     f"{block.location} and {other.location} make the same weights random,"
                     " with different options",
@@ -111,131 +131,59 @@ class UncertainModule(PathModule):
             first = end
         return [(begin, end) for begin, end in (*free, (first, last)) if begin < end]
 
-    def _add_block(self, block: RandomBlock) -> None:
-        """Register a block's standard deviations and its prior."""
-        mean = block.select(getattr(self, block.parameter).detach())
-        kept = is_posterior_key(self.source(block.parameter)[0])
-        prior_mean = mean.clone() if kept else torch.zeros_like(mean)
-        self.register_parameter(f"{block.key}_log_std", nn.Parameter(torch.empty_like(mean)))
-        self.register_buffer(f"{block.key}_prior_mean", prior_mean)
-        self.register_buffer(f"{block.key}{START_SUFFIX}", mean.new_zeros(()))
+    def _add_block(self, block: RandomBlock, is_new: bool) -> None:
+        mean = block.mean(self).detach()
+        block.kind.add(self, block, mean.clone() if is_new else torch.zeros_like(mean))
         self.random_blocks.append(block)
-        self._start(block)
+        block.kind.start(self, block)
 
-    def _start(self, block: RandomBlock) -> None:
-        """Set the block's standard deviations to their start, for its present means."""
-        std = block.start_std(block.select(getattr(self, block.parameter).detach()))
-        check_start(std, block.location)
-        getattr(self, f"{block.key}{START_SUFFIX}").fill_(std)
-        nn.init.constant_(getattr(self, f"{block.key}_log_std"), math.log(std))
-
-    def reset_posterior(self) -> None:
-        """Set every standard deviation to its start."""
+    def reset(self) -> None:
+        """Set every posterior to its start."""
         for block in self.random_blocks:
-            self._start(block)
-
-    def start_posterior(self) -> None:
-        """Set the standard deviations that training has not changed to their start.
-
-        After a checkpoint was loaded: the start may be relative to the weights' spread.
-        """
-        for block in self.random_blocks:
-            log_std = getattr(self, f"{block.key}_log_std").detach()
-            if torch.allclose(log_std, self.start_std(block).log(), rtol=0, atol=1e-6):
-                self._start(block)
-
-    def start_std(self, block: RandomBlock) -> torch.Tensor:
-        """Return the standard deviation that the block had at the start, ()."""
-        return getattr(self, f"{block.key}{START_SUFFIX}")
+            block.kind.start(self, block)
 
     def posterior(self, block: RandomBlock, name: str) -> WeightPosterior:
-        """Return the block's posterior; `name` is the state_dict's of its parameter."""
-        return WeightPosterior(
-            block.location,
-            name,
-            block.select(getattr(self, block.parameter).detach()),
-            self.log_std(block).detach().exp(),
-            float(self.start_std(block)),
-        )
+        """The block's posterior; `name` is the state_dict's of its parameter."""
+        std, start = block.kind.std(self, block), block.kind.start_std(self, block)
+        return WeightPosterior(block.location, name, block.mean(self).detach(), std, start)
 
     def block_size(self, block: RandomBlock) -> int:
-        """Return the block's number of random weights."""
-        return getattr(self, f"{block.key}_log_std").numel()
+        """The block's number of random weights."""
+        return block.mean(self).numel()
 
-    def log_std(self, block: RandomBlock) -> torch.Tensor:
-        """Return the block's clamped log standard deviations, shaped as its rows."""
-        return clamp_log_std(getattr(self, f"{block.key}_log_std"))
+    def parameter_groups(self) -> Iterator[Tuple[str, List[torch.Tensor]]]:
+        """Yield (group for the optimizer, parameters) of the posteriors."""
+        for block in self.random_blocks:
+            yield block.kind.group, block.kind.parameters(self, block)
 
-    def draw(self, generator: torch.Generator, *, hold: bool = False) -> None:
-        """Draw the noise that the next forward pass, or with `hold` all, will use."""
-        self.noise = {
-            block.key: torch.empty_like(
-                getattr(self, f"{block.key}_log_std"), requires_grad=False
-            ).normal_(generator=generator)
-            for block in self.random_blocks
-        }
+    def make_noise(self, draw: LayerDraw, generator: torch.Generator, *, hold: bool) -> None:
+        """Draw the noise of all random weights."""
+        for block in self.random_blocks:
+            draw.noise[block.key] = block.kind.noise(self, block, generator)
 
-    def use_mean(self) -> None:
-        """Make the next forward passes use the posterior mean."""
-        self.noise = {}
-
-    def value(self, parameter: str) -> torch.Tensor:
-        """Return the parameter as the forward pass sees it: its mean, or the draw."""
-        mean = getattr(self, parameter)
+    def _refuse_recomputation(self) -> None:
         if self.training and self.random_blocks:
             refuse_recomputation()
-        blocks = [
-            block
-            for block in self.random_blocks
-            if block.parameter == parameter and block.key in self.noise
-        ]
-        if not blocks:
-            return mean
-        blocks.sort(key=lambda block: block.rows or (0, len(mean)))
-        draws = [self._draw_of(block, mean) for block in blocks]
-        value, terms = fast(draw_rows)(mean, draws)
-        for block, draw, kl in zip(blocks, draws, terms, strict=True):
-            if self.drawn_kl is not None and draw.prior_mean is not None:
-                self.drawn_kl[block.key] = kl
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the forward pass uses a draw of weights, not their mean."""
+        self._refuse_recomputation()
+        return self.draw is not None and bool(self.draw.noise)
+
+    def value(self, parameter: str) -> torch.Tensor:
+        """The parameter as the forward pass sees it: its mean, or the draw."""
+        return self.drawn_value(parameter)
+
+    def drawn_value(self, parameter: str) -> torch.Tensor:
+        """The mean of a parameter of this layer, or what is drawn of it."""
+        value = getattr(self, parameter)
+        self._refuse_recomputation()
+        if self.draw is None:
+            return value
+        noise = self.draw.noise
+        blocks = [b for b in self.random_blocks if b.parameter == parameter and b.key in noise]
+        blocks.sort(key=lambda block: block.rows or (0, 0))
+        for draw_rows, group in itertools.groupby(blocks, key=lambda block: block.kind.draw_rows):
+            value = draw_rows(self, value, list(group), self.draw)
         return value
-
-    def _draw_of(self, block: RandomBlock, mean: torch.Tensor) -> Draw:
-        """Return what is drawn of a block, with its KL where that is wanted."""
-        precise = mean.dtype in (torch.float32, torch.float64)
-        wants_kl = self.drawn_kl is not None and block.key not in self.drawn_kl and precise
-        return Draw(
-            *(block.rows or (0, len(mean))),
-            getattr(self, f"{block.key}_log_std"),
-            self.noise[block.key],
-            getattr(self, f"{block.key}_prior_mean") if wants_kl else None,
-            block.prior_std,
-        )
-
-    def kl(self) -> torch.Tensor:
-        """Return KL(posterior || prior) summed over the layer's random weights, in nats, ()."""
-        terms = [self.block_kl(block) for block in self.random_blocks]
-        return torch.stack(terms).sum()
-
-    def block_kl(self, block: RandomBlock) -> torch.Tensor:
-        """Return the block's KL(posterior || prior) in nats, ()."""
-        if self.drawn_kl is not None and block.key in self.drawn_kl:
-            return self.drawn_kl.pop(block.key)
-        return fast(kl_weights)(
-            block.select(getattr(self, block.parameter)),
-            getattr(self, f"{block.key}_log_std"),
-            getattr(self, f"{block.key}_prior_mean"),
-            block.prior_std,
-        )
-
-
-@contextlib.contextmanager
-def kl_of_draws(model: nn.Module) -> Iterator[None]:
-    """Make a model's draws within compute the weights' KL in the same pass, for `kl` to take."""
-    modules = [module for module in model.modules() if isinstance(module, UncertainModule)]
-    for module in modules:
-        module.drawn_kl = {}
-    try:
-        yield
-    finally:
-        for module in modules:
-            module.drawn_kl = None

@@ -12,11 +12,12 @@ from typing import Iterator, List, Sequence, Set, Tuple
 import torch
 from torch import nn
 
-from espnet_bayeslm.bayes.block import POSTERIOR_SUFFIXES
+from espnet_bayeslm.bayes.kinds import is_posterior_key
+from espnet_bayeslm.bayes.weights import LOG_STD
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log_std import LOG_STD_MIN, clamp_log_std
 
-SUFFIX = POSTERIOR_SUFFIXES[0]
+SUFFIX = LOG_STD
 
 
 def _owned_parameters(module: nn.Module) -> Iterator[Tuple[str, nn.Module, str, nn.Parameter]]:
@@ -38,7 +39,7 @@ def add_whole_posterior(module: nn.Module, *, log_std: float = LOG_STD_MIN) -> N
     """
     owned, seen = [], set()
     for prefix, owner, name, parameter in _owned_parameters(module):
-        if name.endswith(POSTERIOR_SUFFIXES) or hasattr(owner, name + SUFFIX):
+        if is_posterior_key(prefix + name) or hasattr(owner, name + SUFFIX):
             raise InputError(
                 f"{prefix}{name}: this layer has a posterior already",
                 remedy="Leave out `uncertainty`, or learn only the posterior that it names.",
@@ -58,6 +59,12 @@ def whole_posterior(module: nn.Module) -> Iterator[Tuple[str, nn.Parameter, torc
         if log_std is not None and id(parameter) not in seen:
             seen.add(id(parameter))
             yield prefix + name, parameter, log_std
+
+
+@torch.no_grad()
+def perturb(parameter: torch.Tensor, std: torch.Tensor, generator: torch.Generator) -> None:
+    """Add noise of these standard deviations to a parameter, in place."""
+    parameter.addcmul_(std, torch.empty_like(parameter).normal_(generator=generator))
 
 
 Means = List[Tuple[nn.Parameter, torch.Tensor]]
@@ -80,10 +87,8 @@ def draw_whole(module: nn.Module, generator: torch.Generator) -> Means:
     means: Means = []
     try:
         for _, parameter, log_std in whole_posterior(module):
-            mean = parameter.detach().clone()
-            noise = torch.empty_like(mean).normal_(generator=generator)
-            means.append((parameter, mean))
-            parameter.addcmul_(clamp_log_std(log_std).exp(), noise)
+            means.append((parameter, parameter.detach().clone()))
+            perturb(parameter, clamp_log_std(log_std).exp(), generator)
     except BaseException:
         restore_whole(means)
         raise

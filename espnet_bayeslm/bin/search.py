@@ -15,7 +15,7 @@ from espnet_bayeslm.utils.errors import InputError
 
 if TYPE_CHECKING:
     from espnet_bayeslm.report.search import Retrained
-    from espnet_bayeslm.search import RankedArchitecture
+    from espnet_bayeslm.supernet import RankedArchitecture
     from espnet_bayeslm.training.supernets import TrainedSupernet
 
 SUPERNET, START = STARTS = ("supernet", "start")
@@ -153,7 +153,7 @@ def parse_seeds(seeds: str) -> List[int]:
 
 def check_training(needed: Mapping[str, Any], options: Sequence[str]) -> None:
     """Raise an InputError where super-networks cannot be trained."""
-    from espnet_bayeslm.search import check_searched
+    from espnet_bayeslm.supernet import check_searched
 
     missing = [f"--{name}" for name, value in needed.items() if value is None]
     if missing:
@@ -222,7 +222,7 @@ def rank_supernets(
     """Write and print the best architectures; return them with their configurations."""
     from espnet_bayeslm.bin.retraining import train_command
     from espnet_bayeslm.report.search import as_runs, print_ranking, print_weights, write_files
-    from espnet_bayeslm.search import derived_config, rank
+    from espnet_bayeslm.supernet import derived_config, rank
     from espnet_bayeslm.training.supernets import training_config
 
     runs = as_runs(networks)

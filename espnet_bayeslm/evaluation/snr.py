@@ -26,7 +26,7 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
-    from espnet_bayeslm.bayes.block import WeightPosterior
+    from espnet_bayeslm.bayes import WeightPosterior
 
 PERCENTILES = (5, 25, 50, 75, 95)
 # 20 bins a decade; the first and the last one hold whatever lies beyond them

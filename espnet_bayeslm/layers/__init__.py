@@ -1,5 +1,6 @@
 """Torch layers that can have random weights."""
 
+from espnet_bayeslm.layers.activation import GPActivation
 from espnet_bayeslm.layers.embedding import UncertainEmbedding
 from espnet_bayeslm.layers.latent import LatentOutput
 from espnet_bayeslm.layers.linear import UncertainLinear
@@ -9,6 +10,7 @@ from espnet_bayeslm.layers.transformer import TransformerBlock, sinusoids
 __all__ = [
     "GATES",
     "NATIVE",
+    "GPActivation",
     "LatentOutput",
     "TransformerBlock",
     "UncertainEmbedding",

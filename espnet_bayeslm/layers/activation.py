@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from espnet_bayeslm.bayes import UncertainModule
+from espnet_bayeslm.bayes import Bayes, Place, UncertainModule, register_kind
 from espnet_bayeslm.kernels import fast
 from espnet_bayeslm.utils.errors import InputError
 
@@ -51,10 +51,45 @@ def initial_coefficients(
     return nn.Parameter(coefficients)
 
 
-def check_gp_options(
-    location: str, random: Any, basis: Any, *, native: Optional[str]
-) -> Tuple[Tuple[str, ...], Tuple[str, ...]]:
-    """Return what is random and the basis functions, as tuples.
+@register_kind
+class GP(Bayes):
+    """A function of units is a Gaussian process, its coefficients and weights Gaussian (Eq. 26).
+
+    Its own parameters have names that begin with `gp_`.
+    """
+
+    name = "gp"
+    needs = "function"
+    option_names = ("random", "basis", *Bayes.option_names)
+    colour = "tab:green"
+
+    def apply(self, place: Place) -> None:
+        """Replace the function of a place."""
+        assert place.function is not None
+        function, kind = place.function(), self.with_defaults(place.defaults)
+        kind.check(place.location)
+        random = kind.options.get("random", RANDOM)
+        basis = kind.options.get("basis", BASIS)
+        check_gp_options(place.location, random, basis, native=function.native)
+        coefficients, *more = function.replace(tuple(basis))
+        if "coefficients" in random:
+            kind.make_random([coefficients], place.location)
+        if "weights" in random:
+            kind.make_random([*more, *function.weights], place.location)
+
+    def point_form(self) -> Any:
+        """See `Kind.point_form`: the basis functions are of the LM, what is random is not."""
+        basis = {name: value for name, value in self.options.items() if name == "basis"}
+        return {"kind": self.name, "random": [], **basis}
+
+    @classmethod
+    def owns(cls, key: str) -> bool:
+        """See `Kind.owns`."""
+        return any(word.startswith("gp_") for word in key.split("."))
+
+
+def check_gp_options(location: str, random: Any, basis: Any, *, native: Optional[str]) -> None:
+    """Check what is to be random, and the basis functions.
 
     Args:
         location: Where they are meant for.
@@ -78,7 +113,6 @@ def check_gp_options(
             f"basis of {location}: it must hold {native}, the function that it starts as,"
             f" got {', '.join(basis)}"
         )
-    return tuple(random), tuple(basis)
 
 
 class GPActivation(UncertainModule):
@@ -95,10 +129,11 @@ class GPActivation(UncertainModule):
         self.basis, self.native = basis, native
         self.gp_coefficients = initial_coefficients(units, basis, native)
 
-    def reset_function(self) -> None:
+    def reset(self) -> None:
         """Make it the function that it starts as."""
         start = initial_coefficients(self.gp_coefficients.size(1), self.basis, self.native)
         self.gp_coefficients.data.copy_(start)
+        super().reset()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map (..., units) to (..., units)."""

@@ -16,8 +16,8 @@ from espnet_bayeslm.layers.lstm import UncertainLSTM
 NOWHERE = "meta"
 
 
-def _empty_like(layer: nn.Module) -> Any:
-    """Return an uncertain layer of the sizes and options of a layer, without memory of its own."""
+def empty_like(layer: nn.Module) -> Any:
+    """Uncertain layer of the sizes and options of a layer, without memory of its own."""
     if isinstance(layer, nn.Linear):
         sizes = (layer.in_features, layer.out_features)
         return UncertainLinear(*sizes, bias=layer.bias is not None, device=NOWHERE)
@@ -50,7 +50,7 @@ def make_uncertain(owner: nn.Module, name: str) -> Any:
     layer = getattr(owner, name)
     if isinstance(layer, UncertainModule):
         return layer
-    uncertain = _empty_like(layer)
+    uncertain = empty_like(layer)
     for parameter, value in layer.named_parameters(recurse=False):
         setattr(uncertain, parameter, value)
     setattr(owner, name, uncertain.train(layer.training))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Tuple
+from typing import Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from espnet_bayeslm.bayes.gaussian import draw_weights
-from espnet_bayeslm.bayes.noise import refuse_recomputation
-from espnet_bayeslm.layers.linear import PathLayer
+from espnet_bayeslm.bayes import UncertainModule
+from espnet_bayeslm.bayes.draw import LayerDraw
+
+# Among the noise of a draw: the rows that were drawn as they were looked up.
+LOOKED_UP = ""
 
 
 def distinct_ids(ids: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
@@ -31,43 +33,33 @@ def distinct_ids(ids: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
     return ascending, torch.searchsorted(ascending, ids)
 
 
-class UncertainEmbedding(PathLayer, nn.Embedding):
+class UncertainEmbedding(UncertainModule, nn.Embedding):
     """`torch.nn.Embedding`, whose table may be random."""
 
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        self.generator: Optional[torch.Generator] = None
+    def make_noise(self, draw: LayerDraw, generator: torch.Generator, *, hold: bool) -> None:
+        """Draw the noise of the table, unless only the rows that are looked up are to be drawn."""
+        if hold or not self._draws_rows():
+            super().make_noise(draw, generator, hold=hold)
 
-    def draw(self, generator: torch.Generator, *, hold: bool = False) -> None:
-        """Draw the table; in training only the rows that the next forward pass looks up."""
-        self.generator = None if hold or self.path_shares() else generator
-        if self.generator is None:
-            super().draw(generator, hold=hold)
-        else:
-            self.noise = {}
-
-    def use_mean(self) -> None:
-        """Make the next forward passes use the posterior mean."""
-        super().use_mean()
-        self.generator = None
+    def _draws_rows(self) -> bool:
+        """Whether a draw for one forward pass needs no more than the rows that it looks up."""
+        return all(block.kind.can_look_up() for block in self.random_blocks)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Map ids (...) to vectors (..., embedding_dim), with one draw for all tokens."""
-        if self.training and self.random_blocks:
-            refuse_recomputation()
-        generator, self.generator = self.generator, None
-        if generator is None or not self.random_blocks:
-            return F.embedding(input, self.mixed("weight"), self.padding_idx)
+        self._refuse_recomputation()
+        draw = self.draw
+        if draw is None or draw.generator is None or not self._draws_rows():
+            return F.embedding(input, self.value("weight"), self.padding_idx)
         ids, places = distinct_ids(input)
         mean = F.embedding(ids, self.weight, self.padding_idx)
-        return F.embedding(places, self._draw_rows(ids, mean, generator))
+        return F.embedding(places, self._draw_rows(ids, mean, draw))
 
-    def _draw_rows(
-        self, ids: torch.Tensor, mean: torch.Tensor, generator: torch.Generator
-    ) -> torch.Tensor:
-        """Return a draw of the rows of some ids (N,) with these means, (N, embedding_dim)."""
+    def _draw_rows(self, ids: torch.Tensor, mean: torch.Tensor, draw: LayerDraw) -> torch.Tensor:
+        """A draw of the rows of some ids (N,) with these means, (N, embedding_dim)."""
         (block,) = self.random_blocks
-        table = getattr(self, f"{block.key}_log_std")
-        log_std = F.embedding(ids, table, self.padding_idx)
-        noise = torch.empty_like(mean, requires_grad=False).normal_(generator=generator)
-        return draw_weights(mean, log_std, noise)
+        if LOOKED_UP in draw.noise:
+            raise RuntimeError("a draw of looked-up rows is for one forward pass: hold it for more")
+        draw.noise[LOOKED_UP] = ids
+        assert draw.generator is not None
+        return block.kind.look_up(self, block, ids, mean, draw.generator)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Tuple
+from typing import List, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from espnet_bayeslm.bayes import UncertainModule
+from espnet_bayeslm.bayes import UncertainModule, Weights
 from espnet_bayeslm.kernels import fast, is_plain
 from espnet_bayeslm.layers.dropout import dropout
-from espnet_bayeslm.utils.errors import InputError
 
 # In the order of torch's rows: r, z, n.
 GRU_GATES = ("reset_gate", "update_gate", "new_gate")
@@ -47,30 +46,11 @@ def gru(
 class UncertainGRU(UncertainModule, nn.GRU):
     """`torch.nn.GRU`, of whose gates the weights may be random, one draw for all time steps."""
 
-    def make_gate_random(
-        self, gate: str, layer: int, *, location: str, copy: bool = False, **posterior: Any
-    ) -> None:
-        """Make a gate of a layer (from 1) random.
-
-        Args:
-            gate: One of `GRU_GATES`.
-            layer: From 1.
-            location: The location it belongs to.
-            copy: Whether a path of a search is, which a GRU does not have.
-            **posterior: As `make_random`.
-
-        Raises:
-            InputError: It is for a search.
-        """
-        if copy:
-            raise InputError(
-                f"{location}: a search needs the gates of an LSTM, this LM is a GRU",
-                remedy="Choose kind point or bayes.",
-            )
+    def gate_weights(self, gate: str, layer: int) -> List[Weights]:
+        """The weights of one of `GRU_GATES` in a layer (from 1)."""
         row = GRU_GATES.index(gate) * self.hidden_size
-        posterior.update(rows=(row, row + self.hidden_size), label=gate)
-        for name in PARAMETERS:
-            self.make_random(f"{name}_l{layer - 1}", location=location, **posterior)
+        rows = (row, row + self.hidden_size)
+        return [Weights(self, f"{name}_l{layer - 1}", rows, gate) for name in PARAMETERS]
 
     def forward(
         self, input: torch.Tensor, hx: Optional[torch.Tensor] = None
@@ -84,7 +64,7 @@ class UncertainGRU(UncertainModule, nn.GRU):
         Returns:
             Outputs (B, L, hidden_size), and h after the last step.
         """
-        if not (self.noise or is_plain("gru")):
+        if not (self.is_drawn or is_plain("gru")):
             return super().forward(input, hx)
         if hx is None:
             hx = input.new_zeros(self.num_layers, input.size(0), self.hidden_size)

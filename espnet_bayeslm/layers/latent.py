@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Callable, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
 
 from espnet_bayeslm.bayes import kl_gaussians
+from espnet_bayeslm.bayes.draw import LayerDraw, RandomLayer
+from espnet_bayeslm.bayes.kinds import Kind, Place, check_positive, register_kind
 from espnet_bayeslm.bayes.noise import refuse_recomputation
 from espnet_bayeslm.kernels import fast
 from espnet_bayeslm.kernels.concatenation import concatenate
@@ -38,7 +40,7 @@ def sample_with_kl(
     return z, kl_gaussians(mean, log_std, prior_mean, prior_log_std).sum(-1)
 
 
-class LatentOutput(nn.Module):
+class LatentOutput(RandomLayer):
     """Replaces a hidden vector h_t by a latent z_t with q(z_t) and p(z_t) computed from h_t.
 
     Each of the four outputs (mean and log standard deviation of q and p) is one linear layer.
@@ -50,7 +52,10 @@ class LatentOutput(nn.Module):
         location: The location it belongs to.
         latent_dim: c, the size of z_t (default `size`, and no map back).
         init_std: Standard deviation of q and p at the start; the KL's curvature is 1 / init_std^2.
-        searched: Whether it is a path of a search, mixed with h_t.
+
+    Attributes:
+        feedback: Whether z_t takes the place of h_t in the next time step too, or only for what
+            is above.
 
     Raises:
         InputError: `latent_dim` is not a number above 0, or `init_std` outside of its range.
@@ -63,32 +68,25 @@ class LatentOutput(nn.Module):
         location: str,
         latent_dim: Optional[int] = None,
         init_std: float = 0.1,
-        searched: bool = False,
     ):
         super().__init__()
         dim = size if latent_dim is None else latent_dim
         if not isinstance(dim, int) or isinstance(dim, bool) or dim < 1:
             raise InputError(f"latent_dim of {location}: expected 1 or more, got {latent_dim!r}")
-        self.location = location
+        self.location, self.feedback = location, False
         check_start(init_std, location)
         self.init_std = init_std
-        self.searched = searched
-        self.shares: Mapping[str, Mapping[str, torch.Tensor]] = {}
         self.infer_mean, self.infer_log_std = nn.Linear(size, dim), nn.Linear(size, dim)
         self.prior_mean, self.prior_log_std = nn.Linear(size, dim), nn.Linear(size, dim)
         self.back = None if dim == size else nn.Linear(dim, size)
         kept = torch.ones(size)
         kept[:dim] = 0.0
         self.register_buffer("kept", kept, persistent=False)
-        self.reset_function()
-        self.generator: Optional[torch.Generator] = None
-        self.noise: Optional[torch.Tensor] = None
-        self.wants_kl = False
-        self.kl: Optional[torch.Tensor] = None
+        self.reset()
         self.mean_log_std: Optional[torch.Tensor] = None
         self.observer: Optional[Observer] = None
 
-    def reset_function(self) -> None:
+    def reset(self) -> None:
         """Make it the identity with q = p."""
         for mean in (self.infer_mean, self.prior_mean):
             nn.init.eye_(mean.weight)
@@ -99,6 +97,10 @@ class LatentOutput(nn.Module):
         if self.back is not None:
             nn.init.eye_(self.back.weight)
             nn.init.zeros_(self.back.bias)
+
+    def parameter_groups(self) -> Iterator[Tuple[str, List[torch.Tensor]]]:
+        """Yield (group for the optimizer, parameters)."""
+        yield Variational.group, [p for net in self.children() for p in net.parameters()]
 
     @property
     def typical_std(self) -> Optional[float]:
@@ -112,23 +114,23 @@ class LatentOutput(nn.Module):
         """The size of z_t."""
         return self.infer_mean.out_features
 
-    def draw(self, generator: torch.Generator, *, hold: bool) -> None:
-        """Prepare noise for the next forward pass: one for each token, or one to hold.
+    @property
+    def wants_kl(self) -> bool:
+        """Whether the forward pass is to compute the KL."""
+        return self.draw is not None and self.draw.wants_token_kl
 
-        A held draw is one vector for all tokens, so that a prefix has the same score however
+    def make_noise(self, draw: LayerDraw, generator: torch.Generator, *, hold: bool) -> None:
+        """Draw one vector to hold; else each token gets noise of its own as it comes.
+
+        A held draw is the same for all tokens, so that a prefix has the same score however
         it is cut into calls.
         """
         if hold:
-            self.noise = torch.empty_like(self.infer_mean.bias).normal_(generator=generator)
-        else:
-            self.generator = generator
-
-    def use_mean(self) -> None:
-        """Make the next forward passes use the mean of q."""
-        self.noise = self.generator = None
+            noise = torch.empty_like(self.infer_mean.bias, requires_grad=False)
+            draw.noise["z"] = noise.normal_(generator=generator)
 
     def take_noise(self, shape: Sequence[int], like: torch.Tensor) -> Optional[torch.Tensor]:
-        """Return noise of a shape (..., latent_dim), or None where the mean is wanted.
+        """Noise of a shape (..., latent_dim), or None where the mean is wanted.
 
         Args:
             shape: The shape.
@@ -136,19 +138,21 @@ class LatentOutput(nn.Module):
         """
         if self.training:
             refuse_recomputation()
-        generator, self.generator = self.generator, None
-        if generator is not None:
+        if self.draw is None:
+            return None
+        if self.draw.generator is not None:
             noise = torch.empty(shape, dtype=like.dtype, device=like.device)
-            return noise.normal_(generator=generator)
-        return None if self.noise is None else self.noise.to(like.dtype).expand(shape)
+            return noise.normal_(generator=self.draw.generator)
+        held = self.draw.noise.get("z")
+        return None if held is None else held.to(like.dtype).expand(shape)
 
     def heads(self) -> List[nn.Linear]:
-        """Return the networks that are needed: q's, and p's where the KL is wanted."""
+        """The networks that are needed: q's, and p's where the KL is wanted."""
         q, p = [self.infer_mean, self.infer_log_std], [self.prior_mean, self.prior_log_std]
         return q + p if self.wants_kl else q
 
     def sample(self, packed: torch.Tensor, noise: Optional[torch.Tensor]) -> torch.Tensor:
-        """Return z_t, (B, L, latent_dim), and keep the KL where it is wanted.
+        """Draw z_t, (B, L, latent_dim), and give the draw the KL where it is wanted.
 
         Args:
             packed: The outputs of `heads`, (B, L, 2 or 4 * latent_dim).
@@ -159,7 +163,8 @@ class LatentOutput(nn.Module):
             std = clamp_log_std(log_std.detach()).exp()
             self.observer(mean.detach(), std)
         if self.wants_kl:
-            z, self.kl = fast(sample_with_kl)(packed, noise)
+            assert self.draw is not None
+            z, self.draw.token_kl = fast(sample_with_kl)(packed, noise)
             self.mean_log_std = log_std.detach().mean()
             return z.to(packed.dtype)
         if noise is None:
@@ -173,14 +178,47 @@ class LatentOutput(nn.Module):
             z = self.infer_mean(h)
         else:
             z = self.sample(linear_of(self.heads(), h), noise)
-        if self.back is not None:
-            z = torch.addcmul(self.back(z), h, self.kept)
-        return h + self.shares[self.location]["variational"] * (z - h) if self.searched else z
+        return z if self.back is None else torch.addcmul(self.back(z), h, self.kept)
 
-    def take_kl(self) -> Optional[torch.Tensor]:
-        """Return the KL of the last forward pass's tokens, (B, L), and forget it."""
-        kl, self.kl = self.kl, None
-        return kl
+
+@register_kind
+class Variational(Kind):
+    """A hidden output is a latent variable with a Gaussian for each token (Eq. 29-34)."""
+
+    name = "variational"
+    needs = "output"
+    option_names = ("latent_dim", "feedback", "init_std")
+    group = "networks"
+    colour = "tab:purple"
+    formats = ("onnx",)
+    no_format = (
+        "the latent variables at {places} have no point-estimate form",
+        "--format onnx writes the LM at their means as a graph.",
+    )
+
+    def apply(self, place: Place) -> None:
+        """Put the latent variable behind the output of a place."""
+        assert place.output is not None
+        output, options = place.output(), dict(self.options)
+        feedback = options.pop("feedback", False)
+        check_positive(options.get("init_std", 1.0), "init_std", place.location)
+        if feedback and not output.recurs:
+            raise InputError(
+                f"feedback of {place.location}: a Transformer has no recurrence to feed"
+            )
+        latent = LatentOutput(output.size, location=place.location, **options)
+        if not isinstance(feedback, bool) or (feedback and latent.back is not None):
+            raise InputError(
+                f"feedback of {place.location}: expected true or false, and true only with"
+                f" latent_dim {output.size}, got {feedback!r}"
+            )
+        latent.feedback = feedback
+        output.replace(latent)
+
+    @classmethod
+    def owns(cls, key: str) -> bool:
+        """See `Kind.owns`."""
+        return any(word.startswith("latent") for word in key.split("."))
 
 
 def side_by_side(heads: Sequence[nn.Linear]) -> Tuple[torch.Tensor, torch.Tensor]:

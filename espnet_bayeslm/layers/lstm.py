@@ -9,21 +9,15 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from espnet_bayeslm.bayes import UncertainModule
+from espnet_bayeslm.bayes import UncertainModule, Weights
+from espnet_bayeslm.bayes.kinds import Function, Output
 from espnet_bayeslm.kernels import fast, is_plain
 from espnet_bayeslm.kernels.product import warn_of_emulation
 from espnet_bayeslm.kernels.tensors import Basis, Layout, LoopInputs, by_path
-from espnet_bayeslm.layers.activation import (
-    BASIS,
-    RANDOM,
-    check_gp_options,
-    initial_coefficients,
-    mixture,
-)
+from espnet_bayeslm.layers.activation import initial_coefficients, mixture
 from espnet_bayeslm.layers.dropout import dropout
-from espnet_bayeslm.layers.gather import GATES, GatePath, LayerTensors
+from espnet_bayeslm.layers.gather import GATES, LayerTensors
 from espnet_bayeslm.layers.latent import LatentOutput, linear_of, side_by_side
-from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log_std import clamp_log_std
 
 PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -121,105 +115,55 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
     for all time steps, no loop over them here. Otherwise it runs layer by layer.
     """
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
+        # basis functions of the Gaussian processes, by {position}_l{layer from 0}
         self.bases: Dict[str, Basis] = {}
-        # of a search: {position_lK: location}, and the gates' further paths by layer from 0
-        self.searched: Dict[str, str] = {}
-        self.gate_paths: Dict[int, List[GatePath]] = {}
 
-    def make_gate_random(
-        self, gate: str, layer: int, *, location: str, copy: bool = False, **posterior
-    ) -> None:
-        """Make a gate of a layer (from 1) random.
-
-        Args:
-            gate: One of `GATES`.
-            layer: From 1.
-            location: The location it belongs to.
-            copy: Whether a path of a search is, beside the layer's own parameters.
-            **posterior: As `make_random`.
-        """
-        names = self._own_gate(gate, layer, location=location, kind="bayes", copy=copy)
-        self._make_rows_random(names, gate, location=location, copy=copy, **posterior)
-
-    def _own_gate(
-        self, gate: str, layer: int, *, location: str, kind: str, copy: bool
-    ) -> List[str]:
-        """Return the names of a gate's parameters on the path of a kind."""
-        if copy:
-            path = GatePath(gate, location, kind)
-            self.gate_paths.setdefault(layer - 1, []).append(path)
-            self.searched[f"{gate}_l{layer - 1}"] = location
-        which = dict(location=location, kind=kind, position=gate, rows=self._gate_rows(gate))
-        return [self.own(f"{name}_l{layer - 1}", copy=copy, **which) for name in PARAMETERS]
-
-    def _gate_rows(self, gate: str) -> Tuple[int, int]:
+    def gate_weights(self, gate: str, layer: int) -> List[Weights]:
+        """The weights of one of `GATES` in a layer (from 1)."""
         row = GATES.index(gate) * self.hidden_size
-        return row, row + self.hidden_size
+        rows = (row, row + self.hidden_size)
+        return [Weights(self, f"{name}_l{layer - 1}", rows, gate) for name in PARAMETERS]
 
-    def _make_rows_random(self, names: List[str], gate: str, *, copy: bool, **options) -> None:
-        """Make a gate's parameters random: all of a path's own, or rows of the layer's."""
-        where = {} if copy else dict(rows=self._gate_rows(gate), label=gate)
-        for name in names:
-            self.make_random(name, **where, **options)
+    def function(self, position: str, layer: int) -> Function:
+        """What a Gaussian process may replace at one of `NATIVE`'s positions of a layer (from 1).
 
-    def make_gp(
-        self,
-        position: str,
-        layer: int,
-        *,
-        random=RANDOM,
-        basis=BASIS,
-        location: str,
-        copy: bool = False,
-        **posterior,
-    ) -> None:
-        """Make a Gaussian process of what is at a position of a layer (from 1).
-
-        It starts as the function it replaces. The gates replace their activation function. The
-        others are linear in an LSTM and get the identity as the process' mean function:
-        f(u) = u + sum_j lambda_j phi_j(u), all coefficients 0 at the start, where u is
-        W_ih x + b_ih (`layer_input`) or W_hh h + b_hh (`hidden_input`), 4H units each; for
-        `cell_state` f(c) = c + sum_j lambda_j phi_j(V c + b), V an identity at the start.
-
-        Args:
-            position: One of `NATIVE`.
-            layer: From 1.
-            random: Of `coefficients` and `weights`, what is random.
-            basis: Names of the basis functions.
-            location: The location it belongs to.
-            copy: Whether it is a path of a search, beside the layer's own parameters.
-            **posterior: As `make_random`.
+        The gates have an activation function. The others are linear in an LSTM and get the identity
+        as the process' mean function: f(u) = u + sum_j lambda_j phi_j(u), all coefficients 0 at the
+        start, where u is W_ih x + b_ih (`layer_input`) or W_hh h + b_hh (`hidden_input`), 4H units
+        each; for `cell_state` f(c) = c + sum_j lambda_j phi_j(V c + b), V an identity at the start.
         """
-        native, size, k = NATIVE[position], self.hidden_size, layer - 1
-        random, basis = check_gp_options(location, random, basis, native=native)
-        units = 4 * size if position in WHOLE else size
-        name = f"gp_coefficients_{position}_l{k}"
-        self.register_parameter(name, initial_coefficients(units, basis, native))
-        self.bases[f"{position}_l{k}"] = basis
-        posterior["location"] = location
-        if "coefficients" in random:
-            self.make_random(name, **posterior)
-        which = dict(location=location, kind="gp", copy=copy)
-        if position in GATES:
-            names = self._own_gate(position, layer, **which)
-            if "weights" in random:
-                self._make_rows_random(names, position, copy=copy, **posterior)
-            return
-        if copy:
-            self.searched[f"{position}_l{k}"] = location
-        if position == "cell_state":
-            names = [f"gp_{kind}_{position}_l{k}" for kind in ("weight", "bias")]
-            for name, value in zip(names, (torch.eye(size), torch.zeros(size)), strict=True):
-                self.register_parameter(name, nn.Parameter(value))
-        else:
-            own = (f"{kind}_{WHOLE[position]}_l{k}" for kind in ("weight", "bias"))
-            names = [self.own(name, position=position, **which) for name in own]
-        for name in names if "weights" in random else ():
-            self.make_random(name, **posterior)
+        native, size, key = NATIVE[position], self.hidden_size, f"{position}_l{layer - 1}"
 
-    def reset_function(self) -> None:
+        def replace(basis: Basis) -> List[Weights]:
+            units = 4 * size if position in WHOLE else size
+            new = {f"gp_coefficients_{key}": initial_coefficients(units, basis, native)}
+            if position == "cell_state":
+                new[f"gp_weight_{key}"] = nn.Parameter(torch.eye(size))
+                new[f"gp_bias_{key}"] = nn.Parameter(torch.zeros(size))
+            for name, parameter in new.items():
+                self.register_parameter(name, parameter)
+            self.bases[key] = basis
+            return [Weights(self, name, is_new=True) for name in new]
+
+        weights: List[Weights] = []
+        if position in GATES:
+            weights = self.gate_weights(position, layer)
+        elif position in WHOLE:
+            names = (f"{kind}_{WHOLE[position]}_l{layer - 1}" for kind in ("weight", "bias"))
+            weights = [Weights(self, name) for name in names]
+        return Function(native, weights, replace)
+
+    def output(self, layer: int) -> Output:
+        """The output of a layer (from 1), which may become a latent variable."""
+
+        def replace(latent: nn.Module) -> None:
+            self.add_module(f"latent_l{layer - 1}", latent)
+
+        return Output(self.hidden_size, True, replace)
+
+    def reset(self) -> None:
         """Make every Gaussian process the function that it starts as."""
         for key, basis in self.bases.items():
             position, _, _ = key.rpartition("_l")
@@ -229,52 +173,28 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
             if position == "cell_state":
                 nn.init.eye_(getattr(self, f"gp_weight_{key}"))
                 nn.init.zeros_(getattr(self, f"gp_bias_{key}"))
-
-    def make_latent(
-        self, layer: int, *, feedback: bool = False, copy: bool = False, **options
-    ) -> None:
-        """Make the output of a layer (from 1) a latent variable.
-
-        Args:
-            layer: From 1.
-            feedback: Whether z_t takes the place of h_t in the next time step too, or only for
-                what is above.
-            copy: Whether it is a path of a search.
-            **options: As `LatentOutput`.
-        """
-        latent = LatentOutput(self.hidden_size, searched=copy, **options)
-        if feedback and copy:
-            raise InputError(
-                f"feedback of {latent.location}: not available in a search",
-                remedy="Leave it out of the candidate.",
-            )
-        if not isinstance(feedback, bool) or (feedback and latent.back is not None):
-            raise InputError(
-                f"feedback of {latent.location}: expected true or false, and true only with"
-                f" latent_dim {self.hidden_size}, got {feedback!r}"
-            )
-        self.add_module(f"latent_l{layer - 1}", latent)
-        latent.feedback = feedback
+        super().reset()
 
     def _latent(self, k: int) -> Optional[LatentOutput]:
         return getattr(self, f"latent_l{k}", None)
 
-    def _has_loop(self, k: int) -> bool:
-        """Return whether layer k (from 0) needs the loop of its own."""
+    def has_loop(self, k: int) -> bool:
+        """Whether layer k (from 0) needs the loop of its own."""
         latent = self._latent(k)
-        return (
-            is_plain("lstm_loop")
-            or any(key.endswith(f"_l{k}") for key in self.bases)
-            or (latent is not None and latent.feedback)
-            or k in self.gate_paths
-        )
+        feeds_back = latent is not None and latent.feedback
+        has_process = any(key.endswith(f"_l{k}") for key in self.bases)
+        return is_plain("lstm_loop") or feeds_back or has_process
+
+    def loop_tensors(self, k: int) -> LayerTensors:
+        """The tensors of layer k's loop."""
+        return LayerTensors(self, k)
 
     def is_fused(self) -> bool:
         """Return whether torch's fused kernel computes all layers, as in an ordinary LSTM."""
         return not self._by_layer()
 
     def _by_layer(self) -> bool:
-        return any(self._has_loop(k) or self._latent(k) for k in range(self.num_layers))
+        return any(self.has_loop(k) or self._latent(k) for k in range(self.num_layers))
 
     def _values_in_use(self, names: List[str]) -> List[torch.Tensor]:
         """Return weights, or their draw, in the order of the names.
@@ -282,7 +202,7 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
         On CUDA a draw is views of one flat buffer, which cuDNN would otherwise make; elsewhere
         a matrix with nothing random is not copied.
         """
-        drawn = self.noise and any(block.parameter in names for block in self.random_blocks)
+        drawn = self.is_drawn and any(b.parameter in names for b in self.random_blocks)
         if not (drawn and self.weight_ih_l0.is_cuda):
             return [self.value(name) for name in names]
         order = sorted(names, key=lambda name: name.startswith("bias"))
@@ -314,7 +234,7 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
 
     def _forward(self, input: torch.Tensor, hx: Optional[State]) -> Tuple[torch.Tensor, State]:
         by_layer = self._by_layer()
-        if not by_layer and not self.noise:
+        if not by_layer and not self.is_drawn:
             return super().forward(input, hx)
         if hx is None:
             zeros = input.new_zeros(self.num_layers, input.size(0), self.hidden_size)
@@ -326,7 +246,7 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
         for k in range(self.num_layers):
             if k > 0:
                 input = fast(dropout)(input, self.dropout) if self.training else input
-            run = self._loop_layer if self._has_loop(k) else self._fused_layer
+            run = self._loop_layer if self.has_loop(k) else self._fused_layer
             input, state = run(k, input, (hx[0][k], hx[1][k]))
             states.append(state)
         h, c = zip(*states, strict=True)
@@ -353,7 +273,7 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
 
     def _loop_layer(self, k: int, input: torch.Tensor, state: State) -> Tuple[torch.Tensor, State]:
         """Run layer k by our own loop."""
-        tensors, layout = LayerTensors(self, k).inputs(input.transpose(0, 1), state)
+        tensors, layout = self.loop_tensors(k).inputs(input.transpose(0, 1), state)
         latent = self._latent(k)
         feeds_back = latent is not None and latent.feedback
         if feeds_back:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Optional, Tuple
+from typing import List, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
+from espnet_bayeslm.bayes import Weights
+from espnet_bayeslm.bayes.kinds import Function, Output, all_weights
 from espnet_bayeslm.kernels import fast
-from espnet_bayeslm.layers.activation import BASIS, RANDOM, GPActivation, check_gp_options
+from espnet_bayeslm.layers.activation import GPActivation
 from espnet_bayeslm.layers.attention import CachedStep, TreeAttention, attention, split_heads
 from espnet_bayeslm.layers.dropout import Dropout, dropout
-from espnet_bayeslm.layers.latent import LatentOutput
 from espnet_bayeslm.layers.linear import UncertainLinear
 
 
@@ -129,66 +130,35 @@ class TransformerBlock(nn.Module):
         self.dropout = Dropout(dropout_rate)
         self.latent: nn.Module = nn.Identity()
 
-    def make_gp(
-        self,
-        *,
-        random: Any = RANDOM,
-        basis: Any = BASIS,
-        location: str,
-        copy: bool = False,
-        **posterior: Any,
-    ) -> None:
-        """Make a Gaussian process of the feed-forward net's activation, GELU at the start.
+    def function(self) -> Function:
+        """The feed-forward net's activation, which a Gaussian process may replace."""
 
-        Args:
-            random: Of `coefficients` and `weights` (Theta_1), what is random.
-            basis: Names of the basis functions.
-            location: The location it belongs to.
-            copy: Whether it is a path of a search, beside the block's own parameters.
-            **posterior: As `UncertainModule.make_random`.
-        """
-        random, basis = check_gp_options(location, random, basis, native="gelu")
-        self.activation = GPActivation(self.linear1.out_features, "gelu", basis)
-        if "coefficients" in random:
-            self.activation.make_random("gp_coefficients", location=location, **posterior)
-        for parameter in ("weight", "bias"):
-            name = self.linear1.own(parameter, location=location, kind="gp", copy=copy)
-            if "weights" in random:
-                self.linear1.make_random(name, location=location, **posterior)
+        def replace(basis: Tuple[str, ...]) -> List[Weights]:
+            self.activation = GPActivation(self.linear1.out_features, "gelu", basis)
+            return [Weights(self.activation, "gp_coefficients", is_new=True)]
 
-    def make_latent(self, *, copy: bool = False, **options: Any) -> None:
-        """Make s_t, the feed-forward module's output (Eq. 15), a latent variable.
+        return Function("gelu", all_weights(self.linear1), replace)
 
-        Args:
-            copy: Whether it is a path of a search.
-            **options: As `LatentOutput`.
-        """
-        self.latent = LatentOutput(self.linear2.out_features, searched=copy, **options)
+    def output(self) -> Output:
+        """s_t, the feed-forward module's output (Eq. 15), which may become a latent variable."""
+
+        def replace(latent: nn.Module) -> None:
+            self.latent = latent
+
+        return Output(self.linear2.out_features, False, replace)
 
     def _hidden(self, x: torch.Tensor) -> torch.Tensor:
-        """Return f(Theta_1 x), (B, L, D).
-
-        In a search whose paths have different functions f these are mixed, else their Theta_1 x.
-        """
-        shares = self.linear1.path_shares()
-        if "gp" not in shares and isinstance(self.activation, nn.GELU):
+        """Return f(Theta_1 x), (B, L, D)."""
+        if isinstance(self.activation, nn.GELU):
             return self.linear1(x, gelu=True)
-        if "gp" not in shares:
-            return self.activation(self.linear1(x))
-        functions = {"gp": self.activation}
-        first, *others = [
-            shares[kind] * functions.get(kind, F.gelu)(y)
-            for kind, y in self.linear1.paths(x).items()
-        ]
-        return sum(others, first)
+        return self.activation(self.linear1(x))
 
     def _feed_forward(self, x: torch.Tensor) -> torch.Tensor:
         """Theta_2 f(Theta_1 x), f the activation function, (B, L, M) -> (B, L, M)."""
-        one_function = not self.linear1.path_shares() and isinstance(self.activation, nn.GELU)
-        if not (one_function and torch.is_grad_enabled()):
+        if not (isinstance(self.activation, nn.GELU) and torch.is_grad_enabled()):
             return self.dropout(self.linear2(self.dropout(self._hidden(x))))
         layers = (self.linear1, self.linear2)
-        weights = (layer.mixed(name) for layer in layers for name in ("weight", "bias"))
+        weights = (layer.value(name) for layer in layers for name in ("weight", "bias"))
         rate = self.dropout.p if self.training else 0.0
         return self.dropout(fast(feed_forward)(x, *weights, dropout_rate=rate))
 

@@ -8,10 +8,7 @@ from typing import Any, Dict, List, Mapping
 import torch
 from torch import nn
 
-from espnet_bayeslm.bayes import UncertainModule
-from espnet_bayeslm.bayes.block import is_posterior_key
-from espnet_bayeslm.bayes.loading import adapt_paths, drop_posterior
-from espnet_bayeslm.bayes.paths import path_tensors
+from espnet_bayeslm.bayes.kinds import adapt_to_kinds, is_posterior_key
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -32,20 +29,6 @@ def _check_tied(module: nn.Module, state: Mapping[str, Any], prefix: str) -> Non
             )
 
 
-def _choose_paths(module: nn.Module, state: Dict[str, Any], prefix: str) -> None:
-    """Fit a super-network's checkpoint to this LM's kinds, or another one to a super-network."""
-    names = [id(p) for _, p in module.named_parameters(remove_duplicate=False)]
-    for name, layer in module.named_modules():
-        if not isinstance(layer, UncertainModule):
-            continue
-        begin = f"{prefix}{name}." if name else prefix
-        for alias, path in path_tensors(layer, state, begin):
-            if names.count(id(getattr(layer, path.parameter))) > 1:
-                # the output projection has learnt with the layer's own
-                state[begin + alias] = state[begin + path.parameter]
-        adapt_paths(layer, state, begin)
-
-
 def adapt_checkpoint(
     module: nn.Module, state: Dict[str, Any], prefix: str, metadata, strict, *_lists
 ) -> None:
@@ -57,7 +40,7 @@ def adapt_checkpoint(
     Raises:
         InputError: The checkpoint lacks weights of this LM.
     """
-    _choose_paths(module, state, prefix)
+    adapt_to_kinds(module, state, prefix)
     own = {prefix + key: value for key, value in module.state_dict().items()}
     missing = [key for key in own if key not in state]
     weights = [key for key in missing if not is_posterior_key(key)]
@@ -68,7 +51,9 @@ def adapt_checkpoint(
             remedy="Use the configuration that this checkpoint was trained with.",
         )
     _check_tied(module, state, prefix)
-    extra = drop_posterior(module, state, prefix)
+    extra = [k for k in state if k.startswith(prefix) and k not in own and is_posterior_key(k)]
+    for key in extra:
+        del state[key]
     for key in missing:
         state[key] = own[key]
     if extra:

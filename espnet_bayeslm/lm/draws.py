@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from espnet_bayeslm.bayes import UncertainModule
-from espnet_bayeslm.bayes.block import POSTERIOR_SUFFIXES
 from espnet_bayeslm.bayes.whole import whole_posterior
 from espnet_bayeslm.kernels.contents import Contents
 from espnet_bayeslm.lm.scoring import IncrementalLM, Step
@@ -59,23 +58,27 @@ class SampledLM(IncrementalLM):
             or self._drawn[0] != drawn_from
             or not self._drawn[1].are_those_of(random)
         ):
-            draws = [drawn(self, index) for index in range(self.num_samples)]
+            draws = [fixed_copy(self, index) for index in range(self.num_samples)]
             self._drawn = (drawn_from, Contents(random), draws)
         return self._drawn[2]
 
     def _weights(self) -> Tuple[List[torch.Tensor], List[torch.Tensor]]:
-        """Return the tensors that the draws share, and those that they are drawn from."""
-        tensors = dict((*self.named_parameters(), *self.named_buffers()))
+        """The tensors that the draws share, and those that they are drawn from."""
+        tensors = (*self.parameters(), *self.buffers())
         if next(whole_posterior(self), None) is not None:
-            return [], list(tensors.values())
-        means = {
-            f"{name}.{block.parameter}".lstrip(".")
-            for name, layer in self.named_modules()
+            return [], list(tensors)
+        drawn_from = {
+            id(tensor)
+            for layer in self.modules()
             if isinstance(layer, UncertainModule)
             for block in layer.random_blocks
+            for tensor in (
+                getattr(layer, block.parameter),
+                *block.kind.parameters(layer, block),
+            )
         }
-        random = {n: t for n, t in tensors.items() if n in means or n.endswith(POSTERIOR_SUFFIXES)}
-        return [t for n, t in tensors.items() if n not in random], list(random.values())
+        random = [tensor for tensor in tensors if id(tensor) in drawn_from]
+        return [tensor for tensor in tensors if id(tensor) not in drawn_from], random
 
     def __getstate__(self) -> Dict[str, Any]:
         """Return what a copy gets: it makes its own draws."""
@@ -83,8 +86,8 @@ class SampledLM(IncrementalLM):
 
 
 @torch.no_grad()
-def drawn(lm: Any, index: int) -> Any:
-    """Return a copy of an LM in evaluation mode that has draw number `index` for its weights.
+def fixed_copy(lm: Any, index: int) -> Any:
+    """A copy of an LM in evaluation mode that has draw number `index` for its weights.
 
     It runs at the cost of point estimates, and shares all that is not random with the LM.
     """
@@ -95,8 +98,9 @@ def drawn(lm: Any, index: int) -> Any:
         for layer, copied in zip(lm.modules(), other.modules(), strict=True):
             if isinstance(layer, UncertainModule):
                 for parameter in {block.parameter for block in layer.random_blocks}:
-                    value = nn.Parameter(layer.value(parameter), requires_grad=False)
+                    value = nn.Parameter(layer.drawn_value(parameter), requires_grad=False)
                     setattr(copied, parameter, value)
-                copied.use_mean()
+                copied.draw = None
+    other._draw.layers = {k: v for k, v in other._draw.layers.items() if k.draw is not None}
     other.num_samples = 0
     return other.eval()

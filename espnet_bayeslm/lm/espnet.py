@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, List, Mapping, Optional, Tuple
 
 import torch
 from torch import nn
 from typeguard import typechecked
 
-from espnet_bayeslm.bayes import Location, parse_uncertainty
+from espnet_bayeslm.bayes import Position
 from espnet_bayeslm.layers.conversion import make_uncertain
 from espnet_bayeslm.lm.backbones import get_backbone
 from espnet_bayeslm.lm.scoring import Step
@@ -62,12 +62,17 @@ class BayesESPnetLM(UncertainLM):
         super().__init__(vocab_size, prior_variance=prior_variance, num_samples=num_samples)
         self._backbone = used
         self._take_over(used.build(vocab_size, backbone_conf))
-        kinds = parse_uncertainty(
-            uncertainty, positions=used.positions(self), num_layers=used.num_layers(self)
+        self.make_uncertain(
+            uncertainty,
+            num_layers=used.num_layers(self),
+            prior_variance=prior_variance,
+            init_std=init_std,
+            init_std_unit=init_std_unit,
         )
-        self._make_random(
-            kinds, prior_variance=prior_variance, init_std=init_std, init_std_unit=init_std_unit
-        )
+
+    def positions(self) -> Mapping[str, Position]:
+        """The positions of the backbone, by name."""
+        return self._backbone.positions(self)
 
     def _take_over(self, lm: nn.Module) -> None:
         """Make an LM's layers and plain attributes this LM's own."""
@@ -84,15 +89,6 @@ class BayesESPnetLM(UncertainLM):
                 if isinstance(child, (nn.Linear, nn.LSTM)):
                     make_uncertain(owner, name)
 
-    def _make_bayes(self, place: Location, **posterior: Any) -> None:
-        self._backbone.make_bayes(self, place, **posterior)
-
-    def _make_gp(self, place: Location, **options: Any) -> None:
-        raise AssertionError(f"no backbone has a Gaussian process at {place}")
-
-    def _make_variational(self, place: Location, **options: Any) -> None:
-        raise AssertionError(f"no backbone has a latent output at {place}")
-
     def compute(self, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, Any]:
         """See `IncrementalLM.compute`; the logits are those of ESPnet's LM with these weights."""
         return self._backbone.compute(self, input, hidden)
@@ -101,8 +97,8 @@ class BayesESPnetLM(UncertainLM):
         """See `UncertainLM.outputs`; not every backbone has them."""
         if getattr(getattr(self, "decoder", None), "random_blocks", True):
             return None
-        self._prepare()
-        outputs = self._backbone.outputs(self, input)
+        with self.drawn():
+            outputs = self._backbone.outputs(self, input)
         return None if outputs is None else (outputs, self.decoder.weight)
 
     def zero_state(self) -> Any:

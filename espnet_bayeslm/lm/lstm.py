@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Tuple
+import dataclasses
+from typing import Any, List, Mapping, Optional, Tuple
 
 import torch
 from torch import nn
 from typeguard import typechecked
 
-from espnet_bayeslm.bayes import Location, Position, parse_uncertainty
+from espnet_bayeslm.bayes import Position
+from espnet_bayeslm.bayes.kinds import all_weights
 from espnet_bayeslm.layers import GATES, NATIVE, UncertainEmbedding, UncertainLSTM
 from espnet_bayeslm.layers.dropout import Dropout
 from espnet_bayeslm.layers.embedding import distinct_ids
@@ -20,12 +22,24 @@ from espnet_bayeslm.lm.uncertain import Projected, UncertainLM
 
 State = Tuple[torch.Tensor, torch.Tensor]
 
+
+def _gate(name: str) -> Position:
+    return Position(
+        weights=lambda lm, layer: lm.rnn.gate_weights(name, layer),
+        function=lambda lm, layer: lm.rnn.function(name, layer),
+    )
+
+
+def _whole(name: str) -> Position:
+    return Position(function=lambda lm, layer: lm.rnn.function(name, layer))
+
+
 POSITIONS = {
-    "embedding": Position(kinds=("point", "bayes"), layered=False),
-    **{gate: Position(kinds=("point", "bayes", "gp")) for gate in GATES},
-    "all_gates": Position(kinds=("point", "bayes", "gp"), parts=GATES),
-    **{name: Position(kinds=("point", "gp")) for name in NATIVE if name not in GATES},
-    "hidden_output": Position(kinds=("point", "variational")),
+    "embedding": Position(weights=lambda lm, _: all_weights(lm.encoder), layered=False),
+    **{gate: _gate(gate) for gate in GATES},
+    "all_gates": dataclasses.replace(_gate(GATES[0]), parts=GATES),
+    **{name: _whole(name) for name in NATIVE if name not in GATES},
+    "hidden_output": Position(output=lambda lm, layer: lm.rnn.output(layer)),
 }
 
 
@@ -69,7 +83,6 @@ class BayesLSTMLM(UncertainLM):
         num_samples: int = 0,
     ):
         super().__init__(vocab_size, prior_variance=prior_variance, num_samples=num_samples)
-        kinds = parse_uncertainty(uncertainty, positions=POSITIONS, num_layers=nlayers)
         self.drop = Dropout(dropout_rate)
         self.encoder = UncertainEmbedding(vocab_size, unit, padding_idx=ignore_id)
         # nn.LSTM warns about a dropout between layers where there is only one
@@ -80,23 +93,17 @@ class BayesLSTMLM(UncertainLM):
         nn.init.zeros_(self.decoder.bias)
         if tie_weights:
             self.decoder.weight = self.encoder.weight
-        self._make_random(
-            kinds, prior_variance=prior_variance, init_std=init_std, init_std_unit=init_std_unit
+        self.make_uncertain(
+            uncertainty,
+            num_layers=nlayers,
+            prior_variance=prior_variance,
+            init_std=init_std,
+            init_std_unit=init_std_unit,
         )
 
-    def _make_bayes(self, place: Location, **posterior: Any) -> None:
-        if place.layer is None:
-            self.encoder.make_all_random(location=str(place), **posterior)
-            return
-        self.rnn.make_gate_random(place.position, place.layer, location=str(place), **posterior)
-
-    def _make_gp(self, place: Location, **options: Any) -> None:
-        assert place.layer is not None, place
-        self.rnn.make_gp(place.position, place.layer, location=str(place), **options)
-
-    def _make_variational(self, place: Location, **options: Any) -> None:
-        assert place.layer is not None, place
-        self.rnn.make_latent(place.layer, location=str(place), **options)
+    def positions(self) -> Mapping[str, Position]:
+        """The positions of an LSTM LM, by name."""
+        return POSITIONS
 
     def compute(self, input: torch.Tensor, hidden: Optional[State]) -> Tuple[torch.Tensor, State]:
         """See `UncertainLM.compute`; the state is h and c, each (nlayers, B, unit)."""
@@ -105,8 +112,8 @@ class BayesLSTMLM(UncertainLM):
 
     def outputs(self, input: torch.Tensor) -> Projected:
         """See `UncertainLM.outputs`."""
-        self._prepare()
-        return self._encode(self.encoder(input), None)[0], self.decoder.weight
+        with self.drawn():
+            return self._encode(self.encoder(input), None)[0], self.decoder.weight
 
     def _encode(
         self, embedded: torch.Tensor, hidden: Optional[State]
@@ -117,7 +124,7 @@ class BayesLSTMLM(UncertainLM):
     def tree_outputs(self, tree: TokenTree, state: Optional[State] = None) -> torch.Tensor:
         """Return what the output projection gets at each node of prefix trees, (T, M).
 
-        With the weights as they are now (`before_scoring`), in evaluation mode. `state` is that
+        With the mean or what `drawn` holds, in evaluation mode. `state` is that
         before the roots, (nlayers, G, unit).
         """
         return self._along_tree(tree, state)[0]

@@ -77,11 +77,6 @@ class MixtureLM(LogProbLM):
         ]
         return torch.stack(weighted).logsumexp(0)
 
-    def before_scoring(self) -> None:
-        """Score with the components' posterior means, or with the draw that `sampled` holds."""
-        for lm in self._lms():
-            lm.before_scoring()
-
     def zero_state(self) -> State:
         """Return the state before the first token: that of each component in use."""
         return (None,) * len(self._used)

@@ -23,9 +23,6 @@ class IncrementalLM(AbsLM):
 
     vocab_size: int
 
-    def before_scoring(self) -> None:
-        """Do what has to be done before each call of `advance`."""
-
     @abstractmethod
     def compute(self, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, Any]:
         """Return logits and the new state, as `forward`, with the weights as they are now."""
@@ -78,14 +75,13 @@ class IncrementalLM(AbsLM):
 
     @contextlib.contextmanager
     def scoring(self) -> Iterator[None]:
-        """Hold evaluation mode, and the weights that a score is computed with.
+        """Hold evaluation mode: a score is never computed with a new draw.
 
         ESPnet's transducer programs leave an LM in training mode, with its dropout.
         """
         training = self.training
         if training:
             self.eval()
-        self.before_scoring()
         try:
             with keeping_packed():
                 yield

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, List, Optional, Tuple
+from typing import Any, Callable, List, Mapping, Optional, Tuple
 
 import torch
 from torch import nn
 from typeguard import typechecked
 
-from espnet_bayeslm.bayes import Location, Position, parse_uncertainty
+from espnet_bayeslm.bayes import Position, Weights
+from espnet_bayeslm.bayes.kinds import all_weights
 from espnet_bayeslm.kernels import fast
 from espnet_bayeslm.layers import TransformerBlock, UncertainEmbedding, sinusoids
 from espnet_bayeslm.layers.attention import CachedStep, KeyValueCache, Prefix, TreeAttention
@@ -23,12 +24,20 @@ from espnet_bayeslm.utils.errors import InputError
 # Each layer's keys and values.
 State = Tuple[torch.Tensor, ...]
 
+
+def _weights(*names: str) -> Callable[[Any, int], List[Weights]]:
+    """The weights of these layers of a block, as a position offers them."""
+    return lambda lm, layer: all_weights(*map(lm.blocks[layer - 1].get_submodule, names))
+
+
 POSITIONS = {
-    "embedding": Position(kinds=("point", "bayes"), layered=False),
-    "attention": Position(kinds=("point", "bayes")),
-    "ffn": Position(kinds=("point", "bayes", "gp")),
-    "ffn_out": Position(kinds=("point", "bayes")),
-    "hidden_output": Position(kinds=("point", "variational")),
+    "embedding": Position(weights=lambda lm, _: all_weights(lm.embed), layered=False),
+    "attention": Position(weights=_weights("attention.in_proj", "attention.out_proj")),
+    "ffn": Position(
+        weights=_weights("linear1"), function=lambda lm, layer: lm.blocks[layer - 1].function()
+    ),
+    "ffn_out": Position(weights=_weights("linear2")),
+    "hidden_output": Position(output=lambda lm, layer: lm.blocks[layer - 1].output()),
 }
 
 
@@ -84,7 +93,6 @@ class BayesTransformerLM(UncertainLM):
         num_samples: int = 0,
     ):
         super().__init__(vocab_size, prior_variance=prior_variance, num_samples=num_samples)
-        kinds = parse_uncertainty(uncertainty, positions=POSITIONS, num_layers=layer)
         embed_unit = embed_unit or att_unit
         _check_sizes(pos_enc, embed_unit, att_unit, head, tie_weights)
         self.embed = UncertainEmbedding(vocab_size, embed_unit)
@@ -112,37 +120,17 @@ class BayesTransformerLM(UncertainLM):
         nn.init.zeros_(self.decoder.bias)
         if tie_weights:
             self.decoder.weight = self.embed.weight
-        self._make_random(
-            kinds, prior_variance=prior_variance, init_std=init_std, init_std_unit=init_std_unit
+        self.make_uncertain(
+            uncertainty,
+            num_layers=layer,
+            prior_variance=prior_variance,
+            init_std=init_std,
+            init_std_unit=init_std_unit,
         )
 
-    def _block(self, place: Location) -> TransformerBlock:
-        assert place.layer is not None, place
-        block = self.blocks[place.layer - 1]
-        assert isinstance(block, TransformerBlock)
-        return block
-
-    def _make_bayes(self, place: Location, **posterior: Any) -> None:
-        posterior["location"] = str(place)
-        if place.layer is None:
-            self.embed.make_all_random(**posterior)
-            return
-        block = self._block(place)
-        layers = {
-            "attention": (block.attention.in_proj, block.attention.out_proj),
-            "ffn": (block.linear1,),
-            "ffn_out": (block.linear2,),
-        }[place.position]
-        for layer in layers:
-            layer.make_all_random(**posterior)
-
-    def _make_gp(self, place: Location, **options: Any) -> None:
-        self._block(place).make_gp(location=str(place), **options)
-
-    def _make_variational(self, place: Location, *, feedback: bool = False, **options: Any) -> None:
-        if feedback:
-            raise InputError(f"feedback of {place}: a Transformer has no recurrence to feed")
-        self._block(place).make_latent(location=str(place), **options)
+    def positions(self) -> Mapping[str, Position]:
+        """The positions of a Transformer LM, by name."""
+        return POSITIONS
 
     def _positioned(self, x: torch.Tensor, positions: torch.Tensor, end: int) -> torch.Tensor:
         """Add position encodings to (..., L, att_unit); positions (L,), all below `end`."""
@@ -164,8 +152,8 @@ class BayesTransformerLM(UncertainLM):
 
     def outputs(self, input: torch.Tensor) -> Projected:
         """See `UncertainLM.outputs`."""
-        self._prepare()
-        return self._encode(self.embed(input), None)[0], self.decoder.weight
+        with self.drawn():
+            return self._encode(self.embed(input), None)[0], self.decoder.weight
 
     def _encode(
         self, embedded: torch.Tensor, hidden: Optional[State]
@@ -183,7 +171,7 @@ class BayesTransformerLM(UncertainLM):
     def tree_outputs(self, tree: TokenTree) -> torch.Tensor:
         """Return what the output projection gets at each node of prefix trees, (T, M).
 
-        With the weights as they are now (`before_scoring`), in evaluation mode. A node's position
+        With the mean or what `drawn` holds, in evaluation mode. A node's position
         is its depth.
         """
         depth = len(tree.level_sizes)

@@ -1,33 +1,34 @@
-"""What all our LMs share: locations, KL and draws."""
+"""What all our LMs share: locations, draws and KL."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 from abc import abstractmethod
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 import torch
 
 from espnet_bayeslm.bayes import (
+    Draw,
     Kind,
     Location,
+    Place,
+    Position,
     RandomBlock,
     UncertainModule,
     WeightPosterior,
-    check_posterior_options,
     noise_generator,
+    parse_uncertainty,
     process_rank,
 )
-from espnet_bayeslm.bayes.block import NOISE_STEP, is_posterior_key
-from espnet_bayeslm.bayes.locations import POINT
+from espnet_bayeslm.bayes.draw import RandomLayer
+from espnet_bayeslm.bayes.kinds import NOISE_STEP, adapt_to_kinds, is_posterior_key
 from espnet_bayeslm.bayes.noise import refuse_recomputation
-from espnet_bayeslm.bayes.paths import select_rows
 from espnet_bayeslm.bayes.whole import sampled_whole, whole_posterior
 from espnet_bayeslm.layers import LatentOutput
 from espnet_bayeslm.lm.checkpoint import adapt_checkpoint
 from espnet_bayeslm.lm.draws import SampledLM
-from espnet_bayeslm.lm.supernet import SuperNetwork
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log_std import clamp_log_std
 
@@ -35,11 +36,14 @@ from espnet_bayeslm.utils.log_std import clamp_log_std
 Projected = Tuple[torch.Tensor, torch.Tensor]
 
 
-class UncertainLM(SuperNetwork, SampledLM):
+class UncertainLM(SampledLM):
     """An ESPnet LM, some of whose locations are random; without any, a point-estimate LM.
 
     While training, each forward pass draws once; in `eval()` mode the posterior mean is used
     (Eq. 36, Xue et al. 2022), or the draw that `sampled` holds.
+
+    Attributes:
+        kinds: The uncertain locations, as the configuration has them.
     """
 
     def __init__(self, vocab_size: int, *, prior_variance: float, num_samples: int = 0):
@@ -49,56 +53,40 @@ class UncertainLM(SuperNetwork, SampledLM):
         self.num_samples = num_samples
         self.vocab_size = vocab_size
         self.prior_variance = prior_variance
-        self.holds_draw, self.uses_mean = False, True
+        self.kinds: Dict[Location, Kind] = {}
+        self._draw: Optional[Draw] = None
         # the counter of draws as it was written last: tensor, its version, value
         self._known_step: Tuple[Optional[torch.Tensor], int, int] = (None, 0, 0)
         self.register_load_state_dict_pre_hook(adapt_checkpoint)
 
-    def _make_random(
-        self, kinds: Mapping[Location, Kind], *, init_std_unit: str, **defaults: float
-    ) -> None:
-        """Give each place its kind of uncertainty and log what was done."""
-        if not kinds:
+    @abstractmethod
+    def positions(self) -> Mapping[str, Position]:
+        """The positions of this LM, by name."""
+
+    def make_uncertain(self, uncertainty: Any, *, num_layers: int, **defaults: Any) -> None:
+        """Give each location its kind of uncertainty and log what was done.
+
+        Args:
+            uncertainty: `{POSITION@LAYERS: kind}`.
+            num_layers: How many layers there are.
+            **defaults: Of the kinds' options.
+        """
+        self.kinds = parse_uncertainty(
+            uncertainty, positions=self.positions(), num_layers=num_layers
+        )
+        if not self.kinds:
             return
         self.register_buffer(NOISE_STEP, torch.zeros((), dtype=torch.long))
-        for place, kind in kinds.items():
-            options = {"init_std_unit": init_std_unit, **defaults}
-            # a search's first path has the layer's own parameters
-            for number, candidate in enumerate(kind.candidates or (kind,)):
-                self._make_kind(place, candidate, options, copy=number > 0)
-            if kind.candidates:
-                self._add_choice(str(place), kind.candidates)
+        for location, kind in self.kinds.items():
+            kind.apply(self.place(location, defaults))
         noun = {location: "outputs" for location, _ in self.latents()}
         for name, count in self.location_sizes().items():
             logging.info(f"Uncertain location {name}: {count} random {noun.get(name, 'weights')}")
 
-    def _make_kind(
-        self, place: Location, kind: Kind, defaults: Mapping[str, Any], *, copy: bool
-    ) -> None:
-        """Give a place a kind; `copy`: as a path of a search, beside the layer's own parameters."""
-        options = {**defaults, **kind.options}
-        check_posterior_options(options, place)
-        if kind.name == "bayes":
-            self._make_bayes(place, copy=copy, **options)
-        elif kind.name == "gp":
-            self._make_gp(place, copy=copy, **options)
-        elif kind.name == "variational":
-            # what the LM's defaults are for, weights, it has not
-            self._make_variational(place, copy=copy, **kind.options)
-        else:
-            assert kind.name == POINT, kind
-
-    @abstractmethod
-    def _make_bayes(self, place: Location, **posterior: Any) -> None:
-        """Make the place's weights random (with `copy`: a copy of them, and so below)."""
-
-    @abstractmethod
-    def _make_gp(self, place: Location, **options: Any) -> None:
-        """Make a Gaussian process of the place's function."""
-
-    @abstractmethod
-    def _make_variational(self, place: Location, **options: Any) -> None:
-        """Make the place's output a latent variable."""
+    def place(self, location: Location, defaults: Mapping[str, Any]) -> Place:
+        """A location of this LM, as a kind gets it."""
+        position = self.positions()[location.position]
+        return position.place(self, str(location), location.layer, defaults)
 
     def _uncertain_modules(self) -> Iterator[Tuple[str, UncertainModule]]:
         """Yield (name, layer) of the layers with random weights, each layer once."""
@@ -128,7 +116,7 @@ class UncertainLM(SuperNetwork, SampledLM):
                 yield module.location, module
 
     def location_sizes(self) -> Dict[str, int]:
-        """Return how many random weights each location has (latent outputs: units per token)."""
+        """How many random weights each location has (latent outputs: units per token)."""
         sizes: Dict[str, int] = {}
         for _, module, block in self.random_blocks():
             size = sizes.get(block.location, 0) + module.block_size(block)
@@ -139,40 +127,26 @@ class UncertainLM(SuperNetwork, SampledLM):
         return {**sizes, **{location: latent.dim for location, latent in self.latents()}}
 
     def locations(self) -> List[str]:
-        """Return the uncertain locations, as `POSITION@LAYER`; layers where all weights are."""
+        """The uncertain locations, as `POSITION@LAYER`; layers where all weights are."""
         return list(self.location_sizes())
 
     def kl(self) -> torch.Tensor:
-        """Return KL(posterior || prior) summed over all random weights, in nats, ()."""
-        terms = [module.kl() for _, module in self._uncertain_modules()]
-        if not terms:
-            return next(self.parameters()).new_zeros(())
-        return torch.stack(terms).sum()
-
-    def mean_kl(self) -> torch.Tensor:
-        """Return the sum over parameters of their weights' mean KL, in nats, ().
-
-        This is what the authors' release has in place of the KL (`kl_scale: release`).
-        """
-        terms = [m.block_kl(block) / m.block_size(block) for _, m, block in self.random_blocks()]
-        return torch.stack(terms).sum() if terms else self.kl()
+        """KL(posterior || prior) summed over all random weights, in nats, ()."""
+        return Draw(self).kl()
 
     def reset_posterior(self) -> None:
-        """Set every standard deviation, Gaussian process and latent output to its start."""
+        """Set every posterior, Gaussian process and latent output to its start."""
         for module in self.modules():
-            if isinstance(module, UncertainModule):
-                module.reset_copies()
-                module.reset_posterior()
-            if hasattr(module, "reset_function"):
-                module.reset_function()
+            if isinstance(module, RandomLayer):
+                module.reset()
 
     def start_posterior(self) -> None:
         """Set the standard deviations that training has not changed to their start.
 
         After a checkpoint was loaded: the start may be relative to the weights' spread.
         """
-        for _, module in self._uncertain_modules():
-            module.start_posterior()
+        for _, module, block in self.random_blocks():
+            block.kind.start_if_untrained(module, block)
 
     def set_prior_means(self, state: Mapping[str, torch.Tensor]) -> None:
         """Take the prior's means from the weights of another LM of this architecture.
@@ -183,106 +157,95 @@ class UncertainLM(SuperNetwork, SampledLM):
         Raises:
             InputError: It lacks a weight that is random here, or has it in another shape.
         """
+        state = dict(state)
+        adapt_to_kinds(self, state, "")
         for name, module, block in self.random_blocks():
-            parameter, rows = module.source(block.parameter)
-            key = f"{name}.{parameter}"
+            key = f"{name}.{block.parameter}"
             if key not in state and is_posterior_key(key):
                 continue  # a point-estimate LM does not have it: the prior's mean is its start
-            expected = tuple(getattr(module, parameter).shape)
+            expected = tuple(getattr(module, block.parameter).shape)
             found = tuple(state[key].shape) if key in state else "nothing"
             if found != expected:
                 raise InputError(
                     f"prior for {block.location}: expected {key} of shape {expected}, got {found}",
                     remedy="The prior must be an LM of the same architecture and vocabulary.",
                 )
-            mean = block.select(select_rows(state[key], rows))
-            getattr(module, f"{block.key}_prior_mean").copy_(mean)
-
-    def _draw(self, generator: torch.Generator, *, hold: bool = False) -> None:
-        """Draw all random weights once; latent outputs draw in the next forward pass."""
-        self._share()
-        self.uses_mean = False
-        for _, module in self._uncertain_modules():
-            module.draw(generator, hold=hold)
-        for _, latent in self.latents():
-            latent.draw(generator, hold=hold)
-
-    def _use_mean(self) -> None:
-        """Use the posterior mean from now on."""
-        self._share()
-        if self.uses_mean:
-            return
-        self.uses_mean = True
-        for _, module in self._uncertain_modules():
-            module.use_mean()
-        for _, latent in self.latents():
-            latent.use_mean()
+            block.kind.set_prior_mean(module, block, block.select(state[key]))
 
     def _noise_step(self) -> int:
-        """Return the counter of draws, without asking the device where nothing else wrote it."""
+        """The counter of draws, without asking the device where nothing else wrote it."""
         tensor, version, step = self._known_step
         if tensor is not self.noise_step or version != self.noise_step._version:
             return int(self.noise_step)
         return step
 
     def _generator(self, step: int) -> torch.Generator:
-        """Return the noise of draw number `step` in this process."""
+        """The noise of draw number `step` in this process."""
         # A replica of torch's DataParallel has buffers, and no parameters.
         device = self.noise_step.device
         return noise_generator(torch.initial_seed(), process_rank(), step, device=device)
 
-    def _prepare(self) -> None:
-        """Before a forward pass: a new draw in training, the mean otherwise."""
-        if self.holds_draw:
+    def _next_generator(self) -> torch.Generator:
+        """The noise of the next draw in training."""
+        refuse_recomputation()
+        step = self._noise_step()
+        generator = self._generator(step)
+        self.noise_step += 1
+        self._known_step = (self.noise_step, self.noise_step._version, step + 1)
+        return generator
+
+    @contextlib.contextmanager
+    def drawn(
+        self,
+        generator: Optional[torch.Generator] = None,
+        *,
+        hold: bool = False,
+        weight_kl: bool = False,
+        token_kl: bool = False,
+    ) -> Iterator[Draw]:
+        """Compute with one draw of all that is random within: the only place where any is made.
+
+        Args:
+            generator: Of the noise. None: the draw that is used already, if there is one; else a
+                new one by the counter in training, and the mean in evaluation.
+            hold: Whether any number of forward passes within has this draw.
+            weight_kl: Whether to compute the KL of weights as they are drawn, which costs little
+                then.
+            token_kl: Whether to compute the KL of latent outputs.
+
+        Yields:
+            The draw; its `kl()` and `token_kl()` are those of what was computed.
+        """
+        outer, wanted = self._draw, {"weight_kl": weight_kl, "token_kl": token_kl}
+        if generator is None and outer is not None and not any(wanted.values()):
+            yield outer
             return
-        if self.training and hasattr(self, NOISE_STEP):
-            refuse_recomputation()
-            step = self._noise_step()
-            self._draw(self._generator(step))
-            self.noise_step += 1
-            self._known_step = (self.noise_step, self.noise_step._version, step + 1)
-        else:
-            self._use_mean()
+        with contextlib.ExitStack() as stack:
+            if generator is None and outer is not None:
+                draw = outer.again(**wanted)
+            else:
+                if generator is None and self.training and hasattr(self, NOISE_STEP):
+                    generator = self._next_generator()
+                draw = Draw(self, generator, hold=hold, **wanted)
+                if hold and next(whole_posterior(self), None) is not None:
+                    assert generator is not None
+                    stack.enter_context(sampled_whole(self, generator))
+            stack.enter_context(draw.used())
+            self._draw = draw
+            try:
+                yield draw
+            finally:
+                self._draw = outer
 
     @contextlib.contextmanager
     def sampled(self, index: int, *, seed: int = 0) -> Iterator[None]:
         """Hold draw number `index` for all that is computed within, whatever the mode."""
         device = next(self.parameters()).device
-        generator = noise_generator(seed, 0, index, device=device)
-        self._draw(generator, hold=True)
-        self.holds_draw = True
-        all_weights = next(whole_posterior(self), None) is not None
-        try:
-            with sampled_whole(self, generator) if all_weights else contextlib.nullcontext():
-                yield
-        finally:
-            self.holds_draw = False
-            self._use_mean()
-
-    @contextlib.contextmanager
-    def token_kl(self) -> Iterator[Callable[[], Optional[torch.Tensor]]]:
-        """Make the forward passes within compute the KL of latent outputs.
-
-        Yields:
-            A function that returns it for the last forward pass, in nats, (B, L), summed over
-            locations; None where there are none.
-        """
-        latents = [latent for _, latent in self.latents()]
-
-        def take() -> Optional[torch.Tensor]:
-            terms = [kl for latent in latents if (kl := latent.take_kl()) is not None]
-            return torch.stack(terms).sum(0) if terms else None
-
-        for latent in latents:
-            latent.wants_kl = True
-        try:
-            yield take
-        finally:
-            for latent in latents:
-                latent.wants_kl, latent.kl = False, None
+        with self.drawn(noise_generator(seed, 0, index, device=device), hold=True):
+            yield
 
     def forward(self, input: torch.Tensor, hidden: Any = None) -> Tuple[torch.Tensor, Any]:
-        """Return logits and the state after the last token.
+        """Logits and the state after the last token.
 
         Args:
             input: Token ids, (B, L).
@@ -291,11 +254,11 @@ class UncertainLM(SuperNetwork, SampledLM):
         Returns:
             Logits (B, L, vocab_size); the new state.
         """
-        self._prepare()
-        return self.compute(input, hidden)
+        with self.drawn():
+            return self.compute(input, hidden)
 
     def outputs(self, input: torch.Tensor) -> Optional[Projected]:
-        """Return what the output projection `decoder` gets in a forward pass, and its weight.
+        """What the output projection `decoder` gets in a forward pass, and its weight.
 
         Shaped (B, L, M) and (V, M). The weight is to be used in place of the layer's own: it
         belongs to the pass. None, and no pass, where the logits are not those of one linear layer
@@ -304,11 +267,7 @@ class UncertainLM(SuperNetwork, SampledLM):
         return None
 
     def has_draws(self) -> bool:
-        """Return whether anything is random, and no draw is held."""
+        """Whether anything is random, and no draw is held."""
         random = (self.random_blocks(), self.latents(), whole_posterior(self))
-        return not self.holds_draw and any(next(found, None) is not None for found in random)
-
-    def before_scoring(self) -> None:
-        """Score with the posterior mean, or with the draw that `sampled` holds."""
-        if not self.holds_draw:
-            self._use_mean()
+        held = self._draw is not None and not self._draw.is_mean
+        return not held and any(next(found, None) is not None for found in random)

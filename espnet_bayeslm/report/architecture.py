@@ -10,19 +10,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from espnet_bayeslm.bayes.locations import POINT
+from espnet_bayeslm.bayes.kinds import KINDS, Kind
 from espnet_bayeslm.report.plots import new_figure
-from espnet_bayeslm.search.history import Record
-from espnet_bayeslm.search.ranking import ArchitectureWeights, shares
+from espnet_bayeslm.supernet.history import Record
+from espnet_bayeslm.supernet.ranking import ArchitectureWeights, shares
 from espnet_bayeslm.utils.errors import InputError
 
-# Point estimates red and Bayesian weights blue, as in the paper's Fig. 3.
-COLOURS = {
-    POINT: "tab:red",
-    "bayes": "tab:blue",
-    "gp": "tab:green",
-    "variational": "tab:purple",
-}
 # A run's share in the middle of a bar
 DOT: Dict[str, Any] = {
     "linestyle": "",
@@ -200,18 +193,19 @@ def _rows(locations: Sequence[str]) -> List[List[List[str]]]:
 
 
 def _colour(kind: str) -> str:
-    return COLOURS.get(kind, "tab:gray")
+    """Colour of a kind: point estimates red, Bayesian weights blue, as in the paper's Fig. 3."""
+    return KINDS.get(kind, Kind).colour
 
 
 def _kinds(table: Iterable[Mapping[str, float]]) -> List[str]:
-    """Return the kinds that some location has, in the order of their colours."""
+    """Return the kinds that some location has, in the order of `KINDS`."""
     kinds = {kind: None for values in table for kind in values}
-    return sorted(kinds, key=lambda kind: [*COLOURS, kind].index(kind))
+    return sorted(kinds, key=lambda kind: [*KINDS, kind].index(kind))
 
 
 def _uncertain(table: Iterable[Mapping[str, float]]) -> List[str]:
     """Return the kinds less point estimates."""
-    return [kind for kind in _kinds(table) if kind != POINT]
+    return [kind for kind in _kinds(table) if KINDS.get(kind, Kind).is_uncertain]
 
 
 def _legend(figure: Figure, handles: Sequence[Any]) -> None:

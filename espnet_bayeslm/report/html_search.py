@@ -12,8 +12,8 @@ from espnet_bayeslm.report.html_input import expecting, mapping, number, read_js
 from espnet_bayeslm.report.html_page import Section
 from espnet_bayeslm.report.search import describe
 from espnet_bayeslm.report.tables import Table, fixed
-from espnet_bayeslm.search.history import HISTORY, Record, read_history
-from espnet_bayeslm.search.ranking import ArchitectureWeights, shares
+from espnet_bayeslm.supernet.history import HISTORY, Record, read_history
+from espnet_bayeslm.supernet.ranking import ArchitectureWeights, shares
 
 SEARCH, RETRAINED = "search.json", "retrain.json"
 REMEDY = "Make it with `bayeslm search --exp DIR`."

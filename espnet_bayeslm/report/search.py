@@ -8,14 +8,14 @@ import math
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from espnet_bayeslm.search.history import Record
-from espnet_bayeslm.search.ranking import (
+from espnet_bayeslm.supernet.history import Record
+from espnet_bayeslm.supernet.ranking import (
     ArchitectureWeights,
     RankedArchitecture,
     num_architectures,
     shares,
 )
-from espnet_bayeslm.search.space import architecture_yaml, uncertainty_of
+from espnet_bayeslm.supernet.space import architecture_yaml, uncertainty_of
 from espnet_bayeslm.training.supernets import TrainedSupernet
 from espnet_bayeslm.utils.files import atomic_write
 

@@ -198,7 +198,7 @@ def tree_log_probs(
     """Yield ln p of the tokens and `</s>` of each sequence of one or more trees, (n + 1,).
 
     Args:
-        lm: One of our LMs, in evaluation mode, told its weights by `before_scoring`.
+        lm: One of our LMs, in evaluation mode, at its mean or within `sampled`.
         tree: The trees.
         paths: Each sequence's nodes.
         starts: Where on its path each sequence begins: after that node. What is before needs no

@@ -24,7 +24,6 @@ import numpy as np
 import torch
 
 from espnet_bayeslm.lm.protocols import RandomLM, TreeLM, has_trees
-from espnet_bayeslm.lm.scoring import IncrementalLM
 from espnet_bayeslm.scoring.limits import MAX_TOKENS
 from espnet_bayeslm.scoring.log_probs import (
     Ids,
@@ -239,8 +238,6 @@ def num_draws(lm: Any, num_samples: int) -> int:
 def held_draw(lm: Any, index: int, draws: int) -> Iterator[None]:
     """Hold draw number `index` of so many; the mean weights where there are no draws."""
     with lm.sampled(index) if draws else contextlib.nullcontext():
-        if isinstance(lm, IncrementalLM):
-            lm.before_scoring()
         yield
 
 

@@ -10,7 +10,8 @@ from typing import Any, Dict, List, Mapping, Tuple
 import torch
 
 from espnet_bayeslm.lm import UncertainLM
-from espnet_bayeslm.search.history import HISTORY
+from espnet_bayeslm.supernet import choices
+from espnet_bayeslm.supernet.history import HISTORY
 from espnet_bayeslm.utils.files import atomic_write, read_lines
 
 # At most so many records an epoch.
@@ -32,7 +33,7 @@ class ArchitectureLog:
 
     def add(self) -> None:
         """Keep the weights as they are now."""
-        weights = [choice.weights.detach() for _, choice in self.lm.choices()]
+        weights = [choice.weights.detach() for _, choice in choices(self.lm)]
         if weights:
             self.steps.append(torch.cat(weights))
 
@@ -51,7 +52,7 @@ class ArchitectureLog:
         left = iter(values)
         return {
             location: {kind: next(left) for kind in choice.kinds}
-            for location, choice in self.lm.choices()
+            for location, choice in choices(self.lm)
         }
 
 

@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterator, List, Mapping
 import numpy as np
 import torch
 
-from espnet_bayeslm.bayes.block import is_posterior_key
+from espnet_bayeslm.bayes.kinds import current_names, is_posterior_key
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_write
 
@@ -117,6 +117,7 @@ def check_fits(
     Raises:
         InputError: Tensors are missing, have no place in the module, or have another shape.
     """
+    state = current_names(state)
     own = {k: v for k, v in module.state_dict().items() if posterior or not is_posterior_key(k)}
     given = {k: v for k, v in state.items() if posterior or not is_posterior_key(k)}
     missing = [key for key in own if key not in given] if complete else []

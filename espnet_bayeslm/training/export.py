@@ -6,14 +6,13 @@ import argparse
 import logging
 import shutil
 from pathlib import Path
-from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Union
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
 import yaml
 from torch import nn
 
-from espnet_bayeslm.bayes.block import is_posterior_key
-from espnet_bayeslm.bayes.locations import POINT, SEARCH, parse_kind
+from espnet_bayeslm.bayes.kinds import is_posterior_key, parse_kind
 from espnet_bayeslm.lm.registry import LM_CLASSES
 from espnet_bayeslm.training.build import build_model
 from espnet_bayeslm.training.experiment import find_files, read_config
@@ -24,6 +23,8 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import check_folder, entries, staged
 
 CONFIG, CHECKPOINT = "config.yaml", "valid.loss.ave.pth"
+# As what an LM can be exported.
+FORMATS = ("checkpoint", "onnx")
 # What ESPnet's programs ask the configuration of a trained LM for, besides the LM and the model.
 READING = (
     *("token_list", "token_type", "bpemodel", "use_preprocessor"),
@@ -139,41 +140,34 @@ def check_kind(args: argparse.Namespace, *, path: Path) -> None:
             path=path,
             remedy="Export its LMs, and then their mixture: --lm EXP --lm EXP --weights FILE.",
         )
-    searched = [
-        entry
-        for entry, value in (args.lm_conf.get("uncertainty") or {}).items()
-        if parse_kind(value).name == SEARCH
-    ]
-    if searched:
-        raise InputError(
-            f"a super-network, at {', '.join(searched)}, has no point-estimate form",
-            path=path,
-            remedy="Train one of the architectures that `bayeslm search` ranks.",
-        )
+    check_formats(args.lm_conf.get("uncertainty"), FORMATS, path=path)
     if args.lm_conf.get("num_samples"):
         logging.warning(f"{path}: its searches average num_samples draws; the mean is exported")
 
 
+def check_formats(
+    uncertainty: Optional[Mapping[str, Any]], formats: Sequence[str], *, path: Path
+) -> None:
+    """Raise an InputError where a location has a kind that is exported in none of some formats."""
+    refused: Dict[Tuple[str, str], List[str]] = {}
+    for entry, value in (uncertainty or {}).items():
+        kind = parse_kind(value)
+        if not set(kind.formats) & set(formats):
+            refused.setdefault(kind.no_format, []).append(entry)
+    for (what, remedy), found in refused.items():
+        places = ", ".join(found)
+        raise InputError(what.format(places=places), path=path, remedy=remedy)
+
+
 def point_uncertainty(uncertainty: Optional[Mapping[str, Any]], *, path: Path) -> Dict[str, Any]:
-    """Return what of `uncertainty` the LM of the means has: its Gaussian processes' functions.
+    """The `uncertainty` of the LM of the means, as of Gaussian processes their functions.
 
     Raises:
         InputError: A location has no point-estimate form.
     """
-    kinds = {entry: parse_kind(value) for entry, value in (uncertainty or {}).items()}
-    lost = [entry for entry, kind in kinds.items() if kind.name not in (POINT, "bayes", "gp")]
-    if lost:
-        raise InputError(
-            f"the latent variables at {', '.join(lost)} have no point-estimate form",
-            path=path,
-            remedy="--format onnx writes the LM at their means as a graph.",
-        )
-    # what of a process is random, and how, is of the posterior; its basis functions are of the LM
-    return {
-        entry: {"kind": "gp", "random": [], **_only(kind.options, "basis")}
-        for entry, kind in kinds.items()
-        if kind.name == "gp"
-    }
+    check_formats(uncertainty, FORMATS[:1], path=path)
+    forms = {entry: parse_kind(value).point_form() for entry, value in (uncertainty or {}).items()}
+    return {entry: form for entry, form in forms.items() if form is not None}
 
 
 def _only(options: Mapping[str, Any], name: str) -> Dict[str, Any]:

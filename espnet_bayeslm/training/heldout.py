@@ -8,6 +8,7 @@ from typing import Any, Sequence
 import torch
 
 from espnet_bayeslm.lm import UncertainLM
+from espnet_bayeslm.supernet import choices
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -29,7 +30,7 @@ def heldout_mask(utts: Any, share: float, count: int) -> torch.Tensor:
 
 def check_bilevel(bilevel: bool, share: float, lm: UncertainLM) -> None:
     """Raise an InputError where bilevel search has nothing to search or to learn from."""
-    if bilevel and next(lm.choices(), None) is None:
+    if bilevel and next(choices(lm), None) is None:
         raise InputError(
             "bilevel: true, and nothing is searched",
             remedy="Give locations the kind `search`, or leave bilevel out.",
@@ -48,7 +49,7 @@ def architecture_term(nll: torch.Tensor, lm: UncertainLM) -> torch.Tensor:
         nll: Of held-out text, (); without a graph where there is none in a batch.
         lm: The super-network.
     """
-    weights = [choice.weights for _, choice in lm.choices()]
+    weights = [choice.weights for _, choice in choices(lm)]
     if nll.requires_grad:
         grads = torch.autograd.grad(nll, weights)
     else:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from espnet_bayeslm.bayes.noise import noise_generator
-from espnet_bayeslm.bayes.whole import SUFFIX, whole_posterior
+from espnet_bayeslm.bayes.whole import SUFFIX, perturb, whole_posterior
 from espnet_bayeslm.utils.errors import InputError
 
 Group = Dict[str, Any]
@@ -176,7 +176,7 @@ class IVON(torch.optim.Optimizer):
                 )
             std = (group["ess"] * (self.state[p]["hess"] + group["weight_decay"])).rsqrt_()
             self._other[p] = p.clone()
-            p.addcmul_(std, torch.empty_like(p).normal_(generator=generators[p.device]))
+            perturb(p, std, generators[p.device])
         self._perturbed = True
 
     @torch.no_grad()

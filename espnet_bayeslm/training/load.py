@@ -11,7 +11,7 @@ from typing import Any, Callable, List, Sequence, Union
 from espnet2.lm.abs_model import AbsLM
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 
-from espnet_bayeslm.bayes.block import START_SUFFIX, is_posterior_key
+from espnet_bayeslm.bayes.kinds import KINDS, current_names, is_posterior_key
 from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.scoring.neural import NeuralScorer
@@ -158,9 +158,10 @@ def _check_posterior(state: Any, model: ESPnetLanguageModel, *, path: Path) -> N
     keys = [
         key
         for key in model.state_dict()
-        if is_posterior_key(key) and not key.endswith(START_SUFFIX)
+        if is_posterior_key(key) and not any(kind.may_lack(key) for kind in KINDS.values())
     ]
-    missing = [key for key in keys if key not in state]
+    given = current_names(state)
+    missing = [key for key in keys if key not in given]
     if missing:
         raise InputError(
             f"the configuration has uncertain weights, and {len(missing)} of their {len(keys)}"

@@ -16,6 +16,7 @@ from espnet2.lm.espnet_model import ESPnetLanguageModel
 from espnet_bayeslm.bayes.whole import whole_posterior
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.rescoring.weights_file import read_weights, unique_names
+from espnet_bayeslm.supernet import choices
 from espnet_bayeslm.training.experiment import fingerprint, read_config
 from espnet_bayeslm.training.export import CHECKPOINT, CONFIG, READING, copy_text_files
 from espnet_bayeslm.training.load import TrainedLM, load_lm
@@ -153,7 +154,7 @@ def _check_component(trained: TrainedLM) -> None:
     problem = ""
     if isinstance(trained.lm, MixtureLM):
         problem, remedy = "a mixture already", "Give the LMs that it was made of."
-    elif hasattr(trained.lm, "choices") and next(trained.lm.choices(), None) is not None:
+    elif next(choices(trained.lm), None) is not None:
         problem = "a super-network, which is no LM yet"
         remedy = "Train one of the architectures that `bayeslm search` ranks."
     if problem:

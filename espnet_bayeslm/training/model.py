@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 import torch
 from espnet2.lm.abs_model import AbsLM
@@ -11,10 +11,12 @@ from espnet2.lm.espnet_model import ESPnetLanguageModel
 from espnet2.torch_utils.device_funcs import force_gatherable
 from typeguard import typechecked
 
-from espnet_bayeslm.bayes import kl_of_draws, kl_per_token
-from espnet_bayeslm.bayes.block import START_SUFFIX, is_posterior_key
+from espnet_bayeslm.bayes import Draw, kl_per_token
+from espnet_bayeslm.bayes.draw import RandomLayer
+from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.bayes.objective import penalty
 from espnet_bayeslm.lm import UncertainLM
+from espnet_bayeslm.supernet import fixed_choices
 from espnet_bayeslm.training.architecture import ArchitectureLog
 from espnet_bayeslm.training.checks import (
     check_finite,
@@ -31,6 +33,24 @@ from espnet_bayeslm.utils.errors import InputError
 
 # What `prior` is in place of a checkpoint where the prior's means are zero.
 ZERO_PRIOR = "zero"
+
+
+class Sampled(NamedTuple):
+    """What a batch gives, means over draws.
+
+    Attributes:
+        nll: NLL per token in nats, ().
+        latent_kl: KL of the latent outputs per token in nats, ().
+        num_tokens: How many tokens count, ().
+        log_z: The spread of ln Z, where the loss has it.
+        draw: The first of the draws.
+    """
+
+    nll: torch.Tensor
+    latent_kl: torch.Tensor
+    num_tokens: torch.Tensor
+    log_z: Optional[LogZ]
+    draw: Draw
 
 
 class BayesLanguageModel(ESPnetLanguageModel):
@@ -126,9 +146,10 @@ class BayesLanguageModel(ESPnetLanguageModel):
         self._unchecked: Optional[Tuple[int, torch.Tensor]] = None
         # They never change: DistributedDataParallel need not send them at each step.
         self._ddp_params_and_buffers_to_ignore = [
-            name
-            for name, _ in self.named_buffers()
-            if name.endswith(("_prior_mean", START_SUFFIX, ".kept"))
+            f"{layer}.{name}"
+            for layer, module in self.named_modules()
+            if isinstance(module, RandomLayer)
+            for name, _ in module.named_buffers(recurse=False)
         ]
 
     def set_prior_means(self, state: Mapping[str, torch.Tensor]) -> None:
@@ -162,13 +183,14 @@ class BayesLanguageModel(ESPnetLanguageModel):
             self.lm.set_prior_means(self._prior)
             self._prior = None
 
-    def kl_term(self, num_tokens: torch.Tensor) -> torch.Tensor:
+    def kl_term(self, num_tokens: torch.Tensor, draw: Optional[Draw] = None) -> torch.Tensor:
         """Return the weights' KL term of the loss in nats per token, ().
 
         It is not a number in evaluation where the size of the training text is not known.
 
         Args:
             num_tokens: Tokens of the batch, () (only `kl_scale: release` depends on it).
+            draw: A draw that the KL is taken from, as far as that computed it.
 
         Raises:
             RuntimeError: The size of the training text, or the prior, is not known.
@@ -178,7 +200,11 @@ class BayesLanguageModel(ESPnetLanguageModel):
         if not self.training and self.num_train_tokens is None:
             return torch.full_like(num_tokens, float("nan"), dtype=torch.float32)
         num_train_tokens = self._known_tokens()
-        raw = self._raw_kl if self._raw_kl is not None else self._compute_kl(num_tokens.device.type)
+        raw = self._raw_kl
+        if raw is None:
+            # Autocast would take squares and exponentials of a million weights in half precision.
+            with torch.autocast(num_tokens.device.type, enabled=False):
+                raw = (draw or Draw(self.lm)).kl(per_weight=self.kl_scale == "release")
         if not self.training:
             # The weights stay as they are during validation.
             self._raw_kl = raw.detach()
@@ -212,12 +238,6 @@ class BayesLanguageModel(ESPnetLanguageModel):
             prior_means=means,
             prior_variance=self.lm.prior_variance,
         )
-
-    def _compute_kl(self, device_type: str) -> torch.Tensor:
-        """Return the KL, in the release's scale its sum of means, in nats, ()."""
-        # Autocast would take squares and exponentials of a million weights in half precision.
-        with torch.autocast(device_type, enabled=False):
-            return self.lm.mean_kl() if self.kl_scale == "release" else self.lm.kl()
 
     def train(self, mode: bool = True) -> "BayesLanguageModel":
         """Set training or evaluation mode; what was kept of the weights is forgotten."""
@@ -283,11 +303,11 @@ class BayesLanguageModel(ESPnetLanguageModel):
         text_lengths: torch.Tensor,
         lengths: torch.Tensor,
         rows: Optional[torch.Tensor] = None,
-    ) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor, Optional[LogZ]]:
-        """Return NLL and latent outputs' KL per token, means over K draws; number of tokens.
+    ) -> Sampled:
+        """The NLL of a batch and what belongs to it, means over K draws.
 
-        The last is the spread of ln Z, where the loss has it. Only some rows of the batch count
-        where these are given, bool (B,); they and `lengths` are on the host.
+        Only some rows of the batch count where these are given, bool (B,); they and `lengths` are
+        on the host.
         """
         several = self.training and self.num_samples > 1 and self.lm.has_draws()
         draws = self.num_samples if several else 1
@@ -296,18 +316,22 @@ class BayesLanguageModel(ESPnetLanguageModel):
         batch = token_batch(self, text, text_lengths, rows, lengths=lengths)
         total, total_kl = text_lengths.new_zeros(()), text_lengths.new_zeros(())
         spreads: List[LogZ] = []
-        with self.lm.token_kl() as take_kl:
-            for _ in range(draws):
+        first: Optional[Draw] = None
+        for _ in range(draws):
+            weight_kl = self.training and first is None
+            with self.lm.drawn(weight_kl=weight_kl, token_kl=True) as draw:
                 nll, spread = batch_loss(self, batch)
-                total = total + nll
-                spreads += [] if spread is None else [spread]
-                kl = take_kl()
-                if kl is not None:
-                    # (B, L): padding has a latent output too
-                    total_kl = total_kl + batch.counted(kl).sum()
+            first = first or draw
+            total = total + nll
+            spreads += [] if spread is None else [spread]
+            kl = draw.token_kl()
+            if kl is not None:
+                # (B, L): padding has a latent output too
+                total_kl = total_kl + batch.counted(kl).sum()
         log_z_spread = LogZ.average(spreads) if spreads else None
         per_token = draws * num_tokens
-        return total / per_token, total_kl / per_token, num_tokens, log_z_spread
+        assert first is not None
+        return Sampled(total / per_token, total_kl / per_token, num_tokens, log_z_spread, first)
 
     def _search_part(
         self, text: torch.Tensor, text_lengths: torch.Tensor, lengths: torch.Tensor, utts: Any
@@ -323,7 +347,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         nll = torch.zeros((), device=text.device)
         if held.any():
             chosen = held.nonzero().squeeze(1).to(text.device, non_blocking=True)
-            nll, *_ = self._sampled_nll(text[chosen], text_lengths[chosen], lengths[held])
+            nll = self._sampled_nll(text[chosen], text_lengths[chosen], lengths[held]).nll
         return ~held, architecture_term(nll, self.lm)
 
     def forward(
@@ -347,12 +371,11 @@ class BayesLanguageModel(ESPnetLanguageModel):
         """
         lengths = self._lengths_on_host(text_lengths)
         batch = text, text_lengths, lengths
-        with kl_of_draws(self.lm):
-            with lowered(self.autocast if self.training else None, text.device):
-                rows, architecture = self._search_part(*batch, kwargs.get("utt_id"))
-                with contextlib.nullcontext() if rows is None else self.lm.fixed_choices():
-                    nll, latent_kl, num_tokens, log_z = self._sampled_nll(*batch, rows)
-            kl = self.kl_term(num_tokens) + self.kl_weight * latent_kl
+        with lowered(self.autocast if self.training else None, text.device):
+            rows, architecture = self._search_part(*batch, kwargs.get("utt_id"))
+            with contextlib.nullcontext() if rows is None else fixed_choices(self.lm):
+                nll, latent_kl, num_tokens, log_z, draw = self._sampled_nll(*batch, rows)
+        kl = self.kl_term(num_tokens, draw) + self.kl_weight * latent_kl
         stats = dict(nll=nll.detach(), kl=kl.detach(), ppl=nll.detach().exp())
         # KL and penalty are reported, and not part of the validation loss.
         loss = nll + kl if self.training else nll

@@ -7,7 +7,6 @@ from typing import Any, Callable, Dict, List, Optional
 import torch
 from torch.optim import Optimizer
 
-from espnet_bayeslm.bayes.paths import PREFIX
 from espnet_bayeslm.bayes.whole import add_whole_posterior
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.utils.errors import InputError
@@ -69,18 +68,26 @@ def adam_groups(
             `optim` trains them.
         architecture_lr: For the architecture weights of a search. None: `optim` trains them.
     """
-    log_stds, networks, architecture = [], [], []
-    for name, parameter in model.named_parameters():
-        words = name.split(".")
-        if name.endswith("_log_std"):
-            log_stds.append(parameter)
-        elif any(word.startswith("latent") for word in words):
-            networks.append(parameter)
-        elif PREFIX in words:
-            architecture.append(parameter)
     latent_lr = None if lr is None else LATENT_RATE * lr
-    groups = ((log_stds, lr), (networks, latent_lr), (architecture, architecture_lr))
-    return [{"params": p, "lr": rate} for p, rate in groups if p and rate is not None]
+    rates = {POSTERIOR: lr, "networks": latent_lr, "architecture": architecture_lr}
+    groups = {group: parameters_of(model, group) for group in rates}
+    return [
+        {"params": groups[name], "lr": rate}
+        for name, rate in rates.items()
+        if groups[name] and rate is not None
+    ]
+
+
+def parameters_of(model: torch.nn.Module, group: str) -> List[torch.Tensor]:
+    """The parameters that kinds of uncertainty have in a group: see `Kind.group`."""
+    return [
+        parameter
+        for module in model.modules()
+        if hasattr(module, "parameter_groups")
+        for name, parameters in module.parameter_groups()
+        if name == group
+        for parameter in parameters
+    ]
 
 
 def split_posterior(

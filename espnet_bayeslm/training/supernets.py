@@ -8,9 +8,9 @@ import functools
 from pathlib import Path
 from typing import Any, Dict, Sequence
 
-from espnet_bayeslm.search.history import HISTORY, Record, read_history
-from espnet_bayeslm.search.ranking import ArchitectureWeights, shares
-from espnet_bayeslm.search.space import CandidateOptions
+from espnet_bayeslm.supernet.history import HISTORY, Record, read_history
+from espnet_bayeslm.supernet.ranking import ArchitectureWeights, shares
+from espnet_bayeslm.supernet.space import CandidateOptions
 from espnet_bayeslm.utils.errors import InputError
 
 CHECKPOINT = "checkpoint.pth"
@@ -58,6 +58,7 @@ def load_supernet(path: Path) -> TrainedSupernet:
     Raises:
         InputError: Files are missing or do not fit, or the LM has no location of kind search.
     """
+    from espnet_bayeslm.supernet import choices
     from espnet_bayeslm.training.build import build_model
     from espnet_bayeslm.training.checkpoint import check_fits, load_state
     from espnet_bayeslm.training.experiment import read_config
@@ -75,12 +76,12 @@ def load_supernet(path: Path) -> TrainedSupernet:
     state = load_state(path / CHECKPOINT)
     check_fits(state, model, path=path / CHECKPOINT, posterior=True)
     model.load_state_dict(state)
-    choices = dict(model.lm.choices()) if hasattr(model.lm, "choices") else {}
-    if not choices:
+    found = dict(choices(model.lm))
+    if not found:
         raise InputError("empty search space: no location of this LM is of kind search", path=path)
     weights = {
         location: dict(zip(choice.kinds, choice.weights.tolist(), strict=True))
-        for location, choice in choices.items()
+        for location, choice in found.items()
     }
     try:
         shares(weights)
@@ -88,7 +89,7 @@ def load_supernet(path: Path) -> TrainedSupernet:
         raise InputError(str(error), path=path / CHECKPOINT) from error
     options = {
         location: {kind.name: dict(kind.options) for kind in choice.candidates}
-        for location, choice in choices.items()
+        for location, choice in found.items()
     }
     records = read_history(path / HISTORY) if (path / HISTORY).exists() else []
     return TrainedSupernet(path, config, weights, options, records)

@@ -29,9 +29,11 @@ from espnet_bayeslm.training.heldout import is_heldout
 from espnet_bayeslm.training.ivon import IVON
 from espnet_bayeslm.training.model import ZERO_PRIOR, BayesLanguageModel
 from espnet_bayeslm.training.optimizer import (
+    POSTERIOR,
     adam_groups,
     add_optimizer_posterior,
     check_optimizer_state,
+    parameters_of,
     split_posterior,
 )
 from espnet_bayeslm.training.register import MIXTURE, MODEL, OPTIM, register
@@ -281,7 +283,7 @@ class BayesLMTask(LMTask):
                 if getattr(model, "num_train_tokens", None) is not None:
                     optimizer.set_ess(model.num_train_tokens)
                 optimizer.attach(model)
-        log_stds = {id(p) for name, p in model.named_parameters() if name.endswith("_log_std")}
+        log_stds = {id(p) for p in parameters_of(model, POSTERIOR)}
         for optimizer in optimizers:
             for group in list(optimizer.param_groups):
                 apart = [p for p in group["params"] if id(p) in log_stds]

@@ -1,14 +1,20 @@
 import pytest
 
-from espnet_bayeslm.bayes import Kind, Location, Position, parse_uncertainty
+from espnet_bayeslm.bayes import Bayes, Location, Position, parse_uncertainty
+
+
+def no_weights(lm, layer):
+    """Offer weights, of which there are none."""
+    return []
+
 
 POSITIONS = {
-    "embedding": Position(kinds=("point", "bayes"), layered=False),
-    "ffn": Position(kinds=("point", "bayes")),
-    "norm": Position(kinds=("point",)),
-    "both": Position(kinds=("point", "bayes"), parts=("left", "right")),
-    "left": Position(kinds=("point", "bayes")),
-    "right": Position(kinds=("point", "bayes")),
+    "embedding": Position(weights=no_weights, layered=False),
+    "ffn": Position(weights=no_weights),
+    "norm": Position(),
+    "both": Position(weights=no_weights, parts=("left", "right")),
+    "left": Position(weights=no_weights),
+    "right": Position(weights=no_weights),
 }
 
 
@@ -32,7 +38,7 @@ def test_layers(layers, numbers):
 
 def test_no_layers_and_options():
     kinds = parse({"embedding": {"kind": "bayes", "init_std": 0.1}})
-    assert kinds == {Location("embedding"): Kind("bayes", {"init_std": 0.1})}
+    assert kinds == {Location("embedding"): Bayes(init_std=0.1)}
     assert str(Location("embedding")) == "embedding" and str(Location("ffn", 2)) == "ffn@2"
 
 

@@ -8,8 +8,10 @@ from torch.autograd import gradcheck
 from torch.distributions import Normal, kl_divergence
 
 from espnet_bayeslm.bayes import (
+    Bayes,
     UncertainModule,
-    kl_of_draws,
+    Weights,
+    drawn,
     kl_per_token,
     noise_generator,
 )
@@ -29,14 +31,8 @@ class Vector(UncertainModule):
 def make(rows=((1, 2), (3, 5)), init_std=0.3):
     module = Vector(5, 2)
     for n, block in enumerate(rows):
-        module.make_random(
-            "weight",
-            location=f"w@{n}",
-            init_std=init_std,
-            prior_variance=2.0,
-            rows=block,
-            label=f"b{n}",
-        )
+        kind = Bayes(init_std=init_std, prior_variance=2.0)
+        kind.make_random([Weights(module, "weight", block, f"b{n}")], f"w@{n}")
     return module
 
 
@@ -96,9 +92,9 @@ def test_a_draw_and_its_kl_are_those_of_the_formulas(spans, on_device, monkeypat
     leaves = [mean, *(draw.log_std for draw in draws)]
     weights = torch.arange(1.0, len(draws) + 1)
     results = [(value, kl), (expected, torch.stack(expected_kl))]
-    for drawn, terms in results:
+    for found, terms in results:
         torch.testing.assert_close(terms, results[1][1], rtol=1e-12, atol=0)
-        torch.testing.assert_close(drawn, expected, rtol=1e-12, atol=0)
+        torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
     grads = [torch.autograd.grad((v.sin().sum() + (weights * k).sum()), leaves) for v, k in results]
     torch.testing.assert_close(*grads, rtol=1e-12, atol=1e-12)
 
@@ -170,22 +166,22 @@ def test_a_gradient_that_a_hook_keeps_stays_as_it_was(rows):
     assert torch.equal(kept[0], given)
 
 
-def test_the_kl_of_a_draw_is_taken_once(monkeypatch, fast_kernels):
+def test_the_kl_of_a_draw_is_computed_with_it(monkeypatch, fast_kernels):
     module = make()
-    expected = module.kl()
+    with drawn(module, None) as mean:
+        expected = mean.kl()
     calls = []
     monkeypatch.setattr(
         "espnet_bayeslm.kernels.draw.kl_weights",
         lambda *args: calls.append(args) or kl_weights(*args),
     )
-    module.draw(noise_generator(0, 0, 0))
-    with kl_of_draws(module):
+    with drawn(module, noise_generator(0, 0, 0), weight_kl=True) as draw:
+        assert torch.allclose(draw.kl(), expected) and len(calls) == len(module.random_blocks)
         module.value("weight")
-        assert torch.allclose(module.kl(), expected) and not calls
-        # the weights may have changed since
-        assert torch.allclose(module.kl(), expected) and len(calls) == len(module.random_blocks)
-    module.value("weight")
-    assert torch.allclose(module.kl(), expected) and len(calls) == 2 * len(module.random_blocks)
+    assert torch.allclose(draw.kl(), expected) and len(calls) == len(module.random_blocks)
+    with drawn(module, noise_generator(0, 0, 0)) as draw:
+        module.value("weight")
+    assert torch.allclose(draw.kl(), expected) and len(calls) == 2 * len(module.random_blocks)
 
 
 def test_chunks_change_nothing(monkeypatch):
@@ -212,20 +208,20 @@ def test_standard_deviations_are_clamped_and_get_no_gradient_outside():
 
 def test_only_the_blocks_rows_are_drawn():
     module = make()
-    module.draw(noise_generator(0, 0, 0))
-    same = (module.value("weight") == module.weight).all(dim=1)
+    with drawn(module, noise_generator(0, 0, 0)):
+        same = (module.value("weight") == module.weight).all(dim=1)
     assert same.tolist() == [True, False, True, False, False]
-    module.use_mean()
     assert module.value("weight") is module.weight
 
 
-def test_a_draw_is_held_until_the_next():
+def test_a_draw_is_held_within_its_block_and_a_further_one_in_it():
     module = make()
-    module.draw(noise_generator(0, 0, 0))
-    first = module.value("weight")
-    assert torch.equal(first, module.value("weight"))
-    module.draw(noise_generator(0, 0, 1))
-    assert not torch.equal(first, module.value("weight"))
+    with drawn(module, noise_generator(0, 0, 0)):
+        first = module.value("weight")
+        assert torch.equal(first, module.value("weight"))
+        with drawn(module, noise_generator(0, 0, 1)):
+            assert not torch.equal(first, module.value("weight"))
+        assert torch.equal(first, module.value("weight"))
 
 
 @pytest.mark.parametrize("other", [(1, 0, 0), (0, 1, 0), (0, 0, 1)])
@@ -241,8 +237,8 @@ def test_draws_have_the_posteriors_moments():
     module = make(rows=((0, 5),), init_std=0.3)
     draws = []
     for step in range(4000):
-        module.draw(noise_generator(0, 0, step))
-        draws.append(module.value("weight").detach())
+        with drawn(module, noise_generator(0, 0, step)):
+            draws.append(module.value("weight").detach())
     draws = torch.stack(draws)
     # 10 weights, 4000 draws: five standard errors
     assert torch.allclose(draws.mean(0), module.weight, atol=5 * 0.3 / math.sqrt(4000))
@@ -251,11 +247,11 @@ def test_draws_have_the_posteriors_moments():
 
 def test_gradients_equal_finite_differences():
     module = make()
-    module.draw(noise_generator(0, 0, 0))
     inputs = [module.weight, module.weight_b0_log_std, module.weight_b1_log_std]
 
     def loss(*_):
-        return module.value("weight").square().sum() + module.kl()
+        with drawn(module, noise_generator(0, 0, 0)) as draw:
+            return module.value("weight").square().sum() + draw.kl()
 
     assert torch.autograd.gradcheck(loss, inputs)
 
@@ -263,7 +259,7 @@ def test_gradients_equal_finite_differences():
 def test_mean_of_sampled_losses_agrees_with_quadrature():
     """E_q of a non-linear loss of one weight, against Gauss-Hermite quadrature."""
     module = Vector(1)
-    module.make_random("weight", location="w", init_std=0.5, prior_variance=1.0)
+    Bayes(init_std=0.5, prior_variance=1.0).make_random([Weights(module, "weight")], "w")
 
     def loss(weight):
         return torch.log1p(torch.exp(-2 * weight)) + 0.3 * weight
@@ -273,8 +269,8 @@ def test_mean_of_sampled_losses_agrees_with_quadrature():
     exact = (torch.from_numpy(weights) * loss(points)).sum() / math.sqrt(math.pi)
     samples = []
     for step in range(20000):
-        module.draw(noise_generator(7, 0, step))
-        samples.append(loss(module.value("weight")).detach())
+        with drawn(module, noise_generator(7, 0, step)):
+            samples.append(loss(module.value("weight")).detach())
     samples = torch.stack(samples)
     error = samples.std() / math.sqrt(len(samples))
     assert abs(samples.mean() - exact) < 4 * error
@@ -288,6 +284,6 @@ def test_kl_per_token_divides_once():
 def test_clamped_log_std_keeps_sample_and_kl_finite():
     module = make(rows=((0, 5),))
     nn.init.constant_(module.weight_b0_log_std, -math.inf)
-    module.draw(noise_generator(0, 0, 0))
-    assert torch.allclose(module.value("weight"), module.weight, atol=1e-7)
-    assert torch.isfinite(module.kl())
+    with drawn(module, noise_generator(0, 0, 0)) as draw:
+        assert torch.allclose(module.value("weight"), module.weight, atol=1e-7)
+        assert torch.isfinite(draw.kl())

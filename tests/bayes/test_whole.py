@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from espnet_bayeslm.bayes import UncertainModule
+from espnet_bayeslm.bayes import Bayes, UncertainModule
+from espnet_bayeslm.bayes.kinds import all_weights
 from espnet_bayeslm.bayes.whole import (
     add_whole_posterior,
     draw_whole,
@@ -173,7 +174,8 @@ def test_a_second_posterior_is_refused():
             self.weight = nn.Parameter(torch.zeros(3, 2))
 
     uncertain = nn.Sequential(nn.Linear(2, 2), Layer())
-    uncertain[1].make_random("weight", location="w@0", init_std=0.1, prior_variance=1.0)
+    kind = Bayes(init_std=0.1, prior_variance=1.0)
+    kind.make_random(all_weights(uncertain[1]), "w@0")
     keys = set(uncertain.state_dict())
     for module in (uncertain, make()):
         with pytest.raises(InputError, match="posterior already"):

@@ -20,7 +20,7 @@ from espnet_bayeslm.bin.retraining import without
 from espnet_bayeslm.bin.search import get_parser, main, parse_seeds, search
 from espnet_bayeslm.bin.train import best_of
 from espnet_bayeslm.lm.lstm import POSITIONS
-from espnet_bayeslm.search import rank, shares
+from espnet_bayeslm.supernet import rank, shares
 from espnet_bayeslm.training.load import load_lm
 from espnet_bayeslm.training.supernets import load_supernet
 from espnet_bayeslm.utils.errors import InputError

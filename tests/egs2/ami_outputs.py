@@ -15,7 +15,7 @@ from espnet_bayeslm.report import search as search_report
 from espnet_bayeslm.report import snr as snr_report
 from espnet_bayeslm.rescoring.decision import Scales
 from espnet_bayeslm.rescoring.pipeline import Weighting
-from espnet_bayeslm.search.ranking import rank
+from espnet_bayeslm.supernet.ranking import rank
 
 SETS = ("dev", "eval")
 # Utterance -> words of the reference; 10 utterances of 10 words.

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espnet_bayeslm.bayes.block import WeightPosterior
+from espnet_bayeslm.bayes import WeightPosterior
 from espnet_bayeslm.evaluation.snr import (
     BIN_EDGES,
     CRITERIA,

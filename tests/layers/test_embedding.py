@@ -6,7 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from espnet_bayeslm.bayes import noise_generator
+from espnet_bayeslm.bayes import Bayes, drawn, noise_generator
+from espnet_bayeslm.bayes.kinds import all_weights
 from espnet_bayeslm.layers import UncertainEmbedding
 
 ROWS, SIZE, PADDING = 50, 4, 0
@@ -18,7 +19,7 @@ UNIQUE = [0, 1, 3, 7, 49]
 def embedding():
     torch.manual_seed(0)
     found = UncertainEmbedding(ROWS, SIZE, padding_idx=PADDING).double()
-    found.make_all_random(location="embedding", init_std=0.3, prior_variance=1.0)
+    Bayes(init_std=0.3, prior_variance=1.0).make_random(all_weights(found), "embedding")
     with torch.no_grad():
         found.weight_log_std.add_(torch.randn(ROWS, SIZE).double() / 10)
     return found
@@ -30,8 +31,8 @@ def noise_of(step):
 
 def test_only_the_rows_that_are_looked_up_are_drawn(embedding):
     generator = noise_generator(0, 0, 5)
-    embedding.draw(generator)
-    vectors = embedding(IDS)
+    with drawn(embedding, generator):
+        vectors = embedding(IDS)
     rows = dict(zip(UNIQUE, noise_of(5), strict=True))
     for id, vector in zip(IDS.flatten().tolist(), vectors.flatten(0, 1), strict=True):
         expected = embedding.weight[id] + embedding.weight_log_std[id].exp() * rows[id]
@@ -50,8 +51,8 @@ def test_gradients_are_those_of_a_table_drawn_whole(embedding):
     names = ("weight", "weight_log_std")
     parameters = [getattr(embedding, name) for name in names]
     expected = torch.autograd.grad(loss, parameters)
-    embedding.draw(noise_generator(0, 0, 2))
-    found = torch.autograd.grad((embedding(IDS) * weights).sum(), parameters)
+    with drawn(embedding, noise_generator(0, 0, 2)):
+        found = torch.autograd.grad((embedding(IDS) * weights).sum(), parameters)
     torch.testing.assert_close(found, expected)
     assert not found[1][PADDING].any()
 
@@ -59,26 +60,34 @@ def test_gradients_are_those_of_a_table_drawn_whole(embedding):
 def test_the_draws_have_the_posterior_as_their_distribution(embedding):
     draws = []
     for step in range(2000):
-        embedding.draw(noise_generator(0, 0, step))
-        draws.append(embedding(IDS[0, :2]).detach())
-    drawn = torch.stack(draws)
+        with drawn(embedding, noise_generator(0, 0, step)):
+            draws.append(embedding(IDS[0, :2]).detach())
+    stacked = torch.stack(draws)
     std = embedding.weight_log_std[IDS[0, :2]].exp()
-    error = (drawn.mean(0) - embedding.weight[IDS[0, :2]]) / std * math.sqrt(len(draws))
+    error = (stacked.mean(0) - embedding.weight[IDS[0, :2]]) / std * math.sqrt(len(draws))
     assert error.abs().max() < 4.5
-    assert ((drawn.std(0) / std).log().abs() < 0.08).all()
+    assert ((stacked.std(0) / std).log().abs() < 0.08).all()
 
 
 def test_a_held_draw_is_one_table_for_all_calls(embedding):
-    embedding.draw(noise_generator(0, 0, 1), hold=True)
-    together, apart = embedding(IDS), torch.stack([embedding(row) for row in IDS])
+    with drawn(embedding, noise_generator(0, 0, 1), hold=True):
+        together, apart = embedding(IDS), torch.stack([embedding(row) for row in IDS])
     assert torch.equal(together, apart)
     assert not torch.equal(together, F.embedding(IDS, embedding.weight))
 
 
+def test_rows_are_drawn_for_one_look_up(embedding):
+    """A second one would have other noise: it is refused."""
+    with drawn(embedding, noise_generator(0, 0, 1)):
+        embedding(IDS)
+        with pytest.raises(RuntimeError, match="hold it for more"):
+            embedding(IDS)
+
+
 def test_after_a_draw_the_mean_is_used_again(embedding):
     for hold in (False, True):
-        embedding.draw(noise_generator(0, 0, 1), hold=hold)
-        embedding.use_mean()
+        with drawn(embedding, noise_generator(0, 0, 1), hold=hold):
+            assert not torch.equal(embedding(IDS), F.embedding(IDS, embedding.weight))
         assert torch.equal(embedding(IDS), F.embedding(IDS, embedding.weight))
 
 
@@ -86,15 +95,15 @@ def test_an_embedding_that_is_not_random_draws_nothing():
     plain = UncertainEmbedding(ROWS, SIZE)
     generator = noise_generator(0, 0, 1)
     before = generator.get_state()
-    plain.draw(generator)
-    assert torch.equal(plain(IDS), F.embedding(IDS, plain.weight))
+    with drawn(plain, generator):
+        assert torch.equal(plain(IDS), F.embedding(IDS, plain.weight))
     assert torch.equal(generator.get_state(), before)
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (2, 0)])
 def test_nothing_to_look_up(embedding, shape):
-    embedding.draw(noise_generator(0, 0, 1))
-    vectors = embedding(torch.zeros(shape, dtype=torch.long))
+    with drawn(embedding, noise_generator(0, 0, 1)):
+        vectors = embedding(torch.zeros(shape, dtype=torch.long))
     assert vectors.shape == (*shape, SIZE)
     vectors.sum().backward()
     assert not embedding.weight.grad.any() and not embedding.weight_log_std.grad.any()

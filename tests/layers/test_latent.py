@@ -5,7 +5,7 @@ import torch
 from torch.autograd import gradcheck
 from torch.distributions import Normal, kl_divergence
 
-from espnet_bayeslm.bayes import kl_gaussians
+from espnet_bayeslm.bayes import drawn, kl_gaussians
 from espnet_bayeslm.layers import LatentOutput
 
 SIZE = 6
@@ -30,6 +30,13 @@ def generator():
     return torch.Generator().manual_seed(1)
 
 
+def kl_of(latent, h):
+    """Compute the KL of each token, (B, L), at the mean."""
+    with drawn(latent, None, token_kl=True) as draw:
+        latent(h)
+        return draw.token_kl()
+
+
 def test_kl_of_gaussians_equals_torch_distributions():
     torch.manual_seed(0)
     mean, log_std, prior_mean, prior_log_std = torch.randn(4, 50, dtype=torch.float64)
@@ -39,22 +46,18 @@ def test_kl_of_gaussians_equals_torch_distributions():
 
 def test_kl_of_a_token_equals_torch_distributions():
     latent, h = make_generic(build()), hidden()
-    latent.wants_kl = True
-    latent(h)
+    kl = kl_of(latent, h)
     q = Normal(latent.infer_mean(h), latent.infer_log_std(h).exp())
     p = Normal(latent.prior_mean(h), latent.prior_log_std(h).exp())
-    assert torch.allclose(latent.take_kl(), kl_divergence(q, p).sum(-1), rtol=1e-10)
-    assert latent.take_kl() is None
+    assert torch.allclose(kl, kl_divergence(q, p).sum(-1), rtol=1e-10)
 
 
 def test_kl_is_least_where_q_is_p():
     """Zero there with a zero gradient, and above zero wherever one network is moved."""
     latent, h = build(), hidden()
-    latent.wants_kl = True
 
     def kl():
-        latent(h)
-        return latent.take_kl()
+        return kl_of(latent, h)
 
     assert torch.equal(kl(), torch.zeros(3, 4, dtype=torch.float64))
     gradients = torch.autograd.grad(kl().sum(), list(latent.parameters()))
@@ -69,12 +72,10 @@ def test_kl_is_least_where_q_is_p():
 
 def test_descent_on_the_kl_leads_to_q_equal_to_p():
     latent, h = make_generic(build()), hidden()
-    latent.wants_kl = True
     optimizer = torch.optim.Adam(latent.parameters(), lr=0.02)
     for _ in range(1500):
         optimizer.zero_grad()
-        latent(h)
-        latent.take_kl().sum().backward()
+        kl_of(latent, h).sum().backward()
         optimizer.step()
     assert torch.allclose(latent.infer_mean(h), latent.prior_mean(h), atol=0.02)
     assert torch.allclose(latent.infer_log_std(h), latent.prior_log_std(h), atol=0.02)
@@ -85,8 +86,8 @@ def test_it_starts_as_the_identity(latent_dim):
     latent, h = build(latent_dim=latent_dim), hidden()
     assert torch.equal(latent(h), h)
     # with noise on the units that are replaced
-    latent.draw(generator(), hold=False)
-    difference = (latent(h) - h).detach()
+    with drawn(latent, generator()):
+        difference = (latent(h) - h).detach()
     replaced = min(latent_dim or SIZE, SIZE)
     assert difference[..., :replaced].std() == pytest.approx(0.1, rel=0.4)
     assert not difference[..., replaced:].any()
@@ -97,32 +98,31 @@ def test_mean_and_standard_deviation_of_the_draws():
     draws = []
     source = generator()
     for _ in range(4000):
-        latent.draw(source, hold=False)
-        draws.append(latent(h).detach())
+        with drawn(latent, source):
+            draws.append(latent(h).detach())
     draws = torch.cat(draws)
     std = latent.infer_log_std(h).exp()
     assert torch.allclose(draws.mean(0), latent.infer_mean(h)[0], atol=5 * std.max().item() / 63)
     assert torch.allclose(draws.std(0), std[0], rtol=0.1)
 
 
-def test_a_draw_is_used_once_and_a_held_one_until_the_mean_is_wanted():
+def test_tokens_are_drawn_as_they_come_and_a_held_draw_is_one():
     latent, h = build(), hidden()
-    latent.draw(generator(), hold=False)
-    assert not torch.equal(latent(h), h) and torch.equal(latent(h), h)
-    latent.draw(generator(), hold=True)
-    first = latent(h)
-    assert torch.equal(latent(h), first) and not torch.equal(first, h)
-    latent.use_mean()
+    with drawn(latent, generator()):
+        first = latent(h)
+        assert not torch.equal(first, h) and not torch.equal(latent(h), first)
+    with drawn(latent, generator(), hold=True):
+        first = latent(h)
+        assert torch.equal(latent(h), first) and not torch.equal(first, h)
     assert torch.equal(latent(h), h)
 
 
 def test_gradcheck():
     latent = make_generic(build(latent_dim=4))
-    latent.wants_kl = True
 
     def function(h, *parameters):
-        latent.draw(generator(), hold=False)
-        return latent(h), latent.take_kl()
+        with drawn(latent, generator(), token_kl=True) as draw:
+            return latent(h), draw.token_kl()
 
     h = hidden(2, 2).requires_grad_()
     assert gradcheck(function, (h, *latent.parameters()))
@@ -147,9 +147,9 @@ def test_bad_latent_dim(latent_dim):
 def test_drawn_with_its_kl_or_without_z_is_the_same():
     latent, h = make_generic(build()), hidden()
     results = []
-    for latent.wants_kl in (False, True):
-        latent.draw(generator(), hold=False)
-        z = latent(h)
+    for token_kl in (False, True):
+        with drawn(latent, generator(), token_kl=token_kl):
+            z = latent(h)
         results.append((z, *torch.autograd.grad(z.sin().sum(), latent.infer_log_std.weight)))
     for a, b in zip(*results, strict=True):
         assert torch.allclose(a, b, atol=1e-13)
@@ -159,9 +159,8 @@ def test_no_gradient_outside_the_range_of_standard_deviations():
     latent, h = build(), hidden()
     torch.nn.init.constant_(latent.infer_log_std.bias, -30.0)
     torch.nn.init.constant_(latent.prior_log_std.bias, 9.0)
-    latent.wants_kl = True
-    latent.draw(generator(), hold=False)
-    (latent(h).sum() + latent.take_kl().sum()).backward()
+    with drawn(latent, generator(), token_kl=True) as draw:
+        (latent(h).sum() + draw.token_kl().sum()).backward()
     assert not latent.infer_log_std.bias.grad.any()
     assert not latent.prior_log_std.bias.grad.any()
     assert torch.isfinite(latent.infer_mean.weight.grad).all()
@@ -174,9 +173,8 @@ def test_chunks_of_tokens_change_nothing(monkeypatch):
         torch.manual_seed(0)
         latent = make_generic(build())
         h = hidden(5, 7)
-        latent.wants_kl = True
-        latent.draw(generator(), hold=False)
-        z, kl = latent(h), latent.take_kl()
+        with drawn(latent, generator(), token_kl=True) as draw:
+            z, kl = latent(h), draw.token_kl()
         parameters = list(latent.parameters())
         results.append((z, kl, *torch.autograd.grad(z.sin().sum() + kl.cos().sum(), parameters)))
     for other in results[1:]:

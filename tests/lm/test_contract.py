@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.distributions import Normal, kl_divergence
 
-from espnet_bayeslm.bayes.paths import select_rows
+from espnet_bayeslm.bayes.kinds import select_rows
 from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.training.model import BayesLanguageModel
 
@@ -413,9 +413,10 @@ class TestContract:
         before = {k: v.clone() for k, v in lm.state_dict().items()}
         lm.load_state_dict(point.state_dict())
         copies = {
-            f"{name}.{copy}": select_rows(getattr(layer, path.parameter), path.rows)
+            f"{name}.{path}.{parameter}": select_rows(getattr(layer, own), rows)
             for name, layer in lm.named_modules()
-            for copy, path in getattr(layer, "copies", {}).items()
+            for path, source in getattr(layer, "sources", {}).items()
+            for parameter, (own, rows) in source.items()
         }
         for key, value in lm.state_dict().items():
             expected = point.state_dict().get(key, before[key])

@@ -10,10 +10,12 @@ from espnet2.lm.transformer_lm import TransformerLM
 from torch import nn
 from torch.distributions import Normal, kl_divergence
 
-from espnet_bayeslm.bayes.block import is_posterior_key
+from espnet_bayeslm.bayes import Bayes, drawn
+from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.layers.gru import UncertainGRU
 from espnet_bayeslm.lm.espnet import BayesESPnetLM
 from espnet_bayeslm.rescoring import score_hypotheses
+from espnet_bayeslm.supernet import choices
 from espnet_bayeslm.training.model import BayesLanguageModel
 
 VOCAB = 17
@@ -432,24 +434,26 @@ def test_gru_with_certain_weights_is_torchs():
     gru = UncertainGRU(5, 4, 2, batch_first=True).double()
     for gate in ("reset_gate", "update_gate", "new_gate"):
         for layer in (1, 2):
-            posterior = dict(location=gate, init_std=3e-9, prior_variance=1.0)
-            gru.make_gate_random(gate, layer, **posterior)
+            kind = Bayes(init_std=3e-9, prior_variance=1.0)
+            kind.make_random(gru.gate_weights(gate, layer), gate)
     x, h = torch.randn(2, 3, 5).double(), torch.randn(2, 2, 4).double()
     mean = [gru(x), gru(x, h)]
-    gru.draw(torch.Generator().manual_seed(0))
-    for before, after in zip(mean, [gru(x), gru(x, h)], strict=True):
+    with drawn(gru, torch.Generator().manual_seed(0)):
+        draws = [gru(x), gru(x, h)]
+    for before, after in zip(mean, draws, strict=True):
         assert all(0 < distance(a, b) < 1e-6 for a, b in zip(before, after, strict=True))
 
 
 def test_gru_draw_passes_gradcheck():
     gru = UncertainGRU(3, 2, 1, batch_first=True).double()
-    gru.make_gate_random("new_gate", 1, location="g", init_std=0.3, prior_variance=1.0)
-    gru.draw(torch.Generator().manual_seed(0))
+    kind = Bayes(init_std=0.3, prior_variance=1.0)
+    kind.make_random(gru.gate_weights("new_gate", 1), "g")
     x = torch.randn(2, 3, 3).double()
     inputs = [p for name, p in gru.named_parameters()]
 
     def run(*_):
-        return gru(x)[0]
+        with drawn(gru, torch.Generator().manual_seed(0)):
+            return gru(x)[0]
 
     assert len(inputs) == 8 and torch.autograd.gradcheck(run, inputs)
 
@@ -460,7 +464,7 @@ def test_search_of_a_backbone(name, place):
     lm = ours_of(CASES[name], {place: {"kind": "search"}}).eval()
     point = ours_of(CASES[name], {}).eval()
     point.load_state_dict(lm.state_dict())
-    for _, choice in lm.choices():
+    for _, choice in choices(lm):
         choice.force("point")
     ids = tokens()
     assert distance(logits(lm, ids), logits(point, ids)) < 1e-10

@@ -245,8 +245,7 @@ def test_an_lstm_that_has_no_low_precision_stays_precise(uncertainty, no_low_lst
     for enabled in (True, True, False):
         if hasattr(lm, "noise_step"):
             lm.noise_step.zero_()
-            lm._prepare()
-        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+        with lm.drawn(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
             output, hidden = lm.rnn(x, state)
         found.append((output, *hidden))
     for low, exact in zip(found[0], found[2], strict=True):
@@ -261,18 +260,17 @@ def test_an_lstm_of_espnets_that_has_no_low_precision(no_low_lstm):
     assert output.dtype == torch.float32
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_the_kl_of_tokens_is_computed_within_token_kl_only(fails):
+def test_the_kl_of_tokens_is_computed_where_it_is_wanted_only():
     feedback = {"kind": "variational", "feedback": True}
     uncertainty = {"hidden_output@1": "variational", "hidden_output@2": feedback}
     lm = BayesLSTMLM(VOCAB, unit=4, uncertainty=uncertainty).train()
     x = torch.ones(2, 3, dtype=torch.long)
-    with contextlib.suppress(ZeroDivisionError), lm.token_kl() as take:
-        lm(x)
-        assert take().shape == (2, 3)
-        lm(x)
-        assert not fails or 1 / 0
-    lm(x)
-    for _, latent in lm.latents():
-        assert not latent.wants_kl and latent.take_kl() is None
-        assert len(latent.heads()) == 2  # p's networks are not computed
+    for wanted in (True, False):
+        with contextlib.suppress(ZeroDivisionError), lm.drawn(token_kl=wanted) as draw:
+            lm(x)
+            assert (draw.token_kl() is not None) == wanted
+            assert not wanted or draw.token_kl().shape == (2, 3)
+            # p's networks are computed with it only
+            assert all(len(latent.heads()) == (4 if wanted else 2) for _, latent in lm.latents())
+            assert 1 / 0
+    assert all(latent.draw is None for _, latent in lm.latents())

@@ -17,8 +17,9 @@ from test_contract import (
 )
 from test_contract import name as case_name
 
-from espnet_bayeslm.layers import TransformerBlock
+from espnet_bayeslm.layers import GPActivation, TransformerBlock
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.supernet import choices as choices_of
 
 # weights that belong to a gate and to another location
 WHOLE = {"_hh_": "hidden_input", "_ih_": "layer_input"}
@@ -30,8 +31,8 @@ def is_tied(case):
 
 def architectures(lm, most=12):
     """Return some of the combinations of kinds, among them the first and the last."""
-    places = [place for place, _ in lm.choices()]
-    every = list(itertools.islice(itertools.product(*(c.kinds for _, c in lm.choices())), 5000))
+    places = [place for place, _ in choices_of(lm)]
+    every = list(itertools.islice(itertools.product(*(c.kinds for _, c in choices_of(lm))), 5000))
     step = max(1, len(every) // most)
     return [dict(zip(places, kinds, strict=True)) for kinds in [*every[::step], every[-1]]]
 
@@ -47,7 +48,7 @@ def is_search(kind):
 
 
 def force(lm, choices):
-    for place, choice in lm.choices():
+    for place, choice in choices_of(lm):
         choice.force(choices[place])
 
 
@@ -83,14 +84,14 @@ class TestEveryPath:
 
     def test_forced_to_point_it_is_the_point_estimate_lm(self, case):
         lm = build(case).float()
-        for _, choice in lm.choices():
+        for _, choice in choices_of(lm):
             if "point" not in choice.kinds:
                 pytest.skip("point estimates are no candidate")
             choice.force("point")
         point = build((case[0], case[1], {})).float()
         fixed = [kind for kind in case[2].values() if not is_search(kind)]
         point.load_state_dict(make_generic(lm, std=0.3 if not fixed else 0.0).state_dict())
-        for _, choice in lm.choices():
+        for _, choice in choices_of(lm):
             choice.force("point")
         x = tokens()
         assert torch.allclose(lm.eval()(x)[0], point.eval()(x)[0], atol=1e-6)
@@ -133,11 +134,9 @@ def test_equation_35_of_one_gate():
     rnn, rows = lm.rnn, slice(16, 24)
     x = torch.randn(1, 1, 8, dtype=torch.float64)
     lm.eval()
-    lm(tokens())  # tells the layers their shares
     pre = x[0] @ rnn.weight_ih_l0.T + rnn.bias_ih_l0 + rnn.bias_hh_l0
-    copy = {n: getattr(rnn, f"search_bayes_{n}_l0_cell_input") for n in ("weight_ih", "bias_ih")}
-    bias = copy["bias_ih"] + rnn.search_bayes_bias_hh_l0_cell_input
-    other = x[0] @ copy["weight_ih"].T + bias
+    path = rnn.search_bayes_cell_input_l0
+    other = x[0] @ path.weight_ih.T + path.bias_ih + path.bias_hh
     cell = a_point * pre[:, rows].tanh() + a_bayes * other.tanh()
     expected = pre[:, 24:].sigmoid() * (pre[:, :8].sigmoid() * cell).tanh()
     assert torch.allclose(rnn(x)[0][0], expected, atol=1e-12)
@@ -147,21 +146,19 @@ def test_a_feed_forward_net_mixes_after_different_functions_and_before_equal_one
     for kinds in (("point", "bayes"), ("point", "bayes", "gp")):
         lm = build((BayesTransformerLM, TRANSFORMER, {"ffn@1": search(*kinds)}))
         make_generic(lm, std=0.5)
-        lm.eval()(tokens())
-        block = lm.blocks[0]
+        block = lm.eval().blocks[0]
         assert isinstance(block, TransformerBlock)
         shares = lm.search["ffn@1"].weights.softmax(0)
         x = torch.randn(2, 3, 8, dtype=torch.float64)
-        names = [""] + [f"search_{kind}_" for kind in kinds[1:]]
-        outputs = [
-            x @ getattr(block.linear1, f"{n}weight").T + getattr(block.linear1, f"{n}bias")
-            for n in names
-        ]
+        names = ["linear1", *(f"linear1.search_{kind}" for kind in kinds[1:])]
+        paths = [block.get_submodule(path) for path in names]
+        outputs = [x @ path.weight.T + path.bias for path in paths]
         gelu = torch.nn.functional.gelu
         if len(kinds) == 2:
             expected = gelu(sum(s * y for s, y in zip(shares, outputs, strict=True)))
         else:
-            values = [gelu(outputs[0]), gelu(outputs[1]), block.activation(outputs[2])]
+            process = GPActivation.forward(block.activation, outputs[2])
+            values = [gelu(outputs[0]), gelu(outputs[1]), process]
             expected = sum(s * y for s, y in zip(shares, values, strict=True))
         assert torch.allclose(block._hidden(x), expected, atol=1e-12)
 
@@ -170,7 +167,7 @@ def test_candidates_are_what_the_position_offers_point_first():
     lm = build(
         (BayesLSTMLM, LSTM, {"cell_input@1": "search", "all_gates@2": search("gp", "bayes")})
     )
-    kinds = {place: choice.kinds for place, choice in lm.choices()}
+    kinds = {place: choice.kinds for place, choice in choices_of(lm)}
     assert kinds["cell_input@1"] == ("point", "bayes", "gp")
     assert kinds["forget_gate@2"] == ("bayes", "gp") and len(kinds) == 5
 
@@ -215,8 +212,8 @@ def test_reset_makes_all_paths_equal():
     lm = build((BayesLSTMLM, LSTM, {"cell_input@1": search("point", "bayes")}))
     lm = make_generic(lm)
     lm.reset_posterior()
-    copy = lm.rnn.search_bayes_weight_hh_l0_cell_input
-    assert torch.equal(copy, lm.rnn.weight_hh_l0[16:24])
+    path = lm.rnn.search_bayes_cell_input_l0
+    assert torch.equal(path.weight_hh, lm.rnn.weight_hh_l0[16:24])
 
 
 def test_weights_of_two_locations_are_random_once():

@@ -70,7 +70,6 @@ def sequences():
 
 def assert_equals_forward(lm, groups, **tolerance):
     tree, paths = build_tree(groups, EOS)
-    lm.before_scoring()
     logits = lm.decoder(lm.tree_outputs(tree))
     assert len(logits) == len(tree)
     for ids, path in zip([ids for group in groups for ids in group], paths, strict=True):

@@ -7,8 +7,8 @@ from matplotlib.colors import same_color
 
 from espnet_bayeslm.report.architecture import history_figure, weights_figure
 from espnet_bayeslm.report.plots import save_figure
-from espnet_bayeslm.search import shares
-from espnet_bayeslm.search.history import read_history
+from espnet_bayeslm.supernet import shares
+from espnet_bayeslm.supernet.history import read_history
 from espnet_bayeslm.utils.errors import InputError
 
 GATES = ("input_gate", "forget_gate", "cell_input", "output_gate")

@@ -25,7 +25,7 @@ from espnet_bayeslm.report.search import Run
 from espnet_bayeslm.report.search import write_files as write_search
 from espnet_bayeslm.report.snr import LocationRow
 from espnet_bayeslm.report.snr import write_files as write_snr
-from espnet_bayeslm.search import derived_config, rank
+from espnet_bayeslm.supernet import derived_config, rank
 from espnet_bayeslm.utils.errors import InputError
 
 REF = {f"u{n}": ("a", "b", "c", "d") for n in range(40)}

@@ -16,7 +16,7 @@ from espnet_bayeslm.report.search import (
     write_files,
     write_retrained,
 )
-from espnet_bayeslm.search import derived_config, rank
+from espnet_bayeslm.supernet import derived_config, rank
 
 CONFIG = {"lm_conf": {"uncertainty": {"ffn@1-2": "search"}}}
 

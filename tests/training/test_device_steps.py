@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from espnet_bayeslm.bayes import Bayes, drawn
+from espnet_bayeslm.bayes.kinds import all_weights
 from espnet_bayeslm.layers.activation import GPActivation
 from espnet_bayeslm.layers.embedding import UncertainEmbedding
 from espnet_bayeslm.utils.errors import InputError
@@ -151,12 +153,12 @@ def test_the_counter_of_draws_is_the_buffers():
 
 def test_one_draw_of_an_embedding_for_all_that_look_it_up():
     embedding = UncertainEmbedding(50, 4, padding_idx=0)
-    embedding.make_all_random(location="embedding", init_std=0.5, prior_variance=1.0)
+    Bayes(init_std=0.5, prior_variance=1.0).make_random(all_weights(embedding), "embedding")
     ids = torch.tensor([[7, 3, 0, 7], [3, 9, 9, 0]])
     with kernels.pretended():
         kernels.move(embedding)
-        embedding.draw(torch.Generator())
-        vectors = embedding(kernels.on_device(ids))
+        with drawn(embedding, torch.Generator()):
+            vectors = embedding(kernels.on_device(ids))
         torch.autograd.backward(vectors.sum())
         rows = vectors.detach().elem.flatten(0, 1)
         gradient = embedding.weight.grad.elem

@@ -31,8 +31,8 @@ def build(num_train_tokens=None, **options):
 def no_noise(model):
     """Keep the standard deviations, and so the KL, but draw zeros."""
     for _, module, _ in model.lm.random_blocks():
-        module.draw = lambda generator, hold, m=module: m.noise.update(
-            {b.key: torch.zeros_like(m.log_std(b)) for b in m.random_blocks}
+        module.make_noise = lambda draw, generator, hold, m=module: draw.noise.update(
+            {b.key: torch.zeros_like(b.mean(m)) for b in m.random_blocks}
         )
     return model
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 from training_options import ADAM, CELL, LSTM, stats
 
-from espnet_bayeslm.bayes import kl_per_token
+from espnet_bayeslm.bayes import Bayes, drawn, kl_per_token
+from espnet_bayeslm.bayes.kinds import all_weights
 from espnet_bayeslm.evaluation.snr import summarize_weights
 from espnet_bayeslm.layers.linear import UncertainLinear
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
@@ -32,17 +33,18 @@ class Regression(torch.nn.Module):
         self.y = self.x @ torch.randn(inputs) + noise * torch.randn(points)
         self.layer = UncertainLinear(inputs, 1, bias=False)
         torch.nn.init.zeros_(self.layer.weight)
-        self.layer.make_random("weight", location="w", init_std=0.01, prior_variance=prior_variance)
+        kind = Bayes(init_std=0.01, prior_variance=prior_variance)
+        kind.make_random(all_weights(self.layer), "w")
         precision = self.x.square().sum(0) / noise**2 + 1 / prior_variance
         self.sigma = precision.rsqrt()
         self.mean = (self.x.t() @ self.y) / noise**2 / precision
 
     def loss(self, generator):
         rows = torch.randint(0, len(self.x), (self.batch,), generator=generator)
-        self.layer.draw(generator)
-        error = self.y[rows] - self.layer(self.x[rows]).squeeze(1)
+        with drawn(self.layer, generator) as draw:
+            error = self.y[rows] - self.layer(self.x[rows]).squeeze(1)
         nll = error.square().mean() / (2 * self.noise**2)
-        return nll + kl_per_token(self.layer.kl(), num_train_tokens=len(self.x))
+        return nll + kl_per_token(draw.kl(), num_train_tokens=len(self.x))
 
     def fit(self, optimizer, *, steps, generator):
         decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
@@ -51,7 +53,7 @@ class Regression(torch.nn.Module):
             self.loss(generator).backward()
             optimizer.step()
             decay.step()
-        return self.layer.log_std(self.layer.random_blocks[0]).exp().squeeze(0)
+        return self.layer.posterior(self.layer.random_blocks[0], "w").std.squeeze(0)
 
 
 def test_sigma_is_that_of_the_exact_posterior():

@@ -8,7 +8,10 @@ import torch
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 from training_options import ADAM, LSTM, QUIET, TRANSFORMER, stats
 
+from espnet_bayeslm.bayes.kinds import select_rows
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.supernet import choices
+from espnet_bayeslm.supernet.mixed import name_in_path, path_name
 from espnet_bayeslm.training.checkpoint import load_state
 from espnet_bayeslm.training.heldout import is_heldout
 from espnet_bayeslm.training.load import load_lm
@@ -85,7 +88,7 @@ def test_all_paths_start_from_a_point_estimate_lm(point, train_lm, tmp_path):
     exp = train_lm(tmp_path / "exp", *LSTM, *SEARCH, *still, *start)
     state, before = load_state(exp / "1epoch.pth"), load_state(checkpoint)
     rows = before["lm.rnn.weight_hh_l0"][16:24]
-    name = "lm.rnn.search_bayes_weight_hh_l0_cell_input"
+    name = "lm.rnn.search_bayes_cell_input_l0.weight_hh"
     assert torch.equal(state[name], rows) and torch.equal(state[f"{name}_prior_mean"], rows)
     assert stats(exp, 1, "valid")["nll"] == pytest.approx(
         min(stats(point, n, "valid")["nll"] for n in (1, 2)), abs=1e-5
@@ -99,11 +102,11 @@ def test_an_architecture_starts_from_the_super_network(train_lm, tmp_path):
     start = ["--init_param", exp / "1epoch.pth"]
     one = train_lm(tmp_path / "one", *LSTM, *found, *still, *start)
     state, before = load_state(one / "1epoch.pth"), load_state(exp / "1epoch.pth")
-    copy = before["lm.rnn.search_bayes_weight_hh_l1_cell_input"]
+    copy = before["lm.rnn.search_bayes_cell_input_l1.weight_hh"]
     assert torch.equal(state["lm.rnn.weight_hh_l1"][16:24], copy)
     assert torch.equal(
         state["lm.rnn.weight_hh_l1_cell_input_log_std"],
-        before["lm.rnn.search_bayes_weight_hh_l1_cell_input_log_std"],
+        before["lm.rnn.search_bayes_cell_input_l1.weight_hh_log_std"],
     )
     assert torch.equal(state["lm.rnn.weight_hh_l0"], before["lm.rnn.weight_hh_l0"])
     assert load_lm(one).lm.locations() == ["cell_input@2"]
@@ -270,18 +273,18 @@ def test_a_path_that_was_spoilt_is_not_chosen(family, bilevel):
         planted = {place: ("point", "bayes")[int(torch.randint(2, ()))] for place in places}
         spoil(lm, planted)
         train(model, 20, seed=seed + 2, lr=0.01, architecture_lr=0.06)
-        picked = {place: c.kinds[int(c.weights.argmax())] for place, c in lm.choices()}
+        picked = {place: c.kinds[int(c.weights.argmax())] for place, c in choices(lm)}
         right += picked == planted
     assert right >= 9
 
 
 def spoil(lm, planted):
     """Replace the weights of the paths that are not planted by noise."""
-    for _, module in lm.named_modules():
-        for name, path in getattr(module, "copies", {}).items():
-            if planted[path.location] == "point":
-                parameter = getattr(module, name).data
-            else:
-                parameter = getattr(module, path.parameter).data
-                parameter = parameter if path.rows is None else parameter[slice(*path.rows)]
+    for location in lm.kinds:
+        place = str(location)
+        for w in lm.place(location, {}).weights():
+            parameter = select_rows(getattr(w.layer, w.parameter).data, w.rows)
+            if planted[place] == "point":
+                path = getattr(w.layer, path_name(w.layer, "bayes", place))
+                parameter = getattr(path, name_in_path(w.layer, w.parameter, place)).data
             parameter.copy_(0.5 * torch.randn_like(parameter))

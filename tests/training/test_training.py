@@ -7,7 +7,7 @@ import torch
 import yaml
 from training_options import ADAM, CELL, LSTM, QUIET, TRANSFORMER, stats
 
-from espnet_bayeslm.bayes.block import is_posterior_key
+from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.training.checkpoint import load_state, read_checkpoint
 from espnet_bayeslm.training.load import load_lm
 from espnet_bayeslm.training.task import BayesLMTask, count_tokens

@@ -11,15 +11,11 @@ from espnet2.lm.abs_model import AbsLM
 from torch import nn
 from typeguard import TypeCheckError
 
-from espnet_bayeslm.bayes import Location, Position
+from espnet_bayeslm.bayes import Position, Weights
+from espnet_bayeslm.bayes.kinds import all_weights
 from espnet_bayeslm.layers.conversion import make_uncertain
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.utils.errors import InputError
-
-BAYES = ("point", "bayes")
-EMBEDDING = Position(kinds=BAYES, layered=False)
-OUTPUT = Position(kinds=BAYES, layered=False)
-LAYERED = Position(kinds=BAYES)
 
 
 class Backbone(ABC):
@@ -78,18 +74,24 @@ class Backbone(ABC):
     def positions(self, lm: Any) -> Dict[str, Position]:
         """Return what can be random."""
 
-    @abstractmethod
-    def layers_at(self, lm: Any, place: Location) -> List[Tuple[nn.Module, str]]:
-        """Return the linear layers or embeddings of a place, as (owner, name)."""
+    def position(self, name: str, *, layered: bool = True) -> Position:
+        """A position whose layers (`layers_at`) have weights."""
+        return Position(weights=lambda lm, layer: self.weights_at(lm, name, layer), layered=layered)
 
-    def make_bayes(self, lm: Any, place: Location, **posterior: Any) -> None:
-        """Make a place's weights random; options as `UncertainModule.make_random`.
+    def weights_at(self, lm: Any, position: str, layer: Optional[int]) -> List[Weights]:
+        """The weights of a place, whose layers become such that they can be random."""
+        places = self.layers_at(lm, position, layer)
+        return all_weights(*(make_uncertain(owner, name) for owner, name in places))
+
+    @abstractmethod
+    def layers_at(
+        self, lm: Any, position: str, layer: Optional[int]
+    ) -> List[Tuple[nn.Module, str]]:
+        """The linear layers or embeddings at a layer (from 1) of a position, as (owner, name).
 
         Raises:
             InputError: This LM has no such weights of its own.
         """
-        for owner, name in self.layers_at(lm, place):
-            make_uncertain(owner, name).make_all_random(location=str(place), **posterior)
 
     @abstractmethod
     def compute(self, lm: Any, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, Any]:

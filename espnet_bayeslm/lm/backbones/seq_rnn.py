@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from espnet2.lm.seq_rnn_lm import SequentialRNNLM
 from torch import nn
 
-from espnet_bayeslm.bayes import Location, Position
+from espnet_bayeslm.bayes import Position, Weights
 from espnet_bayeslm.layers import GATES
 from espnet_bayeslm.layers.conversion import make_uncertain
 from espnet_bayeslm.layers.embedding import distinct_ids
 from espnet_bayeslm.layers.gru import GRU_GATES
 from espnet_bayeslm.layers.lstm import along_tree, one_step
-from espnet_bayeslm.lm.backbones.base import BAYES, EMBEDDING, LAYERED, OUTPUT, Backbone
+from espnet_bayeslm.lm.backbones.base import Backbone
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree
 from espnet_bayeslm.utils.errors import InputError
@@ -46,28 +47,30 @@ class SeqRNN(Backbone):
     def positions(self, lm: Any) -> Dict[str, Position]:
         """Return what can be random: gates, the embedding and the output projection."""
         gates = _gates(lm)
-        layered = {gate: LAYERED for gate in gates}
+        layered = {gate: self.position(gate) for gate in gates}
         if gates:
-            layered["all_gates"] = Position(kinds=BAYES, parts=gates)
-        return {**layered, "embedding": EMBEDDING, "output": OUTPUT}
+            layered["all_gates"] = dataclasses.replace(self.position(gates[0]), parts=gates)
+        whole = {name: self.position(name, layered=False) for name in ("embedding", "output")}
+        return {**layered, **whole}
 
-    def layers_at(self, lm: Any, place: Location) -> List[Tuple[nn.Module, str]]:
+    def layers_at(
+        self, lm: Any, position: str, layer: Optional[int]
+    ) -> List[Tuple[nn.Module, str]]:
         """See `Backbone.layers_at`."""
-        if place.position == "output" and lm.decoder.weight is lm.encoder.weight:
+        if position == "output" and lm.decoder.weight is lm.encoder.weight:
             raise InputError(
                 "uncertainty 'output': with tie_weights the output projection is the embedding's"
                 " table, and keeps its mean",
                 remedy="Make `embedding` random, or set tie_weights: false in backbone_conf.",
             )
-        return [(lm, {"embedding": "encoder", "output": "decoder"}[place.position])]
+        return [(lm, {"embedding": "encoder", "output": "decoder"}[position])]
 
-    def make_bayes(self, lm: Any, place: Location, **posterior: Any) -> None:
-        """See `Backbone.make_bayes`."""
-        if place.layer is None:
-            super().make_bayes(lm, place, **posterior)
-        else:
-            rnn = make_uncertain(lm, "rnn")
-            rnn.make_gate_random(place.position, place.layer, location=str(place), **posterior)
+    def weights_at(self, lm: Any, position: str, layer: Optional[int]) -> List[Weights]:
+        """See `Backbone.weights_at`."""
+        if layer is None:
+            return super().weights_at(lm, position, layer)
+        weights: List[Weights] = make_uncertain(lm, "rnn").gate_weights(position, layer)
+        return weights
 
     def compute(self, lm: Any, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, Any]:
         """Return logits and the state, (h, c) or h, (nlayers, B, nhid) each."""

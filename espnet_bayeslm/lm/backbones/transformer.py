@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 from torch import nn
 
-from espnet_bayeslm.bayes import Location, Position
+from espnet_bayeslm.bayes import Position
 from espnet_bayeslm.kernels import fast
 from espnet_bayeslm.layers.attention import (
     CachedStep,
@@ -17,7 +17,7 @@ from espnet_bayeslm.layers.attention import (
     attention,
     split_heads,
 )
-from espnet_bayeslm.lm.backbones.base import EMBEDDING, LAYERED, OUTPUT, Backbone
+from espnet_bayeslm.lm.backbones.base import Backbone
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree
 from espnet_bayeslm.utils.quiet import quiet_imports
@@ -49,14 +49,20 @@ class Transformer(Backbone):
 
     def positions(self, lm: Any) -> Dict[str, Position]:
         """Return what can be random."""
-        return {"embedding": EMBEDDING, **dict.fromkeys(LAYERS, LAYERED), "output": OUTPUT}
+        return {
+            "embedding": self.position("embedding", layered=False),
+            **{name: self.position(name) for name in LAYERS},
+            "output": self.position("output", layered=False),
+        }
 
-    def layers_at(self, lm: Any, place: Location) -> List[Tuple[nn.Module, str]]:
+    def layers_at(
+        self, lm: Any, position: str, layer: Optional[int]
+    ) -> List[Tuple[nn.Module, str]]:
         """See `Backbone.layers_at`."""
-        if place.layer is None:
-            return [(lm, {"embedding": "embed", "output": "decoder"}[place.position])]
-        part, names = LAYERS[place.position]
-        owner = getattr(lm.encoder.encoders[place.layer - 1], part)
+        if layer is None:
+            return [(lm, {"embedding": "embed", "output": "decoder"}[position])]
+        part, names = LAYERS[position]
+        owner = getattr(lm.encoder.encoders[layer - 1], part)
         return [(owner, name) for name in names]
 
     def compute(self, lm: Any, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, None]:

@@ -10,8 +10,8 @@ from espnet2.lm.abs_model import AbsLM
 from espnet2.lm.huggingface_pretrained_opt_lm import HuggingfaceOPTModel
 from torch import nn
 
-from espnet_bayeslm.bayes import Location, Position
-from espnet_bayeslm.lm.backbones.base import EMBEDDING, LAYERED, OUTPUT, Backbone
+from espnet_bayeslm.bayes import Position
+from espnet_bayeslm.lm.backbones.base import Backbone
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.utils.errors import InputError
 
@@ -64,19 +64,24 @@ class TransformerOPT(Backbone):
 
     def positions(self, lm: Any) -> Dict[str, Position]:
         """Return what can be random."""
-        layered = dict.fromkeys(("attention", *FFN), LAYERED)
-        return {"embedding": EMBEDDING, **layered, "output": OUTPUT}
+        return {
+            "embedding": self.position("embedding", layered=False),
+            **{name: self.position(name) for name in ("attention", *FFN)},
+            "output": self.position("output", layered=False),
+        }
 
-    def layers_at(self, lm: Any, place: Location) -> List[Tuple[nn.Module, str]]:
+    def layers_at(
+        self, lm: Any, position: str, layer: Optional[int]
+    ) -> List[Tuple[nn.Module, str]]:
         """See `Backbone.layers_at`."""
-        if place.position == "embedding":
+        if position == "embedding":
             return [(lm.decoder.decoder, "embed_tokens")]
-        if place.layer is None:
+        if layer is None:
             return [(lm, "lm_head")]
-        layer = lm.decoder.decoder.layers[place.layer - 1]
-        if place.position == "attention":
-            return [(layer.self_attn, name) for name in ATTENTION]
-        return [(layer, FFN[place.position])]
+        block = lm.decoder.decoder.layers[layer - 1]
+        if position == "attention":
+            return [(block.self_attn, name) for name in ATTENTION]
+        return [(block, FFN[position])]
 
     def compute(self, lm: Any, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, None]:
         """Return logits and no state: a call reads whole sequences.

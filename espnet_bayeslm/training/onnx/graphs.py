@@ -67,7 +67,6 @@ class TraceableLM(nn.Module):
         self.lm: Any
         self.repeats = has_loop(lm)
         lm = copy.deepcopy(lm).eval()
-        lm.before_scoring()
         if hasattr(lm, "encodings"):
             lm.encodings = Encodings(lm.encodings)
         self.lm = PLAIN[backbone](lm) if backbone in PLAIN else lm

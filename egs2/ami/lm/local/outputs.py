@@ -13,7 +13,8 @@ import yaml
 from tables import read_stats
 from train import BEST
 
-from espnet_bayeslm.bayes.block import NOISE_STEP, POSTERIOR_SUFFIXES
+from espnet_bayeslm.bayes.kinds import NOISE_STEP
+from espnet_bayeslm.bayes.weights import LOG_STD, PRIOR_MEAN, START_STD
 from espnet_bayeslm.evaluation.snr import BIN_EDGES, PERCENTILES, SnrSummary
 from espnet_bayeslm.report.html_input import expecting
 from espnet_bayeslm.report.html_scores import read_perplexities
@@ -22,13 +23,12 @@ from espnet_bayeslm.report.html_snr import SNR, read_snr
 from espnet_bayeslm.report.search import describe
 from espnet_bayeslm.rescoring.decision import read_scales
 from espnet_bayeslm.rescoring.features import FIRST_PASS
-from espnet_bayeslm.search.ranking import shares
+from espnet_bayeslm.supernet.ranking import shares
 from espnet_bayeslm.training.checkpoint import load_state
 
 CHECKPOINT = "checkpoint.pth"
 # The stages of run.sh that make what may be missing.
 TRAINING, PERPLEXITY, RESCORING = 4, 5, 6
-LOG_STD = "_log_std"
 Json = Dict[str, Any]
 
 
@@ -98,7 +98,7 @@ def count_parameters(state: Mapping[str, torch.Tensor]) -> Tuple[int, int]:
         state: Its state_dict. Tensors that share their memory are one; what is a buffer of
             the prior or of the noise is none.
     """
-    buffers = tuple(suffix for suffix in POSTERIOR_SUFFIXES if suffix != LOG_STD)
+    buffers = (PRIOR_MEAN, START_STD)
     found: Dict[bool, Dict[int, int]] = {True: {}, False: {}}
     for key, tensor in state.items():
         if not key.endswith((*buffers, NOISE_STEP)):

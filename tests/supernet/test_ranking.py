@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espnet_bayeslm.search.ranking import architectures, num_architectures, rank, shares
+from espnet_bayeslm.supernet.ranking import architectures, num_architectures, rank, shares
 from espnet_bayeslm.utils.errors import InputError
 
 KINDS = ("point", "bayes", "gp", "variational")

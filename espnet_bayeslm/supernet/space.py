@@ -6,7 +6,8 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from espnet2.utils.yaml_no_alias_safe_dump import yaml_no_alias_safe_dump
 
-from espnet_bayeslm.bayes.locations import POINT, SEARCH
+from espnet_bayeslm.bayes.kinds import KINDS
+from espnet_bayeslm.supernet.kind import Search
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 
@@ -19,7 +20,7 @@ SEARCH_OPTIONS = ("bilevel", "heldout_share", "architecture_lr")
 
 def is_search(value: Any) -> bool:
     """Return whether a value of `uncertainty:` is a search."""
-    return (value.get("kind") if isinstance(value, Mapping) else value) == SEARCH
+    return (value.get("kind") if isinstance(value, Mapping) else value) == Search.name
 
 
 def check_searched(uncertainty: Any, *, path: Optional[PathLike] = None) -> Mapping[str, Any]:
@@ -58,7 +59,7 @@ def uncertainty_of(
     groups: Dict[Tuple[str, str], Tuple[Any, List[str]]] = {}
     for location in sorted(choices, key=lambda name: positions.index(name.partition("@")[0])):
         kind = choices[location]
-        if kind == POINT:
+        if kind in KINDS and not KINDS[kind].is_uncertain:
             continue
         given = (options or {}).get(location, {}).get(kind, {})
         value = {"kind": kind, **given} if given else kind

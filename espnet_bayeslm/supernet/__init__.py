@@ -1,6 +1,11 @@
-"""Architecture search: which choice of kinds a super-network prefers, and its configuration."""
+"""Architecture search: super-networks, which choice of kinds they prefer, its configuration.
 
-from espnet_bayeslm.search.ranking import (
+It wraps layers from outside, and knows no LM: it stands below `lm`, which makes its kind known.
+"""
+
+from espnet_bayeslm.supernet import lstm as lstm
+from espnet_bayeslm.supernet.kind import Choice, Search, choices, fixed_choices
+from espnet_bayeslm.supernet.ranking import (
     Architecture,
     ArchitectureWeights,
     RankedArchitecture,
@@ -9,7 +14,7 @@ from espnet_bayeslm.search.ranking import (
     rank,
     shares,
 )
-from espnet_bayeslm.search.space import (
+from espnet_bayeslm.supernet.space import (
     architecture_yaml,
     check_searched,
     derived_config,
@@ -20,11 +25,15 @@ from espnet_bayeslm.search.space import (
 __all__ = [
     "Architecture",
     "ArchitectureWeights",
+    "Choice",
     "RankedArchitecture",
+    "Search",
     "architecture_yaml",
     "architectures",
     "check_searched",
+    "choices",
     "derived_config",
+    "fixed_choices",
     "is_search",
     "num_architectures",
     "rank",

@@ -6,7 +6,7 @@ import json
 import math
 from typing import Any, Dict, List, Tuple
 
-from espnet_bayeslm.search.ranking import ArchitectureWeights, shares
+from espnet_bayeslm.supernet.ranking import ArchitectureWeights, shares
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
 

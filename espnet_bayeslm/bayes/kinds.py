@@ -1,0 +1,292 @@
+"""Kinds of uncertainty: each is one class, registered by name, and all that follows from it.
+
+A position of an LM says what it offers: weights, a function of units, an output. A kind says which
+of these it needs, and what it makes of a place that has it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, Callable, ClassVar, Dict, List, Mapping, NamedTuple, Optional, Tuple, Type
+
+import torch
+from torch import nn
+
+from espnet_bayeslm.utils.errors import InputError
+
+Rows = Optional[Tuple[int, int]]
+# The counter of draws, a buffer that every uncertain LM has.
+NOISE_STEP = "noise_step"
+
+
+def select_rows(tensor: torch.Tensor, rows: Rows) -> torch.Tensor:
+    """Some rows of a tensor (None: all), sharing its storage."""
+    return tensor if rows is None else tensor[slice(*rows)]
+
+
+class Weights(NamedTuple):
+    """Weights of a layer that may become random.
+
+    Attributes:
+        layer: An `UncertainModule`.
+        parameter: The name that they have there.
+        rows: First row and the one after the last (None: all).
+        label: Told apart by this where several places have rows of the parameter.
+        is_new: Whether a point-estimate LM has none: then the start is the prior's mean.
+    """
+
+    layer: Any
+    parameter: str
+    rows: Rows = None
+    label: str = ""
+    is_new: bool = False
+
+
+class Function(NamedTuple):
+    """A function of units that a mixture of basis functions may replace.
+
+    Attributes:
+        native: The activation function; None: there is none, and the mean function is the identity.
+        weights: Those that its argument is computed with.
+        replace: Names of basis functions -> the parameters that are new, the coefficients first.
+    """
+
+    native: Optional[str]
+    weights: List[Weights]
+    replace: Callable[[Tuple[str, ...]], List[Weights]]
+
+
+class Output(NamedTuple):
+    """A hidden output that may become a latent variable.
+
+    Attributes:
+        size: Its units.
+        recurs: Whether the next time step may get what takes its place.
+        replace: Puts a layer (B, L, size) -> (B, L, size) behind it.
+    """
+
+    size: int
+    recurs: bool
+    replace: Callable[[Any], None]
+
+
+def all_weights(*layers: Any) -> List[Weights]:
+    """Weight and, where there is one, bias of some layers."""
+    return [
+        Weights(layer, name)
+        for layer in layers
+        for name in ("weight", "bias")
+        if getattr(layer, name, None) is not None
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A place in an LM, as a kind gets it; what it does not offer is None.
+
+    Attributes:
+        lm: The LM.
+        location: `POSITION@LAYER`.
+        defaults: Of options that the place's configuration does not give.
+        weights: Gives the weights.
+        function: Gives the function.
+        output: Gives the output.
+    """
+
+    lm: Any
+    location: str
+    defaults: Mapping[str, Any]
+    weights: Optional[Callable[[], List[Weights]]] = None
+    function: Optional[Callable[[], Function]] = None
+    output: Optional[Callable[[], Output]] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Position:
+    """What an LM offers at a position, each a function of the LM and the layer (None: no layers).
+
+    Attributes:
+        weights: Its weights.
+        function: A function that may be replaced.
+        output: An output that may become latent.
+        layered: Whether it comes once a layer.
+        parts: Positions it stands for together (`all_gates`).
+    """
+
+    weights: Optional[Callable[[Any, Any], List[Weights]]] = None
+    function: Optional[Callable[[Any, Any], Function]] = None
+    output: Optional[Callable[[Any, Any], Output]] = None
+    layered: bool = True
+    parts: Tuple[str, ...] = ()
+
+    @property
+    def kinds(self) -> Tuple[str, ...]:
+        """The kinds that it can have."""
+        return tuple(name for name, kind in KINDS.items() if kind.fits(self))
+
+    def place(
+        self, lm: Any, location: str, layer: Optional[int], defaults: Mapping[str, Any]
+    ) -> Place:
+        """The place of an LM that is at a layer (from 1) of this position."""
+        offers = {
+            name: None if offer is None else lambda offer=offer: offer(lm, layer)
+            for name in ("weights", "function", "output")
+            for offer in [getattr(self, name)]
+        }
+        return Place(lm, location, defaults, **offers)
+
+
+class Kind:
+    """A kind of uncertainty with its options.
+
+    Attributes:
+        name: As the configuration has it.
+        needs: What of a place it needs: `weights`, `function` or `output`; None: nothing.
+        option_names: The options that it takes.
+        inherits: Those of them whose default is the LM's.
+        is_uncertain: Whether anything is random then.
+        group: What its parameters are for the optimizer: `posterior`, `networks`, `architecture`.
+        colour: In figures.
+        formats: As what an LM that has it can be exported.
+        no_format: Why not as the others (`{places}`: where it is), and what to do.
+
+    Raises:
+        InputError: There is no such option.
+    """
+
+    name: ClassVar[str]
+    needs: ClassVar[Optional[str]] = None
+    option_names: ClassVar[Tuple[str, ...]] = ()
+    inherits: ClassVar[Tuple[str, ...]] = ()
+    is_uncertain: ClassVar[bool] = True
+    group: ClassVar[str] = "posterior"
+    colour: ClassVar[str] = "tab:gray"
+    formats: ClassVar[Tuple[str, ...]] = ("checkpoint", "onnx")
+    no_format: ClassVar[Tuple[str, str]] = ("{places}", "")
+
+    def __init__(self, **options: Any):
+        for option in options:
+            if option not in self.option_names:
+                valid = ", ".join(self.option_names) or "none"
+                raise InputError(
+                    f"option {option!r} of kind {self.name!r}: valid options are {valid}"
+                )
+        self.options = options
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.options.items())})"
+
+    @classmethod
+    def fits(cls, position: Position) -> bool:
+        """Whether a position has what this kind needs."""
+        return cls.needs is None or getattr(position, cls.needs) is not None
+
+    def fitted(self, position: Position) -> Kind:
+        """This kind as a position has it.
+
+        Raises:
+            InputError: The position cannot have it.
+        """
+        if not self.fits(position):
+            raise InputError(
+                f"kind {self.name!r} does not fit this position; valid kinds are"
+                f" {', '.join(position.kinds)}"
+            )
+        return self
+
+    def with_defaults(self, defaults: Mapping[str, Any]) -> Any:
+        """This kind with the LM's defaults for what was not given."""
+        inherited = {name: defaults[name] for name in self.inherits if name in defaults}
+        return type(self)(**{**inherited, **self.options})
+
+    def apply(self, place: Place) -> None:
+        """Make a place of an LM uncertain."""
+
+    def point_form(self) -> Any:
+        """What of it the LM of the means has, as the configuration says it; None: nothing."""
+        return None
+
+    @classmethod
+    def owns(cls, key: str) -> bool:
+        """Whether a state_dict's key is of what only this kind has."""
+        return False
+
+    @classmethod
+    def may_lack(cls, key: str) -> bool:
+        """Whether a checkpoint that has this kind may lack a key that it owns."""
+        return False
+
+    @classmethod
+    def renamed(cls, state: Mapping[str, Any]) -> Dict[str, Any]:
+        """A checkpoint of an earlier version with the names of this one."""
+        return dict(state)
+
+    @classmethod
+    def adapt(cls, lm: nn.Module, state: Dict[str, Any], prefix: str) -> None:
+        """Fit another LM's checkpoint to an LM, in place, before it is loaded."""
+
+
+KINDS: Dict[str, Type[Kind]] = {}
+
+
+def register_kind(kind: Type[Kind]) -> Type[Kind]:
+    """Make a kind known by its name; a decorator of its class."""
+    KINDS[kind.name] = kind
+    return kind
+
+
+@register_kind
+class Point(Kind):
+    """Nothing is random."""
+
+    name = "point"
+    is_uncertain = False
+    colour = "tab:red"
+
+
+def check_positive(value: Any, name: str, location: str) -> None:
+    """Raise an InputError where an option of a location is not a number above 0."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not 0 < value < math.inf:
+        raise InputError(f"{name} of {location}: expected a number above 0, got {value!r}")
+
+
+def parse_kind(value: Any) -> Kind:
+    """The kind that a yaml value (a word, or a mapping with `kind`) describes.
+
+    Raises:
+        InputError: No `kind`, an unknown kind, or an option that it does not take.
+    """
+    options = dict(value) if isinstance(value, Mapping) else {"kind": value}
+    name = options.pop("kind", None)
+    if not isinstance(name, str) or name not in KINDS:
+        raise InputError(f"kind {name!r}: valid kinds are {', '.join(KINDS)}")
+    return KINDS[name](**{str(option): value for option, value in options.items()})
+
+
+def is_posterior_key(key: str) -> bool:
+    """Whether a state_dict's key is one that only an uncertain LM has."""
+    is_counter = key.rpartition(".")[2] == NOISE_STEP
+    return is_counter or any(kind.owns(key) for kind in KINDS.values())
+
+
+def current_names(state: Mapping[str, Any]) -> Dict[str, Any]:
+    """A checkpoint with the names that all kinds have now."""
+    for kind in KINDS.values():
+        state = kind.renamed(state)
+    return dict(state)
+
+
+def adapt_to_kinds(lm: nn.Module, state: Dict[str, Any], prefix: str) -> None:
+    """Fit another LM's checkpoint to the kinds of an LM, in place."""
+    renamed = current_names(state)
+    state.clear()
+    state.update(renamed)
+    for kind in KINDS.values():
+        kind.adapt(lm, state, prefix)

@@ -1,0 +1,261 @@
+"""Random weights: what a kind of posterior over them says, and the Gaussian one."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, List, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from espnet_bayeslm.bayes.draw import LayerDraw
+from espnet_bayeslm.bayes.gaussian import draw_rows, draw_weights, kl_weights
+from espnet_bayeslm.bayes.kinds import Kind, Place, Weights, check_positive, register_kind
+from espnet_bayeslm.bayes.posterior import RandomBlock, UncertainModule
+from espnet_bayeslm.kernels import fast
+from espnet_bayeslm.kernels.draw import Draw
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.log_std import check_start, clamp_log_std
+
+# Of the Gaussian posterior's tensors
+LOG_STD, PRIOR_MEAN, START_STD = "_log_std", "_prior_mean", "_start_std"
+# What a standard deviation at the start can be relative to.
+INIT_STD_UNITS = ("absolute", "weights", "prior")
+# The least spread of weights that an initial standard deviation is relative to: biases may be 0.
+MIN_SPREAD = 0.01
+
+
+class WeightKind(Kind):
+    """Weights are random: the parameter is their mean, and what else there is the kind's.
+
+    A kind from elsewhere says what is drawn (`noise`, `draw_rows`), its `kl`, and, where it has
+    tensors, `add`, `start` and `parameters`. A block is some rows of a layer's parameter.
+    """
+
+    needs = "weights"
+
+    def apply(self, place: Place) -> None:
+        """Make all weights of a place random."""
+        assert place.weights is not None
+        self.with_defaults(place.defaults).make_random(place.weights(), place.location)
+
+    def make_random(self, weights: Sequence[Weights], location: str) -> None:
+        """Make weights random that belong to a location."""
+        self.check(location)
+        for w in weights:
+            more = {"rows": w.rows, "label": w.label, "is_new": w.is_new}
+            w.layer.make_random(w.parameter, self, location=location, **more)
+
+    def check(self, location: str) -> None:
+        """Raise an InputError where an option is none, at a location."""
+
+    def has_posterior_of(self, other: WeightKind) -> bool:
+        """Whether the posterior, its start and its prior are those of another kind."""
+        mine, its = ({n: k.options.get(n) for n in k.inherits} for k in (self, other))
+        return self.draw_rows is other.draw_rows and mine == its
+
+    def add(self, layer: UncertainModule, block: RandomBlock, prior_mean: torch.Tensor) -> None:
+        """Give a layer the posterior's parameters and buffers, named from `block.key`."""
+
+    def start(self, layer: UncertainModule, block: RandomBlock) -> None:
+        """Set them to their start, for the present means."""
+
+    def start_if_untrained(self, layer: UncertainModule, block: RandomBlock) -> None:
+        """Set what training has not changed to its start: that may depend on the means."""
+
+    def set_prior_mean(
+        self, layer: UncertainModule, block: RandomBlock, mean: torch.Tensor
+    ) -> None:
+        """Take the prior's mean, shaped as the block's rows."""
+
+    def parameters(self, layer: UncertainModule, block: RandomBlock) -> List[torch.Tensor]:
+        """The parameters that the posterior has besides its mean."""
+        return []
+
+    def std(self, layer: UncertainModule, block: RandomBlock) -> torch.Tensor:
+        """The standard deviation of each weight, shaped as the block's rows."""
+        raise NotImplementedError
+
+    def start_std(self, layer: UncertainModule, block: RandomBlock) -> float:
+        """The standard deviation at the start; nan where it is not known."""
+        return math.nan
+
+    def kl(self, layer: UncertainModule, block: RandomBlock) -> torch.Tensor:
+        """KL(posterior || prior) summed over the block, in nats, ()."""
+        raise NotImplementedError
+
+    def noise(
+        self, layer: UncertainModule, block: RandomBlock, generator: torch.Generator
+    ) -> torch.Tensor:
+        """What a draw needs besides parameters, shaped as the block's rows."""
+        mean = block.mean(layer)
+        return torch.empty_like(mean, requires_grad=False).normal_(generator=generator)
+
+    @staticmethod
+    def draw_rows(
+        layer: Any, value: torch.Tensor, blocks: Sequence[RandomBlock], draw: LayerDraw
+    ) -> torch.Tensor:
+        """A parameter, some of whose rows are drawn.
+
+        Args:
+            layer: The layer.
+            value: The parameter, or what is drawn of it by others.
+            blocks: Blocks of that parameter, rows ascending.
+            draw: Their noise; it takes their KL where that is wanted and falls off here.
+        """
+        raise NotImplementedError
+
+    def can_look_up(self) -> bool:
+        """Whether `look_up` can be used in place of a draw of a whole table."""
+        return False
+
+    def look_up(
+        self,
+        layer: UncertainModule,
+        block: RandomBlock,
+        ids: torch.Tensor,
+        mean: torch.Tensor,
+        generator: torch.Generator,
+    ) -> torch.Tensor:
+        """A draw of some rows of a table.
+
+        Args:
+            layer: The embedding.
+            block: The table.
+            ids: Which rows, (N,).
+            mean: Their means, (N, M).
+            generator: Of the noise.
+        """
+        raise NotImplementedError
+
+
+@register_kind
+class Bayes(WeightKind):
+    """Weights have a Gaussian posterior, each by itself, and a Gaussian prior (Eq. 19-24).
+
+    Their standard deviations are kept as logarithms: `{block}_log_std` (parameter),
+    `{block}_prior_mean` and `{block}_start_std` (buffers).
+    """
+
+    name = "bayes"
+    option_names = inherits = ("init_std", "init_std_unit", "prior_variance")
+    colour = "tab:blue"
+
+    def with_defaults(self, defaults: Any) -> Any:
+        """See `Kind.with_defaults`."""
+        return super().with_defaults({"init_std_unit": "absolute", **defaults})
+
+    def check(self, location: str) -> None:
+        """Raise an InputError where a standard deviation or a variance is none, or its unit."""
+        for name in ("init_std", "prior_variance"):
+            check_positive(self.options.get(name), name, location)
+        unit = self.options.setdefault("init_std_unit", INIT_STD_UNITS[0])
+        if unit not in INIT_STD_UNITS:
+            raise InputError(
+                f"init_std_unit of {location}: valid are {', '.join(INIT_STD_UNITS)}, got {unit!r}"
+            )
+
+    @classmethod
+    def owns(cls, key: str) -> bool:
+        """See `Kind.owns`."""
+        return key.endswith((LOG_STD, PRIOR_MEAN, START_STD))
+
+    @classmethod
+    def may_lack(cls, key: str) -> bool:
+        """See `Kind.may_lack`: the start was not always stored."""
+        return key.endswith(START_STD)
+
+    @property
+    def prior_std(self) -> float:
+        """The prior's standard deviation."""
+        return math.sqrt(self.options["prior_variance"])
+
+    def add(self, layer: UncertainModule, block: RandomBlock, prior_mean: torch.Tensor) -> None:
+        """See `WeightKind.add`."""
+        layer.register_parameter(block.key + LOG_STD, nn.Parameter(torch.empty_like(prior_mean)))
+        layer.register_buffer(block.key + PRIOR_MEAN, prior_mean)
+        layer.register_buffer(block.key + START_STD, prior_mean.new_zeros(()))
+
+    def start(self, layer: UncertainModule, block: RandomBlock) -> None:
+        """See `WeightKind.start`."""
+        std, unit = self.options["init_std"], self.options["init_std_unit"]
+        if unit == "weights":
+            std *= max(float(block.mean(layer).detach().std(correction=0)), MIN_SPREAD)
+        elif unit == "prior":
+            std *= self.prior_std
+        check_start(std, block.location)
+        getattr(layer, block.key + START_STD).fill_(std)
+        nn.init.constant_(getattr(layer, block.key + LOG_STD), math.log(std))
+
+    def start_if_untrained(self, layer: UncertainModule, block: RandomBlock) -> None:
+        """See `WeightKind.start_if_untrained`."""
+        log_std = getattr(layer, block.key + LOG_STD).detach()
+        start = getattr(layer, block.key + START_STD).log()
+        if torch.allclose(log_std, start, rtol=0, atol=1e-6):
+            self.start(layer, block)
+
+    def set_prior_mean(
+        self, layer: UncertainModule, block: RandomBlock, mean: torch.Tensor
+    ) -> None:
+        """See `WeightKind.set_prior_mean`."""
+        getattr(layer, block.key + PRIOR_MEAN).copy_(mean)
+
+    def parameters(self, layer: UncertainModule, block: RandomBlock) -> List[torch.Tensor]:
+        """See `WeightKind.parameters`."""
+        return [getattr(layer, block.key + LOG_STD)]
+
+    def std(self, layer: UncertainModule, block: RandomBlock) -> torch.Tensor:
+        """See `WeightKind.std`."""
+        return clamp_log_std(getattr(layer, block.key + LOG_STD).detach()).exp()
+
+    def start_std(self, layer: UncertainModule, block: RandomBlock) -> float:
+        """See `WeightKind.start_std`."""
+        return float(getattr(layer, block.key + START_STD))
+
+    def kl(self, layer: UncertainModule, block: RandomBlock) -> torch.Tensor:
+        """KL(posterior || prior) summed over the block (Eq. 23), in nats, ()."""
+        names = (block.key + LOG_STD, block.key + PRIOR_MEAN)
+        log_std, prior_mean = (getattr(layer, name) for name in names)
+        return fast(kl_weights)(block.mean(layer), log_std, prior_mean, self.prior_std)
+
+    @staticmethod
+    def draw_rows(
+        layer: Any, value: torch.Tensor, blocks: Sequence[RandomBlock], draw: LayerDraw
+    ) -> torch.Tensor:
+        """Mean + standard deviation * noise (Eq. 22), see `WeightKind.draw_rows`."""
+        wants_kl = draw.kl is not None and value.dtype in (torch.float32, torch.float64)
+        draws = [
+            Draw(
+                *(block.rows or (0, len(value))),
+                getattr(layer, block.key + LOG_STD),
+                draw.noise[block.key],
+                getattr(layer, block.key + PRIOR_MEAN)
+                if wants_kl and block.key not in draw.kl  # type: ignore[operator]
+                else None,
+                block.kind.prior_std,
+            )
+            for block in blocks
+        ]
+        value, terms = fast(draw_rows)(value, draws)
+        for block, rows, kl in zip(blocks, draws, terms, strict=True):
+            if draw.kl is not None and rows.prior_mean is not None:
+                draw.kl[block.key] = kl
+        return value
+
+    def can_look_up(self) -> bool:
+        """See `WeightKind.can_look_up`."""
+        return True
+
+    def look_up(
+        self,
+        layer: Any,
+        block: RandomBlock,
+        ids: torch.Tensor,
+        mean: torch.Tensor,
+        generator: torch.Generator,
+    ) -> torch.Tensor:
+        """See `WeightKind.look_up`."""
+        log_std = F.embedding(ids, getattr(layer, block.key + LOG_STD), layer.padding_idx)
+        noise = torch.empty_like(mean, requires_grad=False).normal_(generator=generator)
+        return draw_weights(mean, log_std, noise)

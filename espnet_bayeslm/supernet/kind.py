@@ -1,0 +1,209 @@
+"""The kind `search`: parallel paths at a location, mixed by architecture weights (Eq. 35)."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
+
+import torch
+from torch import nn
+
+from espnet_bayeslm.bayes import Kind, Place, Position, Weights, register_kind
+from espnet_bayeslm.bayes.kinds import KINDS, Function, Output, parse_kind
+from espnet_bayeslm.supernet import loading
+from espnet_bayeslm.supernet.mixed import PREFIX, Mixed, mix
+from espnet_bayeslm.utils.errors import InputError
+
+
+class Choice(nn.Module):
+    """The architecture weights of a location.
+
+    Args:
+        location: The location.
+        candidates: The kinds to choose from.
+    """
+
+    def __init__(self, location: str, candidates: Sequence[Kind]):
+        super().__init__()
+        self.location = location
+        self.candidates = tuple(candidates)
+        self.weights = nn.Parameter(torch.zeros(len(candidates)))
+
+    @property
+    def kinds(self) -> Tuple[str, ...]:
+        """The candidates' names."""
+        return tuple(kind.name for kind in self.candidates)
+
+    def force(self, kind: str) -> None:
+        """Give all of the mixture to one path; its gradient is zero from then on.
+
+        Raises:
+            InputError: It is no candidate.
+        """
+        if kind not in self.kinds:
+            raise InputError(f"{self.location}: candidates are {', '.join(self.kinds)}, not {kind}")
+        chosen = torch.tensor([name == kind for name in self.kinds])
+        self.weights.data.copy_(torch.where(chosen, 0.0, -torch.inf))
+
+    def parameter_groups(self) -> Iterator[Tuple[str, List[torch.Tensor]]]:
+        """Yield (group for the optimizer, parameters)."""
+        yield Search.group, [self.weights]
+
+
+def choices(lm: nn.Module) -> Iterator[Tuple[str, Choice]]:
+    """Yield (location, architecture weights) of the locations of an LM that are searched."""
+    for module in lm.modules():
+        if isinstance(module, Choice):
+            yield module.location, module
+
+
+@contextlib.contextmanager
+def fixed_choices(lm: nn.Module) -> Iterator[None]:
+    """Give architecture weights no gradient in the forward passes within."""
+    mixed = [module for module in lm.modules() if isinstance(module, Mixed)]
+    for module in mixed:
+        module.is_fixed = True
+    try:
+        yield
+    finally:
+        for module in mixed:
+            module.is_fixed = False
+
+
+@register_kind
+class Search(Kind):
+    """A super-network decides between candidates: their paths are mixed and trained together.
+
+    The first candidate has the place's own layers; each of the others has copies of them, which
+    become children of the layers, that are mixed. The architecture weights are the LM's
+    `search.{location}.weights`.
+    """
+
+    name = "search"
+    option_names = ("candidates",)
+    group = "architecture"
+    formats = ()
+    no_format = (
+        "a super-network, at {places}, has no point-estimate form",
+        "Train one of the architectures that `bayeslm search` ranks.",
+    )
+
+    def __init__(self, **options: Any):
+        super().__init__(**options)
+        self.candidates: Tuple[Kind, ...] = ()
+
+    @classmethod
+    def fits(cls, position: Position) -> bool:
+        """No: it is no candidate."""
+        return False
+
+    def fitted(self, position: Position) -> Kind:
+        """The search at a position, its candidates those given, or all that the position can have.
+
+        Raises:
+            InputError: Fewer than two kinds, one twice, or one that the position cannot have.
+        """
+        given = self.options.get("candidates")
+        given = position.kinds if given is None else given
+        if not isinstance(given, (list, tuple)) or len(given) < 2:
+            raise InputError(
+                f"candidates {given!r}: expected a list of two or more of"
+                f" {', '.join(position.kinds)}"
+            )
+        # as any other kind: a search is no candidate
+        kinds = [Kind.fitted(parse_kind(candidate), position) for candidate in given]
+        names = [kind.name for kind in kinds]
+        for name in names:
+            if names.count(name) > 1:
+                raise InputError(f"candidates: {name} is named twice")
+        found = Search(**self.options)
+        found.candidates = tuple(sorted(kinds, key=lambda kind: list(KINDS).index(kind.name)))
+        return found
+
+    def apply(self, place: Place) -> None:
+        """Give a place a path for each candidate."""
+        choice = Choice(place.location, self.candidates)
+        first, *others = self.candidates
+        first.apply(_path(place, choice, first.name, own=True))
+        for kind in others:
+            kind.apply(_path(place, choice, kind.name, own=False))
+        if not hasattr(place.lm, PREFIX):
+            # before the layers, so that the architecture weights have these names
+            place.lm._modules = {PREFIX: nn.ModuleDict(), **place.lm._modules}
+        getattr(place.lm, PREFIX)[place.location] = choice
+
+    @classmethod
+    def owns(cls, key: str) -> bool:
+        """See `Kind.owns`."""
+        return any(word.startswith(PREFIX) for word in key.split("."))
+
+    @classmethod
+    def renamed(cls, state: Mapping[str, Any]) -> Dict[str, Any]:
+        """See `Kind.renamed`: paths' parameters were those of the layer itself."""
+        return {loading.current_name(key): value for key, value in state.items()}
+
+    @classmethod
+    def adapt(cls, lm: nn.Module, state: Dict[str, Any], prefix: str) -> None:
+        """Start all paths from an ordinary checkpoint; take the LM's path from a search's."""
+        loading.start_paths(lm, state, prefix)
+        loading.take_paths(lm, state, prefix)
+
+
+def _path(place: Place, choice: Choice, kind: str, *, own: bool) -> Place:
+    """A place as the path of one candidate sees it.
+
+    Args:
+        place: The place.
+        choice: Its architecture weights.
+        kind: The candidate.
+        own: Whether the path has the layers' own weights, or copies.
+    """
+
+    def weights_of(found: List[Weights]) -> List[Weights]:
+        return found if own else copies(found, choice, kind)
+
+    def weights() -> List[Weights]:
+        assert place.weights is not None
+        return weights_of(place.weights())
+
+    def function() -> Function:
+        assert place.function is not None
+        given = place.function()
+        copied = weights_of(given.weights)
+
+        def replace(basis: Tuple[str, ...]) -> List[Weights]:
+            new = given.replace(basis)
+            layers = [w.layer for w in given.weights]
+            mix(new[0].layer, choice).add_function(place.location, kind, layers)
+            return new
+
+        return given._replace(weights=copied, replace=replace)
+
+    def output() -> Output:
+        assert place.output is not None
+        given = place.output()
+
+        def replace(latent: Any) -> None:
+            if latent.feedback:
+                raise InputError(
+                    f"feedback of {choice.location}: not available in a search",
+                    remedy="Leave it out of the candidate.",
+                )
+            mix(latent, choice)
+            given.replace(latent)
+
+        return given._replace(replace=replace)
+
+    return Place(place.lm, place.location, place.defaults, weights, function, output)
+
+
+def copies(weights: Sequence[Weights], choice: Choice, kind: str) -> List[Weights]:
+    """Copies of weights, in layers that are candidates of the layers that have them."""
+    layers = dict.fromkeys(w.layer for w in weights)
+    return [
+        new
+        for layer in layers
+        for new in mix(layer, choice).add_path(
+            choice.location, kind, [w for w in weights if w.layer is layer]
+        )
+    ]

@@ -1,0 +1,118 @@
+"""Checkpoints of super-networks, into them and into the LMs that they hold."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Dict, Iterator, Tuple
+
+import torch
+from torch import nn
+
+from espnet_bayeslm.bayes import Weights
+from espnet_bayeslm.bayes.kinds import select_rows
+from espnet_bayeslm.supernet.mixed import PREFIX, Mixed, name_in_path, path_name
+
+# Names of earlier versions, in which paths had no layers of their own.
+OLD_GATE = re.compile(
+    r"(.*\.)?search_([a-z]+)_((?:weight|bias)_[ih]h)_l(\d+)_([a-z_]+?)"
+    r"(_log_std|_prior_mean|_start_std)?"
+)
+OLD_PARAMETER = re.compile(r"(.*\.)?search_([a-z]+)_((?:weight|bias)[a-z_]*)")
+
+
+def current_name(key: str) -> str:
+    """The name that a key of an earlier version's checkpoint has now."""
+    if match := OLD_GATE.fullmatch(key):
+        layer, kind, parameter, k, position, suffix = match.groups(default="")
+        return f"{layer}{PREFIX}_{kind}_{position}_l{k}.{parameter}{suffix}"
+    if match := OLD_PARAMETER.fullmatch(key):
+        layer, kind, parameter = match.groups(default="")
+        return f"{layer}{PREFIX}_{kind}.{parameter}"
+    return key
+
+
+def start_paths(lm: nn.Module, state: Dict[str, Any], prefix: str) -> None:
+    """Let all paths of a super-network start from a checkpoint without a search, in place.
+
+    Args:
+        lm: The super-network.
+        state: What is about to be loaded into it. ESPnet's `--init_param` puts the checkpoint's
+            tensors over the model's own, which are then the same memory.
+        prefix: Of the LM's keys.
+    """
+
+    def is_given(key: str, own: torch.Tensor) -> bool:
+        value = state.get(key)
+        return value is not None and value.data_ptr() != own.data_ptr()
+
+    for name, layer in lm.named_modules():
+        begin = f"{prefix}{name}." if name else prefix
+        for path, source in layer.sources.items() if isinstance(layer, Mixed) else ():
+            for parameter, (own, rows) in source.items():
+                key, copy = begin + own, getattr(getattr(layer, path), parameter)
+                given = is_given(key, getattr(layer, own))
+                if given and not is_given(f"{begin}{path}.{parameter}", copy):
+                    state[f"{begin}{path}.{parameter}"] = select_rows(state[key], rows).clone()
+
+
+def take_paths(lm: Any, state: Dict[str, Any], prefix: str) -> None:
+    """Take the paths that an LM has from a super-network's checkpoint, in place."""
+    names = {id(layer): name for name, layer in lm.named_modules()}
+    tied = [id(p) for _, p in lm.named_parameters(remove_duplicate=False)]
+    # those of a recurrence or an input as a whole come last: they are what its gates see
+    for location, kind, w in sorted(_weights(lm), key=lambda item: item[2].rows is None):
+        begin = f"{prefix}{names[id(w.layer)]}."
+        path = path_name(w.layer, kind, location)
+        alias = f"{begin}{path}.{name_in_path(w.layer, w.parameter, location)}"
+        key = begin + w.parameter
+        if alias not in state or key not in state:
+            continue
+        value = state.pop(alias)
+        # what is tied has learnt with the layer's own
+        if tied.count(id(getattr(w.layer, w.parameter))) == 1:
+            state[key] = state[key].clone()
+            select_rows(state[key], w.rows).copy_(value)
+        for other in [other for other in state if other.startswith(f"{alias}_")]:
+            _place_posterior(w, other.removeprefix(alias), state.pop(other), state, begin)
+
+
+def _weights(lm: Any) -> Iterator[Tuple[str, str, Weights]]:
+    """Yield (location, kind, weights) of what has a kind and is not searched."""
+    for location, kind in lm.kinds.items():
+        place = lm.place(location, {})
+        if str(location) in getattr(lm, PREFIX, ()):
+            continue
+        if kind.needs == "function":
+            weights = place.function().weights
+        else:
+            weights = place.weights() if kind.needs == "weights" else []
+        for w in weights:
+            yield str(location), kind.name, w
+
+
+def _place_posterior(
+    w: Weights, suffix: str, value: torch.Tensor, state: Dict[str, Any], begin: str
+) -> None:
+    """Put what a search's checkpoint has of a path's posterior under the layer's own keys.
+
+    Args:
+        w: The weights.
+        suffix: Which of the posterior's tensors.
+        value: That tensor, shaped as the weights' rows, or ().
+        state: The checkpoint, changed in place.
+        begin: What the layer's keys begin with.
+    """
+    size = len(getattr(w.layer, w.parameter))
+    first, last = w.rows or (0, size)
+    for block in w.layer.random_blocks:
+        start, end = block.rows or (0, size)
+        top, bottom = max(start, first), min(end, last)
+        if block.parameter != w.parameter or top >= bottom:
+            continue
+        key = begin + block.key + suffix
+        own = state.get(key, getattr(w.layer, block.key + suffix)).detach().clone()
+        if value.dim() == 0:
+            own.copy_(value)
+        else:
+            own[top - start : bottom - start] = value[top - first : bottom - first]
+        state[key] = own

@@ -1,0 +1,165 @@
+"""An LSTM, of whose gates and functions some have several paths."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import torch
+
+from espnet_bayeslm.bayes import UncertainModule
+from espnet_bayeslm.kernels import fast
+from espnet_bayeslm.kernels.concatenation import concatenate
+from espnet_bayeslm.kernels.tensors import Path, by_path
+from espnet_bayeslm.layers import GATES, UncertainLSTM
+from espnet_bayeslm.layers.activation import mixture
+from espnet_bayeslm.layers.gather import LayerTensors
+from espnet_bayeslm.layers.linear import linear
+from espnet_bayeslm.supernet.mixed import MIXED, PREFIX, Mixed, key_of
+
+
+class MixedLSTM(Mixed, UncertainLSTM):
+    """An LSTM that mixes the values of gates, or what Gaussian processes at other places make.
+
+    A further path of a gate (`search_KIND_cell_input_l0`) has the gate's rows of the weights, one
+    of what goes into all gates all rows.
+    """
+
+    def mixture_of(self, location: str) -> str:
+        """See `Mixed.mixture_of`."""
+        return f"_{key_of(location)}"
+
+    def empty_path(self) -> Any:
+        """See `Mixed.empty_path`."""
+        return UncertainModule()
+
+    def add_function(self, location: str, kind: str, layers: Sequence[Any]) -> None:
+        """Have a Gaussian process on a kind's path only."""
+        self.functions[self.mixture_of(location)] = kind
+
+    def further_paths(self, k: int) -> List[Tuple[int, str, Any]]:
+        """(gate, kind, layer) of each path of layer k's gates that is not the LSTM's own."""
+        return [
+            (number, kind, getattr(self, f"{PREFIX}_{kind}_{gate}_l{k}"))
+            for number, gate in enumerate(GATES)
+            for kind in self.mixtures.get(f"_{gate}_l{k}", ())[1:]
+        ]
+
+    def has_loop(self, k: int) -> bool:
+        """See `UncertainLSTM.has_loop`."""
+        return super().has_loop(k) or bool(self.further_paths(k))
+
+    def loop_tensors(self, k: int) -> MixedTensors:
+        """See `UncertainLSTM.loop_tensors`."""
+        return MixedTensors(self, k)
+
+
+MIXED[UncertainLSTM] = MixedLSTM
+Process = Tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+class MixedTensors(LayerTensors):
+    """The tensors of a layer with paths: rows of the LSTM's own gates, then of the further paths.
+
+    Args:
+        lstm: A `MixedLSTM`.
+        k: The layer, from 0.
+    """
+
+    def __init__(self, lstm: MixedLSTM, k: int):
+        super().__init__(lstm, k)
+        self.further = lstm.further_paths(k)
+        self.gates = [0, 1, 2, 3, *(gate for gate, _, _ in self.further)]
+
+    def shares_at(self, position: str) -> Dict[str, torch.Tensor]:
+        """{kind: share} at a position; nothing where it is not searched."""
+        mixture = f"_{position}_l{self.k}"
+        return self.lstm.shares(mixture) if mixture in self.lstm.mixtures else {}
+
+    def function_kind(self, position: str) -> str:
+        """The kind on whose path there is a Gaussian process; "" where it is not searched."""
+        return self.lstm.functions.get(f"_{position}_l{self.k}", "")
+
+    def rows(self, parameter: str) -> torch.Tensor:
+        """See `LayerTensors.rows`."""
+        own, further = super().rows(parameter), [p.value(parameter) for _, _, p in self.further]
+        return concatenate([own, *further]) if further else own
+
+    def paths(self) -> Tuple[Path, ...]:
+        """See `LayerTensors.paths`: a process is on its kind's path only."""
+        kinds = [self.function_kind(gate) for gate in GATES]
+        taken = {gate for gate, kind, _ in self.further if kind == kinds[gate]}
+        own = [path._replace(basis=()) if path.gate in taken else path for path in super().paths()]
+        further = [
+            Path(gate, self.basis(GATES[gate]) if kind == kinds[gate] else ())
+            for gate, kind, _ in self.further
+        ]
+        return (*own, *further)
+
+    def shares(self) -> Optional[torch.Tensor]:
+        """See `LayerTensors.shares`."""
+        if not self.further:
+            return None
+        one = self.lstm.weight_hh_l0.new_ones(())
+        found = [self.shares_at(gate) for gate in GATES]
+        own = [next(iter(shares.values()), one) for shares in found]
+        return torch.stack([*own, *(found[gate][kind] for gate, kind, _ in self.further)])
+
+    def process(self, position: str, weight: str, bias: str) -> Process:
+        """A searched Gaussian process on what goes into all gates, and the linear parts.
+
+        Returns:
+            Weight, bias and coefficients of the process, the last times its share; weight and bias
+            of all linear paths together, (PH, M) and (PH,): the mean function is the identity, so
+            that the linear parts of both paths are one product.
+        """
+        kind = self.function_kind(position)
+        path = getattr(self.lstm, f"{PREFIX}_{kind}_{position}_l{self.k}")
+        shares = self.shares_at(position)
+        share = shares.pop(kind)
+        (point,) = shares.values()
+        own = [path.value(weight), path.value(bias)]
+        together = [
+            point * self.rows(name) + share * by_path(value, self.gates, dim=0)
+            for name, value in zip((weight, bias), own, strict=True)
+        ]
+        return own[0], own[1], share * self.coefficients(position), together[0], together[1]
+
+    def recurrence(self) -> Tuple[Dict[str, Any], Optional[torch.Tensor]]:
+        """See `LayerTensors.recurrence`."""
+        if not self.function_kind("hidden_input"):
+            found, bias = super().recurrence()
+            if "hidden_input" in found:
+                found["hidden_input"] = by_path(found["hidden_input"], self.gates)
+            return found, bias
+        weight, own_bias, coefficients, together, bias = self.process(
+            "hidden_input", "weight_hh", "bias_hh"
+        )
+        found = {"hidden_input": coefficients, "hidden_bias": own_bias, "hidden_weight": weight}
+        return {"weight": together, **found}, bias
+
+    def gates_in(self, input: torch.Tensor, bias: Optional[torch.Tensor]) -> torch.Tensor:
+        """See `LayerTensors.gates_in`."""
+        if not self.function_kind("layer_input"):
+            return super().gates_in(input, bias)
+        weight, own_bias, coefficients, all_weights, all_biases = self.process(
+            "layer_input", "weight_ih", "bias_ih"
+        )
+        u = fast(linear)(input, weight, own_bias)
+        mixed = by_path(fast(mixture)(u, coefficients, self.basis("layer_input")), self.gates)
+        found = fast(linear)(input, all_weights, all_biases) + mixed
+        return found if bias is None else found + bias
+
+    def coefficients(self, position: str) -> torch.Tensor:
+        """See `LayerTensors.coefficients`; those of an input are each path's."""
+        found = super().coefficients(position)
+        searched = bool(self.function_kind(position))
+        return found if searched or position != "layer_input" else by_path(found, self.gates)
+
+    def cell_state(self) -> Dict[str, Any]:
+        """See `LayerTensors.cell_state`: only the process has a share."""
+        found, kind = super().cell_state(), self.function_kind("cell_state")
+        if kind:
+            # both paths have the identity as the mean function
+            share = self.shares_at("cell_state")[kind]
+            found["cell_state"] = share * found["cell_state"]
+        return found

@@ -1,0 +1,208 @@
+"""Layers with several paths: the first is the layer itself, the others are its children.
+
+A layer becomes a mixed one from outside, as with torch's own parametrizations: its class is
+replaced by a subclass of it, and its parameters keep their names.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Sequence, Tuple, Type
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from espnet_bayeslm.bayes import Weights
+from espnet_bayeslm.bayes.draw import RandomLayer
+from espnet_bayeslm.bayes.kinds import Rows, select_rows
+from espnet_bayeslm.kernels import fast
+from espnet_bayeslm.layers import GPActivation, LatentOutput, UncertainEmbedding, UncertainLinear
+from espnet_bayeslm.layers.conversion import empty_like
+from espnet_bayeslm.layers.linear import linear
+from espnet_bayeslm.utils.errors import InputError
+
+# What the names of a super-network's own parameters and modules begin with.
+PREFIX = "search"
+# Of the architecture weights in a mixed layer; they are the LM's.
+WEIGHTS = f"{PREFIX}_weights"
+
+
+def key_of(location: str) -> str:
+    """`{position}_l{layer from 0}` of a location."""
+    position, _, layer = location.partition("@")
+    return f"{position}_l{int(layer) - 1}"
+
+
+def path_name(layer: nn.Module, kind: str, location: str) -> str:
+    """What the path of a kind at a location is called in a layer."""
+    return f"{PREFIX}_{kind}" + (f"_{key_of(location)}" if isinstance(layer, nn.LSTM) else "")
+
+
+def name_in_path(layer: nn.Module, parameter: str, location: str) -> str:
+    """What a layer's parameter is called in a path."""
+    suffix = "_l" + str(int(location.partition("@")[2]) - 1) if isinstance(layer, nn.LSTM) else ""
+    return parameter.removesuffix(suffix)
+
+
+class Mixed(RandomLayer):
+    """A layer with paths, mixed by the softmax of architecture weights.
+
+    Attributes:
+        is_fixed: Whether the architecture weights get no gradient.
+        mixtures: The candidates' names by the mixtures that it has.
+        functions: The kind on whose path there is another function, by these too.
+        sources: Of each further path {its parameter: the layer's own, and the rows of it}.
+    """
+
+    is_fixed: bool
+    mixtures: Dict[str, Tuple[str, ...]]
+    functions: Dict[str, str]
+    sources: Dict[str, Dict[str, Tuple[str, Rows]]]
+
+    def mixture_of(self, location: str) -> str:
+        """The name of the mixture that belongs to a location; "" where there is only one."""
+        return ""
+
+    def shares(self, mixture: str = "") -> Dict[str, torch.Tensor]:
+        """{kind: its path's share, softmax(a) of Eq. 35}, each ()."""
+        weights = getattr(self, WEIGHTS + mixture)
+        weights = weights.detach() if self.is_fixed else weights
+        precise = weights.to(torch.promote_types(weights.dtype, torch.float32))
+        values = precise.softmax(0).to(weights.dtype).unbind(0)
+        return dict(zip(self.mixtures[mixture], values, strict=True))
+
+    def empty_path(self) -> Any:
+        """A layer for copies of this one's weights."""
+        return empty_like(self)
+
+    def add_path(self, location: str, kind: str, weights: Sequence[Weights]) -> List[Weights]:
+        """Add the path of a kind, with copies of weights of this layer; they are returned."""
+        name, path = path_name(self, kind, location), self.empty_path()
+        source = {name_in_path(self, w.parameter, location): (w.parameter, w.rows) for w in weights}
+        for parameter, (own, rows) in source.items():
+            value = select_rows(getattr(self, own).detach(), rows).clone()
+            setattr(path, parameter, nn.Parameter(value))
+        self.sources[name] = source
+        self.add_module(name, path)
+        return [Weights(path, parameter) for parameter in source]
+
+    def paths(self) -> Dict[str, Any]:
+        """{kind: the layer that is its path}; the first is this one."""
+        first, *others = self.mixtures[""]
+        return {first: self, **{kind: getattr(self, f"{PREFIX}_{kind}") for kind in others}}
+
+    def reset(self) -> None:
+        """Make all paths equal to this layer's own."""
+        for name, source in self.sources.items():
+            for parameter, (own, rows) in source.items():
+                value = select_rows(getattr(self, own).detach(), rows)
+                getattr(getattr(self, name), parameter).data.copy_(value)
+        super().reset()
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        for mixture in self.mixtures:  # the LM has them
+            del destination[prefix + WEIGHTS + mixture]
+
+    def _load_from_state_dict(self, state: Any, prefix: str, *args: Any) -> None:
+        kept = {WEIGHTS + m: self._parameters.pop(WEIGHTS + m) for m in self.mixtures}
+        super()._load_from_state_dict(state, prefix, *args)
+        self._parameters.update(kept)
+
+
+class MixedLinear(Mixed, UncertainLinear):
+    """Linear layers, whose outputs are mixed, or handed on apart to a `MixedFunction`."""
+
+    is_apart = False
+
+    def value(self, parameter: str) -> torch.Tensor:
+        """The paths' parameters mixed: the output is linear in them, so that it is mixed too."""
+        if getattr(self, parameter) is None:
+            return self.drawn_value(parameter)
+        shares = self.shares()
+        first, *others = [
+            shares[kind] * path.drawn_value(parameter) for kind, path in self.paths().items()
+        ]
+        return sum(others, first)
+
+    def forward(self, input: torch.Tensor, *, gelu: bool = False) -> Any:
+        """Map (..., in_features) to (..., out_features), to {kind: that} where they stay apart."""
+        if not self.is_apart:
+            return super().forward(input, gelu=gelu)
+        return {
+            kind: fast(linear)(input, path.drawn_value("weight"), path.drawn_value("bias"))
+            for kind, path in self.paths().items()
+        }
+
+
+class MixedEmbedding(Mixed, UncertainEmbedding):
+    """Embeddings, whose vectors are mixed."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """Map ids (...) to vectors (..., embedding_dim)."""
+        shares, (first, *others) = self.shares(), self.paths()
+        vectors = shares[first] * super().forward(input)
+        for kind in others:
+            vectors = vectors + shares[kind] * self.paths()[kind](input)
+        return vectors
+
+
+class MixedFunction(Mixed, GPActivation):
+    """Activation functions of the paths of a feed-forward net, mixed."""
+
+    def add_function(self, location: str, kind: str, layers: Sequence[Any]) -> None:
+        """Be the function of a kind's path, and have those of the other paths beside it."""
+        self.functions[""] = kind
+        for layer in layers:
+            layer.is_apart = True
+
+    def forward(self, outputs: Dict[str, torch.Tensor]) -> torch.Tensor:  # type: ignore[override]
+        """Mix {kind: Theta x of its path, (..., units)} after each path's function."""
+        native, own, shares = getattr(F, self.native), self.functions[""], self.shares()
+        first, *others = [
+            shares[kind] * (super(MixedFunction, self).forward(x) if kind == own else native(x))
+            for kind, x in outputs.items()
+        ]
+        return sum(others, first)
+
+
+class MixedLatent(Mixed, LatentOutput):
+    """A latent output and the hidden output that it would replace, mixed."""
+
+    def forward(self, h: torch.Tensor) -> torch.Tensor:
+        """Map h_t to its mixture with z_t, both (B, L, size)."""
+        _, share = self.shares().values()
+        return h + share * (super().forward(h) - h)
+
+
+MIXED: Dict[type, Type[Mixed]] = {
+    UncertainLinear: MixedLinear,
+    UncertainEmbedding: MixedEmbedding,
+    GPActivation: MixedFunction,
+    LatentOutput: MixedLatent,
+}
+
+
+def mix(layer: Any, choice: Any) -> Any:
+    """A layer, made one with paths where it is none yet, that are mixed by a location's weights.
+
+    Args:
+        layer: The layer.
+        choice: The location's architecture weights.
+
+    Raises:
+        InputError: Layers of its sort cannot be mixed.
+    """
+    if not isinstance(layer, Mixed):
+        if type(layer) not in MIXED:
+            torchs = type(layer).__bases__[-1].__name__
+            raise InputError(
+                f"{choice.location}: a search needs the gates of an LSTM, this LM is a {torchs}",
+                remedy="Choose kind point or bayes.",
+            )
+        layer.__class__ = MIXED[type(layer)]
+        layer.is_fixed, layer.mixtures, layer.functions, layer.sources = False, {}, {}, {}
+    name = layer.mixture_of(choice.location)
+    layer.mixtures[name] = choice.kinds
+    layer.register_parameter(WEIGHTS + name, choice.weights)
+    return layer
