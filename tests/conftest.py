@@ -20,10 +20,12 @@ def _one_thread():
     torch.manual_seed(0)
 
 
-@pytest.fixture
-def fast_kernels(monkeypatch):
+@pytest.fixture(scope="class")
+def fast_kernels():
     """For tests of what only the kernels do, in a process without them too."""
-    monkeypatch.delenv("ESPNET_BAYESLM_KERNELS", raising=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("ESPNET_BAYESLM_KERNELS", raising=False)
+        yield
 
 
 def write_text(path, num_sentences, seed):

@@ -153,7 +153,7 @@ COPIES["pickle"] = lambda state: pickle.loads(pickle.dumps(state))
 
 
 @pytest.fixture(scope="class")
-def long_search():
+def long_search(fast_kernels):
     """Return an LM and the states of two hypotheses that part after 2,000 tokens."""
     lm = build((BayesTransformerLM, {**TRANSFORMER, "layer": 1}, {})).eval()
     state = lm.zero_state()

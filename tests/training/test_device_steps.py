@@ -23,7 +23,7 @@ OPTIONS = [(family, name) for family in kernels.CASES for name in kernels.OPTION
 
 
 @pytest.fixture(autouse=True)
-def _short(monkeypatch):
+def _short(monkeypatch, fast_kernels):
     monkeypatch.setattr(kernels, "LENGTH", 7)
 
 
