@@ -65,7 +65,7 @@ def report(
     options = {"score": score, "perplexity": perplexity, "rescored": rescored, "ref": ref}
     options.update(exp=exp, snr=snr, search=search)
     files = [
-        (f"--{option}", *pair)
+        (option, *pair)
         for option, values in options.items()
         for pair in named_paths(f"--{option}", values)
     ]

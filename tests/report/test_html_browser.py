@@ -131,6 +131,54 @@ set("filter", "changed"); set("system", "1");
     assert seen[-1]["status"] == "none (of 4 utterances)"
 
 
+def test_systems_side_by_side_and_a_link_to_an_utterance(report, drive):
+    steps = """
+set("beside", "all"); set("utt", "a-1");
+const lines = document.querySelectorAll("#nbest-rows .names span");
+seen.push([...lines].map((node) => node.textContent));
+set("size", "20");
+location.hash = document.querySelector("#nbest-rows .link").hash.replace("a-1", "b-3");
+dispatchEvent(new Event("hashchange"));
+look();
+seen.push(document.querySelector(".target h3").firstChild.data);
+location.hash = "#utt=%zz%";
+dispatchEvent(new Event("hashchange"));
+look();
+"""
+    seen, dom = drive(report(), steps)
+    # the second system keeps the first pass's best
+    assert seen[3] == ["reference", "first pass, other", EVIL]
+    assert " ".join(seen[5]["utts"]) == "a-1 a-2 b-3 b-4" and seen[6] == "b-3"
+    assert seen[7] == seen[5]
+    assert dom.count('<details open=""><summary>2 hypotheses') == 1
+
+
+def test_columns_are_sorted_by_their_values(report, drive):
+    steps = """
+const table = document.querySelector("table.sortable");
+const press_head = (column) => {
+  table.tHead.rows[0].cells[column].querySelector("button").click();
+  seen.push([...table.tBodies[0].rows].map((row) => row.cells[column].textContent.trim()).join());
+};
+press_head(3); press_head(3); press_head(1);
+"""
+    seen, _ = drive(report(), steps)
+    up, down, words = seen[1:]
+    # numbers by value, and what is missing last in both directions
+    assert up == "−11.11,0.00,0.00,–" and down == "0.00,0.00,−11.11,–"
+    assert words == "first pass,oracle,rescored,rescored"
+
+
+def test_what_is_hidden_takes_no_room(report, drive):
+    steps = """
+seen.push([...document.querySelectorAll("[hidden]")].map((n) => getComputedStyle(n).display));
+"""
+    seen, dom = drive(report(), steps)
+    # of two pagers the lower one, where the page is short; no control without a choice
+    assert seen[-1] == ["none"] and 'name="measure"' not in dom
+    assert 'name="measure"' in drive(report(uncertain=True), "")[1]
+
+
 def test_hypotheses_are_made_on_demand(report, drive):
     steps = """
 const more = document.querySelectorAll("article details")[1];
