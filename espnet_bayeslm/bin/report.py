@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence
 
 from espnet_bayeslm.nbest.formats import FORMATS, check_format
-from espnet_bayeslm.report.html_input import Repeated, named_paths, unique_paths
+from espnet_bayeslm.report.html_input import Repeated, named_paths
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_write
@@ -32,7 +32,7 @@ def report(
     search: Repeated,
 ) -> None:
     """Write one HTML file of what is given; options as `get_parser` explains them."""
-    command = command_line(dict(locals()))
+    options = dict(locals())
     from espnet_bayeslm.report.html_learning import learning_section, read_epochs
     from espnet_bayeslm.report.html_page import page
     from espnet_bayeslm.report.html_provenance import provenance_section
@@ -45,8 +45,8 @@ def report(
         None if score is None else read_scores(score),
         read_perplexities(named_paths("--perplexity", perplexity)),
     )
-    experiments = unique_paths("--exp", exp)
-    searches = unique_paths("--search", search)
+    experiments = dict(named_paths("--exp", exp, unique=True))
+    searches = dict(named_paths("--search", search, unique=True))
     lists, sweeps = rescoring_sections(rescored, nbest_format, ref)
     sections = [
         tables,
@@ -62,15 +62,14 @@ def report(
             "nothing to report",
             remedy="Give one or more of --score, --perplexity, --rescored, --exp, --snr, --search.",
         )
-    options = {"score": score, "perplexity": perplexity, "rescored": rescored, "ref": ref}
-    options.update(exp=exp, snr=snr, search=search)
-    files = [
-        (option, *pair)
-        for option, values in options.items()
-        for pair in named_paths(f"--{option}", values)
-    ]
-    folders = unique_paths("--rescored", rescored)
-    given.append(provenance_section(command, files, folders, experiments))
+    read = {"score": score, "perplexity": perplexity, "rescored": rescored, "ref": ref}
+    read.update(exp=exp, snr=snr, search=search)
+    given.append(
+        provenance_section(
+            command_line(options),
+            {option: named_paths(f"--{option}", values) for option, values in read.items()},
+        )
+    )
     with atomic_write(output) as f:
         f.write(page(title, given))
     size = Path(output).stat().st_size / 1e6
@@ -96,7 +95,7 @@ def rescoring_sections(
     from espnet_bayeslm.report.html_rescored import read_references, read_rescored
     from espnet_bayeslm.report.html_sweep import read_sweep, sweep_section
 
-    folders = unique_paths("--rescored", rescored)
+    folders = dict(named_paths("--rescored", rescored, unique=True))
     if ref and not folders:
         raise InputError("--ref without lists", remedy="Give --rescored NAME=DIR too.")
     items = [read_rescored(name, path, nbest_format) for name, path in folders.items()]

@@ -6,7 +6,7 @@ import contextlib
 import json
 import math
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple, Union
+from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
@@ -15,13 +15,18 @@ from espnet_bayeslm.utils.files import PathLike, read_lines
 Repeated = Union[str, Sequence[str], None]
 
 
-def named_paths(option: str, values: Repeated) -> List[Tuple[str, str]]:
-    """Return (name, path) of each value NAME=PATH; a path alone has its last part as the name.
+def named_paths(option: str, values: Repeated, *, unique: bool = False) -> List[Tuple[str, str]]:
+    """Pairs (name, path) of values NAME=PATH; a path alone has its last part as the name.
+
+    Args:
+        option: The option, for messages.
+        values: Its values.
+        unique: Whether each needs a name of its own.
 
     Raises:
-        InputError: A value has no path.
+        InputError: A value has no path, or a name comes twice.
     """
-    pairs = []
+    pairs: List[Tuple[str, str]] = []
     for value in [values] if isinstance(values, str) else list(values or []):
         name, separator, path = value.partition("=")
         # a path may hold a `=` itself
@@ -29,76 +34,44 @@ def named_paths(option: str, values: Repeated) -> List[Tuple[str, str]]:
             name, path = Path(value).resolve().name, value
         if not name or not path:
             raise InputError(f"{option} {value}", remedy=f"Give {option} NAME=PATH.")
+        if unique and name in dict(pairs):
+            raise InputError(
+                f"{option}: {dict(pairs)[name]} and {path} are both called {name}",
+                remedy=f"Give {option} NAME=PATH, each with its own NAME.",
+            )
         pairs.append((name, path))
     return pairs
 
 
-def unique_paths(option: str, values: Repeated) -> Dict[str, str]:
-    """Return {name: path} of `named_paths`.
-
-    Raises:
-        InputError: A name comes twice.
-    """
-    found: Dict[str, str] = {}
-    for name, path in named_paths(option, values):
-        if name in found:
-            raise InputError(
-                f"{option}: {found[name]} and {path} are both called {name}",
-                remedy=f"Give {option} NAME=PATH, each with its own NAME.",
-            )
-        found[name] = path
-    return found
-
-
 def read_json(path: PathLike, *, remedy: str) -> Any:
-    """Return what a JSON file holds.
-
-    Args:
-        path: The file.
-        remedy: What the user can do where it is not JSON.
+    """Content of a JSON file; `remedy` is what the user can do where it is none.
 
     Raises:
         InputError: It cannot be read, or is not JSON.
     """
-    return parse_json("\n".join(line for _, line in read_lines(path)), path=path, remedy=remedy)
+    return _parsed("\n".join(line for _, line in read_lines(path)), path, None, remedy)
 
 
 def read_json_lines(path: PathLike, *, remedy: str) -> Iterator[Tuple[int, Any]]:
-    """Yield (line number, what the line holds) of a file of JSON lines.
+    """Yield (line number, content) of a file of JSON lines.
 
     Raises:
         InputError: A line is not JSON.
     """
     for number, line in read_lines(path):
-        with located(path, number):
-            content = parse_json(line, path=None, remedy=remedy)
-        yield number, content
+        yield number, _parsed(line, path, number, remedy)
 
 
-def parse_json(text: str, *, path: Union[PathLike, None], remedy: str) -> Any:
-    """Return the value of a JSON text.
-
-    Raises:
-        InputError: It is not one.
-    """
+def _parsed(text: str, path: PathLike, line: Optional[int], remedy: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"not JSON ({error})", path=path, remedy=remedy) from error
-
-
-@contextlib.contextmanager
-def located(path: PathLike, line: Union[int, None] = None) -> Iterator[None]:
-    """Add a file and a line to the errors of the block."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(str(error), path=path, line=line) from error
+        raise InputError(f"not JSON ({error})", path=path, line=line, remedy=remedy) from error
 
 
 @contextlib.contextmanager
 def expecting(
-    what: str, *, path: PathLike, remedy: str, line: Union[int, None] = None
+    what: str, *, path: PathLike, remedy: str, line: Optional[int] = None
 ) -> Iterator[None]:
     """Turn what goes wrong with a value of another form into an `InputError`.
 

@@ -18,31 +18,46 @@ from espnet_bayeslm.report.tables import MISSING, Table
 from espnet_bayeslm.utils.files import PathLike
 
 PACKAGES = ("espnet_bayeslm", "espnet", "torch", "numpy")
+# Column -> key of scales.yaml, and of a training's config.yaml
+RESCORING = {
+    "LMs and weights": "components",
+    "combined": "combine",
+    "scales": "features",
+    "decision": "decision",
+    "tuned on": "tuned_on",
+}
+TRAINING = {
+    "LM": "lm",
+    "seed": "seed",
+    "optimizer": "optim",
+    "started from": "init_param",
+    "text": "train_data_path_and_name_and_type",
+    "lm_conf": "lm_conf",
+}
 
 
-def provenance_section(
-    command: str,
-    files: Sequence[Tuple[str, str, str]],
-    rescored: Mapping[str, str],
-    experiments: Mapping[str, str],
-) -> Section:
-    """Command, versions and date, and tables of rescorings, experiments and files.
+def provenance_section(command: str, read: Mapping[str, Sequence[Tuple[str, str]]]) -> Section:
+    """Command, versions and date, and tables of rescorings, trainings and files.
 
     Args:
         command: The command line.
-        files: (option, name, path) of what was read.
-        rescored: Name -> folder of `bayeslm rescore`.
-        experiments: Name -> folder of a training.
+        read: Option -> (name, path) of what was read by it.
     """
-    settings = {name: _read(Path(path) / SCALES) for name, path in rescored.items()}
-    trainings = {name: _read(Path(path) / "config.yaml") for name, path in experiments.items()}
+    settings = {name: dict(_read(Path(path) / SCALES)) for name, path in read["rescored"]}
+    trainings = {name: _read(Path(path) / "config.yaml") for name, path in read["exp"]}
+    for found in settings.values():
+        found.setdefault("features", {key: found.get(key) for key in ("lmwt", "word_penalty")})
     tables = [
-        _rescoring_table(settings) if settings else None,
-        _training_table(trainings) if trainings else None,
+        _settings_table("Rescoring", RESCORING, settings) if settings else None,
+        _settings_table("Training", TRAINING, trainings) if trainings else None,
         Table(
             "Files and folders that were read",
             ["option", "name", "path", "SHA-256"],
-            [[option, name, path, _digest(path)] for option, name, path in files],
+            [
+                [option, name, path, _digest(path)]
+                for option, pairs in read.items()
+                for name, path in pairs
+            ],
             words=(1, 2, 3),
         ),
     ]
@@ -81,42 +96,27 @@ def _read(path: Path) -> Mapping[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _rescoring_table(settings: Mapping[str, Mapping[str, Any]]) -> Table:
-    """LMs of each rescoring with their weights, and how scores were combined."""
-    header = ["system", "LMs and weights", "combined", "scales", "decision", "tuned on"]
-    rows = []
-    for name, found in settings.items():
-        scales = found.get("features") or {k: found.get(k) for k in ("lmwt", "word_penalty")}
-        parts = [_pairs(found.get("components")), str(found.get("combine", MISSING))]
-        decision = str(found.get("decision", "max" if found else MISSING))
-        rows.append([name, *parts, _pairs(scales), decision, str(found.get("tuned_on") or MISSING)])
-    return Table("Rescoring", header, rows, words=(1, 2, 3, 4, 5))
-
-
-def _training_table(trainings: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Kind of LM, start, seed and data of each training."""
-    keys = ("lm", "seed", "optim", "init_param", "train_data_path_and_name_and_type")
-    rows = []
-    for name, found in trainings.items():
-        conf = found.get("lm_conf")
-        more = _pairs({k: v for k, v in conf.items()} if isinstance(conf, dict) else None)
-        rows.append([name, *(_text(found.get(key)) for key in keys), more])
-    header = ["experiment", "LM", "seed", "optimizer", "started from", "text", "lm_conf"]
-    return Table("Training", header, rows, words=range(1, 7))
+def _settings_table(
+    caption: str, columns: Mapping[str, str], settings: Mapping[str, Mapping[str, Any]]
+) -> Table:
+    """One row for each of what was made, a column for each setting."""
+    rows = [
+        [name, *(_text(found.get(key)) for key in columns.values())]
+        for name, found in settings.items()
+    ]
+    return Table(caption, ["name", *columns], rows, words=range(1, 1 + len(columns)))
 
 
 def _text(value: Any) -> str:
+    """Setting in a line: names and values, or the first of a list."""
     while isinstance(value, list) and value:
         value = value[0]
+    if isinstance(value, dict):
+        known = {key: v for key, v in value.items() if v is not None}
+        value = ", ".join(f"{key} {_text(v)}" for key, v in known.items())
+    if isinstance(value, float):
+        return f"{value:.4g}"
     return MISSING if value in (None, [], "") else str(value)
-
-
-def _pairs(values: Any) -> str:
-    """Names and values in a line."""
-    if not isinstance(values, dict) or not values:
-        return MISSING
-    pairs = ((k, f"{v:.4g}" if isinstance(v, float) else v) for k, v in values.items())
-    return ", ".join(f"{key} {value}" for key, value in pairs if value is not None)
 
 
 def _digest(path: PathLike) -> str:

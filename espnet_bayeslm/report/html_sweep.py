@@ -87,7 +87,7 @@ def sweep_section(sweeps: Mapping[str, SweepTable]) -> Optional[Section]:
                 "name": name,
                 "summary": _summary(sweep),
                 "figure": svg(sweep_figure(sweep), label),
-                "rates": _value_table(sweep, label),
+                "rates": value_table(sweep, label),
                 "weights": _weight_table(sweep, name) if len(sweep.weights) > 1 else None,
             }
         )
@@ -158,7 +158,8 @@ def _draw_border(axes: Axes, inside: np.ndarray, *, color: str, linestyle: str) 
         axes.plot(xs, ys, color=color, linestyle=linestyle, linewidth=1.2)
 
 
-def _value_table(sweep: SweepTable, caption: str) -> Table:
+def value_table(sweep: SweepTable, caption: str) -> Table:
+    """Rates by the first feature's weight and, in columns, by the second's."""
     header = [" \\ ".join(sweep.names), *(f"{value:.4g}" for value in sweep.values[1])]
     rows: List[Row] = [
         [

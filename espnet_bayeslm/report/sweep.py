@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, Sequence
 
 import numpy as np
 
-from espnet_bayeslm.report.html_sweep import read_sweep, sweep_figure
+from espnet_bayeslm.report.html_sweep import read_sweep, sweep_figure, value_table
 from espnet_bayeslm.report.plots import save_figure
-from espnet_bayeslm.rescoring.sweep import Sweep
 from espnet_bayeslm.rescoring.tuning import Tuned
 from espnet_bayeslm.utils.files import atomic_write
 
@@ -45,24 +44,13 @@ def write_sweep(folder: Path, tuned: Tuned, *, names: Sequence[str]) -> None:
     }
     with atomic_write(folder / "sweep.json") as f:
         json.dump(content, f)
-    with atomic_write(folder / "sweep.tsv") as f:
-        f.writelines(f"{line}\n" for line in _table(sweep, rates))
     table = read_sweep(folder)
     assert table is not None
+    with atomic_write(folder / "sweep.tsv") as f:
+        f.write(value_table(table, "").csv(delimiter="\t"))
     save_figure(sweep_figure(table), folder / "sweep.png")
 
 
 def _rates(errors: np.ndarray, tuned: Tuned) -> np.ndarray:
     """Errors in percent of the words."""
     return (100 * errors / max(tuned.words, 1)).round(3)
-
-
-def _table(sweep: Sweep, rates: np.ndarray) -> List[str]:
-    """Return lines: the first feature's weight, then the rate at each weight of the second."""
-    columns = [f"{value:.4g}" for value in sweep.weights[1]]
-    header = "\t".join([" \\ ".join(sweep.names), *columns])
-    rows = [
-        "\t".join([f"{weight:.4g}", *(f"{rate:.2f}" for rate in row)])
-        for weight, row in zip(sweep.weights[0], rates, strict=True)
-    ]
-    return [header, *rows]

@@ -7,7 +7,6 @@ import dataclasses
 import io
 import re
 from typing import List, NamedTuple, Sequence, Union
-from urllib.parse import quote
 
 BETTER, WORSE, MISSING = "†", "‡", "–"
 # What numbers are made of, for programs and for TeX
@@ -69,7 +68,7 @@ class Table:
         """Whether a column holds words."""
         return column == 0 or column in self.words
 
-    def csv(self) -> str:
+    def csv(self, delimiter: str = ",") -> str:
         """CSV with a header; marks of significance have columns of their own."""
         lines: List[List[str]] = [[], *([] for _ in self.rows)]
         for n, (head, marked) in enumerate(zip(self.header, self.marked, strict=True)):
@@ -79,7 +78,7 @@ class Table:
                 text = cell.text if self.is_words(n) else cell.text.translate(_NUMBERS)
                 line += [text, cell.mark][: 1 + marked]
         file = io.StringIO()
-        csv.writer(file, lineterminator="\n").writerows(lines)
+        csv.writer(file, delimiter=delimiter, lineterminator="\n").writerows(lines)
         return file.getvalue()
 
     def latex(self) -> str:
@@ -94,14 +93,6 @@ class Table:
         rows = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule", *body]
         end = [r"\bottomrule", r"\end{tabular}", r"\end{table}"]
         return "\n".join([*begin, *rows, *end]) + "\n"
-
-    def downloads(self) -> List[Cell]:
-        """Links that hold the table in both formats."""
-        texts = {"csv": ("CSV", self.csv()), "x-tex": ("LaTeX", self.latex())}
-        return [
-            Cell(label, href=f"data:text/{kind};charset=utf-8,{quote(text)}")
-            for kind, (label, text) in texts.items()
-        ]
 
 
 def fixed(number: Union[float, None], digits: int) -> str:
