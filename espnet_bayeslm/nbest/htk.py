@@ -13,7 +13,7 @@ import gzip
 import math
 import re
 from pathlib import Path
-from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from espnet_bayeslm.nbest.fields import (
     UniqueUtterances,
@@ -386,13 +386,6 @@ class _Reader:
         """Fields of the header that are not written from the lattice itself."""
         others = {"VERSION", "N", "L", "start", "end", "base", *SCALES}
         return tuple((k, v) for k, v in self.header.fields.items() if k not in others)
-
-
-def write_htk(lattices: Iterable[Lattice], folder: PathLike, *, zipped: bool = False) -> None:
-    """Write lattices as `htk_writer` does; one is kept in memory at a time."""
-    with htk_writer(folder, zipped=zipped) as add:
-        for lattice in lattices:
-            add(lattice)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ import contextlib
 import math
 import re
 from pathlib import Path
-from typing import Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple
+from typing import Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from espnet_bayeslm.nbest.fields import (
     UniqueUtterances,
@@ -236,13 +236,6 @@ def _block(lines: Lines) -> Iterator[str]:
         if not line.strip():
             return
         yield line
-
-
-def write_kaldi_lattices(lattices: Iterable[Lattice], path: PathLike) -> None:
-    """Write lattices as `kaldi_lattice_writer` does; one is kept in memory at a time."""
-    with kaldi_lattice_writer(path) as add:
-        for lattice in lattices:
-            add(lattice)
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ LOG_STD_MIN, LOG_STD_MAX = -20.0, 4.0
 
 
 def clamp_log_std(log_std: torch.Tensor) -> torch.Tensor:
-    """Return log standard deviations within their range."""
+    """Log standard deviations within their range."""
     return log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
 
 

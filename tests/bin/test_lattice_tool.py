@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 from command_lines import words
-from oracles.lattice_paths import all_paths, errors, random_lattice
+from oracles.lattice_paths import all_paths, errors, random_lattice, write_htk, write_kaldi_lattices
 
 from espnet_bayeslm.bin import rescore
 from espnet_bayeslm.bin.lattice import main
 from espnet_bayeslm.nbest.formats import read_nbest
-from espnet_bayeslm.nbest.htk import read_htk, write_htk
-from espnet_bayeslm.nbest.kaldi_lattice import write_kaldi_lattices
+from espnet_bayeslm.nbest.htk import read_htk
 from espnet_bayeslm.nbest.lattice import best_paths, kaldi_scales, nbest_list
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.training.components import load_components

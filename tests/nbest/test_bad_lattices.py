@@ -3,11 +3,12 @@
 import math
 
 import pytest
+from oracles.lattice_paths import write_htk, write_kaldi_lattices
 from test_htk import HTK
 from test_kaldi_lattice import KALDI
 
-from espnet_bayeslm.nbest.htk import read_lattice, write_htk
-from espnet_bayeslm.nbest.kaldi_lattice import read_kaldi_lattices, write_kaldi_lattices
+from espnet_bayeslm.nbest.htk import read_lattice
+from espnet_bayeslm.nbest.kaldi_lattice import read_kaldi_lattices
 from espnet_bayeslm.nbest.lattice import Arc, Lattice
 from espnet_bayeslm.utils.errors import InputError
 

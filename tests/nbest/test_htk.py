@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from oracles.lattice_paths import all_paths, random_lattice
+from oracles.lattice_paths import all_paths, random_lattice, write_htk
 
-from espnet_bayeslm.nbest.htk import read_htk, read_lattice, write_htk
+from espnet_bayeslm.nbest.htk import read_htk, read_lattice
 from espnet_bayeslm.nbest.lattice import Lattice, PathScales, acoustic_scores, best_paths
 from espnet_bayeslm.utils.errors import InputError
 

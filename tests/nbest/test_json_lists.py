@@ -104,18 +104,6 @@ def test_vosk_a_file_for_each_utterance_and_all_in_one(tmp_path):
     assert list(read_nbest(tmp_path / "again.json", "vosk")) == one
 
 
-@pytest.mark.parametrize("format", ["whisper", "nemo", "vosk"])
-def test_there_and_back_through_jsonl_no_word_and_no_score_is_lost(format, tmp_path):
-    scores = None if format == "whisper" else -1.5
-    lists = [
-        NBest("u1", (Hypothesis(("a", "b"), scores), Hypothesis((), scores)), ("a",), "s"),
-        NBest("u2", (Hypothesis(("c",), scores), Hypothesis(("d",), scores))),
-    ]
-    for step, name in enumerate(("jsonl", format, "jsonl", format)):
-        write_nbest(lists, tmp_path / str(step), format=name)
-        assert list(read_nbest(tmp_path / str(step), name)) == lists
-
-
 def test_what_other_formats_keep_does_not_stand_in_for_what_is_read(tmp_path):
     odd = NBest("u", (Hypothesis(("a",), extra={"text": 3, "score": "x"}),), extra={"utt": 1})
     write_nbest([odd], tmp_path, format="jsonl")

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from oracles.lattice_paths import all_paths, random_lattice
+from oracles.lattice_paths import all_paths, random_lattice, write_htk, write_kaldi_lattices
 
-from espnet_bayeslm.nbest.htk import read_htk, write_htk
-from espnet_bayeslm.nbest.kaldi_lattice import read_kaldi_lattices, write_kaldi_lattices
+from espnet_bayeslm.nbest.htk import read_htk
+from espnet_bayeslm.nbest.kaldi_lattice import read_kaldi_lattices
 from espnet_bayeslm.nbest.lattice import best_paths, kaldi_scales
 from espnet_bayeslm.utils.errors import InputError
 

@@ -4,7 +4,15 @@ import math
 
 import numpy as np
 import pytest
-from oracles.lattice_paths import all_paths, arc_paths, errors, num_paths, random_lattice
+from oracles.lattice_paths import (
+    all_paths,
+    arc_paths,
+    errors,
+    num_paths,
+    random_lattice,
+    write_htk,
+    write_kaldi_lattices,
+)
 
 from espnet_bayeslm.nbest.lattice import (
     Arc,
@@ -123,8 +131,6 @@ def test_lattices_of_the_recogniser_are_those_of_enumeration(sphinx_lattice):
 
 def test_rescore_reads_the_n_best_of_lattices(tmp_path):
     from espnet_bayeslm.nbest.formats import read_nbest, write_nbest
-    from espnet_bayeslm.nbest.htk import write_htk
-    from espnet_bayeslm.nbest.kaldi_lattice import write_kaldi_lattices
 
     lattices = [random_lattice(np.random.default_rng(n), utt=f"u{n}") for n in range(3)]
     write_htk(lattices, tmp_path / "htk")

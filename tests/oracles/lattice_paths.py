@@ -2,7 +2,23 @@
 
 import itertools
 
+from espnet_bayeslm.nbest.htk import htk_writer
+from espnet_bayeslm.nbest.kaldi_lattice import kaldi_lattice_writer
 from espnet_bayeslm.nbest.lattice import EQUAL, Arc, Lattice, Path
+
+
+def write_htk(lattices, folder, **options):
+    """Write lattices as HTK's."""
+    with htk_writer(folder, **options) as add:
+        for lattice in lattices:
+            add(lattice)
+
+
+def write_kaldi_lattices(lattices, path):
+    """Write lattices as Kaldi's."""
+    with kaldi_lattice_writer(path) as add:
+        for lattice in lattices:
+            add(lattice)
 
 
 def random_lattice(rng, num_nodes=7, words=("a", "b", "c"), utt="u", density=0.5):
