@@ -102,7 +102,7 @@ class WeightKind(Kind):
             layer: The layer.
             value: The parameter, or what is drawn of it by others.
             blocks: Blocks of that parameter, rows ascending.
-            draw: Their noise; it takes their KL where that is wanted and falls off here.
+            draw: Their noise; it takes their KL where that is wanted and costs little here.
         """
         raise NotImplementedError
 
@@ -171,6 +171,10 @@ class Bayes(WeightKind):
         """The prior's standard deviation."""
         return math.sqrt(self.options["prior_variance"])
 
+    def log_std(self, layer: UncertainModule, block: RandomBlock) -> torch.Tensor:
+        """Logarithms of the standard deviations within their range, shaped as the block's rows."""
+        return clamp_log_std(getattr(layer, block.key + LOG_STD))
+
     def add(self, layer: UncertainModule, block: RandomBlock, prior_mean: torch.Tensor) -> None:
         """See `WeightKind.add`."""
         layer.register_parameter(block.key + LOG_STD, nn.Parameter(torch.empty_like(prior_mean)))
@@ -207,7 +211,7 @@ class Bayes(WeightKind):
 
     def std(self, layer: UncertainModule, block: RandomBlock) -> torch.Tensor:
         """See `WeightKind.std`."""
-        return clamp_log_std(getattr(layer, block.key + LOG_STD).detach()).exp()
+        return self.log_std(layer, block).detach().exp()
 
     def start_std(self, layer: UncertainModule, block: RandomBlock) -> float:
         """See `WeightKind.start_std`."""
