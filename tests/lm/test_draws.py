@@ -1,0 +1,91 @@
+"""All noise comes from `drawn`: within it there is one draw, outside of it the mean."""
+
+import ast
+from pathlib import Path
+
+import pytest
+import torch
+from test_contract import (
+    BATCH,
+    CASES,
+    VOCAB,
+    build,
+    is_latent,
+    is_random,
+    make_generic,
+    name,
+    tokens,
+)
+
+import espnet_bayeslm
+from espnet_bayeslm.bayes import noise_generator
+from espnet_bayeslm.bayes.draw import RandomLayer
+from espnet_bayeslm.training.model import BayesLanguageModel
+
+PACKAGE = Path(espnet_bayeslm.__file__).parent
+# Where noise is made, all of it by a generator that `drawn` or IVON was given.
+MAKE_NOISE = {
+    *("bayes/weights.py", "bayes/whole.py", "layers/latent.py"),
+    # dropout, initial values, noise tokens
+    *("layers/dropout.py", "kernels/dropout.py", "layers/sampled.py"),
+}
+SAMPLERS = {"normal_", "randn", "randn_like", "normal", "bernoulli", "bernoulli_", "exponential_"}
+
+
+def test_noise_is_made_in_few_places():
+    found = set()
+    for part in ("bayes", "kernels", "layers", "supernet", "lm", "scoring", "training"):
+        for path in (PACKAGE / part).rglob("*.py"):
+            names = {
+                n.attr
+                for n in ast.walk(ast.parse(path.read_text()))
+                if isinstance(n, ast.Attribute)
+            }
+            if names & SAMPLERS:
+                found.add(path.relative_to(PACKAGE).as_posix())
+    assert found <= MAKE_NOISE and {"bayes/weights.py", "layers/latent.py"} <= found
+
+
+RANDOM = [case for case in CASES if is_random(case)]
+
+
+@pytest.mark.parametrize("case", RANDOM, ids=map(name, RANDOM))
+class TestDrawn:
+    def test_a_held_draw_is_the_same_in_every_mode_and_gone_after(self, case):
+        lm, x = make_generic(build(case)), tokens()
+        mean = lm.eval()(x)[0]
+        for mode in (True, False):
+            with lm.train(mode).drawn(noise_generator(0, 0, 7), hold=True) as draw:
+                first, again = lm(x)[0], lm(x)[0]
+                assert torch.equal(first, again) and not torch.equal(first, mean)
+                with lm.drawn(noise_generator(0, 0, 8), hold=True):
+                    assert not torch.equal(lm(x)[0], first)
+                assert torch.equal(lm(x)[0], first)
+            assert all(
+                layer.draw is None for layer in lm.modules() if isinstance(layer, RandomLayer)
+            )
+            assert torch.equal(lm.eval()(x)[0], mean)
+            assert torch.allclose(draw.kl(), lm.kl())
+
+    def test_outside_of_it_layers_have_their_means(self, case):
+        lm, x = make_generic(build(case)), tokens()
+        assert torch.allclose(lm.train().compute(x, None)[0], lm.eval()(x)[0], atol=1e-12)
+
+    def test_an_error_within_leaves_the_mean(self, case):
+        lm, x = make_generic(build(case)).eval(), tokens()
+        mean = lm(x)[0]
+        with pytest.raises(ZeroDivisionError), lm.drawn(noise_generator(0, 0, 1)):
+            1 / 0  # noqa: B018
+        assert torch.equal(lm(x)[0], mean) and lm.has_draws()
+
+    def test_the_kl_of_a_training_step_is_that_of_its_draw(self, case):
+        model = BayesLanguageModel(make_generic(build(case)), VOCAB, num_train_tokens=50).train()
+        _, stats, _ = model(*BATCH)
+        model.lm.noise_step.zero_()
+        with model.lm.drawn(weight_kl=True, token_kl=True) as draw:
+            nll = model.nll(*BATCH)[0]
+        latent = draw.token_kl()
+        assert (latent is not None) == is_latent(case)
+        assert torch.allclose(stats["nll"], nll.sum() / (BATCH[1] + 1).sum())
+        if latent is None:
+            assert torch.allclose(stats["kl"], draw.kl() / 50)
