@@ -6,6 +6,7 @@ import importlib
 import sys
 from typing import Optional, Sequence
 
+from espnet_bayeslm import __version__
 from espnet_bayeslm.utils.errors import one_line_errors
 
 TOOLS = {
@@ -22,15 +23,18 @@ TOOLS = {
     "export": "an LM's posterior means as an ordinary checkpoint or as ONNX graphs",
     "snr": "signal-to-noise ratio of random weights, and pruning by it",
     "score": "WER with S/D/I, significance, oracle WER of N-best lists",
+    "completion": "a script that completes tools and options in bash and zsh",
     "report": "results in one HTML file: tables, figures, N-best lists to look through",
 }
 
 
 def usage() -> str:
-    """Return the list of tools."""
+    """List of the tools."""
     width = max(map(len, TOOLS))
     lines = [f"  {name:{width}}  {what}" for name, what in TOOLS.items()]
-    return "usage: bayeslm TOOL [options]; bayeslm TOOL --help\n\n" + "\n".join(lines)
+    return "usage: bayeslm TOOL [options]; bayeslm TOOL --help; bayeslm --version\n\n" + "\n".join(
+        lines
+    )
 
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
@@ -39,6 +43,9 @@ def main(cmd: Optional[Sequence[str]] = None) -> None:
     if not words or words[0] in ("-h", "--help"):
         print(usage())
         raise SystemExit(0 if words else 2)
+    if words[0] == "--version":
+        print(f"bayeslm {__version__}")
+        raise SystemExit(0)
     tool = words.pop(0)
     if tool not in TOOLS:
         print(f"bayeslm: error: unknown tool {tool!r}\n{usage()}", file=sys.stderr)

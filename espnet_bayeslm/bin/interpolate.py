@@ -16,7 +16,7 @@ from espnet_bayeslm.nbest.normalization import Normalization
 from espnet_bayeslm.rescoring.components import TextScores
 from espnet_bayeslm.rescoring.interpolation import estimate_weights
 from espnet_bayeslm.training.components import load_components
-from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.cli import device_of, run_tool, tool_parser
 from espnet_bayeslm.utils.files import atomic_write
 
 
@@ -48,7 +48,7 @@ def interpolate(
         ngram,
         num_samples=num_samples,
         max_tokens=max_tokens,
-        device="cuda" if ngpu else "cpu",
+        device=device_of(ngpu),
         cache=cache,
         context=context,
         unk_size=unk_size,

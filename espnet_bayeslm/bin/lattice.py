@@ -45,7 +45,7 @@ from espnet_bayeslm.rescoring.decision import COMBINATIONS, combined
 from espnet_bayeslm.rescoring.pipeline import Weighting
 from espnet_bayeslm.scoring.limits import BEAM, MAX_HYPS, MERGE_ORDER, PRUNE
 from espnet_bayeslm.training.components import load_components
-from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.cli import device_of, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import entries, files_in, staged
 
@@ -101,7 +101,7 @@ def lattice(
     if not rescored and prune < math.inf:
         every = (pruned(item, scales or item.scales, prune) for item in every)
     if rescored:
-        device = "cuda" if ngpu else "cpu"
+        device = device_of(ngpu)
         components = load_components(lm, ngram, device=device, **options)
         weighting = Weighting.of(components, weights, None, combine=combine)
         every = rescore_lattices(

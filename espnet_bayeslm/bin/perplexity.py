@@ -22,7 +22,7 @@ from espnet_bayeslm.rescoring.components import (
 )
 from espnet_bayeslm.rescoring.weights_file import read_weights
 from espnet_bayeslm.training.components import load_components
-from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.cli import device_of, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_write
 
@@ -106,7 +106,7 @@ def perplexity(
         ngram,
         num_samples=num_samples,
         max_tokens=max_tokens,
-        device="cuda" if ngpu else "cpu",
+        device=device_of(ngpu),
         cache=cache,
         context=context,
         unk_size=unk_size,

@@ -41,7 +41,7 @@ from espnet_bayeslm.rescoring.output_files import (
 from espnet_bayeslm.rescoring.pipeline import Rescoring, Weighting, recordings_of
 from espnet_bayeslm.rescoring.tally import ConfidenceTally, ErrorTally, UnknownTally
 from espnet_bayeslm.rescoring.tuning import Tuned, Tuning
-from espnet_bayeslm.utils.cli import run_tool
+from espnet_bayeslm.utils.cli import device_of, run_tool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import files_in, staged
 
@@ -99,7 +99,7 @@ def rescore(
             scales=fixed,
             tune=refs is not None,
             refs=refs,
-            device="cuda" if ngpu else "cpu",
+            device=device_of(ngpu),
             **options,
         )
     # 3. Write them as they come, and report

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-from typing import Dict, List, Mapping, Optional, Sequence
+from typing import Dict, List, Mapping, Optional, Sequence, TypeVar
+
+from espnet2.utils.types import str2bool
 
 from espnet_bayeslm.bin.components import add_normalize_option
 from espnet_bayeslm.bin.conditions import ConditionFiles, Repeated, condition_files
@@ -25,6 +27,8 @@ from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_write
 
+T = TypeVar("T")
+
 
 def score(
     *,
@@ -33,6 +37,7 @@ def score(
     nbest: Repeated,
     nbest_format: str,
     normalize: str,
+    partial_ref: bool,
     baseline: Optional[str],
     num_replicates: int,
     seed: int,
@@ -47,11 +52,11 @@ def score(
     # 1. Word errors, utterance by utterance
     refs = [read_transcripts(condition.ref) for condition in files]
     lists = [
-        read_hypotheses(condition, known, nbest_format, normalization)
+        read_hypotheses(condition, known, nbest_format, normalization, partial_ref)
         for condition, known in zip(files, refs, strict=True)
     ]
     rows = zip(files, refs, lists, strict=True)
-    sets = [read_set(*row, normalization) for row in rows]
+    sets = [read_set(*row, normalization, partial_ref) for row in rows]
     oracles = [
         oracle_errors(normalization.text(known), hyps)
         for known, hyps in zip(refs, lists, strict=True)
@@ -108,6 +113,7 @@ def read_set(
     refs: Mapping[str, Words],
     lists: Mapping[str, Sequence[Words]],
     normalization: Normalization,
+    partial_ref: bool,
 ) -> ScoredSet:
     """Word errors of all systems in one condition, and the segments of every two.
 
@@ -116,22 +122,37 @@ def read_set(
         refs: Its references.
         lists: Its N-best lists, whose first hypotheses are a system; none where there are none.
         normalization: What references and outputs go through.
+        partial_ref: Whether outputs without a reference are left out.
     """
     hyps: Dict[str, Mapping[str, Words]] = {}
     if lists:
         hyps[FIRST_PASS] = {utt: hypotheses[0] for utt, hypotheses in lists.items()}
     for name, path in files.hyps.items():
-        found = read_transcripts(path)
+        found = with_reference(read_transcripts(path), refs, path, partial_ref)
         check_same_utterances(refs, found, ref_path=files.ref, hyp_path=path)
         hyps[name] = normalization.text(found)
     return score_set(normalization.text(refs), hyps)
 
 
+def with_reference(
+    found: Mapping[str, T], refs: Mapping[str, Words], path: str, partial_ref: bool
+) -> Dict[str, T]:
+    """Outputs by utterance, with `partial_ref` those only that have a reference."""
+    kept = {utt: item for utt, item in found.items() if utt in refs or not partial_ref}
+    if len(kept) < len(found):
+        logging.warning("%s: %d of %d have a reference", path, len(kept), len(found))
+    return kept
+
+
 def read_hypotheses(
-    files: ConditionFiles, refs: Mapping[str, Words], format: str, normalization: Normalization
+    files: ConditionFiles,
+    refs: Mapping[str, Words],
+    format: str,
+    normalization: Normalization,
+    partial_ref: bool,
 ) -> Dict[str, List[Words]]:
     """Hypotheses of a condition's N-best lists by utterance, none where it has none."""
-    from espnet_bayeslm.nbest.formats import read_nbest  # imports torch
+    from espnet_bayeslm.nbest.formats import read_nbest
 
     if files.nbest is None:
         return {}
@@ -139,6 +160,7 @@ def read_hypotheses(
         item.utt: [normalization.words(hyp.words) for hyp in item.hypotheses]
         for item in read_nbest(files.nbest, format)
     }
+    lists = with_reference(lists, refs, files.nbest, partial_ref)
     check_same_utterances(refs, lists, ref_path=files.ref, hyp_path=files.nbest)
     return lists
 
@@ -179,6 +201,12 @@ def get_parser() -> argparse.ArgumentParser:
         help="N-best lists, for the first pass and the oracle: DIR, or CONDITION=DIR for each",
     )
     parser.add_argument("--nbest_format", default="kaldi", help="Their format")
+    parser.add_argument(
+        "--partial_ref",
+        type=str2bool,
+        default=False,
+        help="Score the utterances that have a reference, where some have none",
+    )
     add_normalize_option(parser, "references, outputs and hypotheses")
     parser.add_argument(
         "--num_replicates",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, 
 from espnet2.utils.types import str2bool
 
 from espnet_bayeslm.bin.train import add_token_options, parse_training_options, train
-from espnet_bayeslm.utils.cli import run_tool
+from espnet_bayeslm.utils.cli import ToolHelp, run_tool
 from espnet_bayeslm.utils.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def get_parser() -> argparse.ArgumentParser:
         " seed, and rank the architectures that it holds. Writes search.json, top1.yaml, ...,"
         " architecture.png and history.png. A search that was stopped goes on where it was."
         " Other options (--max_epoch 5, --ngpu 1, ...) are those of espnet2.bin.lm_train.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=ToolHelp,
         allow_abbrev=False,
     )
     parser.add_argument("--log_level", default="INFO", type=str.upper, help="Of the log")

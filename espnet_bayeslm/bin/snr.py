@@ -22,7 +22,7 @@ from espnet_bayeslm.evaluation.text import read_sentences
 from espnet_bayeslm.report.snr import LocationRow, print_pruning, print_snr, write_files
 from espnet_bayeslm.rescoring.components import Component, Sentences, TextScores, score_components
 from espnet_bayeslm.training.components import load_components
-from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.cli import device_of, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 
 STEPS = "0,0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,0.95"
@@ -57,7 +57,7 @@ def load_uncertain(lm: Sequence[str], *, max_tokens: int, ngpu: int) -> List[Com
     """
     if not lm:
         raise InputError("no LM", remedy="Give --lm EXP, repeatable.")
-    components = load_components(lm, [], max_tokens=max_tokens, device="cuda" if ngpu else "cpu")
+    components = load_components(lm, [], max_tokens=max_tokens, device=device_of(ngpu))
     for component in components:
         model = language_model(component)
         if not hasattr(model, "posteriors") or not [*model.posteriors(), *model.latents()]:

@@ -15,7 +15,7 @@ from espnet_bayeslm.configs import (
     lm_conf_options,
     size_options,
 )
-from espnet_bayeslm.utils.cli import PROGRESS, log_to, run_tool
+from espnet_bayeslm.utils.cli import PROGRESS, ToolHelp, log_to, run_tool
 from espnet_bayeslm.utils.errors import InputError
 
 LOG = "train.log"
@@ -28,7 +28,7 @@ def get_parser() -> argparse.ArgumentParser:
         description="Train an LM on plain text. Token list, statistics and training are ESPnet's;"
         " a run that was stopped goes on where it was. Other options (--max_epoch 5,"
         " --ngpu 1, ...) are those of espnet2.bin.lm_train.",
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=ToolHelp,
         allow_abbrev=False,
     )
     parser.add_argument(

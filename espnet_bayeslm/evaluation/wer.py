@@ -119,10 +119,13 @@ def check_same_utterances(
         problems.append(f"{len(missing)} utterances have no hypothesis (first: {missing[0]!r})")
     if extra:
         problems.append(f"{len(extra)} utterances have no reference (first: {extra[0]!r})")
+    some = extra and not missing and len(extra) < len(hyps)
     raise InputError(
         f"{len(hyps)} utterances, {len(refs)} in {ref_path}: {'; '.join(problems)}",
         path=hyp_path,
-        remedy="Give files with the same utterances, or filter one of them by the other's ids.",
+        remedy="`bayeslm score --partial_ref true` scores those that have one."
+        if some
+        else "Give files with the same utterances, or filter one of them by the other's ids.",
     )
 
 

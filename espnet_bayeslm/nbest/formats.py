@@ -182,9 +182,19 @@ class CheckedLists:
         self.utts: Dict[str, None] = {}
         self.refs: Dict[str, Tuple[str, ...]] = {}
         digest = hashlib.sha256()
+        unscored: Dict[str, None] = {}
         for item in self._lists(report=True):
             self.utts[item.utt] = None
+            if item.hypotheses[0].am_score is None:
+                unscored[item.utt] = None
             if item.ref is not None:
                 self.refs[item.utt] = item.ref
             digest.update(repr((item.utt, [hyp.words for hyp in item.hypotheses])).encode())
         self.digest = digest.hexdigest()
+        if 0 < len(unscored) < len(self.utts):
+            raise InputError(
+                f"{len(unscored)} of {len(self.utts)} lists have no first-pass score (the first:"
+                f" {next(iter(unscored))[:80]!r}), and the others do",
+                path=self.path,
+                remedy="Give scores of all lists, or of none: then the rank stands in for them.",
+            )

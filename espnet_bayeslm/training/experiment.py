@@ -16,6 +16,7 @@ from espnet_bayeslm.utils.files import read_lines, sha256
 # A token list of 50,000 words takes the loader that is written in Python ten seconds.
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 NEEDED = ("lm", "lm_conf", "token_list", "token_type", "use_preprocessor", "bpemodel", "init")
+NGRAMS = {".arpa", ".binary", ".klm"}
 # In the order of ESPnet's own preference.
 # What the training text says of unknown words, in an experiment's folder.
 UNKNOWN_WORDS = Path("data") / "unknown_words.yaml"
@@ -30,6 +31,12 @@ def find_files(path: Union[str, Path]) -> Tuple[Path, Path]:
         InputError: One of them is missing.
     """
     path = Path(path)
+    if path.is_file() and set(path.suffixes) & NGRAMS:
+        raise InputError(
+            "an n-gram, and a trained LM's experiment folder or checkpoint was expected",
+            path=path,
+            remedy="Give it by --ngram.",
+        )
     folder = path if path.is_dir() else path.parent
     candidates = [folder / name for name in MODEL_FILES] if path.is_dir() else [path]
     for file in candidates:

@@ -39,6 +39,7 @@ from espnet_bayeslm.training.optimizer import (
 from espnet_bayeslm.training.register import MIXTURE, MODEL, OPTIM, register
 from espnet_bayeslm.training.sampled_softmax import prepare_sampler
 from espnet_bayeslm.training.trainer import BayesLMTrainer
+from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines
 from espnet_bayeslm.utils.locks import folder_lock
@@ -226,6 +227,7 @@ class BayesLMTask(LMTask):
                 remedy="Train its LMs and join them by `bayeslm export --lm EXP --lm EXP"
                 " --weights FILE --output DIR`.",
             )
+        device_of(args.ngpu)
         if args.model is None:
             args.model = MODEL if args.lm in LM_CLASSES else "lm"
         with writing_errors(Path(args.output_dir)), contextlib.ExitStack() as stack:

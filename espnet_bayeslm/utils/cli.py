@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import Callable, Iterable, Iterator, Optional, Sequence
@@ -12,8 +13,25 @@ from typing import Callable, Iterable, Iterator, Optional, Sequence
 from espnet2.utils import config_argparse
 from tqdm import tqdm
 
+from espnet_bayeslm.utils.errors import InputError
+
 PROGRESS = logging.getLogger("espnet_bayeslm.progress")
 """Lines for whoever waits; see `log_to`."""
+
+
+def device_of(ngpu: int) -> str:
+    """Torch's device for `--ngpu`.
+
+    Raises:
+        InputError: A GPU is asked for, and there is none.
+    """
+    if ngpu:
+        import torch
+
+        if not torch.cuda.is_available():
+            raise InputError(f"--ngpu {ngpu}, and torch finds no GPU", remedy="Give --ngpu 0.")
+    return "cuda" if ngpu else "cpu"
+
 
 FORMAT = "%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s"
 
@@ -64,12 +82,30 @@ class ToolFormatter(logging.Formatter):
         return record.getMessage() if record.name == PROGRESS.name else super().format(record)
 
 
+class ToolHelp(argparse.ArgumentDefaultsHelpFormatter):
+    """Help that marks required options, says defaults that are some, and true|false."""
+
+    def _get_help_string(self, action: argparse.Action) -> Optional[str]:
+        if action.required and action.option_strings:
+            return f"{action.help} (required)"
+        if action.default in (None, "", [], ()):
+            return action.help
+        if isinstance(action.default, bool):
+            return f"{action.help} (default: {str(action.default).lower()})"
+        return super()._get_help_string(action)
+
+    def _get_default_metavar_for_optional(self, action: argparse.Action) -> str:
+        if getattr(action.type, "__name__", "") == "str2bool":
+            return "true|false"
+        return super()._get_default_metavar_for_optional(action)
+
+
 def tool_parser(tool: str, description: str) -> config_argparse.ArgumentParser:
     """Parser with `--config` and `--log_level`, as ESPnet's programs have them."""
     parser = config_argparse.ArgumentParser(
         prog=f"bayeslm {tool}",
         description=description,
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        formatter_class=ToolHelp,
     )
     parser.add_argument(
         "--log_level",
@@ -119,9 +155,22 @@ def run_tool(
         function(**options)
     except (ValueError, OSError) as error:
         logging.debug("traceback", exc_info=True)
-        parser.exit(1, f"{parser.prog}: error: {error}\n")
+        parser.exit(1, f"{parser.prog}: error: {_as_line(error)}\n")
     except KeyboardInterrupt:
         parser.exit(130, f"\n{parser.prog}: stopped{stopped}\n")
+
+
+def _as_line(error: Exception) -> str:
+    """Message of an error, with a remedy where the operating system refuses a file."""
+    if not isinstance(error, OSError) or error.filename is None:
+        return str(error)
+    # what is written stands under a name of its own, with a point before it, until it is whole
+    folder, name = os.path.split(os.fspath(error.filename))
+    place = folder if name.startswith(".") else os.fspath(error.filename)
+    return (
+        f"{place}: cannot be read or written ({error.strerror})."
+        " Check the path, its permissions and the room there."
+    )
 
 
 def progress(

@@ -10,7 +10,7 @@ import kenlm
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, sha256
 
-_SUFFIXES = {".gz", ".bz2", ".xz", ".arpa", ".bin", ".binary", ".klm", ".lm"}
+NGRAM_SUFFIXES = {".gz", ".bz2", ".xz", ".arpa", ".bin", ".binary", ".klm", ".lm"}
 
 
 def load_kenlm(path: PathLike) -> kenlm.Model:
@@ -47,6 +47,12 @@ def ngram_fingerprint(path: PathLike) -> str:
 
 def _check_file(path: PathLike) -> None:
     """Raise an InputError where there is no such file."""
+    if os.path.isdir(path):
+        raise InputError(
+            "a folder, and an n-gram is a file",
+            path=path,
+            remedy="An LM's experiment folder is given by --lm; `bayeslm ngram` makes an n-gram.",
+        )
     if not os.path.isfile(path):
         raise InputError("no such n-gram file", path=path, remedy="Make one with `bayeslm ngram`.")
 
@@ -54,6 +60,6 @@ def _check_file(path: PathLike) -> None:
 def ngram_name(path: PathLike) -> str:
     """Name of a file without its format: `3gram` for `3gram.arpa.gz`."""
     name = Path(path)
-    while name.suffix in _SUFFIXES and name.stem:
+    while name.suffix in NGRAM_SUFFIXES and name.stem:
         name = name.with_suffix("")
     return name.name

@@ -1,6 +1,15 @@
-import pytest
+import json
+import re
+import subprocess
+import sys
 
+import pytest
+import torch
+
+import espnet_bayeslm
+from espnet_bayeslm.bin import perplexity, rescore, score
 from espnet_bayeslm.bin.bayeslm import TOOLS, main
+from espnet_bayeslm.utils.errors import InputError
 
 
 def test_help_lists_the_tools(capsys):
@@ -23,7 +32,9 @@ def test_every_tool_has_help_and_a_config_option(tool, capsys):
     with pytest.raises(SystemExit) as stop:
         main([tool, "--help"])
     assert stop.value.code == 0
-    assert "--config" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "--config" in out
+    assert not re.search(r"default:\s+(None|True|False|\[\])", out)
 
 
 def test_options_from_a_config_file(tmp_path, capsys):
@@ -38,3 +49,110 @@ def test_options_from_a_config_file(tmp_path, capsys):
     )
     assert "\\2-grams:" in (tmp_path / "out.arpa").read_text()
     assert "\\3-grams:" not in (tmp_path / "out.arpa").read_text()
+
+
+def test_help_marks_required_options_and_booleans(capsys):
+    for tool, words in (
+        ("ngram", ["(required)", "--discount_fallback true|false", "(default: 3)"]),
+        ("rescore", ["--token_scores true|false", "(required)"]),
+    ):
+        with pytest.raises(SystemExit):
+            main([tool, "--help"])
+        out = " ".join(capsys.readouterr().out.split())
+        assert all(word in out for word in words), out
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == f"bayeslm {espnet_bayeslm.__version__}\n"
+
+
+def test_the_package_runs_a_tool():
+    command = [sys.executable, "-m", "espnet_bayeslm", "lattice", "--help"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0 and result.stdout.startswith("usage: bayeslm lattice")
+
+
+@pytest.mark.parametrize(
+    "line, expected",
+    [
+        ("bayeslm res", ["rescore"]),
+        ("bayeslm ngram --disc", ["--discount_fallback"]),
+        ("bayeslm lm_train --lm_c", ["--lm_conf"]),
+        ("bayeslm score fil", []),
+    ],
+)
+def test_completion(line, expected, capsys):
+    main(["completion", "bash"])
+    script = capsys.readouterr().out
+    words = " ".join(f"'{word}'" for word in line.split())
+    call = f"COMP_WORDS=({words}); COMP_CWORD={len(line.split()) - 1}; _bayeslm"
+    shell = ["bash", "-c", f'{script}\n{call}; printf "%s\\n" "${{COMPREPLY[@]}}"']
+    result = subprocess.run(shell, capture_output=True, text=True, check=True)
+    assert result.stdout.split() == expected
+    main(["completion", "zsh"])
+    assert capsys.readouterr().out.endswith(script)
+
+
+@pytest.fixture
+def lists(tmp_path):
+    """Return a file of N-best lists, one of which has no scores, and references of a part."""
+    path, lines = tmp_path / "lists.jsonl", []
+    for number in range(3):
+        score = {} if number == 1 else {"am_score": -1.0}
+        hyps = [{"text": text, **score} for text in ("a b", "a c")]
+        lines.append(json.dumps({"utt": f"u{number}", "hypotheses": hyps}) + "\n")
+    path.write_text("".join(lines))
+    return path
+
+
+def test_lists_of_which_some_have_no_score(lists, ngram, tmp_path, fails):
+    command = ["--nbest", lists, "--nbest_format", "jsonl", "--ngram", ngram]
+    message = fails(rescore.main, [*command, "--output", tmp_path / "out"])
+    assert "1 of 3 lists have no first-pass score (the first: 'u1')" in message
+    assert not (tmp_path / "out").exists()
+    lists.write_text("".join(lists.read_text().splitlines(keepends=True)[1:2]))
+    rescore.main([str(word) for word in (*command, "--output", tmp_path / "out")])
+
+
+def test_references_of_some_utterances(tmp_path, fails, capsys, caplog):
+    (tmp_path / "hyp").write_text("u1 a b\nu2 a x\nu3 a\n")
+    (tmp_path / "ref").write_text("u1 a b\nu2 a c\n")
+    command = ["--ref", tmp_path / "ref", "--hyp", f"A={tmp_path}/hyp"]
+    output = tmp_path / "scores.json"
+    message = fails(score.main, [*command, "--output", output])
+    assert "1 utterances have no reference" in message and "--partial_ref true" in message
+    assert not output.exists()
+    words = [*command, "--output", output, "--partial_ref", "true"]
+    score.main([str(word) for word in words])
+    assert output.exists() and re.search(r"A +25.00 +1 +0 +0 +4", capsys.readouterr().out)
+    assert "2 of 3 have a reference" in caplog.text
+    (tmp_path / "ref").write_text("u1 a b\nu9 a c\n")
+    assert "have no hypothesis (first: 'u9')" in fails(score.main, words)
+
+
+def test_an_ngram_for_an_lm_and_the_other_way_round(bayes, ngram, plain_text, tmp_path, fails):
+    text = ["--text", plain_text / "valid.txt", "--output", tmp_path / "out.json"]
+    assert "Give it by --ngram" in fails(perplexity.main, [*text, "--lm", ngram])
+    assert "is given by --lm" in fails(perplexity.main, [*text, "--ngram", bayes])
+    assert not (tmp_path / "out.json").exists()
+
+
+def test_a_path_that_cannot_be_written(plain_text, ngram, tmp_path, fails):
+    (tmp_path / "file").write_text("")
+    text = ["--text", plain_text / "valid.txt", "--ngram", ngram]
+    message = fails(perplexity.main, [*text, "--output", tmp_path / "file" / "out.json"])
+    assert f"{tmp_path}/file" in message and "permissions" in message
+    assert (tmp_path / "file").read_text() == ""
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_no_gpu(bayes, plain_text, train_lm, tmp_path, fails):
+    text = ["--text", plain_text / "valid.txt", "--lm", bayes]
+    message = fails(perplexity.main, [*text, "--ngpu", 1])
+    assert message.endswith("--ngpu 1, and torch finds no GPU. Give --ngpu 0.")
+    with pytest.raises(InputError, match="Give --ngpu 0"):
+        train_lm(tmp_path / "exp", "--lm", "bayes_lstm", "--ngpu", 1)
+    assert not (tmp_path / "exp").exists()
