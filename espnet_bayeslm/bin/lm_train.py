@@ -38,7 +38,8 @@ def get_parser() -> argparse.ArgumentParser:
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Train an LM; options as `espnet2.bin.lm_train`."""
     words = list(sys.argv[1:] if cmd is None else cmd)
-    if words[:1] in (["-h"], ["--help"]):
+    # as an ESPnet program (see `launch`) it has ESPnet's help
+    if cmd is not None and words[:1] in (["-h"], ["--help"]):
         print(HELP, end="")
         raise SystemExit(0)
     from espnet_bayeslm.training.task import BayesLMTask

@@ -12,9 +12,8 @@ from types import ModuleType
 from typing import Any, Dict, List, Optional, Sequence
 
 import yaml
-from espnet2.lm.transformer_lm import TransformerLM
 
-from espnet_bayeslm.training.espnet_tasks import lm_choices
+from espnet_bayeslm.training.espnet_tasks import TransformerLM, lm_choices
 from espnet_bayeslm.utils.errors import InputError
 
 Config = Dict[str, Any]

@@ -44,6 +44,7 @@ def test_espnets_programs_know_our_lms():
     result = launch("-u", "-W", "ignore", "-m", "espnet2.bin.lm_train", "--help")
     assert result.returncode == 0
     assert "bayes_lstm" in result.stdout and "bayes_lm" in result.stdout
+    assert result.stdout.startswith("usage: ")
 
 
 def test_unknown_position_is_one_line(python, corpus, tmp_path):
