@@ -7,7 +7,6 @@ from typing import Any, Dict, Optional, Sequence, Tuple
 import torch
 
 from espnet_bayeslm.kernels import fast
-from espnet_bayeslm.kernels.concatenation import concatenate
 from espnet_bayeslm.kernels.tensors import Basis, Layout, LoopInputs, Path
 from espnet_bayeslm.layers.activation import mixture
 from espnet_bayeslm.layers.linear import linear
@@ -46,7 +45,7 @@ class LayerTensors:
     def gate_coefficients(self, paths: Sequence[Path]) -> Optional[torch.Tensor]:
         """The coefficients of all gates' paths, (sum of J, H)."""
         parts = [self.coefficients(GATES[path.gate]) for path in paths if path.basis]
-        return concatenate(parts) if parts else None
+        return torch.cat(parts) if parts else None
 
     def recurrence(self) -> Tuple[Dict[str, Any], Optional[torch.Tensor]]:
         """What the loop does with what recurs, and the bias that is added to the inputs, (PH,)."""

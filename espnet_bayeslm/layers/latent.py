@@ -13,7 +13,6 @@ from espnet_bayeslm.bayes.draw import LayerDraw, RandomLayer
 from espnet_bayeslm.bayes.kinds import Kind, Place, check_positive, register_kind
 from espnet_bayeslm.bayes.noise import refuse_recomputation
 from espnet_bayeslm.kernels import fast
-from espnet_bayeslm.kernels.concatenation import concatenate
 from espnet_bayeslm.layers.linear import linear
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log_std import check_start, clamp_log_std
@@ -223,7 +222,7 @@ class Variational(Kind):
 
 def side_by_side(heads: Sequence[nn.Linear]) -> Tuple[torch.Tensor, torch.Tensor]:
     """Return weight and bias of linear layers as those of one."""
-    return concatenate([x.weight for x in heads]), concatenate([x.bias for x in heads])
+    return torch.cat([x.weight for x in heads]), torch.cat([x.bias for x in heads])
 
 
 def linear_of(heads: Sequence[nn.Linear], h: torch.Tensor) -> torch.Tensor:

@@ -280,9 +280,11 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
             noise = latent.take_noise((*tensors.gates_in.shape[:2], latent.dim), tensors.h)
             weight, bias = side_by_side(latent.heads()[:2])
             tensors = tensors._replace(latent_weight=weight, latent_bias=bias, noise=noise)
+        # on a CPU the kernel has nothing to gain of one step, and more to begin with
+        one_step = input.device.type == "cpu" and len(tensors.gates_in) == 1
         # in the precision of its tensors, whatever autocast says
         with torch.autocast(input.device.type, enabled=False):
-            output, h, c, packed = fast(lstm_loop)(tensors, layout)
+            output, h, c, packed = (lstm_loop if one_step else fast(lstm_loop))(tensors, layout)
         if feeds_back:
             # p's networks need no loop
             rest = [linear_of(latent.heads()[2:], output)] if latent.wants_kl else []

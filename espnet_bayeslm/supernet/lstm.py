@@ -8,7 +8,6 @@ import torch
 
 from espnet_bayeslm.bayes import UncertainModule
 from espnet_bayeslm.kernels import fast
-from espnet_bayeslm.kernels.concatenation import concatenate
 from espnet_bayeslm.kernels.tensors import Path, by_path
 from espnet_bayeslm.layers import GATES, UncertainLSTM
 from espnet_bayeslm.layers.activation import mixture
@@ -82,7 +81,10 @@ class MixedTensors(LayerTensors):
     def rows(self, parameter: str) -> torch.Tensor:
         """See `LayerTensors.rows`."""
         own, further = super().rows(parameter), [p.value(parameter) for _, _, p in self.further]
-        return concatenate([own, *further]) if further else own
+        # Torch keeps a concatenation's gradients as views of one tensor, and clipping would scale
+        # twice what the parameters of two that are added, the biases, have between them. A
+        # product's gradient has a memory of its own.
+        return torch.cat([1.0 * part for part in (own, *further)]) if further else own
 
     def paths(self) -> Tuple[Path, ...]:
         """See `LayerTensors.paths`: a process is on its kind's path only."""
