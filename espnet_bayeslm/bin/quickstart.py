@@ -30,7 +30,7 @@ def get_parser() -> argparse.ArgumentParser:
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Run `bayeslm quickstart`."""
-    run_tool(get_parser(), run, cmd)
+    run_tool(get_parser(), run, cmd, stopped=": the same command goes on from here")
 
 
 if __name__ == "__main__":

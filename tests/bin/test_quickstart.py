@@ -2,7 +2,12 @@
 
 import gzip
 import json
+import multiprocessing
+import os
 import re
+import signal
+import threading
+import time
 
 import pytest
 
@@ -10,6 +15,7 @@ from espnet_bayeslm import quickstart
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.bin.quickstart import main
 from espnet_bayeslm.quickstart.plan import SHIPPED, SYSTEMS
+from espnet_bayeslm.quickstart.steps import Step, run_steps
 from espnet_bayeslm.quickstart.table import Difference, Row, table
 from espnet_bayeslm.utils.errors import InputError
 
@@ -68,6 +74,27 @@ def test_an_unwritable_output_is_one_line(tmp_path, capsys):
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"bayeslm quickstart: error: {tmp_path}/file: a file")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_ctrl_c_ends_the_steps_too(tmp_path, capsys, monkeypatch):
+    """One line and status 130, and no process is left behind."""
+
+    def run(output, *, tool, epochs):
+        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        run_steps(
+            [Step("a", [["sleep"]]), Step("b", [["sleep"]])],
+            tmp_path,
+            lambda words: time.sleep(600),
+        )
+
+    monkeypatch.setattr(quickstart, "run", run)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    with pytest.raises(SystemExit) as stop:
+        main(["--output", str(tmp_path)])
+    signal.signal(signal.SIGINT, before)
+    assert stop.value.code == 130
+    assert capsys.readouterr().err.endswith("stopped: the same command goes on from here\n")
+    assert not multiprocessing.active_children() and not list(tmp_path.glob("*.done"))
 
 
 def test_what_is_shipped_is_small_and_whole():
