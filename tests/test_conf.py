@@ -1,8 +1,7 @@
-"""Every shipped configuration parses, builds its LM and takes training steps."""
+"""Every shipped configuration and line of a table builds its LM and takes training steps."""
 
-import re
-import subprocess
-import sys
+import hashlib
+import json
 from pathlib import Path
 
 import pytest
@@ -10,50 +9,53 @@ import torch
 import yaml
 
 from espnet_bayeslm.bayes import parse_uncertainty
+from espnet_bayeslm.configs.tables import MIXTURE, config_text, paper_tables
 from espnet_bayeslm.lm import lstm, transformer
 from espnet_bayeslm.training.task import BayesLMTask
 
 CONF = Path(__file__).parent.parent / "conf"
-FILES = sorted(CONF.glob("**/*.yaml"))
-ROMAN = {1: "I", 3: "III", 4: "IV", 6: "VI"}
+FILES = sorted(CONF.glob("*.yaml"))
 UNCERTAIN = ("bayes", "gp", "variational", "search", "adapt")
 
 # The LM lines of the paper's tables: all but n-grams, Oracle and mixtures of other lines.
 LM_LINES = {
-    1: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12],
-    3: [
+    "I": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12],
+    "III": [
         *(2, 3, 5, 7),
         *(9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22),
         *(25, 26, 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42),
         *(45, 46, 47),
     ],
-    4: [
+    "IV": [
         *(2, 3, 5, 7),
         *(9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19),
         *(22, 23, 24, 25, 26, 27, 28, 29, 30),
         *(33, 34, 35),
     ],
-    6: [3, 4, 6, 8, 10, 12, 14, 16, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30],
+    "VI": [3, 4, 6, 8, 10, 12, 14, 16, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30],
 }
+LINES = [(table, number) for table, numbers in LM_LINES.items() for number in numbers]
+# sha256 of the options of all lines at size paper, as they stood in a file for each line once.
+OPTIONS = "fc0195da158e82c387b32487c8bd381c481860be2ac96a4a7a971d9d0dc0eadc"
 # The files to start from, and the line that each is.
 FIRST = {
-    "point_lstm": (3, 2),
-    "bayes_lstm": (3, 20),
-    "gp_lstm": (3, 39),
-    "variational_lstm": (3, 47),
-    "point_transformer": (4, 2),
-    "bayes_transformer": (4, 11),
-    "gp_transformer": (4, 22),
-    "variational_transformer": (4, 33),
+    "point_lstm": ("III", 2),
+    "bayes_lstm": ("III", 20),
+    "gp_lstm": ("III", 39),
+    "variational_lstm": ("III", 47),
+    "point_transformer": ("IV", 2),
+    "bayes_transformer": ("IV", 11),
+    "gp_transformer": ("IV", 22),
+    "variational_transformer": ("IV", 33),
 }
 # What is better on AMI's dev text than the paper's line.
 BETTER = {"bayes_lstm": {"prior_variance": 0.01}}
 # The architecture searches, and the lines that the paper's ended at.
 SEARCHES = {
-    "search_bayes_lstm": (3, (20, 21, 22)),
-    "search_gp_lstm": (3, (40, 41, 42)),
-    "search_bayes_transformer": (4, (17, 18, 19)),
-    "search_gp_transformer": (4, (28, 29, 30)),
+    "search_bayes_lstm": ("III", (20, 21, 22)),
+    "search_gp_lstm": ("III", (40, 41, 42)),
+    "search_bayes_transformer": ("IV", (17, 18, 19)),
+    "search_gp_transformer": ("IV", (28, 29, 30)),
 }
 # What `bayeslm train --from` adds to the files that adapt a trained LM.
 ADAPTED = {
@@ -72,10 +74,13 @@ SMALL = {
 }
 
 
-def find_line(table, number):
-    """Return the one file of a line."""
-    (path,) = CONF.glob(f"tuning/table{table}_line{number:02d}_*.yaml")
-    return path
+def line_text(table, number, size="paper"):
+    """Return the configuration of a line as `bayeslm configs` writes it."""
+    return config_text(size, paper_tables().line(table, number))
+
+
+def line_options(table, number):
+    return yaml.safe_load(line_text(table, number))
 
 
 def build(path, corpus):
@@ -92,11 +97,9 @@ def build(path, corpus):
     return args, BayesLMTask.build_model(args).train()
 
 
-@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
-def test_configuration_builds_and_takes_steps(path, corpus):
+def check_steps(path, uncertain, corpus):
     args, model = build(path, corpus)
-    kind = re.sub(r"table\d_line\d+_", "", path.stem).partition("_")[0]
-    assert bool(model.lm.locations()) == (kind in UNCERTAIN)
+    assert bool(model.lm.locations()) == uncertain
     optimizers = BayesLMTask.build_optimizers(args, model)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     # A network of a variational LM's prior starts as that of its posterior: their KL, 0, moves
@@ -111,19 +114,60 @@ def test_configuration_builds_and_takes_steps(path, corpus):
     assert all(not torch.equal(p, before[name]) for name, p in model.named_parameters())
 
 
-@pytest.mark.parametrize("table", LM_LINES)
-def test_each_lm_line_has_one_file(table):
-    names = [path.name for path in CONF.glob(f"tuning/table{table}_*.yaml")]
-    numbers = [int(re.match(r"table\d_line(\d+)_", name)[1]) for name in names]
-    assert sorted(numbers) == LM_LINES[table]
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+def test_configuration_builds_and_takes_steps(path, corpus):
+    check_steps(path, path.stem.partition("_")[0] in UNCERTAIN, corpus)
+
+
+@pytest.mark.parametrize("table, number", LINES)
+def test_line_builds_and_takes_steps(table, number, corpus, tmp_path):
+    path = tmp_path / "line.yaml"
+    path.write_text(line_text(table, number))
+    check_steps(path, paper_tables().line(table, number).kind in UNCERTAIN, corpus)
+
+
+def test_there_is_no_other_line():
+    found = {
+        table: [line.number for line in paper_tables().table(table) if line.kind != MIXTURE]
+        for table in paper_tables().lines
+    }
+    assert found == {**LM_LINES, "V": []}
+
+
+def test_options_of_the_lines():
+    """A few by content; all are what they were as files."""
+    config = line_options("III", 27)
+    assert config["lm_conf"]["uncertainty"] == {"cell_input@1": "gp"}
+    assert config["lm_conf"]["prior_variance"] == 1.0 and config["optim_conf"] == {"lr": 0.1}
+    assert "grad_clip" not in config and line_options("III", 2)["grad_clip"] == 0.25
+    l1 = line_options("VI", 8)
+    assert l1["model_conf"] == {"regularizer": "l1", "regularizer_weight": 1e-6}
+    draws = line_options("I", 11)
+    assert (draws["seed"], draws["model_conf"]) == (1, {"num_samples": 3})
+    options = {f"{table} {number}": line_options(table, number) for table, number in LINES}
+    found = json.dumps(options, sort_keys=True).encode()
+    assert hashlib.sha256(found).hexdigest() == OPTIONS
+
+
+@pytest.mark.parametrize("size", paper_tables().sizes)
+def test_sizes_have_all_parts(size):
+    tables = paper_tables()
+    for table, number in LINES:
+        line = tables.line(table, number)
+        config = tables.config(size, line)
+        assert {"optim_conf", "max_epoch", "batch_type"} <= config.keys()
+        assert {**tables.half(size, line.lm)["lm_conf"], "uncertainty": 0} == {
+            k: v if k != "uncertainty" else 0
+            for k, v in config["lm_conf"].items()
+            if k != "prior_variance"
+        }
+        if "nas" in line.options:
+            space = tables.search(size, line)["lm_conf"]["uncertainty"]
+            assert all(place["candidates"] == ["point", line.kind] for place in space.values())
 
 
 def test_there_is_no_other_file():
-    lines = [find_line(table, number) for table in LM_LINES for number in LM_LINES[table]]
-    assert set(FILES) == {
-        *lines,
-        *(CONF / f"{name}.yaml" for name in (*FIRST, *SEARCHES, *ADAPTED)),
-    }
+    assert set(FILES) == {CONF / f"{name}.yaml" for name in (*FIRST, *SEARCHES, *ADAPTED)}
 
 
 def first_comment(path):
@@ -131,24 +175,20 @@ def first_comment(path):
     return path.read_text().split("\nlm: ")[0].replace("\n# ", " ")
 
 
-PAPERS = [path for path in FILES if path.stem not in ADAPTED]
-
-
-@pytest.mark.parametrize("path", PAPERS, ids=[path.stem for path in PAPERS])
-def test_first_comment_names_the_line(path):
-    match = re.match(r"table(\d)_line(\d+)_", path.name)
-    if path.stem in SEARCHES:
-        table, (first, *_, last) = SEARCHES[path.stem]
+@pytest.mark.parametrize("name", [*FIRST, *SEARCHES])
+def test_first_comment_names_the_line(name):
+    if name in SEARCHES:
+        table, (first, *_, last) = SEARCHES[name]
         lines = f"lines {first} to {last}"
     else:
-        table, number = map(int, match.groups()) if match else FIRST[path.stem]
+        table, number = FIRST[name]
         lines = f"line {number}"
-    assert f"{lines} of Table {ROMAN[table]}" in first_comment(path)
+    assert f"{lines} of Table {table}" in first_comment(CONF / f"{name}.yaml")
 
 
 @pytest.mark.parametrize("name", [name for name in FIRST if name != "bayes_transformer"])
 def test_files_to_start_from_are_lines(name):
-    line = yaml.safe_load(find_line(*FIRST[name]).read_text())
+    line = line_options(*FIRST[name])
     line["lm_conf"].update(BETTER.get(name, {}))
     assert yaml.safe_load((CONF / f"{name}.yaml").read_text()) == line
 
@@ -164,9 +204,8 @@ def test_the_transformer_is_what_helps_on_ami():
     assert bayes["model_conf"] == {"prior": "zero"}
 
 
-def places(path):
-    """Return what a file makes uncertain: {location: the kinds that it can have}."""
-    config = yaml.safe_load(path.read_text())
+def places(config):
+    """Return what a configuration makes uncertain: {location: the kinds that it can have}."""
     conf = config["lm_conf"]
     kinds = parse_uncertainty(
         conf["uncertainty"],
@@ -182,23 +221,17 @@ def places(path):
 @pytest.mark.parametrize("name", SEARCHES)
 def test_the_search_spaces_hold_what_the_paper_found(name):
     table, numbers = SEARCHES[name]
-    space = places(CONF / f"{name}.yaml")
+    space = places(yaml.safe_load((CONF / f"{name}.yaml").read_text()))
     assert all(kinds[0] == "point" and len(kinds) == 2 for kinds in space.values())
     for number in numbers:
-        for place, (kind,) in places(find_line(table, number)).items():
+        for place, (kind,) in places(line_options(table, number)).items():
             assert kind in space[place]
 
 
 @pytest.mark.parametrize("name", SEARCHES)
 def test_a_search_trains_as_its_kind_does(name):
-    line = find_line(*FIRST[name.removeprefix("search_")])
-    search, other = (yaml.safe_load(path.read_text()) for path in (CONF / f"{name}.yaml", line))
-    for config in (search, other):
+    search = yaml.safe_load((CONF / f"{name}.yaml").read_text())
+    line = line_options(*FIRST[name.removeprefix("search_")])
+    for config in (search, line):
         del config["lm_conf"]["uncertainty"]
-    assert search == other
-
-
-def test_generating_again_changes_nothing():
-    command = [sys.executable, str(CONF / "tuning" / "generate.py"), "--check"]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert (result.returncode, result.stderr) == (0, "")
+    assert search == line

@@ -115,11 +115,10 @@ def run(python, folder, *words, input=None):
 def run_pages(python, folder, pages):
     """Run the pages' commands, and what they do in Python; what was printed."""
     # in one process, since each would import ESPnet anew
-    batch = ROOT / "egs2" / "sotu" / "lm" / "local" / "batch.py"
     commands = "\n".join(block for page in pages for block in blocks(page, "bash"))
     # a configuration's name means the small one here
     commands = re.sub(r"--config (\w+)(?= )", r"--config conf/\1.yaml", commands)
-    printed = run(python, folder, batch, input=commands)
+    printed = run(python, folder, "-m", "espnet_bayeslm.bin.batch", input=commands)
     programs = [block for page in pages for block in blocks(page, "python")]
     (folder / "program.py").write_text("\n".join(programs))
     return printed + run(python, folder, "program.py")

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "espnet_bayeslm"
 # A part may import itself and the parts to its right.
 LAYERS = [
-    *["bin", "quickstart", "report", "training", "rescoring", "scoring", "nbest"],
+    *["bin", "quickstart", "experiment", "report", "training", "rescoring", "scoring", "nbest"],
     *["ngram", "evaluation", "lm", "supernet", "layers", "bayes", "kernels", "configs", "utils"],
 ]
 # The parts below these know nothing of ESPnet's registries and trainer.

@@ -12,7 +12,7 @@ from espnet_bayeslm.utils.errors import one_line_errors
 TOOLS = {
     "quickstart": "what the package ships to a table of word error rates, in minutes",
     "lm_train": "train an LM with ESPnet's own options",
-    "configs": "the shipped training configurations, listed or copied",
+    "configs": "training configurations: those shipped, and those of the paper's tables",
     "train": "plain text to a trained LM in one command",
     "search": "architecture search: which locations should be uncertain",
     "ngram": "estimate a modified Kneser-Ney n-gram, ARPA out",
@@ -24,6 +24,8 @@ TOOLS = {
     "snr": "signal-to-noise ratio of random weights, and pruning by it",
     "score": "WER with S/D/I, significance, oracle WER of N-best lists",
     "completion": "a script that completes tools and options in bash and zsh",
+    "batch": "command lines of these tools from a file, run in one process",
+    "experiment": "a plan in yaml: LMs trained, interpolated, rescored with; tables and figures",
     "report": "results in one HTML file: tables, figures, N-best lists to look through",
 }
 

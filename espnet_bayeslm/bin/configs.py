@@ -1,12 +1,20 @@
-"""`bayeslm configs`: the shipped training configurations, listed or copied."""
+"""`bayeslm configs`: training configurations, those shipped and those of the paper's tables."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Optional, Sequence
+from typing import List, Optional, Sequence
 
 from espnet_bayeslm.configs import describe, find_config, shipped
+from espnet_bayeslm.configs.tables import (
+    MIXTURE,
+    NUMERALS,
+    Line,
+    config_text,
+    describe_line,
+    paper_tables,
+)
 from espnet_bayeslm.utils.cli import run_tool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_write
@@ -17,22 +25,43 @@ def get_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="bayeslm configs",
         description="Without a name, list the shipped training configurations, which --config"
-        " finds by name; with one, print it or copy it.",
+        " finds by name; with one, print it or copy it. With --table, list the lines of a table of"
+        " the paper, print the configuration of one of them (--line), or write files (--output).",
     )
     parser.add_argument("--log_level", default="INFO", type=str.upper, help="Of the log")
     parser.add_argument("name", nargs="?", default=None, help="The configuration to print or copy")
+    parser.add_argument("--table", default=None, help="Of the paper: I, III, IV, V or VI")
+    parser.add_argument("--line", type=int, default=None, help="Its line; --output alone: all")
+    parser.add_argument("--size", default="paper", help="Of the table's LMs: as small or paper")
     parser.add_argument(
-        "--output", type=Path, default=None, help="Copy it to this file, which must not exist"
+        "--output",
+        type=Path,
+        default=None,
+        help="Copy to this file, which must not exist; of a table, a folder",
     )
     return parser
 
 
-def configs(*, name: Optional[str], output: Optional[Path]) -> None:
-    """List the shipped configurations, or print or copy one.
+def configs(
+    *,
+    name: Optional[str],
+    output: Optional[Path],
+    table: Optional[str] = None,
+    line: Optional[int] = None,
+    size: str = "paper",
+) -> None:
+    """List, print or copy shipped configurations, or those of the paper's tables.
 
     Raises:
-        InputError: No such name, or the output exists.
+        InputError: No such name, table, line or size, or an output exists.
     """
+    if table is not None:
+        if name is not None:
+            raise InputError(f"{name} and --table {table}: expected one of them")
+        table_configs(NUMERALS.get(table, table), line, size, output)
+        return
+    if line is not None:
+        raise InputError(f"--line {line} without --table")
     if name is None:
         if output is not None:
             raise InputError("--output without a name", remedy="Say which: `bayeslm configs`.")
@@ -41,12 +70,38 @@ def configs(*, name: Optional[str], output: Optional[Path]) -> None:
         for known, path in found.items():
             print(f"{known:{width}}  {describe(path)}")
         return
-    text = find_config(name).read_text(encoding="utf-8")
+    put(find_config(name).read_text(encoding="utf-8"), output)
+
+
+def table_configs(table: str, number: Optional[int], size: str, output: Optional[Path]) -> None:
+    """List a table's lines, or print or write the configurations of one or all of its LMs."""
+    tables = paper_tables()
+    tables.check_size(size)
+    lines = tables.table(table) if number is None else [tables.line(table, number)]
+    if number is None and output is None:
+        for line in lines:
+            print(f"{line.number:3}  {describe_line(line)}")
+        return
+    lms: List[Line] = [line for line in lines if line.kind != MIXTURE]
+    files = {line.number: output and output / line.file_name for line in lms}
+    for path in filter(None, files.values()):
+        refuse_existing(path)
+    for line in lms:
+        put(config_text(size, line), files[line.number])
+
+
+def refuse_existing(path: Path) -> None:
+    """Raise an InputError where a file exists."""
+    if path.exists():
+        raise InputError("exists already", path=path, remedy="Give another --output.")
+
+
+def put(text: str, output: Optional[Path]) -> None:
+    """Print a configuration, or write it to a new file."""
     if output is None:
         print(text, end="")
         return
-    if output.exists():
-        raise InputError("exists already", path=output, remedy="Give another --output.")
+    refuse_existing(output)
     with atomic_write(output) as f:
         f.write(text)
 

@@ -14,6 +14,8 @@ import yaml
 from espnet_bayeslm.utils.errors import InputError
 
 FOLDER = Path(__file__).parent
+# The lines of the paper's tables: no configuration, but many.
+TABLES = FOLDER / "tables.yaml"
 
 SMALL, PAPER = "small", "paper"
 SIZES: Dict[str, Dict[str, Dict[str, int]]] = {
@@ -40,7 +42,7 @@ SHAPES = {
 
 def shipped() -> Dict[str, Path]:
     """Shipped configurations, {name: file}, ordered by name."""
-    return {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
+    return {path.stem: path for path in sorted(FOLDER.glob("*.yaml")) if path != TABLES}
 
 
 def find_config(config: Union[str, Path]) -> Path:

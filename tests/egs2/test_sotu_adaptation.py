@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 
 import pytest
 
@@ -62,17 +61,18 @@ def test_nothing_to_report(script, tmp_path):
 
 @pytest.fixture
 def recipe_copy(recipe, tmp_path):
-    """Return a copy of the recipe's scripts with a `batch.py` that only shows the commands."""
+    """Return a copy of the recipe's scripts and a `python` that only shows the commands."""
     root = tmp_path / "egs2" / "sotu" / "lm"
     shutil.copytree(recipe / "local", root / "local")
     shutil.copytree(recipe / "conf", root / "conf")
     shutil.copy(recipe / "path.sh", root)
-    (root / "local" / "batch.py").write_text("import sys\nprint(sys.stdin.read())\n")
+    (root / "python").write_text("#!/bin/sh\ncat\n")
+    (root / "python").chmod(0o755)
     return root
 
 
 def commands_of(root, *options):
-    environment = {**os.environ, "PYTHON": sys.executable}
+    environment = {**os.environ, "PYTHON": str(root / "python")}
     run = ["bash", "local/adapt.sh", *options]
     done = subprocess.run(run, cwd=root, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

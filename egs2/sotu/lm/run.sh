@@ -172,7 +172,7 @@ rescoring_commands() { # what stage 6 does
 if runs 6 "interpolation and rescoring (log: ${exp}/rescore.log)"; then
     mkdir -p "${exp}"
     rescoring_commands > "${exp}/rescore.commands"
-    "${PYTHON}" local/batch.py < "${exp}/rescore.commands" > "${exp}/rescore.log"
+    ${bayeslm} batch < "${exp}/rescore.commands" > "${exp}/rescore.log"
 fi
 
 results() {
@@ -205,7 +205,7 @@ if runs 9 "architecture search: LSTM (log: ${exp}/search_lstm.log)"; then
         { tail -n 20 "${exp}/search_lstm.log" >&2; die "the search failed"; }
     { perplexity_commands search_lstm/top{1,2,3}; system_commands search_lstm; } \
         > "${exp}/search_lstm.commands"
-    "${PYTHON}" local/batch.py < "${exp}/search_lstm.commands" >> "${exp}/search_lstm.log"
+    ${bayeslm} batch < "${exp}/search_lstm.commands" >> "${exp}/search_lstm.log"
     results
 fi
 

@@ -51,7 +51,7 @@ adaptations() { # all commands
 }
 
 batch() { # commands of `bayeslm` from standard input, in one process
-    "${PYTHON}" local/batch.py >> "${log}" 2>&1 ||
+    "${PYTHON}" -m espnet_bayeslm.bin.batch >> "${log}" 2>&1 ||
         { tail -n 20 "${log}" >&2; echo "adapt.sh: error: see ${log}" >&2; exit 1; }
 }
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from adaptation_data import SHARES
-from tables import markdown_table
 
+from espnet_bayeslm.experiment.cells import markdown_table
 from espnet_bayeslm.report.plots import new_figure, save_figure
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError

@@ -9,6 +9,7 @@ from typing import Iterator, List, Optional, Sequence
 
 import tables
 
+from espnet_bayeslm.experiment.outputs import read_stats
 from espnet_bayeslm.report.plots import save_figure
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.files import atomic_write, read_lines
@@ -18,7 +19,7 @@ KINDS = {"point": "o-", "bayes": "s--", "gp": "^:", "variational": "v-."}
 
 def learning_curve(folder: Path) -> List[float]:
     """Return the validation perplexities of an experiment's epochs."""
-    return [stats["valid"]["ppl"] for stats in tables.read_stats(folder)]
+    return [stats["valid"]["ppl"] for stats in read_stats(folder)]
 
 
 def plot_curves(exp: Path, output: Path) -> None:

@@ -14,6 +14,8 @@ from espnet_bayeslm.evaluation.wer import (
     oracle_errors,
     read_transcripts,
 )
+from espnet_bayeslm.experiment.cells import markdown_table
+from espnet_bayeslm.experiment.outputs import read_stats
 from espnet_bayeslm.nbest.kaldi import read_kaldi
 from espnet_bayeslm.report.search import describe
 
@@ -43,12 +45,6 @@ SEARCH = "search_lstm"
 FAMILIES = ("lstm", "transformer")
 VOICES = {"us": "en-US", "gb": "en-GB"}
 SETS = [(name, voice) for voice in VOICES for name in ("dev", "test")]
-
-
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown, the first column left-aligned, the others right-aligned."""
-    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
 def format_errors(counts: ErrorCounts) -> str:
@@ -208,11 +204,3 @@ def ranking_table(ranking: Sequence[Dict[str, Any]]) -> str:
         for item in ranking
     ]
     return markdown_table(["", "uncertain", "probability", "rank by each seed"], rows)
-
-
-def read_stats(folder: Path) -> List[Dict[str, Dict[str, float]]]:
-    """Return what ESPnet's reporter kept of each epoch: {train, valid: {statistic: value}}."""
-    from espnet_bayeslm.training.checkpoint import read_checkpoint
-
-    stats = read_checkpoint(folder / "checkpoint.pth")["reporter"]["stats"]
-    return [stats[epoch] for epoch in sorted(stats) if "valid" in stats[epoch]]

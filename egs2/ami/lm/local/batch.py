@@ -1,1 +1,0 @@
-../../../sotu/lm/local/batch.py

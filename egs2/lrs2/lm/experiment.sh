@@ -1,1 +1,0 @@
-../../ami/lm/experiment.sh

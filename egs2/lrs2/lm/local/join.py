@@ -1,1 +1,0 @@
-../../../ami/lm/local/join.py

@@ -1,0 +1,357 @@
+"""The LM lines of result tables, and the training configuration of each (tables.yaml)."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+
+import yaml
+
+from espnet_bayeslm.configs import TABLES
+from espnet_bayeslm.utils.errors import InputError
+
+Config = Dict[str, Any]
+
+# The paper's tables by their numbers.
+NUMERALS = {"1": "I", "3": "III", "4": "IV", "5": "V", "6": "VI"}
+NAMES = {"lstm": "LSTM", "transformer": "Transformer"}
+LABELS = {
+    "point": "{lm}",
+    "l1": "{lm}, L1",
+    "l2": "{lm}, L2",
+    "map": "{lm}, MAP",
+    "bayes": "Bayesian {lm}",
+    "gp": "GP {lm}",
+    "variational": "Variational {lm}",
+    "ivon": "{lm}, IVON",
+}
+UNCERTAIN = ("bayes", "gp", "variational")
+# Kinds whose prior's mean is the point-estimate LM.
+WITH_PRIOR = ("map", "bayes", "gp")
+# A line that only interpolates LMs of other lines; `where` has their names, joined by +.
+MIXTURE = "mix"
+# `where` of an LM whose locations the architecture search chooses.
+SEARCHED = "nas"
+# Variance of the prior of each backbone (the paper, IV-A).
+PRIOR_VARIANCE = {"lstm": 1.0, "transformer": 1.0e-3}
+# A line's options that are the LM's, and those that are in no configuration; the rest is the
+# model's.
+LM_OPTIONS = ("prior_variance", "init_std", "dropout_rate")
+NOT_TRAINING = ("nas", "seed", "prior_mean")
+# In the order in which a configuration has them.
+FIRST_KEYS = ("lm", "lm_conf", "model", "model_conf", "seed", "optim", "optim_conf", "grad_clip")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a table.
+
+    Attributes:
+        table: The table's name.
+        number: The line's number there.
+        lm: `lstm` or `transformer`; `-` of a mixture.
+        kind: What is done to it: `point`, `l1`, `l2`, `map`, `bayes`, `gp`, `variational`, `ivon`
+            or `mix`.
+        where: The location, `POSITION@LAYERS`; `nas`; the mixture's LMs; `-` of the others.
+        options: Options of the line: of the search (`nas`, its rank), the only `seed` that it is
+            trained with, `prior_mean: 0` for a prior whose mean is not the point-estimate LM, else
+            of `lm_conf` or `model_conf`.
+        ppl: The paper's perplexities with the n-gram, `dev/eval`, or `-`.
+        wer: The paper's average WERs in % with the n-gram, `dev/eval`, or `-`.
+        mixed_ppl: The same with n-gram and point-estimate LM.
+        mixed_wer: The same with n-gram and point-estimate LM.
+        given_name: The LM's folder, where the line says it.
+    """
+
+    table: str
+    number: int
+    lm: str
+    kind: str
+    where: str = "-"
+    options: Dict[str, Any] = field(default_factory=dict)
+    ppl: str = "-"
+    wer: str = "-"
+    mixed_ppl: str = "-"
+    mixed_wer: str = "-"
+    given_name: str = ""
+
+    @property
+    def name(self) -> str:
+        """The LM's folder; the same LM in two tables is trained once."""
+        if self.given_name or self.kind == MIXTURE:
+            return self.given_name or self.where
+        parts = [self.kind, self.lm, *([] if self.where == "-" else [self.where])]
+        parts += [f"{key}{value}" for key, value in self.options.items() if key != "seed"]
+        return "_".join(parts).replace("@", "_").replace(",", "_").replace("nas_nas", "nas")
+
+    @property
+    def file_name(self) -> str:
+        """The file that `bayeslm configs` writes."""
+        name = f"table{self.table}_line{self.number:02d}_{self.kind}_{self.lm}"
+        name += "" if self.where == "-" else f"_{self.where}"
+        for option, value in self.options.items():
+            name += "_nas" if option == "nas" else f"_{option.removeprefix('num_')}{value}"
+        return name.replace("@", "_").replace(",", "_") + ".yaml"
+
+    @property
+    def label(self) -> str:
+        """What stands in the table's first column."""
+        if self.kind == MIXTURE:
+            return " + ".join(self.where.split("+"))
+        where = {"-": "", SEARCHED: f", searched (top {self.options.get('nas', '1')})"}
+        options = "".join(
+            f", {key} {value}" for key, value in self.options.items() if key not in ("nas", "seed")
+        )
+        return (
+            LABELS[self.kind].format(lm=NAMES[self.lm])
+            + where.get(self.where, f", {self.where}")
+            + options
+        )
+
+    @property
+    def base(self) -> str:
+        """The point-estimate LM that it is compared and interpolated with."""
+        return f"point_{self.lm}"
+
+    def systems(self, ngram: str = "3g") -> List[Tuple[str, ...]]:
+        """Mixtures in which it is evaluated: names of LMs, and the n-gram's."""
+        if self.kind == MIXTURE:
+            return [(*self.where.split("+"), ngram)]
+        alone: List[Tuple[str, ...]] = [(self.name,), (self.name, ngram)]
+        return alone if self.kind == "point" else [*alone, (self.name, self.base, ngram)]
+
+    @property
+    def has_point_prior(self) -> bool:
+        """Whether the mean of its prior is the point-estimate LM, and not zero.
+
+        Raises:
+            InputError: Its option `prior_mean` is not 0.
+        """
+        mean = self.options.get("prior_mean")
+        if str(mean) not in ("None", "0"):
+            raise InputError(
+                f"line {self.number} of table {self.table}: prior_mean={mean}; valid is 0",
+                remedy="Without the option the prior's mean is the point-estimate LM.",
+            )
+        return self.kind in WITH_PRIOR and mean is None
+
+
+def merged(base: Mapping[str, Any], *changes: Optional[Mapping[str, Any]]) -> Config:
+    """A configuration with changes: mappings are merged, None takes away, the rest is replaced."""
+    result = copy.deepcopy(dict(base))
+    for change in changes:
+        for key, value in (change or {}).items():
+            old = result.get(key)
+            if value is None:
+                result.pop(key, None)
+            elif isinstance(value, Mapping) and isinstance(old, Mapping):
+                result[key] = merged(old, value)
+            else:
+                result[key] = copy.deepcopy(value)
+    return result
+
+
+class Tables:
+    """Tables of LM lines, and the sizes in which they are trained.
+
+    Args:
+        lines: {table: its lines, by number}.
+        sizes: {size: {`both` or a backbone: {part: differences}}}.
+        shared: What all configurations have.
+    """
+
+    def __init__(
+        self, lines: Mapping[str, List[Line]], sizes: Mapping[str, Any], shared: Mapping[str, Any]
+    ):
+        self.lines, self.sizes, self.shared = dict(lines), dict(sizes), dict(shared)
+
+    def table(self, name: str) -> List[Line]:
+        """Lines of a table.
+
+        Raises:
+            InputError: No table has that name.
+        """
+        if name not in self.lines:
+            raise InputError(f"--table {name}: unknown; valid are {', '.join(self.lines)}")
+        return self.lines[name]
+
+    def line(self, table: str, number: int) -> Line:
+        """A line that is an LM.
+
+        Raises:
+            InputError: The table has no such line.
+        """
+        lms = {line.number: line for line in self.table(table) if line.kind != MIXTURE}
+        if number not in lms:
+            valid = ", ".join(map(str, lms)) or "none: its lines only interpolate other LMs"
+            raise InputError(f"--line {number}: not of table {table}; valid are {valid}")
+        return lms[number]
+
+    def check_size(self, size: str) -> None:
+        """Raise an InputError where there is no such size."""
+        if size not in self.sizes:
+            raise InputError(f"--size {size}: unknown; valid are {', '.join(self.sizes)}")
+
+    def config(self, size: str, line: Line, part: str = "second", where: Any = None) -> Config:
+        """Training configuration of a line's LM.
+
+        Args:
+            size: The size.
+            line: The line.
+            part: `second`: the training goes on from half of one; else it is a whole one.
+            where: `uncertainty`, where the line does not say it.
+        """
+        config = merged(self._parts(size, line.lm, part), *self._kind(size, line))
+        options = {k: v for k, v in line.options.items() if k not in NOT_TRAINING}
+        lm_conf: Config = {k: options.pop(k) for k in LM_OPTIONS if k in options}
+        if line.kind in UNCERTAIN:
+            lm_conf["uncertainty"] = dict(where or {line.where: line.kind})
+        if line.kind in WITH_PRIOR:
+            lm_conf["prior_variance"] = self._prior_variance(line)
+        if line.kind in ("l1", "l2", "map"):
+            options["regularizer"] = line.kind
+        seed = {"seed": line.options["seed"]} if "seed" in line.options else {}
+        model = {} if line.kind == "point" else {"model": "bayes_lm"}
+        changes = {**model, "model_conf": options} if options else model
+        return ordered(merged(config, {"lm_conf": lm_conf, **changes, **seed}))
+
+    def half(self, size: str, lm: str) -> Config:
+        """Configuration of the first half of the training, from which all go on."""
+        return ordered(self._parts(size, lm, "half"))
+
+    def search(self, size: str, line: Line) -> Config:
+        """Configuration of the super-network of a searched line."""
+        prior = {"prior_variance": self._prior_variance(line)} if line.kind in WITH_PRIOR else {}
+        config = self._parts(size, line.lm, "second")
+        config = merged(config, *self._kind(size, line), {"lm_conf": prior})
+        return ordered(
+            merged(config, *self._changes(size, line.lm, "search", f"search_{line.kind}"))
+        )
+
+    def _parts(self, size: str, lm: str, part: str) -> Config:
+        self.check_size(size)
+        return merged(self.shared, *self._changes(size, lm, "base", part))
+
+    def _changes(self, size: str, lm: str, *parts: str) -> Iterator[Config]:
+        for part in parts:
+            for backbone in ("both", lm):
+                yield self.sizes[size].get(backbone, {}).get(part, {})
+
+    def _kind(self, size: str, line: Line) -> Iterator[Config]:
+        """What a line's kind changes."""
+        known = [self.sizes[size].get(backbone, {}) for backbone in ("both", line.lm)]
+        if line.kind == "ivon" and not any(line.kind in part for part in known):
+            # the optimizer would be another
+            raise InputError(f"size {size} says nothing of {line.lm} and {line.kind}")
+        own = any(line.kind in part for part in known)
+        name = line.kind if own or line.kind not in UNCERTAIN else "uncertain"
+        return self._changes(size, line.lm, name)
+
+    def _prior_variance(self, line: Line) -> float:
+        return float(line.options.get("prior_variance", PRIOR_VARIANCE[line.lm]))
+
+
+def ordered(config: Config) -> Config:
+    """A configuration whose LM, model and optimizer come first."""
+    first = {key: config[key] for key in FIRST_KEYS if key in config}
+    return {**first, **config}
+
+
+def parse_lines(table: str, rows: Mapping[Any, Mapping[str, Any]], path: Path) -> List[Line]:
+    """Lines of a table as yaml has them, {number: {lm, kind, where, ppl, wer, option, ...}}.
+
+    Raises:
+        InputError: A line is broken.
+    """
+    return [parse_line(table, number, row, path) for number, row in sorted(rows.items())]
+
+
+def parse_line(table: str, number: Any, row: Any, path: Path) -> Line:
+    """A line as yaml has it."""
+    place = f"line {number} of table {table}: expected"
+    if not isinstance(number, int) or not isinstance(row, Mapping):
+        raise InputError(f"{place} NUMBER: {{kind: KIND, ...}}, got {row!r}", path=path)
+    options = dict(row)
+    kind, lm = options.pop("kind", None), options.pop("lm", "-")
+    where = "".join(str(options.pop("where", "-")).split())
+    if kind not in (*LABELS, MIXTURE):
+        raise InputError(f"{place} a kind of {', '.join(LABELS)}, {MIXTURE}, got {kind}", path=path)
+    if lm not in NAMES and kind != MIXTURE:
+        raise InputError(f"{place} an lm of {', '.join(NAMES)}, got {lm}", path=path)
+    if (where == "-") == (kind in (*UNCERTAIN, MIXTURE)):
+        raise InputError(f"{place} `where` of what is uncertain or mixed, no other", path=path)
+    figures = {key: str(options.pop(key, "-")) for key in ("ppl", "wer", "mixed_ppl", "mixed_wer")}
+    name = str(options.pop("name", ""))
+    return Line(table, number, lm, kind, where, options, **figures, given_name=name)
+
+
+@functools.cache
+def paper_content() -> Config:
+    """Content of tables.yaml."""
+    return dict(yaml.safe_load(TABLES.read_text(encoding="utf-8")))
+
+
+@functools.cache
+def paper_tables() -> Tables:
+    """The paper's tables, in the sizes of the recipes of its corpora."""
+    content = paper_content()
+    lines = {name: parse_lines(name, rows, TABLES) for name, rows in content["tables"].items()}
+    return Tables(lines, content["sizes"], content["shared"])
+
+
+def paper_figures(corpus: Optional[str], name: str) -> Tuple[str, str]:
+    """The paper's (perplexity, WER) of the `ngram` or the `oracle` of a corpus, or dashes."""
+    found = paper_content()["corpora"][corpus][name] if corpus else {}
+    return found.get("ppl", "-"), found.get("wer", "-")
+
+
+def mixed_figures(corpus: Optional[str], line: Line) -> Tuple[str, str]:
+    """The paper's (perplexity, WER) of a line + n-gram + point-estimate LM, or dashes.
+
+    The paper has such a line only without any option but the rank in its search.
+    """
+    rank = line.options.get("nas")
+    if corpus is None or set(line.options) - {"nas"}:
+        return "-", "-"
+    for table in paper_content()["corpora"][corpus]["tables"]:
+        for other in paper_tables().table(table):
+            same = other.where == line.where and line.where != SEARCHED
+            found = line.where == SEARCHED and str(other.options.get("nas")) == str(rank)
+            kind = (other.lm, other.kind) == (line.lm, line.kind)
+            if kind and (same or found) and other.mixed_ppl != "-":
+                return other.mixed_ppl, other.mixed_wer
+    return "-", "-"
+
+
+def describe_line(line: Line) -> str:
+    """A line in words: its LM, and the paper's figures with the n-gram."""
+    found = f" (the search's top {line.options['nas']})" if "nas" in line.options else ""
+    return f"{line.label}{found}; the paper: perplexity {line.ppl}, WER {line.wer} %"
+
+
+def config_text(size: str, line: Line) -> str:
+    """Training configuration of a line of the paper, with its start in a comment."""
+    tables = paper_tables()
+    point = next(o.number for o in tables.table(line.table) if (o.lm, o.kind) == (line.lm, "point"))
+    rows = [
+        f"{describe_line(line)}.",
+        f"Line {line.number} of Table {line.table}, Xue et al. 2022, size {size}.",
+    ]
+    if line.kind in UNCERTAIN:
+        prior = "" if line.kind == "variational" else ", which is also the prior's mean"
+        rows += [
+            f"Fine-tuned from the point-estimate LM of line {point}{prior}:",
+            f"  bayeslm train --config THIS_FILE --from EXP_OF_LINE_{point} ...",
+        ]
+    elif line.kind == "map":
+        rows += [
+            "Starts from random weights. The prior's mean is zero; the paper's is the LM of line",
+            f"{point}: --model_conf prior=CHECKPOINT",
+        ]
+    else:
+        rows.append("Starts from random weights.")
+    text = yaml.safe_dump(tables.config(size, line, "whole"), sort_keys=False)
+    return "".join(f"# {row}\n" for row in rows) + text

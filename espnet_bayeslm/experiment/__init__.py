@@ -1,0 +1,1 @@
+"""Experiments: from a plan in yaml to trained LMs, weights, perplexities, lists and tables."""

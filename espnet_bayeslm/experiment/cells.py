@@ -1,0 +1,63 @@
+"""How values that depend on the seed are written into tables."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Mapping, Sequence
+
+# Seed -> value.
+Values = Dict[int, float]
+NOTHING = ""
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Table in Markdown, the first column left-aligned, the others right-aligned."""
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def mean(values: Mapping[int, float]) -> float:
+    """Return the mean over the seeds."""
+    return sum(values.values()) / len(values)
+
+
+def cell(values: Values, seeds: Sequence[int], digits: int = 1) -> str:
+    """Return `mean ± half of the range` over the seeds; seeds are named where some are missing.
+
+    What does not depend on the seed has no range. Values of other seeds are left out.
+
+    Args:
+        values: Value by seed.
+        seeds: The seeds that are expected.
+        digits: Digits after the point.
+    """
+    values = {seed: values[seed] for seed in seeds if seed in values}
+    if not values:
+        return NOTHING
+    text = f"{mean(values):.{digits}f}"
+    if len(set(values.values())) > 1:
+        text += f" ± {(max(values.values()) - min(values.values())) / 2:.{digits}f}"
+    missing = set(seeds) - set(values)
+    return f"{text} (seed {', '.join(map(str, values))})" if missing else text
+
+
+def signed(value: float) -> str:
+    """Return a number with its sign and two digits after the point; zero is positive."""
+    return f"{round(value, 2) + 0.0:+.2f}"
+
+
+def by_seed(values: Mapping[int, Any], write: Callable[[Any], str]) -> str:
+    """Return the values of the seeds, with slashes."""
+    return " / ".join(write(value) for value in values.values())
+
+
+def change(values: Values, base: Values) -> Values:
+    """Return the change in % against another system, of each seed that both have."""
+    return {seed: 100 * (values[seed] / base[seed] - 1) for seed in values if seed in base}
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown without its empty columns; nothing where it has no row."""
+    kept = [n for n in range(len(header)) if n == 0 or any(row[n] for row in rows)]
+    if not rows:
+        return NOTHING
+    return markdown_table([header[n] for n in kept], [[row[n] for n in kept] for row in rows])

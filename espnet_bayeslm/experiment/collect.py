@@ -1,0 +1,238 @@
+"""Puts what a table's stages left into one file, from which tables, figures and report are made."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Dict, List, Optional, Sequence, Set, Tuple
+
+from espnet_bayeslm.configs.tables import MIXTURE, Line
+from espnet_bayeslm.experiment import outputs
+from espnet_bayeslm.experiment.chosen import best_line, control_systems
+from espnet_bayeslm.experiment.outputs import PERPLEXITY, RESCORING, TRAINING, Json, Part
+from espnet_bayeslm.experiment.plan import (
+    POINT,
+    UNIT,
+    Settings,
+    backbone,
+    base_of,
+    line_entry,
+    line_systems,
+)
+from espnet_bayeslm.experiment.word_errors import (
+    LISTS_STAGE,
+    Lists,
+    Rescored,
+    list_errors,
+    read_lists,
+)
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import atomic_write, read_lines
+
+
+def collect(settings: Settings) -> Json:
+    """Return all results of a table, and write them to `settings.results`.
+
+    Raises:
+        InputError: The table or the size is unknown, an output is broken, the conditions of the
+            lists differ between the sets, or no line has been evaluated.
+    """
+    settings.plan.tables.check_size(settings.size)
+    lines = settings.lines
+    lists = read_lists(settings.data / "nbest", settings.sets)
+    study = settings.study
+    folder = settings.folder
+    parts = [part for n in settings.seeds for part in outputs.find_parts(folder, n, study)]
+    runs = [Collector(settings, lines, part, lists).run() for part in parts]
+    check_any(settings, runs)
+    entries = [line_entry(settings, line) for line in lines]
+    content = {
+        "table": settings.table,
+        "study": study,
+        "size": settings.size,
+        "seeds": list(settings.seeds),
+        "sets": list(settings.sets),
+        "order": settings.plan.order,
+        "paper": settings.plan.paper,
+        "ngram": settings.ngram,
+        "conditions": lists.conditions if lists else [],
+        "missing_lists": None if lists else f"stage {LISTS_STAGE} makes them",
+        "statistics": read_statistics(settings.data / "statistics.txt"),
+        "lists": {name: list_errors(lists, name) for name in settings.sets} if lists else {},
+        "lines": entries,
+        "runs": runs,
+    }
+    add_chosen(settings, content, lists)
+    with atomic_write(settings.results) as f:
+        json.dump(content, f, indent=1)
+        f.write("\n")
+    return content
+
+
+def read_statistics(path: Path) -> List[str]:
+    """Return the lines that describe the texts; none where the file is missing."""
+    return [line for _, line in read_lines(path)] if path.exists() else []
+
+
+def check_any(settings: Settings, runs: Sequence[Json]) -> None:
+    """Check that one of the table's LMs has been evaluated.
+
+    Raises:
+        InputError: None has; it says which stage is next.
+    """
+    ngram = settings.ngram
+    if any(s["perplexity"] for run in runs for n, s in run["systems"].items() if n != ngram):
+        return
+    trained = any(run["lms"] for run in runs)
+    what = "evaluated" if trained else "trained"
+    stages = f"{PERPLEXITY} and {RESCORING}" if trained else f"{TRAINING} to {RESCORING}"
+    raise InputError(
+        f"no LM of table {settings.table} has been {what}"
+        f" (size {settings.size}, seeds {', '.join(map(str, settings.seeds))})",
+        path=settings.folder,
+        remedy=f"Run stages {stages} first.",
+    )
+
+
+class Collector:
+    """Reads one folder of experiments.
+
+    Args:
+        settings: What is collected.
+        lines: The table's lines.
+        part: The folder.
+        lists: References of the N-best lists, where there are lists.
+    """
+
+    def __init__(
+        self, settings: Settings, lines: Sequence[Line], part: Part, lists: Optional[Lists]
+    ):
+        self.settings, self.part, self.lists = settings, part, lists
+        self.lines = [
+            line for line in lines if int(line.options.get("seed", part.seed)) == part.seed
+        ]
+        self.rescored = Rescored(part.path, lists, settings.sets) if lists else None
+
+    def run(self) -> Json:
+        """Return the folder's LMs, systems, tests and searches."""
+        logging.info(f"Reading {self.part.path}")
+        systems = {name: self._system(name) for name in self._names()}
+        self._add_alone(systems)
+        self._add_tests(systems)
+        return {
+            "seed": self.part.seed,
+            "study": self.part.study,
+            "value": self.part.value,
+            "lms": {name: self._lm(name) for name in self._trained()},
+            "systems": systems,
+            "controls": ["+".join(names) for names in self._controls()],
+            "searches": outputs.read_searches(self.part.path),
+        }
+
+    def _own(self) -> Set[str]:
+        return {name for line in self.lines for _, name in line_systems(line, self.settings.ngram)}
+
+    def _controls(self) -> List[Tuple[str, ...]]:
+        return outputs.find_controls(self.part.path, self.settings.ngram, self._own())
+
+    def _names(self) -> List[str]:
+        controls = ["+".join(names) for names in self._controls()]
+        return [self.settings.ngram, *sorted(self._own()), *controls]
+
+    def _trained(self) -> List[str]:
+        """Return the LMs that are trained: the lines' own, the first halves."""
+        backbones = sorted({line.lm for line in self.lines if line.kind != MIXTURE})
+        names = [line.name for line in self.lines if line.kind != MIXTURE]
+        every = dict.fromkeys([*(f"half_{lm}" for lm in backbones), *names])
+        return [name for name in every if outputs.is_trained(self.part.path / name)]
+
+    def _lm(self, name: str) -> Json:
+        found = outputs.read_lm(self.part.path / name)
+        if self.part.study == UNIT:  # given to the training beside its configuration
+            found["unit"] = self.part.value
+        return {**found, "snr": outputs.read_snr_rows(self.part.path / "snr" / name)}
+
+    def _system(self, name: str) -> Json:
+        """Return the figures of a system, and what is missing of them and which stage makes it."""
+        dev = self.settings.sets[0]
+        found: Json = {
+            "perplexity": outputs.read_perplexity(self.part.path, name, self.settings.sets),
+            "weights": outputs.read_weights(self.part.path, name),
+            "scales": {},
+            "errors": {},
+            "tests": {},
+            "missing": None,
+        }
+        if found["perplexity"] is None:
+            found["missing"] = self._missing_perplexity(name)
+        if self.rescored is None or self.settings.ngram not in name.split("+"):
+            return found
+        texts = self.rescored.missing(name)
+        if not texts:
+            found["errors"] = self.rescored.errors(name)
+            conditions = self.rescored.lists.conditions
+            found["scales"] = outputs.read_tuned(self.part.path, name, dev, conditions)
+        elif found["missing"] is None:
+            found["missing"] = f"no {texts[0]} (stage {RESCORING})"
+        return found
+
+    def _missing_perplexity(self, name: str) -> str:
+        lms = [lm for lm in name.split("+") if lm != self.settings.ngram]
+        untrained = [lm for lm in lms if not outputs.is_trained(self.part.path / lm)]
+        if untrained:
+            return f"{untrained[0]} is not trained (stage {TRAINING})"
+        return f"no perplexities (stage {PERPLEXITY})"
+
+    def _add_alone(self, systems: Dict[str, Json]) -> None:
+        """Take an LM's own perplexity from a mixture that it is in, where it has no file."""
+        for name, system in systems.items():
+            if system["perplexity"] is not None or "+" in name:
+                continue
+            for other in (systems[n] for n in systems if "+" in n):
+                found = other["perplexity"]
+                if found and all(name in part["components"] for part in found.values()):
+                    system["perplexity"] = {
+                        key: {"ppl": part["components"][name]} for key, part in found.items()
+                    }
+                    system["missing"] = None
+                    break
+
+    def _add_tests(self, systems: Dict[str, Json]) -> None:
+        """Test each system against its base."""
+        for line in self.lines:
+            base = base_of(self.settings, line)
+            for _, name in line_systems(line, self.settings.ngram):
+                self.add_test(systems, name, base)
+        for names in self._controls():
+            base = f"point_{backbone(names[0])}+{self.settings.ngram}"
+            self.add_test(systems, "+".join(names), base)
+
+    def add_test(self, systems: Dict[str, Json], name: str, other: Optional[str]) -> None:
+        """Test two systems, if both have been rescored."""
+        if other is None or other == name or not {name, other} <= systems.keys():
+            return
+        if self.rescored is not None and systems[name]["errors"] and systems[other]["errors"]:
+            systems[name]["tests"][other] = self.rescored.test(name, other)
+
+
+def add_chosen(settings: Settings, content: Json, lists: Optional[Lists]) -> None:
+    """Name each backbone's best uncertain line, and test it against lines without uncertainty.
+
+    It is the line whose mixture with n-gram and point-estimate LM has the lowest perplexity of the
+    dev set, mean over the seeds: the test set has no say in it.
+    """
+    content["chosen"] = {}
+    for lm in dict.fromkeys(line["lm"] for line in content["lines"]):
+        best = best_line(content, lm)
+        if best is None:
+            continue
+        content["chosen"][lm] = best["number"]
+        name = best["systems"][POINT]
+        for run in content["runs"]:
+            if run["study"] != "all" or lists is None:
+                continue
+            part = Part(run["seed"], "all", 0, settings.folder / f"seed{run['seed']}")
+            collector = Collector(settings, [], part, lists)
+            for other in control_systems(content, run, lm):
+                collector.add_test(run["systems"], name, other)

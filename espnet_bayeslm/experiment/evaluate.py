@@ -1,0 +1,172 @@
+"""The `bayeslm` commands that evaluate a table's LMs: of what is not there yet.
+
+Interpolation weights (EM on the dev text), perplexities, rescored lists (LMWT and word penalty
+with the fewest errors on the dev lists, for each condition) and signal-to-noise ratios.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Iterator, List, Sequence, Tuple
+
+import yaml
+
+from espnet_bayeslm.configs.tables import UNCERTAIN, Line
+from espnet_bayeslm.experiment.plan import Settings, chosen_lines
+from espnet_bayeslm.experiment.texts import need
+from espnet_bayeslm.experiment.train import BEST, Place
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import read_lines
+
+Words = List[str]
+System = Tuple[str, ...]
+
+
+def system_name(system: Sequence[str]) -> str:
+    """The folder of a mixture's outputs."""
+    return "+".join(system)
+
+
+def read_conditions(data: Path) -> List[str]:
+    """Names of the conditions of the N-best lists; none where there are no lists."""
+    listed = data / "nbest" / "conditions"
+    return [row.strip() for _, row in read_lines(listed)] if listed.exists() else []
+
+
+class Evaluation:
+    """The commands for one folder of LMs.
+
+    Args:
+        settings: The table.
+        place: The folder.
+        context: How many sentences before each the LMs see (perplexities only).
+    """
+
+    def __init__(self, settings: Settings, place: Place, context: int = 0):
+        self.context = ["--context", str(context)] if context else []
+        self.settings, self.place = settings, place
+        self.data, self.exp, self.ngram = settings.data, place.exp, place.ngram
+        self.dev, self.test = settings.sets
+        need({self.ngram: 2}, "n-gram")
+        self.conditions = read_conditions(settings.data)
+
+    def folder(self, component: str) -> Path:
+        """An LM's folder; `NAME.seed2` is another seed's."""
+        name, dot, seed = component.rpartition(".seed")
+        return self.exp.parent / f"seed{seed}" / name if dot else self.exp / component
+
+    def trained(self, system: Sequence[str]) -> bool:
+        """Whether all LMs of a mixture are there."""
+        lms = (name for name in system if not self.is_ngram(name))
+        return all((self.folder(name) / BEST).exists() for name in lms)
+
+    def is_ngram(self, component: str) -> bool:
+        """Whether a component is the n-gram."""
+        return component == self.settings.ngram
+
+    def _missing(self, output: Path, system: Sequence[str]) -> bool:
+        """Whether an output is not there, or older than an LM that it is made with."""
+        if not output.exists():
+            return True
+        models = [self.ngram if self.is_ngram(c) else self.folder(c) / BEST for c in system]
+        return output.stat().st_mtime < max(path.stat().st_mtime for path in models)
+
+    def _components(self, system: Sequence[str]) -> Words:
+        words: Words = []
+        for name in system:
+            words += (
+                ["--ngram", str(self.ngram)]
+                if self.is_ngram(name)
+                else ["--lm", str(self.folder(name))]
+            )
+        return [*words, "--cache", str(self.exp / "cache")]
+
+    def _weights(self, system: Sequence[str]) -> Path:
+        return self.exp / "weights" / f"{system_name(system)}.yaml"
+
+    def perplexities(self, system: Sequence[str]) -> Iterator[Words]:
+        """Commands for a mixture's weights and perplexities, or an LM's by itself."""
+        components, weights = self._components(system), self._weights(system)
+        if len(system) > 1:
+            dev = str(self.data / self.dev / "text.plain")
+            if self._missing(weights, system):
+                words = ["interpolate", "--text", dev, *self.context, *components]
+                yield [*words, "--output", str(weights)]
+            components += ["--weights", str(weights)]
+        for text in (self.dev, self.test):
+            output = self.exp / "perplexity" / system_name(system) / f"{text}.json"
+            if self._missing(output, system):
+                plain = str(self.data / text / "text.plain")
+                words = ["perplexity", "--text", plain, *self.context, *components]
+                yield [*words, "--output", str(output)]
+
+    def rescoring(self, system: Sequence[str]) -> Iterator[Words]:
+        """Commands that rescore the lists with a mixture that has the n-gram.
+
+        Raises:
+            InputError: Its weights are not there.
+        """
+        components, weights = self._components(system), self._weights(system)
+        if not any(map(self.is_ngram, system)):
+            return
+        if len(system) > 1:
+            need({weights: 5}, "weights")
+            components += ["--weights", str(weights)]
+        lists, outputs = self.data / "nbest", self.exp / "rescore" / system_name(system)
+        for condition in self.conditions:
+            dev, test = (f"{name}_{condition}" for name in (self.dev, self.test))
+            scales = outputs / dev / "scales.yaml"
+            for name, tuning in (
+                (dev, ["--tune_ref", lists / dev / "text"]),
+                (test, ["--scales", scales, "--ref", lists / test / "text"]),
+            ):
+                if self._missing(outputs / name / "text", system):
+                    words = ["rescore", "--nbest", lists / name, "--nbest_format", "kaldi"]
+                    words += [*components, *tuning, "--output", outputs / name]
+                    yield [str(word) for word in words]
+
+    def snr(self, line: Line) -> Iterator[Words]:
+        """The command that measures an uncertain LM's signal-to-noise ratios.
+
+        A search may choose that nothing is uncertain.
+        """
+        output, config = self.exp / "snr" / line.name, self.exp / line.name / "train.yaml"
+        if not self.trained([line.name]):
+            return
+        content = yaml.safe_load(config.read_text(encoding="utf-8"))
+        if content["lm_conf"]["uncertainty"] and self._missing(output / "snr.json", [line.name]):
+            text = self.data / self.dev / "text.plain"
+            words = ["snr", "--lm", self.exp / line.name, "--text", text, "--output", output]
+            yield [str(word) for word in words]
+
+    def systems(self, line: Line) -> Iterator[System]:
+        """Mixtures of a line whose LMs are trained.
+
+        A point-estimate line is mixed with the LMs of other seeds too: what a second LM is worth
+        that is not uncertain.
+        """
+        ngram = self.settings.ngram
+        systems: List[System] = line.systems(ngram)
+        if line.kind == "point":
+            others = (seed for seed in self.settings.seeds if seed != self.place.seed)
+            systems += [(line.name, f"{line.name}.seed{n}", ngram) for n in others]
+        yield from filter(self.trained, systems)
+
+    def commands(self, step: str, lm: str, only: Sequence[str]) -> List[Words]:
+        """Commands of a step, `perplexity` or `rescore`, for lines as `chosen_lines` has them.
+
+        Raises:
+            InputError: No LM is trained.
+        """
+        lines = chosen_lines(self.settings.lines, lm, only, self.place.seed, mixtures=True)
+        systems = [system for line in lines for system in self.systems(line)]
+        if not systems:
+            remedy = "Run stage 4 first."
+            raise InputError("none of the table's LMs is trained", path=self.exp, remedy=remedy)
+        make = self.perplexities if step == "perplexity" else self.rescoring
+        ngram: System = (self.settings.ngram,)
+        found = [words for system in dict.fromkeys([ngram, *systems]) for words in make(system)]
+        if step == "perplexity":
+            uncertain = [line for line in lines if line.kind in UNCERTAIN]
+            found += [words for line in uncertain for words in self.snr(line)]
+        return found

@@ -1,0 +1,300 @@
+"""The figures of a results file: learning curves, the studies, signal-to-noise ratios."""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
+
+from espnet_bayeslm.configs.tables import MIXTURE, NAMES, paper_content
+from espnet_bayeslm.experiment import studies
+from espnet_bayeslm.experiment.cells import Values, mean
+from espnet_bayeslm.experiment.outputs import Json
+from espnet_bayeslm.experiment.plan import POINT, TRAIN
+from espnet_bayeslm.experiment.studies import UNITS, Curve, Study
+from espnet_bayeslm.experiment.view import View
+from espnet_bayeslm.report.plots import new_figure, save_figure
+
+# Okabe and Ito's colours, which colour-blind readers tell apart; one for each kind.
+COLOURS = {
+    "point": "#000000",
+    "l1": "#999999",
+    "l2": "#56B4E9",
+    "map": "#0072B2",
+    "bayes": "#D55E00",
+    "gp": "#009E73",
+    "variational": "#CC79A7",
+    "ivon": "#E69F00",
+}
+PAPER_COLOUR = "#999999"
+MARKERS = "osD^vP*X"
+STYLES = ("-", "--", ":", "-.")
+# With more lines, the legend names only the kinds.
+MAX_LINES = 12
+WIDTH, HEIGHT = 5.2, 3.4
+# The longest label of which two stand side by side below a panel.
+MAX_LABEL = 38
+# The longest line of a label.
+MAX_LINE = 66
+
+
+def write_figures(view: View, folder: Path) -> Dict[str, Path]:
+    """Write the figures for which there is something, and return {name: file}.
+
+    Args:
+        view: The results.
+        folder: Where they go.
+    """
+    written = {}
+    for name, figure in all_figures(view):
+        written[name] = folder / f"{name}_{view.table}.png"
+        save_figure(figure, written[name])
+    return written
+
+
+def all_figures(view: View) -> Iterator[Tuple[str, Figure]]:
+    """Yield (name, figure)."""
+    if any(run["lms"] for run in view.whole.values()) and view.backbones():
+        yield "learning_curves", curves_figure(view)
+    found = studies.studies(view, view.study) if view.study else {}
+    if found:
+        yield view.table, study_figure(found)
+    ratios = {lm: s for lm, s in found.items() if s.snr()}
+    if ratios:
+        yield f"snr_{view.table}", snr_figure(ratios)
+
+
+def panels(
+    rows: int, columns: int, *, labels: Sequence[str], **options: Any
+) -> Tuple[Figure, List[List[Axes]]]:
+    """Return a figure with panels, and room below them for a legend with some labels."""
+    entries = math.ceil(sum(map(len, map(wrapped, labels))) / legend_columns(labels))
+    figure = new_figure((WIDTH * columns, HEIGHT * rows + 0.6 + 0.16 * entries))
+    return figure, figure.subplots(rows, columns, squeeze=False, **options).tolist()
+
+
+def wrapped(label: str) -> List[str]:
+    """Return the lines of a label, each no longer than a panel with its axis is wide."""
+    return textwrap.wrap(label, MAX_LINE)
+
+
+def legend_columns(labels: Sequence[str]) -> int:
+    """Return how many columns of labels fit below a panel."""
+    return 2 if len(labels) > 4 and max(map(len, labels)) <= MAX_LABEL else 1
+
+
+def curves_figure(view: View) -> Figure:
+    """Return validation perplexities by epoch, mean over the seeds, a column for each backbone.
+
+    Below them is their change against the point-estimate LM at the same epoch: the curves
+    themselves often lie upon each other.
+    """
+    labels = [view.label(line) for line in max(map(view.of_backbone, view.backbones()), key=len)]
+    figure, (upper, lower) = panels(2, len(view.backbones()), labels=labels, sharex="col")
+    for axes, changes, lm in zip(upper, lower, view.backbones(), strict=True):
+        half, point = epochs(view, f"half_{lm}"), epochs(view, f"point_{lm}")
+        axes.plot(range(1, len(half) + 1), half, "-", color="0.6", label="half-trained LM")
+        lines = [line for line in view.of_backbone(lm) if line["kind"] != MIXTURE]
+        for line, style in zip(lines, line_styles(lines), strict=True):
+            values = epochs(view, line["name"])
+            if not values:
+                continue
+            label = legend_name(view, line, lines)
+            numbers = range(len(half) + 1, len(half) + 1 + len(values))
+            # all go on from the half-trained LM
+            start = len(half[-1:])
+            points = [*half[-1:], *values]
+            axes.plot(range(numbers.start - start, numbers.stop), points, label=label, **style)
+            ratios = [100 * (a / b - 1) for a, b in zip(values, point, strict=False)]
+            changes.plot(numbers[: len(ratios)], ratios, label=label, **style)
+        zoom(axes, half)
+        axes.set(title=NAMES[lm], ylabel="validation perplexity")
+        changes.set(xlabel="epoch", ylabel=f"change against {NAMES[lm]}, %")
+        for panel in (axes, changes):
+            panel.xaxis.set_major_locator(MaxNLocator(integer=True))
+            panel.grid(alpha=0.3)
+        legend_below(axes, changes)
+    return figure
+
+
+def epochs(view: View, name: str) -> List[float]:
+    """Return an LM's validation perplexities, mean over the seeds that have the epoch."""
+    curves = [
+        [epoch["valid_ppl"] for epoch in run["lms"][name]["epochs"]]
+        for run in view.whole.values()
+        if name in run["lms"]
+    ]
+    longest = max(map(len, curves), default=0)
+    values = ([c[n] for c in curves if len(c) > n] for n in range(longest))
+    return [sum(column) / len(column) for column in values]
+
+
+def line_styles(lines: Sequence[Json]) -> Iterator[Dict[str, Any]]:
+    """Yield how each line is drawn: a colour for its kind, a style within the kind."""
+    seen: Dict[str, int] = {}
+    for line in lines:
+        number = seen.get(line["kind"], 0)
+        seen[line["kind"]] = number + 1
+        yield {
+            "color": COLOURS[line["kind"]],
+            "linestyle": STYLES[number % len(STYLES)],
+            "marker": MARKERS[list(COLOURS).index(line["kind"])],
+            "markersize": 4,
+            "linewidth": 1.3,
+        }
+
+
+def legend_name(view: View, line: Json, lines: Sequence[Json]) -> str:
+    """Return what the legend calls a line: its kind where there are many."""
+    return view.label(line) if len(lines) <= MAX_LINES else str(line["kind"])
+
+
+def legend_below(source: Axes, axes: Axes, *, below: float = -0.17) -> None:
+    """Put the legend of a panel below another, each label once."""
+    handles = dict(zip(*reversed(source.get_legend_handles_labels()), strict=True))
+    axes.legend(
+        handles.values(),
+        ["\n".join(wrapped(label)) for label in handles],
+        loc="upper center",
+        bbox_to_anchor=(0.5, below),
+        fontsize="x-small",
+        ncols=legend_columns(list(handles)),
+        frameon=False,
+    )
+
+
+def zoom(axes: Axes, half: Sequence[float]) -> None:
+    """Let the second half fill the panel: the first epochs are far above it."""
+    values = [v for line in axes.get_lines()[1:] for v in np.asarray(line.get_ydata(), float)]
+    if values and half:
+        low, high = min(values), max(values)
+        spread = max(high - low, 0.001 * high)
+        axes.set_ylim(low - 0.06 * spread, high + 0.1 * spread)
+        axes.set_xlim(left=len(half) - 0.3)
+
+
+def study_figure(found: Mapping[str, Study]) -> Figure:
+    """Return perplexity, its change and word error rate, a column for each backbone."""
+    draw = [draw_perplexity, draw_change]
+    if any(s.wer(c.name) for s in found.values() for c in s.curves):
+        draw.append(draw_errors)
+    labels = [curve.label for curve in max((s.curves for s in found.values()), key=len)]
+    figure, rows = panels(len(draw), len(found), labels=labels, sharex="col")
+    for column, study in enumerate(found.values()):
+        for function, cells in zip(draw, rows, strict=True):
+            function(cells[column], study)
+            place_axis(cells[column], study.places)
+            cells[column].grid(alpha=0.3)
+        rows[0][column].set_title(NAMES[study.lm])
+        rows[-1][column].set_xlabel(axis_label(study))
+        legend_below(rows[0][column], rows[-1][column])
+    note = "bars: lowest to highest seed"
+    if draw_errors in draw:
+        note += "; filled: significantly fewer errors at each seed (MAPSSWE, p < 0.05)"
+    figure.supxlabel(note, fontsize="x-small")
+    return figure
+
+
+def draw_perplexity(axes: Axes, study: Study) -> None:
+    """Draw the perplexities."""
+    for n, curve in enumerate(study.curves):
+        style = curve_style(study, curve)
+        draw_values(axes, study.ppl(curve.name), shift=n, label=curve.label, **style)
+    axes.set_ylabel(f"perplexity, {study.view.test}")
+
+
+def draw_change(axes: Axes, study: Study) -> None:
+    """Draw the changes of the perplexities against the point-estimate LM + n-gram."""
+    for n, curve in enumerate(study.curves):
+        style = curve_style(study, curve)
+        draw_values(axes, study.change(curve), shift=n, **style)
+    axes.set_ylabel(f"change of perplexity, %, {study.view.test}")
+
+
+def draw_errors(axes: Axes, study: Study) -> None:
+    """Draw the word error rates; a marker is filled where they are significantly fewer."""
+    for n, curve in enumerate(study.curves):
+        values = study.wer(curve.name)
+        style = curve_style(study, curve)
+        draw_values(axes, values, shift=n, **style)
+        better = [place for place in values if study.significant(curve, place)]
+        if better:
+            points = [mean(values[place]) for place in better]
+            places = [shifted(place, n) for place in better]
+            filled = {key: style[key] for key in ("color", "marker")}
+            axes.plot(places, points, markersize=6, linestyle="", **filled)
+    axes.set_ylabel(f"pooled WER, %, {study.view.test}")
+
+
+def axis_label(study: Study) -> str:
+    """Return what the places of a study are."""
+    return "share of the training text, %" if study.study == TRAIN else f"width: {UNITS[study.lm]}"
+
+
+def curve_style(study: Study, curve: Curve) -> Dict[str, Any]:
+    """Return how a system is drawn: a colour for its kind, solid with the point-estimate LM."""
+    same = [c.name for c in study.curves if (c.kind, c.role) == (curve.kind, curve.role)]
+    number = same.index(curve.name)
+    styles = ("-", "-.") if curve.role == POINT or curve.kind == "point" else ("--", ":")
+    first = list(COLOURS).index(curve.kind)
+    return {
+        "color": COLOURS[curve.kind],
+        "linestyle": styles[number % 2],
+        "marker": MARKERS[(first + 3 * number) % len(MARKERS)],
+        "fillstyle": "none",
+    }
+
+
+def shifted(place: float, number: int) -> float:
+    """Return a place, a little moved for each curve so that their bars do not hide each other."""
+    return place * 1.015**number
+
+
+def draw_values(axes: Axes, values: Mapping[int, Values], *, shift: int = 0, **style: Any) -> None:
+    """Draw means over the seeds, with a bar from the lowest to the highest."""
+    numbers = sorted(values)
+    places = [shifted(n, shift) for n in numbers]
+    means = [mean(values[n]) for n in numbers]
+    axes.plot(places, means, **{"markersize": 6, "linewidth": 1.3, **style})
+    lowest, highest = ([end(values[n].values()) for n in numbers] for end in (min, max))
+    axes.vlines(places, lowest, highest, color=style["color"], linewidth=1, alpha=0.6)
+
+
+def place_axis(axes: Axes, places: Sequence[int]) -> None:
+    """Put the places of a study on a logarithmic axis."""
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(FixedLocator(places))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xticklabels([str(place) for place in places])
+
+
+def snr_figure(found: Mapping[str, Study]) -> Figure:
+    """Return median signal-to-noise ratios over a study, the paper's beside them."""
+    labels = max(([s.view.label(line) for line, _ in s.snr()] for s in found.values()), key=len)
+    figure, ((*all_axes,),) = panels(1, len(found), labels=labels)
+    for axes, (lm, study) in zip(all_axes, found.items(), strict=True):
+        paper = paper_content()["snr"][study.study][lm]
+        places = [*paper]
+        label = "paper (Table VII; other text and widths)"
+        axes.plot(places, [*paper.values()], "--x", color=PAPER_COLOUR, label=label)
+        ratios = study.snr()
+        styles = line_styles([line for line, _ in ratios])
+        for n, ((line, values), style) in enumerate(zip(ratios, styles, strict=True)):
+            draw_values(axes, values, shift=n, label=study.view.label(line), **style)
+        place_axis(axes, sorted({*places, *study.places}))
+        axes.set(yscale="log", title=NAMES[lm], xlabel=axis_label(study))
+        axes.set_ylabel("median |mean| / std of the random weights")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_minor_locator(NullLocator())
+        # 0.5, where matplotlib's own is 5 x 10^-1
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.tick_params(axis="x", labelrotation=45)
+        axes.grid(alpha=0.3)
+        legend_below(axes, axes, below=-0.24)
+    return figure

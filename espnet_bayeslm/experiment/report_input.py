@@ -1,0 +1,113 @@
+"""What `bayeslm report` reads: the scores of a table's systems, and a file of its options."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Dict, List
+
+import yaml
+
+from espnet_bayeslm.evaluation.comparison import compare_systems, score_set
+from espnet_bayeslm.evaluation.wer import read_transcripts
+from espnet_bayeslm.experiment.plan import ALONE, NGRAM, POINT, Settings
+from espnet_bayeslm.experiment.view import View
+from espnet_bayeslm.experiment.word_errors import NUM_REPLICATES
+from espnet_bayeslm.report.scores import scores_json
+from espnet_bayeslm.utils.files import atomic_write
+
+
+def write_report_input(view: View, settings: Settings) -> Path:
+    """Write report_TABLE.yaml, for `bayeslm report --config`, and scores_TABLE.json beside it.
+
+    They are of the first seed that has results. The lists to look through are those of the n-gram,
+    the point-estimate LMs and the best uncertain lines.
+
+    Returns:
+        The former.
+    """
+    seeds = [seed for seed in view.seeds if len(report_systems(view, seed)) > 1]
+    seed = (seeds or view.seeds)[0]
+    folder = settings.folder / f"seed{seed}"
+    names = report_systems(view, seed)
+    title = f"Table {settings.table}, size {settings.size}, seed {seed}"
+    options: Dict[str, Any] = {"title": title, **perplexity_options(view, seed, folder, names)}
+    rescored = [name for name in names if (view.system(seed, name) or {})["errors"]]
+    if rescored:
+        scores = settings.folder / f"scores_{settings.table}.json"
+        write_scores(view, settings, folder, rescored, scores)
+        options["score"] = str(scores)
+        options |= list_options(view, settings, folder, rescored)
+    options |= lm_options(view, seed, folder)
+    path = settings.folder / f"report_{settings.table}.yaml"
+    with atomic_write(path) as f:
+        yaml.safe_dump(options, f, sort_keys=False, allow_unicode=True)
+    return path
+
+
+def report_systems(view: View, seed: int) -> List[str]:
+    """Return the n-gram, the point-estimate LMs with it, the other lines with both; controls."""
+    found = [view.ngram]
+    for line in view.lines:
+        role = POINT if POINT in line["systems"] else NGRAM
+        found.append(line["systems"][role])
+    found += view.whole[seed]["controls"]
+    systems = {name: view.system(seed, name) for name in dict.fromkeys(found)}
+    return [name for name, system in systems.items() if system and system["perplexity"]]
+
+
+def perplexity_options(view: View, seed: int, folder: Path, names: List[str]) -> Dict[str, Any]:
+    """Return the option of the systems' perplexities, and of each LM's alone."""
+    alone = [line["systems"][ALONE] for line in view.lines if ALONE in line["systems"]]
+    files = [
+        f"{name}={folder / 'perplexity' / name / text}.json"
+        for name in dict.fromkeys([*names, *alone])
+        for text in view.sets
+        if (folder / "perplexity" / name / f"{text}.json").exists()
+    ]
+    return {"perplexity": files}
+
+
+def write_scores(
+    view: View, settings: Settings, folder: Path, names: List[str], path: Path
+) -> None:
+    """Write what `bayeslm score` would of the systems on the test lists."""
+    sets = {}
+    for condition in view.conditions:
+        place = f"{view.test}_{condition}"
+        refs = read_transcripts(settings.data / "nbest" / place / "text")
+        texts = (read_transcripts(folder / "rescore" / name / place / "text") for name in names)
+        sets[condition] = score_set(refs, dict(zip(names, texts, strict=True)))
+    conditions = {
+        name: compare_systems([part], num_replicates=NUM_REPLICATES) for name, part in sets.items()
+    }
+    pooled = compare_systems(list(sets.values()), num_replicates=NUM_REPLICATES)
+    base = next((line["base"] for line in view.lines if line["base"] in names), names[0])
+    with atomic_write(path) as f:
+        json.dump(scores_json(conditions, pooled, baseline=base), f, indent=1)
+
+
+def list_options(
+    view: View, settings: Settings, folder: Path, names: List[str]
+) -> Dict[str, List[str]]:
+    """Return the options of the lists to look through, and of their references."""
+    wanted = [view.ngram, *(line["base"] for line in view.lines)]
+    wanted += [view.by_number(n)["systems"][POINT] for n in view.content["chosen"].values()]
+    shown = [name for name in dict.fromkeys(wanted) if name in names]
+    # the utterances of all conditions may have the same ids: the first condition stands for all
+    place = f"{view.test}_{view.conditions[0]}"
+    return {
+        "rescored": [f"{name}={folder / 'rescore' / name / place}" for name in shown],
+        "ref": [str(settings.data / "nbest" / place / "text")],
+    }
+
+
+def lm_options(view: View, seed: int, folder: Path) -> Dict[str, List[str]]:
+    """Return the options of the trainings, the ratios and the searches."""
+    run = view.whole[seed]
+    found = {
+        "exp": [f"{name}={folder / name}" for name in run["lms"]],
+        "snr": [f"{folder / 'snr' / name}" for name, lm in run["lms"].items() if lm["snr"]],
+        "search": [f"{name}={folder / name}" for name in run["searches"]],
+    }
+    return {key: value for key, value in found.items() if value}

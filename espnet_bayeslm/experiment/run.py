@@ -1,0 +1,306 @@
+"""The stages of a plan: from text to tables, figures and the HTML report."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import logging
+import math
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Dict, Iterator, List, Mapping, Sequence, Tuple
+
+from espnet_bayeslm.configs.tables import NAMES
+from espnet_bayeslm.experiment import texts
+from espnet_bayeslm.experiment.evaluate import Evaluation
+from espnet_bayeslm.experiment.plan import Settings, chosen_lines
+from espnet_bayeslm.experiment.train import Place, Run, Trainer
+from espnet_bayeslm.utils.errors import InputError
+
+# A recipe says which Python.
+BAYESLM = [os.environ.get("PYTHON") or sys.executable, "-m", "espnet_bayeslm.bin.bayeslm"]
+# What the log of a failed job shows of its end.
+TAIL = 5
+# (log, command line)
+Job = Tuple[Path, List[str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """What of a table is done, and how.
+
+    Attributes:
+        lm: `lstm`, `transformer` or `both`.
+        only: Names of lines; all where empty.
+        parts: Shares of the training text in % of a study over them.
+        units: {backbone: widths} of a study over them.
+        join: So many consecutive sentences are a line; 0: each by itself.
+        options: More options of `espnet2.bin.lm_train`.
+        nj: Trainings, or evaluations, at the same time.
+        nbest: Lists of another recogniser than that of db.sh.
+        notes: Sentences for the head of the results.
+        again: The tool's own command line, for its jobs.
+    """
+
+    lm: str = "both"
+    only: Tuple[str, ...] = ()
+    parts: Tuple[int, ...] = ()
+    units: Mapping[str, Sequence[int]] = dataclasses.field(default_factory=dict)
+    join: int = 0
+    options: Tuple[str, ...] = ()
+    nj: int = 2
+    nbest: str = ""
+    notes: Tuple[str, ...] = ()
+    again: Tuple[str, ...] = ()
+
+
+class Experiment:
+    """The stages of a table.
+
+    Args:
+        settings: The table.
+        choice: What of it.
+        stats: Folder of the statistics of the whole training text.
+        run: Runs command lines of `bayeslm`.
+    """
+
+    def __init__(self, settings: Settings, choice: Choice, stats: Path, run: Run):
+        self.settings, self.choice, self.stats, self.run = settings, choice, stats, run
+        self.data, self.plan = settings.data, settings.plan
+        self.train = self.data / "train" / "text"
+        self.valid = self.data / settings.sets[0] / "text.known"
+        self.stages = {
+            1: ("text", self.text),
+            2: (f"{self.plan.order}-gram, token list, statistics", self.ngram),
+            3: ("N-best lists", self.lists),
+            4: ("training", self.training),
+            5: ("interpolation and perplexity", self.perplexity),
+            6: ("rescoring", self.rescoring),
+            7: ("tables and figures", self.results),
+            8: ("HTML report", self.report),
+        }
+
+    def text(self) -> None:
+        """Make the texts by the plan's command."""
+        call([*shlex.split(self.plan.text), "--output", str(self.data)])
+
+    def ngram(self) -> None:
+        """Make n-gram, token list and statistics of the training text."""
+        texts.need({self.train: 1, self.train.with_name("text.plain"): 1})
+        self._make_ngram(self.train.parent, self._arpa(""))
+        texts.prepare_tokens(self.data, self.train, self.valid, self.stats)
+
+    def lists(self) -> None:
+        """Make N-best lists by the plan's command, where a recogniser's are at hand."""
+        nbest = self.choice.nbest or os.environ.get("NBEST") or from_db("NBEST")
+        if not nbest:
+            logging.info("neither --nbest nor NBEST in db.sh: perplexities only")
+            return
+        words = ["--nbest", nbest, "--output", str(self.data / "nbest")]
+        call([*shlex.split(self.plan.lists), *words, "--sets", " ".join(self.settings.sets)])
+
+    def training(self) -> None:
+        """Train the table's LMs, each backbone of a place in a job."""
+        texts.need({self.stats / "train" / "text_shape.word": 2})
+        jobs: List[Job] = []
+        for name, place in self.places().items():
+            self._prepare(place)
+            for lm in place.backbones:
+                log = place.exp / f"train_{self.settings.table}_{lm}.log"
+                unit = ["--unit", name, "--lm", lm]
+                jobs.append((log, [*BAYESLM, "experiment", *self.choice.again, *unit]))
+        run_jobs(jobs, self.choice.nj)
+
+    def train_unit(self, name: str) -> None:
+        """Train the LMs of a place: what a job of `training` does."""
+        place = self.places()[name]
+        trainer = Trainer(self.plan.tables, self.settings.size, self.data, place, self.run)
+        lines = chosen_lines(self.settings.lines, self.choice.lm, self.choice.only, place.seed)
+        for line in lines:
+            trainer.line(line)
+
+    def perplexity(self) -> None:
+        """Interpolate, and measure perplexities and signal-to-noise ratios."""
+        texts.need({self._arpa(""): 2})
+        self._evaluate("perplexity")
+
+    def rescoring(self) -> None:
+        """Rescore the lists."""
+        if self.choice.join:
+            logging.info("the lists have no sentences before theirs: nothing is rescored")
+        elif (self.data / "nbest" / "conditions").exists():
+            self._evaluate("rescore")
+        else:
+            logging.info(f"{self.data}/nbest has no lists (stage 3 makes them): nothing to rescore")
+
+    def results(self) -> None:
+        """Write tables and figures."""
+        from espnet_bayeslm.experiment.results import write_results
+
+        notes = list(self.choice.notes)
+        if self.choice.join:
+            count = self.choice.join
+            notes.append(f"The LMs read each sentence after the {count} or more before it.")
+        print(write_results(self.settings, notes))
+
+    def report(self) -> None:
+        """Write the HTML report."""
+        config = self.settings.folder / f"report_{self.settings.table}.yaml"
+        texts.need({config: 7})
+        self.run(["report", "--config", str(config), "--output", str(config.with_suffix(".html"))])
+
+    def places(self) -> Dict[str, Place]:
+        """{SEED/VARIANT: place} of all that is trained: the seeds, and what the table studies."""
+        found = {}
+        for seed in self.settings.seeds:
+            folder = self.settings.folder / f"seed{seed}"
+            for name, place in self._variants(folder, seed):
+                backbones = tuple(b for b in place.backbones if self.choice.lm in ("both", b))
+                if backbones:
+                    found[f"{seed}/{name}"] = dataclasses.replace(place, backbones=backbones)
+        return found
+
+    def _variants(self, folder: Path, seed: int) -> Iterator[Tuple[str, Place]]:
+        """(name, place) of a seed: all of the text, parts of it, other widths."""
+        part, count = "", self.choice.join
+        text, stats, valid = self.train.parent, self.stats, self.valid
+        if count:
+            part = f"join{count}"
+            text, stats = text.with_name(f"train.{part}"), Path(f"{stats}_{part}")
+            valid = text / "text.known"
+        options = self.choice.options
+        whole = Place(folder, seed, text, valid, stats, self._arpa(""), options=options)
+        yield "full", whole
+        study = self.plan.studies.get(self.settings.table, {})
+        for percent in (self.choice.parts or study["parts"]) if "parts" in study else ():
+            part = f"train{percent}"
+            yield (
+                part,
+                dataclasses.replace(
+                    whole,
+                    exp=folder / part,
+                    text=self.data / part,
+                    stats=Path(f"{self.stats}_{part}"),
+                    ngram=self._arpa(part),
+                    # with a quarter of the text an epoch has half of the steps
+                    passes=math.sqrt(100 / int(percent)),
+                ),
+            )
+        for lm, units in (self.choice.units or study["units"]).items() if "units" in study else ():
+            for unit in units:
+                yield (
+                    f"{lm}_unit{unit}",
+                    dataclasses.replace(
+                        whole,
+                        exp=folder / f"unit{unit}",
+                        backbones=(lm,),
+                        options=(*options, "--lm_conf", f"unit={unit}"),
+                    ),
+                )
+
+    def _prepare(self, place: Place) -> None:
+        """Write a place's texts, statistics and n-gram, where they are not there yet."""
+        if not place.valid.exists() or not place.stats.is_dir() or not place.text.is_dir():
+            if self.choice.join:
+                texts.write_joined(self.data, self.valid, self.choice.join, place.text, place.stats)
+            else:
+                percent = int(place.text.name.removeprefix("train"))
+                texts.write_part(self.data, self.valid, percent, place.text, place.stats)
+        if not place.ngram.exists():
+            self._make_ngram(place.text, place.ngram)
+
+    def _arpa(self, part: str) -> Path:
+        suffix = f".{part}" if part else ""
+        return self.data / "local" / f"{self.plan.order}gram{suffix}.arpa"
+
+    def _make_ngram(self, folder: Path, arpa: Path) -> None:
+        words = ["--text", str(folder / "text.plain"), "--order", str(self.plan.order)]
+        self.run(["ngram", *words, "--arpa", str(arpa), "--discount_fallback", "true"])
+
+    def _evaluate(self, step: str) -> None:
+        """Run the commands of a step, those of a place in a job."""
+        jobs: List[Job] = []
+        for place in self.places().values():
+            log = place.exp / f"{step}_{self.settings.table}"
+            evaluation = Evaluation(self.settings, place, self.choice.join)
+            lm = place.backbones[0] if len(place.backbones) == 1 else "both"
+            commands = evaluation.commands(step, lm, self.choice.only)
+            place.exp.mkdir(parents=True, exist_ok=True)
+            file = Path(f"{log}.commands")
+            file.write_text("".join(f"{shlex.join(words)}\n" for words in commands))
+            jobs.append((Path(f"{log}.log"), [*BAYESLM, "batch", str(file)]))
+        run_jobs(jobs, self.choice.nj)
+
+
+def call(words: Sequence[str]) -> None:
+    """Run a recipe's own command.
+
+    Raises:
+        SystemExit: It failed; it has said why.
+    """
+    status = subprocess.run(words).returncode
+    if status:
+        raise SystemExit(status)
+
+
+def from_db(name: str) -> str:
+    """A variable of the recipe's db.sh; empty where there is none."""
+    if not Path("db.sh").exists():
+        return ""
+    script = f'. ./db.sh && echo "${{{name}:-}}"'
+    return subprocess.run(["bash", "-c", script], capture_output=True, text=True).stdout.strip()
+
+
+def run_jobs(jobs: Sequence[Job], nj: int) -> None:
+    """Run commands, `nj` at a time, the output of each in its log.
+
+    Raises:
+        InputError: One has failed.
+    """
+    threads = os.environ.get("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // nj)))
+    environment = {**os.environ, "OMP_NUM_THREADS": threads}
+
+    def run_job(job: Job) -> int:
+        log, words = job
+        logging.info(str(log))
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with open(log, "w", encoding="utf-8") as f:
+            return subprocess.run(words, stdout=f, stderr=f, env=environment).returncode
+
+    with concurrent.futures.ThreadPoolExecutor(nj) as pool:
+        results = zip(jobs, pool.map(run_job, jobs), strict=True)
+        failed = [log for (log, _), status in results if status]
+    for log in failed:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        print("\n".join(lines[-TAIL:]), file=sys.stderr)
+    if failed:
+        raise InputError(f"failed: {' '.join(map(str, failed))}")
+
+
+def parse_units(words: str) -> Dict[str, List[int]]:
+    """{backbone: widths} of `lstm:50,100 transformer:128`.
+
+    Raises:
+        InputError: It is something else.
+    """
+    found = {}
+    for word in words.split():
+        lm, _, units = word.partition(":")
+        if lm not in NAMES or not all(unit.isdecimal() for unit in units.split(",")):
+            raise InputError(f"--units {words!r}: expected as 'lstm:50,100 transformer:128'")
+        found[lm] = [int(unit) for unit in units.split(",")]
+    return found
+
+
+def parse_numbers(option: str, words: str) -> Tuple[int, ...]:
+    """Numbers with spaces between them.
+
+    Raises:
+        InputError: It is something else.
+    """
+    if not all(word.isdecimal() for word in words.split()):
+        raise InputError(f"{option} {words!r}: expected numbers")
+    return tuple(dict.fromkeys(map(int, words.split())))

@@ -1,0 +1,140 @@
+"""Training texts and their statistics: all of it, random parts, consecutive sentences joined."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from itertools import groupby
+from pathlib import Path
+from typing import Dict, Iterator, List, Mapping, Sequence, Tuple
+
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import atomic_write, read_lines, staged
+
+# Between two joined sentences: the end of the one and the start of the next, what
+# `bayeslm perplexity --context` scores.
+BETWEEN = "<sos/eos>"
+# The last field of digits of an id is the sentence's number in its recording.
+NUMBER = re.compile(r"^(.*)-\d{3,}(-.*)?$")
+# (utterance, words)
+Row = Tuple[str, Sequence[str]]
+
+
+def need(files: Mapping[Path, int], what: str = "file") -> None:
+    """Raise an InputError where a file is missing, which names the stage that makes it.
+
+    Args:
+        files: {file: stage}.
+        what: What such a file is.
+    """
+    for path, stage in files.items():
+        if not path.is_file():
+            raise InputError(f"no such {what}", path=path, remedy=f"Run stage {stage} first.")
+
+
+def token_list(data: Path) -> Path:
+    """The LMs' token list."""
+    return data / "token_list" / "word" / "tokens.txt"
+
+
+def prepare_tokens(data: Path, train: Path, valid: Path, stats: Path) -> None:
+    """Write the token list of the training text, and the statistics of both texts.
+
+    Args:
+        data: The corpus's data folder, for the token list.
+        train: Kaldi text of the training set.
+        valid: Kaldi text for validation.
+        stats: Folder for the statistics.
+    """
+    need({train: 1, valid: 1})
+    sets = {"train": read_text(train), "valid": read_text(valid)}
+    # the most frequent first, as ESPnet orders them
+    counts = Counter(word for _, words in sets["train"] for word in words)
+    tokens = ["<blank>", "<unk>", *(word for word, _ in counts.most_common()), "<sos/eos>"]
+    with atomic_write(token_list(data)) as f:
+        f.writelines(f"{token}\n" for token in dict.fromkeys(tokens))
+    write_stats(stats, sets, token_list(data))
+
+
+def read_text(path: Path) -> List[Row]:
+    """Utterances of a Kaldi text."""
+    rows = (line.split() for _, line in read_lines(path))
+    return [(row[0], row[1:]) for row in rows]
+
+
+def write_stats(folder: Path, texts: Mapping[str, Sequence[Row]], tokens: Path) -> None:
+    """Write FOLDER/NAME/text_shape.word of each text: the tokens of each utterance."""
+    size = sum(1 for _ in read_lines(tokens))
+    with staged(folder) as stats:
+        for name, rows in texts.items():
+            (stats / name).mkdir()
+            shapes = (f"{utterance} {len(words)},{size}\n" for utterance, words in rows)
+            (stats / name / "text_shape.word").write_text("".join(shapes), encoding="utf-8")
+
+
+def write_texts(folder: Path, texts: Mapping[str, Sequence[Row]]) -> None:
+    """Write FOLDER/NAME with utterances' ids, and FOLDER/NAME.plain without."""
+    with staged(folder) as place:
+        for name, rows in texts.items():
+            for path, lines in (
+                (place / name, (" ".join([utterance, *words]) for utterance, words in rows)),
+                (place / f"{name}.plain", (" ".join(words) for _, words in rows)),
+            ):
+                path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def chosen_rows(count: int, percent: int) -> List[int]:
+    """Numbers of the lines of a part, in order, the same at each call: that of 5 % is in 10 %."""
+    order = list(range(count))
+    random.Random(0).shuffle(order)
+    return sorted(order[: max(1, round(count * percent / 100))])
+
+
+def write_part(data: Path, valid: Path, percent: int, output: Path, stats: Path) -> None:
+    """Write OUTPUT/text, OUTPUT/text.plain and the statistics of a part of the training text.
+
+    Raises:
+        InputError: An input is missing.
+    """
+    if not 0 < percent <= 100:
+        raise InputError(f"--parts {percent}: expected 1 to 100")
+    text = data / "train" / "text"
+    need({text: 1, valid: 1, token_list(data): 2})
+    rows = read_text(text)
+    part = [rows[number] for number in chosen_rows(len(rows), percent)]
+    write_texts(output, {"text": part})
+    write_stats(stats, {"train": part, "valid": read_text(valid)}, token_list(data))
+
+
+def recording(utterance: str) -> str:
+    """What the ids of a recording's sentences have in common."""
+    found = NUMBER.match(utterance)
+    return found[1] if found else utterance
+
+
+def joined(rows: Sequence[Row], count: int) -> Iterator[Row]:
+    """(id of the first sentence, words) of each run of `count` sentences of a recording.
+
+    The last run of a recording may be shorter.
+    """
+    for _, group in groupby(rows, key=lambda row: recording(row[0])):
+        sentences = list(group)
+        for first in range(0, len(sentences), count):
+            run = sentences[first : first + count]
+            yield run[0][0], [w for _, words in run for w in [*words, BETWEEN]][:-1]
+
+
+def write_joined(data: Path, valid: Path, count: int, output: Path, stats: Path) -> None:
+    """Write OUTPUT/text, OUTPUT/text.known, both without ids too, and their statistics."""
+    if count < 2:
+        raise InputError(f"--join {count}: expected 2 or more sentences")
+    text = data / "train" / "text"
+    need({text: 1, valid: 1, token_list(data): 2})
+    texts: Dict[str, List[Row]] = {
+        name: list(joined(read_text(path), count))
+        for name, path in (("text", text), ("text.known", valid))
+    }
+    write_texts(output, texts)
+    shapes = {"train": texts["text"], "valid": texts["text.known"]}
+    write_stats(stats, shapes, token_list(data))

@@ -1,0 +1,163 @@
+"""What tables and figures ask of a results file: values by seed, and how they are written."""
+
+from __future__ import annotations
+
+from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+
+from espnet_bayeslm.configs.tables import MIXTURE, NAMES
+from espnet_bayeslm.experiment.cells import NOTHING, Values
+from espnet_bayeslm.experiment.outputs import Json
+from espnet_bayeslm.experiment.plan import ALONE, NGRAM, backbone
+from espnet_bayeslm.experiment.word_errors import POOLED
+
+DAGGER, PARTLY, WORSE = "†", "(†)", "‡"
+
+
+class View:
+    """A results file.
+
+    Args:
+        content: What `collect` returned.
+    """
+
+    def __init__(self, content: Json):
+        self.content = content
+        self.table: str = content["table"]
+        # the study that the table is of, `train` or `unit`
+        self.study: Optional[str] = content["study"]
+        self.seeds: List[int] = content["seeds"]
+        self.dev, self.test = content["sets"]
+        self.sets: List[str] = content["sets"]
+        self.conditions: List[str] = content["conditions"]
+        self.lines: List[Json] = content["lines"]
+        self.ngram: str = content["ngram"]
+        self.ngram_label = f"{content['order']}-gram"
+        self.whole = {run["seed"]: run for run in content["runs"] if run["study"] == "all"}
+        # of one condition the pool is that condition
+        several = len(self.conditions) > 1
+        self.columns = [*self.conditions, *([POOLED] if several else [])]
+        self.pool = POOLED if several else (self.conditions or [POOLED])[0]
+
+    def backbones(self) -> List[str]:
+        """Return the backbones that the lines have."""
+        return [lm for lm in NAMES if any(line["lm"] == lm for line in self.lines)]
+
+    def of_backbone(self, lm: str) -> List[Json]:
+        """Return the lines of a backbone."""
+        return [line for line in self.lines if line["lm"] == lm]
+
+    def by_number(self, number: int) -> Json:
+        """Return a line."""
+        return next(line for line in self.lines if line["number"] == number)
+
+    def label(self, line: Json) -> str:
+        """Return a line's name."""
+        if self.is_mixture(line):
+            return " + ".join(map(self._component_label, line["where"].split("+")))
+        seed = "" if line["seed"] is None else f", seed {line['seed']}"
+        return f"{line['label']}{seed}"
+
+    def numbered(self, line: Json) -> str:
+        """Return a line's number and name."""
+        return f"{line['number']}. {self.label(line)}"
+
+    def system_label(self, system: str) -> str:
+        """Return what a system is called, from its line or its components."""
+        for line in self.lines:
+            for role, name in line["systems"].items():
+                if name == system:
+                    return self.role_label(line, role)
+        parts = [self._component_label(name) for name in system.split("+")]
+        return " + ".join(parts)
+
+    def role_label(self, line: Json, role: str) -> str:
+        """Return the name of a line's system."""
+        added = {ALONE: [], NGRAM: [self.ngram_label]}.get(role)
+        if added is None:
+            added = [NAMES[line["lm"]], self.ngram_label]
+        return " + ".join([self.label(line), *added])
+
+    def _component_label(self, name: str) -> str:
+        if name == self.ngram:
+            return self.ngram_label
+        base, dot, seed = name.rpartition(".seed")
+        if dot:
+            return f"{self._component_label(base)} of seed {seed}"
+        own = [line for line in self.lines if line["name"] == name and not self.is_mixture(line)]
+        if own:
+            return self.label(own[0])
+        label = {"point": "{}", "half": "half-trained {}"}.get(name.partition("_")[0], name)
+        return label.format(NAMES.get(backbone(name), name))
+
+    def system(self, seed: int, name: Optional[str]) -> Optional[Json]:
+        """Return the figures of a system."""
+        return self.whole.get(seed, {"systems": {}})["systems"].get(name)
+
+    def collect(self, name: Optional[str], value: Callable[[Json], Optional[float]]) -> Values:
+        """Return a value of a system by seed, where it has one."""
+        found = {}
+        for seed in self.seeds:
+            system = self.system(seed, name)
+            number = None if system is None else value(system)
+            if number is not None:
+                found[seed] = number
+        return found
+
+    def ppl(self, name: Optional[str], text: str) -> Values:
+        """Return a system's perplexities by seed, unknown words left out."""
+        return self.collect(name, lambda s: s["perplexity"] and s["perplexity"][text]["ppl"])
+
+    def wer(self, name: Optional[str], text: str, condition: Optional[str] = None) -> Values:
+        """Return a system's word error rates in % by seed, of a condition or pooled."""
+        key = condition or POOLED
+        return self.collect(name, lambda s: s["errors"][text][key]["wer"] if s["errors"] else None)
+
+    def tests_of(
+        self, name: Optional[str], other: Optional[str], seeds: Optional[Sequence[int]] = None
+    ) -> Dict[int, Json]:
+        """Return the tests of a system against another by seed, of all seeds or of some."""
+        wanted = self.seeds if seeds is None else seeds
+        systems = {seed: self.system(seed, name) for seed in wanted}
+        return {seed: s["tests"][other] for seed, s in systems.items() if s and other in s["tests"]}
+
+    def mark(self, name: Optional[str], line: Json) -> str:
+        """Return the mark of a system's significance against its line's base, empty for none."""
+        tests = self.tests_of(name, line["base"], line["seeds"]).values()
+        better = [test["better"] for test in tests]
+        if better and all(better):
+            return DAGGER
+        if any(better):
+            return PARTLY
+        worse = [test["worse"] for test in tests]
+        return WORSE if worse and all(worse) else NOTHING
+
+    def parts(self, study: str) -> List[Json]:
+        """Return the folders of a study: of shares of the text, or of widths."""
+        return [run for run in self.content["runs"] if run["study"] == study]
+
+    def not_run(self) -> Iterator[Tuple[Json, str]]:
+        """Yield the lines of which something is missing, with what it is."""
+        for line in self.lines:
+            reasons: Dict[str, List[int]] = {}
+            for seed in line["seeds"]:
+                reason = self._missing(line, seed)
+                if reason is not None:
+                    reasons.setdefault(reason, []).append(seed)
+            for reason, seeds in reasons.items():
+                if line["seeds"] != self.seeds or seeds != self.seeds:
+                    reason = f"seed {', '.join(map(str, seeds))}: {reason}"
+                yield line, reason
+
+    def _missing(self, line: Json, seed: int) -> Optional[str]:
+        """Return what the first incomplete system of a line lacks."""
+        if seed not in self.whole:
+            return "a seed that was not asked for"
+        for name in line["systems"].values():
+            system = self.system(seed, name)
+            if system is not None and system["missing"] is not None:
+                return str(system["missing"])
+        return None
+
+    def is_mixture(self, line: Json) -> bool:
+        """Return whether a line only interpolates LMs of other lines."""
+        return bool(line["kind"] == MIXTURE)

@@ -1,0 +1,364 @@
+"""Results of a table: numbers from outputs that were written by hand."""
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+import written_outputs as out
+
+from espnet_bayeslm.bin import experiment
+
+CONDITIONS = ("us", "gb")
+OPTIONS = ["--table", "some", "--size", "small", "--seeds", "1 2", "--log_level", "ERROR"]
+OPTIONS += ["--stage", "7", "--stop_stage", "7"]
+BAYES, POINT = "bayes_lstm_cell_input_1-2", "point_lstm"
+
+
+def better_text():
+    """Return two words wrong in eight sentences, one in two."""
+    return {utt: out.text(2 if number < 8 else 1)[utt] for number, utt in enumerate(out.REFS)}
+
+
+def write_seed(exp, seed, shift=0.0):
+    """Write the outputs of the LSTM lines 1 to 4 of a seed."""
+    folder = exp / f"seed{seed}"
+    out.write_lm(folder / "half_lstm", ppls=(150.0, 110.0))
+    out.write_lm(folder / POINT)
+    out.write_lm(folder / "map_lstm", ppls=(110.0, 99.0))
+    out.write_lm(
+        folder / BAYES,
+        kl=0.25,
+        uncertainty={"cell_input@1-2": "bayes"},
+        random=90,
+    )
+    out.write_lm(folder / "bayes_lstm_nas1", uncertainty={})
+    ratios = {f"cell_input@{n}": [0.5 * n, 1.0 * n, 4.0 * n] for n in (1, 2)}
+    out.write_snr(folder, BAYES, ratios)
+    weights = {"cell_input@1": {"point": math.log(3), "bayes": 0.0}}
+    out.write_search(folder, "search_lstm_bayes", weights)
+
+    def system(name, ppls, wrong):
+        given = {"wrong": wrong, "conditions": CONDITIONS} if wrong else {}
+        out.write_system(folder, name, [ppl + shift for ppl in ppls], **given)
+
+    point = {"us": 3, "gb": 3}
+    system("3g", (130.0 - shift, 120.0 - shift), {"us": 4, "gb": 4})
+    system(POINT, (100.0, 90.0), None)
+    system(f"{POINT}+3g", (88.0, 80.0), point)
+    for name, ppl in (("map_lstm", 79.0), ("bayes_lstm_nas1", 70.0)):
+        system(name, (99.0, ppl + 10), None)
+        system(f"{name}+3g", (87.0, ppl + 2), point)
+        system(f"{name}+{POINT}+3g", (85.0, ppl), {"us": 3, "gb": 2})
+    system(BAYES, (98.0, 88.0), None)
+    system(f"{BAYES}+3g", (86.0, 78.0), {"us": 2, "gb": 3})
+    system(f"{BAYES}+{POINT}+3g", (84.0, 76.0), dict.fromkeys(CONDITIONS, better_text()))
+    system(f"{POINT}+{POINT}.seed{3 - seed}+3g", (86.0, 77.0), {"us": 3, "gb": 2})
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("outputs")
+    write_seed(folder / "exp" / "small", 1)
+    write_seed(folder / "exp" / "small", 2, shift=1.0)
+    out.write_lists(folder / "data", CONDITIONS)
+    (folder / "data" / "statistics.txt").write_text("train: 807033 words\n")
+    return folder
+
+
+@pytest.fixture
+def outputs(written, plan, tmp_path):
+    for name in ("exp", "data"):
+        shutil.copytree(written / name, tmp_path / name)
+    return tmp_path
+
+
+def run(*options):
+    """Return the results file and RESULTS."""
+    experiment.main([*OPTIONS, *options])
+    folder = Path("exp/small")
+    content = json.loads((folder / "results_some.json").read_text())
+    return content, (folder / "RESULTS_some.md").read_text()
+
+
+def fail(capsys, *options):
+    """Return what it says of bad input, one line."""
+    with pytest.raises(SystemExit) as raised:
+        experiment.main([*OPTIONS, *options])
+    assert raised.value.code == 1
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("bayeslm experiment: error: ")
+    return error
+
+
+def rows_of(text, title):
+    """Return {first cell: the other cells} of the first table of a section."""
+    lines = text.split(f"\n## {title}\n")[1].split("\n## ")[0].splitlines()
+    first = next(n for n, line in enumerate(lines) if line.startswith("|"))
+    rows = {}
+    for line in lines[first:]:
+        if not line.startswith("|"):
+            break
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        rows[cells[0].strip()] = cells[1:]
+    return rows
+
+
+def test_numbers_of_the_results_file(outputs):
+    content, _ = run()
+    first = next(r for r in content["runs"] if r["seed"] == 1)["systems"]
+    best = first[f"{BAYES}+{POINT}+3g"]
+    assert best["perplexity"]["eval"]["ppl"] == 76.0
+    assert best["perplexity"]["dev"]["ppl_with_oov"] == pytest.approx(1.1 * 84.0)
+    assert best["weights"] == pytest.approx(dict.fromkeys((BAYES, POINT, "3g"), 1 / 3))
+    assert best["scales"]["gb"] == {"lmwt": 11.5, "word_penalty": -0.5}
+    # 8 sentences with 2 wrong of 10 words, 2 with 1, in each condition
+    assert best["errors"]["eval"]["us"]["substitutions"] == 18
+    assert best["errors"]["eval"]["pooled"]["words"] == 200
+    assert best["errors"]["eval"]["pooled"]["wer"] == pytest.approx(18.0)
+    assert first[f"{BAYES}+3g"]["errors"]["eval"]["pooled"]["wer"] == pytest.approx(25.0)
+    assert content["lists"]["eval"]["first_pass"]["pooled"]["wer"] == pytest.approx(40.0)
+    assert content["lists"]["eval"]["oracle"]["gb"]["wer"] == pytest.approx(10.0)
+    # a segment a sentence: point has 3 errors in each of 20, so d is 1 in 16 and 2 in 4
+    test = best["tests"][f"{POINT}+3g"]
+    std = math.sqrt((16 * 0.2**2 + 4 * 0.8**2) / 19)
+    assert (test["segments"], test["better"], test["worse"]) == (20, True, False)
+    assert test["z"] == pytest.approx(1.2 / (std / math.sqrt(20)))
+    assert test["difference"] == pytest.approx(12.0)
+    assert test["low"] < 12.0 < test["high"]
+
+
+def test_trainings_ratios_and_searches(outputs):
+    content, text = run()
+    lms = next(r for r in content["runs"] if r["seed"] == 2)["lms"]
+    assert lms[BAYES]["epochs"][1] == {"train_nll": 4.5, "train_kl": 0.25, "valid_ppl": 100.0}
+    assert lms[BAYES]["minutes"] == 4.0
+    # the first and the last layer share their weights; buffers are no parameters
+    assert (lms[BAYES]["parameters"], lms[BAYES]["random"]) == (100, 90)
+    assert (lms[POINT]["unit"], lms[POINT]["random"]) == (200, 0)
+    assert [row["median"] for row in lms[BAYES]["snr"]][:2] == [1.0, 2.0]
+    training = rows_of(text, "Training")
+    name = "3. Bayesian LSTM, cell_input@1-2"
+    assert training[name] == ["2", "100", "90", "2", "4.0", "4.500", "0.250", "120.0, 100.0"]
+    ratios = text.split("## Signal-to-noise ratio")[1]
+    assert f"| {name} | cell_input@2 | 3 | 2 / 2 | " in ratios and "| 2 / 2 |" in ratios
+    assert "| search_lstm_bayes: cell_input@1 bayes | 0.250 | 0.250 |" in text
+    assert "| search_lstm_bayes | 1 | 1 | point at all locations | 0.75 |" in text
+
+
+def test_tables_of_perplexities_and_errors(outputs, capsys):
+    _, text = run("--note", "Synthetic speech. Two cores.")
+    assert capsys.readouterr().out.strip() == text.strip()
+    assert "Synthetic speech. Two cores.\n" in text and "\ntrain: 807033 words\n" in text
+    ppl = rows_of(text, "Perplexity")
+    assert ppl["3-gram"] == ["130.0", "120.0", *[""] * 4, "81.9/93.6", ""]
+    assert ppl["3. Bayesian LSTM, cell_input@1-2"] == [
+        *("98.5 ± 0.5", "88.5 ± 0.5", "86.5 ± 0.5", "78.5 ± 0.5", "84.5 ± 0.5", "76.5 ± 0.5"),
+        *("46.0/47.1", "47.1/47.3"),
+    ]
+    assert ppl["5. Transformer"] == ["not run", *[""] * 5, "46.9/48.4", ""]
+    wer = rows_of(text, "Word error rate")
+    assert wer["first pass"][:4] == ["40.00", "40.00", "40.00", ""]
+    assert wer["oracle"][:3] == ["10.00"] * 3
+    assert wer["3-gram alone"][:3] == ["40.00"] * 3
+    assert wer["3. Bayesian LSTM, cell_input@1-2"] == [
+        *("20.00", "30.00", "25.00 †", "18.00", "18.00", "18.00 †", "24.2/26.7", "24.1/26.6")
+    ]
+    changes = rows_of(text, "Against the point-estimate LM")
+    cells = changes["3. Bayesian LSTM, cell_input@1-2"]
+    assert cells[:2] == [f"{100 * (76 / 80 - 1):+.2f} %", f"{100 * (77 / 81 - 1):+.2f} %"]
+    assert cells[2].startswith("-12.00 [-") and "p = " in cells[2]
+
+
+def test_the_best_line_is_chosen_on_dev_and_has_controls(outputs):
+    content, text = run()
+    # the searched line has the lowest perplexity of eval, and no uncertain location
+    assert content["chosen"] == {"lstm": 3}
+    chosen = "- 4. Bayesian LSTM, searched (top 1), seed 1, 2: no location, a point-estimate LM"
+    assert chosen in text
+    rows = rows_of(text, "The comparison that hurts")
+    assert list(rows)[2:] == [
+        "**Bayesian LSTM, cell_input@1-2 + LSTM + 3-gram**",
+        "LSTM, MAP + LSTM + 3-gram",
+        "LSTM + LSTM of another seed + 3-gram",
+        "LSTM, MAP + 3-gram",
+        "LSTM + 3-gram",
+    ]
+    cells = rows["LSTM + LSTM of another seed + 3-gram"]
+    assert cells[:3] == ["86.5 ± 0.5", "77.5 ± 0.5", "25.00"]
+    assert cells[3] == f"{100 * (76 / 77 - 1):+.2f} %"
+    assert cells[5].startswith("-7.00 [")
+    tests = next(r for r in content["runs"] if r["seed"] == 1)["systems"]
+    assert set(tests[f"{BAYES}+{POINT}+3g"]["tests"]) == {
+        *(f"{POINT}+3g", "map_lstm+3g", f"map_lstm+{POINT}+3g", f"{POINT}+{POINT}.seed2+3g")
+    }
+
+
+def test_significance_needs_each_seed(outputs):
+    for condition in CONDITIONS:
+        path = Path(f"exp/small/seed2/rescore/{BAYES}+{POINT}+3g/eval_{condition}/text")
+        path.write_text(out.kaldi_text(out.text(3)))
+    _, text = run()
+    cells = rows_of(text, "Word error rate")["3. Bayesian LSTM, cell_input@1-2"]
+    assert cells[5] == "24.00 ± 6.00 (†)"
+    name = f"{BAYES}+{POINT}+3g"
+    for seed in (1, 2):
+        texts = {u: out.text(4 if n < 8 else 5)[u] for n, u in enumerate(out.REFS)}
+        for condition in CONDITIONS:
+            path = Path(f"exp/small/seed{seed}/rescore/{name}/eval_{condition}/text")
+            path.write_text(out.kaldi_text(texts))
+    _, text = run()
+    cells = rows_of(text, "Word error rate")["3. Bayesian LSTM, cell_input@1-2"]
+    assert cells[5] == "42.00 ‡"
+
+
+def test_what_is_missing_is_named_with_its_stage(outputs):
+    seed = Path("exp/small/seed2")
+    (seed / "map_lstm" / "valid.loss.ave.pth").unlink()
+    for name in ("map_lstm", "map_lstm+3g", f"map_lstm+{POINT}+3g"):
+        shutil.rmtree(seed / "perplexity" / name)
+    shutil.rmtree(seed / "perplexity" / f"{BAYES}+3g")
+    shutil.rmtree(Path("exp/small/seed1/rescore") / f"bayes_lstm_nas1+{POINT}+3g" / "eval_gb")
+    _, text = run()
+    missing = text.split("## Not run\n")[1]
+    assert "2. LSTM, MAP: seed 2: map_lstm is not trained (stage 4)" in missing
+    assert "3. Bayesian LSTM, cell_input@1-2: seed 2: no perplexities (stage 5)" in missing
+    assert "eval_gb/text (stage 6)" in missing
+    assert "5. Transformer: point_transformer is not trained (stage 4)" in missing
+    ppl = rows_of(text, "Perplexity")
+    assert ppl["2. LSTM, MAP"][0] == "99.0 (seed 1)"
+    assert ppl["3. Bayesian LSTM, cell_input@1-2"][2:5] == [
+        *("86.0 (seed 1)", "78.0 (seed 1)", "84.5 ± 0.5")
+    ]
+    wer = rows_of(text, "Word error rate")
+    name = next(name for name in wer if name.startswith("4."))
+    assert wer[name][3] == "30.00 (seed 2)"
+
+
+def test_without_lists_there_are_perplexities_alone(outputs):
+    shutil.rmtree("data/nbest")
+    content, text = run()
+    assert content["conditions"] == []
+    assert "There are no N-best lists (stage 3 makes them)" in text
+    assert "## Word error rate" not in text
+    changes = rows_of(text, "Against the point-estimate LM")
+    assert changes["3. Bayesian LSTM, cell_input@1-2"] == ["-5.00 %", "-4.94 %"]
+    assert not Path("exp/small/scores_some.json").exists()
+
+
+def test_an_lm_alone_is_found_in_a_mixture(outputs):
+    shutil.rmtree(f"exp/small/seed1/perplexity/{POINT}")
+    _, text = run("--seeds", "1")
+    assert rows_of(text, "Perplexity")["1. LSTM"][:2] == ["150.0", "150.0"]
+
+
+def test_other_names_of_sets_and_n_gram(plan, tmp_path):
+    plan(sets={"dev": "val", "test": "test"}, order=4)
+    folder = tmp_path / "exp" / "small" / "seed1"
+    sets = ("val", "test")
+    out.write_lm(folder / POINT)
+    for name, ppl in (("4g", 77.0), (f"{POINT}+4g", 65.7)):
+        given = {"wrong": {"clean": 3}, "conditions": ("clean",), "sets": sets}
+        out.write_system(folder, name, (ppl, ppl), **given)
+    out.write_lists(tmp_path / "data", ("clean",), sets=sets)
+    content, text = run("--seeds", "1")
+    assert rows_of(text, "Perplexity")["4-gram"][0] == "77.0"
+    # one condition: no column of a pool
+    assert rows_of(text, "Word error rate")["1. LSTM"][0] == "30.00"
+    assert content["ngram"] == "4g"
+
+
+@pytest.mark.parametrize(
+    "options, expected",
+    [
+        (["--table", "9"], "--table 9: unknown; valid are some"),
+        (["--size", "huge"], "--size huge: unknown; valid are paper, small, long, tiny"),
+        (
+            ["--seeds", "7"],
+            "has been trained (size small, seeds 7). Run stages 4",
+        ),
+    ],
+)
+def test_unknown_names(outputs, capsys, options, expected):
+    assert expected in fail(capsys, *options)
+
+
+def test_trained_and_not_evaluated(outputs, capsys):
+    for seed in (1, 2):
+        shutil.rmtree(f"exp/small/seed{seed}/perplexity")
+    assert "has been evaluated" in (error := fail(capsys))
+    assert "Run stages 5 and 6 first." in error
+    assert not Path("exp/small/results_some.json").exists()
+
+
+def test_conditions_that_differ(outputs, capsys):
+    shutil.rmtree("data/nbest/eval_gb")
+    error = fail(capsys)
+    assert "data/nbest/conditions: names us, gb, but there is no data/nbest/eval_gb/text" in error
+    assert "Run stage 3 again." in error
+
+
+def test_lists_without_names_of_conditions(outputs, capsys):
+    Path("data/nbest/conditions").unlink()
+    assert "data/nbest/conditions: names the conditions" in fail(capsys)
+
+
+def test_other_utterances_than_the_references(outputs, capsys):
+    path = Path(f"exp/small/seed1/rescore/{POINT}+3g/eval_us/text")
+    path.write_text(path.read_text().replace("u3 ", "v3 "))
+    error = fail(capsys)
+    assert str(path) in error and "'u3'" in error and "data/nbest/eval_us/text" in error
+
+
+@pytest.mark.parametrize(
+    "file, content",
+    [
+        (f"perplexity/{POINT}+3g/eval.json", '{"text": "eval.plain", "components": [{}]}'),
+        (f"weights/{POINT}+3g.yaml", "components: [{name: a}]"),
+        (f"rescore/{POINT}+3g/dev_us/scales.yaml", "lmwt: much"),
+        ("search_lstm_bayes/search.json", "{"),
+    ],
+)
+def test_broken_outputs(outputs, capsys, file, content):
+    path = Path("exp/small/seed1") / file
+    path.write_text(content)
+    assert str(path) in fail(capsys)
+    assert not Path("exp/small/RESULTS_some.md").exists()
+
+
+def test_html_report_of_the_results(outputs, capsys):
+    from espnet_bayeslm.bin import report
+
+    run()
+    report.main(["--config", "exp/small/report_some.yaml", "--output", "report.html"])
+    page = Path("report.html").read_text()
+    assert "Table some, size small, seed 1" in page
+    for name in (f"{BAYES}+{POINT}+3g", f"{POINT}+{POINT}.seed2+3g", "search_lstm_bayes"):
+        assert name in page
+    scores = json.loads(Path("exp/small/scores_some.json").read_text())
+    assert scores[f"{BAYES}+{POINT}+3g"]["wer"] == pytest.approx(18.0)
+    assert scores["significance"]["baseline"] == f"{POINT}+3g"
+
+
+def test_a_line_of_one_seed_has_that_seed_alone(plan, outputs):
+    row = {"lm": "lstm", "kind": "bayes", "where": "cell_input@1-2"}
+    plan({8: {**row, "seed": 1}, 9: {**row, "seed": 2}})
+    _, text = run()
+    ppl = rows_of(text, "Perplexity")
+    assert ppl["8. Bayesian LSTM, cell_input@1-2, seed 1"][0] == "98.0"
+    assert ppl["9. Bayesian LSTM, cell_input@1-2, seed 2"][0] == "99.0"
+    changes = rows_of(text, "Against the point-estimate LM")
+    assert changes["9. Bayesian LSTM, cell_input@1-2, seed 2"][0] == ""
+
+
+def test_a_seed_that_was_not_run(outputs):
+    shutil.rmtree("exp/small/seed1")
+    content, text = run()
+    assert rows_of(text, "Perplexity")["1. LSTM"][0] == "101.0 (seed 2)"
+    assert "1. LSTM: seed 1: point_lstm is not trained (stage 4)" in text
+    assert content["chosen"] == {"lstm": 3}
+    assert "seed 2" in Path("exp/small/report_some.yaml").read_text().splitlines()[0]

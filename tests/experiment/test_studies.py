@@ -1,0 +1,204 @@
+"""Studies, figures and the paper's figures in the results of a table."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import written_outputs as out
+
+from espnet_bayeslm.configs.tables import Line, mixed_figures, paper_tables
+from espnet_bayeslm.experiment import figures, outputs, sections, studies
+from espnet_bayeslm.experiment.collect import collect
+from espnet_bayeslm.experiment.plan import read_plan
+from espnet_bayeslm.experiment.view import View
+
+BAYES, POINT = "bayes_lstm_cell_input_1-2", "point_lstm"
+GAINS = {5: 6.0, 25: 4.0, 100: 2.0}
+
+
+def write_part(folder, gain, *, unit=200, ratio=1.0, better=True):
+    """Write point-estimate and Bayesian LM of one place of a study."""
+    out.write_lm(folder / POINT, unit=unit)
+    out.write_lm(folder / BAYES, uncertainty={"cell_input@1-2": "bayes"}, unit=unit)
+    out.write_system(folder, f"{BAYES}+half_lstm+3g", (99.0, 99.0))
+    out.write_snr(folder, BAYES, {"cell_input@1": [ratio / 2, ratio, 2 * ratio]})
+    texts = {u: out.text(2 if n else 1)[u] for n, u in enumerate(out.REFS)}
+    wrong = {f"{POINT}+3g": 3, f"{BAYES}+3g": 3, f"{BAYES}+{POINT}+3g": texts if better else 3}
+    for name, ppl in ((f"{POINT}+3g", 0.0), (f"{BAYES}+3g", gain / 2)):
+        given = {"wrong": {"us": wrong[name]}, "conditions": ["us"]}
+        out.write_system(folder, name, (100.0 - ppl, 100.0 - ppl), **given)
+    name = f"{BAYES}+{POINT}+3g"
+    ppls = (100.0 - gain, 100.0 - gain)
+    out.write_system(folder, name, ppls, wrong={"us": wrong[name]}, conditions=["us"])
+
+
+@pytest.fixture
+def views(plan, settings, tmp_path):
+    """Return a function: table -> its results; of shares 5, 25, 100 %, or of widths 100, 200."""
+    exp = tmp_path / "exp" / "small"
+    for seed in (1, 2):
+        folder = exp / f"seed{seed}"
+        out.write_lm(folder / "half_lstm", ppls=(200.0, 150.0))
+        write_part(folder, GAINS[100], ratio=1.0)
+        for share in (5, 25):
+            gain = GAINS[share] + seed
+            write_part(folder / f"train{share}", gain, ratio=share / 100, better=seed == 1)
+        # its configuration has the size's own width; the folder has the one that was trained
+        write_part(folder / "unit100", 1.0)
+    out.write_lists(tmp_path / "data", ["us"])
+    mixtures = {8: {"kind": "mix", "where": f"{BAYES} + half_lstm"}}
+    plan({**mixtures, 9: {"kind": "mix", "where": "half_lstm"}})
+    return lambda table: View(collect(settings(table)))
+
+
+@pytest.fixture
+def view(views):
+    """Return the results of the study over the share."""
+    return views("data_size")
+
+
+def test_studies_over_share_and_width(view, views):
+    (study,) = studies.studies(view, "train").values()
+    assert study.places == [5, 25, 100]
+    assert [curve.name for curve in study.curves] == [
+        *(f"{POINT}+3g", f"{BAYES}+3g", f"{BAYES}+{POINT}+3g", f"{BAYES}+half_lstm+3g")
+    ]
+    *_, best, mixture = study.curves
+    assert mixture.label == "Bayesian LSTM, cell_input@1-2 + half-trained LSTM + 3-gram"
+    assert mixture.kind == "bayes"
+    half = study.view.by_number(9)
+    assert study.view.label(half) == "half-trained LSTM"
+    assert study.change(mixture)[25] == pytest.approx({1: -1.0, 2: -1.0})
+    assert study.change(best)[5] == pytest.approx({1: -7.0, 2: -8.0})
+    assert study.wer(best.name)[25] == pytest.approx({1: 19.0, 2: 30.0})
+    assert [study.significant(best, place) for place in study.places] == [False, False, True]
+    ((line, ratios),) = study.snr()
+    assert line["name"] == BAYES
+    assert ratios[25] == pytest.approx({1: 0.25, 2: 0.25})
+    (width,) = studies.studies(views("model_size"), "unit").values()
+    assert width.places == [100, 200]
+    text = studies.study_tables(view, "train")
+    assert f"| {best.label} | -7.50 ± 0.50 | -5.50 ± 0.50 | -2.00 |" in text
+    assert f"| {best.label} | 24.50 ± 5.50 | 24.50 ± 5.50 | 19.00 † |" in text
+
+
+def test_a_table_that_is_no_study_leaves_shares_and_widths_out(views):
+    view = views("some")
+    assert {run["study"] for run in view.content["runs"]} == {"all"}
+    assert [name for name, _ in figures.all_figures(view)] == ["learning_curves"]
+    assert list(sections.study_sections(view, {})) == []
+
+
+def test_a_study_that_was_not_made_has_no_figure(view):
+    view.content["runs"] = [r for r in view.content["runs"] if r["study"] == "all"]
+    assert studies.study_tables(view, "train") == ""
+    assert [name for name, _ in figures.all_figures(view)] == ["learning_curves"]
+
+
+def test_figures(view, views, tmp_path):
+    made = dict(figures.all_figures(view))
+    assert list(made) == ["learning_curves", "data_size", "snr_data_size"]
+    widths = [name for name, _ in figures.all_figures(views("model_size"))]
+    assert widths == ["learning_curves", "model_size", "snr_model_size"]
+    curves = made["learning_curves"].axes[0].get_lines()
+    labels = {line.get_label(): line.get_ydata() for line in curves}
+    assert list(labels["half-trained LM"]) == [200.0, 150.0]
+    assert list(labels["LSTM"]) == [150.0, 120.0, 100.0]
+    assert "LSTM, MAP" not in labels  # not trained
+    changes, errors = made["data_size"].axes[1:3]
+    assert list(changes.get_lines()[-2].get_ydata()) == pytest.approx([-7.5, -5.5, -2.0])
+    assert [label.get_text() for label in errors.get_xticklabels()] == ["5", "25", "100"]
+    filled = [line for line in errors.get_lines() if line.get_linestyle() == "None"]
+    assert [list(line.get_ydata()) for line in filled] == [[pytest.approx(19.0)]]
+    paper, ours = made["snr_data_size"].axes[0].get_lines()
+    assert list(paper.get_ydata()) == [0.3, 0.4, 0.5, 0.7, 1.1]
+    assert list(ours.get_ydata()) == pytest.approx([0.05, 0.25, 1.0])
+    written = figures.write_figures(view, tmp_path / "images")
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in written.values())
+
+
+def test_median_of_locations_together():
+    from espnet_bayeslm.evaluation.snr import summarize
+
+    rng = np.random.default_rng(0)
+    parts = [np.exp(rng.normal(mean, 1.0, size=n)) for mean, n in ((0.0, 4000), (2.0, 1000))]
+    summaries = [summarize("x", part, part) for part in parts]
+    exact = np.median(np.concatenate(parts))
+    assert outputs.pooled_median(summaries) == pytest.approx(exact, rel=0.03)
+
+
+def test_figures_of_the_paper_with_the_point_estimate_lm():
+    def figures(corpus, *line, **options):
+        return mixed_figures(corpus, Line("some", 1, *line, options))
+
+    assert figures("ami", "lstm", "bayes", "nas", nas=1) == ("47.1/47.3", "24.1/26.6")
+    assert figures("ami", "lstm", "bayes", "cell_input@1-2") == ("47.1/47.3", "24.1/26.6")
+    assert figures("lrs2", "lstm", "bayes", "nas", nas=1) == ("64.4", "10.0")
+    assert figures("ami", "lstm", "map", "-") == ("51.4/52.4", "24.4/26.9")
+    assert figures("ami", "lstm", "map", "-", prior_variance=0.01) == ("-", "-")
+    assert figures("ami", "lstm", "bayes", "cell_input@1") == ("-", "-")
+    assert figures(None, "lstm", "map", "-") == ("-", "-")
+
+
+def test_the_mean_of_a_prior():
+    options = {"prior_mean": 0, "prior_variance": 0.02}
+    for kind in ("bayes", "map"):
+        line = Line("t", 3, "lstm", kind, "embedding" if kind == "bayes" else "-", options)
+        assert not line.has_point_prior
+        config = paper_tables().config("tiny", line)
+        assert config["lm_conf"]["prior_variance"] == 0.02
+        assert "prior_mean" not in {**config["lm_conf"], **config.get("model_conf", {})}
+        assert line.name.endswith("prior_mean0_prior_variance0.02")
+        assert Line("t", 3, "lstm", kind).has_point_prior
+    assert not Line("t", 3, "lstm", "variational", "hidden_output@1").has_point_prior
+    with pytest.raises(ValueError, match="line 3 of table t: prior_mean=1; valid is 0"):
+        _ = Line("t", 3, "lstm", "bayes", "embedding", {"prior_mean": "1"}).has_point_prior
+
+
+def test_a_line_of_ivon_is_trained_by_ivon_at_every_size():
+    import torch
+
+    from espnet_bayeslm.training.ivon import IVON
+
+    tables = paper_tables()
+    for size in tables.sizes:
+        for lm in ("lstm", "transformer"):
+            config = tables.config(size, Line("t", 1, lm, "ivon"))
+            assert config["optim"] == "ivon"
+            IVON([torch.nn.Parameter(torch.zeros(1))], **config["optim_conf"])
+    tables = type(tables)({}, {"some": {"lstm": {"base": {"optim": "adam"}}}}, {})
+    with pytest.raises(ValueError, match="size some says nothing of lstm and ivon"):
+        tables.config("some", Line("t", 1, "lstm", "ivon"))
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({"tabels": {}}, "unknown: tabels; a plan has like, sets, order"),
+        ({"sets": ["dev"]}, "sets: expected {dev: NAME, test: NAME}, got ['dev']"),
+        ({"paper": "swbd"}, "paper: swbd; valid are ami, lrs2"),
+        ({"lines": {1: "x"}}, "line 1 of table some: expected NUMBER: {kind: KIND, ...}, got 'x'"),
+        ({"lines": {8: {"lm": "lstm", "kind": "baies"}}}, "expected a kind of point, l1"),
+        ({"lines": {8: {"lm": "gru", "kind": "l1"}}}, "expected an lm of lstm, transformer"),
+        ({"lines": {8: {"lm": "lstm", "kind": "gp"}}}, "expected `where` of what is uncertain"),
+    ],
+)
+def test_a_broken_plan_is_named(plan, changes, said):
+    plan(**changes)
+    with pytest.raises(ValueError) as raised:
+        read_plan(Path("conf/plan.yaml"))
+    assert str(raised.value).startswith("conf/plan.yaml: ") and said in str(raised.value)
+
+
+def test_a_plan_like_another(plan, tmp_path):
+    path = tmp_path / "other" / "plan.yaml"
+    path.parent.mkdir()
+    path.write_text("like: ../conf/plan.yaml\norder: 4\ntables: {6: VI, some: }\n")
+    found = read_plan(path)
+    assert (found.sets, found.order, found.paper) == (("dev", "eval"), 4, "ami")
+    assert list(found.tables.lines) == ["6"]
+    searched = found.tables.line("6", 22)
+    assert (searched.name, searched.where) == ("bayes_lstm_nas1", "nas")
