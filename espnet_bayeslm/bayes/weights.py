@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, List, Sequence
+from typing import Any, Callable, List, Optional, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -34,6 +34,8 @@ class WeightKind(Kind):
     """
 
     needs = "weights"
+    # what draws some rows of a table, in place of a draw of all; None: they are drawn together
+    look_up: Optional[Callable[..., torch.Tensor]] = None
 
     def apply(self, place: Place) -> None:
         """Make all weights of a place random."""
@@ -106,29 +108,6 @@ class WeightKind(Kind):
         """
         raise NotImplementedError
 
-    def can_look_up(self) -> bool:
-        """Whether `look_up` can be used in place of a draw of a whole table."""
-        return False
-
-    def look_up(
-        self,
-        layer: UncertainModule,
-        block: RandomBlock,
-        ids: torch.Tensor,
-        mean: torch.Tensor,
-        generator: torch.Generator,
-    ) -> torch.Tensor:
-        """A draw of some rows of a table.
-
-        Args:
-            layer: The embedding.
-            block: The table.
-            ids: Which rows, (N,).
-            mean: Their means, (N, M).
-            generator: Of the noise.
-        """
-        raise NotImplementedError
-
 
 @register_kind
 class Bayes(WeightKind):
@@ -141,10 +120,6 @@ class Bayes(WeightKind):
     name = "bayes"
     option_names = inherits = ("init_std", "init_std_unit", "prior_variance")
     colour = "tab:blue"
-
-    def with_defaults(self, defaults: Any) -> Any:
-        """See `Kind.with_defaults`."""
-        return super().with_defaults({"init_std_unit": "absolute", **defaults})
 
     def check(self, location: str) -> None:
         """Raise an InputError where a standard deviation or a variance is none, or its unit."""
@@ -247,10 +222,6 @@ class Bayes(WeightKind):
                 draw.kl[block.key] = kl
         return value
 
-    def can_look_up(self) -> bool:
-        """See `WeightKind.can_look_up`."""
-        return True
-
     def look_up(
         self,
         layer: Any,
@@ -259,7 +230,7 @@ class Bayes(WeightKind):
         mean: torch.Tensor,
         generator: torch.Generator,
     ) -> torch.Tensor:
-        """See `WeightKind.look_up`."""
+        """A draw of the rows `ids` (N,) of a table, whose means are (N, M)."""
         log_std = F.embedding(ids, getattr(layer, block.key + LOG_STD), layer.padding_idx)
         noise = torch.empty_like(mean, requires_grad=False).normal_(generator=generator)
         return draw_weights(mean, log_std, noise)

@@ -43,7 +43,7 @@ class UncertainEmbedding(UncertainModule, nn.Embedding):
 
     def _draws_rows(self) -> bool:
         """Whether a draw for one forward pass needs no more than the rows that it looks up."""
-        return all(block.kind.can_look_up() for block in self.random_blocks)
+        return all(block.kind.look_up is not None for block in self.random_blocks)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Map ids (...) to vectors (..., embedding_dim), with one draw for all tokens."""

@@ -21,6 +21,7 @@ class LaplaceKind(Bayes):
     """Laplace posterior and prior; options, start and tensors are those of the Gaussian."""
 
     name, colour = "laplace", "tab:orange"
+    look_up = None  # tables are drawn whole
 
     def noise(self, layer, block, generator):
         """Draw what has mean 0 and standard deviation 1."""
@@ -38,10 +39,6 @@ class LaplaceKind(Bayes):
             )
             value = torch.cat([value[:first], rows, value[last:]])
         return value
-
-    def can_look_up(self):
-        """Draw whole tables."""
-        return False
 
     def kl(self, layer, block):
         """Sum the KL of two Laplace distributions."""
