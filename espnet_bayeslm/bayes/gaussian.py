@@ -29,6 +29,37 @@ def kl_weights(
     return (math.log(prior_std) - log_std + squares / (2 * prior_std**2) - 0.5).sum()
 
 
+def prior_variances(
+    mean: torch.Tensor, variance: torch.Tensor, prior_mean: torch.Tensor, *, by_row: bool
+) -> torch.Tensor:
+    """The prior variances that make KL(q || p) least: the mean of (mean - prior mean)^2 + variance.
+
+    Args:
+        mean: Posterior means, (N, ...).
+        variance: Posterior variances, of that shape.
+        prior_mean: Prior means, of that shape.
+        by_row: One for each row of a matrix (automatic relevance determination, MacKay 1994), (N,);
+            else, and for vectors, one for all, ().
+    """
+    squares = (mean - prior_mean).square() + variance
+    return squares.flatten(1).mean(1) if by_row and mean.dim() > 1 else squares.mean()
+
+
+def kl_learned_prior(
+    mean: torch.Tensor, log_std: torch.Tensor, prior_mean: torch.Tensor, *, by_row: bool
+) -> torch.Tensor:
+    """KL(q || p) summed over all weights where p has the variances that make it least, ().
+
+    Its gradient is that of `kl_weights` with these variances held, since their own is zero there.
+    Arguments as those of `kl_weights` and `prior_variances`; in nats, float32 or better.
+    """
+    dtype = torch.promote_types(mean.dtype, torch.float32)
+    mean, log_std, prior_mean = (x.to(dtype) for x in (mean, clamp_log_std(log_std), prior_mean))
+    optimum = prior_variances(mean, (2 * log_std).exp(), prior_mean, by_row=by_row)
+    of_each = mean.numel() // max(optimum.numel(), 1)  # weights that share a variance
+    return of_each / 2 * optimum.log().sum() - log_std.sum()
+
+
 def draw_rows(mean: torch.Tensor, draws: Sequence[Draw]) -> Tuple[torch.Tensor, torch.Tensor]:
     """A parameter, some of whose rows are drawn (Eq. 22), and their KL (Eq. 23).
 

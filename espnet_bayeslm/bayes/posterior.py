@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import Any, Iterator, List, Tuple
+from typing import Any, ClassVar, Iterator, List, Optional, Tuple
 
 import torch
 
@@ -68,6 +68,9 @@ class UncertainModule(RandomLayer):
     `make_random` the layer is the plain one.
     """
 
+    # What one draw of its weights may be shared by in training.
+    noises: ClassVar[Tuple[str, ...]] = ("shared",)
+
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.random_blocks: List[RandomBlock] = []
@@ -100,8 +103,14 @@ class UncertainModule(RandomLayer):
             is_new: Whether a point-estimate LM has no such parameter.
 
         Raises:
-            InputError: Another location has made some of these weights random with other options.
+            InputError: Another location has made some of these weights random with other options,
+                or the layer cannot have this noise.
         """
+        if kind.shared_by not in self.noises:
+            raise InputError(
+                f"noise of {location}: valid are {', '.join(self.noises)} here, got"
+                f" {kind.shared_by!r}"
+            )
         key = f"{parameter}_{label}" if label else parameter
         block = RandomBlock(location, parameter, key, rows, kind)
         runs = self._free_rows(block)
@@ -159,7 +168,16 @@ class UncertainModule(RandomLayer):
     def make_noise(self, draw: LayerDraw, generator: torch.Generator, *, hold: bool) -> None:
         """Draw the noise of all random weights."""
         for block in self.random_blocks:
-            draw.noise[block.key] = block.kind.noise(self, block, generator)
+            if hold or block.kind.shared_by != "local":
+                draw.noise[block.key] = block.kind.noise(self, block, generator)
+
+    def unshared_noise(self) -> Optional[str]:
+        """What a draw for one forward pass is shared by, where that is not the whole batch."""
+        if self.draw is None or self.draw.generator is None:
+            return None
+        return next(
+            (b.kind.shared_by for b in self.random_blocks if b.kind.shared_by != "shared"), None
+        )
 
     def _refuse_recomputation(self) -> None:
         if self.training and self.random_blocks:

@@ -10,7 +10,13 @@ import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.bayes.draw import LayerDraw
-from espnet_bayeslm.bayes.gaussian import draw_rows, draw_weights, kl_weights
+from espnet_bayeslm.bayes.gaussian import (
+    draw_rows,
+    draw_weights,
+    kl_learned_prior,
+    kl_weights,
+    prior_variances,
+)
 from espnet_bayeslm.bayes.kinds import Kind, Place, Weights, check_positive, register_kind
 from espnet_bayeslm.bayes.posterior import RandomBlock, UncertainModule
 from espnet_bayeslm.kernels import fast
@@ -22,6 +28,11 @@ from espnet_bayeslm.utils.log_std import check_start, clamp_log_std
 LOG_STD, PRIOR_MEAN, START_STD = "_log_std", "_prior_mean", "_start_std"
 # What a standard deviation at the start can be relative to.
 INIT_STD_UNITS = ("absolute", "weights", "prior")
+# Prior variances that follow the posterior: one for a parameter, or one for each of its rows.
+LEARNED = ("learn", "learn_rows")
+# What one draw of noise is shared by: the whole batch; tokens of a sequence, by random signs
+# (flipout) or, of an embedding, by a word's draw for each; nothing (local reparameterization).
+NOISES = ("shared", "flipout", "local", "sequence", "token")
 # The least spread of weights that an initial standard deviation is relative to: biases may be 0.
 MIN_SPREAD = 0.01
 
@@ -36,6 +47,11 @@ class WeightKind(Kind):
     needs = "weights"
     # what draws some rows of a table, in place of a draw of all; None: they are drawn together
     look_up: Optional[Callable[..., torch.Tensor]] = None
+
+    @property
+    def shared_by(self) -> str:
+        """What has one draw in training, one of `NOISES`; a held draw is the same for all."""
+        return "shared"
 
     def apply(self, place: Place) -> None:
         """Make all weights of a place random."""
@@ -109,22 +125,36 @@ class WeightKind(Kind):
         raise NotImplementedError
 
 
+def _check_one_of(valid: Sequence[str], value: Any, name: str, location: str) -> None:
+    if value not in valid:
+        number = "a number above 0 or one of " if name == "prior_variance" else ""
+        raise InputError(
+            f"{name} of {location}: valid are {number}{', '.join(valid)}, got {value!r}"
+        )
+
+
 @register_kind
 class Bayes(WeightKind):
     """Weights have a Gaussian posterior, each by itself, and a Gaussian prior (Eq. 19-24).
 
     Their standard deviations are kept as logarithms: `{block}_log_std` (parameter),
-    `{block}_prior_mean` and `{block}_start_std` (buffers).
+    `{block}_prior_mean` and `{block}_start_std` (buffers). With `prior_variance: learn` or
+    `learn_rows` the prior's variance is at each step the one that makes the KL least (of a
+    parameter, or of each of its rows): there is nothing to tune. `noise` is one of `NOISES`.
     """
 
     name = "bayes"
-    option_names = inherits = ("init_std", "init_std_unit", "prior_variance")
+    option_names = inherits = ("init_std", "init_std_unit", "prior_variance", "noise")
     colour = "tab:blue"
 
     def check(self, location: str) -> None:
         """Raise an InputError where a standard deviation or a variance is none, or its unit."""
-        for name in ("init_std", "prior_variance"):
-            check_positive(self.options.get(name), name, location)
+        check_positive(self.options.get("init_std"), "init_std", location)
+        if isinstance(self.options.get("prior_variance"), str):
+            _check_one_of(LEARNED, self.options["prior_variance"], "prior_variance", location)
+        else:
+            check_positive(self.options.get("prior_variance"), "prior_variance", location)
+        _check_one_of(NOISES, self.shared_by, "noise", location)
         unit = self.options.setdefault("init_std_unit", INIT_STD_UNITS[0])
         if unit not in INIT_STD_UNITS:
             raise InputError(
@@ -142,13 +172,41 @@ class Bayes(WeightKind):
         return key.endswith(START_STD)
 
     @property
+    def shared_by(self) -> str:
+        """See `WeightKind.shared_by`."""
+        return self.options.get("noise", NOISES[0])
+
+    @property
+    def learns_prior(self) -> bool:
+        """Whether the prior's variances follow the posterior."""
+        return self.options["prior_variance"] in LEARNED
+
+    @property
+    def learns_rows(self) -> bool:
+        """Whether each row has a variance of its own then."""
+        return self.options["prior_variance"] == "learn_rows"
+
+    @property
     def prior_std(self) -> float:
-        """The prior's standard deviation."""
+        """The prior's standard deviation, where it is given."""
         return math.sqrt(self.options["prior_variance"])
 
     def log_std(self, layer: UncertainModule, block: RandomBlock) -> torch.Tensor:
         """Logarithms of the standard deviations within their range, shaped as the block's rows."""
         return clamp_log_std(getattr(layer, block.key + LOG_STD))
+
+    def prior_variance(self, layer: UncertainModule, block: RandomBlock) -> torch.Tensor:
+        """The prior's variance, (), or that of each row."""
+        mean = block.mean(layer).detach()
+        if not self.learns_prior:
+            return mean.new_tensor(self.options["prior_variance"])
+        prior_mean = getattr(layer, block.key + PRIOR_MEAN)
+        variance = self.variance(layer, block).detach()
+        return prior_variances(mean, variance, prior_mean, by_row=self.learns_rows)
+
+    def variance(self, layer: UncertainModule, block: RandomBlock) -> torch.Tensor:
+        """Variances of the posterior with their gradients, shaped as the block's rows."""
+        return (2 * self.log_std(layer, block)).exp()
 
     def add(self, layer: UncertainModule, block: RandomBlock, prior_mean: torch.Tensor) -> None:
         """See `WeightKind.add`."""
@@ -161,6 +219,9 @@ class Bayes(WeightKind):
         std, unit = self.options["init_std"], self.options["init_std_unit"]
         if unit == "weights":
             std *= max(float(block.mean(layer).detach().std(correction=0)), MIN_SPREAD)
+        elif unit == "prior" and self.learns_prior:
+            away = block.mean(layer).detach() - getattr(layer, block.key + PRIOR_MEAN)
+            std *= max(float(away.square().mean().sqrt()), MIN_SPREAD)
         elif unit == "prior":
             std *= self.prior_std
         check_start(std, block.location)
@@ -196,6 +257,9 @@ class Bayes(WeightKind):
         """KL(posterior || prior) summed over the block (Eq. 23), in nats, ()."""
         names = (block.key + LOG_STD, block.key + PRIOR_MEAN)
         log_std, prior_mean = (getattr(layer, name) for name in names)
+        if self.learns_prior:
+            rows = self.learns_rows
+            return kl_learned_prior(block.mean(layer), log_std, prior_mean, by_row=rows)
         return fast(kl_weights)(block.mean(layer), log_std, prior_mean, self.prior_std)
 
     @staticmethod
@@ -210,9 +274,9 @@ class Bayes(WeightKind):
                 getattr(layer, block.key + LOG_STD),
                 draw.noise[block.key],
                 getattr(layer, block.key + PRIOR_MEAN)
-                if wants_kl and block.key not in draw.kl  # type: ignore[operator]
+                if wants_kl and block.key not in draw.kl and not block.kind.learns_prior  # type: ignore[operator]
                 else None,
-                block.kind.prior_std,
+                1.0 if block.kind.learns_prior else block.kind.prior_std,
             )
             for block in blocks
         ]

@@ -41,9 +41,60 @@ def project(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
 class UncertainLinear(UncertainModule, nn.Linear):
     """`torch.nn.Linear`, whose weight and bias may be random."""
 
+    noises = ("shared", "flipout", "local")
+
     def forward(self, input: torch.Tensor, *, gelu: bool = False) -> torch.Tensor:
         """Map (..., in_features) to (..., out_features), with one draw for all rows.
 
-        With `gelu`, GELU of that: for many rows it costs nothing then.
+        With `gelu`, GELU of that: for many rows it costs nothing then. With noise that is not
+        shared by the batch the first dimension is that of sequences.
         """
+        noise = self.unshared_noise()
+        if noise is not None:
+            y = self._flipout(input) if noise == "flipout" else self._local(input)
+            return F.gelu(y) if gelu else y
         return fast(linear)(input, self.value("weight"), self.value("bias"), gelu=gelu)
+
+    def _flipout(self, x: torch.Tensor) -> torch.Tensor:
+        """A draw whose deviations from the mean have random signs for each sequence.
+
+        y = M [x, 1] + r * (D [s * x, 1]) with the mean M, the draw M + D, and signs r, s of a
+        sequence's units (Wen et al. 2018, Eq. 4): one product more than with a shared draw.
+        """
+        r, s = (self._signs(x, size) for size in (self.out_features, self.in_features))
+        bias = None if self.bias is None else self.value("bias") - self.bias
+        deviation = F.linear(s * x, self.value("weight") - self.weight, bias)
+        return torch.addcmul(fast(linear)(x, self.weight, self.bias), r, deviation)
+
+    def _signs(self, x: torch.Tensor, size: int) -> torch.Tensor:
+        """Random signs, one a unit and sequence, (B, 1, ..., size)."""
+        assert self.draw is not None and self.draw.generator is not None
+        shape = (len(x), *(1,) * (x.dim() - 2), size)
+        bits = torch.empty(shape, dtype=x.dtype, device=x.device)
+        return bits.random_(0, 2, generator=self.draw.generator).mul_(2).sub_(1)
+
+    def _local(self, x: torch.Tensor) -> torch.Tensor:
+        """Outputs drawn in place of weights, for each token (Kingma et al. 2015, Eq. 6).
+
+        y is Gaussian with the mean M [x, 1] and the variance V [x^2, 1], where V has the weights'
+        variances.
+        """
+        assert self.draw is not None and self.draw.generator is not None
+        bias = None if self.bias is None else self._variance("bias")
+        variance = F.linear(x.square(), self._variance("weight"), bias)
+        noise = torch.empty_like(variance, requires_grad=False)
+        noise.normal_(generator=self.draw.generator)
+        std = variance.clamp(min=torch.finfo(variance.dtype).tiny).sqrt()
+        return torch.addcmul(fast(linear)(x, self.weight, self.bias), std, noise)
+
+    def _variance(self, parameter: str) -> torch.Tensor:
+        """Variances of a parameter's weights, 0 where they are not random."""
+        mean = getattr(self, parameter)
+        variance = torch.zeros_like(mean)
+        for block in self.random_blocks:
+            if block.parameter == parameter:
+                first, last = block.rows or (0, len(mean))
+                found = block.kind.variance(self, block)
+                whole = (first, last) == (0, len(mean))
+                variance = found if whole else variance.slice_scatter(found, 0, first, last)
+        return variance

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, List, Mapping, Optional, Tuple
+from typing import Any, Callable, List, Mapping, Optional, Tuple, Union
 
 import torch
 from torch import nn
@@ -33,8 +33,9 @@ class BayesESPnetLM(UncertainLM):
             projections), `ffn`, `ffn_out` (the feed-forward net's two layers); of all, without
             layers: `embedding` (the look-up: with tied weights the output projection keeps the
             mean) and `output` (the output projection, where it is not tied).
-        prior_variance: Variance of the Gaussian prior (default: as in the paper, IV-A: 1 for
-            `seq_rnn`, else 1e-3).
+        prior_variance: Variance of the Gaussian prior, or `learn`, `learn_rows`: the one that makes
+            the KL least, for a parameter or for each of its rows (default: as in the paper, IV-A:
+            1 for `seq_rnn`, else 1e-3).
         init_std: Standard deviation of the weights' posterior at the start.
         init_std_unit: What init_std is relative to: `absolute`, `weights` (their standard
             deviation) or `prior`.
@@ -52,7 +53,7 @@ class BayesESPnetLM(UncertainLM):
         backbone: Optional[str] = None,
         backbone_conf: Any = None,
         uncertainty: Any = None,
-        prior_variance: Optional[float] = None,
+        prior_variance: Union[float, str, None] = None,
         init_std: float = 0.01,
         init_std_unit: str = "absolute",
         num_samples: int = 0,

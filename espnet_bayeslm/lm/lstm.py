@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, List, Mapping, Optional, Tuple
+from typing import Any, List, Mapping, Optional, Tuple, Union
 
 import torch
 from torch import nn
@@ -56,7 +56,8 @@ class BayesLSTMLM(UncertainLM):
             where weights are tied; `bayes`); `input_gate`, `forget_gate`, `cell_input`,
             `output_gate`, `all_gates` (`bayes`, `gp`); `cell_state` (c-Gate), `hidden_input`
             (h-Gate), `layer_input` (i-Gate) (`gp`); `hidden_output` (`variational`).
-        prior_variance: Variance of the Gaussian prior (paper, IV-A: 1).
+        prior_variance: Variance of the Gaussian prior, or `learn`, `learn_rows`: the one that makes
+            the KL least, for a parameter or for each of its rows (paper, IV-A: 1).
         init_std: Standard deviation of the weights' posterior at the start.
         init_std_unit: What init_std is relative to: `absolute`, `weights` (their standard
             deviation) or `prior`.
@@ -76,7 +77,7 @@ class BayesLSTMLM(UncertainLM):
         dropout_rate: float = 0.2,
         tie_weights: bool = True,
         uncertainty: Any = None,
-        prior_variance: float = 1.0,
+        prior_variance: Union[float, str] = 1.0,
         init_std: float = 0.01,
         init_std_unit: str = "absolute",
         ignore_id: int = 0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, List, Mapping, Optional, Tuple
+from typing import Any, Callable, List, Mapping, Optional, Tuple, Union
 
 import torch
 from torch import nn
@@ -60,7 +60,8 @@ class BayesTransformerLM(UncertainLM):
         uncertainty: `{POSITION@LAYERS: kind}`; positions `embedding`, `attention` (Theta_q,
             Theta_k, Theta_v, Theta_h), `ffn` (Theta_1), `ffn_out` (Theta_2) (`bayes`; `gp` for
             `ffn`); `hidden_output` (`variational`).
-        prior_variance: Variance of the Gaussian prior (paper, IV-A: 1e-3).
+        prior_variance: Variance of the Gaussian prior, or `learn`, `learn_rows`: the one that makes
+            the KL least, for a parameter or for each of its rows (paper, IV-A: 1e-3).
         init_std: Standard deviation of the weights' posterior at the start.
         init_std_unit: What init_std is relative to: `absolute`, `weights` (their standard
             deviation) or `prior`.
@@ -87,7 +88,7 @@ class BayesTransformerLM(UncertainLM):
         tie_weights: bool = True,
         norm_first: bool = False,
         uncertainty: Any = None,
-        prior_variance: float = 1e-3,
+        prior_variance: Union[float, str] = 1e-3,
         init_std: float = 0.01,
         init_std_unit: str = "absolute",
         num_samples: int = 0,

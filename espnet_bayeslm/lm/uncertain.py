@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from abc import abstractmethod
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
 
 import torch
 
@@ -46,7 +46,7 @@ class UncertainLM(SampledLM):
         kinds: The uncertain locations, as the configuration has them.
     """
 
-    def __init__(self, vocab_size: int, *, prior_variance: float, num_samples: int = 0):
+    def __init__(self, vocab_size: int, *, prior_variance: Union[float, str], num_samples: int = 0):
         super().__init__()
         if num_samples < 0:
             raise InputError(f"num_samples {num_samples}: expected 0 or more")

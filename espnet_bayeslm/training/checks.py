@@ -37,6 +37,11 @@ def check_regularizer(regularizer: Optional[str], weight: Optional[float], lm: U
             f" {', '.join(lm.locations())}",
             remedy="Use uncertainty: {}, or no regularizer: the KL is one already.",
         )
+    if regularizer == "map" and isinstance(lm.prior_variance, str):
+        raise InputError(
+            f"regularizer map: expected prior_variance a number above 0, got {lm.prior_variance!r}",
+            remedy="A point estimate has no variance that a prior's could be learnt from.",
+        )
 
 
 def check_rates(**rates: Optional[float]) -> None:

@@ -1,0 +1,237 @@
+"""Noise that the batch does not share, and prior variances that follow the posterior."""
+
+import math
+
+import pytest
+import torch
+
+from espnet_bayeslm.bayes import Draw
+from espnet_bayeslm.bayes.gaussian import kl_learned_prior, kl_weights, prior_variances
+from espnet_bayeslm.bayes.weights import LOG_STD, PRIOR_MEAN, Bayes
+from espnet_bayeslm.kernels import plain
+from espnet_bayeslm.layers import UncertainEmbedding, UncertainLinear
+from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.utils.errors import InputError
+
+OPTIONS = {"init_std": 0.3, "init_std_unit": "absolute", "prior_variance": 0.5}
+PRECISE = torch.float64
+
+
+def numbers(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=PRECISE)
+
+
+def make(layer, **options):
+    layer.to(PRECISE)
+    for name in ("weight", "bias"):
+        if getattr(layer, name, None) is not None:
+            layer.make_random(name, Bayes(**{**OPTIONS, **options}), location="here")
+            log_std = getattr(layer, name + LOG_STD)
+            log_std.data.copy_(-1.0 + 0.3 * numbers(*log_std.shape))
+            getattr(layer, name + PRIOR_MEAN).copy_(0.1 * numbers(*log_std.shape, seed=1))
+    return layer
+
+
+def drawn(layer, *inputs, seed=3, hold=False):
+    with Draw(layer, torch.Generator().manual_seed(seed), hold=hold).used():
+        return layer(*inputs)
+
+
+def gradients(value, layer):
+    return torch.autograd.grad(value, list(layer.parameters()))
+
+
+def assert_same_gradients(value, expected, layer):
+    a, b = gradients(value, layer), gradients(expected, layer)
+    torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
+
+
+class TestLearnedPrior:
+    @pytest.mark.parametrize("by_row", [False, True])
+    def test_it_is_the_least_kl_over_variances(self, by_row):
+        mean, log_std, prior_mean = numbers(4, 5), numbers(4, 5, seed=1) / 3, numbers(4, 5, seed=2)
+        least = kl_learned_prior(mean, log_std, prior_mean, by_row=by_row)
+        optimum = prior_variances(mean, (2 * log_std).exp(), prior_mean, by_row=by_row)
+
+        def at(factor):
+            each = (factor * optimum).expand(4).unsqueeze(1)
+            terms = zip(mean, log_std, prior_mean, each, strict=True)
+            return sum(kl_weights(m, s, p, math.sqrt(v)) for m, s, p, v in terms)
+
+        torch.testing.assert_close(least, at(1.0), rtol=0, atol=1e-10)
+        assert min(at(0.97), at(1.03)) > least
+
+    @pytest.mark.parametrize("by_row", [False, True])
+    def test_gradients_are_those_with_the_variances_held(self, by_row):
+        mean, log_std = (numbers(4, 5, seed=s).requires_grad_() for s in (0, 1))
+        prior_mean = numbers(4, 5, seed=2)
+        learned = kl_learned_prior(mean, log_std, prior_mean, by_row=by_row)
+        held = prior_variances(mean, (2 * log_std).exp(), prior_mean, by_row=by_row).detach()
+        rows = zip(mean, log_std, prior_mean, held.expand(4), strict=True)
+        fixed = sum(kl_weights(m, s, p, math.sqrt(v)) for m, s, p, v in rows)
+        a, b = (torch.autograd.grad(x, (mean, log_std)) for x in (learned, fixed))
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
+
+    @pytest.mark.parametrize("variance", ["learn", "learn_rows"])
+    def test_a_layer_with_it(self, variance):
+        layer = make(UncertainLinear(3, 4), prior_variance=variance)
+        draw = Draw(layer, torch.Generator().manual_seed(0), weight_kl=True)
+        with draw.used():
+            layer(numbers(2, 3))
+        expected = sum(
+            kl_learned_prior(
+                getattr(layer, name),
+                getattr(layer, name + LOG_STD),
+                getattr(layer, name + PRIOR_MEAN),
+                by_row=variance == "learn_rows",
+            )
+            for name in ("weight", "bias")
+        )
+        torch.testing.assert_close(draw.kl(), expected, rtol=0, atol=1e-10)
+
+    def test_rows_without_data_lose_their_mean(self):
+        """Automatic relevance determination: the KL alone makes a row's signal vanish."""
+        layer = make(UncertainEmbedding(2, 8), prior_variance="learn_rows")
+        getattr(layer, "weight" + PRIOR_MEAN).zero_()
+        optimizer = torch.optim.Adam(layer.parameters(), lr=0.02)
+        before = (layer.weight.detach() / getattr(layer, "weight" + LOG_STD).exp()).abs().mean()
+        for _ in range(300):
+            optimizer.zero_grad()
+            Draw(layer).kl().backward()
+            optimizer.step()
+        after = (layer.weight.detach() / getattr(layer, "weight" + LOG_STD).exp()).abs().mean()
+        assert after < before / 20
+
+    def test_what_is_no_variance(self):
+        with pytest.raises(InputError, match="above 0 or one of learn, learn_rows, got 'learnt'"):
+            BayesTransformerLM(
+                9, **SMALL, uncertainty={"embedding": "bayes"}, prior_variance="learnt"
+            )
+
+
+SMALL = {"att_unit": 8, "head": 2, "unit": 16, "layer": 1, "dropout_rate": 0.0}
+
+
+class TestFlipout:
+    def test_outputs_and_gradients_are_those_of_the_equation(self):
+        layer, x = make(UncertainLinear(3, 4), noise="flipout"), numbers(5, 6, 3)
+        y = drawn(layer, x)
+        generator = torch.Generator().manual_seed(3)
+        noise = {}
+        for name in ("weight", "bias"):
+            like = getattr(layer, name).detach()
+            noise[name] = torch.empty_like(like).normal_(generator=generator)
+        r, s = (torch.empty(5, 1, n, dtype=PRECISE) for n in (4, 3))
+        r, s = (bits.random_(0, 2, generator=generator) * 2 - 1 for bits in (r, s))
+        rows = []
+        for b in range(5):  # each sequence has weights of its own
+            weight = layer.weight + layer.weight_log_std.exp() * noise["weight"] * (r[b].T * s[b])
+            bias = layer.bias + layer.bias_log_std.exp() * noise["bias"] * r[b][0]
+            rows.append(x[b] @ weight.T + bias)
+        expected = torch.stack(rows)
+        torch.testing.assert_close(y, expected, rtol=0, atol=1e-10)
+        upper = numbers(5, 6, 4, seed=9)
+        assert_same_gradients((y * upper).sum(), (expected * upper).sum(), layer)
+
+    def test_gradients_vary_less_than_with_a_shared_draw(self):
+        x, variances = numbers(32, 1, 6), {}
+        for noise in ("shared", "flipout", "local"):
+            torch.manual_seed(0)
+            layer, found = make(UncertainLinear(6, 4), noise=noise), []
+            layer.weight_log_std.data.sub_(2.0)  # of squares of the noise the signs change nothing
+            layer.bias_log_std.data.sub_(2.0)
+            for seed in range(200):
+                loss = drawn(layer, x, seed=seed).tanh().square().mean()
+                found.append(torch.cat([g.flatten() for g in gradients(loss, layer)]))
+            variances[noise] = float(torch.stack(found).var(0).sum())
+        assert variances["local"] < variances["shared"] / 2
+        assert variances["flipout"] < 1.1 * variances["local"]
+
+
+class TestLocal:
+    def test_mean_variance_and_gradients(self):
+        layer, x = make(UncertainLinear(3, 4), noise="local"), numbers(5, 6, 3)
+        y = drawn(layer, x)
+        eps = torch.empty(5, 6, 4, dtype=PRECISE)
+        eps.normal_(generator=torch.Generator().manual_seed(3))
+        variance = x**2 @ (2 * layer.weight_log_std).exp().T + (2 * layer.bias_log_std).exp()
+        expected = x @ layer.weight.T + layer.bias + variance.sqrt() * eps
+        torch.testing.assert_close(y, expected, rtol=0, atol=1e-10)
+        assert_same_gradients(y.square().sum(), expected.square().sum(), layer)
+
+    def test_some_rows(self):
+        layer = UncertainLinear(3, 4).to(PRECISE)
+        layer.make_random("weight", Bayes(**OPTIONS, noise="local"), location="a", rows=(1, 3))
+        x = numbers(2, 3)
+        moved = drawn(layer, x) - layer(x)
+        assert (moved[:, [0, 3]] == 0).all() and (moved[:, 1:3] != 0).all()
+
+
+class TestEmbedding:
+    IDS = torch.tensor([[1, 2, 1, 3], [1, 1, 2, 2]])
+
+    @pytest.mark.parametrize(
+        ("noise", "classes"),
+        [
+            ("shared", [[1, 2, 1, 3], [1, 1, 2, 2]]),
+            ("sequence", [[1, 2, 1, 3], [4, 4, 5, 5]]),
+            ("token", [[1, 2, 3, 4], [5, 6, 7, 8]]),
+        ],
+    )
+    def test_what_has_one_draw(self, noise, classes):
+        layer = make(UncertainEmbedding(5, 6), noise=noise)
+        eps = (drawn(layer, self.IDS) - layer(self.IDS)) / layer.weight_log_std.exp()[self.IDS]
+        same = torch.cdist(eps.flatten(0, 1), eps.flatten(0, 1)) < 1e-9
+        expected = torch.tensor(classes).flatten()
+        assert same.equal(expected.unsqueeze(0) == expected.unsqueeze(1))
+
+    @pytest.mark.parametrize("noise", ["sequence", "token"])
+    def test_gradients(self, noise):
+        layer = make(UncertainEmbedding(5, 6), noise=noise)
+        y = drawn(layer, self.IDS)
+        std = layer.weight_log_std.exp()[self.IDS]
+        eps = ((y - layer.weight[self.IDS]) / std).detach()
+        expected = layer.weight[self.IDS] + std * eps
+        assert_same_gradients(y.square().sum(), expected.square().sum(), layer)
+
+
+@pytest.mark.parametrize("noise", ["flipout", "local", "sequence"])
+def test_a_held_draw_is_shared(noise):
+    """Scores do not depend on what else is in the batch."""
+    location = "embedding" if noise == "sequence" else "ffn@1"
+    kind = {"kind": "bayes", "noise": noise, "init_std": 0.3}
+    lm = BayesTransformerLM(9, **SMALL, uncertainty={location: kind}).eval()
+    ids = torch.tensor([[8, 1, 2], [8, 3, 4]])
+    with torch.no_grad(), lm.sampled(0):
+        both, alone = lm(ids)[0][1:], lm(ids[1:])[0]
+    torch.testing.assert_close(both, alone)
+    assert not torch.allclose(lm(ids)[0][1:], alone)
+
+
+@pytest.mark.parametrize("noise", ["flipout", "local"])
+def test_training_and_plain_mode(noise):
+    kind = {"kind": "bayes", "noise": noise}
+    lm = BayesTransformerLM(
+        9, **SMALL, uncertainty={"attention@1": kind, "ffn@1": kind, "ffn_out@1": kind}
+    )
+    ids = torch.tensor([[8, 1, 2], [8, 3, 4]])
+    found = []
+    for fast in (True, False):
+        torch.manual_seed(0)
+        lm.noise_step.zero_()
+        with plain() if not fast else plain("draw_rows"):
+            loss = lm(ids)[0].square().sum()
+        found.append(torch.autograd.grad(loss, [p for p in lm.parameters()], allow_unused=True))
+    for a, b in zip(*found, strict=True):
+        if a is not None:
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_where_noise_must_be_shared():
+    kind = {"kind": "bayes", "noise": "flipout"}
+    with pytest.raises(InputError, match="noise of cell_input@1: valid are shared here, got 'flip"):
+        BayesLSTMLM(9, unit=4, uncertainty={"cell_input@1": kind})
+    with pytest.raises(InputError, match="noise of embedding: valid are shared, sequence, token"):
+        BayesLSTMLM(9, unit=4, uncertainty={"embedding": kind})
+    with pytest.raises(InputError, match="noise of ffn@1: valid are shared, flipout, local, sequ"):
+        BayesTransformerLM(9, **SMALL, uncertainty={"ffn@1": {"kind": "bayes", "noise": "none"}})
