@@ -221,8 +221,13 @@ class Variational(Kind):
 
 
 def side_by_side(heads: Sequence[nn.Linear]) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Return weight and bias of linear layers as those of one."""
-    return torch.cat([x.weight for x in heads]), torch.cat([x.bias for x in heads])
+    """Weight and bias of linear layers as those of one.
+
+    The gradients of `torch.cat` are views of one tensor, which the parameters would keep, and
+    clipping then scales it once for each of them; those of products have a memory each.
+    """
+    weights, biases = ([1.0 * getattr(x, name) for x in heads] for name in ("weight", "bias"))
+    return torch.cat(weights), torch.cat(biases)
 
 
 def linear_of(heads: Sequence[nn.Linear], h: torch.Tensor) -> torch.Tensor:
