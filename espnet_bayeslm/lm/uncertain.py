@@ -44,6 +44,7 @@ class UncertainLM(SampledLM):
 
     Attributes:
         kinds: The uncertain locations, as the configuration has them.
+        draws_in_training: Whether training draws; else it uses the mean too.
     """
 
     def __init__(self, vocab_size: int, *, prior_variance: Union[float, str], num_samples: int = 0):
@@ -55,6 +56,7 @@ class UncertainLM(SampledLM):
         self.prior_variance = prior_variance
         self.kinds: Dict[Location, Kind] = {}
         self._draw: Optional[Draw] = None
+        self.draws_in_training = True
         # the counter of draws as it was written last: tensor, its version, value
         self._known_step: Tuple[Optional[torch.Tensor], int, int] = (None, 0, 0)
         self.register_load_state_dict_pre_hook(adapt_checkpoint)
@@ -224,7 +226,8 @@ class UncertainLM(SampledLM):
             if generator is None and outer is not None:
                 draw = outer.again(**wanted)
             else:
-                if generator is None and self.training and hasattr(self, NOISE_STEP):
+                draws = self.training and self.draws_in_training and hasattr(self, NOISE_STEP)
+                if generator is None and draws:
                     generator = self._next_generator()
                 draw = Draw(self, generator, hold=hold, **wanted)
                 if hold and next(whole_posterior(self), None) is not None:

@@ -33,6 +33,8 @@ from espnet_bayeslm.utils.errors import InputError
 
 # What `prior` is in place of a checkpoint where the prior's means are zero.
 ZERO_PRIOR = "zero"
+# And where they are the weights that the point-estimate phase ends with.
+START_PRIOR = "start"
 
 
 class Sampled(NamedTuple):
@@ -91,6 +93,8 @@ class BayesLanguageModel(ESPnetLanguageModel):
         autocast: Precision of the products in training, `bfloat16` (on a CPU too) or null.
         sampled_softmax: Train on noise tokens in place of the vocabulary: `{num_samples: 1024,
             distribution: unigram}`, see `SampledSoftmax`; then the training `nll` is an estimate.
+        warmup_epochs: At most so many epochs at the start train a point-estimate LM (no draws, no
+            KL); the best of it is then the start, and with `prior: start` the prior's mean.
     """
 
     @typechecked
@@ -113,6 +117,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         self_normalization: Union[float, int] = 0.0,
         autocast: Optional[str] = None,
         sampled_softmax: Any = None,
+        warmup_epochs: int = 0,
     ):
         super().__init__(lm, vocab_size, ignore_id)
         # What ESPnet's lm_inference reads
@@ -139,7 +144,9 @@ class BayesLanguageModel(ESPnetLanguageModel):
         self.num_steps = 0
         self.kl_weight, self.kl_scale, self.num_samples = kl_weight, kl_scale, num_samples
         self.num_train_tokens = num_train_tokens
-        self.prior_is_set = prior is None
+        self.warmup_epochs, self.prior = warmup_epochs, prior
+        self.warming = False
+        self.prior_is_set = prior in (None, START_PRIOR)
         self._prior: Optional[Dict[str, torch.Tensor]] = None
         self._raw_kl: Optional[torch.Tensor] = None
         # a step, and its loss that is not known to be finite yet
@@ -195,7 +202,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         Raises:
             RuntimeError: The size of the training text, or the prior, is not known.
         """
-        if next(self.lm.random_blocks(), None) is None:
+        if self.warming or next(self.lm.random_blocks(), None) is None:
             return num_tokens.new_zeros((), dtype=torch.float32)
         if not self.training and self.num_train_tokens is None:
             return torch.full_like(num_tokens, float("nan"), dtype=torch.float32)
@@ -309,7 +316,8 @@ class BayesLanguageModel(ESPnetLanguageModel):
         Only some rows of the batch count where these are given, bool (B,); they and `lengths` are
         on the host.
         """
-        several = self.training and self.num_samples > 1 and self.lm.has_draws()
+        draws_differ = self.training and not self.warming and self.lm.has_draws()
+        several = draws_differ and self.num_samples > 1
         draws = self.num_samples if several else 1
         counted = text_lengths + 1 if rows is None else (text_lengths + 1) * rows.to(text.device)
         num_tokens = counted.sum().clamp(min=1)
@@ -318,7 +326,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         spreads: List[LogZ] = []
         first: Optional[Draw] = None
         for _ in range(draws):
-            weight_kl = self.training and first is None
+            weight_kl = self.training and not self.warming and first is None
             with self.lm.drawn(weight_kl=weight_kl, token_kl=True) as draw:
                 nll, spread = batch_loss(self, batch)
             first = first or draw

@@ -27,7 +27,7 @@ from espnet_bayeslm.training.espnet_tasks import LMTask, lm_choices, model_choic
 from espnet_bayeslm.training.experiment import check_token_list, read_config
 from espnet_bayeslm.training.heldout import is_heldout
 from espnet_bayeslm.training.ivon import IVON
-from espnet_bayeslm.training.model import ZERO_PRIOR, BayesLanguageModel
+from espnet_bayeslm.training.model import START_PRIOR, ZERO_PRIOR, BayesLanguageModel
 from espnet_bayeslm.training.optimizer import (
     POSTERIOR,
     adam_groups,
@@ -39,6 +39,7 @@ from espnet_bayeslm.training.optimizer import (
 from espnet_bayeslm.training.register import MIXTURE, MODEL, OPTIM, register
 from espnet_bayeslm.training.sampled_softmax import prepare_sampler
 from espnet_bayeslm.training.trainer import BayesLMTrainer
+from espnet_bayeslm.training.warmup import check_warmup
 from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines
@@ -184,6 +185,17 @@ def check_conf(name: str, cls: Any, conf: Mapping[str, Any]) -> None:
             )
 
 
+def warn_of_scratch(model: BayesLanguageModel, args: argparse.Namespace) -> None:
+    """Warn where an LM's random weights are trained from scratch, which costs perplexity."""
+    stopped = args.resume and (Path(args.output_dir) / "checkpoint.pth").exists()
+    is_random = next(model.lm.random_blocks(), None) is not None
+    if is_random and not (args.init_param or model.warmup_epochs or stopped):
+        logging.warning(
+            "random weights are trained from scratch: start from a trained point-estimate LM"
+            " (`bayeslm train --from EXP`, --init_param), or give model_conf: warmup_epochs"
+        )
+
+
 class BayesLMTask(LMTask):
     """`LMTask`, whose `--model` is `bayes_lm` where the LM is one of this package's."""
 
@@ -315,10 +327,12 @@ class BayesLMTask(LMTask):
         if model.sampler is not None:
             prepare_sampler(model.sampler, args, cls.build_preprocess_fn(args, train=True))
         prior = args.model_conf.get("prior")
+        check_warmup(model.lm, model.warmup_epochs, prior, args.max_epoch)
+        warn_of_scratch(model, args)
         if prior == ZERO_PRIOR:
             model.set_zero_prior_means()
             logging.info("The prior's means are zero")
-        elif prior is not None:
+        elif prior not in (None, START_PRIOR):
             state = load_state(prior)
             check_fits(state, model, path=prior)
             model.set_prior_means(state)

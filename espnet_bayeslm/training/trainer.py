@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import logging
 import math
@@ -20,6 +21,7 @@ from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.training.architecture import show, write_history
 from espnet_bayeslm.training.checkpoint import whole_checkpoints
 from espnet_bayeslm.training.model import BayesLanguageModel
+from espnet_bayeslm.training.warmup import is_over, states, switch, warming
 from espnet_bayeslm.utils.cli import PROGRESS
 
 
@@ -126,8 +128,11 @@ def heal(folder: Path, model: torch.nn.Module, reporter: Reporter, options: Trai
 
 def stay_stopped(reporter: Reporter, options: TrainerOptions) -> None:
     """Train no further epoch where an early stop had ended the training."""
-    if options.patience is not None and reporter.check_early_stopping(
-        options.patience, *options.early_stopping_criterion
+    phase, key, _ = options.early_stopping_criterion
+    if (
+        options.patience is not None
+        and reporter.has(phase, key)
+        and reporter.check_early_stopping(options.patience, *options.early_stopping_criterion)
     ):
         options.max_epoch = min(options.max_epoch, reporter.get_epoch())
 
@@ -153,7 +158,24 @@ class BayesLMTrainer(Trainer):
             if process_rank() == 0:
                 for leftover in folder.glob(".*.pth.*"):
                     leftover.unlink()
-            super().run(model=model, **kwargs)
+            warmup = getattr(model, "warmup_epochs", 0)
+            if warmup and not is_over(folder / "checkpoint.pth"):
+                fresh = {name: states(kwargs[name]) for name in ("optimizers", "schedulers")}
+                most = min(warmup, cls.options.max_epoch)
+                with warming(model):
+                    cls._run_phase(model, kwargs, max_epoch=most)
+                switch(folder, model, fresh)
+                cls.lines.best = math.inf
+                cls._run_phase(model, kwargs, resume=True)
+            else:
+                super().run(model=model, **kwargs)
+
+    @classmethod
+    def _run_phase(cls, model: torch.nn.Module, kwargs: Dict[str, Any], **changed: Any) -> None:
+        """Train one of two phases: ESPnet's `run` with other options."""
+        whole = kwargs["trainer_options"]
+        cls.options = dataclasses.replace(whole, **changed)
+        super().run(model=model, **{**kwargs, "trainer_options": cls.options})
 
     @classmethod
     def train_one_epoch(cls, *args: Any, **kwargs: Any) -> bool:

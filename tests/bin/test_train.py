@@ -179,7 +179,8 @@ def test_a_training_speaks(files, tmp_path, python):
     command += ["--config", f"{tmp_path}/bayes.yaml", "--max_epoch", "2"]
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    first, *epochs = result.stderr.splitlines()
+    first, warning, *epochs = result.stderr.splitlines()
+    assert "random weights are trained from scratch" in warning
     number = r"\d+\.\d+"
     assert str(exp / "train.log") in first
     assert len(epochs) == 2, result.stderr

@@ -1,0 +1,122 @@
+"""A point-estimate phase before the uncertain one, in one training (`warmup_epochs`)."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional, Sequence
+
+import torch
+
+from espnet_bayeslm.bayes import process_rank
+from espnet_bayeslm.bayes.kinds import is_posterior_key
+from espnet_bayeslm.lm import UncertainLM
+from espnet_bayeslm.training.checkpoint import load_state, read_checkpoint
+from espnet_bayeslm.training.experiment import find_files
+from espnet_bayeslm.training.model import START_PRIOR, BayesLanguageModel
+from espnet_bayeslm.utils.cli import PROGRESS
+from espnet_bayeslm.utils.errors import InputError
+
+POINT_ESTIMATE = "warmup.pth"
+STD = "_log_std"
+
+
+def check_warmup(lm: UncertainLM, warmup_epochs: int, prior: Optional[str], max_epoch: int) -> None:
+    """Check `warmup_epochs` and `prior: start`, and warn where there should be a warm-up.
+
+    Args:
+        lm: The LM.
+        warmup_epochs: The most epochs of the point-estimate phase.
+        prior: `model_conf: prior`.
+        max_epoch: The epochs of both phases.
+
+    Raises:
+        InputError: One makes no sense, or the LM has other random things than weights.
+    """
+    if prior == START_PRIOR and not warmup_epochs:
+        raise InputError(
+            f"prior: {START_PRIOR} without a point-estimate phase",
+            remedy="Give model_conf: warmup_epochs, or a trained LM by --from.",
+        )
+    if not warmup_epochs:
+        return
+    if not 0 < warmup_epochs < max_epoch:
+        raise InputError(
+            f"warmup_epochs {warmup_epochs}, max_epoch {max_epoch}: the uncertain phase is empty",
+            remedy="max_epoch counts the epochs of both phases.",
+        )
+    others = [n for n, _ in lm.named_parameters() if is_posterior_key(n) and not n.endswith(STD)]
+    if others or next(lm.random_blocks(), None) is None:
+        raise InputError(
+            "warmup_epochs is for LMs whose uncertain locations are all of kind bayes, and this one"
+            f" has {others[0] if others else 'none'}",
+            remedy="Train a point-estimate LM, then this one by `bayeslm train --from`.",
+        )
+
+
+def is_over(checkpoint: Path) -> bool:
+    """Whether the warm-up of a training that was stopped had ended.
+
+    The statistics of its epochs are not in the checkpoint then.
+    """
+    if not checkpoint.exists():
+        return False
+    reporter = read_checkpoint(checkpoint)["reporter"]
+    return reporter["epoch"] > 0 and 1 not in reporter["stats"]
+
+
+@contextlib.contextmanager
+def warming(model: BayesLanguageModel) -> Iterator[None]:
+    """Train the means alone within the block: no draws, no KL, no standard deviations."""
+    stds = [p for name, p in model.named_parameters() if name.endswith(STD) and p.requires_grad]
+    for parameter in stds:
+        parameter.requires_grad_(False)
+    model.warming, model.lm.draws_in_training = True, False
+    try:
+        yield
+    finally:
+        model.warming, model.lm.draws_in_training = False, True
+        for parameter in stds:
+            parameter.requires_grad_(True)
+
+
+def states(parts: Sequence[Any]) -> List[Any]:
+    """States of optimizers or schedulers, as they are now."""
+    return [None if part is None else copy.deepcopy(part.state_dict()) for part in parts]
+
+
+def switch(folder: Path, model: BayesLanguageModel, fresh: Dict[str, List[Any]]) -> None:
+    """Make a training's checkpoint one that goes on with the uncertain phase.
+
+    It starts as `bayeslm train --from` would: from the best weights of the warm-up, with
+    optimizers and schedulers as at the start of a training, and no earlier epoch to compare with.
+
+    Args:
+        folder: The experiment, whose warm-up has ended.
+        model: Its model.
+        fresh: `optimizers` and `schedulers`: their states at the start.
+    """
+    # of the last batches of an epoch, too few for a step of accum_grad
+    model.zero_grad(set_to_none=True)
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+    if process_rank() == 0:
+        path = folder / "checkpoint.pth"
+        checkpoint, best = read_checkpoint(path), load_state(find_files(folder)[1])
+        model.load_state_dict(best)
+        model.lm.start_posterior()
+        if model.prior == START_PRIOR:
+            model.set_prior_means(best)
+            model.apply_prior()
+        torch.save(best, folder / POINT_ESTIMATE)
+        reporter = {**checkpoint["reporter"], "stats": {}}
+        checkpoint.update(model=model.state_dict(), reporter=reporter, **fresh)
+        torch.save(checkpoint, path)
+        for link in (*folder.glob("*.best.pth"), *folder.glob("*.ave*.pth")):
+            link.unlink()
+        PROGRESS.info(f"epoch {reporter['epoch']}: the point-estimate phase ends")
+        logging.info(f"The best point-estimate weights are in {folder / POINT_ESTIMATE}")
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()

@@ -1,0 +1,113 @@
+"""A point-estimate phase and then the uncertain one, in one training."""
+
+import pytest
+import torch
+
+from espnet_bayeslm.training import trainer as trainer_module
+from espnet_bayeslm.training.checkpoint import load_state, read_checkpoint
+from espnet_bayeslm.training.trainer import BayesLMTrainer
+from espnet_bayeslm.utils.errors import InputError
+
+POINT = ["--lm", "bayes_lstm", "--lm_conf", "unit=8", "--lm_conf", "dropout_rate=0.0"]
+POINT += ["--optim", "adam", "--optim_conf", "lr=0.02", "--scheduler", "reducelronplateau"]
+BAYES = [*POINT, "--lm_conf", "uncertainty.cell_input@1=bayes"]
+WARM = [*BAYES, "--model_conf", "warmup_epochs=2", "--model_conf", "prior=start"]
+STD, PRIOR = (f"lm.rnn.weight_hh_l0_cell_input_{name}" for name in ("log_std", "prior_mean"))
+
+
+@pytest.fixture(scope="module")
+def whole(train_lm, tmp_path_factory):
+    """Return an experiment of two epochs of each phase."""
+    return train_lm(tmp_path_factory.mktemp("warmup") / "exp", *WARM, max_epoch=4)
+
+
+def check_same(a, b, **tolerance):
+    a, b = load_state(a), load_state(b)
+    assert a.keys() == b.keys()
+    for name, value in a.items():
+        torch.testing.assert_close(value, b[name], **tolerance or dict(rtol=0, atol=0), msg=name)
+
+
+@pytest.mark.parametrize("accum_grad", [1, 2])
+def test_it_is_the_training_in_two_steps(accum_grad, train_lm, tmp_path):
+    """A point-estimate LM, then the Bayesian one from it, as `bayeslm train --from` does."""
+    more = ["--accum_grad", accum_grad]
+    one = train_lm(tmp_path / "one", *WARM, *more, max_epoch=4)
+    point = train_lm(tmp_path / "point", *POINT, *more, "--model", "bayes_lm", max_epoch=2)
+    start = (point / "valid.loss.ave.pth").resolve()
+    prior = ["--init_param", start, "--model_conf", f"prior={start}"]
+    # ESPnet's seed of an epoch is the sum of both
+    two = train_lm(tmp_path / "two", *BAYES, *more, *prior, "--seed", 2, max_epoch=2)
+    ours, theirs = load_state(one / "warmup.pth"), load_state(start)
+    for name, value in theirs.items():
+        torch.testing.assert_close(ours[name], value, rtol=1e-4, atol=1e-5, msg=name)
+    check_same(one / "4epoch.pth", two / "2epoch.pth", rtol=1e-3, atol=1e-5)
+
+
+def test_the_phases(whole):
+    warm, end = load_state(whole / "warmup.pth"), load_state(whole / "4epoch.pth")
+    assert torch.all(warm[STD] == warm[STD].flatten()[0]) and not torch.equal(warm[STD], end[STD])
+    assert torch.equal(end[PRIOR], warm["lm.rnn.weight_hh_l0"][16:24])
+    stats = read_checkpoint(whole / "checkpoint.pth")["reporter"]["stats"]
+    assert sorted(stats) == [3, 4] and all(stats[e]["train"]["kl"] > 0 for e in stats)
+    # no checkpoint of the warm-up can be the best
+    assert (whole / "valid.loss.ave.pth").resolve().name in ("3epoch.pth", "4epoch.pth")
+
+
+def test_a_zero_prior(train_lm, tmp_path):
+    zero = ["--model_conf", "prior=zero"]
+    exp = train_lm(tmp_path / "exp", *WARM, *zero, max_epoch=3)
+    state = load_state(exp / "3epoch.pth")
+    assert not state[PRIOR].any() and load_state(exp / "warmup.pth")[PRIOR].eq(0).all()
+
+
+@pytest.mark.parametrize("place", ["epoch 2", "before the switch", "after the switch", "epoch 4"])
+def test_stopped_and_resumed(place, whole, train_lm, tmp_path, monkeypatch):
+    validate, switch = BayesLMTrainer.validate_one_epoch, trainer_module.switch
+
+    def stop_in_epoch(**kwargs):
+        if place == f"epoch {kwargs['reporter'].epoch}":
+            raise KeyboardInterrupt
+        validate(**kwargs)
+
+    def stop_at_switch(*args):
+        if place == "after the switch":
+            switch(*args)
+        if place.endswith("switch"):
+            raise KeyboardInterrupt
+        switch(*args)
+
+    command = [*WARM, "--resume", "true"]
+    with monkeypatch.context() as patch:
+        patch.setattr(BayesLMTrainer, "validate_one_epoch", stop_in_epoch)
+        patch.setattr(trainer_module, "switch", stop_at_switch)
+        with pytest.raises(KeyboardInterrupt):
+            train_lm(tmp_path / "exp", *command, max_epoch=4)
+    train_lm(tmp_path / "exp", *command, max_epoch=4)
+    check_same(tmp_path / "exp" / "4epoch.pth", whole / "4epoch.pth")
+    check_same(tmp_path / "exp" / "warmup.pth", whole / "warmup.pth")
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ([*BAYES, "--model_conf", "prior=start"], "without a point-estimate phase"),
+        ([*WARM, "--model_conf", "warmup_epochs=9"], "the uncertain phase is empty"),
+        ([*POINT, "--model_conf", "warmup_epochs=1"], "all of kind bayes, and this one has none"),
+        ([*WARM, "--lm_conf", "uncertainty.cell_state@2=gp"], "all of kind bayes.*gp_"),
+    ],
+)
+def test_what_cannot_be(options, message, train_lm, tmp_path):
+    with pytest.raises(InputError, match=message):
+        train_lm(tmp_path / "exp", *options, "--model", "bayes_lm", max_epoch=3)
+    assert not (tmp_path / "exp" / "checkpoint.pth").exists()
+
+
+def test_a_warning_of_random_weights_from_scratch(whole, train_lm, tmp_path, caplog):
+    words = "random weights are trained from scratch"
+    train_lm(tmp_path / "scratch", *BAYES)
+    assert words in caplog.text
+    caplog.clear()
+    train_lm(tmp_path / "point", *POINT)
+    train_lm(tmp_path / "from", *BAYES, "--init_param", whole / "warmup.pth")
+    assert words not in caplog.text
