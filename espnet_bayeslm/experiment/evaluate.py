@@ -22,11 +22,6 @@ Words = List[str]
 System = Tuple[str, ...]
 
 
-def system_name(system: Sequence[str]) -> str:
-    """The folder of a mixture's outputs."""
-    return "+".join(system)
-
-
 def read_conditions(data: Path) -> List[str]:
     """Names of the conditions of the N-best lists; none where there are no lists."""
     listed = data / "nbest" / "conditions"
@@ -49,11 +44,16 @@ class Evaluation:
         self.dev, self.test = settings.sets
         need({self.ngram: 2}, "n-gram")
         self.conditions = read_conditions(settings.data)
+        self.names = {system: name for name, system in settings.plan.systems.items()}
 
     def folder(self, component: str) -> Path:
         """An LM's folder; `NAME.seed2` is another seed's."""
         name, dot, seed = component.rpartition(".seed")
         return self.exp.parent / f"seed{seed}" / name if dot else self.exp / component
+
+    def system_name(self, system: System) -> str:
+        """The folder of a mixture's outputs."""
+        return self.names.get(system, "+".join(system))
 
     def trained(self, system: Sequence[str]) -> bool:
         """Whether all LMs of a mixture are there."""
@@ -81,10 +81,10 @@ class Evaluation:
             )
         return [*words, "--cache", str(self.exp / "cache")]
 
-    def _weights(self, system: Sequence[str]) -> Path:
-        return self.exp / "weights" / f"{system_name(system)}.yaml"
+    def _weights(self, system: System) -> Path:
+        return self.exp / "weights" / f"{self.system_name(system)}.yaml"
 
-    def perplexities(self, system: Sequence[str]) -> Iterator[Words]:
+    def perplexities(self, system: System) -> Iterator[Words]:
         """Commands for a mixture's weights and perplexities, or an LM's by itself."""
         components, weights = self._components(system), self._weights(system)
         if len(system) > 1:
@@ -94,13 +94,13 @@ class Evaluation:
                 yield [*words, "--output", str(weights)]
             components += ["--weights", str(weights)]
         for text in (self.dev, self.test):
-            output = self.exp / "perplexity" / system_name(system) / f"{text}.json"
+            output = self.exp / "perplexity" / self.system_name(system) / f"{text}.json"
             if self._missing(output, system):
                 plain = str(self.data / text / "text.plain")
                 words = ["perplexity", "--text", plain, *self.context, *components]
                 yield [*words, "--output", str(output)]
 
-    def rescoring(self, system: Sequence[str]) -> Iterator[Words]:
+    def rescoring(self, system: System) -> Iterator[Words]:
         """Commands that rescore the lists with a mixture that has the n-gram.
 
         Raises:
@@ -112,7 +112,7 @@ class Evaluation:
         if len(system) > 1:
             need({weights: 5}, "weights")
             components += ["--weights", str(weights)]
-        lists, outputs = self.data / "nbest", self.exp / "rescore" / system_name(system)
+        lists, outputs = self.data / "nbest", self.exp / "rescore" / self.system_name(system)
         for condition in self.conditions:
             dev, test = (f"{name}_{condition}" for name in (self.dev, self.test))
             scales = outputs / dev / "scales.yaml"
@@ -140,12 +140,16 @@ class Evaluation:
             yield [str(word) for word in words]
 
     def systems(self, line: Line) -> Iterator[System]:
-        """Mixtures of a line whose LMs are trained.
+        """Mixtures of a line whose LMs are trained: those that the plan names, or its own.
 
         A point-estimate line is mixed with the LMs of other seeds too: what a second LM is worth
         that is not uncertain.
         """
         ngram = self.settings.ngram
+        if self.names:
+            mine = [system for system in self.names if line.name in system]
+            yield from filter(self.trained, mine or [(line.name,)])
+            return
         systems: List[System] = line.systems(ngram)
         if line.kind == "point":
             others = (seed for seed in self.settings.seeds if seed != self.place.seed)

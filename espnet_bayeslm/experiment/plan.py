@@ -29,7 +29,10 @@ from espnet_bayeslm.utils.files import read_lines
 TRAIN, UNIT = "train", "unit"
 # What an LM is interpolated with: nothing, the n-gram, the n-gram and the point-estimate LM.
 ALONE, NGRAM, POINT = "alone", "ngram", "point"
-KEYS = ("like", "sets", "order", "paper", "table", "tables", "studies", "sizes", "text", "lists")
+KEYS = (
+    *("like", "sets", "order", "ngram", "paper", "table", "tables", "systems", "studies"),
+    *("sizes", "flat", "text", "lists"),
+)
 NEEDED = ("sets", "tables")
 
 
@@ -46,6 +49,9 @@ class Plan:
         paper: The corpus whose figures of the paper stand beside the results.
         text: The command that makes the texts, given --output.
         lists: The command that makes the N-best lists, given --nbest, --output and --sets.
+        ngram: The n-gram's name in systems.
+        systems: {name: LMs and n-gram} of the mixtures that are evaluated; none: each line's.
+        flat: Whether the LMs, of one size and seed, stand in the folder of experiments itself.
     """
 
     sets: Tuple[str, str]
@@ -56,6 +62,9 @@ class Plan:
     paper: Optional[str]
     text: str
     lists: str
+    ngram: str
+    systems: Dict[str, Tuple[str, ...]]
+    flat: bool
 
 
 def read_plan(path: Path) -> Plan:
@@ -78,15 +87,19 @@ def read_plan(path: Path) -> Plan:
     paper = content.get("paper")
     if paper is not None and paper not in corpora:
         raise InputError(f"paper: {paper}; valid are {', '.join(corpora)}", path=path)
+    order = int(content.get("order", 3))
     return Plan(
         (sets["dev"], sets["test"]),
-        int(content.get("order", 3)),
+        order,
         tables,
         str(content.get("table", next(iter(tables.lines)))),
         {str(name): study for name, study in content.get("studies", {}).items()},
         paper,
         content.get("text", "local/data.sh"),
         content.get("lists", "local/nbest.sh"),
+        content.get("ngram", f"{order}g"),
+        {str(name): tuple(parts) for name, parts in content.get("systems", {}).items()},
+        bool(content.get("flat", False)),
     )
 
 
@@ -179,12 +192,16 @@ class Settings:
     @property
     def ngram(self) -> str:
         """The n-gram's name in systems."""
-        return f"{self.plan.order}g"
+        return self.plan.ngram
 
     @property
     def folder(self) -> Path:
         """The folder of the size."""
-        return self.exp / self.size
+        return self.exp if self.plan.flat else self.exp / self.size
+
+    def seed_folder(self, seed: int) -> Path:
+        """The folder of a seed's LMs."""
+        return self.folder if self.plan.flat else self.folder / f"seed{seed}"
 
     @property
     def results(self) -> Path:

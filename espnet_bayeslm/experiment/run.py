@@ -156,7 +156,7 @@ class Experiment:
         """{SEED/VARIANT: place} of all that is trained: the seeds, and what the table studies."""
         found = {}
         for seed in self.settings.seeds:
-            folder = self.settings.folder / f"seed{seed}"
+            folder = self.settings.seed_folder(seed)
             for name, place in self._variants(folder, seed):
                 backbones = tuple(b for b in place.backbones if self.choice.lm in ("both", b))
                 if backbones:

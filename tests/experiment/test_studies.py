@@ -12,7 +12,9 @@ import written_outputs as out
 from espnet_bayeslm.configs.tables import Line, mixed_figures, paper_tables
 from espnet_bayeslm.experiment import figures, outputs, sections, studies
 from espnet_bayeslm.experiment.collect import collect
-from espnet_bayeslm.experiment.plan import read_plan
+from espnet_bayeslm.experiment.evaluate import Evaluation
+from espnet_bayeslm.experiment.plan import Settings, read_plan
+from espnet_bayeslm.experiment.train import Place
 from espnet_bayeslm.experiment.view import View
 
 BAYES, POINT = "bayes_lstm_cell_input_1-2", "point_lstm"
@@ -202,3 +204,30 @@ def test_a_plan_like_another(plan, tmp_path):
     assert list(found.tables.lines) == ["6"]
     searched = found.tables.line("6", 22)
     assert (searched.name, searched.where) == ("bayes_lstm_nas1", "nas")
+
+
+def test_the_plans_systems(plan, tmp_path):
+    """Of a flat plan: their names are the folders of their outputs; an LM in none is alone."""
+    plan(systems={"point": [POINT, "3g"], "both": [BAYES, POINT, "3g"]}, flat=True, ngram="3g")
+    content = read_plan(Path("conf/plan.yaml"))
+    settings = Settings(content, "some", "small", (0,), Path("exp"), tmp_path)
+    assert settings.seed_folder(0) == Path("exp")
+    (tmp_path / "3g.arpa").touch()
+    (tmp_path / "nbest").mkdir()
+    (tmp_path / "nbest" / "conditions").write_text("us\n")
+    for name in (POINT, "map_lstm"):
+        out.write_lm(Path("exp") / name)
+    place = Place(Path("exp"), 0, tmp_path, tmp_path, tmp_path, tmp_path / "3g.arpa")
+    evaluation = Evaluation(settings, place)
+    outputs = [words[-1] for words in evaluation.commands("perplexity", "both", ())]
+    assert outputs == [
+        *(f"exp/perplexity/3g/{name}.json" for name in ("dev", "eval")),
+        "exp/weights/point.yaml",
+        *(f"exp/perplexity/point/{name}.json" for name in ("dev", "eval")),
+        *(f"exp/perplexity/map_lstm/{name}.json" for name in ("dev", "eval")),
+    ]
+    Path("exp/weights").mkdir()
+    Path("exp/weights/point.yaml").touch()
+    lists = [words[-1] for words in evaluation.commands("rescore", "both", ())]
+    names = ("3g/dev", "3g/eval", "point/dev", "point/eval")
+    assert lists == [f"exp/rescore/{name}_us" for name in names]

@@ -9,5 +9,5 @@ done
 for name in "${!given[@]}"; do printf -v "${name}" '%s' "${given[${name}]}"; done
 . ./path.sh
 # options come later, and so win
-"${PYTHON}" local/nbest_lists.py --nbest "${NBEST:-}" --references "${NBEST_TEXT:-}" \
+"${PYTHON}" -m espnet_bayeslm.experiment.lists --nbest "${NBEST:-}" --references "${NBEST_TEXT:-}" \
     --lang "${NBEST_LANG:-}" "$@"

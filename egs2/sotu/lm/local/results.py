@@ -84,8 +84,9 @@ def search_section(exp: Path) -> Iterator[str]:
 def results(exp: str, data: str, size: str, systems: Sequence[str], seed: int) -> None:
     """Write EXP/RESULTS.md and EXP/images/learning_curves.png, and print the former."""
     image = Path("images/learning_curves.png")
-    if (Path(exp) / "rescore" / tables.SEARCH / "test_gb").is_dir():
-        systems = [*systems, tables.SEARCH]
+    # the architecture search's is made later
+    found = [name for name in tables.LABELS if (Path(exp) / "rescore" / name / "test_gb").is_dir()]
+    systems = systems or found
     plot_curves(Path(exp), Path(exp) / image)
     text = "\n".join(
         [
@@ -121,8 +122,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--exp", default="exp", help="Folder of LMs and rescored lists")
     parser.add_argument("--data", default="data", help="Folder of texts and N-best lists")
     parser.add_argument("--size", default="small", help="As in run.sh")
-    systems = [system for system in tables.LABELS if system != tables.SEARCH]
-    parser.add_argument("--systems", nargs="+", default=systems, help="Rows of the table")
+    parser.add_argument("--systems", nargs="+", default=[], help="Rows of the table; default: all")
     parser.add_argument("--seed", type=int, default=0, help="ESPnet's seed of the training")
     return parser
 

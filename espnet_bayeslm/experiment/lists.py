@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """N-best lists of all sets and conditions, in one form, from Kaldi's archives or lattices.
 
 Reads the folders {SET}_{CONDITION} or decode_{SET}_{CONDITION} of --nbest: Kaldi N-best archives
@@ -17,9 +16,8 @@ import tempfile
 from pathlib import Path
 from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from nbest_lattices import Decoding, linear_lists
-
 from espnet_bayeslm.evaluation.wer import read_transcripts
+from espnet_bayeslm.experiment.lattices import Decoding, linear_lists
 from espnet_bayeslm.nbest.fields import numbered
 from espnet_bayeslm.nbest.formats import write_nbest
 from espnet_bayeslm.nbest.kaldi import read_kaldi

@@ -1,1 +1,0 @@
-../../../ami/lm/local/nbest_lists.py
