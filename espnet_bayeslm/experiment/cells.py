@@ -16,12 +16,12 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def mean(values: Mapping[int, float]) -> float:
-    """Return the mean over the seeds."""
+    """Mean over the seeds."""
     return sum(values.values()) / len(values)
 
 
 def cell(values: Values, seeds: Sequence[int], digits: int = 1) -> str:
-    """Return `mean ± half of the range` over the seeds; seeds are named where some are missing.
+    """`mean ± half of the range` over the seeds; seeds are named where some are missing.
 
     What does not depend on the seed has no range. Values of other seeds are left out.
 
@@ -41,22 +41,22 @@ def cell(values: Values, seeds: Sequence[int], digits: int = 1) -> str:
 
 
 def signed(value: float) -> str:
-    """Return a number with its sign and two digits after the point; zero is positive."""
+    """Number with its sign and two digits after the point; zero is positive."""
     return f"{round(value, 2) + 0.0:+.2f}"
 
 
 def by_seed(values: Mapping[int, Any], write: Callable[[Any], str]) -> str:
-    """Return the values of the seeds, with slashes."""
+    """Values of the seeds, with slashes."""
     return " / ".join(write(value) for value in values.values())
 
 
 def change(values: Values, base: Values) -> Values:
-    """Return the change in % against another system, of each seed that both have."""
+    """Change in % against another system, of each seed that both have."""
     return {seed: 100 * (values[seed] / base[seed] - 1) for seed in values if seed in base}
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown without its empty columns; nothing where it has no row."""
+    """Table in Markdown without its empty columns; nothing where it has no row."""
     kept = [n for n in range(len(header)) if n == 0 or any(row[n] for row in rows)]
     if not rows:
         return NOTHING

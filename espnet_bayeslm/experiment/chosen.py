@@ -10,7 +10,7 @@ from espnet_bayeslm.experiment.plan import ALONE, POINT, backbone
 
 
 def best_line(content: Json, lm: str) -> Optional[Json]:
-    """Return the chosen line of a backbone; None where no uncertain line was evaluated."""
+    """Chosen line of a backbone; None where no uncertain line was evaluated."""
     dev = content["sets"][0]
     found = []
     for line in content["lines"]:
@@ -24,7 +24,7 @@ def best_line(content: Json, lm: str) -> Optional[Json]:
 
 
 def is_point(content: Json, line: Json) -> bool:
-    """Return whether the search left an uncertain line no uncertain location at any seed."""
+    """Whether the search left an uncertain line no uncertain location at any seed."""
     lms = [run["lms"].get(line["name"]) for run in content["runs"] if run["study"] == "all"]
     found = [lm["uncertainty"] for lm in lms if lm]
     return bool(found) and all(value == {} for value in found)
@@ -36,7 +36,7 @@ def _perplexities(content: Json, system: str) -> List[Any]:
 
 
 def control_systems(content: Json, run: Json, lm: str) -> List[str]:
-    """Return a backbone's systems without an uncertain LM that is of the paper's families."""
+    """Backbone's systems without an uncertain LM that is of the paper's families."""
     found = []
     for line in content["lines"]:
         if line["lm"] == lm and line["kind"] not in UNCERTAIN:

@@ -32,7 +32,7 @@ from espnet_bayeslm.utils.files import atomic_write, read_lines
 
 
 def collect(settings: Settings) -> Json:
-    """Return all results of a table, and write them to `settings.results`.
+    """All results of a table, and write them to `settings.results`.
 
     Raises:
         InputError: The table or the size is unknown, an output is broken, the conditions of the
@@ -71,7 +71,7 @@ def collect(settings: Settings) -> Json:
 
 
 def read_statistics(path: Path) -> List[str]:
-    """Return the lines that describe the texts; none where the file is missing."""
+    """Lines that describe the texts; none where the file is missing."""
     return [line for _, line in read_lines(path)] if path.exists() else []
 
 
@@ -115,7 +115,7 @@ class Collector:
         self.rescored = Rescored(part.path, lists, settings.sets) if lists else None
 
     def run(self) -> Json:
-        """Return the folder's LMs, systems, tests and searches."""
+        """Folder's LMs, systems, tests and searches."""
         logging.info(f"Reading {self.part.path}")
         systems = {name: self._system(name) for name in self._names()}
         self._add_alone(systems)
@@ -141,7 +141,7 @@ class Collector:
         return [self.settings.ngram, *sorted(self._own()), *controls]
 
     def _trained(self) -> List[str]:
-        """Return the LMs that are trained: the lines' own, the first halves."""
+        """LMs that are trained: the lines' own, the first halves."""
         backbones = sorted({line.lm for line in self.lines if line.kind != MIXTURE})
         names = [line.name for line in self.lines if line.kind != MIXTURE]
         every = dict.fromkeys([*(f"half_{lm}" for lm in backbones), *names])
@@ -154,7 +154,7 @@ class Collector:
         return {**found, "snr": outputs.read_snr_rows(self.part.path / "snr" / name)}
 
     def _system(self, name: str) -> Json:
-        """Return the figures of a system, and what is missing of them and which stage makes it."""
+        """Figures of a system, and what is missing of them and which stage makes it."""
         dev = self.settings.sets[0]
         found: Json = {
             "perplexity": outputs.read_perplexity(self.part.path, name, self.settings.sets),

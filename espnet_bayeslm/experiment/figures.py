@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
 
-from espnet_bayeslm.configs.tables import MIXTURE, NAMES, paper_content
+from espnet_bayeslm.configs.tables import LABELS, MIXTURE, NAMES, paper_content
 from espnet_bayeslm.experiment import studies
 from espnet_bayeslm.experiment.cells import Values, mean
 from espnet_bayeslm.experiment.outputs import Json
@@ -59,7 +59,7 @@ def write_figures(view: View, folder: Path) -> Dict[str, Path]:
 
 
 def all_figures(view: View) -> Iterator[Tuple[str, Figure]]:
-    """Yield (name, figure)."""
+    """(name, figure)."""
     if any(run["lms"] for run in view.whole.values()) and view.backbones():
         yield "learning_curves", curves_figure(view)
     found = studies.studies(view, view.study) if view.study else {}
@@ -73,24 +73,24 @@ def all_figures(view: View) -> Iterator[Tuple[str, Figure]]:
 def panels(
     rows: int, columns: int, *, labels: Sequence[str], **options: Any
 ) -> Tuple[Figure, List[List[Axes]]]:
-    """Return a figure with panels, and room below them for a legend with some labels."""
+    """Figure with panels, and room below them for a legend with some labels."""
     entries = math.ceil(sum(map(len, map(wrapped, labels))) / legend_columns(labels))
     figure = new_figure((WIDTH * columns, HEIGHT * rows + 0.6 + 0.16 * entries))
     return figure, figure.subplots(rows, columns, squeeze=False, **options).tolist()
 
 
 def wrapped(label: str) -> List[str]:
-    """Return the lines of a label, each no longer than a panel with its axis is wide."""
+    """Lines of a label, each no longer than a panel with its axis is wide."""
     return textwrap.wrap(label, MAX_LINE)
 
 
 def legend_columns(labels: Sequence[str]) -> int:
-    """Return how many columns of labels fit below a panel."""
+    """How many columns of labels fit below a panel."""
     return 2 if len(labels) > 4 and max(map(len, labels)) <= MAX_LABEL else 1
 
 
 def curves_figure(view: View) -> Figure:
-    """Return validation perplexities by epoch, mean over the seeds, a column for each backbone.
+    """Validation perplexities by epoch, mean over the seeds, a column for each backbone.
 
     Below them is their change against the point-estimate LM at the same epoch: the curves
     themselves often lie upon each other.
@@ -124,7 +124,7 @@ def curves_figure(view: View) -> Figure:
 
 
 def epochs(view: View, name: str) -> List[float]:
-    """Return an LM's validation perplexities, mean over the seeds that have the epoch."""
+    """LM's validation perplexities, mean over the seeds that have the epoch."""
     curves = [
         [epoch["valid_ppl"] for epoch in run["lms"][name]["epochs"]]
         for run in view.whole.values()
@@ -136,7 +136,7 @@ def epochs(view: View, name: str) -> List[float]:
 
 
 def line_styles(lines: Sequence[Json]) -> Iterator[Dict[str, Any]]:
-    """Yield how each line is drawn: a colour for its kind, a style within the kind."""
+    """How each line is drawn: a colour for its kind, a style within the kind."""
     seen: Dict[str, int] = {}
     for line in lines:
         number = seen.get(line["kind"], 0)
@@ -151,8 +151,10 @@ def line_styles(lines: Sequence[Json]) -> Iterator[Dict[str, Any]]:
 
 
 def legend_name(view: View, line: Json, lines: Sequence[Json]) -> str:
-    """Return what the legend calls a line: its kind where there are many."""
-    return view.label(line) if len(lines) <= MAX_LINES else str(line["kind"])
+    """What the legend calls a line: only its kind of LM where there are many."""
+    if len(lines) <= MAX_LINES:
+        return view.label(line)
+    return LABELS[line["kind"]].format(lm=NAMES[line["lm"]])
 
 
 def legend_below(source: Axes, axes: Axes, *, below: float = -0.17) -> None:
@@ -180,7 +182,7 @@ def zoom(axes: Axes, half: Sequence[float]) -> None:
 
 
 def study_figure(found: Mapping[str, Study]) -> Figure:
-    """Return perplexity, its change and word error rate, a column for each backbone."""
+    """Perplexity, its change and word error rate, a column for each backbone."""
     draw = [draw_perplexity, draw_change]
     if any(s.wer(c.name) for s in found.values() for c in s.curves):
         draw.append(draw_errors)
@@ -233,12 +235,12 @@ def draw_errors(axes: Axes, study: Study) -> None:
 
 
 def axis_label(study: Study) -> str:
-    """Return what the places of a study are."""
+    """What the places of a study are."""
     return "share of the training text, %" if study.study == TRAIN else f"width: {UNITS[study.lm]}"
 
 
 def curve_style(study: Study, curve: Curve) -> Dict[str, Any]:
-    """Return how a system is drawn: a colour for its kind, solid with the point-estimate LM."""
+    """How a system is drawn: a colour for its kind, solid with the point-estimate LM."""
     same = [c.name for c in study.curves if (c.kind, c.role) == (curve.kind, curve.role)]
     number = same.index(curve.name)
     styles = ("-", "-.") if curve.role == POINT or curve.kind == "point" else ("--", ":")
@@ -252,7 +254,7 @@ def curve_style(study: Study, curve: Curve) -> Dict[str, Any]:
 
 
 def shifted(place: float, number: int) -> float:
-    """Return a place, a little moved for each curve so that their bars do not hide each other."""
+    """Place, a little moved for each curve so that their bars do not hide each other."""
     return place * 1.015**number
 
 
@@ -275,7 +277,7 @@ def place_axis(axes: Axes, places: Sequence[int]) -> None:
 
 
 def snr_figure(found: Mapping[str, Study]) -> Figure:
-    """Return median signal-to-noise ratios over a study, the paper's beside them."""
+    """Median signal-to-noise ratios over a study, the paper's beside them."""
     labels = max(([s.view.label(line) for line, _ in s.snr()] for s in found.values()), key=len)
     figure, ((*all_axes,),) = panels(1, len(found), labels=labels)
     for axes, (lm, study) in zip(all_axes, found.items(), strict=True):

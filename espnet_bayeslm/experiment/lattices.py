@@ -81,7 +81,7 @@ def linear_lists(lattices: Sequence[Path], decoding: Decoding, work: Path) -> No
 
 
 def _find_grammar(lang: Optional[Path], lattices: Path) -> Path:
-    """Return the first-pass LM's file in a lang folder."""
+    """First-pass LM's file in a lang folder."""
     remedy = "Give the lang folder that the lattices were decoded with (--lang, or NBEST_LANG)."
     if lang is None:
         raise InputError(
@@ -190,13 +190,13 @@ def _pipe(commands: Sequence[Sequence[str]], lattice: Path, log: Path) -> None:
 
 
 def _failed(command: Sequence[str], said: str, path: Path) -> InputError:
-    """Return the error of a program that failed."""
+    """Error of a program that failed."""
     last = " | ".join(said.strip().splitlines()[-3:]) or "it wrote no message"
     return InputError(f"{command[0]} failed: {last[:500]}", path=path)
 
 
 def read_symbols(path: Path) -> Dict[str, str]:
-    """Return {number: word} of Kaldi's words.txt.
+    """{number: word} of Kaldi's words.txt.
 
     Raises:
         InputError: A line is not `word number`, or there is none.
@@ -212,7 +212,7 @@ def read_symbols(path: Path) -> Dict[str, str]:
 
 
 def _spelt(path: Path, symbols: Dict[str, str]) -> Iterator[str]:
-    """Yield the lines of an archive of numbers, in words."""
+    """Lines of an archive of numbers, in words."""
     for line, key, numbers in keyed_lines(path):
         words = [symbols.get(number, "") for number in numbers.split()]
         if "" in words:

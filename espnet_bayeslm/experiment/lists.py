@@ -33,7 +33,7 @@ Folders = Dict[Tuple[str, str], Path]
 
 
 def find_folders(nbest: Path, sets: Sequence[str]) -> Folders:
-    """Return the folders of lists: each set's, the same conditions for each, sorted.
+    """Folders of lists: each set's, the same conditions for each, sorted.
 
     Raises:
         InputError: There are none, a set lacks a condition, or one is there twice.
@@ -69,19 +69,19 @@ def find_folders(nbest: Path, sets: Sequence[str]) -> Folders:
 
 
 def _looked_for(sets: Sequence[str]) -> str:
-    """Return what is expected of the folder."""
+    """What is expected of the folder."""
     names = " and ".join(f"{name}_CONDITION" for name in sets)
     return f"Looked for folders {names}, or the same after decode_; NBEST or --nbest says where."
 
 
 def is_archive(folder: Path) -> bool:
-    """Return whether a folder holds an N-best archive."""
+    """Whether a folder holds an N-best archive."""
     names = ("words_text", "words_text.gz", "archives.1")
     return any((folder / name).exists() for name in names)
 
 
 def find_references(folder: Path, references: Optional[Path], name: str, condition: str) -> Path:
-    """Return the file of a list's references: in its folder, or below `references`.
+    """File of a list's references: in its folder, or below `references`.
 
     Raises:
         InputError: There is none.
@@ -100,7 +100,7 @@ def find_references(folder: Path, references: Optional[Path], name: str, conditi
 
 
 def read_lists(folder: Path, decoding: Decoding, work: Path) -> Iterator[NBest]:
-    """Return the lists of a folder.
+    """Lists of a folder.
 
     Args:
         folder: An archive, or lattices.
@@ -124,7 +124,7 @@ def read_lists(folder: Path, decoding: Decoding, work: Path) -> Iterator[NBest]:
 
 
 def lower(nbest: NBest) -> NBest:
-    """Return a list whose words are in lower case, as those of the LMs are."""
+    """List whose words are in lower case, as those of the LMs are."""
     hypotheses = tuple(
         dataclasses.replace(hyp, words=tuple(word.lower() for word in hyp.words))
         for hyp in nbest.hypotheses
@@ -228,7 +228,7 @@ def check_output(output: Path) -> None:
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Return the parser of this script."""
+    """Parser of this script."""
     parser = tool_parser("nbest", __doc__.splitlines()[0])
     parser.prog = "local/nbest.sh"
     parser.add_argument("--nbest", default="", help="Folder of {SET}_{CONDITION} folders")

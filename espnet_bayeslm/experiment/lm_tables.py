@@ -12,7 +12,7 @@ from espnet_bayeslm.experiment.view import View
 
 
 def tuned_table(view: View) -> str:
-    """Return the interpolation weights and the scales of each system, by seed."""
+    """Interpolation weights and the scales of each system, by seed."""
     rows = []
     for name in _mixtures(view):
         systems = {seed: view.system(seed, name) for seed in view.seeds}
@@ -24,7 +24,7 @@ def tuned_table(view: View) -> str:
 
 
 def _weights(systems: Mapping[int, Json]) -> str:
-    """Return the components' weights, each of all seeds."""
+    """Components' weights, each of all seeds."""
     found: Dict[str, Dict[int, float]] = {}
     for seed, system in systems.items():
         for component, weight in system["weights"].items():
@@ -39,7 +39,7 @@ def _scales(systems: Mapping[int, Json], condition: str) -> str:
 
 
 def _mixtures(view: View) -> Iterator[str]:
-    """Yield the systems with the n-gram, the lines' first."""
+    """Systems with the n-gram, the lines' first."""
     seen: Dict[str, None] = {view.ngram: None}
     for line in view.lines:
         seen.update(dict.fromkeys(name for r, name in line["systems"].items() if r != ALONE))
@@ -49,7 +49,7 @@ def _mixtures(view: View) -> Iterator[str]:
 
 
 def training_table(view: View) -> str:
-    """Return what each training says of itself, a row for each LM and seed."""
+    """What each training says of itself, a row for each LM and seed."""
     rows = []
     for line in view.lines:
         for seed, run in view.whole.items():
@@ -75,7 +75,7 @@ def _training_cells(lm: Json) -> List[str]:
 
 
 def snr_table(view: View) -> str:
-    """Return the signal-to-noise ratios by location and seed; nothing where there are none."""
+    """Signal-to-noise ratios by location and seed; nothing where there are none."""
     rows = []
     for line in view.lines:
         found: Dict[str, Dict[int, Json]] = {}
@@ -100,7 +100,7 @@ def _snr_cells(rows: Mapping[int, Json]) -> List[str]:
 
 
 def searched_lines(view: View) -> str:
-    """Return what the searches chose for the lines that ask for it, a line each."""
+    """What the searches chose for the lines that ask for it, a line each."""
     rows = []
     for line in view.lines:
         each: Dict[str, List[int]] = {}
@@ -115,7 +115,7 @@ def searched_lines(view: View) -> str:
 
 
 def search_table(view: View) -> str:
-    """Return the best architectures of each search; nothing where there is none."""
+    """Best architectures of each search; nothing where there is none."""
     rows = [
         [name, f"{seed}", f"{item['rank']}", item["architecture"], f"{item['probability']:.3g}"]
         for seed, run in view.whole.items()
@@ -127,7 +127,7 @@ def search_table(view: View) -> str:
 
 
 def share_table(view: View) -> str:
-    """Return the share of each uncertain kind at each location, by seed."""
+    """Share of each uncertain kind at each location, by seed."""
     found: Dict[str, Dict[int, str]] = {}
     for seed, run in view.whole.items():
         for name, search in run["searches"].items():
@@ -142,5 +142,5 @@ def share_table(view: View) -> str:
 
 
 def not_run_list(view: View) -> str:
-    """Return what is missing, a line each."""
+    """What is missing, a line each."""
     return "".join(f"- {view.numbered(line)}: {why}\n" for line, why in view.not_run())

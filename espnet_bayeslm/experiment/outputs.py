@@ -50,7 +50,7 @@ class Part:
 
 
 def find_parts(exp: Path, seed: int, study: Optional[str]) -> List[Part]:
-    """Return the folders of a seed: exp/seedS and, of a study, its trainP or unitU that exist."""
+    """Folders of a seed: exp/seedS and, of a study, its trainP or unitU that exist."""
     folder = exp / f"seed{seed}"
     found = [Part(seed, "all", 0, folder)]
     if study is None:
@@ -63,12 +63,12 @@ def find_parts(exp: Path, seed: int, study: Optional[str]) -> List[Part]:
 
 
 def is_trained(folder: Path) -> bool:
-    """Return whether a training is complete."""
+    """Whether a training is complete."""
     return (folder / BEST).exists() and (folder / CHECKPOINT).exists()
 
 
 def read_lm(folder: Path) -> Json:
-    """Return what a training left: its epochs, its size, and what is random in it.
+    """What a training left: its epochs, its size, and what is random in it.
 
     Args:
         folder: The experiment of a trained LM.
@@ -92,7 +92,7 @@ def read_lm(folder: Path) -> Json:
 
 
 def count_parameters(state: Mapping[str, torch.Tensor]) -> Tuple[int, int]:
-    """Return how many parameters an LM has, without standard deviations, and how many are random.
+    """How many parameters an LM has, without standard deviations, and how many are random.
 
     Args:
         state: Its state_dict. Tensors that share their memory are one; what is a buffer of
@@ -115,7 +115,7 @@ def _epoch(train: Mapping[str, float], valid: Mapping[str, float]) -> Json:
 
 
 def _from_config(path: Path) -> Json:
-    """Return the width and the uncertain locations of a configuration, where it is there."""
+    """Width and the uncertain locations of a configuration, where it is there."""
     config = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
     lm_conf = config.get("lm_conf") or {}
     return {"unit": lm_conf.get("unit"), "uncertainty": lm_conf.get("uncertainty")}
@@ -128,7 +128,7 @@ def read_stats(folder: Path) -> List[Dict[str, Dict[str, Any]]]:
 
 
 def read_snr_rows(folder: Path) -> List[Json]:
-    """Return the signal-to-noise ratios of an LM by location; nothing where there are none."""
+    """Signal-to-noise ratios of an LM by location; nothing where there are none."""
     if not (folder / SNR).exists():
         return []
     lms, _ = read_snr([str(folder / SNR)])
@@ -154,7 +154,7 @@ def _snr_row(summary: SnrSummary) -> Json:
 
 
 def pooled_median(summaries: Sequence[SnrSummary]) -> float:
-    """Return the median ratio of several locations together, from their histograms.
+    """Median ratio of several locations together, from their histograms.
 
     Within the bin of the median, of which there are 20 a decade, it is interpolated.
     """
@@ -169,7 +169,7 @@ def pooled_median(summaries: Sequence[SnrSummary]) -> float:
 
 
 def read_perplexity(folder: Path, system: str, sets: Sequence[str]) -> Optional[Json]:
-    """Return {set: perplexities} of a system, None where one is missing.
+    """{set: perplexities} of a system, None where one is missing.
 
     Args:
         folder: A folder of experiments.
@@ -196,7 +196,7 @@ def read_perplexity(folder: Path, system: str, sets: Sequence[str]) -> Optional[
 
 
 def read_weights(folder: Path, system: str) -> Dict[str, float]:
-    """Return {component: weight} of a mixture; nothing where it has no file of weights."""
+    """{component: weight} of a mixture; nothing where it has no file of weights."""
     path = folder / "weights" / f"{system}.yaml"
     if not path.exists():
         return {}
@@ -206,7 +206,7 @@ def read_weights(folder: Path, system: str) -> Dict[str, float]:
 
 
 def read_tuned(folder: Path, system: str, dev: str, conditions: Sequence[str]) -> Json:
-    """Return {condition: its LMWT and word penalty}, as they were tuned on the dev lists."""
+    """{condition: its LMWT and word penalty}, as they were tuned on the dev lists."""
     found = {}
     for condition in conditions:
         path = folder / "rescore" / system / f"{dev}_{condition}" / "scales.yaml"
@@ -222,7 +222,7 @@ def read_tuned(folder: Path, system: str, dev: str, conditions: Sequence[str]) -
 
 
 def read_searches(folder: Path) -> Json:
-    """Return {folder: shares of the kinds and ranking} of the architecture searches."""
+    """{folder: shares of the kinds and ranking} of the architecture searches."""
     found = {}
     for path in sorted(folder.glob("search_*/search.json")):
         search = read_search(str(path.parent))
@@ -241,7 +241,7 @@ def read_searches(folder: Path) -> Json:
 
 
 def find_controls(folder: Path, ngram: str, known: Set[str]) -> List[Tuple[str, ...]]:
-    """Return mixtures of point-estimate LMs of one backbone, beyond those that are known.
+    """Mixtures of point-estimate LMs of one backbone, beyond those that are known.
 
     Args:
         folder: A folder of experiments.

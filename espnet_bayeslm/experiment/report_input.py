@@ -46,7 +46,7 @@ def write_report_input(view: View, settings: Settings) -> Path:
 
 
 def report_systems(view: View, seed: int) -> List[str]:
-    """Return the n-gram, the point-estimate LMs with it, the other lines with both; controls."""
+    """N-gram, the point-estimate LMs with it, the other lines with both; controls."""
     found = [view.ngram]
     for line in view.lines:
         role = POINT if POINT in line["systems"] else NGRAM
@@ -57,7 +57,7 @@ def report_systems(view: View, seed: int) -> List[str]:
 
 
 def perplexity_options(view: View, seed: int, folder: Path, names: List[str]) -> Dict[str, Any]:
-    """Return the option of the systems' perplexities, and of each LM's alone."""
+    """Option of the systems' perplexities, and of each LM's alone."""
     alone = [line["systems"][ALONE] for line in view.lines if ALONE in line["systems"]]
     files = [
         f"{name}={folder / 'perplexity' / name / text}.json"
@@ -90,7 +90,7 @@ def write_scores(
 def list_options(
     view: View, settings: Settings, folder: Path, names: List[str]
 ) -> Dict[str, List[str]]:
-    """Return the options of the lists to look through, and of their references."""
+    """Options of the lists to look through, and of their references."""
     wanted = [view.ngram, *(line["base"] for line in view.lines)]
     wanted += [view.by_number(n)["systems"][POINT] for n in view.content["chosen"].values()]
     shown = [name for name in dict.fromkeys(wanted) if name in names]
@@ -103,7 +103,7 @@ def list_options(
 
 
 def lm_options(view: View, seed: int, folder: Path) -> Dict[str, List[str]]:
-    """Return the options of the trainings, the ratios and the searches."""
+    """Options of the trainings, the ratios and the searches."""
     run = view.whole[seed]
     found = {
         "exp": [f"{name}={folder / name}" for name in run["lms"]],

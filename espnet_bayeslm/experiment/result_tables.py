@@ -17,7 +17,7 @@ ROLES = (ALONE, NGRAM, POINT)
 
 
 def perplexity_table(view: View) -> str:
-    """Return perplexities: alone, with the n-gram, with n-gram and point-estimate LM."""
+    """Perplexities: alone, with the n-gram, with n-gram and point-estimate LM."""
     ngram = [cell(view.ppl(view.ngram, text), view.seeds) for text in view.sets]
     rows = [[view.ngram_label, *ngram, *[NOTHING] * 4, _paper_of(view, "ngram")[0], NOTHING]]
     for line in view.lines:
@@ -37,7 +37,7 @@ def perplexity_table(view: View) -> str:
 
 
 def _paper_of(view: View, name: str) -> Tuple[str, str]:
-    """Return the paper's figures of what all lines share; none where no line has the paper's."""
+    """Paper's figures of what all lines share; none where no line has the paper's."""
     of_paper = any(line["paper"][NGRAM]["ppl"] != "-" for line in view.lines)
     return paper_figures(view.content["paper"], name) if of_paper else (NOTHING, NOTHING)
 
@@ -47,7 +47,7 @@ def _paper(value: str) -> str:
 
 
 def error_table(view: View) -> str:
-    """Return word error rates in % of the test set, by condition and pooled, with daggers."""
+    """Word error rates in % of the test set, by condition and pooled, with daggers."""
     empty = [NOTHING] * len(view.columns)
     rows = [["first pass", *list_rates(view, "first_pass"), *empty, NOTHING, NOTHING]]
     rates = [cell(view.wer(view.ngram, view.test, c), view.seeds, 2) for c in view.columns]
@@ -67,13 +67,13 @@ def error_table(view: View) -> str:
 
 
 def list_rates(view: View, which: str) -> List[str]:
-    """Return what the lists themselves have: the first pass or the oracle of the test set."""
+    """What the lists themselves have: the first pass or the oracle of the test set."""
     errors = view.content["lists"][view.test][which]
     return [f"{errors[condition]['wer']:.2f}" for condition in view.columns]
 
 
 def error_cells(view: View, line: Json, role: str) -> List[str]:
-    """Return a line's word error rates of the test set; the pooled one has the mark."""
+    """Line's word error rates of the test set; the pooled one has the mark."""
     name = line["systems"].get(role)
     cells = [cell(view.wer(name, view.test, c), line["seeds"], 2) for c in view.columns]
     mark = view.mark(name, line)
@@ -81,7 +81,7 @@ def error_cells(view: View, line: Json, role: str) -> List[str]:
 
 
 def change_table(view: View) -> str:
-    """Return the changes of each line + n-gram + point against point + n-gram, by seed."""
+    """Changes of each line + n-gram + point against point + n-gram, by seed."""
     rows = []
     for line in view.lines:
         name, base = line["systems"].get(POINT), line["base"]
@@ -103,7 +103,7 @@ def _by_seed(view: View, values: Dict[int, float]) -> List[str]:
 
 
 def error_changes(view: View, name: Optional[str], line: Json) -> List[str]:
-    """Return the change of the pooled word error rate by seed, with its interval and p."""
+    """Change of the pooled word error rate by seed, with its interval and p."""
     if not view.conditions:
         return []
     tests = view.tests_of(name, line["base"], line["seeds"])
@@ -117,7 +117,7 @@ def _test_cell(test: Mapping[str, Any]) -> str:
 
 
 def control_table(view: View, lm: str) -> str:
-    """Return a backbone's systems without uncertainty beside its best uncertain line."""
+    """Backbone's systems without uncertainty beside its best uncertain line."""
     best = view.by_number(view.content["chosen"][lm])["systems"][POINT]
     names = {f"**{view.system_label(best)}**": dict.fromkeys(view.seeds, best)}
     controls = control_names(view, lm)
@@ -133,7 +133,7 @@ def control_table(view: View, lm: str) -> str:
 
 
 def control_names(view: View, lm: str) -> Dict[str, Dict[int, str]]:
-    """Return {label: {seed: system}} of a backbone's evaluated systems without uncertainty.
+    """{label: {seed: system}} of a backbone's evaluated systems without uncertainty.
 
     A mixture with the LM of another seed is one row, though its name has the other's number.
     """
@@ -154,7 +154,7 @@ def control_names(view: View, lm: str) -> Dict[str, Dict[int, str]]:
 def _of_seeds(
     value: Callable[[str, str], Values], names: Mapping[int, str], text: str
 ) -> Dict[int, float]:
-    """Return a value of systems whose names depend on the seed."""
+    """Value of systems whose names depend on the seed."""
     found = {seed: value(name, text).get(seed) for seed, name in names.items()}
     return {seed: number for seed, number in found.items() if number is not None}
 
@@ -165,7 +165,7 @@ def _figures(view: View, names: Mapping[int, str]) -> List[str]:
 
 
 def _against(view: View, best: str, names: Mapping[int, str]) -> List[str]:
-    """Return what the best line changes against systems, by seed."""
+    """What the best line changes against systems, by seed."""
     if best in names.values():
         return [NOTHING] * 2 * len(view.seeds)
     others = _of_seeds(view.ppl, names, view.test)

@@ -14,7 +14,7 @@ from espnet_bayeslm.experiment.view import DAGGER, PARTLY, WORSE, View
 
 
 def document(view: View, images: Mapping[str, Path], folder: Path, notes: Sequence[str]) -> str:
-    """Return RESULTS as Markdown.
+    """RESULTS as Markdown.
 
     Args:
         view: The results.
@@ -28,7 +28,7 @@ def document(view: View, images: Mapping[str, Path], folder: Path, notes: Sequen
 
 
 def introduction(view: View, notes: Sequence[str]) -> Iterator[str]:
-    """Yield what the numbers mean."""
+    """What the numbers mean."""
     content = view.content
     yield f"# RESULTS, table {content['table']}, size {content['size']}\n"
     yield "".join(f"{note}\n" for note in notes)
@@ -56,7 +56,7 @@ def introduction(view: View, notes: Sequence[str]) -> Iterator[str]:
 
 
 def main_sections(view: View) -> Iterator[str]:
-    """Yield perplexities, word error rates, and what changes against the baseline."""
+    """Perplexities, word error rates, and what changes against the baseline."""
     yield "## Perplexity\n"
     yield (
         "Of words, `</s>` counted, unknown words left out. alone: the LM by itself;"
@@ -96,7 +96,7 @@ def main_sections(view: View) -> Iterator[str]:
 
 
 def error_legend(view: View) -> str:
-    """Return what the table of word error rates shows."""
+    """What the table of word error rates shows."""
     every = "each seed" if len(view.seeds) > 1 else "its seed"
     pool = ", and pooled (errors and words of all conditions added)"
     return (
@@ -110,7 +110,7 @@ def error_legend(view: View) -> str:
 
 
 def change_legend(view: View) -> str:
-    """Return what the columns of word error rates are."""
+    """What the columns of word error rates are."""
     if not view.conditions:
         return ""
     return (
@@ -120,7 +120,7 @@ def change_legend(view: View) -> str:
 
 
 def control_sections(view: View) -> Iterator[str]:
-    """Yield of each backbone the best uncertain line beside what has no uncertainty."""
+    """Of each backbone the best uncertain line beside what has no uncertainty."""
     for lm, number in view.content["chosen"].items():
         line = view.by_number(number)
         best, base = line["systems"][POINT], line["base"]
@@ -134,7 +134,7 @@ def control_sections(view: View) -> Iterator[str]:
 
 
 def tested(view: View, name: str, base: str) -> str:
-    """Return the word error rate against the base in words."""
+    """Word error rate against the base in words."""
     tests = view.tests_of(name, base)
     if not tests:
         return ""
@@ -143,7 +143,7 @@ def tested(view: View, name: str, base: str) -> str:
 
 
 def study_sections(view: View, images: Mapping[str, str]) -> Iterator[str]:
-    """Yield the studies that were made, with their figures."""
+    """Studies that were made, with their figures."""
     if view.study is None:
         return
     text = studies.study_tables(view, view.study)
@@ -156,12 +156,12 @@ def study_sections(view: View, images: Mapping[str, str]) -> Iterator[str]:
 
 
 def figure(title: str, images: Mapping[str, str], name: str) -> str:
-    """Return the link to a figure; nothing where it was not drawn."""
+    """Link to a figure; nothing where it was not drawn."""
     return f"![{title}]({images[name]})\n" if name in images else ""
 
 
 def more_sections(view: View, images: Mapping[str, str]) -> Iterator[str]:
-    """Yield the trainings, what was tuned, what the LMs learnt, what is missing."""
+    """Trainings, what was tuned, what the LMs learnt, what is missing."""
     parts = [
         (
             "Training",

@@ -56,11 +56,11 @@ class Study:
         self.curves = [curve for curve in self._curves() if self._is_studied(curve)]
 
     def __bool__(self) -> bool:
-        """Return whether there is something beside the LMs of the tables."""
+        """Whether there is something beside the LMs of the tables."""
         return len(self.places) > 1 and bool(self.curves)
 
     def _place(self, run: Json) -> Optional[int]:
-        """Return where a folder stands on the axis; None where it has nothing of the backbone."""
+        """Where a folder stands on the axis; None where it has nothing of the backbone."""
         point = f"point_{self.lm}"
         if not run["systems"].get(f"{point}+{self.view.ngram}", {"perplexity": None})["perplexity"]:
             return None
@@ -83,7 +83,7 @@ class Study:
         return found
 
     def _kind(self, line: Json) -> str:
-        """Return the kind that a line is drawn as; empty where it is not of the backbone alone.
+        """Kind that a line is drawn as; empty where it is not of the backbone alone.
 
         A mixture is drawn as the first of its LMs.
         """
@@ -96,7 +96,7 @@ class Study:
         return "point" if kind == "half" else kind
 
     def _is_studied(self, curve: Curve) -> bool:
-        """Return whether a system was evaluated at another place than the tables' LMs."""
+        """Whether a system was evaluated at another place than the tables' LMs."""
         others = [run for seeds in self.runs.values() for run in seeds.values()]
         return any(
             run["systems"].get(curve.name, {"perplexity": None})["perplexity"]
@@ -105,7 +105,7 @@ class Study:
         )
 
     def values(self, name: str, value: Callable[[Json], Optional[float]]) -> Dict[int, Values]:
-        """Return {place: {seed: value}} of a system."""
+        """{place: {seed: value}} of a system."""
         found: Dict[int, Values] = {}
         for place in self.places:
             for seed, run in self.runs[place].items():
@@ -116,30 +116,30 @@ class Study:
         return found
 
     def ppl(self, name: str) -> Dict[int, Values]:
-        """Return the perplexities of the test set."""
+        """Perplexities of the test set."""
         text = self.view.test
         return self.values(name, lambda s: s["perplexity"] and s["perplexity"][text]["ppl"])
 
     def wer(self, name: str) -> Dict[int, Values]:
-        """Return the pooled word error rates of the test set in %."""
+        """Pooled word error rates of the test set in %."""
         text = self.view.test
         return self.values(
             name, lambda s: s["errors"][text][POOLED]["wer"] if s["errors"] else None
         )
 
     def change(self, curve: Curve) -> Dict[int, Values]:
-        """Return the change of a system's perplexity against its base there, in %."""
+        """Change of a system's perplexity against its base there, in %."""
         values, base = self.ppl(curve.name), self.ppl(curve.base)
         return {n: change(values[n], base[n]) for n in values if n in base}
 
     def significant(self, curve: Curve, place: int) -> bool:
-        """Return whether a system makes significantly fewer errors at every seed."""
+        """Whether a system makes significantly fewer errors at every seed."""
         systems = [run["systems"].get(curve.name) for run in self.runs[place].values()]
         tests = [s["tests"].get(curve.base) for s in systems if s and s["errors"]]
         return bool(tests) and all(test is not None and test["better"] for test in tests)
 
     def snr(self) -> List[Tuple[Json, Dict[int, Values]]]:
-        """Return the uncertain lines, each with {place: {seed: median signal-to-noise ratio}}."""
+        """Uncertain lines, each with {place: {seed: median signal-to-noise ratio}}."""
         found = []
         for line in self.view.of_backbone(self.lm):
             values: Dict[int, Values] = {}
@@ -154,13 +154,13 @@ class Study:
 
 
 def studies(view: View, study: str) -> Dict[str, Study]:
-    """Return {backbone: study} of those that were made."""
+    """{backbone: study} of those that were made."""
     found = {lm: Study(view, study, lm) for lm in view.backbones()}
     return {lm: value for lm, value in found.items() if value}
 
 
 def study_tables(view: View, study: str) -> str:
-    """Return the tables of a study of all backbones; nothing where there is none."""
+    """Tables of a study of all backbones; nothing where there is none."""
     parts = []
     for lm, found in studies(view, study).items():
         what = "share of the training text in %" if study == TRAIN else f"width of {UNITS[lm]}"

@@ -39,30 +39,30 @@ class View:
         self.pool = POOLED if several else (self.conditions or [POOLED])[0]
 
     def backbones(self) -> List[str]:
-        """Return the backbones that the lines have."""
+        """Backbones that the lines have."""
         return [lm for lm in NAMES if any(line["lm"] == lm for line in self.lines)]
 
     def of_backbone(self, lm: str) -> List[Json]:
-        """Return the lines of a backbone."""
+        """Lines of a backbone."""
         return [line for line in self.lines if line["lm"] == lm]
 
     def by_number(self, number: int) -> Json:
-        """Return a line."""
+        """Line of a number."""
         return next(line for line in self.lines if line["number"] == number)
 
     def label(self, line: Json) -> str:
-        """Return a line's name."""
+        """Line's name."""
         if self.is_mixture(line):
             return " + ".join(map(self._component_label, line["where"].split("+")))
         seed = "" if line["seed"] is None else f", seed {line['seed']}"
         return f"{line['label']}{seed}"
 
     def numbered(self, line: Json) -> str:
-        """Return a line's number and name."""
+        """Line's number and name."""
         return f"{line['number']}. {self.label(line)}"
 
     def system_label(self, system: str) -> str:
-        """Return what a system is called, from its line or its components."""
+        """What a system is called, from its line or its components."""
         for line in self.lines:
             for role, name in line["systems"].items():
                 if name == system:
@@ -71,7 +71,7 @@ class View:
         return " + ".join(parts)
 
     def role_label(self, line: Json, role: str) -> str:
-        """Return the name of a line's system."""
+        """Name of a line's system."""
         added = {ALONE: [], NGRAM: [self.ngram_label]}.get(role)
         if added is None:
             added = [NAMES[line["lm"]], self.ngram_label]
@@ -90,11 +90,11 @@ class View:
         return label.format(NAMES.get(backbone(name), name))
 
     def system(self, seed: int, name: Optional[str]) -> Optional[Json]:
-        """Return the figures of a system."""
+        """Figures of a system."""
         return self.whole.get(seed, {"systems": {}})["systems"].get(name)
 
     def collect(self, name: Optional[str], value: Callable[[Json], Optional[float]]) -> Values:
-        """Return a value of a system by seed, where it has one."""
+        """Value of a system by seed, where it has one."""
         found = {}
         for seed in self.seeds:
             system = self.system(seed, name)
@@ -104,24 +104,24 @@ class View:
         return found
 
     def ppl(self, name: Optional[str], text: str) -> Values:
-        """Return a system's perplexities by seed, unknown words left out."""
+        """System's perplexities by seed, unknown words left out."""
         return self.collect(name, lambda s: s["perplexity"] and s["perplexity"][text]["ppl"])
 
     def wer(self, name: Optional[str], text: str, condition: Optional[str] = None) -> Values:
-        """Return a system's word error rates in % by seed, of a condition or pooled."""
+        """System's word error rates in % by seed, of a condition or pooled."""
         key = condition or POOLED
         return self.collect(name, lambda s: s["errors"][text][key]["wer"] if s["errors"] else None)
 
     def tests_of(
         self, name: Optional[str], other: Optional[str], seeds: Optional[Sequence[int]] = None
     ) -> Dict[int, Json]:
-        """Return the tests of a system against another by seed, of all seeds or of some."""
+        """Tests of a system against another by seed, of all seeds or of some."""
         wanted = self.seeds if seeds is None else seeds
         systems = {seed: self.system(seed, name) for seed in wanted}
         return {seed: s["tests"][other] for seed, s in systems.items() if s and other in s["tests"]}
 
     def mark(self, name: Optional[str], line: Json) -> str:
-        """Return the mark of a system's significance against its line's base, empty for none."""
+        """Mark of a system's significance against its line's base, empty for none."""
         tests = self.tests_of(name, line["base"], line["seeds"]).values()
         better = [test["better"] for test in tests]
         if better and all(better):
@@ -132,11 +132,11 @@ class View:
         return WORSE if worse and all(worse) else NOTHING
 
     def parts(self, study: str) -> List[Json]:
-        """Return the folders of a study: of shares of the text, or of widths."""
+        """Folders of a study: of shares of the text, or of widths."""
         return [run for run in self.content["runs"] if run["study"] == study]
 
     def not_run(self) -> Iterator[Tuple[Json, str]]:
-        """Yield the lines of which something is missing, with what it is."""
+        """Lines of which something is missing, with what it is."""
         for line in self.lines:
             reasons: Dict[str, List[int]] = {}
             for seed in line["seeds"]:
@@ -149,7 +149,7 @@ class View:
                 yield line, reason
 
     def _missing(self, line: Json, seed: int) -> Optional[str]:
-        """Return what the first incomplete system of a line lacks."""
+        """What the first incomplete system of a line lacks."""
         if seed not in self.whole:
             return "a seed that was not asked for"
         for name in line["systems"].values():
@@ -159,5 +159,5 @@ class View:
         return None
 
     def is_mixture(self, line: Json) -> bool:
-        """Return whether a line only interpolates LMs of other lines."""
+        """Whether a line only interpolates LMs of other lines."""
         return bool(line["kind"] == MIXTURE)

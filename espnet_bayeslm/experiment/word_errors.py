@@ -45,7 +45,7 @@ class Lists:
 
 
 def read_lists(folder: Path, sets: Sequence[str]) -> Optional[Lists]:
-    """Return the references of the lists; None where there are no lists at all.
+    """References of the lists; None where there are no lists at all.
 
     Raises:
         InputError: The conditions are not named, or a set lacks one of them.
@@ -74,13 +74,13 @@ def read_lists(folder: Path, sets: Sequence[str]) -> Optional[Lists]:
 
 
 def pooled(counts: Mapping[str, ErrorCounts]) -> Errors:
-    """Return the errors of each condition, and of all of them together."""
+    """Errors of each condition, and of all of them together."""
     total = sum(counts.values(), NO_WORDS)
     return {name: errors_json(value) for name, value in {**counts, POOLED: total}.items()}
 
 
 def list_errors(lists: Lists, name: str) -> Dict[str, Errors]:
-    """Return the errors of a set's first pass, and the fewest that its lists allow (`oracle`)."""
+    """Errors of a set's first pass, and the fewest that its lists allow (`oracle`)."""
     first, oracle = {}, {}
     for condition in lists.conditions:
         refs = lists.refs[name, condition]
@@ -106,12 +106,12 @@ class Rescored:
         self._texts: Dict[Tuple[str, str], Dict[str, Texts]] = {}
 
     def missing(self, system: str) -> List[Path]:
-        """Return the texts of a system that are not there."""
+        """Texts of a system that are not there."""
         paths = (self._path(system, s, c) for s in self.sets for c in self.lists.conditions)
         return [path for path in paths if not path.exists()]
 
     def errors(self, system: str) -> Dict[str, Errors]:
-        """Return {set: errors} of a system.
+        """{set: errors} of a system.
 
         Raises:
             InputError: The utterances of a text are not those of the references.
@@ -125,7 +125,7 @@ class Rescored:
         return found
 
     def test(self, system: str, other: str) -> Dict[str, Any]:
-        """Return MAPSSWE and a bootstrap interval of two systems on the pooled test lists.
+        """MAPSSWE and a bootstrap interval of two systems on the pooled test lists.
 
         `difference`, `low` and `high` are of the word error rate in %, that of `other` less that
         of `system`: positive where `system` is better.
@@ -151,7 +151,7 @@ class Rescored:
         return self.folder / "rescore" / system / f"{name}_{condition}" / "text"
 
     def _read(self, system: str, name: str) -> Dict[str, Texts]:
-        """Return {condition: texts}; each file is read once."""
+        """{condition: texts}; each file is read once."""
         if (system, name) not in self._texts:
             texts = {}
             for condition in self.lists.conditions:

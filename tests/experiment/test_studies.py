@@ -122,6 +122,12 @@ def test_figures(view, views, tmp_path):
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in written.values())
 
 
+def test_the_legend_of_many_lines_names_their_kinds_of_lm():
+    lines = [{"kind": kind, "lm": "lstm"} for kind in ("bayes", "l2") for _ in range(10)]
+    names = [figures.legend_name(None, line, lines) for line in lines]
+    assert set(names) == {"Bayesian LSTM", "LSTM, L2"}
+
+
 def test_median_of_locations_together():
     from espnet_bayeslm.evaluation.snr import summarize
 
