@@ -25,9 +25,13 @@ def get_parser() -> argparse.ArgumentParser:
     """Return the parser; options that it does not know go to ESPnet's LM training."""
     parser = argparse.ArgumentParser(
         prog="bayeslm train",
-        description="Train an LM on plain text. Token list, statistics and training are ESPnet's;"
-        " a run that was stopped goes on where it was. Other options (--max_epoch 5,"
-        " --ngpu 1, ...) are those of espnet2.bin.lm_train.",
+        description="Train an LM on plain text. Training is ESPnet's; a run that was stopped goes"
+        " on where it was, by the same command.",
+        epilog="Other options are those of ESPnet's lm_train: --max_epoch 5, --ngpu 1, --optim_conf"
+        " lr=0.1, ... --lm_conf KEY=VALUE sets an option of the LM (unit=650,"
+        " uncertainty.ffn@1=bayes), --model_conf KEY=VALUE one of the objective (prior=zero;"
+        " warmup_epochs=10: so many point-estimate epochs first). An unknown KEY is told with the"
+        " valid ones.",
         formatter_class=ToolHelp,
         allow_abbrev=False,
     )
@@ -63,25 +67,26 @@ def get_parser() -> argparse.ArgumentParser:
 
 def add_token_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say what an LM's tokens are, and what it starts from."""
-    parser.add_argument(
+    group = parser.add_argument_group("tokens and start")
+    group.add_argument(
         "--token_type", default=None, choices=["word", "bpe", "char"], help="Default: word"
     )
-    parser.add_argument(
+    group.add_argument(
         "--vocab_size", type=int, default=None, help="Default: all words, or 5000 BPE pieces"
     )
-    parser.add_argument(
+    group.add_argument(
         "--token_list", type=Path, default=None, help="Take these tokens, a file as ESPnet's"
     )
-    parser.add_argument(
+    group.add_argument(
         "--bpemodel", type=Path, default=None, help="The sentencepiece model of --token_list"
     )
-    parser.add_argument(
+    group.add_argument(
         "--asr_exp",
         type=Path,
         default=None,
         help="An ESPnet recogniser: take the tokens, and the BPE model, of its config.yaml",
     )
-    parser.add_argument(
+    group.add_argument(
         "--from",
         dest="source",
         type=Path,

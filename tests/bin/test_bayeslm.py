@@ -55,6 +55,7 @@ def test_help_marks_required_options_and_booleans(capsys):
     for tool, words in (
         ("ngram", ["(required)", "--discount_fallback true|false", "(default: 3)"]),
         ("rescore", ["--token_scores true|false", "(required)"]),
+        ("train", ["tokens and start:", "--lm_conf KEY=VALUE", "(required)"]),
     ):
         with pytest.raises(SystemExit):
             main([tool, "--help"])
