@@ -18,7 +18,7 @@ FIRST = [DOCS / "howto" / name for name in ("train.md", "rescore.md")]
 PAGES = [*FIRST, *sorted({*DOCS.glob("**/*.md")} - {*FIRST})]
 DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", *PAGES]
 PACKAGE = ROOT / "espnet_bayeslm"
-SMALL = {
+TINY = {
     "bayes_lstm": {"unit": 8, "dropout_rate": 0.0},
     "bayes_transformer": {"att_unit": 8, "head": 2, "unit": 16, "layer": 2, "dropout_rate": 0.0},
 }
@@ -96,8 +96,8 @@ def workplace(corpus, tmp_path):
     (tmp_path / "conf").mkdir()
     for path in (PACKAGE / "configs").glob("*_*.yaml"):
         config = yaml.safe_load(path.read_text())
-        if isinstance(config, dict) and config.get("lm") in SMALL:
-            config["lm_conf"].update(SMALL[config["lm"]])
+        if isinstance(config, dict) and config.get("lm") in TINY:
+            config["lm_conf"].update(TINY[config["lm"]])
             config.update(max_epoch=2, num_workers=0, use_matplotlib=False)
             (tmp_path / "conf" / path.name).write_text(yaml.safe_dump(config))
     return tmp_path
@@ -116,8 +116,8 @@ def run_pages(python, folder, pages):
     """Run the pages' commands, and what they do in Python; what was printed."""
     # in one process, since each would import ESPnet anew
     commands = "\n".join(block for page in pages for block in blocks(page, "bash"))
-    # a configuration's name means the small one here
-    commands = re.sub(r"--config (\w+)(?= )", r"--config conf/\1.yaml", commands)
+    # a configuration's name means a tiny one here
+    commands = re.sub(r"--config (\w+)( --size small)?", r"--config conf/\1.yaml", commands)
     printed = run(python, folder, "-m", "espnet_bayeslm.bin.batch", input=commands)
     programs = [block for page in pages for block in blocks(page, "python")]
     (folder / "program.py").write_text("\n".join(programs))
