@@ -200,7 +200,9 @@ def fill(app: Any, docname: str, source: List[str]) -> None:
 
     def include(match: re.Match) -> str:
         file = ROOT / match[1]
-        return relinked(file.read_text(encoding="utf-8"), file.parent, page, pages)
+        text = relinked(file.read_text(encoding="utf-8"), file.parent, page, pages)
+        # the page has a title of its own
+        return re.sub(r"^#+ ", r"#\g<0>", text, flags=re.MULTILINE)
 
     text = GENERATED.sub(
         lambda match: PARTS[match[1]](), relinked(source[0], page.parent, page, pages)
