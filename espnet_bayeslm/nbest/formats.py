@@ -67,10 +67,11 @@ def check_format(format: str) -> None:
     Raises:
         InputError: It is not; the error names those that are.
     """
-    if format not in FORMATS:
+    known = (*READERS, *LATTICE_READERS)  # with those that were added later
+    if format not in known:
         raise InputError(
             f"unknown N-best format {format!r}",
-            remedy=f"The formats are: {', '.join(FORMATS)}.",
+            remedy=f"The formats are: {', '.join(known)}.",
         )
 
 
