@@ -1,0 +1,94 @@
+"""Training texts of a plan: parts, joined sentences, and the folders that are trained in."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from espnet_bayeslm.experiment import texts
+from espnet_bayeslm.experiment.run import Choice, Experiment, parse_units, run_jobs
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A data folder with 40 training and 2 validation sentences, its token list and statistics."""
+    folder = tmp_path / "data"
+    for name, count in (("train", 40), ("dev", 2)):
+        rows = "".join(f"m-{n:05d}-A {'b ' * (n % 3)}a\n" for n in range(count))
+        (folder / name).mkdir(parents=True)
+        (folder / name / "text").write_text(rows)
+    (folder / "dev" / "text.known").write_text((folder / "dev" / "text").read_text())
+    texts.prepare_tokens(
+        folder, folder / "train" / "text", folder / "dev" / "text.known", tmp_path / "stats"
+    )
+    return folder
+
+
+def test_tokens_and_statistics(data, tmp_path):
+    assert texts.token_list(data).read_text().split() == ["<blank>", "<unk>", "a", "b", "<sos/eos>"]
+    shapes = (tmp_path / "stats" / "train" / "text_shape.word").read_text().splitlines()
+    assert shapes[:3] == ["m-00000-A 1,5", "m-00001-A 2,5", "m-00002-A 3,5"] and len(shapes) == 40
+
+
+def test_parts_are_nested(data, tmp_path):
+    found = {}
+    for percent in (25, 50):
+        part, stats = tmp_path / f"train{percent}", tmp_path / f"stats{percent}"
+        texts.write_part(data, data / "dev" / "text.known", percent, part, stats)
+        found[percent] = (part / "text").read_text().splitlines()
+        plain = [row.split(" ", 1)[1] for row in found[percent]]
+        assert (part / "text.plain").read_text().splitlines() == plain
+        ids = [row.split()[0] for row in found[percent]]
+        shapes = (stats / "train" / "text_shape.word").read_text().splitlines()
+        assert [row.split()[0] for row in shapes] == ids == sorted(ids)
+        assert len((stats / "valid" / "text_shape.word").read_text().splitlines()) == 2
+    assert len(found[25]) == 10 and set(found[25]) < set(found[50])
+    with pytest.raises(ValueError, match="--parts 0: expected 1 to 100"):
+        texts.write_part(data, data / "dev" / "text.known", 0, tmp_path / "x", tmp_path / "y")
+
+
+def test_joined_sentences(data, tmp_path):
+    valid = data / "dev" / "text.known"
+    texts.write_joined(data, valid, 4, tmp_path / "joined", tmp_path / "stats4")
+    rows = (tmp_path / "joined" / "text").read_text().splitlines()
+    assert len(rows) == 10 and rows[0] == "m-00000-A a <sos/eos> b a <sos/eos> b b a <sos/eos> a"
+    assert (tmp_path / "joined" / "text.known.plain").read_text() == "a <sos/eos> b a\n"
+    shapes = (tmp_path / "stats4" / "train" / "text_shape.word").read_text()
+    assert shapes.startswith("m-00000-A 10,5\n")
+
+
+def test_places_of_a_study(settings):
+    def places(table, **choice):
+        work = Experiment(settings(table), Choice(**choice), Path("exp/lm_stats"), print)
+        return work.places()
+
+    found = places("data_size", parts=(25,), lm="lstm")
+    assert list(found) == ["1/full", "1/train25", "2/full", "2/train25"]
+    part = found["2/train25"]
+    assert (part.seed, part.passes, part.backbones) == (2, math.sqrt(4), ("lstm",))
+    assert (part.exp, part.text) == (Path("exp/small/seed2/train25"), Path("data/train25"))
+    assert (part.stats, part.ngram) == (
+        *(Path("exp/lm_stats_train25"), Path("data/local/3gram.train25.arpa")),
+    )
+    units = places("model_size", options=("--ngpu", "0"))
+    assert list(units)[:2] == ["1/full", "1/lstm_unit100"]
+    assert units["1/lstm_unit100"].options == ("--ngpu", "0", "--lm_conf", "unit=100")
+    assert list(places("model_size", lm="transformer")) == ["1/full", "2/full"]
+    joined = places("some", join=4)["1/full"]
+    assert (joined.text, joined.valid) == (
+        *(Path("data/train.join4"), Path("data/train.join4/text.known")),
+    )
+
+
+def test_a_job_that_fails_is_named_after_all_are_done(tmp_path, capsys):
+    jobs = [(tmp_path / f"{n}.log", ["sh", "-c", f"echo job {n}; exit {n}"]) for n in (1, 0, 2)]
+    with pytest.raises(ValueError, match=r"failed: \S*/1\.log \S*/2\.log"):
+        run_jobs(jobs, 2)
+    assert capsys.readouterr().err == "job 1\njob 2\n"
+    assert (tmp_path / "0.log").read_text() == "job 0\n"
+
+
+def test_units():
+    assert parse_units("lstm:50,100 transformer:8") == {"lstm": [50, 100], "transformer": [8]}
+    with pytest.raises(ValueError, match="expected as 'lstm:50,100 transformer:128'"):
+        parse_units("gru:5")
