@@ -13,8 +13,10 @@ from espnet_bayeslm.lm.sigma import sigma_ranges
 from espnet_bayeslm.utils.errors import InputError
 
 
-def check_objective(kl_scale: str, num_samples: int) -> None:
-    """Raise an InputError where the KL's scale or the number of draws is none."""
+def check_objective(kl_scale: str, num_samples: int, kl_warmup_epochs: int = 0) -> None:
+    """Raise an InputError where the KL's scale or warm-up, or the number of draws is none."""
+    if kl_warmup_epochs < 0:
+        raise InputError(f"kl_warmup_epochs {kl_warmup_epochs}: expected 0 or more")
     if kl_scale not in KL_SCALES:
         raise InputError(f"kl_scale {kl_scale!r}: valid are {', '.join(KL_SCALES)}")
     if num_samples < 1:

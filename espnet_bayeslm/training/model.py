@@ -67,6 +67,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         vocab_size: Number of tokens; the last is <sos/eos>.
         ignore_id: The padding token.
         kl_weight: A factor on the KL; 1 is the exact bound.
+        kl_warmup_epochs: So many uncertain epochs have a smaller factor, which rises linearly.
         kl_scale: `elbo`: KL / num_train_tokens. `release`: the weight that the authors' code
             gives it, the mean over a parameter's weights divided by the number of batches.
         num_samples: Draws per training step, K in Eq. 21.
@@ -104,6 +105,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         vocab_size: int,
         ignore_id: int = 0,
         kl_weight: float = 1.0,
+        kl_warmup_epochs: int = 0,
         kl_scale: str = "elbo",
         num_samples: int = 1,
         num_train_tokens: Optional[int] = None,
@@ -126,7 +128,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
             raise InputError(
                 f"model bayes_lm needs an LM of espnet_bayeslm, got {type(lm).__name__}"
             )
-        check_objective(kl_scale, num_samples)
+        check_objective(kl_scale, num_samples, kl_warmup_epochs)
         check_regularizer(regularizer, regularizer_weight, lm)
         check_rates(posterior_lr=posterior_lr, architecture_lr=architecture_lr)
         check_bilevel(bilevel, heldout_share, lm)
@@ -142,6 +144,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         self.regularizer_weight = regularizer_weight
         self._map_means: Dict[str, torch.Tensor] = {}
         self.num_steps = 0
+        self.full_kl_weight, self.kl_warmup_epochs = kl_weight, kl_warmup_epochs
         self.kl_weight, self.kl_scale, self.num_samples = kl_weight, kl_scale, num_samples
         self.num_train_tokens = num_train_tokens
         self.warmup_epochs, self.prior = warmup_epochs, prior
@@ -228,6 +231,11 @@ class BayesLanguageModel(ESPnetLanguageModel):
                 " espnet2.bin.lm_train`, or set it on the model before the first step"
             )
         return self.num_train_tokens
+
+    def start_epoch(self, number: int) -> None:
+        """Set the KL's factor for an epoch of the uncertain phase, counted from 1."""
+        share = min(1.0, number / (self.kl_warmup_epochs + 1))
+        self.kl_weight = self.full_kl_weight * share
 
     def penalty_term(self) -> torch.Tensor:
         """Return the regularizer's part of the loss in nats per token, ()."""

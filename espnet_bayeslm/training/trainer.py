@@ -143,11 +143,13 @@ class BayesLMTrainer(Trainer):
     # ESPnet gives `resume` none; its trainers have no instances.
     options: ClassVar[Optional[TrainerOptions]] = None
     lines: ClassVar[Optional[EpochLines]] = None
+    # The first epoch of the phase: the second phase of a warm-up counts from its own.
+    first_epoch: ClassVar[int] = 1
 
     @classmethod
     def run(cls, model: torch.nn.Module, **kwargs: Any) -> None:
         """Train; a kill or a full disk while a checkpoint is written leaves the one before."""
-        cls.options = kwargs["trainer_options"]
+        cls.options, cls.first_epoch = kwargs["trainer_options"], 1
         cls.lines = EpochLines(cls.options.max_epoch)
         folder = Path(cls.options.output_dir)
         if isinstance(model, BayesLanguageModel):
@@ -159,7 +161,8 @@ class BayesLMTrainer(Trainer):
                 for leftover in folder.glob(".*.pth.*"):
                     leftover.unlink()
             warmup = getattr(model, "warmup_epochs", 0)
-            if warmup and not is_over(folder / "checkpoint.pth"):
+            goes_on = cls.options.resume and is_over(folder / "checkpoint.pth")
+            if warmup and not goes_on:
                 fresh = {name: states(kwargs[name]) for name in ("optimizers", "schedulers")}
                 most = min(warmup, cls.options.max_epoch)
                 with warming(model):
@@ -181,11 +184,13 @@ class BayesLMTrainer(Trainer):
     def train_one_epoch(cls, *args: Any, **kwargs: Any) -> bool:
         """Train an epoch and report its perplexity (at the sampled weights)."""
         reporter, first = kwargs["reporter"], kwargs["reporter"].get_total_count()
+        model = getattr(kwargs["model"], "module", kwargs["model"])
+        if isinstance(model, BayesLanguageModel):
+            model.start_epoch(reporter.epoch - cls.first_epoch + 1)
         all_steps_are_invalid = super().train_one_epoch(*args, **kwargs)
         report_perplexity(reporter)
         if cls.lines is not None:
             cls.lines.train = means(reporter)
-        model = getattr(kwargs["model"], "module", kwargs["model"])
         if isinstance(model, BayesLanguageModel):
             records = model.architecture_log.take()
             if records and process_rank() == 0:
@@ -211,6 +216,7 @@ class BayesLMTrainer(Trainer):
         """Resume, and heal what a kill left undone."""
         Trainer.resume(checkpoint, model, reporter, **kwargs)
         assert cls.options is not None
+        cls.first_epoch = min(reporter.stats, default=reporter.get_epoch() + 1)
         stay_stopped(reporter, cls.options)
         if process_rank() == 0:
             heal(Path(checkpoint).parent, model, reporter, cls.options)

@@ -111,3 +111,26 @@ def test_a_warning_of_random_weights_from_scratch(whole, train_lm, tmp_path, cap
     train_lm(tmp_path / "point", *POINT)
     train_lm(tmp_path / "from", *BAYES, "--init_param", whole / "warmup.pth")
     assert words not in caplog.text
+
+
+def test_the_kl_rises_after_the_point_estimate_phase(train_lm, tmp_path, monkeypatch):
+    """Epoch 2 is the first uncertain one: its factor is 1/3, then 2/3, then 1."""
+    factors = {}
+    run_epoch = trainer_module.Trainer.train_one_epoch.__func__
+
+    def train_one_epoch(cls, model, **kwargs):
+        factors[kwargs["reporter"].epoch] = model.kl_weight
+        return run_epoch(cls, model=model, **kwargs)
+
+    monkeypatch.setattr(trainer_module.Trainer, "train_one_epoch", classmethod(train_one_epoch))
+    more = ["--model_conf", "kl_warmup_epochs=2", "--model_conf", "kl_weight=0.3"]
+    one = [*BAYES, "--model_conf", "warmup_epochs=1", "--model_conf", "prior=start", *more]
+    for epochs in (2, 5):  # it goes on after a stop
+        train_lm(tmp_path / "exp", *one, "--resume", "true", max_epoch=epochs)
+    factors.pop(1)
+    assert factors == pytest.approx({2: 0.1, 3: 0.2, 4: 0.3, 5: 0.3})
+
+
+def test_no_negative_number_of_epochs(train_lm, tmp_path):
+    with pytest.raises(InputError, match="kl_warmup_epochs -1: expected 0 or more"):
+        train_lm(tmp_path, *BAYES, "--model_conf", "kl_warmup_epochs=-1")
