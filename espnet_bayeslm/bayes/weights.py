@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Any, Callable, ClassVar, List, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -144,7 +144,13 @@ class Bayes(WeightKind):
     """
 
     name = "bayes"
-    option_names = inherits = ("init_std", "init_std_unit", "prior_variance", "noise")
+    option_names: ClassVar[Tuple[str, ...]] = (
+        "init_std",
+        "init_std_unit",
+        "prior_variance",
+        "noise",
+    )
+    inherits = option_names
     colour = "tab:blue"
 
     def check(self, location: str) -> None:

@@ -8,7 +8,7 @@ import logging
 import math
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence
+from typing import Any, Callable, ContextManager, Dict, Iterable, Iterator, List, Optional, Sequence
 
 import numpy as np
 from espnet2.utils.types import float_or_none, int_or_none, str2bool
@@ -23,7 +23,7 @@ from espnet_bayeslm.evaluation.wer import (
     read_transcripts,
     word_errors,
 )
-from espnet_bayeslm.evaluation.word_scores import WordScores
+from espnet_bayeslm.evaluation.word_scores import OpenScorer, WordScores
 from espnet_bayeslm.nbest.formats import (
     LATTICE_READERS,
     LATTICE_WRITERS,
@@ -192,7 +192,9 @@ def counted(
     for item in lattices:
         words = list(dict.fromkeys(arc.label for arc in item.arcs if arc.word is not None))
         for component, count in zip(components, unknown, strict=True):
-            oov = np.array([*inner_scorer(component).unknown(words), False])
+            scorer = inner_scorer(component)
+            assert isinstance(scorer, OpenScorer)
+            oov = np.array([*scorer.unknown(words), False])
             count.add([words], [WordScores(np.zeros(len(oov)), oov)])
         yield item
     for count in unknown:
@@ -220,6 +222,7 @@ def outputs(
         replaces = files_in(Path(output)) if Path(output).is_dir() else []
         folder = stack.enter_context(staged(output, replaces=replaces))
         add_list = stack.enter_context(nbest_writer(folder / LISTS, format=nbest_format))
+        writer: ContextManager[Callable[[Lattice], None]]
         writer = contextlib.nullcontext(lambda item: None)
         if lattice_format is not None:
             writer = LATTICE_WRITERS[lattice_format](folder / LATTICES)

@@ -292,8 +292,8 @@ def report(
     if tuned is not None:
         print(tuned.held_out())
         if tuned.risk_errors is not None:
-            errors = f"{tuned.found.errors['tuned']} by max, {tuned.risk_errors} by mbr"
-            print(f"errors on the tuning lists: {errors}")
+            counts = f"{tuned.found.errors['tuned']} by max, {tuned.risk_errors} by mbr"
+            print(f"errors on the tuning lists: {counts}")
         if tuned.tried:
             pairs = zip(weighting.names, weighting.weights, strict=True)
             print("weights", ", ".join(f"{name} {weight:.3f}" for name, weight in pairs))

@@ -44,6 +44,15 @@ class WordScorer(Protocol):
 
 
 @runtime_checkable
+class OpenScorer(Protocol):
+    """A scorer that knows which words it knows."""
+
+    def unknown(self, words: Sequence[str]) -> List[bool]:
+        """Whether it does not know a word, for each word."""
+        ...
+
+
+@runtime_checkable
 class CountingScorer(Protocol):
     """A scorer whose LM may read a word as several tokens."""
 

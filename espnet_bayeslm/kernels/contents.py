@@ -25,9 +25,10 @@ def content_number(tensor: torch.Tensor) -> Optional[Tuple[Any, ...]]:
     Returns:
         None where torch cannot mark the memory, as that of a mapped file.
     """
-    storage = tensor.untyped_storage()
+    storage: Any = tensor.untyped_storage()  # it gets an attribute of ours
     try:
-        if not (torch._C._is_cow_tensor(tensor) and hasattr(storage, "content_number")):
+        is_marked = torch._C._is_cow_tensor(tensor)  # type: ignore[attr-defined]  # no stub
+        if not (is_marked and hasattr(storage, "content_number")):
             torch._lazy_clone(tensor.detach())
             storage.content_number = next(_numbers)
     except (AttributeError, RuntimeError):

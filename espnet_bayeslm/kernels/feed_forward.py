@@ -30,7 +30,7 @@ def feed_forward(
     autograd would keep. Under autocast all of it is in its precision, as the products would be.
     """
     device = x.device.type
-    tensors = (x, weight1, bias1, weight2, bias2)
+    tensors: Tuple[torch.Tensor, ...] = (x, weight1, bias1, weight2, bias2)
     if torch.is_autocast_enabled(device):
         low = torch.get_autocast_dtype(device)
         tensors = tuple(tensor.to(low) for tensor in tensors)

@@ -34,10 +34,10 @@ class Prefix:
 
     def __init__(self, cache: KeyValueCache, own: List[int], parent: Optional[Prefix] = None):
         self.cache, self._own, self._parent = cache, own, parent
-        self.rows, self.length = (0, 0) if parent is None else (parent.rows, parent.length)
+        self.rows: int = 0 if parent is None else parent.rows
+        self.length: int = len(own) + (0 if parent is None else parent.length)
         for row in own:
             self.rows |= 1 << row
-        self.length += len(own)
 
     def __len__(self) -> int:
         return self.length

@@ -20,6 +20,7 @@ from espnet_bayeslm.kernels.tensors import (
     by_path,
     chunks_of,
     empty_record,
+    given,
 )
 from espnet_bayeslm.utils.log_std import clamp_log_std
 
@@ -77,14 +78,14 @@ class HiddenInput:
     def __init__(self, inputs: LoopInputs, layout: Layout, record: Record):
         assert inputs.hidden_input is not None
         self.mix = Mix(inputs.hidden_input, layout.hidden_input)
-        self.bias, self.size = inputs.hidden_bias, inputs.gates_in.size(2)
+        self.bias, self.size = given(inputs.hidden_bias), inputs.gates_in.size(2)
         self.apart = inputs.hidden_weight is not None
         self.gates = [path.gate for path in layout.paths]
-        self.record = record
+        self.outs = given(record.recurrent)
 
     def __call__(self, t: int, recurrent: torch.Tensor) -> torch.Tensor:
         """Map what the recurrent weights give, (B, PH) or (B, PH + 4H), to (B, PH)."""
-        out = self.record.recurrent[t]
+        out = self.outs[t]
         if not self.apart:
             u = torch.add(recurrent, self.bias, out=out)
             return self.mix(u).add_(u)
@@ -116,13 +117,13 @@ def run_loop(inputs: LoopInputs, layout: Layout) -> Record:
         torch.add(gates_in, recurrent, out=pre)
         i, f, g, o = gates(t)
         if mix_cell is not None:
-            u = record.cell_pre[t]
-            torch.addmm(inputs.cell_bias, cells[t], inputs.cell_weight.t(), out=u)
+            bias, weight = given(inputs.cell_bias), given(inputs.cell_weight)
+            u = torch.addmm(bias, cells[t], weight.t(), out=given(record.cell_pre)[t])
             mix_cell(u, out=cells_used[t]).add_(cells[t])
         torch.mul(f, cells_used[t], out=cells[t + 1]).addcmul_(i, g)
         h = torch.mul(o, tanh(cells[t + 1], out=tanh_cells[t]), out=outputs[t])
         if infer is not None:
-            q = torch.add(infer(h), inputs.latent_bias, out=record.latent[t])
+            q = torch.add(infer(h), given(inputs.latent_bias), out=given(record.latent)[t])
             _sample(q, inputs.noise, t, out=hidden[t + 1])
     return record
 

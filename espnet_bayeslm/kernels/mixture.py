@@ -67,7 +67,8 @@ class Mix:
         rows = coefficients.unbind(0)
         self.psi = [term.psi for term in terms]
         self.rows = [row * term.scale for row, term in zip(rows, terms, strict=True)]
-        self.offset = sum(row * term.offset for row, term in zip(rows, terms, strict=True))
+        offsets = [row * term.offset for row, term in zip(rows, terms, strict=True)]
+        self.offset = sum(offsets[1:], offsets[0])
 
     def __call__(self, x: torch.Tensor, out: Optional[torch.Tensor] = None) -> torch.Tensor:
         """(N, units) -> (N, units)."""

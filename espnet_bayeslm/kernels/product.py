@@ -6,7 +6,7 @@ import contextlib
 import contextvars
 import functools
 import logging
-from typing import Any, Callable, Iterator, Optional, Tuple
+from typing import Any, Callable, Iterator, List, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +24,7 @@ KEEP_SIZE, KEEP_ROWS = 1 << 18, 32
 # Multiplications from which on oneDNN pays without packing, though it compiles each new shape.
 LARGE_PRODUCT = 1 << 28
 # What follows a product in oneDNN.
-NO_FUNCTION = ("none", [], "")
+NO_FUNCTION: Tuple[str, List[float], str] = ("none", [], "")
 
 _keeps: contextvars.ContextVar[bool] = contextvars.ContextVar("keeps", default=False)
 # {parameter: (the number of its content, its product)}
@@ -156,7 +156,7 @@ def _trained(
     return F.gelu(y) if gelu else y
 
 
-def _kept_product(weight: nn.Parameter) -> Callable[[torch.Tensor], torch.Tensor]:
+def _kept_product(weight: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
     """Return x -> x weight^T, whose packed weights are those of the last call if they can be."""
     known, number = _kept.get(weight), content_number(weight)
     if number is None or not has_onednn(weight.dtype):

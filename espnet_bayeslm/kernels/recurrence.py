@@ -13,7 +13,7 @@ from espnet_bayeslm.kernels.loop import run_loop
 from espnet_bayeslm.kernels.mixture import coefficient_gradients, slope
 from espnet_bayeslm.kernels.product import product, weight_gradient
 from espnet_bayeslm.kernels.steps import backward_step, latent_backward, run_steps
-from espnet_bayeslm.kernels.tensors import Layout, LoopInputs, Record, by_gate, chunks_of
+from espnet_bayeslm.kernels.tensors import Layout, LoopInputs, Record, by_gate, chunks_of, given
 from espnet_bayeslm.utils.log_std import clamp_log_std
 
 ATEN = torch.ops.aten
@@ -33,7 +33,9 @@ class LoopGradients:
         self.inputs, self.layout, self.record = inputs, layout, record
         paths = layout.paths
         self.pre = torch.empty_like(record.pre)
-        self.recurrent, self.cell_pre, self.grad_cell = self.pre, None, None
+        self.recurrent = self.pre
+        self.cell_pre: Optional[torch.Tensor] = None
+        self.grad_cell: Optional[torch.Tensor] = None
         # Each activation's slope for all steps at once; the loop only multiplies.
         pres = record.pre.chunk(len(paths), dim=2)
         parts = zip(layout.split(inputs.coefficients), paths, pres, strict=True)
@@ -45,15 +47,17 @@ class LoopGradients:
         self.mixed = [None if s is None else torch.empty_like(s) for s in self.slopes]
         self.shares = None if inputs.shares is None else inputs.shares.unbind(0)
         self.gates = None if inputs.shares is None else torch.empty_like(record.gates)
-        self.hidden_slope, self.cell_slope = None, None
+        self.hidden_slope: Optional[torch.Tensor] = None
+        self.cell_slope: Optional[torch.Tensor] = None
         if inputs.hidden_input is not None:
-            self.hidden_slope = slope(record.recurrent, inputs.hidden_input, layout.hidden_input)
+            u = given(record.recurrent)
+            self.hidden_slope = slope(u, inputs.hidden_input, layout.hidden_input)
             size = len(inputs.recurrent_weight)
             self.recurrent = self.pre.new_empty(*self.pre.shape[:2], size)
         if inputs.cell_state is not None:
-            self.cell_pre = torch.empty_like(record.cell_pre)
-            self.grad_cell = torch.empty_like(record.cell_pre)
-            self.cell_slope = slope(record.cell_pre, inputs.cell_state, layout.cell_state)
+            u = given(record.cell_pre)
+            self.cell_pre, self.grad_cell = torch.empty_like(u), torch.empty_like(u)
+            self.cell_slope = slope(u, inputs.cell_state, layout.cell_state)
 
     def run(
         self,
@@ -84,7 +88,7 @@ class LoopGradients:
         for t in range(steps - 1, -1, -1):
             grad = grad_output[t]
             if infer_back is not None:
-                grad = grad + infer_back(self._latent(t, recurred, grad_latent))
+                grad = grad + infer_back(self._latent(t, recurred, given(grad_latent)))
             else:
                 grad = grad + recurred
             uppers = self._gates(t, grad, grad_c, gates[t])
@@ -100,7 +104,7 @@ class LoopGradients:
         mean, log_std = grad_latent[t].chunk(2, dim=1)
         mean += recurred
         if self.inputs.noise is not None:
-            value = self.record.latent[t].chunk(2, dim=1)[1]
+            value = given(self.record.latent)[t].chunk(2, dim=1)[1]
             std = clamp_log_std(value).exp_()
             log_std += pass_inside(std.mul_(self.inputs.noise[t]).mul_(recurred), value)
         return grad_latent[t]
@@ -130,9 +134,10 @@ class LoopGradients:
             upper = uppers[path.gate]
             if self.shares is not None:
                 upper = upper * self.shares[n]
-            if self.slopes[n] is not None:
-                self.mixed[n][t] = upper
-                torch.mul(upper, self.slopes[n][t], out=grads[n])
+            slopes, mixed = self.slopes[n], self.mixed[n]
+            if slopes is not None and mixed is not None:
+                mixed[t] = upper
+                torch.mul(upper, slopes[t], out=grads[n])
             elif path.gate == 2:
                 ATEN.tanh_backward.grad_input(upper, acts[n], grad_input=grads[n])
             else:
@@ -140,22 +145,22 @@ class LoopGradients:
 
     def _hidden_input(self, t: int) -> None:
         """Write the gradient of what the recurrent weights give."""
-        pre, out = self.pre[t], self.recurrent[t]
+        pre, out, hidden_slope = self.pre[t], self.recurrent[t], given(self.hidden_slope)[t]
         if self.inputs.hidden_weight is None:
-            torch.addcmul(pre, pre, self.hidden_slope[t], out=out)
+            torch.addcmul(pre, pre, hidden_slope, out=out)
         else:
             out[:, : pre.size(1)] = pre
             upper = by_gate(pre, self.path_gates)
-            torch.mul(upper, self.hidden_slope[t], out=out[:, pre.size(1) :])
+            torch.mul(upper, hidden_slope, out=out[:, pre.size(1) :])
 
     def _previous_cell(self, t: int, grad_c: torch.Tensor, forget: torch.Tensor) -> torch.Tensor:
         """Return the gradient of the cells before step t."""
         grad_c = grad_c.mul_(forget)
         if self.cell_pre is None:
             return grad_c
-        self.grad_cell[t] = grad_c
-        inner = torch.mul(grad_c, self.cell_slope[t], out=self.cell_pre[t])
-        return grad_c.addmm_(inner, self.inputs.cell_weight)
+        given(self.grad_cell)[t] = grad_c
+        inner = torch.mul(grad_c, given(self.cell_slope)[t], out=self.cell_pre[t])
+        return grad_c.addmm_(inner, given(self.inputs.cell_weight))
 
     def _collect(
         self, grad_h: torch.Tensor, grad_c: torch.Tensor, grad_latent: Optional[torch.Tensor]
@@ -174,16 +179,18 @@ class LoopGradients:
         )
         if self.inputs.hidden_input is not None:
             apart = self.inputs.hidden_weight is not None
-            upper = by_gate(self.pre, self.path_gates) if apart else self.pre
+            upper, u = self.pre, given(record.recurrent)
+            if apart:
+                upper = by_gate(upper, self.path_gates)
             result = result._replace(
-                hidden_input=coefficient_gradients(upper, record.recurrent, layout.hidden_input),
+                hidden_input=coefficient_gradients(upper, u, layout.hidden_input),
                 hidden_bias=self.recurrent[..., size if apart else 0 :].sum((0, 1)),
                 hidden_weight=weights[size:] if apart else None,
             )
         if self.cell_pre is not None:
-            upper, basis = self.grad_cell, layout.cell_state
+            upper, u = given(self.grad_cell), given(record.cell_pre)
             result = result._replace(
-                cell_state=coefficient_gradients(upper, record.cell_pre, basis),
+                cell_state=coefficient_gradients(upper, u, layout.cell_state),
                 cell_weight=weight_gradient(self.cell_pre, record.cell[:-1]),
                 cell_bias=self.cell_pre.sum((0, 1)),
             )
@@ -237,8 +244,9 @@ class StepGradients(LoopGradients):
         for t in range(len(grad_output) - 1, -1, -1):
             if grad_latent is not None:
                 noise = None if inputs.noise is None else inputs.noise[t]
-                latents.append(add_latent(grad_latent[t], recurred, record.latent[t], noise))
-                recurred = latents[-1] @ inputs.latent_weight
+                latent = given(record.latent)[t]
+                latents.append(add_latent(grad_latent[t], recurred, latent, noise))
+                recurred = latents[-1] @ given(inputs.latent_weight)
             kept = (record.act[t], record.gates[t], record.tanh_cell[t], record.cell_used[t])
             slopes = [None if slope is None else slope[t] for slope in self.slopes]
             whole = (None if x is None else x[t] for x in (self.hidden_slope, self.cell_slope))
@@ -250,16 +258,16 @@ class StepGradients(LoopGradients):
                 (pre, recurrent, inner, of_gates, grad_c if inner is not None else None, *mixed)
             )
             if inner is not None:
-                grad_c = torch.addmm(grad_c, inner, inputs.cell_weight)
+                grad_c = torch.addmm(grad_c, inner, given(inputs.cell_weight))
             recurred = (pre if recurrent is None else recurrent) @ weight
         columns = [
             None if column[0] is None else torch.stack(column[::-1])
             for column in zip(*rows, strict=True)
         ]
-        self.pre, recurrent, self.cell_pre, self.gates, self.grad_cell, *self.mixed = columns
+        whole_pre, recurrent, self.cell_pre, self.gates, self.grad_cell, *self.mixed = columns
+        self.pre = given(whole_pre)
         self.recurrent = self.pre if recurrent is None else recurrent
-        latent = torch.stack(latents[::-1]) if latents else None
-        return self._collect(recurred, grad_c, latent)
+        return self._collect(recurred, grad_c, torch.stack(latents[::-1]) if latents else None)
 
 
 class LSTMLoop(torch.autograd.Function):

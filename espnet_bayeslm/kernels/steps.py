@@ -14,7 +14,7 @@ import torch
 
 from espnet_bayeslm.kernels.fused import fused
 from espnet_bayeslm.kernels.mixture import Mix
-from espnet_bayeslm.kernels.tensors import Layout, LoopInputs, Record, by_gate, by_path
+from espnet_bayeslm.kernels.tensors import Layout, LoopInputs, Record, by_gate, by_path, given
 from espnet_bayeslm.utils.log_std import clamp_log_std
 
 ATEN = torch.ops.aten
@@ -36,7 +36,7 @@ def forward_step(layout: Layout) -> Callable[..., Tensors]:
         size, u_hidden, u_cell, used = gates_in.size(1), None, None, cell
         if inputs.hidden_input is not None:
             apart = inputs.hidden_weight is not None
-            u_hidden = (recurrent[:, size:] if apart else recurrent) + inputs.hidden_bias
+            u_hidden = (recurrent[:, size:] if apart else recurrent) + given(inputs.hidden_bias)
             mixed = Mix(inputs.hidden_input, layout.hidden_input)(u_hidden)
             linear = recurrent[:, :size] if apart else u_hidden
             recurrent = linear + (by_path(mixed, gates_of_paths) if apart else mixed)
@@ -44,8 +44,8 @@ def forward_step(layout: Layout) -> Callable[..., Tensors]:
         acts = _activations(pre, layout, inputs.coefficients)
         i, f, g, o = gates = _gates(acts, layout, inputs.shares)
         if cell_product is not None:
-            u_cell = cell_product + inputs.cell_bias
-            used = Mix(inputs.cell_state, layout.cell_state)(u_cell) + cell
+            u_cell = cell_product + given(inputs.cell_bias)
+            used = Mix(given(inputs.cell_state), layout.cell_state)(u_cell) + cell
         new_cell = f * used + i * g
         tanh_cell = torch.tanh(new_cell)
         mixed_gates = None if inputs.shares is None else torch.cat(gates, 1)
@@ -112,7 +112,7 @@ def run_steps(inputs: LoopInputs, layout: Layout) -> Record:
     rows: List[Tensors] = []
     hiddens, cells, latents = [hidden], [cell], []
     for t, gates_in in enumerate(inputs.gates_in.unbind(0)):
-        product = None if inputs.cell_state is None else cell @ inputs.cell_weight.t()
+        product = None if inputs.cell_state is None else cell @ given(inputs.cell_weight).t()
         hidden, cell, *row = step(gates_in, hidden @ weight, cell, product, kept)
         rows.append((*row, hidden))
         if inputs.latent_weight is not None:

@@ -9,6 +9,12 @@ import torch
 Basis = Tuple[str, ...]
 
 
+def given(tensor: Optional[torch.Tensor]) -> torch.Tensor:
+    """A tensor that is there because another one is."""
+    assert tensor is not None
+    return tensor
+
+
 class LoopInputs(NamedTuple):
     """The tensors of a layer's loop over L steps of B sequences with H units.
 
@@ -83,7 +89,7 @@ class Layout(NamedTuple):
         cell_state: The c-Gate's.
     """
 
-    paths: Tuple[Path, ...] = tuple(Path(gate) for gate in range(4))
+    paths: Tuple[Path, ...] = tuple(map(Path, range(4)))
     hidden_input: Basis = ()
     cell_state: Basis = ()
 

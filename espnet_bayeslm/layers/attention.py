@@ -80,7 +80,8 @@ class TreeAttention:
             projected: Query, key and value of each row, side by side, (R, 3 M).
             heads: How many heads there are.
         """
-        found = attention(*(split_heads(x, heads) for x in projected.chunk(3, dim=1)), self.mask)
+        query, key, value = (split_heads(x, heads) for x in projected.chunk(3, dim=1))
+        found = attention(query, key, value, self.mask)
         return found.transpose(0, 1).flatten(1)
 
 

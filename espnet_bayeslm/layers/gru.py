@@ -65,7 +65,7 @@ class UncertainGRU(UncertainModule, nn.GRU):
             Outputs (B, L, hidden_size), and h after the last step.
         """
         if not (self.is_drawn or is_plain("gru")):
-            return super().forward(input, hx)
+            return super().forward(input, hx)  # type: ignore[has-type]  # torch's overloads
         if hx is None:
             hx = input.new_zeros(self.num_layers, input.size(0), self.hidden_size)
         weights = [self.value(name) for name in self._flat_weights_names]

@@ -60,6 +60,8 @@ class LatentOutput(RandomLayer):
         InputError: `latent_dim` is not a number above 0, or `init_std` outside of its range.
     """
 
+    kept: torch.Tensor
+
     def __init__(
         self,
         size: int,

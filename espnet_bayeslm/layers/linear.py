@@ -34,8 +34,7 @@ def product(
 def project(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
     """A linear layer's output by `linear`, or by its own way where it has one."""
     # ESPnet's decoding can put a quantised layer in its place
-    plain = type(layer) is nn.Linear
-    return fast(linear)(x, layer.weight, layer.bias) if plain else layer(x)
+    return fast(linear)(x, layer.weight, layer.bias) if type(layer) is nn.Linear else layer(x)
 
 
 class UncertainLinear(UncertainModule, nn.Linear):

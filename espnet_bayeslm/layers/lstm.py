@@ -13,7 +13,7 @@ from espnet_bayeslm.bayes import UncertainModule, Weights
 from espnet_bayeslm.bayes.kinds import Function, Output
 from espnet_bayeslm.kernels import fast, is_plain
 from espnet_bayeslm.kernels.product import warn_of_emulation
-from espnet_bayeslm.kernels.tensors import Basis, Layout, LoopInputs, by_path
+from espnet_bayeslm.kernels.tensors import Basis, Layout, LoopInputs, by_path, given
 from espnet_bayeslm.layers.activation import initial_coefficients, mixture
 from espnet_bayeslm.layers.dropout import dropout
 from espnet_bayeslm.layers.gather import GATES, LayerTensors
@@ -36,7 +36,9 @@ NATIVE = {
 State = Tuple[torch.Tensor, torch.Tensor]
 
 
-def lstm_loop(inputs: LoopInputs, layout: Layout) -> Tuple[Optional[torch.Tensor], ...]:
+def lstm_loop(
+    inputs: LoopInputs, layout: Layout
+) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor, Optional[torch.Tensor]]:
     """An LSTM layer over L steps (Eq. 4-9), with Gaussian processes and a latent output.
 
     Args:
@@ -91,7 +93,7 @@ def recurrent_part(h: torch.Tensor, inputs: LoopInputs, layout: Layout) -> torch
     if inputs.hidden_input is None:
         return u
     if inputs.hidden_weight is None:
-        u = u + inputs.hidden_bias
+        u = u + given(inputs.hidden_bias)
         return u + mixture(u, inputs.hidden_input, layout.hidden_input)
     apart = F.linear(h, inputs.hidden_weight, inputs.hidden_bias)  # (B, 4H)
     mixed = mixture(apart, inputs.hidden_input, layout.hidden_input)
@@ -102,8 +104,7 @@ def cell_part(c: torch.Tensor, inputs: LoopInputs, layout: Layout) -> torch.Tens
     """What the forget gate is multiplied with: c, or f(c) = c + sum_j lambda_j phi_j(V c + b)."""
     if inputs.cell_state is None:
         return c
-    assert inputs.cell_weight is not None
-    u = F.linear(c, inputs.cell_weight, inputs.cell_bias)
+    u = F.linear(c, given(inputs.cell_weight), inputs.cell_bias)
     return c + mixture(u, inputs.cell_state, layout.cell_state)
 
 
@@ -227,7 +228,7 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
         if not stays_precise(self):
             return self._forward(input, hx)
         with torch.autocast("cpu", enabled=False):
-            dtype = self.weight_ih_l0.dtype
+            dtype = self.all_weights[0][0].dtype
             return self._forward(
                 input.to(dtype), None if hx is None else (hx[0].to(dtype), hx[1].to(dtype))
             )
@@ -235,7 +236,7 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
     def _forward(self, input: torch.Tensor, hx: Optional[State]) -> Tuple[torch.Tensor, State]:
         by_layer = self._by_layer()
         if not by_layer and not self.is_drawn:
-            return super().forward(input, hx)
+            return super().forward(input, hx)  # type: ignore[has-type]  # torch's overloads
         if hx is None:
             zeros = input.new_zeros(self.num_layers, input.size(0), self.hidden_size)
             hx = (zeros, zeros)
@@ -275,8 +276,7 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
         """Run layer k by our own loop."""
         tensors, layout = self.loop_tensors(k).inputs(input.transpose(0, 1), state)
         latent = self._latent(k)
-        feeds_back = latent is not None and latent.feedback
-        if feeds_back:
+        if latent is not None and latent.feedback:
             noise = latent.take_noise((*tensors.gates_in.shape[:2], latent.dim), tensors.h)
             weight, bias = side_by_side(latent.heads()[:2])
             tensors = tensors._replace(latent_weight=weight, latent_bias=bias, noise=noise)
@@ -285,12 +285,11 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
         # in the precision of its tensors, whatever autocast says
         with torch.autocast(input.device.type, enabled=False):
             output, h, c, packed = (lstm_loop if one_step else fast(lstm_loop))(tensors, layout)
-        if feeds_back:
+        if latent is not None and latent.feedback:
             # p's networks need no loop
             rest = [linear_of(latent.heads()[2:], output)] if latent.wants_kl else []
-            output = latent.sample(
-                torch.cat([packed, *rest], dim=-1).transpose(0, 1), _batch(noise)
-            )
+            whole = torch.cat([given(packed), *rest], dim=-1)
+            output = latent.sample(whole.transpose(0, 1), _batch(tensors.noise))
         else:
             output = output.transpose(0, 1)
             output = output if latent is None else latent(output)

@@ -79,13 +79,13 @@ class SelfAttention(nn.Module):
         key_value = key_value.unflatten(-1, (2, -1)).transpose(1, 2)
         if past is not None:
             key_value = torch.cat([past, key_value], dim=2)
-        heads = [split_heads(t, self.head) for t in (query, key_value[:, 0], key_value[:, 1])]
+        q, k, v = (split_heads(t, self.head) for t in (query, key_value[:, 0], key_value[:, 1]))
         new, total = query.size(1), key_value.size(2)
         mask = None
         if past is not None and new > 1:
             mask = torch.ones(new, total, dtype=torch.bool, device=x.device).tril(total - new)
         rate = self.dropout_rate if self.training else 0.0
-        y = fast(attention)(*heads, mask, is_causal=past is None, dropout_rate=rate)
+        y = fast(attention)(q, k, v, mask, is_causal=past is None, dropout_rate=rate)
         return self.out_proj(y.transpose(1, 2).flatten(2)), key_value
 
     def along_tree(self, x: torch.Tensor, tree: TreeAttention) -> torch.Tensor:

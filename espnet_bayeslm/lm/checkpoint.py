@@ -29,9 +29,7 @@ def _check_tied(module: nn.Module, state: Mapping[str, Any], prefix: str) -> Non
             )
 
 
-def adapt_checkpoint(
-    module: nn.Module, state: Dict[str, Any], prefix: str, metadata, strict, *_lists
-) -> None:
+def adapt_checkpoint(module: nn.Module, state: Dict[str, Any], prefix: str, *_others: Any) -> None:
     """Fit a checkpoint to this LM's locations, and say in the log what did not match.
 
     Means have the names of point-estimate weights, so only what belongs to the posterior can

@@ -74,10 +74,10 @@ def build_tree(
         _subtree_sizes(new, differs)[row, level],
         ids[new],
     )
-    tree = TokenTree(
-        *(torch.from_numpy(np.ascontiguousarray(field)) for field in fields),
-        tuple(level_sizes.tolist()),
+    tokens, parents, depths, sizes, preorder = map(
+        torch.from_numpy, map(np.ascontiguousarray, fields)
     )
+    tree = TokenTree(tokens, parents, depths, sizes, preorder, tuple(level_sizes.tolist()))
     return tree, [ids[s, : length + 1] for s, length in enumerate(lengths)]
 
 

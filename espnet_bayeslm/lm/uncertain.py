@@ -177,7 +177,7 @@ class UncertainLM(SampledLM):
     def _noise_step(self) -> int:
         """The counter of draws, without asking the device where nothing else wrote it."""
         tensor, version, step = self._known_step
-        if tensor is not self.noise_step or version != self.noise_step._version:
+        if tensor is None or tensor is not self.noise_step or version != tensor._version:
             return int(self.noise_step)
         return step
 

@@ -54,7 +54,7 @@ def run_steps(steps: Sequence[Step], logs: Path, tool: Tool) -> None:
         return
     cores = len(os.sched_getaffinity(0))
     slots = min(len(todo), max(cores, 1))
-    running: Dict[multiprocessing.process.BaseProcess, Step] = {}
+    running: Dict[multiprocessing.context.ForkProcess, Step] = {}
     try:
         while todo or running:
             while todo and len(running) < slots:

@@ -31,17 +31,34 @@ TOKEN_TYPES = ("word", "bpe", "char")
 class TokenLM(Protocol):
     """A trained LM with its tokenizer, as `espnet_bayeslm.training.load.load_lm` returns it."""
 
-    name: str
-    lm: torch.nn.Module
-    token_list: List[str]
-    token_type: str
-
-    def tokenize(self, text: str) -> List[str]:
-        """Tokens of a text."""
+    @property
+    def name(self) -> str:
+        """The LM's name in tables."""
         ...
 
-    def ids(self, tokens: Sequence[str]) -> List[int]:
-        """Ids of tokens, an unknown one as `<unk>`."""
+    @property
+    def lm(self) -> torch.nn.Module:
+        """The LM itself."""
+        ...
+
+    @property
+    def token_list(self) -> List[str]:
+        """All tokens; the index is the id."""
+        ...
+
+    @property
+    def token_type(self) -> str:
+        """One of `TOKEN_TYPES`."""
+        ...
+
+    @property
+    def tokenize(self) -> Callable[[str], List[str]]:
+        """Text -> tokens."""
+        ...
+
+    @property
+    def ids(self) -> Callable[[Sequence[str]], List[int]]:
+        """Tokens -> ids, an unknown one as `<unk>`."""
         ...
 
 

@@ -7,7 +7,7 @@ LM needs one class and one tokenizer of it.
 from __future__ import annotations
 
 import argparse
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 
@@ -17,7 +17,7 @@ from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.register import MIXTURE, MODEL, register
 from espnet_bayeslm.utils.errors import InputError
 
-TextReader = Tuple[Callable[[str], List[str]], Callable[[List[str]], List[int]]]
+TextReader = Tuple[Callable[[str], List[str]], Callable[[Sequence[str]], List[int]]]
 
 
 def lm_classes() -> Dict[str, Any]:

@@ -6,12 +6,12 @@ import argparse
 import hashlib
 from os.path import isfile
 from pathlib import Path
-from typing import Any, Dict, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import yaml
 
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import read_lines, sha256
+from espnet_bayeslm.utils.files import PathLike, read_lines, sha256
 
 # A token list of 50,000 words takes the loader that is written in Python ten seconds.
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -24,7 +24,7 @@ SPECIAL_TOKENS = ("<blank>", "<unk>", "<sos/eos>")
 MODEL_FILES = ("valid.loss.ave.pth", "valid.loss.best.pth", "latest.pth")
 
 
-def find_files(path: Union[str, Path]) -> Tuple[Path, Path]:
+def find_files(path: PathLike) -> Tuple[Path, Path]:
     """Return (configuration, checkpoint) of an experiment folder or a checkpoint.
 
     Raises:
@@ -119,7 +119,7 @@ def check_token_list(tokens: Sequence[str], *, path: str) -> None:
         seen[token] = number
 
 
-def fingerprint(path: Union[str, Path]) -> str:
+def fingerprint(path: PathLike) -> str:
     """Return a digest of all that is read where a trained LM is loaded.
 
     That is its configuration, its checkpoint, and the files that the configuration names: of a
@@ -137,7 +137,8 @@ def fingerprint(path: Union[str, Path]) -> str:
     named = [part.get("path") for part in parts if isinstance(part, dict)]
     named += [getattr(args, name, None) for name in ("bpemodel", "non_linguistic_symbols")]
     named.append(config.parent / UNKNOWN_WORDS)
-    files = [config, checkpoint, *(file for file in map(str, filter(None, named)) if isfile(file))]
+    files: List[PathLike] = [config, checkpoint]
+    files += [str(file) for file in named if file and isfile(file)]
     return hashlib.sha256(" ".join(map(sha256, files)).encode()).hexdigest()
 
 

@@ -56,7 +56,7 @@ class TrainedLM:
     token_list: List[str]
     token_type: str
     tokenize: Callable[[str], List[str]]
-    ids: Callable[[List[str]], List[int]]
+    ids: Callable[[Sequence[str]], List[int]]
 
     @property
     def lm(self) -> AbsLM:

@@ -367,7 +367,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         return ~held, architecture_term(nll, self.lm)
 
     def forward(
-        self, text: torch.Tensor, text_lengths: torch.Tensor, **kwargs
+        self, text: torch.Tensor, text_lengths: torch.Tensor, **kwargs: Any
     ) -> Tuple[torch.Tensor, Dict[str, torch.Tensor], torch.Tensor]:
         """Return loss, statistics and weight of a batch.
 

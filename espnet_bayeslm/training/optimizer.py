@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional, Protocol, Tuple, runtime_checkable
 
 import torch
 from torch.optim import Optimizer
@@ -78,12 +78,21 @@ def adam_groups(
     ]
 
 
+@runtime_checkable
+class Grouped(Protocol):
+    """A layer some of whose parameters are a group for the optimizer."""
+
+    def parameter_groups(self) -> Iterator[Tuple[str, List[torch.Tensor]]]:
+        """Yield (group, parameters)."""
+        ...
+
+
 def parameters_of(model: torch.nn.Module, group: str) -> List[torch.Tensor]:
     """The parameters that kinds of uncertainty have in a group: see `Kind.group`."""
     return [
         parameter
         for module in model.modules()
-        if hasattr(module, "parameter_groups")
+        if isinstance(module, Grouped)
         for name, parameters in module.parameter_groups()
         if name == group
         for parameter in parameters

@@ -149,8 +149,8 @@ def count_train_tokens(model: BayesLanguageModel, shape_files: Iterable[str]) ->
         return count_tokens(shape_files)
     share = model.heldout_share
     counts = [
-        count_tokens(shape_files, lambda utt, side=side: is_heldout(utt, share) == side)
-        for side in (True, False)
+        count_tokens(shape_files, lambda utt: is_heldout(utt, share)),
+        count_tokens(shape_files, lambda utt: not is_heldout(utt, share)),
     ]
     logging.info(f"Held-out training tokens for the architecture weights: {counts[0]}")
     if 0 in counts:
@@ -294,7 +294,7 @@ class BayesLMTask(LMTask):
         optimizers = super().build_optimizers(args, model)
         for optimizer in optimizers:
             if isinstance(optimizer, IVON):
-                if getattr(model, "num_train_tokens", None) is not None:
+                if isinstance(model, BayesLanguageModel) and model.num_train_tokens is not None:
                     optimizer.set_ess(model.num_train_tokens)
                 optimizer.attach(model)
         log_stds = {id(p) for p in parameters_of(model, POSTERIOR)}

@@ -26,7 +26,7 @@ from espnet_bayeslm.training.experiment import (
     read_yaml_mapping,
 )
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import atomic_write, keyed_lines, read_lines, sha256
+from espnet_bayeslm.utils.files import PathLike, atomic_write, keyed_lines, read_lines, sha256
 
 PARTS = ("train", "valid")
 COUNTS = ("train.shape", "valid.shape", UNKNOWN_WORDS.name)
@@ -227,10 +227,11 @@ def given_tokens(wanted: TokenOptions) -> Optional[GivenTokens]:
         InputError: They lack what they need, or the list is not the BPE model's.
     """
     wanted.check()
-    token_type, bpemodel = wanted.token_type or "word", wanted.bpemodel
+    token_type = wanted.token_type or "word"
+    bpemodel: Optional[PathLike] = wanted.bpemodel
     if wanted.source is not None:
         args = read_config(find_files(wanted.source)[0])
-        tokens, path = args.token_list, wanted.source
+        tokens, path = args.token_list, Path(wanted.source)
         token_type, bpemodel = args.token_type, args.bpemodel
     elif wanted.asr_exp is not None:
         token_type, tokens, bpemodel = recogniser_tokens(wanted.asr_exp)

@@ -160,11 +160,10 @@ class BayesLMTrainer(Trainer):
             if process_rank() == 0:
                 for leftover in folder.glob(".*.pth.*"):
                     leftover.unlink()
-            warmup = getattr(model, "warmup_epochs", 0)
             goes_on = cls.options.resume and is_over(folder / "checkpoint.pth")
-            if warmup and not goes_on:
+            if isinstance(model, BayesLanguageModel) and model.warmup_epochs and not goes_on:
                 fresh = {name: states(kwargs[name]) for name in ("optimizers", "schedulers")}
-                most = min(warmup, cls.options.max_epoch)
+                most = min(model.warmup_epochs, cls.options.max_epoch)
                 with warming(model):
                     cls._run_phase(model, kwargs, max_epoch=most)
                 switch(folder, model, fresh)

@@ -174,6 +174,6 @@ def _attend(layer: Any, heads: Heads, mask: torch.Tensor) -> torch.Tensor:
     blind = ~mask.any(-1, keepdim=True)
     rate = layer.dropout.p if layer.training else 0.0
     # a row without a key would be 0 / 0
-    split = (split_heads(x, layer.h) for x in heads)
-    found = fast(attention)(*split, mask | blind, dropout_rate=rate)
+    query, key, value = (split_heads(x, layer.h) for x in heads)
+    found = fast(attention)(query, key, value, mask | blind, dropout_rate=rate)
     return found.masked_fill(blind, 0.0).transpose(1, 2).flatten(2)
