@@ -11,7 +11,7 @@ def kl_gaussians(
     prior_mean: torch.Tensor,
     prior_log_std: torch.Tensor,
 ) -> torch.Tensor:
-    """Return KL(q || p) of each of many univariate Gaussians, in nats (Eq. 32).
+    """KL(q || p) of each of many univariate Gaussians, in nats (Eq. 32).
 
     Args:
         mean: Means of q, any shape.

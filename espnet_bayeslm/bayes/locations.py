@@ -22,7 +22,7 @@ class Location:
 
 
 def parse_layers(text: str, num_layers: int) -> List[int]:
-    """Return the layers that `1`, `1-2`, `1,2,6` or `*` names, counted from 1.
+    """Layers that `1`, `1-2`, `1,2,6` or `*` names, counted from 1.
 
     Raises:
         InputError: Not of that form, out of range, or empty.
@@ -44,7 +44,7 @@ def parse_layers(text: str, num_layers: int) -> List[int]:
 def _parse_entry(
     entry: str, *, positions: Mapping[str, Position], num_layers: int
 ) -> Tuple[Position, List[Location]]:
-    """Return the position's offer and the locations that one key of the mapping names."""
+    """The position's offer and the locations that one key of the mapping names."""
     name, at, layers = str(entry).partition("@")
     if name not in positions:
         raise InputError(f"position {name!r}: valid positions are {', '.join(positions)}")
@@ -62,7 +62,7 @@ def parse_uncertainty(
     positions: Mapping[str, Position],
     num_layers: int,
 ) -> Dict[Location, Kind]:
-    """Return the random locations of an LM.
+    """Random locations of an LM.
 
     Args:
         uncertainty: `{POSITION@LAYERS: kind}`; None or {} is the point-estimate LM.

@@ -9,7 +9,7 @@ from espnet_bayeslm.utils.errors import InputError
 
 
 def process_rank() -> int:
-    """Return this process's rank, 0 where training is not distributed."""
+    """Rank of this process, 0 where training is not distributed."""
     distributed = torch.distributed
     return distributed.get_rank() if distributed.is_initialized() else 0
 
@@ -17,7 +17,7 @@ def process_rank() -> int:
 def noise_generator(
     seed: int, rank: int, step: int, *, device: torch.device | str = "cpu"
 ) -> torch.Generator:
-    """Return a generator seeded by the counter (seed, rank, step).
+    """Generator seeded by the counter (seed, rank, step).
 
     Args:
         seed: The run's seed, 0 or above.

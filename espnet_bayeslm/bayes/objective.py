@@ -11,7 +11,7 @@ REGULARIZERS = ("l1", "l2", "map")
 
 
 def kl_per_token(kl: torch.Tensor, *, num_train_tokens: int, weight: float = 1.0) -> torch.Tensor:
-    """Return the KL term of the per-token bound, in nats per token (Eq. 19, Xue et al. 2022).
+    """KL term of the per-token bound, in nats per token (Eq. 19, Xue et al. 2022).
 
     The negative bound of the whole training text is NLL + KL; divided by its number of
     tokens it is NLL per token + KL / num_train_tokens, for any batch size.
@@ -31,7 +31,7 @@ def penalty(
     prior_means: Mapping[str, torch.Tensor],
     prior_variance: float,
 ) -> torch.Tensor:
-    """Return what a regularised point-estimate LM pays for its parameters, in nats, ().
+    """Penalty of a regularised point-estimate LM's parameters, in nats, ().
 
     Args:
         parameters: By name.

@@ -32,7 +32,7 @@ class ConditionFiles:
 
 
 def condition_files(ref: Repeated, hyp: Repeated, nbest: Repeated) -> List[ConditionFiles]:
-    """Return the files of each condition, in the order of the references.
+    """Files of each condition, in the order of the references.
 
     Args:
         ref: TEXT, or CONDITION=TEXT for each condition.
@@ -67,7 +67,7 @@ def condition_files(ref: Repeated, hyp: Repeated, nbest: Repeated) -> List[Condi
 
 
 def _by_condition(option: str, values: Repeated) -> Dict[str, str]:
-    """Return {condition: path}; a path by itself belongs to the condition `UNNAMED`."""
+    """{condition: path}; a path by itself belongs to the condition `UNNAMED`."""
     paths: Dict[str, str] = {}
     for value in _as_list(values):
         condition, separator, path = value.partition("=")
@@ -86,7 +86,7 @@ def _by_condition(option: str, values: Repeated) -> Dict[str, str]:
 
 
 def _by_system(values: Repeated, conditions: Sequence[str]) -> Dict[str, Dict[str, str]]:
-    """Return {system: {condition: path}}."""
+    """{system: {condition: path}}."""
     systems: Dict[str, Dict[str, str]] = {}
     for value in _as_list(values):
         label, _, path = value.partition("=")
@@ -101,7 +101,7 @@ def _by_system(values: Repeated, conditions: Sequence[str]) -> Dict[str, Dict[st
 
 
 def _split_label(label: str, conditions: Sequence[str]) -> Tuple[str, str]:
-    """Return the system and the condition of NAME:CONDITION, or of NAME alone if there is one.
+    """System and the condition of NAME:CONDITION, or of NAME alone if there is one.
 
     Raises:
         InputError: There are several conditions, and it names none of them.
@@ -135,5 +135,5 @@ def _check_complete(option: str, given: Dict[str, str], refs: Dict[str, str]) ->
 
 
 def _as_list(values: Repeated) -> List[str]:
-    """Return the values of a repeatable option."""
+    """Values of a repeatable option."""
     return [values] if isinstance(values, str) else list(values or [])

@@ -51,7 +51,7 @@ def export_mixture(
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Return the parser of `bayeslm export`."""
+    """Parser of `bayeslm export`."""
     parser = tool_parser("export", "Trained LMs as an ordinary checkpoint or as ONNX graphs")
     parser.add_argument(
         "--lm",

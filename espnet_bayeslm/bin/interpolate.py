@@ -67,7 +67,7 @@ def interpolate(
 def weights_content(
     summaries: Sequence[Mapping[str, Any]], weights: np.ndarray, digests: Sequence[str]
 ) -> Dict[str, Any]:
-    """Return what weights.yaml holds: per component its name, kind, weight and perplexity.
+    """Content of weights.yaml: per component its name, kind, weight and perplexity.
 
     Args:
         summaries: The figures of the components, then of the mixture.
@@ -94,7 +94,7 @@ def weights_content(
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Return the parser of `bayeslm interpolate`."""
+    """Parser of `bayeslm interpolate`."""
     parser = tool_parser("interpolate", "EM weights of a mixture of LMs on held-out text")
     add_text_options(parser)
     add_component_options(parser)

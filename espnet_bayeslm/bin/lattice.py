@@ -238,7 +238,7 @@ def outputs(
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Return the parser of `bayeslm lattice`."""
+    """Parser of `bayeslm lattice`."""
     parser = tool_parser(
         "lattice",
         "Word lattices: N best distinct hypotheses with separate scores, 1-best and oracle WER;"

@@ -11,7 +11,7 @@ from espnet_bayeslm.utils.cli import run_tool, tool_parser
 
 
 def get_parser():
-    """Return the parser of `bayeslm ngram`."""
+    """Parser of `bayeslm ngram`."""
     parser = tool_parser("ngram", "Estimate a modified Kneser-Ney n-gram from text, ARPA out")
     parser.add_argument("--text", type=str, required=True, help="One sentence per line, words")
     parser.add_argument("--order", type=int, default=3, help="Words in the longest n-gram")

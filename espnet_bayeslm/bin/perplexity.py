@@ -65,7 +65,7 @@ def check_not_keyed(sentences: Sentences, scores: Sequence[Sequence[WordScores]]
 def score_text(
     components: Sequence[Component], sentences: Sentences, *, keyed: bool, max_oov_rate: float
 ) -> List[List[WordScores]]:
-    """Return each component's scores of a text's sentences.
+    """Scores of a text's sentences by each component.
 
     Raises:
         InputError: Too many words are unknown, or plain text looks like text with keys.
@@ -161,7 +161,7 @@ def add_text_options(parser: argparse.ArgumentParser) -> None:
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Return the parser of `bayeslm perplexity`."""
+    """Parser of `bayeslm perplexity`."""
     parser = tool_parser("perplexity", "Perplexity of a text; </s> is counted, <s> is not")
     add_text_options(parser)
     add_component_options(parser)

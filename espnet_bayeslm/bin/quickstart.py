@@ -16,7 +16,7 @@ def run(*, output: str, epochs: int) -> None:
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Return the parser of `bayeslm quickstart`."""
+    """Parser of `bayeslm quickstart`."""
     parser = tool_parser(
         "quickstart",
         "Text and 20-best lists that come with the package, to a 3-gram, a point-estimate LM and a"

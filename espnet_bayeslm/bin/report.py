@@ -90,7 +90,7 @@ def command_line(options: Mapping[str, Any]) -> str:
 def rescoring_sections(
     rescored: Repeated, nbest_format: str, ref: Repeated
 ) -> List[Optional[Section]]:
-    """Return the N-best lists of rescorings and the sweeps that tuned them."""
+    """N-best lists of rescorings and the sweeps that tuned them."""
     from espnet_bayeslm.report.html_nbest import nbest_section
     from espnet_bayeslm.report.html_rescored import read_references, read_rescored
     from espnet_bayeslm.report.html_sweep import read_sweep, sweep_section
@@ -108,7 +108,7 @@ def rescoring_sections(
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Return the parser of `bayeslm report`."""
+    """Parser of `bayeslm report`."""
     parser = tool_parser(
         "report",
         "Results in one HTML file that asks for nothing outside itself: tables, figures, and N-best"

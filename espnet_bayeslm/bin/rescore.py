@@ -220,7 +220,7 @@ def write_lists(
 
 
 def describe(weighting: Weighting) -> Dict[str, Any]:
-    """Return what `--scales` reads, as yaml has it."""
+    """Content of `--scales`' file, as yaml has it."""
     scales = weighting.scales
     features = dict(scales.features or ())
     found: Dict[str, Any] = {"features": features} if features else {}

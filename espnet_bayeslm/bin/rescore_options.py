@@ -48,7 +48,7 @@ def check_output(output: str, nbest: str) -> List[str]:
 
 
 def _files_of(scales: Path) -> List[str]:
-    """Return the files that scales.yaml says were written with it."""
+    """Files that scales.yaml says were written with it."""
     try:
         files = yaml.safe_load(scales.read_text(encoding="utf-8"))["files"]
         return [str(name) for name in files]
@@ -63,7 +63,7 @@ def fixed_scales(
     lmwt: Optional[float],
     word_penalty: Optional[float],
 ) -> Optional[Scales]:
-    """Return the scales that the options give; None: they give none.
+    """Scales that the options give; None: they give none.
 
     Raises:
         InputError: More than one option gives them.
@@ -147,7 +147,7 @@ def check_tuning(*, split: Optional[float], folds: Optional[int], **options: Any
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Return the parser of `bayeslm rescore`."""
+    """Parser of `bayeslm rescore`."""
     parser = tool_parser(
         "rescore",
         "Rescores N-best lists: am_score / LMWT + graph_score + ln P_LM - word_penalty * words,"

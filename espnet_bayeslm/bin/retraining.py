@@ -16,7 +16,7 @@ CONFS = ("--lm_conf", "--model_conf")
 
 
 def starting_points(network: TrainedSupernet, retrain_from: str) -> List[str]:
-    """Return the checkpoints that an architecture starts from, as `--init_param` takes them.
+    """Checkpoints that an architecture starts from, as `--init_param` takes them.
 
     Args:
         network: The super-network.
@@ -30,7 +30,7 @@ def starting_points(network: TrainedSupernet, retrain_from: str) -> List[str]:
 
 
 def train_command(network: TrainedSupernet, config: str, retrain_from: str) -> List[str]:
-    """Return lines that say how to train an architecture as this module does."""
+    """Lines that say how to train an architecture as this module does."""
     lines = [
         "Train it, with the tokens and the prior of the super-network, by",
         f"  bayeslm train --config {config} --train_text F --valid_text F --exp NEW_EXP \\",
@@ -43,13 +43,13 @@ def train_command(network: TrainedSupernet, config: str, retrain_from: str) -> L
 
 
 def _prior(network: TrainedSupernet) -> str:
-    """Return the super-network's prior, as `--model_conf` takes it."""
+    """The super-network's prior, as `--model_conf` takes it."""
     prior = network.config.model_conf.get("prior")
     return f"prior={'null' if prior is None else prior}"
 
 
 def without(options: Sequence[str], names: Sequence[str]) -> List[str]:
-    """Return options less those of these names, each of which has one value."""
+    """Options less those of these names, each of which has one value."""
     kept: List[str] = []
     words = iter(options)
     for word in words:

@@ -90,7 +90,7 @@ def score(
 
 
 def choose_baseline(files: ConditionFiles, baseline: Optional[str]) -> Optional[str]:
-    """Return the system that the others are compared with: the first, unless another is named.
+    """System that the others are compared with: the first, unless another is named.
 
     Raises:
         InputError: There is no such system, or a system has a name that the JSON needs.
@@ -166,7 +166,7 @@ def read_hypotheses(
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Return the parser of `bayeslm score`."""
+    """Parser of `bayeslm score`."""
     parser = tool_parser(
         "score",
         "Word error rates (unit costs for S, D and I). Of two and more systems also, between every"

@@ -22,7 +22,7 @@ SUPERNET, START = STARTS = ("supernet", "start")
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Return the parser; options that it does not know go to ESPnet's LM training."""
+    """Parser; options that it does not know go to ESPnet's LM training."""
     parser = argparse.ArgumentParser(
         prog="bayeslm search",
         description="Architecture search: train a super-network on plain text, once for each"
@@ -137,7 +137,7 @@ def search(
 
 
 def parse_seeds(seeds: str) -> List[int]:
-    """Return the seeds that `--seeds` names.
+    """Seeds that `--seeds` names.
 
     Raises:
         InputError: They are not whole numbers from 0 with commas, or one comes twice.
@@ -212,7 +212,7 @@ def train_supernets(
 
 
 def best_network(networks: Sequence[TrainedSupernet], item: RankedArchitecture) -> TrainedSupernet:
-    """Return the super-network in which an architecture is the most probable."""
+    """Super-network in which an architecture is the most probable."""
     return networks[item.log_probs.index(max(item.log_probs))]
 
 

@@ -29,7 +29,7 @@ STEPS = "0,0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,0.95"
 
 
 def parse_steps(steps: str) -> List[float]:
-    """Return the shares, rising, that `--prune_steps` names.
+    """Shares, rising, that `--prune_steps` names.
 
     Args:
         steps: Shares from 0 to 1 with commas, or a whole number above 1: so many from 0 to 1.
@@ -50,7 +50,7 @@ def parse_steps(steps: str) -> List[float]:
 
 
 def load_uncertain(lm: Sequence[str], *, max_tokens: int, ngpu: int) -> List[Component]:
-    """Return the LMs, each with something that is random.
+    """LMs, each with something that is random.
 
     Raises:
         InputError: There is none, or one cannot be used or is a point-estimate LM.
@@ -70,19 +70,19 @@ def load_uncertain(lm: Sequence[str], *, max_tokens: int, ngpu: int) -> List[Com
 
 
 def trained_lm(component: Component) -> Any:
-    """Return a component's LM with its tokenizer."""
+    """A component's LM with its tokenizer."""
     return component.scorer.trained  # type: ignore[attr-defined]
 
 
 def language_model(component: Component) -> Any:
-    """Return a component's LM."""
+    """A component's LM."""
     return trained_lm(component).lm
 
 
 def location_rows(
     component: Component, sentences: Optional[Sentences], *, max_tokens: int
 ) -> List[LocationRow]:
-    """Return the locations of an LM: those with random weights, then its latent variables."""
+    """Locations of an LM: those with random weights, then its latent variables."""
     from espnet_bayeslm.scoring.latents import latent_moments
 
     model = language_model(component)
@@ -101,7 +101,7 @@ def location_rows(
 def text_figures(
     component: Component, sentences: Sentences, *, keyed: bool, max_oov_rate: float
 ) -> Callable[[], Dict[str, Any]]:
-    """Return a function that measures a text under an LM, as `bayeslm perplexity` does."""
+    """Function that measures a text under an LM, as `bayeslm perplexity` does."""
     rows = list(sentences.values())
 
     def measure() -> Dict[str, Any]:
@@ -147,7 +147,7 @@ def snr(
 def prune_component(
     component: Component, shares: Sequence[float], measure: Callable[[], Dict[str, Any]]
 ) -> List[PruningStep]:
-    """Return the figures of a text with ever more of an LM's random weights at zero.
+    """Figures of a text with ever more of an LM's random weights at zero.
 
     Raises:
         InputError: The LM has no random weights, only latent variables.
@@ -163,7 +163,7 @@ def prune_component(
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Return the parser of `bayeslm snr`."""
+    """Parser of `bayeslm snr`."""
     parser = tool_parser("snr", "Signal-to-noise ratio |mean| / std of random weights, and pruning")
     add_lm_options(parser)
     parser.add_argument(

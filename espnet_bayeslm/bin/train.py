@@ -22,7 +22,7 @@ LOG = "train.log"
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Return the parser; options that it does not know go to ESPnet's LM training."""
+    """Parser; options that it does not know go to ESPnet's LM training."""
     parser = argparse.ArgumentParser(
         prog="bayeslm train",
         description="Train an LM on plain text. Training is ESPnet's; a run that was stopped goes"
@@ -98,7 +98,7 @@ def add_token_options(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_training_options(config: Path, words: Sequence[str]) -> argparse.Namespace:
-    """Return ESPnet's options, those of the configuration and those of the command line.
+    """ESPnet's options, those of the configuration and those of the command line.
 
     Raises:
         InputError: There is no such configuration, or it is no yaml mapping.

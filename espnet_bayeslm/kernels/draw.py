@@ -124,7 +124,7 @@ def _gradients(
     grad_kl: torch.Tensor,
     of_mean: torch.Tensor,
 ) -> torch.Tensor:
-    """Return the gradient of `draw.log_std`, and add that of the KL by the mean to `of_mean`."""
+    """Gradient of `draw.log_std`; that of the KL by the mean is added to `of_mean`."""
     if compiles(grad.device):
         gradients = fused(_gradients_of_draw(draw.prior_std), grad.device)
         tensors = (grad, mean, draw.log_std, draw.noise, draw.prior_mean, grad_kl)
@@ -151,7 +151,7 @@ def _gradients(
 
 @functools.cache
 def _drawn(prior_std: float) -> Any:
-    """Return the draw and its KL as a function for `fused`."""
+    """Draw and its KL as a function for `fused`."""
 
     def weight_draw(
         mean: torch.Tensor,
@@ -173,7 +173,7 @@ def _drawn(prior_std: float) -> Any:
 
 @functools.cache
 def _gradients_of_draw(prior_std: float) -> Any:
-    """Return the KL's gradient by the mean, and all of the log std's, for `fused`."""
+    """The KL's gradient by the mean, and all of the log std's, for `fused`."""
 
     def draw_gradients(
         grad: torch.Tensor,

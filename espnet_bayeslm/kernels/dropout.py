@@ -11,12 +11,12 @@ BITS = 64
 
 
 def quantized(rate: float) -> float:
-    """Return the probability nearest to a dropout rate that `dropped` can have."""
+    """Probability nearest to a dropout rate that `dropped` can have."""
     return round(rate * LEVELS) / LEVELS
 
 
 def dropped(like: torch.Tensor, rate: float) -> torch.Tensor:
-    """Return 1 for each unit to drop and 0 for the others, in the type and shape of `like`.
+    """Mask, 1 for each unit to drop and 0 for the others, in the type and shape of `like`.
 
     The probability is `quantized(rate)`. `bernoulli_` takes six times as long on a CPU: it makes
     64 random bits for each unit.
@@ -33,7 +33,7 @@ def dropped(like: torch.Tensor, rate: float) -> torch.Tensor:
 
 
 def dropout(x: torch.Tensor, p: float) -> torch.Tensor:
-    """Return x after dropout in training, by `dropped` on a CPU, (...) -> (...)."""
+    """Dropout in training, by `dropped` on a CPU, (...) -> (...)."""
     rate = quantized(p)
     if x.device.type != "cpu" or not 0 < rate < 1:
         return F.dropout(x, p)

@@ -74,6 +74,6 @@ class _FeedForward(torch.autograd.Function):
 
 
 def _units(inner: torch.Tensor, scale: float) -> torch.Tensor:
-    """Return the hidden units after dropout, (N, D)."""
+    """Hidden units after dropout, (N, D)."""
     units = F.gelu(inner)
     return units if scale == 1 else units.mul_(scale)

@@ -26,7 +26,7 @@ def fused(function: Callable[..., Any], device: torch.device) -> Callable[..., A
 
 
 def compiles(device: torch.device) -> bool:
-    """Return whether `fused` compiles functions for a device."""
+    """Whether `fused` compiles functions for a device."""
     return device.type == "cuda" and _has_compiler()
 
 
@@ -53,7 +53,7 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @functools.cache
 def _has_compiler() -> bool:
-    """Return whether torch can compile for this GPU."""
+    """Whether torch can compile for this GPU."""
     if os.environ.get("TORCH_COMPILE_DISABLE") == "1":
         return False
     if importlib.util.find_spec("triton") is None or not torch.cuda.is_available():

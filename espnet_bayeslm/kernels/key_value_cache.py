@@ -77,15 +77,15 @@ class KeyValueCache:
         self._free: List[int] = []
 
     def __len__(self) -> int:
-        """Return the number of rows in use."""
+        """Number of rows in use."""
         return self.end - len(self._free)
 
     def empty(self) -> Prefix:
-        """Return the prefix without a token."""
+        """Prefix without a token."""
         return Prefix(self, [])
 
     def allocate(self, count: int) -> List[int]:
-        """Return rows that are free, the first ones, so that the table stays dense."""
+        """Rows that are free, the first ones, so that the table stays dense."""
         again = min(count, len(self._free))
         rows = [heapq.heappop(self._free) for _ in range(again)]
         rows += range(self.end, self.end + count - again)
@@ -112,7 +112,7 @@ class KeyValueCache:
         return [Prefix(self, rows[i * length : (i + 1) * length]) for i in range(count)]
 
     def adopt(self, prefix: Prefix) -> Prefix:
-        """Return a prefix, with a copy of what another cache has of it."""
+        """Prefix, with a copy of what another cache has of it."""
         if prefix.cache is self:
             return prefix
         rows = self.allocate(len(prefix))
@@ -121,7 +121,7 @@ class KeyValueCache:
 
 
 def membership(prefixes: Sequence[Prefix]) -> np.ndarray:
-    """Return which rows of one cache are whose, bool (B, end)."""
+    """Mask of the rows of one cache that are each prefix's, bool (B, end)."""
     end = prefixes[0].cache.end
     size = -(-end // 8)
     packed = b"".join(prefix.rows.to_bytes(size, "little") for prefix in prefixes)

@@ -24,7 +24,7 @@ class LatentSample(torch.autograd.Function):
     def forward(
         ctx: Any, packed: torch.Tensor, noise: torch.Tensor
     ) -> Tuple[torch.Tensor, torch.Tensor]:
-        """Return z (N, latent_dim) and the KL in nats (N,).
+        """Draws z (N, latent_dim), and the KL in nats (N,).
 
         `packed` is mean and log standard deviation of q, then of p, (N, 4 * latent_dim);
         `noise` (N, latent_dim), zeros for the mean.
@@ -49,7 +49,7 @@ class LatentSample(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: torch.Tensor) -> Tuple[torch.Tensor, None]:  # type: ignore[override]
-        """Return the gradient of `packed`."""
+        """Gradient of `packed`."""
         packed, noise = ctx.saved_tensors
         result = torch.empty_like(packed)
         scratch = _scratch(noise, 4)

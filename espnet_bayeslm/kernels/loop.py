@@ -46,7 +46,7 @@ class Gates:
         self.values = self.act if self.shares is None else chunks_of(record.gates, 4)
 
     def __call__(self, t: int) -> Tuple[torch.Tensor, ...]:
-        """Return the four gates of step t, each (B, H)."""
+        """Four gates of step t, each (B, H)."""
         torch.sigmoid(self.record.pre[t], out=self.record.act[t])
         for path, mix, pre, act in zip(
             self.paths, self.mixes, self.pre[t], self.act[t], strict=True

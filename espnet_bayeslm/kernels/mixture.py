@@ -17,7 +17,7 @@ CHUNK = 1 << 15
 
 
 def tanh(x: torch.Tensor, out: Optional[torch.Tensor] = None) -> torch.Tensor:
-    """Return 2 sigmoid(2x) - 1: three times as fast as torch's tanh on a CPU, 1e-7 off."""
+    """Tanh as 2 sigmoid(2x) - 1: three times as fast as torch's tanh on a CPU, 1e-7 off."""
     y = torch.add(x, x, out=out).sigmoid_()
     return torch.add(y, y, out=y).sub_(1.0)
 
@@ -79,14 +79,14 @@ class Mix:
 
 
 def slope(x: torch.Tensor, coefficients: torch.Tensor, basis: Sequence[str]) -> torch.Tensor:
-    """Return sum_j lambda_j phi_j'(x); x is (..., units)."""
+    """sum_j lambda_j phi_j'(x); x is (..., units)."""
     return mix_gradients(None, x, coefficients, basis)[0]
 
 
 def coefficient_gradients(
     grad: torch.Tensor, x: torch.Tensor, basis: Sequence[str]
 ) -> torch.Tensor:
-    """Return the gradient of the coefficients, (len(basis), units).
+    """Gradient of the coefficients, (len(basis), units).
 
     Args:
         grad: Gradient of the mixture's result, (..., units).
@@ -104,7 +104,7 @@ def mix_gradients(
     coefficients: Optional[torch.Tensor],
     basis: Sequence[str],
 ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
-    """Return the mixture's slope and its coefficients' gradient in one pass over x.
+    """The mixture's slope and its coefficients' gradient in one pass over x.
 
     Args:
         grad: Gradient of the mixture's result, (..., units); None: no coefficients' gradient.
@@ -182,7 +182,7 @@ class Mixture(torch.autograd.Function):
 
 @functools.cache
 def whole_mixture(basis: Tuple[str, ...]) -> Callable[..., torch.Tensor]:
-    """Return (N, units), coefficients -> the mixture, for `fused`."""
+    """(N, units), coefficients -> the mixture, for `fused`."""
 
     def gp_mixture(x: torch.Tensor, coefficients: torch.Tensor) -> torch.Tensor:
         return Mix(coefficients, basis)(x)
@@ -192,7 +192,7 @@ def whole_mixture(basis: Tuple[str, ...]) -> Callable[..., torch.Tensor]:
 
 @functools.cache
 def whole_gradients(basis: Tuple[str, ...]) -> Callable[..., Any]:
-    """Return `mix_gradients` of this basis, for `fused`."""
+    """`mix_gradients` of this basis, for `fused`."""
 
     def gp_gradients(
         grad: Optional[torch.Tensor], x: torch.Tensor, coefficients: Optional[torch.Tensor]
@@ -203,7 +203,7 @@ def whole_gradients(basis: Tuple[str, ...]) -> Callable[..., Any]:
 
 
 def chunks(rows: torch.Tensor) -> Tuple[torch.Tensor, ...]:
-    """Return runs of rows that fit a CPU's cache, all rows on other devices; (N, units)."""
+    """Runs of rows that fit a CPU's cache, all rows on other devices; (N, units)."""
     if rows.device.type != "cpu":
         return (rows,)
     return rows.split(max(1, CHUNK // rows.size(1)))

@@ -84,13 +84,13 @@ def warn_of_emulation() -> None:
 
 
 def _is_large(x: torch.Tensor, weight: torch.Tensor) -> bool:
-    """Return whether oneDNN pays for x weight^T without packing, (..., K), (N, K)."""
+    """Whether oneDNN pays for x weight^T without packing, (..., K), (N, K)."""
     is_large = x.device.type == "cpu" and x.numel() * len(weight) >= LARGE_PRODUCT
     return is_large and has_onednn(x.dtype)
 
 
 def multiply(a: torch.Tensor, b: torch.Tensor, bias: Optional[torch.Tensor] = None) -> torch.Tensor:
-    """Return a b^T + bias, without gradients, (M, K), (N, K), (N,) -> (M, N), all of one type.
+    """Product a b^T + bias, without gradients, (M, K), (N, K), (N,) -> (M, N), all of one type.
 
     On a CPU large ones by oneDNN, which needs a tenth to a third less time than `torch.mm`.
     """
@@ -157,7 +157,7 @@ def _trained(
 
 
 def _kept_product(weight: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Return x -> x weight^T, whose packed weights are those of the last call if they can be."""
+    """Product x -> x weight^T, whose packed weights are those of the last call if they can be."""
     known, number = _kept.get(weight), content_number(weight)
     if number is None or not has_onednn(weight.dtype):
         return lambda x: F.linear(x, weight)
@@ -168,7 +168,7 @@ def _kept_product(weight: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor
 
 
 def weight_gradient(grad: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """Return a weight's gradient, (..., out), (..., in) -> (out, in)."""
+    """A weight's gradient, (..., out), (..., in) -> (out, in)."""
     return multiply(grad.flatten(0, -2).t(), x.flatten(0, -2).t())
 
 
@@ -187,7 +187,7 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> Tuple[Optional[torch.Tensor], ...]:  # type: ignore[override]
-        """Return the gradients of `forward`'s arguments."""
+        """Gradients of `forward`'s arguments."""
         x, weight = ctx.saved_tensors
         rows = grad.flatten(0, -2)
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad

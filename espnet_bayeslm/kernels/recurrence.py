@@ -66,7 +66,7 @@ class LoopGradients:
         grad_c: torch.Tensor,
         grad_latent: Optional[torch.Tensor],
     ) -> LoopInputs:
-        """Return the gradient of each input.
+        """Gradient of each input.
 
         Args:
             grad_output: Of h_t, (L, B, H).
@@ -154,7 +154,7 @@ class LoopGradients:
             torch.mul(upper, hidden_slope, out=out[:, pre.size(1) :])
 
     def _previous_cell(self, t: int, grad_c: torch.Tensor, forget: torch.Tensor) -> torch.Tensor:
-        """Return the gradient of the cells before step t."""
+        """Gradient of the cells before step t."""
         grad_c = grad_c.mul_(forget)
         if self.cell_pre is None:
             return grad_c
@@ -165,7 +165,7 @@ class LoopGradients:
     def _collect(
         self, grad_h: torch.Tensor, grad_c: torch.Tensor, grad_latent: Optional[torch.Tensor]
     ) -> LoopInputs:
-        """Return all gradients; those of weights are one product over all steps."""
+        """Gradients of the inputs; those of weights are one product over all steps."""
         record, layout = self.record, self.layout
         weights = weight_gradient(self.recurrent, record.hidden[:-1])
         size = self.pre.size(2)
@@ -207,7 +207,7 @@ class LoopGradients:
         return [path.gate for path in self.layout.paths]
 
     def _share_gradients(self) -> Optional[torch.Tensor]:
-        """Return the gradient of the shares: gate's gradient times the path's activation, (P,)."""
+        """Gradient of the shares: gate's gradient times the path's activation, (P,)."""
         if self.gates is None:
             return None
         gates, acts = self.gates.chunk(4, dim=2), self.record.act.chunk(len(self.path_gates), dim=2)
@@ -215,7 +215,7 @@ class LoopGradients:
         return torch.stack(terms)
 
     def _coefficient_gradients(self) -> Optional[torch.Tensor]:
-        """Return the gradient of the gates' coefficients, (sum of J, H)."""
+        """Gradient of the gates' coefficients, (sum of J, H)."""
         pres = self.record.pre.chunk(len(self.path_gates), dim=2)
         parts = [
             coefficient_gradients(grad, pre, path.basis)
@@ -235,7 +235,7 @@ class StepGradients(LoopGradients):
         grad_c: torch.Tensor,
         grad_latent: Optional[torch.Tensor],
     ) -> LoopInputs:
-        """Return the gradient of each input; arguments as those of `LoopGradients.run`."""
+        """Gradient of each input; arguments as those of `LoopGradients.run`."""
         inputs, record, device = self.inputs, self.record, grad_output.device
         step = fused(backward_step(self.layout, inputs.hidden_weight is not None), device)
         add_latent = fused(latent_backward, device)
@@ -275,7 +275,7 @@ class LSTMLoop(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, layout: Layout, *tensors: Optional[torch.Tensor]) -> Tuple[Any, ...]:
-        """Return h_t (L, B, H), what recurs and the cells (B, H), and z_t's parameters or None."""
+        """h_t (L, B, H), what recurs and the cells (B, H), and z_t's parameters or None."""
         inputs = LoopInputs(*tensors)  # type: ignore[arg-type]
         run = run_steps if compiles(inputs.h.device) else run_loop
         record = run(inputs, layout)
@@ -287,7 +287,7 @@ class LSTMLoop(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Any) -> Tuple[Any, ...]:  # type: ignore[override]
-        """Return the gradients of `forward`'s arguments."""
+        """Gradients of `forward`'s arguments."""
         saved = ctx.saved_tensors
         inputs, record = LoopInputs(*saved[:NUM_INPUTS]), Record(*saved[NUM_INPUTS:])
         output, h, c, latent = grads

@@ -23,7 +23,7 @@ Tensors = Tuple[Optional[torch.Tensor], ...]
 
 @functools.cache
 def forward_step(layout: Layout) -> Callable[..., Tensors]:
-    """Return the step after the products with what recurs and with the cells, for `fused`."""
+    """Step after the products with what recurs and with the cells, for `fused`."""
     gates_of_paths = [path.gate for path in layout.paths]
 
     def lstm_step(
@@ -69,7 +69,7 @@ def forward_step(layout: Layout) -> Callable[..., Tensors]:
 def _activations(
     pre: torch.Tensor, layout: Layout, coefficients: Optional[torch.Tensor]
 ) -> List[torch.Tensor]:
-    """Return the activation of each path, each (B, H)."""
+    """Activation of each path, each (B, H)."""
     found = []
     parts = zip(layout.paths, layout.split(coefficients), strict=True)
     for (path, part), x in zip(parts, pre.chunk(len(layout.paths), dim=1), strict=True):
@@ -83,7 +83,7 @@ def _activations(
 def _gates(
     acts: List[torch.Tensor], layout: Layout, shares: Optional[torch.Tensor]
 ) -> List[torch.Tensor]:
-    """Return the four gates, each (B, H)."""
+    """Four gates, each (B, H)."""
     if shares is None:
         return acts
     gates = [act * shares[n] for n, act in enumerate(acts[:4])]
@@ -96,7 +96,7 @@ def _gates(
 def latent_step(
     q: torch.Tensor, bias: torch.Tensor, noise: Optional[torch.Tensor]
 ) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Return the parameters of q(z_t), (B, 2H), and z_t = mean + std * noise (Eq. 22)."""
+    """Parameters of q(z_t), (B, 2H), and z_t = mean + std * noise (Eq. 22)."""
     packed = q + bias
     mean, log_std = packed.chunk(2, dim=1)
     return packed, mean.clone() if noise is None else mean + clamp_log_std(log_std).exp() * noise
@@ -141,7 +141,7 @@ def run_steps(inputs: LoopInputs, layout: Layout) -> Record:
 
 @functools.cache
 def backward_step(layout: Layout, apart: bool) -> Callable[..., Tuple[Any, ...]]:
-    """Return the step before the products, back in time, for `fused`."""
+    """Step before the products, back in time, for `fused`."""
     gates_of_paths = [path.gate for path in layout.paths]
 
     def lstm_backward(
@@ -188,7 +188,7 @@ def backward_step(layout: Layout, apart: bool) -> Callable[..., Tuple[Any, ...]]
 def latent_backward(
     grad: torch.Tensor, recurred: torch.Tensor, latent: torch.Tensor, noise: Optional[torch.Tensor]
 ) -> torch.Tensor:
-    """Return the gradient of z_t's parameters with what its use in the next step adds."""
+    """Gradient of z_t's parameters with what its use in the next step adds."""
     mean, log_std = grad.chunk(2, dim=1)
     if noise is not None:
         value = latent.chunk(2, dim=1)[1]

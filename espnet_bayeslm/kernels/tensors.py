@@ -94,7 +94,7 @@ class Layout(NamedTuple):
     cell_state: Basis = ()
 
     def split(self, coefficients: Optional[torch.Tensor]) -> List[Optional[torch.Tensor]]:
-        """Return each path's part of `LoopInputs.coefficients`, (J, H) or None."""
+        """Parts of `LoopInputs.coefficients`, one of each path, (J, H) or None."""
         if coefficients is None:
             return [None] * len(self.paths)
         parts = coefficients.split([len(path.basis) for path in self.paths])
@@ -142,7 +142,7 @@ class Record(NamedTuple):
 
 
 def empty_record(inputs: LoopInputs) -> Record:
-    """Return a record with what was there before the first step."""
+    """Record with what was there before the first step."""
     steps, batch, size = inputs.gates_in.shape
     units = inputs.h.size(1)
     new = inputs.gates_in.new_empty

@@ -74,7 +74,7 @@ class TreeAttention:
 
 
 def _paths(before: torch.Tensor, nodes: torch.Tensor, depth: int) -> torch.Tensor:
-    """Return the ancestors of some nodes, (N, P) with -1 for none; P is a multiple of 8.
+    """Ancestors of some nodes, (N, P) with -1 for none; P is a multiple of 8.
 
     On a CPU P is what they need; elsewhere it is by `depth`, which is known without waiting.
     """

@@ -50,7 +50,7 @@ def _run_layer(
     levels: Sequence[slice],
     start: Optional[State],
 ) -> State:
-    """Return h and c of each node, (T, H); `gates` (T, 4H) is overwritten."""
+    """States h and c of each node, (T, H); `gates` (T, 4H) is overwritten."""
     units = weight.size(1)
     h, c = (gates.new_empty(len(gates), units) for _ in range(2))
     widest = max(level.stop - level.start for level in levels)

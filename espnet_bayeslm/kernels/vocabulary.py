@@ -89,7 +89,7 @@ class _SummedNLL(torch.autograd.Function):
 def _add_product(
     total: Optional[torch.Tensor], d_logits: torch.Tensor, x: torch.Tensor, exact: torch.dtype
 ) -> torch.Tensor:
-    """Return total + d_logits^T x in the type `exact`, (V, M); `total` is changed."""
+    """Sum total + d_logits^T x in the type `exact`, (V, M); `total` is changed."""
     if total is None:
         return weight_gradient(d_logits, x).to(exact)
     if d_logits.dtype == exact:
@@ -98,7 +98,7 @@ def _add_product(
 
 
 def _softmax_(logits: torch.Tensor, target: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Return -ln p(target) (N, 1), and the softmax (N, V) in the logits' place."""
+    """-ln p(target) (N, 1), and the softmax (N, V) in the logits' place."""
     greatest = logits.amax(1, keepdim=True)
     chosen = logits.gather(1, target) - greatest
     # in place, since a pass over the logits costs as much as their product with few units

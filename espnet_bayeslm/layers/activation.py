@@ -44,7 +44,7 @@ def mixture(x: torch.Tensor, coefficients: torch.Tensor, basis: Sequence[str]) -
 def initial_coefficients(
     units: int, basis: Sequence[str], native: Optional[str] = None
 ) -> nn.Parameter:
-    """Return coefficients (len(basis), units): 1 for the native activation, 0 for the others."""
+    """Coefficients (len(basis), units): 1 for the native activation, 0 for the others."""
     coefficients = torch.zeros(len(basis), units)
     if native is not None:
         coefficients[list(basis).index(native)] = 1.0

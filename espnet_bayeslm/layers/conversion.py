@@ -38,7 +38,7 @@ def empty_like(layer: nn.Module) -> Any:
 
 
 def make_uncertain(owner: nn.Module, name: str) -> Any:
-    """Return a layer as one that can have random weights, which takes its place.
+    """Layer as one that can have random weights, which takes its place.
 
     The parameters are the same objects: what is tied to them stays tied, and their names in the
     state_dict stay what they were.

@@ -16,7 +16,7 @@ LOOKED_UP = ""
 
 
 def distinct_ids(ids: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Return ascending ids, of which `places` uses one for each id there is, and the places.
+    """Ids, ascending, of which `places` uses one for each id there is, and the places.
 
     Elsewhere than on a CPU the others are left in, up to as many as `ids` has: their number is
     known without waiting for the device.

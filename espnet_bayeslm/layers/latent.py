@@ -233,5 +233,5 @@ def side_by_side(heads: Sequence[nn.Linear]) -> Tuple[torch.Tensor, torch.Tensor
 
 
 def linear_of(heads: Sequence[nn.Linear], h: torch.Tensor) -> torch.Tensor:
-    """Return the outputs of linear layers side by side, as one product; h is (B, L, size)."""
+    """Outputs of linear layers side by side, as one product; h is (B, L, size)."""
     return fast(linear)(h, *side_by_side(heads))

@@ -191,14 +191,14 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
         return LayerTensors(self, k)
 
     def is_fused(self) -> bool:
-        """Return whether torch's fused kernel computes all layers, as in an ordinary LSTM."""
+        """Whether torch's fused kernel computes all layers, as in an ordinary LSTM."""
         return not self._by_layer()
 
     def _by_layer(self) -> bool:
         return any(self.has_loop(k) or self._latent(k) for k in range(self.num_layers))
 
     def _values_in_use(self, names: List[str]) -> List[torch.Tensor]:
-        """Return weights, or their draw, in the order of the names.
+        """Weights, or their draw, in the order of the names.
 
         On CUDA a draw is views of one flat buffer, which cuDNN would otherwise make; elsewhere
         a matrix with nothing random is not copied.

@@ -44,7 +44,7 @@ class Proposal:
         self.log_inclusion = torch.where(weights > 0, self.inclusion, 1.0).log()
 
     def draw(self, generator: torch.Generator) -> torch.Tensor:
-        """Return the tokens of a draw, ascending, (C,), on average `num_samples` of them.
+        """Tokens of a draw, ascending, (C,), on average `num_samples` of them.
 
         Args:
             generator: The source of randomness, on the proposal's device.
@@ -76,7 +76,7 @@ def sampled_loss(
     candidates: torch.Tensor,
     log_inclusion: torch.Tensor,
 ) -> SampledLoss:
-    """Return objective, NLL and ln Z of each token, from the logits of sampled tokens.
+    """Objective, NLL and ln Z of each token, from the logits of sampled tokens.
 
     The objective is -ln of the target's share among the target and the candidates, where each
     logit, the target's too, has ln of its inclusion probability subtracted, and a candidate that

@@ -42,7 +42,7 @@ def feed_forward(
 
 
 def sinusoids(length: int, dim: int) -> torch.Tensor:
-    """Return sinusoidal position encodings (length, dim) (Vaswani et al. 2017, 3.5)."""
+    """Sinusoidal position encodings (length, dim) (Vaswani et al. 2017, 3.5)."""
     position = torch.arange(length, dtype=torch.float64).unsqueeze(1)
     even = torch.arange(0, dim, 2, dtype=torch.float64)
     angle = position * torch.exp(even * (-math.log(10000.0) / dim))
@@ -148,7 +148,7 @@ class TransformerBlock(nn.Module):
         return Output(self.linear2.out_features, False, replace)
 
     def _hidden(self, x: torch.Tensor) -> torch.Tensor:
-        """Return f(Theta_1 x), (B, L, D)."""
+        """f(Theta_1 x), (B, L, D)."""
         if isinstance(self.activation, nn.GELU):
             return self.linear1(x, gelu=True)
         return self.activation(self.linear1(x))

@@ -39,7 +39,7 @@ MIN_SPAN = 0.05
 
 
 def weights_figure(runs: Mapping[str, ArchitectureWeights]) -> Figure:
-    """Return bars of the share of each kind, by location, as the paper's Fig. 3 has them.
+    """Bars of the share of each kind, by location, as the paper's Fig. 3 has them.
 
     Args:
         runs: Run (seed) -> its architecture weights. The bars are means over runs; where there
@@ -100,7 +100,7 @@ def _draw_position(
 
 
 def history_figure(history: Mapping[str, Sequence[Record]]) -> Figure:
-    """Return the shares of the kinds over the training, a panel for each location.
+    """Shares of the kinds over the training, a panel for each location.
 
     Point estimates are left out: their share is what the others lack of 1.
 
@@ -135,7 +135,7 @@ def history_figure(history: Mapping[str, Sequence[Record]]) -> Figure:
 
 
 def _small_multiples(titles: Sequence[str]) -> Tuple[Figure, List[Axes]]:
-    """Return a figure and as many small panels, with common axes."""
+    """Figure and as many small panels, with common axes."""
     num_columns = min(len(titles), 4)
     if len(titles) > 4:
         # of these the one that leaves the fewest places empty
@@ -167,18 +167,18 @@ def _zoom(panels: Sequence[Axes]) -> None:
 
 
 def _line(number: int, colour: str) -> Dict[str, Any]:
-    """Return how the line of run number `number` is drawn."""
+    """Line style of run number `number`."""
     style = LINE_STYLES[number % len(LINE_STYLES)]
     return {"color": colour, "linestyle": style, "linewidth": 1.2}
 
 
 def _columns(locations: Sequence[str]) -> int:
-    """Return how many layers the panel of these locations has room for."""
+    """Number of layers that the panel of these locations has room for."""
     return max(MIN_COLUMNS, len(locations))
 
 
 def _rows(locations: Sequence[str]) -> List[List[List[str]]]:
-    """Return rows of panels of the locations of a position, each of at most `MAX_COLUMNS`."""
+    """Rows of panels of the locations of a position, each of at most `MAX_COLUMNS`."""
     positions: Dict[str, List[str]] = {}
     for location in locations:
         positions.setdefault(location.partition("@")[0], []).append(location)
@@ -198,13 +198,13 @@ def _colour(kind: str) -> str:
 
 
 def _kinds(table: Iterable[Mapping[str, float]]) -> List[str]:
-    """Return the kinds that some location has, in the order of `KINDS`."""
+    """Kinds that some location has, in the order of `KINDS`."""
     kinds = {kind: None for values in table for kind in values}
     return sorted(kinds, key=lambda kind: [*KINDS, kind].index(kind))
 
 
 def _uncertain(table: Iterable[Mapping[str, float]]) -> List[str]:
-    """Return the kinds less point estimates."""
+    """Kinds less point estimates."""
     return [kind for kind in _kinds(table) if KINDS.get(kind, Kind).is_uncertain]
 
 

@@ -20,7 +20,7 @@ _SPACE = re.compile(r">\s+<")
 
 
 def plain(name: str) -> str:
-    """Return a name as matplotlib shows it: no formula in it, and not left out of legends."""
+    """Name as matplotlib shows it: no formula in it, and not left out of legends."""
     name = name.replace("$", r"\$")
     return f" {name}" if name.startswith("_") else name
 

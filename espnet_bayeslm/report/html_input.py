@@ -93,7 +93,7 @@ def expecting(
 
 
 def number(value: Any, *, infinite: bool = False) -> float:
-    """Return a JSON number.
+    """JSON number.
 
     Args:
         value: The value.
@@ -110,7 +110,7 @@ def number(value: Any, *, infinite: bool = False) -> float:
 
 
 def numbers(values: Any) -> List[float]:
-    """Return a JSON list of numbers.
+    """JSON list of numbers.
 
     Raises:
         ValueError: It is something else.
@@ -121,7 +121,7 @@ def numbers(values: Any) -> List[float]:
 
 
 def mapping(value: Any) -> Mapping[str, Any]:
-    """Return a JSON object.
+    """JSON object.
 
     Raises:
         ValueError: It is something else.

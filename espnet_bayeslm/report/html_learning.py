@@ -37,7 +37,7 @@ class Epoch(NamedTuple):
 
 
 def read_epochs(path: str) -> List[Epoch]:
-    """Return the epochs of an experiment.
+    """Epochs of an experiment.
 
     Raises:
         InputError: There is no checkpoint of a training, or none of its epochs was validated.
@@ -67,7 +67,7 @@ def _chosen(stats: Mapping[str, Any]) -> Dict[str, float]:
 
 
 def learning_section(experiments: Mapping[str, Sequence[Epoch]]) -> Optional[Section]:
-    """Return curves and a table of experiments; None where there is none."""
+    """Curves and a table of experiments; None where there is none."""
     if not experiments:
         return None
     figure = svg(learning_figure(experiments), "Learning curves of the experiments")
@@ -77,7 +77,7 @@ def learning_section(experiments: Mapping[str, Sequence[Epoch]]) -> Optional[Sec
 
 
 def learning_figure(experiments: Mapping[str, Sequence[Epoch]]) -> Figure:
-    """Return perplexity and KL over the epochs, a colour for each experiment."""
+    """Perplexity and KL over the epochs, a colour for each experiment."""
     panels = [("ppl", "perplexity per token")]
     if _has(experiments, "nll") and not _has(experiments, "ppl"):
         panels = [("nll", "nats per token")]
@@ -114,13 +114,13 @@ def _has(experiments: Mapping[str, Sequence[Epoch]], statistic: str) -> bool:
 
 
 def _points(epochs: Sequence[Epoch], part: str, statistic: str) -> Tuple[List[int], List[float]]:
-    """Return the numbers of the epochs and a statistic of them."""
+    """Numbers of the epochs and a statistic of them."""
     found = [(e.number, getattr(e, part)) for e in epochs if statistic in getattr(e, part)]
     return [number for number, _ in found], [stats[statistic] for _, stats in found]
 
 
 def epoch_table(experiments: Mapping[str, Sequence[Epoch]]) -> Table:
-    """Return one row for each experiment: its best epoch, and its bound at the end."""
+    """Rows of the experiments: the best epoch of each, and its bound at the end."""
     header = [
         "experiment",
         "epochs",

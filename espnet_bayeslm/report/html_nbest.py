@@ -38,7 +38,7 @@ class Texts:
         self._places: Dict[Tuple[Words, Words], int] = {}
 
     def add(self, pivot: Words, words: Words) -> int:
-        """Return the place of words that are compared with others."""
+        """Place of words that are compared with others."""
         key = pivot, words
         if key not in self._places:
             self._places[key] = len(self.rows)
@@ -46,13 +46,13 @@ class Texts:
         return self._places[key]
 
     def errors(self, place: int) -> int:
-        """Return how many words of a hypothesis are wrong."""
+        """Number of wrong words of a hypothesis."""
         operations = self.rows[place][1]
         return len(operations) - operations.count(CORRECT)
 
 
 def operations(ref: Sequence[str], hyp: Sequence[str]) -> str:
-    """Return a letter for each step from `ref` to `hyp`: right, another word, missing, added.
+    """Letter for each step from `ref` to `hyp`: right, another word, missing, added.
 
     The errors are as few as `word_errors` counts.
     """
@@ -80,7 +80,7 @@ class View(NamedTuple):
 
 
 def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> View:
-    """Return the lists of a rescoring; hypotheses go to `texts`.
+    """Lists of a rescoring; hypotheses go to `texts`.
 
     Without references the first pass takes their place.
     """
@@ -117,7 +117,7 @@ def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> Vi
 
 
 def _scores(rescored: Rescored, nbest: NBest) -> Dict[str, List[float]]:
-    """Return the scores of a list that there are, by the names of the table's columns."""
+    """Scores of a list that there are, by the names of the table's columns."""
     hyps = nbest.hypotheses
     columns: Dict[str, Optional[List[Optional[float]]]] = {
         "acoustic": [hyp.am_score for hyp in hyps],
@@ -134,7 +134,7 @@ def _scores(rescored: Rescored, nbest: NBest) -> Dict[str, List[float]]:
 
 
 def _rounded(uncertainty: Uncertainty) -> Dict[str, List[float]]:
-    """Return an utterance's uncertainties in few digits; of ln p the negative."""
+    """An utterance's uncertainties in few digits; of ln p the negative."""
     return {
         name: [float(f"{-v if name == 'log_prob' else v:.{SIGNIFICANT}g}") for v in values]
         for name, values in uncertainty.items()

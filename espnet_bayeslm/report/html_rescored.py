@@ -57,7 +57,7 @@ class Rescored:
     uncertainty: Dict[str, Dict[int, Uncertainty]]
 
     def totals(self, nbest: NBest) -> Optional[List[float]]:
-        """Return what was maximised, None where it is not known."""
+        """Objective that was maximised, None where it is not known."""
         if self.scales is None or nbest.utt not in self.lm_scores:
             return None
         if self.scales.of_each_lm:
@@ -67,7 +67,7 @@ class Rescored:
 
 
 def read_rescored(name: str, folder: str, format: str) -> Rescored:
-    """Return the lists of a folder with their new best.
+    """Lists of a folder with their new best.
 
     Raises:
         InputError: A file is missing, is not usable, or is of other lists.
@@ -88,7 +88,7 @@ def read_rescored(name: str, folder: str, format: str) -> Rescored:
 
 
 def _best_places(nbests: Sequence[NBest], path: Path, *, lists: str) -> Dict[str, int]:
-    """Return {utterance id: place of its best hypothesis}."""
+    """{utterance id: place of its best hypothesis}."""
     best = read_transcripts(path)
     check_same_utterances({n.utt: None for n in nbests}, best, ref_path=lists, hyp_path=path)
     places = {}
@@ -105,7 +105,7 @@ def _best_places(nbests: Sequence[NBest], path: Path, *, lists: str) -> Dict[str
 
 
 def _read_costs(path: Path, nbests: Sequence[NBest]) -> Dict[str, List[float]]:
-    """Return {utterance id: ln P of each hypothesis}."""
+    """{utterance id: ln P of each hypothesis}."""
     costs = {
         key: parse_number(value, path=path, line=line, remedy=REMEDY)
         for key, (line, value) in read_keyed_lines(path).items()
@@ -123,7 +123,7 @@ def _read_costs(path: Path, nbests: Sequence[NBest]) -> Dict[str, List[float]]:
 def _read_uncertainty(
     path: Path, nbests: Sequence[NBest], best: Mapping[str, int]
 ) -> Dict[str, Dict[int, Uncertainty]]:
-    """Return {utterance id: {place: uncertainty}} of the hypotheses that are shown."""
+    """{utterance id: {place: uncertainty}} of the hypotheses that are shown."""
     lists = {nbest.utt: nbest for nbest in nbests}
     found: Dict[str, Dict[int, Uncertainty]] = {}
     what = "utt, rank, words and values of each word and of </s>"
@@ -140,7 +140,7 @@ def _read_uncertainty(
 
 
 def _checked(content: Mapping[str, Any], words: Words) -> Uncertainty:
-    """Return the values of a line."""
+    """Values of a line."""
     if tuple(content["words"]) != words:
         raise ValueError("its words are not those of the list")
     values = {name: numbers(content[name]) for name in MEASURES if name in content}
@@ -153,7 +153,7 @@ def _checked(content: Mapping[str, Any], words: Words) -> Uncertainty:
 def read_references(
     values: Repeated, rescored: Collection[Rescored], folders: Sequence[Tuple[str, str]]
 ) -> Dict[str, Words]:
-    """Return {utterance id: words}, from files and from the lists that hold references.
+    """{utterance id: words}, from files and from the lists that hold references.
 
     Args:
         values: The files: a Kaldi `text` or a trn. Together they are the references of all lists.

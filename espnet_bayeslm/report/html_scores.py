@@ -97,12 +97,12 @@ class Perplexities:
 
     @property
     def last(self) -> float:
-        """Return the perplexity per word of the last row, unknown words left out."""
+        """Perplexity per word of the last row, unknown words left out."""
         return float(self.rows[-1]["perplexity_without_oov"]["word"])
 
 
 def read_scores(path: str) -> ScoreFile:
-    """Return the word errors of a file.
+    """Word errors of a file.
 
     Raises:
         InputError: `bayeslm score` did not write it.
@@ -139,7 +139,7 @@ def _error_table(content: Mapping[str, Any]) -> ErrorTable:
 
 
 def _checked_pair(pair: Any) -> Mapping[str, Any]:
-    """Return a pair whose numbers are numbers."""
+    """Pair whose numbers are numbers."""
     for name in ("difference", "low", "high", "level", "improvement"):
         number(pair["bootstrap"][name])
     for name in ("segments", "mean", "z", "p"):
@@ -150,7 +150,7 @@ def _checked_pair(pair: Any) -> Mapping[str, Any]:
 
 
 def read_perplexities(pairs: Sequence[Tuple[str, str]]) -> List[Perplexities]:
-    """Return the perplexities of (system, file), each of one text.
+    """Perplexities of (system, file), each of one text.
 
     Raises:
         InputError: `bayeslm perplexity` did not write a file, or a system has two of a text.
@@ -243,7 +243,7 @@ def _perplexity_columns(
 
 
 def short_names(paths: Sequence[str]) -> List[str]:
-    """Return of each path the folders and names that are not those of all the others too."""
+    """Folders and names of each path that are not those of all the others too."""
     parts = [path.split("/") for path in paths]
     while len(parts) > 1 and min(map(len, parts)) > 1 and len({part[0] for part in parts}) == 1:
         parts = [part[1:] for part in parts]

@@ -38,7 +38,7 @@ class Search(NamedTuple):
 
 
 def read_search(folder: str) -> Search:
-    """Return the search of a folder.
+    """Search of a folder.
 
     Raises:
         InputError: A file is missing or not usable.
@@ -62,7 +62,7 @@ def read_search(folder: str) -> Search:
 
 
 def _weights(content: Any) -> ArchitectureWeights:
-    """Return {location: {kind: weight}}; null is minus infinity, which JSON has not."""
+    """{location: {kind: weight}}; null is minus infinity, which JSON has not."""
     return {
         location: {
             kind: -math.inf if value is None else number(value)
@@ -77,7 +77,7 @@ def _names(weights: ArchitectureWeights) -> List[Any]:
 
 
 def _ranked(item: Any) -> Mapping[str, Any]:
-    """Return an architecture of the ranking with what the table shows of it."""
+    """Architecture of the ranking with what the table shows of it."""
     number(item["rank"])
     number(item["probability"])
     describe(item["choices"])
@@ -87,7 +87,7 @@ def _ranked(item: Any) -> Mapping[str, Any]:
 
 
 def _history(folder: Path, run: Path) -> Sequence[Record]:
-    """Return the weights over a run's training; the folder may have been moved."""
+    """Weights over a run's training; the folder may have been moved."""
     for path in (folder / run.name / HISTORY, run / HISTORY):
         if path.is_file():
             return read_history(path)
@@ -103,7 +103,7 @@ def _retrained(path: Path) -> Dict[int, float]:
 
 
 def search_section(searches: Mapping[str, Search]) -> Optional[Section]:
-    """Return figures and tables of searches; None where there is none."""
+    """Figures and tables of searches; None where there is none."""
     if not searches:
         return None
     parts = []
@@ -128,7 +128,7 @@ def _plain(weights: ArchitectureWeights) -> ArchitectureWeights:
 
 
 def ranking_table(search: Search, name: str) -> Table:
-    """Return the best architectures."""
+    """Best architectures."""
     header = ["rank", "uncertain", "probability", "rank in each run"]
     header += ["valid ppl, trained by itself"] if search.retrained else []
     rows = []

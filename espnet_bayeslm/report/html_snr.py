@@ -21,7 +21,7 @@ Curves = Dict[str, Dict[str, Curve]]
 
 
 def read_snr(paths: Sequence[str]) -> Tuple[Summaries, Curves]:
-    """Return the ratios of LMs by location, and the perplexities of pruned LMs.
+    """Ratios of LMs by location, and the perplexities of pruned LMs.
 
     Args:
         paths: Folders of `bayeslm snr`, or their snr.json.
@@ -87,7 +87,7 @@ def _read_curves(path: Path) -> Curves:
 
 
 def snr_section(lms: Summaries, curves: Curves) -> Optional[Section]:
-    """Return histograms and a table; None where there is no LM."""
+    """Histograms and a table; None where there is no LM."""
     if not lms:
         return None
     shown = {plain(name): [_plain(s) for s in rows] for name, rows in lms.items() if rows}
@@ -108,7 +108,7 @@ def _plain(summary: SnrSummary) -> SnrSummary:
 
 
 def location_table(lms: Summaries) -> Table:
-    """Return one row for each location of each LM."""
+    """Rows of each location of each LM."""
     rows = []
     for name, summaries in lms.items():
         for summary in summaries:

@@ -47,7 +47,7 @@ class SweepTable:
 
 
 def read_sweep(folder: Path) -> Optional[SweepTable]:
-    """Return the sweep of a rescoring's folder; None where there is none.
+    """Sweep of a rescoring's folder; None where there is none.
 
     Raises:
         InputError: Its file is not usable.
@@ -114,7 +114,7 @@ def _summary(sweep: SweepTable) -> str:
 
 
 def sweep_figure(sweep: SweepTable) -> Figure:
-    """Return a heat map of the rates, both weights in a log scale."""
+    """Heat map of the rates, both weights in a log scale."""
     figure = new_figure((8.5, 0.9 + 0.22 * max(6, len(sweep.values[1]))))
     axes = figure.subplots()
     rates = sweep.wer.T

@@ -25,7 +25,7 @@ TAIL = 0.001
 
 
 def new_figure(size: Tuple[float, float]) -> Figure:
-    """Return an empty figure of a size in inches."""
+    """Empty figure of a size in inches."""
     figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
@@ -38,7 +38,7 @@ def save_figure(figure: Figure, path: PathLike) -> None:
 
 
 def snr_figure(lms: Mapping[str, Sequence[SnrSummary]]) -> Figure:
-    """Return histograms of the signal-to-noise ratio, a panel for each LM.
+    """Histograms of the signal-to-noise ratio, a panel for each LM.
 
     Args:
         lms: LM -> the figures of its locations.
@@ -56,7 +56,7 @@ def snr_figure(lms: Mapping[str, Sequence[SnrSummary]]) -> Figure:
 
 
 def pruning_figure(lms: Mapping[str, Mapping[str, Curve]]) -> Figure:
-    """Return perplexity against sparsity, a panel for each LM, a curve for each criterion.
+    """Perplexity against sparsity, a panel for each LM, a curve for each criterion.
 
     Args:
         lms: LM -> criterion -> (share of the weights, perplexity), ....
@@ -95,14 +95,14 @@ def _figure(panels: Sequence[Axes]) -> Figure:
 
 
 def _colours(count: int) -> List[Any]:
-    """Return a colour for each of a few things, or a scale of colours for many."""
+    """Colour for each of a few things, or a scale of colours for many."""
     if count <= 10:
         return [f"C{i}" for i in range(count)]
     return list(matplotlib.colormaps["viridis"](np.linspace(0, 0.95, count)))
 
 
 def _occupied(lms: Mapping[str, Sequence[SnrSummary]]) -> Tuple[float, float]:
-    """Return the ratios between which nearly all histograms lie, in whole decades."""
+    """Ratios between which nearly all histograms lie, in whole decades."""
     total = np.sum([s.histogram for summaries in lms.values() for s in summaries], axis=0)
     below = np.cumsum(total) / total.sum()
     first, last = np.searchsorted(below, (TAIL, 1 - TAIL))

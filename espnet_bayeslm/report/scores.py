@@ -113,14 +113,14 @@ def _marks(scores: Optional[Scores], baseline: Optional[str]) -> Dict[str, str]:
 
 
 def average_rate(conditions: Mapping[str, Scores], system: str) -> float:
-    """Return the mean of a system's word error rates over conditions, as the papers give it."""
+    """Mean of a system's word error rates over conditions, as the papers give it."""
     return sum(scores.errors[system].rate for scores in conditions.values()) / len(conditions)
 
 
 def scores_json(
     conditions: Mapping[str, Scores], pooled: Scores, *, baseline: Optional[str]
 ) -> Dict[str, Any]:
-    """Return all numbers: pooled ones, and where there are several conditions those of each.
+    """Numbers of the table: pooled ones, and where there are several conditions those of each.
 
     Args:
         conditions: Name of the condition -> results.
@@ -139,7 +139,7 @@ def scores_json(
 
 
 def _scores_json(scores: Scores, baseline: Optional[str]) -> Dict[str, Any]:
-    """Return {system: counts} and, where there are several systems, "significance"."""
+    """{system: counts} and, where there are several systems, "significance"."""
     found: Dict[str, Any] = {name: errors_json(counts) for name, counts in scores.errors.items()}
     if scores.pairs:
         found["significance"] = {
@@ -151,12 +151,12 @@ def _scores_json(scores: Scores, baseline: Optional[str]) -> Dict[str, Any]:
 
 
 def errors_json(counts: ErrorCounts) -> Dict[str, float]:
-    """Return the counts and the rate in percent."""
+    """Counts and the rate in percent."""
     return {**dataclasses.asdict(counts), "errors": counts.errors, "wer": 100 * counts.rate}
 
 
 def _pair_json(pair: SystemPair) -> Dict[str, Any]:
-    """Return the tests of two systems; rates in percent, as `wer` is."""
+    """Tests of two systems; rates in percent, as `wer` is."""
     interval = pair.interval
     return {
         "a": pair.a,

@@ -61,7 +61,7 @@ class Retrained:
 
 
 def as_runs(supernets: Sequence[TrainedSupernet]) -> List[Run]:
-    """Return the super-networks as tables show them, by their folders' names."""
+    """Super-networks as tables show them, by their folders' names."""
     names = [supernet.path.resolve().name for supernet in supernets]
     if len(set(names)) < len(names):
         names = [str(supernet.path) for supernet in supernets]
@@ -72,7 +72,7 @@ def as_runs(supernets: Sequence[TrainedSupernet]) -> List[Run]:
 
 
 def describe(choices: Mapping[str, str]) -> str:
-    """Return an architecture in a few words."""
+    """Architecture in a few words."""
     entries = uncertainty_of(choices).items()
     return ", ".join(f"{entry} {kind}" for entry, kind in entries) or "point at all locations"
 
@@ -118,7 +118,7 @@ def print_retrained(results: Sequence[Retrained], ranking: Sequence[RankedArchit
 
 
 def _text(rank: Optional[float]) -> str:
-    """Return a rank or a mean of ranks; a dash where it is beyond what was looked at."""
+    """Rank or a mean of ranks; a dash where it is beyond what was looked at."""
     if rank is None:
         return "-"
     return str(rank) if isinstance(rank, int) else f"{rank:.1f}"
@@ -165,7 +165,7 @@ def write_files(
 
 
 def _header(number: int, item: RankedArchitecture, runs: Sequence[Run]) -> List[str]:
-    """Return what the head of a configuration says of its architecture."""
+    """Architecture that the head of a configuration describes."""
     total = num_architectures(runs[0].weights)
     lines = [f"Rank {number} of {total} in an architecture search: {describe(item.choices)}."]
     probability = f"{math.exp(item.mean_log_prob):.4g}"
@@ -180,7 +180,7 @@ def _header(number: int, item: RankedArchitecture, runs: Sequence[Run]) -> List[
 
 
 def _run_json(run: Run) -> Dict[str, Any]:
-    """Return a run as JSON; a weight of minus infinity, which JSON has not, is null."""
+    """Run as JSON; a weight of minus infinity, which JSON has not, is null."""
     weights = {
         location: {kind: value if math.isfinite(value) else None for kind, value in kinds.items()}
         for location, kinds in run.weights.items()
@@ -192,7 +192,7 @@ def _run_json(run: Run) -> Dict[str, Any]:
 def _ranked_json(
     number: int, item: RankedArchitecture, config: Mapping[str, Any]
 ) -> Dict[str, Any]:
-    """Return an architecture as JSON."""
+    """Architecture as JSON."""
     return {
         "rank": number,
         "config": f"top{number}.yaml",

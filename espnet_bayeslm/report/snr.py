@@ -39,7 +39,7 @@ def print_snr(lms: Mapping[str, Sequence[LocationRow]]) -> None:
 
 
 def _figures(summary: Optional[SnrSummary]) -> str:
-    """Return the figures of a row of the table."""
+    """Figures of a row of the table."""
     if summary is None:
         return NEEDS_TEXT
     spread = [v for p, v in zip(PERCENTILES, summary.percentiles, strict=True) if p != 50]
@@ -60,7 +60,7 @@ def print_pruning(name: str, steps: Sequence[PruningStep]) -> None:
 
 
 def _by_criterion(steps: Sequence[PruningStep]) -> Dict[str, List[PruningStep]]:
-    """Return {criterion: its steps}."""
+    """{criterion: its steps}."""
     curves: Dict[str, List[PruningStep]] = {}
     for step in steps:
         curves.setdefault(step.criterion, []).append(step)
@@ -68,7 +68,7 @@ def _by_criterion(steps: Sequence[PruningStep]) -> Dict[str, List[PruningStep]]:
 
 
 def _word_perplexity(step: PruningStep) -> float:
-    """Return the perplexity per word, OOVs included, of a pruned LM."""
+    """Perplexity per word, OOVs included, of a pruned LM."""
     return step.result["perplexity"]["word"]
 
 
@@ -108,7 +108,7 @@ def write_files(
 
 
 def _row_json(row: LocationRow) -> Dict[str, Any]:
-    """Return a row as JSON, its percentiles by name."""
+    """Row as JSON, its percentiles by name."""
     if row.summary is None:
         return {"location": row.location, "kind": row.kind, "note": NEEDS_TEXT}
     figures = dataclasses.asdict(row.summary)

@@ -16,7 +16,7 @@ Record = Tuple[float, ArchitectureWeights]
 
 
 def read_history(path: PathLike) -> List[Record]:
-    """Return the architecture weights that a training run wrote down, in the order of time.
+    """Architecture weights that a training run wrote down, in the order of time.
 
     Args:
         path: Lines `{"epoch": 1.25, "weights": {"cell_input@1": {"point": 0.1, "bayes": 0}}}`.
@@ -37,7 +37,7 @@ def read_history(path: PathLike) -> List[Record]:
 
 
 def _parse_record(line: str, *, path: PathLike, number: int) -> Record:
-    """Return one line of a history."""
+    """Line of a history."""
     try:
         content = json.loads(line)
         epoch, given = content["epoch"], content["weights"]
@@ -58,12 +58,12 @@ def _parse_record(line: str, *, path: PathLike, number: int) -> Record:
 
 
 def _number(value: Any) -> float:
-    """Return a JSON number; a ValueError for anything else."""
+    """JSON number; a ValueError for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
         raise ValueError(f"{value!r} is no number")
     return float(value)
 
 
 def _names(weights: ArchitectureWeights) -> Dict[str, List[str]]:
-    """Return {location: its kinds}."""
+    """{location: its kinds}."""
     return {location: list(kinds) for location, kinds in weights.items()}

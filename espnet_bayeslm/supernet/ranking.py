@@ -73,7 +73,7 @@ class _Location(NamedTuple):
 
 
 def shares(weights: ArchitectureWeights) -> Dict[str, Dict[str, float]]:
-    """Return the softmax of each location's weights.
+    """Softmax of each location's weights.
 
     Raises:
         InputError: There is no location, or weights have no softmax.
@@ -86,7 +86,7 @@ def shares(weights: ArchitectureWeights) -> Dict[str, Dict[str, float]]:
 
 
 def num_architectures(weights: ArchitectureWeights) -> int:
-    """Return how many architectures there are to choose from."""
+    """Number of architectures to choose from."""
     return math.prod(map(len, weights.values()))
 
 
@@ -115,7 +115,7 @@ def architectures(weights: ArchitectureWeights) -> Iterator[Architecture]:
 def rank(
     runs: Sequence[ArchitectureWeights], top: int, *, limit: int = 20_000
 ) -> List[RankedArchitecture]:
-    """Return the architectures that are the most probable over several runs (seeds), best first.
+    """Architectures that are the most probable over several runs (seeds), best first.
 
     Their order is that of `architectures`, with each share's mean of ln over the runs.
 
@@ -150,7 +150,7 @@ def _ranked(
     log_probs: Sequence[float],
     ranks: Sequence[Optional[int]],
 ) -> RankedArchitecture:
-    """Return an architecture with the mean of its ranks."""
+    """Architecture with the mean of its ranks."""
     known = [value for value in ranks if value is not None]
     mean_rank = sum(known) / len(ranks) if len(known) == len(ranks) else None
     return RankedArchitecture(choices, mean_log_prob, tuple(log_probs), tuple(ranks), mean_rank)
@@ -159,7 +159,7 @@ def _ranked(
 def _places(
     tables: Sequence[Sequence[Sequence[float]]], wanted: Sequence[Tuple[int, ...]], *, limit: int
 ) -> List[List[Optional[int]]]:
-    """Return the place of each wanted architecture in the order of each run."""
+    """Place of each wanted architecture in the order of each run."""
     if len(tables) == 1:
         return [[place] for place in range(1, len(wanted) + 1)]
     places: Dict[Tuple[int, ...], List[Optional[int]]] = {taken: [] for taken in wanted}
@@ -177,7 +177,7 @@ def _places(
 
 
 def _named(weights: ArchitectureWeights, taken: Sequence[int]) -> Dict[str, str]:
-    """Return {location: kind} of the candidates that are taken."""
+    """{location: kind} of the candidates that are taken."""
     return {
         location: list(candidates)[index]
         for (location, candidates), index in zip(weights.items(), taken, strict=True)
@@ -185,7 +185,7 @@ def _named(weights: ArchitectureWeights, taken: Sequence[int]) -> Dict[str, str]
 
 
 def _log_shares(weights: ArchitectureWeights) -> Dict[str, Dict[str, float]]:
-    """Return ln of the softmax of each location's weights."""
+    """Ln of the softmax of each location's weights."""
     if not weights:
         raise InputError(
             "empty search space: there is no location to search",
@@ -195,7 +195,7 @@ def _log_shares(weights: ArchitectureWeights) -> Dict[str, Dict[str, float]]:
 
 
 def _log_softmax(location: str, weights: Mapping[str, float]) -> Dict[str, float]:
-    """Return ln of the softmax of a location's weights."""
+    """Ln of the softmax of a location's weights."""
     if not weights:
         raise InputError(f"empty search space: {location} has no candidates")
     values = list(weights.values())
@@ -209,7 +209,7 @@ def _log_softmax(location: str, weights: Mapping[str, float]) -> Dict[str, float
 
 
 def _check_same(runs: List[Dict[str, Dict[str, float]]]) -> List[Dict[str, Dict[str, float]]]:
-    """Return the runs, each in the order of the first."""
+    """Runs, each in the order of the first."""
     if not runs:
         raise InputError("no run of the search to rank")
     first = runs[0]
@@ -227,7 +227,7 @@ def _check_same(runs: List[Dict[str, Dict[str, float]]]) -> List[Dict[str, Dict[
 
 
 def _sum(table: Sequence[Sequence[float]], taken: Sequence[int]) -> float:
-    """Return the sum of the values that are taken, rounded once."""
+    """Sum of the values that are taken, rounded once."""
     return math.fsum(values[index] for values, index in zip(table, taken, strict=True))
 
 
@@ -258,7 +258,7 @@ def _best_first(table: Sequence[Sequence[float]]) -> Iterator[Tuple[float, Tuple
 
 
 def _sorted_row(number: int, values: Sequence[float]) -> _Location:
-    """Return a row's values by falling size, equal ones as they stand."""
+    """A row's values by falling size, equal ones as they stand."""
     candidates = sorted(range(len(values)), key=lambda k: -values[k])
     return _Location(number, tuple(candidates), tuple(values[k] for k in candidates))
 
@@ -275,7 +275,7 @@ def _successors(rows: Sequence[_Location], changes: _Changes) -> Iterator[_Chang
 
 
 def _changed_sum(best: Sequence[float], rows: Sequence[_Location], changes: _Changes) -> float:
-    """Return the sum of the best values with the changes made."""
+    """Sum of the best values with the changes made."""
     values = list(best)
     while changes:
         row, place, changes = changes
@@ -286,7 +286,7 @@ def _changed_sum(best: Sequence[float], rows: Sequence[_Location], changes: _Cha
 def _taken(
     order: Sequence[_Location], rows: Sequence[_Location], changes: _Changes
 ) -> Tuple[int, ...]:
-    """Return the index of the value taken in each row of the table."""
+    """Index of the value taken in each row of the table."""
     taken = [row.candidates[0] for row in order]
     while changes:
         row, place, changes = changes

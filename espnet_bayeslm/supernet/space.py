@@ -19,12 +19,12 @@ SEARCH_OPTIONS = ("bilevel", "heldout_share", "architecture_lr")
 
 
 def is_search(value: Any) -> bool:
-    """Return whether a value of `uncertainty:` is a search."""
+    """Whether a value of `uncertainty:` is a search."""
     return (value.get("kind") if isinstance(value, Mapping) else value) == Search.name
 
 
 def check_searched(uncertainty: Any, *, path: Optional[PathLike] = None) -> Mapping[str, Any]:
-    """Return the `uncertainty:` of a configuration, in which something is searched.
+    """`uncertainty:` of a configuration, in which something is searched.
 
     Args:
         uncertainty: That of an LM's configuration, whatever it is.
@@ -45,7 +45,7 @@ def check_searched(uncertainty: Any, *, path: Optional[PathLike] = None) -> Mapp
 def uncertainty_of(
     choices: Mapping[str, str], options: Optional[CandidateOptions] = None
 ) -> Dict[str, Any]:
-    """Return the `uncertainty:` of an ordinary configuration.
+    """`uncertainty:` of an ordinary configuration.
 
     Args:
         choices: Location (`cell_input@1`, `embedding`) -> kind.
@@ -71,13 +71,13 @@ def uncertainty_of(
 
 
 def _entry(position: str, layers: Sequence[str]) -> str:
-    """Return POSITION@LAYERS, or the position where it has no layers."""
+    """POSITION@LAYERS, or the position where it has no layers."""
     numbers = [int(layer) for layer in layers if layer]
     return f"{position}@{_layers(numbers)}" if numbers else position
 
 
 def _layers(numbers: Sequence[int]) -> str:
-    """Return layers as `1-2,6`."""
+    """Layers as `1-2,6`."""
     spans: List[List[int]] = []
     for number in sorted(numbers):
         if spans and spans[-1][1] + 1 == number:
@@ -92,7 +92,7 @@ def derived_config(
     choices: Mapping[str, str],
     options: Optional[CandidateOptions] = None,
 ) -> Dict[str, Any]:
-    """Return the training configuration of one architecture of a search.
+    """Training configuration of one architecture of a search.
 
     What was no search in `uncertainty` stays, as does all else but what only a search knows.
 
@@ -117,7 +117,7 @@ def derived_config(
 
 
 def _replaced(given: Mapping[str, Any], chosen: Mapping[str, Any]) -> Dict[str, Any]:
-    """Return `uncertainty` with the choice where the first search stood."""
+    """`uncertainty` with the choice where the first search stood."""
     result: Dict[str, Any] = {}
     for entry, value in given.items():
         if is_search(value):
@@ -128,7 +128,7 @@ def _replaced(given: Mapping[str, Any], chosen: Mapping[str, Any]) -> Dict[str, 
 
 
 def architecture_yaml(config: Mapping[str, Any], header: Sequence[str]) -> str:
-    """Return a training configuration as yaml.
+    """Training configuration as yaml.
 
     Args:
         config: ESPnet's training options.
@@ -140,7 +140,7 @@ def architecture_yaml(config: Mapping[str, Any], header: Sequence[str]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value whose mappings are dicts and whose sequences are lists, as yaml has them."""
+    """Value whose mappings are dicts and whose sequences are lists, as yaml has them."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -15,7 +15,7 @@ LM = "bayes_espnet"
 
 
 def backbone_options(lm_conf: Mapping[str, Any], source: Path) -> List[str]:
-    """Return ESPnet's options that make a trained LM the backbone of `bayes_espnet`.
+    """ESPnet's options that make a trained LM the backbone of `bayes_espnet`.
 
     Args:
         lm_conf: The configuration's `lm_conf`; a `backbone` there must be the trained LM's, and

@@ -38,7 +38,7 @@ class ArchitectureLog:
             self.steps.append(torch.cat(weights))
 
     def take(self) -> List[Tuple[float, Weights]]:
-        """Return (share of the steps done, weights), evenly thinned out, and forget the steps."""
+        """Pairs (share of the steps done, weights), evenly thinned out; the steps are forgotten."""
         self.add()
         steps, self.steps = self.steps, []
         if not steps:
@@ -48,7 +48,7 @@ class ArchitectureLog:
         return [(n / last, self._named(steps[min(n, len(steps) - 1)].tolist())) for n in chosen]
 
     def _named(self, values: List[float]) -> Weights:
-        """Return {location: {kind: weight}}."""
+        """{location: {kind: weight}}."""
         left = iter(values)
         return {
             location: {kind: next(left) for kind in choice.kinds}
@@ -97,6 +97,6 @@ def show(
 
 
 def _shares(weights: Mapping[str, float]) -> str:
-    """Return the shares of a location's paths as text."""
+    """Shares of a location's paths as text."""
     values = torch.tensor(list(weights.values())).softmax(0).tolist()
     return ", ".join(f"{kind} {value:.3f}" for kind, value in zip(weights, values, strict=True))

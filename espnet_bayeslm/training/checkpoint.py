@@ -24,14 +24,14 @@ NO_ENTRY = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST)
 
 
 def _reporter_types() -> List[Any]:
-    """Return what ESPnet's reporter leaves in `checkpoint.pth` beside plain values."""
+    """Classes that ESPnet's reporter leaves in `checkpoint.pth` beside plain values."""
     numbers = (np.float64, np.float32, np.int64)
     scalar = np.float64(0).__reduce__()[0]
     return [scalar, np.dtype, *(type(np.dtype(n)) for n in numbers), datetime.timedelta]
 
 
 def read_checkpoint(path: Any) -> Any:
-    """Return what a checkpoint holds, read with `weights_only=True`.
+    """Content of a checkpoint, read with `weights_only=True`.
 
     Raises:
         InputError: Not readable, damaged, or with more in it than values and tensors.
@@ -49,7 +49,7 @@ def read_checkpoint(path: Any) -> Any:
 
 
 def load_state(path: Any) -> Dict[str, torch.Tensor]:
-    """Return the model's state_dict in a checkpoint.
+    """The model's state_dict in a checkpoint.
 
     Args:
         path: `Nepoch.pth`, `valid.loss.ave.pth` or `checkpoint.pth`.
@@ -70,7 +70,7 @@ def load_state(path: Any) -> Dict[str, torch.Tensor]:
 
 
 def _is_weight(key: Any, value: Any) -> bool:
-    """Return whether an entry of a checkpoint is a dense tensor with a name."""
+    """Whether an entry of a checkpoint is a dense tensor with a name."""
     return isinstance(key, str) and torch.is_tensor(value) and value.layout == torch.strided
 
 
@@ -188,7 +188,7 @@ def whole_checkpoints() -> Iterator[None]:
 
 
 def _what_remains(folder: Path) -> str:
-    """Return which epoch of an experiment a later run will start from, as a sentence's start."""
+    """Epoch of an experiment that a later run will start from, as a sentence's start."""
     try:
         epoch = read_checkpoint(folder / "checkpoint.pth")["reporter"]["epoch"]
     except (InputError, KeyError):

@@ -100,6 +100,6 @@ def _ngram_component(path: PathLike, unk_size: Optional[float]) -> Component:
 
 
 def _unique_names(components: Sequence[Component]) -> List[Component]:
-    """Return the components, those of equal names numbered."""
+    """Components, those of equal names numbered."""
     names = unique_names([component.name for component in components])
     return [c._replace(name=name) for c, name in zip(components, names, strict=True)]

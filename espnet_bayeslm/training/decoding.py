@@ -63,7 +63,7 @@ def check_decoding(program: ModuleType, words: Sequence[str]) -> None:
 
 
 def _parsed(program: ModuleType, words: Sequence[str]) -> Optional[argparse.Namespace]:
-    """Return a program's options, `--config` included; None where it will refuse them itself."""
+    """A program's options, `--config` included; None where it will refuse them itself."""
     if "inference" not in program.__name__ or not hasattr(program, "get_parser"):
         return None
     silence = io.StringIO()
@@ -75,7 +75,7 @@ def _parsed(program: ModuleType, words: Sequence[str]) -> Optional[argparse.Name
 
 
 def _config(path: Optional[str]) -> Optional[Config]:
-    """Return a config.yaml's content; None where there is none that can be read."""
+    """A config.yaml's content; None where there is none that can be read."""
     if path is None:
         return None
     try:
@@ -88,7 +88,7 @@ def _config(path: Optional[str]) -> Optional[Config]:
 
 
 def _token_list(config: Config) -> Optional[List[str]]:
-    """Return a configuration's tokens, in the order of their ids; None where it names none."""
+    """A configuration's tokens, in the order of their ids; None where it names none."""
     tokens = config.get("token_list")
     if isinstance(tokens, str):
         try:
@@ -122,7 +122,7 @@ def _named(token: Optional[str]) -> str:
 
 
 def _compared(lm: set, recogniser: set) -> str:
-    """Return in words how two sets of tokens differ."""
+    """Difference of two sets of tokens, in words."""
     if lm == recogniser:
         return "the same tokens in another order"
     only = len(lm - recogniser), len(recogniser - lm)
@@ -161,7 +161,7 @@ def _check_search(program: str, args: argparse.Namespace, recogniser: Config, lm
 
 
 def _remedy(standalone: bool) -> str:
-    """Return what to do about an LM that a search cannot use."""
+    """Remedy for an LM that a search cannot use."""
     ours = "make the LM a bayes_espnet one (its lm as the backbone)"
     if standalone:
         return f"Use an LM of this package or seq_rnn, or {ours}."
@@ -169,7 +169,7 @@ def _remedy(standalone: bool) -> str:
 
 
 def _reads_token_by_token(lm: Config) -> bool:
-    """Return whether an LM can go on from a state and one token."""
+    """Whether an LM can go on from a state and one token."""
     chosen = lm_choices.classes.get(lm.get("lm", lm_choices.default))
     if chosen is None:
         return True  # ESPnet will say that it knows no such LM

@@ -25,7 +25,7 @@ MODEL_FILES = ("valid.loss.ave.pth", "valid.loss.best.pth", "latest.pth")
 
 
 def find_files(path: PathLike) -> Tuple[Path, Path]:
-    """Return (configuration, checkpoint) of an experiment folder or a checkpoint.
+    """(configuration, checkpoint) of an experiment folder or a checkpoint.
 
     Raises:
         InputError: One of them is missing.
@@ -120,7 +120,7 @@ def check_token_list(tokens: Sequence[str], *, path: str) -> None:
 
 
 def fingerprint(path: PathLike) -> str:
-    """Return a digest of all that is read where a trained LM is loaded.
+    """Digest of all that is read where a trained LM is loaded.
 
     That is its configuration, its checkpoint, and the files that the configuration names: of a
     mixture the n-grams, and what reading text needs.
@@ -160,5 +160,5 @@ def read_unk_size(folder: Path) -> Optional[float]:
 
 
 def experiment_name(checkpoint: Path) -> str:
-    """Return what reports call the LM of a checkpoint: its folder's name."""
+    """Name of a checkpoint's LM in reports: its folder's."""
     return checkpoint.parent.resolve().name

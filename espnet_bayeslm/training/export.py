@@ -93,7 +93,7 @@ def check_output(output: Union[str, Path], *, sources: Sequence[Union[str, Path]
 
 
 def point_config(args: argparse.Namespace, *, path: Path) -> Dict[str, Any]:
-    """Return the configuration of the LM of an uncertain LM's means.
+    """Configuration of the LM of an uncertain LM's means.
 
     It says how the LM was trained, and names nothing that the machine of the training has.
 
@@ -171,7 +171,7 @@ def point_uncertainty(uncertainty: Optional[Mapping[str, Any]], *, path: Path) -
 
 
 def _only(options: Mapping[str, Any], name: str) -> Dict[str, Any]:
-    """Return one of some options, or none where it is not among them."""
+    """Choice as one of some options, or none where it is not among them."""
     return {name: options[name]} if name in options else {}
 
 
@@ -203,7 +203,7 @@ def copy_text_files(args: argparse.Namespace, folder: Path, *, named: Path) -> D
 
 
 def _means(trained: TrainedLM, config: Mapping[str, Any]) -> Dict[str, torch.Tensor]:
-    """Return the weights of the point-estimate LM that a configuration describes.
+    """Weights of the point-estimate LM that a configuration describes.
 
     Raises:
         InputError: They are not all in the trained LM, or it has others.
@@ -234,12 +234,12 @@ def random_ids(vocab_size: int) -> Iterator[torch.Tensor]:
 
 @torch.no_grad()
 def log_probs(lm: nn.Module, ids: torch.Tensor) -> torch.Tensor:
-    """Return ln p of each next token at the posterior mean, (B, L, vocab_size)."""
+    """Ln p of each next token at the posterior mean, (B, L, vocab_size)."""
     return lm(ids, None)[0].log_softmax(dim=-1)
 
 
 def difference(expected: torch.Tensor, found: torch.Tensor) -> float:
-    """Return the largest difference of ln p, relative to what was expected or to 1."""
+    """Largest difference of ln p, relative to what was expected or to 1."""
     return float(((found - expected).abs() / expected.abs().clamp(min=1.0)).max())
 
 

@@ -13,12 +13,12 @@ from espnet_bayeslm.utils.errors import InputError
 
 
 def is_heldout(utt: str, share: float) -> bool:
-    """Return whether an utterance is held out: the same ones in each run and each process."""
+    """Whether an utterance is held out: the same ones in each run and each process."""
     return zlib.crc32(utt.encode()) < share * 2**32
 
 
 def heldout_mask(utts: Any, share: float, count: int) -> torch.Tensor:
-    """Return which utterances of a batch of `count` are held out, bool (B,), on the host.
+    """Mask of the held-out utterances of a batch of `count`, bool (B,), on the host.
 
     Raises:
         RuntimeError: Their ids are not known.
@@ -43,7 +43,7 @@ def check_bilevel(bilevel: bool, share: float, lm: UncertainLM) -> None:
 
 
 def architecture_term(nll: torch.Tensor, lm: UncertainLM) -> torch.Tensor:
-    """Return a term of value 0 whose gradient is the NLL's, for the architecture weights alone.
+    """Term of value 0 whose gradient is the NLL's, for the architecture weights alone.
 
     Args:
         nll: Of held-out text, (); without a graph where there is none in a batch.

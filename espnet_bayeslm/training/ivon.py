@@ -253,7 +253,7 @@ class IVON(torch.optim.Optimizer):
         return loss
 
     def state_dict(self) -> Dict[str, Any]:
-        """Return torch's state and the number of draws, so that a resumed run is the same."""
+        """Torch's state and the number of draws, so that a resumed run is the same."""
         return {**super().state_dict(), "num_draws": self.num_draws}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:

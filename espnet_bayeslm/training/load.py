@@ -122,7 +122,7 @@ def words_of(text: Text) -> List[str]:
 
 
 def load_lm(path: PathLike, device: str = "cpu") -> TrainedLM:
-    """Return a trained ESPnet LM, ours or any other.
+    """Trained ESPnet LM, ours or any other.
 
     Args:
         path: The experiment folder, or a checkpoint beside its config.yaml.

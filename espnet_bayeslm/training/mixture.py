@@ -80,7 +80,7 @@ def write_mixture(
 def component_weights(
     weights: Weights, names: Sequence[str], fingerprints: Sequence[str] = ()
 ) -> List[float]:
-    """Return the weights of components, of sum 1; arguments as those of `write_mixture`.
+    """Weights of components, of sum 1; arguments as those of `write_mixture`.
 
     Raises:
         InputError: They do not fit the components, or several components have none.
@@ -116,7 +116,7 @@ def check_same_tokens(first: TrainedLM, other: TrainedLM) -> None:
 
 
 def token_difference(first: Sequence[str], other: Sequence[str]) -> str:
-    """Return how two token lists differ, in words; nothing where they do not."""
+    """Difference of two token lists, in words; nothing where they do not."""
     only = [_some(first, set(other)), _some(other, set(first))]
     parts = [
         f"{text} only in the {name}"
@@ -136,7 +136,7 @@ def token_difference(first: Sequence[str], other: Sequence[str]) -> str:
 
 
 def _some(tokens: Sequence[str], known: set) -> str:
-    """Return how many tokens are not known, and a few of them."""
+    """Number of the unknown tokens, and a few of them."""
     unknown = [token for token in tokens if token not in known]
     more = ", ..." if len(unknown) > 5 else ""
     return f"{len(unknown)} ({', '.join(map(repr, unknown[:5]))}{more})" if unknown else ""
@@ -179,7 +179,7 @@ def _lm_conf(parts: Sequence[Dict[str, Any]], tokens: List[str]) -> Dict[str, An
 
 
 def _build(parts: Sequence[Dict[str, Any]], trained: Sequence[TrainedLM]) -> ESPnetLanguageModel:
-    """Return the model of the mixture with the LMs' weights."""
+    """Model of the mixture with the LMs' weights."""
     tokens = trained[0].token_list
     lm = MixtureLM(len(tokens), **_lm_conf(parts, tokens))
     for component, source in zip(lm.components, trained, strict=False):  # n-grams have no weights
@@ -198,7 +198,7 @@ def _build(parts: Sequence[Dict[str, Any]], trained: Sequence[TrainedLM]) -> ESP
 def _config(
     parts: Sequence[Dict[str, Any]], first: TrainedLM, folder: Path, *, named: Path
 ) -> Dict[str, Any]:
-    """Return the configuration of the mixture; the files that it names are copied.
+    """Configuration of the mixture; the files that it names are copied.
 
     Args:
         parts: The components, n-grams by their present paths.
@@ -218,7 +218,7 @@ def _config(
 
 
 def _copy_ngram(part: Dict[str, Any], folder: Path, *, named: Path) -> Dict[str, Any]:
-    """Return a component with the path of its copy, if it is an n-gram."""
+    """Component with the path of its copy, if it is an n-gram."""
     if part["kind"] != "ngram":
         return part
     # two may have one name; KenLM knows a packed file by its content, people by its suffixes

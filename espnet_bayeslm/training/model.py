@@ -194,7 +194,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
             self._prior = None
 
     def kl_term(self, num_tokens: torch.Tensor, draw: Optional[Draw] = None) -> torch.Tensor:
-        """Return the weights' KL term of the loss in nats per token, ().
+        """The weights' KL term of the loss in nats per token, ().
 
         It is not a number in evaluation where the size of the training text is not known.
 
@@ -223,7 +223,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         return kl_per_token(raw, num_train_tokens=num_train_tokens, weight=self.kl_weight)
 
     def _known_tokens(self) -> int:
-        """Return the size of the training text, once it and the prior are known."""
+        """Size of the training text, once it and the prior are known."""
         if self.num_train_tokens is None or not self.prior_is_set:
             missing = "num_train_tokens" if self.num_train_tokens is None else "the prior"
             raise RuntimeError(
@@ -238,7 +238,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         self.kl_weight = self.full_kl_weight * share
 
     def penalty_term(self) -> torch.Tensor:
-        """Return the regularizer's part of the loss in nats per token, ()."""
+        """The regularizer's part of the loss in nats per token, ()."""
         assert self.regularizer is not None
         device = next(self.lm.parameters()).device
         means = {n: m.to(device) for n, m in self._map_means.items()}
@@ -285,7 +285,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         return torch.nn.functional.pad(nll, [0, more]), text_lengths + 1
 
     def _lengths_on_host(self, text_lengths: torch.Tensor) -> torch.Tensor:
-        """Return the lengths on the host: in training the one wait for the device in a step.
+        """Lengths on the host: in training the one wait for the device in a step.
 
         The loss of the step before is checked with it (`_check`).
 
@@ -352,7 +352,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
     def _search_part(
         self, text: torch.Tensor, text_lengths: torch.Tensor, lengths: torch.Tensor, utts: Any
     ) -> Tuple[Optional[torch.Tensor], torch.Tensor]:
-        """Return the rows that the weights learn from (None: all), and what of the loss is 0.
+        """Rows that the weights learn from (None: all), and what of the loss is 0.
 
         In a bilevel search the others are for the architecture weights' gradient, in that term.
         The rows and `lengths` are on the host.
@@ -369,7 +369,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
     def forward(
         self, text: torch.Tensor, text_lengths: torch.Tensor, **kwargs: Any
     ) -> Tuple[torch.Tensor, Dict[str, torch.Tensor], torch.Tensor]:
-        """Return loss, statistics and weight of a batch.
+        """Loss, statistics and weight of a batch.
 
         Args:
             text: Token ids without <sos/eos>, padded, (B, L).

@@ -18,7 +18,7 @@ PRECISIONS = {"bfloat16": torch.bfloat16}
 
 
 def real_tokens(size: int, lengths: torch.Tensor) -> torch.Tensor:
-    """Return which of the tokens of padded sentences are no padding, bool (B, size)."""
+    """Mask of the tokens of padded sentences that are no padding, bool (B, size)."""
     return torch.arange(size, device=lengths.device) < lengths.unsqueeze(1)
 
 
@@ -36,7 +36,7 @@ class TokenBatch(NamedTuple):
     places: Optional[torch.Tensor]
 
     def counted(self, values: torch.Tensor) -> torch.Tensor:
-        """Return the values (B, L + 1, ...) of the tokens that count, (N, ...)."""
+        """Values (B, L + 1, ...) of the tokens that count, (N, ...)."""
         values = values.flatten(0, 1)
         return values if self.places is None else values.index_select(0, self.places)
 
@@ -56,7 +56,7 @@ def token_batch(
     *,
     lengths: Optional[torch.Tensor] = None,
 ) -> TokenBatch:
-    """Return a batch of sentences as its LM reads it.
+    """Batch of sentences, as its LM reads it.
 
     Where the tokens are is found on the host: the device would have to be waited for.
 
@@ -82,7 +82,7 @@ def token_batch(
 
 
 def batch_nll(model: ESPnetLanguageModel, batch: TokenBatch) -> torch.Tensor:
-    """Return the sum of -ln p over a batch's tokens, end tokens too, ().
+    """Sum of -ln p over a batch's tokens, end tokens too, ().
 
     As the sum of the model's `nll`, but neither padding nor the logits of the whole batch are
     computed, where the LM has an output projection of its own (`UncertainLM.outputs`).
@@ -110,7 +110,7 @@ def check_precision(autocast: Optional[str]) -> None:
 
 
 def lowered(autocast: Optional[str], device: torch.device) -> ContextManager[None]:
-    """Return a context for products in that precision; None: as they are."""
+    """Context for products in that precision; None: as they are."""
     if autocast is None:
         return contextlib.nullcontext()
     if device.type == "cpu" and not has_onednn(PRECISIONS[autocast]):

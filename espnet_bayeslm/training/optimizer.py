@@ -44,7 +44,7 @@ class PosteriorOptimizer(Optimizer):
         return loss
 
     def state_dict(self) -> Dict[str, Any]:
-        """Return the state of each."""
+        """State of each."""
         return {"weights": self.weights.state_dict(), POSTERIOR: self.posterior.state_dict()}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
@@ -60,7 +60,7 @@ class PosteriorOptimizer(Optimizer):
 def adam_groups(
     model: torch.nn.Module, *, lr: Optional[float], architecture_lr: Optional[float]
 ) -> List[Dict[str, Any]]:
-    """Return the parameters that Adam trains, whatever `optim` is, and their rates.
+    """Parameters that Adam trains, whatever `optim` is, and their rates.
 
     Args:
         model: The model.
@@ -106,7 +106,7 @@ def split_posterior(
     lr: Optional[float],
     architecture_lr: Optional[float] = None,
 ) -> Optimizer:
-    """Return an optimizer some of whose parameters are Adam's, those of `adam_groups`.
+    """Optimizer some of whose parameters are Adam's, those of `adam_groups`.
 
     Args:
         optimizer: Of all parameters of the model; Adam's are taken out of it.

@@ -69,7 +69,7 @@ class SampledSoftmax:
         self.proposal, self.log_inclusions = Proposal(weights.cpu(), self.num_samples), {}
 
     def draw(self, device: torch.device) -> Tuple[torch.Tensor, torch.Tensor]:
-        """Return this step's noise tokens (C,), and ln of all inclusion probabilities (V,).
+        """Noise tokens of this step (C,), and ln of all inclusion probabilities (V,).
 
         Raises:
             RuntimeError: The tokens were not counted.
@@ -93,7 +93,7 @@ class SampledSoftmax:
     def nll_and_spread(
         self, model: ESPnetLanguageModel, batch: TokenBatch
     ) -> Tuple[torch.Tensor, LogZ]:
-        """Return an estimate of the sum of -ln p over a batch's tokens, and of ln Z's spread.
+        """Estimate of the sum of -ln p over a batch's tokens, and of ln Z's spread.
 
         The first is an NLL in value, and its gradient is that of the objective (`sampled_loss`).
         The variance of ln Z has the estimate's own in it, which training holds down with it.
@@ -119,7 +119,7 @@ class SampledSoftmax:
 
 
 def check_options(options: Any, vocab_size: int) -> Dict[str, Any]:
-    """Return all of the options.
+    """Options, all of them.
 
     Raises:
         InputError: See `SampledSoftmax`.
@@ -151,7 +151,7 @@ def check_options(options: Any, vocab_size: int) -> Dict[str, Any]:
 def batch_loss(
     model: ESPnetLanguageModel, batch: TokenBatch
 ) -> Tuple[torch.Tensor, Optional[LogZ]]:
-    """Return the sum of -ln p over a batch's tokens, and ln Z's spread where the loss has it.
+    """Sum of -ln p over a batch's tokens, and ln Z's spread where the loss has it.
 
     Both are exact, except in training with `sampled_softmax`.
 
@@ -170,7 +170,7 @@ def batch_loss(
 
 
 def count_text_tokens(args: argparse.Namespace, preprocess: Any) -> torch.Tensor:
-    """Return how often each token comes in the training text, as a target: (V,).
+    """Counts of each token as a target in the training text, (V,).
 
     Args:
         args: ESPnet's options, with the token list.

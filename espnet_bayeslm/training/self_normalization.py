@@ -24,19 +24,19 @@ class LogZ(NamedTuple):
 
     @classmethod
     def average(cls, spreads: Sequence[LogZ]) -> LogZ:
-        """Return the averages over several draws."""
+        """Averages over several draws."""
         means, variances = zip(*spreads, strict=True)
         return cls(torch.stack(means).mean(), torch.stack(variances).mean())
 
     def stats(self) -> Dict[str, torch.Tensor]:
-        """Return what is reported: mean and standard deviation."""
+        """Statistics for the report: mean and standard deviation."""
         return dict(lnz_mean=self.mean.detach(), lnz_std=self.variance.detach().sqrt())
 
 
 def nll_and_log_z(
     model: ESPnetLanguageModel, batch: TokenBatch
 ) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Return -ln p and ln Z of each token of a batch that counts, both (N,)."""
+    """-ln p and ln Z of each token of a batch that counts, both (N,)."""
     log_probs, log_z = log_probs_of_logits(
         batch.counted(model.lm(batch.inputs, None)[0]), batch.targets
     )
@@ -44,7 +44,7 @@ def nll_and_log_z(
 
 
 def spread(log_z: torch.Tensor) -> LogZ:
-    """Return mean and variance of ln Z over tokens, (N,)."""
+    """Mean and variance of ln Z over tokens, (N,)."""
     count = max(len(log_z), 1)
     mean = log_z.sum() / count
     return LogZ(mean, (log_z - mean).square().sum() / count)

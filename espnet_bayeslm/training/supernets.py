@@ -49,7 +49,7 @@ class TrainedSupernet:
 
 
 def load_supernet(path: Path) -> TrainedSupernet:
-    """Return a trained super-network with its latest architecture weights.
+    """Trained super-network with its latest architecture weights.
 
     Args:
         path: Its experiment folder. The weights are those of `checkpoint.pth`: the others are
@@ -96,7 +96,7 @@ def load_supernet(path: Path) -> TrainedSupernet:
 
 
 def training_config(config: argparse.Namespace) -> Dict[str, Any]:
-    """Return what of a run's options makes a file like conf/*.yaml.
+    """Options of a run that make a file like conf/*.yaml.
 
     That is what differs from ESPnet's defaults, less what belongs to that one run.
     """
@@ -112,14 +112,14 @@ def training_config(config: argparse.Namespace) -> Dict[str, Any]:
 
 @functools.lru_cache(maxsize=1)
 def _defaults() -> Dict[str, Any]:
-    """Return ESPnet's options as they are where nobody gives any."""
+    """ESPnet's options as they are where nobody gives any."""
     from espnet_bayeslm.training.task import BayesLMTask
 
     return vars(BayesLMTask.get_parser().parse_args([]))
 
 
 def _same(value: Any, default: Any) -> bool:
-    """Return whether two options are the same; yaml has lists for tuples."""
+    """Whether two options are the same; yaml has lists for tuples."""
     if isinstance(value, (list, tuple)) and isinstance(default, (list, tuple)):
         return len(value) == len(default) and all(map(_same, value, default))
     return bool(value == default)

@@ -50,7 +50,7 @@ register()
 
 
 def count_tokens(shape_files: Iterable[str], chosen: Optional[Callable[[str], bool]] = None) -> int:
-    """Return the number of tokens of a text, one `</s>` per sentence included.
+    """Number of tokens of a text, one `</s>` per sentence included.
 
     Args:
         shape_files: Files of lines `utterance length` or `utterance length,vocab_size`.
@@ -134,13 +134,13 @@ def check_resume(checkpoint: Path, model: torch.nn.Module, args: argparse.Namesp
 
 
 def adam_rates(model: torch.nn.Module) -> Dict[str, Optional[float]]:
-    """Return the learning rates of what Adam trains beside `optim`, as `adam_groups` takes them."""
+    """Learning rates of what Adam trains beside `optim`, as `adam_groups` takes them."""
     names = {"lr": "posterior_lr", "architecture_lr": "architecture_lr"}
     return {argument: getattr(model, option, None) for argument, option in names.items()}
 
 
 def count_train_tokens(model: BayesLanguageModel, shape_files: Iterable[str]) -> int:
-    """Return the number of tokens that a model's weights are trained on.
+    """Number of tokens that a model's weights are trained on.
 
     Raises:
         InputError: The shape files cannot be read, or bilevel search has no text to hold out.
@@ -203,7 +203,7 @@ class BayesLMTask(LMTask):
 
     @classmethod
     def get_parser(cls) -> argparse.ArgumentParser:
-        """Return ESPnet's parser; `--model` is chosen after the LM is known."""
+        """ESPnet's parser; `--model` is chosen after the LM is known."""
         parser = super().get_parser()
         parser.set_defaults(model=None)
         return parser

@@ -88,7 +88,7 @@ class Tokens:
     bpemodel: Optional[str] = None
 
     def options(self) -> List[str]:
-        """Return them as ESPnet's options."""
+        """Options of ESPnet that say the same."""
         words = ["--token_type", self.token_type, "--token_list", str(self.token_list)]
         return words + (["--bpemodel", self.bpemodel] if self.bpemodel else [])
 
@@ -308,7 +308,7 @@ def _is_control(model: Any, number: int) -> bool:
 
 
 def data_options(folder: Path) -> List[str]:
-    """Return ESPnet's options for the keyed text in a folder."""
+    """ESPnet's options for the keyed text in a folder."""
     words: List[str] = []
     for part in PARTS:
         words += [f"--{part}_data_path_and_name_and_type", f"{folder}/{part}.txt,text,text"]

@@ -13,7 +13,7 @@ from espnet_bayeslm.utils.errors import InputError
 
 
 def open_graph(path: Path) -> Any:
-    """Return an onnxruntime session on one CPU thread."""
+    """Onnxruntime session on one CPU thread."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -23,12 +23,12 @@ def open_graph(path: Path) -> Any:
 
 
 def run_full(session: Any, ids: torch.Tensor) -> torch.Tensor:
-    """Return ln p of each next token, (B, L) -> (B, L, vocab_size)."""
+    """Ln p of each next token, (B, L) -> (B, L, vocab_size)."""
     return torch.from_numpy(session.run([LOG_PROBS], {TOKENS: ids.numpy()})[0])
 
 
 def run_steps(session: Any, state: Sequence[StateTensor], ids: torch.Tensor) -> torch.Tensor:
-    """Return what `run_full` returns, one token after the other."""
+    """Log-probabilities as `run_full`'s, one token after the other."""
     feed = {tensor.name: tensor.start(len(ids)).numpy() for tensor in state}
     results: List[torch.Tensor] = []
     for column in ids.split(1, dim=1):

@@ -26,7 +26,7 @@ class PlainTransformer(nn.Module):
     def compute(
         self, input: torch.Tensor, hidden: Optional[Sequence[torch.Tensor]]
     ) -> Tuple[torch.Tensor, State]:
-        """Return logits and each layer's keys and values so far, (B, 2, P + L, att_unit)."""
+        """Logits and each layer's keys and values so far, (B, 2, P + L, att_unit)."""
         encoder = self.lm.encoder
         x = self._embed(input, 0 if hidden is None else hidden[0].size(2))
         keys_values = []
@@ -57,7 +57,7 @@ class PlainTransformer(nn.Module):
 def _attend(
     attention: Any, x: torch.Tensor, past: Optional[torch.Tensor]
 ) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Return what tokens find at those before them and themselves, and all keys and values.
+    """Attention of tokens to those before them and themselves, and all keys and values.
 
     Args:
         attention: ESPnet's attention.
@@ -89,7 +89,7 @@ class PlainOPT(nn.Module):
     def compute(
         self, input: torch.Tensor, hidden: Optional[Sequence[torch.Tensor]]
     ) -> Tuple[torch.Tensor, State]:
-        """Return logits and each layer's keys and values so far, (B, 2, heads, P + L, d_k)."""
+        """Logits and each layer's keys and values so far, (B, 2, heads, P + L, d_k)."""
         from transformers import DynamicCache
 
         found: Dict[int, Tuple[torch.Tensor, torch.Tensor]] = {}

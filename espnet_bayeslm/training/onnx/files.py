@@ -108,7 +108,7 @@ def _write_graphs(trained: TrainedLM, folder: Path) -> List[StateTensor]:
 def describe(
     trained: TrainedLM, state: Sequence[StateTensor], files: Dict[str, str]
 ) -> Dict[str, Any]:
-    """Return what `onnx.json` says."""
+    """Content of `onnx.json`."""
     vocab_size = len(trained.token_list)
     return {
         "lm": trained.name,

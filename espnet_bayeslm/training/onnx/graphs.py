@@ -46,7 +46,7 @@ class StateTensor:
         return tuple(NEXT.get(size, size) if isinstance(size, str) else size for size in self.shape)
 
     def start(self, batch: int) -> torch.Tensor:
-        """Return what it is before the first token."""
+        """State before the first token."""
         known = {BATCH: batch, PREFIX: 0}
         return torch.zeros([known[s] if isinstance(s, str) else s for s in self.shape])
 
@@ -77,7 +77,7 @@ class TraceableLM(nn.Module):
     def forward(
         self, tokens: torch.Tensor, state: Optional[State] = None
     ) -> Tuple[torch.Tensor, State]:
-        """Return ln p of each next token, (B, L, vocab_size), and the tensors of the new state.
+        """Ln p of each next token, (B, L, vocab_size), and the tensors of the new state.
 
         Args:
             tokens: Token ids, (B, L).
@@ -89,7 +89,7 @@ class TraceableLM(nn.Module):
         return logits.log_softmax(dim=-1), (new,) if self.is_single else new
 
     def step(self, tokens: torch.Tensor, *state: torch.Tensor) -> State:
-        """Return ln p of the next token, (B, vocab_size), and the new state."""
+        """Ln p of the next token, (B, vocab_size), and the new state."""
         log_probs, new = self(tokens, state)
         return (log_probs[:, -1], *new)
 
@@ -112,7 +112,7 @@ def _ids(batch: int, length: int) -> torch.Tensor:
 
 @torch.no_grad()
 def describe_state(lm: TraceableLM) -> List[StateTensor]:
-    """Return the tensors of an LM's state, their dynamic axes found by trying."""
+    """Tensors of an LM's state, their dynamic axes found by trying."""
     shapes = []
     tried = [lm(_ids(*size))[1] for size in ((2, 3), (3, 3), (2, 4))]
     for base, wider, longer in zip(*tried, strict=True):

@@ -58,7 +58,7 @@ def write_repeated(
 
 
 def _sizes(state: Sequence[StateTensor]) -> Any:
-    """Return {name: constant} of what `_start` reads."""
+    """{name: constant} of what `_start` reads."""
     import numpy as np
 
     sizes = {"one": np.array([1])}
@@ -70,7 +70,7 @@ def _sizes(state: Sequence[StateTensor]) -> Any:
 
 
 def _start(state: Sequence[StateTensor], helper: Any) -> List[Any]:
-    """Return nodes that make the zeros of the start, for the batch that is given."""
+    """Nodes that make the zeros of the start, for the batch that is given."""
     nodes = [helper.make_node("Shape", [TOKENS], ["batch"], start=0, end=1)]
     for tensor in state:
         parts = [f"{tensor.name}_before", "batch", f"{tensor.name}_after"]
