@@ -145,6 +145,14 @@ def test_readme_is_short():
     assert len(text.split()) <= 900
 
 
+def test_readme_and_quick_start_have_one_table():
+    found = [
+        re.search(r"^\| eval \|.*\n(?:\|.*\n)+", page.read_text(), flags=re.MULTILINE)[0]
+        for page in (README, DOCS / "quickstart.md")
+    ]
+    assert found[0] == found[1] and found[0].count("\n") == 7
+
+
 def targets(page):
     """Targets of a page's links and images."""
     return re.findall(r"\]\(([^)\s]+)\)", prose(page.read_text()))
