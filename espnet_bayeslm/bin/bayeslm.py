@@ -11,6 +11,7 @@ from espnet_bayeslm.utils.errors import one_line_errors
 
 TOOLS = {
     "quickstart": "what the package ships to a table of word error rates, in minutes",
+    "compare": "does a Bayesian LM help on my text? perplexities with intervals over seeds",
     "lm_train": "train an LM with ESPnet's own options",
     "configs": "training configurations: those shipped, and those of the paper's tables",
     "train": "plain text to a trained LM in one command",

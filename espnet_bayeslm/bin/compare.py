@@ -1,0 +1,73 @@
+"""`bayeslm compare`: does a Bayesian LM help on my text? Perplexities with intervals over seeds."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, Optional, Sequence
+
+from espnet_bayeslm.bin import bayeslm
+from espnet_bayeslm.utils.cli import device_of, run_tool, tool_parser
+from espnet_bayeslm.utils.errors import InputError
+
+
+def run(*, exp: Path, seeds: str, dropout_rates: str, **options: Any) -> None:
+    """Print the table; options as `get_parser` explains them.
+
+    Raises:
+        InputError: See `quickstart.compare.compare`.
+    """
+    from espnet_bayeslm.quickstart.compare import Comparison, compare
+
+    device_of(options["ngpu"])
+    numbers = list(dict.fromkeys(_numbers("--seeds", seeds, int)))
+    rates = list(dict.fromkeys(_numbers("--dropout_rates", dropout_rates, float)))
+    print(compare(Comparison(**options), exp, seeds=numbers, rates=rates, tool=bayeslm.main))
+
+
+def _numbers(option: str, text: str, kind: Any) -> Any:
+    try:
+        return [kind(word) for word in text.split()]
+    except ValueError:
+        raise InputError(f"{option} {text!r}: expected numbers with spaces between them") from None
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """Return the parser of `bayeslm compare`."""
+    parser = tool_parser(
+        "compare",
+        "Does a Bayesian LM help on a text? For each seed a point-estimate LM, its dropout tuned"
+        " on the validation text, and the Bayesian LM by the shipped configuration, untuned, from"
+        " the same start by the same steps; a modified Kneser-Ney 3-gram; and mixtures of them."
+        " Writes EXP/RESULTS.md, results.tsv and results.json. The same command goes on where it"
+        " was stopped.",
+    )
+    for name, what in (("train", "is trained on"), ("valid", "is tuned on"), ("test", "is scored")):
+        parser.add_argument(
+            f"--{name}_text", type=Path, required=True, help=f"What {what}, a sentence a line"
+        )
+    parser.add_argument("--exp", type=Path, default=Path("exp/compare"), help="Folder to write")
+    parser.add_argument("--seeds", default="1 2 3", help="Of the trainings, two or more")
+    parser.add_argument("--size", default="small", choices=("tiny", "small", "paper"))
+    parser.add_argument("--lm", default="transformer", choices=("transformer", "lstm"))
+    parser.add_argument("--token_type", default="word", choices=("word", "bpe", "char"))
+    parser.add_argument(
+        "--vocab_size", type=int, default=None, help="Default: all words, or 5000 BPE pieces"
+    )
+    parser.add_argument(
+        "--dropout_rates", default="0 0.1 0.2 0.3", help="Those of the point-estimate LM to try"
+    )
+    parser.add_argument(
+        "--epochs", type=int, default=0, help="Of each training; 0: as the configurations say"
+    )
+    parser.add_argument("--ngpu", type=int, default=0, help="The number of gpus. 0: CPU mode")
+    return parser
+
+
+def main(cmd: Optional[Sequence[str]] = None) -> None:
+    """Run `bayeslm compare`."""
+    run_tool(get_parser(), run, cmd, stopped=": the same command goes on from here")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,288 @@
+"""Point estimate against Bayesian LM on any text: a table of perplexities with intervals.
+
+For each seed a half-trained point-estimate LM is the start of point-estimate LMs with several rates
+of dropout, of which the validation text chooses one, and of the Bayesian LM by the shipped
+configuration as it is. Validation text also gives the interpolation weights.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
+
+import yaml
+
+from espnet_bayeslm.configs.tables import paper_tables
+from espnet_bayeslm.evaluation.text import read_sentences
+from espnet_bayeslm.quickstart.compare_table import BOTH, POINT, SYSTEMS, TWO, pairs, write_tables
+from espnet_bayeslm.quickstart.plan import HEAVY, words
+from espnet_bayeslm.quickstart.steps import Step, Tool, run_steps
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import atomic_write, check_folder, sha256
+from espnet_bayeslm.utils.locks import folder_lock
+
+# The point-estimate LM has the Bayesian one's steps: its configuration without uncertainty; the
+# LSTM's has a rate that is too small for a point estimate, as in the paper.
+POINT_OPTIONS = {
+    "transformer": ("bayes_transformer", ("uncertainty={}",)),
+    "lstm": ("point_lstm", ()),
+}
+QUIET = dict(num_workers=0, num_att_plot=0, use_tensorboard="false", use_matplotlib="false")
+# Every unknown word is left out of the figures, however many there are.
+ANY_OOV = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """What is compared.
+
+    Attributes:
+        train_text: Training text, a sentence a line.
+        valid_text: Text that dropout and weights are tuned on.
+        test_text: Text that is only scored.
+        size: Size of the LMs: `tiny`, `small` or `paper`.
+        lm: `lstm` or `transformer`.
+        token_type: `word`, `bpe` or `char`.
+        vocab_size: At most so many tokens; None: all words, 5000 pieces.
+        epochs: Of each training, in place of those of the configurations (0).
+        ngpu: GPUs.
+    """
+
+    train_text: Path
+    valid_text: Path
+    test_text: Path
+    size: str
+    lm: str
+    token_type: str
+    vocab_size: Any
+    epochs: int
+    ngpu: int
+
+
+def compare(
+    what: Comparison, exp: Path, *, seeds: Sequence[int], rates: Sequence[float], tool: Tool
+) -> str:
+    """Table of perplexities; EXP/RESULTS.md, results.tsv and results.json have it too.
+
+    Args:
+        what: Texts and LMs.
+        exp: The folder of all that is made. A run that was stopped goes on there.
+        seeds: Of the trainings.
+        rates: Rates of dropout of the point-estimate LM.
+        tool: What runs a command line of `bayeslm`.
+
+    Raises:
+        InputError: A text cannot be used, there are too few seeds, or the folder is another
+            comparison's.
+    """
+    if len(seeds) < 2:
+        raise InputError(f"--seeds {seeds}: expected two or more, for an interval over them")
+    if not rates or not all(0 <= rate < 1 for rate in rates):
+        raise InputError(f"--dropout_rates {rates}: expected one or more of at least 0, below 1")
+    check_texts(what)
+    check_folder(exp)
+    with folder_lock(exp):
+        check_inputs(what, exp)
+        (exp / "log").mkdir(exist_ok=True)
+        work = Work(what, exp, seeds, rates)
+        for name, steps in work.stages():
+            print(name, file=sys.stderr, flush=True)
+            for module in HEAVY:
+                importlib.import_module(module)
+            run_steps(steps, exp / "log", tool)
+        return write_tables(exp, work.results())
+
+
+def check_texts(what: Comparison) -> None:
+    """Check that there is text, and that its lines do not begin with utterance ids.
+
+    Raises:
+        InputError: A text is missing or has no words, or its lines do.
+    """
+    paths = (what.train_text, what.valid_text, what.test_text)
+    train, *others = (list(read_sentences(path, keyed=False).values()) for path in paths)
+    known = {word for sentence in train for word in sentence}
+    for path, sentences in zip(paths, (train, *others), strict=True):
+        if not any(sentences):
+            raise InputError("no words", path=path, remedy="Give one sentence per line.")
+        first = [sentence[0] for sentence in sentences if sentence]
+        unknown = sentences is not train and known.isdisjoint(first)
+        if unknown and len(first) >= 10 and len(set(first)) == len(first):
+            raise InputError(
+                f"the first words of all lines are unknown and different ({first[0]!r}, ...)",
+                path=path,
+                remedy="If they are utterance ids, give the texts without them.",
+            )
+
+
+def check_inputs(what: Comparison, exp: Path) -> None:
+    """Note in the folder what is compared there; seeds and rates may be added later.
+
+    Raises:
+        InputError: Something else is compared there.
+    """
+    content = {name: str(value) for name, value in dataclasses.asdict(what).items()}
+    del content["ngpu"]
+    for name in ("train_text", "valid_text", "test_text"):
+        content[name] = sha256(content[name])
+    path = exp / "inputs.json"
+    if not path.exists():
+        with atomic_write(path) as f:
+            json.dump(content, f, indent=1)
+        return
+    before = json.loads(path.read_text(encoding="utf-8"))
+    other = [f"--{name}" for name in content if before.get(name) != content[name]]
+    if other:
+        raise InputError(
+            f"another comparison, of other {', '.join(other)}",
+            path=exp,
+            remedy="Give a new --exp.",
+        )
+
+
+class Work:
+    """Steps of a comparison, and their results.
+
+    Args:
+        what: Texts and LMs.
+        exp: The folder.
+        seeds: Of the trainings.
+        rates: Rates of dropout.
+    """
+
+    def __init__(self, what: Comparison, exp: Path, seeds: Sequence[int], rates: Sequence[float]):
+        self.what, self.exp, self.seeds, self.rates = what, exp, tuple(seeds), tuple(rates)
+        self.ngram, self.half = exp / "3gram.arpa", exp / "half.yaml"
+
+    def stages(self) -> Iterator[Tuple[str, List[Step]]]:
+        """What is done, in this order, and the steps of each, which are run side by side."""
+        what, estimate = self.what, dict(order=3, arpa=self.ngram, discount_fallback="true")
+        with atomic_write(self.half) as f:
+            yaml.safe_dump(paper_tables().half(what.size, what.lm), f, sort_keys=False)
+        ngram = Step("ngram", [words("ngram", text=what.train_text, **estimate)])
+        halves = [self._train(seed, "half", self.half) for seed in self.seeds]
+        yield "a 3-gram, and a half-trained point-estimate LM a seed", [ngram, *halves]
+        lms = [step for seed in self.seeds for step in self._second_halves(seed)]
+        yield "the second half: point estimates by rate of dropout, and the Bayesian LM", lms
+        systems = [self._system(seed, name) for seed in self.seeds for name in self._systems(seed)]
+        yield "interpolation weights and perplexities", systems
+
+    def _train(self, seed: int, name: str, config: object, *conf: str) -> Step:
+        """Training of an LM; all but the half-trained ones go on from that."""
+        what, folder = self.what, self.exp / f"seed{seed}"
+        options: Dict[str, Any] = dict(config=config, exp=folder / name, seed=seed, **QUIET)
+        options.update(ngpu=what.ngpu, train_text=what.train_text, valid_text=what.valid_text)
+        if what.epochs:
+            options["max_epoch"] = what.epochs
+        if name == "half":
+            sizes = {} if what.vocab_size is None else {"vocab_size": what.vocab_size}
+            options.update(token_type=what.token_type, **sizes)
+        else:
+            options["from"] = folder / "half"
+        return Step(f"seed{seed}_{name}", [words("train", **options, lm_conf=list(conf))])
+
+    def _second_halves(self, seed: int) -> Iterator[Step]:
+        """The Bayesian LM, and point estimates with their perplexity of the validation text."""
+        yield self._train(seed, "bayes", f"bayes_{self.what.lm}")
+        config, conf = POINT_OPTIONS[self.what.lm]
+        for rate in self.rates:
+            step = self._train(seed, f"point_{rate}", config, *conf, f"dropout_rate={rate}")
+            scored = self._scored("perplexity", [self.exp / f"seed{seed}" / f"point_{rate}"])
+            scored += [
+                "--text",
+                str(self.what.valid_text),
+                "--output",
+                str(self._valid(seed, rate)),
+            ]
+            yield Step(step.name, [*step.commands, scored])
+
+    def _scored(self, tool: str, lms: Sequence[Path], **options: object) -> List[str]:
+        common = dict(max_oov_rate=ANY_OOV, ngpu=self.what.ngpu, cache=self.exp / "cache")
+        return words(tool, lm=list(lms), **common, **options)
+
+    def _systems(self, seed: int) -> Iterator[str]:
+        yield from (name for name in SYSTEMS if name != TWO or seed in pairs(self.seeds))
+
+    def _system(self, seed: int, name: str) -> Step:
+        """Weights of a mixture by EM on the validation text, and its perplexity of the test."""
+        lms, what = [self._lm(seed, key) for key in SYSTEMS[name]], self.what
+        weights, output = self._weights(seed, name), self._output(seed, name)
+        tune = dict(ngram=self.ngram, text=what.valid_text, output=weights)
+        score = dict(ngram=self.ngram, text=what.test_text, weights=weights, output=output)
+        commands = [self._scored("interpolate", lms, **tune)]
+        return Step(output.stem, [*commands, self._scored("perplexity", lms, **score)])
+
+    def _lm(self, seed: int, key: str) -> Path:
+        """Folder of an LM: `bayes`, `point` with the chosen rate, or `other` seed's point."""
+        seed = pairs(self.seeds)[seed][1] if key == "other" else seed
+        return (
+            self.exp / f"seed{seed}" / ("bayes" if key == "bayes" else f"point_{self._rate(seed)}")
+        )
+
+    def _valid(self, seed: int, rate: float) -> Path:
+        return self.exp / f"seed{seed}" / f"valid_point_{rate}.json"
+
+    def _weights(self, seed: int, name: str) -> Path:
+        return self.exp / "weights" / f"seed{seed}_{'_'.join(SYSTEMS[name])}_3gram.yaml"
+
+    def _output(self, seed: int, name: str) -> Path:
+        return self.exp / "perplexity" / self._weights(seed, name).with_suffix(".json").name
+
+    def _tuned(self, seed: int) -> Dict[float, float]:
+        """{rate of dropout: perplexity of the validation text}."""
+        return {rate: _perplexities(self._valid(seed, rate))[-1] for rate in self.rates}
+
+    def _rate(self, seed: int) -> float:
+        tuned = self._tuned(seed)
+        return min(tuned, key=lambda rate: (tuned[rate], rate))
+
+    def results(self) -> Dict[str, Any]:
+        """Figures of all seeds.
+
+        The LMs alone are taken from the mixture of all, so that every figure leaves out the same
+        words, those that one of its components does not know.
+        """
+        perplexities: Dict[str, Dict[int, float]] = {}
+        for seed in self.seeds:
+            found = dict(zip(BOTH_ROWS, _perplexities(self._output(seed, BOTH)), strict=True))
+            found |= {n: _perplexities(self._output(seed, n))[-1] for n in self._systems(seed)}
+            for name, value in found.items():
+                perplexities.setdefault(name, {})[seed] = value
+        last = _summaries(self._output(self.seeds[0], POINT))[-1]
+        return {
+            **{key: last[key] for key in ("sentences", "words", "excluded")},
+            "seeds": list(self.seeds),
+            "dropout": {
+                seed: {"chosen": self._rate(seed), "valid": self._tuned(seed)}
+                for seed in self.seeds
+            },
+            "weights": {seed: self._all_weights(seed) for seed in self.seeds},
+            "perplexity": perplexities,
+        }
+
+    def _all_weights(self, seed: int) -> Mapping[str, List[float]]:
+        """{system: weights}, the 3-gram's last."""
+        found = {}
+        for name in self._systems(seed):
+            content = yaml.safe_load(self._weights(seed, name).read_text(encoding="utf-8"))
+            found[name] = [row["weight"] for row in content["components"]]
+        return found
+
+
+# Rows of the file of the mixture of all: its components in their order
+BOTH_ROWS = ("Bayesian alone", "point alone", "3-gram", BOTH)
+
+
+def _summaries(path: Path) -> List[Dict[str, Any]]:
+    """Rows that `bayeslm perplexity` wrote, the mixture's last."""
+    rows: List[Dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["components"]
+    return rows
+
+
+def _perplexities(path: Path) -> List[float]:
+    """Their perplexities per word, unknown words left out."""
+    return [row["perplexity_without_oov"]["word"] for row in _summaries(path)]

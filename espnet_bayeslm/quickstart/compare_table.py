@@ -1,0 +1,132 @@
+"""The table of a comparison: means over seeds, t intervals, and what they say in words."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
+
+from espnet_bayeslm.experiment.cells import Values, change, markdown_table
+from espnet_bayeslm.quickstart.table import signed
+from espnet_bayeslm.utils.files import staged
+
+POINT, BAYES, BOTH = "point + 3-gram", "Bayesian + 3-gram", "Bayesian + point + 3-gram"
+TWO = "two points of two starts + 3-gram"
+# System -> the LMs that are interpolated with the 3-gram; `other` is another seed's point estimate
+SYSTEMS = {
+    POINT: ("point",),
+    BAYES: ("bayes",),
+    BOTH: ("bayes", "point"),
+    TWO: ("point", "other"),
+}
+ROWS = ("3-gram", "point alone", "Bayesian alone", *SYSTEMS)
+EXPLANATION = """\
+Perplexity per word of the test text, </s> counted; {excluded} of {words} words are unknown to the
+LMs or the 3-gram and left out of every line. Mean over the seeds {seeds}, in brackets the 95 % t
+interval over them: of trainings, not of texts. Dropout of the point-estimate LMs, chosen on the
+validation text: {chosen}. The Bayesian LM is the shipped configuration, untuned.
+"""
+
+
+def pairs(seeds: Sequence[int]) -> Dict[int, Tuple[int, int]]:
+    """{seed: it and another}: pairs of starts, each once."""
+    found = {seed: (seed, other) for seed, other in zip(seeds, [*seeds[1:], seeds[0]], strict=True)}
+    return {seeds[0]: found[seeds[0]]} if len(seeds) == 2 else found
+
+
+def interval(values: Sequence[float]) -> Tuple[float, float, float]:
+    """(Mean, ends of its 95 % t interval); of one value there are no ends (nan)."""
+    from scipy.stats import t  # takes a while
+
+    mean, count = statistics.fmean(values), len(values)
+    if count < 2:
+        return mean, math.nan, math.nan
+    half = float(t.ppf(0.975, count - 1)) * statistics.stdev(values) / math.sqrt(count)
+    return mean, mean - half, mean + half
+
+
+def changes(perplexity: Mapping[str, Values], name: str, base: str, seeds: Sequence[int]) -> Values:
+    """Change in % of a system against another, of each seed, or pair of seeds.
+
+    Where one of both is of pairs of starts, the other's figure is the mean over the pair.
+    """
+    values, bases = perplexity[name], perplexity[base]
+    if TWO in (name, base):
+        values, bases = (
+            kind if system == TWO else averaged(kind, seeds)
+            for system, kind in ((name, values), (base, bases))
+        )
+    return change(values, bases)
+
+
+def averaged(values: Values, seeds: Sequence[int]) -> Values:
+    """Means over pairs of seeds."""
+    return {n: statistics.fmean(values[m] for m in pair) for n, pair in pairs(seeds).items()}
+
+
+def bracketed(found: Tuple[float, float, float], write: Any) -> str:
+    """Mean and interval."""
+    mean, low, high = found
+    return write(mean) if math.isnan(low) else f"{write(mean)} [{write(low)}, {write(high)}]"
+
+
+def write_tables(exp: Path, results: Dict[str, Any]) -> str:
+    """Write EXP/RESULTS.md, results.tsv and results.json, whole or not at all.
+
+    Args:
+        exp: The folder.
+        results: See `Work.results`.
+
+    Returns:
+        The content of RESULTS.md.
+    """
+    text = markdown(results)
+    with staged(exp) as folder:
+        (folder / "RESULTS.md").write_text(text, encoding="utf-8")
+        (folder / "results.tsv").write_text(tsv(results), encoding="utf-8")
+        (folder / "results.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
+    return text
+
+
+def markdown(results: Mapping[str, Any]) -> str:
+    """The table, and in words what was gained and what was lost."""
+    perplexity, seeds = results["perplexity"], results["seeds"]
+    rows = []
+    for name in ROWS:
+        values = list(perplexity[name].values())
+        # that of the 3-gram is the same at every seed
+        found = interval(values[:1] if name == "3-gram" else values)
+        against = interval(list(changes(perplexity, name, POINT, seeds).values()))
+        cell = "" if name == POINT else bracketed(against, lambda x: signed(x, 1))
+        rows.append([name, bracketed(found, lambda x: f"{x:.1f}"), cell])
+    chosen = ", ".join(str(item["chosen"]) for item in results["dropout"].values())
+    facts = {**results, "seeds": ", ".join(map(str, seeds)), "chosen": chosen}
+    header = ["", "perplexity", f"against {POINT}, %"]
+    lines = [markdown_table(header, rows), EXPLANATION.format(**facts), *verdicts(results)]
+    return "\n".join(lines) + "\n"
+
+
+def verdicts(results: Mapping[str, Any]) -> Iterator[str]:
+    """What each mixture with the Bayesian LM changes, in words."""
+    seeds = results["seeds"]
+    for name, base in ((BAYES, POINT), (BOTH, POINT), (BOTH, TWO)):
+        found = interval(list(changes(results["perplexity"], name, base, seeds).values()))
+        _, low, high = found
+        verdict = "no interval, of one pair of starts"
+        if not math.isnan(low):
+            verdict = "lower" if high < 0 else "HIGHER" if low > 0 else "no certain difference"
+        yield f"{name} against {base}: {bracketed(found, lambda x: signed(x, 1))} %: {verdict}."
+    for seed, item in results["dropout"].items():
+        if len(item["valid"]) > 1 and item["chosen"] == max(item["valid"]):
+            yield f"Seed {seed}: the largest rate of dropout was the best; try larger ones too."
+
+
+def tsv(results: Mapping[str, Any]) -> str:
+    """System, seed and perplexity, with tabs."""
+    lines: List[str] = ["system\tseed\tperplexity"]
+    for name in ROWS:
+        values = results["perplexity"][name]
+        lines += [f"{name}\t{seed}\t{value:.4f}" for seed, value in values.items()]
+    return "\n".join(lines) + "\n"
