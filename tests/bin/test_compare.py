@@ -1,0 +1,181 @@
+"""`bayeslm compare`: any text, to a table of perplexities with intervals over seeds."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import yaml
+
+from espnet_bayeslm.bin import bayeslm
+from espnet_bayeslm.bin.compare import main
+from espnet_bayeslm.configs import find_config
+from espnet_bayeslm.quickstart.compare import Comparison, Work, compare
+from espnet_bayeslm.quickstart.compare_table import ROWS, TWO, changes, interval, markdown
+from espnet_bayeslm.utils.errors import InputError
+
+
+@pytest.fixture
+def texts(plain_text, tmp_path):
+    """Options that name the three texts; the test text has a word that no LM knows."""
+    test = tmp_path / "test.txt"
+    test.write_text("a b c d\nx c d\n\na b b c\n")
+    return dict(
+        train_text=plain_text / "train.txt", valid_text=plain_text / "valid.txt", test_text=test
+    )
+
+
+def options(**given):
+    conf = dict(size="tiny", lm="transformer", token_type="word", vocab_size=None, epochs=1, ngpu=0)
+    return Comparison(**{**conf, **given})
+
+
+def test_a_stopped_run_goes_on_to_the_table(texts, tmp_path):
+    """What was done before the stop is not done again; start and steps are the same for both."""
+    what, exp = options(**texts), tmp_path / "exp"
+
+    def stopped(words):
+        if words[0] == "interpolate":
+            raise SystemExit("bayeslm interpolate: error: stopped")
+        bayeslm.main(words)
+
+    with pytest.raises(InputError, match="status 1: bayeslm interpolate: error: stopped"):
+        compare(what, exp, seeds=[1, 2], rates=[0.0, 0.1], tool=stopped)
+    assert not list(exp.glob("[Rr]esults*")) and not list(exp.glob("RESULTS*"))
+    before = {path.name: path.stat().st_mtime_ns for path in (exp / "log").glob("*.done")}
+    assert len(before) == 1 + 2 * 4
+    text = compare(what, exp, seeds=[1, 2], rates=[0.0, 0.1], tool=bayeslm.main)
+    assert before.items() <= {p.name: p.stat().st_mtime_ns for p in (exp / "log").iterdir()}.items()
+    assert (exp / "RESULTS.md").read_text() == text
+    assert [row.split(" | ")[0][2:] for row in text.splitlines()[2:9]] == list(ROWS)
+    assert "1 of 11 words are unknown" in text
+
+    results = json.loads((exp / "results.json").read_text())
+    rows = [row.split("\t") for row in (exp / "results.tsv").read_text().splitlines()[1:]]
+    for name, seed, value in rows:
+        assert results["perplexity"][name][seed] == pytest.approx(float(value), abs=1e-4)
+    assert len(rows) == 2 * len(ROWS) - 1  # of two seeds there is one pair
+    for seed in "12":
+        tuned = results["dropout"][seed]
+        assert tuned["valid"][str(tuned["chosen"])] == min(tuned["valid"].values())
+        folder = exp / f"seed{seed}"
+        conf = {
+            p.name: yaml.safe_load((p / "config.yaml").read_text())
+            for p in folder.iterdir()
+            if p.is_dir()
+        }
+        point, bayes = conf[f"point_{tuned['chosen']}"], conf["bayes"]
+        assert point["lm_conf"] == {
+            **bayes["lm_conf"],
+            "uncertainty": {},
+            "dropout_rate": tuned["chosen"],
+        }
+        for key in (
+            "init_param",
+            "optim_conf",
+            "scheduler_conf",
+            "max_epoch",
+            "batch_bins",
+            "seed",
+        ):
+            assert point[key] == bayes[key]
+        assert bayes["seed"] == int(seed)
+        assert str(folder / "half") in bayes["init_param"][0]
+        shipped = yaml.safe_load(find_config("bayes_transformer").read_text())
+        for key in ("dropout_rate", "uncertainty", "prior_variance"):
+            assert bayes["lm_conf"][key] == shipped["lm_conf"][key]
+        assert bayes["model_conf"]["prior"] == "zero"
+        # alone, an LM's figure leaves out the mixtures' words
+        alone = json.loads((exp / "perplexity" / f"seed{seed}_bayes_point_3gram.json").read_text())
+        assert [Path(row["name"]).name for row in alone["components"]][:3] == [
+            "bayes",
+            f"point_{tuned['chosen']}",
+            "3gram",
+        ]
+
+    texts["test_text"].write_text("a b\n")
+    with pytest.raises(InputError, match="another comparison, of other --test_text"):
+        compare(what, exp, seeds=[1, 2], rates=[0.1], tool=bayeslm.main)
+
+
+def test_the_lstm_has_the_same_steps_too(texts, tmp_path):
+    """The shipped configurations of both differ in rate, clipping and uncertainty alone."""
+    point, bayes = (
+        yaml.safe_load(find_config(f"{name}_lstm").read_text()) for name in ("point", "bayes")
+    )
+    for content in (point, bayes):
+        for key in ("optim_conf", "grad_clip", "model"):
+            content.pop(key, None)
+        for key in ("uncertainty", "prior_variance"):
+            content["lm_conf"].pop(key, None)
+    assert point == bayes
+    work = Work(options(**texts, lm="lstm", token_type="bpe"), tmp_path, [1, 2], [0.2])
+    stages = work.stages()
+    _, (_, half, _) = next(stages)
+    assert "--token_type bpe" in half.script() and "--from" not in half.script()
+    _, lms = next(stages)
+    for step, name in zip(lms[:2], ("bayes_lstm", "point_lstm"), strict=True):
+        assert f"--config {name} " in step.script()
+        assert f"--from {tmp_path}/seed1/half" in step.script().split(" --lm_conf")[0]
+
+
+def test_intervals_and_pairs():
+    """t(0.975) is 12.706 of one degree of freedom, 4.303 of two."""
+    assert interval([1.0, 3.0]) == pytest.approx((2, 2 - 12.7062, 2 + 12.7062), abs=1e-4)
+    half = 4.302653 / math.sqrt(3)
+    assert interval([1.0, 2.0, 3.0]) == pytest.approx((2, 2 - half, 2 + half), abs=1e-5)
+    assert math.isnan(interval([5.0])[1])
+    perplexity = {"a": {1: 90.0, 2: 110.0}, TWO: {1: 95.0}}
+    assert changes(perplexity, TWO, "a", [1, 2]) == pytest.approx({1: -5})
+    assert changes(perplexity, "a", TWO, [1, 2]) == pytest.approx({1: 100 / 19})
+    perplexity = {"a": {1: 90.0, 2: 110.0, 3: 100.0}, TWO: {1: 95.0, 2: 105.0, 3: 95.0}}
+    assert changes(perplexity, TWO, "a", [1, 2, 3]) == pytest.approx({1: -5, 2: 0, 3: 0})
+
+
+def test_what_hurts_is_said():
+    figures = dict.fromkeys(ROWS, (100.0, 101.0, 102.0)) | {
+        "Bayesian + 3-gram": (110.0, 111.5, 112.0),
+        "Bayesian + point + 3-gram": (95.0, 96.0, 97.0),
+    }
+    text = markdown(
+        dict(
+            perplexity={k: dict(zip((1, 2, 3), v, strict=True)) for k, v in figures.items()},
+            seeds=[1, 2, 3],
+            dropout={1: {"chosen": 0.1, "valid": {0.0: 9.0, 0.1: 8.0}}},
+            **dict(sentences=1, words=4, excluded=0, weights={}),
+        )
+    )
+    said = {line.split(": ")[0]: line for line in text.splitlines() if " against " in line}
+    assert said["Bayesian + 3-gram against point + 3-gram"].endswith("%: HIGHER.")
+    assert said["Bayesian + point + 3-gram against point + 3-gram"].endswith("%: lower.")
+    assert "Seed 1: the largest rate of dropout was the best" in text
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--seeds", "1"], "--seeds [1]: expected two or more, for an interval over them"),
+        (["--seeds", "1 1"], "--seeds [1]: expected two or more, for an interval over them"),
+        (["--seeds", "one two"], "--seeds 'one two': expected numbers"),
+        (["--dropout_rates", "1"], "--dropout_rates [1.0]: expected one or more"),
+        (["--dropout_rates", ""], "--dropout_rates []: expected one or more"),
+        (["--train_text", "missing.txt"], "missing.txt: cannot be read"),
+        (["--valid_text", "empty.txt"], "empty.txt: no sentences"),
+        (["--test_text", "blank.txt"], "blank.txt: no words"),
+        (["--valid_text", "keyed.txt"], "keyed.txt: the first words of all lines are unknown"),
+        (["--size", "huge"], "argument --size: invalid choice: 'huge'"),
+        (["--ngpu", "1"], "--ngpu 1, and torch finds no GPU"),
+    ],
+)
+def test_bad_input_is_one_line(words, message, texts, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("empty.txt").write_text("")
+    Path("blank.txt").write_text("\n \n")
+    Path("keyed.txt").write_text("".join(f"u{n} a b\n" for n in range(10)))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    given = [word for name, path in texts.items() for word in (f"--{name}", str(path))]
+    with pytest.raises(SystemExit) as stop:
+        main([*given, "--size", "tiny", *words])
+    assert stop.value.code in (1, 2)
+    assert f"bayeslm compare: error: {message}" in capsys.readouterr().err.splitlines()[-1]
+    assert not (tmp_path / "exp").exists()
