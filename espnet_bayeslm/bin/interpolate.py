@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import logging
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 import yaml
 
 from espnet_bayeslm.bin.components import add_component_options
-from espnet_bayeslm.bin.perplexity import add_text_options, print_table, score_text
-from espnet_bayeslm.evaluation.text import read_sentences
-from espnet_bayeslm.nbest.normalization import Normalization
+from espnet_bayeslm.bin.perplexity import add_text_options, print_table, read_inputs, score_text
 from espnet_bayeslm.rescoring.components import TextScores
 from espnet_bayeslm.rescoring.interpolation import estimate_weights
-from espnet_bayeslm.training.components import load_components
-from espnet_bayeslm.utils.cli import device_of, run_tool, tool_parser
+from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.files import atomic_write
 
 
@@ -41,14 +37,15 @@ def interpolate(
     Raises:
         InputError: See `load_components` and `score_text`.
     """
-    sentences = Normalization(normalize).text(read_sentences(text, keyed=keyed))
-    logging.info("read %d sentences from %s", len(sentences), text)
-    components = load_components(
-        lm,
-        ngram,
+    sentences, components = read_inputs(
+        text,
+        keyed=keyed,
+        normalize=normalize,
+        lm=lm,
+        ngram=ngram,
         num_samples=num_samples,
         max_tokens=max_tokens,
-        device=device_of(ngpu),
+        ngpu=ngpu,
         cache=cache,
         context=context,
         unk_size=unk_size,

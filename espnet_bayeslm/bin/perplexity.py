@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-from typing import Any, List, Mapping, Optional, Sequence
+from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 from espnet2.utils.types import str2bool
 
@@ -62,6 +62,26 @@ def check_not_keyed(sentences: Sentences, scores: Sequence[Sequence[WordScores]]
         )
 
 
+def read_inputs(
+    text: str, *, keyed: bool, normalize: str, ngpu: int, **options: Any
+) -> Tuple[Sentences, List[Component]]:
+    """Sentences of a text, and the LMs and n-grams that score them.
+
+    Args:
+        text: The file.
+        keyed: Whether its lines begin with an utterance id.
+        normalize: Steps of `nbest.normalization.STEPS`.
+        ngpu: The number of gpus.
+        **options: Of `load_components`.
+
+    Raises:
+        InputError: See `read_sentences` and `load_components`.
+    """
+    sentences = Normalization(normalize).text(read_sentences(text, keyed=keyed))
+    logging.info("read %d sentences from %s", len(sentences), text)
+    return sentences, load_components(device=device_of(ngpu), **options)
+
+
 def score_text(
     components: Sequence[Component], sentences: Sentences, *, keyed: bool, max_oov_rate: float
 ) -> List[List[WordScores]]:
@@ -99,14 +119,15 @@ def perplexity(
     Raises:
         InputError: See `load_components`, `read_weights` and `score_text`.
     """
-    sentences = Normalization(normalize).text(read_sentences(text, keyed=keyed))
-    logging.info("read %d sentences from %s", len(sentences), text)
-    components = load_components(
-        lm,
-        ngram,
+    sentences, components = read_inputs(
+        text,
+        keyed=keyed,
+        normalize=normalize,
+        lm=lm,
+        ngram=ngram,
         num_samples=num_samples,
         max_tokens=max_tokens,
-        device=device_of(ngpu),
+        ngpu=ngpu,
         cache=cache,
         context=context,
         unk_size=unk_size,

@@ -31,7 +31,7 @@ def write_report_input(view: View, settings: Settings) -> Path:
     folder = settings.folder / f"seed{seed}"
     names = report_systems(view, seed)
     title = f"Table {settings.table}, size {settings.size}, seed {seed}"
-    options: Dict[str, Any] = {"title": title, **perplexity_options(view, seed, folder, names)}
+    options: Dict[str, Any] = {"title": title, **perplexity_options(view, folder, names)}
     rescored = [name for name in names if (view.system(seed, name) or {})["errors"]]
     if rescored:
         scores = settings.folder / f"scores_{settings.table}.json"
@@ -56,7 +56,7 @@ def report_systems(view: View, seed: int) -> List[str]:
     return [name for name, system in systems.items() if system and system["perplexity"]]
 
 
-def perplexity_options(view: View, seed: int, folder: Path, names: List[str]) -> Dict[str, Any]:
+def perplexity_options(view: View, folder: Path, names: List[str]) -> Dict[str, Any]:
     """Option of the systems' perplexities, and of each LM's alone."""
     alone = [line["systems"][ALONE] for line in view.lines if ALONE in line["systems"]]
     files = [

@@ -74,7 +74,7 @@ class LatticeBuilder:
             following[arc.source].append(number)
         self._check_reached(start, following)
         order = self._order(start, following)
-        self._check_end(start, end, following)
+        self._check_end(end, following)
         place = {index: number for number, index in enumerate(order)}
         times = fields.pop("times", None)
         if times:
@@ -158,7 +158,7 @@ class LatticeBuilder:
             index = before[index]
         return index
 
-    def _check_end(self, start: int, end: int, following: Sequence[Sequence[int]]) -> None:
+    def _check_end(self, end: int, following: Sequence[Sequence[int]]) -> None:
         """Raise an InputError where there are arcs from the end."""
         if following[end]:
             raise InputError(

@@ -92,16 +92,8 @@ def _hypothesis(content: Any) -> Hypothesis:
 def vosk_writer(path: Path) -> ContextManager[AddList]:
     """Write objects one after the other; reading them gives the same lists.
 
-    Args:
-        path: The file where it ends in .json or .json.gz, else the folder in which nbest.json is
-            written (made where it is missing).
-
-    Yields:
-        What adds a list, with at most an `am_score`.
-
     Raises:
-        ValueError: A list that the format cannot hold, or other *.json stand in the folder.
-            Nothing is written then.
+        ValueError: A list with more than an `am_score`, and see `json_writer`.
     """
     known = Writable("vosk", holds=("am_score", "ref"))
     return json_writer(path, known, _as_json, suffixes=SUFFIXES, frame=("", "\n", "\n"))

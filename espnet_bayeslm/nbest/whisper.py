@@ -74,16 +74,8 @@ def _parse(content: Any, name: str) -> NBest:
 def whisper_writer(path: Path) -> ContextManager[AddList]:
     """Write one JSON list, list by list; reading it gives the same words, scores and ids.
 
-    Args:
-        path: The file where it ends in .json or .json.gz, else the folder in which nbest.json is
-            written (made where it is missing).
-
-    Yields:
-        What adds a list, with at most an `am_score`.
-
     Raises:
-        ValueError: A list that the format cannot hold, or other *.json stand in the folder.
-            Nothing is written then.
+        ValueError: A list with more than an `am_score`, and see `json_writer`.
     """
     known = Writable("whisper", holds=("am_score", "ref"))
     return json_writer(path, known, _as_json, suffixes=SUFFIXES, frame=("[\n", ",\n", "\n]\n"))

@@ -16,12 +16,10 @@ class EmStep(NamedTuple):
 
     Attributes:
         weights: (K,), not negative, sum 1.
-        log_likelihood: Mean ln sum_k w_k p_k per word, less a constant of the data.
         change: The largest change of a weight that the next step would bring.
     """
 
     weights: np.ndarray
-    log_likelihood: float
     change: float
 
 
@@ -66,7 +64,7 @@ def em_steps(log_probs: np.ndarray) -> Iterator[EmStep]:
         newton = _newton(weights, gradient, ratio)
         expectation = weights * gradient / (weights @ gradient)
         target = expectation if newton is None else newton
-        yield EmStep(weights, likelihood, float(np.abs(target - weights).max()))
+        yield EmStep(weights, float(np.abs(target - weights).max()))
         for candidate in (newton, expectation):
             if candidate is None:
                 continue
@@ -77,7 +75,7 @@ def em_steps(log_probs: np.ndarray) -> Iterator[EmStep]:
                 weights, mix, likelihood = candidate, candidate_mix, value
                 break
         else:  # the likelihood is at its maximum within rounding
-            yield EmStep(weights, likelihood, 0.0)
+            yield EmStep(weights, 0.0)
             return
 
 

@@ -34,17 +34,6 @@ class Choice(nn.Module):
         """The candidates' names."""
         return tuple(kind.name for kind in self.candidates)
 
-    def force(self, kind: str) -> None:
-        """Give all of the mixture to one path; its gradient is zero from then on.
-
-        Raises:
-            InputError: It is no candidate.
-        """
-        if kind not in self.kinds:
-            raise InputError(f"{self.location}: candidates are {', '.join(self.kinds)}, not {kind}")
-        chosen = torch.tensor([name == kind for name in self.kinds])
-        self.weights.data.copy_(torch.where(chosen, 0.0, -torch.inf))
-
     def parameter_groups(self) -> Iterator[Tuple[str, List[torch.Tensor]]]:
         """Yield (group for the optimizer, parameters)."""
         yield Search.group, [self.weights]

@@ -12,8 +12,8 @@ from torch import nn
 State = Tuple[torch.Tensor, ...]
 
 
-class PlainTransformer(nn.Module):
-    """A `bayes_espnet` whose backbone is ESPnet's `transformer`.
+class PlainBackbone(nn.Module):
+    """A `bayes_espnet` with one of ESPnet's backbones.
 
     Args:
         lm: What it stands for.
@@ -22,6 +22,10 @@ class PlainTransformer(nn.Module):
     def __init__(self, lm: Any):
         super().__init__()
         self.lm = lm
+
+
+class PlainTransformer(PlainBackbone):
+    """With ESPnet's `transformer`."""
 
     def compute(
         self, input: torch.Tensor, hidden: Optional[Sequence[torch.Tensor]]
@@ -75,16 +79,8 @@ def _attend(
     return attention.linear_out(found.transpose(1, 2).flatten(2)), key_value
 
 
-class PlainOPT(nn.Module):
-    """A `bayes_espnet` whose backbone is ESPnet's `transformer_opt`.
-
-    Args:
-        lm: What it stands for.
-    """
-
-    def __init__(self, lm: Any):
-        super().__init__()
-        self.lm = lm
+class PlainOPT(PlainBackbone):
+    """With ESPnet's `transformer_opt`."""
 
     def compute(
         self, input: torch.Tensor, hidden: Optional[Sequence[torch.Tensor]]
