@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import Optional, Sequence
 
 from espnet2.utils.types import str2bool
@@ -10,7 +11,7 @@ from espnet_bayeslm.ngram.build import build_ngram
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 
 
-def get_parser():
+def get_parser() -> argparse.ArgumentParser:
     """Parser of `bayeslm ngram`."""
     parser = tool_parser("ngram", "Estimate a modified Kneser-Ney n-gram from text, ARPA out")
     parser.add_argument("--text", type=str, required=True, help="One sentence per line, words")

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, 
 
 from espnet2.utils.types import str2bool
 
-from espnet_bayeslm.bin.train import add_token_options, parse_training_options, train
+from espnet_bayeslm.bin.train import (
+    add_text_options,
+    add_token_options,
+    parse_training_options,
+    train,
+)
 from espnet_bayeslm.utils.cli import ToolHelp, run_tool
 from espnet_bayeslm.utils.errors import InputError
 
@@ -33,12 +38,7 @@ def get_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--log_level", default="INFO", type=str.upper, help="Of the log")
-    parser.add_argument(
-        "--train_text", type=Path, default=None, help="Training text, a sentence a line"
-    )
-    parser.add_argument(
-        "--valid_text", type=Path, default=None, help="Validation text, a sentence a line"
-    )
+    add_text_options(parser, required=False)
     parser.add_argument(
         "--config",
         type=Path,

@@ -41,12 +41,7 @@ def get_parser() -> argparse.ArgumentParser:
         type=str.upper,
         help="Of the log on the terminal; all of it is in EXP/train.log",
     )
-    parser.add_argument(
-        "--train_text", type=Path, required=True, help="Training text, a sentence a line"
-    )
-    parser.add_argument(
-        "--valid_text", type=Path, required=True, help="Validation text, a sentence a line"
-    )
+    add_text_options(parser, required=True)
     parser.add_argument(
         "--config",
         type=Path,
@@ -63,6 +58,14 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--exp", type=Path, required=True, help="The experiment's folder")
     add_token_options(parser)
     return parser
+
+
+def add_text_options(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    """Add the options that name the texts."""
+    for name, what in (("train", "Training"), ("valid", "Validation")):
+        parser.add_argument(
+            f"--{name}_text", type=Path, required=required, help=f"{what} text, a sentence a line"
+        )
 
 
 def add_token_options(parser: argparse.ArgumentParser) -> None:

@@ -34,7 +34,7 @@ class ErrorCounts:
     insertions: int
     words: int
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if min(dataclasses.astuple(self)) < 0:
             raise ValueError(f"error counts must not be negative: {self}")
         if self.substitutions + self.deletions > self.words:

@@ -39,7 +39,7 @@ class Decoding:
     acoustic_scale: float = 0.1
     num_jobs: int = 1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, value in (("num_best", self.num_best), ("nj", self.num_jobs)):
             if value < 1:
                 raise InputError(f"--{name} {value}: expected a number from 1 on")

@@ -53,6 +53,6 @@ class NBest:
     extra: Extra = dataclasses.field(default_factory=dict, hash=False)
     source: Optional[NBest] = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.hypotheses:
             raise ValueError(f"the utterance {self.utt!r} has no hypothesis")

@@ -43,7 +43,7 @@ class Posterior:
     slope: float = 1.0
     offset: float = 0.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         ok = 0 < self.sharpness < math.inf and 0 <= self.slope < math.inf
         if not (ok and math.isfinite(self.offset)):
             raise ValueError(

@@ -83,7 +83,7 @@ class Scales:
     features: Optional[Tuple[Tuple[str, float], ...]] = None
     posterior: Optional[Posterior] = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not (0 < self.lmwt < math.inf and math.isfinite(self.word_penalty)):
             raise ValueError(f"lmwt must be positive, and both finite: {self}")
         if self.features is not None:
