@@ -56,7 +56,7 @@ def _open(path: PathLike) -> IO[bytes]:
 
 
 def arpa_order(path: PathLike) -> int:
-    """Return the highest order that an ARPA file's header states; 0 if it is no ARPA file."""
+    """Highest order that an ARPA file's header states; 0 if it is no ARPA file."""
     order = 0
     try:
         with _open(path) as lines:
@@ -71,7 +71,7 @@ def arpa_order(path: PathLike) -> int:
 
 
 def read_arpa(path: PathLike, wanted: Set[bytes]) -> Tuple[Dict[bytes, int], List[Ngrams]]:
-    """Return the n-grams of an ARPA file that consist of certain words.
+    """N-grams of an ARPA file that consist of certain words.
 
     Args:
         path: The file, perhaps compressed.
@@ -166,7 +166,7 @@ class ArpaTable:
         self._backoffs.append(ngrams.backoffs[chosen])
 
     def _row(self, words: Sequence[int]) -> int:
-        """Return the row of an n-gram in its order, -1 where it is not in the file."""
+        """Row of an n-gram in its order, -1 where it is not in the file."""
         row = words[0]
         for keys, word in zip(self._keys[1:], words[1:], strict=False):
             key = row * self._num_words + word
@@ -176,12 +176,12 @@ class ArpaTable:
         return row
 
     def _children(self, order: int, row: int) -> slice:
-        """Return the rows in order + 1 of the n-grams that go on from a row of an order."""
+        """Rows in order + 1 of the n-grams that go on from a row of an order."""
         ends = (row * self._num_words, (row + 1) * self._num_words)
         return slice(*self._keys[order].searchsorted(ends))
 
     def state(self, context: Sequence[int]) -> Tuple[int, ...]:
-        """Return the rows of the context's last word, last two words, and so on.
+        """Rows of the context's last word, last two words, and so on.
 
         Long ones that change nothing are left out: different contexts may have one state.
         """
@@ -198,7 +198,7 @@ class ArpaTable:
         return children.start < children.stop or bool(self._backoffs[order - 1][row])
 
     def log10_probs(self, state: Tuple[int, ...]) -> np.ndarray:
-        """Return log10 p of each word of the vocabulary after a context, (V,) float32."""
+        """log10 p of each word of the vocabulary after a context, (V,) float32."""
         values = self._unigrams.copy()
         for order, row in enumerate(state, 1):
             if row >= 0:
@@ -209,5 +209,5 @@ class ArpaTable:
         return values[self._predicted]
 
     def __deepcopy__(self, memo: Any) -> ArpaTable:
-        """Return the table itself: nothing changes it."""
+        """Table itself: nothing changes it."""
         return self

@@ -13,7 +13,7 @@ from espnet_bayeslm.utils.errors import InputError
 
 
 def _shared(names: List[str]) -> str:
-    """Return a few of the names, for a log line."""
+    """Names, a few of them, for a log line."""
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 

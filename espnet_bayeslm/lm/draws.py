@@ -33,7 +33,7 @@ class SampledLM(IncrementalLM):
 
     @abstractmethod
     def has_draws(self) -> bool:
-        """Return whether anything is random."""
+        """Whether anything is random."""
 
     def batch_score(self, ys: torch.Tensor, states: List[Any], xs: torch.Tensor) -> Step:
         """See `IncrementalLM.batch_score`; with `num_samples`, ln of the draws' mean probability.
@@ -50,7 +50,7 @@ class SampledLM(IncrementalLM):
         return mean, list(zip(*(states for _, states in scored), strict=True))
 
     def _draws(self) -> List[IncrementalLM]:
-        """Return the K LMs, made anew where the weights have changed."""
+        """K LMs, made anew where the weights have changed."""
         shared, random = self._weights()
         drawn_from = (self.num_samples, [id(tensor) for tensor in shared])
         if (
@@ -81,7 +81,7 @@ class SampledLM(IncrementalLM):
         return [tensor for tensor in tensors if id(tensor) not in drawn_from], random
 
     def __getstate__(self) -> Dict[str, Any]:
-        """Return what a copy gets: it makes its own draws."""
+        """State of a copy: it makes its own draws."""
         return {name: value for name, value in self.__dict__.items() if name != "_drawn"}
 
 

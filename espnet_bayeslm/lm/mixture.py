@@ -64,11 +64,11 @@ class MixtureLM(LogProbLM):
         self._used = [k for k, weight in enumerate(self.weights) if weight > 0]
 
     def _lms(self) -> List[Any]:
-        """Return the components that are computed."""
+        """Components that are computed."""
         return [self.components[k] for k in self._used]
 
     def _mix(self, log_probs: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return ln sum_k w_k p_k, (..., V), of the ln p_k of the components in use."""
+        """Ln sum_k w_k p_k, (..., V), of the ln p_k of the components in use."""
         if len(log_probs) == 1:
             return log_probs[0]
         weighted = [
@@ -78,7 +78,7 @@ class MixtureLM(LogProbLM):
         return torch.stack(weighted).logsumexp(0)
 
     def zero_state(self) -> State:
-        """Return the state before the first token: that of each component in use."""
+        """State before the first token: that of each component in use."""
         return (None,) * len(self._used)
 
     def advance(self, tokens: torch.Tensor, states: List[State]) -> Step:
@@ -113,12 +113,12 @@ class MixtureLM(LogProbLM):
         return self._mix(log_probs), tuple(after)
 
     def kl(self) -> torch.Tensor:
-        """Return KL(posterior || prior) summed over the components' random weights, in nats, ()."""
+        """KL(posterior || prior) summed over the components' random weights, in nats, ()."""
         terms = [lm.kl() for lm in self.components if isinstance(lm, RandomLM)]
         return torch.stack(terms).sum() if terms else torch.zeros(())
 
     def locations(self) -> List[str]:
-        """Return the components' uncertain locations, as `COMPONENT/POSITION@LAYER`."""
+        """The components' uncertain locations, as `COMPONENT/POSITION@LAYER`."""
         return [
             f"{name}/{location}"
             for name, lm in zip(self.names, self.components, strict=True)
@@ -137,7 +137,7 @@ class MixtureLM(LogProbLM):
 
 
 def _check_components(components: Any) -> List[Mapping[str, Any]]:
-    """Return the components, each of which has the keys of its kind.
+    """Components, each of which has the keys of its kind.
 
     Raises:
         InputError: One has not, or there are none.
@@ -166,7 +166,7 @@ def _check_components(components: Any) -> List[Mapping[str, Any]]:
 
 
 def _build(part: Mapping[str, Any], vocab_size: int, tokens: Optional[Sequence[str]]) -> AbsLM:
-    """Return a component's LM, its weights yet to be loaded."""
+    """A component's LM, its weights yet to be loaded."""
     if part["kind"] == "lm":
         conf: Dict[str, Any] = part["lm_conf"] or {}
         lm = build_lm(part["lm"], vocab_size=vocab_size, lm_conf=conf)

@@ -38,11 +38,11 @@ class NgramTable(Protocol):
     known: np.ndarray
 
     def state(self, context: Sequence[int]) -> Hashable:
-        """Return what matters of the words before, given as indices; longer ones are cut."""
+        """History of the words before, given as indices; longer ones are cut."""
         ...
 
     def log10_probs(self, state: Any) -> np.ndarray:
-        """Return log10 p of each word of the vocabulary after a context, (V,) float32."""
+        """log10 p of each word of the vocabulary after a context, (V,) float32."""
         ...
 
 
@@ -59,7 +59,7 @@ class KenlmTable:
         self._places = np.where(self.known, np.cumsum(self.known), 0)
 
     def state(self, context: Sequence[int]) -> Hashable:
-        """Return KenLM's state, in which the words are left out that change nothing."""
+        """KenLM's state, in which the words are left out that change nothing."""
         state = kenlm.State()
         self._model.NullContextWrite(state)
         for index in context[max(len(context) + 1 - self.order, 0) :]:
@@ -69,7 +69,7 @@ class KenlmTable:
         return state
 
     def log10_probs(self, state: Any) -> np.ndarray:
-        """Return log10 p of each word of the vocabulary after a context, (V,) float32."""
+        """log10 p of each word of the vocabulary after a context, (V,) float32."""
         score, after = self._model.BaseScore, kenlm.State()
         probs = (score(state, word, after) for word in self._asked)
         return np.fromiter(probs, np.float32, len(self._asked))[self._places]
@@ -79,7 +79,7 @@ class KenlmTable:
         return _load_kenlm_table, (self._path, self._options)
 
     def __deepcopy__(self, memo: Any) -> KenlmTable:
-        """Return the table itself: nothing changes it."""
+        """Table itself: nothing changes it."""
         return self
 
 
@@ -88,7 +88,7 @@ def _load_kenlm_table(path: PathLike, options: Dict[str, Any]) -> KenlmTable:
 
 
 def load_table(path: PathLike, *, words: Sequence[str], history: Sequence[str]) -> NgramTable:
-    """Return the n-gram of a file: in arrays if it is an ARPA file.
+    """N-gram of a file: in arrays if it is an ARPA file.
 
     Args:
         path: An ARPA file, perhaps compressed, or a KenLM binary.
@@ -117,7 +117,7 @@ class LogProbLM(IncrementalLM):
             return self._read(ys, states)
 
     def forward(self, input: torch.Tensor, hidden: Any = None) -> Tuple[torch.Tensor, Any]:
-        """Return ln p as logits (B, L, vocab_size), and the state after the last token.
+        """Ln p as logits (B, L, vocab_size), and the state after the last token.
 
         Args:
             input: Token ids, (B, L).
@@ -171,7 +171,7 @@ class NgramLM(LogProbLM):
         self.register_buffer("like", torch.empty(0), persistent=False)
 
     def _row(self, context: State) -> np.ndarray:
-        """Return ln p of each token after a context, (V,) float64; <blank> has the remainder."""
+        """Ln p of each token after a context, (V,) float64; <blank> has the remainder."""
         key = self._table.state(context)
         row = self._rows.pop(key, None)
         if row is None:
@@ -184,11 +184,11 @@ class NgramLM(LogProbLM):
         return row
 
     def _last(self, tokens: Sequence[int]) -> State:
-        """Return what a state keeps of the tokens so far."""
+        """History of the tokens so far, as a state keeps it."""
         return tuple(tokens[max(len(tokens) + 1 - self.order, 0) :])
 
     def _log_probs(self, states: Sequence[State]) -> torch.Tensor:
-        """Return ln p after contexts, (B, V); <blank> has the remainder."""
+        """Ln p after contexts, (B, V); <blank> has the remainder."""
         rows = np.stack([self._row(state) for state in states])
         return torch.from_numpy(rows).to(self.like)
 
@@ -198,7 +198,7 @@ class NgramLM(LogProbLM):
         return log_probs, states
 
     def zero_state(self) -> State:
-        """Return the state before the first token."""
+        """State before the first token."""
         return ()
 
     def begin(self, tokens: torch.Tensor) -> Step:
@@ -225,5 +225,5 @@ class NgramLM(LogProbLM):
         return torch.stack(log_probs), [self._last(row) for row in rows]
 
     def __getstate__(self) -> Dict[str, Any]:
-        """Return what a copy gets: it fills its own cache."""
+        """State of a copy: it fills its own cache."""
         return {**self.__dict__, "_rows": {}}

@@ -19,7 +19,7 @@ LM_CLASSES: Dict[str, Type[UncertainLM]] = {
 
 
 def build_lm(name: str, *, vocab_size: int, lm_conf: Mapping[str, Any]) -> UncertainLM:
-    """Return a new LM of a registered class; ESPnet's own become `bayes_espnet`'s backbone.
+    """New LM of a registered class; ESPnet's own become `bayes_espnet`'s backbone.
 
     They have the same parameters there, and states that cost one step a token.
 

@@ -25,11 +25,11 @@ class IncrementalLM(AbsLM):
 
     @abstractmethod
     def compute(self, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, Any]:
-        """Return logits and the new state, as `forward`, with the weights as they are now."""
+        """Logits and the new state, as `forward`, with the weights as they are now."""
 
     @abstractmethod
     def zero_state(self) -> Any:
-        """Return a hypothesis' state before its first token."""
+        """A hypothesis' state before its first token."""
 
     @abstractmethod
     def advance(self, tokens: torch.Tensor, states: List[Any]) -> Step:
@@ -51,7 +51,7 @@ class IncrementalLM(AbsLM):
         return logits, states
 
     def score(self, y: torch.Tensor, state: Any, x: torch.Tensor) -> Tuple[torch.Tensor, Any]:
-        """Return ln p of each next token (vocab_size,) after the prefix y (L,), and the state."""
+        """Ln p of each next token (vocab_size,) after the prefix y (L,), and the state."""
         log_probs, states = self.batch_score(y.unsqueeze(0), [state], x)
         return log_probs.squeeze(0), states[0]
 
@@ -90,7 +90,7 @@ class IncrementalLM(AbsLM):
                 self.train()
 
     def _read(self, ys: torch.Tensor, states: List[Any]) -> Step:
-        """Return logits and new states; arguments as `batch_score`."""
+        """Logits and new states; arguments as `batch_score`."""
         # ESPnet's transducer searches write the start of a sentence as <blank>
         ys = ys.masked_fill(ys == 0, self.vocab_size - 1)
         if all(state is None for state in states):

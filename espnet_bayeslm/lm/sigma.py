@@ -9,7 +9,7 @@ from espnet_bayeslm.lm.uncertain import UncertainLM
 
 
 def typical_sigma(lm: UncertainLM) -> Dict[str, Tuple[float, float]]:
-    """Return for each location the standard deviation at the start and now.
+    """Standard deviation of each location at the start and now.
 
     They are geometric means over its weights; for a latent output over the tokens and units of
     the last forward pass that computed its KL.
@@ -31,7 +31,7 @@ def typical_sigma(lm: UncertainLM) -> Dict[str, Tuple[float, float]]:
 
 
 def sigma_ranges(lm: UncertainLM) -> Dict[str, Tuple[float, float]]:
-    """Return the smallest and largest standard deviation of each location's random weights.
+    """Smallest and largest standard deviation of each location's random weights.
 
     Of a latent output it is the typical one, twice.
     """

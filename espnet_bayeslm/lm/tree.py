@@ -31,11 +31,11 @@ class TokenTree(NamedTuple):
         return len(self.tokens)
 
     def to(self, device: torch.device) -> TokenTree:
-        """Return the tree with its tensors on a device."""
+        """Tree with its tensors on a device."""
         return TokenTree(*(t.to(device) for t in self[:-1]), self.level_sizes)  # type: ignore
 
     def levels(self) -> List[slice]:
-        """Return the nodes of each depth."""
+        """Nodes of each depth."""
         ends = np.cumsum(self.level_sizes)
         return [slice(int(e) - n, int(e)) for e, n in zip(ends, self.level_sizes, strict=True)]
 
@@ -43,7 +43,7 @@ class TokenTree(NamedTuple):
 def build_tree(
     groups: Sequence[Sequence[Sequence[int]]], sos: int
 ) -> Tuple[TokenTree, List[np.ndarray]]:
-    """Return the prefix trees of groups of sequences, a tree for each group.
+    """Prefix trees of groups of sequences, a tree for each group.
 
     Args:
         groups: Token ids without <sos/eos>; within a group in lexical order.
@@ -82,7 +82,7 @@ def build_tree(
 
 
 def _subtree_sizes(new: np.ndarray, differs: np.ndarray) -> np.ndarray:
-    """Return how many nodes are at and below the node that is new in a row and a column.
+    """Number of nodes at and below the node that is new in a row and a column.
 
     Args:
         new: Where nodes begin, (S, L + 1).

@@ -16,7 +16,7 @@ BACKBONES: Dict[str, Backbone] = {
 
 
 def get_backbone(name: Optional[str]) -> Backbone:
-    """Return the backbone of this name in ESPnet.
+    """Backbone of this name in ESPnet.
 
     Raises:
         InputError: There is none.
