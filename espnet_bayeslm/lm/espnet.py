@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from typing import Any, Callable, List, Mapping, Optional, Tuple, Union
+from typing import Any, List, Mapping, Optional, Tuple, Union
 
 import torch
 from torch import nn
@@ -96,11 +95,10 @@ class BayesESPnetLM(UncertainLM):
 
     def outputs(self, input: torch.Tensor) -> Optional[Projected]:
         """See `UncertainLM.outputs`; not every backbone has them."""
-        if getattr(getattr(self, "decoder", None), "random_blocks", True):
+        if not self._backbone.keeps_projection(self):
             return None
         with self.drawn():
-            outputs = self._backbone.outputs(self, input)
-        return None if outputs is None else (outputs, self.decoder.weight)
+            return self._backbone.outputs(self, input), self.decoder.weight
 
     def zero_state(self) -> Any:
         """See `IncrementalLM.zero_state`."""
@@ -115,31 +113,27 @@ class BayesESPnetLM(UncertainLM):
         return self._backbone.advance(self, tokens, states)
 
     @property
-    def tree_outputs(self) -> Callable[..., torch.Tensor]:
-        """The method that rescoring over prefix trees calls; not every backbone has it."""
-        return self._tree_method("tree_outputs")
+    def computes_trees(self) -> bool:  # type: ignore[override]
+        """See `UncertainLM.computes_trees`."""
+        return self._backbone.computes_trees(self)
 
     @property
-    def tree_states(self) -> Callable[..., Any]:
-        """The method that gives a recurrent LM's states along prefix trees."""
-        return self._tree_method("tree_states")
+    def continues_trees(self) -> bool:  # type: ignore[override]
+        """See `UncertainLM.continues_trees`."""
+        return self.computes_trees and self._backbone.continues_trees
 
-    @property
-    def stack_states(self) -> Callable[..., Any]:
-        """The method that makes a batch's state of the hypotheses' ones."""
-        return self._tree_method("stack_states")
+    def tree_outputs(self, *args: Any) -> torch.Tensor:
+        """See `TreeLM.tree_outputs`."""
+        return self._backbone.tree_outputs(self, *args)
 
-    @property
-    def split_state(self) -> Callable[..., Any]:
-        """The method that makes the hypotheses' states of a batch's one."""
-        return self._tree_method("split_state")
+    def tree_states(self, *args: Any) -> Any:
+        """See `RecurrentTreeLM.tree_states`."""
+        return self._backbone.tree_states(self, *args)
 
-    def _tree_method(self, name: str) -> Callable[..., Any]:
-        """Return a method of the backbone.
+    def stack_states(self, states: List[Any]) -> Any:
+        """See `RecurrentTreeLM.stack_states`."""
+        return self._backbone.stack_states(self, states)
 
-        Raises:
-            AttributeError: It has none, so that `hasattr` of this LM says so.
-        """
-        if name not in self._backbone.tree_methods(self):
-            raise AttributeError(f"{self._backbone.name} has no {name}")
-        return functools.partial(getattr(self._backbone, name), self)
+    def split_state(self, state: Any) -> List[Any]:
+        """See `RecurrentTreeLM.split_state`."""
+        return self._backbone.split_state(self, state)

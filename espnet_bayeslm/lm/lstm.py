@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, List, Mapping, Optional, Tuple, Union
+from typing import Any, Mapping, Union
 
 import torch
 from torch import nn
@@ -13,14 +13,8 @@ from espnet_bayeslm.bayes import Position
 from espnet_bayeslm.bayes.kinds import all_weights
 from espnet_bayeslm.layers import GATES, NATIVE, UncertainEmbedding, UncertainLSTM
 from espnet_bayeslm.layers.dropout import Dropout
-from espnet_bayeslm.layers.embedding import distinct_ids
-from espnet_bayeslm.layers.linear import project
-from espnet_bayeslm.layers.lstm import along_tree, one_step
-from espnet_bayeslm.lm.scoring import Step
-from espnet_bayeslm.lm.tree import TokenTree
+from espnet_bayeslm.lm import recurrent
 from espnet_bayeslm.lm.uncertain import Projected, UncertainLM
-
-State = Tuple[torch.Tensor, torch.Tensor]
 
 
 def _gate(name: str) -> Position:
@@ -67,6 +61,7 @@ class BayesLSTMLM(UncertainLM):
     """
 
     rnn_type = "lstm"
+    computes_trees = continues_trees = True
 
     @typechecked
     def __init__(
@@ -106,59 +101,12 @@ class BayesLSTMLM(UncertainLM):
         """The positions of an LSTM LM, by name."""
         return POSITIONS
 
-    def compute(self, input: torch.Tensor, hidden: Optional[State]) -> Tuple[torch.Tensor, State]:
-        """See `UncertainLM.compute`; the state is h and c, each (nlayers, B, unit)."""
-        output, hidden = self._encode(self.encoder(input), hidden)
-        return project(self.decoder, output), hidden
-
     def outputs(self, input: torch.Tensor) -> Projected:
         """See `UncertainLM.outputs`."""
         with self.drawn():
-            return self._encode(self.encoder(input), None)[0], self.decoder.weight
+            return recurrent.encode(self, input)[0], self.decoder.weight
 
-    def _encode(
-        self, embedded: torch.Tensor, hidden: Optional[State]
-    ) -> Tuple[torch.Tensor, State]:
-        output, hidden = self.rnn(self.drop(embedded), hidden)
-        return self.drop(output), hidden
-
-    def tree_outputs(self, tree: TokenTree, state: Optional[State] = None) -> torch.Tensor:
-        """Return what the output projection gets at each node of prefix trees, (T, M).
-
-        With the mean or what `drawn` holds, in evaluation mode. `state` is that
-        before the roots, (nlayers, G, unit).
-        """
-        return self._along_tree(tree, state)[0]
-
-    def tree_states(self, tree: TokenTree, state: Optional[State] = None) -> State:
-        """Return h and c after each node, (nlayers, T, unit); `state` as in `tree_outputs`."""
-        return self._along_tree(tree, state)[1]
-
-    def _along_tree(self, tree: TokenTree, state: Optional[State]) -> Tuple[torch.Tensor, State]:
-        distinct, which = distinct_ids(tree.tokens)
-        inputs = self.encoder(distinct)
-        return along_tree(self.rnn, inputs, which, tree.parents, tree.levels(), state)
-
-    def stack_states(self, states: List[State]) -> State:
-        """B pairs of (nlayers, unit) -> a pair of (nlayers, B, unit)."""
-        h, c = zip(*states, strict=True)
-        return torch.stack(h, dim=1), torch.stack(c, dim=1)
-
-    def split_state(self, state: State) -> List[State]:
-        """A pair of (nlayers, B, unit) -> B pairs of (nlayers, unit)."""
-        return list(zip(state[0].unbind(1), state[1].unbind(1), strict=True))
-
-    def advance(self, tokens: torch.Tensor, states: List[State]) -> Step:
-        """See `IncrementalLM.advance`."""
-        output, state = one_step(self.rnn, self.encoder(tokens), self.stack_states(states))
-        return project(self.decoder, output), self.split_state(state)
-
-    def begin(self, tokens: torch.Tensor) -> Step:
-        """See `IncrementalLM.begin`."""
-        logits, state = self.compute(tokens, None)
-        return logits[:, -1], self.split_state(state)
-
-    def zero_state(self) -> State:
-        """Return the state at the start, a pair of zeros (nlayers, unit)."""
-        zeros = self.encoder.weight.new_zeros(self.rnn.num_layers, self.rnn.hidden_size)
-        return zeros, zeros.clone()
+    compute, begin, advance = recurrent.compute, recurrent.begin, recurrent.advance
+    zero_state, stack_states = recurrent.zero_state, recurrent.stack_states
+    split_state = recurrent.split_state
+    tree_outputs, tree_states = recurrent.tree_outputs, recurrent.tree_states

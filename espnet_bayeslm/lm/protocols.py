@@ -74,15 +74,19 @@ class RecurrentTreeLM(TreeLM, Protocol):
         ...
 
 
-# No `isinstance`: whether bayes_espnet has the methods depends on its backbone, and where
-# Python looks at the class alone (from 3.12 on) it would find them always.
+@runtime_checkable
+class MaybeTreeLM(Protocol):
+    """An LM that says whether it is a `TreeLM`, as it is now."""
+
+    computes_trees: bool
+    continues_trees: bool
 
 
 def has_trees(lm: object) -> TypeGuard[TreeLM]:
     """Whether an LM computes prefix trees."""
-    return hasattr(lm, "tree_outputs")
+    return isinstance(lm, MaybeTreeLM) and lm.computes_trees
 
 
 def has_tree_states(lm: object) -> TypeGuard[RecurrentTreeLM]:
     """Whether an LM goes on from its state after a node of a prefix tree."""
-    return hasattr(lm, "tree_states")
+    return isinstance(lm, MaybeTreeLM) and lm.continues_trees

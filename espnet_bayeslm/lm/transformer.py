@@ -71,6 +71,7 @@ class BayesTransformerLM(UncertainLM):
 
     # ESPnet's transducer search wants an LM that needs no more than the last token
     rnn_type = "transformer"
+    computes_trees = True
 
     @typechecked
     def __init__(

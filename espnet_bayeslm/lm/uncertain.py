@@ -45,7 +45,11 @@ class UncertainLM(SampledLM):
     Attributes:
         kinds: The uncertain locations, as the configuration has them.
         draws_in_training: Whether training draws; else it uses the mean too.
+        computes_trees: Whether it is a `TreeLM`: computes each distinct prefix once.
+        continues_trees: Whether it is a `RecurrentTreeLM`: goes on from its state after a node.
     """
+
+    computes_trees = continues_trees = False
 
     def __init__(self, vocab_size: int, *, prior_variance: Union[float, str], num_samples: int = 0):
         super().__init__()
@@ -226,7 +230,7 @@ class UncertainLM(SampledLM):
             if generator is None and outer is not None:
                 draw = outer.again(**wanted)
             else:
-                draws = self.training and self.draws_in_training and hasattr(self, NOISE_STEP)
+                draws = self.training and self.draws_in_training and self.kinds
                 if generator is None and draws:
                     generator = self._next_generator()
                 draw = Draw(self, generator, hold=hold, **wanted)

@@ -14,6 +14,7 @@ from espnet_bayeslm.bayes import Bayes, drawn
 from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.layers.gru import UncertainGRU
 from espnet_bayeslm.lm.espnet import BayesESPnetLM
+from espnet_bayeslm.lm.protocols import has_trees
 from espnet_bayeslm.rescoring import score_hypotheses
 from espnet_bayeslm.supernet import choices
 from espnet_bayeslm.training.model import BayesLanguageModel
@@ -393,7 +394,7 @@ def test_rescoring_gives_espnets_scores(theirs, case):
         assert found == pytest.approx(expected, abs=1e-9)
         with_trees = case[0] == "transformer" or isinstance(getattr(lm, "rnn", None), nn.LSTM)
         # rescoring takes the output projection's mean
-        assert hasattr(lm, "tree_outputs") == (with_trees and "output" not in uncertainty)
+        assert has_trees(lm) == (with_trees and "output" not in uncertainty)
 
 
 @pytest.mark.parametrize("name, trees", [("tied", True), ("gru", False), ("sinusoidal", True)])
@@ -402,8 +403,8 @@ def test_trees_of_draws(name, trees):
     case = CASES[name]
     uncertainty = {place: kind for place, kind in case[2].items() if place != "output"}
     lm = ours_of(case, uncertainty, init_std=0.2).eval()
-    assert hasattr(lm, "tree_outputs") == trees
-    assert not hasattr(ours_of(CASES["lstm"]), "tree_outputs")  # its projection is random
+    assert has_trees(lm) == trees
+    assert not has_trees(ours_of(CASES["lstm"]))  # its projection is random
     hypotheses = [[3, 4, 5], [3, 4, 6, 7], [3, 4, 6], [9] * 9]
     found = score_hypotheses(lm, [hypotheses], num_samples=3)[0]
     for ids, score in zip(hypotheses, found, strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 import torch
 from espnet2.lm.abs_model import AbsLM
@@ -93,26 +93,26 @@ class Backbone(ABC):
             InputError: This LM has no such weights of its own.
         """
 
-    @abstractmethod
-    def compute(self, lm: Any, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, Any]:
-        """See `IncrementalLM.compute`."""
-
-    def outputs(self, lm: Any, input: torch.Tensor) -> Optional[torch.Tensor]:
-        """Return what the output projection `decoder` gets, (B, L, M); None: there is none."""
-        return None
-
-    @abstractmethod
-    def zero_state(self, lm: Any) -> Any:
-        """See `IncrementalLM.zero_state`."""
-
-    @abstractmethod
-    def begin(self, lm: Any, tokens: torch.Tensor) -> Step:
-        """See `IncrementalLM.begin`."""
+    # How an LM is run: as the methods of an `UncertainLM`, whose first argument it is.
+    compute: Callable[..., Tuple[torch.Tensor, Any]]
+    zero_state: Callable[..., Any]
+    begin: Callable[..., Step]
+    advance: Callable[..., Step]
+    # Where `computes_trees`, and the rest where `continues_trees` too
+    tree_outputs: Callable[..., torch.Tensor]
+    tree_states: Callable[..., Any]
+    stack_states: Callable[..., Any]
+    split_state: Callable[..., List[Any]]
+    continues_trees = False
 
     @abstractmethod
-    def advance(self, lm: Any, tokens: torch.Tensor, states: List[Any]) -> Step:
-        """See `IncrementalLM.advance`."""
+    def outputs(self, lm: Any, input: torch.Tensor) -> torch.Tensor:
+        """Input of the output projection, (B, L, M)."""
 
-    def tree_methods(self, lm: Any) -> Tuple[str, ...]:
-        """Return the names of the methods for prefix trees that this LM has."""
-        return ()
+    def keeps_projection(self, lm: Any) -> bool:
+        """Whether the output projection is the linear layer `decoder`, with nothing random."""
+        return not getattr(lm.decoder, "random_blocks", ())
+
+    def computes_trees(self, lm: Any) -> bool:
+        """See `UncertainLM.computes_trees`; rescoring takes the output projection's mean."""
+        return self.keeps_projection(lm)

@@ -12,15 +12,10 @@ from torch import nn
 from espnet_bayeslm.bayes import Position, Weights
 from espnet_bayeslm.layers import GATES
 from espnet_bayeslm.layers.conversion import make_uncertain
-from espnet_bayeslm.layers.embedding import distinct_ids
 from espnet_bayeslm.layers.gru import GRU_GATES
-from espnet_bayeslm.layers.lstm import along_tree, one_step
+from espnet_bayeslm.lm import recurrent
 from espnet_bayeslm.lm.backbones.base import Backbone
-from espnet_bayeslm.lm.scoring import Step
-from espnet_bayeslm.lm.tree import TokenTree
 from espnet_bayeslm.utils.errors import InputError
-
-Pair = Tuple[torch.Tensor, torch.Tensor]
 
 
 def _gates(lm: Any) -> Tuple[str, ...]:
@@ -35,6 +30,7 @@ class SeqRNN(Backbone):
 
     name = "seq_rnn"
     prior_variance = 1.0
+    continues_trees = True
 
     def espnet_class(self) -> Any:
         """Return ESPnet's class."""
@@ -72,69 +68,17 @@ class SeqRNN(Backbone):
         weights: List[Weights] = make_uncertain(lm, "rnn").gate_weights(position, layer)
         return weights
 
-    def compute(self, lm: Any, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, Any]:
-        """Return logits and the state, (h, c) or h, (nlayers, B, nhid) each."""
-        output, hidden = self._encode(lm, input, hidden)
-        return lm.decoder(output), hidden
-
-    def _encode(self, lm: Any, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, Any]:
-        """Return what the output projection gets, (B, L, M), and the state."""
-        output, hidden = lm.rnn(lm.drop(lm.encoder(input)), hidden)
-        return lm.drop(output), hidden
-
     def outputs(self, lm: Any, input: torch.Tensor) -> torch.Tensor:
         """See `Backbone.outputs`."""
-        return self._encode(lm, input, None)[0]
+        return recurrent.encode(lm, input)[0]
 
-    def zero_state(self, lm: Any) -> Any:
-        """See `IncrementalLM.zero_state`."""
-        zeros = lm.decoder.bias.new_zeros(lm.rnn.num_layers, lm.rnn.hidden_size)
-        return (zeros, zeros.clone()) if isinstance(lm.rnn, nn.LSTM) else zeros
+    def computes_trees(self, lm: Any) -> bool:
+        """See `Backbone.computes_trees`: an LSTM does."""
+        return isinstance(lm.rnn, nn.LSTM) and super().computes_trees(lm)
 
-    def begin(self, lm: Any, tokens: torch.Tensor) -> Step:
-        """See `IncrementalLM.begin`."""
-        output, hidden = lm.rnn(lm.drop(lm.encoder(tokens)), None)
-        return lm.decoder(lm.drop(output[:, -1])), self.split_state(lm, hidden)
-
-    def advance(self, lm: Any, tokens: torch.Tensor, states: List[Any]) -> Step:
-        """See `IncrementalLM.advance`."""
-        hidden = self.stack_states(lm, states)
-        output, hidden = one_step(lm.rnn, lm.encoder(tokens), hidden)
-        return lm.decoder(output), self.split_state(lm, hidden)
-
-    def stack_states(self, lm: Any, states: List[Any]) -> Any:
-        """B states of (nlayers, nhid) -> one of (nlayers, B, nhid)."""
-        if not isinstance(lm.rnn, nn.LSTM):
-            return torch.stack(states, dim=1)
-        h, c = zip(*states, strict=True)
-        return torch.stack(h, dim=1), torch.stack(c, dim=1)
-
-    def split_state(self, lm: Any, state: Any) -> List[Any]:
-        """One state of (nlayers, B, nhid) -> B of (nlayers, nhid)."""
-        if not isinstance(lm.rnn, nn.LSTM):
-            return list(state.unbind(1))
-        return list(zip(state[0].unbind(1), state[1].unbind(1), strict=True))
-
-    def tree_methods(self, lm: Any) -> Tuple[str, ...]:
-        """See `Backbone.tree_methods`: an LSTM has them, unless its output projection is random."""
-        if not isinstance(lm.rnn, nn.LSTM) or lm.decoder.random_blocks:
-            return ()
-        return "tree_outputs", "tree_states", "stack_states", "split_state"
-
-    def tree_outputs(self, lm: Any, tree: TokenTree, state: Optional[Pair] = None) -> torch.Tensor:
-        """Return what the output projection gets at each node of prefix trees, (T, nhid).
-
-        `state` is that before the roots, (nlayers, G, nhid).
-        """
-        return self._along_tree(lm, tree, state)[0]
-
-    def tree_states(self, lm: Any, tree: TokenTree, state: Optional[Pair] = None) -> Pair:
-        """Return h and c after each node, (nlayers, T, nhid); `state` as in `tree_outputs`."""
-        return self._along_tree(lm, tree, state)[1]
-
-    def _along_tree(
-        self, lm: Any, tree: TokenTree, state: Optional[Pair]
-    ) -> Tuple[torch.Tensor, Pair]:
-        distinct, which = distinct_ids(tree.tokens)
-        inputs = lm.encoder(distinct)
-        return along_tree(lm.rnn, inputs, which, tree.parents, tree.levels(), state)
+    compute, begin = staticmethod(recurrent.compute), staticmethod(recurrent.begin)
+    advance, zero_state = staticmethod(recurrent.advance), staticmethod(recurrent.zero_state)
+    stack_states = staticmethod(recurrent.stack_states)
+    split_state = staticmethod(recurrent.split_state)
+    tree_outputs = staticmethod(recurrent.tree_outputs)
+    tree_states = staticmethod(recurrent.tree_states)

@@ -70,14 +70,10 @@ class Transformer(Backbone):
 
         As in ESPnet, no token sees an earlier one that is 0, the padding.
         """
-        return lm.decoder(self._encode(lm, input)), None
+        return lm.decoder(self.outputs(lm, input)), None
 
-    def outputs(self, lm: Any, input: torch.Tensor) -> torch.Tensor:
-        """See `Backbone.outputs`."""
-        return self._encode(lm, input)
-
-    def _encode(self, lm: Any, input: torch.Tensor, keep: Any = None) -> torch.Tensor:
-        """Return what the output projection gets, (B, L, M); `keep` takes keys and values."""
+    def outputs(self, lm: Any, input: torch.Tensor, keep: Any = None) -> torch.Tensor:
+        """See `Backbone.outputs`; `keep` takes keys and values."""
         x = lm.encoder.embed(lm.embed(input))
         length = input.size(1)
         causal = torch.ones(length, length, dtype=torch.bool, device=input.device).tril()
@@ -103,7 +99,7 @@ class Transformer(Backbone):
     def begin(self, lm: Any, tokens: torch.Tensor) -> Step:
         """See `IncrementalLM.begin`."""
         keys_values: List[torch.Tensor] = []
-        x = self._encode(lm, tokens, keys_values)
+        x = self.outputs(lm, tokens, keys_values)
         return lm.decoder(x[:, -1]), self._cache(lm).begin(keys_values)
 
     def advance(self, lm: Any, tokens: torch.Tensor, states: List[Prefix]) -> Step:
@@ -128,10 +124,6 @@ class Transformer(Backbone):
             return x
         encoding.extend_pe(x.new_empty(1, 1).expand(1, end))
         return encoding.dropout(x * encoding.xscale + encoding.pe[0, positions])
-
-    def tree_methods(self, lm: Any) -> Tuple[str, ...]:
-        """See `Backbone.tree_methods`: none where the output projection is random."""
-        return () if lm.decoder.random_blocks else ("tree_outputs",)
 
     def tree_outputs(self, lm: Any, tree: TokenTree) -> torch.Tensor:
         """Return what the output projection gets at each node of prefix trees, (T, M)."""

@@ -88,10 +88,14 @@ class TransformerOPT(Backbone):
 
         As in ESPnet, no token sees an earlier one that is 0, the padding.
         """
-        return lm.lm_head(self._encode(lm, input)), None
+        return lm.lm_head(self.outputs(lm, input)), None
 
-    def _encode(self, lm: Any, input: torch.Tensor) -> torch.Tensor:
-        """Return what the output projection gets, (B, L, M)."""
+    def keeps_projection(self, lm: Any) -> bool:
+        """See `Backbone.keeps_projection`: it is `lm_head`."""
+        return False
+
+    def outputs(self, lm: Any, input: torch.Tensor) -> torch.Tensor:
+        """See `Backbone.outputs`."""
         result = lm.decoder(input, attention_mask=input != 0, use_cache=False, return_dict=True)
         return result.last_hidden_state
 
@@ -113,5 +117,5 @@ class TransformerOPT(Backbone):
         rows = [torch.tensor(prefix, device=device) for prefix in prefixes]
         input = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
         last = torch.tensor([len(prefix) - 1 for prefix in prefixes], device=device)
-        output = self._encode(lm, input)[torch.arange(len(last), device=device), last]
+        output = self.outputs(lm, input)[torch.arange(len(last), device=device), last]
         return lm.lm_head(output), prefixes
