@@ -28,7 +28,7 @@ KERNELS: Dict[str, str] = {
     "kl_weights": "draw",
     "linear": "product",
     "lstm_loop": "recurrence",
-    "mixture": "mixture",
+    "mixture": "gp",
     "product": "product",
     "run_step": "tree_lstm",
     "run_tree": "tree_lstm",

@@ -1,4 +1,4 @@
-"""The LSTM loop of `loop.py` as one autograd function, its backward pass written out."""
+"""The LSTM loop of `lstm_forward.py` as one autograd function, its backward pass written out."""
 
 from __future__ import annotations
 
@@ -9,11 +9,18 @@ from torch.autograd.function import once_differentiable
 
 from espnet_bayeslm.kernels.draw import pass_inside
 from espnet_bayeslm.kernels.fused import compiles, fused
-from espnet_bayeslm.kernels.loop import run_loop
-from espnet_bayeslm.kernels.mixture import coefficient_gradients, slope
+from espnet_bayeslm.kernels.gp import coefficient_gradients, slope
+from espnet_bayeslm.kernels.lstm_forward import run_loop
+from espnet_bayeslm.kernels.lstm_steps import backward_step, latent_backward, run_steps
+from espnet_bayeslm.kernels.lstm_tensors import (
+    Layout,
+    LoopInputs,
+    Record,
+    by_gate,
+    chunks_of,
+    given,
+)
 from espnet_bayeslm.kernels.product import product, weight_gradient
-from espnet_bayeslm.kernels.steps import backward_step, latent_backward, run_steps
-from espnet_bayeslm.kernels.tensors import Layout, LoopInputs, Record, by_gate, chunks_of, given
 from espnet_bayeslm.utils.log_std import clamp_log_std
 
 ATEN = torch.ops.aten

@@ -7,7 +7,7 @@ from typing import Any, Callable, Optional, Sequence, Tuple
 import torch
 from torch import nn
 
-from espnet_bayeslm.kernels.mixture import tanh
+from espnet_bayeslm.kernels.gp import tanh
 from espnet_bayeslm.kernels.product import linear, product
 
 State = Tuple[torch.Tensor, torch.Tensor]

@@ -1,7 +1,7 @@
 """Torch layers that can have random weights."""
 
-from espnet_bayeslm.layers.activation import GPActivation
 from espnet_bayeslm.layers.embedding import UncertainEmbedding
+from espnet_bayeslm.layers.gp import GPActivation
 from espnet_bayeslm.layers.latent import LatentOutput
 from espnet_bayeslm.layers.linear import UncertainLinear
 from espnet_bayeslm.layers.lstm import GATES, NATIVE, UncertainLSTM

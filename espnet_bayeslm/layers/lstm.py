@@ -12,12 +12,12 @@ from torch import nn
 from espnet_bayeslm.bayes import UncertainModule, Weights
 from espnet_bayeslm.bayes.kinds import Function, Output
 from espnet_bayeslm.kernels import fast, is_plain
+from espnet_bayeslm.kernels.lstm_tensors import Basis, Layout, LoopInputs, by_path, given
 from espnet_bayeslm.kernels.product import warn_of_emulation
-from espnet_bayeslm.kernels.tensors import Basis, Layout, LoopInputs, by_path, given
-from espnet_bayeslm.layers.activation import initial_coefficients, mixture
 from espnet_bayeslm.layers.dropout import dropout
-from espnet_bayeslm.layers.gather import GATES, LayerTensors
+from espnet_bayeslm.layers.gp import initial_coefficients, mixture
 from espnet_bayeslm.layers.latent import LatentOutput, linear_of, side_by_side
+from espnet_bayeslm.layers.lstm_tensors import GATES, LayerTensors
 from espnet_bayeslm.utils.log_std import clamp_log_std
 
 PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")

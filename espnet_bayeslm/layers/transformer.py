@@ -12,9 +12,9 @@ from torch import nn
 from espnet_bayeslm.bayes import Weights
 from espnet_bayeslm.bayes.kinds import Function, Output, all_weights
 from espnet_bayeslm.kernels import fast
-from espnet_bayeslm.layers.activation import GPActivation
 from espnet_bayeslm.layers.attention import CachedStep, TreeAttention, attention, split_heads
 from espnet_bayeslm.layers.dropout import Dropout, dropout
+from espnet_bayeslm.layers.gp import GPActivation
 from espnet_bayeslm.layers.linear import UncertainLinear
 
 

@@ -8,11 +8,11 @@ import torch
 
 from espnet_bayeslm.bayes import UncertainModule
 from espnet_bayeslm.kernels import fast
-from espnet_bayeslm.kernels.tensors import Path, by_path
+from espnet_bayeslm.kernels.lstm_tensors import Path, by_path
 from espnet_bayeslm.layers import GATES, UncertainLSTM
-from espnet_bayeslm.layers.activation import mixture
-from espnet_bayeslm.layers.gather import LayerTensors
+from espnet_bayeslm.layers.gp import mixture
 from espnet_bayeslm.layers.linear import linear
+from espnet_bayeslm.layers.lstm_tensors import LayerTensors
 from espnet_bayeslm.supernet.mixed import MIXED, PREFIX, Mixed, key_of
 
 

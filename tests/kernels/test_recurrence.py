@@ -5,10 +5,10 @@ import torch
 from torch.autograd import gradcheck
 
 from espnet_bayeslm.kernels import recurrence, steps
-from espnet_bayeslm.kernels.mixture import BASIS
+from espnet_bayeslm.kernels.gp import BASIS
+from espnet_bayeslm.kernels.lstm_tensors import Layout, LoopInputs, Path
 from espnet_bayeslm.kernels.product import product
 from espnet_bayeslm.kernels.recurrence import lstm_loop
-from espnet_bayeslm.kernels.tensors import Layout, LoopInputs, Path
 from espnet_bayeslm.layers import GATES
 from espnet_bayeslm.layers.lstm import lstm_loop as plain_loop
 

@@ -9,8 +9,8 @@ import torch
 
 from espnet_bayeslm.bayes import Bayes, drawn
 from espnet_bayeslm.bayes.kinds import all_weights
-from espnet_bayeslm.layers.activation import GPActivation
 from espnet_bayeslm.layers.embedding import UncertainEmbedding
+from espnet_bayeslm.layers.gp import GPActivation
 from espnet_bayeslm.utils.errors import InputError
 
 BENCH = Path(__file__).parents[2] / "bench" / "kernels.py"

@@ -11,9 +11,8 @@ from typing import Optional, Tuple
 
 import torch
 
-from espnet_bayeslm.kernels.mixture import Mix, tanh
-from espnet_bayeslm.kernels.product import product
-from espnet_bayeslm.kernels.tensors import (
+from espnet_bayeslm.kernels.gp import Mix, tanh
+from espnet_bayeslm.kernels.lstm_tensors import (
     Layout,
     LoopInputs,
     Record,
@@ -22,6 +21,7 @@ from espnet_bayeslm.kernels.tensors import (
     empty_record,
     given,
 )
+from espnet_bayeslm.kernels.product import product
 from espnet_bayeslm.utils.log_std import clamp_log_std
 
 

@@ -1,8 +1,8 @@
 """The elementwise part of a step of the LSTM loop, as functions without side effects.
 
 On CUDA torch compiles each into one kernel (`fused`): a step is then a product and a kernel each
-way, as in cuDNN's LSTM. The equations are those of `loop.py` and `recurrence.py`, which write into
-tensors of the whole sequence in place.
+way, as in cuDNN's LSTM. The equations are those of `lstm_forward.py` and `recurrence.py`, which
+write into tensors of the whole sequence in place.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 import torch
 
 from espnet_bayeslm.kernels.fused import fused
-from espnet_bayeslm.kernels.mixture import Mix
-from espnet_bayeslm.kernels.tensors import Layout, LoopInputs, Record, by_gate, by_path, given
+from espnet_bayeslm.kernels.gp import Mix
+from espnet_bayeslm.kernels.lstm_tensors import Layout, LoopInputs, Record, by_gate, by_path, given
 from espnet_bayeslm.utils.log_std import clamp_log_std
 
 ATEN = torch.ops.aten

@@ -1,4 +1,4 @@
-"""The tensors of an LSTM layer's loop over time (`loop.py`) and what their rows mean."""
+"""The tensors of an LSTM layer's loop over time (`lstm_forward.py`) and what their rows mean."""
 
 from __future__ import annotations
 

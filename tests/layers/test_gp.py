@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from espnet_bayeslm.kernels.mixture import mixture
-from espnet_bayeslm.layers.activation import (
+from espnet_bayeslm.kernels.gp import mixture
+from espnet_bayeslm.layers.gp import (
     BASIS,
     FUNCTIONS,
     GPActivation,
@@ -19,7 +19,7 @@ def test_chunks_of_rows_change_nothing(monkeypatch):
     coefficients = torch.randn(4, 8, dtype=torch.float64, requires_grad=True)
     results = []
     for chunk in (1, 64, 1 << 20):
-        monkeypatch.setattr("espnet_bayeslm.kernels.mixture.CHUNK", chunk)
+        monkeypatch.setattr("espnet_bayeslm.kernels.gp.CHUNK", chunk)
         y = mixture(x, coefficients, BASIS)
         results.append((y, *torch.autograd.grad(y.sin().sum(), (x, coefficients))))
     for other in results[1:]:

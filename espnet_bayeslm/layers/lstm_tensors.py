@@ -7,8 +7,8 @@ from typing import Any, Dict, Optional, Sequence, Tuple
 import torch
 
 from espnet_bayeslm.kernels import fast
-from espnet_bayeslm.kernels.tensors import Basis, Layout, LoopInputs, Path
-from espnet_bayeslm.layers.activation import mixture
+from espnet_bayeslm.kernels.lstm_tensors import Basis, Layout, LoopInputs, Path
+from espnet_bayeslm.layers.gp import mixture
 from espnet_bayeslm.layers.linear import linear
 
 # In the order of torch's rows: i, f, g, o.
