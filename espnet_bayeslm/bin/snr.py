@@ -19,6 +19,7 @@ from espnet_bayeslm.evaluation.snr import (
     summarize_weights,
 )
 from espnet_bayeslm.evaluation.text import read_sentences
+from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.report.snr import LocationRow, print_pruning, print_snr, write_files
 from espnet_bayeslm.rescoring.components import Component, Sentences, TextScores, score_components
 from espnet_bayeslm.training.components import load_components
@@ -60,7 +61,7 @@ def load_uncertain(lm: Sequence[str], *, max_tokens: int, ngpu: int) -> List[Com
     components = load_components(lm, [], max_tokens=max_tokens, device=device_of(ngpu))
     for component in components:
         model = language_model(component)
-        if not hasattr(model, "posteriors") or not [*model.posteriors(), *model.latents()]:
+        if not (isinstance(model, UncertainLM) and [*model.posteriors(), *model.latents()]):
             raise InputError(
                 f"{component.name} is a point-estimate LM: its weights have no noise",
                 path=trained_lm(component).path,

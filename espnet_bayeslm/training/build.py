@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 
+from espnet_bayeslm.lm.backbones import BACKBONES
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.lm.registry import LM_CLASSES
 from espnet_bayeslm.training.model import BayesLanguageModel
@@ -22,10 +23,7 @@ TextReader = Tuple[Callable[[str], List[str]], Callable[[Sequence[str]], List[in
 
 def lm_classes() -> Dict[str, Any]:
     """LMs that are built here, by their names in ESPnet's registry."""
-    from espnet2.lm.seq_rnn_lm import SequentialRNNLM
-    from espnet2.lm.transformer_lm import TransformerLM
-
-    espnets = {"seq_rnn": SequentialRNNLM, "transformer": TransformerLM}
+    espnets = {name: BACKBONES[name].espnet_class() for name in ("seq_rnn", "transformer")}
     return {**LM_CLASSES, MIXTURE: MixtureLM, **espnets}
 
 

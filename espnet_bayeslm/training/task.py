@@ -15,6 +15,8 @@ import torch
 from espnet2.train.abs_espnet_model import AbsESPnetModel
 from espnet2.train.distributed_utils import get_node_rank, get_rank
 
+from espnet_bayeslm.lm import UncertainLM
+from espnet_bayeslm.lm.protocols import RandomLM
 from espnet_bayeslm.lm.registry import LM_CLASSES
 from espnet_bayeslm.training.checkpoint import (
     check_fits,
@@ -268,13 +270,14 @@ class BayesLMTask(LMTask):
         check_conf("lm", lm_choices.get_class(args.lm), args.lm_conf)
         check_conf("model", model_choices.get_class(args.model or "lm"), args.model_conf)
         model = super().build_model(args)
-        if args.init is not None and hasattr(model.lm, "reset_posterior"):
+        if args.init is not None and isinstance(model.lm, UncertainLM):
             # --init re-initialises every matrix, standard deviations too
             model.lm.reset_posterior()
         if args.optim == OPTIM:
             add_optimizer_posterior(model)
         if not args.collect_stats:
-            if not isinstance(model, BayesLanguageModel) and getattr(model.lm, "locations", list)():
+            is_random = isinstance(model.lm, RandomLM) and model.lm.locations()
+            if is_random and not isinstance(model, BayesLanguageModel):
                 raise InputError(
                     f"--model {args.model} would train uncertain weights without their KL",
                     remedy="Use --model bayes_lm; its kl_weight: 0.0 leaves the KL out.",

@@ -85,7 +85,7 @@ class Transformer(Backbone):
                 keep.append(torch.stack(heads[1:], dim=1))
             return _attend(attention, heads, mask)
 
-        return _run(lm.encoder, x, attend)
+        return run_layers(lm.encoder, x, attend)
 
     def zero_state(self, lm: Any) -> Prefix:
         """Return the state of a hypothesis without a token, in a cache of its own."""
@@ -109,7 +109,7 @@ class Transformer(Backbone):
         def attend(layer: int, attention: Any, *heads: torch.Tensor) -> torch.Tensor:
             return step.attend(layer, *heads)
 
-        x = _run(lm.encoder, self._embed(lm, tokens, step.positions, step.end), attend)
+        x = run_layers(lm.encoder, self._embed(lm, tokens, step.positions, step.end), attend)
         return lm.decoder(x), step.prefixes
 
     def _embed(
@@ -135,10 +135,10 @@ class Transformer(Backbone):
         def attend(layer: int, attention: Any, *heads: torch.Tensor) -> torch.Tensor:
             return nodes.attend(torch.cat(heads, dim=-1), attention.h)
 
-        return _run(lm.encoder, x[nodes.order], attend)[nodes.rows]
+        return run_layers(lm.encoder, x[nodes.order], attend)[nodes.rows]
 
 
-def _run(encoder: Any, x: torch.Tensor, attend: Callable[..., torch.Tensor]) -> torch.Tensor:
+def run_layers(encoder: Any, x: torch.Tensor, attend: Callable[..., torch.Tensor]) -> torch.Tensor:
     """Run ESPnet's layers, (..., M) -> (..., M).
 
     Args:

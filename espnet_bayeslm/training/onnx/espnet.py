@@ -9,6 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from espnet_bayeslm.layers.attention import split_heads
+from espnet_bayeslm.lm.backbones.transformer import run_layers
+
 State = Tuple[torch.Tensor, ...]
 
 
@@ -31,16 +34,20 @@ class PlainTransformer(PlainBackbone):
         self, input: torch.Tensor, hidden: Optional[Sequence[torch.Tensor]]
     ) -> Tuple[torch.Tensor, State]:
         """Logits and each layer's keys and values so far, (B, 2, P + L, att_unit)."""
-        encoder = self.lm.encoder
+        assert hidden is None or input.size(1) == 1, "one token after a prefix"
+        state = []
+
+        def attend(number: int, layer: Any, query: torch.Tensor, *new: torch.Tensor) -> Any:
+            key_value = torch.stack(new, dim=1)
+            if hidden is not None:
+                key_value = torch.cat([hidden[number], key_value], dim=2)
+            state.append(key_value)
+            heads = (split_heads(x, layer.h) for x in (query, *key_value.unbind(1)))
+            found = F.scaled_dot_product_attention(*heads, is_causal=hidden is None)
+            return found.transpose(1, 2).flatten(2)
+
         x = self._embed(input, 0 if hidden is None else hidden[0].size(2))
-        keys_values = []
-        for number, layer in enumerate(encoder.encoders):
-            past = None if hidden is None else hidden[number]
-            found, key_value = _attend(layer.self_attn, layer.norm1(x), past)
-            keys_values.append(key_value)
-            x = x + found
-            x = x + layer.feed_forward(layer.norm2(x))
-        return self.lm.decoder(encoder.after_norm(x)), tuple(keys_values)
+        return self.lm.decoder(run_layers(self.lm.encoder, x, attend)), tuple(state)
 
     def _embed(self, input: torch.Tensor, offset: int) -> torch.Tensor:
         """Token ids (B, L), the first at position `offset` -> (B, L, att_unit)."""
@@ -56,27 +63,6 @@ class PlainTransformer(PlainBackbone):
         angle = positions * torch.exp(even * -(math.log(10000.0) / x.size(-1)))
         pairs = torch.stack([angle.sin(), angle.cos()], dim=-1)
         return x * encoding.xscale + pairs.flatten(-2)
-
-
-def _attend(
-    attention: Any, x: torch.Tensor, past: Optional[torch.Tensor]
-) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Attention of tokens to those before them and themselves, and all keys and values.
-
-    Args:
-        attention: ESPnet's attention.
-        x: (B, L, M).
-        past: Keys and values of the P tokens before, (B, 2, P, M).
-    """
-    key_value = torch.stack([attention.linear_k(x), attention.linear_v(x)], dim=1)
-    if past is not None:
-        key_value = torch.cat([past, key_value], dim=2)
-    projected = (attention.linear_q(x), key_value[:, 0], key_value[:, 1])
-    # (B, L, M) -> (B, h, L, d_k)
-    q, k, v = (y.unflatten(-1, (attention.h, -1)).transpose(1, 2) for y in projected)
-    assert past is None or x.size(1) == 1, "one token after a prefix"
-    found = F.scaled_dot_product_attention(q, k, v, is_causal=past is None)
-    return attention.linear_out(found.transpose(1, 2).flatten(2)), key_value
 
 
 class PlainOPT(PlainBackbone):

@@ -8,6 +8,7 @@ import logging
 from pathlib import Path
 from typing import Any, Dict, List, Sequence, Union
 
+from espnet_bayeslm.lm.scoring import IncrementalLM
 from espnet_bayeslm.training.experiment import read_config
 from espnet_bayeslm.training.export import check_kind, check_output, copy_text_files
 from espnet_bayeslm.training.load import TrainedLM, load_lm
@@ -77,7 +78,7 @@ def check_lm(trained: TrainedLM) -> None:
         InputError: It is none of this package's, or a super-network or a mixture.
     """
     check_kind(read_config(trained.config), path=trained.config)
-    if not hasattr(trained.lm, "compute"):
+    if not isinstance(trained.lm, IncrementalLM):
         raise InputError(
             f"--format onnx is for the LMs of this package, and this is ESPnet's"
             f" {type(trained.lm).__name__}",

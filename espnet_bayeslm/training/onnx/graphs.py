@@ -11,6 +11,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 import torch
 from torch import nn
 
+from espnet_bayeslm.lm import BayesTransformerLM
 from espnet_bayeslm.training.onnx.espnet import PLAIN
 from espnet_bayeslm.training.onnx.plain import Encodings, has_loop, traceable
 
@@ -67,8 +68,8 @@ class TraceableLM(nn.Module):
         self.lm: Any
         self.repeats = has_loop(lm)
         lm = copy.deepcopy(lm).eval()
-        if hasattr(lm, "encodings"):
-            lm.encodings = Encodings(lm.encodings)
+        if isinstance(lm, BayesTransformerLM):
+            lm.encodings = Encodings(lm.encodings)  # type: ignore[assignment]
         self.lm = PLAIN[backbone](lm) if backbone in PLAIN else lm
         # a GRU's state is a tensor, those of others are several
         with traceable(self.lm):
