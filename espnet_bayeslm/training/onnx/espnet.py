@@ -42,8 +42,8 @@ class PlainTransformer(PlainBackbone):
             if hidden is not None:
                 key_value = torch.cat([hidden[number], key_value], dim=2)
             state.append(key_value)
-            heads = (split_heads(x, layer.h) for x in (query, *key_value.unbind(1)))
-            found = F.scaled_dot_product_attention(*heads, is_causal=hidden is None)
+            q, k, v = (split_heads(x, layer.h) for x in (query, *key_value.unbind(1)))
+            found = F.scaled_dot_product_attention(q, k, v, is_causal=hidden is None)
             return found.transpose(1, 2).flatten(2)
 
         x = self._embed(input, 0 if hidden is None else hidden[0].size(2))
