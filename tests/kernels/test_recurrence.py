@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from espnet_bayeslm.kernels import recurrence, steps
+from espnet_bayeslm.kernels import lstm_steps, recurrence
 from espnet_bayeslm.kernels.gp import BASIS
 from espnet_bayeslm.kernels.lstm_tensors import Layout, LoopInputs, Path
 from espnet_bayeslm.kernels.product import product
@@ -203,7 +203,7 @@ def test_the_steps_compile_whole(positions, monkeypatch):
     expected = torch.autograd.grad(lstm_loop(inputs, layout)[0].square().sum(), leaves)
     monkeypatch.setattr(recurrence, "compiles", lambda device: True)
     monkeypatch.setattr(recurrence, "fused", compiled)
-    monkeypatch.setattr(steps, "fused", compiled)
+    monkeypatch.setattr(lstm_steps, "fused", compiled)
     found = torch.autograd.grad(lstm_loop(inputs, layout)[0].square().sum(), leaves)
     assert {"lstm_step", "lstm_backward"} <= set(functions)
     for ours, theirs in zip(found, expected, strict=True):
