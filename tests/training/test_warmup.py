@@ -134,3 +134,13 @@ def test_the_kl_rises_after_the_point_estimate_phase(train_lm, tmp_path, monkeyp
 def test_no_negative_number_of_epochs(train_lm, tmp_path):
     with pytest.raises(InputError, match="kl_warmup_epochs -1: expected 0 or more"):
         train_lm(tmp_path, *BAYES, "--model_conf", "kl_warmup_epochs=-1")
+
+
+def test_a_trained_lm_takes_the_place_of_the_warmup(whole, train_lm, tmp_path):
+    """Its epochs are not trained either."""
+    zero = ["--model_conf", "warmup_epochs=2", "--model_conf", "prior=zero"]
+    start = ["--init_param", whole / "warmup.pth"]
+    exp = train_lm(tmp_path / "exp", *BAYES, *zero, *start, max_epoch=4)
+    stats = read_checkpoint(exp / "checkpoint.pth")["reporter"]["stats"]
+    assert sorted(stats) == [1, 2] and stats[1]["train"]["kl"] > 0
+    assert not (exp / "warmup.pth").exists()
