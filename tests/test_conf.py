@@ -201,7 +201,7 @@ def test_the_transformer_is_what_helps_on_ami():
     )
     changed = {"uncertainty": {"embedding": "bayes"}, "dropout_rate": 0.0, "prior_variance": 0.01}
     assert bayes["lm_conf"] == {**point["lm_conf"], **changed}
-    assert bayes["model_conf"] == {"prior": "zero"}
+    assert bayes["model_conf"] == {"prior": "zero", "warmup_epochs": 5}
 
 
 def places(config):
