@@ -94,8 +94,9 @@ class BayesLanguageModel(ESPnetLanguageModel):
         autocast: Precision of the products in training, `bfloat16` (on a CPU too) or null.
         sampled_softmax: Train on noise tokens in place of the vocabulary: `{num_samples: 1024,
             distribution: unigram}`, see `SampledSoftmax`; then the training `nll` is an estimate.
-        warmup_epochs: At most so many epochs at the start train a point-estimate LM (no draws, no
-            KL); the best of it is then the start, and with `prior: start` the prior's mean.
+        warmup_epochs: At most so many epochs before the others train a point-estimate LM (no draws,
+            no KL); the best of it is then the start, and with `prior: start` the prior's mean. None
+            where `--init_param` brings a trained LM.
     """
 
     @typechecked

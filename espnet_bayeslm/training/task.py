@@ -330,11 +330,10 @@ class BayesLMTask(LMTask):
         if model.sampler is not None:
             prepare_sampler(model.sampler, args, cls.build_preprocess_fn(args, train=True))
         prior = args.model_conf.get("prior")
-        if args.init_param and prior != START_PRIOR and 0 < model.warmup_epochs < args.max_epoch:
-            logging.info("--init_param: no point-estimate phase, and none of its epochs")
-            args.max_epoch -= model.warmup_epochs
+        if args.init_param and prior != START_PRIOR and model.warmup_epochs > 0:
+            logging.info("--init_param: there is no point-estimate phase")
             model.warmup_epochs = 0
-        check_warmup(model.lm, model.warmup_epochs, prior, args.max_epoch)
+        check_warmup(model.lm, model.warmup_epochs, prior)
         warn_of_scratch(model, args)
         if prior == ZERO_PRIOR:
             model.set_zero_prior_means()

@@ -149,7 +149,10 @@ class BayesLMTrainer(Trainer):
     @classmethod
     def run(cls, model: torch.nn.Module, **kwargs: Any) -> None:
         """Train; a kill or a full disk while a checkpoint is written leaves the one before."""
-        cls.options, cls.first_epoch = kwargs["trainer_options"], 1
+        whole, cls.first_epoch = kwargs["trainer_options"], 1
+        if isinstance(model, BayesLanguageModel):
+            whole = dataclasses.replace(whole, max_epoch=whole.max_epoch + model.warmup_epochs)
+        cls.options = kwargs["trainer_options"] = whole
         cls.lines = EpochLines(cls.options.max_epoch)
         folder = Path(cls.options.output_dir)
         if isinstance(model, BayesLanguageModel):
@@ -163,9 +166,8 @@ class BayesLMTrainer(Trainer):
             goes_on = cls.options.resume and is_over(folder / "checkpoint.pth")
             if isinstance(model, BayesLanguageModel) and model.warmup_epochs and not goes_on:
                 fresh = {name: states(kwargs[name]) for name in ("optimizers", "schedulers")}
-                most = min(model.warmup_epochs, cls.options.max_epoch)
                 with warming(model):
-                    cls._run_phase(model, kwargs, max_epoch=most)
+                    cls._run_phase(model, kwargs, max_epoch=model.warmup_epochs)
                 switch(folder, model, fresh)
                 cls.lines.best = math.inf
                 cls._run_phase(model, kwargs, resume=True)

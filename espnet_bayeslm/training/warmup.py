@@ -23,14 +23,13 @@ POINT_ESTIMATE = "warmup.pth"
 STD = "_log_std"
 
 
-def check_warmup(lm: UncertainLM, warmup_epochs: int, prior: Optional[str], max_epoch: int) -> None:
+def check_warmup(lm: UncertainLM, warmup_epochs: int, prior: Optional[str]) -> None:
     """Check `warmup_epochs` and `prior: start`, and warn where there should be a warm-up.
 
     Args:
         lm: The LM.
         warmup_epochs: The most epochs of the point-estimate phase.
         prior: `model_conf: prior`.
-        max_epoch: The epochs of both phases.
 
     Raises:
         InputError: One makes no sense, or the LM has other random things than weights.
@@ -42,11 +41,8 @@ def check_warmup(lm: UncertainLM, warmup_epochs: int, prior: Optional[str], max_
         )
     if not warmup_epochs:
         return
-    if not 0 < warmup_epochs < max_epoch:
-        raise InputError(
-            f"warmup_epochs {warmup_epochs}, max_epoch {max_epoch}: the uncertain phase is empty",
-            remedy="max_epoch counts the epochs of both phases.",
-        )
+    if warmup_epochs < 0:
+        raise InputError(f"warmup_epochs {warmup_epochs}: expected 0 or more")
     others = [n for n, _ in lm.named_parameters() if is_posterior_key(n) and not n.endswith(STD)]
     if others or next(lm.random_blocks(), None) is None:
         raise InputError(
