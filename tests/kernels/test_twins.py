@@ -17,9 +17,9 @@ from espnet_bayeslm import kernels
 from espnet_bayeslm.bayes import gaussian
 from espnet_bayeslm.kernels.draw import Draw
 from espnet_bayeslm.layers import (
-    activation,
     attention,
     dropout,
+    gp,
     gru,
     latent,
     linear,
@@ -33,7 +33,7 @@ from espnet_bayeslm.training.model import BayesLanguageModel
 
 PACKAGE = Path(kernels.__file__).parents[1]
 PLAIN_MODULES = [
-    *[activation, attention, dropout, gru, latent, linear, lstm, transformer, vocabulary],
+    *[gp, attention, dropout, gru, latent, linear, lstm, transformer, vocabulary],
     gaussian,
 ]
 SEEDS = range(4)
@@ -150,7 +150,7 @@ def an_lstm(f):
 
 
 def a_mixture(f):
-    basis = activation.BASIS[int(torch.randint(3, ())) :]
+    basis = gp.BASIS[int(torch.randint(3, ())) :]
     x, coefficients = rand(3, size(), 5), rand(len(basis), 5)
     return f(x, coefficients, basis), [x, coefficients]
 
@@ -329,7 +329,7 @@ def test_the_switch_reaches_everything(name, work, by_variable, used, monkeypatc
 def test_some_kernels_alone_can_be_switched_off(used):
     with kernels.plain("linear", "dropout"):
         assert kernels.fast(linear.linear) is linear.linear
-        assert kernels.fast(activation.mixture) is not activation.mixture
+        assert kernels.fast(gp.mixture) is not gp.mixture
         with kernels.plain("mixture"):
             assert all(map(kernels.is_plain, ("linear", "dropout", "mixture")))
         with kernels.plain("mixture", others_fast=True):
