@@ -8,7 +8,7 @@ import statistics
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
-from espnet_bayeslm.experiment.cells import Values, change, markdown_table
+from espnet_bayeslm.experiment.cells import Values, markdown_table
 from espnet_bayeslm.quickstart.table import signed
 from espnet_bayeslm.utils.files import staged
 
@@ -22,10 +22,12 @@ SYSTEMS = {
     TWO: ("point", "other"),
 }
 ROWS = ("3-gram", "point alone", "Bayesian alone", *SYSTEMS)
+# Mean, ends of its interval
+Interval = Tuple[float, float, float]
 EXPLANATION = """\
 Perplexity per word of the test text, </s> counted; {excluded} of {words} words are unknown to the
-LMs or the 3-gram and left out of every line. Mean over the seeds {seeds}, in brackets the 95 % t
-interval over them: of trainings, not of texts. Dropout of the point-estimate LMs, chosen on the
+LMs or the 3-gram and left out of every line. Geometric mean over the seeds {seeds}, in brackets its
+95 % t interval: of trainings, not of texts. Dropout of the point-estimate LMs, chosen on the
 validation text: {chosen}. The Bayesian LM is the shipped configuration, untuned.
 """
 
@@ -36,37 +38,51 @@ def pairs(seeds: Sequence[int]) -> Dict[int, Tuple[int, int]]:
     return {seeds[0]: found[seeds[0]]} if len(seeds) == 2 else found
 
 
-def interval(values: Sequence[float]) -> Tuple[float, float, float]:
-    """(Mean, ends of its 95 % t interval); of one value there are no ends (nan)."""
+def interval(values: Sequence[float]) -> Interval:
+    """(Mean, ends of its 95 % t interval) in the logarithm; of one value there are no ends (nan).
+
+    A perplexity is exp of a mean of nats per word, so that the mean is over what is measured.
+    """
     from scipy.stats import t  # takes a while
 
-    mean, count = statistics.fmean(values), len(values)
-    if count < 2:
-        return mean, math.nan, math.nan
-    half = float(t.ppf(0.975, count - 1)) * statistics.stdev(values) / math.sqrt(count)
-    return mean, mean - half, mean + half
+    logs = [math.log(value) for value in values]
+    mean, count = statistics.fmean(logs), len(logs)
+    half = math.nan
+    if count > 1:
+        half = float(t.ppf(0.975, count - 1)) * statistics.stdev(logs) / math.sqrt(count)
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
 
 
-def changes(perplexity: Mapping[str, Values], name: str, base: str, seeds: Sequence[int]) -> Values:
-    """Change in % of a system against another, of each seed, or pair of seeds.
+def ratios(perplexity: Mapping[str, Values], name: str, base: str, seeds: Sequence[int]) -> Values:
+    """A system's perplexity over another's, of each seed, or pair of seeds.
 
     Where one of both is of pairs of starts, the other's figure is the mean over the pair.
     """
     values, bases = perplexity[name], perplexity[base]
     if TWO in (name, base):
         values, bases = (
-            kind if system == TWO else averaged(kind, seeds)
-            for system, kind in ((name, values), (base, bases))
+            found if system == TWO else averaged(found, seeds)
+            for system, found in ((name, values), (base, bases))
         )
-    return change(values, bases)
+    return {seed: value / bases[seed] for seed, value in values.items()}
 
 
 def averaged(values: Values, seeds: Sequence[int]) -> Values:
-    """Means over pairs of seeds."""
-    return {n: statistics.fmean(values[m] for m in pair) for n, pair in pairs(seeds).items()}
+    """Geometric means over pairs of seeds."""
+    return {
+        seed: statistics.geometric_mean([values[n] for n in pair])
+        for seed, pair in pairs(seeds).items()
+    }
 
 
-def bracketed(found: Tuple[float, float, float], write: Any) -> str:
+def percent(results: Mapping[str, Any], name: str, base: str) -> Interval:
+    """Change of a system's perplexity against another's in %, with its interval."""
+    found = ratios(results["perplexity"], name, base, results["seeds"])
+    mean, low, high = (100 * (ratio - 1) for ratio in interval(list(found.values())))
+    return mean, low, high
+
+
+def bracketed(found: Interval, write: Any) -> str:
     """Mean and interval."""
     mean, low, high = found
     return write(mean) if math.isnan(low) else f"{write(mean)} [{write(low)}, {write(high)}]"
@@ -98,7 +114,7 @@ def markdown(results: Mapping[str, Any]) -> str:
         values = list(perplexity[name].values())
         # that of the 3-gram is the same at every seed
         found = interval(values[:1] if name == "3-gram" else values)
-        against = interval(list(changes(perplexity, name, POINT, seeds).values()))
+        against = percent(results, name, POINT)
         cell = "" if name == POINT else bracketed(against, lambda x: signed(x, 1))
         rows.append([name, bracketed(found, lambda x: f"{x:.1f}"), cell])
     chosen = ", ".join(str(item["chosen"]) for item in results["dropout"].values())
@@ -110,9 +126,8 @@ def markdown(results: Mapping[str, Any]) -> str:
 
 def verdicts(results: Mapping[str, Any]) -> Iterator[str]:
     """What each mixture with the Bayesian LM changes, in words."""
-    seeds = results["seeds"]
     for name, base in ((BAYES, POINT), (BOTH, POINT), (BOTH, TWO)):
-        found = interval(list(changes(results["perplexity"], name, base, seeds).values()))
+        found = percent(results, name, base)
         _, low, high = found
         verdict = "no interval, of one pair of starts"
         if not math.isnan(low):

@@ -11,7 +11,7 @@ from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.bin.compare import main
 from espnet_bayeslm.configs import find_config
 from espnet_bayeslm.quickstart.compare import Comparison, Work, compare
-from espnet_bayeslm.quickstart.compare_table import ROWS, TWO, changes, interval, markdown
+from espnet_bayeslm.quickstart.compare_table import ROWS, TWO, interval, markdown, ratios
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -121,15 +121,19 @@ def test_the_lstm_has_the_same_steps_too(texts, tmp_path):
 
 def test_intervals_and_pairs():
     """t(0.975) is 12.706 of one degree of freedom, 4.303 of two."""
-    assert interval([1.0, 3.0]) == pytest.approx((2, 2 - 12.7062, 2 + 12.7062), abs=1e-4)
-    half = 4.302653 / math.sqrt(3)
-    assert interval([1.0, 2.0, 3.0]) == pytest.approx((2, 2 - half, 2 + half), abs=1e-5)
-    assert math.isnan(interval([5.0])[1])
-    perplexity = {"a": {1: 90.0, 2: 110.0}, TWO: {1: 95.0}}
-    assert changes(perplexity, TWO, "a", [1, 2]) == pytest.approx({1: -5})
-    assert changes(perplexity, "a", TWO, [1, 2]) == pytest.approx({1: 100 / 19})
-    perplexity = {"a": {1: 90.0, 2: 110.0, 3: 100.0}, TWO: {1: 95.0, 2: 105.0, 3: 95.0}}
-    assert changes(perplexity, TWO, "a", [1, 2, 3]) == pytest.approx({1: -5, 2: 0, 3: 0})
+    for logs, half in (([4.0, 4.2], 1.27062), ([4.0, 4.1, 4.2], 0.4302653 / math.sqrt(3))):
+        mean, low, high = interval([math.exp(value) for value in logs])
+        middle = sum(logs) / len(logs)
+        assert math.log(mean) == pytest.approx(middle)
+        expected = middle - half, middle + half
+        assert (math.log(low), math.log(high)) == pytest.approx(expected, abs=1e-5)
+    assert interval([5.0])[0] == pytest.approx(5) and math.isnan(interval([5.0])[1])
+    perplexity = {"a": {1: 80.0, 2: 125.0}, TWO: {1: 95.0}}
+    assert ratios(perplexity, TWO, "a", [1, 2]) == pytest.approx({1: 0.95})
+    assert ratios(perplexity, "a", TWO, [1, 2]) == pytest.approx({1: 100 / 95})
+    perplexity = {"a": {1: 80.0, 2: 125.0, 3: 80.0}, TWO: {1: 95.0, 2: 105.0, 3: 76.0}}
+    assert ratios(perplexity, TWO, "a", [1, 2, 3]) == pytest.approx({1: 0.95, 2: 1.05, 3: 0.95})
+    assert ratios(perplexity, "a", "a", [1, 2, 3]) == dict.fromkeys((1, 2, 3), 1.0)
 
 
 def test_what_hurts_is_said():
