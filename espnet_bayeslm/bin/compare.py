@@ -33,7 +33,7 @@ def _numbers(option: str, text: str, kind: Any) -> Any:
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """Return the parser of `bayeslm compare`."""
+    """Parser of `bayeslm compare`."""
     parser = tool_parser(
         "compare",
         "Does a Bayesian LM help on a text? For each seed a point-estimate LM, its dropout tuned"

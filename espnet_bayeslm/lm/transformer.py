@@ -171,7 +171,7 @@ class BayesTransformerLM(UncertainLM):
         return self.after_norm(x), tuple(keys_values)
 
     def tree_outputs(self, tree: TokenTree) -> torch.Tensor:
-        """Return what the output projection gets at each node of prefix trees, (T, M).
+        """Input of the output projection at each node of prefix trees, (T, M).
 
         With the mean or what `drawn` holds, in evaluation mode. A node's position
         is its depth.
@@ -187,7 +187,7 @@ class BayesTransformerLM(UncertainLM):
         return self.after_norm(x)[attention.rows]
 
     def zero_state(self) -> Prefix:
-        """Return the state of a hypothesis without a token, in a cache of its own."""
+        """State of a hypothesis without a token, in a cache of its own."""
         return self._cache().empty()
 
     def _cache(self) -> KeyValueCache:

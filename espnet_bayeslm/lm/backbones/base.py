@@ -34,15 +34,15 @@ class Backbone(ABC):
 
     @abstractmethod
     def espnet_class(self) -> Any:
-        """Return ESPnet's class."""
+        """ESPnet's class."""
 
     def options(self) -> List[str]:
-        """Return the names of ESPnet's options, those of its class."""
+        """Names of ESPnet's options, those of its class."""
         names = inspect.signature(self.espnet_class().__init__).parameters
         return [name for name in names if name not in ("self", "vocab_size")]
 
     def build(self, vocab_size: int, conf: Optional[Mapping[str, Any]]) -> AbsLM:
-        """Return ESPnet's LM.
+        """ESPnet's LM.
 
         Args:
             vocab_size: Number of tokens.
@@ -68,11 +68,11 @@ class Backbone(ABC):
 
     @abstractmethod
     def num_layers(self, lm: Any) -> int:
-        """Return how many layers there are."""
+        """Number of layers."""
 
     @abstractmethod
     def positions(self, lm: Any) -> Dict[str, Position]:
-        """Return what can be random."""
+        """Positions that can be random."""
 
     def position(self, name: str, *, layered: bool = True) -> Position:
         """A position whose layers (`layers_at`) have weights."""

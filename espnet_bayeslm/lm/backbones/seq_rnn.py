@@ -19,7 +19,7 @@ from espnet_bayeslm.utils.errors import InputError
 
 
 def _gates(lm: Any) -> Tuple[str, ...]:
-    """Return the gates of a recurrent LM, in the order of torch's rows."""
+    """Gates of a recurrent LM, in the order of torch's rows."""
     if isinstance(lm.rnn, nn.LSTM):
         return GATES
     return GRU_GATES if isinstance(lm.rnn, nn.GRU) else ()
@@ -33,15 +33,15 @@ class SeqRNN(Backbone):
     continues_trees = True
 
     def espnet_class(self) -> Any:
-        """Return ESPnet's class."""
+        """ESPnet's class."""
         return SequentialRNNLM
 
     def num_layers(self, lm: Any) -> int:
-        """Return how many layers there are."""
+        """Number of layers."""
         return lm.rnn.num_layers
 
     def positions(self, lm: Any) -> Dict[str, Position]:
-        """Return what can be random: gates, the embedding and the output projection."""
+        """Positions that can be random: gates, the embedding and the output projection."""
         gates = _gates(lm)
         layered = {gate: self.position(gate) for gate in gates}
         if gates:

@@ -40,15 +40,15 @@ class Transformer(Backbone):
     prior_variance = 1e-3
 
     def espnet_class(self) -> Any:
-        """Return ESPnet's class."""
+        """ESPnet's class."""
         return TransformerLM
 
     def num_layers(self, lm: Any) -> int:
-        """Return how many layers there are."""
+        """Number of layers."""
         return len(lm.encoder.encoders)
 
     def positions(self, lm: Any) -> Dict[str, Position]:
-        """Return what can be random."""
+        """Positions that can be random."""
         return {
             "embedding": self.position("embedding", layered=False),
             **{name: self.position(name) for name in LAYERS},
@@ -66,7 +66,7 @@ class Transformer(Backbone):
         return [(owner, name) for name in names]
 
     def compute(self, lm: Any, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, None]:
-        """Return logits and no state: a call reads whole sequences.
+        """Logits and no state: a call reads whole sequences.
 
         As in ESPnet, no token sees an earlier one that is 0, the padding.
         """
@@ -88,7 +88,7 @@ class Transformer(Backbone):
         return run_layers(lm.encoder, x, attend)
 
     def zero_state(self, lm: Any) -> Prefix:
-        """Return the state of a hypothesis without a token, in a cache of its own."""
+        """State of a hypothesis without a token, in a cache of its own."""
         return self._cache(lm).empty()
 
     def _cache(self, lm: Any) -> KeyValueCache:
@@ -115,7 +115,7 @@ class Transformer(Backbone):
     def _embed(
         self, lm: Any, tokens: torch.Tensor, positions: torch.Tensor, end: int
     ) -> torch.Tensor:
-        """Return what the first layer gets, (N, M), for tokens at positions below `end`, (N,)."""
+        """Input of the first layer, (N, M), for tokens at positions below `end`, (N,)."""
         *layers, encoding = lm.encoder.embed
         x = lm.embed(tokens)
         for layer in layers:
@@ -126,7 +126,7 @@ class Transformer(Backbone):
         return encoding.dropout(x * encoding.xscale + encoding.pe[0, positions])
 
     def tree_outputs(self, lm: Any, tree: TokenTree) -> torch.Tensor:
-        """Return what the output projection gets at each node of prefix trees, (T, M)."""
+        """Input of the output projection at each node of prefix trees, (T, M)."""
         depth = len(tree.level_sizes)
         x = self._embed(lm, tree.tokens, tree.depths, depth)
         where = (tree.preorder, tree.parents, tree.sizes)
@@ -156,7 +156,7 @@ def run_layers(encoder: Any, x: torch.Tensor, attend: Callable[..., torch.Tensor
 
 
 def _attend(layer: Any, heads: Heads, mask: torch.Tensor) -> torch.Tensor:
-    """Return what tokens find under a mask, (B, L, M); nothing, 0, where they see nothing.
+    """Attention of tokens under a mask, (B, L, M); nothing, 0, where they see nothing.
 
     Args:
         layer: ESPnet's attention.

@@ -31,7 +31,7 @@ class TransformerOPT(Backbone):
     prior_variance = 1e-3
 
     def espnet_class(self) -> Any:
-        """Return ESPnet's class."""
+        """ESPnet's class."""
         return HuggingfaceOPTModel
 
     def build(self, vocab_size: int, conf: Optional[Mapping[str, Any]]) -> AbsLM:
@@ -59,11 +59,11 @@ class TransformerOPT(Backbone):
         return lm
 
     def num_layers(self, lm: Any) -> int:
-        """Return how many layers there are."""
+        """Number of layers."""
         return len(lm.decoder.decoder.layers)
 
     def positions(self, lm: Any) -> Dict[str, Position]:
-        """Return what can be random."""
+        """Positions that can be random."""
         return {
             "embedding": self.position("embedding", layered=False),
             **{name: self.position(name) for name in ("attention", *FFN)},
@@ -84,7 +84,7 @@ class TransformerOPT(Backbone):
         return [(block, FFN[position])]
 
     def compute(self, lm: Any, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, None]:
-        """Return logits and no state: a call reads whole sequences.
+        """Logits and no state: a call reads whole sequences.
 
         As in ESPnet, no token sees an earlier one that is 0, the padding.
         """
@@ -113,7 +113,7 @@ class TransformerOPT(Backbone):
         return self._read(lm, prefixes, tokens.device)
 
     def _read(self, lm: Any, prefixes: List[Tokens], device: torch.device) -> Step:
-        """Return logits after prefixes, of any lengths, and these."""
+        """Logits after prefixes, of any lengths, and these."""
         rows = [torch.tensor(prefix, device=device) for prefix in prefixes]
         input = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
         last = torch.tensor([len(prefix) - 1 for prefix in prefixes], device=device)
