@@ -48,9 +48,12 @@ def get_parser() -> argparse.ArgumentParser:
         )
     parser.add_argument("--exp", type=Path, default=Path("exp/compare"), help="Folder to write")
     parser.add_argument("--seeds", default="1 2 3", help="Of the trainings, two or more")
-    parser.add_argument("--size", default="small", choices=("tiny", "small", "paper"))
-    parser.add_argument("--lm", default="transformer", choices=("transformer", "lstm"))
-    parser.add_argument("--token_type", default="word", choices=("word", "bpe", "char"))
+    for name, choices, what in (
+        ("size", ("small", "paper", "tiny"), "Of the LMs"),
+        ("lm", ("transformer", "lstm"), "The backbone"),
+        ("token_type", ("word", "bpe", "char"), "The LMs' tokens"),
+    ):
+        parser.add_argument(f"--{name}", default=choices[0], choices=choices, help=what)
     parser.add_argument(
         "--vocab_size", type=int, default=None, help="Default: all words, or 5000 BPE pieces"
     )
