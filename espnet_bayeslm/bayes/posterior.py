@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import Any, ClassVar, Iterator, List, Optional, Tuple
+from typing import Any, ClassVar, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
 from espnet_bayeslm.bayes.draw import LayerDraw, RandomLayer
-from espnet_bayeslm.bayes.kinds import Rows, select_rows
+from espnet_bayeslm.bayes.kinds import Rows, is_posterior_key, select_rows
 from espnet_bayeslm.bayes.noise import refuse_recomputation
 from espnet_bayeslm.utils.errors import InputError
 
@@ -39,6 +39,17 @@ class RandomBlock:
     def mean(self, layer: torch.nn.Module) -> torch.Tensor:
         """The posterior means, a part of the layer's parameter."""
         return self.select(getattr(layer, self.parameter))
+
+
+def drop_posterior(
+    module: torch.nn.Module, state: Dict[str, Any], prefix: str, *_others: Any
+) -> List[str]:
+    """Take what a module without that posterior has no place for out of a checkpoint; the keys."""
+    own = {prefix + key for key in module.state_dict()}
+    extra = [k for k in state if k.startswith(prefix) and k not in own and is_posterior_key(k)]
+    for key in extra:
+        del state[key]
+    return extra
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +85,8 @@ class UncertainModule(RandomLayer):
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.random_blocks: List[RandomBlock] = []
+        # where ESPnet's --init_param loads a part of an LM, not the LM
+        self.register_load_state_dict_pre_hook(drop_posterior)
 
     def is_random(self) -> bool:
         """Whether any of its weights are."""

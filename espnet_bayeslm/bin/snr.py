@@ -19,7 +19,6 @@ from espnet_bayeslm.evaluation.snr import (
     summarize_weights,
 )
 from espnet_bayeslm.evaluation.text import read_sentences
-from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.report.snr import LocationRow, print_pruning, print_snr, write_files
 from espnet_bayeslm.rescoring.components import Component, Sentences, TextScores, score_components
 from espnet_bayeslm.training.components import load_components
@@ -56,6 +55,9 @@ def load_uncertain(lm: Sequence[str], *, max_tokens: int, ngpu: int) -> List[Com
     Raises:
         InputError: There is none, or one cannot be used or is a point-estimate LM.
     """
+    # with it comes torch, which the help needs not
+    from espnet_bayeslm.lm import UncertainLM
+
     if not lm:
         raise InputError("no LM", remedy="Give --lm EXP, repeatable.")
     components = load_components(lm, [], max_tokens=max_tokens, device=device_of(ngpu))

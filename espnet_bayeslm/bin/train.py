@@ -181,6 +181,8 @@ def train(
             options += adaptation.backbone_options(args.lm_conf, source)
     reading = {name: getattr(args, name) for name in ("cleaner", "non_linguistic_symbols")}
     texts = train_text, valid_text
+    with folder_lock(exp):
+        pass  # refused before anything is written
     with log_to(exp / LOG):
         PROGRESS.info(f"{exp}: reading {train_text} and {valid_text}; the log is in {exp / LOG}")
         with folder_lock(exp):

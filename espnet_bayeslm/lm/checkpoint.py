@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from espnet_bayeslm.bayes.kinds import adapt_to_kinds, is_posterior_key
+from espnet_bayeslm.bayes.posterior import drop_posterior
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -49,9 +50,7 @@ def adapt_checkpoint(module: nn.Module, state: Dict[str, Any], prefix: str, *_ot
             remedy="Use the configuration that this checkpoint was trained with.",
         )
     _check_tied(module, state, prefix)
-    extra = [k for k in state if k.startswith(prefix) and k not in own and is_posterior_key(k)]
-    for key in extra:
-        del state[key]
+    extra = drop_posterior(module, state, prefix)
     for key in missing:
         state[key] = own[key]
     if extra:

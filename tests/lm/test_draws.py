@@ -25,7 +25,7 @@ from espnet_bayeslm.training.model import BayesLanguageModel
 PACKAGE = Path(espnet_bayeslm.__file__).parent
 # Where noise is made, all of it by a generator that `drawn` or IVON was given.
 MAKE_NOISE = {
-    *("bayes/weights.py", "bayes/whole.py", "layers/latent.py"),
+    *("bayes/weights.py", "bayes/whole.py", "layers/latent.py", "layers/linear.py"),
     # dropout, initial values, noise tokens
     *("layers/dropout.py", "kernels/dropout.py", "layers/sampled.py"),
 }
