@@ -102,7 +102,7 @@ class Mixed(RandomLayer):
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         for mixture in self.mixtures:  # the LM has them
-            del destination[prefix + WEIGHTS + mixture]
+            destination.pop(prefix + WEIGHTS + mixture, None)
 
     def _load_from_state_dict(self, state: Any, prefix: str, *args: Any) -> None:
         kept = {WEIGHTS + m: self._parameters.pop(WEIGHTS + m) for m in self.mixtures}
