@@ -163,8 +163,12 @@ class BayesLMTrainer(Trainer):
             if process_rank() == 0:
                 for leftover in folder.glob(".*.pth.*"):
                     leftover.unlink()
-            goes_on = cls.options.resume and is_over(folder / "checkpoint.pth")
-            if isinstance(model, BayesLanguageModel) and model.warmup_epochs and not goes_on:
+            if (
+                isinstance(model, BayesLanguageModel)
+                and model.warmup_epochs
+                # last: it reads the whole checkpoint
+                and not (cls.options.resume and is_over(folder / "checkpoint.pth"))
+            ):
                 fresh = {name: states(kwargs[name]) for name in ("optimizers", "schedulers")}
                 with warming(model):
                     cls._run_phase(model, kwargs, max_epoch=model.warmup_epochs)

@@ -16,11 +16,11 @@ from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.training.checkpoint import load_state, read_checkpoint
 from espnet_bayeslm.training.experiment import find_files
 from espnet_bayeslm.training.model import START_PRIOR, BayesLanguageModel
+from espnet_bayeslm.training.optimizer import POSTERIOR, parameters_of
 from espnet_bayeslm.utils.cli import PROGRESS
 from espnet_bayeslm.utils.errors import InputError
 
 POINT_ESTIMATE = "warmup.pth"
-STD = "_log_std"
 
 
 def check_warmup(lm: UncertainLM, warmup_epochs: int, prior: Optional[str]) -> None:
@@ -43,7 +43,8 @@ def check_warmup(lm: UncertainLM, warmup_epochs: int, prior: Optional[str]) -> N
         return
     if warmup_epochs < 0:
         raise InputError(f"warmup_epochs {warmup_epochs}: expected 0 or more")
-    others = [n for n, _ in lm.named_parameters() if is_posterior_key(n) and not n.endswith(STD)]
+    known = set(map(id, parameters_of(lm, POSTERIOR)))
+    others = [n for n, p in lm.named_parameters() if is_posterior_key(n) and id(p) not in known]
     if others or next(lm.random_blocks(), None) is None:
         raise InputError(
             "warmup_epochs is for LMs whose uncertain locations are all of kind bayes, and this one"
@@ -65,8 +66,8 @@ def is_over(checkpoint: Path) -> bool:
 
 @contextlib.contextmanager
 def warming(model: BayesLanguageModel) -> Iterator[None]:
-    """Train the means alone within the block: no draws, no KL, no standard deviations."""
-    stds = [p for name, p in model.named_parameters() if name.endswith(STD) and p.requires_grad]
+    """Train the means alone within the block: no draws, no KL, nothing else of posteriors."""
+    stds = [p for p in parameters_of(model, POSTERIOR) if p.requires_grad]
     for parameter in stds:
         parameter.requires_grad_(False)
     model.warming, model.lm.draws_in_training = True, False
