@@ -147,7 +147,7 @@ class UncertainModule(RandomLayer):
                 raise InputError(
                     f"{block.location} and {other.location} make the same weights random,"
                     " with different options",
-                    remedy="Give both the same init_std, init_std_unit and prior_variance.",
+                    remedy=f"Give both the same {', '.join(block.kind.inherits) or 'kind'}.",
                 )
             free.append((first, begin))
             first = end

@@ -15,7 +15,6 @@ from espnet_bayeslm.bayes.gaussian import (
     draw_weights,
     kl_learned_prior,
     kl_weights,
-    prior_variances,
 )
 from espnet_bayeslm.bayes.kinds import Kind, Place, Weights, check_positive, register_kind
 from espnet_bayeslm.bayes.posterior import RandomBlock, UncertainModule
@@ -125,11 +124,12 @@ class WeightKind(Kind):
         raise NotImplementedError
 
 
-def _check_one_of(valid: Sequence[str], value: Any, name: str, location: str) -> None:
+def _check_one_of(
+    valid: Sequence[str], value: Any, name: str, location: str, *, or_else: str = ""
+) -> None:
     if value not in valid:
-        number = "a number above 0 or one of " if name == "prior_variance" else ""
         raise InputError(
-            f"{name} of {location}: valid are {number}{', '.join(valid)}, got {value!r}"
+            f"{name} of {location}: valid are {or_else}{', '.join(valid)}, got {value!r}"
         )
 
 
@@ -156,16 +156,14 @@ class Bayes(WeightKind):
     def check(self, location: str) -> None:
         """Raise an InputError where a standard deviation or a variance is none, or its unit."""
         check_positive(self.options.get("init_std"), "init_std", location)
-        if isinstance(self.options.get("prior_variance"), str):
-            _check_one_of(LEARNED, self.options["prior_variance"], "prior_variance", location)
+        variance, place = self.options.get("prior_variance"), ("prior_variance", location)
+        if isinstance(variance, str):
+            _check_one_of(LEARNED, variance, *place, or_else="a number above 0 or one of ")
         else:
-            check_positive(self.options.get("prior_variance"), "prior_variance", location)
+            check_positive(variance, *place)
         _check_one_of(NOISES, self.shared_by, "noise", location)
         unit = self.options.setdefault("init_std_unit", INIT_STD_UNITS[0])
-        if unit not in INIT_STD_UNITS:
-            raise InputError(
-                f"init_std_unit of {location}: valid are {', '.join(INIT_STD_UNITS)}, got {unit!r}"
-            )
+        _check_one_of(INIT_STD_UNITS, unit, "init_std_unit", location)
 
     @classmethod
     def owns(cls, key: str) -> bool:
@@ -200,15 +198,6 @@ class Bayes(WeightKind):
     def log_std(self, layer: UncertainModule, block: RandomBlock) -> torch.Tensor:
         """Logarithms of the standard deviations within their range, shaped as the block's rows."""
         return clamp_log_std(getattr(layer, block.key + LOG_STD))
-
-    def prior_variance(self, layer: UncertainModule, block: RandomBlock) -> torch.Tensor:
-        """The prior's variance, (), or that of each row."""
-        mean = block.mean(layer).detach()
-        if not self.learns_prior:
-            return mean.new_tensor(self.options["prior_variance"])
-        prior_mean = getattr(layer, block.key + PRIOR_MEAN)
-        variance = self.variance(layer, block).detach()
-        return prior_variances(mean, variance, prior_mean, by_row=self.learns_rows)
 
     def variance(self, layer: UncertainModule, block: RandomBlock) -> torch.Tensor:
         """Variances of the posterior with their gradients, shaped as the block's rows."""
