@@ -70,9 +70,13 @@ class Backbone(ABC):
     def num_layers(self, lm: Any) -> int:
         """Number of layers."""
 
-    @abstractmethod
     def positions(self, lm: Any) -> Dict[str, Position]:
-        """Positions that can be random."""
+        """Positions that can be random: by default those of a Transformer."""
+        return {
+            "embedding": self.position("embedding", layered=False),
+            **{name: self.position(name) for name in ("attention", "ffn", "ffn_out")},
+            "output": self.position("output", layered=False),
+        }
 
     def position(self, name: str, *, layered: bool = True) -> Position:
         """A position whose layers (`layers_at`) have weights."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, List, Optional, Tuple
 
 import torch
 from torch import nn
 
-from espnet_bayeslm.bayes import Position
 from espnet_bayeslm.kernels import fast
 from espnet_bayeslm.layers.attention import (
     CachedStep,
@@ -46,14 +45,6 @@ class Transformer(Backbone):
     def num_layers(self, lm: Any) -> int:
         """Number of layers."""
         return len(lm.encoder.encoders)
-
-    def positions(self, lm: Any) -> Dict[str, Position]:
-        """Positions that can be random."""
-        return {
-            "embedding": self.position("embedding", layered=False),
-            **{name: self.position(name) for name in LAYERS},
-            "output": self.position("output", layered=False),
-        }
 
     def layers_at(
         self, lm: Any, position: str, layer: Optional[int]

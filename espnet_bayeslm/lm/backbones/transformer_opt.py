@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, List, Mapping, Optional, Tuple
 
 import torch
 from espnet2.lm.abs_model import AbsLM
 from espnet2.lm.huggingface_pretrained_opt_lm import HuggingfaceOPTModel
 from torch import nn
 
-from espnet_bayeslm.bayes import Position
 from espnet_bayeslm.lm.backbones.base import Backbone
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.utils.errors import InputError
@@ -61,14 +60,6 @@ class TransformerOPT(Backbone):
     def num_layers(self, lm: Any) -> int:
         """Number of layers."""
         return len(lm.decoder.decoder.layers)
-
-    def positions(self, lm: Any) -> Dict[str, Position]:
-        """Positions that can be random."""
-        return {
-            "embedding": self.position("embedding", layered=False),
-            **{name: self.position(name) for name in ("attention", *FFN)},
-            "output": self.position("output", layered=False),
-        }
 
     def layers_at(
         self, lm: Any, position: str, layer: Optional[int]
