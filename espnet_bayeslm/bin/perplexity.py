@@ -10,7 +10,7 @@ from typing import Any, List, Mapping, Optional, Sequence, Tuple
 from espnet2.utils.types import str2bool
 
 from espnet_bayeslm.bin.components import add_component_options, add_normalize_option
-from espnet_bayeslm.evaluation.text import read_sentences
+from espnet_bayeslm.evaluation.text import check_no_ids, read_sentences
 from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.nbest.normalization import Normalization
 from espnet_bayeslm.rescoring.components import (
@@ -23,7 +23,6 @@ from espnet_bayeslm.rescoring.components import (
 from espnet_bayeslm.rescoring.weights_file import read_weights
 from espnet_bayeslm.training.components import load_components
 from espnet_bayeslm.utils.cli import device_of, run_tool, tool_parser
-from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_write
 
 
@@ -50,16 +49,12 @@ def check_not_keyed(sentences: Sentences, scores: Sequence[Sequence[WordScores]]
     Raises:
         InputError: No component knows the first word of any line, and all are different.
     """
-    pairs = [
-        (words[0], all(s.oov[0] for s in row))
+    known = {
+        words[0]
         for words, row in zip(sentences.values(), zip(*scores, strict=True), strict=True)
-        if words
-    ]
-    if len(pairs) >= 10 and len(dict(pairs)) == len(pairs) and all(oov for _, oov in pairs):
-        raise InputError(
-            f"the first words of all lines are unknown and different ({pairs[0][0]!r}, ...)",
-            remedy="If they are utterance ids, say --keyed true.",
-        )
+        if words and not all(s.oov[0] for s in row)
+    }
+    check_no_ids(sentences.values(), known, remedy="If they are utterance ids, say --keyed true.")
 
 
 def read_inputs(

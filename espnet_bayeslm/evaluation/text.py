@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Tuple
+from typing import Collection, Dict, Iterable, Optional, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.wer import read_transcripts
 from espnet_bayeslm.utils.errors import InputError
@@ -26,3 +26,31 @@ def read_sentences(path: PathLike, *, keyed: bool) -> Dict[str, Tuple[str, ...]]
     if not sentences:
         raise InputError("no sentences", path=path, remedy="Give one sentence per line.")
     return sentences
+
+
+def check_no_ids(
+    sentences: Iterable[Sequence[str]],
+    known: Collection[str],
+    *,
+    path: Optional[PathLike] = None,
+    remedy: str,
+) -> None:
+    """Check that lines do not begin with what looks like utterance ids.
+
+    Args:
+        sentences: Their words.
+        known: Words that somebody knows.
+        path: The file, for the message.
+        remedy: For the message.
+
+    Raises:
+        InputError: The first words of ten lines or more are all unknown, and all different.
+    """
+    first = [words[0] for words in sentences if words]
+    is_known = any(word in known for word in first)
+    if len(first) >= 10 and len(set(first)) == len(first) and not is_known:
+        raise InputError(
+            f"the first words of all lines are unknown and different ({first[0]!r}, ...)",
+            path=path,
+            remedy=remedy,
+        )

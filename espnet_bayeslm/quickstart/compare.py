@@ -8,7 +8,6 @@ configuration as it is. Validation text also gives the interpolation weights.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 import sys
 from pathlib import Path
@@ -17,9 +16,9 @@ from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 import yaml
 
 from espnet_bayeslm.configs.tables import paper_tables
-from espnet_bayeslm.evaluation.text import read_sentences
+from espnet_bayeslm.evaluation.text import check_no_ids, read_sentences
 from espnet_bayeslm.quickstart.compare_table import BOTH, POINT, SYSTEMS, TWO, pairs, write_tables
-from espnet_bayeslm.quickstart.plan import HEAVY, words
+from espnet_bayeslm.quickstart.plan import words
 from espnet_bayeslm.quickstart.steps import Step, Tool, run_steps
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_write, check_folder, sha256
@@ -87,12 +86,9 @@ def compare(
     check_folder(exp)
     with folder_lock(exp):
         check_inputs(what, exp)
-        (exp / "log").mkdir(exist_ok=True)
         work = Work(what, exp, seeds, rates)
         for name, steps in work.stages():
             print(name, file=sys.stderr, flush=True)
-            for module in HEAVY:
-                importlib.import_module(module)
             run_steps(steps, exp / "log", tool)
         return write_tables(exp, work.results())
 
@@ -109,14 +105,8 @@ def check_texts(what: Comparison) -> None:
     for path, sentences in zip(paths, (train, *others), strict=True):
         if not any(sentences):
             raise InputError("no words", path=path, remedy="Give one sentence per line.")
-        first = [sentence[0] for sentence in sentences if sentence]
-        unknown = sentences is not train and known.isdisjoint(first)
-        if unknown and len(first) >= 10 and len(set(first)) == len(first):
-            raise InputError(
-                f"the first words of all lines are unknown and different ({first[0]!r}, ...)",
-                path=path,
-                remedy="If they are utterance ids, give the texts without them.",
-            )
+        remedy = "If they are utterance ids, give the texts without them."
+        check_no_ids(sentences, known, path=path, remedy=remedy)
 
 
 def check_inputs(what: Comparison, exp: Path) -> None:
@@ -191,13 +181,9 @@ class Work:
         config, conf = POINT_OPTIONS[self.what.lm]
         for rate in self.rates:
             step = self._train(seed, f"point_{rate}", config, *conf, f"dropout_rate={rate}")
-            scored = self._scored("perplexity", [self.exp / f"seed{seed}" / f"point_{rate}"])
-            scored += [
-                "--text",
-                str(self.what.valid_text),
-                "--output",
-                str(self._valid(seed, rate)),
-            ]
+            lm, output = self.exp / f"seed{seed}" / f"point_{rate}", self._valid(seed, rate)
+            valid = dict(text=self.what.valid_text, output=output)
+            scored = self._scored("perplexity", [lm], **valid)
             yield Step(step.name, [*step.commands, scored])
 
     def _scored(self, tool: str, lms: Sequence[Path], **options: object) -> List[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import importlib
 import json
 import sys
 import time
@@ -25,8 +24,6 @@ SYSTEMS = {
     "Bayesian + point-estimate + 3-gram": ("bayes", "point"),
 }
 SETS = ("dev", "eval")
-# What each step's process would import by itself
-HEAVY = ("espnet_bayeslm.training.task", "espnet_bayeslm.training.components")
 
 
 def run(output: str, *, tool: Tool, data: Path = SHIPPED / "data", epochs: int = 0) -> None:
@@ -48,11 +45,8 @@ def run(output: str, *, tool: Tool, data: Path = SHIPPED / "data", epochs: int =
     begin, folder = time.monotonic(), Path(output)
     with folder_lock(folder):
         unpack(data, folder)
-        (folder / "log").mkdir(exist_ok=True)
         for what, steps in plan(folder, epochs):
             print(f"[{time.monotonic() - begin:3.0f} s] {what}", file=sys.stderr, flush=True)
-            for module in HEAVY:
-                importlib.import_module(module)
             run_steps(steps, folder / "log", tool)
         text = table(read_rows(folder / "score.json", perplexity_files(folder)))
         with atomic_write(folder / "RESULTS.md") as f:

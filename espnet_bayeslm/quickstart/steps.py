@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -14,6 +15,8 @@ from typing import Callable, Dict, Optional, Sequence
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_write
 
+# What each step's process would import by itself
+HEAVY = ("espnet_bayeslm.training.task", "espnet_bayeslm.training.components")
 # What runs a command line: `bayeslm`'s main()
 Tool = Callable[[Sequence[str]], None]
 
@@ -43,15 +46,18 @@ def run_steps(steps: Sequence[Step], logs: Path, tool: Tool) -> None:
 
     Args:
         steps: Steps that do not need each other.
-        logs: The folder of logs, and of what tells which steps are done.
+        logs: The folder of logs, and of what tells which steps are done; made where there is none.
         tool: What runs a command line.
 
     Raises:
         InputError: A step failed; the others are stopped.
     """
+    logs.mkdir(exist_ok=True)
     todo = [step for step in steps if not _is_done(step, logs)]
     if not todo:
         return
+    for module in HEAVY:
+        importlib.import_module(module)
     cores = len(os.sched_getaffinity(0))
     slots = min(len(todo), max(cores, 1))
     running: Dict[multiprocessing.context.ForkProcess, Step] = {}
