@@ -165,6 +165,11 @@ def choose(count: int, seed: int) -> List[Mutant]:
     return chosen
 
 
+def source_of(mutant: Mutant) -> str:
+    """The file as it is."""
+    return (ROOT / PACKAGE / mutant.path).read_text()
+
+
 def tests_of(mutant: Mutant) -> List[str]:
     """Test files and folders, the module's own first."""
     own = sorted((ROOT / "tests" / mutant.part).rglob(f"test_{Path(mutant.path).stem}*.py"))
@@ -172,8 +177,8 @@ def tests_of(mutant: Mutant) -> List[str]:
     return [str(path) for path in dict.fromkeys([*own, *rest]) if path.exists()]
 
 
-def is_killed(mutant: Mutant, timeout: float) -> bool:
-    """Whether a test fails, or hangs, with the mutant."""
+def is_killed(mutant: Mutant, timeout: float) -> bool | None:
+    """Whether a test fails with the mutant; None where they took too long, or hang."""
     with tempfile.TemporaryDirectory() as folder:
         for name in ("egs2", "conf", "bench", "setup.cfg", "README.md", "docs", "Makefile"):
             if (ROOT / name).exists():
@@ -190,14 +195,14 @@ def is_killed(mutant: Mutant, timeout: float) -> bool:
                 command, cwd=folder, env=env, capture_output=True, timeout=timeout, check=False
             )
         except subprocess.TimeoutExpired:
-            return True
+            return None
         if done.returncode not in (0, 1, 2):
             raise RuntimeError(f"{mutant}: pytest said {done.returncode}\n{done.stdout.decode()}")
         return done.returncode != 0
 
 
 def main() -> int:
-    """Print each mutant and whether it was killed; the exit status counts survivors."""
+    """Print each mutant and whether it was killed; the exit status counts the others."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
@@ -206,25 +211,23 @@ def main() -> int:
     parser.add_argument("--list", action="store_true", help="only print the mutants")
     args = parser.parse_args()
     chosen = choose(args.count, args.seed)
-    if not args.list:
-        for part in PARTS:  # a test that fails anyway would kill every mutant
-            if is_killed(Mutant(part, "__init__.py", 1, 0, 0, ""), args.timeout):
-                print(f"tests of {part} fail without a mutant", file=sys.stderr)
-                return len(chosen)
-    survivors = 0
+    if args.list:
+        for mutant in chosen:
+            print(mutant.describe(source_of(mutant)))
+        return 0
+    for part in PARTS:  # a test that fails anyway would kill every mutant
+        if is_killed(Mutant(part, "__init__.py", 1, 0, 0, ""), args.timeout) is not False:
+            print(f"tests of {part} fail without a mutant, or take too long", file=sys.stderr)
+            return len(chosen)
+    words = {True: "killed   ", False: "SURVIVED ", None: "NO ANSWER "}
+    killed = 0
     with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        if args.list:
-            results: Iterator[bool | None] = iter([None] * len(chosen))
-        else:
-            results = iter(pool.map(lambda mutant: is_killed(mutant, args.timeout), chosen))
-        for mutant, killed in zip(chosen, results, strict=True):
-            text = (ROOT / PACKAGE / mutant.path).read_text()
-            word = {None: "", True: "killed   ", False: "SURVIVED "}[killed]
-            survivors += killed is False
-            print(word + mutant.describe(text), flush=True)
-    if not args.list:
-        print(f"{len(chosen) - survivors} of {len(chosen)} mutants killed")
-    return survivors
+        results = pool.map(lambda mutant: is_killed(mutant, args.timeout), chosen)
+        for mutant, result in zip(chosen, results, strict=True):
+            killed += result is True
+            print(words[result] + mutant.describe(source_of(mutant)), flush=True)
+    print(f"{killed} of {len(chosen)} mutants killed")
+    return len(chosen) - killed
 
 
 if __name__ == "__main__":
