@@ -17,12 +17,10 @@ from typing import Any, Callable, Dict, List, Tuple
 from unittest.mock import patch
 
 import torch
-from steps import FEEDBACK, SHAPES, lm_options, make_batch, make_lm, timed, train_step
+from steps import FEEDBACK, SHAPES, make_batch, make_lm, timed, train_step
 
 from espnet_bayeslm import kernels
-from espnet_bayeslm.lm import BayesESPnetLM
 from espnet_bayeslm.rescoring import score_hypotheses
-from espnet_bayeslm.training.model import BayesLanguageModel
 
 # What is of no use alone.
 TOGETHER = {"CachedStep": "KeyValueCache", "run_step": "run_tree"}
@@ -30,7 +28,6 @@ TRAINING: List[Tuple[str, Dict[str, Any]]] = [
     ("lstm", {"all_gates@1-2": "bayes"}),
     ("lstm", {"cell_input@1-2": "gp"}),
     ("lstm", {"hidden_output@1-2": FEEDBACK}),
-    ("gru", {"all_gates@1-2": "bayes"}),
     ("transformer", {"ffn@*": "bayes"}),
     ("transformer", {"embedding": "bayes"}),
     ("transformer", {"ffn@*": "gp"}),
@@ -72,28 +69,21 @@ def beam_search(lm: Any, vocab: int) -> None:
         prefixes, states = torch.cat([prefixes[kept], tokens], dim=1), [new[i] for i in kept]
 
 
-def make(shape: str, family: str, uncertainty: Dict[str, Any]) -> torch.nn.Module:
-    """An LM in ESPnet's model."""
-    if family != "gru":
-        return make_lm(shape, family, uncertainty)
-    vocab, conf = SHAPES[shape][0], {**lm_options(shape, "lstm"), "rnn_type": "gru"}
-    lm = BayesESPnetLM(vocab, "seq_rnn", conf, uncertainty)
-    return BayesLanguageModel(lm, vocab, num_train_tokens=1_000_000)
-
-
 def works(shape: str, names: List[str]) -> List[Tuple[str, Callable[[], Work]]]:
     """What is timed, by name, each made when it is its turn."""
     vocab = SHAPES[shape][0]
 
     def train(family: str, uncertainty: Dict[str, Any]) -> Work:
-        return functools.partial(train_step, make(shape, family, uncertainty), *make_batch(shape))
+        return functools.partial(
+            train_step, make_lm(shape, family, uncertainty), *make_batch(shape)
+        )
 
     def rescore(family: str, uncertainty: Dict[str, Any]) -> Work:
-        lm = make(shape, family, uncertainty).eval().lm
+        lm = make_lm(shape, family, uncertainty).eval().lm
         return functools.partial(score_hypotheses, lm, nbest_lists(vocab))
 
     def decode(family: str, uncertainty: Dict[str, Any]) -> Work:
-        return functools.partial(beam_search, make(shape, family, uncertainty).eval().lm, vocab)
+        return functools.partial(beam_search, make_lm(shape, family, uncertainty).eval().lm, vocab)
 
     cases = {"training": (train, TRAINING), "rescoring": (rescore, SCORING)}
     cases["decoding"] = (decode, SCORING)

@@ -308,10 +308,3 @@ def lstm_loop(inputs: LoopInputs, layout: Layout) -> Tuple[torch.Tensor, ...]:
     # in the precision of its tensors, whatever autocast says
     with torch.autocast(inputs.weight.device.type, enabled=False):
         return LSTMLoop.apply(layout, *inputs)
-
-
-def gru(
-    x: torch.Tensor, hx: torch.Tensor, weights: List[torch.Tensor], *, dropout_rate: float
-) -> Tuple[torch.Tensor, torch.Tensor]:
-    """See `layers.gru.gru`; by torch's fused kernel."""
-    return torch.gru(x, hx, weights, True, len(hx), dropout_rate, dropout_rate > 0, False, True)

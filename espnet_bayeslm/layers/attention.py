@@ -1,41 +1,11 @@
-"""Self-attention (Eq. 12, Xue et al. 2022), over sequences, prefix trees and a beam's prefixes."""
+"""Self-attention over prefix trees and a beam's prefixes."""
 
 from __future__ import annotations
 
-import math
-from typing import List, Optional, Sequence
+from typing import List, Sequence
 
 import torch
 import torch.nn.functional as F
-
-
-def attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: Optional[torch.Tensor] = None,
-    *,
-    is_causal: bool = False,
-    dropout_rate: float = 0.0,
-) -> torch.Tensor:
-    """What queries find, softmax(q k^T / sqrt(D)) v, (..., L, D) (Eq. 12, of each head).
-
-    Args:
-        query: (..., L, D).
-        key: (..., P, D).
-        value: (..., P, D).
-        mask: What is seen, bool, or what is added to the scores, (..., L, P); None: everything.
-        is_causal: Whether position t of L = P sees 1 to t.
-        dropout_rate: Of the attention weights.
-    """
-    scores = query @ key.transpose(-1, -2) / math.sqrt(query.size(-1))  # (..., L, P)
-    if is_causal:
-        positions = torch.arange(query.size(-2), device=query.device)
-        mask = positions <= positions.unsqueeze(1)
-    if mask is not None:
-        is_bool = mask.dtype == torch.bool
-        scores = scores.masked_fill(~mask, -torch.inf) if is_bool else scores + mask
-    return F.dropout(scores.softmax(-1), dropout_rate) @ value
 
 
 def split_heads(x: torch.Tensor, heads: int) -> torch.Tensor:
@@ -81,7 +51,7 @@ class TreeAttention:
             heads: How many heads there are.
         """
         query, key, value = (split_heads(x, heads) for x in projected.chunk(3, dim=1))
-        found = attention(query, key, value, self.mask)
+        found = F.scaled_dot_product_attention(query, key, value, self.mask)
         return found.transpose(0, 1).flatten(1)
 
 
@@ -170,5 +140,5 @@ class CachedStep:
             # (M,) -> (head, 1, M / head)
             q, k, v = (split_heads(x.unsqueeze(0), own.size(2)) for x in heads)
             layers.append(torch.cat([own[layer], torch.stack([k, v]).to(own)], dim=2))
-            found.append(attention(q, *layers[-1].to(q)).flatten())
+            found.append(F.scaled_dot_product_attention(q, *layers[-1].to(q)).flatten())
         return torch.stack(found)

@@ -12,7 +12,7 @@ from torch import nn
 from espnet_bayeslm.bayes import Weights
 from espnet_bayeslm.bayes.kinds import Function, Output, all_weights
 from espnet_bayeslm.kernels import fast
-from espnet_bayeslm.layers.attention import CachedStep, TreeAttention, attention, split_heads
+from espnet_bayeslm.layers.attention import CachedStep, TreeAttention, split_heads
 from espnet_bayeslm.layers.dropout import Dropout, dropout
 from espnet_bayeslm.layers.gp import GPActivation
 from espnet_bayeslm.layers.linear import UncertainLinear
@@ -85,7 +85,8 @@ class SelfAttention(nn.Module):
         if past is not None and new > 1:
             mask = torch.ones(new, total, dtype=torch.bool, device=x.device).tril(total - new)
         rate = self.dropout_rate if self.training else 0.0
-        y = fast(attention)(q, k, v, mask, is_causal=past is None, dropout_rate=rate)
+        # softmax(q k^T / sqrt(M / head)) v (Eq. 12)
+        y = F.scaled_dot_product_attention(q, k, v, mask, rate, is_causal=past is None)
         return self.out_proj(y.transpose(1, 2).flatten(2)), key_value
 
     def along_tree(self, x: torch.Tensor, tree: TreeAttention) -> torch.Tensor:

@@ -20,7 +20,6 @@ from espnet_bayeslm.layers import (
     attention,
     dropout,
     gp,
-    gru,
     latent,
     linear,
     lstm,
@@ -33,7 +32,7 @@ from espnet_bayeslm.training.model import BayesLanguageModel
 
 PACKAGE = Path(kernels.__file__).parents[1]
 PLAIN_MODULES = [
-    *[gp, attention, dropout, gru, latent, linear, lstm, transformer, vocabulary],
+    *[gp, attention, dropout, latent, linear, lstm, transformer, vocabulary],
     gaussian,
 ]
 SEEDS = range(4)
@@ -83,16 +82,6 @@ def a_feed_forward(f):
     return f(*leaves, dropout_rate=float(torch.rand(()) < 0.2)), leaves
 
 
-def an_attention(f):
-    query, key, value = rand(2, 3, n := size(), 4), rand(2, 3, n, 4), rand(2, 3, n, 4)
-    seen = torch.rand(n, n) < 0.5
-    seen.fill_diagonal_(True)
-    added = torch.zeros(n, n, dtype=torch.float64).masked_fill(~seen, -torch.inf)
-    options = [{}, {"is_causal": True}, {"mask": seen}, {"mask": added}]
-    option = options[int(torch.randint(len(options), ()))]
-    return f(query, key, value, **option), [query, key, value]
-
-
 def a_tree_attention(make):
     tree, _ = make_tree(length=20, num=20)
     x = rand(len(tree), 3 * 8)
@@ -137,13 +126,6 @@ def a_kl(f):
     return f(mean, log_std, rand(3, n).detach(), 0.7), [mean, log_std]
 
 
-def a_gru(f):
-    rnn = nn.GRU(4, 5, num_layers=2, batch_first=True).double()
-    x, h = rand(3, size(), 4), rand(2, 3, 5)
-    weights = list(rnn.parameters())
-    return f(x, h, weights, dropout_rate=0.0), [x, h, *weights]
-
-
 def an_lstm(f):
     inputs, layout = loop_case(POSITIONS[int(torch.randint(len(POSITIONS), ()))])
     return f(inputs, layout), [x for x in inputs if x is not None and x.requires_grad]
@@ -183,11 +165,9 @@ CASES = {
     "CachedStep": a_cached_step,
     "KeyValueCache": a_cache,
     "TreeAttention": a_tree_attention,
-    "attention": an_attention,
     "draw_rows": a_draw,
     "dropout": a_dropout,
     "feed_forward": a_feed_forward,
-    "gru": a_gru,
     "kl_weights": a_kl,
     "linear": a_linear,
     "lstm_loop": an_lstm,

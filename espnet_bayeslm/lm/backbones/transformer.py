@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable, List, Optional, Tuple
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.kernels import fast
@@ -13,7 +14,6 @@ from espnet_bayeslm.layers.attention import (
     KeyValueCache,
     Prefix,
     TreeAttention,
-    attention,
     split_heads,
 )
 from espnet_bayeslm.lm.backbones.base import Backbone
@@ -158,5 +158,5 @@ def _attend(layer: Any, heads: Heads, mask: torch.Tensor) -> torch.Tensor:
     rate = layer.dropout.p if layer.training else 0.0
     # a row without a key would be 0 / 0
     query, key, value = (split_heads(x, layer.h) for x in heads)
-    found = fast(attention)(query, key, value, mask | blind, dropout_rate=rate)
+    found = F.scaled_dot_product_attention(query, key, value, mask | blind, rate)
     return found.masked_fill(blind, 0.0).transpose(1, 2).flatten(2)

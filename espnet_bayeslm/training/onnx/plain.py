@@ -11,8 +11,8 @@ from torch import nn
 from espnet_bayeslm.kernels import KERNELS, plain
 from espnet_bayeslm.layers import UncertainLSTM
 
-# Torch's exporter knows what these call: as a loop or a mask they would be of one length.
-OPERATORS = {"attention", "gru", "lstm_loop"}
+# Torch's exporter knows the LSTM that this calls: as a loop it would be of one length.
+OPERATORS = {"lstm_loop"}
 
 
 def traceable(lm: nn.Module) -> ContextManager[None]:
