@@ -7,7 +7,7 @@ they travel in the model's checkpoint, and what reads it can draw whole models.
 from __future__ import annotations
 
 import contextlib
-from typing import Iterator, List, Sequence, Set, Tuple
+from typing import Iterator, List, Set, Tuple
 
 import torch
 from torch import nn
@@ -67,56 +67,26 @@ def perturb(parameter: torch.Tensor, std: torch.Tensor, generator: torch.Generat
     parameter.addcmul_(std, torch.empty_like(parameter).normal_(generator=generator))
 
 
-Means = List[Tuple[nn.Parameter, torch.Tensor]]
-
-
-@torch.no_grad()
-def draw_whole(module: nn.Module, generator: torch.Generator) -> Means:
-    """Replace all weights by one draw from their posterior, in place.
+@contextlib.contextmanager
+def sampled_whole(module: nn.Module, generator: torch.Generator) -> Iterator[None]:
+    """Hold one draw of all weights within the block; the means come back bit for bit.
 
     Args:
         module: A module after `add_whole_posterior`.
         generator: Of the weights' device.
 
-    Returns:
-        The parameters and their means, for `restore_whole`.
-
     Raises:
         InputError: The module has no posterior of this kind.
     """
-    means: Means = []
+    means: List[Tuple[nn.Parameter, torch.Tensor]] = []
     try:
         for _, parameter, log_std in whole_posterior(module):
             means.append((parameter, parameter.detach().clone()))
             perturb(parameter, clamp_log_std(log_std).exp(), generator)
-    except BaseException:
-        restore_whole(means)
-        raise
-    if not means:
-        raise InputError("the model has no posterior over all of its weights")
-    return means
-
-
-@torch.no_grad()
-def restore_whole(means: Sequence[Tuple[nn.Parameter, torch.Tensor]]) -> None:
-    """Put the means that `draw_whole` returned back, bit for bit."""
-    for parameter, mean in means:
-        parameter.copy_(mean)
-
-
-@contextlib.contextmanager
-def sampled_whole(module: nn.Module, generator: torch.Generator) -> Iterator[None]:
-    """Hold one draw of all weights within the block; the means come back whatever happens.
-
-    Args:
-        module: A module after `add_whole_posterior`.
-        generator: Of the weights' device.
-
-    Raises:
-        InputError: The module has no posterior of this kind.
-    """
-    means = draw_whole(module, generator)
-    try:
+        if not means:
+            raise InputError("the model has no posterior over all of its weights")
         yield
     finally:
-        restore_whole(means)
+        with torch.no_grad():
+            for parameter, mean in means:
+                parameter.copy_(mean)

@@ -6,13 +6,7 @@ from torch import nn
 
 from espnet_bayeslm.bayes import Bayes, UncertainModule
 from espnet_bayeslm.bayes.kinds import all_weights
-from espnet_bayeslm.bayes.whole import (
-    add_whole_posterior,
-    draw_whole,
-    restore_whole,
-    sampled_whole,
-    whole_posterior,
-)
+from espnet_bayeslm.bayes.whole import add_whole_posterior, sampled_whole, whole_posterior
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -93,16 +87,6 @@ def test_draws_are_mean_plus_std_times_noise():
             assert torch.allclose(parameter, expected, rtol=0, atol=1e-15)
 
 
-def test_many_draws_have_the_posteriors_moments():
-    module = nn.Linear(100, 100).double()
-    add_whole_posterior(module, log_std=math.log(0.3))
-    mean = module.weight.detach().clone()
-    with sampled_whole(module, generator()):
-        offset = module.weight.detach() - mean
-    # 10,000 draws: the mean within 4 of its deviations 0.003, the deviation within 4 of 0.0021.
-    assert abs(offset.mean()) < 0.012 and abs(offset.std() - 0.3) < 0.0085
-
-
 def test_tied_parameters_are_drawn_once():
     module = make()
     with sampled_whole(module, generator()):
@@ -140,17 +124,8 @@ def test_a_draw_that_fails_half_way_leaves_the_means():
     module = make()
     module.decoder.bias_log_std = torch.zeros(3, dtype=torch.float64)
     means = copy(module)
-    with pytest.raises(RuntimeError):
-        draw_whole(module, generator())
-    assert same(copy(module), means)
-
-
-def test_draw_and_restore():
-    module = make()
-    means = copy(module)
-    drawn = draw_whole(module, generator())
-    assert not same(copy(module), means)
-    restore_whole(drawn)
+    with pytest.raises(RuntimeError), sampled_whole(module, generator()):
+        pass
     assert same(copy(module), means)
 
 
@@ -181,5 +156,5 @@ def test_a_second_posterior_is_refused():
         with pytest.raises(InputError, match="posterior already"):
             add_whole_posterior(module)
     assert set(uncertain.state_dict()) == keys
-    with pytest.raises(InputError, match="no posterior"):
-        draw_whole(TiedLM(), generator())
+    with pytest.raises(InputError, match="no posterior"), sampled_whole(TiedLM(), generator()):
+        pass
