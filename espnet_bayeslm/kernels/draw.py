@@ -14,7 +14,7 @@ from typing import Any, Iterator, NamedTuple, Optional, Sequence, Tuple
 import torch
 from torch.autograd.function import once_differentiable
 
-from espnet_bayeslm.kernels.fused import compiles, fused
+from espnet_bayeslm.kernels.fused import fused
 from espnet_bayeslm.utils.log_std import clamp_log_std
 
 # Elements that are worked on at a time on a CPU.
@@ -100,20 +100,12 @@ def _draws(rows: Sequence[Tuple[int, int, float]], tensors: Sequence[Any]) -> It
 
 def _write(value: torch.Tensor, mean: torch.Tensor, draw: Draw) -> torch.Tensor:
     """Write a draw into `value`, and return its KL in nats (0 where none is wanted), ()."""
-    if compiles(mean.device):
-        write = fused(_drawn(draw.prior_std), mean.device)
-        drawn, kl = write(mean, draw.log_std, draw.noise, draw.prior_mean)
-        value.copy_(drawn)
-        return value.new_zeros((), dtype=torch.float64) if kl is None else kl
+    write = fused(_drawn(draw.prior_std), mean.device)
     total = torch.zeros((), dtype=torch.float64, device=mean.device)
-    constant = math.log(draw.prior_std) - 0.5  # with each weight's, so that it cancels exactly
-    for m, s, eps, p, out in _chunks(mean, draw.log_std, draw.noise, draw.prior_mean, value):
-        std = (log_std := clamp_log_std(s)).exp()
-        torch.addcmul(m, std, eps, out=out)
-        if p is not None:
-            squares = torch.sub(m, p).square_().addcmul_(std, std)
-            terms = squares.mul_(draw.prior_std**-2 / 2).sub_(log_std).add_(constant)
-            total += terms.sum()
+    for *tensors, out in _chunks(mean, draw.log_std, draw.noise, draw.prior_mean, value):
+        drawn, kl = write(*tensors)
+        out.copy_(drawn)
+        total += 0.0 if kl is None else kl
     return total
 
 
@@ -125,27 +117,14 @@ def _gradients(
     of_mean: torch.Tensor,
 ) -> torch.Tensor:
     """Gradient of `draw.log_std`; that of the KL by the mean is added to `of_mean`."""
-    if compiles(grad.device):
-        gradients = fused(_gradients_of_draw(draw.prior_std), grad.device)
-        tensors = (grad, mean, draw.log_std, draw.noise, draw.prior_mean, grad_kl)
-        d_mean, d_log_std = gradients(*tensors)
-        if d_mean is not None:
-            of_mean.add_(d_mean)
-        return d_log_std
+    gradients = fused(_gradients_of_draw(draw.prior_std), grad.device)
     grad_log_std = torch.empty_like(draw.log_std, memory_format=torch.contiguous_format)
-    weight = grad_kl * draw.prior_std**-2
-    out_mean = None if draw.prior_mean is None else of_mean
-    for g, m, s, eps, p, d_mean, out in _chunks(
-        grad, mean, draw.log_std, draw.noise, draw.prior_mean, out_mean, grad_log_std
-    ):
-        std = clamp_log_std(s).exp_()
-        torch.mul(g, eps, out=out)
-        if p is None:
-            out.mul_(std)
-        else:
-            out.add_(std * weight).mul_(std).sub_(grad_kl)
-            d_mean.add_(torch.sub(m, p).mul_(weight))
-        pass_inside(out, s)
+    tensors = (grad, mean, draw.log_std, draw.noise, draw.prior_mean)
+    for *parts, out_mean, out in _chunks(*tensors, of_mean, grad_log_std):
+        d_mean, d_log_std = gradients(*parts, grad_kl)
+        out.copy_(d_log_std)
+        if d_mean is not None:
+            out_mean.add_(d_mean)
     return grad_log_std
 
 
@@ -161,12 +140,13 @@ def _drawn(prior_std: float) -> Any:
     ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
         log_std = clamp_log_std(log_std)
         std = log_std.exp()
-        value = mean + std * noise
+        value = torch.addcmul(mean, std, noise)
         if prior_mean is None:
             return value, None
-        squares = (mean - prior_mean) ** 2 + std * std
-        terms = squares * (prior_std**-2 / 2) - log_std + (math.log(prior_std) - 0.5)
-        return value, terms.sum(dtype=torch.float64)
+        squares = torch.sub(mean, prior_mean).square_().addcmul_(std, std)
+        terms = squares.mul_(prior_std**-2 / 2).sub_(log_std)
+        # the constant with each weight's, so that it cancels exactly
+        return value, terms.add_(math.log(prior_std) - 0.5).sum(dtype=torch.float64)
 
     return weight_draw
 
@@ -183,49 +163,15 @@ def _gradients_of_draw(prior_std: float) -> Any:
         prior_mean: Optional[torch.Tensor],
         grad_kl: torch.Tensor,
     ) -> Tuple[Optional[torch.Tensor], torch.Tensor]:
-        clamped = clamp_log_std(log_std)
-        std, inside, weight = clamped.exp(), log_std == clamped, grad_kl * prior_std**-2
+        std, of_log_std = clamp_log_std(log_std).exp_(), torch.mul(grad, noise)
         if prior_mean is None:
-            return None, grad * noise * std * inside
-        of_log_std = ((grad * noise + std * weight) * std - grad_kl) * inside
-        return (mean - prior_mean) * weight, of_log_std
+            return None, pass_inside(of_log_std.mul_(std), log_std)
+        weight = grad_kl * prior_std**-2
+        of_mean = torch.sub(mean, prior_mean).mul_(weight)
+        of_log_std.add_(std * weight).mul_(std).sub_(grad_kl)
+        return of_mean, pass_inside(of_log_std, log_std)
 
     return draw_gradients
-
-
-class _KL(torch.autograd.Function):
-    """KL(q || p) summed."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        mean: torch.Tensor,
-        log_std: torch.Tensor,
-        prior_mean: torch.Tensor,
-        prior_std: float,
-    ) -> torch.Tensor:
-        ctx.save_for_backward(mean, log_std, prior_mean)
-        ctx.prior_std = prior_std
-        total = torch.zeros((), dtype=torch.float64, device=mean.device)
-        for m, s, p in _chunks(mean, log_std, prior_mean):
-            ratio = clamp_log_std(s).sub_(math.log(prior_std))
-            distance = torch.sub(m, p).div_(prior_std)
-            terms = torch.mul(ratio, -2.0).addcmul_(distance, distance)
-            total += terms.add_(ratio.mul_(2.0).exp_()).sub_(1.0).sum()
-        return (total / 2).to(mean.dtype)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: torch.Tensor) -> Tuple[Any, ...]:  # type: ignore[override]
-        mean, log_std, prior_mean = ctx.saved_tensors
-        grads = tuple(
-            torch.empty_like(x, memory_format=torch.contiguous_format) for x in (mean, log_std)
-        )
-        for m, s, p, grad_m, grad_s in _chunks(mean, log_std, prior_mean, *grads):
-            torch.sub(m, p, out=grad_m).mul_(grad / ctx.prior_std**2)
-            wide = clamp_log_std(s).sub_(math.log(ctx.prior_std)).mul_(2.0).exp_().sub_(1.0)
-            pass_inside(torch.mul(wide, grad, out=grad_s), s)
-        return (*grads, None, None)
 
 
 def draw_rows(mean: torch.Tensor, draws: Sequence[Draw]) -> Tuple[torch.Tensor, torch.Tensor]:
@@ -240,4 +186,6 @@ def kl_weights(
 ) -> torch.Tensor:
     """See `bayes.gaussian.kl_weights`."""
     dtype = torch.promote_types(mean.dtype, torch.float32)
-    return _KL.apply(*(x.to(dtype) for x in (mean, log_std, prior_mean)), prior_std)
+    mean, log_std, prior_mean = (x.to(dtype) for x in (mean, log_std, prior_mean))
+    no_noise = log_std.new_zeros(()).expand_as(log_std)
+    return draw_rows(mean, [Draw(0, len(mean), log_std, no_noise, prior_mean, prior_std)])[1][0]
