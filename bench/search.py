@@ -22,7 +22,7 @@ from typing import Any, Callable, Dict, List
 import torch
 from steps import SHAPES, interleave, make_batch, make_lm, print_table, print_title, timed
 
-from espnet_bayeslm.supernet.ranking import architectures
+from espnet_bayeslm.supernet.ranking import rank
 from espnet_bayeslm.training.task import BayesLMTask
 
 GATES = ("input_gate", "forget_gate", "cell_input", "output_gate")
@@ -117,11 +117,6 @@ def measure_memory(shape: str, family: str) -> None:
         print(f"{name:32} {value:14.0f} {value / mib['point']:14.3f}    {goal}", flush=True)
 
 
-def best(weights: Dict[str, Dict[str, float]]) -> List[Any]:
-    """Return the best architectures."""
-    return list(itertools.islice(architectures(weights), RANKED))
-
-
 def measure_ranking(rounds: int) -> None:
     """Print how long the best architectures of a large space take."""
     generator = random.Random(0)
@@ -129,9 +124,9 @@ def measure_ranking(rounds: int) -> None:
         f"ffn@{layer}": {"point": generator.gauss(0, 1), "bayes": generator.gauss(0, 1)}
         for layer in range(1, LOCATIONS + 1)
     }
-    rank = functools.partial(best, weights)
-    assert len(rank()) == RANKED
-    milliseconds = 1000 * statistics.median(timed(rank) for _ in range(rounds))
+    best = functools.partial(rank, [weights], RANKED)
+    assert len(best()) == RANKED
+    milliseconds = 1000 * statistics.median(timed(best) for _ in range(rounds))
     print(f"\nranking: the {RANKED} best of 2^{LOCATIONS}: {milliseconds:.2f} ms", end="")
     print(f" (median of {rounds}; goal {RANKING_GOAL:g} ms)")
 

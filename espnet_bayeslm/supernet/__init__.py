@@ -6,10 +6,8 @@ It wraps layers from outside, and knows no LM: it stands below `lm`, which makes
 from espnet_bayeslm.supernet import lstm as lstm
 from espnet_bayeslm.supernet.kind import Choice, Search, choices, fixed_choices
 from espnet_bayeslm.supernet.ranking import (
-    Architecture,
     ArchitectureWeights,
     RankedArchitecture,
-    architectures,
     num_architectures,
     rank,
     shares,
@@ -23,13 +21,11 @@ from espnet_bayeslm.supernet.space import (
 )
 
 __all__ = [
-    "Architecture",
     "ArchitectureWeights",
     "Choice",
     "RankedArchitecture",
     "Search",
     "architecture_yaml",
-    "architectures",
     "check_searched",
     "choices",
     "derived_config",

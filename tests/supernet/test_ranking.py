@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espnet_bayeslm.supernet.ranking import architectures, num_architectures, rank, shares
+from espnet_bayeslm.supernet.ranking import num_architectures, rank, shares
 from espnet_bayeslm.utils.errors import InputError
 
 KINDS = ("point", "bayes", "gp", "variational")
@@ -28,7 +28,8 @@ def log_softmax(values):
 def log_shares(weights):
     """Return ln of the shares to the last digit that the ranking has, so that sums are equal."""
     singles = [
-        {a.choices["x"]: a.log_prob for a in architectures({"x": row})} for row in weights.values()
+        {choices["x"]: log_prob for log_prob, choices in ranked({"x": row})}
+        for row in weights.values()
     ]
     return [
         [by_kind[kind] for kind in row]
@@ -65,8 +66,8 @@ def brute_force(weights):
     ]
 
 
-def ranked(weights, count=None):
-    return [(a.log_prob, a.choices) for a in itertools.islice(architectures(weights), count)]
+def ranked(weights, count=10**9):
+    return [(a.mean_log_prob, a.choices) for a in rank([weights], count)]
 
 
 VALUES = st.one_of(
@@ -103,16 +104,16 @@ def test_the_probability_is_the_product_of_the_softmax(rows):
         location: dict(zip(row, log_softmax(list(row.values())), strict=True))
         for location, row in weights.items()
     }
-    for architecture in architectures(weights):
-        expected = math.fsum(table[name][kind] for name, kind in architecture.choices.items())
+    for log_prob, choices in ranked(weights):
+        expected = math.fsum(table[name][kind] for name, kind in choices.items())
         # log_softmax here loses what a share next to 1 lacks: less than an ulp of 1 each
-        assert architecture.log_prob == pytest.approx(expected, rel=1e-12, abs=1e-14)
+        assert log_prob == pytest.approx(expected, rel=1e-12, abs=1e-14)
 
 
 def test_probabilities_sum_to_one_and_fall():
     rng = random.Random(0)
     weights = space([[rng.gauss(0, 2) for _ in range(1 + n % 4)] for n in range(8)])
-    logs = [a.log_prob for a in architectures(weights)]
+    logs = [total for total, _ in ranked(weights)]
     assert logs == sorted(logs, reverse=True)
     assert math.fsum(map(math.exp, logs)) == pytest.approx(1, abs=1e-12)
 
@@ -136,10 +137,9 @@ def test_the_first_of_a_space_too_large_to_list():
 
 def test_weights_far_apart_keep_what_a_share_next_to_one_lacks():
     weights = {"a": {"point": 1e3, "bayes": -1e3}, "b": {"point": 0.0, "bayes": -50.0}}
-    best, second = itertools.islice(architectures(weights), 2)
-    assert best.log_prob == -math.log1p(math.exp(-50))
-    assert second.choices == {"a": "point", "b": "bayes"}
-    assert ranked(weights)[-1][0] == pytest.approx(-2050)
+    best, second, *_, last = ranked(weights)
+    assert best[0] == -math.log1p(math.exp(-50))
+    assert second[1] == {"a": "point", "b": "bayes"} and last[0] == pytest.approx(-2050)
 
 
 def test_a_share_of_zero_comes_last():
@@ -161,15 +161,13 @@ def test_a_share_of_zero_comes_last():
     ],
 )
 def test_what_cannot_be_ranked(weights, words):
-    for function in (architectures, shares, lambda w: rank([w], 1)):
+    for function in (shares, lambda w: rank([w], 1)):
         with pytest.raises(InputError, match=words):
             function(weights)
 
 
 def test_one_run_is_ranked_as_its_architectures():
-    weights = space([[0.3, 0.1, 0.2], [0.5, -0.5], [0.0]])
-    best = rank([weights], 100)
-    assert [(r.mean_log_prob, r.choices) for r in best] == ranked(weights)
+    best = rank([weights := space([[0.3, 0.1, 0.2], [0.5, -0.5], [0.0]])], 100)
     assert [r.ranks for r in best] == [(n,) for n in range(1, 7)]
     assert [r.mean_rank for r in best] == [1, 2, 3, 4, 5, 6]
     assert [r.log_probs for r in best] == [(r.mean_log_prob,) for r in best]
