@@ -4,35 +4,16 @@ It wraps layers from outside, and knows no LM: it stands below `lm`, which makes
 """
 
 from espnet_bayeslm.supernet import lstm as lstm
-from espnet_bayeslm.supernet.kind import Choice, Search, choices, fixed_choices
-from espnet_bayeslm.supernet.ranking import (
-    ArchitectureWeights,
-    RankedArchitecture,
-    num_architectures,
-    rank,
-    shares,
-)
-from espnet_bayeslm.supernet.space import (
-    architecture_yaml,
-    check_searched,
-    derived_config,
-    is_search,
-    uncertainty_of,
-)
+from espnet_bayeslm.supernet.kind import choices, fixed_choices
+from espnet_bayeslm.supernet.ranking import RankedArchitecture, rank, shares
+from espnet_bayeslm.supernet.space import check_searched, derived_config
 
 __all__ = [
-    "ArchitectureWeights",
-    "Choice",
     "RankedArchitecture",
-    "Search",
-    "architecture_yaml",
     "check_searched",
     "choices",
     "derived_config",
     "fixed_choices",
-    "is_search",
-    "num_architectures",
     "rank",
     "shares",
-    "uncertainty_of",
 ]
