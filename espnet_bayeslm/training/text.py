@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import hashlib
 import io
 import json
@@ -11,7 +10,7 @@ import logging
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 import yaml
 
@@ -30,7 +29,7 @@ from espnet_bayeslm.utils.files import PathLike, atomic_write, keyed_lines, read
 
 PARTS = ("train", "valid")
 COUNTS = ("train.shape", "valid.shape", UNKNOWN_WORDS.name)
-MADE_OF, BPE_MODEL = "made_of.yaml", "bpe.model"
+MADE_OF, TOKEN_LIST, BPE_MODEL = "made_of.yaml", "tokens.txt", "bpe.model"
 
 
 class TokenOptions(NamedTuple):
@@ -73,24 +72,38 @@ class TokenOptions(NamedTuple):
             raise InputError(f"--bpemodel with --token_type {self.token_type}")
 
 
-@dataclasses.dataclass(frozen=True)
-class Tokens:
+class Tokens(NamedTuple):
     """How text is cut into tokens.
 
     Attributes:
         token_type: `word`, `bpe` or `char`.
-        token_list: The file that lists them.
+        tokens: All of them, in the order of their ids.
         bpemodel: The sentencepiece model, for `bpe`.
     """
 
     token_type: str
-    token_list: Path
+    tokens: Sequence[str]
     bpemodel: Optional[str] = None
 
-    def options(self) -> List[str]:
-        """Options of ESPnet that say the same."""
-        words = ["--token_type", self.token_type, "--token_list", str(self.token_list)]
-        return words + (["--bpemodel", self.bpemodel] if self.bpemodel else [])
+    def cutter(self, reading: Mapping[str, Optional[str]]) -> Callable[[str], List[str]]:
+        """Function that cuts a sentence into tokens, under ESPnet's options `reading`."""
+        args = argparse.Namespace(
+            use_preprocessor=True,
+            token_type=self.token_type,
+            token_list=list(self.tokens),
+            bpemodel=self.bpemodel,
+            **reading,
+        )
+        return text_reader(args)[0]
+
+
+def _write_once(path: Path, text: str, problem: str) -> None:
+    """Write a file, or raise an InputError where it is there with another content."""
+    if not path.exists():
+        with atomic_write(path) as f:
+            f.write(text)
+    elif path.read_text(encoding="utf-8") != text:
+        raise InputError(problem, path=path, remedy="Give a new --exp folder.")
 
 
 def write_keyed_text(source: Path, target: Path) -> None:
@@ -110,15 +123,7 @@ def write_keyed_text(source: Path, target: Path) -> None:
     if not sentences:
         raise InputError("holds no sentence", path=source)
     text = "".join(f"{name}-{n:09d} {s}\n" for n, s in enumerate(sentences, 1))
-    if target.exists() and target.read_text(encoding="utf-8") != text:
-        raise InputError(
-            f"was made from other text than {source} is now",
-            path=target,
-            remedy="Give a new --exp folder.",
-        )
-    if not target.exists():
-        with atomic_write(target) as f:
-            f.write(text)
+    _write_once(target, text, f"was made from other text than {source} is now")
     logging.info(f"{source}: {len(sentences)} sentences, {len(lines) - len(sentences)} blank lines")
 
 
@@ -128,66 +133,40 @@ def write_token_list(path: Path, tokens: Sequence[str]) -> None:
     Raises:
         InputError: There is another list already, which an LM may have been trained with.
     """
-    lines = [f"{token}\n" for token in dict.fromkeys(tokens)]
-    if path.exists() and path.read_text(encoding="utf-8") != "".join(lines):
-        raise InputError(
-            "holds other tokens than those asked for now",
-            path=path,
-            remedy="Give a new --exp folder.",
-        )
-    if not path.exists():
-        with atomic_write(path) as f:
-            f.writelines(lines)
+    lines = "".join(f"{token}\n" for token in dict.fromkeys(tokens))
+    _write_once(path, lines, "holds other tokens than those asked for now")
 
 
-def made_tokens(
-    text: Path,
-    folder: Path,
-    *,
-    token_type: str,
-    vocab_size: Optional[int],
-    reading: Mapping[str, Optional[str]],
-) -> Tokens:
-    """Token list of keyed text, the most frequent first (sentencepiece's order for `bpe`).
+def made_tokens(folder: Path, wanted: TokenOptions, reading: Mapping[str, Optional[str]]) -> Tokens:
+    """Tokens of the keyed training text in a folder, where their list goes too.
+
+    The most frequent come first; those of `bpe` in sentencepiece's order.
 
     Args:
-        text: Kaldi text.
-        folder: Where the list goes.
-        token_type: `word`, `bpe` or `char`.
-        vocab_size: At most so many tokens, the three special ones included (bpe: about).
+        folder: The folder; it has `train.txt`.
+        wanted: The type, and at most how many, the three special ones included (bpe: about).
         reading: ESPnet's options that change how text is read.
     """
-    token_list = folder / "tokens.txt"
+    token_type, vocab_size = wanted.token_type or "word", wanted.vocab_size
     if token_type == "bpe":
-        return Tokens("bpe", token_list, _train_bpe(text, token_list, vocab_size or 5000))
-    text2tokens, _ = text_reader(_namespace(token_type, SPECIAL_TOKENS, None, reading))
+        return _train_bpe(folder, vocab_size or 5000)
+    text2tokens = Tokens(token_type, SPECIAL_TOKENS).cutter(reading)
     counts: Counter[str] = Counter()
-    for _, _, sentence in keyed_lines(text):
+    for _, _, sentence in keyed_lines(folder / "train.txt"):
         counts.update(text2tokens(sentence))
     if vocab_size is not None and vocab_size <= len(SPECIAL_TOKENS):
         raise InputError(f"--vocab_size {vocab_size}: leaves no token beside the special ones")
     most = None if vocab_size is None else vocab_size - len(SPECIAL_TOKENS)
-    tokens = [token for token, _ in counts.most_common(most)]
-    write_token_list(token_list, ["<blank>", "<unk>", *tokens, "<sos/eos>"])
-    return Tokens(token_type, token_list)
+    tokens = ["<blank>", "<unk>", *(token for token, _ in counts.most_common(most)), "<sos/eos>"]
+    write_token_list(folder / TOKEN_LIST, tokens)
+    return Tokens(token_type, list(dict.fromkeys(tokens)))
 
 
-def _namespace(
-    token_type: str,
-    token_list: Sequence[str],
-    bpemodel: Optional[str],
-    reading: Mapping[str, Optional[str]],
-) -> argparse.Namespace:
-    """ESPnet's options that say how text becomes tokens."""
-    tokens = dict(token_type=token_type, token_list=list(token_list), bpemodel=bpemodel)
-    return argparse.Namespace(use_preprocessor=True, **tokens, **reading)
-
-
-def _train_bpe(text: Path, token_list: Path, vocab_size: int) -> str:
-    """Train a sentencepiece model, write its pieces as a token list, return the model's path."""
+def _train_bpe(folder: Path, vocab_size: int) -> Tokens:
+    """Train a sentencepiece model on the text in a folder, and write it and its pieces there."""
     import sentencepiece
 
-    content = io.BytesIO()
+    content, text = io.BytesIO(), folder / "train.txt"
     sentences = (line.split(maxsplit=1)[1] for _, line in read_lines(text))
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -205,22 +184,14 @@ def _train_bpe(text: Path, token_list: Path, vocab_size: int) -> str:
     model = sentencepiece.SentencePieceProcessor(model_proto=content.getvalue())
     # sentencepiece's first three are <unk>, <s> and </s>
     pieces = [model.id_to_piece(i) for i in range(3, len(model))]
-    write_token_list(token_list, ["<blank>", "<unk>", *pieces, "<sos/eos>"])
-    path = token_list.with_name(BPE_MODEL)
-    with atomic_write(path, "wb") as f:
+    tokens = ["<blank>", "<unk>", *pieces, "<sos/eos>"]
+    write_token_list(folder / TOKEN_LIST, tokens)
+    with atomic_write(folder / BPE_MODEL, "wb") as f:
         f.write(content.getvalue())
-    return str(path)
+    return Tokens("bpe", tokens, str(folder / BPE_MODEL))
 
 
-class GivenTokens(NamedTuple):
-    """Tokens that need not be made from the training text; attributes as those of `Tokens`."""
-
-    token_type: str
-    tokens: Sequence[str]
-    bpemodel: Optional[str]
-
-
-def given_tokens(wanted: TokenOptions) -> Optional[GivenTokens]:
+def given_tokens(wanted: TokenOptions) -> Optional[Tokens]:
     """Tokens of a trained LM, a recogniser or files; None where there are none.
 
     Raises:
@@ -244,10 +215,10 @@ def given_tokens(wanted: TokenOptions) -> Optional[GivenTokens]:
     check_token_list(tokens, path=str(path))
     if token_type == "bpe":
         check_pieces(tokens, str(bpemodel), path=path)
-    return GivenTokens(token_type, tokens, str(bpemodel) if bpemodel else None)
+    return Tokens(token_type, tokens, str(bpemodel) if bpemodel else None)
 
 
-def recogniser_tokens(experiment: Path) -> GivenTokens:
+def recogniser_tokens(experiment: Path) -> Tokens:
     """Tokens of a recogniser that ESPnet has trained.
 
     Raises:
@@ -264,7 +235,7 @@ def recogniser_tokens(experiment: Path) -> GivenTokens:
             " --token_list and --bpemodel.",
         )
     if token_type != "bpe":
-        return GivenTokens(token_type, tokens, None)
+        return Tokens(token_type, tokens, None)
     model = content.get("bpemodel")
     # a recipe's paths are relative to the recipe's folder, some levels above
     places = [Path(), *config.absolute().parents]
@@ -275,7 +246,7 @@ def recogniser_tokens(experiment: Path) -> GivenTokens:
             path=config,
             remedy="Give it by --bpemodel, with --token_list.",
         )
-    return GivenTokens(token_type, tokens, str(found[0]))
+    return Tokens(token_type, tokens, str(found[0]))
 
 
 def check_pieces(tokens: Sequence[str], bpemodel: str, *, path: Path) -> None:
@@ -307,14 +278,6 @@ def _is_control(model: Any, number: int) -> bool:
     return model.is_control(number) or model.is_unknown(number) or model.is_unused(number)
 
 
-def data_options(folder: Path) -> List[str]:
-    """ESPnet's options for the keyed text in a folder."""
-    words: List[str] = []
-    for part in PARTS:
-        words += [f"--{part}_data_path_and_name_and_type", f"{folder}/{part}.txt,text,text"]
-    return words
-
-
 def count_tokens(folder: Path, tokens: Tokens, reading: Mapping[str, Optional[str]]) -> None:
     """Write each sentence's number of tokens, as ESPnet's `--collect_stats` does.
 
@@ -325,16 +288,17 @@ def count_tokens(folder: Path, tokens: Tokens, reading: Mapping[str, Optional[st
         tokens: Its tokens.
         reading: ESPnet's options that change how text is read.
     """
-    token_list = [token for _, token in read_lines(tokens.token_list)]
-    args = _namespace(tokens.token_type, token_list, tokens.bpemodel, reading)
-    text2tokens, _ = text_reader(args)
+    text2tokens = tokens.cutter(reading)
     for part in PARTS:
         with atomic_write(folder / f"{part}.shape") as f:
             for _, utt, sentence in keyed_lines(folder / f"{part}.txt"):
-                f.write(f"{utt} {len(text2tokens(sentence))},{len(token_list)}\n")
+                f.write(f"{utt} {len(text2tokens(sentence))},{len(tokens.tokens)}\n")
     if tokens.token_type == "word":
-        target = folder / UNKNOWN_WORDS.name
-        count_unknown_words(folder / "train.txt", tokens.token_list, target)
+        counts: Counter[str] = Counter()
+        for _, line in read_lines(folder / "train.txt"):
+            counts.update(line.split()[1:])
+        with atomic_write(folder / UNKNOWN_WORDS.name) as f:
+            yaml.safe_dump(unknown_words(counts, set(tokens.tokens)), f, sort_keys=False)
 
 
 def _digest(*parts: object) -> str:
@@ -346,7 +310,7 @@ def prepare(
     folder: Path,
     *,
     wanted: TokenOptions,
-    given: Optional[GivenTokens],
+    given: Optional[Tokens],
     reading: Mapping[str, Optional[str]],
 ) -> List[str]:
     """ESPnet's options for text, tokens and shapes, which are made where they are not there yet.
@@ -369,21 +333,18 @@ def prepare(
     digests = [sha256(folder / f"{part}.txt") for part in PARTS]
     made = {"tokens": _digest(digests[0], wanted.token_type, wanted.vocab_size, reading)}
     before = _made_of(folder)
-    token_type, token_list = wanted.token_type or "word", folder / "tokens.txt"
+    token_list = folder / TOKEN_LIST
     if given is not None:
         write_token_list(token_list, given.tokens)
-        tokens = Tokens(given.token_type, token_list, given.bpemodel)
+        tokens = given
     elif made["tokens"] == before.get("tokens"):
-        tokens = Tokens(
-            token_type, token_list, str(folder / BPE_MODEL) if token_type == "bpe" else None
-        )
+        model = str(folder / BPE_MODEL) if wanted.token_type == "bpe" else None
+        lines = [token for _, token in read_lines(token_list)]
+        tokens = Tokens(wanted.token_type or "word", lines, model)
     else:
-        size = wanted.vocab_size
-        tokens = made_tokens(
-            folder / "train.txt", folder, token_type=token_type, vocab_size=size, reading=reading
-        )
+        tokens = made_tokens(folder, wanted, reading)
     model_digest = tokens.bpemodel and sha256(tokens.bpemodel)
-    cut = (tokens.token_type, sha256(tokens.token_list), model_digest, reading)
+    cut = (tokens.token_type, sha256(token_list), model_digest, reading)
     made["counts"] = _digest(*digests, *cut)
     if made["counts"] == before.get("counts"):
         logging.info(f"{folder}: the same text and tokens as before; statistics are kept")
@@ -391,13 +352,17 @@ def prepare(
         count_tokens(folder, tokens, reading)
     with atomic_write(folder / MADE_OF) as f:
         yaml.safe_dump(made, f)
-    shapes = [w for part in PARTS for w in (f"--{part}_shape_file", f"{folder}/{part}.shape")]
-    return [*tokens.options(), *data_options(folder), *shapes]
+    options = ["--token_type", tokens.token_type, "--token_list", str(token_list)]
+    options += ["--bpemodel", tokens.bpemodel] if tokens.bpemodel else []
+    for part in PARTS:
+        options += [f"--{part}_data_path_and_name_and_type", f"{folder}/{part}.txt,text,text"]
+        options += [f"--{part}_shape_file", f"{folder}/{part}.shape"]
+    return options
 
 
 def _made_of(folder: Path) -> Dict[str, str]:
     """Digests of what the files of a folder were made of; empty where one is missing."""
-    needed = [folder / name for name in (MADE_OF, "tokens.txt", *COUNTS[:2])]
+    needed = [folder / name for name in (MADE_OF, TOKEN_LIST, *COUNTS[:2])]
     return read_yaml_mapping(needed[0]) if all(path.is_file() for path in needed) else {}
 
 
@@ -414,13 +379,3 @@ def _take_counts(source: Optional[Path], folder: Path, digest: str) -> bool:
                 f.write((theirs / name).read_bytes())
     logging.info(f"{folder}: statistics of {theirs}, which has the same text and tokens")
     return True
-
-
-def count_unknown_words(text: Path, token_list: Path, target: Path) -> None:
-    """Write how many words `<unk>` stands for, from keyed training text and the token list."""
-    counts: Counter[str] = Counter()
-    for _, line in read_lines(text):
-        counts.update(line.split()[1:])
-    known = {token for _, token in read_lines(token_list)}
-    with atomic_write(target) as f:
-        yaml.safe_dump(unknown_words(counts, known), f, sort_keys=False)
