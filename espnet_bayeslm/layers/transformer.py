@@ -41,13 +41,11 @@ def feed_forward(
     return F.linear(dropout(hidden, dropout_rate), weight2, bias2)
 
 
-def sinusoids(length: int, dim: int) -> torch.Tensor:
-    """Sinusoidal position encodings (length, dim) (Vaswani et al. 2017, 3.5)."""
-    position = torch.arange(length, dtype=torch.float64).unsqueeze(1)
+def sinusoids(positions: torch.Tensor, dim: int) -> torch.Tensor:
+    """Sinusoidal encodings of positions (...), double, (..., dim) (Vaswani et al. 2017, 3.5)."""
     even = torch.arange(0, dim, 2, dtype=torch.float64)
-    angle = position * torch.exp(even * (-math.log(10000.0) / dim))
-    encodings = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
-    return encodings[:, :dim]
+    angle = positions.unsqueeze(-1) * torch.exp(even * (-math.log(10000.0) / dim))
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)[..., :dim]
 
 
 class SelfAttention(nn.Module):

@@ -141,7 +141,7 @@ class BayesTransformerLM(UncertainLM):
         known = self.encodings
         if end > len(known) or (known.device, known.dtype) != (x.device, x.dtype):
             # Doubled, so that decoding token by token does not build it anew each time.
-            self.encodings = sinusoids(2 * end, x.size(-1)).to(x)
+            self.encodings = sinusoids(torch.arange(2 * end), x.size(-1)).to(x)
         return x * math.sqrt(x.size(-1)) + self.encodings[positions]
 
     def compute(self, input: torch.Tensor, hidden: Optional[State]) -> Tuple[torch.Tensor, State]:

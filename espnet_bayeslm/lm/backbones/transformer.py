@@ -100,10 +100,10 @@ class Transformer(Backbone):
         def attend(layer: int, attention: Any, *heads: torch.Tensor) -> torch.Tensor:
             return step.attend(layer, *heads)
 
-        x = run_layers(lm.encoder, self._embed(lm, tokens, step.positions, step.end), attend)
+        x = run_layers(lm.encoder, self.embed(lm, tokens, step.positions, step.end), attend)
         return lm.decoder(x), step.prefixes
 
-    def _embed(
+    def embed(
         self, lm: Any, tokens: torch.Tensor, positions: torch.Tensor, end: int
     ) -> torch.Tensor:
         """Input of the first layer, (N, M), for tokens at positions below `end`, (N,)."""
@@ -119,7 +119,7 @@ class Transformer(Backbone):
     def tree_outputs(self, lm: Any, tree: TokenTree) -> torch.Tensor:
         """Input of the output projection at each node of prefix trees, (T, M)."""
         depth = len(tree.level_sizes)
-        x = self._embed(lm, tree.tokens, tree.depths, depth)
+        x = self.embed(lm, tree.tokens, tree.depths, depth)
         where = (tree.preorder, tree.parents, tree.sizes)
         nodes = fast(TreeAttention)(*where, x.dtype, depth=depth)
 

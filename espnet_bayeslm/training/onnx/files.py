@@ -23,9 +23,9 @@ from espnet_bayeslm.training.onnx.graphs import (
     TraceableLM,
     describe_state,
     write_full,
+    write_repeated,
     write_step,
 )
-from espnet_bayeslm.training.onnx.scan import write_repeated
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import staged
 

@@ -1,4 +1,4 @@
-"""Graphs of one step and of whole sequences."""
+"""Graphs of one step and of whole sequences, traced or as one step repeated."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ import warnings
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
+import numpy as np
 import torch
 from torch import nn
 
-from espnet_bayeslm.lm import BayesTransformerLM
-from espnet_bayeslm.training.onnx.espnet import PLAIN
-from espnet_bayeslm.training.onnx.plain import Encodings, has_loop, traceable
+from espnet_bayeslm.training.onnx.plain import WITH_STATE, has_loop, traceable, without_tables
 
 TOKENS, LOG_PROBS = "tokens", "log_probs"
 # Names of dynamic axes: hypotheses or sentences; tokens; tokens before the one that is given.
 BATCH, LENGTH, PREFIX = "B", "L", "P"
 NEXT = {PREFIX: "P + 1"}
 OPSET = 17
+# Before the names of what is repeated.
+INNER = "step_"
 Size = Union[int, str]
 State = Tuple[torch.Tensor, ...]
 
@@ -65,15 +66,12 @@ class TraceableLM(nn.Module):
 
     def __init__(self, lm: Any, backbone: Optional[str] = None):
         super().__init__()
-        self.lm: Any
         self.repeats = has_loop(lm)
-        lm = copy.deepcopy(lm).eval()
-        if isinstance(lm, BayesTransformerLM):
-            lm.encodings = Encodings(lm.encodings)  # type: ignore[assignment]
-        self.lm = PLAIN[backbone](lm) if backbone in PLAIN else lm
+        self.lm = without_tables(copy.deepcopy(lm).eval())
+        self.compute = WITH_STATE.get(backbone or "", type(lm).compute)
         # a GRU's state is a tensor, those of others are several
         with traceable(self.lm):
-            self.is_single = torch.is_tensor(self.lm.compute(_ids(1, 1), None)[1])
+            self.is_single = torch.is_tensor(self.compute(self.lm, _ids(1, 1), None)[1])
 
     def forward(
         self, tokens: torch.Tensor, state: Optional[State] = None
@@ -86,7 +84,7 @@ class TraceableLM(nn.Module):
         """
         hidden = state[0] if state and self.is_single else state or None
         with traceable(self.lm):
-            logits, new = self.lm.compute(tokens, hidden)
+            logits, new = self.compute(self.lm, tokens, hidden)
         return logits.log_softmax(dim=-1), (new,) if self.is_single else new
 
     def step(self, tokens: torch.Tensor, *state: torch.Tensor) -> State:
@@ -180,3 +178,69 @@ def _trace(
             # the newer exporter makes an LSTM of one length
             dynamo=False,
         )
+
+
+def write_repeated(
+    step: Path, state: Sequence[StateTensor], path: Path, *, vocab_size: int
+) -> None:
+    """Write the graph of whole sequences of an LM whose recurrence cannot be traced as one.
+
+    Args:
+        step: The graph of one step; no tensor of its state grows.
+        state: The tensors of its state.
+        path: The graph to write.
+        vocab_size: Number of tokens.
+    """
+    import onnx
+    from onnx import TensorProto, compose, helper, numpy_helper
+
+    model = compose.add_prefix(onnx.load(step), INNER)
+    info = helper.make_tensor_value_info
+    # Scan gives a column of the ids at a time, (B,); what it repeats sees the weights outside
+    column = info("column", TensorProto.INT64, [BATCH])
+    widen = helper.make_node("Unsqueeze", ["column", "one"], [INNER + TOKENS])
+    tokens, *states = model.graph.input
+    log_probs, *new_states = model.graph.output
+    assert tokens.name == INNER + TOKENS, tokens.name
+    body = helper.make_graph(
+        [widen, *model.graph.node], "step", [*states, column], [*new_states, log_probs]
+    )
+    scan = helper.make_node(
+        "Scan",
+        [*(t.name for t in state), TOKENS],
+        [*(t.new_name for t in state), LOG_PROBS],
+        body=body,
+        num_scan_inputs=1,
+        scan_input_axes=[1],
+        scan_output_axes=[1],
+    )
+    sizes = _sizes(state)
+    graph = helper.make_graph(
+        [*_start(state, helper), scan],
+        "full",
+        [info(TOKENS, TensorProto.INT64, [BATCH, LENGTH])],
+        [info(LOG_PROBS, TensorProto.FLOAT, [BATCH, LENGTH, vocab_size])],
+        [*model.graph.initializer, *(numpy_helper.from_array(v, n) for n, v in sizes.items())],
+    )
+    model.graph.CopyFrom(graph)
+    onnx.save(model, path)
+
+
+def _sizes(state: Sequence[StateTensor]) -> Any:
+    """{name: constant} of what `_start` reads."""
+    sizes = {"one": np.array([1])}
+    for tensor in state:
+        axis = tensor.shape.index(BATCH)
+        sizes[f"{tensor.name}_before"] = np.array(tensor.shape[:axis], dtype=np.int64)
+        sizes[f"{tensor.name}_after"] = np.array(tensor.shape[axis + 1 :], dtype=np.int64)
+    return sizes
+
+
+def _start(state: Sequence[StateTensor], helper: Any) -> List[Any]:
+    """Nodes that make the zeros of the start, for the batch that is given."""
+    nodes = [helper.make_node("Shape", [TOKENS], ["batch"], start=0, end=1)]
+    for tensor in state:
+        parts = [f"{tensor.name}_before", "batch", f"{tensor.name}_after"]
+        nodes.append(helper.make_node("Concat", parts, [f"{tensor.name}_shape"], axis=0))
+        nodes.append(helper.make_node("ConstantOfShape", [f"{tensor.name}_shape"], [tensor.name]))
+    return nodes
