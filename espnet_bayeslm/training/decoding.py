@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import itertools
 import logging
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +14,7 @@ import yaml
 
 from espnet_bayeslm.lm.protocols import StatefulLM
 from espnet_bayeslm.training.espnet_tasks import TransformerLM, lm_choices
+from espnet_bayeslm.training.experiment import YAML_LOADER, token_difference
 from espnet_bayeslm.utils.errors import InputError
 
 Config = Dict[str, Any]
@@ -30,8 +30,6 @@ SEARCHES = {
 }
 # The only one that gives the LM all tokens of a hypothesis
 WHOLE_PREFIXES = "default"
-# How many differences a message shows
-SHOWN = 5
 
 
 def check_decoding(program: ModuleType, words: Sequence[str]) -> None:
@@ -80,9 +78,7 @@ def _config(path: Optional[str]) -> Optional[Config]:
     if path is None:
         return None
     try:
-        # Ten times as fast as yaml.safe_load, where libyaml is there
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        config = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=loader)
+        config = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=YAML_LOADER)
     except (OSError, ValueError, yaml.YAMLError):
         return None
     return config if isinstance(config, dict) else None
@@ -105,29 +101,11 @@ def _check_tokens(lm: Config, recogniser: Config, *, lm_path: str, path: str) ->
     ours, theirs = _token_list(lm), _token_list(recogniser)
     if ours is None or theirs is None or ours == theirs:
         return
-    pairs = list(itertools.zip_longest(ours, theirs))
-    differing = [(number, pair) for number, pair in enumerate(pairs) if pair[0] != pair[1]]
-    shown = [f"{number} is {_named(a)} and {_named(b)}" for number, (a, b) in differing[:SHOWN]]
-    rest = len(differing) - len(shown)
     raise InputError(
-        f"{len(differing)} of {len(pairs)} ids stand for other tokens in this LM than in"
-        f" {path}: {', '.join(shown)}{f', and {rest} more' if rest else ''}"
-        f" ({_compared(set(ours), set(theirs))})",
+        token_difference(ours, theirs, whose=path),
         path=lm_path,
         remedy="Train the LM with the recogniser's --token_list (and --bpemodel).",
     )
-
-
-def _named(token: Optional[str]) -> str:
-    return "none" if token is None else repr(token)
-
-
-def _compared(lm: set, recogniser: set) -> str:
-    """Difference of two sets of tokens, in words."""
-    if lm == recogniser:
-        return "the same tokens in another order"
-    only = len(lm - recogniser), len(recogniser - lm)
-    return f"{only[0]} tokens are only the LM's, {only[1]} only the recogniser's"
 
 
 def _check_search(program: str, args: argparse.Namespace, recogniser: Config, lm: Config) -> None:

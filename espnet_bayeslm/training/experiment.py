@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 from os.path import isfile
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -17,10 +18,12 @@ from espnet_bayeslm.utils.files import PathLike, read_lines, sha256
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 NEEDED = ("lm", "lm_conf", "token_list", "token_type", "use_preprocessor", "bpemodel", "init")
 NGRAMS = {".arpa", ".binary", ".klm"}
-# In the order of ESPnet's own preference.
 # What the training text says of unknown words, in an experiment's folder.
 UNKNOWN_WORDS = Path("data") / "unknown_words.yaml"
 SPECIAL_TOKENS = ("<blank>", "<unk>", "<sos/eos>")
+# How many differences of token lists a message shows.
+SHOWN = 5
+# In the order of ESPnet's own preference.
 MODEL_FILES = ("valid.loss.ave.pth", "valid.loss.best.pth", "latest.pth")
 
 
@@ -117,6 +120,23 @@ def check_token_list(tokens: Sequence[str], *, path: str) -> None:
                 remedy="Each token must come once.",
             )
         seen[token] = number
+
+
+def token_difference(tokens: Sequence[str], others: Sequence[str], *, whose: str) -> str:
+    """How an LM's token list differs from another, of `whose`, in words; nothing if it does not."""
+    pairs = list(itertools.zip_longest(tokens, others))
+    named = [tuple("none" if token is None else repr(token) for token in pair) for pair in pairs]
+    differing = [f"{n} is {a} and {b}" for n, (a, b) in enumerate(named) if a != b]
+    if not differing:
+        return ""
+    rest = len(differing) - SHOWN
+    only = [len(set(x).difference(y)) for x, y in ((tokens, others), (others, tokens))]
+    sets = f"{only[0]} tokens are only this LM's, {only[1]} only the other's"
+    return (
+        f"{len(differing)} of {len(pairs)} ids stand for other tokens in this LM than in {whose}:"
+        f" {', '.join(differing[:SHOWN])}{f', and {rest} more' if rest > 0 else ''}"
+        f" ({sets if any(only) else 'the same tokens in another order'})"
+    )
 
 
 def fingerprint(path: PathLike) -> str:

@@ -17,7 +17,7 @@ from espnet_bayeslm.bayes.whole import whole_posterior
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.rescoring.weights_file import read_weights, unique_names
 from espnet_bayeslm.supernet import choices
-from espnet_bayeslm.training.experiment import fingerprint, read_config
+from espnet_bayeslm.training.experiment import fingerprint, read_config, token_difference
 from espnet_bayeslm.training.export import CHECKPOINT, CONFIG, READING, copy_text_files
 from espnet_bayeslm.training.load import TrainedLM, load_lm
 from espnet_bayeslm.training.register import MIXTURE
@@ -104,42 +104,15 @@ def check_same_tokens(first: TrainedLM, other: TrainedLM) -> None:
     Raises:
         InputError: They do not; says which tokens differ, and how many.
     """
-    problem = token_difference(first.token_list, other.token_list)
+    problem = token_difference(other.token_list, first.token_list, whose=first.name)
     if first.token_type != other.token_type:
-        problem = f"{first.token_type} and {other.token_type} tokens"
+        problem = f"it has {other.token_type} tokens, and {first.name} {first.token_type} tokens"
     if problem:
         raise InputError(
-            f"{first.name} and {other.name} cannot be mixed: {problem}",
+            problem,
             path=other.config,
             remedy="Train the LMs of a mixture with one token list.",
         )
-
-
-def token_difference(first: Sequence[str], other: Sequence[str]) -> str:
-    """Difference of two token lists, in words; nothing where they do not."""
-    only = [_some(first, set(other)), _some(other, set(first))]
-    parts = [
-        f"{text} only in the {name}"
-        for text, name in zip(only, ("first", "second"), strict=True)
-        if text
-    ]
-    if parts:
-        return f"their token lists differ, {', '.join(parts)}"
-    differ = [i for i, (a, b) in enumerate(zip(first, other, strict=True)) if a != b]
-    if differ:
-        i = differ[0]
-        return (
-            f"their token lists have another order, {len(differ)} tokens have another id"
-            f" (the first: {i} is {first[i]!r} and {other[i]!r})"
-        )
-    return ""
-
-
-def _some(tokens: Sequence[str], known: set) -> str:
-    """Number of the unknown tokens, and a few of them."""
-    unknown = [token for token in tokens if token not in known]
-    more = ", ..." if len(unknown) > 5 else ""
-    return f"{len(unknown)} ({', '.join(map(repr, unknown[:5]))}{more})" if unknown else ""
 
 
 def _check_folder(folder: Path) -> None:

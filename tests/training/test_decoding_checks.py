@@ -68,7 +68,7 @@ def test_differing_token_lists_are_refused(program, part, config, check):
     message = str(error.value)
     assert message.startswith(f"{given['lm_train_config']}: 1 of 11 ids")
     assert "3 is 'B' and 'b'" in message and str(given[f"{part}_train_config"]) in message
-    assert "1 tokens are only the LM's, 1 only the recogniser's" in message
+    assert "1 tokens are only this LM's, 1 only the other's" in message
     assert "--token_list" in message
 
 
@@ -79,7 +79,7 @@ def test_differing_token_lists_are_refused(program, part, config, check):
             [*TOKENS[:5], *TOKENS[6:]],
             "6 of 11 ids stand for other tokens in this LM than in {}: 5 is 'e' and 'd', 6 is 'f'"
             " and 'e', 7 is 'g' and 'f', 8 is 'h' and 'g', 9 is '<sos/eos>' and 'h', and 1 more"
-            " (0 tokens are only the LM's, 1 only the recogniser's)",
+            " (0 tokens are only this LM's, 1 only the other's)",
         ),
         (
             [*TOKENS[:-2], "<sos/eos>", "h"],
@@ -89,7 +89,7 @@ def test_differing_token_lists_are_refused(program, part, config, check):
         (
             [*TOKENS, "i"],
             "1 of 12 ids stand for other tokens in this LM than in {}: 11 is 'i' and none (1"
-            " tokens are only the LM's, 0 only the recogniser's)",
+            " tokens are only this LM's, 0 only the other's)",
         ),
     ],
 )

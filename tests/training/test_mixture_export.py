@@ -9,17 +9,16 @@ import pytest
 import torch
 import yaml
 from espnet2.bin import lm_calc_perplexity
-from espnet2.tasks.lm import LMTask, lm_choices
+from espnet2.tasks.lm import LMTask
 from experiments import BAYES, SEARCH, write_experiment
 
 from espnet_bayeslm.bin import interpolate, perplexity
-from espnet_bayeslm.lm.registry import LM_CLASSES
 from espnet_bayeslm.ngram.build import build_ngram
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.rescoring.interpolation import mix
 from espnet_bayeslm.scoring.neural import NeuralScorer
 from espnet_bayeslm.training.load import load_lm
-from espnet_bayeslm.training.mixture import token_difference, write_mixture
+from espnet_bayeslm.training.mixture import write_mixture
 from espnet_bayeslm.training.task import BayesLMTask
 from espnet_bayeslm.utils.errors import InputError
 
@@ -260,21 +259,16 @@ class TestBadInput:
     def test_other_tokens(self, lms, fails, tmp_path):
         other = change_tokens(lms[0], tmp_path / "o", lambda t: [*t[:2], "X", "Y", *t[4:]])
         message = (
-            r"o/config.yaml: exp and o cannot be mixed: their token lists differ,"
-            r" 2 \('a', 'b'\) only in the first, 2 \('X', 'Y'\) only in the second"
+            r"o/config.yaml: 2 of 13 ids stand for other tokens in this LM than in exp: 2 is 'X'"
+            r" and 'a', 3 is 'Y' and 'b' \(2 tokens are only this LM's, 2 only the other's\)"
         )
-        fails(message, lms=[lms[0], other], weights=[0.5, 0.5])
-
-    def test_another_order_of_the_tokens(self, lms, fails, tmp_path):
-        other = change_tokens(lms[0], tmp_path / "o", lambda t: [*t[:2], t[3], t[2], *t[4:]])
-        message = r"another order, 2 tokens have another id \(the first: 2 is 'a' and 'b'\)"
         fails(message, lms=[lms[0], other], weights=[0.5, 0.5])
 
     def test_another_type_of_tokens(self, lms, fails, tmp_path):
         other = write_experiment(
             lms[0], tmp_path / "chars", "bayes_lstm", dict(unit=8), token_type="char"
         )
-        fails("exp and chars cannot be mixed: word and char tokens", lms=[lms[0], other])
+        fails("it has char tokens, and exp word tokens", lms=[lms[0], other])
 
     def test_weights(self, lms, ngram, fails, tmp_path):
         parts = dict(lms=lms[:1], ngrams=[ngram])
@@ -328,22 +322,3 @@ class TestBadInput:
         with pytest.raises(InputError, match="holds another LM"):
             write_mixture(lms[number], lms=lms[:1])
         assert content(lms[number]) == before
-
-
-@pytest.mark.parametrize(
-    "first, second, expected",
-    [
-        ("abc", "abc", ""),
-        ("abc", "ab", "differ, 1 ('c') only in the first"),
-        ("abcdefgh", "a", "7 ('b', 'c', 'd', 'e', 'f', ...) only in the first"),
-        ("a", "ab", "differ, 1 ('b') only in the second"),
-    ],
-)
-def test_how_token_lists_differ(first, second, expected):
-    assert token_difference(first, second).endswith(expected)
-    assert bool(expected) == bool(token_difference(first, second))
-
-
-def test_components_have_espnets_names():
-    own = {name: lm for name, lm in LM_CLASSES.items() if not name.startswith("bayes_")}
-    assert own == {name: lm_choices.classes[name] for name in own}
