@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import math
-from typing import Optional
+from typing import Optional, Sequence
 
 import torch
 
-from espnet_bayeslm.bayes.objective import KL_SCALES, REGULARIZERS
+from espnet_bayeslm.bayes.objective import REGULARIZERS
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.lm.sigma import sigma_ranges
 from espnet_bayeslm.utils.errors import InputError
 
 
-def check_objective(kl_scale: str, num_samples: int, kl_warmup_epochs: int = 0) -> None:
-    """Raise an InputError where the KL's scale or warm-up, or the number of draws is none."""
-    if kl_warmup_epochs < 0:
-        raise InputError(f"kl_warmup_epochs {kl_warmup_epochs}: expected 0 or more")
-    if kl_scale not in KL_SCALES:
-        raise InputError(f"kl_scale {kl_scale!r}: valid are {', '.join(KL_SCALES)}")
-    if num_samples < 1:
-        raise InputError(f"num_samples {num_samples}: expected 1 or more")
+def check_known(valid: Sequence[str], **options: Optional[str]) -> None:
+    """Raise an InputError where an option has none of the values that are valid."""
+    for name, value in options.items():
+        if value not in valid:
+            raise InputError(f"{name} {value!r}: valid are {', '.join(valid)}")
+
+
+def check_least(least: int, **options: Optional[float]) -> None:
+    """Raise an InputError where an option, if it is given, is below a number or not finite."""
+    for name, value in options.items():
+        if value is not None and not least <= value < math.inf:
+            raise InputError(f"{name} {value}: expected {least} or more")
 
 
 def check_regularizer(regularizer: Optional[str], weight: Optional[float], lm: UncertainLM) -> None:
@@ -29,10 +33,8 @@ def check_regularizer(regularizer: Optional[str], weight: Optional[float], lm: U
         if weight is not None:
             raise InputError("regularizer_weight is given, and no regularizer")
         return
-    if regularizer not in REGULARIZERS:
-        raise InputError(f"regularizer {regularizer!r}: valid are {', '.join(REGULARIZERS)}")
-    if weight is not None and not 0 <= weight < math.inf:
-        raise InputError(f"regularizer_weight {weight}: expected 0 or more")
+    check_known(REGULARIZERS, regularizer=regularizer)
+    check_least(0, regularizer_weight=weight)
     if lm.locations():
         raise InputError(
             f"regularizer {regularizer} is for point-estimate LMs, and this one is uncertain at"
@@ -51,13 +53,6 @@ def check_rates(**rates: Optional[float]) -> None:
     for name, rate in rates.items():
         if rate is not None and not 0 < rate < math.inf:
             raise InputError(f"{name} {rate}: expected a number above 0, or null")
-
-
-def check_weight(**weights: float) -> None:
-    """Raise an InputError where the weight of a term of the loss is none."""
-    for name, weight in weights.items():
-        if not 0 <= weight < math.inf:
-            raise InputError(f"{name} {weight}: expected 0 or more")
 
 
 def check_finite(loss: torch.Tensor, lm: UncertainLM, step: int) -> None:

@@ -14,21 +14,26 @@ from typeguard import typechecked
 from espnet_bayeslm.bayes import Draw, kl_per_token
 from espnet_bayeslm.bayes.draw import RandomLayer
 from espnet_bayeslm.bayes.kinds import is_posterior_key
-from espnet_bayeslm.bayes.objective import penalty
+from espnet_bayeslm.bayes.objective import KL_SCALES, penalty
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.supernet import fixed_choices
 from espnet_bayeslm.training.architecture import ArchitectureLog
 from espnet_bayeslm.training.checks import (
     check_finite,
-    check_objective,
+    check_known,
+    check_least,
     check_rates,
     check_regularizer,
-    check_weight,
 )
 from espnet_bayeslm.training.heldout import architecture_term, check_bilevel, heldout_mask
-from espnet_bayeslm.training.nll import check_precision, lowered, token_batch
+from espnet_bayeslm.training.nll import (
+    LogZ,
+    check_precision,
+    lowered,
+    nll_and_log_z,
+    token_batch,
+)
 from espnet_bayeslm.training.sampled_softmax import SampledSoftmax, batch_loss
-from espnet_bayeslm.training.self_normalization import LogZ, nll_and_log_z
 from espnet_bayeslm.utils.errors import InputError
 
 # What `prior` is in place of a checkpoint where the prior's means are zero.
@@ -129,11 +134,12 @@ class BayesLanguageModel(ESPnetLanguageModel):
             raise InputError(
                 f"model bayes_lm needs an LM of espnet_bayeslm, got {type(lm).__name__}"
             )
-        check_objective(kl_scale, num_samples, kl_warmup_epochs)
+        check_known(KL_SCALES, kl_scale=kl_scale)
+        check_least(1, num_samples=num_samples)
+        check_least(0, kl_warmup_epochs=kl_warmup_epochs, self_normalization=self_normalization)
         check_regularizer(regularizer, regularizer_weight, lm)
         check_rates(posterior_lr=posterior_lr, architecture_lr=architecture_lr)
         check_bilevel(bilevel, heldout_share, lm)
-        check_weight(self_normalization=self_normalization)
         check_precision(autocast)
         self.self_normalization, self.autocast = self_normalization, autocast
         sampling = sampled_softmax is not None

@@ -1,9 +1,12 @@
-"""The NLL of a batch of sentences, computed on its real tokens only."""
+"""The NLL of a batch of sentences, and how ln Z varies, computed on its real tokens only.
+
+The variance of ln Z is held down for scoring without the softmax (Chen et al. 2016).
+"""
 
 from __future__ import annotations
 
 import contextlib
-from typing import ContextManager, NamedTuple, Optional
+from typing import ContextManager, Dict, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +15,7 @@ from espnet2.lm.espnet_model import ESPnetLanguageModel
 from espnet_bayeslm.kernels import fast
 from espnet_bayeslm.kernels.product import has_onednn, warn_of_emulation
 from espnet_bayeslm.layers.vocabulary import summed_nll
+from espnet_bayeslm.scoring.log_probs import log_probs_of_logits
 from espnet_bayeslm.utils.errors import InputError
 
 PRECISIONS = {"bfloat16": torch.bfloat16}
@@ -101,6 +105,45 @@ def batch_nll(model: ESPnetLanguageModel, batch: TokenBatch) -> torch.Tensor:
     # half precision would lose the sum
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return F.cross_entropy(logits, batch.targets, reduction="sum")
+
+
+class LogZ(NamedTuple):
+    """How ln Z = ln sum_v exp(logit_v) is distributed over the tokens of a batch, in nats.
+
+    Attributes:
+        mean: Its mean, ().
+        variance: Its mean squared distance from the mean, ().
+    """
+
+    mean: torch.Tensor
+    variance: torch.Tensor
+
+    @classmethod
+    def average(cls, spreads: Sequence[LogZ]) -> LogZ:
+        """Averages over several draws."""
+        means, variances = zip(*spreads, strict=True)
+        return cls(torch.stack(means).mean(), torch.stack(variances).mean())
+
+    def stats(self) -> Dict[str, torch.Tensor]:
+        """Statistics for the report: mean and standard deviation."""
+        return dict(lnz_mean=self.mean.detach(), lnz_std=self.variance.detach().sqrt())
+
+
+def nll_and_log_z(
+    model: ESPnetLanguageModel, batch: TokenBatch
+) -> Tuple[torch.Tensor, torch.Tensor]:
+    """-ln p and ln Z of each token of a batch that counts, both (N,)."""
+    log_probs, log_z = log_probs_of_logits(
+        batch.counted(model.lm(batch.inputs, None)[0]), batch.targets
+    )
+    return -log_probs, log_z
+
+
+def spread(log_z: torch.Tensor) -> LogZ:
+    """Mean and variance of ln Z over tokens, (N,)."""
+    count = max(len(log_z), 1)
+    mean = log_z.sum() / count
+    return LogZ(mean, (log_z - mean).square().sum() / count)
 
 
 def check_precision(autocast: Optional[str]) -> None:

@@ -12,8 +12,7 @@ from espnet2.lm.espnet_model import ESPnetLanguageModel
 
 from espnet_bayeslm.bayes import noise_generator, process_rank
 from espnet_bayeslm.layers.sampled import Proposal, sampled_loss
-from espnet_bayeslm.training.nll import TokenBatch, batch_nll
-from espnet_bayeslm.training.self_normalization import LogZ, nll_and_log_z, spread
+from espnet_bayeslm.training.nll import LogZ, TokenBatch, batch_nll, nll_and_log_z, spread
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import keyed_lines
 
