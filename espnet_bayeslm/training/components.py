@@ -62,7 +62,9 @@ def load_components(
         "unk_size": unk_size,
     }
     lms = [_lm_component(path, device=device, cache=cache, **options) for path in lm]
-    return _unique_names(lms + [_ngram_component(path, unk_size) for path in ngram])
+    components = [*lms, *(_ngram_component(path, unk_size) for path in ngram)]
+    names = unique_names([component.name for component in components])
+    return [c._replace(name=name) for c, name in zip(components, names, strict=True)]
 
 
 def _lm_component(
@@ -97,9 +99,3 @@ def _neural_scorer(lm: TokenLM, *, unk_size: Optional[float], **options: Any) ->
 def _ngram_component(path: PathLike, unk_size: Optional[float]) -> Component:
     scorer = NgramScorer(path, unk_size=1.0 if unk_size is None else unk_size)
     return Component(scorer.name, "ngram", scorer, ngram_fingerprint(path))
-
-
-def _unique_names(components: Sequence[Component]) -> List[Component]:
-    """Components, those of equal names numbered."""
-    names = unique_names([component.name for component in components])
-    return [c._replace(name=name) for c, name in zip(components, names, strict=True)]

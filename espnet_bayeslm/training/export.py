@@ -66,7 +66,7 @@ def export_lm(path: Union[str, Path], output: Union[str, Path]) -> None:
     state = _means(trained, config)
     with staged(output) as folder:
         config.update(copy_text_files(args, folder, named=Path(output)))
-        (folder / CONFIG).write_text(_to_yaml(config), encoding="utf-8")
+        write_config(folder, config)
         torch.save(state, folder / CHECKPOINT)
         check_same(trained, folder)
 
@@ -115,7 +115,7 @@ def point_config(args: argparse.Namespace, *, path: Path) -> Dict[str, Any]:
         config["lm_conf"] = {**kept, "uncertainty": uncertainty}
     if model == MODEL:
         # the others are about training
-        config["model_conf"] = _only(args.model_conf, "ignore_id")
+        config["model_conf"] = {k: v for k, v in args.model_conf.items() if k == "ignore_id"}
     if "backbone" in args.lm_conf:
         conf = dict(args.lm_conf.get("backbone_conf") or {})
         config.update(lm=args.lm_conf["backbone"], lm_conf=conf)
@@ -170,11 +170,6 @@ def point_uncertainty(uncertainty: Optional[Mapping[str, Any]], *, path: Path) -
     return {entry: form for entry, form in forms.items() if form is not None}
 
 
-def _only(options: Mapping[str, Any], name: str) -> Dict[str, Any]:
-    """Choice as one of some options, or none where it is not among them."""
-    return {name: options[name]} if name in options else {}
-
-
 def copy_text_files(args: argparse.Namespace, folder: Path, *, named: Path) -> Dict[str, str]:
     """Copy what reading text needs; return the options that name the copies.
 
@@ -221,8 +216,10 @@ def _means(trained: TrainedLM, config: Mapping[str, Any]) -> Dict[str, torch.Ten
     return {key: state[key] for key in target}
 
 
-def _to_yaml(config: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(config, allow_unicode=True, sort_keys=False)
+def write_config(folder: Path, config: Mapping[str, Any]) -> None:
+    """Write the configuration of an LM."""
+    text = yaml.safe_dump(config, allow_unicode=True, sort_keys=False)
+    (folder / CONFIG).write_text(text, encoding="utf-8")
 
 
 def random_ids(vocab_size: int) -> Iterator[torch.Tensor]:

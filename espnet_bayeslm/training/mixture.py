@@ -10,7 +10,6 @@ from typing import Any, Dict, List, Sequence, Union
 
 import numpy as np
 import torch
-import yaml
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 
 from espnet_bayeslm.bayes.whole import whole_posterior
@@ -18,7 +17,13 @@ from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.rescoring.weights_file import read_weights, unique_names
 from espnet_bayeslm.supernet import choices
 from espnet_bayeslm.training.experiment import fingerprint, read_config, token_difference
-from espnet_bayeslm.training.export import CHECKPOINT, CONFIG, READING, copy_text_files
+from espnet_bayeslm.training.export import (
+    CHECKPOINT,
+    CONFIG,
+    READING,
+    copy_text_files,
+    write_config,
+)
 from espnet_bayeslm.training.load import TrainedLM, load_lm
 from espnet_bayeslm.training.register import MIXTURE
 from espnet_bayeslm.utils.errors import InputError
@@ -72,8 +77,7 @@ def write_mixture(
     model = _build(parts, trained)
     with staged(folder) as new:
         config = _config(parts, trained[0], new, named=Path(folder))
-        text = yaml.safe_dump(config, allow_unicode=True, sort_keys=False)
-        (new / CONFIG).write_text(text, encoding="utf-8")
+        write_config(new, config)
         torch.save(model.state_dict(), new / CHECKPOINT)
 
 

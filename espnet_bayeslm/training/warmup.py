@@ -14,6 +14,7 @@ from espnet_bayeslm.bayes import process_rank
 from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.training.checkpoint import load_state, read_checkpoint
+from espnet_bayeslm.training.checks import check_least
 from espnet_bayeslm.training.experiment import find_files
 from espnet_bayeslm.training.model import START_PRIOR, BayesLanguageModel
 from espnet_bayeslm.training.optimizer import POSTERIOR, parameters_of
@@ -41,8 +42,7 @@ def check_warmup(lm: UncertainLM, warmup_epochs: int, prior: Optional[str]) -> N
         )
     if not warmup_epochs:
         return
-    if warmup_epochs < 0:
-        raise InputError(f"warmup_epochs {warmup_epochs}: expected 0 or more")
+    check_least(0, warmup_epochs=warmup_epochs)
     known = set(map(id, parameters_of(lm, POSTERIOR)))
     others = [n for n, p in lm.named_parameters() if is_posterior_key(n) and id(p) not in known]
     if others or next(lm.random_blocks(), None) is None:
