@@ -13,8 +13,9 @@ import torch
 from espnet_bayeslm.training.launch import run_program
 
 CONTEXT = multiprocessing.get_context("forkserver")
-# Not loaded a second time where the server runs already
-CONTEXT.set_forkserver_preload(["espnet_bayeslm.bin.lm_train", "pytest"])
+# What a training imports; the program itself imports it late. Not loaded a second time where the
+# server runs already.
+CONTEXT.set_forkserver_preload(["espnet_bayeslm.training.task", "espnet2.bin.lm_train", "pytest"])
 PROGRAM = "espnet2.bin.lm_train"
 
 
