@@ -23,7 +23,7 @@ from espnet_bayeslm.evaluation.wer import (
     read_transcripts,
     word_errors,
 )
-from espnet_bayeslm.evaluation.word_scores import OpenScorer, WordScores
+from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.nbest.formats import (
     LATTICE_READERS,
     LATTICE_WRITERS,
@@ -192,8 +192,7 @@ def counted(
     for item in lattices:
         words = list(dict.fromkeys(arc.label for arc in item.arcs if arc.word is not None))
         for component, count in zip(components, unknown, strict=True):
-            scorer = inner_scorer(component)
-            assert isinstance(scorer, OpenScorer)
+            scorer: Any = inner_scorer(component)  # of an n-gram or a neural LM
             oov = np.array([*scorer.unknown(words), False])
             count.add([words], [WordScores(np.zeros(len(oov)), oov)])
         yield item

@@ -16,12 +16,7 @@ from espnet_bayeslm.evaluation.bootstrap import (
     difference_of_totals,
     replicate_totals,
 )
-from espnet_bayeslm.evaluation.mapsswe import (
-    Mapsswe,
-    Segment,
-    compare_segments,
-    find_segments,
-)
+from espnet_bayeslm.evaluation.mapsswe import Mapsswe, Segment, compare_segments, find_segments
 from espnet_bayeslm.evaluation.wer import (
     NO_WORDS,
     ErrorCounts,

@@ -40,16 +40,6 @@ class WordScorer(Protocol):
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
         """Scores of each sentence (words without `<s>`, `</s>`), in order."""
-        ...
-
-
-@runtime_checkable
-class OpenScorer(Protocol):
-    """A scorer that knows which words it knows."""
-
-    def unknown(self, words: Sequence[str]) -> List[bool]:
-        """Whether it does not know a word, for each word."""
-        ...
 
 
 @runtime_checkable
@@ -58,7 +48,6 @@ class CountingScorer(Protocol):
 
     def token_counts(self, words: Sequence[str]) -> np.ndarray:
         """(n + 1,) tokens of each word of a sentence and of `</s>`."""
-        ...
 
 
 @runtime_checkable
@@ -69,8 +58,6 @@ class ContextualScorer(Protocol):
         self, groups: Sequence[Sequence[Sequence[str]]], histories: Sequence[Any]
     ) -> List[List[WordScores]]:
         """Scores of each sentence of each group, given its group's history."""
-        ...
 
     def extended(self, histories: Sequence[Any], sentences: Sequence[Sequence[str]]) -> List[Any]:
         """Histories after one more sentence of each recording."""
-        ...

@@ -8,26 +8,28 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import re
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Set, Tuple
+from typing import Dict, Iterator, List, Sequence, Set, Tuple
 
 from espnet_bayeslm.nbest.fields import (
     NUMBER,
     AddList,
-    Entry,
+    Columns,
     OutOfStep,
+    Row,
     Table,
+    UniqueUtterances,
     Writable,
+    are_in_step,
     check_has_keys,
     check_no_others,
     format_number,
     numbered,
     packed,
     parse_number,
-    read_entries,
     read_table,
+    rows_in_step,
     words_line,
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
@@ -44,8 +46,8 @@ _TENSOR = re.compile(
 _MAX_OPEN_FILES = 400  # 1024 is what a process may have open on most systems
 _FLUSH_EVERY = 2000  # utterances
 
-Row = Tuple[Entry, Entry]
-"""The entries of a hypothesis in `text` and in `score`."""
+Rows = Iterator[Tuple[str, List[Row]]]
+"""(utterance, its hypotheses from rank 1 on)."""
 
 
 def read_espnet(path: PathLike) -> Iterator[NBest]:
@@ -61,21 +63,14 @@ def read_espnet(path: PathLike) -> Iterator[NBest]:
     Raises:
         InputError: A line, a key or a score that cannot be used (file, line, remedy).
     """
-    seen: Dict[str, Path] = {}
+    remedy = "Utterance ids must be unique: was a job copied twice?"
+    utterances = UniqueUtterances(path, remedy=remedy)
     for job in _jobs(Path(path)):
-        for utt, rows in _read_job(_rank_files(job)):
-            text, line, _ = rows[0][0]
-            if utt in seen:
-                raise InputError(
-                    f"the utterance {utt[:80]!r} stands already in {seen[utt]}",
-                    path=text,
-                    line=line,
-                    remedy="Utterance ids must be unique: was a job copied twice?",
-                )
-            seen[utt] = text
-            yield NBest(utt, tuple(_hypothesis(*row) for row in rows))
-    if not seen:
-        raise InputError("no hypotheses", path=path)
+        for utt, rows in _read_job(job):
+            file, line, _ = rows[0]["text"]
+            utterances.add(utt, file, line)
+            yield NBest(utt, tuple(map(_hypothesis, rows)))
+    utterances.check("", problem="no hypotheses")
 
 
 def _jobs(folder: Path) -> List[Path]:
@@ -95,42 +90,26 @@ def _jobs(folder: Path) -> List[Path]:
     return jobs or [folder]
 
 
-def _rank_files(job: Path) -> List[Tuple[Path, Path]]:
-    """Files (text, score) of each rank of a job, rank 1 first."""
-    ranks = numbered(job, "{}best_recog")
-    if not ranks:
+def _read_job(job: Path) -> Rows:
+    """Yield the rows of a job: ranks 2, 3, ... may leave utterances out."""
+    folders = numbered(job, "{}best_recog")
+    if not folders:
         raise InputError("no 1best_recog in it", path=job, remedy="Did the job fail?")
-    return [(packed(rank / "text"), packed(rank / "score")) for rank in ranks]
+    ranks = [{kind: [packed(rank / kind)] for kind in ("text", "score")} for rank in folders]
+    few = 2 * len(ranks) <= _MAX_OPEN_FILES
+    in_step = few and are_in_step(_side_by_side(ranks))
+    return _side_by_side(ranks) if in_step else _by_key(ranks)
 
 
-def _read_job(files: List[Tuple[Path, Path]]) -> Iterator[Tuple[str, List[Row]]]:
-    """Yield (utterance, its hypotheses from rank 1 on)."""
-    return _side_by_side(files) if _in_step(files) else _by_key(files)
-
-
-def _in_step(files: List[Tuple[Path, Path]]) -> bool:
-    """Whether all files have their keys in the order of the first, without any fault."""
-    if 2 * len(files) > _MAX_OPEN_FILES:
-        return False
-    utts: Set[str] = set()
-    try:
-        for num_utts, (utt, _) in enumerate(_side_by_side(files), 1):
-            utts.add(utt)
-            if len(utts) != num_utts:
-                return False
-    except OutOfStep:
-        return False
-    return True
-
-
-def _side_by_side(files: List[Tuple[Path, Path]]) -> Iterator[Tuple[str, List[Row]]]:
-    """Yield (utterance, rows) of files in step: ranks 2, 3, ... may leave utterances out.
+def _side_by_side(ranks: Sequence[Columns]) -> Rows:
+    """Yield the rows of files in step.
 
     Raises:
-        OutOfStep: They are not in step; what was yielded may then be incomplete.
+        OutOfStep: They are not, or a key comes twice; what was yielded may then be incomplete.
     """
-    first, *others = (_pairs(*pair) for pair in files)
-    heads: List[Optional[Tuple[str, Row]]] = [next(rank, None) for rank in others]
+    first, *others = map(rows_in_step, ranks)
+    heads = [next(rank, None) for rank in others]
+    utts: Set[str] = set()
     for utt, row in first:
         rows = [row]
         for n, rank in enumerate(others):
@@ -139,36 +118,32 @@ def _side_by_side(files: List[Tuple[Path, Path]]) -> Iterator[Tuple[str, List[Ro
                 break
             rows.append(head[1])
             heads[n] = next(rank, None)
+        if utt in utts:
+            raise OutOfStep
+        utts.add(utt)
         yield utt, rows
     if any(head is not None for head in heads):
         raise OutOfStep
 
 
-def _pairs(text: Path, score: Path) -> Iterator[Tuple[str, Row]]:
-    """Yield (utterance, row) of one rank."""
-    for a, b in itertools.zip_longest(read_entries([text]), read_entries([score])):
-        if a is None or b is None or a[0] != b[0]:
-            raise OutOfStep
-        yield a[0], (a[1], b[1])
+def _by_key(ranks: Sequence[Columns]) -> Rows:
+    """Yield the rows of files whose lines stand in any order."""
+    tables: List[Dict[str, Table]] = []
+    for number, columns in enumerate(ranks):
+        text, score = map(read_table, columns.values())
+        check_has_keys(score, text, paths=columns["score"])
+        check_has_keys(text, score, paths=columns["text"])
+        if tables:
+            check_has_keys(tables[-1]["text"], text, paths=ranks[number - 1]["text"])
+        tables.append({"text": text, "score": score})
+    for utt in tables[0]["text"]:
+        of_utt = (found for found in tables if utt in found["text"])
+        yield utt, [{kind: table[utt] for kind, table in found.items()} for found in of_utt]
 
 
-def _by_key(files: List[Tuple[Path, Path]]) -> Iterator[Tuple[str, List[Row]]]:
-    """Yield (utterance, rows) of files whose lines stand in any order."""
-    ranks: List[Tuple[Table, Table]] = []
-    for text_path, score_path in files:
-        text, score = read_table([text_path]), read_table([score_path])
-        check_has_keys(score, text, path=score_path)
-        check_has_keys(text, score, path=text_path)
-        if ranks:
-            check_has_keys(ranks[-1][0], text, path=files[len(ranks) - 1][0])
-        ranks.append((text, score))
-    for utt in ranks[0][0]:
-        yield utt, [(text[utt], score[utt]) for text, score in ranks if utt in text]
-
-
-def _hypothesis(text: Entry, score: Entry) -> Hypothesis:
+def _hypothesis(row: Row) -> Hypothesis:
     """Hypothesis of one utterance and rank."""
-    path, line, value = score
+    path, line, value = row["score"]
     tensor = _TENSOR.fullmatch(value)
     total = parse_number(
         tensor["score"] if tensor else value,
@@ -176,22 +151,16 @@ def _hypothesis(text: Entry, score: Entry) -> Hypothesis:
         line=line,
         remedy="Lines are `utterance score`, a number or ESPnet's tensor(number).",
     )
-    return Hypothesis(tuple(text[2].split()), total)
+    return Hypothesis(tuple(row["text"][2].split()), total)
 
 
 @contextlib.contextmanager
 def espnet_writer(folder: Path) -> Iterator[AddList]:
     """Write one job's folder, list by list; reading it gives the same lists.
 
-    Args:
-        folder: The folder (made where it is missing).
-
-    Yields:
-        What adds a list, with an `am_score` and no other scores.
-
     Raises:
-        ValueError: A list that the format cannot hold, or other lists stand there. Nothing is
-            written then.
+        ValueError: A list without an `am_score` or with other scores, or other lists stand there.
+            Nothing is written then.
     """
     known = Writable("espnet", needs=("am_score",))
     names: Set[str] = set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import re
@@ -29,6 +30,11 @@ Entry = Tuple[Path, int, str]
 """File, line, and what stands after the key."""
 
 Table = Dict[str, Entry]
+Columns = Dict[str, List[Path]]
+"""Name of what is in some files -> the files, which are read as one."""
+
+Row = Dict[str, Entry]
+"""The entries of one key, by the names of the columns."""
 
 
 def parse_number(value: str, *, path: PathLike, line: int, remedy: str) -> float:
@@ -115,10 +121,11 @@ class UniqueUtterances:
 
     Args:
         path: What is read, for the error.
+        remedy: What to do about an id that comes twice.
     """
 
-    def __init__(self, path: PathLike):
-        self.path = path
+    def __init__(self, path: PathLike, *, remedy: str = "Utterance ids must be unique."):
+        self.path, self.remedy = path, remedy
         self._seen: Dict[str, Tuple[PathLike, int]] = {}
 
     def add(self, utt: str, file: PathLike, line: int) -> None:
@@ -134,7 +141,7 @@ class UniqueUtterances:
                 f"the utterance {utt[:80]!r} stands already in {first}:{first_line}",
                 path=file,
                 line=line,
-                remedy="Utterance ids must be unique.",
+                remedy=self.remedy,
             )
         self._seen[utt] = file, line
 
@@ -142,10 +149,6 @@ class UniqueUtterances:
         """Raise an InputError where there was none."""
         if not self._seen:
             raise InputError(problem, path=self.path, remedy=remedy)
-
-
-class OutOfStep(Exception):
-    """Files do not have the same keys in the same order."""
 
 
 def is_utf8(text: str) -> bool:
@@ -284,6 +287,32 @@ def read_entries(paths: Sequence[Path]) -> Iterator[Tuple[str, Entry]]:
             yield key, (path, number, value)
 
 
+class OutOfStep(Exception):
+    """Files do not have the same keys in the same order."""
+
+
+def rows_in_step(columns: Columns) -> Iterator[Tuple[str, Row]]:
+    """Yield (key, its row) of files that are read side by side.
+
+    Raises:
+        OutOfStep: They do not have the same keys in the same order.
+    """
+    for entries in itertools.zip_longest(*map(read_entries, columns.values())):
+        if None in entries or any(key != entries[0][0] for key, _ in entries):
+            raise OutOfStep
+        yield entries[0][0], {n: entry for n, (_, entry) in zip(columns, entries, strict=True)}
+
+
+def are_in_step(rows: Iterator[object]) -> bool:
+    """Whether what is read side by side comes to its end without being out of step."""
+    try:
+        for _ in rows:
+            pass
+    except OutOfStep:
+        return False
+    return True
+
+
 def read_table(paths: Sequence[Path]) -> Table:
     """{key: entry} of files that are read as one.
 
@@ -306,20 +335,21 @@ def read_table(paths: Sequence[Path]) -> Table:
     return table
 
 
-def check_has_keys(table: Table, wanted: Table, *, path: Path) -> None:
-    """Check that a file has all the keys of another.
+def check_has_keys(table: Table, wanted: Table, *, paths: Sequence[Path]) -> None:
+    """Check that files have all the keys of others.
 
     Args:
-        table: The file.
-        wanted: The other.
-        path: Where the file is.
+        table: What the files hold.
+        wanted: What the others hold.
+        paths: The files.
 
     Raises:
-        InputError: It has not.
+        InputError: They have not; it names the file beside that of the first such key.
     """
     missing = [key for key in wanted if key not in table]
     if missing:
         other, line, _ = wanted[missing[0]]
+        path = next((path for path in paths if path.parent == other.parent), paths[0])
         # Parts have files of the same name: the part says which is meant
         name = other.name if other.parent == path.parent else f"{other.parent.name}/{other.name}"
         raise InputError(

@@ -5,7 +5,6 @@ Formats of lattices are read as the N best hypotheses of each, which are written
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from pathlib import Path
 from typing import Callable, ContextManager, Dict, Iterable, Iterator, Tuple
@@ -104,17 +103,15 @@ def _reader(format: str, size: int) -> Callable[[PathLike], Iterator[NBest]]:
     return lambda path: (nbest_list(item, size) for item in LATTICE_READERS[format](path))
 
 
-@contextlib.contextmanager
-def nbest_writer(path: PathLike, *, format: str = "kaldi") -> Iterator[AddList]:
+def nbest_writer(path: PathLike, *, format: str = "kaldi") -> ContextManager[AddList]:
     """Write N-best lists one by one, in the format that `read_nbest` reads, all or nothing.
+
+    The block gets what adds a list; reading what was written gives the same lists.
 
     Args:
         path: The folder (made where it is missing), or, for jsonl, a name that ends in .jsonl
             or .jsonl.gz.
         format: One of `FORMATS`; a format of lattices holds no lists, and jsonl is written.
-
-    Yields:
-        What adds a list.
 
     Raises:
         ValueError: The format is unknown or cannot hold a list (a reference, a score that it has
@@ -122,8 +119,7 @@ def nbest_writer(path: PathLike, *, format: str = "kaldi") -> Iterator[AddList]:
             would be read with these.
     """
     check_format(format)
-    with WRITERS["jsonl" if format in LATTICE_READERS else format](Path(path)) as add:
-        yield add
+    return WRITERS["jsonl" if format in LATTICE_READERS else format](Path(path))
 
 
 def write_nbest(nbests: Iterable[NBest], path: PathLike, *, format: str = "kaldi") -> None:

@@ -25,14 +25,7 @@ from espnet_bayeslm.nbest.fields import (
     is_utf8,
     parse_number,
 )
-from espnet_bayeslm.nbest.lattice import (
-    NULL,
-    SILENT,
-    TRANSITIONS,
-    Arc,
-    Lattice,
-    PathScales,
-)
+from espnet_bayeslm.nbest.lattice import NULL, SILENT, TRANSITIONS, Arc, Lattice, PathScales
 from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS, LatticeBuilder
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines, staged
@@ -57,17 +50,12 @@ LONG_NAMES = {
 # Scores of a link, and the weights of a header.
 SCORES = {"a": "am_score", "l": "lm_score", "r": "graph_score"}
 SCALES = {"acscale": "am", "lmscale": "lm", "prscale": "graph", "wdpenalty": "word"}
+# Fields of a header that are written from the lattice itself
+WRITTEN = {"VERSION", "N", "L", "start", "end", "base", *SCALES}
 NODE_KEYS = ("I", "t", "W")
 LINK_KEYS = ("J", "S", "E", "W", *SCORES)
 
 Fields = Dict[str, str]
-
-
-class _Header(NamedTuple):
-    """Header of a file, with the lines of its fields."""
-
-    fields: Fields
-    lines: Dict[str, int]
 
 
 class _Node(NamedTuple):
@@ -124,7 +112,8 @@ class _Reader:
     def __init__(self, path: Path, max_arcs: int):
         self.path = path
         self.builder = LatticeBuilder(utterance_of(path), path, max_arcs=max_arcs)
-        self.header = _Header({}, {})
+        self.header: Fields = {}
+        self.header_lines: Dict[str, int] = {}
         self.nodes: Dict[int, _Node] = {}
         self.links: Dict[int, int] = {}
         """Number of each link -> its line."""
@@ -196,8 +185,8 @@ class _Reader:
             shown = ", ".join(fields)[:60]
             raise self._error(f"the fields {shown} stand after the nodes, not in the header", line)
         for key, value in fields.items():
-            if key in self.header.fields:
-                first = self.header.lines[key]
+            if key in self.header:
+                first = self.header_lines[key]
                 raise self._error(f"the field {key[:40]!r} stands already in line {first}", line)
             if key == "SUBLAT":
                 raise self._error(
@@ -205,8 +194,7 @@ class _Reader:
                     line,
                     "Expand it first (HTK's HLRescore or SRILM's lattice-tool).",
                 )
-            self.header.fields[key] = value
-            self.header.lines[key] = line
+            self.header[key], self.header_lines[key] = value, line
         if "L" in fields:
             self.builder.check_size(self._integer(fields, "L", line), line)
 
@@ -233,9 +221,8 @@ class _Reader:
         if name in self.nodes:
             raise self._error(f"the node {name} stands there already", line)
         if "L" in fields:
-            raise self._error(
-                "a sub-lattice in place of a word", line, "Expand it first (HTK's HLRescore)."
-            )
+            problem = "a sub-lattice in place of a word"
+            raise self._error(problem, line, "Expand it first (HTK's HLRescore).")
         time = self._number(fields["t"], line) if "t" in fields else None
         details = tuple((k, v) for k, v in fields.items() if k not in NODE_KEYS)
         self.nodes[name] = _Node(self._word(fields, line), time, details)
@@ -249,9 +236,8 @@ class _Reader:
         ends = [self._integer(fields, key, line) for key in "SE"]
         for end in ends:
             if end not in self.nodes:
-                raise self._error(
-                    f"a link to the node {end}, and no line `I={end}` before it", line
-                )
+                problem = f"a link to the node {end}, and no line `I={end}` before it"
+                raise self._error(problem, line)
         keys = tuple(key for key in SCORES if key in fields)
         if self.keys is None:
             self.keys = keys
@@ -282,28 +268,22 @@ class _Reader:
 
     def _base(self) -> float:
         """Base of the logs; 0: probabilities."""
-        value = self.header.fields.get("base")
-        if value is None:
+        if "base" not in self.header:
             return math.e
-        base = self._number(value, self.header.lines["base"])
+        value, line = self.header["base"], self.header_lines["base"]
+        base = self._number(value, line)
         if base < 0 or base == 1:
-            raise self._error(
-                f"base={value[:60]}: expected that of logs", self.header.lines["base"]
-            )
+            raise self._error(f"base={value[:60]}: expected that of logs", line)
         return base
 
     def _lattice(self, last: int) -> Lattice:
         """Lattice of all lines."""
         builder = self.builder
         for key, number in (("N", len(self.nodes)), ("L", len(self.links))):
-            line = self.header.lines.get(key, last)
-            if key in self.header.fields and self._integer(self.header.fields, key, line) != number:
-                what = "nodes" if key == "N" else "links"
-                raise self._error(
-                    f"{key}={self.header.fields[key]}, and there are {number} {what}",
-                    line,
-                    "Was the file cut?",
-                )
+            line = self.header_lines.get(key, last)
+            if key in self.header and self._integer(self.header, key, line) != number:
+                found = f"there are {number} {'nodes' if key == 'N' else 'links'}"
+                raise self._error(f"{key}={self.header[key]}, and {found}", line, "Was it cut?")
         start, end = self._terminal("start", last), self._terminal("end", last)
         self._set_labels()
         start = self._with_first_word(start)
@@ -314,14 +294,14 @@ class _Reader:
             scores=tuple(SCORES[key] for key in self.keys or ("a",)),
             scales=self._scales(),
             times=times if any(time is not None for time in times) else None,
-            header=self._kept_header(),
+            header=tuple((k, v) for k, v in self.header.items() if k not in WRITTEN),
         )
 
     def _terminal(self, key: str, last: int) -> int:
         """Index of the start or end node: as the header says, or the only one that can be it."""
-        if key in self.header.fields:
-            line = self.header.lines[key]
-            name = self._integer(self.header.fields, key, line)
+        if key in self.header:
+            line = self.header_lines[key]
+            name = self._integer(self.header, key, line)
             if name not in self.nodes:
                 raise self._error(f"{key}={name}, and there is no node {name}", line)
             return self.builder.nodes[name]
@@ -373,19 +353,14 @@ class _Reader:
 
     def _scales(self) -> PathScales:
         """Weights of the header."""
-        found = {}
-        for key, name in SCALES.items():
-            if key in self.header.fields:
-                line = self.header.lines[key]
-                found[name] = self._number(self.header.fields[key], line)
+        found = {
+            name: self._number(self.header[key], self.header_lines[key])
+            for key, name in SCALES.items()
+            if key in self.header
+        }
         if "word" in found and self._base() > 0:
             found["word"] *= math.log(self._base())
         return PathScales(**found)
-
-    def _kept_header(self) -> Tuple[Tuple[str, str], ...]:
-        """Fields of the header that are not written from the lattice itself."""
-        others = {"VERSION", "N", "L", "start", "end", "base", *SCALES}
-        return tuple((k, v) for k, v in self.header.fields.items() if k not in others)
 
 
 @contextlib.contextmanager
@@ -395,9 +370,6 @@ def htk_writer(folder: PathLike, *, zipped: bool = False) -> Iterator[Callable[[
     Args:
         folder: The folder (made where it is missing).
         zipped: Whether they are UTT.lat.gz.
-
-    Yields:
-        What adds a lattice.
 
     Raises:
         InputError: There is none, an id comes twice or cannot be a file's name, a score is not
@@ -412,8 +384,7 @@ def htk_writer(folder: PathLike, *, zipped: bool = False) -> Iterator[Callable[[
             if name in names:
                 raise InputError(f"the utterance {lattice.utt!r} comes twice")
             content = "".join(_lines(lattice)).encode("utf-8")
-            packed = gzip.compress(content, mtime=0) if zipped else content
-            (temporary / name).write_bytes(packed)
+            (temporary / name).write_bytes(gzip.compress(content, mtime=0) if zipped else content)
             names.add(name)
 
         yield add

@@ -142,22 +142,18 @@ class _Source:
     def listed(self) -> Iterator[Tuple[int, Any]]:
         """Yield (line, value) of a list, which must be all that there is."""
         self._take(1)
-        is_first = True
-        while self.peek() != "]":
-            if not is_first:
-                self._expect(",")
+        more = self.peek() != "]"
+        while more:
             yield self.line, self.value()
-            is_first = False
+            more = self.peek() == ","
+            if more:
+                self._take(1)
+                self.peek()
+        if self.peek() != "]":
+            raise BadValue("not JSON (',' or the end of the list was expected)")
         self._take(1)
         if self.peek():
             raise BadValue("not JSON (something after the end of the list)")
-
-    def _expect(self, character: str) -> None:
-        """Take a character and the blanks after it."""
-        if self.peek() != character:
-            raise BadValue(f"not JSON ({character!r} or the end of the list was expected)")
-        self._take(1)
-        self.peek()
 
 
 def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
@@ -301,9 +297,6 @@ def json_writer(
         as_json: The object of a list.
         suffixes: Those of files that the format's reader reads in a folder.
         frame: What stands before, between and after the objects.
-
-    Yields:
-        What adds a list.
 
     Raises:
         ValueError: A list that the format cannot hold, or the folder has other such files.

@@ -71,10 +71,8 @@ def _parse(line: str) -> NBest:
     utt = content.get("utt")
     if not isinstance(utt, str):
         raise BadValue(f"utt is {shown(utt)}, and a string was expected")
-    found = [
-        _hypothesis(hyp) for hyp in _in_order(as_list(content.get("hypotheses"), "hypotheses"))
-    ]
-    hypotheses = all_scored(found, "hypotheses have an am_score")
+    found = map(_hypothesis, _in_order(as_list(content.get("hypotheses"), "hypotheses")))
+    hypotheses = all_scored(list(found), "hypotheses have an am_score")
     return list_of(utt, hypotheses, content, ref="ref", keys=KEYS)
 
 
@@ -107,9 +105,6 @@ def jsonl_writer(path: Path) -> ContextManager[AddList]:
     Args:
         path: The file where it ends in .jsonl or .jsonl.gz (gzipped), else the folder in which
             nbest.jsonl is written (made where it is missing).
-
-    Yields:
-        What adds a list.
 
     Raises:
         ValueError: A list that the format cannot hold, or other *.jsonl stand in the folder.

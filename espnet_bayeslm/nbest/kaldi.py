@@ -16,22 +16,24 @@ import itertools
 import re
 from decimal import Decimal
 from pathlib import Path
-from typing import IO, Dict, Iterator, List, Mapping, Set, Tuple
+from typing import IO, Dict, Iterator, List, Set, Tuple
 
 from espnet_bayeslm.nbest.fields import (
     AddList,
-    Entry,
+    Columns,
     OutOfStep,
+    Row,
     Table,
     Writable,
+    are_in_step,
     check_has_keys,
     check_no_others,
     format_number,
     numbered,
     packed,
     parse_number,
-    read_entries,
     read_table,
+    rows_in_step,
     words_line,
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
@@ -47,8 +49,8 @@ KEY = re.compile(r"(.+)-([1-9][0-9]{0,8})", re.ASCII | re.DOTALL)
 # Enough for the exact difference of any two float64
 _EXACT = decimal.Context(prec=1200)
 
-Columns = Dict[str, List[Path]]
-Row = Mapping[str, Entry]
+Rows = Iterator[Tuple[str, List[Row]]]
+"""(utterance, its hypotheses from rank 1 on)."""
 
 
 def read_kaldi(path: PathLike) -> Iterator[NBest]:
@@ -57,8 +59,10 @@ def read_kaldi(path: PathLike) -> Iterator[NBest]:
     Raises:
         InputError: A line, a key or a score that cannot be used (file, line, remedy).
     """
-    for utt, rows in _read_rows(_find_columns(Path(path))):
-        yield NBest(utt, tuple(_hypothesis(row) for row in rows))
+    columns = _find_columns(Path(path))
+    # what is at fault `_by_key` finds out
+    in_step = are_in_step(_side_by_side(columns))
+    yield from _lists(_side_by_side(columns) if in_step else _by_key(columns))
 
 
 def read_kaldi_once(path: PathLike) -> Iterator[NBest]:
@@ -68,25 +72,28 @@ def read_kaldi_once(path: PathLike) -> Iterator[NBest]:
         OutOfStep: They have not; what was yielded may then be incomplete.
         InputError: As `read_kaldi`.
     """
-    for utt, rows in _side_by_side(_find_columns(Path(path))):
-        yield NBest(utt, tuple(_hypothesis(row) for row in rows))
+    yield from _lists(_side_by_side(_find_columns(Path(path))))
+
+
+def _lists(rows: Rows) -> Iterator[NBest]:
+    for utt, of_utterance in rows:
+        yield NBest(utt, tuple(map(_hypothesis, of_utterance)))
 
 
 def _hypothesis(row: Row) -> Hypothesis:
     """Hypothesis of one key."""
-    costs = {name: _cost(row, name) for name in row if name != WORDS}
+    remedy = "Lines are `utterance-n cost`."
+    costs = {
+        name: parse_number(value, path=path, line=line, remedy=remedy)
+        for name, (path, line, value) in row.items()
+        if name != WORDS
+    }
     return Hypothesis(
         words=tuple(row[WORDS][2].split()),
         am_score=-costs[ACOUSTIC],
         lm_score=_difference(row[NOLM][2], row[WITHLM][2]) if WITHLM in row else None,
         graph_score=-costs[NOLM] if NOLM in row else None,
     )
-
-
-def _cost(row: Row, name: str) -> float:
-    """Cost on a line."""
-    path, line, value = row[name]
-    return parse_number(value, path=path, line=line, remedy="Lines are `utterance-n cost`.")
 
 
 def _difference(first: str, second: str) -> float:
@@ -154,37 +161,8 @@ def _parts(folder: Path) -> List[Path]:
     return parts
 
 
-def _read_rows(columns: Columns) -> Iterator[Tuple[str, List[Row]]]:
-    """Yield (utterance, its hypotheses from rank 1 on), each as {name of a file: its entry}.
-
-    Utterances come in the order of their first lines in `words_text`.
-
-    Raises:
-        InputError: The files have different keys, a key is bad or comes twice, a rank is
-            missing, or there is no line at all.
-    """
-    if _in_step(columns):
-        yield from _side_by_side(columns)
-        return
-    for utt, ranks in _by_key(columns):
-        yield utt, [row for _, row in sorted(ranks.items())]
-
-
-def _in_step(columns: Columns) -> bool:
-    """Whether all files have the same keys in the same order, and without any fault.
-
-    What is at fault `_by_key` finds out.
-    """
-    try:
-        for _ in _side_by_side(columns):
-            pass
-    except OutOfStep:
-        return False
-    return True
-
-
-def _side_by_side(columns: Columns) -> Iterator[Tuple[str, List[Row]]]:
-    """Yield (utterance, its hypotheses from rank 1 on) of files in step.
+def _side_by_side(columns: Columns) -> Rows:
+    """Yield the rows of files in step.
 
     Raises:
         OutOfStep: They are not: a file has another key than `words_text`, a key is no key or
@@ -205,17 +183,20 @@ def _side_by_side(columns: Columns) -> Iterator[Tuple[str, List[Row]]]:
 
 def _ranked(columns: Columns) -> Iterator[Tuple[str, int, Row]]:
     """Yield (utterance, rank, row) of each line of files in step."""
-    for entries in itertools.zip_longest(*map(read_entries, columns.values())):
-        key = "" if None in entries else entries[0][0]
+    for key, row in rows_in_step(columns):
         match = KEY.fullmatch(key)
-        if not match or any(entry[0] != key for entry in entries):
+        if not match:
             raise OutOfStep
-        row = dict(zip(columns, (entry for _, entry in entries), strict=True))
         yield match[1], int(match[2]), row
 
 
-def _by_key(columns: Columns) -> Iterator[Tuple[str, Dict[int, Row]]]:
-    """Yield (utterance, {rank: row}) of files whose lines stand in any order."""
+def _by_key(columns: Columns) -> Rows:
+    """Yield the rows of files whose lines stand in any order, by the first lines in `words_text`.
+
+    Raises:
+        InputError: The files have different keys, a key is bad or comes twice, a rank is
+            missing, or there is no line at all.
+    """
     text = read_table(columns[WORDS])
     if not text:
         raise InputError("no hypotheses", path=columns[WORDS][0])
@@ -223,24 +204,12 @@ def _by_key(columns: Columns) -> Iterator[Tuple[str, Dict[int, Row]]]:
     tables = {WORDS: text}
     for name in list(columns)[1:]:
         tables[name] = read_table(columns[name])
-        check_has_keys(tables[name], text, path=_beside(text, tables[name], columns[name]))
-        check_has_keys(text, tables[name], path=_beside(tables[name], text, columns[WORDS]))
+        check_has_keys(tables[name], text, paths=columns[name])
+        check_has_keys(text, tables[name], paths=columns[WORDS])
     _check_ranks(text, ranks)
     for utt, keys in ranks.items():
-        yield (
-            utt,
-            {
-                rank: {name: table[key] for name, table in tables.items()}
-                for rank, key in keys.items()
-            },
-        )
-
-
-def _beside(wanted: Table, table: Table, paths: List[Path]) -> Path:
-    """Path, among `paths`, that should hold the first key of `wanted` that is not in `table`."""
-    folders = (entry[0].parent for key, entry in wanted.items() if key not in table)
-    folder = next(folders, paths[0].parent)
-    return next(path for path in paths if path.parent == folder)
+        ordered = [keys[rank] for rank in sorted(keys)]
+        yield utt, [{name: table[key] for name, table in tables.items()} for key in ordered]
 
 
 def _ranks(text: Table) -> Dict[str, Dict[int, str]]:
@@ -280,12 +249,6 @@ def kaldi_writer(folder: Path) -> Iterator[AddList]:
 
     All hypotheses must have the same kinds of scores. A hypothesis with an LM score and no graph
     score is read with a graph score of 0.
-
-    Args:
-        folder: The folder (made where it is missing).
-
-    Yields:
-        What adds a list.
 
     Raises:
         ValueError: Some hypotheses have an LM or a graph score, and some have not; a list that

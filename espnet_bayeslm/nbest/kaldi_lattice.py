@@ -26,13 +26,7 @@ from espnet_bayeslm.nbest.fields import (
     format_number,
     parse_number,
 )
-from espnet_bayeslm.nbest.lattice import (
-    NULL,
-    TRANSITIONS,
-    Arc,
-    Lattice,
-    kaldi_scales,
-)
+from espnet_bayeslm.nbest.lattice import NULL, TRANSITIONS, Arc, Lattice, kaldi_scales
 from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS, LatticeBuilder
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, atomic_write, compress_to, read_lines
@@ -247,9 +241,6 @@ def kaldi_lattice_writer(path: PathLike) -> Iterator[Callable[[Lattice], None]]:
     Args:
         path: The file where it ends in .lat, .lats, .txt or .ark, perhaps with .gz (gzipped), else
             the folder in which lattices.lats is written (made where it is missing).
-
-    Yields:
-        What adds a lattice.
 
     Raises:
         InputError: There is none, an id comes twice, a score is not finite, all words of one are

@@ -131,15 +131,6 @@ class Path(NamedTuple):
     graph_score: float
     total: float
 
-    def hypothesis(self, scores: Sequence[str]) -> Hypothesis:
-        """Hypothesis with those of the scores that the lattice holds."""
-        return Hypothesis(
-            self.words,
-            self.am_score,
-            self.lm_score if "lm_score" in scores else None,
-            self.graph_score if "graph_score" in scores else None,
-        )
-
 
 def best_rest(lattice: Lattice, scales: PathScales) -> np.ndarray:
     """Best weighted score from each node to the end, (num_nodes,); -inf: it does not get there."""
@@ -238,7 +229,7 @@ def _next_words(
 
 
 def nbest_list(lattice: Lattice, size: int, scales: Optional[PathScales] = None) -> NBest:
-    """N best distinct hypotheses of a lattice, with separate scores.
+    """N best distinct hypotheses of a lattice, with those of the scores that it holds.
 
     Args:
         lattice: The lattice.
@@ -246,7 +237,12 @@ def nbest_list(lattice: Lattice, size: int, scales: Optional[PathScales] = None)
         scales: Weights of the scores; None: those that come with the lattice.
     """
     paths = best_paths(lattice, scales or lattice.scales, size)
-    return NBest(lattice.utt, tuple(path.hypothesis(lattice.scores) for path in paths))
+    held = [name for name in ("lm_score", "graph_score") if name in lattice.scores]
+    hyps = (
+        Hypothesis(path.words, path.am_score, **{name: getattr(path, name) for name in held})
+        for path in paths
+    )
+    return NBest(lattice.utt, tuple(hyps))
 
 
 def acoustic_scores(lattice: Lattice, hypotheses: Iterable[Sequence[str]]) -> List[float]:
@@ -259,25 +255,23 @@ def acoustic_scores(lattice: Lattice, hypotheses: Iterable[Sequence[str]]) -> Li
     Returns:
         Acoustic log-likelihoods in nats; -inf where the lattice has no such path.
     """
-    outgoing = lattice.outgoing()
-    return [_best_acoustic(lattice, outgoing, tuple(words)) for words in hypotheses]
+    return [_best_acoustic(lattice, tuple(words)) for words in hypotheses]
 
 
-def _best_acoustic(lattice: Lattice, outgoing: Sequence[Sequence[Arc]], words: Words) -> float:
+def _best_acoustic(lattice: Lattice, words: Words) -> float:
     """Best acoustic score of the paths whose words are `words` (Viterbi)."""
     # best[node] = {number of words up to the node: score of the best path up to it}
     best: Dict[int, Dict[int, float]] = {0: {0: 0.0}}
-    for node, arcs in enumerate(outgoing):
-        for position, score in best.get(node, {}).items():
-            for arc in arcs:
-                if arc.label in SILENT:
-                    after = position
-                elif position < len(words) and words[position] == arc.label:
-                    after = position + 1
-                else:
-                    continue
-                reached = best.setdefault(arc.target, {})
-                reached[after] = max(reached.get(after, -math.inf), score + arc.am_score)
+    for arc in lattice.arcs:
+        for position, score in best.get(arc.source, {}).items():
+            if arc.label in SILENT:
+                after = position
+            elif position < len(words) and words[position] == arc.label:
+                after = position + 1
+            else:
+                continue
+            reached = best.setdefault(arc.target, {})
+            reached[after] = max(reached.get(after, -math.inf), score + arc.am_score)
     return best.get(lattice.end, {}).get(len(words), -math.inf)
 
 

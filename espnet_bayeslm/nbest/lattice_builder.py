@@ -86,8 +86,8 @@ class LatticeBuilder:
         )
         return Lattice(self.utt, len(order), place[end], arcs, **fields)  # type: ignore[arg-type]
 
-    def _reached(self, start: int, following: Sequence[Sequence[int]]) -> List[bool]:
-        """Whether the start leads to each node."""
+    def _check_reached(self, start: int, following: Sequence[Sequence[int]]) -> None:
+        """Raise an InputError where the start does not reach a node."""
         seen = [False] * len(following)
         seen[start] = True
         stack = [start]
@@ -97,11 +97,6 @@ class LatticeBuilder:
                 if not seen[target]:
                     seen[target] = True
                     stack.append(target)
-        return seen
-
-    def _check_reached(self, start: int, following: Sequence[Sequence[int]]) -> None:
-        """Raise an InputError where the start does not reach a node."""
-        seen = self._reached(start, following)
         if all(seen):
             return
         index = seen.index(False)

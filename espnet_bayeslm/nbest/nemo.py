@@ -18,8 +18,8 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 from espnet_bayeslm.nbest.fields import (
     AddList,
+    UniqueUtterances,
     Writable,
-    check_id,
     check_no_others,
     format_number,
     parse_number,
@@ -102,17 +102,14 @@ def _read_manifest(path: Path) -> List[Dict[str, Any]]:
             for key in ("text", "speaker", "utt"):
                 if entry.get(key) is not None:
                     as_string(entry[key], key)
-            if entry.get(COUNT) is not None and not _is_count(entry[COUNT]):
-                raise BadValue(f"{COUNT} is {entry[COUNT]!r}, and a number from 1 was expected")
+            count = entry.get(COUNT)
+            if count is not None and (type(count) is not int or count < 1):
+                raise BadValue(f"{COUNT} is {count!r}, and a number from 1 was expected")
             others(entry, KEYS)
         entries.append(entry)
     if not entries:
         raise InputError("no utterances", path=path, remedy=MANIFEST_REMEDY)
     return entries
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value > 0
 
 
 def _hypothesis(text: str, path: Path, line: int) -> Hypothesis:
@@ -128,11 +125,8 @@ def _counts(
     entries: Sequence[Dict[str, Any]], num_lines: int, beams: Path, manifest: Path
 ) -> List[int]:
     """Number of hypotheses of each utterance."""
-    said = [entry.get(COUNT) for entry in entries]
-    if None not in said:
-        counts = [int(count) for count in said if count is not None]
-    else:
-        counts = [num_lines // len(entries)] * len(entries)
+    said: List[Any] = [entry.get(COUNT) for entry in entries]
+    counts = [num_lines // len(entries)] * len(entries) if None in said else said
     if sum(counts) != num_lines or not counts[0]:
         raise InputError(
             f"{num_lines} lines, and {len(entries)} utterances in {manifest}"
@@ -147,31 +141,17 @@ def _counts(
 
 def _ids(entries: Sequence[Dict[str, Any]], manifest: Path) -> List[str]:
     """Utterance ids: names of audio files, with as many folders as tell them apart."""
-    if all(entry.get("utt") is not None for entry in entries):
-        return _checked([entry["utt"] for entry in entries], manifest)
-    paths = [PurePosixPath(entry["audio_filepath"]) for entry in entries]
-    depth = max(len(path.parts) for path in paths)
-    utts: List[str] = []
-    for parts in range(1, depth + 1):
-        utts = ["/".join((*path.parts[-parts:-1], path.stem)) for path in paths]
-        if len(set(utts)) == len(utts):
-            break
-    return _checked(utts, manifest)
-
-
-def _checked(utts: List[str], manifest: Path) -> List[str]:
-    """Ids made different, and without what an id cannot hold."""
-    seen: Dict[str, int] = {}
+    utts: List[Any] = [entry.get("utt") for entry in entries]
+    if None in utts:
+        paths = [PurePosixPath(entry["audio_filepath"]) for entry in entries]
+        for parts in range(1, max(len(path.parts) for path in paths) + 1):
+            utts = ["/".join((*path.parts[-parts:-1], path.stem)) for path in paths]
+            if len(set(utts)) == len(utts):
+                break
+    remedy = "Utterances must differ in `utt`, or in the names of their audio files."
+    unique = UniqueUtterances(manifest, remedy=remedy)
     for line, utt in enumerate(utts, 1):
-        check_id(utt, path=manifest, line=line)
-        if utt in seen:
-            raise InputError(
-                f"the utterance {utt[:80]!r} of line {seen[utt]} again",
-                path=manifest,
-                line=line,
-                remedy="Utterances must differ in `utt`, or in the names of their audio files.",
-            )
-        seen[utt] = line
+        unique.add(utt, manifest, line)
     return utts
 
 
@@ -179,15 +159,9 @@ def _checked(utts: List[str], manifest: Path) -> List[str]:
 def nemo_writer(path: Path) -> Iterator[AddList]:
     """Write a beam file and a manifest, list by list; reading them gives the same lists.
 
-    Args:
-        path: The folder (made where it is missing).
-
-    Yields:
-        What adds a list, with an `am_score` and no other scores.
-
     Raises:
-        ValueError: A list that the format cannot hold, or other such files stand there. Nothing
-            is written then.
+        ValueError: A list without an `am_score` or with other scores, or other such files stand
+            there. Nothing is written then.
     """
     known = Writable("nemo", holds=("ref",), needs=("am_score",))
     with staged(path) as temporary:

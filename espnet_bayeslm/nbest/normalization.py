@@ -39,11 +39,6 @@ _NUMBER = re.compile(r"([$£€])?(\d[\d,]*)(\.\d+)?(st|nd|rd|th)?(%)?", re.IGNO
 _CURRENCIES = {"$": "dollars", "£": "pounds", "€": "euros"}
 
 
-def lower(text: str) -> str:
-    """Text in lower case."""
-    return text.lower()
-
-
 def contractions(text: str) -> str:
     """Text whose contractions with one reading are written out: I'm, don't, we'll."""
     text = text.translate(_APOSTROPHES)
@@ -74,12 +69,8 @@ def _spoken_number(match: re.Match[str]) -> str:
 
 @functools.cache
 def _number_engine() -> Any:
-    try:
-        import inflect
-    except ImportError as error:
-        raise InputError(
-            "--normalize numbers needs the package inflect", remedy="pip install inflect"
-        ) from error
+    import inflect  # takes a while
+
     return inflect.engine()
 
 
@@ -111,7 +102,7 @@ def _whisper_normalizer() -> Any:
 # In the order in which they are applied: what reads a sign comes before what takes it away.
 STEPS: Mapping[str, TextFunction] = {
     "whisper": _whisper,
-    "lower": lower,
+    "lower": str.lower,
     "contractions": contractions,
     "numbers": numbers,
     "punct": punct,

@@ -16,10 +16,11 @@ import os
 import re
 from decimal import Decimal
 from pathlib import Path
-from typing import Dict, Iterator, List, Sequence, Set, Tuple
+from typing import Iterator, List, Sequence, Set, Tuple
 
 from espnet_bayeslm.nbest.fields import (
     AddList,
+    UniqueUtterances,
     Writable,
     check_file_name,
     check_id,
@@ -52,16 +53,10 @@ def read_srilm(path: PathLike) -> Iterator[NBest]:
     Raises:
         InputError: A line, a name or a score that cannot be used (file, line, remedy).
     """
-    seen: Dict[str, str] = {}
+    utterances = UniqueUtterances(path, remedy="Delete one of the two.")
     for file in _list_files(Path(path)):
         utt = utterance_of(file)
-        if utt in seen:
-            raise InputError(
-                f"the utterance {utt!r} has a list already, {seen[utt]}",
-                path=file,
-                remedy="Delete one of the two.",
-            )
-        seen[utt] = file.name
+        utterances.add(utt, file, 1)
         hypotheses = tuple(_hypothesis(line, file, number) for number, line in read_lines(file))
         if not hypotheses:
             raise InputError("no hypotheses", path=file)
@@ -166,15 +161,9 @@ def to_log10(natural: float) -> str:
 def srilm_writer(folder: Path) -> Iterator[AddList]:
     """Write UTT.score, list by list; reading them gives the same lists, by natural order.
 
-    Args:
-        folder: The folder (made where it is missing).
-
-    Yields:
-        What adds a list, with an LM score and no graph score.
-
     Raises:
-        ValueError: A list that the format cannot hold, an id that cannot be a file's name, or
-            other score files stand there. Nothing is written then.
+        ValueError: A list without an LM score or with a graph score, an id that cannot be a
+            file's name, or other score files stand there. Nothing is written then.
     """
     known = Writable("srilm", needs=("am_score", "lm_score"))
     names: Set[str] = set()

@@ -14,6 +14,7 @@ from typing import Any, ContextManager, Dict, Iterator
 from espnet_bayeslm.nbest.fields import AddList, UniqueUtterances, Writable, words_line
 from espnet_bayeslm.nbest.json_values import (
     BadValue,
+    all_scored,
     as_list,
     as_object,
     as_score,
@@ -62,12 +63,11 @@ def _parse(content: Any, name: str) -> NBest:
     if len(scores) != len(texts):
         raise BadValue(f"{len(texts)} hypotheses and {len(scores)} scores")
     found = [as_score(score, "a score") for score in scores]
-    if None in found and any(score is not None for score in found):
-        raise BadValue("some scores are missing")
     given = [content[key] for key in IDS if content.get(key) is not None]
     utt = given[0] if given else name
     utt = str(utt) if type(utt) is int else as_string(utt, "id")
-    hypotheses = [Hypothesis(*pair) for pair in zip(texts, found, strict=True)]
+    pairs = zip(texts, found, strict=True)
+    hypotheses = all_scored([Hypothesis(*pair) for pair in pairs], "hypotheses have a score")
     return list_of(utt, hypotheses, content, ref="output", keys=KEYS)
 
 

@@ -1,4 +1,4 @@
 """Back-off n-grams: modified Kneser-Ney estimation, ARPA files, scores through KenLM.
 
-text -> counts -> discounts -> estimate -> arpa; `query` scores sentences with the result.
+`text` -> `kneser_ney` -> `build` (or lmplz); `query` scores sentences with the result.
 """

@@ -1,18 +1,34 @@
-"""From a text file to an ARPA file, by lmplz or by our own estimator."""
+"""From a text file to an ARPA file, by lmplz or by our own estimator; there it becomes log10."""
 
 from __future__ import annotations
 
+import functools
 import logging
-from typing import IO, List
+import re
+import shutil
+import subprocess
+import tempfile
+from itertools import repeat
+from typing import IO, Iterator, List, Optional, Sequence
 
-from espnet_bayeslm.ngram.arpa import arpa_lines
-from espnet_bayeslm.ngram.counts import count_ngrams
-from espnet_bayeslm.ngram.discounts import estimate_discounts
-from espnet_bayeslm.ngram.estimate import estimate_ngram
-from espnet_bayeslm.ngram.lmplz import find_lmplz, run_lmplz
-from espnet_bayeslm.ngram.text import Corpus, read_corpus
+import numpy as np
+
+from espnet_bayeslm.ngram.kneser_ney import (
+    SMALL_TEXT,
+    BackoffTable,
+    NgramTable,
+    count_ngrams,
+    estimate_discounts,
+    estimate_ngram,
+)
+from espnet_bayeslm.ngram.text import EOS, Corpus, read_corpus
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, atomic_write, compress_to
+
+# ARPA's word for "never", should a discount of exactly 0 leave nothing to back off with
+_LOG10_ZERO = -99.0
+# lmplz's default is 80 % of the machine, which recipes share with other jobs; it sorts on disk
+_SORT_MEMORY = "1G"
 
 
 def build_ngram(
@@ -48,12 +64,8 @@ def build_ngram(
     )
     logging.info("estimating with %s", program or "espnet_bayeslm's own modified Kneser-Ney")
     with atomic_write(arpa, "wb") as f, compress_to(f, arpa) as output:
-        if program:
-            counts = run_lmplz(
-                corpus, output, program=program, order=order, discount_fallback=discount_fallback
-            )
-        else:
-            counts = write_arpa(corpus, output, order=order, discount_fallback=discount_fallback)
+        estimate = functools.partial(run_lmplz, program=program) if program else write_arpa
+        counts = estimate(corpus, output, order=order, discount_fallback=discount_fallback)
     summary = ", ".join(f"{count} {k}-grams" for k, count in enumerate(counts, 1))
     logging.info("%s: %s", arpa, summary)
     return counts
@@ -75,3 +87,109 @@ def write_arpa(
     for line in arpa_lines(tables, probs, words=corpus.words):
         output.write(line.encode("utf-8"))
     return [len(table.raw) for table in tables]
+
+
+def arpa_lines(
+    tables: Sequence[NgramTable], probs: Sequence[BackoffTable], *, words: Sequence[str]
+) -> Iterator[str]:
+    r"""Yield the lines of an ARPA file, each with its end.
+
+    Args:
+        tables: The n-grams of orders 1 to n.
+        probs: Their probabilities and back-off weights.
+        words: The word of each id.
+    """
+    yield "\\data\\\n"
+    yield from (f"ngram {k}={len(table.raw)}\n" for k, table in enumerate(tables, 1))
+    text = np.array(words, dtype=object)
+    for k, (table, prob) in enumerate(zip(tables, probs, strict=True), 1):
+        yield f"\n\\{k}-grams:\n"
+        ngrams = map(" ".join, text[table.words])
+        # the highest order has no back-off weights
+        backoffs = (f"\t{b:.7g}" for b in _log10(prob.backoff)) if k < len(tables) else repeat("")
+        lines = zip(_log10(prob.prob), ngrams, backoffs)  # noqa: B905 (repeat has no end)
+        yield from (f"{p:.7g}\t{ngram}{backoff}\n" for p, ngram, backoff in lines)
+    yield "\n\\end\\\n"
+
+
+def _log10(values: np.ndarray) -> List[float]:
+    """Log10, at most 0 and never -0 or -inf."""
+    floor = np.maximum(values, 10.0**_LOG10_ZERO)
+    return (np.minimum(np.log10(floor), 0.0) + 0.0).tolist()
+
+
+def find_lmplz(lmplz: str) -> Optional[str]:
+    """Program that `auto`, `none` or a path stands for; None for our estimator.
+
+    Raises:
+        InputError: The path is no program.
+    """
+    if lmplz == "none":
+        return None
+    program = shutil.which("lmplz" if lmplz == "auto" else lmplz)
+    if program is None and lmplz != "auto":
+        raise InputError(
+            "--lmplz names no program that can be run",
+            path=lmplz,
+            remedy="Give the path of lmplz, auto or none.",
+        )
+    return program
+
+
+def run_lmplz(
+    corpus: Corpus, output: IO[bytes], *, program: str, order: int, discount_fallback: bool = False
+) -> List[int]:
+    """Numbers of n-grams per order of lmplz's ARPA, which is written to `output`.
+
+    Args:
+        corpus: The text.
+        output: Open binary stream.
+        program: Path of lmplz.
+        order: Highest order.
+        discount_fallback: Its option of this name, with its default discounts.
+
+    Raises:
+        InputError: lmplz failed; holds what it said.
+    """
+    command = [program, "--order", str(order), "--memory", _SORT_MEMORY]
+    if discount_fallback:
+        command.append("--discount_fallback")
+    with tempfile.TemporaryFile() as text, tempfile.TemporaryFile() as log:
+        # written anew: lmplz drops the </s> of a last line that has no line end
+        _write_text(corpus, text)
+        text.seek(0)
+        with subprocess.Popen(command, stdin=text, stdout=subprocess.PIPE, stderr=log) as process:
+            assert process.stdout is not None
+            counts = []
+            for line in process.stdout:
+                output.write(line)
+                if line.startswith(b"\\1-grams:"):
+                    break
+                if count := re.fullmatch(rb"ngram \d+=(\d+)\s*", line):
+                    counts.append(int(count[1]))
+            shutil.copyfileobj(process.stdout, output, 1 << 20)
+        if process.returncode:
+            log.seek(0)
+            raise _failure(log.read().decode("utf-8", "replace"), process.returncode)
+    if len(counts) != order:
+        raise InputError("this is not lmplz: it wrote no ARPA file", path=program)
+    return counts
+
+
+def _write_text(corpus: Corpus, output: IO[bytes]) -> None:
+    words = corpus.words
+    sentence: List[str] = []
+    for id_ in corpus.ids.tolist():
+        if id_ == EOS:
+            output.write(" ".join(sentence).encode("utf-8") + b"\n")
+            sentence = []
+        elif id_ > EOS:
+            sentence.append(words[id_])
+
+
+def _failure(log: str, status: int) -> InputError:
+    """Error with lmplz's own reason for failing."""
+    if "BadDiscountException" in log:
+        return InputError("lmplz cannot estimate the discounts", remedy=SMALL_TEXT)
+    reason = " ".join(log.split("\n\n")[-1].split())[-500:]
+    return InputError(f"lmplz ended with status {status}: {reason}", remedy="Try --lmplz none.")

@@ -6,7 +6,6 @@ import dataclasses
 import math
 from typing import (
     TYPE_CHECKING,
-    Any,
     Dict,
     Iterable,
     List,
@@ -22,15 +21,7 @@ import yaml
 from numpy.typing import ArrayLike
 
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.rescoring.bayes_risk import (
-    Posterior,
-    distances_of,
-    edit_distances,
-    least_risk,
-    list_posterior,
-    word_confidences,
-    words_in_place,
-)
+from espnet_bayeslm.rescoring.bayes_risk import Posterior
 from espnet_bayeslm.rescoring.features import (
     FIRST_PASS,
     LM,
@@ -189,57 +180,8 @@ class ListScores(NamedTuple):
 
 def written_log_probs(words: Iterable[np.ndarray]) -> List[float]:
     """The score of each hypothesis from those of its words, as files have it, in nats."""
-    return [-written_cost(-values) for values in words]
-
-
-def written_cost(costs: np.ndarray) -> float:
-    """Sum of costs as files have them, so that it is that of the words' file too."""
-    return round(float(costs.round(DIGITS).sum()), DIGITS)
-
-
-class Choice(NamedTuple):
-    """The new best hypothesis of a list.
-
-    Attributes:
-        best: Its place.
-        expected_errors: Of it under the posterior over the list; None where that is not wanted.
-        masses: Of each of its words the posterior mass of the hypotheses that have it, (n,).
-        confidences: The probabilities that they are right, calibrated where that was tuned, (n,).
-    """
-
-    best: int
-    expected_errors: Optional[float] = None
-    masses: Optional[np.ndarray] = None
-    confidences: Optional[np.ndarray] = None
-
-
-def decide(scored: ScoredList, scales: Scales, *, decision: str, confidence: bool) -> Choice:
-    """The choice from a list, with what the posterior says of it.
-
-    Weights that leave lists as they came do so with every decision.
-
-    Args:
-        scored: The list with its scores.
-        scales: How they are weighed.
-        decision: "max", or "mbr" for the fewest expected word errors.
-        confidence: Whether "max" gives confidences too.
-
-    Raises:
-        InputError: A total is not finite, or the list lacks a feature that has a weight.
-    """
-    if decision == "max" and not confidence:
-        return Choice(scored.choice(scales))
-    how = scales.posterior or Posterior()
-    hyps = [hyp.words for hyp in scored.nbest.hypotheses]
-    try:
-        posterior = list_posterior(scored.totals(scales), how.sharpness)
-    except InputError as error:
-        raise InputError(f"utterance {scored.nbest.utt[:80]!r}: {error}") from error
-    by_risk = decision == "mbr" and scales.features != FIRST_PASS
-    best = least_risk(posterior, edit_distances(hyps)) if by_risk else scored.choice(scales)
-    masses = word_confidences(posterior, words_in_place(hyps[best], hyps))
-    expected = float(distances_of(hyps[best], hyps) @ posterior)
-    return Choice(best, expected, masses, how.scaling.calibrated(masses))
+    # the sum of the words' costs as their file has them
+    return [-round(float((-values).round(DIGITS).sum()), DIGITS) for values in words]
 
 
 def distinct_hypotheses(nbests: Iterable[NBest]) -> List[Words]:
@@ -259,29 +201,21 @@ def read_scales(path: PathLike) -> Scales:
         weights, digests = content.get("weights"), content.get("fingerprints") or {}
         pairs = None if weights is None else tuple((str(k), float(v)) for k, v in weights.items())
         known = tuple((str(name), str(digest)) for name, digest in digests.items())
+        posterior = content.get("posterior")
+        if posterior is not None:
+            posterior = Posterior(**{name: float(value) for name, value in posterior.items()})
         features = content.get("features")
-        posterior = _posterior(content.get("posterior"))
         if features is not None:
-            named = tuple((str(k), float(v)) for k, v in features.items())
-            default = Scales()
-            lmwt = float(content.get("lmwt", default.lmwt))
-            penalty = float(content.get("word_penalty", default.word_penalty))
-            return Scales(lmwt, penalty, pairs, known, named, posterior)
+            features = tuple((str(k), float(v)) for k, v in features.items())
+            content = {"lmwt": Scales.lmwt, "word_penalty": Scales.word_penalty, **content}
         lmwt, penalty = float(content["lmwt"]), float(content["word_penalty"])
-        return Scales(lmwt, penalty, pairs, known, None, posterior)
+        return Scales(lmwt, penalty, pairs, known, features, posterior)
     except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"no usable `lmwt` and `word_penalty`, or `features`, in it ({error!r})",
             path=path,
             remedy="Give the scales.yaml of a tuned `bayeslm rescore`.",
         ) from error
-
-
-def _posterior(content: Any) -> Optional[Posterior]:
-    """The posterior of scales.yaml, where it has one."""
-    if content is None:
-        return None
-    return Posterior(**{name: float(value) for name, value in content.items()})
 
 
 def check_combination(combine: str, weights: ArrayLike, num_components: int) -> np.ndarray:

@@ -39,10 +39,6 @@ class Profile(NamedTuple):
     edges: np.ndarray
     values: np.ndarray
 
-    def at(self, t: np.ndarray) -> np.ndarray:
-        """Values at places that are no edges."""
-        return self.values[np.searchsorted(self.edges, t)]
-
 
 def upper_envelopes(intercepts: np.ndarray, slopes: np.ndarray) -> Envelopes:
     """Upper envelopes of the lines of each list, all lists at a time.
@@ -96,56 +92,32 @@ class Pieces(NamedTuple):
 
     Attributes:
         middles: (M,) the middle of each, as a t.
-        widths: (M,) in radians.
-        values: (M,).
+        means: (M,) of the profile's values around it.
     """
 
     middles: np.ndarray
-    widths: np.ndarray
-    values: np.ndarray
+    means: np.ndarray
 
 
-def pieces_of(profile: Profile, *, offset: float = 0.0, scale: float = 1.0) -> Pieces:
-    """Pieces of a profile with their middles.
+def smoothed_pieces(
+    profile: Profile, half_width: float, *, offset: float = 0.0, scale: float = 1.0
+) -> Pieces:
+    """Pieces of a profile with their middles, and the mean values around these.
 
     Only the direction of the weights counts, so a middle is that of an angle; that of an
     unbounded piece is then finite.
 
     Args:
         profile: Along w + t d.
+        half_width: Of the means, in radians; the half circle's ends cut it off.
         offset: w's component along d: w = v + offset d, v orthogonal to d.
         scale: |v| / |d|.
     """
-    angles = np.arctan((profile.edges + offset) / scale)
-    bounds = np.concatenate([[-np.pi / 2], angles, [np.pi / 2]])
+    end = np.pi / 2
+    bounds = np.concatenate([[-end], np.arctan((profile.edges + offset) / scale), [end]])
     widths = np.diff(bounds)
-    kept = widths > SAME_EDGE
-    middles = np.tan((bounds[:-1] + widths / 2)[kept]) * scale - offset
-    return Pieces(middles, widths[kept], profile.values[kept])
-
-
-def smoothed(
-    profile: Profile,
-    pieces: Pieces,
-    half_width: float,
-    *,
-    offset: float = 0.0,
-    scale: float = 1.0,
-) -> np.ndarray:
-    """Mean value within `half_width` radians of the middle of each piece, (M,).
-
-    Args:
-        profile: Along w + t d.
-        pieces: Its pieces, of the same offset and scale.
-        half_width: In radians; the half circle's ends cut it off.
-        offset: w's component along d.
-        scale: |v| / |d|.
-    """
-    angles = np.arctan((profile.edges + offset) / scale)
-    bounds = np.concatenate([[-np.pi / 2], angles, [np.pi / 2]])
-    integral = np.concatenate([[0.0], np.cumsum(profile.values * np.diff(bounds))])
-    middles = np.arctan((pieces.middles + offset) / scale)
-    low = np.maximum(middles - half_width, -np.pi / 2)
-    high = np.minimum(middles + half_width, np.pi / 2)
+    integral = np.concatenate([[0.0], np.cumsum(profile.values * widths)])
+    middles = (bounds[:-1] + widths / 2)[widths > SAME_EDGE]
+    low, high = np.maximum(middles - half_width, -end), np.minimum(middles + half_width, end)
     total = np.interp(high, bounds, integral) - np.interp(low, bounds, integral)
-    return total / (high - low)
+    return Pieces(np.tan(middles) * scale - offset, total / (high - low))

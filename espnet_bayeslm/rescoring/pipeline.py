@@ -25,7 +25,16 @@ import numpy as np
 from espnet_bayeslm.nbest.normalization import restored
 from espnet_bayeslm.nbest.segments import Segment, read_segments
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.rescoring.bayes_risk import DECISIONS
+from espnet_bayeslm.rescoring.bayes_risk import (
+    DECISIONS,
+    Posterior,
+    distances_of,
+    edit_distances,
+    least_risk,
+    list_posterior,
+    word_confidences,
+    words_in_place,
+)
 from espnet_bayeslm.rescoring.components import (
     Component,
     ContextScorer,
@@ -38,10 +47,10 @@ from espnet_bayeslm.rescoring.decision import (
     Scales,
     ScoredList,
     check_combination,
-    decide,
     read_scales,
     written_log_probs,
 )
+from espnet_bayeslm.rescoring.features import FIRST_PASS
 from espnet_bayeslm.rescoring.tuning import (
     AS_USUAL,
     Tuned,
@@ -59,6 +68,7 @@ if TYPE_CHECKING:
     from espnet_bayeslm.scoring.uncertainty import Uncertainty
 
 Block = List[Recording]
+Segments = Union[PathLike, Mapping[str, Segment], None]
 # Hypotheses of a block: enough for full batches, few enough for the memory of any list.
 BLOCK_SIZE = 2000
 # Lists whose uncertainty is computed at a time
@@ -172,26 +182,35 @@ class RescoredList(NamedTuple):
 
 
 def rescored_list(scores: ListScores, weighting: Weighting) -> RescoredList:
-    """The new scores of a list, and the choice by them."""
+    """The new scores of a list and the choice by them, with what a posterior says of it if wanted.
+
+    Weights that leave lists as they came do so with every decision.
+
+    Raises:
+        InputError: A total is not finite, or the list lacks a feature that has a weight.
+    """
+    nbest, scales = scores.nbest, weighting.scales
     words = scores.mixed(weighting.weights, weighting.combine)
-    lm_scores = written_log_probs(words)
-    single = scores.of_lms(weighting.names) if weighting.scales.of_each_lm else {}
-    choice = decide(
-        ScoredList(scores.nbest, np.array(lm_scores), single),
-        weighting.scales,
-        decision=weighting.decision,
-        confidence=weighting.confidence,
-    )
-    return RescoredList(
-        scores.nbest,
-        tuple(lm_scores),
-        words,
-        choice.best,
-        scores.uncertainty,
-        scores.unknown,
-        expected_errors=choice.expected_errors,
-        masses=choice.masses,
-        confidences=choice.confidences,
+    names = weighting.names if scales.of_each_lm else ()
+    scored = ScoredList(nbest, np.array(written_log_probs(words)), scores.of_lms(names))
+    best, lm_scores = scored.choice(scales), tuple(scored.log_probs.tolist())
+    found = RescoredList(nbest, lm_scores, words, best, scores.uncertainty, scores.unknown)
+    if weighting.decision == "max" and not weighting.confidence:
+        return found
+    how = scales.posterior or Posterior()
+    hyps = [hyp.words for hyp in nbest.hypotheses]
+    try:
+        posterior = list_posterior(scored.totals(scales), how.sharpness)
+    except InputError as error:
+        raise InputError(f"utterance {nbest.utt[:80]!r}: {error}") from error
+    if weighting.decision == "mbr" and scales.features != FIRST_PASS:
+        best = least_risk(posterior, edit_distances(hyps))
+    masses = word_confidences(posterior, words_in_place(hyps[best], hyps))
+    return found._replace(
+        best=best,
+        expected_errors=float(distances_of(hyps[best], hyps) @ posterior),
+        masses=masses,
+        confidences=how.scaling.calibrated(masses),
     )
 
 
@@ -286,7 +305,7 @@ def score_lists(
     components: Sequence[Component],
     weighting: Weighting,
     *,
-    segments: Union[PathLike, Mapping[str, Segment], None] = None,
+    segments: Segments = None,
     context: str = "none",
     uncertainty: bool = False,
     self_normalized: bool = False,
@@ -312,14 +331,17 @@ def score_lists(
     Raises:
         InputError: Too many unknown words, no uncertain LM, or an utterance without a segment.
     """
-    if isinstance(segments, (str, os.PathLike)):
-        recordings = by_recording(lists, read_segments(segments), path=segments)
-    else:
-        recordings = by_recording(lists, segments)
-    work = blocks(recordings)
+    path = segments if isinstance(segments, (str, os.PathLike)) else ""
+    work = blocks(by_recording(lists, _known_segments(segments), path=path))
     if self_normalized:
         work = prepared(work, components)
-    scorer = make_scorer(components, weighting, context, max_oov_rate)
+    scorer = ListScorer(components, max_oov_rate=max_oov_rate)
+    if context != "none":
+
+        def choose(item: ListScores) -> Sequence[str]:
+            return rescored_list(item, weighting).words
+
+        scorer = ContextScorer(components, max_oov_rate=max_oov_rate, choose=choose)
     scores = score_blocks(scorer, of_job(work, job=job, num_jobs=num_jobs))
     return with_uncertainty(scores, uncertain_scorer(components)) if uncertainty else scores
 
@@ -384,19 +406,6 @@ def of_job(every: Iterable[Block], *, job: int, num_jobs: int) -> Iterator[Block
             yield block
 
 
-def make_scorer(
-    components: Sequence[Component], weighting: Weighting, context: str, max_oov_rate: float
-) -> ListScorer:
-    """Scorer of the blocks, with the context that is asked for."""
-    if context == "none":
-        return ListScorer(components, max_oov_rate=max_oov_rate)
-    return ContextScorer(
-        components,
-        max_oov_rate=max_oov_rate,
-        choose=lambda scores: rescored_list(scores, weighting).words,
-    )
-
-
 def prepared(work: Iterable[Block], components: Sequence[Component]) -> Iterator[Block]:
     """Yield the blocks, once the LMs have seen the first: all jobs have it in common."""
     from espnet_bayeslm.scoring.neural import NeuralScorer  # imports torch
@@ -441,13 +450,14 @@ def score_blocks(scorer: ListScorer, work: Iterable[Block]) -> Iterator[ListScor
     scorer.check(report=True)
 
 
-def recordings_of(
-    segments: Union[PathLike, Mapping[str, Segment], None],
-) -> Optional[Dict[str, str]]:
+def _known_segments(segments: Segments) -> Optional[Mapping[str, Segment]]:
+    """Segments, read where they are a file."""
+    return read_segments(segments) if isinstance(segments, (str, os.PathLike)) else segments
+
+
+def recordings_of(segments: Segments) -> Optional[Dict[str, str]]:
     """Utterance id -> recording; None where it is not known, or there is one only."""
-    if segments is None:
-        return None
-    known = read_segments(segments) if isinstance(segments, (str, os.PathLike)) else segments
+    known = _known_segments(segments) or {}
     recordings = {utt: segment.recording for utt, segment in known.items()}
     return recordings if len(set(recordings.values())) > 1 else None
 

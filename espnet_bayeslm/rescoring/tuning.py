@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from collections import Counter
+from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.wer import (
-    check_same_utterances,
-    word_errors,
-)
+from espnet_bayeslm.evaluation.wer import check_same_utterances, word_errors
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import Posterior
 from espnet_bayeslm.rescoring.decision import ListScores, Scales, ScoredList, candidates
@@ -22,7 +20,7 @@ from espnet_bayeslm.rescoring.feature_tuning import (
     small_errors,
     tune_features,
 )
-from espnet_bayeslm.rescoring.features import FIRST_PASS, LM, is_normalised
+from espnet_bayeslm.rescoring.features import FIRST_PASS, LM, Features, is_normalised
 from espnet_bayeslm.rescoring.posterior_tuning import not_above, tune_posterior
 from espnet_bayeslm.rescoring.sweep import Sweep, sweep
 from espnet_bayeslm.rescoring.weight_search import folds
@@ -49,6 +47,10 @@ class Tuning(NamedTuple):
     each_lm: bool = False
     tune_weights: bool = False
     decision: str = "max"
+
+    def normalised(self, lists: Sequence[Features]) -> bool:
+        """Whether the scores of lists may be divided by the length."""
+        return is_normalised(lists) if self.score_normalized is None else self.score_normalized
 
 
 AS_USUAL = Tuning()
@@ -125,16 +127,13 @@ def tune_mixture(
     if tuning.tune_weights:
         for mixing in candidates(weights):
             features = [item.features() for item in scored(mixing)]
-            tried.append((mixing, small_errors(features, errors, **_normalised(tuning, features))))
+            fewest = small_errors(features, errors, normalised_scores=tuning.normalised(features))
+            tried.append((mixing, fewest))
         order = sorted(tried, key=lambda pair: (pair[1], float(abs(pair[0] - weights).sum())))
         chosen = order[0][0]
     final = scored(chosen)
-    found, scales, picture = tune_scales(
-        final,
-        errors,
-        groups=_groups([item.nbest for item in lists], groups),
-        tuning=tuning,
-    )
+    of_list = _groups([item.nbest for item in lists], groups)
+    found, scales, picture = tune_scales(final, errors, groups=of_list, tuning=tuning)
     spoken = [refs[item.nbest.utt] for item in lists]
     posterior, by_risk = _tuned_posterior(final, scales, errors, spoken, decision=tuning.decision)
     scales = dataclasses.replace(scales, posterior=posterior)
@@ -184,7 +183,7 @@ def tune_scales(
         groups=groups,
         num_folds=tuning.num_folds,
         tune_by=tuning.tune_by,
-        **_normalised(tuning, features),
+        normalised_scores=tuning.normalised(features),
     )
     scales = scales_of(found)
     choices = [item.choice(scales) for item in lists]
@@ -198,12 +197,6 @@ def tune_scales(
     if found.kept != AS_IT_CAME and picture.at_edge:
         logging.warning("the errors are fewest at the edge of the sweep: see sweep.png")
     return found, scales, picture
-
-
-def _normalised(tuning: Tuning, features: Sequence[Any]) -> Dict[str, bool]:
-    """Whether scores may be divided by the length, as an option of the search."""
-    given = tuning.score_normalized
-    return {"normalised_scores": is_normalised(features) if given is None else given}
 
 
 def _groups(nbests: Sequence[NBest], known: Optional[Mapping[str, str]]) -> List[str]:
@@ -226,13 +219,12 @@ def scales_of(found: TunedWeights) -> Scales:
     """The weights as scales: LMWT and word penalty where they are no more than that."""
     own = dict(found.weights)
     lm = own.get(LM, 0.0)
-    if lm > 0 and own.get("am_score", 0.0) > 0 and {*own, "words"} in KALDI:
-        return Scales(lm / own["am_score"], -own.get("words", 0.0) / lm)
-    features = in_lm_units(found.weights)
+    scales = Scales()
     if lm > 0 and own.get("am_score", 0.0) > 0:
-        pair = lm / own["am_score"], -own.get("words", 0.0) / lm
-        return Scales(*pair, features=features)
-    return Scales(features=features)
+        scales = Scales(lm / own["am_score"], -own.get("words", 0.0) / lm)
+        if {*own, "words"} in KALDI:
+            return scales
+    return dataclasses.replace(scales, features=in_lm_units(found.weights))
 
 
 def hypothesis_errors(
@@ -262,11 +254,8 @@ def split_lists(
         groups: As `tune_mixture` takes them.
     """
     of_list = _groups(nbests, groups)
-    sizes: Dict[str, int] = {}
-    for group in of_list:
-        sizes[group] = sizes.get(group, 0) + 1
     tuning, count = set(), 0
-    for group, size in sizes.items():
+    for group, size in Counter(of_list).items():
         # a group goes where it leaves the share nearest
         if count + size / 2 <= share * len(nbests):
             tuning.add(group)

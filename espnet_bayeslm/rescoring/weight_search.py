@@ -12,7 +12,7 @@ from typing import Iterator, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
-from espnet_bayeslm.rescoring.line_search import errors_along, pieces_of, smoothed
+from espnet_bayeslm.rescoring.line_search import errors_along, smoothed_pieces
 
 HALF_WIDTH = 0.15
 """Half of the angle, in radians, over which errors along a line are averaged."""
@@ -153,12 +153,11 @@ def step(
     if scale < 1e-6:  # the line is a point
         return weights, cost
     profile = errors_along(problem.features @ weights, problem.features @ direction, problem.errors)
-    pieces = pieces_of(profile, offset=offset, scale=scale)
-    values = smoothed(profile, pieces, HALF_WIDTH, offset=offset, scale=scale)
-    tried = weights + pieces.middles[:, None] * direction
+    middles, means = smoothed_pieces(profile, HALF_WIDTH, offset=offset, scale=scale)
+    tried = weights + middles[:, None] * direction
     tried /= np.linalg.norm(tried, axis=1, keepdims=True)
     penalty = PENALTY * problem.first_pass / 2
-    values = values + penalty * ((tried - anchor) ** 2).sum(axis=1)
+    values = means + penalty * ((tried - anchor) ** 2).sum(axis=1)
     k = int(values.argmin())
     return (tried[k], float(values[k])) if values[k] < cost - 1e-9 else (weights, cost)
 
@@ -191,25 +190,18 @@ def minimum_risk(problem: Problem, start: np.ndarray, anchor: np.ndarray) -> np.
     return minimize(risk, start, jac=True, method="L-BFGS-B").x
 
 
-def without_losers(problem: Problem, known: Sequence[np.ndarray] = ()) -> Problem:
-    """Problem of the hypotheses that some weights choose, where there are many.
-
-    Args:
-        problem: The lists.
-        known: Weights that must keep their choices; random ones are tried besides.
-    """
+def without_losers(problem: Problem) -> Problem:
+    """Problem of the hypotheses that some of many random weights choose, where there are many."""
     if problem.errors.size <= MANY:
         return problem
     rng = np.random.default_rng(SEED)
-    num_features = problem.features.shape[-1]
+    shape = PROBES, problem.features.shape[-1]
     # magnitudes over four orders, so that each feature leads in some
-    probes = rng.normal(size=(PROBES, num_features)) * 10 ** rng.uniform(
-        -2, 2, (PROBES, num_features)
-    )
+    probes = rng.normal(size=shape) * 10 ** rng.uniform(-2, 2, shape)
     chosen = np.zeros(problem.errors.shape, dtype=bool)
     chosen[:, 0] = True
     rows = np.arange(len(chosen))
-    for weights in [*probes, *known]:
+    for weights in probes:
         chosen[rows, problem.winners(weights)] = True
     sizes = chosen.sum(axis=1)
     order = np.argsort(~chosen, axis=1, kind="stable")[:, : sizes.max()]

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from espnet_bayeslm.lm.protocols import RecurrentTreeLM, TreeLM, has_tree_states
-from espnet_bayeslm.lm.tree import TokenTree, build_tree
+from espnet_bayeslm.lm.tree import build_tree
 from espnet_bayeslm.scoring.limits import MAX_CONTEXT, MAX_TOKENS
 from espnet_bayeslm.scoring.log_probs import tree_batches, tree_log_probs, tree_size
 from espnet_bayeslm.scoring.sequences import (
@@ -180,7 +180,10 @@ def _scores(
     lm: TreeLM, batch: Sequence[_Piece], index: int, log_z: Optional[float]
 ) -> Iterator[Tuple[Tuple[int, Ids], np.ndarray]]:
     """Yield ((number of the group, hypothesis), its (n + 1,) ln p) of a batch."""
-    tree, paths = _forest(lm, batch)
+    tree, paths = build_tree([piece.in_full() for piece in batch], lm.vocab_size - 1)
+    # the roots are the first nodes
+    tree.tokens[: len(batch)] = torch.tensor([piece.prefix[0] for piece in batch])
+    tree = tree.to(lm.decoder.weight.device)
     rows = [(piece, ids) for piece in batch for ids in piece.sequences]
     starts = [len(piece.prefix) - 1 for piece, _ in rows]
     states = None
@@ -189,14 +192,6 @@ def _scores(
     found = tree_log_probs(lm, tree, paths, starts=starts, states=states, log_z=log_z)
     for (piece, ids), log_probs in zip(rows, found, strict=True):
         yield (piece.number, ids), log_probs
-
-
-def _forest(lm: TreeLM, batch: Sequence[_Piece]) -> Tuple[TokenTree, List[np.ndarray]]:
-    """Tree for each piece, and the nodes of each of its sequences."""
-    tree, paths = build_tree([piece.in_full() for piece in batch], lm.vocab_size - 1)
-    # the roots are the first nodes
-    tree.tokens[: len(batch)] = torch.tensor([piece.prefix[0] for piece in batch])
-    return tree.to(lm.decoder.weight.device), paths
 
 
 def _stacked(lm: RecurrentTreeLM, histories: Histories, index: int) -> State:

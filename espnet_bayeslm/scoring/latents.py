@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
@@ -50,19 +51,16 @@ def _equal_batches(sequences: List[List[int]], max_tokens: int) -> Iterator[List
 @contextlib.contextmanager
 def _recorded(lm: Any) -> Iterator[Dict[str, Moments]]:
     """Keep what each latent variable's observer is told."""
-    outputs = list(lm.latents())
-    moments: Dict[str, Moments] = {location: [] for location, _ in outputs}
-    for location, output in outputs:
-        output.observer = _appender(moments[location])
+    outputs = dict(lm.latents())
+    moments: Dict[str, Moments] = {location: [] for location in outputs}
+
+    def keep(location: str, mean: torch.Tensor, std: torch.Tensor) -> None:
+        moments[location].append((mean.cpu(), std.cpu()))
+
+    for location, output in outputs.items():
+        output.observer = functools.partial(keep, location)
     try:
         yield moments
     finally:
-        for _, output in outputs:
+        for output in outputs.values():
             output.observer = None
-
-
-def _appender(kept: Moments) -> Any:
-    def observe(mean: torch.Tensor, std: torch.Tensor) -> None:
-        kept.append((mean.cpu(), std.cpu()))
-
-    return observe

@@ -44,7 +44,6 @@ class Mixture(Protocol):
 
     def __call__(self, log_probs: np.ndarray) -> np.ndarray:
         """Score of each word, (n,), from ln p under each component, (K, n)."""
-        ...
 
 
 class MergeOptions(NamedTuple):

@@ -34,32 +34,26 @@ class TokenLM(Protocol):
     @property
     def name(self) -> str:
         """The LM's name in tables."""
-        ...
 
     @property
     def lm(self) -> torch.nn.Module:
         """The LM itself."""
-        ...
 
     @property
     def token_list(self) -> List[str]:
         """All tokens; the index is the id."""
-        ...
 
     @property
     def token_type(self) -> str:
         """One of `TOKEN_TYPES`."""
-        ...
 
     @property
     def tokenize(self) -> Callable[[str], List[str]]:
         """Text -> tokens."""
-        ...
 
     @property
     def ids(self) -> Callable[[Sequence[str]], List[int]]:
         """Tokens -> ids, an unknown one as `<unk>`."""
-        ...
 
 
 class NeuralScorer:

@@ -6,14 +6,12 @@ softmax: its logits minus the mean ln Z are nearly log-probabilities.
 
 from __future__ import annotations
 
-import itertools
 import logging
-from typing import Any, Iterator, List, Sequence
+from typing import Any, List, Sequence
 
 import numpy as np
 import torch
 
-from espnet_bayeslm.lm.protocols import TreeLM
 from espnet_bayeslm.scoring.log_probs import batch_tree, log_normalizers, tree_batches
 from espnet_bayeslm.scoring.sequences import (
     Ids,
@@ -54,8 +52,15 @@ def measure_normalizer(
     require_tree(lm, "self-normalised scoring")
     chosen = _sample(sequences, num_contexts) or [()]
     check_tokens(chosen, vocab_size(lm))
-    values = over_draws(lm, num_samples, lambda _: list(_log_normalizers(lm, chosen, num_contexts)))
-    every = np.concatenate(list(itertools.chain.from_iterable(values)))
+
+    def measure(_: int) -> np.ndarray:
+        """Ln Z of the distinct contexts of each batch."""
+        groups = tree_batches(chosen, max_tokens=num_contexts)
+        outputs = (lm.tree_outputs(batch_tree(lm, group)[0]) for group in groups)
+        found = [log_normalizers(y, lm.decoder.weight, lm.decoder.bias) for y in outputs]
+        return torch.cat(found).to("cpu", torch.float64).numpy()
+
+    every = np.concatenate(over_draws(lm, num_samples, measure))
     check_finite(every)
     normalizer = Normalizer(float(every.mean()), float(every.std()))
     logging.info("ln Z is %.3f +- %.3f over %d contexts", *normalizer, len(every))
@@ -66,14 +71,6 @@ def measure_normalizer(
             normalizer.std,
         )
     return normalizer
-
-
-def _log_normalizers(lm: TreeLM, sequences: List[Ids], max_tokens: int) -> Iterator[np.ndarray]:
-    """Yield ln Z of the distinct contexts of each batch."""
-    for group in tree_batches(sequences, max_tokens=max_tokens):
-        outputs = lm.tree_outputs(batch_tree(lm, group)[0])
-        log_z = log_normalizers(outputs, lm.decoder.weight, lm.decoder.bias)
-        yield log_z.to("cpu", torch.float64).numpy()
 
 
 def _sample(sequences: Sequence[Sequence[int]], num_contexts: int) -> List[Ids]:

@@ -77,11 +77,9 @@ class PrefixScorer(Protocol):
 
     def next_log_probs(self, requests: Sequence[Request]) -> List[np.ndarray]:
         """Ln p of the words of each request after its prefix, `</s>` among them."""
-        ...
 
     def begin_anywhere(self, prefix: Prefix) -> None:
         """Take an empty prefix for one that may be in the midst of a sentence."""
-        ...
 
 
 class NgramPrefixes:

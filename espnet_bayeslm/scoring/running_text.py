@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, List, Sequence, Tuple
+from typing import Any, List, Sequence
 
 import numpy as np
 
@@ -26,26 +26,12 @@ def running_log_probs(
         **options: Those of `token_log_probs`.
     """
     end = vocab_size(lm) - 1
-    windows = list(_windows(len(sequences), context))
-    joined = [_joined(sequences[first:last], end) for first, _, last in windows]
+    begins = range(0, len(sequences), context)
+    texts = [sequences[max(0, begin - context) : begin + context] for begin in begins]
+    joined = [[token for ids in text for token in (*ids, end)][:-1] for text in texts]
     scores: List[np.ndarray] = []
-    for (first, begin, last), values in zip(
-        windows, token_log_probs(lm, joined, **options), strict=True
-    ):
-        edges = np.cumsum([len(ids) + 1 for ids in sequences[first:last]])[:-1]
-        scores += np.split(values, edges)[begin - first :]
+    for text, values in zip(texts, token_log_probs(lm, joined, **options), strict=True):
+        edges = np.cumsum([len(ids) + 1 for ids in text])[:-1]
+        # what was read before is all that there is before, or `context` sentences
+        scores += np.split(values, edges)[min(context, len(scores)) :]
     return scores
-
-
-def _windows(count: int, context: int) -> Iterator[Tuple[int, int, int]]:
-    """Yield (first sentence that is read, first that counts, the one after the last)."""
-    for begin in range(0, count, context):
-        yield max(0, begin - context), begin, min(begin + context, count)
-
-
-def _joined(sentences: Sequence[Sequence[int]], end: int) -> List[int]:
-    """Tokens of sentences with the end token between them."""
-    ids: List[int] = []
-    for sentence in sentences:
-        ids += [*sentence, end]
-    return ids[:-1]

@@ -77,8 +77,10 @@ def score_hypotheses(
             draw.
     """
     flat = [ids for utterance in hypotheses for ids in utterance]
-    options: Dict[str, Any] = dict(num_samples=num_samples, normalizer=normalizer)
-    scores = iter(token_log_probs(lm, flat, max_tokens=max_tokens, **options))
+    found = token_log_probs(
+        lm, flat, max_tokens=max_tokens, num_samples=num_samples, normalizer=normalizer
+    )
+    scores = iter(found)
     return [[float(next(scores).sum()) for _ in utterance] for utterance in hypotheses]
 
 
@@ -235,13 +237,6 @@ def num_draws(lm: Any, num_samples: int) -> int:
 
 
 @contextlib.contextmanager
-def held_draw(lm: Any, index: int, draws: int) -> Iterator[None]:
-    """Hold draw number `index` of so many; the mean weights where there are no draws."""
-    with lm.sampled(index) if draws else contextlib.nullcontext():
-        yield
-
-
-@contextlib.contextmanager
 def evaluating(lm: torch.nn.Module) -> Iterator[None]:
     """Hold the LM in evaluation mode, without gradients."""
     training = lm.training
@@ -265,7 +260,7 @@ def over_draws(lm: Any, num_samples: int, compute: Callable[[int], Result]) -> L
     found = []
     with evaluating(lm):
         for index in range(max(draws, 1)):
-            with held_draw(lm, index, draws):
+            with lm.sampled(index) if draws else contextlib.nullcontext():
                 found.append(compute(index))
     return found
 

@@ -123,7 +123,7 @@ def test_bad_folders(tmp_path):
     (tmp_path / "u").rmdir()
     write(tmp_path / "u", "-1 -2 1 a\n")
     write(tmp_path / "u.gz", "-1 -2 1 a\n")
-    with pytest.raises(InputError, match=r"u\.gz: the utterance 'u' has a list already, u"):
+    with pytest.raises(InputError, match=r"u\.gz:1: the utterance 'u' stands already in .*u:1"):
         read(tmp_path)
     for name, message in (("u.Z", "compress"), ("a b", "cannot be an utterance id")):
         path = write(tmp_path / name, "-1 -2 1 a\n")

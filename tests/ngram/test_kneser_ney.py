@@ -11,9 +11,13 @@ from hypothesis import strategies as st
 from lmplz_arpa import largest_difference, read_arpa
 
 from espnet_bayeslm.ngram.build import build_ngram, write_arpa
-from espnet_bayeslm.ngram.counts import count_ngrams
-from espnet_bayeslm.ngram.discounts import FALLBACK, closed_form_discounts, estimate_discounts
-from espnet_bayeslm.ngram.estimate import estimate_ngram
+from espnet_bayeslm.ngram.kneser_ney import (
+    FALLBACK,
+    closed_form_discounts,
+    count_ngrams,
+    estimate_discounts,
+    estimate_ngram,
+)
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.ngram.text import read_corpus
 from espnet_bayeslm.utils.errors import InputError

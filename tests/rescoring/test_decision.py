@@ -7,12 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
-from espnet_bayeslm.rescoring.decision import (
-    Scales,
-    ScoredList,
-    distinct_hypotheses,
-    read_scales,
-)
+from espnet_bayeslm.rescoring.decision import Scales, ScoredList, distinct_hypotheses, read_scales
 from espnet_bayeslm.rescoring.features import FIRST_PASS
 from espnet_bayeslm.utils.errors import InputError
 

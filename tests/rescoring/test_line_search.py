@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espnet_bayeslm.rescoring.line_search import errors_along, pieces_of, smoothed, upper_envelopes
+from espnet_bayeslm.rescoring.line_search import errors_along, smoothed_pieces, upper_envelopes
 
 
 def random_problem(seed):
@@ -24,6 +24,11 @@ def errors_at(intercepts, slopes, errors, t):
     return errors[np.arange(len(errors)), (intercepts + t * slopes).argmax(axis=1)].sum()
 
 
+def value_at(profile, t):
+    """Return the profile's values at places that are no edges."""
+    return profile.values[np.searchsorted(profile.edges, t)]
+
+
 @pytest.mark.parametrize("seed", range(50))
 def test_errors_along_a_line_are_those_of_a_fine_grid(seed):
     intercepts, slopes, errors = random_problem(seed)
@@ -31,12 +36,12 @@ def test_errors_along_a_line_are_those_of_a_fine_grid(seed):
     # an irrational step: no point of the grid is an edge
     grid = np.arange(-40, 40, 0.001 * np.pi) + np.sqrt(2) / 7
     found = np.array([errors_at(intercepts, slopes, errors, t) for t in grid])
-    np.testing.assert_array_equal(profile.at(grid), found)
-    pieces = pieces_of(profile)
-    for middle, value in zip(pieces.middles, pieces.values, strict=True):
-        assert errors_at(intercepts, slopes, errors, middle) == value
-    # the exact minimum is never above the grid's
-    assert pieces.values.min() <= found.min()
+    np.testing.assert_array_equal(value_at(profile, grid), found)
+    pieces = smoothed_pieces(profile, 1e-12)
+    exact = [errors_at(intercepts, slopes, errors, middle) for middle in pieces.middles]
+    # narrow means are the values at the middles; the exact minimum is never above the grid's
+    np.testing.assert_allclose(pieces.means, exact, atol=0.05)
+    assert min(exact) <= found.min()
 
 
 @settings(deadline=None, max_examples=60)
@@ -61,19 +66,19 @@ def test_the_middle_of_an_unbounded_piece_is_that_of_its_angle():
     # one edge at t = 1: the piece from 45 to 90 degrees has its middle at 67.5
     profile = errors_along(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]]), np.array([[3, 2]]))
     assert profile.edges.tolist() == [1.0] and profile.values.tolist() == [3, 2]
-    pieces = pieces_of(profile)
+    pieces = smoothed_pieces(profile, np.radians(30))
     np.testing.assert_allclose(pieces.middles, np.tan(np.radians([-22.5, 67.5])))
-    np.testing.assert_allclose(pieces.widths, np.radians([135, 45]))
+    # of 2 between 45 and 90 degrees, and of 3 from 37.5 to 45
+    np.testing.assert_allclose(pieces.means, [3, 2 + 7.5 / 52.5])
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_smoothed_errors_are_means_over_the_angle(seed):
     profile = errors_along(*random_problem(seed))
-    pieces = pieces_of(profile, offset=0.5, scale=2.0)
-    found = smoothed(profile, pieces, 0.2, offset=0.5, scale=2.0)
-    for middle, value in zip(pieces.middles, found, strict=True):
+    pieces = smoothed_pieces(profile, 0.2, offset=0.5, scale=2.0)
+    for middle, value in zip(*pieces, strict=True):
         centre = np.arctan((middle + 0.5) / 2)
         low, high = max(centre - 0.2, -np.pi / 2), min(centre + 0.2, np.pi / 2)
         angles = low + (high - low) * (np.arange(20_000) + 0.5) / 20_000
         # each edge moves the mean of the grid by at most a jump / 20,000
-        assert value == pytest.approx(profile.at(2 * np.tan(angles) - 0.5).mean(), abs=0.05)
+        assert value == pytest.approx(value_at(profile, 2 * np.tan(angles) - 0.5).mean(), abs=0.05)

@@ -108,9 +108,11 @@ def test_hypotheses_that_never_win_are_left_out_of_large_problems(monkeypatch):
     monkeypatch.setattr(weight_search, "MANY", 10)
     problem = make_problem(*random_lists(4, num_hyps=60))
     known = np.array([1.0, 0.3, 0.1])
-    smaller = without_losers(problem, [known])
+    smaller = without_losers(problem)
     assert smaller.errors.shape[1] < 60
-    np.testing.assert_array_equal(smaller.list_errors(known), problem.list_errors(known))
+    # few of these weights' choices are not those of a probe
+    same = smaller.list_errors(known) == problem.list_errors(known)
+    assert np.mean(same) > 0.9
     np.testing.assert_array_equal(smaller.errors[:, 0], problem.errors[:, 0])
 
 
