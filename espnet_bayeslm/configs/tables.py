@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import copy
 import functools
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
 
 import yaml
 
@@ -39,7 +40,7 @@ SEARCHED = "nas"
 PRIOR_VARIANCE = {"lstm": 1.0, "transformer": 1.0e-3}
 # A line's options that are the LM's, and those that are in no configuration; the rest is the
 # model's.
-LM_OPTIONS = ("prior_variance", "init_std", "dropout_rate")
+LM_OPTIONS = ("prior_variance", "init_std", "dropout_rate", "noise")
 NOT_TRAINING = ("nas", "seed", "prior_mean")
 # In the order in which a configuration has them.
 FIRST_KEYS = ("lm", "lm_conf", "model", "model_conf", "seed", "optim", "optim_conf", "grad_clip")
@@ -55,7 +56,8 @@ class Line:
         lm: `lstm` or `transformer`; `-` of a mixture.
         kind: What is done to it: `point`, `l1`, `l2`, `map`, `bayes`, `gp`, `variational`, `ivon`
             or `mix`.
-        where: The location, `POSITION@LAYERS`; `nas`; the mixture's LMs; `-` of the others.
+        where: The location, `POSITION@LAYERS`, or several, a space between; `nas`; the mixture's
+            LMs; `-` of the others.
         options: Options of the line: of the search (`nas`, its rank), the only `seed` that it is
             trained with, `prior_mean: 0` for a prior whose mean is not the point-estimate LM, else
             of `lm_conf` or `model_conf`.
@@ -85,7 +87,7 @@ class Line:
             return self.given_name or self.where
         parts = [self.kind, self.lm, *([] if self.where == "-" else [self.where])]
         parts += [f"{key}{value}" for key, value in self.options.items() if key != "seed"]
-        return "_".join(parts).replace("@", "_").replace(",", "_").replace("nas_nas", "nas")
+        return re.sub("[@, ]", "_", "_".join(parts)).replace("nas_nas", "nas")
 
     @property
     def file_name(self) -> str:
@@ -94,7 +96,7 @@ class Line:
         name += "" if self.where == "-" else f"_{self.where}"
         for option, value in self.options.items():
             name += "_nas" if option == "nas" else f"_{option.removeprefix('num_')}{value}"
-        return name.replace("@", "_").replace(",", "_") + ".yaml"
+        return re.sub("[@, ]", "_", name) + ".yaml"
 
     @property
     def label(self) -> str:
@@ -208,7 +210,7 @@ class Tables:
         options = {k: v for k, v in line.options.items() if k not in NOT_TRAINING}
         lm_conf: Config = {k: options.pop(k) for k in LM_OPTIONS if k in options}
         if line.kind in UNCERTAIN:
-            lm_conf["uncertainty"] = dict(where or {line.where: line.kind})
+            lm_conf["uncertainty"] = dict(where or dict.fromkeys(line.where.split(), line.kind))
         if line.kind in WITH_PRIOR:
             lm_conf["prior_variance"] = self._prior_variance(line)
         if line.kind in ("l1", "l2", "map"):
@@ -250,8 +252,9 @@ class Tables:
         name = line.kind if own or line.kind not in UNCERTAIN else "uncertain"
         return self._changes(size, line.lm, name)
 
-    def _prior_variance(self, line: Line) -> float:
-        return float(line.options.get("prior_variance", PRIOR_VARIANCE[line.lm]))
+    def _prior_variance(self, line: Line) -> Union[float, str]:
+        variance = line.options.get("prior_variance", PRIOR_VARIANCE[line.lm])
+        return variance if isinstance(variance, str) else float(variance)
 
 
 def ordered(config: Config) -> Config:
@@ -276,7 +279,7 @@ def parse_line(table: str, number: Any, row: Any, path: Path) -> Line:
         raise InputError(f"{place} NUMBER: {{kind: KIND, ...}}, got {row!r}", path=path)
     options = dict(row)
     kind, lm = options.pop("kind", None), options.pop("lm", "-")
-    where = "".join(str(options.pop("where", "-")).split())
+    where = ("" if kind == MIXTURE else " ").join(str(options.pop("where", "-")).split())
     if kind not in (*LABELS, MIXTURE):
         raise InputError(f"{place} a kind of {', '.join(LABELS)}, {MIXTURE}, got {kind}", path=path)
     if lm not in NAMES and kind != MIXTURE:

@@ -9,7 +9,7 @@ pytest.importorskip("torch")
 
 import written_outputs as out
 
-from espnet_bayeslm.configs.tables import Line, mixed_figures, paper_tables
+from espnet_bayeslm.configs.tables import Line, mixed_figures, paper_tables, parse_line
 from espnet_bayeslm.experiment import figures, outputs, sections, studies
 from espnet_bayeslm.experiment.collect import collect
 from espnet_bayeslm.experiment.evaluate import Evaluation
@@ -164,6 +164,17 @@ def test_the_mean_of_a_prior():
     assert not Line("t", 3, "lstm", "variational", "hidden_output@1").has_point_prior
     with pytest.raises(ValueError, match="line 3 of table t: prior_mean=1; valid is 0"):
         _ = Line("t", 3, "lstm", "bayes", "embedding", {"prior_mean": "1"}).has_point_prior
+
+
+def test_a_line_with_several_places_and_a_prior_that_is_learnt():
+    row = {"lm": "transformer", "kind": "bayes", "where": "ffn@1-3   embedding", "noise": "shared"}
+    line = parse_line("t", 3, {**row, "prior_mean": 0, "prior_variance": "learn_rows"}, "plan.yaml")
+    assert line.name == (
+        "bayes_transformer_ffn_1-3_embedding_noiseshared_prior_mean0_prior_variancelearn_rows"
+    )
+    lm_conf = paper_tables().config("tiny", line)["lm_conf"]
+    assert lm_conf["uncertainty"] == {"ffn@1-3": "bayes", "embedding": "bayes"}
+    assert lm_conf["noise"] == "shared" and lm_conf["prior_variance"] == "learn_rows"
 
 
 def test_a_line_of_ivon_is_trained_by_ivon_at_every_size():
