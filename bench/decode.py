@@ -8,20 +8,26 @@ softmax (the output projection and log_softmax) is measured alone.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import random
 import statistics
 from typing import Any, Callable, Dict, List, Tuple
 
 import torch
-from espnet2.lm.seq_rnn_lm import SequentialRNNLM
-from espnet2.lm.transformer_lm import TransformerLM
-from steps import SHAPES, lm_options, timed
+from steps import (
+    SHAPES,
+    espnet_options,
+    get_parser,
+    interleave,
+    make_espnet,
+    make_lm,
+    ratio,
+    started,
+)
 from torch import nn
 
 from espnet_bayeslm.kernels.product import keeping_packed, linear
-from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.lm import BayesESPnetLM
 
 BEAM = 20
 STEPS = 5
@@ -36,28 +42,11 @@ UNCERTAIN = {"lstm": {"cell_input@1-2": "bayes"}, "transformer": {"ffn@1-2": "ba
 Beam = Tuple[torch.Tensor, List[Any]]
 
 
-def make_lms(family: str, shape: str) -> Tuple[nn.Module, nn.Module]:
-    """Return an LM of ours and ESPnet's of the same size."""
-    vocab, conf = SHAPES[shape][0], lm_options(shape, family)
-    if family == "lstm":
-        return (
-            BayesLSTMLM(vocab, uncertainty=UNCERTAIN[family], **conf).eval(),
-            SequentialRNNLM(vocab, **conf).eval(),
-        )
-    ours = BayesTransformerLM(vocab, uncertainty=UNCERTAIN[family], **conf).eval()
-    del conf["tie_weights"]
-    conf |= dict(embed_unit=conf["att_unit"], pos_enc="sinusoidal")
-    return ours, TransformerLM(vocab, **conf).eval()
-
-
 def make_adapted(family: str, shape: str, espnet: nn.Module) -> nn.Module:
     """Return ESPnet's LM as the backbone of `bayes_espnet`."""
-    vocab, conf = SHAPES[shape][0], lm_options(shape, family)
-    if family == "transformer":
-        del conf["tie_weights"]
-        conf |= dict(embed_unit=conf["att_unit"], pos_enc="sinusoidal")
+    conf = espnet_options(shape, family)
     backbone = {"lstm": "seq_rnn", "transformer": "transformer"}[family]
-    lm = BayesESPnetLM(vocab, backbone=backbone, backbone_conf=conf).eval()
+    lm = BayesESPnetLM(SHAPES[shape][0], backbone=backbone, backbone_conf=conf).eval()
     lm.load_state_dict(espnet.state_dict())
     return lm
 
@@ -93,7 +82,8 @@ def softmax(lm: nn.Module, hidden: torch.Tensor) -> None:
 @torch.no_grad()
 def work_of(family: str, shape: str) -> Dict[str, Callable[[], None]]:
     """Return what is timed, by name."""
-    vocab, (ours, espnet) = SHAPES[shape][0], make_lms(family, shape)
+    vocab, espnet = SHAPES[shape][0], make_espnet(shape, family).eval()
+    ours = make_lm(shape, family, UNCERTAIN[family]).eval().lm
     hidden = torch.randn(BEAM, ours.decoder.in_features)
     work = {"softmax": functools.partial(softmax, ours, hidden)}
     adapted = make_adapted(family, shape, espnet)
@@ -117,45 +107,32 @@ def work_of(family: str, shape: str) -> Dict[str, Callable[[], None]]:
 @torch.no_grad()
 def measure(family: str, shape: str, rounds: int) -> None:
     """Print a table of a family and a shape."""
-    work = work_of(family, shape)
-    times: Dict[str, List[float]] = {name: [] for name in work}
-    for done in range(-1, rounds):
-        for name, call in work.items():
-            seconds = timed(call) / STEPS
-            if done >= 0:  # the first round warms up
-                times[name].append(seconds)
+    times = interleave({"steps": work_of(family, shape)}, rounds)["steps"]
     threads = torch.get_num_threads()
     print(f"\n{family}, {shape} shape: {SHAPES[shape][0]} words, beam {BEAM}, {threads} thread(s)")
 
-    def ratio(a: str, b: str) -> float:
-        return statistics.median(x / y for x, y in zip(times[a], times[b], strict=True))
+    def over(a: str, b: str) -> float:
+        return ratio(times[a], times[b])
 
     for name, seconds in times.items():
-        print(f"{name:16} {1000 * statistics.median(seconds):8.2f} ms a step")
+        print(f"{name:16} {1000 * statistics.median(seconds) / STEPS:8.2f} ms a step")
     for length, goal in PREFIXES[family, shape].items():
-        espnet = ratio(f"ESPnet {length}", f"ours {length}")
+        espnet = over(f"ESPnet {length}", f"ours {length}")
         wanted = f", goal {goal:.1f}" if goal else ""
-        share = ratio("softmax", f"ours {length}")
-        adapted = ratio(f"ESPnet {length}", f"adapted {length}")
+        share = over("softmax", f"ours {length}")
+        adapted = over(f"ESPnet {length}", f"adapted {length}")
         print(
             f"prefix {length:4}: {espnet:5.2f} times ESPnet's speed{wanted};"
             f" softmax {100 * share:.0f} % of our step; bayes_espnet {adapted:.2f} times"
         )
     if family == "transformer":
         for name in ("ours 200", "apart 200"):
-            print(f"{name}: {ratio(name, 'ours 2'):.3f} times the step at 2 (goal 1.1)")
+            print(f"{name}: {over(name, 'ours 2'):.3f} times the step at 2 (goal 1.1)")
 
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--shapes", nargs="+", default=["small", "paper"])
-    parser.add_argument("--families", nargs="+", default=["lstm", "transformer"])
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--threads", type=int, default=1)
-    args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    torch.manual_seed(0)
+    args = started(get_parser(__doc__, shapes=["small", "paper"], families=UNCERTAIN, rounds=9))
     for shape in args.shapes:
         for family in args.families:
             measure(family, shape, args.rounds)

@@ -11,25 +11,31 @@ changes no time.
 
 from __future__ import annotations
 
-import argparse
 import copy
 import functools
 import gc
 import itertools
 import logging
-import multiprocessing
 import os
 import random
 import statistics
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 import numpy as np
 import torch
 from espnet2.lm.espnet_model import ESPnetLanguageModel
-from search import resident_mib
-from steps import SHAPES, interleave, make_lm, timed
+from steps import (
+    SHAPES,
+    get_parser,
+    in_new_process,
+    interleave,
+    make_lm,
+    ratio,
+    resident_mib,
+    started,
+    timed,
+)
 from torch import nn
 
 from espnet_bayeslm.kernels.product import has_onednn
@@ -169,10 +175,9 @@ def print_rates(shape: str, rates: Dict[str, List[float]]) -> None:
     for name, values in rates.items():
         cells = [f"{statistics.median(values):10.0f}"]
         for base in bases:
-            ratio = statistics.median(a / b for a, b in zip(values, rates[base], strict=True))
             goal = GOALS.get((name, base), {}).get(shape)
             wanted = "" if goal is None else f" (goal {goal:g})"
-            cells.append(f"{f'{ratio:.2f}{wanted}':>22}")
+            cells.append(f"{f'{ratio(values, rates[base]):.2f}{wanted}':>22}")
         print(f"{name:20}", *cells, flush=True)
 
 
@@ -197,9 +202,7 @@ def peak_mib(shape: str, family: str) -> Tuple[float, float]:
 
 def measure_memory(shape: str, family: str) -> None:
     """Print the peak memory of scoring many hypotheses of one utterance."""
-    new = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=new) as pool:
-        model, more = pool.submit(peak_mib, shape, family).result()
+    model, more = in_new_process(peak_mib, shape, family)
     what = f"{MANY} hypotheses of {LENGTH} words for one utterance"
     print(f"memory: {what}: {more:.0f} MiB above the model's {model:.0f} MiB", end=" ")
     print(f"(goal {MEMORY_GOAL})", flush=True)
@@ -219,24 +222,18 @@ def measure_em(rounds: int) -> None:
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--nbest", type=Path, default=NBEST, help="N-best lists, Kaldi's format")
-    parser.add_argument("--shapes", nargs="*", default=["small", "paper"], choices=list(SHAPES))
     families = ["lstm", "transformer"]
-    parser.add_argument("--families", nargs="+", default=families, choices=families)
+    parser = get_parser(__doc__, shapes=["small", "paper"], families=families)
+    parser.add_argument("--nbest", type=Path, default=NBEST, help="N-best lists, Kaldi's format")
     parser.add_argument("--num_utts", type=int, default=60, help="How many lists are scored")
     parser.add_argument("--sample", type=int, default=10, help="Of the slow ways: one in so many")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1)
-    args = parser.parse_args()
+    args = started(parser)
     measure_em(args.rounds)
     if not args.nbest.exists():
         print(f"rescoring: not measured, there are no N-best lists in {args.nbest} (--nbest)")
         return
     os.environ.setdefault("TQDM_DISABLE", "1")
     logging.disable(logging.WARNING)
-    torch.set_num_threads(args.threads)
-    torch.manual_seed(0)
     for shape, family in itertools.product(args.shapes, args.families):
         lists = read_lists(args.nbest, args.num_utts, sample=args.sample, vocab=SHAPES[shape][0])
         measure_speed(shape, family, lists, args.rounds)

@@ -7,20 +7,27 @@ steps; the ranking is that of the 100 best of 2^48 architectures.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import gc
 import itertools
-import multiprocessing
 import random
-import re
 import statistics
-from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import Any, Callable, Dict, List
 
 import torch
-from steps import SHAPES, interleave, make_batch, make_lm, print_table, print_title, timed
+from steps import (
+    SHAPES,
+    get_parser,
+    in_new_process,
+    interleave,
+    make_batch,
+    make_lm,
+    print_table,
+    print_title,
+    resident_mib,
+    started,
+    timed,
+)
 
 from espnet_bayeslm.supernet.ranking import rank
 from espnet_bayeslm.training.task import BayesLMTask
@@ -83,15 +90,6 @@ def measure_time(shape: str, family: str, rounds: int) -> None:
     print_table(times, bases=["point"], goals=goals(shape, family, TIME_GOAL))
 
 
-def resident_mib(name: str) -> float:
-    """Return `VmRSS` (memory of this process) or `VmHWM` (its peak), in MiB.
-
-    The peak that `getrusage` knows is also that of the process which started this one.
-    """
-    status = Path("/proc/self/status").read_text()
-    return int(re.search(rf"^{name}:\s+(\d+) kB$", status, re.MULTILINE)[1]) / 1024
-
-
 def peak_mib(threads: int, shape: str, family: str, uncertainty: Dict[str, Any]) -> float:
     """Return how much memory a model and its training steps take, in a new process."""
     torch.set_num_threads(threads)
@@ -106,10 +104,8 @@ def measure_memory(shape: str, family: str) -> None:
     """Print a table of peak memory, each model in a new process."""
     mib = {}
     for name, uncertainty in {"point": {}, **SPACES[family]}.items():
-        new = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(1, mp_context=new) as pool:
-            task = pool.submit(peak_mib, torch.get_num_threads(), shape, family, uncertainty)
-            mib[name] = task.result()
+        threads = torch.get_num_threads()
+        mib[name] = in_new_process(peak_mib, threads, shape, family, uncertainty)
     row_goals = goals(shape, family, MEMORY_GOAL)
     print(f"{'':32} {'peak MiB':>14} {'peak /point':>14}    goals")
     for name, value in mib.items():
@@ -133,14 +129,7 @@ def measure_ranking(rounds: int) -> None:
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--shapes", nargs="*", default=list(SHAPES), choices=list(SHAPES))
-    parser.add_argument("--families", nargs="+", default=list(SPACES), choices=list(SPACES))
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1)
-    args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    torch.manual_seed(0)
+    args = started(get_parser(__doc__, shapes=list(SHAPES), families=SPACES))
     for shape, family in itertools.product(args.shapes, args.families):
         measure_time(shape, family, args.rounds)
         gc.collect()

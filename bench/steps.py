@@ -11,8 +11,12 @@ import argparse
 import dataclasses
 import functools
 import gc
+import multiprocessing
+import re
 import statistics
 import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 import torch
@@ -33,6 +37,7 @@ SHAPES: Dict[str, Tuple[int, Dict[str, Dict[str, int]]]] = {
     "paper10k": (10_000, PAPER),
 }
 BATCH = (32, 35)
+OTHER = {"lstm": "nn.LSTM", "transformer": "ESPnet"}
 FEEDBACK = {"kind": "variational", "feedback": True}
 
 
@@ -92,20 +97,25 @@ def make_lm(shape: str, family: str, uncertainty: Mapping[str, Any]) -> nn.Modul
     return wrap(make(vocab, uncertainty=uncertainty, **lm_options(shape, family)), vocab)
 
 
-def make_other(shape: str, family: str) -> Tuple[str, nn.Module]:
-    """Return the name of the other point of comparison, and its model."""
-    vocab, conf = SHAPES[shape][0], lm_options(shape, family)
-    if family == "lstm":
-        return "nn.LSTM", wrap(SequentialRNNLM(vocab, **conf), vocab)
-    del conf["tie_weights"]  # it has none, which cost no time
-    conf |= dict(embed_unit=conf["att_unit"], pos_enc="sinusoidal")
-    return "ESPnet", wrap(TransformerLM(vocab, **conf), vocab)
+def espnet_options(shape: str, family: str) -> Dict[str, Any]:
+    """Return the options of ESPnet's LM of the same sizes."""
+    conf = lm_options(shape, family)
+    if family == "transformer":
+        del conf["tie_weights"]  # it has none, which cost no time
+        conf |= dict(embed_unit=conf["att_unit"], pos_enc="sinusoidal")
+    return conf
+
+
+def make_espnet(shape: str, family: str) -> nn.Module:
+    """Return ESPnet's LM of the same sizes."""
+    make = SequentialRNNLM if family == "lstm" else TransformerLM
+    return make(SHAPES[shape][0], **espnet_options(shape, family))
 
 
 def build(shape: str, family: str) -> Dict[str, nn.Module]:
     """Return the models to compare, by name: the two points of comparison first."""
-    models = {"point": make_lm(shape, family, {})}
-    models.update([make_other(shape, family)])
+    other = wrap(make_espnet(shape, family), SHAPES[shape][0])
+    models = {"point": make_lm(shape, family, {}), OTHER[family]: other}
     return models | {lm.name: make_lm(shape, family, lm.uncertainty) for lm in UNCERTAIN[family]}
 
 
@@ -140,6 +150,46 @@ def timed(function: Callable[[], Any]) -> float:
     start = time.perf_counter()
     function()
     return time.perf_counter() - start
+
+
+def ratio(a: Sequence[float], b: Sequence[float]) -> float:
+    """Return the median of the rounds' ratios."""
+    return statistics.median(x / y for x, y in zip(a, b, strict=True))
+
+
+def resident_mib(name: str) -> float:
+    """Return `VmRSS` (memory of this process) or `VmHWM` (its peak), in MiB.
+
+    The peak that `getrusage` knows is also that of the process which started this one.
+    """
+    status = Path("/proc/self/status").read_text()
+    return int(re.search(rf"^{name}:\s+(\d+) kB$", status, re.MULTILINE)[1]) / 1024
+
+
+def in_new_process(function: Callable[..., Any], *args: Any) -> Any:
+    """Return what a function returns in a process of its own."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *args).result()
+
+
+def get_parser(
+    description: str, *, shapes: Sequence[str], families: Sequence[str], rounds: int = 5
+) -> argparse.ArgumentParser:
+    """Return the parser of a benchmark over shapes and families; these are the defaults."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--shapes", nargs="*", default=list(shapes), choices=list(SHAPES))
+    parser.add_argument("--families", nargs="+", default=list(families), choices=list(families))
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--threads", type=int, default=1)
+    return parser
+
+
+def started(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Return the options, with torch's threads and its seed set."""
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    torch.manual_seed(0)
+    return args
 
 
 def make_batch(shape: str) -> Tuple[torch.Tensor, torch.Tensor]:
@@ -192,22 +242,14 @@ def print_table(
         for column in times.values():
             cells.append(f"{1000 * statistics.median(column[name]):14.1f}")
             for base in bases:
-                ratios = [a / b for a, b in zip(column[name], column[base], strict=True)]
-                cells.append(f"{statistics.median(ratios):14.3f}")
+                cells.append(f"{ratio(column[name], column[base]):14.3f}")
         goal = " / ".join(f"{goal:.2f}" for goal in goals.get(name, ()))
         print(f"{name:32}", *cells, f"   {goal}", flush=True)
 
 
 def main() -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--shapes", nargs="+", default=["small", "paper"], choices=list(SHAPES))
-    parser.add_argument("--families", nargs="+", default=list(UNCERTAIN), choices=list(UNCERTAIN))
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1)
-    args = parser.parse_args()
-    torch.set_num_threads(args.threads)
-    torch.manual_seed(0)
+    args = started(get_parser(__doc__, shapes=["small", "paper"], families=UNCERTAIN))
     for shape in args.shapes:
         for family in args.families:
             measure(shape, family, args.rounds)

@@ -47,14 +47,9 @@ from compared import (
 )
 from espnet2.train.distributed_utils import DistributedOption
 from one_training import Training
-from steps import timed
+from steps import ratio, resident_mib, timed
 
 MEMORY_BATCH = (32, 100)
-
-
-def ratio(a: Sequence[float], b: Sequence[float]) -> float:
-    """Return the median of the rounds' ratios."""
-    return statistics.median(x / y for x, y in zip(a, b, strict=True))
 
 
 def measure_speed(args: argparse.Namespace, family: str, vocab: int) -> List[Dict[str, Any]]:
@@ -151,12 +146,6 @@ def find_variant(args: argparse.Namespace) -> Variant:
     return next(v for v in variants(args.family, args.device) if v.name == args.name)
 
 
-def peak_memory() -> float:
-    """Return the most memory that this process has had at a time, in MB."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
-
-
 def memory_job(args: argparse.Namespace) -> Dict[str, Any]:
     """Return the peak memory of a training in this process, in MB.
 
@@ -165,7 +154,7 @@ def memory_job(args: argparse.Namespace) -> Dict[str, Any]:
     """
     with contextlib.suppress(OSError):  # importing took more than it left
         Path("/proc/self/clear_refs").write_text("5")
-    baseline = peak_memory()
+    baseline = resident_mib("VmHWM")
     with tempfile.TemporaryDirectory() as folder:
         write_corpus(Path(folder), args, args.vocab)
         options = espnet_args(Path(folder), args, args.family, find_variant(args))
@@ -176,7 +165,7 @@ def memory_job(args: argparse.Namespace) -> Dict[str, Any]:
     training.train([([str(n) for n in range(size)], batch)] * 2)
     if args.device == "cuda":
         return {"mb": torch.cuda.max_memory_allocated() / 2**20}
-    return {"mb": peak_memory() - baseline}
+    return {"mb": resident_mib("VmHWM") - baseline}
 
 
 def measure_memory(args: argparse.Namespace, family: str, vocab: int) -> List[Dict[str, Any]]:

@@ -6,34 +6,26 @@ The same as a loop over `bayeslm TOOL ...`, less the seconds that importing ESPn
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shlex
 import sys
-from typing import Iterable, List, Optional, Sequence
+from typing import Optional, Sequence
 
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 
 
-def parse_commands(lines: Iterable[str]) -> List[List[str]]:
-    """The words of each command; `bayeslm` itself may be left out, empty lines are."""
-    commands = [shlex.split(line, comments=True) for line in lines]
-    return [words[words[0] == "bayeslm" :] for words in commands if words]
+def batch(file: Optional[str]) -> None:
+    """Run the command lines of a file, or of standard input; the first that fails ends all.
 
-
-def run_commands(lines: Iterable[str]) -> None:
-    """Run the commands; the first that fails ends all."""
-    for words in parse_commands(lines):
+    `bayeslm` itself may be left out of them.
+    """
+    with open(file, encoding="utf-8") if file else contextlib.nullcontext(sys.stdin) as f:
+        commands = [shlex.split(line, comments=True) for line in f]
+    for words in filter(None, commands):
+        words = words[words[0] == "bayeslm" :]
         print("$ bayeslm", shlex.join(words), flush=True)
         bayeslm.main(words)
-
-
-def batch(file: Optional[str]) -> None:
-    """Run the command lines of a file, or of standard input."""
-    if file is None:
-        run_commands(sys.stdin)
-        return
-    with open(file, encoding="utf-8") as f:
-        run_commands(f)
 
 
 def get_parser() -> argparse.ArgumentParser:

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, Optional, Sequence
 
 from espnet_bayeslm.bin import bayeslm
-from espnet_bayeslm.utils.cli import device_of, run_tool, tool_parser
-from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.cli import device_of, parse_numbers, run_tool, tool_parser
 
 
 def run(*, exp: Path, seeds: str, dropout_rates: str, **options: Any) -> None:
@@ -20,16 +19,9 @@ def run(*, exp: Path, seeds: str, dropout_rates: str, **options: Any) -> None:
     from espnet_bayeslm.quickstart.compare import Comparison, compare
 
     device_of(options["ngpu"])
-    numbers = list(dict.fromkeys(_numbers("--seeds", seeds, int)))
-    rates = list(dict.fromkeys(_numbers("--dropout_rates", dropout_rates, float)))
+    numbers = [*parse_numbers("--seeds", seeds)]
+    rates = [*parse_numbers("--dropout_rates", dropout_rates, float)]
     print(compare(Comparison(**options), exp, seeds=numbers, rates=rates, tool=bayeslm.main))
-
-
-def _numbers(option: str, text: str, kind: Any) -> Any:
-    try:
-        return [kind(word) for word in text.split()]
-    except ValueError:
-        raise InputError(f"{option} {text!r}: expected numbers with spaces between them") from None
 
 
 def get_parser() -> argparse.ArgumentParser:

@@ -30,8 +30,8 @@ def add_lm_options(group: argparse._ActionsContainer) -> None:
     )
 
 
-def add_component_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that `load_components` and `score_components` take."""
+def add_component_options(parser: argparse.ArgumentParser, *, weighted: bool = True) -> None:
+    """Add the options that `load_components` and `score_components` take, and the weights."""
     group = parser.add_argument_group("LMs and n-grams")
     add_lm_options(group)
     group.add_argument(
@@ -54,6 +54,10 @@ def add_component_options(parser: argparse.ArgumentParser) -> None:
         " (else three quarters of its vocabulary), 1 for n-grams and LMs of word pieces",
     )
     group.add_argument("--cache", default=None, help="A folder that keeps the LMs' word scores")
+    if weighted:
+        group.add_argument(
+            "--weights", default=None, help="weights.yaml of `bayeslm interpolate`, or W,W,.."
+        )
 
 
 def add_normalize_option(parser: argparse.ArgumentParser, what: str) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
-from typing import Dict, List, Optional, Sequence, Tuple, Union
+from typing import Dict, List, Optional, Sequence, Tuple
 
+from espnet_bayeslm.report.html_input import Repeated, labelled_paths
 from espnet_bayeslm.utils.errors import InputError
 
-# A repeatable option; one value may stand in a --config file without a list.
-Repeated = Union[str, Sequence[str], None]
 # The condition of a --ref that gives none.
 UNNAMED = ""
 
@@ -69,16 +67,10 @@ def condition_files(ref: Repeated, hyp: Repeated, nbest: Repeated) -> List[Condi
 def _by_condition(option: str, values: Repeated) -> Dict[str, str]:
     """{condition: path}; a path by itself belongs to the condition `UNNAMED`."""
     paths: Dict[str, str] = {}
-    for value in _as_list(values):
-        condition, separator, path = value.partition("=")
-        # a path may hold a `=` itself
-        if not separator or "/" in condition or Path(value).exists():
-            condition, path = UNNAMED, value
-        elif not condition or not path:
-            raise InputError(f"{option} {value}", remedy=f"Give {option} CONDITION=PATH.")
+    for condition, path in labelled_paths(option, values, "CONDITION"):
         if condition in paths or (paths and UNNAMED in {condition, *paths}):
             raise InputError(
-                f"{option} {value}",
+                f"{option} {path}",
                 remedy=f"Of several, give {option} CONDITION=PATH, each with its own CONDITION.",
             )
         paths[condition] = path
@@ -88,7 +80,7 @@ def _by_condition(option: str, values: Repeated) -> Dict[str, str]:
 def _by_system(values: Repeated, conditions: Sequence[str]) -> Dict[str, Dict[str, str]]:
     """{system: {condition: path}}."""
     systems: Dict[str, Dict[str, str]] = {}
-    for value in _as_list(values):
+    for value in [values] if isinstance(values, str) else values or []:
         label, _, path = value.partition("=")
         name, condition = _split_label(label, conditions)
         if not name or not path or condition in systems.get(name, {}):
@@ -132,8 +124,3 @@ def _check_complete(option: str, given: Dict[str, str], refs: Dict[str, str]) ->
             f"{option}{first}{'=...' if first else ''} {problem}",
             remedy="Every system needs an output in every condition, and N-best lists likewise.",
         )
-
-
-def _as_list(values: Repeated) -> List[str]:
-    """Values of a repeatable option."""
-    return [values] if isinstance(values, str) else list(values or [])

@@ -15,20 +15,19 @@ from espnet_bayeslm.configs.tables import (
     describe_line,
     paper_tables,
 )
-from espnet_bayeslm.utils.cli import run_tool
+from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_write
 
 
 def get_parser() -> argparse.ArgumentParser:
     """Parser of `bayeslm configs`."""
-    parser = argparse.ArgumentParser(
-        prog="bayeslm configs",
-        description="Without a name, list the shipped training configurations, which --config"
-        " finds by name; with one, print it or copy it. With --table, list the lines of a table of"
-        " the paper, print the configuration of one of them (--line), or write files (--output).",
+    parser = tool_parser(
+        "configs",
+        "Without a name, list the shipped training configurations, which --config finds by name;"
+        " with one, print it or copy it. With --table, list the lines of a table of the paper,"
+        " print the configuration of one of them (--line), or write files (--output).",
     )
-    parser.add_argument("--log_level", default="INFO", type=str.upper, help="Of the log")
     parser.add_argument("name", nargs="?", default=None, help="The configuration to print or copy")
     parser.add_argument("--table", default=None, help="Of the paper: I, III, IV, V or VI")
     parser.add_argument("--line", type=int, default=None, help="Its line; --output alone: all")

@@ -9,8 +9,8 @@ from typing import Any, Optional, Sequence
 
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.experiment.plan import Settings, read_plan
-from espnet_bayeslm.experiment.run import Choice, Experiment, parse_numbers, parse_units
-from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.experiment.run import Choice, Experiment, parse_units
+from espnet_bayeslm.utils.cli import parse_numbers, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 
 STAGES = """

@@ -15,8 +15,13 @@ FORMATS = ("espnet", "onnx")
 def export(
     *, lm: Sequence[str], ngram: Sequence[str], weights: Optional[str], output: str, format: str
 ) -> None:
-    """Write an LM, or a mixture of several, for use elsewhere; options as `get_parser` says."""
-    from espnet_bayeslm.training.export import export_lm
+    """Write an LM, or a mixture of several, for use elsewhere; options as `get_parser` says.
+
+    Raises:
+        InputError: A mixture is asked for as a graph, or what is given cannot be used.
+    """
+    from espnet_bayeslm.training.export import check_output, export_lm
+    from espnet_bayeslm.training.mixture import write_mixture
     from espnet_bayeslm.training.onnx import export_onnx
 
     if not lm and not ngram:
@@ -25,29 +30,15 @@ def export(
         if weights is not None:
             raise InputError("--weights are for several LMs, and there is one")
         (export_lm if format == "espnet" else export_onnx)(lm[0], output)
-    else:
-        export_mixture(lm, ngram, weights, output, format=format)
-    logging.info(f"Wrote {output}")
-
-
-def export_mixture(
-    lm: Sequence[str], ngram: Sequence[str], weights: Optional[str], output: str, *, format: str
-) -> None:
-    """Write a mixture as an LM that ESPnet's programs load.
-
-    Raises:
-        InputError: It is asked for as a graph, or its parts cannot be used.
-    """
-    from espnet_bayeslm.training.export import check_output
-    from espnet_bayeslm.training.mixture import write_mixture
-
-    if format != "espnet":
+    elif format != "espnet":
         raise InputError(
             f"--format {format} is for a single LM, and these are {len(lm) + len(ngram)}",
             remedy="Export each --lm by itself.",
         )
-    check_output(output, sources=lm)
-    write_mixture(output, lms=lm, ngrams=ngram, weights=weights)
+    else:
+        check_output(output, sources=lm)
+        write_mixture(output, lms=lm, ngrams=ngram, weights=weights)
+    logging.info(f"Wrote {output}")
 
 
 def get_parser() -> argparse.ArgumentParser:

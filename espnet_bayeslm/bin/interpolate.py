@@ -16,40 +16,13 @@ from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.files import atomic_write
 
 
-def interpolate(
-    *,
-    text: str,
-    keyed: bool,
-    normalize: str,
-    lm: Sequence[str],
-    ngram: Sequence[str],
-    num_samples: int,
-    max_tokens: int,
-    ngpu: int,
-    cache: Optional[str],
-    max_oov_rate: float,
-    context: int,
-    unk_size: Optional[float],
-    output: str,
-) -> None:
+def interpolate(*, keyed: bool, max_oov_rate: float, output: str, **options: Any) -> None:
     """Write the weights that are best for a text; options as `get_parser` explains them.
 
     Raises:
-        InputError: See `load_components` and `score_text`.
+        InputError: See `read_inputs` and `score_text`.
     """
-    sentences, components = read_inputs(
-        text,
-        keyed=keyed,
-        normalize=normalize,
-        lm=lm,
-        ngram=ngram,
-        num_samples=num_samples,
-        max_tokens=max_tokens,
-        ngpu=ngpu,
-        cache=cache,
-        context=context,
-        unk_size=unk_size,
-    )
+    sentences, components = read_inputs(keyed=keyed, **options)
     scores = score_text(components, sentences, keyed=keyed, max_oov_rate=max_oov_rate)
     weights = estimate_weights(scores)
     summaries = TextScores(components, sentences, scores, weights).summaries()
@@ -81,9 +54,8 @@ def weights_content(
     components: List[Dict[str, Any]] = [
         {"name": row["name"], "kind": row["kind"], "weight": float(weight), **figures(row)}
         | {"fingerprint": digest}
-        for row, weight, digest in zip(
-            summaries, weights, digests, strict=False
-        )  # the mixture has no weight
+        # the mixture has no weight
+        for row, weight, digest in zip(summaries, weights, digests, strict=False)
     ]
     last = summaries[-1]
     counts = {"words": last["words"], "excluded_oovs": last["excluded"]}
@@ -94,7 +66,7 @@ def get_parser() -> argparse.ArgumentParser:
     """Parser of `bayeslm interpolate`."""
     parser = tool_parser("interpolate", "EM weights of a mixture of LMs on held-out text")
     add_text_options(parser)
-    add_component_options(parser)
+    add_component_options(parser, weighted=False)
     parser.add_argument("--output", required=True, help="The weights.yaml to write")
     return parser
 

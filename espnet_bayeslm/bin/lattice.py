@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Callable, ContextManager, Dict, Iterable, Iterator, List, Optional, Sequence
 
 import numpy as np
-from espnet2.utils.types import float_or_none, int_or_none, str2bool
+from espnet2.utils.types import float_or_none, int_or_none
 
 from espnet_bayeslm.bin.components import add_component_options
 from espnet_bayeslm.evaluation.wer import (
@@ -45,7 +45,7 @@ from espnet_bayeslm.rescoring.decision import COMBINATIONS, combined
 from espnet_bayeslm.rescoring.pipeline import Weighting
 from espnet_bayeslm.scoring.limits import BEAM, MAX_HYPS, MERGE_ORDER, PRUNE
 from espnet_bayeslm.training.components import load_components
-from espnet_bayeslm.utils.cli import device_of, run_tool, tool_parser
+from espnet_bayeslm.utils.cli import add_flag, device_of, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import entries, files_in, staged
 
@@ -259,9 +259,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--nbest_size", type=int, default=NBEST_SIZE, help="Hypotheses of a list, at most"
     )
-    parser.add_argument(
-        "--write_lattices", type=str2bool, default=False, help="Write the lattices too"
-    )
+    add_flag(parser, "--write_lattices", "Write the lattices too")
     parser.add_argument("--ref", default=None, help="References, a Kaldi `text` or a trn")
     parser.add_argument(
         "--lmwt",
@@ -273,9 +271,6 @@ def get_parser() -> argparse.ArgumentParser:
         "--word_penalty", type=float_or_none, default=None, help="Cost per word, with --lmwt"
     )
     add_component_options(parser)
-    parser.add_argument(
-        "--weights", default=None, help="weights.yaml of `bayeslm interpolate`, or W,W,.."
-    )
     parser.add_argument(
         "--combine", default="linear", choices=COMBINATIONS, help="As of `bayeslm rescore`"
     )

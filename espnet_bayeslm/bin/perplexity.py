@@ -7,8 +7,6 @@ import json
 import logging
 from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
-from espnet2.utils.types import str2bool
-
 from espnet_bayeslm.bin.components import add_component_options, add_normalize_option
 from espnet_bayeslm.evaluation.text import check_no_ids, read_sentences
 from espnet_bayeslm.evaluation.word_scores import WordScores
@@ -22,7 +20,7 @@ from espnet_bayeslm.rescoring.components import (
 )
 from espnet_bayeslm.rescoring.weights_file import read_weights
 from espnet_bayeslm.training.components import load_components
-from espnet_bayeslm.utils.cli import device_of, run_tool, tool_parser
+from espnet_bayeslm.utils.cli import add_flag, device_of, run_tool, tool_parser
 from espnet_bayeslm.utils.files import atomic_write
 
 
@@ -43,22 +41,8 @@ def print_table(summaries: Sequence[Mapping[str, Any]]) -> None:
     )
 
 
-def check_not_keyed(sentences: Sentences, scores: Sequence[Sequence[WordScores]]) -> None:
-    """Check that plain text does not look like text with keys.
-
-    Raises:
-        InputError: No component knows the first word of any line, and all are different.
-    """
-    known = {
-        words[0]
-        for words, row in zip(sentences.values(), zip(*scores, strict=True), strict=True)
-        if words and not all(s.oov[0] for s in row)
-    }
-    check_no_ids(sentences.values(), known, remedy="If they are utterance ids, say --keyed true.")
-
-
 def read_inputs(
-    text: str, *, keyed: bool, normalize: str, ngpu: int, **options: Any
+    *, text: str, keyed: bool, normalize: str, ngpu: int, **options: Any
 ) -> Tuple[Sentences, List[Component]]:
     """Sentences of a text, and the LMs and n-grams that score them.
 
@@ -83,11 +67,15 @@ def score_text(
     """Scores of a text's sentences by each component.
 
     Raises:
-        InputError: Too many words are unknown, or plain text looks like text with keys.
+        InputError: Too many words are unknown, or plain text looks like text with keys: no
+            component knows the first word of any line, and all are different.
     """
-    scores = score_components(components, list(sentences.values()), max_oov_rate=max_oov_rate)
+    lines = list(sentences.values())
+    scores = score_components(components, lines, max_oov_rate=max_oov_rate)
     if not keyed:
-        check_not_keyed(sentences, scores)
+        rows = zip(lines, zip(*scores, strict=True), strict=True)
+        known = {words[0] for words, row in rows if words and not all(s.oov[0] for s in row)}
+        check_no_ids(lines, known, remedy="If they are utterance ids, say --keyed true.")
     return scores
 
 
@@ -95,38 +83,18 @@ def perplexity(
     *,
     text: str,
     keyed: bool,
-    normalize: str,
-    lm: Sequence[str],
-    ngram: Sequence[str],
     weights: Optional[str],
-    num_samples: int,
-    max_tokens: int,
-    ngpu: int,
-    cache: Optional[str],
     max_oov_rate: float,
-    context: int,
-    unk_size: Optional[float],
     per_sentence: Optional[str],
     output: Optional[str],
+    **options: Any,
 ) -> None:
     """Print the perplexity of a text; options as `get_parser` explains them.
 
     Raises:
-        InputError: See `load_components`, `read_weights` and `score_text`.
+        InputError: See `read_inputs`, `read_weights` and `score_text`.
     """
-    sentences, components = read_inputs(
-        text,
-        keyed=keyed,
-        normalize=normalize,
-        lm=lm,
-        ngram=ngram,
-        num_samples=num_samples,
-        max_tokens=max_tokens,
-        ngpu=ngpu,
-        cache=cache,
-        context=context,
-        unk_size=unk_size,
-    )
+    sentences, components = read_inputs(text=text, keyed=keyed, **options)
     names, digests = [c.name for c in components], [c.fingerprint for c in components]
     mixture_weights = read_weights(weights, names, fingerprints=digests)
     scores = score_text(components, sentences, keyed=keyed, max_oov_rate=max_oov_rate)
@@ -157,15 +125,16 @@ def write_per_sentence(path: str, result: TextScores) -> None:
                 )
 
 
+def add_keyed_option(parser: argparse.ArgumentParser) -> None:
+    """Add the option that says whether a text has utterance ids."""
+    what = "Whether lines begin with an utterance id, as in a Kaldi `text`"
+    add_flag(parser, "--keyed", what)
+
+
 def add_text_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say which text is read, and how."""
     parser.add_argument("--text", required=True, help="The text, one sentence per line")
-    parser.add_argument(
-        "--keyed",
-        type=str2bool,
-        default=False,
-        help="Whether lines begin with an utterance id, as in a Kaldi `text`",
-    )
+    add_keyed_option(parser)
     add_normalize_option(parser, "the text")
     parser.add_argument(
         "--context",
@@ -181,9 +150,6 @@ def get_parser() -> argparse.ArgumentParser:
     parser = tool_parser("perplexity", "Perplexity of a text; </s> is counted, <s> is not")
     add_text_options(parser)
     add_component_options(parser)
-    parser.add_argument(
-        "--weights", default=None, help="weights.yaml of `bayeslm interpolate`, or W,W,.."
-    )
     parser.add_argument("--per_sentence", default=None, help="Write a table of the sentences here")
     parser.add_argument("--output", default=None, help="Write the figures here, as JSON")
     return parser

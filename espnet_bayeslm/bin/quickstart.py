@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import functools
 from typing import Optional, Sequence
 
 from espnet_bayeslm import quickstart
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
-
-
-def run(*, output: str, epochs: int) -> None:
-    """Make the table; options as `get_parser` explains them."""
-    quickstart.run(output, tool=bayeslm.main, epochs=epochs)
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -30,6 +26,7 @@ def get_parser() -> argparse.ArgumentParser:
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Run `bayeslm quickstart`."""
+    run = functools.partial(quickstart.run, tool=bayeslm.main)
     run_tool(get_parser(), run, cmd, stopped=": the same command goes on from here")
 
 

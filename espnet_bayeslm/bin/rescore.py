@@ -81,7 +81,8 @@ def rescore(
     logging.info("read %d N-best lists from %s", len(lists.utts), nbest)
     may_tune = fixed is None and options["num_jobs"] == 1
     refs = read_references(tune_ref, lists) if may_tune else None
-    tally = read_tally(ref or tune_ref, lists)
+    scored = read_references(ref or tune_ref, lists)
+    tally = None if scored is None else ErrorTally(scored)
     if refs is None:
         check_tuning(**options)
         if fixed is None:
@@ -146,12 +147,6 @@ def read_references(
             remedy="Give --tune_ref or --ref FILE, or references in all lists.",
         )
     return lists.refs or None
-
-
-def read_tally(path: Optional[str], lists: CheckedLists) -> Optional[ErrorTally]:
-    """What counts the errors, where there are references."""
-    refs = read_references(path, lists)
-    return None if refs is None else ErrorTally(refs)
 
 
 def of_jobs(

@@ -16,7 +16,7 @@ from espnet_bayeslm.rescoring.bayes_risk import DECISIONS
 from espnet_bayeslm.rescoring.decision import COMBINATIONS, Scales, read_scales
 from espnet_bayeslm.rescoring.feature_tuning import NUM_FOLDS, TUNE_BY
 from espnet_bayeslm.scoring.limits import MAX_CONTEXT
-from espnet_bayeslm.utils.cli import tool_parser
+from espnet_bayeslm.utils.cli import add_flag, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import check_folder, entries
 
@@ -168,9 +168,6 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--output", required=True, help="The folder to write")
     add_component_options(parser)
     parser.add_argument(
-        "--weights", default=None, help="weights.yaml of `bayeslm interpolate`, or W,W,.."
-    )
-    parser.add_argument(
         "--combine",
         default="linear",
         choices=COMBINATIONS,
@@ -188,12 +185,7 @@ def get_parser() -> argparse.ArgumentParser:
         choices=TUNE_BY,
         help="mert: the fewest word errors, by exact line search; risk: the fewest expected errors",
     )
-    parser.add_argument(
-        "--tune_lms",
-        type=str2bool,
-        default=False,
-        help="Give each LM a weight of its own beside the mixture's",
-    )
+    add_flag(parser, "--tune_lms", "Give each LM a weight of its own beside the mixture's")
     parser.add_argument(
         "--tune_folds",
         type=int,
@@ -221,12 +213,8 @@ def get_parser() -> argparse.ArgumentParser:
         default=None,
         help="Rescore each of so many parts with weights that were tuned on the others",
     )
-    parser.add_argument(
-        "--tune_weights",
-        type=str2bool,
-        default=False,
-        help="Tune the share of the first LM too, the others in proportion",
-    )
+    what = "Tune the share of the first LM too, the others in proportion"
+    add_flag(parser, "--tune_weights", what)
     parser.add_argument(
         "--scales",
         default=None,
@@ -248,19 +236,17 @@ def get_parser() -> argparse.ArgumentParser:
         help="max: the highest total; mbr: the fewest expected word errors under the posterior over"
         " the list",
     )
-    parser.add_argument(
-        "--confidence",
-        type=str2bool,
-        default=False,
-        help="Write a confidence of each word of the new best (confidence.ndjson); --decision mbr"
-        " does so always",
-    )
-    parser.add_argument(
-        "--token_scores",
-        type=str2bool,
-        default=False,
-        help="Write the costs of the words too (lmwt.nn.words, </s> last)",
-    )
+    flags = {
+        "--confidence": "Write a confidence of each word of the new best (confidence.ndjson);"
+        " --decision mbr does so always",
+        "--token_scores": "Write the costs of the words too (lmwt.nn.words, </s> last)",
+        "--self_normalized": "Take the mean ln Z for every context's: no softmax (LMs with"
+        " self_normalization)",
+        "--uncertainty": "Write how uncertain the first uncertain LM is of each word"
+        " (uncertainty.ndjson)",
+    }
+    for name, what in flags.items():
+        add_flag(parser, name, what)
     parser.add_argument(
         "--segments",
         default=None,
@@ -277,18 +263,6 @@ def get_parser() -> argparse.ArgumentParser:
         type=int,
         default=MAX_CONTEXT,
         help="Tokens before an utterance that a Transformer reads again with --context previous",
-    )
-    parser.add_argument(
-        "--self_normalized",
-        type=str2bool,
-        default=False,
-        help="Take the mean ln Z for every context's: no softmax (LMs with self_normalization)",
-    )
-    parser.add_argument(
-        "--uncertainty",
-        type=str2bool,
-        default=False,
-        help="Write how uncertain the first uncertain LM is of each word (uncertainty.ndjson)",
     )
     parser.add_argument("--job", type=int, default=1, help="Rescore this part, from 1")
     parser.add_argument("--num_jobs", type=int, default=1, help="of so many")

@@ -7,10 +7,8 @@ import json
 import logging
 from typing import Dict, List, Mapping, Optional, Sequence, TypeVar
 
-from espnet2.utils.types import str2bool
-
 from espnet_bayeslm.bin.components import add_normalize_option
-from espnet_bayeslm.bin.conditions import ConditionFiles, Repeated, condition_files
+from espnet_bayeslm.bin.conditions import ConditionFiles, condition_files
 from espnet_bayeslm.evaluation.bootstrap import NUM_REPLICATES
 from espnet_bayeslm.evaluation.comparison import ScoredSet, Scores, compare_systems, score_set
 from espnet_bayeslm.evaluation.wer import (
@@ -22,8 +20,9 @@ from espnet_bayeslm.evaluation.wer import (
     read_transcripts,
 )
 from espnet_bayeslm.nbest.normalization import Normalization
+from espnet_bayeslm.report.html_input import Repeated
 from espnet_bayeslm.report.scores import FIRST_PASS, ORACLE, RESERVED, print_scores, scores_json
-from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.cli import add_flag, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import atomic_write
 
@@ -201,11 +200,8 @@ def get_parser() -> argparse.ArgumentParser:
         help="N-best lists, for the first pass and the oracle: DIR, or CONDITION=DIR for each",
     )
     parser.add_argument("--nbest_format", default="kaldi", help="Their format")
-    parser.add_argument(
-        "--partial_ref",
-        type=str2bool,
-        default=False,
-        help="Score the utterances that have a reference, where some have none",
+    add_flag(
+        parser, "--partial_ref", "Score the utterances that have a reference, where some have none"
     )
     add_normalize_option(parser, "references, outputs and hypotheses")
     parser.add_argument(

@@ -15,7 +15,7 @@ from espnet_bayeslm.bin.train import (
     parse_training_options,
     train,
 )
-from espnet_bayeslm.utils.cli import ToolHelp, run_tool
+from espnet_bayeslm.utils.cli import add_flag, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,16 +28,14 @@ SUPERNET, START = STARTS = ("supernet", "start")
 
 def get_parser() -> argparse.ArgumentParser:
     """Parser; options that it does not know go to ESPnet's LM training."""
-    parser = argparse.ArgumentParser(
-        prog="bayeslm search",
-        description="Architecture search: train a super-network on plain text, once for each"
-        " seed, and rank the architectures that it holds. Writes search.json, top1.yaml, ...,"
-        " architecture.png and history.png. A search that was stopped goes on where it was."
-        " Other options (--max_epoch 5, --ngpu 1, ...) are those of espnet2.bin.lm_train.",
-        formatter_class=ToolHelp,
-        allow_abbrev=False,
+    parser = tool_parser(
+        "search",
+        "Architecture search: train a super-network on plain text, once for each seed, and rank the"
+        " architectures that it holds. Writes search.json, top1.yaml, ..., architecture.png and"
+        " history.png. A search that was stopped goes on where it was. Other options (--max_epoch"
+        " 5, --ngpu 1, ...) are those of espnet2.bin.lm_train.",
+        trains=True,
     )
-    parser.add_argument("--log_level", default="INFO", type=str.upper, help="Of the log")
     add_text_options(parser, required=False)
     parser.add_argument(
         "--config",
@@ -65,12 +63,8 @@ def get_parser() -> argparse.ArgumentParser:
         help="Whether architecture weights learn from a held-out part of the training text."
         " Default: as the configuration says",
     )
-    parser.add_argument(
-        "--retrain",
-        type=str2bool,
-        default=False,
-        help="Whether to train the best architectures too, in EXP/top1, ...",
-    )
+    what = "Whether to train the best architectures too, in EXP/top1, ..."
+    add_flag(parser, "--retrain", what)
     parser.add_argument(
         "--retrain_from",
         default=SUPERNET,

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import logging
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 import numpy as np
-from espnet2.utils.types import str2bool
 
 from espnet_bayeslm.bin.components import add_lm_options
-from espnet_bayeslm.bin.perplexity import check_not_keyed
+from espnet_bayeslm.bin.perplexity import add_keyed_option, score_text
 from espnet_bayeslm.evaluation.snr import (
     PruningStep,
     prune_weights,
@@ -20,9 +19,9 @@ from espnet_bayeslm.evaluation.snr import (
 )
 from espnet_bayeslm.evaluation.text import read_sentences
 from espnet_bayeslm.report.snr import LocationRow, print_pruning, print_snr, write_files
-from espnet_bayeslm.rescoring.components import Component, Sentences, TextScores, score_components
+from espnet_bayeslm.rescoring.components import Component, Sentences, TextScores
 from espnet_bayeslm.training.components import load_components
-from espnet_bayeslm.utils.cli import device_of, run_tool, tool_parser
+from espnet_bayeslm.utils.cli import add_flag, device_of, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 
 STEPS = "0,0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,0.95"
@@ -62,7 +61,7 @@ def load_uncertain(lm: Sequence[str], *, max_tokens: int, ngpu: int) -> List[Com
         raise InputError("no LM", remedy="Give --lm EXP, repeatable.")
     components = load_components(lm, [], max_tokens=max_tokens, device=device_of(ngpu))
     for component in components:
-        model = language_model(component)
+        model = trained_lm(component).lm
         if not (isinstance(model, UncertainLM) and [*model.posteriors(), *model.latents()]):
             raise InputError(
                 f"{component.name} is a point-estimate LM: its weights have no noise",
@@ -77,18 +76,13 @@ def trained_lm(component: Component) -> Any:
     return component.scorer.trained  # type: ignore[attr-defined]
 
 
-def language_model(component: Component) -> Any:
-    """A component's LM."""
-    return trained_lm(component).lm
-
-
 def location_rows(
     component: Component, sentences: Optional[Sentences], *, max_tokens: int
 ) -> List[LocationRow]:
     """Locations of an LM: those with random weights, then its latent variables."""
     from espnet_bayeslm.scoring.latents import latent_moments
 
-    model = language_model(component)
+    model = trained_lm(component).lm
     rows = [LocationRow(s.location, "weights", s) for s in summarize_weights(model.posteriors())]
     locations = [location for location, _ in model.latents()]
     if sentences is None or not locations:
@@ -99,21 +93,6 @@ def location_rows(
         LocationRow(location, "latent", summarize_latent(location, values))
         for location, values in moments.items()
     ]
-
-
-def text_figures(
-    component: Component, sentences: Sentences, *, keyed: bool, max_oov_rate: float
-) -> Callable[[], Dict[str, Any]]:
-    """Function that measures a text under an LM, as `bayeslm perplexity` does."""
-    rows = list(sentences.values())
-
-    def measure() -> Dict[str, Any]:
-        scores = score_components([component], rows, max_oov_rate=max_oov_rate)
-        if not keyed:
-            check_not_keyed(sentences, scores)
-        return TextScores([component], sentences, scores).summary(0)
-
-    return measure
 
 
 def snr(
@@ -138,8 +117,9 @@ def snr(
     steps: Dict[str, List[PruningStep]] = {}
     if sentences is not None and prune:
         for component in components:
-            measure = text_figures(component, sentences, keyed=keyed, max_oov_rate=max_oov_rate)
-            steps[component.name] = prune_component(component, shares, measure)
+            steps[component.name] = prune_component(
+                component, shares, sentences, keyed=keyed, max_oov_rate=max_oov_rate
+            )
     if output is not None:
         write_files(Path(output), rows, steps, text=text)
     print_snr(rows)
@@ -148,19 +128,24 @@ def snr(
 
 
 def prune_component(
-    component: Component, shares: Sequence[float], measure: Callable[[], Dict[str, Any]]
+    component: Component, shares: Sequence[float], sentences: Sentences, **options: Any
 ) -> List[PruningStep]:
     """Figures of a text with ever more of an LM's random weights at zero.
 
     Raises:
         InputError: The LM has no random weights, only latent variables.
     """
-    posteriors = list(language_model(component).posteriors())
+    posteriors = list(trained_lm(component).lm.posteriors())
     if not posteriors:
         raise InputError(
             f"{component.name} has latent variables only, and no random weights to prune",
             remedy="Leave out --prune true for this LM.",
         )
+
+    def measure() -> Dict[str, Any]:
+        scores = score_text([component], sentences, **options)
+        return TextScores([component], sentences, scores).summary(0)
+
     logging.info(f"Pruning {component.name}: the text is scored {2 * len(shares)} times")
     return prune_weights(posteriors, shares, measure)
 
@@ -172,18 +157,9 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--text", default=None, help="A text, one sentence per line: for --prune, latent variables"
     )
-    parser.add_argument(
-        "--keyed",
-        type=str2bool,
-        default=False,
-        help="Whether lines begin with an utterance id, as in a Kaldi `text`",
-    )
-    parser.add_argument(
-        "--prune",
-        type=str2bool,
-        default=False,
-        help="Whether to measure the text with ever more random weights set to zero",
-    )
+    add_keyed_option(parser)
+    what = "Whether to measure the text with ever more random weights set to zero"
+    add_flag(parser, "--prune", what)
     parser.add_argument(
         "--prune_steps", default=STEPS, help="Their shares, 0 to 1, or how many shares from 0 to 1"
     )

@@ -15,7 +15,7 @@ from espnet_bayeslm.configs import (
     lm_conf_options,
     size_options,
 )
-from espnet_bayeslm.utils.cli import PROGRESS, ToolHelp, log_to, run_tool
+from espnet_bayeslm.utils.cli import PROGRESS, log_to, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 
 LOG = "train.log"
@@ -23,23 +23,19 @@ LOG = "train.log"
 
 def get_parser() -> argparse.ArgumentParser:
     """Parser; options that it does not know go to ESPnet's LM training."""
-    parser = argparse.ArgumentParser(
-        prog="bayeslm train",
-        description="Train an LM on plain text. Training is ESPnet's; a run that was stopped goes"
-        " on where it was, by the same command.",
-        epilog="Other options are those of ESPnet's lm_train: --max_epoch 5, --ngpu 1, --optim_conf"
+    parser = tool_parser(
+        "train",
+        "Train an LM on plain text. Training is ESPnet's; a run that was stopped goes on where it"
+        " was, by the same command. All of the log is in EXP/train.log.",
+        log_level="WARNING",
+        trains=True,
+    )
+    parser.epilog = (
+        "Other options are those of ESPnet's lm_train: --max_epoch 5, --ngpu 1, --optim_conf"
         " lr=0.1, ... --lm_conf KEY=VALUE sets an option of the LM (unit=650,"
         " uncertainty.ffn@1=bayes), --model_conf KEY=VALUE one of the objective (prior=zero;"
         " warmup_epochs=10: so many point-estimate epochs first). An unknown KEY is told with the"
-        " valid ones.",
-        formatter_class=ToolHelp,
-        allow_abbrev=False,
-    )
-    parser.add_argument(
-        "--log_level",
-        default="WARNING",
-        type=str.upper,
-        help="Of the log on the terminal; all of it is in EXP/train.log",
+        " valid ones."
     )
     add_text_options(parser, required=True)
     parser.add_argument(

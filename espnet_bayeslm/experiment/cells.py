@@ -40,11 +40,6 @@ def cell(values: Values, seeds: Sequence[int], digits: int = 1) -> str:
     return f"{text} (seed {', '.join(map(str, values))})" if missing else text
 
 
-def signed(value: float) -> str:
-    """Number with its sign and two digits after the point; zero is positive."""
-    return f"{round(value, 2) + 0.0:+.2f}"
-
-
 def by_seed(values: Mapping[int, Any], write: Callable[[Any], str]) -> str:
     """Values of the seeds, with slashes."""
     return " / ".join(write(value) for value in values.values())

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
-from espnet_bayeslm.configs.tables import MIXTURE, Line
+from espnet_bayeslm.configs.tables import MIXTURE, UNCERTAIN, Line
 from espnet_bayeslm.experiment import outputs
-from espnet_bayeslm.experiment.chosen import best_line, control_systems
 from espnet_bayeslm.experiment.outputs import PERPLEXITY, RESCORING, TRAINING, Json, Part
 from espnet_bayeslm.experiment.plan import (
+    ALONE,
     POINT,
     UNIT,
     Settings,
@@ -236,3 +236,39 @@ def add_chosen(settings: Settings, content: Json, lists: Optional[Lists]) -> Non
             collector = Collector(settings, [], part, lists)
             for other in control_systems(content, run, lm):
                 collector.add_test(run["systems"], name, other)
+
+
+def best_line(content: Json, lm: str) -> Optional[Json]:
+    """Chosen line of a backbone; None where no uncertain line was evaluated."""
+    dev = content["sets"][0]
+    found = []
+    for line in content["lines"]:
+        if line["lm"] != lm or line["kind"] not in UNCERTAIN or is_point(content, line):
+            continue
+        values = [value[dev]["ppl"] for value in _perplexities(content, line["systems"][POINT])]
+        if values:
+            # those of the most seeds first: a mean of fewer is not comparable
+            found.append((-len(values), sum(values) / len(values), line["number"], line))
+    return min(found, key=lambda item: item[:3])[3] if found else None
+
+
+def is_point(content: Json, line: Json) -> bool:
+    """Whether the search left an uncertain line no uncertain location at any seed."""
+    lms = [run["lms"].get(line["name"]) for run in content["runs"] if run["study"] == "all"]
+    found = [lm["uncertainty"] for lm in lms if lm]
+    return bool(found) and all(value == {} for value in found)
+
+
+def _perplexities(content: Json, system: str) -> List[Any]:
+    runs = [run["systems"].get(system) for run in content["runs"] if run["study"] == "all"]
+    return [run["perplexity"] for run in runs if run and run["perplexity"]]
+
+
+def control_systems(content: Json, run: Json, lm: str) -> List[str]:
+    """Backbone's systems without an uncertain LM that is of the paper's families."""
+    found = []
+    for line in content["lines"]:
+        if line["lm"] == lm and line["kind"] not in UNCERTAIN:
+            found += [name for role, name in line["systems"].items() if role != ALONE]
+    mixtures = [name for name in run["controls"] if backbone(name.split("+")[0]) == lm]
+    return [name for name in [*found, *mixtures] if name in run["systems"]]

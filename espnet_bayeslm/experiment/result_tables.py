@@ -6,11 +6,12 @@ import re
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from espnet_bayeslm.configs.tables import paper_figures
-from espnet_bayeslm.experiment.cells import NOTHING, Values, cell, change, mean, signed, table
-from espnet_bayeslm.experiment.chosen import control_systems
+from espnet_bayeslm.experiment.cells import NOTHING, Values, cell, change, mean, table
+from espnet_bayeslm.experiment.collect import control_systems
 from espnet_bayeslm.experiment.outputs import Json
 from espnet_bayeslm.experiment.plan import ALONE, NGRAM, POINT
 from espnet_bayeslm.experiment.view import View
+from espnet_bayeslm.report.tables import signed
 
 NOT_RUN = "not run"
 ROLES = (ALONE, NGRAM, POINT)

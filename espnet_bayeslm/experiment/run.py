@@ -138,7 +138,7 @@ class Experiment:
 
     def results(self) -> None:
         """Write tables and figures."""
-        from espnet_bayeslm.experiment.results import write_results
+        from espnet_bayeslm.experiment.sections import write_results
 
         notes = list(self.choice.notes)
         if self.choice.join:
@@ -293,14 +293,3 @@ def parse_units(words: str) -> Dict[str, List[int]]:
             raise InputError(f"--units {words!r}: expected as 'lstm:50,100 transformer:128'")
         found[lm] = [int(unit) for unit in units.split(",")]
     return found
-
-
-def parse_numbers(option: str, words: str) -> Tuple[int, ...]:
-    """Numbers with spaces between them.
-
-    Raises:
-        InputError: It is something else.
-    """
-    if not all(word.isdecimal() for word in words.split()):
-        raise InputError(f"{option} {words!r}: expected numbers")
-    return tuple(dict.fromkeys(map(int, words.split())))

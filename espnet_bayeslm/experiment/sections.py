@@ -1,4 +1,4 @@
-"""RESULTS of a table: what the numbers are of, the tables, the figures."""
+"""RESULTS of a table in Markdown: what the numbers are of, the tables, the figures."""
 
 from __future__ import annotations
 
@@ -8,9 +8,30 @@ from typing import Iterator, Mapping, Sequence
 from espnet_bayeslm.configs.tables import NAMES
 from espnet_bayeslm.experiment import lm_tables, studies
 from espnet_bayeslm.experiment import result_tables as tables
-from espnet_bayeslm.experiment.cells import change, signed
-from espnet_bayeslm.experiment.plan import POINT
+from espnet_bayeslm.experiment.cells import change
+from espnet_bayeslm.experiment.collect import collect
+from espnet_bayeslm.experiment.figures import write_figures
+from espnet_bayeslm.experiment.plan import POINT, Settings
+from espnet_bayeslm.experiment.report_input import write_report_input
 from espnet_bayeslm.experiment.view import DAGGER, PARTLY, WORSE, View
+from espnet_bayeslm.report.tables import signed
+from espnet_bayeslm.utils.files import atomic_write
+
+
+def write_results(settings: Settings, notes: Sequence[str] = ()) -> str:
+    """RESULTS of a table, written beside results_TABLE.json, images and report_TABLE.yaml.
+
+    Args:
+        settings: The table.
+        notes: Sentences for the head.
+    """
+    view = View(collect(settings))
+    images = write_figures(view, settings.folder / "images")
+    text = document(view, images, settings.folder, notes)
+    with atomic_write(settings.folder / f"RESULTS_{settings.table}.md") as f:
+        f.write(text)
+    write_report_input(view, settings)
+    return text
 
 
 def document(view: View, images: Mapping[str, Path], folder: Path, notes: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 from espnet_bayeslm.experiment.cells import Values, markdown_table
-from espnet_bayeslm.quickstart.table import signed
+from espnet_bayeslm.report.tables import signed
 from espnet_bayeslm.utils.files import staged
 
 POINT, BAYES, BOTH = "point + 3-gram", "Bayesian + 3-gram", "Bayesian + point + 3-gram"

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
+from espnet_bayeslm.report.tables import signed
+
 FIRST, POINT = "first pass", "point-estimate + 3-gram"
 EXPLANATION = """\
 Word error rate (WER) in % on lists that nothing was tuned on; in brackets the 95 % bootstrap
@@ -57,12 +59,6 @@ class Row:
     wer: float
     perplexity: Optional[float]
     against: Dict[str, Difference]
-
-
-def signed(value: float, digits: int = 2) -> str:
-    """Number with its sign; zero, as it is shown, has none."""
-    text = f"{value:+.{digits}f}"
-    return text[1:] if float(text) == 0 else text
 
 
 def read_rows(scores: Path, perplexities: Mapping[str, Path]) -> List[Row]:

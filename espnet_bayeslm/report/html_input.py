@@ -15,6 +15,30 @@ from espnet_bayeslm.utils.files import PathLike, read_lines
 Repeated = Union[str, Sequence[str], None]
 
 
+def labelled_paths(option: str, values: Repeated, what: str = "NAME") -> List[Tuple[str, str]]:
+    """Pairs (label, path) of values LABEL=PATH; of a path alone the label is empty.
+
+    Args:
+        option: The option, for messages.
+        values: Its values.
+        what: What a label is, for messages.
+
+    Raises:
+        InputError: A value has no path, or an empty label.
+    """
+    pairs: List[Tuple[str, str]] = []
+    for value in [values] if isinstance(values, str) else list(values or []):
+        label, separator, path = value.partition("=")
+        # a path may hold a `=` itself
+        alone = not separator or "/" in label or Path(value).exists()
+        if alone:
+            label, path = "", value
+        if not path or not (label or alone):
+            raise InputError(f"{option} {value}", remedy=f"Give {option} {what}=PATH.")
+        pairs.append((label, path))
+    return pairs
+
+
 def named_paths(option: str, values: Repeated, *, unique: bool = False) -> List[Tuple[str, str]]:
     """Pairs (name, path) of values NAME=PATH; a path alone has its last part as the name.
 
@@ -27,13 +51,8 @@ def named_paths(option: str, values: Repeated, *, unique: bool = False) -> List[
         InputError: A value has no path, or a name comes twice.
     """
     pairs: List[Tuple[str, str]] = []
-    for value in [values] if isinstance(values, str) else list(values or []):
-        name, separator, path = value.partition("=")
-        # a path may hold a `=` itself
-        if not separator or "/" in name or Path(value).exists():
-            name, path = Path(value).resolve().name, value
-        if not name or not path:
-            raise InputError(f"{option} {value}", remedy=f"Give {option} NAME=PATH.")
+    for label, path in labelled_paths(option, values):
+        name = label or Path(path).resolve().name
         if unique and name in dict(pairs):
             raise InputError(
                 f"{option}: {dict(pairs)[name]} and {path} are both called {name}",

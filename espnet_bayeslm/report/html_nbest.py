@@ -14,7 +14,7 @@ from espnet_bayeslm.evaluation.wer import Words
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.report.html_page import Section
 from espnet_bayeslm.report.html_rescored import MEASURES, Rescored, Uncertainty
-from espnet_bayeslm.report.tables import MISSING, Cell, Row, Table, fixed, signed
+from espnet_bayeslm.report.tables import MISSING, Cell, Row, Table, fixed, typeset
 
 LABELS = {
     "log_prob": "−ln p",
@@ -198,8 +198,8 @@ def error_table(views: Sequence[View]) -> Table:
             if total:
                 rates[0] = f"{100 * sum(wrong) / total:.2f}"
             if total and what != "first pass":
-                rates[1] = signed(100 * change / total)
-                rates[2] = signed(100 * change / before, 1) if before else MISSING
+                rates[1] = typeset(100 * change / total)
+                rates[2] = typeset(100 * change / before, 1) if before else MISSING
             rows.append([name, what, *rates, *map(str, wrong), str(total)])
     header = ["system", "output", "WER %", "change", "relative %", "sub", "del", "ins", "words"]
     caption = "Word errors of the lists below, and their change from the first pass"

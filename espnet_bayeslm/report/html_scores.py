@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from espnet_bayeslm.report.html_input import expecting, mapping, number, read_json
 from espnet_bayeslm.report.html_page import Section
 from espnet_bayeslm.report.scores import FIRST_PASS, RESERVED, marks
-from espnet_bayeslm.report.tables import MISSING, Cell, Row, Table, fixed, signed
+from espnet_bayeslm.report.tables import MISSING, Cell, Row, Table, fixed, typeset
 from espnet_bayeslm.utils.errors import InputError
 
 COUNTS = ("wer", "substitutions", "deletions", "insertions", "words")
@@ -61,9 +61,9 @@ class ErrorTable:
             for pair in self.pairs
             if {pair["a"], pair["b"]} == {self.reference, system}
         ]
-        interval = " to ".join(map(signed, ends[0])) if ends else MISSING
-        relative = signed(100 * (after - before) / before, 1) if before > 0 else MISSING
-        return [signed(after - before), interval, relative]
+        interval = " to ".join(map(typeset, ends[0])) if ends else MISSING
+        relative = typeset(100 * (after - before) / before, 1) if before > 0 else MISSING
+        return [typeset(after - before), interval, relative]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -272,12 +272,12 @@ def pair_table(errors: ErrorTable, caption: str) -> Table:
             [
                 pair["a"],
                 Cell(pair["b"], marks([pair], pair["a"]).get(pair["b"], "")),
-                signed(interval["difference"]),
-                f"{signed(interval['low'])} to {signed(interval['high'])}",
+                typeset(interval["difference"]),
+                f"{typeset(interval['low'])} to {typeset(interval['high'])}",
                 f"{interval['improvement']:.3f}",
                 f"{test['segments']:.0f}",
-                signed(test["mean"], 4),
-                signed(test["z"], 3),
+                typeset(test["mean"], 4),
+                typeset(test["z"], 3),
                 f"{test['p']:.2g}",
             ]
         )

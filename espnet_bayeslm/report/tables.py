@@ -102,9 +102,12 @@ def fixed(number: Union[float, None], digits: int) -> str:
     return "∞" if number == float("inf") else f"{number:.{digits}f}"
 
 
-def signed(number: Union[float, None], digits: int = 2) -> str:
+def signed(number: float, digits: int = 2) -> str:
     """Number with its sign, none where it is zero as it is shown."""
-    if number is None:
-        return MISSING
-    text = f"{number:+.{digits}f}".replace("-", "−")
-    return text[1:] if set(text[1:]) <= set("0.") else text
+    text = f"{number:+.{digits}f}"
+    return text if float(text) else text[1:]
+
+
+def typeset(number: float, digits: int = 2) -> str:
+    """Number with its sign, which is a minus and no hyphen."""
+    return signed(number, digits).replace("-", "−")

@@ -8,9 +8,10 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Callable, Iterable, Iterator, Optional, Sequence
+from typing import Any, Callable, Iterable, Iterator, Optional, Sequence, Tuple
 
 from espnet2.utils import config_argparse
+from espnet2.utils.types import str2bool
 from tqdm import tqdm
 
 from espnet_bayeslm.utils.errors import InputError
@@ -100,21 +101,49 @@ class ToolHelp(argparse.ArgumentDefaultsHelpFormatter):
         return super()._get_default_metavar_for_optional(action)
 
 
-def tool_parser(tool: str, description: str) -> config_argparse.ArgumentParser:
-    """Parser with `--config` and `--log_level`, as ESPnet's programs have them."""
-    parser = config_argparse.ArgumentParser(
+def tool_parser(
+    tool: str, description: str, *, log_level: str = "INFO", trains: bool = False
+) -> argparse.ArgumentParser:
+    """Parser with `--config` and `--log_level`, as ESPnet's programs have them.
+
+    Args:
+        tool: The tool's name.
+        description: What it does.
+        log_level: The default.
+        trains: Whether what it does not know, and `--config`, goes to ESPnet's training.
+    """
+    make = argparse.ArgumentParser if trains else config_argparse.ArgumentParser
+    parser = make(
         prog=f"bayeslm {tool}",
         description=description,
         formatter_class=ToolHelp,
+        allow_abbrev=not trains,
     )
     parser.add_argument(
         "--log_level",
         type=str.upper,
-        default="INFO",
+        default=log_level,
         choices=("ERROR", "WARNING", "INFO", "DEBUG"),
         help="The verbose level of logging",
     )
     return parser
+
+
+def parse_numbers(option: str, text: str, kind: Callable = int) -> Tuple[Any, ...]:
+    """Numbers with spaces between them, each once.
+
+    Raises:
+        InputError: It is something else.
+    """
+    try:
+        return tuple(dict.fromkeys(map(kind, text.split())))
+    except ValueError:
+        raise InputError(f"{option} {text!r}: expected numbers with spaces between them") from None
+
+
+def add_flag(parser: argparse._ActionsContainer, name: str, help: str) -> None:
+    """Add an option true|false, by default false."""
+    parser.add_argument(name, type=str2bool, default=False, help=help)
 
 
 def run_tool(

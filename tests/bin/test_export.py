@@ -1,6 +1,5 @@
 """`bayeslm export`: the exported LM says what the trained one says, in ESPnet's programs too."""
 
-import inspect
 import json
 import sys
 
@@ -14,7 +13,7 @@ from espnet2.main_funcs.pack_funcs import unpack
 from espnet2.tasks.lm import LMTask
 
 from espnet_bayeslm.bin import perplexity, train
-from espnet_bayeslm.bin.export import export, get_parser, main
+from espnet_bayeslm.bin.export import main
 from espnet_bayeslm.training.launch import run_program
 from espnet_bayeslm.training.load import load_lm
 
@@ -47,11 +46,6 @@ def files(folder):
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_options_are_the_parameters_of_the_function():
-    known = {action.dest for action in get_parser()._actions}
-    assert known - {"help", "config", "log_level"} == set(inspect.signature(export).parameters)
-
-
 def word_perplexity(text, *options, folder):
     """Return the last perplexity that `bayeslm perplexity` says: the only one, or the mixture's."""
     output = folder / "perplexity.json"
@@ -72,6 +66,7 @@ def espnet_perplexity(text, exp, *, folder):
 def test_the_same_perplexity(name, request, corpus, plain_text, tmp_path):
     exp, out = request.getfixturevalue(name), tmp_path / "out"
     run("--lm", exp, "--output", out)
+    assert files(out) == {"config.yaml", "valid.loss.ave.pth"}
     found = [
         *(espnet_perplexity(corpus / "valid.txt", x, folder=tmp_path / x.name) for x in (exp, out)),
         *(
@@ -109,12 +104,6 @@ def test_the_same_decoded_text(name, request, tmp_path, monkeypatch):
     assert [text for text, _ in after] == [text for text, _ in before]
     assert [score for _, score in after] == pytest.approx([s for _, s in before], abs=1e-4)
     assert len({text for text, _ in before}) > 5
-
-
-def test_from_a_config_file(bayes, tmp_path):
-    (tmp_path / "c.yaml").write_text(f"lm: [{bayes}]\nformat: espnet\n")
-    run("--config", tmp_path / "c.yaml", "--output", tmp_path / "out")
-    assert files(tmp_path / "out") == {"config.yaml", "valid.loss.ave.pth"}
 
 
 def test_graphs(bayes, tmp_path):

@@ -1,6 +1,5 @@
 """`bayeslm interpolate`: weights that are best for a text, and that other tools read."""
 
-import inspect
 import json
 
 import numpy as np
@@ -9,7 +8,7 @@ import yaml
 from command_lines import words
 
 from espnet_bayeslm.bin import perplexity as perplexity_tool
-from espnet_bayeslm.bin.interpolate import get_parser, interpolate, main
+from espnet_bayeslm.bin.interpolate import main
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.rescoring import em_weights, token_log_probs
 from espnet_bayeslm.training.load import load_lm
@@ -28,12 +27,6 @@ def weights_file(plain_text, point, bayes, ngram, tmp_path_factory):
 
 def components(path):
     return {row["name"]: row for row in yaml.safe_load(path.read_text())["components"]}
-
-
-def test_options_are_the_parameters_of_the_function():
-    known = {action.dest for action in get_parser()._actions}
-    expected = set(inspect.signature(interpolate).parameters)
-    assert known - {"help", "config", "log_level"} == expected
 
 
 def test_weights_are_those_of_em_over_all_words(weights_file, plain_text, point, bayes, ngram):

@@ -1,13 +1,11 @@
 import gzip
-import inspect
 import logging
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from espnet_bayeslm.bin.ngram import get_parser, main
-from espnet_bayeslm.ngram.build import build_ngram
+from espnet_bayeslm.bin.ngram import main
 from espnet_bayeslm.ngram.query import NgramScorer
 
 TEXT = Path(__file__).parents[1] / "ngram" / "data" / "reference.txt"
@@ -17,11 +15,6 @@ def options(text, arpa, **others):
     others = {"lmplz": "none", **others}
     command = ["--text", str(text), "--arpa", str(arpa)]
     return command + [part for key, value in others.items() for part in (f"--{key}", str(value))]
-
-
-def test_options_are_the_parameters_of_the_function():
-    known = {action.dest for action in get_parser()._actions}
-    assert known - {"help", "config", "log_level"} == set(inspect.signature(build_ngram).parameters)
 
 
 def test_text_to_scores(tmp_path, caplog):
@@ -35,13 +28,6 @@ def test_text_to_scores(tmp_path, caplog):
     sentences = [["thank", "you"], ["unheard"], []]
     for a, b in zip(*(NgramScorer(p).word_scores(sentences) for p in (plain, zipped)), strict=True):
         np.testing.assert_array_equal(a.log_probs, b.log_probs)
-
-
-def test_yaml_config(tmp_path):
-    (tmp_path / "ngram.yaml").write_text("order: 2\nlmplz: none\n")
-    arpa = tmp_path / "lm.arpa"
-    main(["--config", f"{tmp_path}/ngram.yaml", "--text", str(TEXT), "--arpa", str(arpa)])
-    assert NgramScorer(arpa).order == 2
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,13 @@
 """`bayeslm report`: one file of what the other tools have written."""
 
 import hashlib
-import inspect
 from pathlib import Path
 
 import pytest
 from html_reader import Page
 
 from espnet_bayeslm.bin import perplexity, rescore, score, snr
-from espnet_bayeslm.bin.report import get_parser, main, report
+from espnet_bayeslm.bin.report import main
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +26,6 @@ def outputs(bayes, ngram, nbest, plain_text, tmp_path_factory):
     perplexity.main(["--text", text, *common, "--output", f"{folder}/ppl.json"])
     snr.main(["--lm", f"{bayes}", "--output", f"{folder}/snr"])
     return folder
-
-
-def test_options_are_the_parameters_of_the_function():
-    known = {action.dest for action in get_parser()._actions}
-    assert known - {"help", "config", "log_level"} == set(inspect.signature(report).parameters)
 
 
 def test_everything(outputs, bayes, nbest, tmp_path, capsys, monkeypatch):

@@ -1,7 +1,6 @@
 """`bayeslm rescore`: tuned on one set, applied to another; whole outputs or none."""
 
 import dataclasses
-import inspect
 import shutil
 
 import numpy as np
@@ -11,7 +10,7 @@ from command_lines import contents, costs, run, settings, words
 
 import espnet_bayeslm
 from espnet_bayeslm.bin import interpolate, rescore
-from espnet_bayeslm.bin.rescore import get_parser, main
+from espnet_bayeslm.bin.rescore import main
 from espnet_bayeslm.evaluation import mapsswe
 from espnet_bayeslm.evaluation.wer import count_errors, read_transcripts
 from espnet_bayeslm.nbest.formats import write_nbest
@@ -42,14 +41,6 @@ def tuned(nbest, lms, tmp_path_factory):
     output = tmp_path_factory.mktemp("dev") / "new" / "dev"
     tuning = {"nbest": nbest / "dev", "tune_ref": nbest / "dev.ref", "token_scores": "true"}
     return run(**tuning, **lms, output=output)
-
-
-def test_options_are_the_parameters_of_the_function():
-    known = {action.dest for action in get_parser()._actions} - {"help", "config", "log_level"}
-    own = set(rescore.rescore.__annotations__) - {"options", "return"}
-    library = inspect.signature(espnet_bayeslm.rescore).parameters
-    loading = {"num_samples", "max_tokens", "cache", "self_normalized", "max_context", "unk_size"}
-    assert own <= known and known - own <= set(library) | loading
 
 
 def test_lists_come_out_as_they_went_in_with_the_new_scores_added(nbest, tuned):

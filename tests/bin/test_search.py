@@ -1,6 +1,5 @@
 """`bayeslm search`: texts in, ranked architectures out, and what they are trained by themselves."""
 
-import inspect
 import json
 import math
 import os
@@ -17,7 +16,7 @@ from espnet_bayeslm.bayes import parse_uncertainty
 from espnet_bayeslm.bin import search as tool
 from espnet_bayeslm.bin import train as train_tool
 from espnet_bayeslm.bin.retraining import without
-from espnet_bayeslm.bin.search import get_parser, main, parse_seeds, search
+from espnet_bayeslm.bin.search import main, parse_seeds
 from espnet_bayeslm.bin.train import best_of
 from espnet_bayeslm.lm.lstm import POSITIONS
 from espnet_bayeslm.supernet import rank, shares
@@ -75,11 +74,6 @@ def searched(texts, config, point, tmp_path_factory):
     command = [*texts, "--config", config, "--exp", exp, "--from", point, "--seeds", "0,1"]
     run(*command, "--top", "2", "--retrain", "true", *OPTIONS)
     return exp
-
-
-def test_options_are_the_parameters_of_the_function():
-    known = {action.dest for action in get_parser()._actions} - {"help", "log_level"}
-    assert known | {"espnet_options"} == set(inspect.signature(search).parameters)
 
 
 def test_seeds():

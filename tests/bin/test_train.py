@@ -30,37 +30,29 @@ BAYES = {**POINT, "lm_conf": {**POINT["lm_conf"], "uncertainty": {"cell_input@1"
 
 
 @pytest.fixture
-def files(corpus, tmp_path):
-    """Return the command line's first part, for texts without keys."""
+def command(plain_text, tmp_path):
+    """Return a function: configuration, experiment, more options -> command line."""
     for part in ("train", "valid"):
-        lines = (corpus / f"{part}.txt").read_text().splitlines()
-        text = "".join(line.split(maxsplit=1)[1] + "\n" for line in lines)
+        text = (plain_text / f"{part}.txt").read_text()
         (tmp_path / f"{part}.txt").write_text(text + "\n")
     for name, config in (("point", POINT), ("bayes", BAYES)):
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(config))
-    return ["--train_text", f"{tmp_path}/train.txt", "--valid_text", f"{tmp_path}/valid.txt"]
+    texts = ["--train_text", f"{tmp_path}/train.txt", "--valid_text", f"{tmp_path}/valid.txt"]
+
+    def words(config="point", exp="exp", *options):
+        start = ["--config", f"{tmp_path}/{config}.yaml", "--exp", f"{tmp_path}/{exp}"]
+        return [*texts, *start, *map(str, options)]
+
+    return words
 
 
-def test_point_then_bayes_from_it(files, tmp_path):
-    main([*files, "--config", f"{tmp_path}/point.yaml", "--exp", f"{tmp_path}/point"])
+def test_point_then_bayes_from_it(command, tmp_path):
+    main(command("point", "point"))
     point = load_lm(tmp_path / "point")
     assert point.token_list[0] == "<blank>" and point.token_list[-1] == "<sos/eos>"
     assert sorted(point.token_list[2:-1]) == list("abcdefghij")
-    main(
-        [
-            *files,
-            "--config",
-            f"{tmp_path}/bayes.yaml",
-            "--exp",
-            f"{tmp_path}/bayes",
-            "--from",
-            f"{tmp_path}/point",
-            "--max_epoch",
-            "1",
-            "--optim_conf",
-            "lr=0.0",
-        ]
-    )
+    still = ["--max_epoch", "1", "--optim_conf", "lr=0.0"]
+    main(command("bayes", "bayes", "--from", tmp_path / "point", *still))
     bayes = load_lm(tmp_path / "bayes")
     assert bayes.lm.locations() == ["cell_input@1"]
     assert torch.equal(bayes.lm.rnn.weight_hh_l0, point.lm.rnn.weight_hh_l0)
@@ -70,47 +62,32 @@ def test_point_then_bayes_from_it(files, tmp_path):
     assert config["max_epoch"] == 1
 
 
-def test_the_configuration_may_choose_a_zero_prior(files, tmp_path):
+def test_the_configuration_may_choose_a_zero_prior(command, tmp_path):
     """`--from` then gives the start only, also where the start has a prior of its own."""
     still = ["--max_epoch", "1", "--optim_conf", "lr=0.0"]
-    main([*files, "--config", f"{tmp_path}/point.yaml", "--exp", f"{tmp_path}/point", *still])
+    main(command("point", "point", *still))
     zero = {**BAYES, "model_conf": {"prior": "zero"}}
     (tmp_path / "zero.yaml").write_text(yaml.safe_dump(zero))
     name, prior = "weight_hh_l0", "weight_hh_l0_cell_input_prior_mean"
     start = getattr(load_lm(tmp_path / "point").lm.rnn, name)
     for config, source, is_zero in (("bayes", "point", False), ("zero", "bayes", True)):
-        command = [*files, "--config", f"{tmp_path}/{config}.yaml", "--exp", f"{tmp_path}/{config}"]
-        main([*command, "--from", f"{tmp_path}/{source}", *still])
+        main(command(config, config, "--from", tmp_path / source, *still))
         rnn = load_lm(tmp_path / config).lm.rnn
         assert torch.equal(getattr(rnn, name), start)
         assert (getattr(rnn, prior) == 0).all() == is_zero
 
 
-def test_a_second_call_goes_on(files, tmp_path):
-    command = [*files, "--config", f"{tmp_path}/point.yaml", "--exp", f"{tmp_path}/exp"]
-    main([*command, "--max_epoch", "1"])
-    main([*command, "--max_epoch", "2"])
+def test_a_second_call_goes_on(command, tmp_path):
+    for epochs in (1, 2):
+        main(command("point", "exp", "--max_epoch", epochs))
     assert not (tmp_path / "exp" / "3epoch.pth").exists()
     assert (tmp_path / "exp" / "latest.pth").resolve().name == "2epoch.pth"
 
 
 @pytest.mark.parametrize("token_type, vocab_size", [("bpe", 20), ("char", 40), ("word", 7)])
-def test_token_types(files, tmp_path, token_type, vocab_size):
-    main(
-        [
-            *files,
-            "--config",
-            f"{tmp_path}/point.yaml",
-            "--exp",
-            f"{tmp_path}/exp",
-            "--token_type",
-            token_type,
-            "--vocab_size",
-            str(vocab_size),
-            "--max_epoch",
-            "1",
-        ]
-    )
+def test_token_types(command, tmp_path, token_type, vocab_size):
+    tokens = ["--token_type", token_type, "--vocab_size", vocab_size]
+    main(command("point", "exp", *tokens, "--max_epoch", "1"))
     lm = load_lm(tmp_path / "exp")
     assert lm.token_type == token_type and len(lm.token_list) <= vocab_size
     tokens = lm.tokenize("a b c")
@@ -124,14 +101,13 @@ def test_token_types(files, tmp_path, token_type, vocab_size):
 @pytest.mark.parametrize(
     "token_type, cleaner", [("word", None), ("char", None), ("char", "jaconv")]
 )
-def test_tokens_and_statistics_are_espnets(files, tmp_path, token_type, cleaner):
+def test_tokens_and_statistics_are_espnets(command, tmp_path, token_type, cleaner):
     """ESPnet's tokenize_text gives the same list, its --collect_stats the same lengths."""
     with open(tmp_path / "train.txt", "a") as f:
         f.write("ｂ ａ a　b\n")
     words = ["--token_type", token_type, "--vocab_size", "9"]
     words += [] if cleaner is None else ["--cleaner", cleaner]
-    config = ["--config", f"{tmp_path}/point.yaml", "--max_epoch", "1"]
-    main([*files, *words, *config, "--exp", f"{tmp_path}/exp"])
+    main(command("point", "exp", *words, "--max_epoch", "1"))
     data, reading = tmp_path / "exp" / "data", ["--token_type", token_type, *words[4:]]
     special = [w for s in ("<blank>:0", "<unk>:1", "<sos/eos>:-1") for w in ("--add_symbol", s)]
     tokenize_text.main(
@@ -141,43 +117,42 @@ def test_tokens_and_statistics_are_espnets(files, tmp_path, token_type, cleaner)
         ]
     )
     assert (data / "tokens.txt").read_text() == (tmp_path / "tokens").read_text()
-    command = [*reading, "--token_list", f"{data}/tokens.txt", "--collect_stats", "true"]
+    collect = [*reading, "--token_list", f"{data}/tokens.txt", "--collect_stats", "true"]
     for part in ("train", "valid"):
-        command += [f"--{part}_data_path_and_name_and_type", f"{data}/{part}.txt,text,text"]
-        command += [f"--{part}_shape_file", f"{data}/{part}.txt"]
-    BayesLMTask.main(cmd=[*command, "--output_dir", f"{tmp_path}/stats", "--num_workers", "0"])
+        collect += [f"--{part}_data_path_and_name_and_type", f"{data}/{part}.txt,text,text"]
+        collect += [f"--{part}_shape_file", f"{data}/{part}.txt"]
+    BayesLMTask.main(cmd=[*collect, "--output_dir", f"{tmp_path}/stats", "--num_workers", "0"])
     for part in ("train", "valid"):
         expected = (tmp_path / "stats" / part / "text_shape").read_text().splitlines()
         assert (data / f"{part}.shape").read_text().splitlines() == [f"{x},9" for x in expected]
 
 
-def test_what_was_made_of_the_same_text_is_kept(files, tmp_path, monkeypatch):
-    point = [*files, "--config", f"{tmp_path}/point.yaml", "--max_epoch", "1"]
-    main([*point, "--exp", f"{tmp_path}/point", "--token_type", "bpe", "--vocab_size", "20"])
+def test_what_was_made_of_the_same_text_is_kept(command, tmp_path, monkeypatch):
+    tokens = ["--token_type", "bpe", "--vocab_size", "20", "--max_epoch", "1"]
+    main(command("point", "point", *tokens))
 
     def again(*args, **kwargs):
         raise AssertionError("made again")
 
     for name in ("count_tokens", "made_tokens"):
         monkeypatch.setattr(f"espnet_bayeslm.training.text.{name}", again)
-    main([*point, "--exp", f"{tmp_path}/point", "--token_type", "bpe", "--vocab_size", "20"])
-    bayes = [*files, "--config", f"{tmp_path}/bayes.yaml", "--max_epoch", "1"]
-    main([*bayes, "--exp", f"{tmp_path}/bayes", "--from", f"{tmp_path}/point"])
+    main(command("point", "point", *tokens))
+    start = ["--from", tmp_path / "point", "--max_epoch", "1"]
+    main(command("bayes", "bayes", *start))
     for name in ("train.shape", "valid.shape", "tokens.txt"):
         ours, theirs = (tmp_path / exp / "data" / name for exp in ("bayes", "point"))
         assert ours.read_bytes() == theirs.read_bytes()
     # of another validation text they are not
     (tmp_path / "valid.txt").write_text("a b c\n")
     with pytest.raises(AssertionError, match="made again"):
-        main([*bayes, "--exp", f"{tmp_path}/other", "--from", f"{tmp_path}/point"])
+        main(command("bayes", "other", *start))
 
 
-def test_a_training_speaks(files, tmp_path, python):
+def test_a_training_speaks(command, tmp_path, python):
     """On stderr a line for each epoch, on stdout the result, ESPnet's own log in the folder."""
     exp = tmp_path / "exp"
-    command = [python, "-m", "espnet_bayeslm.bin.bayeslm", "train", *files, "--exp", str(exp)]
-    command += ["--config", f"{tmp_path}/bayes.yaml", "--max_epoch", "2"]
-    result = subprocess.run(command, capture_output=True, text=True)
+    words = [python, "-m", "espnet_bayeslm.bin.bayeslm", "train", *command("bayes")]
+    result = subprocess.run(words, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     first, warning, *epochs = result.stderr.splitlines()
     assert "random weights are trained from scratch" in warning
@@ -197,8 +172,7 @@ def test_a_training_speaks(files, tmp_path, python):
     assert "[train]" in (exp / "train.log").read_text()
 
 
-def test_ctrl_c_and_the_same_command_again(files, tmp_path, capsys, monkeypatch):
-    command = [*files, "--config", f"{tmp_path}/point.yaml", "--exp", f"{tmp_path}/exp"]
+def test_ctrl_c_and_the_same_command_again(command, tmp_path, capsys, monkeypatch):
     validate = BayesLMTrainer.validate_one_epoch
 
     def stop(**kwargs):
@@ -209,37 +183,35 @@ def test_ctrl_c_and_the_same_command_again(files, tmp_path, capsys, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(BayesLMTrainer, "validate_one_epoch", stop)
         with pytest.raises(SystemExit) as stopped:
-            main(command)
+            main(command())
     assert stopped.value.code == 130
     (line,) = [x for x in capsys.readouterr().err.splitlines() if "stopped" in x]
     assert "the same command goes on" in line
     assert not (tmp_path / "exp/2epoch.pth").exists()
-    main(command)
+    main(command())
     assert "The training was resumed" in (tmp_path / "exp/train.log").read_text()
     assert (tmp_path / "exp/latest.pth").resolve().name == "2epoch.pth"
 
 
 @pytest.fixture
-def pieces(files, tmp_path):
-    """Return the command's first part, a token list and its model, of an LM of word pieces."""
-    command = [*files, "--config", f"{tmp_path}/point.yaml", "--max_epoch", "1"]
-    words = ["--token_type", "bpe", "--vocab_size", "20", "--exp", f"{tmp_path}/first"]
-    main([*command, *words])
-    return command, tmp_path / "first/data/tokens.txt", tmp_path / "first/data/bpe.model"
+def pieces(command, tmp_path):
+    """Return a token list and its model, of an LM of word pieces."""
+    words = ["--token_type", "bpe", "--vocab_size", "20", "--max_epoch", "1"]
+    main(command("point", "first", *words))
+    return tmp_path / "first/data/tokens.txt", tmp_path / "first/data/bpe.model"
 
 
-def test_given_tokens(pieces, tmp_path):
+def test_given_tokens(pieces, command, tmp_path):
     """--token_list and --bpemodel, and a recogniser that has both, make the same LM."""
-    command, tokens, model = pieces
-    main(
-        [*command, "--exp", f"{tmp_path}/a", "--token_list", str(tokens), "--bpemodel", str(model)]
-    )
+    tokens, model = pieces
+    once = ["--max_epoch", "1"]
+    main(command("point", "a", *once, "--token_list", tokens, "--bpemodel", model))
     recipe = tmp_path / "recipe" / "exp" / "asr"
     recipe.mkdir(parents=True)
     (tmp_path / "recipe" / "bpe.model").write_bytes(model.read_bytes())
     config = {"token_type": "bpe", "token_list": tokens.read_text().split("\n")[:-1]}
     (recipe / "config.yaml").write_text(yaml.safe_dump({**config, "bpemodel": "bpe.model"}))
-    main([*command, "--exp", f"{tmp_path}/b", "--asr_exp", str(recipe)])
+    main(command("point", "b", *once, "--asr_exp", recipe))
     first, a, b = (load_lm(tmp_path / name) for name in ("first", "a", "b"))
     for lm in (a, b):
         assert lm.token_list == first.token_list and lm.token_type == "bpe"
@@ -250,9 +222,9 @@ def test_given_tokens(pieces, tmp_path):
         assert (tmp_path / "b/data" / name).read_text() == expected
 
 
-def test_tokens_that_cannot_be_used(pieces, tmp_path, fails):
-    command, tokens, model = pieces
-    command = [*command, "--exp", f"{tmp_path}/exp"]
+def test_tokens_that_cannot_be_used(pieces, command, tmp_path, fails):
+    tokens, model = pieces
+    command = command()
     lines = tokens.read_text().splitlines()
     other = tmp_path / "other.txt"
     other.write_text("\n".join([*lines[:2], "qq", *lines[3:]]) + "\n")
@@ -286,19 +258,15 @@ def test_tokens_that_cannot_be_used(pieces, tmp_path, fails):
         (["--from", "missing", "--token_type", "word"], ["Leave out --token_type"]),
     ],
 )
-def test_bad_input(files, tmp_path, capsys, change, words):
-    with pytest.raises(SystemExit) as stop:
-        main([*files, "--config", f"{tmp_path}/point.yaml", "--exp", f"{tmp_path}/exp", *change])
-    assert stop.value.code == 1
-    message = capsys.readouterr().err.splitlines()[-1]
+def test_bad_input(command, fails, change, words):
+    message = fails(main, command("point", "exp", *change))
     assert message.startswith("bayeslm train: error:")
     assert all(word in message for word in words)
 
 
-def test_what_unk_stands_for_is_counted(files, tmp_path):
+def test_what_unk_stands_for_is_counted(command, tmp_path):
     """Of the ten words of the text five are in the list: <unk> is the other five, and more."""
-    command = [*files, "--config", f"{tmp_path}/point.yaml", "--exp", f"{tmp_path}/exp"]
-    main([*command, "--vocab_size", "8", "--max_epoch", "1"])
+    main(command("point", "exp", "--vocab_size", "8", "--max_epoch", "1"))
     counted = yaml.safe_load((tmp_path / "exp/data/unknown_words.yaml").read_text())
     assert counted["left_out"] == 5
     once, twice = counted["seen_once"], counted["seen_twice"]
@@ -314,68 +282,37 @@ def test_what_unk_stands_for_is_counted(files, tmp_path):
     assert lm.word_scores(["zebra"])[0].log_probs.tolist() == shared.log_probs.tolist()
 
 
-def test_other_text_under_the_same_name(files, tmp_path, capsys):
-    command = [*files, "--config", f"{tmp_path}/point.yaml", "--exp", f"{tmp_path}/exp"]
-    main([*command, "--max_epoch", "1"])
+def test_other_text_under_the_same_name(command, tmp_path, fails):
+    main(command("point", "exp", "--max_epoch", "1"))
     (tmp_path / "train.txt").write_text("a b\n")
-    with pytest.raises(SystemExit):
-        main(command)
-    assert "other text" in capsys.readouterr().err
+    assert "other text" in fails(main, command())
 
 
-def test_other_tokens_leave_a_trained_lm_as_it_is(files, tmp_path, capsys):
-    command = [*files, "--config", f"{tmp_path}/point.yaml", "--exp", f"{tmp_path}/exp"]
-    main([*command, "--max_epoch", "1"])
+def test_other_tokens_leave_a_trained_lm_as_it_is(command, tmp_path, fails):
+    main(command("point", "exp", "--max_epoch", "1"))
     before = {
         p: p.read_bytes() for p in (tmp_path / "exp").rglob("*") if p.suffix in (".yaml", ".txt")
     }
-    with pytest.raises(SystemExit):
-        main([*command, "--vocab_size", "8", "--max_epoch", "2"])
-    assert "other tokens" in capsys.readouterr().err
+    error = fails(main, command("point", "exp", "--vocab_size", "8", "--max_epoch", "2"))
+    assert "other tokens" in error
     assert all(path.read_bytes() == content for path, content in before.items())
     load_lm(tmp_path / "exp")
 
 
-def test_text_with_unk(files, tmp_path):
+def test_text_with_special_tokens(command, tmp_path, fails):
     with open(tmp_path / "train.txt", "a") as f:
         f.write("a <unk> b\n")
-    main(
-        [
-            *files,
-            "--config",
-            f"{tmp_path}/point.yaml",
-            "--exp",
-            f"{tmp_path}/exp",
-            "--max_epoch",
-            "1",
-        ]
-    )
+    main(command("point", "exp", "--max_epoch", "1"))
     assert load_lm(tmp_path / "exp").token_list.count("<unk>") == 1
-
-
-def test_text_with_the_end_of_sentence(files, tmp_path, capsys):
     (tmp_path / "train.txt").write_text("a b\na <sos/eos>\n")
-    with pytest.raises(SystemExit):
-        main([*files, "--config", f"{tmp_path}/point.yaml", "--exp", f"{tmp_path}/exp"])
-    assert f"{tmp_path}/train.txt:2: holds the special token <sos/eos>" in capsys.readouterr().err
+    error = fails(main, command("point", "other"))
+    assert f"{tmp_path}/train.txt:2: holds the special token <sos/eos>" in error
 
 
-def test_the_prior_is_set_whatever_names_the_lm(files, tmp_path):
-    main(
-        [
-            *files,
-            "--config",
-            f"{tmp_path}/point.yaml",
-            "--exp",
-            f"{tmp_path}/point",
-            "--max_epoch",
-            "1",
-        ]
-    )
+def test_the_prior_is_set_whatever_names_the_lm(command, tmp_path):
+    main(command("point", "point", "--max_epoch", "1"))
     config = {key: value for key, value in BAYES.items() if key != "lm"}
     (tmp_path / "nameless.yaml").write_text(yaml.safe_dump(config))
-    command = ["--config", f"{tmp_path}/nameless.yaml", "--exp", f"{tmp_path}/bayes"]
-    main(
-        [*files, *command, "--from", f"{tmp_path}/point", "--lm", "bayes_lstm", "--max_epoch", "1"]
-    )
+    start = ["--from", tmp_path / "point", "--lm", "bayes_lstm", "--max_epoch", "1"]
+    main(command("nameless", "bayes", *start))
     assert load_lm(tmp_path / "bayes").lm.rnn.weight_hh_l0_cell_input_prior_mean.abs().sum() > 0

@@ -1,26 +1,83 @@
-"""Lets the tests import the recipe's scripts as the recipe does."""
+"""Lets the tests use the recipes' scripts as the recipes do."""
 
+import functools
 import importlib
+import shutil
 import sys
-from pathlib import Path
 
 import pytest
+from recipe_scripts import RECIPES
 
-RECIPE = Path(__file__).resolve().parents[2] / "egs2" / "sotu" / "lm"
-
-
-@pytest.fixture
-def recipe() -> Path:
-    return RECIPE
+from espnet_bayeslm.experiment import lists
 
 
 @pytest.fixture
-def script(monkeypatch):
-    """Return a function: name -> module of local/."""
+def recipe():
+    return RECIPES / "sotu" / "lm"
+
+
+@pytest.fixture
+def local(monkeypatch):
+    """Return a function: recipe, name -> module of its local/."""
     before = set(sys.modules)
-    monkeypatch.syspath_prepend(str(RECIPE / "local"))
-    yield importlib.import_module
-    local = (path.stem for path in (RECIPE / "local").glob("*.py"))
-    for name in local:
-        if name not in before:
-            sys.modules.pop(name, None)
+
+    def load(recipe, name):
+        monkeypatch.syspath_prepend(str(RECIPES / recipe / "lm" / "local"))
+        return importlib.import_module(name)
+
+    yield load
+    for path in RECIPES.glob("*/lm/local/*.py"):
+        if path.stem not in before:
+            sys.modules.pop(path.stem, None)
+
+
+@pytest.fixture
+def script(local):
+    """Return a function: name -> module of the sotu recipe's local/."""
+    return functools.partial(local, "sotu")
+
+
+@pytest.fixture
+def place(tmp_path):
+    """Return a function: recipe, files -> a folder with its scripts, and copies of the files."""
+
+    def make(recipe, *copied):
+        folder = tmp_path / "recipe"
+        folder.mkdir()
+        for path in (RECIPES / recipe / "lm").iterdir():
+            if path.name in copied:
+                shutil.copy(path, folder)
+            elif path.name not in ("data", "exp"):
+                (folder / path.name).symlink_to(path.resolve())
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def failure(capsys):
+    """Return a function: main() of a script, options -> the one line of error that it ends in."""
+
+    def run(main, *options):
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stopped:
+            main([str(option) for option in options])
+        assert stopped.value.code == 1
+        lines = capsys.readouterr().err.splitlines()
+        assert [line for line in lines if "error:" in line] == lines[-1:]
+        return lines[-1]
+
+    return run
+
+
+@pytest.fixture
+def refused(failure):
+    """Return a function: folder of archives, options -> what is said of lists; none is written."""
+
+    def run(archives, *options):
+        output = archives.parent / "out"
+        line = failure(lists.main, "--nbest", archives, "--output", output, *options)
+        assert line.startswith("local/nbest.sh: error: ") and not output.exists()
+        return line
+
+    return run

@@ -1,38 +1,20 @@
-"""Text of the AMI recipe: annotations by lhotse, plain text, and what is no such thing."""
+"""Text of the AMI recipe: annotations by lhotse, plain text, Fisher, and what is no such thing."""
 
-import importlib
-import os
 import shutil
-import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
+from recipe_scripts import files_of, run_script, write
 
-ROOT = Path(__file__).parents[2]
-RECIPE = ROOT / "egs2" / "ami" / "lm"
+from espnet_bayeslm.utils.errors import InputError
+
 NITE = 'xmlns:nite="http://nite.sourceforge.net/"'
 
 
 @pytest.fixture
-def data(monkeypatch):
-    monkeypatch.syspath_prepend(str(RECIPE / "local"))
-    yield importlib.import_module("ami_data")
-    for name in ("ami_data", "ami_annotations", "fisher_data"):
-        sys.modules.pop(name, None)
-
-
-def write(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    return path
-
-
-def read(folder):
-    """Return {file below a folder: its lines}."""
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return {str(path.relative_to(folder)): path.read_text().splitlines() for path in files}
+def data(local):
+    return local("ami", "ami_data")
 
 
 @pytest.fixture
@@ -47,7 +29,7 @@ def texts(tmp_path):
 def test_plain_text_becomes_kaldi_text(data, texts, tmp_path):
     write(tmp_path / "out" / "token_list", "is another's")
     data.main(["--ami_text", str(texts), "--output", str(tmp_path / "out")])
-    written = read(tmp_path / "out")
+    written = files_of(tmp_path / "out")
     statistics = written.pop("statistics.txt")
     assert written == {
         # the empty line is counted, and left out
@@ -146,7 +128,7 @@ def test_annotations_are_parsed_by_lhotse(data, annotations, tmp_path, caplog, f
         before = sorted(tmp_path.rglob("*"))
         given = given.parent if form == "zip_in_folder" else given
     data.main(["--ami", str(given), "--output", str(tmp_path / "out")])
-    written = read(tmp_path / "out")
+    written = files_of(tmp_path / "out")
     assert {name: written[f"{name}/text"] for name in SENTENCES} == SENTENCES
     assert "train are not there" in caplog.text  # of a hundred meetings one is
     if form.startswith("zip"):  # nothing is unpacked into the corpus
@@ -154,19 +136,9 @@ def test_annotations_are_parsed_by_lhotse(data, annotations, tmp_path, caplog, f
         assert not (tmp_path / "zips" / "words").exists()
 
 
-def test_the_parser_is_named_where_it_is_missing(data, annotations, tmp_path, capsys, monkeypatch):
+def test_the_parser_is_named_where_it_is_missing(data, annotations, tmp_path, failure, monkeypatch):
     monkeypatch.setitem(sys.modules, "lhotse.recipes", None)
-    assert "pip install lhotse" in failure(data, capsys, "--ami", annotations)
-
-
-def failure(data, capsys, *options):
-    """Return the one line in which a call with these options ends."""
-    with pytest.raises(SystemExit) as stopped:
-        data.main(list(map(str, options)))
-    assert stopped.value.code == 1
-    (line,) = capsys.readouterr().err.splitlines()[-1:]
-    assert line.startswith("local/data.sh: error: ")
-    return line
+    assert "pip install lhotse" in failure(data.main, "--ami", annotations)
 
 
 def break_annotations(folder, how):
@@ -187,34 +159,34 @@ def break_annotations(folder, how):
         ("set", "no sentences of dev"),
     ],
 )
-def test_damaged_annotations(data, annotations, tmp_path, capsys, how, said):
+def test_damaged_annotations(data, annotations, tmp_path, failure, how, said):
     pytest.importorskip("lhotse", reason="lhotse parses the annotations (pip install lhotse)")
     break_annotations(annotations, how)
     write(tmp_path / "out" / "train" / "text", "of before")
     options = ("--ami", annotations, "--output", tmp_path / "out")
-    assert said in failure(data, capsys, *options)
-    assert read(tmp_path / "out") == {"train/text": ["of before"]}
+    assert said in failure(data.main, *options)
+    assert files_of(tmp_path / "out") == {"train/text": ["of before"]}
 
 
-def test_a_corpus_that_is_not_there(data, texts, tmp_path, capsys):
+def test_a_corpus_that_is_not_there(data, texts, tmp_path, failure):
     write(tmp_path / "empty" / "words" / "x", "")
-    said = failure(data, capsys)
+    said = failure(data.main)
     assert "AMI" in said and "AMI_TEXT" in said and "groups.inf.ed.ac.uk/ami" in said
-    assert "both" in failure(data, capsys, "--ami", "x", "--ami_text", texts)
-    assert "no such file" in failure(data, capsys, "--ami", tmp_path / "nowhere")
-    said = failure(data, capsys, "--ami", tmp_path / "empty")
+    assert "both" in failure(data.main, "--ami", "x", "--ami_text", texts)
+    assert "no such file" in failure(data.main, "--ami", tmp_path / "nowhere")
+    said = failure(data.main, "--ami", tmp_path / "empty")
     assert "corpusResources/meetings.xml, segments, words" in said
-    assert "zip" in failure(data, capsys, "--ami", texts / "dev.txt")
-    assert "no such folder" in failure(data, capsys, "--ami_text", tmp_path / "nowhere")
+    assert "zip" in failure(data.main, "--ami", texts / "dev.txt")
+    assert "no such folder" in failure(data.main, "--ami_text", tmp_path / "nowhere")
     (texts / "dev.txt").unlink()
-    said = failure(data, capsys, "--ami_text", texts)
+    said = failure(data.main, "--ami_text", texts)
     assert "dev.txt not there" in said and "train.txt, dev.txt and eval.txt" in said
 
 
-def test_a_zip_of_something_else(data, tmp_path, capsys):
+def test_a_zip_of_something_else(data, tmp_path, failure):
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         archive.writestr("words/x.xml", "")
-    said = failure(data, capsys, "--ami", tmp_path / "x.zip")
+    said = failure(data.main, "--ami", tmp_path / "x.zip")
     assert "x.zip: does not hold corpusResources/meetings.xml" in said
 
 
@@ -228,38 +200,19 @@ def test_a_zip_of_something_else(data, tmp_path, capsys):
         ("new words\n", "each sentence of dev"),
     ],
 )
-def test_text_that_cannot_be_used(data, texts, tmp_path, capsys, text, said):
+def test_text_that_cannot_be_used(data, texts, tmp_path, failure, text, said):
     write(texts / "dev.txt", text)
     options = ("--ami_text", texts, "--output", tmp_path / "out")
-    assert said in failure(data, capsys, *options)
+    assert said in failure(data.main, *options)
     assert not (tmp_path / "out").exists()
 
 
-@pytest.fixture
-def place(tmp_path):
-    """Return a copy of the recipe's scripts, whose path.sh finds the repository."""
-    folder = tmp_path / "recipe"
-    (folder / "local").mkdir(parents=True)
-    for name in ("ami_data.py", "ami_annotations.py", "fisher_data.py", "data.sh"):
-        shutil.copy(RECIPE / "local" / name, folder / "local")
-    path = (ROOT / "egs2" / "sotu" / "lm" / "path.sh").read_text()
-    write(folder / "path.sh", path.replace('$(dirname "${BASH_SOURCE[0]}")/../../..', str(ROOT)))
-    shutil.copy(RECIPE / "db.sh", folder)
-    return folder
-
-
-def run(place, *options, **variables):
-    environment = {k: v for k, v in os.environ.items() if k not in ("AMI", "AMI_TEXT", "FISHER")}
-    environment.update(variables, PYTHON=sys.executable)
-    command = ["bash", "local/data.sh", *map(str, options)]
-    return subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True)
-
-
 def test_options_win_over_the_environment_and_that_over_db_sh(place, texts):
+    place = place("ami", "db.sh")
     for name in ("of_db", "of_environment", "of_option"):
         shutil.copytree(texts, place / name)
         write(place / name / "eval.txt", f"{name}\n")
-    result = run(place)
+    result = run_script(place, "local/data.sh")
     assert result.returncode == 1 and "neither AMI" in result.stderr
     db = (place / "db.sh").read_text()
     write(place / "db.sh", db.replace("AMI_TEXT=\n", "AMI_TEXT=of_db\n"))
@@ -268,6 +221,64 @@ def test_options_win_over_the_environment_and_that_over_db_sh(place, texts):
         ("of_environment", [], {"AMI_TEXT": "of_environment"}),
         ("of_option", ["--ami_text", "of_option"], {"AMI_TEXT": "of_environment"}),
     ):
-        result = run(place, *options, **variables)
+        result = run_script(place, "local/data.sh", *options, **variables)
         assert result.returncode == 0, result.stderr
         assert (place / "data" / "eval" / "text.plain").read_text() == f"{said}\n"
+
+
+@pytest.fixture
+def fisher(tmp_path):
+    folder = tmp_path / "fisher"
+    write(
+        folder / "fe_03_p1_tran" / "data" / "trans" / "000" / "fe_03_00001.txt",
+        "# fe_03_00001.sph\n# Transcribed at the LDC\n\n"
+        "0.06 0.97 A: and I generally (( prefer ))\n\n"
+        "1.00 2.00 B: [laughter]\n\n2.00 3.00 B: [[skip]] uh-huh t._v. wor- 'kay well-known ' \n",
+    )
+    write(
+        folder / "fe_03_p2_tran" / "data" / "trans" / "058" / "fe_03_05851.txt",
+        "10.5 11.5 A: <german (( ja wohl )) > mm-hmm\nnothing\n",
+    )
+    return folder
+
+
+def test_fisher_is_added_to_the_training_text(data, fisher, tmp_path, caplog):
+    texts = tmp_path / "texts"
+    for name, text in (
+        ("train", "okay then\nmm-hmm it's\n"),
+        ("dev", "okay it's\nokay so\n"),
+        ("eval", "then\n"),
+    ):
+        write(texts / f"{name}.txt", text)
+    options = ["--ami_text", str(texts), "--output", str(tmp_path / "out")]
+    data.main([*options, "--fisher", str(fisher)])
+    lines = files_of(tmp_path / "out")
+    assert lines["train/text"] == [
+        "ami-train-0000000 okay then",
+        "ami-train-0000001 mm-hmm it's",
+        "fisher-fe_03_00001-0000-A and i generally prefer",
+        "fisher-fe_03_00001-0001-B uh huh t v wor 'kay well known",
+        "fisher-fe_03_05851-0000-A mm-hmm",  # whole, as in the meetings
+    ]
+    assert lines["dev/text.known"] == ["ami-dev-0000000 okay it's"]
+    assert "prefer" in lines["lexicon_words.txt"]
+    assert "| train: Fisher | 3 | 13 | 13 | 0.00 |" in lines["statistics.txt"]
+    assert "| train | 5 | 17 | 16 | 0.00 |" in lines["statistics.txt"]
+    assert "1 lines not of the form" in caplog.text and "fe_03_05851.txt:2" in caplog.text
+    data.main([*options, "--fisher", str(fisher / "fe_03_p2_tran")])
+    assert (tmp_path / "out" / "train" / "text").read_text().count("\n") == 3
+
+
+def test_fisher_that_is_not_there(local, fisher, tmp_path):
+    reader = local("ami", "fisher_data")
+    with pytest.raises(InputError, match="no such folder"):
+        reader.read_fisher(tmp_path / "nowhere", set())
+    with pytest.raises(InputError, match=r"no data/trans/\*/\*.txt there.*LDC2004T19"):
+        reader.read_fisher(fisher / "fe_03_p1_tran" / "data" / "trans", set())
+    only = fisher / "fe_03_p1_tran" / "data" / "trans" / "000" / "fe_03_00001.txt"
+    again = write(fisher / "copy" / "data" / "trans" / "000" / only.name, only.read_text())
+    with pytest.raises(InputError, match="same conversation"):
+        reader.read_fisher(fisher, set())
+    write(again, "# nothing\nelse\n")
+    with pytest.raises(InputError, match="no line `START END A: words`"):
+        reader.read_fisher(fisher / "copy", set())

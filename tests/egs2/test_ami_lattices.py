@@ -4,14 +4,12 @@ import gzip
 import os
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
-from nbest_recipe import failure, nbest_lists, write  # noqa: F401  (a fixture)
+from recipe_scripts import write
 
+from espnet_bayeslm.experiment import lists
 from espnet_bayeslm.nbest.kaldi import read_kaldi
-
-RECIPE = Path(__file__).parents[2] / "egs2" / "ami" / "lm"
 
 # Stands in for Kaldi's programs. A path is a line `key word,word graph_cost acoustic_cost`, the
 # grammar a cost for each word; a call is noted in $CALLS.
@@ -98,16 +96,16 @@ def lattices(tmp_path):
 
 
 @pytest.mark.parametrize("grammar", ["G.fst", "G.carpa"])
-def test_lattices_become_archives(nbest, lattices, kaldi, tmp_path, grammar):
+def test_lattices_become_archives(lattices, kaldi, tmp_path, grammar):
     lang = tmp_path / "lang"
     shutil.move(lang / "G.fst", lang / grammar)
     output = tmp_path / "out"
-    nbest.main(["--nbest", str(lattices), "--output", str(output), "--lang", str(lang),
+    lists.main(["--nbest", str(lattices), "--output", str(output), "--lang", str(lang),
                 "--num_best", "2", "--acoustic_scale", "0.125"])  # fmt: skip
     assert sorted(path.name for path in output.iterdir()) == ["conditions", "dev_ihm", "eval_ihm"]
-    lists = {item.utt: item.hypotheses for item in read_kaldi(output / "dev_ihm")}
-    assert list(lists) == ["dev_U1", "dev_U2"]
-    first, second = lists["dev_U2"]
+    found = {item.utt: item.hypotheses for item in read_kaldi(output / "dev_ihm")}
+    assert list(found) == ["dev_U1", "dev_U2"]
+    first, second = found["dev_U2"]
     assert (first.words, second.words) == (("yes", "no"), ("yes",))
     # the LM costs 2 a word, which is taken off the graph's cost
     assert (first.am_score, first.graph_score, first.lm_score) == (-70.5, -5.5, -4)
@@ -134,16 +132,16 @@ def test_lattices_become_archives(nbest, lattices, kaldi, tmp_path, grammar):
         ),
     ],
 )
-def test_lattices_that_cannot_be_used(nbest, lattices, kaldi, tmp_path, capsys, change, said):
+def test_lattices_that_cannot_be_used(lattices, kaldi, tmp_path, refused, change, said):
     change(tmp_path / "lang", lattices / "decode_dev_ihm")
-    assert said in failure(nbest, capsys, lattices, "--lang", tmp_path / "lang")
+    assert said in refused(lattices, "--lang", tmp_path / "lang")
 
 
-def test_lattices_need_kaldi_and_its_lang_folder(nbest, lattices, tmp_path, capsys, monkeypatch):
-    assert "no lang folder is given" in failure(nbest, capsys, lattices)
+def test_lattices_need_kaldi_and_its_lang_folder(lattices, tmp_path, refused, monkeypatch):
+    assert "no lang folder is given" in refused(lattices)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "gzip").symlink_to(shutil.which("gzip"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    said = failure(nbest, capsys, lattices, "--lang", tmp_path / "lang")
+    said = refused(lattices, "--lang", tmp_path / "lang")
     assert "lattice-to-nbest" in said and "nbest-to-linear" in said and "gzip" not in said
     assert "Install Kaldi" in said

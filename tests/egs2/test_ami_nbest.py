@@ -1,16 +1,11 @@
 """N-best lists of the AMI recipe: archives of several sets and conditions."""
 
-import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-from nbest_recipe import failure, nbest_lists, write  # noqa: F401  (a fixture)
+from recipe_scripts import run_script, write
 
-ROOT = Path(__file__).parents[2]
-RECIPE = ROOT / "egs2" / "ami" / "lm"
+from espnet_bayeslm.experiment import lists
 
 
 def write_archive(folder, utts, **more):
@@ -30,7 +25,7 @@ def archives(tmp_path):
     return tmp_path / "lists"
 
 
-def test_archives_are_put_in_one_form(nbest, archives, tmp_path):
+def test_archives_are_put_in_one_form(archives, tmp_path):
     # one of them in two parts, in a decode folder beside the lattices that it was made of
     decode = archives / "decode_dev_ihm"
     shutil.move(archives / "dev_ihm" / "text", write(decode / "num_jobs", "2\n").parent)
@@ -40,7 +35,7 @@ def test_archives_are_put_in_one_form(nbest, archives, tmp_path):
     write(decode / "lat.1.gz", "not read")
     write(archives / "README", "left out")
     output = tmp_path / "out"
-    nbest.main(["--nbest", str(archives), "--output", str(output)])
+    lists.main(["--nbest", str(archives), "--output", str(output)])
     assert (output / "conditions").read_text() == "ihm\nsdm1\n"
     assert sorted(path.name for path in output.iterdir()) == [
         *("conditions", "dev_ihm", "dev_sdm1", "eval_ihm", "eval_sdm1"),
@@ -53,10 +48,10 @@ def test_archives_are_put_in_one_form(nbest, archives, tmp_path):
         "lmwt.withlm": "dev_ihm_U1-1 3\ndev_ihm_U1-2 4\ndev_ihm_U2-1 3\ndev_ihm_U2-2 4\n",
         "text": "dev_ihm_U1 a c\ndev_ihm_U2 a c\n",
     }
-    nbest.main(["--nbest", str(archives), "--output", str(output)])  # once more
+    lists.main(["--nbest", str(archives), "--output", str(output)])  # once more
 
 
-def test_references_of_their_own(nbest, archives, tmp_path, caplog):
+def test_references_of_their_own(archives, tmp_path, caplog):
     for path in archives.glob("*/text"):
         write(tmp_path / "refs" / path.parent.name / "text", path.read_text())
         path.unlink()
@@ -66,7 +61,7 @@ def test_references_of_their_own(nbest, archives, tmp_path, caplog):
     texts = [tmp_path / "refs" / f"dev_{name}" / "text" for name in ("ihm", "sdm1")]
     write(tmp_path / "refs" / "dev" / "text", "".join(t.read_text() for t in texts) + "U3 x\n")
     texts[1].unlink()
-    nbest.main(options)
+    lists.main(options)
     assert (tmp_path / "out" / "dev_sdm1" / "text").read_text() == (
         "dev_sdm1_U1 a c\ndev_sdm1_U2 a c\n"
     )
@@ -74,10 +69,10 @@ def test_references_of_their_own(nbest, archives, tmp_path, caplog):
     assert (tmp_path / "out" / "eval_sdm1" / "text").read_text().count("\n") == 2
 
 
-def test_sets_must_have_the_same_conditions(nbest, archives, tmp_path, capsys):
+def test_sets_must_have_the_same_conditions(archives, tmp_path, refused):
     shutil.rmtree(archives / "eval_sdm1")
     shutil.move(archives / "dev_ihm", archives / "dev_mdm8")
-    said = failure(nbest, capsys, archives)
+    said = refused(archives)
     assert "dev_ihm, eval_mdm8, eval_sdm1 missing" in said
 
 
@@ -94,13 +89,13 @@ def test_sets_must_have_the_same_conditions(nbest, archives, tmp_path, capsys):
         (lambda lists: write(lists / "dev_ihm" / "acwt", "dev_ihm_U1-1 x\n"), "acwt"),
     ],
 )
-def test_lists_that_cannot_be_used(nbest, archives, capsys, change, said):
+def test_lists_that_cannot_be_used(archives, refused, change, said):
     change(archives)
-    line = failure(nbest, capsys, archives)
+    line = refused(archives)
     assert said in line and str(archives) in line
 
 
-def test_bad_options(nbest, archives, tmp_path, capsys):
+def test_bad_options(archives, tmp_path, refused):
     for options, said in (
         (["--sets", ""], "--sets ''"),
         (["--sets", "dev dev"], "each once"),
@@ -109,35 +104,23 @@ def test_bad_options(nbest, archives, tmp_path, capsys):
         (["--nj", 0], "--nj 0"),
         (["--nbest", ""], "no N-best lists given"),
     ):
-        assert said in failure(nbest, capsys, archives, *options)
+        assert said in refused(archives, *options)
 
 
-def test_another_folder_is_not_replaced(nbest, archives, tmp_path, capsys):
+def test_another_folder_is_not_replaced(archives, tmp_path, failure):
     write(tmp_path / "data" / "train" / "text", "a b\n")
-    with pytest.raises(SystemExit):
-        nbest.main(["--nbest", str(archives), "--output", str(tmp_path / "data")])
-    assert "does not hold lists" in capsys.readouterr().err
+    said = failure(lists.main, "--nbest", archives, "--output", tmp_path / "data")
+    assert "does not hold lists" in said
     assert (tmp_path / "data" / "train" / "text").exists()
 
 
-def test_other_sets_through_the_shell_script(archives, tmp_path):
-    place = tmp_path / "recipe"
-    (place / "local").mkdir(parents=True)
-    for name in ("nbest.sh",):
-        (place / "local" / name).symlink_to(RECIPE / "local" / name)  # as another recipe does
-    path = (ROOT / "egs2" / "sotu" / "lm" / "path.sh").read_text()
-    write(place / "path.sh", path.replace('$(dirname "${BASH_SOURCE[0]}")/../../..', str(ROOT)))
+def test_other_sets_through_the_shell_script(archives, place):
+    place = place("lrs2", "db.sh")
     write(place / "db.sh", "NBEST=/nowhere\n")
     for path in archives.iterdir():
         path.rename(archives / path.name.replace("eval", "test").replace("dev", "val"))
-    environment = {**os.environ, "NBEST": str(archives), "PYTHON": sys.executable}
-    result = subprocess.run(
-        ["bash", "local/nbest.sh", "--sets", "val test"],
-        cwd=place,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    given = {"NBEST": str(archives)}
+    result = run_script(place, "local/nbest.sh", "--sets", "val test", **given)
     assert result.returncode == 0, result.stderr
     output = place / "data" / "nbest"
     assert (output / "conditions").read_text() == "ihm\nsdm1\n"

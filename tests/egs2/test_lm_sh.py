@@ -1,10 +1,9 @@
 """lm.sh: its options, and its stages with programs that only record how they were called."""
 
-import os
-import subprocess
 import sys
 
 import pytest
+from recipe_scripts import run_script
 
 RECORDER = """#!{python}
 import pathlib, sys
@@ -41,15 +40,14 @@ def lm_sh(recipe, tmp_path, monkeypatch):
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev" / "text").write_text("v1 a\nv2 b\n")
     (tmp_path / "tiny.yaml").write_text("max_epoch: 1\n")
-    environment = {k: v for k, v in os.environ.items() if k not in ("train_cmd", "cuda_cmd")}
+    for name in ("train_cmd", "cuda_cmd"):
+        monkeypatch.delenv(name, raising=False)
 
     def run(*words, texts=True):
-        command = ["bash", str(recipe / "lm.sh"), "--python", "./recorder", *words]
+        command = [recipe / "lm.sh", "--python", "./recorder", *words]
         if texts:
             command += ["--train_text", "train/text", "--valid_text", "dev/text"]
-        return subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True
-        )
+        return run_script(tmp_path, *command)
 
     run.folder = tmp_path
     return run

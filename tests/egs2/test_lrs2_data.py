@@ -1,37 +1,22 @@
 """Text of the LRS2 recipe, from a small directory of the corpus's layout."""
 
-import importlib
-import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from lrs2_layout import make_corpus, sentence, write_clip
+from recipe_scripts import files_of, run_script
 
-ROOT = Path(__file__).resolve().parents[2]
-RECIPE = ROOT / "egs2" / "lrs2" / "lm"
 SETS = ("train", "val", "test")
 
 
 @pytest.fixture
-def modules(monkeypatch):
-    """Return a function: name -> module of the recipe's local/."""
-    monkeypatch.syspath_prepend(str(RECIPE / "local"))
-    yield importlib.import_module
-    for name in ("lrs2_data", "lrs2_corpus"):
-        sys.modules.pop(name, None)
+def data(local):
+    return local("lrs2", "lrs2_data")
 
 
 @pytest.fixture
-def data(modules):
-    return modules("lrs2_data")
-
-
-@pytest.fixture
-def reader(modules):
-    return modules("lrs2_corpus")
+def reader(local):
+    return local("lrs2", "lrs2_corpus")
 
 
 @pytest.fixture
@@ -41,10 +26,6 @@ def corpus(tmp_path):
 
 def read(folder, name="text"):
     return [line.split() for line in (folder / name).read_text().splitlines()]
-
-
-def files_of(folder):
-    return {p.relative_to(folder): p.read_text() for p in folder.rglob("*") if p.is_file()}
 
 
 def test_the_sets_are_kaldi_texts_of_the_lists_clips(data, corpus, tmp_path):
@@ -209,28 +190,14 @@ def test_a_second_run_replaces_the_sets_and_leaves_the_rest(data, corpus, tmp_pa
     assert (output / "train" / "text.old").read_text() == "x\n"
 
 
-@pytest.fixture
-def data_sh(tmp_path):
-    """Return a function that runs local/data.sh in a copy of the recipe's folder."""
-    folder = tmp_path / "recipe"
-    folder.mkdir()
-    (folder / "local").symlink_to(RECIPE / "local")
-    (folder / "path.sh").symlink_to(ROOT / "egs2" / "sotu" / "lm" / "path.sh")
-    shutil.copy(RECIPE / "db.sh", folder / "db.sh")
+def test_the_option_wins_over_the_environment_and_that_over_db_sh(place, corpus, tmp_path):
+    place = place("lrs2", "db.sh")
 
-    def run(*options, **variables):
-        environment = {k: v for k, v in os.environ.items() if k not in ("LRS2", "VENV")}
-        environment |= {"PYTHON": sys.executable, "PYTHONPATH": str(ROOT), **variables}
-        command = ["local/data.sh", "--output", str(tmp_path / "data"), *options]
-        return subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-        )
+    def data_sh(*options, **variables):
+        output = ["--output", tmp_path / "data"]
+        return run_script(place, "local/data.sh", *output, *options, **variables)
 
-    return run
-
-
-def test_the_option_wins_over_the_environment_and_that_over_db_sh(data_sh, corpus, tmp_path):
-    db = tmp_path / "recipe" / "db.sh"
+    db = place / "db.sh"
     assert "error: no path to LRS2" in data_sh().stderr
     db.write_text(db.read_text().replace("LRS2:-}", f"LRS2:-{tmp_path}/by_file}}"))
     assert f"{tmp_path}/by_file: no such folder" in data_sh().stderr
@@ -239,3 +206,76 @@ def test_the_option_wins_over_the_environment_and_that_over_db_sh(data_sh, corpu
     done = data_sh("--lrs2", str(corpus), **variable)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "data" / "statistics.txt").exists()
+
+
+def test_no_path_or_a_wrong_one_is_said_with_what_was_looked_for(data, tmp_path, failure):
+    output = tmp_path / "data"
+    error = failure(data.main, "--output", output)
+    assert "Set LRS2 in db.sh" in error and "main and pretrain" in error
+    error = failure(data.main, "--lrs2", tmp_path / "nowhere", "--output", output)
+    assert "nowhere: no such folder" in error and "main and pretrain" in error
+    (tmp_path / "trainval").mkdir()
+    error = failure(data.main, "--lrs2", tmp_path, "--output", output)
+    assert "found here: trainval" in error and "main and pretrain" in error
+    assert not output.exists()
+
+
+@pytest.mark.parametrize("pause", ["-1", "nan", "inf"])
+def test_a_pause_is_a_length_of_time(data, corpus, tmp_path, failure, pause):
+    error = failure(data.main, "--lrs2", corpus, "--output", tmp_path / "d", f"--pause={pause}")
+    assert "--pause" in error
+
+
+def remove_lists(corpus):
+    (corpus / "val.txt").unlink()
+    (corpus / "test.txt").unlink()
+
+
+def remove_texts(corpus):
+    for path in sorted((corpus / "pretrain" / "5500").iterdir())[1:]:
+        path.unlink()
+
+
+def list_twice(corpus):
+    clip = (corpus / "test.txt").read_text().split()[0]
+    with (corpus / "train.txt").open("a") as f:
+        f.write(clip + "\n")
+
+
+def overwrite(path, text):
+    return lambda corpus: (corpus / path).write_text(text)
+
+
+TEXT = "main/6201/00000.txt"
+TABLE = "pretrain/5500/00000.txt"
+
+
+@pytest.mark.parametrize(
+    "damage, expected",
+    [
+        (remove_lists, "no file list val.txt, test.txt"),
+        (remove_texts, "pretrain/5500/00003.txt; 6 of the 20 clips listed"),
+        (list_twice, "the clip 6231/00003 stands already in"),
+        (overwrite("val.txt", "\n"), "val.txt: a file list without a clip"),
+        (overwrite("val.txt", "6221/00002\nwords\n"), "val.txt:2: expected ID/NNNNN, got 'words'"),
+        (overwrite("val.txt", "a,b/00002\n"), "val.txt:1: expected ID/NNNNN"),
+        (overwrite(TEXT, "Text:  \nConf:  4\n"), f"{TEXT}:1: an empty text"),
+        (overwrite(TEXT, ""), f"{TEXT}:1: expected `Text:  WORDS`, got ''"),
+        (overwrite(TEXT, "HELLO YOU\n"), f"{TEXT}:1: expected `Text:  WORDS`, got 'HELLO YOU'"),
+        (
+            overwrite(TABLE, "Text:  OH\nConf:  4\n\nWORD START END ASDSCORE\nOH 0.1 end 3\n"),
+            f"{TABLE}:5: expected WORD START END ASDSCORE, got 'OH 0.1 end 3'",
+        ),
+    ],
+)
+def test_damage_is_one_error_that_names_the_place_and_writes_nothing(
+    data, corpus, tmp_path, failure, damage, expected
+):
+    output = tmp_path / "data"
+    data.main(["--lrs2", str(corpus), "--output", str(output)])
+    (output / "nbest").mkdir()
+    (output / "nbest" / "conditions").write_text("clean\n")
+    before = files_of(output)
+    damage(corpus)
+    assert expected in failure(data.main, "--lrs2", corpus, "--output", output)
+    assert files_of(output) == before

@@ -1,11 +1,9 @@
 """Adaptation in the recipe: its text, its commands, its table."""
 
 import json
-import os
-import shutil
-import subprocess
 
 import pytest
+from recipe_scripts import run_script
 
 from espnet_bayeslm.utils.errors import InputError
 
@@ -37,7 +35,7 @@ def test_sets_are_apart(script):
     assert {year % 10 for year in years["dev"]} == {5} and {y % 10 for y in years["test"]} == {0}
 
 
-def test_the_best_on_dev_is_reported(script, tmp_path, monkeypatch):
+def test_the_best_on_dev_is_reported(script, tmp_path):
     adaptation = script("adaptation")
     folder = tmp_path / "perplexity" / "seq_rnn"
     write_perplexities(folder / "general_seq_rnn", 300.0, 310.0)
@@ -60,45 +58,39 @@ def test_nothing_to_report(script, tmp_path):
 
 
 @pytest.fixture
-def recipe_copy(recipe, tmp_path):
-    """Return a copy of the recipe's scripts and a `python` that only shows the commands."""
-    root = tmp_path / "egs2" / "sotu" / "lm"
-    shutil.copytree(recipe / "local", root / "local")
-    shutil.copytree(recipe / "conf", root / "conf")
-    shutil.copy(recipe / "path.sh", root)
+def root(place):
+    """Return a folder of the recipe's scripts and a `python` that only shows the commands."""
+    root = place("sotu")
     (root / "python").write_text("#!/bin/sh\ncat\n")
     (root / "python").chmod(0o755)
     return root
 
 
 def commands_of(root, *options):
-    environment = {**os.environ, "PYTHON": str(root / "python")}
-    run = ["bash", "local/adapt.sh", *options]
-    done = subprocess.run(run, cwd=root, env=environment, capture_output=True, text=True)
+    done = run_script(root, "local/adapt.sh", *options, PYTHON=str(root / "python"))
     assert done.returncode == 0, done.stderr
     log = root / "exp" / "adaptation" / "transformer.log"
     return [line for line in log.read_text().splitlines() if line]
 
 
-def test_commands_and_what_is_done_already(recipe_copy):
-    commands = commands_of(recipe_copy, "--backbone", "transformer")
+def test_commands_and_what_is_done_already(root):
+    commands = commands_of(root, "--backbone", "transformer")
     trainings = [line for line in commands if line.startswith("train ")]
     assert len(trainings) == 1 + 4 * 10 + 1
     assert sum("regularizer=map" in line for line in trainings) == 4 * 4
     assert len({line.split()[2] for line in trainings}) == len(trainings)
-    assert all((recipe_copy / line.split("--config ")[1].split()[0]).exists() for line in trainings)
-    first = recipe_copy / trainings[1].split()[2]
+    assert all((root / line.split("--config ")[1].split()[0]).exists() for line in trainings)
+    first = root / trainings[1].split()[2]
     first.mkdir(parents=True)
     (first / "valid.loss.ave.pth").touch()
-    (recipe_copy / "exp" / "adaptation" / "transformer.log").unlink()
-    again = commands_of(recipe_copy, "--backbone", "transformer")
+    (root / "exp" / "adaptation" / "transformer.log").unlink()
+    again = commands_of(root, "--backbone", "transformer")
     assert not any(
         line.startswith("train ") and f" {trainings[1].split()[2]} " in line for line in again
     )
     assert sum(f"--lm {trainings[1].split()[2]} " in line for line in again) == 2
 
 
-def test_an_unknown_option(recipe_copy):
-    run = ["bash", "local/adapt.sh", "--back", "x"]
-    done = subprocess.run(run, cwd=recipe_copy, capture_output=True, text=True)
+def test_an_unknown_option(root):
+    done = run_script(root, "local/adapt.sh", "--back", "x")
     assert done.returncode == 1 and "unknown option '--back'" in done.stderr

@@ -105,18 +105,6 @@ def test_results_of_an_architecture_search(script, outputs):
     assert "| LSTM, top 1 of the search | point at all locations | 0.612 | 1, - |" in text
 
 
-def test_the_commands_of_stage_6_run_in_one_process(monkeypatch, capsys):
-    from espnet_bayeslm.bin import batch
-
-    called = []
-    monkeypatch.setattr(batch.bayeslm, "main", called.append)
-    batch.run_commands(
-        ["bayeslm score --hyp 'a b=x'\n", "\n", "# no command\n", "ngram --order 3\n"]
-    )
-    assert called == [["score", "--hyp", "a b=x"], ["ngram", "--order", "3"]]
-    assert capsys.readouterr().out.startswith("$ bayeslm score --hyp 'a b=x'\n")
-
-
 def test_only_what_was_trained_is_plotted(script, outputs):
     exp, data = outputs
     for name in ("gp_transformer", "variational_transformer"):
