@@ -17,7 +17,7 @@ from espnet_bayeslm.configs.tables import (
 )
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import atomic_write
+from espnet_bayeslm.utils.files import write_text
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -101,8 +101,7 @@ def put(text: str, output: Optional[Path]) -> None:
         print(text, end="")
         return
     refuse_existing(output)
-    with atomic_write(output) as f:
-        f.write(text)
+    write_text(output, text)
 
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:

@@ -6,14 +6,13 @@ import argparse
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
-import yaml
 
 from espnet_bayeslm.bin.components import add_component_options
 from espnet_bayeslm.bin.perplexity import add_text_options, print_table, read_inputs, score_text
 from espnet_bayeslm.rescoring.components import TextScores
 from espnet_bayeslm.rescoring.interpolation import estimate_weights
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
-from espnet_bayeslm.utils.files import atomic_write
+from espnet_bayeslm.utils.files import write_yaml
 
 
 def interpolate(*, keyed: bool, max_oov_rate: float, output: str, **options: Any) -> None:
@@ -26,9 +25,8 @@ def interpolate(*, keyed: bool, max_oov_rate: float, output: str, **options: Any
     scores = score_text(components, sentences, keyed=keyed, max_oov_rate=max_oov_rate)
     weights = estimate_weights(scores)
     summaries = TextScores(components, sentences, scores, weights).summaries()
-    with atomic_write(output) as f:
-        digests = [component.fingerprint for component in components]
-        yaml.safe_dump(weights_content(summaries, weights, digests), f, sort_keys=False)
+    digests = [component.fingerprint for component in components]
+    write_yaml(output, weights_content(summaries, weights, digests))
     print_table(summaries)
     for row, weight in zip(summaries, weights, strict=False):
         print(f"weight {weight:.4f}  {row['name']}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
@@ -21,7 +20,7 @@ from espnet_bayeslm.rescoring.components import (
 from espnet_bayeslm.rescoring.weights_file import read_weights
 from espnet_bayeslm.training.components import load_components
 from espnet_bayeslm.utils.cli import add_flag, device_of, run_tool, tool_parser
-from espnet_bayeslm.utils.files import atomic_write
+from espnet_bayeslm.utils.files import atomic_write, write_json
 
 
 def print_table(summaries: Sequence[Mapping[str, Any]]) -> None:
@@ -103,8 +102,7 @@ def perplexity(
     if per_sentence is not None:
         write_per_sentence(per_sentence, result)
     if output is not None:
-        with atomic_write(output) as f:
-            json.dump({"text": text, "components": summaries}, f, indent=1)
+        write_json(output, {"text": text, "components": summaries})
     print_table(summaries)
 
 
@@ -157,7 +155,7 @@ def get_parser() -> argparse.ArgumentParser:
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Run `bayeslm perplexity`."""
-    run_tool(get_parser(), perplexity, cmd)
+    run_tool(get_parser(), perplexity, cmd, signed="output")
 
 
 if __name__ == "__main__":

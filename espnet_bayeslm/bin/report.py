@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import logging
-import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, List, Optional, Sequence
 
 from espnet_bayeslm.nbest.formats import FORMATS, check_format
 from espnet_bayeslm.report.html_input import Repeated, named_paths
-from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.cli import command_line, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import atomic_write
+from espnet_bayeslm.utils.files import write_text
 
 if TYPE_CHECKING:
     from espnet_bayeslm.report.html_page import Section
@@ -30,9 +30,9 @@ def report(
     exp: Repeated,
     snr: Repeated,
     search: Repeated,
+    command: str,
 ) -> None:
     """Write one HTML file of what is given; options as `get_parser` explains them."""
-    options = dict(locals())
     from espnet_bayeslm.report.html_learning import learning_section, read_epochs
     from espnet_bayeslm.report.html_page import page
     from espnet_bayeslm.report.html_provenance import provenance_section
@@ -66,25 +66,13 @@ def report(
     read.update(exp=exp, snr=snr, search=search)
     given.append(
         provenance_section(
-            command_line(options),
+            command,
             {option: named_paths(f"--{option}", values) for option, values in read.items()},
         )
     )
-    with atomic_write(output) as f:
-        f.write(page(title, given))
+    write_text(output, page(title, given))
     size = Path(output).stat().st_size / 1e6
     print(f"{output}: {', '.join(section.title for section in given)} ({size:.1f} MB)")
-
-
-def command_line(options: Mapping[str, Any]) -> str:
-    """Command line with the options that are not as by default."""
-    defaults = vars(get_parser().parse_args([]))
-    words = ["bayeslm", "report"]
-    for name, given in options.items():
-        for value in [given] if isinstance(given, str) else given or []:
-            if value != defaults[name]:
-                words += [f"--{name}", value]
-    return shlex.join(words)
 
 
 def rescoring_sections(
@@ -138,7 +126,8 @@ def get_parser() -> argparse.ArgumentParser:
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Run `bayeslm report`."""
-    run_tool(get_parser(), report, cmd)
+    parser = get_parser()
+    run_tool(parser, functools.partial(report, command=command_line(parser, cmd)), cmd)
 
 
 if __name__ == "__main__":

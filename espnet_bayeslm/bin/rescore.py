@@ -326,7 +326,7 @@ def before_and_after(measures: Mapping[str, float]) -> str:
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Run `bayeslm rescore`."""
-    run_tool(get_parser(), rescore, cmd)
+    run_tool(get_parser(), rescore, cmd, signed="output")
 
 
 if __name__ == "__main__":

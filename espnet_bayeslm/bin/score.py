@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 from typing import Dict, List, Mapping, Optional, Sequence, TypeVar
 
@@ -24,7 +23,7 @@ from espnet_bayeslm.report.html_input import Repeated
 from espnet_bayeslm.report.scores import FIRST_PASS, ORACLE, RESERVED, print_scores, scores_json
 from espnet_bayeslm.utils.cli import add_flag, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import atomic_write
+from espnet_bayeslm.utils.files import write_json
 
 T = TypeVar("T")
 
@@ -78,8 +77,7 @@ def score(
         }
     # 3. Write and print
     if output is not None:
-        with atomic_write(output) as f:
-            json.dump(scores_json(conditions, pooled, baseline=compared), f, indent=1)
+        write_json(output, scores_json(conditions, pooled, baseline=compared))
     print_scores(conditions, pooled, baseline=compared)
     first = pooled.errors.get(FIRST_PASS)
     for name in files[0].hyps:
@@ -217,7 +215,7 @@ def get_parser() -> argparse.ArgumentParser:
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Run `bayeslm score`."""
-    run_tool(get_parser(), score, cmd)
+    run_tool(get_parser(), score, cmd, signed="output")
 
 
 if __name__ == "__main__":

@@ -270,7 +270,8 @@ def retrain_best(
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Search for the best architectures."""
     stopped = "; the same command goes on where it was"
-    run_tool(get_parser(), search, cmd, rest="espnet_options", stopped=stopped)
+    rest = "espnet_options"
+    run_tool(get_parser(), search, cmd, rest=rest, stopped=stopped, signed="exp")
 
 
 if __name__ == "__main__":

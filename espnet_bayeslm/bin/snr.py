@@ -171,7 +171,7 @@ def get_parser() -> argparse.ArgumentParser:
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Run `bayeslm snr`."""
-    run_tool(get_parser(), snr, cmd)
+    run_tool(get_parser(), snr, cmd, signed="output")
 
 
 if __name__ == "__main__":

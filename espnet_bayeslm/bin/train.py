@@ -223,9 +223,9 @@ def train_and_tell(exp: Path, **options: Any) -> None:
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Train an LM on plain text."""
-    parser = get_parser()
     stopped = "; the same command goes on after the last whole epoch"
-    run_tool(parser, train_and_tell, cmd, rest="espnet_options", stopped=stopped)
+    rest = "espnet_options"
+    run_tool(get_parser(), train_and_tell, cmd, rest=rest, stopped=stopped, signed="exp")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
@@ -28,7 +27,7 @@ from espnet_bayeslm.experiment.word_errors import (
     read_lists,
 )
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import atomic_write, read_lines
+from espnet_bayeslm.utils.files import read_lines, write_json
 
 
 def collect(settings: Settings) -> Json:
@@ -64,9 +63,7 @@ def collect(settings: Settings) -> Json:
         "runs": runs,
     }
     add_chosen(settings, content, lists)
-    with atomic_write(settings.results) as f:
-        json.dump(content, f, indent=1)
-        f.write("\n")
+    write_json(settings.results, content)
     return content
 
 

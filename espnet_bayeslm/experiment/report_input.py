@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Dict, List
-
-import yaml
 
 from espnet_bayeslm.evaluation.comparison import compare_systems, score_set
 from espnet_bayeslm.evaluation.wer import read_transcripts
@@ -14,7 +11,7 @@ from espnet_bayeslm.experiment.plan import ALONE, NGRAM, POINT, Settings
 from espnet_bayeslm.experiment.view import View
 from espnet_bayeslm.experiment.word_errors import NUM_REPLICATES
 from espnet_bayeslm.report.scores import scores_json
-from espnet_bayeslm.utils.files import atomic_write
+from espnet_bayeslm.utils.files import write_json, write_yaml
 
 
 def write_report_input(view: View, settings: Settings) -> Path:
@@ -40,8 +37,7 @@ def write_report_input(view: View, settings: Settings) -> Path:
         options |= list_options(view, settings, folder, rescored)
     options |= lm_options(view, seed, folder)
     path = settings.folder / f"report_{settings.table}.yaml"
-    with atomic_write(path) as f:
-        yaml.safe_dump(options, f, sort_keys=False, allow_unicode=True)
+    write_yaml(path, options)
     return path
 
 
@@ -83,8 +79,7 @@ def write_scores(
     }
     pooled = compare_systems(list(sets.values()), num_replicates=NUM_REPLICATES)
     base = next((line["base"] for line in view.lines if line["base"] in names), names[0])
-    with atomic_write(path) as f:
-        json.dump(scores_json(conditions, pooled, baseline=base), f, indent=1)
+    write_json(path, scores_json(conditions, pooled, baseline=base))
 
 
 def list_options(

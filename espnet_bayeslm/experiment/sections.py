@@ -15,7 +15,7 @@ from espnet_bayeslm.experiment.plan import POINT, Settings
 from espnet_bayeslm.experiment.report_input import write_report_input
 from espnet_bayeslm.experiment.view import DAGGER, PARTLY, WORSE, View
 from espnet_bayeslm.report.tables import signed
-from espnet_bayeslm.utils.files import atomic_write
+from espnet_bayeslm.utils.files import write_text
 
 
 def write_results(settings: Settings, notes: Sequence[str] = ()) -> str:
@@ -28,8 +28,7 @@ def write_results(settings: Settings, notes: Sequence[str] = ()) -> str:
     view = View(collect(settings))
     images = write_figures(view, settings.folder / "images")
     text = document(view, images, settings.folder, notes)
-    with atomic_write(settings.folder / f"RESULTS_{settings.table}.md") as f:
-        f.write(text)
+    write_text(settings.folder / f"RESULTS_{settings.table}.md", text)
     write_report_input(view, settings)
     return text
 

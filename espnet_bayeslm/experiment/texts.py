@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Mapping, Sequence, Tuple
 
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import atomic_write, read_lines, staged
+from espnet_bayeslm.utils.files import read_lines, staged, write_text
 
 # Between two joined sentences: the end of the one and the start of the next, what
 # `bayeslm perplexity --context` scores.
@@ -52,8 +52,7 @@ def prepare_tokens(data: Path, train: Path, valid: Path, stats: Path) -> None:
     # the most frequent first, as ESPnet orders them
     counts = Counter(word for _, words in sets["train"] for word in words)
     tokens = ["<blank>", "<unk>", *(word for word, _ in counts.most_common()), "<sos/eos>"]
-    with atomic_write(token_list(data)) as f:
-        f.writelines(f"{token}\n" for token in dict.fromkeys(tokens))
+    write_text(token_list(data), "".join(f"{token}\n" for token in dict.fromkeys(tokens)))
     write_stats(stats, sets, token_list(data))
 
 

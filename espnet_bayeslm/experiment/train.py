@@ -12,7 +12,7 @@ import yaml
 from espnet_bayeslm.configs.tables import SEARCHED, Line, Tables
 from espnet_bayeslm.experiment.texts import need, token_list
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, atomic_write
+from espnet_bayeslm.utils.files import write_yaml
 
 BEST = "valid.loss.ave.pth"
 # Runs a command line of `bayeslm`.
@@ -106,7 +106,7 @@ class Trainer:
             )
         if (folder / BEST).exists():
             return
-        write_config(config, path)
+        write_yaml(path, config)
         logging.info(f"Training {folder}")
         words = ["--config", path, "--output_dir", folder, "--resume", "true", *self._inputs()]
         if start is not None:
@@ -141,7 +141,7 @@ class Trainer:
         if not best.exists():
             path = self.exp / f"{folder.name}.yaml"
             config = self.tables.search(self.size, line)
-            write_config(config, path)
+            write_yaml(path, config)
             plain = self.exp / "valid.plain"
             rows = self.place.valid.read_text(encoding="utf-8").splitlines(keepends=True)
             plain.write_text("".join(row.split(" ", 1)[1] for row in rows), encoding="utf-8")
@@ -152,9 +152,3 @@ class Trainer:
             words += [*self._epoch(config), *self.place.options]
             self.run(["search", *map(str, words)])
         return dict(yaml.safe_load(best.read_text(encoding="utf-8"))["lm_conf"]["uncertainty"])
-
-
-def write_config(config: Dict[str, Any], path: PathLike) -> None:
-    """Write a configuration; the same content is the same file."""
-    with atomic_write(path) as f:
-        yaml.safe_dump(config, f, sort_keys=False)

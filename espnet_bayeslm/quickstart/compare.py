@@ -21,7 +21,7 @@ from espnet_bayeslm.quickstart.compare_table import BOTH, POINT, SYSTEMS, TWO, p
 from espnet_bayeslm.quickstart.plan import words
 from espnet_bayeslm.quickstart.steps import Step, Tool, run_steps
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import atomic_write, check_folder, sha256
+from espnet_bayeslm.utils.files import check_folder, sha256, write_json, write_yaml
 from espnet_bayeslm.utils.locks import folder_lock
 
 # The point-estimate LM has the Bayesian one's steps: its configuration without uncertainty; the
@@ -121,8 +121,7 @@ def check_inputs(what: Comparison, exp: Path) -> None:
         content[name] = sha256(content[name])
     path = exp / "inputs.json"
     if not path.exists():
-        with atomic_write(path) as f:
-            json.dump(content, f, indent=1)
+        write_json(path, content)
         return
     before = json.loads(path.read_text(encoding="utf-8"))
     other = [f"--{name}" for name in content if before.get(name) != content[name]]
@@ -151,8 +150,7 @@ class Work:
     def stages(self) -> Iterator[Tuple[str, List[Step]]]:
         """What is done, in this order, and the steps of each, which are run side by side."""
         what, estimate = self.what, dict(order=3, arpa=self.ngram, discount_fallback="true")
-        with atomic_write(self.half) as f:
-            yaml.safe_dump(paper_tables().half(what.size, what.lm), f, sort_keys=False)
+        write_yaml(self.half, paper_tables().half(what.size, what.lm))
         ngram = Step("ngram", [words("ngram", text=what.train_text, **estimate)])
         halves = [self._train(seed, "half", self.half) for seed in self.seeds]
         yield "a 3-gram, and a half-trained point-estimate LM a seed", [ngram, *halves]

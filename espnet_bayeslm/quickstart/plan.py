@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 from espnet_bayeslm.quickstart.steps import Step, Tool, run_steps
 from espnet_bayeslm.quickstart.table import POINT, read_rows, table
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import atomic_write, check_folder, staged
+from espnet_bayeslm.utils.files import check_folder, staged, write_text
 from espnet_bayeslm.utils.locks import folder_lock
 
 SHIPPED = Path(__file__).parent
@@ -49,8 +49,7 @@ def run(output: str, *, tool: Tool, data: Path = SHIPPED / "data", epochs: int =
             print(f"[{time.monotonic() - begin:3.0f} s] {what}", file=sys.stderr, flush=True)
             run_steps(steps, folder / "log", tool)
         text = table(read_rows(folder / "score.json", perplexity_files(folder)))
-        with atomic_write(folder / "RESULTS.md") as f:
-            f.write(text)
+        write_text(folder / "RESULTS.md", text)
     print(text)
     print(f"{folder}/report.html: every list beside its reference, learning curves, tests")
     print(f"{folder}/commands.sh: the commands of all this")
@@ -96,8 +95,8 @@ def plan(folder: Path, epochs: int) -> List[Tuple[str, List[Step]]]:
         ("the same with the 3-gram alone, and with both LMs", [both, alone]),
         ("significance, report", [Step("report", report_commands(folder))]),
     ]
-    with atomic_write(folder / "commands.sh") as f:
-        f.writelines(step.script() for _, steps in stages for step in steps)
+    commands = "".join(step.script() for _, steps in stages for step in steps)
+    write_text(folder / "commands.sh", commands)
     return stages
 
 

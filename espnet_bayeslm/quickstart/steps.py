@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Callable, Dict, Optional, Sequence
 
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import atomic_write
+from espnet_bayeslm.utils.files import write_text
 
 # What each step's process would import by itself
 HEAVY = ("espnet_bayeslm.training.task", "espnet_bayeslm.training.components")
@@ -99,8 +99,7 @@ def _finish(step: Step, status: Optional[int], logs: Path) -> None:
             path=log,
             remedy="The same command goes on from here.",
         )
-    with atomic_write(logs / f"{step.name}.done") as f:
-        f.write(step.script())
+    write_text(logs / f"{step.name}.done", step.script())
 
 
 def _run(step: Step, logs: Path, tool: Tool, num_threads: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
 import os
 import platform
 from importlib import metadata
@@ -15,7 +14,8 @@ import yaml
 from espnet_bayeslm.report.html_page import Section
 from espnet_bayeslm.report.html_rescored import SCALES
 from espnet_bayeslm.report.tables import MISSING, Table
-from espnet_bayeslm.utils.files import PathLike
+from espnet_bayeslm.utils.cli import command_file
+from espnet_bayeslm.utils.files import PathLike, sha256
 
 PACKAGES = ("espnet_bayeslm", "espnet", "torch", "numpy")
 # Column -> key of scales.yaml, and of a training's config.yaml
@@ -52,13 +52,13 @@ def provenance_section(command: str, read: Mapping[str, Sequence[Tuple[str, str]
         _settings_table("Training", TRAINING, trainings) if trainings else None,
         Table(
             "Files and folders that were read",
-            ["option", "name", "path", "SHA-256"],
+            ["option", "name", "path", "SHA-256", "written by"],
             [
-                [option, name, path, _digest(path)]
+                [option, name, path, _digest(path), _command(path)]
                 for option, pairs in read.items()
                 for name, path in pairs
             ],
-            words=(1, 2, 3),
+            words=(1, 2, 3, 4),
         ),
     ]
     versions = {"Python": platform.python_version(), **dict(map(_version, PACKAGES))}
@@ -121,5 +121,10 @@ def _text(value: Any) -> str:
 
 def _digest(path: PathLike) -> str:
     """First digits of a file's digest; of a folder none."""
-    file = Path(path)
-    return hashlib.sha256(file.read_bytes()).hexdigest()[:12] if file.is_file() else MISSING
+    return sha256(path)[:12] if Path(path).is_file() else MISSING
+
+
+def _command(path: PathLike) -> str:
+    """Command line that wrote a file or a folder, where a tool has left it."""
+    file = command_file(path)
+    return file.read_text(encoding="utf-8").strip() if file.is_file() else MISSING

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
@@ -17,7 +16,7 @@ from espnet_bayeslm.supernet.ranking import (
 )
 from espnet_bayeslm.supernet.space import architecture_yaml, uncertainty_of
 from espnet_bayeslm.training.supernets import TrainedSupernet
-from espnet_bayeslm.utils.files import atomic_write
+from espnet_bayeslm.utils.files import write_json, write_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,8 +144,8 @@ def write_files(
     from espnet_bayeslm.report.plots import save_figure
 
     for number, (item, config, lines) in enumerate(zip(ranking, configs, howto, strict=True), 1):
-        with atomic_write(folder / f"top{number}.yaml") as f:
-            f.write(architecture_yaml(config, [*_header(number, item, runs), *lines]))
+        text = architecture_yaml(config, [*_header(number, item, runs), *lines])
+        write_text(folder / f"top{number}.yaml", text)
     save_figure(weights_figure({r.name: r.weights for r in runs}), folder / "architecture.png")
     history = {run.name: run.history for run in runs if run.history}
     if history:
@@ -161,6 +160,7 @@ def write_files(
                 for number, (item, config) in enumerate(zip(ranking, configs, strict=True), 1)
             ],
         },
+        allow_nan=False,
     )
 
 
@@ -214,11 +214,4 @@ def write_retrained(
         item = ranking[result.rank - 1]
         more = {"choices": item.choices, "probability": math.exp(item.mean_log_prob)}
         rows.append({**dataclasses.asdict(result), **more})
-    write_json(path, rows)
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write a file whole."""
-    with atomic_write(path) as f:
-        json.dump(content, f, indent=1, allow_nan=False)
-        f.write("\n")
+    write_json(path, rows, allow_nan=False)

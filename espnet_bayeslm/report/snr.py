@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from espnet_bayeslm.evaluation.snr import BIN_EDGES, PERCENTILES, PruningStep, SnrSummary
-from espnet_bayeslm.utils.files import atomic_write
+from espnet_bayeslm.utils.files import write_json
 
 NEEDS_TEXT = "a Gaussian for each token: give --text"
 
@@ -82,7 +81,7 @@ def write_files(
     """Write the figures as JSON and PNG."""
     from espnet_bayeslm.report.plots import pruning_figure, save_figure, snr_figure
 
-    _write_json(
+    write_json(
         folder / "snr.json",
         {
             "text": text,
@@ -96,7 +95,7 @@ def write_files(
         save_figure(snr_figure(drawn), folder / "snr.png")
     if steps:
         content = {name: [dataclasses.asdict(s) for s in values] for name, values in steps.items()}
-        _write_json(folder / "prune.json", {"text": text, "lms": content})
+        write_json(folder / "prune.json", {"text": text, "lms": content})
         curves = {
             name: {
                 criterion: [(s.share, _word_perplexity(s)) for s in members]
@@ -115,9 +114,3 @@ def _row_json(row: LocationRow) -> Dict[str, Any]:
     values = figures.pop("percentiles")
     figures["snr_percentiles"] = dict(zip(map(str, PERCENTILES), values, strict=True))
     return {"kind": row.kind, "median_snr": row.summary.median, **figures}
-
-
-def _write_json(path: Path, content: Any) -> None:
-    """Write a file whole."""
-    with atomic_write(path) as f:
-        json.dump(content, f, indent=1)

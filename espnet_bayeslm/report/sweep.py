@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, Dict, Sequence
 
@@ -11,7 +10,7 @@ import numpy as np
 from espnet_bayeslm.report.html_sweep import read_sweep, sweep_figure, value_table
 from espnet_bayeslm.report.plots import save_figure
 from espnet_bayeslm.rescoring.tuning import Tuned
-from espnet_bayeslm.utils.files import atomic_write
+from espnet_bayeslm.utils.files import write_json, write_text
 
 
 def write_sweep(folder: Path, tuned: Tuned, *, names: Sequence[str]) -> None:
@@ -42,12 +41,10 @@ def write_sweep(folder: Path, tuned: Tuned, *, names: Sequence[str]) -> None:
         "rescored": float(_rates(np.array(errors["tuned"]), tuned)),
         "oracle": float(_rates(np.array(errors["oracle"]), tuned)),
     }
-    with atomic_write(folder / "sweep.json") as f:
-        json.dump(content, f)
+    write_json(folder / "sweep.json", content, indent=None)
     table = read_sweep(folder)
     assert table is not None
-    with atomic_write(folder / "sweep.tsv") as f:
-        f.write(value_table(table, "").csv(delimiter="\t"))
+    write_text(folder / "sweep.tsv", value_table(table, "").csv(delimiter="\t"))
     save_figure(sweep_figure(table), folder / "sweep.png")
 
 

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import logging
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, Optional, Sequence, Tuple
@@ -15,6 +16,7 @@ from espnet2.utils.types import str2bool
 from tqdm import tqdm
 
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike, write_text
 
 PROGRESS = logging.getLogger("espnet_bayeslm.progress")
 """Lines for whoever waits; see `log_to`."""
@@ -29,6 +31,8 @@ def device_of(ngpu: int) -> str:
     if ngpu:
         import torch
 
+        # looks without a context: what is forked later may still make one
+        os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
         if not torch.cuda.is_available():
             raise InputError(f"--ngpu {ngpu}, and torch finds no GPU", remedy="Give --ngpu 0.")
     return "cuda" if ngpu else "cpu"
@@ -153,6 +157,7 @@ def run_tool(
     *,
     rest: Optional[str] = None,
     stopped: str = "",
+    signed: str = "",
 ) -> None:
     """Call `function` with the parsed options; bad input ends in one line and status 1.
 
@@ -163,6 +168,7 @@ def run_tool(
         rest: The argument that takes options which the parser does not know; without it
             they are errors.
         stopped: What is said after Ctrl-C.
+        signed: The option that names an output beside which the command line is left.
 
     Raises:
         SystemExit: Status 2 for wrong options, 1 for bad input, 130 after Ctrl-C.
@@ -182,11 +188,24 @@ def run_tool(
             handler.setFormatter(ToolFormatter(FORMAT))
     try:
         function(**options)
+        if signed and options[signed] is not None:
+            write_text(command_file(options[signed]), command_line(parser, cmd) + "\n")
     except (ValueError, OSError) as error:
         logging.debug("traceback", exc_info=True)
         parser.exit(1, f"{parser.prog}: error: {_as_line(error)}\n")
     except KeyboardInterrupt:
         parser.exit(130, f"\n{parser.prog}: stopped{stopped}\n")
+
+
+def command_line(parser: argparse.ArgumentParser, cmd: Optional[Sequence[str]]) -> str:
+    """Command line of a tool, as a shell takes it."""
+    return shlex.join([*parser.prog.split(), *(sys.argv[1:] if cmd is None else cmd)])
+
+
+def command_file(output: PathLike) -> Path:
+    """File in a folder, or beside a file, with the command line that wrote it."""
+    path = Path(output)
+    return path / "command" if path.is_dir() else path.with_name(f"{path.name}.command")
 
 
 def _as_line(error: Exception) -> str:

@@ -6,12 +6,15 @@ import contextlib
 import gzip
 import hashlib
 import io
+import json
 import os
 import shutil
 import tempfile
 import zlib
 from pathlib import Path
-from typing import IO, Dict, Iterable, Iterator, List, Sequence, Tuple, Union, cast
+from typing import IO, Any, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple, Union, cast
+
+import yaml
 
 from espnet_bayeslm.utils.errors import InputError
 
@@ -46,6 +49,22 @@ def atomic_write(path: PathLike, mode: str = "w") -> Iterator[IO]:
     except BaseException:
         os.unlink(name)
         raise
+
+
+def write_text(path: PathLike, text: str) -> None:
+    """Write a text file whole or not at all."""
+    with atomic_write(path) as f:
+        f.write(text)
+
+
+def write_json(path: PathLike, content: Any, **options: Any) -> None:
+    """Write a JSON file whole or not at all; options of `json.dumps`."""
+    write_text(path, json.dumps(content, **{"indent": 1, **options}) + "\n")
+
+
+def write_yaml(path: PathLike, content: Mapping[str, Any]) -> None:
+    """Write a yaml file whole or not at all, in the order of the keys."""
+    write_text(path, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
 
 @contextlib.contextmanager

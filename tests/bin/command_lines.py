@@ -32,8 +32,8 @@ def run_jobs(folder, num_jobs, **options):
 
 
 def contents(folder):
-    """Return {file: bytes}."""
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    """Return {file: bytes}, without the command line, which names the folder."""
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "command"}
 
 
 def same_files(one, other, *names):

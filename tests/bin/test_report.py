@@ -54,6 +54,14 @@ def test_everything(outputs, bayes, nbest, tmp_path, capsys, monkeypatch):
     assert row[6] == "fixed" and row[9] == "lmwt 3, word_penalty 0"
     digest = hashlib.sha256(Path(f"{outputs}/score.json").read_bytes()).hexdigest()
     assert digest[:12] in page.cells
+    # what wrote the inputs; a training by ESPnet's own tool leaves no command
+    written = page.cells[page.cells.index("written by") + 1 :]
+    commands = {row[0]: row[4] for row in zip(*[iter(written)] * 5, strict=True)}
+    assert commands["score"].startswith(f"bayeslm score --ref {nbest}/dev.ref --hyp fixed=")
+    assert commands["rescored"].startswith(f"bayeslm rescore --nbest {nbest}/dev --ngram ")
+    assert commands["snr"] == f"bayeslm snr --lm {bayes} --output {outputs}/snr"
+    assert commands["perplexity"].startswith("bayeslm perplexity --text ")
+    assert commands["exp"] == commands["ref"] == "–"
     # the same once more, and but for the date at another time
     first = path.read_text(encoding="utf-8")
     main(["--output", f"{path}", "--title", "A & B", *options])

@@ -19,7 +19,8 @@ from espnet_bayeslm.rescoring import read_nbest, token_log_probs
 from espnet_bayeslm.training.load import load_lm
 from espnet_bayeslm.utils.files import read_keyed_lines
 
-FILES = {"words_text", "acwt", "lmwt.nolm", "lmwt.withlm", "lmwt.nn", "text", "trn", "scales.yaml"}
+FILES = {"words_text", "acwt", "lmwt.nolm", "lmwt.withlm", "lmwt.nn", "text", "trn"}
+FILES |= {"scales.yaml", "command"}
 
 
 @pytest.fixture(scope="module")

@@ -53,7 +53,7 @@ def word_perplexity(text, exp, output):
 
 def test_table_json_and_figure(uneven, tmp_path, capsys):
     run("--lm", uneven, "--lm", uneven / "valid.loss.ave.pth", "--output", tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"snr.json", "snr.png"}
+    assert {path.name for path in tmp_path.iterdir()} == {"snr.json", "snr.png", "command"}
     assert is_whole_png(tmp_path / "snr.png")
     content = json.loads((tmp_path / "snr.json").read_text())
     assert list(content["lms"]) == ["uneven", "uneven#2"]

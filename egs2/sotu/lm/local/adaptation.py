@@ -14,7 +14,7 @@ from espnet_bayeslm.experiment.cells import markdown_table
 from espnet_bayeslm.report.plots import new_figure, save_figure
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import atomic_write
+from espnet_bayeslm.utils.files import write_text
 
 BACKBONES = {"seq_rnn": "ESPnet's LSTM (seq_rnn)", "transformer": "ESPnet's transformer"}
 METHODS = {
@@ -107,8 +107,7 @@ def adaptation(exp: str) -> None:
     for backbone, rows in results.items():
         text += f"{BACKBONES[backbone]}:\n\n{table(rows)}\n"
     plot(results, Path(exp) / "adaptation.png")
-    with atomic_write(Path(exp) / "RESULTS.md") as f:
-        f.write(text)
+    write_text(Path(exp) / "RESULTS.md", text)
     print(text)
 
 

