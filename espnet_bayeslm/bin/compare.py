@@ -46,9 +46,7 @@ def get_parser() -> argparse.ArgumentParser:
         ("token_type", ("word", "bpe", "char"), "The LMs' tokens"),
     ):
         parser.add_argument(f"--{name}", default=choices[0], choices=choices, help=what)
-    parser.add_argument(
-        "--vocab_size", type=int, default=None, help="Default: all words, or 5000 BPE pieces"
-    )
+    parser.add_argument("--vocab_size", type=int, help="Default: all words, or 5000 BPE pieces")
     parser.add_argument(
         "--dropout_rates", default="0 0.1 0.2 0.3", help="Those of the point-estimate LM to try"
     )

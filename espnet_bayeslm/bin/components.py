@@ -49,15 +49,12 @@ def add_component_options(parser: argparse.ArgumentParser, *, weighted: bool = T
     group.add_argument(
         "--unk_size",
         type=float_or_none,
-        default=None,
         help="Words that share the probability of <unk>. Default: as counted in an LM's training"
         " (else three quarters of its vocabulary), 1 for n-grams and LMs of word pieces",
     )
-    group.add_argument("--cache", default=None, help="A folder that keeps the LMs' word scores")
+    group.add_argument("--cache", help="A folder that keeps the LMs' word scores")
     if weighted:
-        group.add_argument(
-            "--weights", default=None, help="weights.yaml of `bayeslm interpolate`, or W,W,.."
-        )
+        group.add_argument("--weights", help="weights.yaml of `bayeslm interpolate`, or W,W,..")
 
 
 def add_normalize_option(parser: argparse.ArgumentParser, what: str) -> None:

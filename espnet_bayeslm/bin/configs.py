@@ -28,15 +28,12 @@ def get_parser() -> argparse.ArgumentParser:
         " with one, print it or copy it. With --table, list the lines of a table of the paper,"
         " print the configuration of one of them (--line), or write files (--output).",
     )
-    parser.add_argument("name", nargs="?", default=None, help="The configuration to print or copy")
-    parser.add_argument("--table", default=None, help="Of the paper: I, III, IV, V or VI")
-    parser.add_argument("--line", type=int, default=None, help="Its line; --output alone: all")
+    parser.add_argument("name", nargs="?", help="The configuration to print or copy")
+    parser.add_argument("--table", help="Of the paper: I, III, IV, V or VI")
+    parser.add_argument("--line", type=int, help="Its line; --output alone: all")
     parser.add_argument("--size", default="paper", help="Of the table's LMs: as small or paper")
     parser.add_argument(
-        "--output",
-        type=Path,
-        default=None,
-        help="Copy to this file, which must not exist; of a table, a folder",
+        "--output", type=Path, help="Copy to this file, which must not exist; of a table, a folder"
     )
     return parser
 

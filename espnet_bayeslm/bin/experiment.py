@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 from pathlib import Path
@@ -24,7 +25,7 @@ def get_parser() -> Any:
     parser = tool_parser("experiment", __doc__.splitlines()[0])
     parser.epilog = STAGES
     parser.add_argument("--plan", type=Path, default=Path("conf/plan.yaml"), help="The plan")
-    parser.add_argument("--table", default=None, help="Of the plan; default: the plan's `table`")
+    parser.add_argument("--table", help="Of the plan; default: the plan's `table`")
     parser.add_argument("--size", default="small", help="Of the LMs: tiny, small, long or paper")
     parser.add_argument("--seeds", default="1 2", help="Of the trainings")
     parser.add_argument("--stage", type=int, default=1, help="The first")
@@ -59,21 +60,19 @@ def experiment(
     stage: int,
     stop_stage: int,
     ngpu: int,
-    nj: int,
-    lm: str,
     only: str,
     parts: str,
     units: str,
-    join: int,
     lm_args: str,
     note: str,
     data: Path,
     expdir: Path,
-    nbest: str,
     unit: str,
-    again: Sequence[str] = (),
+    **options: Any,
 ) -> None:
     """Run stages of a plan; options as `get_parser` explains them.
+
+    Those that are not named here are `Choice`'s.
 
     Raises:
         InputError: An option, the plan or an input cannot be used, or a job failed.
@@ -82,6 +81,7 @@ def experiment(
     table = table or content.table
     lines = content.tables.table(table)
     content.tables.check_size(size)
+    lm, nj, join = (options[name] for name in ("lm", "nj", "join"))
     if lm not in ("lstm", "transformer", "both"):
         raise InputError(f"--lm {lm}: expected lstm, transformer or both")
     numbers = parse_numbers("--seeds", seeds)
@@ -92,16 +92,12 @@ def experiment(
     exp = expdir / f"join{join}" if join else expdir
     settings = Settings(content, table, size, numbers, exp, data)
     choice = Choice(
-        lm=lm,
         only=tuple(only.split()),
         parts=parse_numbers("--parts", parts),
         units=parse_units(units),
-        join=join,
         options=("--ngpu", str(ngpu), *lm_args.split()),
-        nj=nj,
-        nbest=nbest,
         notes=(note,) if note else (),
-        again=tuple(again),
+        **options,
     )
     for name in choice.only:
         if name not in (known := [line.name for line in lines]):
@@ -118,8 +114,8 @@ def experiment(
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Run stages of a plan."""
-    words = list(sys.argv[1:] if cmd is None else cmd)
-    run_tool(get_parser(), lambda **options: experiment(**options, again=words), words)
+    words = tuple(sys.argv[1:] if cmd is None else cmd)
+    run_tool(get_parser(), functools.partial(experiment, again=words), words)
 
 
 if __name__ == "__main__":

@@ -57,9 +57,7 @@ def get_parser() -> argparse.ArgumentParser:
         help="An ARPA file or KenLM binary, for a mixture (repeatable)",
     )
     parser.add_argument(
-        "--weights",
-        default=None,
-        help="A mixture's weights.yaml of `bayeslm interpolate`, or W,W,..",
+        "--weights", help="A mixture's weights.yaml of `bayeslm interpolate`, or W,W,.."
     )
     parser.add_argument(
         "--format",

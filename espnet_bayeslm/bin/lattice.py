@@ -248,11 +248,11 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--lattice_format", default="htk", choices=sorted(LATTICE_READERS), help="Their format"
     )
-    parser.add_argument("--words", default=None, help="Kaldi's words.txt, where words are ids")
+    parser.add_argument("--words", help="Kaldi's words.txt, where words are ids")
     parser.add_argument(
         "--max_arcs", type=int, default=MAX_ARCS, help="Lattices of more arcs are refused"
     )
-    parser.add_argument("--output", default=None, help="The folder to write")
+    parser.add_argument("--output", help="The folder to write")
     parser.add_argument(
         "--nbest_format", default="jsonl", choices=sorted(READERS), help="That of the lists"
     )
@@ -260,16 +260,13 @@ def get_parser() -> argparse.ArgumentParser:
         "--nbest_size", type=int, default=NBEST_SIZE, help="Hypotheses of a list, at most"
     )
     add_flag(parser, "--write_lattices", "Write the lattices too")
-    parser.add_argument("--ref", default=None, help="References, a Kaldi `text` or a trn")
+    parser.add_argument("--ref", help="References, a Kaldi `text` or a trn")
     parser.add_argument(
         "--lmwt",
         type=float_or_none,
-        default=None,
         help="What divides the acoustic score; default: the scales of the lattices",
     )
-    parser.add_argument(
-        "--word_penalty", type=float_or_none, default=None, help="Cost per word, with --lmwt"
-    )
+    parser.add_argument("--word_penalty", type=float_or_none, help="Cost per word, with --lmwt")
     add_component_options(parser)
     parser.add_argument(
         "--combine", default="linear", choices=COMBINATIONS, help="As of `bayeslm rescore`"
@@ -289,7 +286,6 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--prune",
         type=float_or_none,
-        default=None,
         help="First drop arcs whose best path is worse by more; where lattices have no LM scores,"
         " these are estimated: the best of a word after any one word; default:"
         f" {PRUNE:g} with --lm or --ngram, else inf",
@@ -297,7 +293,6 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--max_hyps_per_node",
         type=int_or_none,
-        default=None,
         help=f"The most hypotheses of a node, 0: no limit; default: {MAX_HYPS}, 0 with --beam inf",
     )
     return parser

@@ -148,8 +148,8 @@ def get_parser() -> argparse.ArgumentParser:
     parser = tool_parser("perplexity", "Perplexity of a text; </s> is counted, <s> is not")
     add_text_options(parser)
     add_component_options(parser)
-    parser.add_argument("--per_sentence", default=None, help="Write a table of the sentences here")
-    parser.add_argument("--output", default=None, help="Write the figures here, as JSON")
+    parser.add_argument("--per_sentence", help="Write a table of the sentences here")
+    parser.add_argument("--output", help="Write the figures here, as JSON")
     return parser
 
 

@@ -105,7 +105,7 @@ def get_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--output", default="report.html", help="The file to write")
     parser.add_argument("--title", default="Language models for rescoring", help="Its heading")
-    parser.add_argument("--score", default=None, help="The JSON of `bayeslm score --output`")
+    parser.add_argument("--score", help="The JSON of `bayeslm score --output`")
     repeatable = {
         "--perplexity": "NAME=FILE, the JSON of `bayeslm perplexity --output`; NAME as in --score",
         "--rescored": "NAME=DIR, the output of `bayeslm rescore`: its lists, its sweep.json",

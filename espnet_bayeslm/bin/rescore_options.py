@@ -175,7 +175,6 @@ def get_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--tune_ref",
-        default=None,
         help="Tune the weights of the scores on these references (default: the lists' own, where"
         " no scales are given)",
     )
@@ -196,38 +195,29 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--score_normalized",
         type=str2bool,
-        default=None,
         help="Whether the scores are divided by the length (default: if they look so); their"
         " product with it is tried then too",
     )
     parser.add_argument(
         "--split",
         type=float_or_none,
-        default=None,
         help="Tune on this share of the lists, and test on the others; recordings (--segments)"
         " or speakers stay whole",
     )
     parser.add_argument(
         "--folds",
         type=int_or_none,
-        default=None,
         help="Rescore each of so many parts with weights that were tuned on the others",
     )
     what = "Tune the share of the first LM too, the others in proportion"
     add_flag(parser, "--tune_weights", what)
     parser.add_argument(
-        "--scales",
-        default=None,
-        help="scales.yaml of a tuned run, with its weights where those were tuned",
+        "--scales", help="scales.yaml of a tuned run, with its weights where those were tuned"
     )
-    parser.add_argument("--lmwt", type=float_or_none, default=None, help="LMWT (default: 10)")
+    parser.add_argument("--lmwt", type=float_or_none, help="LMWT (default: 10)")
+    parser.add_argument("--word_penalty", type=float_or_none, help="Cost per word (default: 0)")
     parser.add_argument(
-        "--word_penalty", type=float_or_none, default=None, help="Cost per word (default: 0)"
-    )
-    parser.add_argument(
-        "--ref",
-        default=None,
-        help="References, a Kaldi `text` or a trn (default: --tune_ref, or the lists' own)",
+        "--ref", help="References, a Kaldi `text` or a trn (default: --tune_ref, or the lists' own)"
     )
     parser.add_argument(
         "--decision",
@@ -248,9 +238,7 @@ def get_parser() -> argparse.ArgumentParser:
     for name, what in flags.items():
         add_flag(parser, name, what)
     parser.add_argument(
-        "--segments",
-        default=None,
-        help="Kaldi's `segments`, or utt2start: lists of a recording stay in one job",
+        "--segments", help="Kaldi's `segments`, or utt2start: lists of a recording stay in one job"
     )
     parser.add_argument(
         "--context",

@@ -186,7 +186,6 @@ def get_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--baseline",
-        default=None,
         help="The NAME that others are compared with: a dagger marks those with significantly"
         " fewer errors, a double dagger those with more; without it, the first pass of --nbest,"
         " else the first --hyp",
@@ -209,7 +208,7 @@ def get_parser() -> argparse.ArgumentParser:
         help="How often the bootstrap draws the utterances",
     )
     parser.add_argument("--seed", type=int, default=0, help="Seed of the bootstrap")
-    parser.add_argument("--output", default=None, help="Write all numbers here, as JSON")
+    parser.add_argument("--output", help="Write all numbers here, as JSON")
     return parser
 
 

@@ -40,26 +40,21 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--config",
         type=Path,
-        default=None,
         help="ESPnet's configuration: a file, or a name of `bayeslm configs`, as search_bayes_lstm",
     )
     parser.add_argument("--exp", type=Path, required=True, help="The search's folder")
-    parser.add_argument(
-        "--seeds", default=None, help="One super-network for each, as 0,1,2. Default: 0"
-    )
+    parser.add_argument("--seeds", help="One super-network for each, as 0,1,2. Default: 0")
     parser.add_argument("--top", type=int, default=3, help="How many architectures to write")
     parser.add_argument(
         "--supernet",
         type=Path,
         action="append",
-        default=None,
         help="Instead of training, rank this super-network's architectures; repeatable",
     )
     add_token_options(parser)
     parser.add_argument(
         "--bilevel",
         type=str2bool,
-        default=None,
         help="Whether architecture weights learn from a held-out part of the training text."
         " Default: as the configuration says",
     )
@@ -83,18 +78,15 @@ def search(
     seeds: Optional[str],
     top: int,
     supernet: Optional[Sequence[Path]],
-    token_type: Optional[str],
-    vocab_size: Optional[int],
-    token_list: Optional[Path],
-    bpemodel: Optional[Path],
-    asr_exp: Optional[Path],
-    source: Optional[Path],
     bilevel: Optional[bool],
     retrain: bool,
     retrain_from: str,
-    espnet_options: Sequence[str] = (),
+    espnet_options: Sequence[str],
+    **tokens: Any,
 ) -> None:
     """Search for the best architectures; options as `get_parser` explains them.
+
+    Those that are not named here are `train`'s.
 
     Raises:
         InputError: An option, a text or a configuration cannot be used, or nothing is searched.
@@ -105,16 +97,10 @@ def search(
     if top < 1:
         raise InputError(f"--top {top}: expected 1 or more")
     texts = {"train_text": train_text, "valid_text": valid_text}
-    tokens = {
-        **{"token_type": token_type, "vocab_size": vocab_size, "source": source},
-        **{"token_list": token_list, "bpemodel": bpemodel, "asr_exp": asr_exp},
-    }
     options = list(espnet_options)
     if supernet:
-        given = {
-            **{"config": config, "seeds": seeds, "bilevel": bilevel, "from": source},
-            **{name: value for name, value in tokens.items() if name != "source"},
-        }
+        given = {"config": config, "seeds": seeds, "bilevel": bilevel}
+        given.update(("from" if name == "source" else name, v) for name, v in tokens.items())
         check_ranking(given, texts, options, retrain=retrain)
         networks = [load_supernet(folder) for folder in supernet]
     else:

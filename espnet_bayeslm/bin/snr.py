@@ -155,7 +155,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser = tool_parser("snr", "Signal-to-noise ratio |mean| / std of random weights, and pruning")
     add_lm_options(parser)
     parser.add_argument(
-        "--text", default=None, help="A text, one sentence per line: for --prune, latent variables"
+        "--text", help="A text, one sentence per line: for --prune, latent variables"
     )
     add_keyed_option(parser)
     what = "Whether to measure the text with ever more random weights set to zero"
@@ -163,9 +163,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--prune_steps", default=STEPS, help="Their shares, 0 to 1, or how many shares from 0 to 1"
     )
-    parser.add_argument(
-        "--output", default=None, help="A folder for snr.json, snr.png, prune.json, prune.png"
-    )
+    parser.add_argument("--output", help="A folder for snr.json, snr.png, prune.json, prune.png")
     return parser
 
 

@@ -47,7 +47,6 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--size",
         choices=tuple(SIZES),
-        default=None,
         help="The sizes of bayes_lstm or bayes_transformer. Default: those of --from, else of"
         " --config; a shipped configuration has the paper's",
     )
@@ -67,29 +66,19 @@ def add_text_options(parser: argparse.ArgumentParser, *, required: bool) -> None
 def add_token_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that say what an LM's tokens are, and what it starts from."""
     group = parser.add_argument_group("tokens and start")
-    group.add_argument(
-        "--token_type", default=None, choices=["word", "bpe", "char"], help="Default: word"
-    )
-    group.add_argument(
-        "--vocab_size", type=int, default=None, help="Default: all words, or 5000 BPE pieces"
-    )
-    group.add_argument(
-        "--token_list", type=Path, default=None, help="Take these tokens, a file as ESPnet's"
-    )
-    group.add_argument(
-        "--bpemodel", type=Path, default=None, help="The sentencepiece model of --token_list"
-    )
+    group.add_argument("--token_type", choices=["word", "bpe", "char"], help="Default: word")
+    group.add_argument("--vocab_size", type=int, help="Default: all words, or 5000 BPE pieces")
+    group.add_argument("--token_list", type=Path, help="Take these tokens, a file as ESPnet's")
+    group.add_argument("--bpemodel", type=Path, help="The sentencepiece model of --token_list")
     group.add_argument(
         "--asr_exp",
         type=Path,
-        default=None,
         help="An ESPnet recogniser: take the tokens, and the BPE model, of its config.yaml",
     )
     group.add_argument(
         "--from",
         dest="source",
         type=Path,
-        default=None,
         help="A trained point-estimate LM: its tokens, the starting point, and the prior where the"
         " configuration chooses none (model_conf: prior); for `lm: bayes_espnet` also the"
         " backbone, if it is one of ESPnet's own LMs",

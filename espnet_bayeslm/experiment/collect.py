@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, List, Optional, Sequence
 
 from espnet_bayeslm.configs.tables import MIXTURE, UNCERTAIN, Line
 from espnet_bayeslm.experiment import outputs
@@ -34,10 +33,9 @@ def collect(settings: Settings) -> Json:
     """All results of a table, and write them to `settings.results`.
 
     Raises:
-        InputError: The table or the size is unknown, an output is broken, the conditions of the
-            lists differ between the sets, or no line has been evaluated.
+        InputError: An output is broken, the conditions of the lists differ between the sets, or no
+            line has been evaluated.
     """
-    settings.plan.tables.check_size(settings.size)
     lines = settings.lines
     lists = read_lists(settings.data / "nbest", settings.sets)
     study = settings.study
@@ -45,7 +43,7 @@ def collect(settings: Settings) -> Json:
     parts = [part for n in settings.seeds for part in outputs.find_parts(folder, n, study)]
     runs = [Collector(settings, lines, part, lists).run() for part in parts]
     check_any(settings, runs)
-    entries = [line_entry(settings, line) for line in lines]
+    statistics = settings.data / "statistics.txt"
     content = {
         "table": settings.table,
         "study": study,
@@ -57,19 +55,14 @@ def collect(settings: Settings) -> Json:
         "ngram": settings.ngram,
         "conditions": lists.conditions if lists else [],
         "missing_lists": None if lists else f"stage {LISTS_STAGE} makes them",
-        "statistics": read_statistics(settings.data / "statistics.txt"),
+        "statistics": [line for _, line in read_lines(statistics)] if statistics.exists() else [],
         "lists": {name: list_errors(lists, name) for name in settings.sets} if lists else {},
-        "lines": entries,
+        "lines": [line_entry(settings, line) for line in lines],
         "runs": runs,
     }
     add_chosen(settings, content, lists)
     write_json(settings.results, content)
     return content
-
-
-def read_statistics(path: Path) -> List[str]:
-    """Lines that describe the texts; none where the file is missing."""
-    return [line for _, line in read_lines(path)] if path.exists() else []
 
 
 def check_any(settings: Settings, runs: Sequence[Json]) -> None:
@@ -110,11 +103,14 @@ class Collector:
             line for line in lines if int(line.options.get("seed", part.seed)) == part.seed
         ]
         self.rescored = Rescored(part.path, lists, settings.sets) if lists else None
+        own = {name for line in self.lines for _, name in line_systems(line, settings.ngram)}
+        self.controls = outputs.find_controls(part.path, settings.ngram, own)
+        self.names = [settings.ngram, *sorted(own), *self.controls]
 
     def run(self) -> Json:
         """Folder's LMs, systems, tests and searches."""
         logging.info(f"Reading {self.part.path}")
-        systems = {name: self._system(name) for name in self._names()}
+        systems = {name: self._system(name) for name in self.names}
         self._add_alone(systems)
         self._add_tests(systems)
         return {
@@ -123,19 +119,9 @@ class Collector:
             "value": self.part.value,
             "lms": {name: self._lm(name) for name in self._trained()},
             "systems": systems,
-            "controls": ["+".join(names) for names in self._controls()],
+            "controls": self.controls,
             "searches": outputs.read_searches(self.part.path),
         }
-
-    def _own(self) -> Set[str]:
-        return {name for line in self.lines for _, name in line_systems(line, self.settings.ngram)}
-
-    def _controls(self) -> List[Tuple[str, ...]]:
-        return outputs.find_controls(self.part.path, self.settings.ngram, self._own())
-
-    def _names(self) -> List[str]:
-        controls = ["+".join(names) for names in self._controls()]
-        return [self.settings.ngram, *sorted(self._own()), *controls]
 
     def _trained(self) -> List[str]:
         """LMs that are trained: the lines' own, the first halves."""
@@ -201,9 +187,9 @@ class Collector:
             base = base_of(self.settings, line)
             for _, name in line_systems(line, self.settings.ngram):
                 self.add_test(systems, name, base)
-        for names in self._controls():
-            base = f"point_{backbone(names[0])}+{self.settings.ngram}"
-            self.add_test(systems, "+".join(names), base)
+        for name in self.controls:
+            lm = backbone(name.partition("+")[0])
+            self.add_test(systems, name, f"point_{lm}+{self.settings.ngram}")
 
     def add_test(self, systems: Dict[str, Json], name: str, other: Optional[str]) -> None:
         """Test two systems, if both have been rescored."""

@@ -13,19 +13,12 @@ import yaml
 
 from espnet_bayeslm.configs.tables import UNCERTAIN, Line
 from espnet_bayeslm.experiment.plan import Settings, chosen_lines
-from espnet_bayeslm.experiment.texts import need
+from espnet_bayeslm.experiment.texts import need, read_conditions
 from espnet_bayeslm.experiment.train import BEST, Place
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import read_lines
 
 Words = List[str]
 System = Tuple[str, ...]
-
-
-def read_conditions(data: Path) -> List[str]:
-    """Names of the conditions of the N-best lists; none where there are no lists."""
-    listed = data / "nbest" / "conditions"
-    return [row.strip() for _, row in read_lines(listed)] if listed.exists() else []
 
 
 class Evaluation:
@@ -43,7 +36,7 @@ class Evaluation:
         self.data, self.exp, self.ngram = settings.data, place.exp, place.ngram
         self.dev, self.test = settings.sets
         need({self.ngram: 2}, "n-gram")
-        self.conditions = read_conditions(settings.data)
+        self.conditions = read_conditions(settings.data / "nbest")
         self.names = {system: name for name, system in settings.plan.systems.items()}
 
     def folder(self, component: str) -> Path:

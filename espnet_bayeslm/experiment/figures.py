@@ -183,55 +183,49 @@ def zoom(axes: Axes, half: Sequence[float]) -> None:
 
 def study_figure(found: Mapping[str, Study]) -> Figure:
     """Perplexity, its change and word error rate, a column for each backbone."""
-    draw = [draw_perplexity, draw_change]
-    if any(s.wer(c.name) for s in found.values() for c in s.curves):
-        draw.append(draw_errors)
+    with_errors = any(s.wer(c.name) for s in found.values() for c in s.curves)
     labels = [curve.label for curve in max((s.curves for s in found.values()), key=len)]
-    figure, rows = panels(len(draw), len(found), labels=labels, sharex="col")
+    figure, rows = panels(2 + with_errors, len(found), labels=labels, sharex="col")
     for column, study in enumerate(found.values()):
-        for function, cells in zip(draw, rows, strict=True):
-            function(cells[column], study)
-            place_axis(cells[column], study.places)
-            cells[column].grid(alpha=0.3)
+        values = {
+            "perplexity": [study.ppl(curve.name) for curve in study.curves],
+            "change of perplexity, %": [study.change(curve) for curve in study.curves],
+            "pooled WER, %": [study.wer(curve.name) for curve in study.curves],
+        }
+        for (label, each), cells in zip(values.items(), rows, strict=False):
+            draw_curves(cells[column], study, each, label)
+        if with_errors:
+            fill_significant(rows[-1][column], study)
         rows[0][column].set_title(NAMES[study.lm])
         rows[-1][column].set_xlabel(axis_label(study))
         legend_below(rows[0][column], rows[-1][column])
     note = "bars: lowest to highest seed"
-    if draw_errors in draw:
+    if with_errors:
         note += "; filled: significantly fewer errors at each seed (MAPSSWE, p < 0.05)"
     figure.supxlabel(note, fontsize="x-small")
     return figure
 
 
-def draw_perplexity(axes: Axes, study: Study) -> None:
-    """Draw the perplexities."""
-    for n, curve in enumerate(study.curves):
+def draw_curves(axes: Axes, study: Study, values: Sequence[Dict[int, Values]], label: str) -> None:
+    """Draw the values of all systems over the places of a study."""
+    for n, (curve, each) in enumerate(zip(study.curves, values, strict=True)):
         style = curve_style(study, curve)
-        draw_values(axes, study.ppl(curve.name), shift=n, label=curve.label, **style)
-    axes.set_ylabel(f"perplexity, {study.view.test}")
+        draw_values(axes, each, shift=n, label=curve.label, **style)
+    axes.set_ylabel(f"{label}, {study.view.test}")
+    place_axis(axes, study.places)
+    axes.grid(alpha=0.3)
 
 
-def draw_change(axes: Axes, study: Study) -> None:
-    """Draw the changes of the perplexities against the point-estimate LM + n-gram."""
+def fill_significant(axes: Axes, study: Study) -> None:
+    """Fill the markers of word error rates that are significantly lower."""
     for n, curve in enumerate(study.curves):
-        style = curve_style(study, curve)
-        draw_values(axes, study.change(curve), shift=n, **style)
-    axes.set_ylabel(f"change of perplexity, %, {study.view.test}")
-
-
-def draw_errors(axes: Axes, study: Study) -> None:
-    """Draw the word error rates; a marker is filled where they are significantly fewer."""
-    for n, curve in enumerate(study.curves):
-        values = study.wer(curve.name)
-        style = curve_style(study, curve)
-        draw_values(axes, values, shift=n, **style)
+        values, style = study.wer(curve.name), curve_style(study, curve)
         better = [place for place in values if study.significant(curve, place)]
         if better:
             points = [mean(values[place]) for place in better]
             places = [shifted(place, n) for place in better]
             filled = {key: style[key] for key in ("color", "marker")}
             axes.plot(places, points, markersize=6, linestyle="", **filled)
-    axes.set_ylabel(f"pooled WER, %, {study.view.test}")
 
 
 def axis_label(study: Study) -> str:

@@ -14,7 +14,7 @@ import logging
 import re
 import tempfile
 from pathlib import Path
-from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.wer import read_transcripts
 from espnet_bayeslm.experiment.lattices import Decoding, linear_lists
@@ -74,12 +74,6 @@ def _looked_for(sets: Sequence[str]) -> str:
     return f"Looked for folders {names}, or the same after decode_; NBEST or --nbest says where."
 
 
-def is_archive(folder: Path) -> bool:
-    """Whether a folder holds an N-best archive."""
-    names = ("words_text", "words_text.gz", "archives.1")
-    return any((folder / name).exists() for name in names)
-
-
 def find_references(folder: Path, references: Optional[Path], name: str, condition: str) -> Path:
     """File of a list's references: in its folder, or below `references`.
 
@@ -110,7 +104,7 @@ def read_lists(folder: Path, decoding: Decoding, work: Path) -> Iterator[NBest]:
     Raises:
         InputError: The folder has neither.
     """
-    if is_archive(folder):
+    if any((folder / name).exists() for name in ("words_text", "words_text.gz", "archives.1")):
         return read_kaldi(folder)
     lattices = numbered(folder, "lat.{}.gz")
     if not lattices:
@@ -208,7 +202,7 @@ def make_lists(
             with tempfile.TemporaryDirectory(dir=folder) as work:
                 nbests = read_lists(path, decoding, Path(work))
                 write_lists(target, nbests, read_transcripts(file), file)
-        conditions: List[str] = sorted({condition for _, condition in folders})
+        conditions = dict.fromkeys(condition for _, condition in folders)  # in order
         (folder / CONDITIONS).write_text("".join(f"{name}\n" for name in conditions))
 
 

@@ -139,8 +139,3 @@ def share_table(view: View) -> str:
     rows = [[key, *(values.get(s, NOTHING) for s in view.seeds)] for key, values in found.items()]
     header = ["", *(f"seed {seed}" for seed in view.seeds)]
     return table(header, rows)
-
-
-def not_run_list(view: View) -> str:
-    """What is missing, a line each."""
-    return "".join(f"- {view.numbered(line)}: {why}\n" for line, why in view.not_run())

@@ -82,12 +82,14 @@ def read_lm(folder: Path) -> Json:
     stats = read_stats(folder)
     seconds = [part["time"].total_seconds() for s in stats for part in s.values() if "time" in part]
     parameters, random = count_parameters(load_state(folder / BEST))
+    config = folder / "train.yaml"
+    content = yaml.safe_load(config.read_text(encoding="utf-8")) if config.exists() else {}
     return {
         "epochs": [_epoch(part["train"], part["valid"]) for part in stats],
         "minutes": sum(seconds) / 60,
         "parameters": parameters,
         "random": random,
-        **_from_config(folder / "train.yaml"),
+        **{key: (content.get("lm_conf") or {}).get(key) for key in ("unit", "uncertainty")},
     }
 
 
@@ -112,13 +114,6 @@ def _epoch(train: Mapping[str, float], valid: Mapping[str, float]) -> Json:
         "train_kl": float(train.get("kl", 0.0)),
         "valid_ppl": float(valid["ppl"]),
     }
-
-
-def _from_config(path: Path) -> Json:
-    """Width and the uncertain locations of a configuration, where it is there."""
-    config = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
-    lm_conf = config.get("lm_conf") or {}
-    return {"unit": lm_conf.get("unit"), "uncertainty": lm_conf.get("uncertainty")}
 
 
 def read_stats(folder: Path) -> List[Dict[str, Dict[str, Any]]]:
@@ -240,7 +235,7 @@ def read_searches(folder: Path) -> Json:
     return found
 
 
-def find_controls(folder: Path, ngram: str, known: Set[str]) -> List[Tuple[str, ...]]:
+def find_controls(folder: Path, ngram: str, known: Set[str]) -> List[str]:
     """Mixtures of point-estimate LMs of one backbone, beyond those that are known.
 
     Args:
@@ -250,10 +245,9 @@ def find_controls(folder: Path, ngram: str, known: Set[str]) -> List[Tuple[str, 
     """
     found = []
     for path in sorted((folder / "perplexity").glob(f"*+{ngram}")):
-        names = tuple(path.name.split("+"))
-        lms = [name for name in names if name != ngram]
+        lms = [name for name in path.name.split("+") if name != ngram]
         of_points = all(name.startswith("point_") for name in lms)
         several = len(lms) > 1 and len(set(map(backbone, lms))) == 1
         if path.name not in known and of_points and several:
-            found.append(names)
+            found.append(path.name)
     return found

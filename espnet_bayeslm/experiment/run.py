@@ -124,7 +124,6 @@ class Experiment:
 
     def perplexity(self) -> None:
         """Interpolate, and measure perplexities and signal-to-noise ratios."""
-        texts.need({self._arpa(""): 2})
         self._evaluate("perplexity")
 
     def rescoring(self) -> None:

@@ -202,7 +202,7 @@ def more_sections(view: View, images: Mapping[str, str]) -> Iterator[str]:
             " and the most probable architectures.",
             [lm_tables.share_table(view), lm_tables.search_table(view)],
         ),
-        ("Not run", "", [lm_tables.not_run_list(view)]),
+        ("Not run", "", ["".join(f"- {view.numbered(x)}: {why}\n" for x, why in view.not_run())]),
     ]
     for title, legend, bodies in parts:
         if any(bodies):

@@ -33,6 +33,12 @@ def need(files: Mapping[Path, int], what: str = "file") -> None:
             raise InputError(f"no such {what}", path=path, remedy=f"Run stage {stage} first.")
 
 
+def read_conditions(lists: Path) -> List[str]:
+    """Names of the conditions of the N-best lists in a folder; none where there are no lists."""
+    names = lists / "conditions"
+    return [row.strip() for _, row in read_lines(names) if row.strip()] if names.exists() else []
+
+
 def token_list(data: Path) -> Path:
     """The LMs' token list."""
     return data / "token_list" / "word" / "tokens.txt"

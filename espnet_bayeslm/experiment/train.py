@@ -58,7 +58,6 @@ class Trainer:
     """
 
     def __init__(self, tables: Tables, size: str, data: Path, place: Place, run: Run):
-        tables.check_size(size)
         self.tables, self.size, self.data, self.place, self.run = tables, size, data, place, run
         self.exp = place.exp
         self.shapes = [place.stats / name / "text_shape.word" for name in ("train", "valid")]

@@ -16,10 +16,10 @@ from espnet_bayeslm.evaluation.wer import (
     oracle_errors,
     read_transcripts,
 )
+from espnet_bayeslm.experiment.texts import read_conditions
 from espnet_bayeslm.nbest.kaldi import read_kaldi
 from espnet_bayeslm.report.scores import errors_json
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import read_lines
 
 POOLED = "pooled"
 LISTS_STAGE = 3
@@ -58,7 +58,7 @@ def read_lists(folder: Path, sets: Sequence[str]) -> Optional[Lists]:
         raise InputError(
             "names the conditions of the lists, and is missing", path=names, remedy=remedy
         )
-    conditions = [line.strip() for _, line in read_lines(names) if line.strip()]
+    conditions = read_conditions(folder)
     if not conditions:
         raise InputError("names no condition", path=names, remedy=remedy)
     places = {(s, c): folder / f"{s}_{c}" / "text" for s in sets for c in conditions}

@@ -251,8 +251,9 @@ def judgement_table(views: Sequence[View]) -> Table:
     rows = []
     for view in views:
         for name, (values, wrong) in view.judged.items():
-            means = [_mean(values, wrong, chosen) for chosen in (False, True)]
-            cells = [MISSING if mean is None else f"{mean:.3g}" for mean in means]
+            array, is_wrong = np.array(values), np.array(wrong, dtype=bool)
+            parts = array[~is_wrong], array[is_wrong]
+            cells = [f"{part.mean():.3g}" if len(part) else MISSING for part in parts]
             area = fixed(auroc(values, wrong), 3)
             rows.append([view.data["name"], LABELS[name], *cells, area])
     header = ["system", "per word", "right words", "wrong words", "AUROC"]
@@ -260,8 +261,3 @@ def judgement_table(views: Sequence[View]) -> Table:
         "Mean uncertainty of the rescored words; AUROC: does it tell wrong from right (0.5: no)"
     )
     return Table(caption, header, rows, words=(1,))
-
-
-def _mean(values: Sequence[float], wrong: Sequence[bool], chosen: bool) -> Optional[float]:
-    found = [value for value, w in zip(values, wrong, strict=True) if w == chosen]
-    return float(np.mean(found)) if found else None

@@ -81,7 +81,8 @@ def sweep_section(sweeps: Mapping[str, SweepTable]) -> Optional[Section]:
         return None
     parts = []
     for name, sweep in sweeps.items():
-        label = f"Word error rate of {name} by the weights of {_axes(sweep)}"
+        features = " and ".join(filter(None, sweep.names)) or "nothing (as it came)"
+        label = f"Word error rate of {name} by the weights of {features}"
         parts.append(
             {
                 "name": name,
@@ -92,10 +93,6 @@ def sweep_section(sweeps: Mapping[str, SweepTable]) -> Optional[Section]:
             }
         )
     return Section("sweep", "Scales tuned on the development set", {"sweeps": parts})
-
-
-def _axes(sweep: SweepTable) -> str:
-    return " and ".join(name for name in sweep.names if name) or "nothing (as it came)"
 
 
 def _summary(sweep: SweepTable) -> str:
@@ -122,10 +119,10 @@ def sweep_figure(sweep: SweepTable) -> Figure:
     mesh = axes.pcolormesh(rates, cmap="viridis_r", vmax=top, edgecolors="face", linewidth=0.8)
     cut = float(rates.max()) > top
     figure.colorbar(mesh, ax=axes, label="WER %", extend="max" if cut else "neither", pad=0.01)
-    _draw_plateau(axes, rates)
+    # the cells that are at most 0.1 above the lowest rate
+    _draw_border(axes, rates <= rates.min() + 0.1, color="0.1", linestyle="-")
     if sweep.first_pass is not None:
-        worse = rates > sweep.first_pass
-        _draw_border(axes, ~worse, color="white", linestyle="--")
+        _draw_border(axes, rates <= sweep.first_pass, color="white", linestyle="--")
     column, row = sweep.best
     axes.plot(column + 0.5, row + 0.5, "o", markersize=8, markerfacecolor="none", color="red")
     for axis, values in ((axes.xaxis, sweep.values[0]), (axes.yaxis, sweep.values[1])):
@@ -134,11 +131,6 @@ def sweep_figure(sweep: SweepTable) -> Figure:
         axis.set_ticks(np.arange(len(values))[::step] + 0.5, names[::step])
     axes.set(xlabel=f"weight of {sweep.names[0]}", ylabel=f"weight of {sweep.names[1]}")
     return figure
-
-
-def _draw_plateau(axes: Axes, rates: np.ndarray) -> None:
-    """Draw the border of the cells that are at most 0.1 above the lowest rate."""
-    _draw_border(axes, rates <= rates.min() + 0.1, color="0.1", linestyle="-")
 
 
 def _draw_border(axes: Axes, inside: np.ndarray, *, color: str, linestyle: str) -> None:

@@ -43,7 +43,7 @@ def snr_figure(lms: Mapping[str, Sequence[SnrSummary]]) -> Figure:
     Args:
         lms: LM -> the figures of its locations.
     """
-    panels = _panels(list(lms), height=3.0)
+    figure, panels = _panels(list(lms), height=3.0)
     for axes, summaries in zip(panels, lms.values(), strict=True):
         for summary, colour in zip(summaries, _colours(len(summaries)), strict=True):
             label = f"{summary.location} (median {summary.median:.3g})"
@@ -52,7 +52,7 @@ def snr_figure(lms: Mapping[str, Sequence[SnrSummary]]) -> Figure:
         axes.set(xscale="log", xlim=_occupied(lms), ylabel="share per bin")
         axes.legend(fontsize="x-small", ncols=1 + len(summaries) // 13)
     panels[-1].set_xlabel("signal-to-noise ratio |mean| / std")
-    return _figure(panels)
+    return figure
 
 
 def pruning_figure(lms: Mapping[str, Mapping[str, Curve]]) -> Figure:
@@ -61,7 +61,7 @@ def pruning_figure(lms: Mapping[str, Mapping[str, Curve]]) -> Figure:
     Args:
         lms: LM -> criterion -> (share of the weights, perplexity), ....
     """
-    panels = _panels(list(lms), height=3.5)
+    figure, panels = _panels(list(lms), height=3.5)
     for axes, curves in zip(panels, lms.values(), strict=True):
         for criterion, points in curves.items():
             shares, perplexities = zip(*points, strict=True)
@@ -77,21 +77,15 @@ def pruning_figure(lms: Mapping[str, Mapping[str, Curve]]) -> Figure:
         axes.grid(alpha=0.3, which="both")
         axes.legend(fontsize="small")
     panels[-1].set_xlabel("random weights set to zero, %")
-    return _figure(panels)
+    return figure
 
 
-def _panels(titles: Sequence[str], *, height: float) -> List[Axes]:
+def _panels(titles: Sequence[str], *, height: float) -> Tuple[Figure, List[Axes]]:
     figure = new_figure((7.0, height * len(titles) + 0.5))
     panels = figure.subplots(len(titles), 1, squeeze=False, sharex=True)[:, 0]
     for axes, title in zip(panels, titles, strict=True):
         axes.set_title(title, fontsize="medium")
-    return list(panels)
-
-
-def _figure(panels: Sequence[Axes]) -> Figure:
-    figure = panels[0].figure
-    assert isinstance(figure, Figure)
-    return figure
+    return figure, list(panels)
 
 
 def _colours(count: int) -> List[Any]:

@@ -64,17 +64,6 @@ def test_an_unknown_name_tells_the_nearest(tmp_path):
         find_config(tmp_path / "bayes_lstm.yaml")
 
 
-def test_training_by_a_name_that_does_not_exist_writes_nothing(tmp_path, capsys):
-    options = {"train_text": "a", "valid_text": "b", "config": "bayes_ltsm", "exp": "exp"}
-    words = [w for k, v in options.items() for w in (f"--{k}", str(tmp_path / v))]
-    words[5] = "bayes_ltsm"
-    with pytest.raises(SystemExit) as stopped:
-        train.main(words)
-    assert stopped.value.code == 1 and not (tmp_path / "exp").exists()
-    (line,) = capsys.readouterr().err.strip().splitlines()
-    assert "bayes_ltsm" in line and "bayes_lstm" in line
-
-
 def lm_conf(exp):
     return yaml.safe_load((exp / "config.yaml").read_text())["lm_conf"]
 

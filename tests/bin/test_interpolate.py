@@ -76,11 +76,6 @@ def test_weights_that_cannot_be_used(weights_file, plain_text, point, ngram, tmp
         assert f"{path}: not a weights file" in error
 
 
-def test_a_single_component_has_the_weight_one(plain_text, point, tmp_path):
-    path = run(text=plain_text / "valid.txt", lm=point, output=tmp_path / "w.yaml")
-    assert components(path)["point"]["weight"] == 1.0
-
-
 def test_unknown_words_do_not_vote(plain_text, point, ngram, tmp_path):
     """A word that no component knows tells nothing of which is better."""
     known = (plain_text / "valid.txt").read_text()

@@ -158,12 +158,6 @@ def test_bad_input_is_one_line_and_writes_nothing(name, point, bayes, seq_rnn, t
     assert not (tmp_path / "out").exists()
 
 
-def test_keys_that_were_not_declared_are_noticed(corpus, bayes, tmp_path, fails):
-    command = ["--text", corpus / "valid.txt", "--lm", bayes, "--max_oov_rate", "1"]
-    error = fails(main, [*command, "--prune", "true", "--output", tmp_path / "out"])
-    assert "say --keyed true" in error and not (tmp_path / "out").exists()
-
-
 @pytest.fixture(scope="module")
 def variational(train_lm, tmp_path_factory):
     options = ["--lm", "bayes_lstm", "--lm_conf", "unit=8", "--optim", "adam"]

@@ -253,15 +253,17 @@ def test_tokens_that_cannot_be_used(pieces, command, tmp_path, fails):
     [
         (["--train_text", "missing.txt"], ["missing.txt", "cannot be read"]),
         (["--config", "missing.yaml"], ["missing.yaml", "cannot be read"]),
+        (["--config", "bayes_ltsm"], ["bayes_ltsm: cannot be read", "Did you mean bayes_lstm"]),
         (["--token_type", "bpe", "--vocab_size", "100000"], ["sentencepiece", "--vocab_size"]),
         (["--from", "missing"], ["missing", "found no"]),
         (["--from", "missing", "--token_type", "word"], ["Leave out --token_type"]),
     ],
 )
-def test_bad_input(command, fails, change, words):
+def test_bad_input(command, tmp_path, fails, change, words):
     message = fails(main, command("point", "exp", *change))
     assert message.startswith("bayeslm train: error:")
     assert all(word in message for word in words)
+    assert not list(tmp_path.glob("exp/*.pth"))
 
 
 def test_what_unk_stands_for_is_counted(command, tmp_path):
