@@ -11,13 +11,11 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from espnet2.train.distributed_utils import DistributedOption
-from steps import PAPER, SMALL
+from steps import SHAPES, espnet_options, lm_options
 
 from espnet_bayeslm.kernels.product import has_onednn
 from espnet_bayeslm.training.task import BayesLMTask
 
-TINY = dict(lstm=dict(unit=32), transformer=dict(att_unit=32, head=2, unit=64, layer=2))
-SHAPES = {"tiny": TINY, "small": SMALL, "paper": PAPER}
 BAYES = {"lstm": {"cell_input@1-2": "bayes"}, "transformer": {"ffn@1-2": "bayes"}}
 GP = {"lstm": {"cell_input@1-2": "gp"}, "transformer": {"ffn@1-2": "gp"}}
 ESPNET = {"lstm": "seq_rnn", "transformer": "transformer"}
@@ -64,15 +62,10 @@ def variants(family: str, device: str) -> List[Variant]:
 
 
 def lm_conf(shape: str, family: str, variant: Variant) -> Dict[str, Any]:
-    """Return the options of a variant's LM; an LSTM has 2 layers."""
-    conf: Dict[str, Any] = {"dropout_rate": 0.2, "tie_weights": True, **SHAPES[shape][family]}
-    conf |= {"nlayers": 2} if family == "lstm" else {}
-    if variant.uncertainty is not None:
-        return conf | {"uncertainty": dict(variant.uncertainty)}
-    if family == "transformer":
-        del conf["tie_weights"]  # it has none
-        conf |= {"embed_unit": conf["att_unit"], "pos_enc": "sinusoidal"}
-    return conf
+    """Return the options of a variant's LM."""
+    if variant.uncertainty is None:
+        return espnet_options(shape, family)
+    return {**lm_options(shape, family), "uncertainty": dict(variant.uncertainty)}
 
 
 def forward_flops(shape: str, family: str, outputs: int, length: float) -> float:
@@ -84,7 +77,7 @@ def forward_flops(shape: str, family: str, outputs: int, length: float) -> float
         outputs: Words whose logits are computed.
         length: Tokens of its sentence, for attention.
     """
-    sizes = SHAPES[shape][family]
+    sizes = SHAPES[shape][1][family]
     if family == "lstm":
         unit = sizes["unit"]
         return 2.0 * (2 * 8 * unit**2 + unit * outputs)

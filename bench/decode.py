@@ -51,6 +51,7 @@ def make_adapted(family: str, shape: str, espnet: nn.Module) -> nn.Module:
     return lm
 
 
+@torch.no_grad()
 def search(lm: nn.Module, vocab: int, length: int, *, apart: bool = False) -> Beam:
     """Return prefixes of a length and the states before their last token.
 

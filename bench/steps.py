@@ -28,10 +28,12 @@ from torch import nn
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.training.model import BayesLanguageModel
 
+TINY = dict(lstm=dict(unit=32), transformer=dict(att_unit=32, head=2, unit=64, layer=2))
 SMALL = dict(lstm=dict(unit=256), transformer=dict(att_unit=128, head=4, unit=512, layer=4))
 PAPER = dict(lstm=dict(unit=1024), transformer=dict(att_unit=512, head=8, unit=4096, layer=6))
 # words and sizes; the paper's AMI lexicon has 47,000 words (V-A)
 SHAPES: Dict[str, Tuple[int, Dict[str, Dict[str, int]]]] = {
+    "tiny": (1_000, TINY),
     "small": (10_000, SMALL),
     "paper": (47_000, PAPER),
     "paper10k": (10_000, PAPER),

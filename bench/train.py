@@ -34,7 +34,6 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence
 import torch
 from compared import (
     BAYES,
-    SHAPES,
     Batch,
     Variant,
     count_tokens,
@@ -47,7 +46,7 @@ from compared import (
 )
 from espnet2.train.distributed_utils import DistributedOption
 from one_training import Training
-from steps import ratio, resident_mib, timed
+from steps import SHAPES, ratio, resident_mib, timed
 
 MEMORY_BATCH = (32, 100)
 

@@ -17,6 +17,7 @@ from typing import Any, Callable, Dict, List, Tuple
 from unittest.mock import patch
 
 import torch
+from decode import search
 from steps import FEEDBACK, SHAPES, make_batch, make_lm, timed, train_step
 
 from espnet_bayeslm import kernels
@@ -39,7 +40,7 @@ SCORING: List[Tuple[str, Dict[str, Any]]] = [
     ("transformer", {"ffn@*": "bayes"}),
     ("transformer", {"ffn@*": "gp"}),
 ]
-LISTS, HYPOTHESES, LENGTH, BEAM, STEPS = 10, 20, 15, 20, 20
+LISTS, HYPOTHESES, LENGTH, STEPS = 10, 20, 15, 20
 Work = Callable[[], Any]
 Gains = Dict[str, Dict[str, Tuple[float, str]]]
 
@@ -58,17 +59,6 @@ def nbest_lists(vocab: int) -> List[List[List[int]]]:
     return lists
 
 
-@torch.no_grad()
-def beam_search(lm: Any, vocab: int) -> None:
-    """Steps of a search whose beam is chosen at random."""
-    rng, prefixes, states = random.Random(0), torch.full((1, 1), vocab - 1), [None]
-    for _ in range(STEPS):
-        _, new = lm.batch_score(prefixes, states, None)
-        kept = [min(rng.randrange(BEAM), len(new) - 1) for _ in range(BEAM)]
-        tokens = torch.tensor([[rng.randrange(1, vocab - 1)] for _ in kept])
-        prefixes, states = torch.cat([prefixes[kept], tokens], dim=1), [new[i] for i in kept]
-
-
 def works(shape: str, names: List[str]) -> List[Tuple[str, Callable[[], Work]]]:
     """What is timed, by name, each made when it is its turn."""
     vocab = SHAPES[shape][0]
@@ -83,7 +73,8 @@ def works(shape: str, names: List[str]) -> List[Tuple[str, Callable[[], Work]]]:
         return functools.partial(score_hypotheses, lm, nbest_lists(vocab))
 
     def decode(family: str, uncertainty: Dict[str, Any]) -> Work:
-        return functools.partial(beam_search, make_lm(shape, family, uncertainty).eval().lm, vocab)
+        lm = make_lm(shape, family, uncertainty).eval().lm
+        return functools.partial(search, lm, vocab, STEPS + 1)
 
     cases = {"training": (train, TRAINING), "rescoring": (rescore, SCORING)}
     cases["decoding"] = (decode, SCORING)
