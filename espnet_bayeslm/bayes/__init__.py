@@ -1,7 +1,7 @@
 """Pure torch: which weights are random, their kinds, draws, divergence and objective."""
 
-from espnet_bayeslm.bayes.divergence import kl_gaussians
-from espnet_bayeslm.bayes.draw import Draw, drawn
+from espnet_bayeslm.bayes.draw import Draw
+from espnet_bayeslm.bayes.gaussian import kl_gaussians
 from espnet_bayeslm.bayes.kinds import Kind, Place, Position, Weights, register_kind
 from espnet_bayeslm.bayes.locations import Location, parse_uncertainty
 from espnet_bayeslm.bayes.noise import noise_generator, process_rank
@@ -21,7 +21,6 @@ __all__ = [
     "WeightKind",
     "WeightPosterior",
     "Weights",
-    "drawn",
     "kl_gaussians",
     "kl_per_token",
     "noise_generator",

@@ -135,18 +135,3 @@ class Draw:
         """
         terms = [part.token_kl for part in self.layers.values() if part.token_kl is not None]
         return torch.stack(terms).sum(0) if terms else None
-
-
-@contextlib.contextmanager
-def drawn(
-    module: nn.Module,
-    generator: Optional[torch.Generator],
-    *,
-    hold: bool = False,
-    weight_kl: bool = False,
-    token_kl: bool = False,
-) -> Iterator[Draw]:
-    """Make a module's layers use one draw within; arguments as those of `Draw`."""
-    draw = Draw(module, generator, hold=hold, weight_kl=weight_kl, token_kl=token_kl)
-    with draw.used():
-        yield draw

@@ -1,4 +1,4 @@
-"""Gaussian weights: their draw (Eq. 22) and their KL (Eq. 23, Xue et al. 2022)."""
+"""Gaussians: draws of weights (Eq. 22) and the KL in closed form (Eq. 23, 32, Xue et al. 2022)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,32 @@ from espnet_bayeslm.kernels.draw import Draw
 from espnet_bayeslm.utils.log_std import clamp_log_std
 
 
+def kl_gaussians(
+    mean: torch.Tensor,
+    log_std: torch.Tensor,
+    prior_mean: torch.Tensor,
+    prior_log_std: torch.Tensor,
+) -> torch.Tensor:
+    """KL(q || p) of each of many univariate Gaussians, in nats (Eq. 32).
+
+    Args:
+        mean: Means of q, any shape.
+        log_std: Logarithms of q's standard deviations, of that shape.
+        prior_mean: Means of p, of that shape.
+        prior_log_std: Logarithms of p's standard deviations, of that shape.
+
+    Returns:
+        A tensor of that shape, float32 or better.
+    """
+    dtype = torch.promote_types(mean.dtype, torch.float32)
+    mean, log_std, prior_mean, prior_log_std = (
+        x.to(dtype) for x in (mean, log_std, prior_mean, prior_log_std)
+    )
+    ratio = log_std - prior_log_std
+    distance = (mean - prior_mean) * torch.exp(-prior_log_std)
+    return 0.5 * (torch.exp(2 * ratio) + distance.square() - 1 - 2 * ratio)
+
+
 def kl_weights(
     mean: torch.Tensor, log_std: torch.Tensor, prior_mean: torch.Tensor, prior_std: float
 ) -> torch.Tensor:
@@ -23,10 +49,8 @@ def kl_weights(
         prior_mean: Prior means, of that shape.
         prior_std: The prior's standard deviation, one for all weights.
     """
-    dtype = torch.promote_types(mean.dtype, torch.float32)
-    mean, log_std, prior_mean = (x.to(dtype) for x in (mean, clamp_log_std(log_std), prior_mean))
-    squares = (2 * log_std).exp() + (mean - prior_mean).square()
-    return (math.log(prior_std) - log_std + squares / (2 * prior_std**2) - 0.5).sum()
+    prior_log_std = torch.tensor(math.log(prior_std), dtype=torch.float64)
+    return kl_gaussians(mean, clamp_log_std(log_std), prior_mean, prior_log_std).sum()
 
 
 def prior_variances(

@@ -9,14 +9,15 @@ from torch.distributions import Normal, kl_divergence
 
 from espnet_bayeslm.bayes import (
     Bayes,
+    Draw,
     UncertainModule,
     Weights,
-    drawn,
     kl_per_token,
     noise_generator,
 )
 from espnet_bayeslm.bayes.gaussian import draw_weights
-from espnet_bayeslm.kernels.draw import Draw, draw_rows, kl_weights
+from espnet_bayeslm.kernels import draw as kernel
+from espnet_bayeslm.kernels.draw import draw_rows, kl_weights
 
 
 class Vector(UncertainModule):
@@ -79,7 +80,7 @@ def test_a_draw_and_its_kl_are_those_of_the_formulas(spans):
     for n, (first, last) in enumerate(spans):
         log_std, noise, prior = torch.randn(3, last - first, 3, dtype=torch.float64)
         log_std[0, 1] = -25.0  # clamped
-        draws.append(Draw(first, last, log_std.requires_grad_(), noise, prior, 0.7 + n))
+        draws.append(kernel.Draw(first, last, log_std.requires_grad_(), noise, prior, 0.7 + n))
     value, kl = draw_rows(mean, draws)
     expected, expected_kl = mean, []
     for draw in draws:
@@ -122,7 +123,7 @@ def test_the_gradient_that_autograd_gave_is_not_changed_where_others_have_it():
     kept = given.clone()
 
     def both():
-        value, kl = draw_rows(mean, [Draw(0, 6, log_std, noise, prior, 0.7)])
+        value, kl = draw_rows(mean, [kernel.Draw(0, 6, log_std, noise, prior, 0.7)])
         return value, kl.sum()
 
     alone = torch.autograd.grad(both()[1], leaves)
@@ -151,7 +152,7 @@ def test_a_gradient_that_a_hook_keeps_stays_as_it_was(rows):
     mean.requires_grad_()
     kept = []
     for hook in (None, kept.append):
-        value, kl = draw_rows(mean, [Draw(*rows, log_std, noise, prior, 0.7)])
+        value, kl = draw_rows(mean, [kernel.Draw(*rows, log_std, noise, prior, 0.7)])
         if hook is not None:
             value.register_hook(hook)
         mean.grad = None
@@ -164,18 +165,18 @@ def test_a_gradient_that_a_hook_keeps_stays_as_it_was(rows):
 
 def test_the_kl_of_a_draw_is_computed_with_it(monkeypatch, fast_kernels):
     module = make()
-    with drawn(module, None) as mean:
+    with Draw(module, None).used() as mean:
         expected = mean.kl()
     calls = []
     monkeypatch.setattr(
         "espnet_bayeslm.kernels.draw.kl_weights",
         lambda *args: calls.append(args) or kl_weights(*args),
     )
-    with drawn(module, noise_generator(0, 0, 0), weight_kl=True) as draw:
+    with Draw(module, noise_generator(0, 0, 0), weight_kl=True).used() as draw:
         assert torch.allclose(draw.kl(), expected) and len(calls) == len(module.random_blocks)
         module.value("weight")
     assert torch.allclose(draw.kl(), expected) and len(calls) == len(module.random_blocks)
-    with drawn(module, noise_generator(0, 0, 0)) as draw:
+    with Draw(module, noise_generator(0, 0, 0)).used() as draw:
         module.value("weight")
     assert torch.allclose(draw.kl(), expected) and len(calls) == 2 * len(module.random_blocks)
 
@@ -204,7 +205,7 @@ def test_standard_deviations_are_clamped_and_get_no_gradient_outside():
 
 def test_only_the_blocks_rows_are_drawn():
     module = make()
-    with drawn(module, noise_generator(0, 0, 0)):
+    with Draw(module, noise_generator(0, 0, 0)).used():
         same = (module.value("weight") == module.weight).all(dim=1)
     assert same.tolist() == [True, False, True, False, False]
     assert module.value("weight") is module.weight
@@ -212,10 +213,10 @@ def test_only_the_blocks_rows_are_drawn():
 
 def test_a_draw_is_held_within_its_block_and_a_further_one_in_it():
     module = make()
-    with drawn(module, noise_generator(0, 0, 0)):
+    with Draw(module, noise_generator(0, 0, 0)).used():
         first = module.value("weight")
         assert torch.equal(first, module.value("weight"))
-        with drawn(module, noise_generator(0, 0, 1)):
+        with Draw(module, noise_generator(0, 0, 1)).used():
             assert not torch.equal(first, module.value("weight"))
         assert torch.equal(first, module.value("weight"))
 
@@ -233,7 +234,7 @@ def test_draws_have_the_posteriors_moments():
     module = make(rows=((0, 5),), init_std=0.3)
     draws = []
     for step in range(4000):
-        with drawn(module, noise_generator(0, 0, step)):
+        with Draw(module, noise_generator(0, 0, step)).used():
             draws.append(module.value("weight").detach())
     draws = torch.stack(draws)
     # 10 weights, 4000 draws: five standard errors
@@ -246,7 +247,7 @@ def test_gradients_equal_finite_differences():
     inputs = [module.weight, module.weight_b0_log_std, module.weight_b1_log_std]
 
     def loss(*_):
-        with drawn(module, noise_generator(0, 0, 0)) as draw:
+        with Draw(module, noise_generator(0, 0, 0)).used() as draw:
             return module.value("weight").square().sum() + draw.kl()
 
     assert torch.autograd.gradcheck(loss, inputs)
@@ -265,7 +266,7 @@ def test_mean_of_sampled_losses_agrees_with_quadrature():
     exact = (torch.from_numpy(weights) * loss(points)).sum() / math.sqrt(math.pi)
     samples = []
     for step in range(20000):
-        with drawn(module, noise_generator(7, 0, step)):
+        with Draw(module, noise_generator(7, 0, step)).used():
             samples.append(loss(module.value("weight")).detach())
     samples = torch.stack(samples)
     error = samples.std() / math.sqrt(len(samples))
@@ -280,6 +281,6 @@ def test_kl_per_token_divides_once():
 def test_clamped_log_std_keeps_sample_and_kl_finite():
     module = make(rows=((0, 5),))
     nn.init.constant_(module.weight_b0_log_std, -math.inf)
-    with drawn(module, noise_generator(0, 0, 0)) as draw:
+    with Draw(module, noise_generator(0, 0, 0)).used() as draw:
         assert torch.allclose(module.value("weight"), module.weight, atol=1e-7)
         assert torch.isfinite(draw.kl())

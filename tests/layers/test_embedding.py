@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from espnet_bayeslm.bayes import Bayes, drawn, noise_generator
+from espnet_bayeslm.bayes import Bayes, Draw, noise_generator
 from espnet_bayeslm.bayes.kinds import all_weights
 from espnet_bayeslm.layers import UncertainEmbedding
 
@@ -31,7 +31,7 @@ def noise_of(step):
 
 def test_only_the_rows_that_are_looked_up_are_drawn(embedding):
     generator = noise_generator(0, 0, 5)
-    with drawn(embedding, generator):
+    with Draw(embedding, generator).used():
         vectors = embedding(IDS)
     rows = dict(zip(UNIQUE, noise_of(5), strict=True))
     for id, vector in zip(IDS.flatten().tolist(), vectors.flatten(0, 1), strict=True):
@@ -51,7 +51,7 @@ def test_gradients_are_those_of_a_table_drawn_whole(embedding):
     names = ("weight", "weight_log_std")
     parameters = [getattr(embedding, name) for name in names]
     expected = torch.autograd.grad(loss, parameters)
-    with drawn(embedding, noise_generator(0, 0, 2)):
+    with Draw(embedding, noise_generator(0, 0, 2)).used():
         found = torch.autograd.grad((embedding(IDS) * weights).sum(), parameters)
     torch.testing.assert_close(found, expected)
     assert not found[1][PADDING].any()
@@ -60,7 +60,7 @@ def test_gradients_are_those_of_a_table_drawn_whole(embedding):
 def test_the_draws_have_the_posterior_as_their_distribution(embedding):
     draws = []
     for step in range(2000):
-        with drawn(embedding, noise_generator(0, 0, step)):
+        with Draw(embedding, noise_generator(0, 0, step)).used():
             draws.append(embedding(IDS[0, :2]).detach())
     stacked = torch.stack(draws)
     std = embedding.weight_log_std[IDS[0, :2]].exp()
@@ -70,7 +70,7 @@ def test_the_draws_have_the_posterior_as_their_distribution(embedding):
 
 
 def test_a_held_draw_is_one_table_for_all_calls(embedding):
-    with drawn(embedding, noise_generator(0, 0, 1), hold=True):
+    with Draw(embedding, noise_generator(0, 0, 1), hold=True).used():
         together, apart = embedding(IDS), torch.stack([embedding(row) for row in IDS])
     assert torch.equal(together, apart)
     assert not torch.equal(together, F.embedding(IDS, embedding.weight))
@@ -78,7 +78,7 @@ def test_a_held_draw_is_one_table_for_all_calls(embedding):
 
 def test_rows_are_drawn_for_one_look_up(embedding):
     """A second one would have other noise: it is refused."""
-    with drawn(embedding, noise_generator(0, 0, 1)):
+    with Draw(embedding, noise_generator(0, 0, 1)).used():
         embedding(IDS)
         with pytest.raises(RuntimeError, match="hold it for more"):
             embedding(IDS)
@@ -86,7 +86,7 @@ def test_rows_are_drawn_for_one_look_up(embedding):
 
 def test_after_a_draw_the_mean_is_used_again(embedding):
     for hold in (False, True):
-        with drawn(embedding, noise_generator(0, 0, 1), hold=hold):
+        with Draw(embedding, noise_generator(0, 0, 1), hold=hold).used():
             assert not torch.equal(embedding(IDS), F.embedding(IDS, embedding.weight))
         assert torch.equal(embedding(IDS), F.embedding(IDS, embedding.weight))
 
@@ -95,14 +95,14 @@ def test_an_embedding_that_is_not_random_draws_nothing():
     plain = UncertainEmbedding(ROWS, SIZE)
     generator = noise_generator(0, 0, 1)
     before = generator.get_state()
-    with drawn(plain, generator):
+    with Draw(plain, generator).used():
         assert torch.equal(plain(IDS), F.embedding(IDS, plain.weight))
     assert torch.equal(generator.get_state(), before)
 
 
 @pytest.mark.parametrize("shape", [(0, 5), (2, 0)])
 def test_nothing_to_look_up(embedding, shape):
-    with drawn(embedding, noise_generator(0, 0, 1)):
+    with Draw(embedding, noise_generator(0, 0, 1)).used():
         vectors = embedding(torch.zeros(shape, dtype=torch.long))
     assert vectors.shape == (*shape, SIZE)
     vectors.sum().backward()

@@ -5,7 +5,7 @@ import torch
 from torch.autograd import gradcheck
 from torch.distributions import Normal, kl_divergence
 
-from espnet_bayeslm.bayes import drawn, kl_gaussians
+from espnet_bayeslm.bayes import Draw, kl_gaussians
 from espnet_bayeslm.layers import LatentOutput
 
 SIZE = 6
@@ -32,7 +32,7 @@ def generator():
 
 def kl_of(latent, h):
     """Compute the KL of each token, (B, L), at the mean."""
-    with drawn(latent, None, token_kl=True) as draw:
+    with Draw(latent, None, token_kl=True).used() as draw:
         latent(h)
         return draw.token_kl()
 
@@ -86,7 +86,7 @@ def test_it_starts_as_the_identity(latent_dim):
     latent, h = build(latent_dim=latent_dim), hidden()
     assert torch.equal(latent(h), h)
     # with noise on the units that are replaced
-    with drawn(latent, generator()):
+    with Draw(latent, generator()).used():
         difference = (latent(h) - h).detach()
     replaced = min(latent_dim or SIZE, SIZE)
     assert difference[..., :replaced].std() == pytest.approx(0.1, rel=0.4)
@@ -98,7 +98,7 @@ def test_mean_and_standard_deviation_of_the_draws():
     draws = []
     source = generator()
     for _ in range(4000):
-        with drawn(latent, source):
+        with Draw(latent, source).used():
             draws.append(latent(h).detach())
     draws = torch.cat(draws)
     std = latent.infer_log_std(h).exp()
@@ -108,10 +108,10 @@ def test_mean_and_standard_deviation_of_the_draws():
 
 def test_tokens_are_drawn_as_they_come_and_a_held_draw_is_one():
     latent, h = build(), hidden()
-    with drawn(latent, generator()):
+    with Draw(latent, generator()).used():
         first = latent(h)
         assert not torch.equal(first, h) and not torch.equal(latent(h), first)
-    with drawn(latent, generator(), hold=True):
+    with Draw(latent, generator(), hold=True).used():
         first = latent(h)
         assert torch.equal(latent(h), first) and not torch.equal(first, h)
     assert torch.equal(latent(h), h)
@@ -121,7 +121,7 @@ def test_gradcheck():
     latent = make_generic(build(latent_dim=4))
 
     def function(h, *parameters):
-        with drawn(latent, generator(), token_kl=True) as draw:
+        with Draw(latent, generator(), token_kl=True).used() as draw:
             return latent(h), draw.token_kl()
 
     h = hidden(2, 2).requires_grad_()
@@ -148,7 +148,7 @@ def test_drawn_with_its_kl_or_without_z_is_the_same():
     latent, h = make_generic(build()), hidden()
     results = []
     for token_kl in (False, True):
-        with drawn(latent, generator(), token_kl=token_kl):
+        with Draw(latent, generator(), token_kl=token_kl).used():
             z = latent(h)
         results.append((z, *torch.autograd.grad(z.sin().sum(), latent.infer_log_std.weight)))
     for a, b in zip(*results, strict=True):
@@ -159,7 +159,7 @@ def test_no_gradient_outside_the_range_of_standard_deviations():
     latent, h = build(), hidden()
     torch.nn.init.constant_(latent.infer_log_std.bias, -30.0)
     torch.nn.init.constant_(latent.prior_log_std.bias, 9.0)
-    with drawn(latent, generator(), token_kl=True) as draw:
+    with Draw(latent, generator(), token_kl=True).used() as draw:
         (latent(h).sum() + draw.token_kl().sum()).backward()
     assert not latent.infer_log_std.bias.grad.any()
     assert not latent.prior_log_std.bias.grad.any()
@@ -173,7 +173,7 @@ def test_chunks_of_tokens_change_nothing(monkeypatch):
         torch.manual_seed(0)
         latent = make_generic(build())
         h = hidden(5, 7)
-        with drawn(latent, generator(), token_kl=True) as draw:
+        with Draw(latent, generator(), token_kl=True).used() as draw:
             z, kl = latent(h), draw.token_kl()
         parameters = list(latent.parameters())
         results.append((z, kl, *torch.autograd.grad(z.sin().sum() + kl.cos().sum(), parameters)))

@@ -10,7 +10,7 @@ from espnet2.lm.transformer_lm import TransformerLM
 from torch import nn
 from torch.distributions import Normal, kl_divergence
 
-from espnet_bayeslm.bayes import Bayes, drawn
+from espnet_bayeslm.bayes import Bayes, Draw
 from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.layers.gru import UncertainGRU
 from espnet_bayeslm.lm.espnet import BayesESPnetLM
@@ -439,7 +439,7 @@ def test_gru_with_certain_weights_is_torchs():
             kind.make_random(gru.gate_weights(gate, layer), gate)
     x, h = torch.randn(2, 3, 5).double(), torch.randn(2, 2, 4).double()
     mean = [gru(x), gru(x, h)]
-    with drawn(gru, torch.Generator().manual_seed(0)):
+    with Draw(gru, torch.Generator().manual_seed(0)).used():
         draws = [gru(x), gru(x, h)]
     for before, after in zip(mean, draws, strict=True):
         assert all(0 < distance(a, b) < 1e-6 for a, b in zip(before, after, strict=True))
@@ -453,7 +453,7 @@ def test_gru_draw_passes_gradcheck():
     inputs = [p for name, p in gru.named_parameters()]
 
     def run(*_):
-        with drawn(gru, torch.Generator().manual_seed(0)):
+        with Draw(gru, torch.Generator().manual_seed(0)).used():
             return gru(x)[0]
 
     assert len(inputs) == 8 and torch.autograd.gradcheck(run, inputs)

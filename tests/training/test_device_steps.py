@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from espnet_bayeslm.bayes import Bayes, drawn
+from espnet_bayeslm.bayes import Bayes, Draw
 from espnet_bayeslm.bayes.kinds import all_weights
 from espnet_bayeslm.layers.embedding import UncertainEmbedding
 from espnet_bayeslm.layers.gp import GPActivation
@@ -157,7 +157,7 @@ def test_one_draw_of_an_embedding_for_all_that_look_it_up():
     ids = torch.tensor([[7, 3, 0, 7], [3, 9, 9, 0]])
     with kernels.pretended():
         kernels.move(embedding)
-        with drawn(embedding, torch.Generator()):
+        with Draw(embedding, torch.Generator()).used():
             vectors = embedding(kernels.on_device(ids))
         torch.autograd.backward(vectors.sum())
         rows = vectors.detach().elem.flatten(0, 1)

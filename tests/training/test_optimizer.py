@@ -6,7 +6,7 @@ import pytest
 import torch
 from training_options import ADAM, CELL, LSTM, stats
 
-from espnet_bayeslm.bayes import Bayes, drawn, kl_per_token
+from espnet_bayeslm.bayes import Bayes, Draw, kl_per_token
 from espnet_bayeslm.bayes.kinds import all_weights
 from espnet_bayeslm.evaluation.snr import summarize_weights
 from espnet_bayeslm.layers.linear import UncertainLinear
@@ -41,7 +41,7 @@ class Regression(torch.nn.Module):
 
     def loss(self, generator):
         rows = torch.randint(0, len(self.x), (self.batch,), generator=generator)
-        with drawn(self.layer, generator) as draw:
+        with Draw(self.layer, generator).used() as draw:
             error = self.y[rows] - self.layer(self.x[rows]).squeeze(1)
         nll = error.square().mean() / (2 * self.noise**2)
         return nll + kl_per_token(draw.kl(), num_train_tokens=len(self.x))
