@@ -24,7 +24,7 @@ def kl_gaussians(
         mean: Means of q, any shape.
         log_std: Logarithms of q's standard deviations, of that shape.
         prior_mean: Means of p, of that shape.
-        prior_log_std: Logarithms of p's standard deviations, of that shape.
+        prior_log_std: Logarithms of p's standard deviations, of that shape or ().
 
     Returns:
         A tensor of that shape, float32 or better.

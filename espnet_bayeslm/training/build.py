@@ -7,15 +7,19 @@ LM needs one class and one tokenizer of it.
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 
+from espnet_bayeslm.bayes.kinds import KINDS, current_names, is_posterior_key
 from espnet_bayeslm.lm.backbones import BACKBONES
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.lm.registry import LM_CLASSES
+from espnet_bayeslm.training.checkpoint import check_fits, load_state
 from espnet_bayeslm.training.model import BayesLanguageModel
-from espnet_bayeslm.training.register import MIXTURE, MODEL, register
+from espnet_bayeslm.training.optimizer import add_optimizer_posterior
+from espnet_bayeslm.training.register import MIXTURE, MODEL, OPTIM, register
 from espnet_bayeslm.utils.errors import InputError
 
 TextReader = Tuple[Callable[[str], List[str]], Callable[[Sequence[str]], List[int]]]
@@ -43,6 +47,46 @@ def build_model(args: argparse.Namespace) -> ESPnetLanguageModel:
     size = len(args.token_list)
     lm = lm_classes()[args.lm](vocab_size=size, **args.lm_conf)
     return models[model](lm=lm, vocab_size=size, **(getattr(args, "model_conf", None) or {}))
+
+
+def load_model(args: argparse.Namespace, checkpoint: Path, *, posterior: bool = False) -> Any:
+    """ESPnet's model with the weights of a checkpoint, which must be whole.
+
+    Args:
+        args: The configuration of its training.
+        checkpoint: The file.
+        posterior: Whether posteriors must be the same too; else they may be there or not.
+
+    Raises:
+        InputError: The checkpoint cannot be read, or does not fit.
+    """
+    model: Any = build_model(args)
+    if args.optim == OPTIM:
+        add_optimizer_posterior(model)
+    state = load_state(checkpoint)
+    check_fits(state, model, path=checkpoint, posterior=posterior)
+    if not posterior:
+        _check_posterior(state, model, path=checkpoint)
+    model.load_state_dict(state)
+    return model
+
+
+def _check_posterior(state: Any, model: ESPnetLanguageModel, *, path: Path) -> None:
+    """Raise an InputError where a point-estimate checkpoint is read as an uncertain LM's."""
+    keys = [
+        key
+        for key in model.state_dict()
+        if is_posterior_key(key) and not any(kind.may_lack(key) for kind in KINDS.values())
+    ]
+    given = current_names(state)
+    missing = [key for key in keys if key not in given]
+    if missing:
+        raise InputError(
+            f"the configuration has uncertain weights, and {len(missing)} of their {len(keys)}"
+            f" tensors are not in the checkpoint (the first is {missing[0]})",
+            path=path,
+            remedy="Use the config.yaml of the run that wrote the checkpoint.",
+        )
 
 
 def text_reader(args: argparse.Namespace) -> TextReader:

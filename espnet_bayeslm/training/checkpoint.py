@@ -77,16 +77,12 @@ def _is_weight(key: Any, value: Any) -> bool:
 def check_run(checkpoint: Any, *, path: Any) -> None:
     """Raise an InputError where what `read_checkpoint` returned is not a stopped training."""
     types = {"model": Mapping, "optimizers": list, "schedulers": list, "reporter": Mapping}
-    wrong = [
-        name
-        for name, kind in types.items()
-        if not isinstance(checkpoint, Mapping) or not isinstance(checkpoint.get(name), kind)
-    ]
-    reporter = {} if wrong else checkpoint["reporter"]
+    parts = checkpoint if isinstance(checkpoint, Mapping) else {}
+    wrong = [name for name, kind in types.items() if not isinstance(parts.get(name), kind)]
     if not wrong and not (
-        isinstance(reporter.get("epoch"), int)
-        and isinstance(reporter.get("stats"), Mapping)
-        and all(isinstance(state, Mapping) for state in checkpoint["optimizers"])
+        isinstance(parts["reporter"].get("epoch"), int)
+        and isinstance(parts["reporter"].get("stats"), Mapping)
+        and all(isinstance(state, Mapping) for state in parts["optimizers"])
     ):
         wrong = ["reporter", "optimizers"]
     if wrong:
@@ -117,45 +113,42 @@ def check_fits(
     Raises:
         InputError: Tensors are missing, have no place in the module, or have another shape.
     """
-    state = current_names(state)
-    own = {k: v for k, v in module.state_dict().items() if posterior or not is_posterior_key(k)}
-    given = {k: v for k, v in state.items() if posterior or not is_posterior_key(k)}
-    missing = [key for key in own if key not in given] if complete else []
-    extra = [key for key in given if key not in own]
-    remedy = "Use the configuration and the token list that it was trained with."
-    if missing or extra:
-        kinds = (
-            ("of the model are not in it", missing),
-            ("of it have no place in the model", extra),
-        )
-        problems = [
-            f"{len(keys)} tensors {what} (the first: {keys[0]})" for what, keys in kinds if keys
-        ]
+    problem = _misfit(current_names(state), module.state_dict(), complete, posterior)
+    if problem:
         raise InputError(
-            f"the checkpoint is of another architecture: {', '.join(problems)}",
+            problem,
             path=path,
-            remedy=remedy,
+            remedy="Use the configuration and the token list that it was trained with.",
         )
-    every = module.state_dict()
-    shapes = [key for key in every if key in state and state[key].shape != every[key].shape]
+
+
+def _misfit(
+    state: Mapping[str, torch.Tensor],
+    every: Mapping[str, torch.Tensor],
+    complete: bool,
+    posterior: bool,
+) -> str:
+    """What of a checkpoint does not fit a module's state_dict, in words; "" where all does."""
+    own, given = ([k for k in x if posterior or not is_posterior_key(k)] for x in (every, state))
+    names = {
+        "of the model are not in it": [k for k in own if k not in state] if complete else [],
+        "of it have no place in the model": [key for key in given if key not in every],
+    }
+    problems = [f"{len(k)} tensors {what} (the first: {k[0]})" for what, k in names.items() if k]
+    if problems:
+        return f"the checkpoint is of another architecture: {', '.join(problems)}"
+    both = [(key, value, every[key]) for key, value in state.items() if key in every]
+    shapes = [part for part in both if part[1].shape != part[2].shape]
     if shapes:
-        key = shapes[0]
-        raise InputError(
-            f"{key} has shape {tuple(state[key].shape)} in the checkpoint, expected"
-            f" {tuple(every[key].shape)} ({len(shapes)} such tensors)",
-            path=path,
-            remedy=remedy,
+        key, value, expected = shapes[0]
+        return (
+            f"{key} has shape {tuple(value.shape)} in the checkpoint, expected"
+            f" {tuple(expected.shape)} ({len(shapes)} such tensors)"
         )
-    for key in state:
-        if (
-            key in every
-            and state[key].dtype.is_floating_point != every[key].dtype.is_floating_point
-        ):
-            raise InputError(
-                f"{key} holds {state[key].dtype}, expected {every[key].dtype}",
-                path=path,
-                remedy=remedy,
-            )
+    for key, value, expected in both:
+        if value.dtype.is_floating_point != expected.dtype.is_floating_point:
+            return f"{key} holds {value.dtype}, expected {expected.dtype}"
+    return ""
 
 
 @contextlib.contextmanager

@@ -6,19 +6,17 @@ import dataclasses
 import functools
 import logging
 from pathlib import Path
-from typing import Any, Callable, List, Sequence, Union
+from typing import Callable, List, Sequence, Union
 
 from espnet2.lm.abs_model import AbsLM
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 
-from espnet_bayeslm.bayes.kinds import KINDS, current_names, is_posterior_key
 from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.scoring.neural import NeuralScorer
 from espnet_bayeslm.scoring.uncertainty import Uncertainty
 from espnet_bayeslm.scoring.unknown_words import usual_unk_size
-from espnet_bayeslm.training.build import build_model, text_reader
-from espnet_bayeslm.training.checkpoint import check_fits, load_state
+from espnet_bayeslm.training.build import load_model, text_reader
 from espnet_bayeslm.training.experiment import (
     check_token_list,
     experiment_name,
@@ -26,8 +24,6 @@ from espnet_bayeslm.training.experiment import (
     read_config,
     read_unk_size,
 )
-from espnet_bayeslm.training.optimizer import add_optimizer_posterior
-from espnet_bayeslm.training.register import OPTIM
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 
@@ -134,14 +130,7 @@ def load_lm(path: PathLike, device: str = "cpu") -> TrainedLM:
     config, checkpoint = find_files(path)
     args = read_config(config)
     check_token_list(args.token_list, path=str(config))
-    model = build_model(args)
-    if args.optim == OPTIM:
-        add_optimizer_posterior(model)
-    state = load_state(checkpoint)
-    check_fits(state, model, path=checkpoint)
-    _check_posterior(state, model, path=checkpoint)
-    model.load_state_dict(state)
-    model.to(device).eval()
+    model = load_model(args, checkpoint).to(device).eval()
     tokenize, ids = text_reader(args)
     logging.info(
         f"Loaded {checkpoint}: {args.lm}, {len(args.token_list)} {args.token_type} tokens,"
@@ -151,24 +140,6 @@ def load_lm(path: PathLike, device: str = "cpu") -> TrainedLM:
     return TrainedLM(
         name, checkpoint, config, model, args.token_list, args.token_type, tokenize, ids
     )
-
-
-def _check_posterior(state: Any, model: ESPnetLanguageModel, *, path: Path) -> None:
-    """Raise an InputError where a point-estimate checkpoint is read as an uncertain LM's."""
-    keys = [
-        key
-        for key in model.state_dict()
-        if is_posterior_key(key) and not any(kind.may_lack(key) for kind in KINDS.values())
-    ]
-    given = current_names(state)
-    missing = [key for key in keys if key not in given]
-    if missing:
-        raise InputError(
-            f"the configuration has uncertain weights, and {len(missing)} of their {len(keys)}"
-            f" tensors are not in the checkpoint (the first is {missing[0]})",
-            path=path,
-            remedy="Use the config.yaml of the run that wrote the checkpoint.",
-        )
 
 
 def _describe(lm: AbsLM) -> str:

@@ -59,23 +59,15 @@ def load_supernet(path: Path) -> TrainedSupernet:
         InputError: Files are missing or do not fit, or the LM has no location of kind search.
     """
     from espnet_bayeslm.supernet import choices
-    from espnet_bayeslm.training.build import build_model
-    from espnet_bayeslm.training.checkpoint import check_fits, load_state
+    from espnet_bayeslm.training.build import load_model
     from espnet_bayeslm.training.experiment import read_config
-    from espnet_bayeslm.training.optimizer import add_optimizer_posterior
-    from espnet_bayeslm.training.register import OPTIM
 
     for name in ("config.yaml", CHECKPOINT):
         if not (path / name).is_file():
             remedy = "Give the folder of a super-network's training."
             raise InputError(f"found no {name}", path=path, remedy=remedy)
     config = read_config(path / "config.yaml")
-    model = build_model(config)
-    if config.optim == OPTIM:
-        add_optimizer_posterior(model)
-    state = load_state(path / CHECKPOINT)
-    check_fits(state, model, path=path / CHECKPOINT, posterior=True)
-    model.load_state_dict(state)
+    model = load_model(config, path / CHECKPOINT, posterior=True)
     found = dict(choices(model.lm))
     if not found:
         raise InputError("empty search space: no location of this LM is of kind search", path=path)
