@@ -10,14 +10,11 @@ from espnet2.lm.transformer_lm import TransformerLM
 from torch import nn
 from torch.distributions import Normal, kl_divergence
 
-from espnet_bayeslm.bayes import Bayes, Draw
 from espnet_bayeslm.bayes.kinds import is_posterior_key
-from espnet_bayeslm.layers.gru import UncertainGRU
 from espnet_bayeslm.lm.espnet import BayesESPnetLM
 from espnet_bayeslm.lm.protocols import has_trees
 from espnet_bayeslm.rescoring import score_hypotheses
 from espnet_bayeslm.supernet import choices
-from espnet_bayeslm.training.model import BayesLanguageModel
 
 VOCAB = 17
 RNN = dict(unit=6, nhid=8, nlayers=2)
@@ -183,12 +180,6 @@ def test_hypotheses_of_different_lengths_and_orders(lm, theirs):
         assert distance(found, expected[row, row + 1]) < 1e-10
 
 
-def test_the_state_at_the_start(lm, theirs):
-    ids = tokens()
-    found, _ = lm.batch_score(ids[:, :1], [lm.zero_state() for _ in ids], None)
-    assert distance(found, logits(theirs, ids).log_softmax(-1)[:, 0]) < 1e-10
-
-
 def test_sigma_zero_is_espnets_lm(lm, theirs):
     for name, parameter in lm.named_parameters():
         if name.endswith("_log_std"):
@@ -313,21 +304,6 @@ def test_tied_weights_stay_tied_after_loading_and_casting():
         assert any(p is model.rnn._flat_weights[0] for p in model.parameters())
 
 
-def test_copies_are_independent_and_draw_the_same(lm):
-    """After a training step too, whose graph nothing may hold."""
-    ids = tokens()
-    logits(lm.train(), ids).sum().backward()
-    for module in lm.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-    other = copy.deepcopy(lm)
-    assert torch.equal(logits(lm, ids), logits(other, ids))
-    before = logits(lm.eval(), ids)
-    for parameter in other.parameters():
-        nn.init.zeros_(parameter)
-    assert torch.equal(logits(lm, ids), before)
-
-
 def test_changes_of_precision(lm):
     ids = tokens()
     single = copy.deepcopy(lm).float()
@@ -357,28 +333,6 @@ def test_replicas_of_data_parallel_draw_what_the_module_draws(lm):
     assert distance(logits(lm, ids), logits(lm.eval(), ids)) > 1e-6
 
 
-def test_every_parameter_gets_a_gradient(lm):
-    model = BayesLanguageModel(lm, VOCAB, num_train_tokens=50).train()
-    loss, stats, _ = model(tokens()[:, 1:], torch.tensor([8, 3, 4]))
-    loss.backward()
-    for name, parameter in model.named_parameters():
-        # a key's bias adds the same to all scores of a query
-        assert parameter.grad is not None, name
-        if not name.endswith(("linear_k.bias", "k_proj.bias")):
-            assert parameter.grad.abs().sum() > 0, name
-    assert float(stats["kl"]) > 0
-
-
-def test_nll_at_the_mean_is_that_of_espnets_model(lm, theirs):
-    from espnet2.lm.espnet_model import ESPnetLanguageModel
-
-    text, lengths = tokens()[:, 1:], torch.tensor([8, 3, 5])
-    text[1, 3:] = text[2, 5:] = 0
-    ours, reference = BayesLanguageModel(lm, VOCAB), ESPnetLanguageModel(theirs, VOCAB)
-    a, b = (model.eval().nll(text, lengths)[0] for model in (ours, reference))
-    assert distance(a, b) < 1e-10
-
-
 def flat(lists):
     return [value for values in lists for value in values]
 
@@ -397,25 +351,6 @@ def test_rescoring_gives_espnets_scores(theirs, case):
         assert has_trees(lm) == (with_trees and "output" not in uncertainty)
 
 
-@pytest.mark.parametrize("name, trees", [("tied", True), ("gru", False), ("sinusoidal", True)])
-def test_trees_of_draws(name, trees):
-    """A held draw gives the same scores over prefix trees as by teacher forcing."""
-    case = CASES[name]
-    uncertainty = {place: kind for place, kind in case[2].items() if place != "output"}
-    lm = ours_of(case, uncertainty, init_std=0.2).eval()
-    assert has_trees(lm) == trees
-    assert not has_trees(ours_of(CASES["lstm"]))  # its projection is random
-    hypotheses = [[3, 4, 5], [3, 4, 6, 7], [3, 4, 6], [9] * 9]
-    found = score_hypotheses(lm, [hypotheses], num_samples=3)[0]
-    for ids, score in zip(hypotheses, found, strict=True):
-        total = 0
-        for index in range(3):
-            with lm.sampled(index):
-                probs = logits(lm, torch.tensor([[VOCAB - 1, *ids]]))[0].softmax(-1).detach()
-            total = total + probs.gather(1, torch.tensor([[*ids, VOCAB - 1]]).T) / 3
-        assert score == pytest.approx(float(total.log().sum()), abs=1e-9)
-
-
 def test_scores_of_several_draws(case, theirs):
     """A search with K draws reads the mean of their probabilities, step by step."""
     lm = ours_of(case, num_samples=2, init_std=0.2)
@@ -428,35 +363,6 @@ def test_scores_of_several_draws(case, theirs):
     for t in range(1, 6):
         log_probs, states = lm.batch_score(ids[:, :t], states, None)
         assert distance(log_probs, expected[:, t - 1].log()) < 1e-10
-
-
-def test_gru_with_certain_weights_is_torchs():
-    torch.manual_seed(3)
-    gru = UncertainGRU(5, 4, 2, batch_first=True).double()
-    for gate in ("reset_gate", "update_gate", "new_gate"):
-        for layer in (1, 2):
-            kind = Bayes(init_std=3e-9, prior_variance=1.0)
-            kind.make_random(gru.gate_weights(gate, layer), gate)
-    x, h = torch.randn(2, 3, 5).double(), torch.randn(2, 2, 4).double()
-    mean = [gru(x), gru(x, h)]
-    with Draw(gru, torch.Generator().manual_seed(0)).used():
-        draws = [gru(x), gru(x, h)]
-    for before, after in zip(mean, draws, strict=True):
-        assert all(0 < distance(a, b) < 1e-6 for a, b in zip(before, after, strict=True))
-
-
-def test_gru_draw_passes_gradcheck():
-    gru = UncertainGRU(3, 2, 1, batch_first=True).double()
-    kind = Bayes(init_std=0.3, prior_variance=1.0)
-    kind.make_random(gru.gate_weights("new_gate", 1), "g")
-    x = torch.randn(2, 3, 3).double()
-    inputs = [p for name, p in gru.named_parameters()]
-
-    def run(*_):
-        with Draw(gru, torch.Generator().manual_seed(0)).used():
-            return gru(x)[0]
-
-    assert len(inputs) == 8 and torch.autograd.gradcheck(run, inputs)
 
 
 @pytest.mark.parametrize("name, place", [("lstm", "cell_input@1"), ("transformer", "ffn@1-2")])

@@ -86,20 +86,6 @@ def test_each_node_has_the_output_of_its_prefix(case, draw):
         assert_equals_forward(lm, sequences(), atol=1e-9)
 
 
-@pytest.mark.parametrize("cls, conf", [(BayesLSTMLM, LSTM), (BayesTransformerLM, TRANSFORMER)])
-@torch.inference_mode()
-def test_many_nodes_and_long_paths(cls, conf):
-    """Of attention more than one block, in blocks that begin at any depth."""
-    base = torch.randint(1, EOS, (80,))
-    texts = set()
-    for _ in range(30):
-        ids = base[: int(torch.randint(0, 81, ()))].clone()
-        ids[torch.rand(len(ids)) < 0.03] = 3
-        texts.add(tuple(ids.tolist()))
-    texts = sorted(texts)
-    assert_equals_forward(build((cls, conf, {})).eval(), [texts[:9], texts[9:]], atol=1e-9)
-
-
 @pytest.mark.parametrize("dtype, atol", [(torch.float32, 1e-5), (torch.bfloat16, 0.2)])
 @pytest.mark.parametrize(
     "cls, conf", [(BayesLSTMLM, LSTM), (BayesTransformerLM, TRANSFORMER)], ids=["lstm", "tr"]

@@ -118,13 +118,6 @@ def test_probabilities_sum_to_one_and_fall():
     assert math.fsum(map(math.exp, logs)) == pytest.approx(1, abs=1e-12)
 
 
-def test_the_order_of_equal_ones_is_that_of_a_counter():
-    weights = space([[0.0, 0.0]] * 3)
-    assert [list(choices.values()) for _, choices in ranked(weights)] == [
-        list(kinds) for kinds in itertools.product(KINDS[:2], repeat=3)
-    ]
-
-
 def test_the_first_of_a_space_too_large_to_list():
     rng = random.Random(1)
     weights = space([[rng.gauss(0, 1) for _ in range(3)] for _ in range(48)])

@@ -4,20 +4,51 @@ import os
 
 import pytest
 import torch
-from training_options import ADAM, CELL, LSTM, TRANSFORMER
+from training_options import (
+    ADAM,
+    BILEVEL,
+    CELL,
+    FFN,
+    FFN_SEARCH,
+    IVON,
+    LSTM,
+    SAMPLED,
+    SGD,
+    STILL,
+    TRANSFORMER,
+    assert_same,
+    stats,
+)
 
 from espnet_bayeslm.training.checkpoint import load_state
 from espnet_bayeslm.training.load import load_lm
 
+RUNS = {
+    "bayes": [*TRANSFORMER, *FFN, *ADAM],
+    "a rate of its own": [*LSTM, *CELL, *SGD],
+    "ivon": [*LSTM, *IVON],
+    "sampled softmax": [*TRANSFORMER, *FFN, *ADAM, *SAMPLED],
+    "search": [*TRANSFORMER, *FFN_SEARCH, *ADAM],
+    "bilevel search": [*TRANSFORMER, *FFN_SEARCH, *ADAM, *BILEVEL],
+}
 
-def test_a_resumed_run_repeats_the_unbroken_one(train_lm, tmp_path):
-    options = [*TRANSFORMER, "--lm_conf", "uncertainty.ffn@1=bayes", *ADAM]
-    unbroken = train_lm(tmp_path / "unbroken", *options, max_epoch=3)
-    train_lm(tmp_path / "broken", *options, max_epoch=1)
-    broken = train_lm(tmp_path / "broken", *options, "--resume", "true", max_epoch=3)
-    a, b = load_state(unbroken / "3epoch.pth"), load_state(broken / "3epoch.pth")
-    assert all(torch.equal(a[key], b[key]) for key in a)
-    assert int(a["lm.noise_step"]) == 3 * (120 // 16)
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_resumed_run_repeats_the_unbroken_one(train_lm, tmp_path, name):
+    unbroken = train_lm(tmp_path / "unbroken", *RUNS[name], max_epoch=3)
+    broken = train_lm(tmp_path / "broken", *RUNS[name], max_epoch=1)
+    before = load_state(broken / "1epoch.pth")
+    train_lm(broken, *RUNS[name], "--resume", "true", max_epoch=3)
+    assert_same(unbroken / "3epoch.pth", broken / "3epoch.pth")
+    assert stats(unbroken, 3)["loss"] == stats(broken, 3)["loss"]
+    after = load_state(broken / "3epoch.pth")
+    if name == "bayes":
+        assert int(after["lm.noise_step"]) == 3 * (120 // 16)
+    if "search" in name:
+        architecture = [key for key in after if ".search." in key]
+        assert any(not torch.equal(before[key], after[key]) for key in architecture)
+        histories = [(run / "architecture.jsonl").read_text() for run in (unbroken, broken)]
+        assert histories[0] == histories[1]
 
 
 @pytest.mark.parametrize("option", ["--init_param", "--model_conf=prior"])
@@ -28,15 +59,6 @@ def test_checkpoint_of_another_architecture(point, train_lm, tmp_path, option):
         train_lm(tmp_path / "exp", *TRANSFORMER, *words)
     with pytest.raises(ValueError, match="has shape"):
         train_lm(tmp_path / "exp", *LSTM, "--lm_conf", "unit=12", *words)
-
-
-def test_damaged_checkpoints(point, train_lm, tmp_path):
-    whole = (point / "checkpoint.pth").read_bytes()
-    exp = tmp_path / "exp"
-    exp.mkdir()
-    (exp / "checkpoint.pth").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match=r"checkpoint\.pth: cannot be read as a checkpoint"):
-        train_lm(exp, *LSTM, "--resume", "true", max_epoch=3)
 
 
 def test_checkpoints_with_code_are_refused(tmp_path):
@@ -58,11 +80,6 @@ def test_point_checkpoint_is_not_taken_for_a_bayesian_one(point, train_lm, tmp_p
         load_lm(bayes)
 
 
-def test_resuming_another_architecture(point, train_lm):
-    with pytest.raises(ValueError, match="has shape"):
-        train_lm(point, *LSTM, "--lm_conf", "unit=12", "--resume", "true", max_epoch=3)
-
-
 def test_a_kill_between_checkpoint_and_model_heals(train_lm, tmp_path):
     """ESPnet writes checkpoint.pth before the epoch's model."""
     options = [*LSTM, *CELL, *ADAM, "--keep_nbest_models", "3"]
@@ -76,8 +93,7 @@ def test_a_kill_between_checkpoint_and_model_heals(train_lm, tmp_path):
         load_lm(exp)
     train_lm(exp, *options, "--resume", "true", max_epoch=3)
     assert not list(exp.glob(".*.pth.*"))
-    again = load_state(exp / "2epoch.pth")
-    assert all(torch.equal(again[key], expected[key]) for key in expected)
+    torch.testing.assert_close(load_state(exp / "2epoch.pth"), expected, rtol=0, atol=0)
     assert load_lm(exp).lm.locations() == ["cell_input@1", "cell_input@2"]
 
 
@@ -104,8 +120,7 @@ def test_the_prior_asked_for_wins_over_the_initial_checkpoints(point, train_lm, 
     bayes = train_lm(tmp_path / "bayes", *LSTM, *CELL, *ADAM)
     prior = point / "valid.loss.best.pth"
     options = ["--init_param", bayes / "1epoch.pth", "--model_conf", f"prior={prior}"]
-    still = ["--optim", "sgd", "--optim_conf", "lr=0.0"]
-    state = load_state(train_lm(tmp_path / "exp", *LSTM, *CELL, *options, *still) / "1epoch.pth")
+    state = load_state(train_lm(tmp_path / "exp", *LSTM, *CELL, *options, *STILL) / "1epoch.pth")
     name = "lm.rnn.weight_hh_l0"
     assert torch.equal(state[f"{name}_cell_input_prior_mean"], load_state(prior)[name][16:24])
     assert torch.equal(state[name], load_state(bayes / "1epoch.pth")[name])
@@ -120,11 +135,10 @@ def test_a_deeper_model_is_no_prior_and_no_start(train_lm, tmp_path):
 
 def test_parts_of_a_checkpoint(train_lm, tmp_path):
     bayes = train_lm(tmp_path / "bayes", *LSTM, *CELL, *ADAM) / "1epoch.pth"
-    still = ["--optim", "sgd", "--optim_conf", "lr=0.0"]
     for n, form in enumerate(
         (f"{bayes}:lm:lm", f"{bayes}:lm.rnn:lm.rnn", f"{bayes}:::lm.encoder,lm.decoder")
     ):
-        exp = train_lm(tmp_path / f"exp{n}", *LSTM, *still, "--init_param", form)
+        exp = train_lm(tmp_path / f"exp{n}", *LSTM, *STILL, "--init_param", form)
         name = "lm.rnn.weight_ih_l1"
         assert torch.equal(load_state(exp / "1epoch.pth")[name], load_state(bayes)[name])
     for form, word in (

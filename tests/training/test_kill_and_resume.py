@@ -204,21 +204,6 @@ def test_a_kill_at_the_end_of_the_last_epoch(corpus, tmp_path, moment):
     check_same(runs.output, unbroken, 1)
 
 
-# Those that end an epoch move the training on; the last epoch's is last.
-ENDING = ["model", "links", "model"]
-OTHERS = ["start"] * 2 + ["epoch"] * 6 + ["validation"] * 2 + ["checkpoint"] * 4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", LMS.values(), ids=LMS)
-def test_a_training_killed_twenty_times(corpus, tmp_path, options):
-    stages = [*OTHERS, *ENDING]
-    random.Random(1).shuffle(stages)
-    stages += ["links", "average", "average"]
-    assert len(stages) == 20
-    check_kills(corpus, tmp_path, options, stages, len(ENDING) + 1)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("options", LMS.values(), ids=LMS)
 def test_trainings_killed_twenty_times_by_the_clock(corpus, tmp_path, options):

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import subprocess
 
 import numpy as np
 import pytest
@@ -209,19 +208,6 @@ class TestTools:
             line = mixture_line(texts, tmp_path, "--lm", folder)
             value = weights["mixture"]["perplexity"]
             assert line["perplexity"]["word"] == pytest.approx(value, rel=1e-4)
-
-    @pytest.mark.slow
-    def test_programs_of_espnet_with_the_plugin(self, python, mixture, corpus, tmp_path):
-        """In a process that knows `mixture` by the launcher alone."""
-        command = [
-            *[python, "-m", "espnet_bayeslm", "-m", "espnet2.bin.lm_calc_perplexity"],
-            *["--train_config", mixture / "config.yaml"],
-            *["--model_file", mixture / "valid.loss.ave.pth"],
-            *["--data_path_and_name_and_type", f"{corpus}/valid.txt,text,text"],
-            *["--output_dir", tmp_path],
-        ]
-        subprocess.run(list(map(str, command)), check=True, capture_output=True)
-        assert 1 < float((tmp_path / "ppl").read_text()) < 20
 
     def test_it_is_not_trained(self, corpus, tmp_path):
         data = f"{corpus}/train.txt,text,text"

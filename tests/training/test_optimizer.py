@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from training_options import ADAM, CELL, LSTM, stats
+from training_options import ADAM, CELL, IVON, LSTM, SGD, stats
 
 from espnet_bayeslm.bayes import Bayes, Draw, kl_per_token
 from espnet_bayeslm.bayes.kinds import all_weights
@@ -15,8 +15,6 @@ from espnet_bayeslm.training.checkpoint import load_state, read_checkpoint
 from espnet_bayeslm.training.load import load_lm
 from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.optimizer import PosteriorOptimizer, split_posterior
-
-SGD = ["--optim", "sgd", "--optim_conf", "lr=0.1"]
 
 
 class Regression(torch.nn.Module):
@@ -170,15 +168,6 @@ def test_sigma_moves_under_sgd_and_the_log_says_how_far(train_lm, tmp_path, capl
     assert moved(same / "1epoch.pth") < 0.005
 
 
-def test_a_resumed_run_is_the_unbroken_one(train_lm, tmp_path):
-    options = [*LSTM, *CELL, *SGD]
-    unbroken = train_lm(tmp_path / "unbroken", *options, max_epoch=3)
-    train_lm(tmp_path / "resumed", *options, max_epoch=1)
-    resumed = train_lm(tmp_path / "resumed", *options, "--resume", "true", max_epoch=3)
-    a, b = (load_state(output / "3epoch.pth") for output in (unbroken, resumed))
-    assert all(torch.equal(a[key], b[key]) for key in a)
-
-
 def test_a_run_cannot_be_resumed_with_the_other_optimizer(train_lm, tmp_path):
     train_lm(tmp_path / "exp", *LSTM, *CELL, *SGD)
     before = (tmp_path / "exp" / "config.yaml").read_bytes()
@@ -203,9 +192,6 @@ def test_a_loss_that_is_not_finite_leaves_the_last_checkpoint(train_lm, tmp_path
     assert after == before
 
 
-IVON = ["--optim", "ivon", "--optim_conf", "lr=1.0"]
-
-
 def test_ivon_trains_and_leaves_a_posterior(train_lm, tmp_path):
     output = train_lm(tmp_path / "exp", *LSTM, *IVON, max_epoch=3)
     losses = [stats(output, epoch, "valid")["loss"] for epoch in (1, 2, 3)]
@@ -225,14 +211,6 @@ def test_ivon_trains_and_leaves_a_posterior(train_lm, tmp_path):
         draw = lm(x)[0]
     assert not torch.allclose(draw, mean) and torch.equal(lm(x)[0], mean)
     assert set(lm.locations()) == {piece.location for piece in pieces}
-
-
-def test_ivon_resumes_where_it_was(train_lm, tmp_path):
-    unbroken = train_lm(tmp_path / "unbroken", *LSTM, *IVON, max_epoch=2)
-    train_lm(tmp_path / "resumed", *LSTM, *IVON, max_epoch=1)
-    resumed = train_lm(tmp_path / "resumed", *LSTM, *IVON, "--resume", "true", max_epoch=2)
-    a, b = (load_state(output / "2epoch.pth") for output in (unbroken, resumed))
-    assert all(torch.equal(a[key], b[key]) for key in a)
 
 
 @pytest.mark.parametrize(

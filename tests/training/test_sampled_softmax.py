@@ -8,7 +8,7 @@ import sentencepiece
 import torch
 import torch.nn.functional as F
 from espnet2.train.dataset import ESPnetDataset
-from training_options import ADAM, FFN, LSTM, TRANSFORMER, stats
+from training_options import SAMPLED, TRANSFORMER, stats
 
 from espnet_bayeslm.bayes import noise_generator
 from espnet_bayeslm.layers.sampled import sampled_loss
@@ -306,9 +306,6 @@ def test_text_that_cannot_be_counted(tmp_path):
         count_text_tokens(args, preprocess)
 
 
-SAMPLED = ["--model_conf", "sampled_softmax.num_samples=10"]
-
-
 def test_perplexity_is_nearly_that_of_exact_training(train_lm, tmp_path):
     options = [*TRANSFORMER, "--optim", "sgd", "--optim_conf", "lr=0.5"]
     options += ["--scheduler", "exponentiallr", "--scheduler_conf", "gamma=0.8"]
@@ -321,19 +318,3 @@ def test_perplexity_is_nearly_that_of_exact_training(train_lm, tmp_path):
     assert stats(sampled, 12)["nll"] == pytest.approx(stats(exact, 12)["nll"], abs=0.15)
     assert load_state(sampled / "12epoch.pth").keys() == load_state(exact / "12epoch.pth").keys()
     assert load_lm(sampled).model.sampler is not None
-
-
-def test_a_resumed_run_repeats_the_unbroken_one(train_lm, tmp_path):
-    options = [*TRANSFORMER, *FFN, *ADAM, *SAMPLED]
-    whole = train_lm(tmp_path / "whole", *options, max_epoch=3)
-    train_lm(tmp_path / "broken", *options, max_epoch=1)
-    broken = train_lm(tmp_path / "broken", *options, "--resume", "true", max_epoch=3)
-    a, b = load_state(whole / "3epoch.pth"), load_state(broken / "3epoch.pth")
-    assert all(torch.equal(a[key], b[key]) for key in a)
-    assert stats(whole, 3)["nll"] == stats(broken, 3)["nll"]
-
-
-def test_bad_options_end_before_training(train_lm, tmp_path):
-    with pytest.raises(InputError, match="num_samples 13: expected 1 to 12"):
-        train_lm(tmp_path / "exp", *LSTM, "--model_conf", "sampled_softmax.num_samples=13")
-    assert not (tmp_path / "exp" / "checkpoint.pth").exists()

@@ -87,15 +87,6 @@ def test_the_gradient_is_that_of_the_variance():
         assert torch.allclose(gradient, parameter.grad, atol=1e-12)
 
 
-def test_a_bilevel_search_takes_the_training_part():
-    text, lengths = make_text()
-    uncertainty = {"cell_input@1": {"kind": "search", "candidates": ["point", "bayes"]}}
-    model = build(0.5, uncertainty, bilevel=True, heldout_share=0.3)
-    loss, stats, _ = model(text, lengths, utt_id=[f"u{n}" for n in range(32)])
-    loss.backward()
-    assert torch.isfinite(loss) and stats["lnz_std"] > 0
-
-
 @pytest.mark.parametrize("weight", [-0.1, math.nan, math.inf])
 def test_bad_weights(weight):
     with pytest.raises(InputError, match=r"self_normalization .*: expected 0 or more"):

@@ -6,7 +6,7 @@ from types import MappingProxyType
 import pytest
 import torch
 from espnet2.lm.espnet_model import ESPnetLanguageModel
-from training_options import ADAM, LSTM, QUIET, TRANSFORMER, stats
+from training_options import ADAM, BILEVEL, LSTM, QUIET, SEARCH, STILL, stats
 
 from espnet_bayeslm.bayes.kinds import select_rows
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
@@ -21,10 +21,6 @@ from espnet_bayeslm.training.task import count_tokens
 
 VOCAB = 13
 POINT_BAYES = {"kind": "search", "candidates": ["point", "bayes"]}
-SEARCH = ["--lm_conf", "uncertainty.cell_input@1-2.kind=search"]
-SEARCH += ["--lm_conf", "uncertainty.cell_input@1-2.candidates=[point,bayes]"]
-FFN_SEARCH = ["--lm_conf", "uncertainty.ffn@*.kind=search"]
-BILEVEL = ["--model_conf", "bilevel=true", "--model_conf", "heldout_share=0.3"]
 
 
 def architecture(folder, epoch):
@@ -54,20 +50,6 @@ def test_architecture_weights_are_learnt_and_shown(train_lm, tmp_path, caplog):
     assert "Epoch 2: cell_input@1: point 0." in caplog.text
 
 
-@pytest.mark.parametrize("bilevel", [[], BILEVEL], ids=["single level", "bilevel"])
-def test_a_killed_search_goes_on_with_the_same_weights(train_lm, tmp_path, bilevel):
-    options = [*TRANSFORMER, *FFN_SEARCH, *ADAM, *bilevel]
-    unbroken = train_lm(tmp_path / "unbroken", *options, max_epoch=3)
-    broken = train_lm(tmp_path / "broken", *options, max_epoch=1)
-    before = architecture(broken, 1)
-    train_lm(broken, *options, "--resume", "true", max_epoch=3)
-    a, b = load_state(unbroken / "3epoch.pth"), load_state(broken / "3epoch.pth")
-    assert all(torch.equal(a[key], b[key]) for key in a)
-    assert any(not torch.equal(before[key], b[key]) for key in before)
-    histories = [(run / "architecture.jsonl").read_text() for run in (unbroken, broken)]
-    assert histories[0] == histories[1]
-
-
 def test_an_epoch_that_a_kill_undid_is_written_once(train_lm, tmp_path):
     options = [*LSTM, *SEARCH, *ADAM]
     exp = train_lm(tmp_path / "exp", *options, max_epoch=2)
@@ -83,7 +65,7 @@ def test_an_epoch_that_a_kill_undid_is_written_once(train_lm, tmp_path):
 
 def test_all_paths_start_from_a_point_estimate_lm(point, train_lm, tmp_path):
     checkpoint = point / "valid.loss.best.pth"
-    still = ["--optim", "sgd", "--optim_conf", "lr=0.0", "--model_conf", "architecture_lr=null"]
+    still = [*STILL, "--model_conf", "architecture_lr=null"]
     start = ["--init_param", checkpoint, "--model_conf", f"prior={checkpoint}"]
     exp = train_lm(tmp_path / "exp", *LSTM, *SEARCH, *still, *start)
     state, before = load_state(exp / "1epoch.pth"), load_state(checkpoint)
@@ -98,7 +80,7 @@ def test_all_paths_start_from_a_point_estimate_lm(point, train_lm, tmp_path):
 def test_an_architecture_starts_from_the_super_network(train_lm, tmp_path):
     exp = train_lm(tmp_path / "search", *LSTM, *SEARCH, *ADAM)
     found = ["--lm_conf", "uncertainty.cell_input@2=bayes"]
-    still = ["--optim", "sgd", "--optim_conf", "lr=0.0", "--model_conf", "posterior_lr=null"]
+    still = [*STILL, "--model_conf", "posterior_lr=null"]
     start = ["--init_param", exp / "1epoch.pth"]
     one = train_lm(tmp_path / "one", *LSTM, *found, *still, *start)
     state, before = load_state(one / "1epoch.pth"), load_state(exp / "1epoch.pth")

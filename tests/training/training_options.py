@@ -1,6 +1,8 @@
 """Options of tiny trainings, and what they reported."""
 
-from espnet_bayeslm.training.checkpoint import read_checkpoint
+import torch
+
+from espnet_bayeslm.training.checkpoint import load_state, read_checkpoint
 
 LSTM = ["--lm", "bayes_lstm", "--lm_conf", "unit=8", "--lm_conf", "dropout_rate=0.0"]
 TRANSFORMER = ["--lm", "bayes_transformer", "--lm_conf", "att_unit=8"]
@@ -8,9 +10,24 @@ TRANSFORMER += ["--lm_conf", "head=2", "--lm_conf", "unit=8", "--lm_conf", "laye
 TRANSFORMER += ["--lm_conf", "dropout_rate=0.0"]
 FFN = ["--lm_conf", "uncertainty.ffn@1=bayes"]
 ADAM = ["--optim", "adam", "--optim_conf", "lr=0.01"]
+SGD = ["--optim", "sgd", "--optim_conf", "lr=0.1"]
+STILL = ["--optim", "sgd", "--optim_conf", "lr=0.0"]
+IVON = ["--optim", "ivon", "--optim_conf", "lr=1.0"]
 CELL = ["--lm_conf", "uncertainty.cell_input@1-2=bayes"]
 # A standard deviation of 3e-9: the draws change nothing that is compared.
 QUIET = ["--lm_conf", "init_std=3.0e-9"]
+# Training on noise tokens.
+SAMPLED = ["--model_conf", "sampled_softmax.num_samples=10"]
+SEARCH = ["--lm_conf", "uncertainty.cell_input@1-2.kind=search"]
+SEARCH += ["--lm_conf", "uncertainty.cell_input@1-2.candidates=[point,bayes]"]
+FFN_SEARCH = ["--lm_conf", "uncertainty.ffn@*.kind=search"]
+BILEVEL = ["--model_conf", "bilevel=true", "--model_conf", "heldout_share=0.3"]
+
+
+def assert_same(checkpoint, other, **tolerance):
+    """Check that two checkpoints hold the same tensors, to the last bit where nothing is said."""
+    tolerance = tolerance or dict(rtol=0, atol=0)
+    torch.testing.assert_close(load_state(checkpoint), load_state(other), **tolerance)
 
 
 def stats(output, epoch=1, part="train"):
