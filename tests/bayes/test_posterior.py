@@ -138,19 +138,6 @@ def test_the_kl_of_a_draw_is_computed_with_it(monkeypatch, fast_kernels):
     assert torch.allclose(draw.kl(), expected) and len(calls) == 2 * len(module.random_blocks)
 
 
-def test_chunks_change_nothing(monkeypatch):
-    mean, log_std, prior, noise = (torch.randn(70, 3, dtype=torch.float64) for _ in range(4))
-    results = []
-    for chunk in (1, 16, 1000):
-        monkeypatch.setattr("espnet_bayeslm.kernels.draw.CHUNK", chunk)
-        inputs = (mean.clone().requires_grad_(), log_std.clone().requires_grad_())
-        kl, draw = kl_weights(*inputs, prior, 0.7), draw_weights(*inputs, noise)
-        results.append((kl, draw, *torch.autograd.grad(kl + draw.sin().sum(), inputs)))
-    for other in results[1:]:
-        for a, b in zip(results[0], other, strict=True):
-            assert torch.allclose(a, b, rtol=1e-12)
-
-
 def test_standard_deviations_are_clamped_and_get_no_gradient_outside():
     log_std = torch.tensor([-30.0, 0.0, 9.0], requires_grad=True)
     zeros, noise = torch.zeros(3), torch.ones(3)

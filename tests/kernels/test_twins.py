@@ -1,6 +1,7 @@
 """Every kernel equals its plain twin, and one switch reaches all of them."""
 
 import ast
+import importlib
 import inspect
 import subprocess
 import sys
@@ -194,14 +195,24 @@ def values_and_gradients(name, function, seed):
     return found, [z if g is None else g.to_dense() for g, z in zip(gradients, zeros, strict=True)]
 
 
+def check_twins(name, seed):
+    twins = (kernels.kernel(name), plain_twin(name))
+    ours, theirs = (values_and_gradients(name, function, seed) for function in twins)
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", kernels.KERNELS)
 def test_twins_have_the_same_values_and_gradients(name, seed):
-    twins = (kernels.kernel(name), plain_twin(name))
-    for ours, theirs in zip(*(values_and_gradients(name, f, seed) for f in twins), strict=True):
-        assert len(ours) == len(theirs)
-        for a, b in zip(ours, theirs, strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
+    check_twins(name, seed)
+
+
+@pytest.mark.parametrize("chunk", [1, 12])
+@pytest.mark.parametrize("name", ["draw_rows", "kl_weights", "mixture", "sample_with_kl"])
+def test_chunks_change_nothing(name, chunk, monkeypatch):
+    monkeypatch.setattr(importlib.import_module(kernels.kernel(name).__module__), "CHUNK", chunk)
+    for seed in SEEDS:
+        check_twins(name, seed)
 
 
 @pytest.mark.parametrize("name", kernels.KERNELS)

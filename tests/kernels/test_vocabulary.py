@@ -23,12 +23,12 @@ def test_value_and_gradients_equal_the_plain_ones(rows, monkeypatch):
     expected = plain(*leaves, targets)
     found = summed_nll(*leaves, targets)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-    for ours, theirs in zip(
+    torch.testing.assert_close(
         torch.autograd.grad(2.5 * found, leaves),
         torch.autograd.grad(2.5 * expected, leaves),
-        strict=True,
-    ):
-        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+        rtol=1e-10,
+        atol=1e-12,
+    )
 
 
 def test_gradients_are_computed_once():
@@ -107,5 +107,4 @@ def test_several_blocks_of_large_products(tokens):
     found = summed_nll(*leaves, targets)
     torch.testing.assert_close(found, expected)
     grads = (torch.autograd.grad(loss, leaves) for loss in (found, expected))
-    for ours, theirs in zip(*grads, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(*grads, rtol=0.0001, atol=0.0001)

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch.autograd import gradcheck
 from torch.distributions import Normal, kl_divergence
 
 from espnet_bayeslm.bayes import Draw, kl_gaussians
@@ -70,17 +69,6 @@ def test_kl_is_least_where_q_is_p():
         parameter.data = start
 
 
-def test_descent_on_the_kl_leads_to_q_equal_to_p():
-    latent, h = make_generic(build()), hidden()
-    optimizer = torch.optim.Adam(latent.parameters(), lr=0.02)
-    for _ in range(1500):
-        optimizer.zero_grad()
-        kl_of(latent, h).sum().backward()
-        optimizer.step()
-    assert torch.allclose(latent.infer_mean(h), latent.prior_mean(h), atol=0.02)
-    assert torch.allclose(latent.infer_log_std(h), latent.prior_log_std(h), atol=0.02)
-
-
 @pytest.mark.parametrize("latent_dim", [None, SIZE, 1, 4, 9])
 def test_it_starts_as_the_identity(latent_dim):
     latent, h = build(latent_dim=latent_dim), hidden()
@@ -93,19 +81,6 @@ def test_it_starts_as_the_identity(latent_dim):
     assert not difference[..., replaced:].any()
 
 
-def test_mean_and_standard_deviation_of_the_draws():
-    latent, h = make_generic(build()), hidden(1, 1)
-    draws = []
-    source = generator()
-    for _ in range(4000):
-        with Draw(latent, source).used():
-            draws.append(latent(h).detach())
-    draws = torch.cat(draws)
-    std = latent.infer_log_std(h).exp()
-    assert torch.allclose(draws.mean(0), latent.infer_mean(h)[0], atol=5 * std.max().item() / 63)
-    assert torch.allclose(draws.std(0), std[0], rtol=0.1)
-
-
 def test_tokens_are_drawn_as_they_come_and_a_held_draw_is_one():
     latent, h = build(), hidden()
     with Draw(latent, generator()).used():
@@ -115,17 +90,6 @@ def test_tokens_are_drawn_as_they_come_and_a_held_draw_is_one():
         first = latent(h)
         assert torch.equal(latent(h), first) and not torch.equal(first, h)
     assert torch.equal(latent(h), h)
-
-
-def test_gradcheck():
-    latent = make_generic(build(latent_dim=4))
-
-    def function(h, *parameters):
-        with Draw(latent, generator(), token_kl=True).used() as draw:
-            return latent(h), draw.token_kl()
-
-    h = hidden(2, 2).requires_grad_()
-    assert gradcheck(function, (h, *latent.parameters()))
 
 
 def test_an_observer_sees_mean_and_standard_deviation():
@@ -164,19 +128,3 @@ def test_no_gradient_outside_the_range_of_standard_deviations():
     assert not latent.infer_log_std.bias.grad.any()
     assert not latent.prior_log_std.bias.grad.any()
     assert torch.isfinite(latent.infer_mean.weight.grad).all()
-
-
-def test_chunks_of_tokens_change_nothing(monkeypatch):
-    results = []
-    for chunk in (1, 30, 1 << 20):
-        monkeypatch.setattr("espnet_bayeslm.kernels.latent_sample.CHUNK", chunk)
-        torch.manual_seed(0)
-        latent = make_generic(build())
-        h = hidden(5, 7)
-        with Draw(latent, generator(), token_kl=True).used() as draw:
-            z, kl = latent(h), draw.token_kl()
-        parameters = list(latent.parameters())
-        results.append((z, kl, *torch.autograd.grad(z.sin().sum() + kl.cos().sum(), parameters)))
-    for other in results[1:]:
-        for a, b in zip(results[0], other, strict=True):
-            assert torch.allclose(a, b, atol=1e-12)
