@@ -84,7 +84,7 @@ class SelfAttention(nn.Module):
             mask = torch.ones(new, total, dtype=torch.bool, device=x.device).tril(total - new)
         rate = self.dropout_rate if self.training else 0.0
         # softmax(q k^T / sqrt(M / head)) v (Eq. 12)
-        y = F.scaled_dot_product_attention(q, k, v, mask, rate, is_causal=past is None)
+        y = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=rate, is_causal=past is None)
         return self.out_proj(y.transpose(1, 2).flatten(2)), key_value
 
     def along_tree(self, x: torch.Tensor, tree: TreeAttention) -> torch.Tensor:

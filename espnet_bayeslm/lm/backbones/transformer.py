@@ -158,5 +158,5 @@ def _attend(layer: Any, heads: Heads, mask: torch.Tensor) -> torch.Tensor:
     rate = layer.dropout.p if layer.training else 0.0
     # a row without a key would be 0 / 0
     query, key, value = (split_heads(x, layer.h) for x in heads)
-    found = F.scaled_dot_product_attention(query, key, value, mask | blind, rate)
+    found = F.scaled_dot_product_attention(query, key, value, mask | blind, dropout_p=rate)
     return found.masked_fill(blind, 0.0).transpose(1, 2).flatten(2)
