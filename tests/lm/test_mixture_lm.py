@@ -10,14 +10,12 @@ import pytest
 import torch
 from espnet.nets.batch_beam_search import BatchBeamSearch
 from espnet.nets.scorer_interface import BatchScorerInterface
-from espnet2.lm.espnet_model import ESPnetLanguageModel
 
 from espnet_bayeslm.bayes.whole import add_whole_posterior
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.lm.registry import build_lm
 from espnet_bayeslm.ngram.build import build_ngram
 from espnet_bayeslm.ngram.query import NgramScorer
-from espnet_bayeslm.rescoring import score_hypotheses
 from espnet_bayeslm.rescoring.interpolation import mix
 from espnet_bayeslm.scoring.neural import NeuralScorer
 from espnet_bayeslm.utils.errors import InputError
@@ -152,19 +150,6 @@ class TestProbabilities:
         expected = math.log(0.4 * math.exp(neural[y].item()) + 0.6 * math.exp(ngram.log_probs[1]))
         assert found[y].item() == pytest.approx(expected, abs=1e-10)
 
-    def test_espnets_model_gives_their_nll(self, arpa):
-        lm = make(equal_weights("lstm", "ngram"), arpa)
-        words = sentences(8)
-        ids = [Trained(lm).ids(text) for text in words]
-        lengths = torch.tensor([len(row) for row in ids])
-        text = torch.zeros(len(ids), int(lengths.max()), dtype=torch.long)
-        for row, values in zip(text, ids, strict=True):
-            row[: len(values)] = torch.tensor(values)
-        nll, _ = ESPnetLanguageModel(lm, VOCAB).nll(text, lengths)
-        expected = score_hypotheses(lm, [ids])[0]
-        # a softmax over what an n-gram with seven digits gives
-        np.testing.assert_allclose(-nll.sum(1).detach(), expected, atol=1e-6)
-
 
 @pytest.mark.parametrize(
     "names",
@@ -185,14 +170,6 @@ class TestSearch:
                 parents = [rng.randrange(len(prefixes)) for _ in range(rng.randint(1, 5))]
                 prefixes = [[*prefixes[i], rng.randrange(1, SOS)] for i in parents]
                 states = [lm.select_state(states, i) for i in parents]
-
-    def test_one_hypothesis_alone(self, arpa, names):
-        lm = make(equal_weights(*names), arpa)
-        state, prefix = lm.init_state(None), [SOS]
-        for token in (3, 5, 1):
-            scores, state = lm.score(torch.tensor(prefix), state, None)
-            assert_close(scores, teacher_forced(lm, [prefix])[0])
-            prefix = [*prefix, token]
 
     def test_last_tokens_of_hypotheses_of_different_lengths(self, arpa, names):
         """As ESPnet's transducer searches call a recurrent LM."""
@@ -307,18 +284,6 @@ class TestWeights:
     def test_rounding_is_made_good(self, arpa):
         lm = make({"lstm": 0.3333, "ngram": 0.3333, "seq_rnn": 0.3333}, arpa)
         assert lm.weights == pytest.approx([1 / 3] * 3, abs=1e-15)
-
-    @pytest.mark.parametrize(
-        "weights, message",
-        [
-            ((0.5, 0.4), r"with the sum 0.9000, not 1"),
-            ((1.5, -0.5), "numbers from 0 to 1 were expected"),
-            ((math.nan, 1.0), "numbers from 0 to 1 were expected"),
-        ],
-    )
-    def test_others_are_refused(self, arpa, weights, message):
-        with pytest.raises(InputError, match=message):
-            make(dict(zip(["lstm", "ngram"], weights, strict=True)), arpa)
 
 
 class TestModule:

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 import torch
-from training_options import CELL, FFN, LSTM, QUIET, TRANSFORMER, stats
+from training_options import CELL, FFN, LSTM, QUIET, STILL, TRANSFORMER, stats
 
 from espnet_bayeslm.training.checkpoint import load_state
 
@@ -74,7 +74,7 @@ LMS = {
 
 @pytest.mark.parametrize("lm", LMS.values(), ids=LMS)
 def test_two_processes_have_the_loss_of_one(run_two, corpus, train_lm, tmp_path, lm):
-    options = [*lm, *QUIET, "--optim", "sgd", "--optim_conf", "lr=0.0"]
+    options = [*lm, *QUIET, *STILL]
     options += ["--train_dtype", "float64", "--model_conf", "posterior_lr=null"]
     options += ["--model_conf", "architecture_lr=null"]
     two = run_two(corpus, tmp_path / "two", *options)

@@ -9,7 +9,6 @@ from torch import nn
 
 from espnet_bayeslm.bayes import noise_generator
 from espnet_bayeslm.bayes.whole import add_whole_posterior, whole_posterior
-from espnet_bayeslm.training import ivon as module_under_test
 from espnet_bayeslm.training.ivon import IVON
 from espnet_bayeslm.utils.errors import InputError
 
@@ -108,50 +107,6 @@ def test_every_step_is_that_of_the_algorithm(options):
     assert np.allclose(stds, expected[-1][1], rtol=1e-12, atol=0)
 
 
-@pytest.fixture
-def double_by_default():
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
-@pytest.mark.parametrize("options", [{}, {"rescale_lr": False}, {"clip_radius": 0.02}], ids=str)
-@pytest.mark.usefixtures("double_by_default")
-def test_draws_and_means_are_those_of_the_authors_package(monkeypatch, options):
-    reference = pytest.importorskip("ivon").IVON
-    # Theirs takes torch's own generator; one parameter, since it may draw all of them at once.
-    monkeypatch.setattr(
-        module_under_test, "noise_generator", lambda *_, **__: torch.default_generator
-    )
-    target = torch.linspace(-1, 2, 10, dtype=torch.float64)
-
-    class Curved(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = nn.Parameter(torch.linspace(-1, 1, 10, dtype=torch.float64))
-
-        def forward(self):
-            return (self.weight - target).cosh().mean()
-
-    ours, theirs = Curved(), Curved()
-    optimizer = IVON(ours.parameters(), **{**OPTIONS, **options})
-    optimizer.attach(ours)
-    other = reference(theirs.parameters(), **{**OPTIONS, **options})
-    for step in range(300):
-        torch.manual_seed(step)
-        ours().backward()
-        perturbed = ours.weight.detach().clone()
-        optimizer.step()
-        optimizer.zero_grad()
-        torch.manual_seed(step)
-        with other.sampled_params(train=True):
-            other.zero_grad()
-            assert torch.allclose(theirs.weight, perturbed, rtol=0, atol=1e-12)
-            theirs().backward()
-        other.step()
-        assert torch.allclose(ours.weight, theirs.weight, rtol=0, atol=1e-12)
-
-
 def test_linear_regression_has_its_exact_posterior():
     num_points, num_weights, prior_variance = 1000, 6, 2.0
     scales = torch.linspace(0.5, 2.5, num_weights, dtype=torch.float64)
@@ -219,19 +174,6 @@ def test_validation_sees_the_means_and_the_draw_goes_on():
     assert torch.equal(net.seen[-1], draw) and not torch.equal(draw, means)
     optimizer.zero_grad()
     assert torch.equal(flat(net), means)
-
-
-def test_a_step_after_validation_is_that_without_it():
-    ends = []
-    for validate in (False, True):
-        net, optimizer = make()
-        net(batch(0)).backward()
-        if validate:
-            net.eval()
-            net(batch(1))
-        optimizer.step()
-        ends.append(flat(net))
-    assert torch.equal(*ends)
 
 
 def test_a_draw_without_gradients_ends_at_validation():
@@ -331,18 +273,6 @@ def test_parameters_without_gradients_are_left_alone():
     train(net, optimizer, range(3))
     assert torch.equal(net.body[0].weight, before[0]) and torch.equal(net.unused, before[1])
     assert (net.state_dict()["body.0.weight_log_std"] == -20).all()
-
-
-def test_a_tied_parameter_is_drawn_once():
-    net = make_net()
-    net.tied = net.body[0]
-    optimizer = IVON(net.parameters(), **OPTIONS)
-    optimizer.attach(net)
-    before = net.body[0].bias.detach().clone()
-    net(batch(0))
-    noise = noise_of(net, 0)[12:16]
-    sigma = 1 / math.sqrt(OPTIONS["ess"] * (OPTIONS["hess_init"] + OPTIONS["weight_decay"]))
-    assert np.allclose((net.body[0].bias - before).detach(), sigma * noise, atol=1e-14)
 
 
 def test_number_of_tokens_must_be_known():

@@ -129,14 +129,6 @@ def test_weights_that_are_packed_for_speed(make, tmp_path, case):
     np.testing.assert_allclose(found[:, :60], right[:, :60], atol=1e-3, rtol=1e-4)
 
 
-def test_padding_changes_nothing_before_it(exported):
-    _, graphs = exported("transformer")
-    ids = np.array([[12, 3, 4, 0, 0], [12, 5, 6, 7, 8]])
-    np.testing.assert_allclose(
-        graphs.sequences(ids)[0, :3], graphs.sequences(ids[:1, :3])[0], atol=1e-6
-    )
-
-
 def beam_search(score, sos, *, beam, steps):
     """Return the best token sequences; `score` takes (tokens (B,), states) to (ln p, states)."""
     hypotheses = [((sos,), 0.0, None)]

@@ -5,10 +5,10 @@ import argparse
 import pytest
 import torch
 import yaml
-from training_options import ADAM, CELL, LSTM, QUIET, TRANSFORMER, stats
+from training_options import CELL, LSTM, QUIET, STILL, TRANSFORMER, stats
 
 from espnet_bayeslm.bayes.kinds import is_posterior_key
-from espnet_bayeslm.training.checkpoint import load_state, read_checkpoint
+from espnet_bayeslm.training.checkpoint import load_state
 from espnet_bayeslm.training.load import load_lm
 from espnet_bayeslm.training.task import BayesLMTask, count_tokens
 
@@ -40,7 +40,7 @@ def test_num_train_tokens_is_counted(corpus, train_lm, tmp_path):
 @pytest.mark.parametrize("batch_size, accum_grad", [(7, 1), (32, 1), (1, 4), (7, 4)])
 def test_the_reported_loss_is_the_elbo(train_lm, tmp_path, batch_size, accum_grad):
     """An epoch without learning: the loss depends on the text and the weights alone."""
-    options = [*LSTM, *CELL, *QUIET, "--optim", "sgd", "--optim_conf", "lr=0.0"]
+    options = [*LSTM, *CELL, *QUIET, *STILL]
     options += ["--train_dtype", "float64", "--model_conf", "posterior_lr=null"]
     output = train_lm(tmp_path / "exp", *options, "--accum_grad", accum_grad, batch_size=batch_size)
     one = train_lm(tmp_path / "one", *options, batch_size=1)
@@ -52,7 +52,7 @@ def test_bayesian_fine_tuning_starts_from_the_point_model(point, train_lm, tmp_p
     output = train_lm(
         tmp_path / "exp",
         *[*LSTM, *CELL, "--init_param", checkpoint, "--model_conf", f"prior={checkpoint}"],
-        *["--optim", "sgd", "--optim_conf", "lr=0.0"],
+        *STILL,
     )
     state, before = load_state(output / "valid.loss.ave.pth"), load_state(checkpoint)
     for key, value in before.items():
@@ -64,30 +64,6 @@ def test_bayesian_fine_tuning_starts_from_the_point_model(point, train_lm, tmp_p
     assert stats(output, 1, "valid")["nll"] == pytest.approx(
         min(stats(point, n, "valid")["nll"] for n in (1, 2)), abs=1e-5
     )
-
-
-def test_bayesian_means_load_into_the_point_model(train_lm, tmp_path):
-    bayes = train_lm(tmp_path / "bayes", *LSTM, *CELL, *ADAM)
-    best = bayes / "valid.loss.best.pth"
-    output = train_lm(
-        tmp_path / "exp", *LSTM, "--init_param", best, "--optim", "sgd", "--optim_conf", "lr=0.0"
-    )
-    state, before = load_state(output / "valid.loss.ave.pth"), load_state(best)
-    assert set(state) < set(before)
-    assert all(torch.equal(value, before[key]) for key, value in state.items())
-    assert stats(output, 1, "valid")["nll"] == pytest.approx(stats(bayes, 1, "valid")["nll"])
-
-
-def test_learning_rate_is_halved_when_perplexity_does_not_fall(train_lm, tmp_path):
-    output = train_lm(
-        tmp_path / "exp",
-        *[*LSTM, "--optim", "sgd", "--optim_conf", "lr=0.0", "--scheduler", "reducelronplateau"],
-        *["--scheduler_conf", "factor=0.5", "--scheduler_conf", "patience=0"],
-        max_epoch=3,
-    )
-    state = read_checkpoint(output / "checkpoint.pth")
-    assert state["schedulers"][0]["factor"] == 0.5
-    assert state["schedulers"][0]["num_bad_epochs"] == 0  # each bad epoch was answered
 
 
 UNCERTAIN = {
