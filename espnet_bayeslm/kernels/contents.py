@@ -19,9 +19,6 @@ def content_number(tensor: torch.Tensor) -> Optional[Tuple[Any, ...]]:
     do so too, as torch's fused LSTM; then a number is new without need. What writes through an
     address that it took earlier (an old NumPy array) is not seen.
 
-    Args:
-        tensor: Of any device and dtype.
-
     Returns:
         None where torch cannot mark the memory, as that of a mapped file.
     """

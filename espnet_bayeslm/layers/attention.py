@@ -104,9 +104,6 @@ class KeyValueCache:
 class CachedStep:
     """One more token for each of B hypotheses.
 
-    Args:
-        prefixes: Their states.
-
     Attributes:
         positions: (B,), how many tokens each had before.
         end: All positions are below it.

@@ -23,11 +23,6 @@ def build_lm(name: str, *, vocab_size: int, lm_conf: Mapping[str, Any]) -> Uncer
 
     They have the same parameters there, and states that cost one step a token.
 
-    Args:
-        name: Its name in ESPnet's registry.
-        vocab_size: Number of tokens.
-        lm_conf: Its options.
-
     Raises:
         InputError: No such LM.
     """

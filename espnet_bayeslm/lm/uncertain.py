@@ -157,9 +157,6 @@ class UncertainLM(SampledLM):
     def set_prior_means(self, state: Mapping[str, torch.Tensor]) -> None:
         """Take the prior's means from the weights of another LM of this architecture.
 
-        Args:
-            state: That LM's state_dict.
-
         Raises:
             InputError: It lacks a weight that is random here, or has it in another shape.
         """

@@ -16,12 +16,7 @@ from espnet_bayeslm.utils.errors import InputError
 
 
 class Choice(nn.Module):
-    """The architecture weights of a location.
-
-    Args:
-        location: The location.
-        candidates: The kinds to choose from.
-    """
+    """The architecture weights of a location."""
 
     def __init__(self, location: str, candidates: Sequence[Kind]):
         super().__init__()

@@ -57,12 +57,7 @@ Process = Tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Te
 
 
 class MixedTensors(LayerTensors):
-    """The tensors of a layer with paths: rows of the LSTM's own gates, then of the further paths.
-
-    Args:
-        lstm: A `MixedLSTM`.
-        k: The layer, from 0.
-    """
+    """Tensors of a layer with paths: rows of the LSTM's own gates, then of the further paths."""
 
     def __init__(self, lstm: MixedLSTM, k: int):
         super().__init__(lstm, k)

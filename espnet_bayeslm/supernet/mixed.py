@@ -186,10 +186,6 @@ MIXED: Dict[type, Type[Mixed]] = {
 def mix(layer: Any, choice: Any) -> Any:
     """A layer, made one with paths where it is none yet, that are mixed by a location's weights.
 
-    Args:
-        layer: The layer.
-        choice: The location's architecture weights.
-
     Raises:
         InputError: Layers of its sort cannot be mixed.
     """

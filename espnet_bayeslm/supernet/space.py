@@ -128,12 +128,7 @@ def _replaced(given: Mapping[str, Any], chosen: Mapping[str, Any]) -> Dict[str, 
 
 
 def architecture_yaml(config: Mapping[str, Any], header: Sequence[str]) -> str:
-    """Training configuration as yaml.
-
-    Args:
-        config: ESPnet's training options.
-        header: Lines of a comment above it, without `#`.
-    """
+    """Training configuration as yaml."""
     comment = "".join(f"# {line}".rstrip() + "\n" for line in header)
     body = yaml_no_alias_safe_dump(_plain(config), sort_keys=False, indent=4)
     return comment + body

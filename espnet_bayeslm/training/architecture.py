@@ -57,13 +57,7 @@ class ArchitectureLog:
 
 
 def write_history(folder: Path, epoch: int, records: List[Tuple[float, Weights]]) -> None:
-    """Add an epoch to `architecture.jsonl`; an epoch that a kill undid is replaced.
-
-    Args:
-        folder: The experiment.
-        epoch: The epoch that has ended, from 1.
-        records: As `ArchitectureLog.take` returns them.
-    """
+    """Add an epoch to `architecture.jsonl`; an epoch that a kill undid is replaced."""
     path = folder / HISTORY
     before = [line for _, line in read_lines(path)] if path.exists() and epoch > 1 else []
     kept = [line for line in before if json.loads(line)["epoch"] <= epoch - 1]

@@ -193,9 +193,6 @@ def _what_remains(folder: Path) -> str:
 def writing_errors(folder: Path) -> Iterator[None]:
     """Turn what keeps a run from writing to its folder into bad input: one line, and a remedy.
 
-    Args:
-        folder: The experiment.
-
     Raises:
         InputError: In place of an OSError of such a kind.
     """

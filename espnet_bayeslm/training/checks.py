@@ -56,13 +56,7 @@ def check_rates(**rates: Optional[float]) -> None:
 
 
 def check_finite(loss: torch.Tensor, lm: UncertainLM, step: int) -> None:
-    """Raise an InputError where the training loss is not a finite number.
-
-    Args:
-        loss: The loss, ().
-        lm: Where it comes from.
-        step: Training steps of this run so far.
-    """
+    """Raise an InputError where the training loss is not a finite number."""
     if torch.isfinite(loss):
         return
     broken = {piece.location for piece in lm.posteriors() if not _is_finite(piece.mean, piece.std)}

@@ -38,10 +38,6 @@ def check_decoding(program: ModuleType, words: Sequence[str]) -> None:
     Nothing is said about files that are missing or unreadable, nor about wrong options: those
     are the program's own errors.
 
-    Args:
-        program: The program's module.
-        words: Its command line.
-
     Raises:
         InputError: The LM's tokens are not the recogniser's, or ESPnet cannot do this with it.
     """

@@ -72,12 +72,7 @@ def export_lm(path: Union[str, Path], output: Union[str, Path]) -> None:
 
 
 def check_output(output: Union[str, Path], *, sources: Sequence[Union[str, Path]]) -> None:
-    """Raise an InputError where writing to a folder would spoil what is in it.
-
-    Args:
-        output: The folder.
-        sources: What is exported; they may be no experiments.
-    """
+    """Raise an InputError where writing to a folder would spoil what is in it."""
     folder = Path(output)
     for source in map(Path, sources):
         if folder.exists() and folder.samefile(find_files(source)[0].parent):
@@ -96,10 +91,6 @@ def point_config(args: argparse.Namespace, *, path: Path) -> Dict[str, Any]:
     """Configuration of the LM of an uncertain LM's means.
 
     It says how the LM was trained, and names nothing that the machine of the training has.
-
-    Args:
-        args: The configuration of the trained LM.
-        path: Its file, for messages.
 
     Raises:
         InputError: The LM has no point-estimate form.
@@ -128,12 +119,7 @@ def point_config(args: argparse.Namespace, *, path: Path) -> Dict[str, Any]:
 
 
 def check_kind(args: argparse.Namespace, *, path: Path) -> None:
-    """Raise an InputError where an LM is none that is exported, in whatever format.
-
-    Args:
-        args: The configuration of the trained LM.
-        path: Its file, for messages.
-    """
+    """Raise an InputError where an LM is none that is exported, in whatever format."""
     if "components" in args.lm_conf:
         raise InputError(
             "a mixture is exported when it is made",

@@ -92,9 +92,6 @@ class IVON(torch.optim.Optimizer):
     def set_ess(self, ess: float) -> None:
         """Set the effective sample size where the options left it open.
 
-        Args:
-            ess: The number of training tokens.
-
         Raises:
             InputError: Not a positive number.
         """
@@ -228,9 +225,6 @@ class IVON(torch.optim.Optimizer):
         self, closure: Optional[Callable[[], Any]] = None
     ) -> Optional[Any]:
         """Put the means back and update the posterior by the gradients at the draw.
-
-        Args:
-            closure: As in torch.
 
         Returns:
             What the closure returned.

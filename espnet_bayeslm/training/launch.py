@@ -23,10 +23,6 @@ def run_program(module: str, words: List[str]) -> None:
     Importing the module, where runpy would make it `__main__`, keeps the classes registered
     in workers that are spawned: those import this package first.
 
-    Args:
-        module: As `espnet2.bin.asr_inference`.
-        words: Its command line.
-
     Raises:
         SystemExit: Bad input, as one line: see `check_decoding`.
     """

@@ -90,10 +90,6 @@ def batch_nll(model: ESPnetLanguageModel, batch: TokenBatch) -> torch.Tensor:
 
     As the sum of the model's `nll`, but neither padding nor the logits of the whole batch are
     computed, where the LM has an output projection of its own (`UncertainLM.outputs`).
-
-    Args:
-        model: Its LM is one of ours.
-        batch: The batch.
     """
     projected = model.lm.outputs(batch.inputs)
     if projected is not None:

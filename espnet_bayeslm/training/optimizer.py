@@ -125,13 +125,7 @@ def split_posterior(
 
 
 def check_optimizer_state(state: Dict[str, Any], optimizer_is_split: bool, *, path: Any) -> None:
-    """Raise an InputError where a checkpoint's optimizer is of the other form.
-
-    Args:
-        state: The optimizer's state in the checkpoint.
-        optimizer_is_split: Whether this run trains some parameters by Adam beside `optim`.
-        path: The checkpoint.
-    """
+    """Raise an InputError where a checkpoint's optimizer is of the other form."""
     if (POSTERIOR in state) != optimizer_is_split:
         found = "with" if POSTERIOR in state else "without"
         raise InputError(

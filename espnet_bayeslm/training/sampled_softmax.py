@@ -97,10 +97,6 @@ class SampledSoftmax:
         The first is an NLL in value, and its gradient is that of the objective (`sampled_loss`).
         The variance of ln Z has the estimate's own in it, which training holds down with it.
 
-        Args:
-            model: Its LM has an output projection of its own (`UncertainLM.outputs`).
-            batch: The batch.
-
         Raises:
             InputError: The LM has none.
         """
@@ -153,10 +149,6 @@ def batch_loss(
     """Sum of -ln p over a batch's tokens, and ln Z's spread where the loss has it.
 
     Both are exact, except in training with `sampled_softmax`.
-
-    Args:
-        model: A `BayesLanguageModel`.
-        batch: The batch.
     """
     wants_spread = model.self_normalization > 0
     if model.training and model.sampler is not None:
@@ -204,11 +196,6 @@ def count_text_tokens(args: argparse.Namespace, preprocess: Any) -> torch.Tensor
 
 def prepare_sampler(sampler: SampledSoftmax, args: argparse.Namespace, preprocess: Any) -> None:
     """Count the training text's tokens where the noise tokens' distribution needs them.
-
-    Args:
-        sampler: The model's.
-        args: ESPnet's options.
-        preprocess: ESPnet's preprocessor of the training text, if there is one.
 
     Raises:
         InputError: The text cannot be read.

@@ -83,11 +83,6 @@ def count_tokens(shape_files: Iterable[str], chosen: Optional[Callable[[str], bo
 def check_init_param(init_param: str, model: torch.nn.Module, *, complete: bool) -> None:
     """Check an `--init_param PATH[:SOURCE[:TARGET[:EXCLUDED,..]]]` before ESPnet loads it.
 
-    Args:
-        init_param: The option.
-        model: The model.
-        complete: Whether shapes and names must match (not with --ignore_init_mismatch).
-
     Raises:
         InputError: The file cannot be read, names nothing, or does not fit.
     """
@@ -167,11 +162,6 @@ def count_train_tokens(model: BayesLanguageModel, shape_files: Iterable[str]) ->
 
 def check_conf(name: str, cls: Any, conf: Mapping[str, Any]) -> None:
     """Check the keys of `lm_conf` or `model_conf`.
-
-    Args:
-        name: `lm` or `model`.
-        cls: The class that they are for.
-        conf: The keys with their values.
 
     Raises:
         InputError: A key is no argument of the class.

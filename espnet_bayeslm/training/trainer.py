@@ -63,11 +63,7 @@ def report_sigma(model: torch.nn.Module, *, epoch: int) -> List[float]:
 
 
 class EpochLines:
-    """A line for each epoch: what was learnt, and how long the rest takes.
-
-    Args:
-        max_epoch: The last epoch.
-    """
+    """A line for each epoch: what was learnt, and how long the rest takes."""
 
     def __init__(self, max_epoch: int):
         self.max_epoch, self.begin = max_epoch, time.monotonic()

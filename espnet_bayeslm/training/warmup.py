@@ -27,11 +27,6 @@ POINT_ESTIMATE = "warmup.pth"
 def check_warmup(lm: UncertainLM, warmup_epochs: int, prior: Optional[str]) -> None:
     """Check `warmup_epochs` and `prior: start`, and warn where there should be a warm-up.
 
-    Args:
-        lm: The LM.
-        warmup_epochs: The most epochs of the point-estimate phase.
-        prior: `model_conf: prior`.
-
     Raises:
         InputError: One makes no sense, or the LM has other random things than weights.
     """
@@ -89,11 +84,6 @@ def switch(folder: Path, model: BayesLanguageModel, fresh: Dict[str, List[Any]])
 
     It starts as `bayeslm train --from` would: from the best weights of the warm-up, with
     optimizers and schedulers as at the start of a training, and no earlier epoch to compare with.
-
-    Args:
-        folder: The experiment, whose warm-up has ended.
-        model: Its model.
-        fresh: `optimizers` and `schedulers`: their states at the start.
     """
     # of the last batches of an epoch, too few for a step of accum_grad
     model.zero_grad(set_to_none=True)

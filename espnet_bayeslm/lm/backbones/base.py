@@ -44,10 +44,6 @@ class Backbone(ABC):
     def build(self, vocab_size: int, conf: Optional[Mapping[str, Any]]) -> AbsLM:
         """ESPnet's LM.
 
-        Args:
-            vocab_size: Number of tokens.
-            conf: ESPnet's options; None: its defaults.
-
         Raises:
             InputError: They are not ESPnet's, or it does not take their values.
         """
