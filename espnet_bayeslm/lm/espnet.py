@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Mapping, Optional, Union
 
 import torch
 from torch import nn
@@ -11,8 +11,12 @@ from typeguard import typechecked
 from espnet_bayeslm.bayes import Position
 from espnet_bayeslm.layers.conversion import make_uncertain
 from espnet_bayeslm.lm.backbones import get_backbone
-from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.uncertain import Projected, UncertainLM
+
+
+def _of_backbone(name: str) -> Callable[..., Any]:
+    """Method that is the backbone's of this name."""
+    return lambda self, *args: getattr(self._backbone, name)(self, *args)
 
 
 class BayesESPnetLM(UncertainLM):
@@ -89,28 +93,12 @@ class BayesESPnetLM(UncertainLM):
                 if isinstance(child, (nn.Linear, nn.LSTM)):
                     make_uncertain(owner, name)
 
-    def compute(self, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, Any]:
-        """See `IncrementalLM.compute`; the logits are those of ESPnet's LM with these weights."""
-        return self._backbone.compute(self, input, hidden)
-
     def outputs(self, input: torch.Tensor) -> Optional[Projected]:
         """See `UncertainLM.outputs`; not every backbone has them."""
         if not self._backbone.keeps_projection(self):
             return None
         with self.drawn():
             return self._backbone.outputs(self, input), self.decoder.weight
-
-    def zero_state(self) -> Any:
-        """See `IncrementalLM.zero_state`."""
-        return self._backbone.zero_state(self)
-
-    def begin(self, tokens: torch.Tensor) -> Step:
-        """See `IncrementalLM.begin`."""
-        return self._backbone.begin(self, tokens)
-
-    def advance(self, tokens: torch.Tensor, states: List[Any]) -> Step:
-        """See `IncrementalLM.advance`."""
-        return self._backbone.advance(self, tokens, states)
 
     @property
     def computes_trees(self) -> bool:  # type: ignore[override]
@@ -122,18 +110,8 @@ class BayesESPnetLM(UncertainLM):
         """See `UncertainLM.continues_trees`."""
         return self.computes_trees and self._backbone.continues_trees
 
-    def tree_outputs(self, *args: Any) -> torch.Tensor:
-        """See `TreeLM.tree_outputs`."""
-        return self._backbone.tree_outputs(self, *args)
-
-    def tree_states(self, *args: Any) -> Any:
-        """See `RecurrentTreeLM.tree_states`."""
-        return self._backbone.tree_states(self, *args)
-
-    def stack_states(self, states: List[Any]) -> Any:
-        """See `RecurrentTreeLM.stack_states`."""
-        return self._backbone.stack_states(self, states)
-
-    def split_state(self, state: Any) -> List[Any]:
-        """See `RecurrentTreeLM.split_state`."""
-        return self._backbone.split_state(self, state)
+    # See `IncrementalLM` and `TreeLM`
+    compute, zero_state = _of_backbone("compute"), _of_backbone("zero_state")
+    begin, advance = _of_backbone("begin"), _of_backbone("advance")
+    tree_outputs, tree_states = _of_backbone("tree_outputs"), _of_backbone("tree_states")
+    stack_states, split_state = _of_backbone("stack_states"), _of_backbone("split_state")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from typing import Any, Dict, Hashable, List, Optional, Protocol, Sequence, Tuple
@@ -76,15 +77,11 @@ class KenlmTable:
 
     def __reduce__(self) -> Any:
         """Read the file again."""
-        return _load_kenlm_table, (self._path, self._options)
+        return functools.partial(KenlmTable, self._path, **self._options), ()
 
     def __deepcopy__(self, memo: Any) -> KenlmTable:
         """Table itself: nothing changes it."""
         return self
-
-
-def _load_kenlm_table(path: PathLike, options: Dict[str, Any]) -> KenlmTable:
-    return KenlmTable(path, **options)
 
 
 def load_table(path: PathLike, *, words: Sequence[str], history: Sequence[str]) -> NgramTable:

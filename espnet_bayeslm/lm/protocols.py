@@ -38,15 +38,6 @@ class RandomLM(Protocol):
         ...
 
 
-@runtime_checkable
-class StatefulLM(Protocol):
-    """An LM that goes on from a state by one token; ESPnet's `seq_rnn` says so too."""
-
-    def zero_state(self) -> Any:
-        """State of a hypothesis before its first token."""
-        ...
-
-
 class TreeLM(Protocol):
     """An LM that computes prefix trees: each distinct prefix once."""
 

@@ -12,7 +12,6 @@ from typing import Any, Dict, List, Optional, Sequence
 
 import yaml
 
-from espnet_bayeslm.lm.protocols import StatefulLM
 from espnet_bayeslm.training.espnet_tasks import TransformerLM, lm_choices
 from espnet_bayeslm.training.experiment import YAML_LOADER, token_difference
 from espnet_bayeslm.utils.errors import InputError
@@ -148,7 +147,7 @@ def _reads_token_by_token(lm: Config) -> bool:
     chosen = lm_choices.classes.get(lm.get("lm", lm_choices.default))
     if chosen is None:
         return True  # ESPnet will say that it knows no such LM
-    return issubclass(chosen, StatefulLM) and not issubclass(chosen, TransformerLM)
+    return hasattr(chosen, "zero_state") and not issubclass(chosen, TransformerLM)
 
 
 def _check_generation(lm: Config, *, path: str) -> None:
