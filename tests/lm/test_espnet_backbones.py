@@ -401,14 +401,6 @@ def test_search_of_a_backbone(name, place):
             ["'ffn'", "valid positions are input_gate", "output"],
         ),
         (
-            dict(backbone="seq_rnn", uncertainty={"cell_input@3": "bayes"}),
-            ["valid layers are 1 to 2"],
-        ),
-        (
-            dict(backbone="seq_rnn", uncertainty={"cell_input@1": "gp"}),
-            ["kind 'gp'", "point, bayes"],
-        ),
-        (
             dict(
                 backbone="seq_rnn",
                 backbone_conf={"rnn_type": "gru"},

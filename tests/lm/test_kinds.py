@@ -176,9 +176,18 @@ def test_a_trained_sigma_is_not_started_again():
         (BayesLSTMLM, {"hidden_output@1": "gp"}, "kind 'gp' does not fit.*variational"),
         (BayesLSTMLM, {"cell_input@1": "variational"}, "does not fit.*point, bayes, gp"),
         (BayesTransformerLM, {"attention@1": "gp"}, "kind 'gp' does not fit"),
-        (BayesTransformerLM, {"ffn@1": {"kind": "gp", "basis": ["swish"]}}, "basis of ffn@1"),
-        (BayesTransformerLM, {"ffn@1": {"kind": "gp", "basis": ["relu"]}}, "must hold gelu"),
-        (BayesTransformerLM, {"ffn@1": {"kind": "gp", "random": "weights"}}, "random of ffn@1"),
+        *[
+            (BayesTransformerLM, {"ffn@1": {"kind": "gp", **options}}, said)
+            for options, said in (
+                ({"basis": ["gelu", "swish"]}, "basis of ffn@1.*sigmoid, tanh, relu, gelu.*swish"),
+                ({"basis": []}, "basis of ffn@1"),
+                ({"basis": [["gelu"]]}, "basis of ffn@1"),
+                ({"basis": ["relu"]}, "must hold gelu"),
+                ({"random": "weights"}, "random of ffn@1"),
+                ({"random": ["coeficients"]}, "random of ffn@1.*coefficients, weights"),
+                ({"random": ["weights", "weights"]}, "each once"),
+            )
+        ],
         (BayesLSTMLM, {"hidden_output@1": {"kind": "variational", "latent_dim": 0}}, "latent_dim"),
         (
             BayesLSTMLM,

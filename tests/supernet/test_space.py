@@ -11,7 +11,6 @@ from espnet_bayeslm.lm.transformer import POSITIONS as TRANSFORMER
 from espnet_bayeslm.supernet.space import (
     architecture_yaml,
     derived_config,
-    is_search,
     uncertainty_of,
 )
 from espnet_bayeslm.utils.errors import InputError
@@ -110,21 +109,6 @@ def test_parsing_gives_the_choices_back(space):
     assert found == expected
 
 
-@pytest.mark.parametrize(
-    "value, expected",
-    [
-        ("search", True),
-        ({"kind": "search"}, True),
-        ("bayes", False),
-        ({"kind": "gp"}, False),
-        ({}, False),
-        (None, False),
-    ],
-)
-def test_what_is_a_search(value, expected):
-    assert is_search(value) is expected
-
-
 def test_the_search_is_replaced_by_the_choice():
     gates = ("input_gate", "forget_gate", "cell_input", "output_gate")
     choices = {"cell_input@1": "bayes", "cell_input@2": "point", **{f"{g}@3": "gp" for g in gates}}
@@ -156,12 +140,6 @@ def test_model_conf_goes_where_only_the_search_needed_it():
     assert "model_conf" not in derived_config(config, {"cell_input@1": "bayes"})
     config.pop("model_conf")
     assert "model_conf" not in derived_config(config, {"cell_input@1": "bayes"})
-
-
-def test_point_estimates_everywhere_are_the_baseline():
-    lm_conf = {"uncertainty": {"cell_input@1": "search"}}
-    config = derived_config({"lm_conf": lm_conf}, {"cell_input@1": "point"})
-    assert config == {"lm_conf": {"uncertainty": {}}}
 
 
 @pytest.mark.parametrize(
