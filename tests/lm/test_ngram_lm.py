@@ -8,13 +8,13 @@ import lzma
 import math
 import pickle
 import random
-import sys
 from pathlib import Path
 
 import kenlm
 import numpy as np
 import pytest
 import torch
+from oracles.lmplz_arpa import read_arpa
 
 from espnet_bayeslm.lm import ngram as ngram_module
 from espnet_bayeslm.lm.arpa import ArpaTable
@@ -24,9 +24,6 @@ from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.utils.errors import InputError
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "oracles"))
-from lmplz_arpa import read_arpa  # noqa: E402
-
 DATA = ROOT / "ngram" / "data"
 LN_10 = math.log(10.0)
 OTHERS = ["gnu", "yak"]

@@ -1,10 +1,9 @@
 import math
-import runpy
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from oracles.ivon_plain import ivon_plain
 from torch import nn
 
 from espnet_bayeslm.bayes import noise_generator
@@ -12,8 +11,6 @@ from espnet_bayeslm.bayes.whole import add_whole_posterior, whole_posterior
 from espnet_bayeslm.training.ivon import IVON
 from espnet_bayeslm.utils.errors import InputError
 
-ORACLES = Path(__file__).parents[1] / "oracles"
-ivon_plain = runpy.run_path(str(ORACLES / "ivon_plain.py"))["ivon_plain"]
 OPTIONS = dict(lr=0.05, ess=500.0, hess_init=0.3, beta1=0.9, beta2=0.99, weight_decay=1e-3)
 
 
