@@ -69,16 +69,8 @@ class IVON(torch.optim.Optimizer):
         clip_radius: float = math.inf,
         rescale_lr: bool = True,
     ):
-        defaults = dict(
-            lr=lr,
-            ess=ess,
-            hess_init=hess_init,
-            beta1=beta1,
-            beta2=beta2,
-            weight_decay=weight_decay,
-            clip_radius=clip_radius,
-            rescale_lr=rescale_lr,
-        )
+        defaults = dict(lr=lr, ess=ess, hess_init=hess_init, beta1=beta1, beta2=beta2)
+        defaults |= dict(weight_decay=weight_decay, clip_radius=clip_radius, rescale_lr=rescale_lr)
         _check(defaults)
         super().__init__(params, defaults)
         # Draws that are over, a step or none having come of them; they count the noise.
@@ -184,6 +176,7 @@ class IVON(torch.optim.Optimizer):
             p.copy_(other)
         self._perturbed = not self._perturbed
 
+    @torch.no_grad()
     def use_means(self) -> None:
         """Put the means into the weights, and the standard deviations into their buffers.
 
@@ -191,13 +184,7 @@ class IVON(torch.optim.Optimizer):
         """
         if self._perturbed:
             self._swap()
-        if self._posterior_is_stale:
-            self._fill_posterior()
-
-    @torch.no_grad()
-    def _fill_posterior(self) -> None:
-        """Write log sigma of what has been drawn into the model's buffers."""
-        if self._model is None:
+        if self._model is None or not self._posterior_is_stale:
             return
         buffers = {id(p): log_std for _, p, log_std in whole_posterior(self._model)}
         for group, p in self._drawn():

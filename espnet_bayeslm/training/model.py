@@ -27,8 +27,8 @@ from espnet_bayeslm.training.checks import (
 )
 from espnet_bayeslm.training.heldout import architecture_term, check_bilevel, heldout_mask
 from espnet_bayeslm.training.nll import (
+    PRECISIONS,
     LogZ,
-    check_precision,
     lowered,
     nll_and_log_z,
     token_batch,
@@ -140,7 +140,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         check_regularizer(regularizer, regularizer_weight, lm)
         check_rates(posterior_lr=posterior_lr, architecture_lr=architecture_lr)
         check_bilevel(bilevel, heldout_share, lm)
-        check_precision(autocast)
+        check_known(("null", *PRECISIONS), autocast=autocast or "null")
         self.self_normalization, self.autocast = self_normalization, autocast
         sampling = sampled_softmax is not None
         self.sampler = SampledSoftmax(sampled_softmax, vocab_size) if sampling else None

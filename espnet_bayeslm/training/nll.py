@@ -16,7 +16,6 @@ from espnet_bayeslm.kernels import fast
 from espnet_bayeslm.kernels.product import has_onednn, warn_of_emulation
 from espnet_bayeslm.layers.vocabulary import summed_nll
 from espnet_bayeslm.scoring.log_probs import log_probs_of_logits
-from espnet_bayeslm.utils.errors import InputError
 
 PRECISIONS = {"bfloat16": torch.bfloat16}
 
@@ -140,12 +139,6 @@ def spread(log_z: torch.Tensor) -> LogZ:
     count = max(len(log_z), 1)
     mean = log_z.sum() / count
     return LogZ(mean, (log_z - mean).square().sum() / count)
-
-
-def check_precision(autocast: Optional[str]) -> None:
-    """Raise an InputError where the model's option `autocast` is unknown."""
-    if autocast is not None and autocast not in PRECISIONS:
-        raise InputError(f"autocast {autocast!r}: valid are null, {', '.join(PRECISIONS)}")
 
 
 def lowered(autocast: Optional[str], device: torch.device) -> ContextManager[None]:
