@@ -40,5 +40,5 @@ class UncertainGRU(UncertainModule, nn.GRU):
         if hx is None:
             hx = input.new_zeros(self.num_layers, input.size(0), self.hidden_size)
         weights = [self.value(name) for name in self._flat_weights_names]
-        rate = self.dropout if self.training else 0.0
-        return torch.gru(input, hx, weights, True, self.num_layers, rate, rate > 0, False, True)
+        options = (self.num_layers, self.dropout, self.training, False, self.batch_first)
+        return torch.gru(input, hx, weights, True, *options)

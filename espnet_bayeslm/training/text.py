@@ -212,6 +212,7 @@ def given_tokens(wanted: TokenOptions) -> Optional[Tokens]:
         path, token_type = wanted.token_list, "bpe" if bpemodel else token_type
     else:
         return None
+    tokens = [str(token) for token in tokens]  # a list written by hand may have numbers
     check_token_list(tokens, path=str(path))
     if token_type == "bpe":
         check_pieces(tokens, str(bpemodel), path=path)
