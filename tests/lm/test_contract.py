@@ -230,6 +230,13 @@ class TestContract:
         lm.train()
         assert torch.equal(lm(x)[0], lm(x)[0]) != is_random(case)
 
+    def test_two_evaluation_passes_agree(self, lm):
+        x = tokens()
+        lm.train()
+        lm(x)
+        lm.eval()
+        assert torch.equal(lm(x)[0], lm(x)[0])
+
     def test_a_draw_of_weights_is_shared_by_the_batch_and_a_latent_one_is_not(self, lm, case):
         x = tokens(batch=1).expand(4, -1)
         logits = lm.train()(x)[0]
