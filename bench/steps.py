@@ -11,6 +11,7 @@ import argparse
 import dataclasses
 import functools
 import gc
+import math
 import multiprocessing
 import re
 import statistics
@@ -51,11 +52,15 @@ class Case:
         name: What its row is called.
         uncertainty: As in `lm_conf`.
         goals: Largest ratios to the point of comparison, in the order of the columns.
+        shared: The case that has this noise shared by the batch, if this one has not.
+        shared_goal: Largest ratio of a training step to that case's.
     """
 
     name: str
     uncertainty: Mapping[str, Any]
     goals: Sequence[float] = ()
+    shared: str = ""
+    shared_goal: float = math.inf
 
 
 def case(place: str, kind: str, *goals: float) -> Case:
@@ -63,10 +68,18 @@ def case(place: str, kind: str, *goals: float) -> Case:
     return Case(f"{place} {kind}", {place: kind}, goals)
 
 
+def unshared(place: str, noise: str, goal: float = math.inf) -> Case:
+    """Return an LM whose weights at a place have noise that a batch does not share."""
+    kind = {"kind": "bayes", "noise": noise}
+    return Case(f"{place} {noise}", {place: kind}, shared=f"{place} bayes", shared_goal=goal)
+
+
 UNCERTAIN: Dict[str, List[Case]] = {
     "lstm": [
         case("cell_input@1-2", "bayes", 1.02, 1.00),
         case("all_gates@1-2", "bayes", 1.02, 1.00),
+        unshared("cell_input@1-2", "flipout", 1.3),
+        unshared("all_gates@1-2", "flipout", 1.3),
         case("cell_input@1-2", "gp", 1.10, 1.10),
         case("hidden_input@1-2", "gp", 1.10, 1.10),
         case("hidden_output@1-2", "variational", 1.05, 1.03),
@@ -75,6 +88,8 @@ UNCERTAIN: Dict[str, List[Case]] = {
     "transformer": [
         case("ffn@1", "bayes", 1.02, 1.00),
         case("ffn@*", "bayes", 1.02, 1.00),
+        unshared("ffn@*", "flipout", 1.3),
+        unshared("ffn@*", "local"),
         case("ffn@1", "gp", 1.05, 1.10),
         case("ffn@*", "gp", 1.05, 1.10),
         case("hidden_output@1", "variational", 1.05, 1.03),
@@ -114,11 +129,12 @@ def make_espnet(shape: str, family: str) -> nn.Module:
     return make(SHAPES[shape][0], **espnet_options(shape, family))
 
 
-def build(shape: str, family: str) -> Dict[str, nn.Module]:
+def build(shape: str, family: str, names: Sequence[str] = ()) -> Dict[str, nn.Module]:
     """Return the models to compare, by name: the two points of comparison first."""
     other = wrap(make_espnet(shape, family), SHAPES[shape][0])
     models = {"point": make_lm(shape, family, {}), OTHER[family]: other}
-    return models | {lm.name: make_lm(shape, family, lm.uncertainty) for lm in UNCERTAIN[family]}
+    cases = [lm for lm in UNCERTAIN[family] if not names or lm.name in names]
+    return models | {lm.name: make_lm(shape, family, lm.uncertainty) for lm in cases}
 
 
 def wrap(lm: nn.Module, vocab: int) -> nn.Module:
@@ -212,9 +228,9 @@ def interleave(work: Work, rounds: int) -> Times:
     return times
 
 
-def measure(shape: str, family: str, rounds: int) -> None:
-    """Print a table of medians and of medians of the rounds' ratios."""
-    models = build(shape, family)
+def measure(shape: str, family: str, rounds: int, *, names: Sequence[str] = ()) -> None:
+    """Print a table of medians and of medians of the rounds' ratios; of these names, or all."""
+    models = build(shape, family, names)
     text, lengths = make_batch(shape)
     work = {
         column: {n: functools.partial(function, m, text, lengths) for n, m in models.items()}
@@ -222,7 +238,12 @@ def measure(shape: str, family: str, rounds: int) -> None:
     }
     print_title(shape, family)
     goals = {lm.name: lm.goals for lm in UNCERTAIN[family]}
-    print_table(interleave(work, rounds), bases=list(models)[:2], goals=goals)
+    times = interleave(work, rounds)
+    print_table(times, bases=list(models)[:2], goals=goals)
+    for lm in UNCERTAIN[family]:
+        if {lm.name, lm.shared} <= models.keys():
+            found = ratio(times["train"][lm.name], times["train"][lm.shared])
+            print(f"train {lm.name} / {lm.shared}: {found:.3f}   goal {lm.shared_goal:.2f}")
 
 
 def print_title(shape: str, family: str) -> None:
@@ -251,10 +272,12 @@ def print_table(
 
 def main() -> None:
     """Run the benchmark."""
-    args = started(get_parser(__doc__, shapes=["small", "paper"], families=UNCERTAIN))
+    parser = get_parser(__doc__, shapes=["small", "paper"], families=UNCERTAIN)
+    parser.add_argument("--names", nargs="+", default=[], help="only these uncertain LMs")
+    args = started(parser)
     for shape in args.shapes:
         for family in args.families:
-            measure(shape, family, args.rounds)
+            measure(shape, family, args.rounds, names=args.names)
             gc.collect()
 
 

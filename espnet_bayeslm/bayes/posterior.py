@@ -206,14 +206,20 @@ class UncertainModule(RandomLayer):
         """The parameter as the forward pass sees it: its mean, or the draw."""
         return self.drawn_value(parameter)
 
-    def drawn_value(self, parameter: str) -> torch.Tensor:
-        """The mean of a parameter of this layer, or what is drawn of it."""
+    def drawn_value(self, parameter: str, *, noise: Optional[str] = None) -> torch.Tensor:
+        """The mean of a parameter of this layer, or what is drawn of it.
+
+        Args:
+            parameter: Its name.
+            noise: Draw only what has this noise, and keep the mean of the others; default all.
+        """
         value = getattr(self, parameter)
         self._refuse_recomputation()
         if self.draw is None:
             return value
-        noise = self.draw.noise
-        blocks = [b for b in self.random_blocks if b.parameter == parameter and b.key in noise]
+        drawn = self.draw.noise
+        blocks = [b for b in self.random_blocks if b.parameter == parameter and b.key in drawn]
+        blocks = [b for b in blocks if noise in (None, b.kind.shared_by)]
         blocks.sort(key=lambda block: block.rows or (0, 0))
         for draw_rows, group in itertools.groupby(blocks, key=lambda block: block.kind.draw_rows):
             value = draw_rows(self, value, list(group), self.draw)

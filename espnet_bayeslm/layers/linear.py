@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.bayes import UncertainModule
+from espnet_bayeslm.bayes.noise import random_signs
 from espnet_bayeslm.kernels import fast
 
 
@@ -22,6 +23,27 @@ def linear(
     """Theta [x, 1] or GELU of that, (..., in) -> (..., out); weight (out, in), bias (out,)."""
     y = F.linear(x, weight, bias)
     return F.gelu(y) if gelu else y
+
+
+def flipout(
+    x: torch.Tensor,
+    deviation: torch.Tensor,
+    bias: Optional[torch.Tensor],
+    signs_in: torch.Tensor,
+    signs_out: torch.Tensor,
+) -> torch.Tensor:
+    """What a sequence's own draw adds to the mean's output: r * (D [s * x, 1]).
+
+    Wen et al. 2018, Eq. 4: to D [x, 1] with D * (r s^T) in place of the matrix D.
+
+    Args:
+        x: (..., in).
+        deviation: D, what one draw of the weights is away from their mean, (out, in).
+        bias: The same of the bias, (out,).
+        signs_in: s, (..., in); the dimensions before are those of x, or 1.
+        signs_out: r, (..., out).
+    """
+    return signs_out * fast(linear)(signs_in * x, deviation, bias)
 
 
 def product(
@@ -60,17 +82,15 @@ class UncertainLinear(UncertainModule, nn.Linear):
         y = M [x, 1] + r * (D [s * x, 1]) with the mean M, the draw M + D, and signs r, s of a
         sequence's units (Wen et al. 2018, Eq. 4): one product more than with a shared draw.
         """
-        r, s = (self._signs(x, size) for size in (self.out_features, self.in_features))
-        bias = None if self.bias is None else self.value("bias") - self.bias
-        deviation = F.linear(s * x, self.value("weight") - self.weight, bias)
-        return torch.addcmul(fast(linear)(x, self.weight, self.bias), r, deviation)
-
-    def _signs(self, x: torch.Tensor, size: int) -> torch.Tensor:
-        """Random signs, one a unit and sequence, (B, 1, ..., size)."""
         assert self.draw is not None and self.draw.generator is not None
-        shape = (len(x), *(1,) * (x.dim() - 2), size)
-        bits = torch.empty(shape, dtype=x.dtype, device=x.device)
-        return bits.random_(0, 2, generator=self.draw.generator).mul_(2).sub_(1)
+        shape, generator = (len(x), *(1,) * (x.dim() - 2)), self.draw.generator
+        r, s = (
+            random_signs((*shape, size), generator, like=x)
+            for size in (self.out_features, self.in_features)
+        )
+        bias = None if self.bias is None else self.value("bias") - self.bias
+        deviation = self.value("weight") - self.weight
+        return fast(linear)(x, self.weight, self.bias) + flipout(x, deviation, bias, s, r)
 
     def _local(self, x: torch.Tensor) -> torch.Tensor:
         """Outputs drawn in place of weights, for each token (Kingma et al. 2015, Eq. 6).

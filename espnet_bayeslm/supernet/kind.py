@@ -11,7 +11,7 @@ from torch import nn
 from espnet_bayeslm.bayes import Kind, Place, Position, Weights, register_kind
 from espnet_bayeslm.bayes.kinds import KINDS, Function, Output, parse_kind
 from espnet_bayeslm.supernet import loading
-from espnet_bayeslm.supernet.mixed import PREFIX, Mixed, mix
+from espnet_bayeslm.supernet.mixed import PREFIX, Mixed, check_noise, mix
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -106,6 +106,7 @@ class Search(Kind):
 
     def apply(self, place: Place) -> None:
         """Give a place a path for each candidate."""
+        check_noise(place.location, *self.candidates)
         choice = Choice(place.location, self.candidates)
         first, *others = self.candidates
         first.apply(_path(place, choice, first.name, own=True))

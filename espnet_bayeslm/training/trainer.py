@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import logging
@@ -9,9 +10,10 @@ import math
 import os
 import time
 from pathlib import Path
-from typing import Any, ClassVar, Dict, List, Mapping, Optional, Sequence
+from typing import Any, ClassVar, Collection, Dict, Iterator, List, Mapping, Optional, Sequence
 
 import torch
+from espnet2.train import trainer
 from espnet2.train.reporter import Reporter, SubReporter, aggregate, to_reported_value
 from espnet2.train.trainer import Trainer, TrainerOptions
 
@@ -133,6 +135,35 @@ def stay_stopped(reporter: Reporter, options: TrainerOptions) -> None:
         options.max_epoch = min(options.max_epoch, reporter.get_epoch())
 
 
+@contextlib.contextmanager
+def averages_apart() -> Iterator[None]:
+    """Have ESPnet average the best epochs for each criterion and number apart, within the block.
+
+    It adds up in the first epoch's own tensors, which the next average would start from.
+    """
+    average = trainer.average_nbest_models
+
+    def average_apart(
+        output_dir: Path,
+        reporter: Reporter,
+        best_model_criterion: Sequence[Sequence[str]],
+        nbest: Collection[int],
+        **options: Any,
+    ) -> None:
+        for phase, key, mode in best_model_criterion:
+            if reporter.has(phase, key):
+                num_epochs = len(reporter.sort_epochs(phase, key, mode))
+                # ascending: `*.ave.pth` leads to the last
+                for number in [n for n in sorted(nbest) if n <= num_epochs] or [1]:
+                    average(output_dir, reporter, [(phase, key, mode)], [number], **options)
+
+    trainer.average_nbest_models = average_apart
+    try:
+        yield
+    finally:
+        trainer.average_nbest_models = average
+
+
 class BayesLMTrainer(Trainer):
     """`Trainer`, unchanged but for what its name says."""
 
@@ -155,7 +186,7 @@ class BayesLMTrainer(Trainer):
             # Now, since --init_param may have brought another LM's prior.
             model.apply_prior()
             model.lm.start_posterior()
-        with whole_checkpoints():
+        with whole_checkpoints(), averages_apart():
             if process_rank() == 0:
                 for leftover in folder.glob(".*.pth.*"):
                     leftover.unlink()

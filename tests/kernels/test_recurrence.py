@@ -30,6 +30,11 @@ POSITIONS = [
     ("path:cell_input", "gp_path:input_gate", "apart", "output_gate"),
     ("apart",),
     ("path:cell_input", "latent"),
+    # gates whose deviations have signs for each sequence
+    ("flipout:cell_input",),
+    tuple(f"flipout:{gate}" for gate in GATES),
+    ("flipout:input_gate", "flipout:output_gate", "hidden_input", "cell_state", "latent"),
+    ("flipout:forget_gate", "path:cell_input", "apart", "cell_input"),
 ]
 
 
@@ -51,6 +56,8 @@ def loop_case(positions):
             values |= dict(latent_weight=rand(2 * UNITS, UNITS), latent_bias=rand(2 * UNITS))
             if name == "latent":
                 values["noise"] = torch.randn(STEPS, BATCH, UNITS, dtype=torch.float64)
+        elif name == "flipout":
+            layout = layout._replace(flipped=(*layout.flipped, GATES.index(gate)))
         elif gate:
             function = (rand(2, UNITS), BASIS[1:3]) if name == "gp_path" else None
             paths.append((gate, function))
@@ -79,6 +86,11 @@ def loop_case(positions):
     )
     if any(functions):
         values["coefficients"] = torch.cat([f[0].detach() for f in functions if f]).requires_grad_()
+    if layout.flipped:
+        rows = len(layout.flipped) * UNITS
+        signs = {"signs_in": torch.randn(BATCH, UNITS), "signs_out": torch.randn(BATCH, rows)}
+        values |= {name: value.double().sign() for name, value in signs.items()}
+        values |= dict(deviation=rand(rows, UNITS), deviation_bias=rand(rows))
     if paths:
         values["shares"] = rand(size // UNITS)
     inputs = LoopInputs(
@@ -190,7 +202,10 @@ def test_both_loops_give_the_same_latents_and_gradients(monkeypatch):
             torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("positions", [("cell_input",), ("hidden_input", "cell_state", "latent")])
+@pytest.mark.parametrize(
+    "positions",
+    [("cell_input",), ("hidden_input", "cell_state", "latent"), ("flipout:cell_input",)],
+)
 def test_the_steps_compile_whole(positions, monkeypatch):
     functions = []
 

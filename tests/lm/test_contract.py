@@ -21,6 +21,9 @@ ESPNET_TRANSFORMER = dict(backbone="transformer", backbone_conf={**SIZES, **NO_D
 GP_COEFFICIENTS = {"kind": "gp", "random": ["coefficients"]}
 GP_WEIGHTS = {"kind": "gp", "random": ["weights"], "basis": ["gelu", "tanh", "sigmoid"]}
 GATES = ["input_gate", "forget_gate", "cell_input", "output_gate"]
+FLIPOUT, LOCAL, TOKEN, SEQUENCE = (
+    {"kind": "bayes", "noise": noise} for noise in ("flipout", "local", "token", "sequence")
+)
 
 
 def search(*candidates):
@@ -90,6 +93,25 @@ CASES = [
             "hidden_output@2": {"kind": "variational", "feedback": True},
         },
     ),
+    # noise that a batch does not share
+    *[(BayesLSTMLM, LSTM, {f"{gate}@1": FLIPOUT}) for gate in GATES],
+    (BayesLSTMLM, LSTM, {"all_gates@*": FLIPOUT, "embedding": TOKEN}),
+    (BayesLSTMLM, LSTM, {"cell_input@1": FLIPOUT, "forget_gate@1-2": "bayes"}),
+    (
+        BayesLSTMLM,
+        LSTM,
+        {
+            "embedding": SEQUENCE,
+            "cell_input@*": FLIPOUT,
+            "hidden_input@1": GP_COEFFICIENTS,
+            "layer_input@2": GP_COEFFICIENTS,
+            "hidden_output@1": {"kind": "variational", "feedback": True},
+        },
+    ),
+    (BayesESPnetLM, SEQ_RNN, {"cell_input@1": FLIPOUT, "output_gate@2": FLIPOUT}),
+    (BayesTransformerLM, TRANSFORMER, {"ffn@1-2": FLIPOUT, "attention@3": FLIPOUT}),
+    (BayesTransformerLM, TRANSFORMER, {"ffn@*": LOCAL, "ffn_out@1": LOCAL, "embedding": TOKEN}),
+    (BayesESPnetLM, ESPNET_TRANSFORMER, {"ffn@*": FLIPOUT, "attention@1": LOCAL}),
     (BayesTransformerLM, TRANSFORMER, {}),
     (BayesTransformerLM, TRANSFORMER, {"embedding": "bayes"}),
     (BayesTransformerLM, TRANSFORMER, {"attention@1": "bayes"}),
@@ -169,6 +191,11 @@ def is_latent(case):
     return any(place.startswith("hidden_output") for place in case[2])
 
 
+def has_noise_of_sequences(case):
+    """Whether equal sequences of a batch may have other noise."""
+    return is_latent(case) or any("noise" in kind for kind in case[2].values())
+
+
 def make_generic(lm, std=0.1):
     """Move every parameter away from where it starts (latent outputs start with q = p)."""
     for parameter in lm.parameters():
@@ -237,11 +264,11 @@ class TestContract:
         lm.eval()
         assert torch.equal(lm(x)[0], lm(x)[0])
 
-    def test_a_draw_of_weights_is_shared_by_the_batch_and_a_latent_one_is_not(self, lm, case):
+    def test_a_draw_is_shared_by_the_batch_but_for_latents_and_where_noise_says_so(self, lm, case):
         x = tokens(batch=1).expand(4, -1)
         logits = lm.train()(x)[0]
         shared = torch.allclose(logits, logits[:1].expand_as(logits), atol=1e-12)
-        assert shared != is_latent(case)
+        assert shared != has_noise_of_sequences(case)
 
     def test_a_held_draw_is_shared_by_the_batch(self, lm):
         x = tokens(batch=1).expand(4, -1)

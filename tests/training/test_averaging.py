@@ -1,0 +1,87 @@
+"""ESPnet's average of the best epochs (`keep_nbest_models`), of Bayesian LMs."""
+
+import pytest
+import torch
+from training_options import ADAM, CELL, LSTM
+
+from espnet_bayeslm.bayes.gaussian import kl_weights
+from espnet_bayeslm.training.checkpoint import load_state, read_checkpoint
+from espnet_bayeslm.training.load import load_lm
+
+AVERAGED = [*LSTM, *CELL, *ADAM, "--lm_conf", "uncertainty.embedding=bayes"]
+AVERAGED += ["--lm_conf", "prior_variance=learn_rows", "--keep_nbest_models", "3"]
+
+
+@pytest.fixture(scope="module", params=["warmup_epochs", "--from"])
+def exp(request, point, train_lm, tmp_path_factory):
+    """Return an experiment of four epochs after a point-estimate phase of three, or of an LM."""
+    start = point / "valid.loss.best.pth"
+    options = {
+        "warmup_epochs": ["--model_conf", "warmup_epochs=3", "--model_conf", "prior=start"],
+        "--from": ["--init_param", start, "--model_conf", f"prior={start}"],
+    }
+    folder = tmp_path_factory.mktemp("averaged") / "exp"
+    return train_lm(folder, *AVERAGED, *options[request.param], max_epoch=4)
+
+
+@pytest.fixture(scope="module")
+def states(exp):
+    """Return the averaged state, and those of the three best epochs."""
+    stats = read_checkpoint(exp / "checkpoint.pth")["reporter"]["stats"]
+    assert len(stats) == 4  # none of the point-estimate phase
+    best = sorted(stats, key=lambda epoch: stats[epoch]["valid"]["loss"])[:3]
+    average = exp / "valid.loss.ave.pth"
+    assert average.resolve().name == "valid.loss.ave_3best.pth"
+    return load_state(average), [load_state(exp / f"{epoch}epoch.pth") for epoch in best]
+
+
+def test_means_are_averaged_and_standard_deviations_by_their_logarithms(states):
+    averaged, epochs = states
+    kinds = {"mean": 0, "log_std": 0, "prior_mean": 0}
+    for key, value in averaged.items():
+        if not value.is_floating_point():
+            continue
+        each = torch.stack([state[key] for state in epochs])
+        torch.testing.assert_close(value, each.mean(0), rtol=1e-5, atol=1e-7, msg=key)
+        if key.endswith("_log_std"):  # their geometric mean
+            std = each.exp().prod(0).pow(1 / 3)
+            torch.testing.assert_close(value.exp(), std, rtol=1e-5, atol=0, msg=key)
+            kinds["log_std"] += not torch.equal(each[0], each[1])
+        elif key.endswith("_prior_mean"):  # the same in all epochs
+            torch.testing.assert_close(value, each[0], rtol=1e-6, atol=1e-9, msg=key)
+            kinds["prior_mean"] += bool(value.any())
+        else:
+            kinds["mean"] += not torch.equal(each[0], each[1])
+    assert min(kinds.values()) > 0
+
+
+def test_the_averaged_lm_loads_and_scores(exp, states):
+    lm = load_lm(exp).lm.eval()
+    name = "rnn.weight_hh_l0"
+    assert torch.equal(lm.state_dict()[name], states[0][f"lm.{name}"])
+    x = torch.tensor([[lm.vocab_size - 1, 2, 3, 4]])
+    with torch.no_grad():
+        mean = lm(x)[0].log_softmax(-1)
+        with lm.sampled(0):
+            drawn = lm(x)[0].log_softmax(-1)
+        kls = []
+        for state in states[1]:
+            lm.load_state_dict({key.removeprefix("lm."): value for key, value in state.items()})
+            kls.append(float(lm.kl()))
+        lm.load_state_dict({k.removeprefix("lm."): v for k, v in states[0].items()})
+        kl = float(lm.kl())
+    assert mean.isfinite().all() and drawn.isfinite().all() and not torch.equal(mean, drawn)
+    assert 0 < kl < max(kls)
+
+
+def test_the_kl_of_an_average_is_at_most_the_average_of_the_kls():
+    """With a prior of a given variance the KL is convex in the mean and the log std together."""
+    generator = torch.Generator().manual_seed(0)
+    means, log_stds = (
+        scale * torch.randn(50, 3, 20, generator=generator, dtype=torch.float64)
+        for scale in (1.0, 2.0)
+    )
+    prior = torch.zeros(20, dtype=torch.float64)
+    for mean, log_std in zip(means, log_stds, strict=True):
+        each = [kl_weights(m, s, prior, 0.7) for m, s in zip(mean, log_std, strict=True)]
+        assert kl_weights(mean.mean(0), log_std.mean(0), prior, 0.7) < sum(each) / 3
