@@ -169,37 +169,3 @@ def test_prior_means_come_from_another_lm():
     assert math.isclose(bayes.kl().item(), expected, rel_tol=1e-5)
     with pytest.raises(ValueError, match="cell_input@2"):
         bayes.set_prior_means(BayesLSTMLM(VOCAB, unit=9).state_dict())
-
-
-@pytest.mark.parametrize("tie_weights", [True, False])
-@pytest.mark.parametrize("uncertainty", [{}, {"embedding": "bayes"}])
-@pytest.mark.parametrize("name", ["lstm", "transformer"])
-def test_the_gradients_of_what_the_projection_gets_are_those_of_the_logits(
-    name, uncertainty, tie_weights
-):
-    """A tied table's too."""
-    make = {
-        "lstm": partial(BayesLSTMLM, unit=8, nlayers=1),
-        "transformer": partial(BayesTransformerLM, att_unit=8, head=2, unit=8, layer=1),
-    }[name]
-    options = dict(dropout_rate=0.0, uncertainty=uncertainty, tie_weights=tie_weights)
-    lm = make(VOCAB, **options).double().train()
-    x, found = tokens(), []
-
-    def logits():
-        return lm(x)[0]
-
-    def projected():
-        outputs, weight = lm.outputs(x)
-        assert weight is lm.decoder.weight
-        return torch.nn.functional.linear(outputs, weight, lm.decoder.bias)
-
-    for function in (logits, projected):
-        lm.zero_grad()
-        for _ in range(2):
-            if uncertainty:
-                lm.noise_step.fill_(3)
-            function().logsumexp(-1).sum().backward()
-        assert all(p.grad.layout == torch.strided for p in lm.parameters() if p.grad is not None)
-        found.append({n: p.grad for n, p in lm.named_parameters()})
-    torch.testing.assert_close(*found)

@@ -181,17 +181,6 @@ def pages(folder):
     return sum(-(-path.stat().st_size // page) * page for path in files)
 
 
-def test_a_disk_that_is_full(corpus, one_epoch, unbroken, disks, tmp_path):
-    """In the second epoch there is no room for the checkpoint beside the first."""
-    size = pages(one_epoch) + (one_epoch / "checkpoint.pth").stat().st_size // 2
-    output, copy = tmp_path / "small", tmp_path / "copy"
-    output.mkdir()
-    process = start(corpus, output, *OPTIONS, max_epoch=2, around=(disk, output, size, copy))
-    check_no_room(process, output, FULL)
-    check_stopped(copy, 1)
-    check_goes_on(corpus, copy, unbroken)
-
-
 def fill(folder, epoch):
     """Fill the disk when an epoch begins."""
     run_epoch = BayesLMTrainer.train_one_epoch
