@@ -89,6 +89,25 @@ def write_texts(folder: Path, texts: Mapping[str, Sequence[Row]]) -> None:
                 path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
+def write_corpus(folder: Path, sets: Mapping[str, Sequence[Row]], *, dev: str) -> None:
+    """Write FOLDER/SET/text and text.plain, and the words of the training text, lexicon_words.txt.
+
+    DEV/text.known, the sentences without words unknown in the training text, is what training is
+    validated on: what an LM says of a word that it has never seen means nothing.
+
+    Args:
+        folder: The folder.
+        sets: {set: utterances}; one is `train`.
+        dev: The set for validation.
+    """
+    known = {word for _, words in sets["train"] for word in words}
+    for name, rows in sets.items():
+        write_texts(folder / name, {"text": rows})
+    understood = (" ".join([utt, *words]) for utt, words in sets[dev] if known.issuperset(words))
+    write_text(folder / dev / "text.known", "".join(f"{line}\n" for line in understood))
+    write_text(folder / "lexicon_words.txt", "".join(f"{word}\n" for word in sorted(known)))
+
+
 def chosen_rows(count: int, percent: int) -> List[int]:
     """Numbers of the lines of a part, in order, the same at each call: that of 5 % is in 10 %."""
     order = list(range(count))

@@ -1,14 +1,10 @@
 """Tiny trained LMs, an n-gram and N-best lists for the command lines."""
 
 import random
-import sys
-from pathlib import Path
 
 import pytest
 
 from espnet_bayeslm.ngram.build import build_ngram
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "oracles"))
 
 LSTM = ["--lm", "bayes_lstm", "--lm_conf", "unit=8", "--lm_conf", "dropout_rate=0.0"]
 CELL = ["--lm_conf", "uncertainty.cell_input@1=bayes", "--lm_conf", "init_std=0.3"]

@@ -1,11 +1,9 @@
-import sys
 from pathlib import Path
 
 import pytest
 
 from espnet_bayeslm.ngram.build import build_ngram
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "oracles"))
 DATA = Path(__file__).parent / "data"
 
 

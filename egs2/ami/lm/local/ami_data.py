@@ -11,14 +11,15 @@ import argparse
 import logging
 import re
 from pathlib import Path
-from typing import Container, Dict, List, Optional, Sequence, Tuple
+from typing import Container, Dict, Optional, Sequence, Set, Tuple
 
 from ami_annotations import DOWNLOAD, SETS, Sentences, read_annotations
 from fisher_data import read_fisher
 
+from espnet_bayeslm.experiment.texts import write_corpus
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import read_lines, staged
+from espnet_bayeslm.utils.files import read_lines, staged, write_text
 
 # What is no word: a plain text with any of these was not prepared as the recipe needs it.
 PUNCTUATION = re.compile(r'[,;:?!"()\[\]{}<>]')
@@ -93,9 +94,9 @@ def read_meetings(ami: str, ami_text: str) -> Dict[str, Sentences]:
     return sets
 
 
-def vocabulary(sentences: Sentences) -> List[str]:
-    """Return the words of sentences, sorted."""
-    return sorted({word for _, words in sentences for word in words.split()})
+def vocabulary(sentences: Sentences) -> Set[str]:
+    """Return the words of sentences."""
+    return {word for _, words in sentences for word in words.split()}
 
 
 def describe(name: str, sentences: Sentences, known: Container[str]) -> str:
@@ -117,30 +118,8 @@ def statistics(rows: Sequence[Tuple[str, Sentences]], known: Container[str], sou
     return "".join(line + "\n" for line in lines)
 
 
-def write_set(folder: Path, sentences: Sentences) -> None:
-    """Write `text` and, without ids, `text.plain`.
-
-    Raises:
-        InputError: An id comes twice.
-    """
-    if len({utt for utt, _ in sentences}) != len(sentences):
-        raise InputError("an utterance id comes twice", path=folder.name)
-    folder.mkdir()
-    write_lines(folder / "text", [f"{utt} {words}" for utt, words in sentences])
-    write_lines(folder / "text.plain", [words for _, words in sentences])
-
-
-def write_lines(path: Path, lines: Sequence[str]) -> None:
-    """Write lines of text."""
-    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-
-
 def prepare(output: str, ami: str, ami_text: str, fisher: str) -> None:
-    """Write OUTPUT/{train,dev,eval}, OUTPUT/lexicon_words.txt and OUTPUT/statistics.txt.
-
-    `text.known`, the dev sentences without words unknown in the training text, is what training
-    is validated on: what an LM says of a word that it has never seen means nothing.
-    """
+    """Write OUTPUT/{train,dev,eval}, OUTPUT/lexicon_words.txt and OUTPUT/statistics.txt."""
     sets = read_meetings(ami, ami_text)
     source = (
         "Text: AMI, three files of sentences."
@@ -149,27 +128,26 @@ def prepare(output: str, ami: str, ami_text: str, fisher: str) -> None:
     )
     rows = list(sets.items())
     if fisher:
-        more = read_fisher(Path(fisher), set(vocabulary(sets["train"])))
+        more = read_fisher(Path(fisher), vocabulary(sets["train"]))
         rows = [("train: AMI", sets["train"]), ("train: Fisher", more), *rows]
         source = source[:-1] + "; and Fisher."
         sets["train"] = sets["train"] + more
         rows[2] = ("train", sets["train"])
-    words = vocabulary(sets["train"])
-    known = set(words)
-    understood = [item for item in sorted(sets["dev"]) if known.issuperset(item[1].split())]
-    if not understood:
+    known = vocabulary(sets["train"])
+    if not any(known.issuperset(words.split()) for _, words in sets["dev"]):
         raise InputError(
             "each sentence of dev has a word that the training text has not",
             path=ami or ami_text,
             remedy="Training is validated on sentences of known words: give more training text.",
         )
     table = statistics(rows, known, source)
+    texts = {
+        name: [(utt, words.split()) for utt, words in sorted(sentences)]
+        for name, sentences in sets.items()
+    }
     with staged(output) as folder:
-        for name, sentences in sets.items():
-            write_set(folder / name, sorted(sentences))
-        write_lines(folder / "dev" / "text.known", [" ".join(item) for item in understood])
-        write_lines(folder / "lexicon_words.txt", words)
-        write_lines(folder / "statistics.txt", table.splitlines())
+        write_corpus(folder, texts, dev="dev")
+        write_text(folder / "statistics.txt", table)
     for line in table.splitlines():
         logging.info(line)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import argparse
 import logging
-from pathlib import Path
 from typing import Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 from espnet2.utils.types import str2bool, str_or_none
 from lrs2_corpus import Clip, clip_files, find_corpus, find_lists, read_sets
 
+from espnet_bayeslm.experiment.texts import write_corpus
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import staged
+from espnet_bayeslm.utils.files import staged, write_text
 
 Sentence = Tuple[str, ...]
 
@@ -93,26 +93,6 @@ def statistics(sets: Dict[str, List[Clip]], pause: float, num_dropped: int) -> s
     return "\n".join(lines) + "\n"
 
 
-def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write lines to a file, whose folder is made."""
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-
-
-def write_sets(folder: Path, sets: Dict[str, List[Clip]]) -> None:
-    """Write `text` and `text.plain` of the sets, val's `text.known`, and the lexicon's words."""
-    texts = {name: utterances(clips) for name, clips in sets.items()}
-    known = {word for words in texts["train"].values() for word in words}
-    for name, keyed in texts.items():
-        lines = {utt: " ".join(words) for utt, words in keyed.items()}
-        write_lines(folder / name / "text", (f"{utt} {line}" for utt, line in lines.items()))
-        write_lines(folder / name / "text.plain", lines.values())
-    understood = (utt for utt, words in texts["val"].items() if known.issuperset(words))
-    known_lines = (f"{utt} {' '.join(texts['val'][utt])}" for utt in understood)
-    write_lines(folder / "val" / "text.known", known_lines)
-    write_lines(folder / "lexicon_words.txt", sorted(known))
-
-
 def prepare(
     lrs2: Optional[str], filelists: Optional[str], output: str, pause: float, drop_overlap: bool
 ) -> None:
@@ -134,9 +114,10 @@ def prepare(
         if not sets["train"]:
             raise InputError("--drop_overlap true leaves no training text")
     table = statistics(sets, pause, num_dropped)
+    texts = {name: list(utterances(clips).items()) for name, clips in sets.items()}
     with staged(output) as folder:
-        write_sets(folder, sets)
-        write_lines(folder / "statistics.txt", table.splitlines())
+        write_corpus(folder, texts, dev="val")
+        write_text(folder / "statistics.txt", table)
     for line in table.splitlines():
         logging.info(line)
 

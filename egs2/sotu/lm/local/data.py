@@ -13,9 +13,9 @@ import collections
 import logging
 import re
 import unicodedata
-from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
+from espnet_bayeslm.experiment.texts import write_corpus
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.files import staged, write_text
 
@@ -112,33 +112,16 @@ def statistics(name: str, utterances: Utterances, known: Set[str]) -> str:
     )
 
 
-def write_texts(folder: Path, utterances: Utterances, known: Set[str]) -> None:
-    """Write `text`, `text.plain` (no ids) and `text.known` (sentences of known words only).
-
-    The last is what ESPnet's training is validated on: an unknown word is never seen in training
-    here, so its probability, which would dominate the validation loss, means nothing.
-    """
-    keyed = {utt: " ".join(words) for utt, words in utterances}
-    understood = [utt for utt, words in utterances if known.issuperset(words)]
-    for name, lines in (
-        ("text", [f"{utt} {sentence}" for utt, sentence in keyed.items()]),
-        ("text.plain", list(keyed.values())),
-        ("text.known", [f"{utt} {keyed[utt]}" for utt in understood]),
-    ):
-        (folder / name).write_text("".join(line + "\n" for line in lines))
-
-
 def prepare(size: str, output: str, vocabulary: int) -> None:
-    """Write OUTPUT/{train,dev,test}, see `write_texts`, and OUTPUT/statistics.txt."""
+    """Write OUTPUT/{train,dev,test}, see `write_corpus`, and OUTPUT/statistics.txt."""
     sets = read_sets(FIRST_MODERN_YEAR if size == "small" else 0)
     if size == "small":
         sets["train"] = frequent_sentences(sets["train"], vocabulary)
     known = {word for _, words in sets["train"] for word in words}
     lines = [statistics(name, utterances, known) for name, utterances in sets.items()]
-    for name, utterances in sets.items():
-        with staged(Path(output) / name) as folder:
-            write_texts(folder, sorted(utterances), known)
-    write_text(Path(output) / "statistics.txt", "\n".join([f"size: {size}", *lines]) + "\n")
+    with staged(output) as folder:
+        write_corpus(folder, {name: sorted(found) for name, found in sets.items()}, dev="dev")
+        write_text(folder / "statistics.txt", "\n".join([f"size: {size}", *lines]) + "\n")
     for line in lines:
         logging.info(line)
 

@@ -16,7 +16,7 @@ import json
 import logging
 import random
 from pathlib import Path
-from typing import Container, Iterator, List, Optional, Sequence, Tuple
+from typing import Container, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import recogniser
 
@@ -157,6 +157,33 @@ def run_parts(tasks: Sequence[Tuple[Path, str, Sentences]], nj: int, **options) 
                 raise
 
 
+def recognised(
+    spoken: Mapping[str, Sentences], folder: Path, lm: Path, *, size: int, nj: int
+) -> Dict[str, List[Path]]:
+    """Return {voice: its finished parts} of what the voices speak.
+
+    Args:
+        spoken: {voice: its sentences}.
+        folder: The work folder, see `work_folder`.
+        lm: First-pass n-gram, ARPA.
+        size: Hypotheses per utterance, at most.
+        nj: Number of processes.
+    """
+    dictionary = folder / "dictionary"
+    num_words = recogniser.write_dictionary(dictionary, recogniser.arpa_words(lm))
+    logging.info(f"{num_words} words to recognise, work in {folder}")
+    tasks = {
+        voice: [
+            (folder / f"{voice}_{n:04d}", voice, sentences[n * CHUNK : (n + 1) * CHUNK])
+            for n in range(-(-len(sentences) // CHUNK))
+        ]
+        for voice, sentences in spoken.items()
+    }
+    every = [task for each in tasks.values() for task in each]
+    run_parts(every, nj, lm=lm, dictionary=dictionary, size=size)
+    return {voice: [part for part, *_ in each] for voice, each in tasks.items()}
+
+
 def make_lists(
     text: str,
     lm: str,
@@ -180,15 +207,9 @@ def make_lists(
         seed=seed,
     )
     folder = work_folder(Path(work), Path(lm), sentences, nbest)
-    dictionary = folder / "dictionary"
-    num_words = recogniser.write_dictionary(dictionary, recogniser.arpa_words(lm))
-    logging.info(f"{len(sentences)} sentences, {num_words} words to recognise, work in {folder}")
-    chunks = [sentences[i : i + CHUNK] for i in range(0, len(sentences), CHUNK)]
-    tasks = [(folder / f"{v}_{n:04d}", v, chunk) for v in voice for n, chunk in enumerate(chunks)]
-    run_parts(tasks, nj, lm=Path(lm), dictionary=dictionary, size=nbest)
+    found = recognised(dict.fromkeys(voice, sentences), folder, Path(lm), size=nbest, nj=nj)
     scorer = NgramScorer(lm)
-    for v in voice:
-        parts = [part for part, its_voice, _ in tasks if its_voice == v]
+    for v, parts in found.items():
         references = [(f"{v}_{utt}", words) for utt, words in sentences]
         write_lists(Path(f"{output}_{v}"), parts, references, scorer)
 

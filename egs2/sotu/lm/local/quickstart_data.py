@@ -28,11 +28,6 @@ TEXTS = {"train": "train/text.plain", "dev": "dev/text.known", "eval": "test/tex
 VOICES = ("us", "gb")
 
 
-def spoken_by(sentences: nbest.Sentences, voice: str) -> nbest.Sentences:
-    """Return the sentences that a voice speaks: every second one."""
-    return sentences[VOICES.index(voice) :: len(VOICES)]
-
-
 def list_lines(
     hypotheses: Dict[str, List[Tuple[List[str], float]]],
     refs: Dict[str, List[str]],
@@ -62,15 +57,11 @@ def recognised(data: Path, name: str, num: int, nj: int, lm: Path) -> Iterator[s
         seed=1,
     )
     folder = nbest.work_folder(data / "local" / "quickstart", lm, sentences, 20)
-    recogniser.write_dictionary(folder / "dictionary", recogniser.arpa_words(lm))
-    tasks = []
-    for voice in VOICES:
-        spoken = spoken_by(sentences, voice)
-        chunks = [spoken[i : i + nbest.CHUNK] for i in range(0, len(spoken), nbest.CHUNK)]
-        tasks += [(folder / f"{voice}_{n:04d}", voice, chunk) for n, chunk in enumerate(chunks)]
-    nbest.run_parts(tasks, nj, lm=lm, dictionary=folder / "dictionary", size=20)
-    refs = {f"{v}_{utt}": words for v in VOICES for utt, words in spoken_by(sentences, v)}
-    hypotheses = dict(nbest.read_parts([part for part, *_ in tasks]))
+    # every second one by each voice
+    spoken = {voice: sentences[n :: len(VOICES)] for n, voice in enumerate(VOICES)}
+    parts = nbest.recognised(spoken, folder, lm, size=20, nj=nj)
+    refs = {f"{v}_{utt}": words for v, mine in spoken.items() for utt, words in mine}
+    hypotheses = dict(nbest.read_parts([part for mine in parts.values() for part in mine]))
     yield from list_lines(hypotheses, refs, NgramScorer(lm))
 
 
