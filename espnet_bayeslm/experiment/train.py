@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import shlex
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
@@ -11,8 +12,9 @@ import yaml
 
 from espnet_bayeslm.configs.tables import SEARCHED, Line, Tables
 from espnet_bayeslm.experiment.texts import need, token_list
+from espnet_bayeslm.utils.cli import command_file
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import write_yaml
+from espnet_bayeslm.utils.files import write_text, write_yaml
 
 BEST = "valid.loss.ave.pth"
 # Runs a command line of `bayeslm`.
@@ -113,7 +115,9 @@ class Trainer:
         if prior is not None:
             words += ["--model_conf", f"prior={prior}"]
         words += [*self._epoch(config), *self.place.options]
-        self.run(["lm_train", *map(str, words)])
+        command = ["lm_train", *map(str, words)]
+        self.run(command)
+        write_text(command_file(folder), shlex.join(["bayeslm", *command]) + "\n")
 
     def _epoch(self, config: Mapping[str, Any]) -> Iterator[object]:
         """ESPnet's option for epochs of more or less than one pass."""
