@@ -4,7 +4,7 @@ import json
 
 import yaml
 
-from espnet_bayeslm.bin import rescore
+from espnet_bayeslm.bin import perplexity, rescore
 from espnet_bayeslm.utils.files import read_keyed_lines
 
 
@@ -15,6 +15,12 @@ def words(**options):
         for value in values if isinstance(values, list) else [values]:
             found += [f"--{name}", str(value)]
     return found
+
+
+def perplexities(**options):
+    """Run `bayeslm perplexity`; return {name: figures} of what it writes to `output`."""
+    perplexity.main(words(**options))
+    return {row["name"]: row for row in json.loads(options["output"].read_text())["components"]}
 
 
 def run(**options):

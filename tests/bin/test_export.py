@@ -1,18 +1,18 @@
 """`bayeslm export`: the exported LM says what the trained one says, in ESPnet's programs too."""
 
-import json
 import sys
 
 import pytest
 import torch
 import yaml
+from command_lines import perplexities, words
 from espnet2.bin import lm_calc_perplexity
 from espnet2.bin.lm_inference import GenerateText
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 from espnet2.main_funcs.pack_funcs import unpack
 from espnet2.tasks.lm import LMTask
 
-from espnet_bayeslm.bin import perplexity, train
+from espnet_bayeslm.bin import train
 from espnet_bayeslm.bin.export import main
 from espnet_bayeslm.training.launch import run_program
 from espnet_bayeslm.training.load import load_lm
@@ -46,12 +46,10 @@ def files(folder):
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-def word_perplexity(text, *options, folder):
+def token_perplexity(**options):
     """Return the last perplexity that `bayeslm perplexity` says: the only one, or the mixture's."""
-    output = folder / "perplexity.json"
-    command = ["--text", text, *options, "--output", output]
-    perplexity.main([str(part) for part in command])
-    return json.loads(output.read_text())["components"][-1]["perplexity"]["token"]
+    *_, last = perplexities(**options).values()
+    return last["perplexity"]["token"]
 
 
 def espnet_perplexity(text, exp, *, folder):
@@ -65,14 +63,12 @@ def espnet_perplexity(text, exp, *, folder):
 @pytest.mark.parametrize("name", UNCERTAIN)
 def test_the_same_perplexity(name, request, corpus, plain_text, tmp_path):
     exp, out = request.getfixturevalue(name), tmp_path / "out"
+    text = {"text": plain_text / "valid.txt", "output": tmp_path / "perplexity.json"}
     run("--lm", exp, "--output", out)
     assert files(out) == {"config.yaml", "valid.loss.ave.pth"}
     found = [
         *(espnet_perplexity(corpus / "valid.txt", x, folder=tmp_path / x.name) for x in (exp, out)),
-        *(
-            word_perplexity(plain_text / "valid.txt", "--lm", x, folder=tmp_path)
-            for x in (exp, out)
-        ),
+        *(token_perplexity(**text, lm=x) for x in (exp, out)),
     ]
     assert found == pytest.approx(found[:1] * 4, rel=1e-5)
     assert (
@@ -122,12 +118,12 @@ def test_graphs(bayes, tmp_path):
 
 
 def test_a_mixture(point, seq_rnn, ngram, plain_text, tmp_path):
-    parts = ["--lm", point, "--lm", seq_rnn, "--ngram", ngram, "--weights", "0.5,0.3,0.2"]
+    parts = {"lm": [point, seq_rnn], "ngram": ngram, "weights": "0.5,0.3,0.2"}
     for _ in range(2):  # what is exported may be exported again
-        run(*parts, "--output", tmp_path / "mixture")
-    text = plain_text / "valid.txt"
-    expected = word_perplexity(text, *parts, folder=tmp_path)
-    found = word_perplexity(text, "--lm", tmp_path / "mixture", folder=tmp_path)
+        main(words(**parts, output=tmp_path / "mixture"))
+    text = {"text": plain_text / "valid.txt", "output": tmp_path / "perplexity.json"}
+    expected = token_perplexity(**text, **parts)
+    found = token_perplexity(**text, lm=tmp_path / "mixture")
     assert found == pytest.approx(expected, rel=1e-5)
 
 

@@ -1,11 +1,9 @@
 """`bayeslm interpolate`: weights that are best for a text, and that other tools read."""
 
-import json
-
 import numpy as np
 import pytest
 import yaml
-from command_lines import words
+from command_lines import perplexities, words
 
 from espnet_bayeslm.bin import perplexity as perplexity_tool
 from espnet_bayeslm.bin.interpolate import main
@@ -57,8 +55,7 @@ def test_perplexity_reads_the_weights_whatever_the_order_of_options(
 ):
     given = {"text": plain_text / "valid.txt", "weights": weights_file, "ngram": ngram}
     for name, lms in (("a", [point, bayes]), ("b", [bayes, point])):
-        perplexity_tool.main(words(**given, lm=lms, output=tmp_path / name))
-        mixture = json.loads((tmp_path / name).read_text())["components"][-1]
+        mixture = perplexities(**given, lm=lms, output=tmp_path / name)["mixture"]
         expected = yaml.safe_load(weights_file.read_text())["mixture"]
         assert mixture["kind"] == "mixture" and mixture["words"] == expected["words"]
         assert mixture["perplexity"]["word"] == pytest.approx(expected["perplexity"], abs=1e-4)

@@ -1,10 +1,10 @@
 """`bayeslm perplexity` against ESPnet's own program, and by hand."""
 
-import json
 import math
 
 import numpy as np
 import pytest
+from command_lines import perplexities as figures
 from command_lines import words
 from espnet2.bin import lm_calc_perplexity
 
@@ -14,12 +14,6 @@ from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.rescoring import token_log_probs
 from espnet_bayeslm.scoring.running_text import running_log_probs
 from espnet_bayeslm.training.load import load_lm
-
-
-def figures(**options):
-    """Return {name: figures} of what the tool writes to --output."""
-    main(words(**options))
-    return {row["name"]: row for row in json.loads(options["output"].read_text())["components"]}
 
 
 @pytest.mark.parametrize("lm", ["point", "bayes", "seq_rnn"])

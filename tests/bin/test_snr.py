@@ -6,8 +6,8 @@ import json
 import numpy as np
 import pytest
 import torch
+from command_lines import perplexities
 
-from espnet_bayeslm.bin import perplexity
 from espnet_bayeslm.bin.snr import main, parse_steps
 from espnet_bayeslm.training.load import load_lm
 
@@ -44,13 +44,6 @@ def uneven(bayes, tmp_path_factory):
     return save_lm(trained, state, tmp_path_factory.mktemp("lms") / "uneven")
 
 
-def word_perplexity(text, exp, output):
-    """Return what `bayeslm perplexity` says."""
-    command = ["--text", text, "--lm", exp, "--output", output]
-    perplexity.main([str(part) for part in command])
-    return json.loads(output.read_text())["components"][0]["perplexity"]["word"]
-
-
 def test_table_json_and_figure(uneven, tmp_path, capsys):
     run("--lm", uneven, "--lm", uneven / "valid.loss.ave.pth", "--output", tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"snr.json", "snr.png", "command"}
@@ -83,11 +76,12 @@ def test_pruning_is_perplexity_of_the_pruned_lm(uneven, plain_text, tmp_path, ca
     assert [s["share"] for s in steps] == [0, 0.5, 1] * 2
 
     trained = load_lm(uneven)
-    expected = {0: word_perplexity(text, uneven, tmp_path / "unpruned.json")}
+    figures = {"text": text, "output": tmp_path / "perplexity.json"}
+    expected = {0: perplexities(**figures, lm=uneven)["uneven"]["perplexity"]["word"]}
     for posterior in trained.lm.posteriors():
         posterior.mean.zero_()
     zero = save_lm(trained, trained.model.state_dict(), tmp_path / "zero")
-    expected[1] = word_perplexity(text, zero, tmp_path / "pruned.json")
+    expected[1] = perplexities(**figures, lm=zero)["zero"]["perplexity"]["word"]
     for criterion in ("snr", "magnitude"):
         for share, value in expected.items():
             assert found[criterion, share] == pytest.approx(value, rel=1e-12)
