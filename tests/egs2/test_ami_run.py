@@ -71,8 +71,6 @@ def test_the_whole_recipe(run, corpus_and_lists, tmp_path):
     assert list((tiny / "images").glob("*.png"))
     page = (tiny / "report_main.html").read_text()
     assert "</html>" in page and "bayes_lstm_cell_input_1-2" in page
-    for tool in ("lm_train", "search", "perplexity", "rescore", "snr"):
-        assert f"bayeslm {tool} --" in page, tool
     # a second call finds everything made, and trains nothing
     before = {path: path.stat().st_mtime_ns for path in tiny.rglob("*.pth")}
     status, output = run(AMI, tmp_path, *options, "--stage", "4", "--stop_stage", "6")

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from espnet_bayeslm.configs.tables import Line, paper_tables
 from espnet_bayeslm.experiment import texts
 from espnet_bayeslm.experiment.run import Choice, Experiment, parse_units, run_jobs
+from espnet_bayeslm.experiment.train import Place, Trainer
 
 
 @pytest.fixture
@@ -78,6 +80,18 @@ def test_places_of_a_study(settings):
     assert (joined.text, joined.valid) == (
         *(Path("data/train.join4"), Path("data/train.join4/text.known")),
     )
+
+
+def test_a_training_starts_from_the_half_and_leaves_its_command(data, tmp_path):
+    inputs = (data / "train", data / "dev" / "text.known", tmp_path / "stats", tmp_path / "3g.arpa")
+    calls = []
+    trainer = Trainer(paper_tables(), "tiny", data, Place(tmp_path, 1, *inputs), calls.append)
+    trainer.line(Line("some", 1, "lstm", "point"))
+    half, point = calls
+    assert half[0] == point[0] == "lm_train" and "--init_param" not in half
+    start = point[point.index("--init_param") + 1]
+    assert start == f"{tmp_path}/half_lstm/valid.loss.ave.pth"
+    assert (tmp_path / "point_lstm" / "command").read_text().split()[1:] == point
 
 
 def test_a_job_that_fails_is_named_after_all_are_done(tmp_path, capsys):
