@@ -5,7 +5,7 @@
 HYP: a Kaldi text that the lists gave (`text` of `bayeslm rescore`), REF: its references. A word
 is wrong where the alignment substitutes or inserts it. Each figure ranks the words by how doubtful
 they are: an area of 0.5 is chance. 95 % intervals, of the areas and of their difference from that
-of the point-estimate LM's -ln p, are of a bootstrap over sentences.
+of the point-estimate LM's -ln p and the entropy, are of a bootstrap over sentences.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from espnet_bayeslm.evaluation.calibration import auroc
 from espnet_bayeslm.evaluation.wer import check_same_utterances, read_transcripts
 
 GAP = "<gap>"
-POINT = "-ln p, point estimate"
+POINT, ENTROPY = "-ln p, point estimate", "entropy"
 DRAWS = 1000
 
 
@@ -35,7 +35,7 @@ def doubts(bayes, point, hyp, num_samples):
         POINT: -np.asarray(point.word_scores([hyp])[0].log_probs),
         "-ln p, Bayesian, mean weights": -np.asarray(bayes.word_scores([hyp])[0].log_probs),
         "-ln p, Bayesian, average of the draws": -found.log_probs,
-        "entropy": found.entropy,
+        ENTROPY: found.entropy,
         "mutual information": found.mutual_information,
         "variance of ln p": found.variance,
     }
@@ -54,6 +54,11 @@ def areas(sentences, chosen):
 def interval(values):
     """95 % of the values of a bootstrap."""
     return "[{:.3f}, {:.3f}]".format(*np.quantile(values, (0.025, 0.975)))
+
+
+def row(cells):
+    """Row of a table in Markdown."""
+    return f"| {' | '.join(cells)} |"
 
 
 def main():
@@ -81,12 +86,18 @@ def main():
     words = sum(len(wrong) for wrong, _ in sentences)
     errors = sum(int(wrong.sum()) for wrong, _ in sentences)
     print(f"{len(sentences)} sentences, {words} words, {errors} wrong, {args.num_samples} draws\n")
-    print(f"| doubt of a word | AUROC | against {POINT} |\n| --- | ---: | ---: |")
+    others = (POINT, ENTROPY)
+    header = ["doubt of a word", "AUROC", *(f"against {other}" for other in others)]
+    print(row(header), row(["---", *["---:"] * (len(header) - 1)]), sep="\n")
     for name, area in found.items():
-        values = np.array([row[name] for row in drawn])
-        change = values - [row[POINT] for row in drawn]
-        against = "" if name == POINT else f"{area - found[POINT]:+.3f} {interval(change)}"
-        print(f"| {name} | {area:.3f} {interval(values)} | {against} |")
+        values = {n: np.array([each[n] for each in drawn]) for n in (name, *others)}
+        against = [
+            f"{area - found[other]:+.3f} {interval(values[name] - values[other])}"
+            if other != name
+            else ""
+            for other in others
+        ]
+        print(row([name, f"{area:.3f} {interval(values[name])}", *against]))
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ SEARCHED = "nas"
 PRIOR_VARIANCE = {"lstm": 1.0, "transformer": 1.0e-3}
 # A line's options that are the LM's, and those that are in no configuration; the rest is the
 # model's.
-LM_OPTIONS = ("prior_variance", "init_std", "dropout_rate", "noise")
+LM_OPTIONS = ("prior_variance", "init_std", "dropout_rate")
 NOT_TRAINING = ("nas", "seed", "prior_mean")
 # In the order in which a configuration has them.
 FIRST_KEYS = ("lm", "lm_conf", "model", "model_conf", "seed", "optim", "optim_conf", "grad_clip")
@@ -210,7 +210,9 @@ class Tables:
         options = {k: v for k, v in line.options.items() if k not in NOT_TRAINING}
         lm_conf: Config = {k: options.pop(k) for k in LM_OPTIONS if k in options}
         if line.kind in UNCERTAIN:
-            lm_conf["uncertainty"] = dict(where or dict.fromkeys(line.where.split(), line.kind))
+            noise = {"noise": options.pop("noise")} if "noise" in options else {}
+            kind = {"kind": line.kind, **noise} if noise else line.kind
+            lm_conf["uncertainty"] = dict(where or dict.fromkeys(line.where.split(), kind))
         if line.kind in WITH_PRIOR:
             lm_conf["prior_variance"] = self._prior_variance(line)
         if line.kind in ("l1", "l2", "map"):

@@ -224,7 +224,7 @@ def _as_line(error: Exception) -> str:
 def progress(
     iterable: Optional[Iterable] = None, *, desc: str, unit: str, total: Optional[int] = None
 ) -> tqdm:
-    """Progress bar with rate and time left (silent where nobody looks).
+    """Progress bar with rate and time left, of what takes longer than two seconds.
 
     Args:
         iterable: What to walk; without it, call `.update(n)` and `.close()`.
@@ -239,5 +239,6 @@ def progress(
         total=total,
         dynamic_ncols=True,
         unit_scale=True,
+        delay=2.0,
         mininterval=0.5 if sys.stderr.isatty() else 10.0,
     )

@@ -150,12 +150,15 @@ def test_a_loaded_lm_scores_strings_and_words(bayes, plain_text):
         trained.word_scores("a b")
 
 
-def test_a_loaded_lm_knows_its_uncertainty(bayes):
+def test_a_loaded_lm_knows_its_uncertainty(bayes, capfd):
     trained = espnet_bayeslm.load(bayes)
+    capfd.readouterr()
+    trained.score("a b c")
     found = trained.uncertainty("a b c", num_samples=3)
     assert found.draws.shape == (3, 4) and found.mutual_information.max() > 0
     same = trained.uncertainty(["a", "b", "c"], num_samples=3)
     np.testing.assert_array_equal(found.draws, same.draws)
+    assert capfd.readouterr() == ("", "")  # no bar where nobody waits
 
 
 def test_importing_takes_nothing_heavy():

@@ -167,14 +167,15 @@ def test_the_mean_of_a_prior():
 
 
 def test_a_line_with_several_places_and_a_prior_that_is_learnt():
-    row = {"lm": "transformer", "kind": "bayes", "where": "ffn@1-3   embedding", "noise": "shared"}
+    row = {"lm": "transformer", "kind": "bayes", "where": "ffn@1-3   embedding"}
     line = parse_line("t", 3, {**row, "prior_mean": 0, "prior_variance": "learn_rows"}, "plan.yaml")
-    assert line.name == (
-        "bayes_transformer_ffn_1-3_embedding_noiseshared_prior_mean0_prior_variancelearn_rows"
-    )
+    assert line.name == "bayes_transformer_ffn_1-3_embedding_prior_mean0_prior_variancelearn_rows"
     lm_conf = paper_tables().config("tiny", line)["lm_conf"]
     assert lm_conf["uncertainty"] == {"ffn@1-3": "bayes", "embedding": "bayes"}
-    assert lm_conf["noise"] == "shared" and lm_conf["prior_variance"] == "learn_rows"
+    assert lm_conf["prior_variance"] == "learn_rows"
+    line = parse_line("t", 4, {**row, "where": "ffn@1-3", "noise": "local"}, "plan.yaml")
+    config = paper_tables().config("tiny", line)
+    assert config["lm_conf"]["uncertainty"] == {"ffn@1-3": {"kind": "bayes", "noise": "local"}}
 
 
 def test_a_line_of_ivon_is_trained_by_ivon_at_every_size():
