@@ -79,6 +79,16 @@ def corpus(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def plain_text(corpus, tmp_path_factory):
+    """Return a folder with train.txt and valid.txt without keys."""
+    folder = tmp_path_factory.mktemp("plain")
+    for name in ("train", "valid"):
+        lines = (corpus / f"{name}.txt").read_text().splitlines()
+        (folder / f"{name}.txt").write_text("".join(x.split(maxsplit=1)[1] + "\n" for x in lines))
+    return folder
+
+
+@pytest.fixture(scope="session")
 def train_lm(corpus):
     """Return a function that trains an LM in this process, by ESPnet's options."""
     from espnet_bayeslm.training.task import BayesLMTask

@@ -7,6 +7,16 @@ import yaml
 from espnet_bayeslm.bin import perplexity, rescore
 from espnet_bayeslm.utils.files import read_keyed_lines
 
+# as short and as plain as a training by ESPnet can be
+SHORT = {
+    "batch_type": "sorted",
+    "batch_size": 16,
+    "num_att_plot": 0,
+    "num_workers": 0,
+    "use_matplotlib": False,
+    "max_epoch": 2,
+}
+
 
 def words(**options):
     """Return options as a command line has them; a list is an option that comes several times."""

@@ -28,16 +28,6 @@ def seq_rnn(train_lm, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def plain_text(corpus, tmp_path_factory):
-    """Return a folder with train.txt and valid.txt without keys."""
-    folder = tmp_path_factory.mktemp("plain")
-    for name in ("train", "valid"):
-        lines = (corpus / f"{name}.txt").read_text().splitlines()
-        (folder / f"{name}.txt").write_text("".join(x.split(maxsplit=1)[1] + "\n" for x in lines))
-    return folder
-
-
-@pytest.fixture(scope="session")
 def ngram(plain_text):
     path = plain_text / "bigram.arpa"
     build_ngram(plain_text / "train.txt", path, order=2, lmplz="none", discount_fallback=True)

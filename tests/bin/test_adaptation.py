@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from command_lines import SHORT
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 
 from espnet_bayeslm.bin.train import main
@@ -12,14 +13,6 @@ from espnet_bayeslm.training.load import load_lm
 
 CONF = Path(__file__).parents[2] / "conf"
 ADAM = ["--optim", "adam", "--optim_conf", "lr=0.005"]
-SHORT = {
-    "batch_type": "sorted",
-    "batch_size": 16,
-    "num_att_plot": 0,
-    "num_workers": 0,
-    "use_matplotlib": False,
-    "max_epoch": 2,
-}
 TRANSFORMER = dict(embed_unit=6, att_unit=8, head=2, unit=12, layer=2)
 EVERYTHING = {
     "seq_rnn": {"all_gates@*": "bayes", "embedding": "bayes", "output": "bayes"},

@@ -11,6 +11,7 @@ import time
 import pytest
 import torch
 import yaml
+from command_lines import SHORT
 
 from espnet_bayeslm.bayes import parse_uncertainty
 from espnet_bayeslm.bin import search as tool
@@ -39,12 +40,7 @@ CONFIG = {
     "model_conf": {"architecture_lr": 0.05},
     "optim": "adam",
     "optim_conf": {"lr": 0.02},
-    "batch_type": "sorted",
-    "batch_size": 16,
-    "num_att_plot": 0,
-    "num_workers": 0,
-    "use_matplotlib": False,
-    "max_epoch": 2,
+    **SHORT,
 }
 LOCATIONS = ["cell_input@1", "cell_input@2", "hidden_input@2"]
 # what differs from the file in all tests: the options of a command line must count

@@ -7,6 +7,7 @@ import subprocess
 import pytest
 import torch
 import yaml
+from command_lines import SHORT
 from espnet2.bin import tokenize_text
 
 from espnet_bayeslm.bin.train import main
@@ -19,12 +20,7 @@ POINT = {
     "lm": "bayes_lstm",
     "lm_conf": {"unit": 8, "dropout_rate": 0.0},
     "optim": "adam",
-    "batch_type": "sorted",
-    "batch_size": 16,
-    "num_att_plot": 0,
-    "num_workers": 0,
-    "use_matplotlib": False,
-    "max_epoch": 2,
+    **SHORT,
 }
 BAYES = {**POINT, "lm_conf": {**POINT["lm_conf"], "uncertainty": {"cell_input@1": "bayes"}}}
 

@@ -22,19 +22,9 @@ WEIGHTS = [0.35, 0.25, 0.15, 0.25]
 
 
 @pytest.fixture(scope="module")
-def texts(corpus, tmp_path_factory):
-    """Return a folder with train.txt and valid.txt without keys."""
-    folder = tmp_path_factory.mktemp("texts")
-    for name in ("train", "valid"):
-        lines = (corpus / f"{name}.txt").read_text().splitlines()
-        (folder / f"{name}.txt").write_text("".join(x.split(maxsplit=1)[1] + "\n" for x in lines))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def ngram(texts):
-    path = texts / "bigram.arpa.gz"
-    build_ngram(texts / "train.txt", path, order=2, lmplz="none", discount_fallback=True)
+def ngram(plain_text):
+    path = plain_text / "bigram.arpa.gz"
+    build_ngram(plain_text / "train.txt", path, order=2, lmplz="none", discount_fallback=True)
     return path
 
 
@@ -54,8 +44,8 @@ def mixture(lms, ngram, tmp_path_factory):
     return folder
 
 
-def words(texts):
-    return [line.split() for line in (texts / "valid.txt").read_text().splitlines()]
+def words(plain_text):
+    return [line.split() for line in (plain_text / "valid.txt").read_text().splitlines()]
 
 
 def options(lms, ngrams=()):
@@ -66,9 +56,9 @@ def run(tool, *command):
     tool.main([str(part) for part in command])
 
 
-def mixture_line(texts, folder, *command):
+def mixture_line(plain_text, folder, *command):
     """Return the figures of the last component, of `bayeslm perplexity`."""
-    run(perplexity, "--text", texts / "valid.txt", *command, "--output", folder / "out.json")
+    run(perplexity, "--text", plain_text / "valid.txt", *command, "--output", folder / "out.json")
     return json.loads((folder / "out.json").read_text())["components"][-1]
 
 
@@ -120,9 +110,9 @@ class TestFolder:
         one, alone = (load_lm(folder).lm(ids, None)[0] for folder in (tmp_path / "one", lms[0]))
         assert torch.equal(one, alone.log_softmax(-1))
 
-    def test_ngrams_of_one_name(self, point, ngram, texts, tmp_path):
+    def test_ngrams_of_one_name(self, point, ngram, plain_text, tmp_path):
         other = tmp_path / "other" / "bigram.arpa"
-        build_ngram(texts / "valid.txt", other, order=3, lmplz="none", discount_fallback=True)
+        build_ngram(plain_text / "valid.txt", other, order=3, lmplz="none", discount_fallback=True)
         write_mixture(tmp_path / "m", lms=[point], ngrams=[ngram, other], weights=[0.4, 0.3, 0.3])
         lm = load_lm(tmp_path / "m").lm
         assert lm.names == ["exp", "bigram", "bigram#2"]
@@ -151,18 +141,18 @@ class TestFolder:
 
 
 class TestTools:
-    def test_perplexity_is_that_of_the_mixture_of_words(self, mixture, lms, ngram, texts, tmp_path):
+    def test_perplexity_of_the_mixture_of_words(self, mixture, lms, ngram, plain_text, tmp_path):
         weights = ["--weights", ",".join(map(str, WEIGHTS))]
-        expected = mixture_line(texts, tmp_path, *options(lms, [ngram]), *weights)
-        found = mixture_line(texts, tmp_path, "--lm", mixture)
+        expected = mixture_line(plain_text, tmp_path, *options(lms, [ngram]), *weights)
+        found = mixture_line(plain_text, tmp_path, "--lm", mixture)
         assert expected["kind"] == "mixture" and found["kind"] == "lm"
         assert found["log_prob"] == pytest.approx(expected["log_prob"], abs=1e-3)
         assert found["perplexity"]["word"] == pytest.approx(
             expected["perplexity"]["word"], rel=1e-5
         )
 
-    def test_perplexity_of_espnets_program(self, mixture, corpus, texts, tmp_path):
-        expected = mixture_line(texts, tmp_path, "--lm", mixture)["perplexity"]["word"]
+    def test_perplexity_of_espnets_program(self, mixture, corpus, plain_text, tmp_path):
+        expected = mixture_line(plain_text, tmp_path, "--lm", mixture)["perplexity"]["word"]
         lm_calc_perplexity.main(
             [
                 *["--train_config", str(mixture / "config.yaml")],
@@ -174,8 +164,8 @@ class TestTools:
         found = float((tmp_path / "ppl" / "ppl").read_text())
         assert found == pytest.approx(expected, rel=1e-5)
 
-    def test_the_weights_that_interpolate_writes(self, lms, ngram, texts, tmp_path):
-        text = ["--text", texts / "valid.txt", "--output", tmp_path / "w.yaml"]
+    def test_the_weights_that_interpolate_writes(self, lms, ngram, plain_text, tmp_path):
+        text = ["--text", plain_text / "valid.txt", "--output", tmp_path / "w.yaml"]
         run(interpolate, *text, *options(lms, [ngram]))
         weights = yaml.safe_load((tmp_path / "w.yaml").read_text())
         for number, order in enumerate([lms, lms[::-1]]):
@@ -185,7 +175,7 @@ class TestTools:
             found = dict(zip(lm.names, lm.weights, strict=True))
             expected = {part["name"]: part["weight"] for part in weights["components"]}
             assert found == pytest.approx(expected, abs=1e-12)
-            line = mixture_line(texts, tmp_path, "--lm", folder)
+            line = mixture_line(plain_text, tmp_path, "--lm", folder)
             value = weights["mixture"]["perplexity"]
             assert line["perplexity"]["word"] == pytest.approx(value, rel=1e-4)
 
