@@ -23,6 +23,24 @@ def _one_thread():
     torch.manual_seed(0)
 
 
+@pytest.fixture
+def fails(capsys):
+    """Return a function that runs a command line that must end in one error, and returns it."""
+
+    def run(main, command):
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as stop:
+            main([str(part) for part in command])
+        assert stop.value.code == 1
+        lines = capsys.readouterr().err.splitlines()
+        errors = [line for line in lines if ": error: " in line]
+        assert len(errors) == 1 and errors[0] == lines[-1], lines
+        assert not any(line.startswith("Traceback") for line in lines)
+        return errors[0]
+
+    return run
+
+
 @pytest.fixture(scope="class")
 def fast_kernels():
     """For tests of what only the kernels do, in a process without them too."""

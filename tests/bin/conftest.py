@@ -63,21 +63,3 @@ def nbest(corpus, tmp_path_factory):
     write_nbest(folder / "dev", corpus / "valid.txt", seed=3, num_utts=30)
     write_nbest(folder / "test", corpus / "train.txt", seed=4, num_utts=20)
     return folder
-
-
-@pytest.fixture
-def fails(capsys):
-    """Return a function that runs a command line that must end in one error, and returns it."""
-
-    def run(main, command):
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stop:
-            main([str(part) for part in command])
-        assert stop.value.code == 1
-        lines = capsys.readouterr().err.splitlines()
-        errors = [line for line in lines if ": error: " in line]
-        assert len(errors) == 1 and errors[0] == lines[-1], lines
-        assert not any(line.startswith("Traceback") for line in lines)
-        return errors[0]
-
-    return run

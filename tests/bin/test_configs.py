@@ -24,17 +24,15 @@ def test_every_configuration_has_a_line(capsys):
     assert all(20 < len(d) < 120 and d[-1] not in ".:" for d in descriptions)
 
 
-def test_one_is_printed_and_copied(capsys, tmp_path):
+def test_one_is_printed_and_copied(capsys, tmp_path, fails):
     expected = (FOLDER / "bayes_lstm.yaml").read_text()
     main(["bayes_lstm"])
     assert capsys.readouterr().out == expected
     copy = tmp_path / "mine.yaml"
     main(["bayes_lstm", "--output", str(copy)])
     assert copy.read_text() == expected
-    with pytest.raises(SystemExit) as stopped:
-        main(["gp_lstm", "--output", str(copy)])
-    assert stopped.value.code == 1 and copy.read_text() == expected
-    assert "exists already" in capsys.readouterr().err
+    assert "exists already" in fails(main, ["gp_lstm", "--output", copy])
+    assert copy.read_text() == expected
 
 
 def test_conf_of_the_repository_is_what_is_shipped():
@@ -147,17 +145,12 @@ def test_a_table_is_listed_printed_and_written(capsys, tmp_path):
         (["gp_lstm", "--table", "I"], "gp_lstm and --table I: expected one of them"),
     ],
 )
-def test_what_a_table_does_not_have(words, said, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(words)
-    assert stopped.value.code == 1
-    (line,) = capsys.readouterr().err.strip().splitlines()
+def test_what_a_table_does_not_have(words, said, fails):
+    line = fails(main, words)
     assert line.startswith("bayeslm configs: error: ") and said in line
 
 
-def test_what_is_there_is_not_overwritten(tmp_path, capsys):
+def test_what_is_there_is_not_overwritten(tmp_path, fails):
     (tmp_path / "tableI_line12_bayes_transformer_ffn_1_samples5_seed1.yaml").write_text("mine")
-    with pytest.raises(SystemExit):
-        main(["--table", "I", "--output", str(tmp_path)])
-    assert "exists already" in capsys.readouterr().err
+    assert "exists already" in fails(main, ["--table", "I", "--output", tmp_path])
     assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]

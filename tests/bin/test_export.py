@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 import yaml
-from command_lines import perplexities, words
+from command_lines import SHORT, perplexities, words
 from espnet2.bin import lm_calc_perplexity
 from espnet2.bin.lm_inference import GenerateText
 from espnet2.lm.espnet_model import ESPnetLanguageModel
@@ -128,8 +128,7 @@ def test_a_mixture(point, seq_rnn, ngram, plain_text, tmp_path):
 
 
 PLAIN_LM = {"lm": "bayes_lstm", "lm_conf": {"unit": 8, "uncertainty": {"cell_input@1": "bayes"}}}
-BPE = {**PLAIN_LM, "optim": "adam", "max_epoch": 1, "num_workers": 0, "num_att_plot": 0}
-BPE |= {"batch_type": "sorted", "batch_size": 16, "use_matplotlib": False}
+BPE = {**PLAIN_LM, "optim": "adam", **SHORT, "max_epoch": 1}
 
 
 @pytest.fixture

@@ -41,13 +41,10 @@ def test_text_to_scores(tmp_path, caplog):
         (b"a b\n", {"lmplz": "/nosuch/lmplz"}, "/nosuch/lmplz: --lmplz names no program"),
     ],
 )
-def test_bad_input_is_one_line_and_leaves_the_old_file(tmp_path, capsys, content, others, message):
+def test_bad_input_is_one_line_and_leaves_the_old_file(tmp_path, fails, content, others, message):
     (tmp_path / "text").write_bytes(content)
     (tmp_path / "lm.arpa").write_text("old")
-    with pytest.raises(SystemExit) as exit_:
-        main(options(tmp_path / "text", tmp_path / "lm.arpa", **others))
-    assert exit_.value.code == 1
-    error = capsys.readouterr().err.strip().splitlines()[-1]
+    error = fails(main, options(tmp_path / "text", tmp_path / "lm.arpa", **others))
     assert error.startswith("bayeslm ngram: error: ") and message in error
     assert (tmp_path / "lm.arpa").read_text() == "old"
     assert {path.name for path in tmp_path.iterdir()} == {"text", "lm.arpa"}
@@ -90,9 +87,7 @@ def test_lmplz_on_the_path_is_taken(tmp_path, program, monkeypatch):
         ("cat >/dev/null", "this is not lmplz"),
     ],
 )
-def test_failing_lmplz_leaves_nothing(tmp_path, program, capsys, commands, message):
+def test_failing_lmplz_leaves_nothing(tmp_path, program, fails, commands, message):
     arpa = tmp_path / "out" / "lm.arpa"
-    with pytest.raises(SystemExit):
-        main(options(TEXT, arpa, lmplz=program(commands)))
-    assert message in capsys.readouterr().err
+    assert message in fails(main, options(TEXT, arpa, lmplz=program(commands)))
     assert not any(arpa.parent.iterdir())

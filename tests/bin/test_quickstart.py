@@ -66,12 +66,9 @@ def test_a_stopped_run_goes_on_to_the_table(data, tmp_path, capsys):
         quickstart.run(str(output), tool=bayeslm.main, data=data, epochs=1)
 
 
-def test_an_unwritable_output_is_one_line(tmp_path, capsys):
+def test_an_unwritable_output_is_one_line(tmp_path, fails):
     (tmp_path / "file").write_text("")
-    with pytest.raises(SystemExit) as stop:
-        main(["--output", str(tmp_path / "file")])
-    assert stop.value.code == 1
-    (line,) = capsys.readouterr().err.splitlines()
+    line = fails(main, ["--output", tmp_path / "file"])
     assert line.startswith(f"bayeslm quickstart: error: {tmp_path}/file: a file")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 

@@ -55,28 +55,12 @@ def place(tmp_path):
 
 
 @pytest.fixture
-def failure(capsys):
-    """Return a function: main() of a script, options -> the one line of error that it ends in."""
-
-    def run(main, *options):
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stopped:
-            main([str(option) for option in options])
-        assert stopped.value.code == 1
-        lines = capsys.readouterr().err.splitlines()
-        assert [line for line in lines if "error:" in line] == lines[-1:]
-        return lines[-1]
-
-    return run
-
-
-@pytest.fixture
-def refused(failure):
+def refused(fails):
     """Return a function: folder of archives, options -> what is said of lists; none is written."""
 
     def run(archives, *options):
         output = archives.parent / "out"
-        line = failure(lists.main, "--nbest", archives, "--output", output, *options)
+        line = fails(lists.main, ["--nbest", archives, "--output", output, *options])
         assert line.startswith("local/nbest.sh: error: ") and not output.exists()
         return line
 

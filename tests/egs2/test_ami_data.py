@@ -136,9 +136,9 @@ def test_annotations_are_parsed_by_lhotse(data, annotations, tmp_path, caplog, f
         assert not (tmp_path / "zips" / "words").exists()
 
 
-def test_the_parser_is_named_where_it_is_missing(data, annotations, tmp_path, failure, monkeypatch):
+def test_the_parser_is_named_where_it_is_missing(data, annotations, tmp_path, fails, monkeypatch):
     monkeypatch.setitem(sys.modules, "lhotse.recipes", None)
-    assert "pip install lhotse" in failure(data.main, "--ami", annotations)
+    assert "pip install lhotse" in fails(data.main, ["--ami", annotations])
 
 
 def break_annotations(folder, how):
@@ -159,34 +159,34 @@ def break_annotations(folder, how):
         ("set", "no sentences of dev"),
     ],
 )
-def test_damaged_annotations(data, annotations, tmp_path, failure, how, said):
+def test_damaged_annotations(data, annotations, tmp_path, fails, how, said):
     pytest.importorskip("lhotse", reason="lhotse parses the annotations (pip install lhotse)")
     break_annotations(annotations, how)
     write(tmp_path / "out" / "train" / "text", "of before")
     options = ("--ami", annotations, "--output", tmp_path / "out")
-    assert said in failure(data.main, *options)
+    assert said in fails(data.main, options)
     assert files_of(tmp_path / "out") == {"train/text": ["of before"]}
 
 
-def test_a_corpus_that_is_not_there(data, texts, tmp_path, failure):
+def test_a_corpus_that_is_not_there(data, texts, tmp_path, fails):
     write(tmp_path / "empty" / "words" / "x", "")
-    said = failure(data.main)
+    said = fails(data.main, [])
     assert "AMI" in said and "AMI_TEXT" in said and "groups.inf.ed.ac.uk/ami" in said
-    assert "both" in failure(data.main, "--ami", "x", "--ami_text", texts)
-    assert "no such file" in failure(data.main, "--ami", tmp_path / "nowhere")
-    said = failure(data.main, "--ami", tmp_path / "empty")
+    assert "both" in fails(data.main, ["--ami", "x", "--ami_text", texts])
+    assert "no such file" in fails(data.main, ["--ami", tmp_path / "nowhere"])
+    said = fails(data.main, ["--ami", tmp_path / "empty"])
     assert "corpusResources/meetings.xml, segments, words" in said
-    assert "zip" in failure(data.main, "--ami", texts / "dev.txt")
-    assert "no such folder" in failure(data.main, "--ami_text", tmp_path / "nowhere")
+    assert "zip" in fails(data.main, ["--ami", texts / "dev.txt"])
+    assert "no such folder" in fails(data.main, ["--ami_text", tmp_path / "nowhere"])
     (texts / "dev.txt").unlink()
-    said = failure(data.main, "--ami_text", texts)
+    said = fails(data.main, ["--ami_text", texts])
     assert "dev.txt not there" in said and "train.txt, dev.txt and eval.txt" in said
 
 
-def test_a_zip_of_something_else(data, tmp_path, failure):
+def test_a_zip_of_something_else(data, tmp_path, fails):
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         archive.writestr("words/x.xml", "")
-    said = failure(data.main, "--ami", tmp_path / "x.zip")
+    said = fails(data.main, ["--ami", tmp_path / "x.zip"])
     assert "x.zip: does not hold corpusResources/meetings.xml" in said
 
 
@@ -200,10 +200,10 @@ def test_a_zip_of_something_else(data, tmp_path, failure):
         ("new words\n", "each sentence of dev"),
     ],
 )
-def test_text_that_cannot_be_used(data, texts, tmp_path, failure, text, said):
+def test_text_that_cannot_be_used(data, texts, tmp_path, fails, text, said):
     write(texts / "dev.txt", text)
     options = ("--ami_text", texts, "--output", tmp_path / "out")
-    assert said in failure(data.main, *options)
+    assert said in fails(data.main, options)
     assert not (tmp_path / "out").exists()
 
 

@@ -107,9 +107,9 @@ def test_bad_options(archives, tmp_path, refused):
         assert said in refused(archives, *options)
 
 
-def test_another_folder_is_not_replaced(archives, tmp_path, failure):
+def test_another_folder_is_not_replaced(archives, tmp_path, fails):
     write(tmp_path / "data" / "train" / "text", "a b\n")
-    said = failure(lists.main, "--nbest", archives, "--output", tmp_path / "data")
+    said = fails(lists.main, ["--nbest", archives, "--output", tmp_path / "data"])
     assert "does not hold lists" in said
     assert (tmp_path / "data" / "train" / "text").exists()
 

@@ -208,21 +208,21 @@ def test_the_option_wins_over_the_environment_and_that_over_db_sh(place, corpus,
     assert (tmp_path / "data" / "statistics.txt").exists()
 
 
-def test_no_path_or_a_wrong_one_is_said_with_what_was_looked_for(data, tmp_path, failure):
+def test_no_path_or_a_wrong_one_is_said_with_what_was_looked_for(data, tmp_path, fails):
     output = tmp_path / "data"
-    error = failure(data.main, "--output", output)
+    error = fails(data.main, ["--output", output])
     assert "Set LRS2 in db.sh" in error and "main and pretrain" in error
-    error = failure(data.main, "--lrs2", tmp_path / "nowhere", "--output", output)
+    error = fails(data.main, ["--lrs2", tmp_path / "nowhere", "--output", output])
     assert "nowhere: no such folder" in error and "main and pretrain" in error
     (tmp_path / "trainval").mkdir()
-    error = failure(data.main, "--lrs2", tmp_path, "--output", output)
+    error = fails(data.main, ["--lrs2", tmp_path, "--output", output])
     assert "found here: trainval" in error and "main and pretrain" in error
     assert not output.exists()
 
 
 @pytest.mark.parametrize("pause", ["-1", "nan", "inf"])
-def test_a_pause_is_a_length_of_time(data, corpus, tmp_path, failure, pause):
-    error = failure(data.main, "--lrs2", corpus, "--output", tmp_path / "d", f"--pause={pause}")
+def test_a_pause_is_a_length_of_time(data, corpus, tmp_path, fails, pause):
+    error = fails(data.main, ["--lrs2", corpus, "--output", tmp_path / "d", f"--pause={pause}"])
     assert "--pause" in error
 
 
@@ -269,7 +269,7 @@ TABLE = "pretrain/5500/00000.txt"
     ],
 )
 def test_damage_is_one_error_that_names_the_place_and_writes_nothing(
-    data, corpus, tmp_path, failure, damage, expected
+    data, corpus, tmp_path, fails, damage, expected
 ):
     output = tmp_path / "data"
     data.main(["--lrs2", str(corpus), "--output", str(output)])
@@ -277,5 +277,5 @@ def test_damage_is_one_error_that_names_the_place_and_writes_nothing(
     (output / "nbest" / "conditions").write_text("clean\n")
     before = files_of(output)
     damage(corpus)
-    assert expected in failure(data.main, "--lrs2", corpus, "--output", output)
+    assert expected in fails(data.main, ["--lrs2", corpus, "--output", output])
     assert files_of(output) == before

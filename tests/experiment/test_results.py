@@ -77,22 +77,24 @@ def outputs(written, plan, tmp_path):
     return tmp_path
 
 
+@pytest.fixture
+def fail(outputs, fails):
+    """Return a function: options -> the one line that is said of bad input."""
+
+    def run(*options):
+        error = fails(experiment.main, [*OPTIONS, *options])
+        assert error.startswith("bayeslm experiment: error: ")
+        return error
+
+    return run
+
+
 def run(*options):
     """Return the results file and RESULTS."""
     experiment.main([*OPTIONS, *options])
     folder = Path("exp/small")
     content = json.loads((folder / "results_some.json").read_text())
     return content, (folder / "RESULTS_some.md").read_text()
-
-
-def fail(capsys, *options):
-    """Return what it says of bad input, one line."""
-    with pytest.raises(SystemExit) as raised:
-        experiment.main([*OPTIONS, *options])
-    assert raised.value.code == 1
-    error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert error.startswith("bayeslm experiment: error: ")
-    return error
 
 
 def rows_of(text, title):
@@ -277,40 +279,37 @@ def test_other_names_of_sets_and_n_gram(plan, tmp_path):
     [
         (["--table", "9"], "--table 9: unknown; valid are some"),
         (["--size", "huge"], "--size huge: unknown; valid are paper, small, long, tiny"),
-        (
-            ["--seeds", "7"],
-            "has been trained (size small, seeds 7). Run stages 4",
-        ),
+        (["--seeds", "7"], "has been trained (size small, seeds 7). Run stages 4"),
     ],
 )
-def test_unknown_names(outputs, capsys, options, expected):
-    assert expected in fail(capsys, *options)
+def test_unknown_names(fail, options, expected):
+    assert expected in fail(*options)
 
 
-def test_trained_and_not_evaluated(outputs, capsys):
+def test_trained_and_not_evaluated(fail):
     for seed in (1, 2):
         shutil.rmtree(f"exp/small/seed{seed}/perplexity")
-    assert "has been evaluated" in (error := fail(capsys))
+    assert "has been evaluated" in (error := fail())
     assert "Run stages 5 and 6 first." in error
     assert not Path("exp/small/results_some.json").exists()
 
 
-def test_conditions_that_differ(outputs, capsys):
+def test_conditions_that_differ(fail):
     shutil.rmtree("data/nbest/eval_gb")
-    error = fail(capsys)
+    error = fail()
     assert "data/nbest/conditions: names us, gb, but there is no data/nbest/eval_gb/text" in error
     assert "Run stage 3 again." in error
 
 
-def test_lists_without_names_of_conditions(outputs, capsys):
+def test_lists_without_names_of_conditions(fail):
     Path("data/nbest/conditions").unlink()
-    assert "data/nbest/conditions: names the conditions" in fail(capsys)
+    assert "data/nbest/conditions: names the conditions" in fail()
 
 
-def test_other_utterances_than_the_references(outputs, capsys):
+def test_other_utterances_than_the_references(fail):
     path = Path(f"exp/small/seed1/rescore/{POINT}+3g/eval_us/text")
     path.write_text(path.read_text().replace("u3 ", "v3 "))
-    error = fail(capsys)
+    error = fail()
     assert str(path) in error and "'u3'" in error and "data/nbest/eval_us/text" in error
 
 
@@ -323,14 +322,14 @@ def test_other_utterances_than_the_references(outputs, capsys):
         ("search_lstm_bayes/search.json", "{"),
     ],
 )
-def test_broken_outputs(outputs, capsys, file, content):
+def test_broken_outputs(fail, file, content):
     path = Path("exp/small/seed1") / file
     path.write_text(content)
-    assert str(path) in fail(capsys)
+    assert str(path) in fail()
     assert not Path("exp/small/RESULTS_some.md").exists()
 
 
-def test_html_report_of_the_results(outputs, capsys):
+def test_html_report_of_the_results(outputs):
     from espnet_bayeslm.bin import report
 
     run()
