@@ -11,9 +11,7 @@ NUM_BINS = 15
 NEAREST = 1e-4
 
 
-def calibration_error(
-    confidences: np.ndarray, correct: np.ndarray, *, num_bins: int = NUM_BINS
-) -> float:
+def calibration_error(confidences: np.ndarray, correct: np.ndarray) -> float:
     """Expected calibration error: mean |accuracy - confidence| over bins of equal width.
 
     Guo et al. (2017): On calibration of modern neural networks. Bins count by their words.
@@ -21,10 +19,9 @@ def calibration_error(
     Args:
         confidences: (n,) between 0 and 1.
         correct: (n,) whether each word is right.
-        num_bins: How many bins.
     """
-    bins = np.minimum((confidences * num_bins).astype(int), num_bins - 1)
-    gaps = np.bincount(bins, weights=correct - confidences, minlength=num_bins)
+    bins = np.minimum((confidences * NUM_BINS).astype(int), NUM_BINS - 1)
+    gaps = np.bincount(bins, weights=correct - confidences, minlength=NUM_BINS)
     return float(np.abs(gaps).sum() / max(len(confidences), 1))
 
 

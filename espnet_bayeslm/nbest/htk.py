@@ -9,7 +9,6 @@ words either way, and what is written has them on the links. Scores are logs to 
 from __future__ import annotations
 
 import contextlib
-import gzip
 import math
 import re
 from pathlib import Path
@@ -364,12 +363,8 @@ class _Reader:
 
 
 @contextlib.contextmanager
-def htk_writer(folder: PathLike, *, zipped: bool = False) -> Iterator[Callable[[Lattice], None]]:
+def htk_writer(folder: PathLike) -> Iterator[Callable[[Lattice], None]]:
     """Write lattices as UTT.lat, all or nothing; reading gives the same, by natural order.
-
-    Args:
-        folder: The folder (made where it is missing).
-        zipped: Whether they are UTT.lat.gz.
 
     Raises:
         InputError: There is none, an id comes twice or cannot be a file's name, a score is not
@@ -379,12 +374,11 @@ def htk_writer(folder: PathLike, *, zipped: bool = False) -> Iterator[Callable[[
     with staged(folder) as temporary:
 
         def add(lattice: Lattice) -> None:
-            name = f"{lattice.utt}.lat{'.gz' if zipped else ''}"
+            name = f"{lattice.utt}.lat"
             check_file_name(lattice.utt, name)
             if name in names:
                 raise InputError(f"the utterance {lattice.utt!r} comes twice")
-            content = "".join(_lines(lattice)).encode("utf-8")
-            (temporary / name).write_bytes(gzip.compress(content, mtime=0) if zipped else content)
+            (temporary / name).write_text("".join(_lines(lattice)), encoding="utf-8")
             names.add(name)
 
         yield add

@@ -15,6 +15,7 @@ from typing import (
     Iterator,
     List,
     Mapping,
+    NamedTuple,
     Optional,
     Sequence,
     Tuple,
@@ -232,43 +233,6 @@ def all_scored(hypotheses: Sequence[Hypothesis], what: str) -> Tuple[Hypothesis,
     return tuple(hypotheses)
 
 
-def list_of(
-    utt: str,
-    hypotheses: Sequence[Hypothesis],
-    content: Mapping[str, Any],
-    *,
-    ref: str,
-    keys: Iterable[str],
-) -> NBest:
-    """List of an utterance, with what stands beside its hypotheses in a JSON object.
-
-    Args:
-        utt: Utterance id.
-        hypotheses: One or more.
-        content: The object.
-        ref: The key of the reference.
-        keys: Those that are read; what others hold is kept.
-    """
-    words, speaker = content.get(ref), content.get("speaker")
-    return NBest(
-        utt,
-        tuple(hypotheses),
-        None if words is None else as_words(words, ref),
-        None if speaker is None else as_string(speaker, "speaker"),
-        others(content, keys),
-    )
-
-
-def beside(nbest: NBest, *, ref: str, keys: Iterable[str]) -> Dict[str, Any]:
-    """Fields beside the hypotheses of a list, as `list_of` reads them."""
-    content: Dict[str, Any] = {}
-    if nbest.ref is not None:
-        content[ref] = words_line(nbest.ref)
-    if nbest.speaker is not None:
-        content["speaker"] = nbest.speaker
-    return {**content, **others(nbest.extra, keys)}
-
-
 def shown(value: Any) -> str:
     """JSON value as an error shows it."""
     return "missing" if value is None else ascii(value)[:80]
@@ -279,60 +243,92 @@ def as_text(content: Any) -> str:
     return json.dumps(content, ensure_ascii=False, allow_nan=False)
 
 
-@contextlib.contextmanager
-def json_writer(
-    path: Path,
-    known: Writable,
-    as_json: Callable[[NBest], Dict[str, Any]],
-    *,
-    suffixes: Sequence[str],
-    frame: Tuple[str, str, str],
-) -> Iterator[AddList]:
-    """Write N-best lists into one file, each a JSON object on a line, all or nothing.
+class JsonFormat(NamedTuple):
+    """A format whose lists are JSON objects.
 
-    Args:
-        path: The file where it ends in one of the suffixes (gzipped in .gz), else the folder in
-            which `nbest` with the first of them is written (made where it is missing).
-        known: What the format can hold.
-        as_json: The object of a list.
-        suffixes: Those of files that the format's reader reads in a folder.
+    Attributes:
+        name: What errors call it.
+        remedy: What errors say that a file should be.
+        suffixes: Of the files that are read in a folder; the first is that of a new file.
+        keys: Those of an object that are read; what others hold is kept.
+        ref: The key of the reference.
+        holds: Which of the scores and "ref" have a place in it.
         frame: What stands before, between and after the objects.
-
-    Raises:
-        ValueError: A list that the format cannot hold, or the folder has other such files.
-            Nothing is written then.
     """
-    is_file = path.name.endswith(tuple(suffixes)) and not path.is_dir()
-    file = path if is_file else path / f"nbest{suffixes[0]}"
-    if not is_file:
-        check_no_others(path, _pattern(suffixes), written=(file.name,))
-    before, between, after = frame
-    with atomic_write(file, "wb") as raw, compress_to(raw, file) as f:
 
-        def add(nbest: NBest) -> None:
-            f.write((between if known.utts else before).encode())
-            known.check(nbest)
-            f.write(as_text(as_json(nbest)).encode())
+    name: str
+    remedy: str
+    suffixes: Tuple[str, ...]
+    keys: Tuple[str, ...]
+    ref: str = "ref"
+    holds: Tuple[str, ...] = ("am_score", "ref")
+    frame: Tuple[str, str, str] = ("", "\n", "\n")
 
-        yield add
-        known.finish()
-        f.write(after.encode())
+    def files(self, path: PathLike) -> List[Path]:
+        """Files to read: the one, or those of a folder with such names, in natural order.
 
+        Raises:
+            InputError: The folder has none.
+        """
+        return files_matching(Path(path), self._pattern, problem=f"no *{self.suffixes[0]} in it")
 
-def files_of(path: Path, suffixes: Sequence[str]) -> List[Path]:
-    """Files to read: the one, or those of a folder with such names, in natural order.
+    @property
+    def _pattern(self) -> str:
+        return "|".join(f".*{re.escape(suffix)}" for suffix in self.suffixes)
 
-    Raises:
-        InputError: The folder has none.
-    """
-    return files_matching(path, _pattern(suffixes), problem=f"no *{suffixes[0]} in it")
+    def stem(self, path: Path) -> str:
+        """Name of a file without the first of the suffixes that it has."""
+        found = (path.name.removesuffix(s) for s in self.suffixes if path.name.endswith(s))
+        return next(found, path.name)
 
+    def list_of(
+        self, utt: str, hypotheses: Sequence[Hypothesis], content: Mapping[str, Any]
+    ) -> NBest:
+        """List of an utterance, with what stands beside its hypotheses in a JSON object."""
+        words, speaker = content.get(self.ref), content.get("speaker")
+        return NBest(
+            utt,
+            tuple(hypotheses),
+            None if words is None else as_words(words, self.ref),
+            None if speaker is None else as_string(speaker, "speaker"),
+            others(content, self.keys),
+        )
 
-def _pattern(suffixes: Sequence[str]) -> str:
-    """Pattern of the names with one of the suffixes."""
-    return "|".join(f".*{re.escape(suffix)}" for suffix in suffixes)
+    def beside(self, nbest: NBest) -> Dict[str, Any]:
+        """Fields beside the hypotheses of a list, as `list_of` reads them."""
+        content: Dict[str, Any] = {}
+        if nbest.ref is not None:
+            content[self.ref] = words_line(nbest.ref)
+        if nbest.speaker is not None:
+            content["speaker"] = nbest.speaker
+        return {**content, **others(nbest.extra, self.keys)}
 
+    @contextlib.contextmanager
+    def writer(self, path: Path, as_json: Callable[[NBest], Dict[str, Any]]) -> Iterator[AddList]:
+        """Write N-best lists into one file, each a JSON object on a line, all or nothing.
 
-def without_suffix(path: Path, suffixes: Sequence[str]) -> str:
-    """Name of a file without the first of the suffixes that it has."""
-    return next((path.name.removesuffix(s) for s in suffixes if path.name.endswith(s)), path.name)
+        Args:
+            path: The file where it ends in one of the suffixes (gzipped in .gz), else the folder
+                in which `nbest` with the first of them is written (made where it is missing).
+            as_json: The object of a list, but for what is `beside`.
+
+        Raises:
+            ValueError: A list that the format cannot hold, or the folder has other such files.
+                Nothing is written then.
+        """
+        is_file = path.name.endswith(self.suffixes) and not path.is_dir()
+        file = path if is_file else path / f"nbest{self.suffixes[0]}"
+        if not is_file:
+            check_no_others(path, self._pattern, written=(file.name,))
+        known = Writable(self.name, holds=self.holds)
+        before, between, after = self.frame
+        with atomic_write(file, "wb") as raw, compress_to(raw, file) as f:
+
+            def add(nbest: NBest) -> None:
+                f.write((between if known.utts else before).encode())
+                known.check(nbest)
+                f.write(as_text({**as_json(nbest), **self.beside(nbest)}).encode())
+
+            yield add
+            known.finish()
+            f.write(after.encode())

@@ -14,18 +14,15 @@ import logging
 from pathlib import Path
 from typing import Any, ContextManager, Dict, Iterator, List, Set
 
-from espnet_bayeslm.nbest.fields import SCORES, AddList, UniqueUtterances, Writable, words_line
+from espnet_bayeslm.nbest.fields import SCORES, AddList, UniqueUtterances, words_line
 from espnet_bayeslm.nbest.json_values import (
     BadValue,
+    JsonFormat,
     all_scored,
     as_list,
     as_object,
     as_score,
     as_words,
-    beside,
-    files_of,
-    json_writer,
-    list_of,
     located,
     others,
     parse_json,
@@ -34,13 +31,15 @@ from espnet_bayeslm.nbest.json_values import (
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.files import PathLike, read_lines
 
-SUFFIXES = (".jsonl", ".jsonl.gz")
-KEYS = ("utt", "hypotheses", "ref", "speaker")
 HYPOTHESIS_KEYS = ("text", *SCORES)
 READ_AS_OTHERS = {"score", "rank"}
-REMEDY = (
+FORMAT = JsonFormat(
+    "jsonl",
     'Lines are {"utt": .., "hypotheses": [{"text": .., "am_score": .., "lm_score": ..}, ..],'
-    ' "ref": ..}.'
+    ' "ref": ..}.',
+    suffixes=(".jsonl", ".jsonl.gz"),
+    keys=("utt", "hypotheses", "ref", "speaker"),
+    holds=(*SCORES, "ref"),
 )
 
 
@@ -52,9 +51,9 @@ def read_jsonl(path: PathLike) -> Iterator[NBest]:
     """
     utterances = UniqueUtterances(path)
     kept: Set[str] = set()
-    for file in files_of(Path(path), SUFFIXES):
+    for file in FORMAT.files(path):
         for number, line in read_lines(file):
-            with located(file, number, REMEDY):
+            with located(file, number, FORMAT.remedy):
                 nbest = _parse(line)
             kept.update(nbest.extra, *(hyp.extra for hyp in nbest.hypotheses))
             utterances.add(nbest.utt, file, number)
@@ -73,7 +72,7 @@ def _parse(line: str) -> NBest:
         raise BadValue(f"utt is {shown(utt)}, and a string was expected")
     found = map(_hypothesis, _in_order(as_list(content.get("hypotheses"), "hypotheses")))
     hypotheses = all_scored(list(found), "hypotheses have an am_score")
-    return list_of(utt, hypotheses, content, ref="ref", keys=KEYS)
+    return FORMAT.list_of(utt, hypotheses, content)
 
 
 def _in_order(hypotheses: List[Any]) -> List[Dict[str, Any]]:
@@ -102,16 +101,10 @@ def _hypothesis(content: Dict[str, Any]) -> Hypothesis:
 def jsonl_writer(path: Path) -> ContextManager[AddList]:
     """Write JSON lines, list by list; reading them gives the same lists.
 
-    Args:
-        path: The file where it ends in .jsonl or .jsonl.gz (gzipped), else the folder in which
-            nbest.jsonl is written (made where it is missing).
-
     Raises:
-        ValueError: A list that the format cannot hold, or other *.jsonl stand in the folder.
-            Nothing is written then.
+        ValueError: See `JsonFormat.writer`.
     """
-    known = Writable("jsonl", holds=(*SCORES, "ref"))
-    return json_writer(path, known, _as_json, suffixes=SUFFIXES, frame=("", "\n", "\n"))
+    return FORMAT.writer(path, _as_json)
 
 
 def _as_json(nbest: NBest) -> Dict[str, Any]:
@@ -122,5 +115,4 @@ def _as_json(nbest: NBest) -> Dict[str, Any]:
         given = {name: score for name, score in scores.items() if score is not None}
         hypotheses.append({"text": words_line(hyp.words), **given})
         hypotheses[-1].update(others(hyp.extra, HYPOTHESIS_KEYS))
-    content = {"utt": nbest.utt, "hypotheses": hypotheses}
-    return {**content, **beside(nbest, ref="ref", keys=KEYS)}
+    return {"utt": nbest.utt, "hypotheses": hypotheses}

@@ -13,31 +13,28 @@ import itertools
 from pathlib import Path
 from typing import Any, ContextManager, Dict, Iterator, Tuple
 
-from espnet_bayeslm.nbest.fields import AddList, UniqueUtterances, Writable, words_line
+from espnet_bayeslm.nbest.fields import AddList, UniqueUtterances, words_line
 from espnet_bayeslm.nbest.json_values import (
+    JsonFormat,
     all_scored,
     as_list,
     as_object,
     as_score,
     as_string,
     as_words,
-    beside,
-    files_of,
     json_items,
-    json_writer,
-    list_of,
     located,
     others,
-    without_suffix,
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.files import PathLike
 
-SUFFIXES = (".json", ".json.gz")
-KEYS = ("alternatives", "utt", "ref", "speaker")
 HYPOTHESIS_KEYS = ("text", "confidence")
-REMEDY = (
-    'Objects are {"alternatives": [{"text": .., "confidence": ..}, ..]}, as of SetMaxAlternatives.'
+FORMAT = JsonFormat(
+    "vosk",
+    'Objects are {"alternatives": [{"text": .., "confidence": ..}, ..]}, as of SetMaxAlternatives.',
+    suffixes=(".json", ".json.gz"),
+    keys=("alternatives", "utt", "ref", "speaker"),
 )
 
 
@@ -48,17 +45,17 @@ def read_vosk(path: PathLike) -> Iterator[NBest]:
         InputError: What is not such JSON (file, line, remedy), or an id twice.
     """
     utterances = UniqueUtterances(path)
-    for file in files_of(Path(path), SUFFIXES):
+    for file in FORMAT.files(path):
         for nbest, line in _lists(file):
             utterances.add(nbest.utt, file, line)
             yield nbest
-    utterances.check(REMEDY)
+    utterances.check(FORMAT.remedy)
 
 
 def _lists(file: Path) -> Iterator[Tuple[NBest, int]]:
     """Yield the lists of a file with their lines."""
-    name = without_suffix(file, SUFFIXES)
-    objects = enumerate(json_items(file, remedy=REMEDY), 1)
+    name = FORMAT.stem(file)
+    objects = enumerate(json_items(file, remedy=FORMAT.remedy), 1)
     # the name of a file with one object is its name, so the second is looked for
     previous = next(objects, None)
     for current in itertools.chain(objects, [None]):
@@ -66,7 +63,7 @@ def _lists(file: Path) -> Iterator[Tuple[NBest, int]]:
             return
         number, (line, content) = previous
         is_single = number == 1 and current is None
-        with located(file, line, REMEDY):
+        with located(file, line, FORMAT.remedy):
             nbest = _parse(content, name if is_single else f"{name}-{number:06d}")
         yield nbest, line
         previous = current
@@ -78,7 +75,7 @@ def _parse(content: Any, name: str) -> NBest:
     found = [_hypothesis(a) for a in as_list(content.get("alternatives"), "alternatives")]
     hypotheses = all_scored(found, "alternatives have a confidence")
     utt = as_string(content.get("utt", name), "utt")
-    return list_of(utt, hypotheses, content, ref="ref", keys=KEYS)
+    return FORMAT.list_of(utt, hypotheses, content)
 
 
 def _hypothesis(content: Any) -> Hypothesis:
@@ -93,10 +90,9 @@ def vosk_writer(path: Path) -> ContextManager[AddList]:
     """Write objects one after the other; reading them gives the same lists.
 
     Raises:
-        ValueError: A list with more than an `am_score`, and see `json_writer`.
+        ValueError: A list with more than an `am_score`, and see `JsonFormat.writer`.
     """
-    known = Writable("vosk", holds=("am_score", "ref"))
-    return json_writer(path, known, _as_json, suffixes=SUFFIXES, frame=("", "\n", "\n"))
+    return FORMAT.writer(path, _as_json)
 
 
 def _as_json(nbest: NBest) -> Dict[str, Any]:
@@ -107,5 +103,4 @@ def _as_json(nbest: NBest) -> Dict[str, Any]:
         alternative: Dict[str, Any] = {**score, "text": words_line(hyp.words)}
         alternative.update(others(hyp.extra, HYPOTHESIS_KEYS))
         alternatives.append(alternative)
-    content = {"utt": nbest.utt, "alternatives": alternatives}
-    return {**content, **beside(nbest, ref="ref", keys=KEYS)}
+    return {"utt": nbest.utt, "alternatives": alternatives}

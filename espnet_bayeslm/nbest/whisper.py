@@ -11,30 +11,31 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ContextManager, Dict, Iterator
 
-from espnet_bayeslm.nbest.fields import AddList, UniqueUtterances, Writable, words_line
+from espnet_bayeslm.nbest.fields import AddList, UniqueUtterances, words_line
 from espnet_bayeslm.nbest.json_values import (
     BadValue,
+    JsonFormat,
     all_scored,
     as_list,
     as_object,
     as_score,
     as_string,
     as_words,
-    beside,
-    files_of,
     json_items,
-    json_writer,
-    list_of,
     located,
-    without_suffix,
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.files import PathLike
 
-SUFFIXES = (".json", ".json.gz")
 IDS = ("id", "utt")
-KEYS = ("input", "output", "scores", "speaker", *IDS)
-REMEDY = 'The file is [{"input": ["hypothesis", ..], "output": "reference"}, ..].'
+FORMAT = JsonFormat(
+    "whisper",
+    'The file is [{"input": ["hypothesis", ..], "output": "reference"}, ..].',
+    suffixes=(".json", ".json.gz"),
+    keys=("input", "output", "scores", "speaker", *IDS),
+    ref="output",
+    frame=("[\n", ",\n", "\n]\n"),
+)
 
 
 def read_whisper(path: PathLike) -> Iterator[NBest]:
@@ -44,14 +45,14 @@ def read_whisper(path: PathLike) -> Iterator[NBest]:
         InputError: What is not such JSON (file, line, remedy), or an id twice.
     """
     utterances = UniqueUtterances(path)
-    for file in files_of(Path(path), SUFFIXES):
-        name = without_suffix(file, SUFFIXES)
-        for number, (line, content) in enumerate(json_items(file, remedy=REMEDY), 1):
-            with located(file, line, REMEDY):
+    for file in FORMAT.files(path):
+        name = FORMAT.stem(file)
+        for number, (line, content) in enumerate(json_items(file, remedy=FORMAT.remedy), 1):
+            with located(file, line, FORMAT.remedy):
                 nbest = _parse(content, f"{name}-{number:06d}")
             utterances.add(nbest.utt, file, line)
             yield nbest
-    utterances.check(REMEDY)
+    utterances.check(FORMAT.remedy)
 
 
 def _parse(content: Any, name: str) -> NBest:
@@ -68,17 +69,16 @@ def _parse(content: Any, name: str) -> NBest:
     utt = str(utt) if type(utt) is int else as_string(utt, "id")
     pairs = zip(texts, found, strict=True)
     hypotheses = all_scored([Hypothesis(*pair) for pair in pairs], "hypotheses have a score")
-    return list_of(utt, hypotheses, content, ref="output", keys=KEYS)
+    return FORMAT.list_of(utt, hypotheses, content)
 
 
 def whisper_writer(path: Path) -> ContextManager[AddList]:
     """Write one JSON list, list by list; reading it gives the same words, scores and ids.
 
     Raises:
-        ValueError: A list with more than an `am_score`, and see `json_writer`.
+        ValueError: A list with more than an `am_score`, and see `JsonFormat.writer`.
     """
-    known = Writable("whisper", holds=("am_score", "ref"))
-    return json_writer(path, known, _as_json, suffixes=SUFFIXES, frame=("[\n", ",\n", "\n]\n"))
+    return FORMAT.writer(path, _as_json)
 
 
 def _as_json(nbest: NBest) -> Dict[str, Any]:
@@ -88,4 +88,4 @@ def _as_json(nbest: NBest) -> Dict[str, Any]:
     scores = [hyp.am_score for hyp in nbest.hypotheses]
     if scores[0] is not None:
         content["scores"] = scores
-    return {**content, **beside(nbest, ref="output", keys=KEYS)}
+    return content

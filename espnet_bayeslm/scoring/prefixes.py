@@ -16,6 +16,8 @@ from espnet_bayeslm.scoring.sequences import check_finite, evaluating, num_draws
 from espnet_bayeslm.utils.errors import InputError
 
 END = "</s>"
+BATCH_SIZE = 512
+"""The most prefixes that an LM scores at once."""
 
 
 class Prefix:
@@ -149,17 +151,14 @@ class NeuralPrefixes:
         scorer: The LM and its tokenizer; its weight draws are averaged.
         index: Its place in `Prefix.states`.
         vocabulary: All words that will be asked for.
-        batch_size: The most prefixes of a batch.
 
     Raises:
         InputError: The LM has no weights to draw, or cannot be scored token by token.
     """
 
-    def __init__(
-        self, scorer: NeuralScorer, index: int, vocabulary: Iterable[str], *, batch_size: int = 512
-    ):
+    def __init__(self, scorer: NeuralScorer, index: int, vocabulary: Iterable[str]):
         self.lm: Any = scorer.trained.lm
-        self.index, self.batch_size = index, batch_size
+        self.index = index
         self.draws = num_draws(self.lm, scorer.num_samples)
         if self.draws and not isinstance(self.lm, SampledLM):
             raise InputError(
@@ -243,7 +242,7 @@ class NeuralPrefixes:
                 self.lm.num_samples = self.draws
             try:
                 for _, group in itertools.groupby(by_depth, key=lambda node: node.depth):
-                    while batch := list(itertools.islice(group, self.batch_size)):
+                    while batch := list(itertools.islice(group, BATCH_SIZE)):
                         self._step(batch)
             finally:
                 if self.draws:

@@ -11,7 +11,6 @@ from espnet_bayeslm.evaluation.bootstrap import (
     WerDifference,
     bootstrap_wer_difference,
     draw_utterances,
-    replicate_totals,
 )
 from espnet_bayeslm.evaluation.wer import word_errors
 from espnet_bayeslm.utils.errors import InputError
@@ -72,14 +71,6 @@ def test_draws_do_not_depend_on_the_blocks(rows):
     assert all(len(block) <= rows for block in blocks)
     assert np.array_equal(np.concatenate(blocks), whole)
     assert whole.min() == 0 and whole.max() == 10
-
-
-def test_totals_are_those_of_the_drawn_utterances():
-    values = np.random.default_rng(0).integers(0, 9, size=(6, 3))
-    (indices,) = draw_utterances(6, 50, seed=1, rows=50)
-    assert np.array_equal(
-        replicate_totals(values, num_replicates=50, seed=1), values[indices].sum(axis=1)
-    )
 
 
 def test_kaldialign():

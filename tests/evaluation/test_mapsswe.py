@@ -102,18 +102,6 @@ def test_neither_order_nor_what_both_have_right_matters(texts, order, words):
     assert mapsswe(*shuffled) == mapsswe(*sets)
 
 
-@settings(deadline=None)
-@given(TEXTS)
-def test_all_errors_are_in_segments(texts):
-    ref, a, b = as_sets(texts)
-    aligned = [align_all(ref, hyp) for hyp in (a, b)]
-    found = find_segments(*aligned)
-    for number, alignments in enumerate(aligned):
-        errors = sum(x != y for pairs in alignments.values() for x, y in pairs)
-        assert sum(segment[number] for segment in found) == errors
-    assert all(max(segment) > 0 and min(segment) >= 0 for segment in found)
-
-
 def test_the_statistic():
     found = compare_segments([Segment(2, 0), Segment(0, 1), Segment(1, 0), Segment(3, 1)])
     # d = 2, -1, 1, 2

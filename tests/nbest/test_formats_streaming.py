@@ -54,18 +54,6 @@ def test_memory_does_not_grow_with_the_lists(format, tmp_path):
     assert format == "espnet" or written < whole / 4, (written, whole)
 
 
-def test_the_same_lists_stream_and_do_not(tmp_path):
-    """The two ways of reading, which the order of lines chooses between, agree."""
-    for format in ("kaldi", "espnet"):
-        folder = tmp_path / format
-        write_nbest(many(50, 7, format=format), folder, format=format)
-        streamed = list(read_nbest(folder, format))
-        name = {"kaldi": "acwt", "espnet": "3best_recog/score"}[format]
-        lines = (folder / name).read_text().splitlines(keepends=True)
-        (folder / name).write_text("".join(lines[::-1]))
-        assert list(read_nbest(folder, format)) == streamed == list(many(50, 7, format=format))
-
-
 READ = """
 import os, sys
 from espnet_bayeslm.nbest.formats import read_nbest

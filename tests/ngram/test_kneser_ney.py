@@ -1,4 +1,3 @@
-import io
 import itertools
 import random
 import shutil
@@ -192,32 +191,3 @@ def test_each_context_sums_to_one_in_kenlm(folder, sentences, order):
         log_probs = [end.log_probs[-1], *(score.log_probs[len(context)] for score in scores)]
         # float32 inside KenLM and 7 digits in the file
         assert np.exp(log_probs).sum() == pytest.approx(1, abs=1e-5)
-
-
-@settings(deadline=None, max_examples=20)
-@given(sentences=TEXTS, order=ORDERS)
-def test_order_of_sentences_does_not_matter(folder, sentences, order):
-    discounts = [FALLBACK] * order
-    models = []
-    for text in (sentences, sentences[::-1]):
-        corpus = corpus_of(folder, text)
-        tables = count_ngrams(corpus, order=order)
-        probs = estimate_ngram(tables, discounts=discounts)
-        models.append(
-            {
-                tuple(corpus.words[i] for i in ids): pair
-                for table, prob in zip(tables, probs, strict=True)
-                for ids, *pair in zip(table.words, prob.prob, prob.backoff, strict=True)
-            }
-        )
-    assert models[0].keys() == models[1].keys()
-    for ngram, pair in models[0].items():
-        assert pair == pytest.approx(models[1][ngram], rel=1e-12)
-
-
-def test_the_same_text_gives_the_same_bytes(data):
-    corpus = read_corpus(data / "reference.txt")
-    outputs = [io.BytesIO(), io.BytesIO()]
-    for output in outputs:
-        write_arpa(corpus, output, order=3)
-    assert outputs[0].getvalue() == outputs[1].getvalue()

@@ -42,16 +42,12 @@ def best_alignments(words, other):
     yield from {item for item in found if item[0] == least}
 
 
-def split(items):
-    return [words for words, _ in items], np.array([float(total) for _, total in items])
-
-
 @settings(max_examples=100, deadline=None)
-@given(LISTS)
-def test_risk_is_that_of_exhaustive_enumeration(items):
-    hyps, totals = split(items)
-    mass = [np.exp(total) for total in totals]
-    posterior = list_posterior(totals)
+@given(LISTS, st.sampled_from([0.25, 1.0, 4.0]))
+def test_risk_is_that_of_exhaustive_enumeration(items, sharpness):
+    hyps, totals = [words for words, _ in items], np.array([float(total) for _, total in items])
+    mass = [np.exp(sharpness * total) for total in totals]
+    posterior = list_posterior(totals, sharpness)
     np.testing.assert_allclose(posterior, np.array(mass) / sum(mass), rtol=1e-12)
     pairs = list(zip(hyps, posterior, strict=True))
     risks = [sum(p * errors(ref, hyp) for ref, p in pairs) for hyp in hyps]
@@ -88,36 +84,6 @@ def test_the_least_risk_is_not_always_the_maximum():
     risks = [1.32, 1.12, 1.34, 1.34]
     np.testing.assert_allclose(edit_distances(hyps) @ posterior, risks, rtol=1e-12)
     assert least_risk(posterior, edit_distances(hyps)) == 1
-
-
-@settings(max_examples=50, deadline=None)
-@given(LISTS, st.randoms(use_true_random=False))
-def test_the_order_of_the_others_changes_nothing(items, random):
-    hyps, totals = split(items)
-    posterior = list_posterior(totals)
-    best = least_risk(posterior, edit_distances(hyps))
-    confidences = word_confidences(posterior, words_in_place(hyps[best], hyps))
-    rest = [k for k in range(len(items)) if k != best]
-    random.shuffle(rest)
-    order = [best, *rest]
-    moved, same = posterior[order], [hyps[k] for k in order]
-    assert least_risk(moved, edit_distances(same)) == 0
-    again = word_confidences(moved, words_in_place(same[0], same))
-    np.testing.assert_allclose(again, confidences, atol=1e-12)
-
-
-@settings(max_examples=50, deadline=None)
-@given(LISTS)
-def test_a_posterior_of_one_gives_the_maximum(items):
-    hyps, totals = split(items)
-    best = int(totals.argmax())
-    posterior = list_posterior(totals, 1e6)
-    chosen = least_risk(posterior, edit_distances(hyps))
-    # where others have the same total, one between them may have the least risk
-    if len({hyp for hyp, total in items if total == totals[best]}) == 1:
-        assert hyps[chosen] == hyps[best]
-        confidences = word_confidences(posterior, words_in_place(hyps[chosen], hyps))
-        np.testing.assert_allclose(confidences, 1.0, atol=1e-12)
 
 
 def test_one_hypothesis_and_ties():

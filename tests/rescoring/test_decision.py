@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from alignment_naive import edit_distance
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,10 +31,6 @@ def brute_force(nbests, lm, lmwt, word_penalty):
         totals = [total(h, lm[h.words], lmwt, word_penalty) for h in nbest.hypotheses]
         best[nbest.utt] = nbest.hypotheses[totals.index(max(totals))].words
     return best
-
-
-def errors_of(best, refs):
-    return sum(edit_distance(refs[utt], words) for utt, words in best.items())
 
 
 def make(rows, lm):

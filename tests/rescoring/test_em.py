@@ -97,15 +97,6 @@ def test_nothing_nearby_is_better(log_probs):
             assert log_likelihood(log_probs, other) <= best + 1e-6 * len(log_probs)
 
 
-@settings(deadline=None, max_examples=50)
-@given(log_probs=LOG_PROBS, random=st.randoms(use_true_random=False))
-def test_the_order_of_words_is_of_no_account(log_probs, random):
-    order = list(range(len(log_probs)))
-    random.shuffle(order)
-    a, b = em_weights(log_probs), em_weights(log_probs[order])
-    assert log_likelihood(log_probs, a) == pytest.approx(log_likelihood(log_probs, b), abs=1e-5)
-
-
 @pytest.mark.parametrize(
     "log_probs, message",
     [

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 from em_plain import plain_em
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.rescoring import MixtureScorer
@@ -67,17 +65,6 @@ def test_what_one_component_excludes_another_may_know():
     ]
     (mixed,) = mix(scores, [0.25, 0.75])
     np.testing.assert_allclose(mixed.log_probs, [np.log(0.75) - 2, np.log(0.25) - 1])
-
-
-@settings(deadline=None)
-@given(weights=st.lists(st.floats(0.01, 1), min_size=1, max_size=4), seed=st.integers(0, 99))
-def test_a_mixture_lies_between_its_components(weights, seed):
-    weights = np.array(weights) / sum(weights)
-    parts = [Table("t", "abc", seed + k).word_scores(SENTENCES) for k in range(len(weights))]
-    for n, scores in enumerate(mix(parts, weights)):
-        values = np.stack([part[n].log_probs for part in parts])
-        assert (scores.log_probs >= values.min(axis=0) - 1e-12).all()
-        assert (scores.log_probs <= values.max(axis=0) + 1e-12).all()
 
 
 def test_weights_are_estimated_on_words_that_all_components_know(components):

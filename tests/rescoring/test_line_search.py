@@ -56,12 +56,6 @@ def test_envelopes_are_in_order_and_start_with_every_list(seed):
         assert (np.diff(starts) >= 0).all() and (np.diff(slopes[row, winners]) > 0).all()
 
 
-def test_the_first_of_equal_lines_wins():
-    lines = np.array([[1.0, 1.0, 0.0, 0.0]])
-    found = upper_envelopes(lines, lines)
-    assert found.winners.tolist() == [2, 0] and found.starts.tolist() == [-np.inf, -1.0]
-
-
 def test_the_middle_of_an_unbounded_piece_is_that_of_its_angle():
     # one edge at t = 1: the piece from 45 to 90 degrees has its middle at 67.5
     profile = errors_along(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]]), np.array([[3, 2]]))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from espnet2.lm.seq_rnn_lm import SequentialRNNLM
+from one_sequence import naive
 from test_contract import CASES, LSTM, TRANSFORMER, VOCAB, build, make_generic
 from test_contract import name as case_name
 
@@ -20,21 +21,12 @@ SAID = [[[1, 2, 3], [], [4, 4]], [[5]], []]
 HYPOTHESES = [[[7, 8], [7], [], [7, 8, 9], [7, 8]], [[1, 2], [3]], [[6, 7, 8, 9, 1]]]
 
 
-@torch.no_grad()
-def naive(lm, said, ids, max_context=10_000):
-    """Return ln p of a hypothesis, from the logits of the whole text."""
-    before = [token for sentence in said for token in (EOS, *sentence)][-max_context:]
-    if max_context == 0:
-        before = []
-    logits = lm.eval()(torch.tensor([[*before, EOS, *ids]]))[0][0][len(before) :]
-    return logits.log_softmax(-1)[range(len(ids) + 1), [*ids, EOS]].numpy()
-
-
-def all_naive(lm, **options):
-    """Return ln p of all hypotheses, each after its recording."""
+def all_naive(lm, max_context=10_000):
+    """Return ln p of all hypotheses, each after its recording, from the logits of whole texts."""
+    texts = [[token for ids in said for token in (EOS, *ids)] for said in SAID]
     return [
-        [naive(lm, said, ids, **options) for ids in hyps]
-        for said, hyps in zip(SAID, HYPOTHESES, strict=True)
+        [naive(lm, ids, EOS, text[max(0, len(text) - max_context) :]) for ids in hyps]
+        for text, hyps in zip(texts, HYPOTHESES, strict=True)
     ]
 
 

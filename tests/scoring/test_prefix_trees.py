@@ -9,6 +9,7 @@ from espnet2.lm.seq_rnn_lm import SequentialRNNLM
 from espnet2.lm.transformer_lm import TransformerLM
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from one_sequence import naive
 from test_contract import CASES, VOCAB, build, make_generic
 from test_contract import name as case_name
 
@@ -71,19 +72,11 @@ def texts(num=30, seed=0):
     return found
 
 
-@torch.no_grad()
-def naive(lm, ids):
-    """Return ln p of each token and </s>, from the logits of one sequence alone."""
-    logits, _ = lm.eval()(torch.tensor([[EOS, *ids]]), None)
-    log_probs = logits.double().log_softmax(-1)
-    return log_probs[0, range(len(ids) + 1), [*ids, EOS]].numpy()
-
-
 def assert_naive(lm, sequences, *, atol, **options):
     found = token_log_probs(lm, sequences, **options)
     for ids, values in zip(sequences, found, strict=True):
         assert values.dtype == np.float64 and values.shape == (len(ids) + 1,)
-        np.testing.assert_allclose(values, naive(lm, ids), atol=atol, rtol=0)
+        np.testing.assert_allclose(values, naive(lm, ids, EOS), atol=atol, rtol=0)
 
 
 @pytest.mark.parametrize("case", CASES, ids=map(case_name, CASES))
@@ -100,7 +93,7 @@ def test_draws_are_averaged_with_any_batches(case):
     draws = []
     for index in range(2):
         with lm.sampled(index):
-            draws.append([np.exp(naive(lm, ids)) for ids in texts()])
+            draws.append([np.exp(naive(lm, ids, EOS)) for ids in texts()])
     expected = [np.log((a + b) / 2) for a, b in zip(*draws, strict=True)]
     for max_tokens in (20, 4096):
         found = token_log_probs(lm, texts(), num_samples=2, max_tokens=max_tokens)
