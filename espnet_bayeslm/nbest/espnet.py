@@ -18,7 +18,6 @@ from espnet_bayeslm.nbest.fields import (
     Columns,
     OutOfStep,
     Row,
-    Table,
     UniqueUtterances,
     Writable,
     are_in_step,
@@ -28,13 +27,12 @@ from espnet_bayeslm.nbest.fields import (
     numbered,
     packed,
     parse_number,
-    read_table,
     rows_in_step,
     words_line,
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, staged
+from espnet_bayeslm.utils.files import PathLike, Table, read_table, staged
 
 PATTERN = r"[0-9]+best_recog|output\.[0-9]+"
 """Names that `read_espnet` reads in a folder."""

@@ -11,7 +11,7 @@ from typing import Callable, Container, Dict, Iterator, List, Optional, Sequence
 
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import BYTE_ORDER_MARK, PathLike, keyed_lines
+from espnet_bayeslm.utils.files import BYTE_ORDER_MARK, Entry, PathLike, Table, read_entries
 
 # Each digit has one place to go, so that a megabyte of them does not take an hour
 NUMBER = r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
@@ -26,10 +26,6 @@ SCORES = ("am_score", *OPTIONAL)
 AddList = Callable[[NBest], None]
 """Adds one list to what is being written."""
 
-Entry = Tuple[Path, int, str]
-"""File, line, and what stands after the key."""
-
-Table = Dict[str, Entry]
 Columns = Dict[str, List[Path]]
 """Name of what is in some files -> the files, which are read as one."""
 
@@ -280,13 +276,6 @@ def packed(path: Path) -> Path:
     return zipped
 
 
-def read_entries(paths: Sequence[Path]) -> Iterator[Tuple[str, Entry]]:
-    """Yield (key, entry) of files that are read as one."""
-    for path in paths:
-        for number, key, value in keyed_lines(path):
-            yield key, (path, number, value)
-
-
 class OutOfStep(Exception):
     """Files do not have the same keys in the same order."""
 
@@ -311,28 +300,6 @@ def are_in_step(rows: Iterator[object]) -> bool:
     except OutOfStep:
         return False
     return True
-
-
-def read_table(paths: Sequence[Path]) -> Table:
-    """{key: entry} of files that are read as one.
-
-    Raises:
-        InputError: A key comes twice.
-    """
-    table: Table = {}
-    for key, entry in read_entries(paths):
-        if key in table:
-            path, number, _ = entry
-            first = table[key][0]
-            where = "" if first == path else f" of {first}"
-            raise InputError(
-                f"the key {key[:80]!r} stands already in line {table[key][1]}{where}",
-                path=path,
-                line=number,
-                remedy="Keys must be unique.",
-            )
-        table[key] = entry
-    return table
 
 
 def check_has_keys(table: Table, wanted: Table, *, paths: Sequence[Path]) -> None:

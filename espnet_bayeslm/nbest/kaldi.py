@@ -23,7 +23,6 @@ from espnet_bayeslm.nbest.fields import (
     Columns,
     OutOfStep,
     Row,
-    Table,
     Writable,
     are_in_step,
     check_has_keys,
@@ -32,13 +31,12 @@ from espnet_bayeslm.nbest.fields import (
     numbered,
     packed,
     parse_number,
-    read_table,
     rows_in_step,
     words_line,
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_lines, staged
+from espnet_bayeslm.utils.files import PathLike, Table, read_lines, read_table, staged
 
 WORDS, ACOUSTIC, NOLM, WITHLM = "words_text", "acwt", "lmwt.nolm", "lmwt.withlm"
 PATTERN = r"(words_text|acwt|lmwt\.nolm|lmwt\.withlm)(\.gz)?|archives\.[0-9]+"

@@ -148,15 +148,11 @@ class TextScores:
             for words, score, excluded in rows
         ]
 
-    def num_oovs(self, index: int) -> int:
-        """Number of words that a component itself does not know."""
-        return int(sum(score.oov.sum() for score in self.scores[index]))
-
     def summary(self, index: int) -> Dict[str, Any]:
         """Figures of a component over the whole text."""
         total = sum(self.perplexities(index), Perplexity())
         num_words = total.all.words - total.sentences
-        num_oovs = self.num_oovs(index)
+        num_oovs = int(sum(score.oov.sum() for score in self.scores[index]))
         return {
             "name": self.components[index].name,
             "kind": self.components[index].kind,
@@ -232,8 +228,8 @@ class ContextScorer(ListScorer):
     N-grams begin each utterance anew.
 
     Args:
-        components: The LMs and n-grams.
-        max_oov_rate: The largest part of the words that a component may not know.
+        components: As of `ListScorer`.
+        max_oov_rate: As of `ListScorer`.
         choose: Returns the words that count as said, of a list with its scores.
     """
 
@@ -246,7 +242,8 @@ class ContextScorer(ListScorer):
     def score(self, block: Sequence[Recording]) -> List[ListScores]:
         """Lists of a block with their scores, recording by recording."""
         found: List[List[ListScores]] = [[] for _ in block]
-        histories: Dict[int, List[Any]] = {k: [None] * len(block) for k in self._with_context()}
+        with_context = [k for k, s in enumerate(self.scorers) if isinstance(s, ContextualScorer)]
+        histories: Dict[int, List[Any]] = {k: [None] * len(block) for k in with_context}
         for step in range(max(map(len, block), default=0)):
             active = [r for r, recording in enumerate(block) if step < len(recording)]
             items = [block[r][step] for r in active]
@@ -260,10 +257,6 @@ class ContextScorer(ListScorer):
             for r, item in zip(active, lists, strict=True):
                 found[r].append(item)
         return [item for of_recording in found for item in of_recording]
-
-    def _with_context(self) -> List[int]:
-        """Indices of the components that know a context."""
-        return [k for k, s in enumerate(self.scorers) if isinstance(s, ContextualScorer)]
 
     def _score_items(
         self, items: Sequence[NBest], histories: Dict[int, List[Any]]

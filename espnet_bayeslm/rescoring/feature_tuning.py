@@ -8,7 +8,7 @@ counted on that one. The lists stay as they came where no gain holds.
 from __future__ import annotations
 
 import logging
-from typing import Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
@@ -100,22 +100,6 @@ def feature_sets(names: Sequence[str], *, normalised_scores: bool) -> List[Featu
     return [*small, *middle, full]
 
 
-class _Columns(NamedTuple):
-    """The tuning lists with one column for each sum of features.
-
-    Attributes:
-        names: Of each column its features.
-        problem: The lists.
-    """
-
-    names: List[Column]
-    problem: Problem
-
-    def of(self, columns: Sequence[Column]) -> Problem:
-        """Problem of some of the columns."""
-        return self.problem.columns([self.names.index(column) for column in columns])
-
-
 def tune_features(
     lists: Sequence[Features],
     errors: Sequence[np.ndarray],
@@ -137,18 +121,18 @@ def tune_features(
         num_folds: Of the cross-validation.
         tune_by: One of `TUNE_BY`.
     """
-    columns, sets = _columns(lists, errors, normalised_scores=normalised_scores)
+    problem, sets = _problem(lists, errors, normalised_scores=normalised_scores)
     parts = folds(groups, num_folds)
     if len(parts) < 2:  # one recording: utterances are better than nothing
         parts = folds([str(n) for n in range(len(lists))], num_folds)
-    held_out = _held_out(columns, sets, parts, tune_by)
+    held_out = _held_out(problem, sets, parts, tune_by)
     kept = _choose(held_out)
     weights: Weights = FIRST_PASS
     scaled: Weights = FIRST_PASS
     if kept != AS_IT_CAME:
         chosen = next(item for item in sets if item.name == kept)
-        found = solve(columns.of, sets, tune_by)[kept]
-        weights, scaled = _named(chosen, found, columns.of(chosen.columns).spreads)
+        found = solve(problem, sets, tune_by)[kept]
+        weights, scaled = _named(chosen, found, problem.columns(chosen.columns).spreads)
     first = sum(int(counts[0]) for counts in errors)
     tuned = chosen_errors(lists, errors, dict(weights))
     if tuned > first:
@@ -169,12 +153,12 @@ def small_errors(
         errors: Of each list the word errors of its hypotheses.
         normalised_scores: Whether the scores may be divided by the length.
     """
-    columns, sets = _columns(lists, errors, normalised_scores=normalised_scores)
-    first = int(columns.problem.errors[:, 0].sum())
+    problem, sets = _problem(lists, errors, normalised_scores=normalised_scores)
     if not sets:
-        return first
-    found = solve(columns.of, sets[:1], "mert")[sets[0].name]
-    return min(first, int(columns.of(sets[0].columns).list_errors(found).sum()))
+        return problem.first_pass
+    found = solve(problem, sets[:1], "mert")[sets[0].name]
+    tuned = int(problem.columns(sets[0].columns).list_errors(found).sum())
+    return min(problem.first_pass, tuned)
 
 
 def chosen_errors(
@@ -185,10 +169,10 @@ def chosen_errors(
     return int(sum(counts[best_place(features, weights)] for features, counts in pairs))
 
 
-def _columns(
+def _problem(
     lists: Sequence[Features], errors: Sequence[np.ndarray], *, normalised_scores: bool
-) -> Tuple[_Columns, List[FeatureSet]]:
-    """Tuning lists as arrays, and the candidates that they allow."""
+) -> Tuple[Problem, List[FeatureSet]]:
+    """Tuning lists with a column for each sum of features, and the candidates that they allow."""
     table = feature_table(lists)
     for name, num in table.lacking.items():
         logging.warning("%d of %d lists have no %s: it is left out", num, len(lists), name)
@@ -202,33 +186,30 @@ def _columns(
     sets = [item for item in sets if len(item.columns) * LISTS_PER_WEIGHT <= len(lists)]
     if sets and sets[0].columns[0] == ("rank",):
         logging.info("the lists have no scores: the rank stands in for them")
-    columns = list(dict.fromkeys(column for item in sets for column in item.columns))
+    columns = tuple(dict.fromkeys(column for item in sets for column in item.columns))
     places = {name: table.values[..., n] for n, name in enumerate(table.names)}
     sums = [np.sum([places[name] for name in column], axis=0) for column in columns]
     values = np.stack(sums, axis=-1) if sums else table.values[..., :0]
-    problem = make_problem(values, padded, table.sizes)
-    return _Columns(columns, without_losers(problem)), sets
+    problem = make_problem(values, padded, table.sizes)._replace(names=columns)
+    return without_losers(problem), sets
 
 
-def solve(
-    problem_of: Callable[[Sequence[Column]], Problem], sets: Sequence[FeatureSet], tune_by: str
-) -> Dict[str, np.ndarray]:
+def solve(whole: Problem, sets: Sequence[FeatureSet], tune_by: str) -> Dict[str, np.ndarray]:
     """Weights of each set, in units of spread; larger sets start from the smallest one's.
 
     Args:
-        problem_of: Columns -> the lists with them.
+        whole: The lists with the columns of all sets.
         sets: By `feature_sets`.
         tune_by: One of `TUNE_BY`.
     """
     found: Dict[str, np.ndarray] = {}
     known: Dict[Column, float] = {}
     for item in sets:
-        problem = problem_of(item.columns)
+        problem = whole.columns(item.columns)
         starts = [_start(item, share) for share in LM_SHARES]
         # as it came: all weight on the recogniser's own choice
-        starts.append(
-            np.array([float(c in (("is_first",), item.columns[0])) for c in item.columns])
-        )
+        own_choice = ("is_first",), item.columns[0]
+        starts.append(np.array([float(column in own_choice) for column in item.columns]))
         anchor = _start(item, 1.0)
         if known and item.columns[0] in known:
             anchor = _spread_over(item, known, problem.spreads)
@@ -237,9 +218,7 @@ def solve(
         if tune_by == "risk":
             weights = _least_risk(problem, weights)
         found[item.name] = weights
-        if not known:
-            pairs = zip(item.columns, weights / problem.spreads, strict=True)
-            known = dict(pairs)
+        known = known or dict(zip(item.columns, weights / problem.spreads, strict=True))
     return found
 
 
@@ -266,18 +245,18 @@ def _least_risk(problem: Problem, weights: np.ndarray) -> np.ndarray:
 
 
 def _held_out(
-    columns: _Columns, sets: Sequence[FeatureSet], parts: Sequence[np.ndarray], tune_by: str
+    problem: Problem, sets: Sequence[FeatureSet], parts: Sequence[np.ndarray], tune_by: str
 ) -> Dict[str, np.ndarray]:
     """Errors of each list under each candidate, where the list was held out, (L,) each."""
-    errors = columns.problem.errors
+    errors = problem.errors
     found = {name: errors[:, 0].copy() for name in [AS_IT_CAME, *(item.name for item in sets)]}
     if len(parts) < 2:
         return found
     for part in parts:
         rest = np.setdiff1d(np.arange(len(errors)), part)
-        weights = solve(lambda names: columns.of(names).only(rest), sets, tune_by)  # noqa: B023
+        weights = solve(problem.only(rest), sets, tune_by)
         for item in sets:
-            held = columns.of(item.columns).only(part)
+            held = problem.only(part).columns(item.columns)
             found[item.name][part] = held.list_errors(weights[item.name])
     return found
 

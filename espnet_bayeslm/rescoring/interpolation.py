@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from espnet_bayeslm.evaluation.word_scores import WordScorer, WordScores
+from espnet_bayeslm.rescoring.decision import combined
 from espnet_bayeslm.rescoring.em import em_weights
 from espnet_bayeslm.utils.weights import check_weights
 
@@ -47,14 +48,12 @@ def mix(scores: Sequence[Sequence[WordScores]], weights: ArrayLike) -> List[Word
         scores: The K components' scores of the same sentences.
         weights: (K,), not negative, sum 1.
     """
-    with np.errstate(divide="ignore"):  # ln 0 = -inf is what a weight of 0 means
-        log_weights = np.log(check_weights(weights, len(scores)))
+    checked = check_weights(weights, len(scores))
     mixed = []
     for sentence in zip(*scores, strict=True):
-        # log_probs: (K, n + 1) -> (n + 1,)
-        log_probs = np.stack([s.log_probs for s in sentence]) + log_weights[:, None]
+        log_probs = np.stack([s.log_probs for s in sentence])
         oov = np.logical_or.reduce([s.oov for s in sentence])
-        mixed.append(WordScores(np.logaddexp.reduce(log_probs, axis=0), oov))
+        mixed.append(WordScores(combined(log_probs, checked, "linear"), oov))
     return mixed
 
 

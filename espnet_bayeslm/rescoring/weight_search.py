@@ -41,21 +41,25 @@ class Problem(NamedTuple):
         errors: (L, N) word errors.
         sizes: (L,) hypotheses of each list.
         spreads: (F,) root of the mean variance of a feature within a list.
+        names: Of the features, where these are asked for by their names.
     """
 
     features: np.ndarray
     errors: np.ndarray
     sizes: np.ndarray
     spreads: np.ndarray
+    names: Tuple[Tuple[str, ...], ...] = ()
 
     def only(self, lists: np.ndarray) -> Problem:
         """Problem of some of the lists."""
-        return Problem(self.features[lists], self.errors[lists], self.sizes[lists], self.spreads)
+        features, errors = self.features[lists], self.errors[lists]
+        return self._replace(features=features, errors=errors, sizes=self.sizes[lists])
 
-    def columns(self, names: Sequence[int]) -> Problem:
+    def columns(self, names: Sequence[Tuple[str, ...]]) -> Problem:
         """Problem of some of the features."""
-        kept = list(names)
-        return self._replace(features=self.features[..., kept], spreads=self.spreads[kept])
+        kept = [self.names.index(name) for name in names]
+        features, spreads = self.features[..., kept], self.spreads[kept]
+        return self._replace(features=features, spreads=spreads, names=tuple(names))
 
     def winners(self, weights: np.ndarray) -> np.ndarray:
         """Place of the best hypothesis of each list (the first of equals), (L,)."""
@@ -209,7 +213,7 @@ def without_losers(problem: Problem) -> Problem:
     order = np.where(kept, order, 0)
     features = np.take_along_axis(problem.features, order[..., None], axis=1)
     errors = np.take_along_axis(problem.errors, order, axis=1)
-    return Problem(features, errors, sizes, problem.spreads)
+    return problem._replace(features=features, errors=errors, sizes=sizes)
 
 
 def folds(groups: Sequence[str], num_folds: int) -> List[np.ndarray]:

@@ -22,6 +22,11 @@ PathLike = Union[str, "os.PathLike[str]"]
 
 BYTE_ORDER_MARK = "\ufeff"
 
+Entry = Tuple[Path, int, str]
+"""File, line, and what stands after the key."""
+
+Table = Dict[str, Entry]
+
 
 def _umask_mode(mode: int) -> int:
     """`mode` less the process's umask (tempfile ignores the umask)."""
@@ -270,20 +275,35 @@ def keyed_lines(path: PathLike) -> Iterator[Tuple[int, str, str]]:
         yield number, fields[0], fields[1].strip() if len(fields) > 1 else ""
 
 
-def read_keyed_lines(path: PathLike) -> Dict[str, Tuple[int, str]]:
-    """{key: (line number, rest of the line)} of a Kaldi text file.
+def read_entries(paths: Iterable[Path]) -> Iterator[Tuple[str, Entry]]:
+    """Yield (key, entry) of Kaldi text files that are read as one."""
+    for path in paths:
+        for number, key, value in keyed_lines(path):
+            yield key, (path, number, value)
+
+
+def read_table(paths: Iterable[Path]) -> Table:
+    """{key: entry} of Kaldi text files that are read as one.
 
     Raises:
         InputError: A line without a key, or a key that comes twice.
     """
-    entries: Dict[str, Tuple[int, str]] = {}
-    for number, key, value in keyed_lines(path):
-        if key in entries:
+    table: Table = {}
+    for key, entry in read_entries(paths):
+        if key in table:
+            path, number, _ = entry
+            first = table[key][0]
+            where = "" if first == path else f" of {first}"
             raise InputError(
-                f"the key {key[:80]!r} stands already in line {entries[key][0]}",
+                f"the key {key[:80]!r} stands already in line {table[key][1]}{where}",
                 path=path,
                 line=number,
                 remedy="Keys must be unique.",
             )
-        entries[key] = (number, value)
-    return entries
+        table[key] = entry
+    return table
+
+
+def read_keyed_lines(path: PathLike) -> Dict[str, Tuple[int, str]]:
+    """{key: (line number, rest of the line)} of a Kaldi text file, as `read_table` reads it."""
+    return {key: (line, value) for key, (_, line, value) in read_table([Path(path)]).items()}
