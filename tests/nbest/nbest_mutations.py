@@ -1,6 +1,7 @@
 """Valid N-best files, random damage to them, and plain readers that say what is left in them."""
 
 import gzip
+import itertools
 import json
 import math
 import re
@@ -79,16 +80,24 @@ def packed(files):
     return {f"{name}.gz": gzip.compress(content, mtime=0) for name, content in files.items()}
 
 
-def split(files):
-    """Return Kaldi's files as archives.1 and archives.2."""
+def split(files, at=(3,)):
+    """Return Kaldi's files as archives.1, archives.2, .., cut at some lines."""
     parts = {}
     for name, content in files.items():
         lines = content.splitlines(keepends=True)
-        parts |= {
-            f"archives.1/{name}": b"".join(lines[:3]),
-            f"archives.2/{name}": b"".join(lines[3:]),
-        }
+        for number, (start, end) in enumerate(itertools.pairwise([0, *at, None]), 1):
+            parts[f"archives.{number}/{name}"] = b"".join(lines[start:end])
     return parts
+
+
+def write_files(folder, files):
+    """Write files, or remove those that are None."""
+    for name, data in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        # A new file: a file system may flush one that is emptied and written anew, which takes long
+        (folder / name).unlink(missing_ok=True)
+        if data is not None:
+            (folder / name).write_bytes(data)
 
 
 def _kinds():

@@ -4,11 +4,11 @@ import math
 
 import pytest
 from oracles.lattice_paths import write_htk, write_kaldi_lattices
+from refused import check_refused
 from test_htk import HTK
 from test_kaldi_lattice import KALDI
 
-from espnet_bayeslm.nbest.htk import read_lattice
-from espnet_bayeslm.nbest.kaldi_lattice import read_kaldi_lattices
+from espnet_bayeslm.nbest.formats import LATTICE_READERS
 from espnet_bayeslm.nbest.lattice import Arc, Lattice
 from espnet_bayeslm.utils.errors import InputError
 
@@ -58,26 +58,16 @@ DAMAGED_KALDI = [
 ]
 
 
-def check_refused(folder, name, read, good, old, new, message):
-    """Check that a good file with a change in it is one clear error."""
+DAMAGED = [("htk", "u.lat", HTK, *row) for row in DAMAGED_HTK]
+DAMAGED += [("kaldi_lattice", "x.lats", KALDI, *row) for row in DAMAGED_KALDI]
+
+
+@pytest.mark.parametrize("format, name, good, old, new, message", DAMAGED)
+def test_a_damaged_lattice_is_one_clear_error(format, name, good, old, new, message, tmp_path):
     assert old in good
-    (folder / name).write_text(good.replace(old, new))
-    with pytest.raises(InputError, match=message) as error:
-        read(folder / name)
-    assert "\n" not in str(error.value) and str(error.value).startswith(str(folder))
-
-
-@pytest.mark.parametrize("old, new, message", DAMAGED_HTK)
-def test_a_damaged_htk_lattice_is_one_clear_error(old, new, message, tmp_path):
-    check_refused(tmp_path, "u.lat", read_lattice, HTK, old, new, message)
-
-
-@pytest.mark.parametrize("old, new, message", DAMAGED_KALDI)
-def test_a_damaged_kaldi_lattice_is_one_clear_error(old, new, message, tmp_path):
-    def read(path):
-        return list(read_kaldi_lattices(path))
-
-    check_refused(tmp_path, "x.lats", read, KALDI, old, new, message)
+    (tmp_path / name).write_text(good.replace(old, new))
+    read = LATTICE_READERS[format]
+    check_refused(lambda: list(read(tmp_path / name)), message, tmp_path, remedy=False)
 
 
 def lattice(utt="u", label="a", **scores):

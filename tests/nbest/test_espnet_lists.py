@@ -6,6 +6,7 @@ import re
 import pytest
 import torch
 from espnet2.fileio.datadir_writer import DatadirWriter
+from refused import check_refused
 
 from espnet_bayeslm.nbest.formats import read_nbest, write_nbest
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
@@ -131,11 +132,9 @@ BAD = [
 
 @pytest.mark.parametrize("changes, message", BAD)
 def test_bad_directories_are_one_error_with_file_and_line_or_key(tmp_path, changes, message):
-    with pytest.raises(InputError, match=message) as error:
-        read(write(tmp_path / "logdir", changes))
-    assert str(error.value).startswith(str(tmp_path)) and "\n" not in str(error.value)
-    if "cannot be read" not in message and message != r": no hypotheses":
-        assert re.search(r"\. [A-Z].*[.?]$", str(error.value)), f"no remedy: {error.value}"
+    folder = write(tmp_path / "logdir", changes)
+    remedy = not re.search("cannot be read|no hypotheses", message)
+    check_refused(lambda: read(folder), message, folder, remedy=remedy)
 
 
 def test_what_is_no_decode_directory(tmp_path):

@@ -6,7 +6,7 @@ import random
 import lattice_mutations
 import nbest_mutations
 import pytest
-from nbest_mutations import mutate
+from nbest_mutations import mutate, write_files
 from oracles.lattice_paths import arc_paths
 
 from espnet_bayeslm.nbest.formats import LATTICE_READERS, read_nbest
@@ -82,16 +82,6 @@ def outcome_of(folder, group, format, files):
     for key in expected:
         check(found[key], expected[key])
     return "read"
-
-
-def write_files(folder, files):
-    """Write files, or remove those that are None."""
-    for name, data in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        # A new file: a file system may flush one that is emptied and written anew, which takes long
-        (folder / name).unlink(missing_ok=True)
-        if data is not None:
-            (folder / name).write_bytes(data)
 
 
 def run_cases(folder, group, cases):

@@ -65,28 +65,16 @@ def trained(request, tmp_path):
 
 
 def test_the_tokens_of_a_sentence_are_shared_out_to_its_words(trained):
-    scored = NeuralScorer(trained, max_tokens=30).word_scores(SENTENCES)
-    assert len(scored) == len(SENTENCES)
-    for words, scores in zip(SENTENCES, scored, strict=True):
-        assert scores.log_probs.shape == scores.oov.shape == (len(words) + 1,)
+    """Each word takes as many tokens as it has when it stands in the same place."""
+    scorer = NeuralScorer(trained, max_tokens=30)
+    for words, scores in zip(SENTENCES, scorer.word_scores(SENTENCES), strict=True):
+        ends = [len(trained.tokenize(" ".join(words[: n + 1]))) for n in range(len(words))]
         ids = trained.ids(trained.tokenize(" ".join(words))) if words else []
         (tokens,) = token_log_probs(trained.lm, [ids])
-        assert scores.log_probs.sum() == pytest.approx(tokens.sum(), abs=1e-5)
-        assert scores.log_probs[-1] == pytest.approx(tokens[-1], abs=1e-5)
-
-
-def test_words_of_several_tokens_by_hand(trained):
-    """Each word takes as many tokens as it has when it stands in the same place."""
-    words = ["the", "dog", "met"]
-    (scores,) = NeuralScorer(trained).word_scores([words])
-    ends = [len(trained.tokenize(" ".join(words[: n + 1]))) for n in range(3)]
-    (tokens,) = token_log_probs(trained.lm, [trained.ids(trained.tokenize(" ".join(words)))])
-    parts = np.split(tokens, ends)
-    np.testing.assert_allclose(scores.log_probs, [part.sum() for part in parts], atol=1e-5)
-    counts = NeuralScorer(trained).token_counts(words)
-    assert counts.tolist() == [len(part) for part in parts]
-    assert counts.sum() == ends[-1] + 1
-    assert NeuralScorer(trained).token_counts([]).tolist() == [1]
+        parts = np.split(tokens, ends)
+        np.testing.assert_allclose(scores.log_probs, [part.sum() for part in parts], atol=1e-5)
+        assert scores.oov.shape == scores.log_probs.shape
+        assert scorer.token_counts(words).tolist() == [len(part) for part in parts]
 
 
 def test_unknown_words_are_flagged(trained):
