@@ -9,9 +9,14 @@ from pathlib import Path
 import forking_python
 import pytest
 import torch
+from hypothesis import settings
 
 # oracles, and the LMs of the contract test
 sys.path[:0] = [str(Path(__file__).parent / folder) for folder in ("oracles", "lm")]
+
+# On a busy machine any example may take long
+settings.register_profile("any time", deadline=None)
+settings.load_profile("any time")
 
 # None of ours: a program must register its classes itself.
 PRELOADED = ["espnet2.bin.lm_train", "espnet2.bin.asr_inference", "matplotlib.pyplot"]

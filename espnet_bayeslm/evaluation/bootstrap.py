@@ -86,12 +86,13 @@ def replicate_totals(
     if num_utts == 0:
         return np.zeros((num_replicates, counts.shape[1]))
     rows = max(1, _BLOCK // num_utts)
-    return np.concatenate(
-        [
-            _times_drawn(block, num_utts) @ counts.astype(np.float64)
-            for block in draw_utterances(num_utts, num_replicates, seed=seed, rows=rows)
-        ]
-    )
+    totals = []
+    for block in draw_utterances(num_utts, num_replicates, seed=seed, rows=rows):
+        # how often each row holds each utterance, (R, U)
+        places = (block + num_utts * np.arange(len(block))[:, None]).ravel()
+        drawn = np.bincount(places, minlength=block.size).reshape(block.shape)
+        totals.append(drawn @ counts.astype(np.float64))
+    return np.concatenate(totals)
 
 
 def draw_utterances(
@@ -105,12 +106,6 @@ def draw_utterances(
     for start in range(0, num_replicates, rows):
         shape = (min(rows, num_replicates - start), num_utts)
         yield rng.integers(num_utts, size=shape, dtype=np.int32)
-
-
-def _times_drawn(indices: np.ndarray, num_utts: int) -> np.ndarray:
-    """(R, U) times that each row of (R, U) indices holds each utterance."""
-    firsts = num_utts * np.arange(len(indices))[:, None]
-    return np.bincount((indices + firsts).ravel(), minlength=indices.size).reshape(indices.shape)
 
 
 def difference_of_totals(

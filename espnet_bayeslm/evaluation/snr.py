@@ -6,20 +6,8 @@ et al. 2015); the median of a layer is what Xue et al. 2022 (IV-C) rank layers b
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -166,11 +154,6 @@ def pruning_order(posteriors: Sequence[WeightPosterior], criterion: str) -> np.n
     return np.argsort(np.concatenate(worth), kind="stable")
 
 
-def num_pruned(share: float, total: int) -> int:
-    """Number of weights that a share of `total` is, to the nearest."""
-    return int(share * total + 0.5)
-
-
 def zero_means(posteriors: Sequence[WeightPosterior], indices: np.ndarray) -> None:
     """Set the posterior means of the weights that `indices` name to zero, in the LM itself."""
     import torch
@@ -181,17 +164,6 @@ def zero_means(posteriors: Sequence[WeightPosterior], indices: np.ndarray) -> No
     for posterior, mask in zip(posteriors, np.split(chosen, np.cumsum(sizes)[:-1]), strict=True):
         mean = posterior.mean
         mean.masked_fill_(torch.from_numpy(mask).reshape(mean.shape).to(mean.device), 0.0)
-
-
-@contextlib.contextmanager
-def restored_means(posteriors: Sequence[WeightPosterior]) -> Iterator[None]:
-    """Give the posterior means their present values again when the block ends."""
-    originals = [posterior.mean.clone() for posterior in posteriors]
-    try:
-        yield
-    finally:
-        for posterior, original in zip(posteriors, originals, strict=True):
-            posterior.mean.copy_(original)
 
 
 def prune_weights(
@@ -210,11 +182,15 @@ def prune_weights(
         For each criterion a step for each share.
     """
     steps = []
+    originals = [posterior.mean.clone() for posterior in posteriors]
     for criterion in CRITERIA:
         order = pruning_order(posteriors, criterion)
-        with restored_means(posteriors):
+        try:
             for share in shares:
-                count = num_pruned(share, len(order))
+                count = int(share * len(order) + 0.5)
                 zero_means(posteriors, order[:count])
                 steps.append(PruningStep(criterion, share, count, measure()))
+        finally:
+            for posterior, original in zip(posteriors, originals, strict=True):
+                posterior.mean.copy_(original)
     return steps

@@ -11,7 +11,6 @@ from typing import (
     Any,
     Callable,
     Dict,
-    Iterable,
     Iterator,
     List,
     Mapping,
@@ -19,7 +18,6 @@ from typing import (
     Optional,
     Sequence,
     Tuple,
-    Union,
 )
 
 from espnet_bayeslm.nbest.fields import (
@@ -170,7 +168,7 @@ def _refuse(constant: str) -> None:
     raise BadValue(f"{constant} is not a finite number")
 
 
-def _integer(digits: str) -> Union[int, float]:
+def _integer(digits: str) -> float:
     """Number of a JSON integer."""
     return int(digits) if len(digits) <= _MAX_DIGITS else float(digits)
 
@@ -213,7 +211,7 @@ def as_score(content: Any, what: str) -> Optional[float]:
     return float(content)
 
 
-def others(content: Mapping[str, Any], keys: Iterable[str]) -> Dict[str, Any]:
+def others(content: Mapping[str, Any], keys: Sequence[str]) -> Dict[str, Any]:
     """Values under other keys, if they can be written again."""
     found = {name: value for name, value in content.items() if name not in keys}
     if not found:

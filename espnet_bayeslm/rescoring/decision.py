@@ -4,17 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import (
-    TYPE_CHECKING,
-    Dict,
-    Iterable,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import TYPE_CHECKING, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import yaml
@@ -173,18 +163,18 @@ class ListScores(NamedTuple):
     def of_lms(self, names: Sequence[str]) -> Dict[str, np.ndarray]:
         """Ln P of each hypothesis under single components, (N,) each."""
         rows = [
-            written_log_probs(values[k] for values in self.log_probs) for k in range(len(names))
+            written_log_probs([values[k] for values in self.log_probs]) for k in range(len(names))
         ]
         return {name: np.array(row) for name, row in zip(names, rows, strict=True)}
 
 
-def written_log_probs(words: Iterable[np.ndarray]) -> List[float]:
+def written_log_probs(words: Sequence[np.ndarray]) -> List[float]:
     """The score of each hypothesis from those of its words, as files have it, in nats."""
     # the sum of the words' costs as their file has them
     return [-round(float((-values).round(DIGITS).sum()), DIGITS) for values in words]
 
 
-def distinct_hypotheses(nbests: Iterable[NBest]) -> List[Words]:
+def distinct_hypotheses(nbests: Sequence[NBest]) -> List[Words]:
     """Hypotheses of all lists, each once."""
     return list(dict.fromkeys(hyp.words for nbest in nbests for hyp in nbest.hypotheses))
 

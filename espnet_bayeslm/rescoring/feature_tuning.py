@@ -148,10 +148,7 @@ def small_errors(
 ) -> int:
     """Fewest word errors of the lists with the first candidate's few features.
 
-    Args:
-        lists: Of each list its features.
-        errors: Of each list the word errors of its hypotheses.
-        normalised_scores: Whether the scores may be divided by the length.
+    Arguments as in `tune_features`.
     """
     problem, sets = _problem(lists, errors, normalised_scores=normalised_scores)
     if not sets:

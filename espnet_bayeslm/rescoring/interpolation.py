@@ -58,11 +58,7 @@ def mix(scores: Sequence[Sequence[WordScores]], weights: ArrayLike) -> List[Word
 
 
 def estimate_weights(scores: Sequence[Sequence[WordScores]]) -> np.ndarray:
-    """EM weights over the words that every component knows.
-
-    Args:
-        scores: The K components' scores of the same sentences.
-    """
+    """EM weights over the words that every component knows, of scores as `mix` takes them."""
     log_probs = np.stack([np.concatenate([s.log_probs for s in c]) for c in scores], axis=1)
     oov = np.stack([np.concatenate([s.oov for s in c]) for c in scores], axis=1)
     return em_weights(log_probs[~oov.any(axis=1)])

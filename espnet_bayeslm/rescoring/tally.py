@@ -46,9 +46,7 @@ class ErrorTally:
     def parts(self) -> Dict[str, Dict[str, ErrorCounts]]:
         """Part -> whose errors -> their counts; what was tuned on comes before what was not."""
         found = self._parts or {"": dict.fromkeys(KINDS, NO_WORDS)}
-        return (
-            {part: found[part] for part in sorted(found, reverse=True)} if len(found) > 1 else found
-        )
+        return {part: found[part] for part in sorted(found, reverse=True)}
 
 
 class ConfidenceTally:

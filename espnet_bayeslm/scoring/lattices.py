@@ -17,13 +17,13 @@ import itertools
 import math
 from typing import (
     Any,
+    Callable,
     Dict,
     Iterable,
     Iterator,
     List,
     NamedTuple,
     Optional,
-    Protocol,
     Sequence,
     Tuple,
 )
@@ -39,11 +39,8 @@ BLOCK = 32
 """Lattices that are scored together."""
 
 
-class Mixture(Protocol):
-    """How the scores of components become one."""
-
-    def __call__(self, log_probs: np.ndarray) -> np.ndarray:
-        """Score of each word, (n,), from ln p under each component, (K, n)."""
+Mixture = Callable[[np.ndarray], np.ndarray]
+"""Makes the score of each word, (n,), of ln p under each component, (K, n)."""
 
 
 class MergeOptions(NamedTuple):

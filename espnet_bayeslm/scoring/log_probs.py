@@ -101,15 +101,9 @@ def _slices(total: int, size: int) -> List[slice]:
 def log_normalizers(
     outputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
 ) -> torch.Tensor:
-    """Ln Z = ln sum_v exp(weight_v output + bias_v) of each context, in float32 or better.
+    """Ln Z = ln sum_v exp(weight_v output + bias_v) of each context, (T,), in float32 or better.
 
-    Args:
-        outputs: What the output projection gets, (T, M).
-        weight: (V, M).
-        bias: (V,).
-
-    Returns:
-        (T,).
+    Arguments as in `log_probs_of_outputs`.
     """
     dtype = torch.promote_types(outputs.dtype, torch.float32)
     blocks = Blocks.of(outputs, weight)
@@ -134,17 +128,9 @@ def target_logits(
     weight: torch.Tensor,
     bias: torch.Tensor,
 ) -> torch.Tensor:
-    """Logit of one token after each of some contexts, in float32 or better.
+    """Logit of one token after each of some contexts, (N,), in float32 or better.
 
-    Args:
-        outputs: What the output projection gets, (T, M).
-        contexts: Rows of `outputs`, (N,).
-        targets: Tokens, (N,).
-        weight: (V, M).
-        bias: (V,).
-
-    Returns:
-        (N,).
+    Arguments as in `log_probs_of_outputs`.
     """
     dtype = torch.promote_types(outputs.dtype, torch.float32)
     parts = [

@@ -66,7 +66,7 @@ def test_segments_by_hand(ref, a, b, expected):
     assert utterance_segments(*alignments[::-1]) == [(y, x) for x, y in expected]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(TEXTS)
 def test_a_naive_oracle(texts):
     ref, a, b = as_sets(texts)
@@ -79,7 +79,6 @@ def test_a_naive_oracle(texts):
     )
 
 
-@settings(deadline=None)
 @given(TEXTS)
 def test_exchanged_systems_change_the_sign(texts):
     ref, a, b = as_sets(texts)
@@ -90,7 +89,6 @@ def test_exchanged_systems_change_the_sign(texts):
     assert there.b_is_better == back.a_is_better and there.significant == back.significant
 
 
-@settings(deadline=None)
 @given(texts=TEXTS, order=st.randoms(use_true_random=False), words=WORDS)
 def test_neither_order_nor_what_both_have_right_matters(texts, order, words):
     sets = as_sets(texts)

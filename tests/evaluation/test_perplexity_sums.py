@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from espnet_bayeslm.evaluation.perplexity import (
@@ -60,7 +60,6 @@ def test_the_empty_sentence_is_its_end():
     assert (value.all.words, value.all.characters, value.oov_rate) == (1, 1, 0.0)
 
 
-@settings(deadline=None)
 @given(a=PERPLEXITIES, b=PERPLEXITIES, c=PERPLEXITIES)
 def test_perplexities_add(a, b, c):
     assert a + b == b + a and (a + b) + c == a + (b + c) and a + Perplexity() == a

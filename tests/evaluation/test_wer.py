@@ -5,7 +5,7 @@ import math
 
 import pytest
 from alignment_naive import best_splits, edit_distance
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from espnet_bayeslm.evaluation.wer import (
@@ -27,7 +27,6 @@ COUNTS = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(ref=WORDS, hyp=WORDS)
 def test_word_errors_are_a_best_alignment(ref, hyp):
     counts = word_errors(ref, hyp)
@@ -55,7 +54,6 @@ def test_word_errors_by_hand(ref, hyp, expected):
     assert dataclasses.astuple(word_errors(ref.split(), hyp.split())) == expected
 
 
-@settings(deadline=None)
 @given(a=COUNTS, b=COUNTS, c=COUNTS)
 def test_counts_add(a, b, c):
     assert a + b == b + a and (a + b) + c == a + (b + c) and a + NO_WORDS == a
@@ -83,7 +81,6 @@ def test_counts_check_themselves():
         NO_WORDS + 1
 
 
-@settings(deadline=None)
 @given(lists=st.lists(st.tuples(WORDS, st.lists(WORDS, min_size=1, max_size=4)), max_size=4))
 def test_oracle_is_the_brute_force_minimum(lists):
     refs = {f"u{n}": ref for n, (ref, _) in enumerate(lists)}

@@ -195,13 +195,19 @@ def mutate(rng, files):
     return "; ".join(done), changed
 
 
+def _texts(files):
+    """Yield (name without .gz, text) of {file: bytes}."""
+    for name, data in sorted(files.items()):
+        text = gzip.decompress(data) if name.endswith(".gz") else data
+        yield name.removesuffix(".gz"), text.decode("utf-8-sig")
+
+
 def _lines(files):
-    """Yield (name without .gz, number, line) of {file: bytes}, all of them decoded at once."""
-    for name, data in files.items():
-        text = (gzip.decompress(data) if name.endswith(".gz") else data).decode("utf-8-sig")
+    """Yield (name without .gz, number, line) of {file: bytes}."""
+    for name, text in _texts(files):
         lines = text.split("\n")
         for number, line in enumerate(lines[: -1 if lines[-1] == "" else None]):
-            yield name.removesuffix(".gz"), number, line
+            yield name, number, line
 
 
 def kaldi_content(files):
@@ -260,13 +266,6 @@ def jsonl_content(files):
             score = hyp.get("score") if hyp.get("am_score") is None else hyp["am_score"]
             content[item["utt"], rank] = hyp["text"].split(), score
     return content
-
-
-def _texts(files):
-    """Yield (name without .gz, text)."""
-    for name, data in sorted(files.items()):
-        text = gzip.decompress(data) if name.endswith(".gz") else data
-        yield name.removesuffix(".gz"), text.decode("utf-8-sig")
 
 
 def _values(text):

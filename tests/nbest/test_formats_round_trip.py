@@ -30,9 +30,7 @@ HOLDS = {
     "nemo": [{"ref": False}],
     "vosk": [{"ref": False}, {"no scores": True}],
 }
-SETTINGS = settings(
-    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow], derandomize=True
-)
+SETTINGS = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 
 
 def one_word(text):

@@ -113,7 +113,7 @@ def words_of_lattices():
     return st.text(plain, min_size=1, max_size=5).filter(lambda word: word.split() == [word])
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(
     seed=st.integers(0, 10**6),
     words=st.lists(words_of_lattices(), min_size=1, max_size=4),

@@ -79,15 +79,6 @@ def test_audio_files_of_one_name_are_told_apart_by_their_folders(tmp_path):
     assert [nbest.utt for nbest in read_nbest(tmp_path, "nemo")] == ["s1/1", "s2/1"]
 
 
-def test_lists_of_unequal_length_are_counted_in_the_manifest(tmp_path):
-    lists = [
-        NBest("u1", (Hypothesis(("a",), -1.0),)),
-        NBest("u2", tuple(Hypothesis((w,), -1.0) for w in "abc")),
-    ]
-    write_nbest(lists, tmp_path, format="nemo")
-    assert list(read_nbest(tmp_path, "nemo")) == lists
-
-
 def test_vosk_a_file_for_each_utterance_and_all_in_one(tmp_path):
     (tmp_path / "one").mkdir()
     for name in ("u10", "u2"):

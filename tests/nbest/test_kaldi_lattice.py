@@ -97,7 +97,7 @@ def test_gzip_line_ends_and_parts_change_nothing(tmp_path):
     assert list(read_kaldi_lattices(tmp_path)) == lattices
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=100, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 10**6), zipped=st.booleans())
 def test_what_was_written_is_read_again(tmp_path_factory, seed, zipped):
     rng = np.random.default_rng(seed)

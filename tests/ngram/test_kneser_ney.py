@@ -80,7 +80,7 @@ def test_order_beyond_every_sentence(tmp_path, order):
 # brute force
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(sentences=TEXTS, order=ORDERS)
 def test_equals_the_definition(folder, sentences, order):
     corpus = corpus_of(folder, sentences)
@@ -175,7 +175,7 @@ def test_equals_lmplz_on_random_text(tmp_path, seed):
 # properties
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(sentences=TEXTS, order=st.integers(2, 4))
 def test_each_context_sums_to_one_in_kenlm(folder, sentences, order):
     corpus = corpus_of(folder, sentences)

@@ -28,7 +28,7 @@ def test_known_ngrams_have_the_probability_of_the_file(scorer, model_path):
     assert not scores.oov.any()
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(sentences=st.lists(st.lists(WORDS, max_size=7), max_size=4))
 def test_equals_kenlm_full_scores(scorer, model_path, sentences):
     model = kenlm.Model(str(model_path))

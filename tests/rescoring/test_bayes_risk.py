@@ -42,7 +42,7 @@ def best_alignments(words, other):
     yield from {item for item in found if item[0] == least}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(LISTS, st.sampled_from([0.25, 1.0, 4.0]))
 def test_risk_is_that_of_exhaustive_enumeration(items, sharpness):
     hyps, totals = [words for words, _ in items], np.array([float(total) for _, total in items])
@@ -59,7 +59,7 @@ def test_risk_is_that_of_exhaustive_enumeration(items, sharpness):
     assert all(risk > risks[best] for risk in risks[:best])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(WORDS, st.lists(WORDS, min_size=1, max_size=4))
 def test_places_are_those_of_an_alignment_with_the_fewest_errors(words, others):
     found = words_in_place(words, others)

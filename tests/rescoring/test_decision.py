@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
@@ -48,7 +48,6 @@ def best_hypotheses(lists, scales):
     return {item.nbest.utt: item.nbest.hypotheses[item.choice(scales)].words for item in lists}
 
 
-@settings(deadline=None)
 @given(rows=LISTS, lm=LM, lmwt=st.sampled_from([0.5, 1, 2, 8]), penalty=st.sampled_from([-1, 0, 1]))
 def test_best_hypotheses_are_those_of_the_formula(rows, lm, lmwt, penalty):
     nbests, lm = make(rows, lm)

@@ -103,7 +103,7 @@ def test_scores_in_other_units_choose_the_same(factor, tune_by):
         assert best_place(own, dict(other.weights)) == best_place(features, dict(plain.weights))
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(
     seed=st.integers(0, 10**6),
     num_lists=st.integers(1, 40),

@@ -44,7 +44,7 @@ def test_errors_along_a_line_are_those_of_a_fine_grid(seed):
     assert min(exact) <= found.min()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10**6))
 def test_envelopes_are_in_order_and_start_with_every_list(seed):
     intercepts, slopes, _ = random_problem(seed)

@@ -126,7 +126,7 @@ def test_espnets_lms_too(lm):
 
 
 @pytest.mark.parametrize("name", LMS)
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(random=st.randoms(use_true_random=False), copies=st.integers(1, 3))
 def test_order_and_copies_change_nothing_at_all(name, random, copies):
     torch.manual_seed(0)
