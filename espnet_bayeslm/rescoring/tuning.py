@@ -11,7 +11,7 @@ import numpy as np
 
 from espnet_bayeslm.evaluation.wer import check_same_utterances, word_errors
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.rescoring.bayes_risk import Posterior
+from espnet_bayeslm.rescoring.bayes_risk import Posterior, not_above, tune_posterior
 from espnet_bayeslm.rescoring.decision import ListScores, Scales, ScoredList, candidates
 from espnet_bayeslm.rescoring.feature_tuning import (
     AS_IT_CAME,
@@ -21,7 +21,6 @@ from espnet_bayeslm.rescoring.feature_tuning import (
     tune_features,
 )
 from espnet_bayeslm.rescoring.features import FIRST_PASS, LM, Features, is_normalised
-from espnet_bayeslm.rescoring.posterior_tuning import not_above, tune_posterior
 from espnet_bayeslm.rescoring.sweep import Sweep, sweep
 from espnet_bayeslm.rescoring.weight_search import folds
 

@@ -17,8 +17,13 @@ from espnet_bayeslm.scoring.histories import (
     score_in_context,
 )
 from espnet_bayeslm.scoring.normalizer import measure_normalizer
-from espnet_bayeslm.scoring.running_text import running_log_probs
-from espnet_bayeslm.scoring.sequences import MAX_TOKENS, Normalizer, token_log_probs, vocab_size
+from espnet_bayeslm.scoring.sequences import (
+    MAX_TOKENS,
+    Normalizer,
+    running_log_probs,
+    token_log_probs,
+    vocab_size,
+)
 from espnet_bayeslm.scoring.uncertainty import Uncertainty, token_uncertainty
 from espnet_bayeslm.utils.errors import InputError
 

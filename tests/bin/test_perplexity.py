@@ -12,7 +12,7 @@ import espnet_bayeslm
 from espnet_bayeslm.bin.perplexity import main
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.rescoring import token_log_probs
-from espnet_bayeslm.scoring.running_text import running_log_probs
+from espnet_bayeslm.scoring.sequences import running_log_probs
 from espnet_bayeslm.training.load import load_lm
 
 

@@ -8,10 +8,12 @@ from espnet_bayeslm.rescoring.bayes_risk import (
     edit_distances,
     least_risk,
     list_posterior,
+    not_above,
+    spread,
+    tune_posterior,
     word_confidences,
     words_in_place,
 )
-from espnet_bayeslm.rescoring.posterior_tuning import not_above, spread, tune_posterior
 
 WORDS = list("abcdefgh")
 

@@ -6,7 +6,7 @@ import torch
 from one_sequence import naive
 
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
-from espnet_bayeslm.scoring.running_text import running_log_probs
+from espnet_bayeslm.scoring.sequences import running_log_probs
 
 VOCAB, END = 11, 10
 TEXT = [[3, 4], [5], [], [6, 7, 8], [2, 2], [9, 3, 3, 4], [5, 5]]
