@@ -20,8 +20,7 @@ _DIGITS = re.compile("([0-9]+)", re.ASCII)
 
 _MAX_NAME = 255  # bytes, on most file systems
 
-OPTIONAL = ("lm_score", "graph_score")
-SCORES = ("am_score", *OPTIONAL)
+SCORES = ("am_score", "lm_score", "graph_score")
 
 AddList = Callable[[NBest], None]
 """Adds one list to what is being written."""

@@ -18,11 +18,11 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
+from espnet_bayeslm.nbest.fields import SCORES
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.errors import InputError
 
 Features = Dict[str, np.ndarray]
-SCORES = ("am_score", "lm_score", "graph_score")
 LENGTH_TIMES = "am_score_x_length"
 LM = "log_prob"
 """ln P under the mixture; `log_prob.NAME` is that of one LM."""
