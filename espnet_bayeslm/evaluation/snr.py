@@ -61,16 +61,13 @@ def _flat(tensor: torch.Tensor) -> np.ndarray:
     return tensor.detach().reshape(-1).cpu().numpy().astype(np.float64)
 
 
-def summarize(
-    location: str, snr: np.ndarray, std: np.ndarray, *, std_ratio: Optional[np.ndarray] = None
-) -> SnrSummary:
+def summarize(location: str, snr: np.ndarray, std: np.ndarray) -> SnrSummary:
     """Figures of one location.
 
     Args:
         location: The location.
         snr: (N,) signal-to-noise ratios.
         std: (N,) standard deviations.
-        std_ratio: (N,) standard deviations over those at the start of training.
     """
     # numpy, since torch.quantile refuses more than 16 million elements
     percentiles = np.percentile(snr, PERCENTILES)
@@ -80,8 +77,8 @@ def summarize(
         len(snr),
         tuple(map(float, percentiles)),
         float(np.median(std)),
-        None if std_ratio is None else float(np.median(std_ratio)),
-        tuple(map(int, np.histogram(binned, BIN_EDGES)[0])),
+        median_std_ratio=None,
+        histogram=tuple(map(int, np.histogram(binned, BIN_EDGES)[0])),
     )
 
 
@@ -90,22 +87,14 @@ def summarize_weights(posteriors: Iterable[WeightPosterior]) -> List[SnrSummary]
     by_location: Dict[str, List[WeightPosterior]] = {}
     for posterior in posteriors:
         by_location.setdefault(posterior.location, []).append(posterior)
-    return [
-        summarize(
-            location,
-            np.concatenate([signal_to_noise(p.mean, p.std) for p in members]),
-            np.concatenate([_flat(p.std) for p in members]),
-            std_ratio=_ratio_to_start(members),
-        )
-        for location, members in by_location.items()
-    ]
-
-
-def _ratio_to_start(members: Sequence[WeightPosterior]) -> Optional[np.ndarray]:
-    """Standard deviations over those at the start, None where these are not known."""
-    if any(np.isnan(p.start_std) for p in members):
-        return None
-    return np.concatenate([_flat(p.std) / p.start_std for p in members])
+    found = []
+    for location, members in by_location.items():
+        summary = summarize_latent(location, [(p.mean, p.std) for p in members])
+        if not any(np.isnan(p.start_std) for p in members):
+            ratios = np.concatenate([_flat(p.std) / p.start_std for p in members])
+            summary = dataclasses.replace(summary, median_std_ratio=float(np.median(ratios)))
+        found.append(summary)
+    return found
 
 
 def summarize_latent(

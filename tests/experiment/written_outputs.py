@@ -1,6 +1,7 @@
 """Outputs of the AMI recipe's stages, written as its tools write them."""
 
 import datetime
+import dataclasses
 import json
 
 import numpy as np
@@ -124,11 +125,9 @@ def write_snr(exp, name, ratios, *, std=0.02, start=0.01):
         snr_report.LocationRow(
             place,
             "weights",
-            summarize(
-                place,
-                np.array(values),
-                np.full(len(values), std),
-                std_ratio=np.full(len(values), std / start),
+            dataclasses.replace(
+                summarize(place, np.array(values), np.full(len(values), std)),
+                median_std_ratio=std / start,
             ),
         )
         for place, values in ratios.items()
