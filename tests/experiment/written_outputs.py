@@ -1,7 +1,7 @@
 """Outputs of the AMI recipe's stages, written as its tools write them."""
 
-import datetime
 import dataclasses
+import datetime
 import json
 
 import numpy as np
