@@ -4,7 +4,7 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from html_reader import Page
+from oracles.html_reader import Page
 
 from espnet_bayeslm.bin import perplexity, rescore, score, snr
 from espnet_bayeslm.bin.report import main

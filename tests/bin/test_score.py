@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 import pytest
-from alignment_naive import edit_distance
+from oracles.alignment_naive import edit_distance
 
 from espnet_bayeslm.bin.score import main
 from espnet_bayeslm.evaluation import mapsswe

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mapsswe_regex import segments as oracle_segments
-from mapsswe_regex import statistics
-from sctk_reference import KINDS, pairs, random_set, run_sctk
+from oracles.mapsswe_regex import segments as oracle_segments
+from oracles.mapsswe_regex import statistics
+from oracles.sctk_reference import KINDS, pairs, random_set, run_sctk
 
 import espnet_bayeslm.evaluation
 from espnet_bayeslm.evaluation.alignment import align, align_all

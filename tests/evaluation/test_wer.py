@@ -4,9 +4,9 @@ import dataclasses
 import math
 
 import pytest
-from alignment_naive import best_splits, edit_distance
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles.alignment_naive import best_splits, edit_distance
 
 from espnet_bayeslm.evaluation.wer import (
     ERRORS_HEADER,

@@ -4,7 +4,7 @@ import math
 
 import pytest
 from oracles.lattice_paths import write_htk, write_kaldi_lattices
-from refused import check_refused
+from oracles.refused import check_refused
 from test_htk import HTK
 from test_kaldi_lattice import KALDI
 

@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 from espnet2.fileio.datadir_writer import DatadirWriter
-from refused import check_refused
+from oracles.refused import check_refused
 
 from espnet_bayeslm.nbest.formats import read_nbest, write_nbest
 from espnet_bayeslm.nbest.types import Hypothesis, NBest

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from refused import check_refused
+from oracles.refused import check_refused
 
 from espnet_bayeslm.nbest.formats import read_nbest, write_nbest
 from espnet_bayeslm.nbest.types import Hypothesis, NBest

@@ -6,7 +6,7 @@ import re
 import nbest_mutations
 import pytest
 from nbest_mutations import write_files
-from refused import check_refused
+from oracles.refused import check_refused
 
 from espnet_bayeslm.nbest.formats import read_nbest, write_nbest
 from espnet_bayeslm.nbest.types import Hypothesis, NBest

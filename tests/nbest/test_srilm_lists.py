@@ -5,7 +5,7 @@ import logging
 import math
 
 import pytest
-from refused import check_refused
+from oracles.refused import check_refused
 
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.nbest.srilm import to_log10, to_natural

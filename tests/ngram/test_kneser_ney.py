@@ -2,12 +2,12 @@ import itertools
 import random
 import shutil
 
-import kneser_ney as oracle
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lmplz_arpa import largest_difference, read_arpa
+from oracles import kneser_ney as oracle
+from oracles.lmplz_arpa import largest_difference, read_arpa
 
 from espnet_bayeslm.ngram.build import build_ngram, write_arpa
 from espnet_bayeslm.ngram.kneser_ney import (

@@ -5,7 +5,7 @@ import random
 import re
 
 import pytest
-from html_reader import Page, browser, opened
+from oracles.html_reader import Page, browser, opened
 
 from espnet_bayeslm.report.html_nbest import nbest_section
 from espnet_bayeslm.report.html_page import page

@@ -4,10 +4,10 @@ import json
 import random
 
 import pytest
-from alignment_naive import edit_distance
-from html_reader import Page
 from hypothesis import given
 from hypothesis import strategies as st
+from oracles.alignment_naive import edit_distance
+from oracles.html_reader import Page
 
 from espnet_bayeslm.evaluation.wer import word_errors
 from espnet_bayeslm.nbest.formats import write_nbest

@@ -12,10 +12,10 @@ from urllib.parse import unquote
 
 import jinja2
 import pytest
-from html_reader import Page
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
+from oracles.html_reader import Page
 
 from espnet_bayeslm.report.html_figure import plain, svg
 from espnet_bayeslm.report.html_page import PARTS, Section, environment, page

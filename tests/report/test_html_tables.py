@@ -6,7 +6,7 @@ import re
 
 import pytest
 import torch
-from html_reader import Page
+from oracles.html_reader import Page
 
 from espnet_bayeslm.evaluation.comparison import compare_systems, score_set
 from espnet_bayeslm.evaluation.snr import BIN_EDGES, PruningStep, SnrSummary

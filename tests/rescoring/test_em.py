@@ -4,10 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
-from em_plain import grid_optimum, log_likelihood, plain_em, scipy_optimum
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from oracles.em_plain import grid_optimum, log_likelihood, plain_em, scipy_optimum
 
 from espnet_bayeslm.rescoring.em import em_steps, em_weights
 from espnet_bayeslm.utils.errors import InputError

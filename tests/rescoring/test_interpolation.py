@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from em_plain import plain_em
+from oracles.em_plain import plain_em
 
 from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.rescoring import MixtureScorer

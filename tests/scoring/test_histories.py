@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from espnet2.lm.seq_rnn_lm import SequentialRNNLM
-from one_sequence import naive
+from oracles.one_sequence import naive
 from test_contract import CASES, LSTM, TRANSFORMER, VOCAB, build, make_generic
 from test_contract import name as case_name
 

@@ -9,7 +9,7 @@ from espnet2.lm.seq_rnn_lm import SequentialRNNLM
 from espnet2.lm.transformer_lm import TransformerLM
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from one_sequence import naive
+from oracles.one_sequence import naive
 from test_contract import CASES, VOCAB, build, make_generic
 from test_contract import name as case_name
 

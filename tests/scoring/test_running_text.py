@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from one_sequence import naive
+from oracles.one_sequence import naive
 
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.scoring.sequences import running_log_probs

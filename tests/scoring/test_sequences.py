@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from espnet2.lm.seq_rnn_lm import SequentialRNNLM
-from one_sequence import naive
+from oracles.one_sequence import naive
 
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.scoring import score_hypotheses, token_log_probs
