@@ -180,11 +180,11 @@ def tests_of(mutant: Mutant) -> List[str]:
 def is_killed(mutant: Mutant, timeout: float) -> bool | None:
     """Whether a test fails with the mutant; None where they took too long, or hang."""
     with tempfile.TemporaryDirectory() as folder:
-        for name in ("egs2", "conf", "bench", "setup.cfg", "README.md", "docs", "Makefile"):
+        for name in ("egs2", "bench", "setup.cfg", "README.md", "docs", "Makefile"):
             if (ROOT / name).exists():
                 os.symlink(ROOT / name, Path(folder) / name)
-        shutil.copytree(ROOT / "tests", Path(folder) / "tests", symlinks=True)
-        shutil.copytree(ROOT / PACKAGE, Path(folder) / PACKAGE, symlinks=True)
+        for name in ("tests", "conf", PACKAGE):  # conf/ links into the package
+            shutil.copytree(ROOT / name, Path(folder) / name, symlinks=True)
         target = Path(folder) / PACKAGE / mutant.path
         target.write_text(mutant.apply(target.read_text()))
         tests = [path.replace(str(ROOT), folder) for path in tests_of(mutant)]
