@@ -180,7 +180,8 @@ def test_the_transformer_is_what_helps_on_ami():
         yaml.safe_load((CONF / f"{kind}_transformer.yaml").read_text())
         for kind in ("point", "bayes")
     )
-    changed = {"uncertainty": {"embedding": "bayes"}, "dropout_rate": 0.0, "prior_variance": 0.01}
+    changed = {"uncertainty": {"embedding": "bayes"}, "dropout_rate": 0.0}
+    changed["prior_variance"] = "learn_rows"
     assert bayes["lm_conf"] == {**point["lm_conf"], **changed}
     assert bayes["model_conf"] == {"prior": "zero", "warmup_epochs": 5}
 

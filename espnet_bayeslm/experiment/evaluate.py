@@ -7,7 +7,7 @@ with the fewest errors on the dev lists, for each condition) and signal-to-noise
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Iterator, List, Sequence, Tuple
+from typing import Iterator, List, Optional, Sequence, Tuple
 
 import yaml
 
@@ -15,7 +15,6 @@ from espnet_bayeslm.configs.tables import UNCERTAIN, Line
 from espnet_bayeslm.experiment.plan import Settings, chosen_lines
 from espnet_bayeslm.experiment.texts import need, read_conditions
 from espnet_bayeslm.experiment.train import BEST, Place
-from espnet_bayeslm.utils.errors import InputError
 
 Words = List[str]
 System = Tuple[str, ...]
@@ -149,17 +148,15 @@ class Evaluation:
             systems += [(line.name, f"{line.name}.seed{n}", ngram) for n in others]
         yield from filter(self.trained, systems)
 
-    def commands(self, step: str, lm: str, only: Sequence[str]) -> List[Words]:
+    def commands(self, step: str, lm: str, only: Sequence[str]) -> Optional[List[Words]]:
         """Commands of a step, `perplexity` or `rescore`, for lines as `chosen_lines` has them.
 
-        Raises:
-            InputError: No LM is trained.
+        None where no LM is trained; an empty list where all is made already.
         """
         lines = chosen_lines(self.settings.lines, lm, only, self.place.seed, mixtures=True)
         systems = [system for line in lines for system in self.systems(line)]
         if not systems:
-            remedy = "Run stage 4 first."
-            raise InputError("none of the table's LMs is trained", path=self.exp, remedy=remedy)
+            return None
         make = self.perplexities if step == "perplexity" else self.rescoring
         ngram: System = (self.settings.ngram,)
         found = [words for system in dict.fromkeys([ngram, *systems]) for words in make(system)]

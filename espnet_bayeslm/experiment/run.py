@@ -220,17 +220,28 @@ class Experiment:
         self.run(["ngram", *words, "--arpa", str(arpa), "--discount_fallback", "true"])
 
     def _evaluate(self, step: str) -> None:
-        """Run the commands of a step, those of a place in a job."""
+        """Run the commands of a step, those of a place in a job; a place without LMs is left out.
+
+        Raises:
+            InputError: No place has one.
+        """
         jobs: List[Job] = []
         for place in self.places().values():
             log = place.exp / f"{step}_{self.settings.table}"
             evaluation = Evaluation(self.settings, place, self.choice.join)
             lm = place.backbones[0] if len(place.backbones) == 1 else "both"
             commands = evaluation.commands(step, lm, self.choice.only)
+            if commands is None:
+                logging.info(f"{place.exp}: none of the table's LMs is trained")
+                continue
             place.exp.mkdir(parents=True, exist_ok=True)
             file = Path(f"{log}.commands")
             file.write_text("".join(f"{shlex.join(words)}\n" for words in commands))
             jobs.append((Path(f"{log}.log"), [*BAYESLM, "batch", str(file)]))
+        if not jobs:
+            remedy = "Run stage 4 first."
+            where = self.settings.folder
+            raise InputError("none of the table's LMs is trained", path=where, remedy=remedy)
         run_jobs(jobs, self.choice.nj)
 
 
