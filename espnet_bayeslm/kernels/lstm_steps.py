@@ -153,7 +153,6 @@ def run_steps(inputs: LoopInputs, layout: Layout) -> Record:
     device, hidden, cell = inputs.gates_in.device, inputs.h, inputs.c
     step, sample = fused(forward_step(layout), device), fused(latent_step, device)
     recur = product(inputs.recurrent_weight, len(hidden))
-    infer = None if inputs.latent_weight is None else product(inputs.latent_weight, len(hidden))
     flips = None if inputs.deviation is None else Flips(inputs, layout)
     # what the step reads of the layer; the others would only be looked at
     kept = inputs._replace(gates_in=hidden, weight=hidden, h=hidden, c=hidden, noise=None)
@@ -166,9 +165,9 @@ def run_steps(inputs: LoopInputs, layout: Layout) -> Record:
         recurrent = recurrent if flips is None else flips.add(hidden, recurrent)
         hidden, cell, *row = step(gates_in, recurrent, cell, of_cell, kept)
         rows.append((*row, hidden))
-        if infer is not None:
+        if inputs.latent_weight is not None:
             noise = None if inputs.noise is None else inputs.noise[t]
-            packed, hidden = sample(infer(hidden), inputs.latent_bias, noise)
+            packed, hidden = sample(hidden @ inputs.latent_weight.t(), inputs.latent_bias, noise)
             latents.append(packed)
         hiddens.append(hidden)
         cells.append(cell)

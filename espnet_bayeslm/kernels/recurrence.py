@@ -69,16 +69,13 @@ class LoopGradients:
         step = fused(backward_step(self.layout, inputs.hidden_weight is not None), device)
         add_latent = fused(latent_backward, device)
         back, recurred = product(inputs.recurrent_weight.t(), len(grad_h)), grad_h
-        infer_back = None
-        if grad_latent is not None:
-            infer_back = product(given(inputs.latent_weight).t(), len(grad_h))
         rows, latents = [], []
         for t in range(len(grad_output) - 1, -1, -1):
-            if grad_latent is not None and infer_back is not None:
+            if grad_latent is not None:
                 noise = None if inputs.noise is None else inputs.noise[t]
                 latent = given(record.latent)[t]
                 latents.append(add_latent(grad_latent[t], recurred, latent, noise))
-                recurred = infer_back(latents[-1])
+                recurred = latents[-1] @ given(inputs.latent_weight)
             kept = (record.act[t], record.gates[t], record.tanh_cell[t], record.cell_used[t])
             slopes = [None if slope is None else slope[t] for slope in self.slopes]
             whole = (None if x is None else x[t] for x in (self.hidden_slope, self.cell_slope))
