@@ -1,8 +1,8 @@
-"""The steps of the LSTM loop, as functions without side effects.
+"""The elementwise part of a step of the LSTM loop, as functions without side effects.
 
-Where torch's fused LSTM cannot be used (an activation function is a mixture, a latent output
-feeds the next step, or a gate is searched) a step is one product with the recurrent weights and a
-few elementwise kernels; on CUDA torch compiles these into one (`fused`), as in cuDNN's LSTM.
+On CUDA torch compiles each into one kernel (`fused`): a step is then a product and a kernel each
+way, as in cuDNN's LSTM. The equations are those of `lstm_forward.py` and `recurrence.py`, which
+write into tensors of the whole sequence in place.
 """
 
 from __future__ import annotations
@@ -14,57 +14,12 @@ import torch
 
 from espnet_bayeslm.kernels.fused import fused
 from espnet_bayeslm.kernels.gp import Mix
+from espnet_bayeslm.kernels.lstm_forward import Flips
 from espnet_bayeslm.kernels.lstm_tensors import Layout, LoopInputs, Record, by_gate, by_path, given
-from espnet_bayeslm.kernels.product import product
 from espnet_bayeslm.utils.log_std import clamp_log_std
 
 ATEN = torch.ops.aten
 Tensors = Tuple[Optional[torch.Tensor], ...]
-
-
-class Flips:
-    """Flipout of the recurrent weights of some gates: each sequence's part of their deviations.
-
-    Args:
-        inputs: The loop's tensors, `deviation` among them.
-        layout: What they mean.
-    """
-
-    def __init__(self, inputs: LoopInputs, layout: Layout):
-        self.deviation, self.bias = given(inputs.deviation), given(inputs.deviation_bias)
-        self.signs_in, self.signs_out = given(inputs.signs_in), given(inputs.signs_out)
-        size, gates = inputs.h.size(1), layout.flipped
-        self.columns = [slice(gate * size, (gate + 1) * size) for gate in gates]
-        self.own = [slice(n * size, (n + 1) * size) for n in range(len(gates))]
-        if len(gates) == gates[-1] - gates[0] + 1:  # side by side
-            self.columns = [slice(self.columns[0].start, self.columns[-1].stop)]
-            self.own = [slice(0, self.own[-1].stop)]
-
-    @functools.cached_property
-    def forward(self) -> Callable[[torch.Tensor], torch.Tensor]:
-        """The map of x to D [x, 1], (B, H) -> (B, RH)."""
-        return product(self.deviation, len(self.signs_in), self.bias)
-
-    @functools.cached_property
-    def backward(self) -> Callable[[torch.Tensor], torch.Tensor]:
-        """The map of D [x, 1]'s gradient to that of x, (B, RH) -> (B, H)."""
-        return product(self.deviation.t(), len(self.signs_in))
-
-    def add(self, h: torch.Tensor, recurrent: torch.Tensor) -> torch.Tensor:
-        """Add r * (D [s * h, 1]) to what the mean weights give, in place."""
-        more = self.forward(self.signs_in * h)
-        for columns, own in zip(self.columns, self.own, strict=True):
-            recurrent[:, columns].addcmul_(self.signs_out[:, own], more[:, own])
-        return recurrent
-
-    def upper(self, grad: torch.Tensor) -> torch.Tensor:
-        """Gradient of D [s * h, 1] from that of what recurs, (..., PH) -> (..., RH)."""
-        parts = [grad[..., columns] for columns in self.columns]
-        return self.signs_out * (parts[0] if len(parts) == 1 else torch.cat(parts, -1))
-
-    def add_gradient(self, grad: torch.Tensor, grad_h: torch.Tensor) -> torch.Tensor:
-        """Add the gradient of h that comes through D, in place."""
-        return grad_h.addcmul_(self.signs_in, self.backward(self.upper(grad)))
 
 
 @functools.cache
@@ -149,10 +104,10 @@ def latent_step(
 
 
 def run_steps(inputs: LoopInputs, layout: Layout) -> Record:
-    """Run the loop (Eq. 4-9, 35)."""
+    """As `run_loop`, a product and one kernel a step."""
     device, hidden, cell = inputs.gates_in.device, inputs.h, inputs.c
     step, sample = fused(forward_step(layout), device), fused(latent_step, device)
-    recur = product(inputs.recurrent_weight, len(hidden))
+    weight = inputs.recurrent_weight.t()
     flips = None if inputs.deviation is None else Flips(inputs, layout)
     # what the step reads of the layer; the others would only be looked at
     kept = inputs._replace(gates_in=hidden, weight=hidden, h=hidden, c=hidden, noise=None)
@@ -160,10 +115,10 @@ def run_steps(inputs: LoopInputs, layout: Layout) -> Record:
     rows: List[Tensors] = []
     hiddens, cells, latents = [hidden], [cell], []
     for t, gates_in in enumerate(inputs.gates_in.unbind(0)):
-        of_cell = None if inputs.cell_state is None else cell @ given(inputs.cell_weight).t()
-        recurrent = recur(hidden)
+        product = None if inputs.cell_state is None else cell @ given(inputs.cell_weight).t()
+        recurrent = hidden @ weight
         recurrent = recurrent if flips is None else flips.add(hidden, recurrent)
-        hidden, cell, *row = step(gates_in, recurrent, cell, of_cell, kept)
+        hidden, cell, *row = step(gates_in, recurrent, cell, product, kept)
         rows.append((*row, hidden))
         if inputs.latent_weight is not None:
             noise = None if inputs.noise is None else inputs.noise[t]

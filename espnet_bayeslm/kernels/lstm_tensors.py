@@ -1,4 +1,4 @@
-"""The tensors of an LSTM layer's loop over time (`lstm_steps.py`) and what their rows mean."""
+"""The tensors of an LSTM layer's loop over time (`lstm_forward.py`) and what their rows mean."""
 
 from __future__ import annotations
 
@@ -151,6 +151,39 @@ class Record(NamedTuple):
     def outputs(self) -> torch.Tensor:
         """h_t, (L, B, H)."""
         return self.hidden[1:] if self.output is None else self.output
+
+
+def empty_record(inputs: LoopInputs) -> Record:
+    """Record with what was there before the first step."""
+    steps, batch, size = inputs.gates_in.shape
+    units = inputs.h.size(1)
+    new = inputs.gates_in.new_empty
+
+    def only(needed: Optional[torch.Tensor], size: int) -> Optional[torch.Tensor]:
+        return None if needed is None else new(steps, batch, size)
+
+    act = new(steps, batch, size)
+    hidden_size = size if inputs.hidden_weight is None else 4 * units
+    record = Record(
+        new(steps, batch, size),
+        act,
+        act if inputs.shares is None else new(steps, batch, 4 * units),
+        new(steps + 1, batch, units),
+        new(steps + 1, batch, units),
+        new(steps, batch, units),
+        recurrent=only(inputs.hidden_input, hidden_size),
+        cell_pre=only(inputs.cell_state, units),
+        cell_mixed=only(inputs.cell_state, units),
+        output=only(inputs.latent_weight, units),
+        latent=only(inputs.latent_weight, 2 * units),
+    )
+    record.cell[0], record.hidden[0] = inputs.c, inputs.h
+    return record
+
+
+def chunks_of(x: torch.Tensor, count: int) -> List[Tuple[torch.Tensor, ...]]:
+    """(L, B, count H) -> for each step the (B, H) of each path or gate."""
+    return list(zip(*(chunk.unbind(0) for chunk in x.chunk(count, dim=2)), strict=True))
 
 
 def add_to_gates(x: torch.Tensor, gates: Sequence[int], more: torch.Tensor) -> torch.Tensor:
