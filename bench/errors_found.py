@@ -10,55 +10,45 @@ of the point-estimate LM's -ln p and the entropy, are of a bootstrap over senten
 
 import argparse
 
-import kaldialign
 import numpy as np
 
 import espnet_bayeslm
 from espnet_bayeslm.evaluation.calibration import auroc
 from espnet_bayeslm.evaluation.wer import check_same_utterances, read_transcripts
+from espnet_bayeslm.experiment.cells import markdown_table
+from espnet_bayeslm.rescoring.bayes_risk import words_in_place
+from espnet_bayeslm.scoring.neural import NeuralScorer
 
-GAP = "<gap>"
 POINT, ENTROPY = "-ln p, point estimate", "entropy"
 DRAWS = 1000
 
 
-def wrong_words(ref, hyp):
-    """Whether each word of a hypothesis is wrong, (n,)."""
-    pairs = kaldialign.align(list(ref), list(hyp), GAP)
-    return np.array([a != b for a, b in pairs if b != GAP], dtype=bool)
-
-
-def doubts(bayes, point, hyp, num_samples):
-    """Figure -> doubt of each word, (n,) without that of `</s>`."""
-    found = bayes.uncertainty(hyp, num_samples=num_samples)
+def doubts(bayes, point, hyps, num_samples):
+    """Figure -> doubt of each word of each hypothesis, (n,) without that of `</s>`."""
+    found = NeuralScorer(bayes, num_samples=num_samples).uncertainty(hyps)
     figures = {
-        POINT: -np.asarray(point.word_scores([hyp])[0].log_probs),
-        "-ln p, Bayesian, mean weights": -np.asarray(bayes.word_scores([hyp])[0].log_probs),
-        "-ln p, Bayesian, average of the draws": -found.log_probs,
-        ENTROPY: found.entropy,
-        "mutual information": found.mutual_information,
-        "variance of ln p": found.variance,
+        POINT: [-scores.log_probs for scores in point.word_scores(hyps)],
+        "-ln p, Bayesian, mean weights": [-scores.log_probs for scores in bayes.word_scores(hyps)],
+        "-ln p, Bayesian, average of the draws": [-each.log_probs for each in found],
+        ENTROPY: [each.entropy for each in found],
+        "mutual information": [each.mutual_information for each in found],
+        "variance of ln p": [each.variance for each in found],
     }
-    return {name: values[: len(hyp)] for name, values in figures.items()}
+    return {name: [values[:-1] for values in rows] for name, rows in figures.items()}
 
 
-def areas(sentences, chosen):
+def areas(wrong, figures, chosen):
     """Figure -> area over some sentences."""
-    wrong = np.concatenate([sentences[n][0] for n in chosen])
+    positive = np.concatenate([wrong[n] for n in chosen])
     return {
-        name: auroc(np.concatenate([sentences[n][1][name] for n in chosen]), wrong)
-        for name in sentences[0][1]
+        name: auroc(np.concatenate([rows[n] for n in chosen]), positive)
+        for name, rows in figures.items()
     }
 
 
 def interval(values):
     """95 % of the values of a bootstrap."""
     return "[{:.3f}, {:.3f}]".format(*np.quantile(values, (0.025, 0.975)))
-
-
-def row(cells):
-    """Row of a table in Markdown."""
-    return f"| {' | '.join(cells)} |"
 
 
 def main():
@@ -70,34 +60,30 @@ def main():
     parser.add_argument("--num_samples", type=int, default=10, help="Draws of the weights")
     args = parser.parse_args()
     bayes, point = espnet_bayeslm.load(args.bayes), espnet_bayeslm.load(args.point)
-    sentences = []
+    hyps, wrong = [], []
     for hyp_path, ref_path in args.pair:
-        hyps, refs = read_transcripts(hyp_path), read_transcripts(ref_path)
-        check_same_utterances(refs, hyps, ref_path=ref_path, hyp_path=hyp_path)
-        for utt, hyp in hyps.items():
+        found, refs = read_transcripts(hyp_path), read_transcripts(ref_path)
+        check_same_utterances(refs, found, ref_path=ref_path, hyp_path=hyp_path)
+        for utt, hyp in found.items():
             if hyp:
-                wrong = wrong_words(refs[utt], hyp)
-                sentences.append((wrong, doubts(bayes, point, list(hyp), args.num_samples)))
-    found = areas(sentences, range(len(sentences)))
+                hyps.append(hyp)
+                wrong.append(~words_in_place(hyp, [refs[utt]])[0])
+    figures = doubts(bayes, point, hyps, args.num_samples)
+    whole = areas(wrong, figures, range(len(hyps)))
     rng = np.random.default_rng(0)
-    drawn = [
-        areas(sentences, rng.integers(len(sentences), size=len(sentences))) for _ in range(DRAWS)
-    ]
-    words = sum(len(wrong) for wrong, _ in sentences)
-    errors = sum(int(wrong.sum()) for wrong, _ in sentences)
-    print(f"{len(sentences)} sentences, {words} words, {errors} wrong, {args.num_samples} draws\n")
-    others = (POINT, ENTROPY)
-    header = ["doubt of a word", "AUROC", *(f"against {other}" for other in others)]
-    print(row(header), row(["---", *["---:"] * (len(header) - 1)]), sep="\n")
-    for name, area in found.items():
-        values = {n: np.array([each[n] for each in drawn]) for n in (name, *others)}
+    drawn = [areas(wrong, figures, rng.integers(len(hyps), size=len(hyps))) for _ in range(DRAWS)]
+    words, errors = sum(map(len, wrong)), int(sum(map(np.sum, wrong)))
+    print(f"{len(hyps)} sentences, {words} words, {errors} wrong, {args.num_samples} draws\n")
+    rows = []
+    for name, area in whole.items():
+        values = {n: np.array([each[n] for each in drawn]) for n in (name, POINT, ENTROPY)}
         against = [
-            f"{area - found[other]:+.3f} {interval(values[name] - values[other])}"
-            if other != name
-            else ""
-            for other in others
+            f"{area - whole[n]:+.3f} {interval(values[name] - values[n])}" if n != name else ""
+            for n in (POINT, ENTROPY)
         ]
-        print(row([name, f"{area:.3f} {interval(values[name])}", *against]))
+        rows.append([name, f"{area:.3f} {interval(values[name])}", *against])
+    header = ["doubt of a word", "AUROC", f"against {POINT}", f"against {ENTROPY}"]
+    print(markdown_table(header, rows), end="")
 
 
 if __name__ == "__main__":
