@@ -210,8 +210,9 @@ class Tables:
         options = {k: v for k, v in line.options.items() if k not in NOT_TRAINING}
         lm_conf: Config = {k: options.pop(k) for k in LM_OPTIONS if k in options}
         if line.kind in UNCERTAIN:
-            noise = {"noise": options.pop("noise")} if "noise" in options else {}
-            kind = {"kind": line.kind, **noise} if noise else line.kind
+            kind: Any = line.kind
+            if "noise" in options:
+                kind = {"kind": kind, "noise": options.pop("noise")}
             lm_conf["uncertainty"] = dict(where or dict.fromkeys(line.where.split(), kind))
         if line.kind in WITH_PRIOR:
             lm_conf["prior_variance"] = self._prior_variance(line)
