@@ -1,8 +1,9 @@
 """Point estimate against Bayesian LM on any text: a table of perplexities with intervals.
 
 For each seed a half-trained point-estimate LM is the start of point-estimate LMs with several rates
-of dropout, of which the validation text chooses one, and of the Bayesian LM by the shipped
-configuration as it is. Validation text also gives the interpolation weights.
+of dropout, and of the Bayesian LM by the shipped configuration as it is. Of the former and of the
+half-trained LM as it came (with little text more steps only overfit) the validation text chooses
+one. It also gives the interpolation weights.
 """
 
 from __future__ import annotations
@@ -17,19 +18,22 @@ import yaml
 
 from espnet_bayeslm.configs.tables import paper_tables
 from espnet_bayeslm.evaluation.text import check_no_ids, read_sentences
-from espnet_bayeslm.quickstart.compare_table import BOTH, POINT, SYSTEMS, TWO, pairs, write_tables
+from espnet_bayeslm.quickstart.compare_table import (
+    BOTH,
+    HALF,
+    POINT,
+    SYSTEMS,
+    TWO,
+    Choice,
+    pairs,
+    write_tables,
+)
 from espnet_bayeslm.quickstart.plan import words
 from espnet_bayeslm.quickstart.steps import Step, Tool, run_steps
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import check_folder, sha256, write_json, write_yaml
 from espnet_bayeslm.utils.locks import folder_lock
 
-# The point-estimate LM has the Bayesian one's steps: its configuration without uncertainty; the
-# LSTM's has a rate that is too small for a point estimate, as in the paper.
-POINT_OPTIONS = {
-    "transformer": ("bayes_transformer", ("uncertainty={}",)),
-    "lstm": ("point_lstm", ()),
-}
 QUIET = dict(num_workers=0, num_att_plot=0, use_tensorboard="false", use_matplotlib="false")
 # Every unknown word is left out of the figures, however many there are.
 ANY_OOV = 1.0
@@ -144,7 +148,7 @@ class Work:
     """
 
     def __init__(self, what: Comparison, exp: Path, seeds: Sequence[int], rates: Sequence[float]):
-        self.what, self.exp, self.seeds, self.rates = what, exp, tuple(seeds), tuple(rates)
+        self.what, self.exp, self.seeds, self.rates = what, exp, tuple(seeds), sorted(rates)
         self.ngram, self.half = exp / "3gram.arpa", exp / "half.yaml"
 
     def stages(self) -> Iterator[Tuple[str, List[Step]]]:
@@ -176,13 +180,17 @@ class Work:
     def _second_halves(self, seed: int) -> Iterator[Step]:
         """The Bayesian LM, and point estimates with their perplexity of the validation text."""
         yield self._train(seed, "bayes", f"bayes_{self.what.lm}")
-        config, conf = POINT_OPTIONS[self.what.lm]
         for rate in self.rates:
-            step = self._train(seed, f"point_{rate}", config, *conf, f"dropout_rate={rate}")
-            lm, output = self.exp / f"seed{seed}" / f"point_{rate}", self._valid(seed, rate)
-            valid = dict(text=self.what.valid_text, output=output)
-            scored = self._scored("perplexity", [lm], **valid)
-            yield Step(step.name, [*step.commands, scored])
+            # the same steps, without uncertainty
+            conf = ("uncertainty={}", f"dropout_rate={rate}")
+            step = self._train(seed, f"point_{rate}", f"bayes_{self.what.lm}", *conf)
+            yield Step(step.name, [*step.commands, self._validated(seed, rate)])
+        yield Step(f"seed{seed}_valid_{HALF}", [self._validated(seed, HALF)])
+
+    def _validated(self, seed: int, choice: Choice) -> List[str]:
+        """The perplexity of the validation text."""
+        valid = dict(text=self.what.valid_text, output=self._valid(seed, choice))
+        return self._scored("perplexity", [self._point(seed, choice)], **valid)
 
     def _scored(self, tool: str, lms: Sequence[Path], **options: object) -> List[str]:
         common = dict(max_oov_rate=ANY_OOV, ngpu=self.what.ngpu, cache=self.exp / "cache")
@@ -201,14 +209,18 @@ class Work:
         return Step(output.stem, [*commands, self._scored("perplexity", lms, **score)])
 
     def _lm(self, seed: int, key: str) -> Path:
-        """Folder of an LM: `bayes`, `point` with the chosen rate, or `other` seed's point."""
+        """Folder of an LM: `bayes`, `point` as it was chosen, or `other` seed's point."""
+        if key == "bayes":
+            return self.exp / f"seed{seed}" / "bayes"
         seed = pairs(self.seeds)[seed][1] if key == "other" else seed
-        return (
-            self.exp / f"seed{seed}" / ("bayes" if key == "bayes" else f"point_{self._rate(seed)}")
-        )
+        return self._point(seed, self._chosen(seed))
 
-    def _valid(self, seed: int, rate: float) -> Path:
-        return self.exp / f"seed{seed}" / f"valid_point_{rate}.json"
+    def _point(self, seed: int, choice: Choice) -> Path:
+        name = HALF if choice == HALF else f"point_{choice}"
+        return self.exp / f"seed{seed}" / name
+
+    def _valid(self, seed: int, choice: Choice) -> Path:
+        return self.exp / f"seed{seed}" / f"valid_point_{choice}.json"
 
     def _weights(self, seed: int, name: str) -> Path:
         return self.exp / "weights" / f"seed{seed}_{'_'.join(SYSTEMS[name])}_3gram.yaml"
@@ -216,13 +228,15 @@ class Work:
     def _output(self, seed: int, name: str) -> Path:
         return self.exp / "perplexity" / self._weights(seed, name).with_suffix(".json").name
 
-    def _tuned(self, seed: int) -> Dict[float, float]:
-        """{rate of dropout: perplexity of the validation text}."""
-        return {rate: _perplexities(self._valid(seed, rate))[-1] for rate in self.rates}
+    def _tuned(self, seed: int) -> Dict[Choice, float]:
+        """{rate of dropout, or `half`: perplexity of the validation text}."""
+        choices: Tuple[Choice, ...] = (HALF, *self.rates)
+        return {choice: _perplexities(self._valid(seed, choice))[-1] for choice in choices}
 
-    def _rate(self, seed: int) -> float:
+    def _chosen(self, seed: int) -> Choice:
+        """The best; of equally good ones the first, less training and then less dropout."""
         tuned = self._tuned(seed)
-        return min(tuned, key=lambda rate: (tuned[rate], rate))
+        return min(tuned, key=lambda choice: tuned[choice])
 
     def results(self) -> Dict[str, Any]:
         """Figures of all seeds.
@@ -241,7 +255,7 @@ class Work:
             **{key: last[key] for key in ("sentences", "words", "excluded")},
             "seeds": list(self.seeds),
             "dropout": {
-                seed: {"chosen": self._rate(seed), "valid": self._tuned(seed)}
+                seed: {"chosen": self._chosen(seed), "valid": self._tuned(seed)}
                 for seed in self.seeds
             },
             "weights": {seed: self._all_weights(seed) for seed in self.seeds},

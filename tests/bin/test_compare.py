@@ -43,7 +43,7 @@ def test_a_stopped_run_goes_on_to_the_table(texts, tmp_path):
         compare(what, exp, seeds=[1, 2], rates=[0.0, 0.1], tool=stopped)
     assert not list(exp.glob("[Rr]esults*")) and not list(exp.glob("RESULTS*"))
     before = {path.name: path.stat().st_mtime_ns for path in (exp / "log").glob("*.done")}
-    assert len(before) == 1 + 2 * 4
+    assert len(before) == 1 + 2 * 5
     text = compare(what, exp, seeds=[1, 2], rates=[0.0, 0.1], tool=bayeslm.main)
     assert before.items() <= {p.name: p.stat().st_mtime_ns for p in (exp / "log").iterdir()}.items()
     assert (exp / "RESULTS.md").read_text() == text
@@ -64,21 +64,20 @@ def test_a_stopped_run_goes_on_to_the_table(texts, tmp_path):
             for p in folder.iterdir()
             if p.is_dir()
         }
-        point, bayes = conf[f"point_{tuned['chosen']}"], conf["bayes"]
-        assert point["lm_conf"] == {
-            **bayes["lm_conf"],
-            "uncertainty": {},
-            "dropout_rate": tuned["chosen"],
-        }
-        for key in (
-            "init_param",
-            "optim_conf",
-            "scheduler_conf",
-            "max_epoch",
-            "batch_bins",
-            "seed",
-        ):
-            assert point[key] == bayes[key]
+        bayes = conf["bayes"]
+        for rate in (0.0, 0.1):
+            point = conf[f"point_{rate}"]
+            expected = {**bayes["lm_conf"], "uncertainty": {}, "dropout_rate": rate}
+            assert point["lm_conf"] == expected
+            for key in (
+                "init_param",
+                "optim_conf",
+                "scheduler_conf",
+                "max_epoch",
+                "batch_bins",
+                "seed",
+            ):
+                assert point[key] == bayes[key]
         assert bayes["seed"] == int(seed)
         assert str(folder / "half") in bayes["init_param"][0]
         shipped = yaml.safe_load(find_config("bayes_transformer").read_text())
@@ -89,7 +88,7 @@ def test_a_stopped_run_goes_on_to_the_table(texts, tmp_path):
         alone = json.loads((exp / "perplexity" / f"seed{seed}_bayes_point_3gram.json").read_text())
         assert [Path(row["name"]).name for row in alone["components"]][:3] == [
             "bayes",
-            f"point_{tuned['chosen']}",
+            "half" if tuned["chosen"] == "half" else f"point_{tuned['chosen']}",
             "3gram",
         ]
 
@@ -98,25 +97,37 @@ def test_a_stopped_run_goes_on_to_the_table(texts, tmp_path):
         compare(what, exp, seeds=[1, 2], rates=[0.1], tool=bayeslm.main)
 
 
-def test_the_lstm_has_the_same_steps_too(texts, tmp_path):
-    """The shipped configurations of both differ in rate, clipping and uncertainty alone."""
-    point, bayes = (
-        yaml.safe_load(find_config(f"{name}_lstm").read_text()) for name in ("point", "bayes")
+def test_where_more_steps_only_overfit_the_half_trained_lm_is_the_point_estimate(texts, tmp_path):
+    work = Work(options(**texts), tmp_path, [1, 2], [0.3, 0.0])
+    stages = work.stages()
+    assert "valid_point_half.json" in " ".join(
+        step.script() for step in [*next(stages)[1], *next(stages)[1]]
     )
-    for content in (point, bayes):
-        for key in ("optim_conf", "grad_clip", "model"):
-            content.pop(key, None)
-        for key in ("uncertainty", "prior_variance"):
-            content["lm_conf"].pop(key, None)
-    assert point == bayes
+    for choice, value in {"half": 102.6, "0.0": 130.0, "0.3": 112.7}.items():
+        for seed, off in ((1, 0.0), (2, 20.0 if choice == "half" else 0.0)):
+            rows = [{"perplexity_without_oov": {"word": value + off}}]
+            path = tmp_path / f"seed{seed}" / f"valid_point_{choice}.json"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(json.dumps({"components": rows}))
+    first, _, _, pair, second, *_ = (step.script() for step in next(stages)[1])
+    assert f"--lm {tmp_path}/seed1/half" in first
+    assert f"--lm {tmp_path}/seed1/half --lm {tmp_path}/seed2/point_0.3" in pair
+    assert f"--lm {tmp_path}/seed2/point_0.3" in second
+
+
+def test_the_lstm_has_the_same_steps_too(texts, tmp_path):
+    """Point estimate and Bayesian LM are one configuration, with and without uncertainty."""
     work = Work(options(**texts, lm="lstm", token_type="bpe"), tmp_path, [1, 2], [0.2])
     stages = work.stages()
     _, (_, half, _) = next(stages)
     assert "--token_type bpe" in half.script() and "--from" not in half.script()
     _, lms = next(stages)
-    for step, name in zip(lms[:2], ("bayes_lstm", "point_lstm"), strict=True):
-        assert f"--config {name} " in step.script()
-        assert f"--from {tmp_path}/seed1/half" in step.script().split(" --lm_conf")[0]
+    for step, conf in zip(lms[:2], ("", " uncertainty={} dropout_rate=0.2"), strict=True):
+        script = step.script().splitlines()[0]
+        assert "--config bayes_lstm " in script
+        assert f"--from {tmp_path}/seed1/half" in script.split(" --lm_conf")[0]
+        given = script.replace("'", "").split(" --lm_conf")[1:]
+        assert "".join(given).split() == conf.split()
 
 
 def test_intervals_and_pairs():

@@ -79,7 +79,7 @@ def test_sizes(plain_text, tmp_path, fails):
     point = run("point", "point_lstm", "--size", "small", "--lm_conf", "unit=12")
     assert (point["unit"], point["nlayers"]) == (12, 2)
     bayes = run("bayes", "bayes_lstm", "--from", tmp_path / "point")
-    assert bayes["unit"] == 12 and bayes["uncertainty"] == {"cell_input@1-2": "bayes"}
+    assert bayes["unit"] == 12 and bayes["uncertainty"] == {"embedding": "bayes"}
     mine = tmp_path / "mine.yaml"
     config = yaml.safe_load((FOLDER / "bayes_lstm.yaml").read_text())
     del config["lm_conf"]["unit"]
