@@ -16,6 +16,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import yaml
 
+from espnet_bayeslm.configs import find_config
 from espnet_bayeslm.configs.tables import paper_tables
 from espnet_bayeslm.evaluation.text import check_no_ids, read_sentences
 from espnet_bayeslm.quickstart.compare_table import (
@@ -137,6 +138,14 @@ def check_inputs(what: Comparison, exp: Path) -> None:
         )
 
 
+def half_config(lm: str, size: str) -> Dict[str, Any]:
+    """The point-estimate phase of the shipped configuration, in a size and with its dropout."""
+    config = yaml.safe_load(find_config(f"bayes_{lm}").read_text(encoding="utf-8"))
+    epochs = config["model_conf"]["warmup_epochs"]
+    del config["model"], config["model_conf"]
+    return {**config, "lm_conf": paper_tables().half(size, lm)["lm_conf"], "max_epoch": epochs}
+
+
 class Work:
     """Steps of a comparison, and their results.
 
@@ -154,7 +163,7 @@ class Work:
     def stages(self) -> Iterator[Tuple[str, List[Step]]]:
         """What is done, in this order, and the steps of each, which are run side by side."""
         what, estimate = self.what, dict(order=3, arpa=self.ngram, discount_fallback="true")
-        write_yaml(self.half, paper_tables().half(what.size, what.lm))
+        write_yaml(self.half, half_config(what.lm, what.size))
         ngram = Step("ngram", [words("ngram", text=what.train_text, **estimate)])
         halves = [self._train(seed, "half", self.half) for seed in self.seeds]
         yield "a 3-gram, and a half-trained point-estimate LM a seed", [ngram, *halves]

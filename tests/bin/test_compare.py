@@ -120,6 +120,11 @@ def test_the_lstm_has_the_same_steps_too(texts, tmp_path):
     work = Work(options(**texts, lm="lstm", token_type="bpe"), tmp_path, [1, 2], [0.2])
     stages = work.stages()
     _, (_, half, _) = next(stages)
+    config = yaml.safe_load(find_config("bayes_lstm").read_text())
+    config["lm_conf"].update(unit=16, dropout_rate=0.1, uncertainty={})
+    del config["model"], config["lm_conf"]["prior_variance"]
+    epochs = config.pop("model_conf")["warmup_epochs"]
+    assert yaml.safe_load(work.half.read_text()) == {**config, "max_epoch": epochs}
     assert "--token_type bpe" in half.script() and "--from" not in half.script()
     _, lms = next(stages)
     for step, conf in zip(lms[:2], ("", " uncertainty={} dropout_rate=0.2"), strict=True):
