@@ -91,3 +91,9 @@ def test_marks_name_commands_that_exist():
             paths = [folder / first for folder in (ROOT, document.parent)]
             known = first == "make" or (first == "bayeslm" and second in TOOLS)
             assert known or any(path.exists() for path in paths), f"{document}: {command}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_text_follows_a_mark_that_begins_a_line(document):
+    """Markdown takes such a line for HTML: code and emphasis in it would be shown as typed."""
+    assert not re.findall(r"^ *<!-- .*? -->[ \t]*\S.*$", document.read_text(), re.MULTILINE)
