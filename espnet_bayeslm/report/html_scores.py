@@ -243,8 +243,14 @@ def _perplexity_columns(
 
 
 def short_names(paths: Sequence[str]) -> List[str]:
-    """Folders and names of each path that are not those of all the others too."""
+    """Folders and names of each path that are not those of all the others too.
+
+    Of a single one the last: of `data/dev/text`, as Kaldi names them, `dev`.
+    """
     parts = [path.split("/") for path in paths]
+    if len(parts) == 1:
+        *folders, name = parts[0]
+        return [folders[-1] if folders and name == "text" else name]
     while len(parts) > 1 and min(map(len, parts)) > 1 and len({part[0] for part in parts}) == 1:
         parts = [part[1:] for part in parts]
     while len(parts) > 1 and min(map(len, parts)) > 1 and len({part[-1] for part in parts}) == 1:

@@ -156,7 +156,9 @@ def test_one_system_and_perplexities_alone(tmp_path):
     [
         (["data/dev/text", "data/test/text"], ["dev", "test"]),
         (["a/dev.txt", "a/b/test.txt"], ["dev.txt", "b/test.txt"]),
-        (["data/dev/text"], ["data/dev/text"]),
+        (["data/dev/text"], ["dev"]),
+        (["exp/quickstart/data/eval.txt"], ["eval.txt"]),
+        (["text"], ["text"]),
         (["x", "y/x"], ["x", "y/x"]),
         ([], []),
     ],
