@@ -73,7 +73,8 @@ test-avx2: export ONEDNN_MAX_CPU_ISA := AVX2
 test-avx2: $(READY)
 	OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 --dist worksteal $(AVX2_TESTS)
 
-# 40 changes of one operator or number each: do the tests notice? About an hour on two cores.
+# 40 changes of one operator or number each: do the tests that run the line notice? Which do is
+# recorded in build/ first, and again when the package has changed.
 mutants: $(READY)
 	"$(BIN)/python" tests/mutation.py --count 40
 

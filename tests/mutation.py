@@ -1,16 +1,19 @@
 """Single-line mutants of the package: would the tests notice?
 
 `python tests/mutation.py --count 40` changes one operator or number at a time in a copy of the
-package, runs the tests of that part and prints which changes nobody noticed. What only steers
-speed or words a message is left out: names in capitals, `raise`, logging, annotations.
+package, runs the tests that run that line, the quickest first, and prints which changes nobody
+noticed, and which test noticed the others. What only steers speed or words a message is left out:
+names in capitals, `raise`, logging, annotations.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import collections
 import concurrent.futures
 import dataclasses
+import json
 import os
 import random
 import shutil
@@ -18,11 +21,15 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Set, Tuple
+from xml.etree import ElementTree
+
+import coverage
+import forking_python
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = "espnet_bayeslm"
-# Each part, and the tests that are to notice; the module's own tests come first.
+# Each part, and the tests that are to notice what runs at import; the module's own come first.
 PARTS = {
     "bayes": ["bayes", "lm/test_contract.py", "lm/test_kinds.py", "training/test_model.py"],
     "layers": ["layers", "lm/test_contract.py", "lm/test_reference.py", "lm/test_kinds.py", "lm"],
@@ -51,6 +58,10 @@ SWAPS = {
     ast.Or: "and",
 }
 LOGGING = ("logging", "warnings", "tqdm")
+Times = Dict[str, List[float]]  # test file -> seconds of each of its tests
+# Imported once for all mutants; nothing of ours.
+PRELOADED = ["espnet2.bin.lm_train", "espnet2.bin.asr_inference", "matplotlib.pyplot", "pytest"]
+CHOSEN = "MUTATION_CHOSEN"  # the environment's name of the file with the tests that are run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,35 +181,118 @@ def source_of(mutant: Mutant) -> str:
     return (ROOT / PACKAGE / mutant.path).read_text()
 
 
-def tests_of(mutant: Mutant) -> List[str]:
-    """Test files and folders, the module's own first."""
-    own = sorted((ROOT / "tests" / mutant.part).rglob(f"test_{Path(mutant.path).stem}*.py"))
-    rest = [ROOT / "tests" / name for name in PARTS[mutant.part]]
-    return [str(path) for path in dict.fromkeys([*own, *rest]) if path.exists()]
+def record(path: Path, jobs: int) -> None:
+    """Run all tests; write which of them run each line, and beside it how long they take."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "pytest", "-q", "-n", str(jobs), "--dist", "worksteal"]
+    command += ["--cov", "--cov-context=test", "--cov-report="]
+    command += [f"--junitxml={path}.xml", "-o", "junit_family=xunit1"]
+    env = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "COVERAGE_FILE": str(path)}
+    print("recording which test runs which line", file=sys.stderr, flush=True)
+    # A test that fails here, or only with tracing, is found when it claims a mutant.
+    if subprocess.run(command, cwd=ROOT, env=os.environ | env, check=False).returncode > 1:
+        raise SystemExit("the tests cannot be run")
 
 
-def is_killed(mutant: Mutant, timeout: float) -> bool | None:
-    """Whether a test fails with the mutant; None where they took too long, or hang."""
+def statement_around(source: str, line: int) -> Tuple[Set[int], bool]:
+    """Its lines (without those of a body), and whether it runs in calls only, not at import."""
+    around = [node for node in ast.walk(ast.parse(source)) if hasattr(node, "lineno")]
+    around = [node for node in around if node.lineno <= line <= node.end_lineno]
+    inner = max((n for n in around if isinstance(n, ast.stmt)), key=lambda node: node.lineno)
+    body = getattr(inner, "body", None)
+    last = body[0].lineno - 1 if body else inner.end_lineno
+    functions = [node for node in around if isinstance(node, ast.FunctionDef)]
+    is_called = any(node.body[0].lineno <= line for node in functions)
+    return {line, *range(inner.lineno, last + 1)}, is_called
+
+
+@dataclasses.dataclass(frozen=True)
+class Tests:
+    """The tests that are to notice a mutant.
+
+    Attributes:
+        paths: Files and folders, in their order.
+        chosen: The tests, or files, of them that are run; None for all.
+        is_covered: Whether any test runs the mutant's line.
+    """
+
+    paths: List[str]
+    chosen: Set[str] | None
+    is_covered: bool = True
+
+
+def tests_of(mutant: Mutant, recorded: coverage.CoverageData, times: Times) -> Tests:
+    """The tests that run the line, all of a file's where a fixture does, the module's own.
+
+    What runs at import, or only in processes that tests start, belongs to no test: there all
+    tests of the part, in the order of `PARTS`.
+    """
+    folder, end = ROOT / "tests", f"{PACKAGE}/{mutant.path}"
+    found = (folder / mutant.part).rglob(f"test_{Path(mutant.path).stem}*.py")
+    own = sorted(str(path.relative_to(ROOT)) for path in found)
+    files = [name for name in recorded.measured_files() if name.endswith(end)]
+    by_line = recorded.contexts_by_lineno(files[0]) if files else {}
+    lines, is_called = statement_around(source_of(mutant), mutant.line)
+    contexts = {context for line in lines for context in by_line.get(line, ())}
+    if not is_called or contexts == {""}:
+        rest = [f"tests/{name}" for name in PARTS[mutant.part] if (folder / name).exists()]
+        return Tests(list(dict.fromkeys([*own, *rest])), None)
+    phases = [context.rpartition("|") for context in contexts if context]
+    chosen = {test if when == "run" else test.split("::")[0] for test, _, when in phases}
+    chosen.update(own)
+    count = collections.Counter(test.split("::")[0] for test in chosen)
+
+    def seconds(name: str) -> float:
+        known = times.get(name, [0.0])
+        return sum(known) * (1.0 if name in chosen else count[name] / len(known))
+
+    return Tests(sorted(count, key=seconds), chosen, is_covered=bool(contexts))
+
+
+def failures(mutant: Mutant | None, tests: Tests, timeout: float, server: str) -> List[str] | None:
+    """The first test that fails with a mutant, or for None all that fail as the package is.
+
+    None where the tests took too long, or hang. They run in a process of `forking_python`'s server.
+    """
+    if not tests.paths:
+        return []
     with tempfile.TemporaryDirectory() as folder:
         for name in ("egs2", "bench", "setup.cfg", "README.md", "docs", "Makefile"):
             if (ROOT / name).exists():
                 os.symlink(ROOT / name, Path(folder) / name)
         for name in ("tests", "conf", PACKAGE):  # conf/ links into the package
             shutil.copytree(ROOT / name, Path(folder) / name, symlinks=True)
-        target = Path(folder) / PACKAGE / mutant.path
-        target.write_text(mutant.apply(target.read_text()))
-        tests = [path.replace(str(ROOT), folder) for path in tests_of(mutant)]
-        env = {**os.environ, "PYTHONPATH": folder, "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+        command = [sys.executable, "-I", "-S", forking_python.__file__, server]
+        command += ["-m", "pytest", "-q", *tests.paths]
+        env = {**os.environ, "PYTHONPATH": f"{folder}:{folder}/tests"}
+        if mutant is not None:
+            target = Path(folder) / PACKAGE / mutant.path
+            target.write_text(mutant.apply(target.read_text()))
+            command.append("-x")
+        if tests.chosen is not None:
+            env[CHOSEN] = f"{folder}/chosen"
+            Path(env[CHOSEN]).write_text("\n".join(tests.chosen))
+            command += ["-p", "mutation"]
         try:
             done = subprocess.run(
                 command, cwd=folder, env=env, capture_output=True, timeout=timeout, check=False
             )
         except subprocess.TimeoutExpired:
             return None
-        if done.returncode not in (0, 1, 2):
-            raise RuntimeError(f"{mutant}: pytest said {done.returncode}\n{done.stdout.decode()}")
-        return done.returncode != 0
+        if done.returncode in (0, 5):  # 5: no tests
+            return []
+        failed = Path(folder) / ".pytest_cache/v/cache/lastfailed"
+        if done.returncode in (1, 2) and failed.exists():
+            return list(json.loads(failed.read_text()))
+        if done.returncode == 4:  # a conftest.py cannot be imported
+            return tests.paths[:1]
+        raise RuntimeError(f"{mutant}: pytest said {done.returncode}\n{done.stdout.decode()}")
+
+
+def pytest_collection_modifyitems(items: List[Any]) -> None:
+    """With this file as pytest's plugin: leave the chosen tests."""
+    chosen = set(Path(os.environ[CHOSEN]).read_text().splitlines())
+    items[:] = [x for x in items if not chosen.isdisjoint((x.nodeid, x.nodeid.split("::")[0]))]
 
 
 def main() -> int:
@@ -209,23 +303,50 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds for one mutant")
     parser.add_argument("--list", action="store_true", help="only print the mutants")
+    parser.add_argument(
+        "--coverage",
+        type=lambda name: Path(name).resolve(),
+        default=ROOT / "build" / "mutants.coverage",
+        help="which test runs which line; recorded where it is missing or older than the package",
+    )
     args = parser.parse_args()
     chosen = choose(args.count, args.seed)
     if args.list:
         for mutant in chosen:
             print(mutant.describe(source_of(mutant)))
         return 0
-    for part in PARTS:  # a test that fails anyway would kill every mutant
-        if is_killed(Mutant(part, "__init__.py", 1, 0, 0, ""), args.timeout) is not False:
-            print(f"tests of {part} fail without a mutant, or take too long", file=sys.stderr)
-            return len(chosen)
+    newest = max(path.stat().st_mtime for path in (ROOT / PACKAGE).rglob("*.py"))
+    if not args.coverage.exists() or args.coverage.stat().st_mtime < newest:
+        record(args.coverage, args.jobs)
+    recorded = coverage.CoverageData(str(args.coverage))
+    recorded.read()
+    times: Times = collections.defaultdict(list)
+    for case in ElementTree.parse(f"{args.coverage}.xml").iter("testcase"):
+        times[case.get("file")].append(float(case.get("time")))
+    tests = [tests_of(mutant, recorded, times) for mutant in chosen]
     words = {True: "killed   ", False: "SURVIVED ", None: "NO ANSWER "}
-    killed = 0
-    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
-        results = pool.map(lambda mutant: is_killed(mutant, args.timeout), chosen)
-        for mutant, result in zip(chosen, results, strict=True):
-            killed += result is True
-            print(words[result] + mutant.describe(source_of(mutant)), flush=True)
+    answers = []
+    os.environ["OMP_NUM_THREADS"] = "1"
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        forking_python.hold(server := f"{folder}/python.socket", *PRELOADED),
+        concurrent.futures.ThreadPoolExecutor(args.jobs) as pool,
+    ):
+        results = pool.map(lambda *x: failures(*x, args.timeout, server), chosen, tests)
+        for mutant, ran, failed in zip(chosen, tests, results, strict=True):
+            answers.append(failed)
+            word = words[None if failed is None else bool(failed)]
+            why = f"  # {failed[0]}" if failed else "" if ran.is_covered else "  # uncovered"
+            print(word + mutant.describe(source_of(mutant)) + why, flush=True)
+        # a test that fails anyway kills no mutant
+        killers = {test for failed in answers for test in failed or ()}
+        paths = sorted({test.split("::")[0] for test in killers})
+        anyway = failures(None, Tests(paths, killers), args.timeout, server)
+    if anyway is None:
+        anyway = sorted(killers)
+    for test in anyway:
+        print(f"{test} fails without a mutant, or takes too long", file=sys.stderr)
+    killed = sum(bool(failed) and failed[0] not in anyway for failed in answers)
     print(f"{killed} of {len(chosen)} mutants killed")
     return len(chosen) - killed
 
