@@ -107,3 +107,13 @@ def test_ids_are_whole_numbers_of_any_sort(lm):
     for ids in wrong:
         with pytest.raises(InputError, match="expected a sequence of token ids, got "):
             score_hypotheses(lm, [[[1, 2]], [ids]])
+
+
+@pytest.mark.parametrize("max_tokens", [40, 200])
+def test_where_logits_are_held_a_batch_has_a_quarter_of_the_tokens(max_tokens):
+    """Counted with padding; one sequence alone may have more."""
+    lm, shapes = build("espnet"), []
+    lm.register_forward_hook(lambda module, args, output: shapes.append(args[0].shape))
+    token_log_probs(lm, sentences(60), max_tokens=max_tokens)
+    assert all(shape.numel() <= max_tokens // 4 or shape[0] == 1 for shape in shapes)
+    assert max(shape.numel() for shape in shapes) > max_tokens // 8
