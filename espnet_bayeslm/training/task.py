@@ -25,7 +25,13 @@ from espnet_bayeslm.training.checkpoint import (
     read_checkpoint,
     writing_errors,
 )
-from espnet_bayeslm.training.espnet_tasks import LMTask, lm_choices, model_choices
+from espnet_bayeslm.training.espnet_tasks import (
+    LMTask,
+    lm_choices,
+    model_choices,
+    optim_classes,
+    scheduler_classes,
+)
 from espnet_bayeslm.training.experiment import check_token_list, read_config
 from espnet_bayeslm.training.heldout import is_heldout
 from espnet_bayeslm.training.ivon import IVON
@@ -160,21 +166,46 @@ def count_train_tokens(model: BayesLanguageModel, shape_files: Iterable[str]) ->
     return counts[1]
 
 
+# Arguments that do not come from a configuration
+GIVEN_BY_TASK = ("self", "lm", "vocab_size", "token_list", "ignore_id", "params", "optimizer")
+
+
 def check_conf(name: str, cls: Any, conf: Mapping[str, Any]) -> None:
-    """Check the keys of `lm_conf` or `model_conf`.
+    """Check the keys of `lm_conf`, `model_conf`, `optim_conf` or `scheduler_conf`.
 
     Raises:
         InputError: A key is no argument of the class.
     """
-    given_by_task = ("self", "lm", "vocab_size", "token_list", "ignore_id")
-    valid = [key for key in inspect.signature(cls.__init__).parameters if key not in given_by_task]
+    parameters = inspect.signature(cls.__init__).parameters
+    valid = [key for key in parameters if key not in GIVEN_BY_TASK]
     for key in conf:
         if key not in valid and key != "ignore_id":
             near = difflib.get_close_matches(str(key), valid, n=1)
+            remedy = f"Did you mean {near[0]}?" if near else ""
+            if not near and name in CLASSES:
+                remedy = (
+                    f"With another --{name} those of the configuration stay: change a copy of it"
+                    " (`bayeslm configs NAME --output FILE`)."
+                )
             raise InputError(
                 f"{name}_conf: {cls.__name__} has no {key!r}; valid are {', '.join(valid)}",
-                remedy=f"Did you mean {near[0]}?" if near else "",
+                remedy=remedy,
             )
+
+
+CLASSES = {"optim": optim_classes, "scheduler": scheduler_classes}
+
+
+def check_optimizer(args: argparse.Namespace) -> None:
+    """Check the keys of `optim_conf` and `scheduler_conf`.
+
+    Raises:
+        InputError: A key is no argument of the optimizer or the scheduler.
+    """
+    for name, classes in CLASSES.items():
+        chosen = getattr(args, name)
+        if chosen is not None:
+            check_conf(name, classes[chosen.lower()], getattr(args, f"{name}_conf"))
 
 
 def warn_of_scratch(model: BayesLanguageModel, args: argparse.Namespace) -> None:
@@ -259,6 +290,7 @@ class BayesLMTask(LMTask):
             check_token_list(tokens, path=args.token_list)
         check_conf("lm", lm_choices.get_class(args.lm), args.lm_conf)
         check_conf("model", model_choices.get_class(args.model or "lm"), args.model_conf)
+        check_optimizer(args)
         model = super().build_model(args)
         if args.init is not None and isinstance(model.lm, UncertainLM):
             # --init re-initialises every matrix, standard deviations too
@@ -283,8 +315,14 @@ class BayesLMTask(LMTask):
 
         Log standard deviations get no weight decay: it would pull each of them towards 1,
         which no prior asks for.
+
+        Raises:
+            InputError: A value of `optim_conf` cannot be used.
         """
-        optimizers = super().build_optimizers(args, model)
+        try:
+            optimizers = super().build_optimizers(args, model)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"optim_conf of {args.optim}, {args.optim_conf}: {error}") from error
         for optimizer in optimizers:
             if isinstance(optimizer, IVON):
                 if isinstance(model, BayesLanguageModel) and model.num_train_tokens is not None:

@@ -107,6 +107,15 @@ def test_espnets_training_finds_them_by_name(corpus, tmp_path, train_lm, monkeyp
     [
         (["--lm_conf", "units=3"], ["lm_conf: BayesLSTMLM has no 'units'", "Did you mean unit?"]),
         (["--model_conf", "warmth=3"], ["model_conf: ESPnetLanguageModel has no 'warmth'"]),
+        (
+            ["--optim", "adam", "--optim_conf", "beta=3"],
+            ["optim_conf: Adam has no 'beta'", "Did you mean betas?"],
+        ),
+        (["--optim", "adam", "--optim_conf", "lr=abc"], ["optim_conf of adam, {'lr': 'abc'}: "]),
+        (
+            ["--scheduler", "warmuplr", "--scheduler_conf", "gamma=0.5"],
+            ["scheduler_conf: WarmupLR has no 'gamma'; valid are warmup_steps", "change a copy"],
+        ),
     ],
 )
 def test_unknown_keys(train_lm, tmp_path, words, expected):
