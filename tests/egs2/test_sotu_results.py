@@ -14,7 +14,8 @@ def write_system(exp, system, names, hyp):
     write_perplexities(exp, system, rows)
     entries = [{"name": n, "weight": 1 / len(names)} for n in names]
     (exp / "weights").mkdir(exist_ok=True)
-    (exp / "weights" / f"{system}.yaml").write_text(yaml.safe_dump({"components": entries}))
+    if len(names) > 1:  # as `bayeslm experiment` does: one component has nothing to weigh
+        (exp / "weights" / f"{system}.yaml").write_text(yaml.safe_dump({"components": entries}))
     for name in ("dev_us", "dev_gb", "test_us", "test_gb"):
         rescored = exp / "rescore" / system / name
         rescored.mkdir(parents=True)
@@ -77,6 +78,7 @@ def test_results(script, outputs, capsys):
     assert "| GP LSTM | hidden_output@1 | 0.500 | 2.35 | 0.0123 | 0.1 to 30 | 1.23 |" in text
     assert rows["oracle"].count(" 0.00 (0/0/0)") == 4
     assert "point_lstm 0.500, 3gram 0.500 | 11.5, -0.5 | 11.5, -0.5" in text
+    assert "| 3-gram |  | 11.5, -0.5 | 11.5, -0.5 |" in text
     assert "synthetic speech" in text and "Tuned on dev" in text
     assert "search" not in text
     assert (exp / "images" / "learning_curves.png").read_bytes().startswith(b"\x89PNG")

@@ -153,12 +153,19 @@ def bound_table(exp: Path) -> str:
     return markdown_table(header, rows)
 
 
+def format_weights(path: Path) -> str:
+    """Return the components' weights; nothing where there is one component, and no file."""
+    if not path.exists():
+        return ""
+    weights = yaml.safe_load(path.read_text())["components"]
+    return ", ".join(f"{w['name']} {w['weight']:.3f}" for w in weights)
+
+
 def tuned_table(exp: Path, systems: Sequence[str]) -> str:
     """Return the table of the interpolation weights and the scales."""
     rows = []
     for system in systems:
-        weights = yaml.safe_load((exp / "weights" / f"{system}.yaml").read_text())["components"]
-        cells = [LABELS[system], ", ".join(f"{w['name']} {w['weight']:.3f}" for w in weights)]
+        cells = [LABELS[system], format_weights(exp / "weights" / f"{system}.yaml")]
         for voice in VOICES:
             path = exp / "rescore" / system / f"dev_{voice}" / "scales.yaml"
             scales = yaml.safe_load(path.read_text())
