@@ -79,7 +79,9 @@ fi
 if runs 5 "uncertain LMs: ${kinds}"; then
     # the paper's IV-A: start from the half-trained LM, prior from the fully trained one;
     # a variational LM's prior is a network
-    experiment 4 --only "$(for kind in ${kinds}; do echo "${kind}"_{lstm,transformer}; done)"
+    lines=$(for kind in ${kinds}; do echo "${kind}"_{lstm,transformer}; done)
+    case "${kinds}" in *bayes*) lines+=" embedding_transformer" ;; esac
+    experiment 4 --only "${lines}"
 fi
 
 if runs 6 "interpolation and rescoring (logs: ${exp}/{perplexity,rescore}_main.log)"; then

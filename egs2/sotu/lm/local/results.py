@@ -14,7 +14,7 @@ from espnet_bayeslm.report.plots import save_figure
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.files import read_lines, write_text
 
-KINDS = {"point": "o-", "bayes": "s--", "gp": "^:", "variational": "v-."}
+KINDS = {"point": "o-", "bayes": "s--", "embedding": "D--", "gp": "^:", "variational": "v-."}
 
 
 def learning_curve(folder: Path) -> List[float]:

@@ -27,6 +27,8 @@ LABELS = {
     "transformer": "Transformer + 3-gram",
     "bayes_transformer": "Bayesian Transformer + 3-gram",
     "bayes_transformer_transformer": "Bayesian Transformer + Transformer + 3-gram",
+    "embedding_transformer": "Transformer, Bayesian embedding + 3-gram",
+    "embedding_transformer_transformer": "Transformer, Bayesian embedding + Transformer + 3-gram",
     "search_lstm": "LSTM, top 1 of the search + 3-gram",
 }
 LMS = {
@@ -37,6 +39,7 @@ LMS = {
     **{f"search_lstm_top{n}": f"LSTM, top {n} of the search" for n in (1, 2, 3)},
     "point_transformer": "Transformer",
     "bayes_transformer": "Bayesian Transformer",
+    "embedding_transformer": "Transformer, Bayesian embedding",
     "gp_transformer": "GP Transformer",
     "variational_transformer": "Variational Transformer",
 }
