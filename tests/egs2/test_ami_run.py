@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from lrs2_layout import WORDS, make_corpus
+from recipe_scripts import VARIABLES
 from small_corpus import write_lists, write_text
 
 from espnet_bayeslm.experiment import texts
@@ -21,12 +22,14 @@ def run(python):
     """Run a recipe with its outputs in `folder`; return its exit status and what it printed."""
 
     def run(recipe, folder, *options, **environment):
+        # a shell that has the corpora's variables changes nothing
+        inherited = {key: value for key, value in os.environ.items() if key not in VARIABLES}
         names = {"PYTHON": python, "OMP_NUM_THREADS": "1", **environment}
         command = ["./run.sh", "--data", folder / "data", "--expdir", folder / "exp", *options]
         result = subprocess.run(
             list(map(str, command)),
             cwd=recipe,
-            env={**os.environ, **{name: str(value) for name, value in names.items()}},
+            env={**inherited, **{name: str(value) for name, value in names.items()}},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
