@@ -237,7 +237,7 @@ def _spread_over(
 
 def _least_risk(problem: Problem, weights: np.ndarray) -> np.ndarray:
     """Weights of the least risk near some of few errors, of the sharpest fitting posterior."""
-    found = [minimum_risk(problem, weights * sharp, weights * sharp) for sharp in SHARPNESS]
+    found = [minimum_risk(problem, weights * sharp) for sharp in SHARPNESS]
     return min(found, key=lambda w: problem.list_errors(w).sum())
 
 

@@ -166,15 +166,14 @@ def step(
     return (tried[k], float(values[k])) if values[k] < cost - 1e-9 else (weights, cost)
 
 
-def minimum_risk(problem: Problem, start: np.ndarray, anchor: np.ndarray) -> np.ndarray:
+def minimum_risk(problem: Problem, anchor: np.ndarray) -> np.ndarray:
     """Weights with the fewest expected word errors under the posterior softmax(w x).
 
     Their length is that of the posterior's logits.
 
     Args:
         problem: The lists.
-        start: (F,) in units of spread.
-        anchor: (F,) what the penalty draws the weights to.
+        anchor: (F,) in units of spread: the start, and what the penalty draws the weights to.
     """
     real = np.arange(problem.errors.shape[1]) < problem.sizes[:, None]
     penalty = TEMPERATURE_PENALTY * problem.first_pass
@@ -191,7 +190,7 @@ def minimum_risk(problem: Problem, start: np.ndarray, anchor: np.ndarray) -> np.
 
     from scipy.optimize import minimize  # takes a while
 
-    return minimize(risk, start, jac=True, method="L-BFGS-B").x
+    return minimize(risk, anchor, jac=True, method="L-BFGS-B").x
 
 
 def without_losers(problem: Problem) -> Problem:

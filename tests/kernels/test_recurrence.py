@@ -9,8 +9,9 @@ from espnet_bayeslm.kernels.gp import BASIS
 from espnet_bayeslm.kernels.lstm_tensors import Layout, LoopInputs, Path
 from espnet_bayeslm.kernels.product import product
 from espnet_bayeslm.kernels.recurrence import lstm_loop
-from espnet_bayeslm.layers import GATES
+from espnet_bayeslm.layers import GATES, lstm
 from espnet_bayeslm.layers.lstm import lstm_loop as plain_loop
+from espnet_bayeslm.lm.lstm import BayesLSTMLM
 
 STEPS, BATCH, UNITS = 4, 3, 5
 POSITIONS = [
@@ -222,3 +223,12 @@ def test_the_steps_compile_whole(positions, monkeypatch):
     found = torch.autograd.grad(lstm_loop(inputs, layout)[0].square().sum(), leaves)
     assert {"lstm_step", "lstm_backward"} <= set(functions)
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("steps, is_fast", [(1, False), (2, True)])
+def test_a_single_step_on_a_cpu_has_nothing_to_gain(steps, is_fast, monkeypatch):
+    chosen = []
+    monkeypatch.setattr(lstm, "fast", lambda plain: chosen.append(plain) or plain)
+    lm = BayesLSTMLM(7, unit=4, nlayers=1, uncertainty={"hidden_input@1": "gp"}).eval()
+    lm(torch.ones(2, steps, dtype=torch.long), None)
+    assert (lstm.lstm_loop in chosen) == is_fast

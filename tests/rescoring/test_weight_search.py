@@ -86,7 +86,7 @@ def test_without_smoothing_the_minimum_along_a_line_is_exact(monkeypatch):
 def test_minimum_risk_is_stationary_and_finds_the_useful_feature():
     problem = make_problem(*random_lists(3, num_lists=300))
     anchor = np.zeros(3)
-    found = minimum_risk(problem, np.array([0.1, 0.1, 0.1]), anchor)
+    found = minimum_risk(problem, anchor)
 
     def risk(weights):
         """Return the penalised expected errors, list by list."""
