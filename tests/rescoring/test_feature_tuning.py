@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espnet_bayeslm.rescoring import weight_search
+from espnet_bayeslm.rescoring import feature_tuning, weight_search
 from espnet_bayeslm.rescoring.feature_tuning import (
     AS_IT_CAME,
     TUNE_BY,
@@ -101,6 +101,23 @@ def test_scores_in_other_units_choose_the_same(factor, tune_by):
     for features in test:
         own = {k: v * (factor if k in ("am_score", "lm_score") else 1) for k, v in features.items()}
         assert best_place(own, dict(other.weights)) == best_place(features, dict(plain.weights))
+
+
+def test_the_least_risk_is_sought_of_blunt_and_of_sharp_posteriors(monkeypatch):
+    """From the weights of the fewest errors, at half, one, two and four times their length."""
+    anchors = []
+
+    def keep(problem, anchor):
+        anchors.append(anchor)
+        return anchor
+
+    monkeypatch.setattr(feature_tuning, "minimum_risk", keep)
+    lists, errors = simulated(120, seed=3, lm=1.0)
+    tune(lists, errors, tune_by="risk")
+    assert anchors and len(anchors) % 4 == 0
+    for blunt, plain, sharp, sharper in zip(*[iter(anchors)] * 4, strict=True):
+        for anchor, factor in ((blunt, 0.5), (sharp, 2.0), (sharper, 4.0)):
+            np.testing.assert_allclose(anchor, factor * plain, rtol=1e-12)
 
 
 @settings(max_examples=10)
