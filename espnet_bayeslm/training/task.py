@@ -168,6 +168,7 @@ def count_train_tokens(model: BayesLanguageModel, shape_files: Iterable[str]) ->
 
 # Arguments that do not come from a configuration
 GIVEN_BY_TASK = ("self", "lm", "vocab_size", "token_list", "ignore_id", "params", "optimizer")
+CHOSEN_BY_NAME = {"optim": optim_classes, "scheduler": scheduler_classes}
 
 
 def check_conf(name: str, cls: Any, conf: Mapping[str, Any]) -> None:
@@ -176,13 +177,14 @@ def check_conf(name: str, cls: Any, conf: Mapping[str, Any]) -> None:
     Raises:
         InputError: A key is no argument of the class.
     """
-    parameters = inspect.signature(cls.__init__).parameters
-    valid = [key for key in parameters if key not in GIVEN_BY_TASK]
+    valid = [key for key in inspect.signature(cls.__init__).parameters if key not in GIVEN_BY_TASK]
     for key in conf:
         if key not in valid and key != "ignore_id":
             near = difflib.get_close_matches(str(key), valid, n=1)
-            remedy = f"Did you mean {near[0]}?" if near else ""
-            if not near and name in CLASSES:
+            remedy = ""
+            if near:
+                remedy = f"Did you mean {near[0]}?"
+            elif name in CHOSEN_BY_NAME:
                 remedy = (
                     f"With another --{name} those of the configuration stay: change a copy of it"
                     " (`bayeslm configs NAME --output FILE`)."
@@ -193,16 +195,13 @@ def check_conf(name: str, cls: Any, conf: Mapping[str, Any]) -> None:
             )
 
 
-CLASSES = {"optim": optim_classes, "scheduler": scheduler_classes}
-
-
 def check_optimizer(args: argparse.Namespace) -> None:
     """Check the keys of `optim_conf` and `scheduler_conf`.
 
     Raises:
         InputError: A key is no argument of the optimizer or the scheduler.
     """
-    for name, classes in CLASSES.items():
+    for name, classes in CHOSEN_BY_NAME.items():
         chosen = getattr(args, name)
         if chosen is not None:
             check_conf(name, classes[chosen.lower()], getattr(args, f"{name}_conf"))
