@@ -10,7 +10,7 @@ import logging
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import yaml
 
@@ -284,16 +284,38 @@ def count_tokens(folder: Path, tokens: Tokens, reading: Mapping[str, Optional[st
 
     Of an LM of words also how many words `<unk>` stands for.
 
+    Where the training text has no unknown token, validation sentences that have one get no number,
+    and ESPnet leaves them out (unless all have): the longer a point-estimate LM is trained the less
+    it expects `<unk>`, and its best epoch would be chosen by that.
+
     Args:
         folder: The keyed text; train.shape, valid.shape and unknown_words.yaml go there.
         tokens: Its tokens.
         reading: ESPnet's options that change how text is read.
     """
-    text2tokens = tokens.cutter(reading)
-    for part in PARTS:
+    text2tokens, known = tokens.cutter(reading), set(tokens.tokens) - {"<unk>"}
+
+    def write(part: str, *, all_known: bool = False) -> Tuple[int, int]:
+        """Write a part's numbers; return how many sentences have unknown tokens, of how many."""
+        num_unknown = total = 0
         with atomic_write(folder / f"{part}.shape") as f:
             for _, utt, sentence in keyed_lines(folder / f"{part}.txt"):
-                f.write(f"{utt} {len(text2tokens(sentence))},{len(tokens.tokens)}\n")
+                cut = text2tokens(sentence)
+                is_known = known.issuperset(cut)
+                total += 1
+                num_unknown += not is_known
+                if is_known or not all_known:
+                    f.write(f"{utt} {len(cut)},{len(tokens.tokens)}\n")
+        return num_unknown, total
+
+    is_trained = write("train")[0] > 0
+    num_unknown, total = write("valid")
+    if not is_trained and 0 < num_unknown < total:
+        write("valid", all_known=True)
+        logging.warning(
+            f"{folder}/valid.txt: {num_unknown} of {total} sentences have tokens that the training"
+            " text has not: left out of the validation"
+        )
     if tokens.token_type == "word":
         counts: Counter[str] = Counter()
         for _, line in read_lines(folder / "train.txt"):

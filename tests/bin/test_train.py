@@ -123,6 +123,28 @@ def test_tokens_and_statistics_are_espnets(command, tmp_path, token_type, cleane
         assert (data / f"{part}.shape").read_text().splitlines() == [f"{x},9" for x in expected]
 
 
+@pytest.mark.parametrize("options", [(), ("--vocab_size", "8")], ids=["all words", "some"])
+@pytest.mark.parametrize("valid", ["a b\na zebra\nb c\n", "a zebra\n"], ids=["some", "all"])
+def test_validation_is_on_known_words_where_unk_is_not_trained(
+    command, tmp_path, capsys, caplog, options, valid
+):
+    """What is left is what a validation text without the others would give."""
+    (tmp_path / "valid.txt").write_text(valid)
+    main(command("point", "exp", "--max_epoch", "1", *options))
+    data = tmp_path / "exp" / "data"
+    utts = [line.split()[0] for line in (data / "valid.shape").read_text().splitlines()]
+    if options or valid == "a zebra\n":
+        assert len(utts) == len(valid.splitlines())
+        assert "left out" not in caplog.text
+        return
+    assert utts == ["valid-000000001", "valid-000000003"]
+    assert "valid.txt: 1 of 3 sentences have tokens that" in caplog.text
+    (tmp_path / "valid.txt").write_text("a b\nb c\n")
+    main(command("point", "known", "--max_epoch", "1"))
+    with_unknown, without = re.findall("validation perplexity .*", capsys.readouterr().out)
+    assert with_unknown == without
+
+
 def test_what_was_made_of_the_same_text_is_kept(command, tmp_path, monkeypatch):
     tokens = ["--token_type", "bpe", "--vocab_size", "20", "--max_epoch", "1"]
     main(command("point", "point", *tokens))
