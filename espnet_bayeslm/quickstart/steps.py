@@ -9,6 +9,7 @@ import multiprocessing.connection
 import os
 import shlex
 import sys
+import threading
 from pathlib import Path
 from typing import Callable, Dict, Optional, Sequence
 
@@ -102,10 +103,19 @@ def _finish(step: Step, status: Optional[int], logs: Path) -> None:
     write_text(logs / f"{step.name}.done", step.script())
 
 
+def _end_with_parent() -> None:
+    """End this process when its parent is gone, be it killed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
 def _run(step: Step, logs: Path, tool: Tool, num_threads: int) -> None:
     """Run a step's command lines in this process, which is its own."""
     import torch
 
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     # it stays open: multiprocessing writes there what a SystemExit says
     log = open(logs / f"{step.name}.log", "w", encoding="utf-8", buffering=1)  # noqa: SIM115
     os.dup2(log.fileno(), 1)

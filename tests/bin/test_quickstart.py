@@ -94,6 +94,25 @@ def test_ctrl_c_ends_the_steps_too(tmp_path, capsys, monkeypatch):
     assert not multiprocessing.active_children() and not list(tmp_path.glob("*.done"))
 
 
+def test_killed_outright_it_takes_its_steps_with_it(tmp_path):
+    """One that stayed would hold its LM's folder, and the same command would be refused."""
+    read, write = os.pipe()
+    fork = multiprocessing.get_context("fork")
+    begun = fork.Event()
+
+    def sleep(words):
+        begun.set()
+        time.sleep(600)
+
+    run = fork.Process(target=run_steps, args=([Step("a", [["sleep"]])], tmp_path, sleep))
+    run.start()
+    os.close(write)
+    begun.wait()
+    run.kill()
+    with open(read, "rb") as pipe:
+        assert pipe.read() == b""  # its end: both are gone, which have the other end
+
+
 def test_what_is_shipped_is_small_and_whole():
     files = sorted((SHIPPED / "data").iterdir())
     assert sum(path.stat().st_size for path in files) < 2_000_000
