@@ -1,5 +1,6 @@
 import json
 import re
+import runpy
 import subprocess
 import sys
 
@@ -36,6 +37,18 @@ def test_every_tool_has_help_and_a_config_option(tool, capsys):
     out = capsys.readouterr().out
     assert "--config" in out
     assert not re.search(r"default:\s+(None|True|False|\[\])", out)
+
+
+@pytest.mark.parametrize("tool", sorted(TOOLS))
+def test_every_tool_is_a_module(tool, capsys, monkeypatch):
+    """`python -m espnet_bayeslm.bin.TOOL`, as ESPnet's scripts call theirs."""
+    name = f"espnet_bayeslm.bin.{tool}"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setattr(sys, "argv", [tool, "--help"])
+    with pytest.raises(SystemExit) as stop:
+        runpy.run_module(name, run_name="__main__")
+    assert stop.value.code == 0
+    assert "--config" in capsys.readouterr().out
 
 
 def test_options_from_a_config_file(tmp_path, capsys):

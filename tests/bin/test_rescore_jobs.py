@@ -93,6 +93,16 @@ def test_jobs_that_cannot_be_merged(nbest, lms, tmp_path, small_blocks, fails):
     assert "--merge with --job" in merge("job1", "job2", num_jobs=2)
     tuning = words(**lists, tune_ref=nbest / "dev.ref", num_jobs=2, output=tmp_path / "out")
     assert "a job has a part" in fails(main, tuning)
+    costs_of_job = tmp_path / "job2" / "lmwt.nn"
+    good = costs_of_job.read_text()
+    first = good.split()[0]
+    for damaged, error in (
+        (good.replace(first, "other-1", 1), f"no job has a cost of '{first}'"),
+        (f"{good}other-1 2.5\n", "1 costs of hypotheses that are not in the lists"),
+        (good.replace(f"{first} ", f"{first} x", 1), "lmwt.nn:1: expected costs, got 'x"),
+    ):
+        costs_of_job.write_text(damaged)
+        assert error in merge("job1", "job2")
     assert not (tmp_path / "out").exists()
 
 

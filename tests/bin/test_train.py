@@ -234,6 +234,10 @@ def test_given_tokens(pieces, command, tmp_path):
     for lm in (a, b):
         assert lm.token_list == first.token_list and lm.token_type == "bpe"
         assert lm.score("a b c") == first.score("a b c")
+    words = {"token_type": "word", "token_list": ["<blank>", "<unk>", "b", "a", "<sos/eos>"]}
+    (recipe / "config.yaml").write_text(yaml.safe_dump(words))
+    main(command("point", "words", *once, "--asr_exp", recipe))
+    assert load_lm(tmp_path / "words").token_list == words["token_list"]
     for name in ("train.shape", "valid.shape"):
         expected = (tmp_path / "first/data" / name).read_text()
         assert (tmp_path / "a/data" / name).read_text() == expected
@@ -258,6 +262,11 @@ def test_tokens_that_cannot_be_used(pieces, command, tmp_path, fails):
     assert f"not that of {model}" in message and lines[2] in message and "qq" in message
     assert "--asr_exp DIR" in fails(main, [*command, "--bpemodel", model])
     assert "Give --bpemodel" in fails(main, [*command, *both[:2], "--token_type", "bpe"])
+    assert "has its own size" in fails(main, [*command, *both, "--vocab_size", "9"])
+    message = fails(main, [*command, *both, "--token_type", "char"])
+    assert "--bpemodel with --token_type char" in message
+    message = fails(main, [*command, *both[:2], "--bpemodel", other])
+    assert "cannot be read as a BPE model" in message and other.name in message
     assert "Leave out --token_list" in fails(main, [*command, *both[:2], "--asr_exp", asr])
     assert "--token_list and --bpemodel" in asr_exp(asr_conf={})
     assert "gone.model is not there" in asr_exp(
@@ -273,6 +282,8 @@ def test_tokens_that_cannot_be_used(pieces, command, tmp_path, fails):
         (["--config", "missing.yaml"], ["missing.yaml", "cannot be read"]),
         (["--config", "bayes_ltsm"], ["bayes_ltsm: cannot be read", "Did you mean bayes_lstm"]),
         (["--token_type", "bpe", "--vocab_size", "100000"], ["sentencepiece", "--vocab_size"]),
+        (["--vocab_size", "3"], ["--vocab_size 3", "no token beside the special ones"]),
+        (["--train_text", "/dev/null"], ["/dev/null", "holds no sentence"]),
         (["--from", "missing"], ["missing", "found no"]),
         (["--from", "missing", "--token_type", "word"], ["Leave out --token_type"]),
     ],

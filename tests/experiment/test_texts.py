@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from espnet_bayeslm.bin import experiment
 from espnet_bayeslm.configs.tables import Line, paper_tables
 from espnet_bayeslm.experiment import texts
-from espnet_bayeslm.experiment.run import Choice, Experiment, parse_units, run_jobs
+from espnet_bayeslm.experiment.lattices import read_symbols
+from espnet_bayeslm.experiment.run import Choice, Experiment, call, from_db, parse_units, run_jobs
 from espnet_bayeslm.experiment.train import Place, Trainer
+from espnet_bayeslm.utils.errors import InputError
 
 
 @pytest.fixture
@@ -100,6 +103,44 @@ def test_a_job_that_fails_is_named_after_all_are_done(tmp_path, capsys):
         run_jobs(jobs, 2)
     assert capsys.readouterr().err == "job 1\njob 2\n"
     assert (tmp_path / "0.log").read_text() == "job 0\n"
+
+
+def test_a_recipes_own_command_ends_the_stage_where_it_fails():
+    call(["true"])
+    with pytest.raises(SystemExit) as stop:
+        call(["sh", "-c", "exit 3"])
+    assert stop.value.code == 3
+
+
+def test_variables_of_a_recipes_db(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert from_db("NBEST") == ""
+    (tmp_path / "db.sh").write_text("NBEST='some lists'\nAMI=\n")
+    assert [from_db(name) for name in ("NBEST", "AMI", "OTHER")] == ["some lists", "", ""]
+
+
+@pytest.mark.parametrize(
+    "options, error",
+    [
+        (["--nj", "0"], "--nj 0 --join 0: expected numbers"),
+        (["--seeds", ""], "--seeds '' --nj 2 --join 0: expected numbers"),
+        (["--table", "data_size", "--join", "2"], "--join 2: not with --table data_size"),
+    ],
+)
+def test_options_that_a_plan_cannot_take(options, error, capsys):
+    plan = Path(__file__).parents[2] / "egs2" / "ami" / "lm" / "conf" / "plan.yaml"
+    with pytest.raises(SystemExit):
+        experiment.main(["--plan", str(plan), *options])
+    assert error in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text, error", [("a 1\nb x\n", "words.txt:2: expected `word number`"), ("", "no words")]
+)
+def test_symbols_that_are_none(tmp_path, text, error):
+    (tmp_path / "words.txt").write_text(text)
+    with pytest.raises(InputError, match=error):
+        read_symbols(tmp_path / "words.txt")
 
 
 def test_units():

@@ -37,6 +37,13 @@ DAMAGED_HTK = [
     (HTK, "\n", "u.lat:1: no nodes"),
     ("S=7\tE=5", "E=5", "u.lat:14: the field S is missing"),
     ("S=7\tE=5", "S=-7\tE=5", "u.lat:14: S=-7: expected a number from 0"),
+    ("I=2\t", "I=2\tL=part\t", "u.lat:8: a sub-lattice in place of a word"),
+    ("W=c\t", "W=\\351\t", "u.lat:7: the bytes of .* are not UTF-8"),
+    (
+        HTK,
+        HTK.replace("VERSION=1.0", "base=10").replace("a=-7\t", "a=-1.7e308\t"),
+        "u.lat:17: '-1.7e308' is too large a number",
+    ),
 ]
 DAMAGED_KALDI = [
     ("2\t3\t3\t2,10,4", "2\t0\t3\t2,10,4\n2\t3\tx", r"x.lats:2: .* a cycle"),

@@ -1,12 +1,15 @@
 """`python -m espnet_bayeslm`: ESPnet's programs with our LMs, anything else untouched."""
 
 import argparse
+import os
 import subprocess
 import sys
 
 import pytest
 import torch
 import yaml
+
+from espnet_bayeslm.training.launch import launch as launch_here
 
 
 def run(*words, input=None, python=sys.executable):
@@ -32,6 +35,25 @@ def launch(*words, **kwargs):
 def test_anything_else_passes_through(words, input):
     ours, plain = launch(*words, input=input), run(*words, input=input)
     assert (ours.returncode, ours.stdout) == (plain.returncode, plain.stdout)
+
+
+@pytest.mark.parametrize(
+    "words, become",
+    [
+        (["-m", "platform"], ["-m", "platform"]),
+        (["script.py", "-u"], ["script.py", "-u"]),
+        (["-W", "ignore", "-m", "platform"], ["-W", "ignore", "-m", "platform"]),
+        (
+            ["-u", "-X", "dev", "-m", "espnet2.bin.lm_train", "--help"],
+            ["-u", "-X", "dev", "-m", "espnet_bayeslm", "-m", "espnet2.bin.lm_train", "--help"],
+        ),
+    ],
+)
+def test_the_interpreters_options_stay_before_the_module(words, become, monkeypatch):
+    commands = []
+    monkeypatch.setattr(os, "execv", lambda *command: commands.append(command))
+    launch_here(words)
+    assert commands == [(sys.executable, [sys.executable, *become])]
 
 
 def test_scripts_pass_through(tmp_path):

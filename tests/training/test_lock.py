@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -15,7 +16,7 @@ from training_options import LSTM
 
 from espnet_bayeslm.training.task import BayesLMTask
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.locks import LOCK
+from espnet_bayeslm.utils.locks import LOCK, folder_lock
 
 HOLD = """
 import os, sys, time
@@ -51,6 +52,21 @@ def stop(tmp_path):
     path = tmp_path / "stop"
     yield path
     path.touch()
+
+
+def test_a_file_system_without_locks(tmp_path, monkeypatch, caplog):
+    """Training goes on there, as on some network file systems; other errors are told."""
+    number = errno.ENOLCK
+
+    def lockf(*args):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("espnet_bayeslm.utils.locks.fcntl.lockf", lockf)
+    with folder_lock(tmp_path):
+        assert "start no second training in this folder" in caplog.text
+    number = errno.EIO
+    with pytest.raises(OSError, match="Input/output"), folder_lock(tmp_path):
+        pass
 
 
 def test_lm_train_waits_for_no_dead_owner(corpus, tmp_path, stop):
