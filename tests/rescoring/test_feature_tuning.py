@@ -189,6 +189,10 @@ def test_candidates_are_sets_of_the_features_that_are_there():
     names = ["am_score", "am_score_x_length", "log_prob", "words", "rank", "is_first"]
     sets = feature_sets(names, normalised_scores=True)
     assert [s.columns[0][0] for s in sets] == [*["am_score", "am_score_x_length"] * 2, "am_score"]
+    assert sets[-1].columns == (
+        *(("am_score",), ("log_prob",), ("am_score_x_length",)),
+        *(("words",), ("rank",), ("is_first",)),
+    )
 
 
 def test_large_problems_are_searched_on_a_part_and_finished_on_all(monkeypatch):

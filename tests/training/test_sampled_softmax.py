@@ -154,6 +154,17 @@ def test_bad_options(options, words):
         build(options)
 
 
+@pytest.mark.parametrize("power", [0, 1])
+def test_the_whole_range_of_powers(power):
+    """As often as it occurs, or each token alike."""
+    model = build({"num_samples": 4, "power": power})
+    model.sampler.set_counts(torch.arange(VOCAB))
+    weights = (torch.arange(VOCAB) + 1.0).double() ** power
+    weights[0] = 0
+    log_inclusion = model.sampler.draw(torch.device("cpu"))[1]
+    torch.testing.assert_close(log_inclusion[1:].exp(), 4 * weights[1:] / weights.sum())
+
+
 def test_tokens_that_were_not_counted_are_an_error_in_training_alone():
     model = build({"num_samples": 4})
     model.sampler.proposal = None
