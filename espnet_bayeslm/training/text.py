@@ -10,7 +10,18 @@ import logging
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import yaml
 
@@ -295,26 +306,26 @@ def count_tokens(folder: Path, tokens: Tokens, reading: Mapping[str, Optional[st
     """
     text2tokens, known = tokens.cutter(reading), set(tokens.tokens) - {"<unk>"}
 
-    def write(part: str, *, all_known: bool = False) -> Tuple[int, int]:
-        """Write a part's numbers; return how many sentences have unknown tokens, of how many."""
-        num_unknown = total = 0
-        with atomic_write(folder / f"{part}.shape") as f:
-            for _, utt, sentence in keyed_lines(folder / f"{part}.txt"):
-                cut = text2tokens(sentence)
-                is_known = known.issuperset(cut)
-                total += 1
-                num_unknown += not is_known
-                if is_known or not all_known:
-                    f.write(f"{utt} {len(cut)},{len(tokens.tokens)}\n")
-        return num_unknown, total
+    def shapes(part: str) -> Iterator[Tuple[str, bool]]:
+        """Line of each sentence, and whether all of its tokens are known."""
+        for _, utt, sentence in keyed_lines(folder / f"{part}.txt"):
+            cut = text2tokens(sentence)
+            yield f"{utt} {len(cut)},{len(tokens.tokens)}\n", known.issuperset(cut)
 
-    is_trained = write("train")[0] > 0
-    num_unknown, total = write("valid")
-    if not is_trained and 0 < num_unknown < total:
-        write("valid", all_known=True)
+    is_trained = False  # <unk>
+    with atomic_write(folder / "train.shape") as f:
+        for line, is_known in shapes("train"):
+            f.write(line)
+            is_trained |= not is_known
+    valid = [*shapes("valid")]
+    kept = [line for line, is_known in valid if is_known or is_trained]
+    kept = kept or [line for line, _ in valid]
+    with atomic_write(folder / "valid.shape") as f:
+        f.writelines(kept)
+    if len(kept) < len(valid):
         logging.warning(
-            f"{folder}/valid.txt: {num_unknown} of {total} sentences have tokens that the training"
-            " text has not: left out of the validation"
+            f"{folder}/valid.txt: {len(valid) - len(kept)} of {len(valid)} sentences have tokens"
+            " that the training text has not: left out of the validation"
         )
     if tokens.token_type == "word":
         counts: Counter[str] = Counter()
