@@ -93,6 +93,7 @@ bench: $(READY)
 	"$(BIN)/python" -u bench/rescore.py
 	"$(BIN)/python" -u bench/decode.py
 	"$(BIN)/python" -u bench/train.py
+	"$(BIN)/python" -u bench/twins.py
 
 # docs/_build/index.html; warnings are errors
 docs: $(READY)
