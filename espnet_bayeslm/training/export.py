@@ -6,10 +6,9 @@ import argparse
 import logging
 import shutil
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
-import yaml
 from torch import nn
 
 from espnet_bayeslm.bayes.kinds import is_posterior_key, parse_kind
@@ -20,7 +19,7 @@ from espnet_bayeslm.training.load import TrainedLM, load_lm
 from espnet_bayeslm.training.register import MODEL, OPTIM, register
 from espnet_bayeslm.training.supernets import training_config
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import check_folder, entries, staged
+from espnet_bayeslm.utils.files import PathLike, check_folder, entries, staged, write_yaml
 
 CONFIG, CHECKPOINT = "config.yaml", "valid.loss.ave.pth"
 # As what an LM can be exported.
@@ -44,7 +43,7 @@ WRITTEN = {
 }
 
 
-def export_lm(path: Union[str, Path], output: Union[str, Path]) -> None:
+def export_lm(path: PathLike, output: PathLike) -> None:
     """Write a trained LM's posterior means as an ordinary checkpoint with its configuration.
 
     The folder has `config.yaml` and `valid.loss.ave.pth`, and the sentencepiece model where there
@@ -60,18 +59,19 @@ def export_lm(path: Union[str, Path], output: Union[str, Path]) -> None:
             something else.
     """
     check_output(output, sources=[path])
-    args = read_config(find_files(path)[0])
-    config = point_config(args, path=find_files(path)[0])
+    trained_config = find_files(path)[0]
+    args = read_config(trained_config)
+    config = point_config(args, path=trained_config)
     trained = load_lm(path)
     state = _means(trained, config)
     with staged(output) as folder:
         config.update(copy_text_files(args, folder, named=Path(output)))
-        write_config(folder, config)
+        write_yaml(folder / CONFIG, config)
         torch.save(state, folder / CHECKPOINT)
         check_same(trained, folder)
 
 
-def check_output(output: Union[str, Path], *, sources: Sequence[Union[str, Path]]) -> None:
+def check_output(output: PathLike, *, sources: Sequence[PathLike]) -> None:
     """Raise an InputError where writing to a folder would spoil what is in it."""
     folder = Path(output)
     for source in map(Path, sources):
@@ -200,12 +200,6 @@ def _means(trained: TrainedLM, config: Mapping[str, Any]) -> Dict[str, torch.Ten
             path=trained.path,
         )
     return {key: state[key] for key in target}
-
-
-def write_config(folder: Path, config: Mapping[str, Any]) -> None:
-    """Write the configuration of an LM."""
-    text = yaml.safe_dump(config, allow_unicode=True, sort_keys=False)
-    (folder / CONFIG).write_text(text, encoding="utf-8")
 
 
 def random_ids(vocab_size: int) -> Iterator[torch.Tensor]:

@@ -17,17 +17,11 @@ from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.rescoring.weights_file import read_weights, unique_names
 from espnet_bayeslm.supernet import choices
 from espnet_bayeslm.training.experiment import fingerprint, read_config, token_difference
-from espnet_bayeslm.training.export import (
-    CHECKPOINT,
-    CONFIG,
-    READING,
-    copy_text_files,
-    write_config,
-)
+from espnet_bayeslm.training.export import CHECKPOINT, CONFIG, READING, copy_text_files
 from espnet_bayeslm.training.load import TrainedLM, load_lm
 from espnet_bayeslm.training.register import MIXTURE
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, staged
+from espnet_bayeslm.utils.files import PathLike, staged, write_yaml
 from espnet_bayeslm.utils.ngram_files import ngram_fingerprint, ngram_name
 from espnet_bayeslm.utils.weights import check_weights
 
@@ -76,8 +70,7 @@ def write_mixture(
     ]
     model = _build(parts, trained)
     with staged(folder) as new:
-        config = _config(parts, trained[0], new, named=Path(folder))
-        write_config(new, config)
+        write_yaml(new / CONFIG, _config(parts, trained[0], new, named=Path(folder)))
         torch.save(model.state_dict(), new / CHECKPOINT)
 
 

@@ -1,38 +1,53 @@
-"""A folder with the ONNX graphs of an LM, its tokens and a description."""
+"""A folder with the ONNX graphs of an LM, its tokens and a description.
+
+The graphs are compared with the LM before they are there.
+"""
 
 from __future__ import annotations
 
 import importlib.util
-import json
 import logging
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Union
+from typing import Any, Dict, List, Sequence
+
+import numpy as np
+import torch
 
 from espnet_bayeslm.lm.scoring import IncrementalLM
 from espnet_bayeslm.training.experiment import read_config
-from espnet_bayeslm.training.export import check_kind, check_output, copy_text_files
+from espnet_bayeslm.training.export import (
+    TOLERANCE,
+    check_kind,
+    check_output,
+    copy_text_files,
+    difference,
+    log_probs,
+    random_ids,
+)
 from espnet_bayeslm.training.load import TrainedLM, load_lm
-from espnet_bayeslm.training.onnx.check import check_graphs
 from espnet_bayeslm.training.onnx.graphs import (
     BATCH,
     LENGTH,
     LOG_PROBS,
     PREFIX,
     TOKENS,
+    Shapes,
     StateTensor,
     TraceableLM,
     describe_state,
+    full_shapes,
+    step_shapes,
     write_full,
     write_repeated,
     write_step,
 )
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import staged
+from espnet_bayeslm.utils.files import PathLike, staged, write_json, write_text
 
 PACKAGES = ("onnx", "onnxruntime")
 
 
-def export_onnx(path: Union[str, Path], output: Union[str, Path]) -> None:
+def export_onnx(path: PathLike, output: PathLike) -> None:
     """Write a trained LM at its posterior mean as ONNX graphs.
 
     The folder has `step.onnx` (one token), `full.onnx` (whole sequences), `tokens.txt`,
@@ -54,11 +69,9 @@ def export_onnx(path: Union[str, Path], output: Union[str, Path]) -> None:
         state = _write_graphs(trained, folder)
         check_graphs(trained.lm, state, folder)
         files = copy_text_files(read_config(trained.config), folder, named=Path())
-        (folder / "tokens.txt").write_text(
-            "".join(f"{token}\n" for token in trained.token_list), encoding="utf-8"
-        )
-        text = json.dumps(describe(trained, state, files), indent=1, ensure_ascii=False)
-        (folder / "onnx.json").write_text(text + "\n", encoding="utf-8")
+        write_text(folder / "tokens.txt", "".join(f"{token}\n" for token in trained.token_list))
+        about = describe(trained, state, files)
+        write_json(folder / "onnx.json", about, ensure_ascii=False)
 
 
 def check_packages() -> None:
@@ -72,11 +85,7 @@ def check_packages() -> None:
 
 
 def check_lm(trained: TrainedLM) -> None:
-    """Raise an InputError where an LM has no graph.
-
-    Raises:
-        InputError: It is none of this package's, or a super-network or a mixture.
-    """
+    """Raise an InputError where an LM is none of this package's, a super-network or a mixture."""
     check_kind(read_config(trained.config), path=trained.config)
     if not isinstance(trained.lm, IncrementalLM):
         raise InputError(
@@ -124,26 +133,63 @@ def describe(
             LENGTH: "tokens, <sos/eos> first",
             PREFIX: "tokens before this one; at the start 0",
         },
-        "full": {
-            "file": "full.onnx",
-            "inputs": {TOKENS: _tensor("int64", [BATCH, LENGTH])},
-            "outputs": {LOG_PROBS: _tensor("float32", [BATCH, LENGTH, vocab_size])},
-        },
+        "full": {"file": "full.onnx", **_tensors(full_shapes(vocab_size))},
         "step": {
             "file": "step.onnx",
-            "inputs": {
-                TOKENS: _tensor("int64", [BATCH, 1]),
-                **{t.name: _tensor("float32", t.shape) for t in state},
-            },
-            "outputs": {
-                LOG_PROBS: _tensor("float32", [BATCH, vocab_size]),
-                **{t.new_name: _tensor("float32", t.new_shape) for t in state},
-            },
+            **_tensors(step_shapes(state, vocab_size)),
             "next": {t.new_name: t.name for t in state},
             "start": "tokens are sos; each other input is zeros of its shape",
         },
     }
 
 
-def _tensor(dtype: str, shape: Sequence[Any]) -> Dict[str, Any]:
-    return {"type": dtype, "shape": list(shape)}
+def _tensors(shapes: Shapes) -> Dict[str, Any]:
+    """Inputs and outputs of a graph, for `describe`."""
+    return {
+        side: {
+            name: {"type": "int64" if name == TOKENS else "float32", "shape": list(shape)}
+            for name, shape in tensors.items()
+        }
+        for side, tensors in zip(("inputs", "outputs"), shapes, strict=True)
+    }
+
+
+def check_graphs(lm: Any, state: Sequence[StateTensor], folder: Path) -> None:
+    """Raise an InputError where `full.onnx` or `step.onnx` of a folder is not of an LM."""
+    full, step = (_session(folder / f"{name}.onnx") for name in ("full", "step"))
+    for ids in random_ids(lm.vocab_size):
+        expected = log_probs(lm, ids)
+        found = {
+            "full.onnx": full.run([LOG_PROBS], {TOKENS: ids.numpy()})[0],
+            "step.onnx": _run_steps(step, state, ids.numpy()),
+        }
+        for name, values in found.items():
+            worst = difference(expected, torch.from_numpy(values))
+            if not worst <= TOLERANCE:
+                size = "x".join(map(str, ids.shape))
+                raise InputError(
+                    f"{name} differs from the LM by {worst:.2g} of ln p, for {size} tokens"
+                    f" (at most {TOLERANCE:.0e} was expected); nothing was written"
+                )
+
+
+def _session(path: Path) -> Any:
+    """Onnxruntime session on as many CPU threads as torch has."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def _run_steps(session: Any, state: Sequence[StateTensor], ids: np.ndarray) -> np.ndarray:
+    """Ln p of each next token, (B, L) -> (B, L, vocab_size), one token after the other."""
+    feed = {tensor.name: tensor.start(len(ids)).numpy() for tensor in state}
+    outputs = [LOG_PROBS, *(tensor.new_name for tensor in state)]
+    results: List[np.ndarray] = []
+    for column in ids.T:
+        found, *new = session.run(outputs, {TOKENS: column[:, None], **feed})
+        feed = {tensor.name: value for tensor, value in zip(state, new, strict=True)}
+        results.append(found)
+    return np.stack(results, axis=1)

@@ -23,6 +23,8 @@ OPSET = 17
 INNER = "step_"
 Size = Union[int, str]
 State = Tuple[torch.Tensor, ...]
+# {name: shape} of the inputs and of the outputs of a graph.
+Shapes = Tuple[Mapping[str, Sequence[Size]], Mapping[str, Sequence[Size]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,11 +64,12 @@ class TraceableLM(nn.Module):
 
     Attributes:
         repeats: Whether one token at a time can be traced, and no more.
+        vocab_size: Number of tokens.
     """
 
     def __init__(self, lm: Any, backbone: Optional[str] = None):
         super().__init__()
-        self.repeats = has_loop(lm)
+        self.repeats, self.vocab_size = has_loop(lm), lm.vocab_size
         self.lm = without_tables(copy.deepcopy(lm).eval())
         self.compute = WITH_STATE.get(backbone or "", type(lm).compute)
         # a GRU's state is a tensor, those of others are several
@@ -87,14 +90,9 @@ class TraceableLM(nn.Module):
             logits, new = self.compute(self.lm, tokens, hidden)
         return logits.log_softmax(dim=-1), (new,) if self.is_single else new
 
-    def step(self, tokens: torch.Tensor, *state: torch.Tensor) -> State:
-        """Ln p of the next token, (B, vocab_size), and the new state."""
-        log_probs, new = self(tokens, state)
-        return (log_probs[:, -1], *new)
-
 
 class Graph(nn.Module):
-    """Whole sequences, (B, L) -> (B, L, vocab_size), or with `step` what `TraceableLM.step` is."""
+    """Ln p of whole sequences, (B, L, vocab_size); with `step` of one token, and the new state."""
 
     def __init__(self, lm: TraceableLM, *, step: bool):
         super().__init__()
@@ -102,7 +100,8 @@ class Graph(nn.Module):
 
     def forward(self, tokens: torch.Tensor, *state: torch.Tensor) -> Any:
         """See above."""
-        return self.lm.step(tokens, *state) if self.is_step else self.lm(tokens)[0]
+        log_probs, new = self.lm(tokens, state)
+        return (log_probs[:, -1], *new) if self.is_step else log_probs
 
 
 def _ids(batch: int, length: int) -> torch.Tensor:
@@ -127,41 +126,35 @@ def describe_state(lm: TraceableLM) -> List[StateTensor]:
     return [StateTensor(name, shape) for name, shape in zip(names, shapes, strict=False)]
 
 
+def step_shapes(state: Sequence[StateTensor], vocab_size: int) -> Shapes:
+    """Shapes of the graph of one step."""
+    inputs = {TOKENS: (BATCH, 1), **{tensor.name: tensor.shape for tensor in state}}
+    new = {tensor.new_name: tensor.new_shape for tensor in state}
+    return inputs, {LOG_PROBS: (BATCH, vocab_size), **new}
+
+
+def full_shapes(vocab_size: int) -> Shapes:
+    """Shapes of the graph of whole sequences."""
+    return {TOKENS: (BATCH, LENGTH)}, {LOG_PROBS: (BATCH, LENGTH, vocab_size)}
+
+
 def write_step(lm: TraceableLM, state: Sequence[StateTensor], path: Path) -> None:
     """Write the graph of one step."""
-    shapes: Dict[str, Sequence[Size]] = {TOKENS: [BATCH, 1], LOG_PROBS: [BATCH, "V"]}
-    for tensor in state:
-        shapes[tensor.name], shapes[tensor.new_name] = tensor.shape, tensor.new_shape
     args = (_ids(2, 1), *lm(_ids(2, 3))[1])
-    names = [t.name for t in state], [t.new_name for t in state]
-    _trace(Graph(lm, step=True), args, path, names, shapes)
+    _trace(Graph(lm, step=True), args, path, step_shapes(state, lm.vocab_size))
 
 
 def write_full(lm: TraceableLM, path: Path) -> None:
     """Write the graph of whole sequences."""
-    shapes = {TOKENS: [BATCH, LENGTH], LOG_PROBS: [BATCH, LENGTH, "V"]}
-    _trace(Graph(lm, step=False), (_ids(2, 5),), path, ([], []), shapes)
+    _trace(Graph(lm, step=False), (_ids(2, 5),), path, full_shapes(lm.vocab_size))
 
 
-def _trace(
-    module: nn.Module,
-    args: State,
-    path: Path,
-    names: Tuple[List[str], List[str]],
-    shapes: Mapping[str, Sequence[Size]],
-) -> None:
-    """Write a graph.
-
-    Args:
-        module: What is traced.
-        args: Its arguments.
-        path: The file.
-        names: Inputs after the tokens, outputs after ln p.
-        shapes: Of all of them.
-    """
+def _trace(module: nn.Module, args: State, path: Path, shapes: Shapes) -> None:
+    """Write the graph of what a module makes of some arguments."""
+    inputs, outputs = shapes
     axes = {
-        name: {i: size for i, size in enumerate(shape) if isinstance(size, str) and size != "V"}
-        for name, shape in shapes.items()
+        name: {i: size for i, size in enumerate(shape) if isinstance(size, str)}
+        for name, shape in {**inputs, **outputs}.items()
     }
     with warnings.catch_warnings(), torch.no_grad():
         # of tables that a trace would fix, for which there are plain parts
@@ -170,8 +163,8 @@ def _trace(
             module.eval(),
             args,
             str(path),
-            input_names=[TOKENS, *names[0]],
-            output_names=[LOG_PROBS, *names[1]],
+            input_names=[*inputs],
+            output_names=[*outputs],
             dynamic_axes=axes,
             opset_version=OPSET,
             do_constant_folding=False,
@@ -214,9 +207,9 @@ def write_repeated(
         scan_input_axes=[1],
         scan_output_axes=[1],
     )
-    sizes = _sizes(state)
+    start, sizes = _start(state, helper)
     graph = helper.make_graph(
-        [*_start(state, helper), scan],
+        [*start, scan],
         "full",
         [info(TOKENS, TensorProto.INT64, [BATCH, LENGTH])],
         [info(LOG_PROBS, TensorProto.FLOAT, [BATCH, LENGTH, vocab_size])],
@@ -226,21 +219,15 @@ def write_repeated(
     onnx.save(model, path)
 
 
-def _sizes(state: Sequence[StateTensor]) -> Any:
-    """{name: constant} of what `_start` reads."""
+def _start(state: Sequence[StateTensor], helper: Any) -> Tuple[List[Any], Dict[str, np.ndarray]]:
+    """Nodes that make the zeros of the start, for the batch that is given, and constants."""
+    nodes = [helper.make_node("Shape", [TOKENS], ["batch"], start=0, end=1)]
     sizes = {"one": np.array([1])}
     for tensor in state:
         axis = tensor.shape.index(BATCH)
-        sizes[f"{tensor.name}_before"] = np.array(tensor.shape[:axis], dtype=np.int64)
-        sizes[f"{tensor.name}_after"] = np.array(tensor.shape[axis + 1 :], dtype=np.int64)
-    return sizes
-
-
-def _start(state: Sequence[StateTensor], helper: Any) -> List[Any]:
-    """Nodes that make the zeros of the start, for the batch that is given."""
-    nodes = [helper.make_node("Shape", [TOKENS], ["batch"], start=0, end=1)]
-    for tensor in state:
-        parts = [f"{tensor.name}_before", "batch", f"{tensor.name}_after"]
-        nodes.append(helper.make_node("Concat", parts, [f"{tensor.name}_shape"], axis=0))
-        nodes.append(helper.make_node("ConstantOfShape", [f"{tensor.name}_shape"], [tensor.name]))
-    return nodes
+        before, shape, after = (f"{tensor.name}_{part}" for part in ("before", "shape", "after"))
+        sizes[before] = np.array(tensor.shape[:axis], dtype=np.int64)
+        sizes[after] = np.array(tensor.shape[axis + 1 :], dtype=np.int64)
+        nodes.append(helper.make_node("Concat", [before, "batch", after], [shape], axis=0))
+        nodes.append(helper.make_node("ConstantOfShape", [shape], [tensor.name]))
+    return nodes, sizes
