@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Optional, Sequence
 import yaml
 
 from espnet_bayeslm.training.espnet_tasks import TransformerLM, lm_choices
-from espnet_bayeslm.training.experiment import YAML_LOADER, token_difference
+from espnet_bayeslm.training.experiment import read_yaml_mapping, token_difference
 from espnet_bayeslm.utils.errors import InputError
 
 Config = Dict[str, Any]
@@ -73,10 +73,9 @@ def _config(path: Optional[str]) -> Optional[Config]:
     if path is None:
         return None
     try:
-        config = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=YAML_LOADER)
-    except (OSError, ValueError, yaml.YAMLError):
+        return read_yaml_mapping(Path(path))
+    except ValueError:  # an InputError, or of yaml itself, as for a date that is none
         return None
-    return config if isinstance(config, dict) else None
 
 
 def _token_list(config: Config) -> Optional[List[str]]:
@@ -120,11 +119,13 @@ def _check_search(program: str, args: argparse.Namespace, recogniser: Config, lm
             remedy=f"Valid are {', '.join(SEARCHES[program])}.",
         )
     if not _reads_token_by_token(lm) and (standalone or search not in (WHOLE_PREFIXES, "mbg")):
+        another = "" if standalone else f"the search {WHOLE_PREFIXES!r}, "
         raise InputError(
             f"ESPnet's search {search!r} of transducers cannot use an LM of type {lm.get('lm')},"
             " which reads whole prefixes",
             path=args.lm_train_config,
-            remedy=_remedy(standalone),
+            remedy=f"Use {another}an LM of this package or seq_rnn, or make the LM a bayes_espnet"
+            " one (its lm as the backbone).",
         )
     if search == "maes" and not standalone:
         # the module's function would set up the log, before ESPnet does
@@ -132,14 +133,6 @@ def _check_search(program: str, args: argparse.Namespace, recogniser: Config, lm
             "ESPnet's search 'maes' of asr_inference forgets tokens of the LM's context, whatever"
             " the LM; 'default', 'tsd', 'alsd' and 'nsc' do not."
         )
-
-
-def _remedy(standalone: bool) -> str:
-    """Remedy for an LM that a search cannot use."""
-    ours = "make the LM a bayes_espnet one (its lm as the backbone)"
-    if standalone:
-        return f"Use an LM of this package or seq_rnn, or {ours}."
-    return f"Use the search {WHOLE_PREFIXES!r}, an LM of this package or seq_rnn, or {ours}."
 
 
 def _reads_token_by_token(lm: Config) -> bool:

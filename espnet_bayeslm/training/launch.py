@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import List, NoReturn
+from typing import List
 
 from espnet_bayeslm.utils.errors import one_line_errors
 
@@ -41,21 +41,16 @@ def launch(words: List[str]) -> None:
     """Do what `python WORDS` would do, with our classes in ESPnet's programs.
 
     Args:
-        words: `-m espnet2.bin.X ...`; anything else is given to Python as it is.
+        words: `-m espnet2.bin.X ...`, which after options of the interpreter comes back here;
+            anything else is given to Python as it is.
     """
-    if len(words) >= 2 and words[0] == "-m" and words[1].startswith(ESPNET_PROGRAMS):
-        run_program(words[1], words[2:])
-    else:
-        pass_through(words)
-
-
-def pass_through(words: List[str]) -> NoReturn:
-    """Become `python WORDS`; interpreter options before `-m espnet2.bin.X` come back here."""
     options = 0
     while words[options : options + 1] and words[options] in (*FLAGS, *VALUED):
         options += 1 if words[options] in FLAGS else 2
     rest = words[options:]
-    if options and rest[:1] == ["-m"] and rest[1:2] and rest[1].startswith(ESPNET_PROGRAMS):
+    if len(rest) >= 2 and rest[0] == "-m" and rest[1].startswith(ESPNET_PROGRAMS):
+        if not options:
+            return run_program(rest[1], rest[2:])
         rest = ["-m", "espnet_bayeslm", *rest]
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, *words[:options], *rest])
