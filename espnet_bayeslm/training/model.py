@@ -17,7 +17,12 @@ from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.bayes.objective import KL_SCALES, penalty
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.supernet import fixed_choices
-from espnet_bayeslm.training.architecture import ArchitectureLog
+from espnet_bayeslm.training.architecture import (
+    ArchitectureLog,
+    architecture_term,
+    check_bilevel,
+    heldout_mask,
+)
 from espnet_bayeslm.training.checks import (
     check_finite,
     check_known,
@@ -25,7 +30,6 @@ from espnet_bayeslm.training.checks import (
     check_rates,
     check_regularizer,
 )
-from espnet_bayeslm.training.heldout import architecture_term, check_bilevel, heldout_mask
 from espnet_bayeslm.training.nll import (
     PRECISIONS,
     LogZ,

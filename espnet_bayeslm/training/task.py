@@ -18,6 +18,7 @@ from espnet2.train.distributed_utils import get_node_rank, get_rank
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.lm.protocols import RandomLM
 from espnet_bayeslm.lm.registry import LM_CLASSES
+from espnet_bayeslm.training.architecture import is_heldout
 from espnet_bayeslm.training.checkpoint import (
     check_fits,
     check_run,
@@ -33,7 +34,6 @@ from espnet_bayeslm.training.espnet_tasks import (
     scheduler_classes,
 )
 from espnet_bayeslm.training.experiment import check_token_list, read_config
-from espnet_bayeslm.training.heldout import is_heldout
 from espnet_bayeslm.training.ivon import IVON
 from espnet_bayeslm.training.model import START_PRIOR, ZERO_PRIOR, BayesLanguageModel
 from espnet_bayeslm.training.optimizer import (

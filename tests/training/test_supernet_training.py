@@ -12,8 +12,8 @@ from espnet_bayeslm.bayes.kinds import select_rows
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.supernet import choices
 from espnet_bayeslm.supernet.mixed import name_in_path, path_name
+from espnet_bayeslm.training.architecture import is_heldout
 from espnet_bayeslm.training.checkpoint import load_state
-from espnet_bayeslm.training.heldout import is_heldout
 from espnet_bayeslm.training.load import load_lm
 from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.optimizer import split_posterior
