@@ -21,13 +21,11 @@ from espnet_bayeslm.utils.files import atomic_write
 # Why a folder cannot be written to: no room, or something that stands in the way.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_ENTRY = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST)
-
-
-def _reporter_types() -> List[Any]:
-    """Classes that ESPnet's reporter leaves in `checkpoint.pth` beside plain values."""
-    numbers = (np.float64, np.float32, np.int64)
-    scalar = np.float64(0).__reduce__()[0]
-    return [scalar, np.dtype, *(type(np.dtype(n)) for n in numbers), datetime.timedelta]
+# Classes that ESPnet's reporter leaves in `checkpoint.pth` beside plain values.
+REPORTER_TYPES: List[Any] = [
+    *(np.float64(0).__reduce__()[0], np.dtype, datetime.timedelta),
+    *(type(np.dtype(number)) for number in (np.float64, np.float32, np.int64)),
+]
 
 
 def read_checkpoint(path: Any) -> Any:
@@ -37,7 +35,7 @@ def read_checkpoint(path: Any) -> Any:
         InputError: Not readable, damaged, or with more in it than values and tensors.
     """
     try:
-        with torch.serialization.safe_globals(_reporter_types()):
+        with torch.serialization.safe_globals(REPORTER_TYPES):
             return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # damaged bytes may end in any
         reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__

@@ -59,7 +59,11 @@ def check_finite(loss: torch.Tensor, lm: UncertainLM, step: int) -> None:
     """Raise an InputError where the training loss is not a finite number."""
     if torch.isfinite(loss):
         return
-    broken = {piece.location for piece in lm.posteriors() if not _is_finite(piece.mean, piece.std)}
+    broken = {
+        piece.location
+        for piece in lm.posteriors()
+        if not (piece.mean.isfinite().all() and piece.std.isfinite().all())
+    }
     ranges = sorted(sigma_ranges(lm).items(), key=lambda item: (item[0] not in broken, -item[1][1]))
     where = "; ".join(
         f"{location} has sigma {low:.3g} to {high:.3g}"
@@ -72,7 +76,3 @@ def check_finite(loss: torch.Tensor, lm: UncertainLM, step: int) -> None:
         remedy="The last checkpoint is as it was: lower the learning rate (optim_conf lr,"
         " model_conf posterior_lr) or init_std, or set grad_clip, and resume.",
     )
-
-
-def _is_finite(*tensors: torch.Tensor) -> bool:
-    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)

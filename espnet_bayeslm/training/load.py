@@ -132,16 +132,13 @@ def load_lm(path: PathLike, device: str = "cpu") -> TrainedLM:
     check_token_list(args.token_list, path=str(config))
     model = load_model(args, checkpoint).to(device).eval()
     tokenize, ids = text_reader(args)
+    locations = model.lm.locations() if isinstance(model.lm, UncertainLM) else []
+    kind = f"uncertain at {', '.join(locations)}" if locations else "point estimates"
     logging.info(
         f"Loaded {checkpoint}: {args.lm}, {len(args.token_list)} {args.token_type} tokens,"
-        f" {sum(p.numel() for p in model.parameters())} weights, {_describe(model.lm)}"
+        f" {sum(p.numel() for p in model.parameters())} weights, {kind}"
     )
     name = experiment_name(checkpoint)
     return TrainedLM(
         name, checkpoint, config, model, args.token_list, args.token_type, tokenize, ids
     )
-
-
-def _describe(lm: AbsLM) -> str:
-    locations = lm.locations() if isinstance(lm, UncertainLM) else []
-    return f"uncertain at {', '.join(locations)}" if locations else "point estimates"

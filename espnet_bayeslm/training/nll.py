@@ -20,11 +20,6 @@ from espnet_bayeslm.scoring.log_probs import log_probs_of_logits
 PRECISIONS = {"bfloat16": torch.bfloat16}
 
 
-def real_tokens(size: int, lengths: torch.Tensor) -> torch.Tensor:
-    """Mask of the tokens of padded sentences that are no padding, bool (B, size)."""
-    return torch.arange(size, device=lengths.device) < lengths.unsqueeze(1)
-
-
 class TokenBatch(NamedTuple):
     """What an LM reads of a batch, and which of its tokens count.
 
@@ -75,7 +70,8 @@ def token_batch(
     inputs = F.pad(text, [1, 0], value=model.sos)
     targets = F.pad(text, [0, 1], value=model.ignore_id)
     targets = targets.scatter(1, text_lengths.unsqueeze(1), model.eos)
-    counts = real_tokens(inputs.size(1), lengths + 1)
+    # with the end token
+    counts = torch.arange(inputs.size(1)) <= lengths.unsqueeze(1)
     counts = counts if rows is None else counts & rows.unsqueeze(1)
     places = None
     if not counts.all():

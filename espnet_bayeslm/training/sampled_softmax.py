@@ -56,11 +56,6 @@ class SampledSoftmax:
         if values["distribution"] == UNIFORM:
             self.set_counts(torch.zeros(vocab_size))
 
-    @property
-    def is_ready(self) -> bool:
-        """Whether the noise tokens' distribution is known."""
-        return self.proposal is not None
-
     def set_counts(self, counts: torch.Tensor) -> None:
         """Take the tokens' counts in the training text, (V,)."""
         weights = (counts.double() + 1) ** self.power
@@ -127,8 +122,7 @@ def check_options(options: Any, vocab_size: int) -> Dict[str, Any]:
             f"sampled_softmax: unknown {', '.join(unknown)}; valid are {', '.join(DEFAULTS)}"
         )
     values = {**DEFAULTS, **options}
-    num_samples, distribution = values["num_samples"], values["distribution"]
-    power = values["power"]
+    num_samples, distribution, power = (values[name] for name in DEFAULTS)
     if type(num_samples) is not int or not 1 <= num_samples < vocab_size:
         raise InputError(
             f"sampled_softmax: num_samples {num_samples!r}: expected 1 to {vocab_size - 1}, less"
@@ -200,7 +194,7 @@ def prepare_sampler(sampler: SampledSoftmax, args: argparse.Namespace, preproces
     Raises:
         InputError: The text cannot be read.
     """
-    if not sampler.is_ready:
+    if sampler.proposal is None:
         counts = count_text_tokens(args, preprocess)
         sampler.set_counts(counts)
         logging.info(

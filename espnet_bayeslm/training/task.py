@@ -195,18 +195,6 @@ def check_conf(name: str, cls: Any, conf: Mapping[str, Any]) -> None:
             )
 
 
-def check_optimizer(args: argparse.Namespace) -> None:
-    """Check the keys of `optim_conf` and `scheduler_conf`.
-
-    Raises:
-        InputError: A key is no argument of the optimizer or the scheduler.
-    """
-    for name, classes in CHOSEN_BY_NAME.items():
-        chosen = getattr(args, name)
-        if chosen is not None:
-            check_conf(name, classes[chosen.lower()], getattr(args, f"{name}_conf"))
-
-
 def warn_of_scratch(model: BayesLanguageModel, args: argparse.Namespace) -> None:
     """Warn where an LM's random weights are trained from scratch, which costs perplexity."""
     stopped = args.resume and (Path(args.output_dir) / "checkpoint.pth").exists()
@@ -289,7 +277,10 @@ class BayesLMTask(LMTask):
             check_token_list(tokens, path=args.token_list)
         check_conf("lm", lm_choices.get_class(args.lm), args.lm_conf)
         check_conf("model", model_choices.get_class(args.model or "lm"), args.model_conf)
-        check_optimizer(args)
+        for name, classes in CHOSEN_BY_NAME.items():
+            chosen = getattr(args, name)
+            if chosen is not None:
+                check_conf(name, classes[chosen.lower()], getattr(args, f"{name}_conf"))
         model = super().build_model(args)
         if args.init is not None and isinstance(model.lm, UncertainLM):
             # --init re-initialises every matrix, standard deviations too
