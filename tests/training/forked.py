@@ -9,6 +9,7 @@ import multiprocessing
 import os
 
 import torch
+from training_options import data_options
 
 from espnet_bayeslm.training.launch import run_program
 
@@ -46,13 +47,8 @@ def start(corpus, output, *options, max_epoch, around=(contextlib.nullcontext,))
         max_epoch: As ESPnet's.
         around: A function and its arguments; the training runs in the context it returns.
     """
-    words = ["--token_type", "word", "--token_list", f"{corpus}/tokens.txt"]
-    for name in ("train", "valid"):
-        words += [f"--{name}_data_path_and_name_and_type", f"{corpus}/{name}.txt,text,text"]
-        words += [f"--{name}_shape_file", f"{corpus}/{name}.shape"]
-    words += ["--batch_type", "unsorted", "--batch_size", "16", "--num_workers", "0"]
-    words += ["--num_att_plot", "0", "--use_matplotlib", "false", "--resume", "true"]
-    words += ["--max_epoch", str(max_epoch), "--output_dir", str(output), *map(str, options)]
+    words = [*data_options(corpus), "--resume", "true", "--max_epoch", str(max_epoch)]
+    words += ["--output_dir", str(output), *map(str, options)]
     process = CONTEXT.Process(target=lm_train, args=(words, log_of(output), around))
     process.start()
     return process

@@ -6,10 +6,17 @@ import socket
 import subprocess
 
 import pytest
-import torch
-from training_options import CELL, FFN, LSTM, QUIET, STILL, TRANSFORMER, stats
-
-from espnet_bayeslm.training.checkpoint import load_state
+from training_options import (
+    CELL,
+    FFN,
+    LSTM,
+    QUIET,
+    STILL,
+    TRANSFORMER,
+    assert_same,
+    data_options,
+    stats,
+)
 
 HANGING = 3600  # seconds: only ranks that wait for each other for ever take so long
 
@@ -17,13 +24,7 @@ HANGING = 3600  # seconds: only ranks that wait for each other for ever take so 
 def worker(python, corpus, output, *options, rank, world, port):
     """Start `python -m espnet_bayeslm -m espnet2.bin.lm_train` in a process of its own."""
     command = [python, "-m", "espnet_bayeslm", "-m", "espnet2.bin.lm_train"]
-    command += ["--token_type", "word", "--token_list", f"{corpus}/tokens.txt"]
-    for name in ("train", "valid"):
-        command += [f"--{name}_data_path_and_name_and_type", f"{corpus}/{name}.txt,text,text"]
-        command += [f"--{name}_shape_file", f"{corpus}/{name}.shape"]
-    command += ["--batch_type", "unsorted", "--batch_size", "16", "--num_workers", "0"]
-    command += ["--max_epoch", "1", "--use_matplotlib", "false", "--num_att_plot", "0"]
-    command += ["--output_dir", str(output), *options]
+    command += [*data_options(corpus), "--max_epoch", "1", "--output_dir", str(output), *options]
     command += ["--dist_world_size", str(world), "--dist_rank", str(rank), "--ngpu", "0"]
     command += ["--dist_backend", "gloo", "--dist_master_addr", "localhost"]
     command += ["--dist_master_port", str(port)]
@@ -92,9 +93,7 @@ def test_two_processes_learn_as_one(run_two, corpus, train_lm, tmp_path):
     options += ["--model_conf", "kl_weight=0.1"]
     two = run_two(corpus, tmp_path / "two", *options)
     one = train_lm(tmp_path / "one", *options)
-    a, b = load_state(two / "1epoch.pth"), load_state(one / "1epoch.pth")
-    for key in a:
-        assert torch.allclose(a[key].double(), b[key].double(), atol=1e-5), key
+    assert_same(two / "1epoch.pth", one / "1epoch.pth", rtol=1e-5, atol=1e-5)
 
 
 def test_ranks_draw_differently(python, tmp_path):
@@ -107,20 +106,18 @@ def test_ranks_draw_differently(python, tmp_path):
         "print('logit', lm.train()(torch.ones(1, 1, dtype=torch.long))[0].sum().item())\n"
     )
     (tmp_path / "draw.py").write_text(script)
-    port = str(free_port())
-    values = set()
-    ranks = []
-    for rank in ("0", "1"):
-        env = {**os.environ, "RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "localhost"}
-        env["MASTER_PORT"] = port
-        ranks.append(
-            subprocess.Popen(
-                [python, tmp_path / "draw.py"], env=env, stdout=subprocess.PIPE, text=True
-            )
+    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
+    ranks = [
+        subprocess.Popen(
+            [python, tmp_path / "draw.py"],
+            env={**os.environ, **group, "RANK": rank},
+            stdout=subprocess.PIPE,
+            text=True,
         )
-    for process in ranks:
-        values.update(re.findall(r"logit (\S+)", process.communicate(timeout=HANGING)[0]))
-    assert len(values) == 2
+        for rank in ("0", "1")
+    ]
+    logs = "".join(process.communicate(timeout=HANGING)[0] for process in ranks)
+    assert len(set(re.findall(r"logit (\S+)", logs))) == 2
 
 
 def test_ranks_of_a_transformer_may_have_batches_of_unequal_length(run_two, corpus, tmp_path):

@@ -2,14 +2,14 @@
 
 import pytest
 import torch
+from training_options import LSTM, assert_same
 
 from espnet_bayeslm.training import trainer as trainer_module
 from espnet_bayeslm.training.checkpoint import load_state, read_checkpoint
 from espnet_bayeslm.training.trainer import BayesLMTrainer
 from espnet_bayeslm.utils.errors import InputError
 
-POINT = ["--lm", "bayes_lstm", "--lm_conf", "unit=8", "--lm_conf", "dropout_rate=0.0"]
-POINT += ["--optim", "adam", "--optim_conf", "lr=0.02", "--scheduler", "reducelronplateau"]
+POINT = [*LSTM, "--optim", "adam", "--optim_conf", "lr=0.02", "--scheduler", "reducelronplateau"]
 BAYES = [*POINT, "--lm_conf", "uncertainty.cell_input@1=bayes"]
 WARM = [*BAYES, "--model_conf", "warmup_epochs=2", "--model_conf", "prior=start"]
 STD, PRIOR = (f"lm.rnn.weight_hh_l0_cell_input_{name}" for name in ("log_std", "prior_mean"))
@@ -19,13 +19,6 @@ STD, PRIOR = (f"lm.rnn.weight_hh_l0_cell_input_{name}" for name in ("log_std", "
 def whole(train_lm, tmp_path_factory):
     """Return an experiment of two epochs of each phase."""
     return train_lm(tmp_path_factory.mktemp("warmup") / "exp", *WARM, max_epoch=2)
-
-
-def check_same(a, b, **tolerance):
-    a, b = load_state(a), load_state(b)
-    assert a.keys() == b.keys()
-    for name, value in a.items():
-        torch.testing.assert_close(value, b[name], **tolerance or dict(rtol=0, atol=0), msg=name)
 
 
 @pytest.mark.parametrize("accum_grad", [1, 2])
@@ -41,7 +34,7 @@ def test_it_is_the_training_in_two_steps(accum_grad, train_lm, tmp_path):
     ours, theirs = load_state(one / "warmup.pth"), load_state(start)
     for name, value in theirs.items():
         torch.testing.assert_close(ours[name], value, rtol=1e-4, atol=1e-5, msg=name)
-    check_same(one / "4epoch.pth", two / "2epoch.pth", rtol=1e-3, atol=1e-5)
+    assert_same(one / "4epoch.pth", two / "2epoch.pth", rtol=1e-3, atol=1e-5)
 
 
 def test_the_phases(whole):
@@ -84,8 +77,8 @@ def test_stopped_and_resumed(place, whole, train_lm, tmp_path, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             train_lm(tmp_path / "exp", *command, max_epoch=2)
     train_lm(tmp_path / "exp", *command, max_epoch=2)
-    check_same(tmp_path / "exp" / "4epoch.pth", whole / "4epoch.pth")
-    check_same(tmp_path / "exp" / "warmup.pth", whole / "warmup.pth")
+    for name in ("4epoch.pth", "warmup.pth"):
+        assert_same(tmp_path / "exp" / name, whole / name)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,16 @@ FFN_SEARCH = ["--lm_conf", "uncertainty.ffn@*.kind=search"]
 BILEVEL = ["--model_conf", "bilevel=true", "--model_conf", "heldout_share=0.3"]
 
 
+def data_options(corpus):
+    """Return ESPnet's options of a corpus, and of a tiny training on it."""
+    words = ["--token_type", "word", "--token_list", f"{corpus}/tokens.txt"]
+    for name in ("train", "valid"):
+        words += [f"--{name}_data_path_and_name_and_type", f"{corpus}/{name}.txt,text,text"]
+        words += [f"--{name}_shape_file", f"{corpus}/{name}.shape"]
+    words += ["--batch_type", "unsorted", "--batch_size", "16", "--num_workers", "0"]
+    return [*words, "--num_att_plot", "0", "--use_matplotlib", "false"]
+
+
 def assert_same(checkpoint, other, **tolerance):
     """Check that two checkpoints hold the same tensors, to the last bit where nothing is said."""
     tolerance = tolerance or dict(rtol=0, atol=0)
