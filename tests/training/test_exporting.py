@@ -15,8 +15,6 @@ from experiments import (
     SEARCH,
     VARIATIONAL,
     espnet,
-    pretrained_opt,  # noqa: F401
-    write_experiment,
 )
 
 from espnet_bayeslm.training import export
@@ -71,17 +69,6 @@ def text():
 @torch.no_grad()
 def nll(model):
     return model.eval().nll(*text())[0]
-
-
-@pytest.fixture(scope="session")
-def make(point, tmp_path_factory):
-    """Return a function that writes an experiment folder."""
-
-    def write(name, lm, lm_conf, options=None):
-        folder = tmp_path_factory.mktemp("exp") / name
-        return write_experiment(point, folder, lm, lm_conf, **(options or {}))
-
-    return write
 
 
 @pytest.mark.parametrize("name", CASES)

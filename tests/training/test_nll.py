@@ -8,7 +8,6 @@ from espnet_bayeslm.kernels import product
 from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.nll import batch_nll, token_batch
-from espnet_bayeslm.utils.errors import InputError
 
 VOCAB = 13
 LMS = {
@@ -110,8 +109,3 @@ def test_emulated_precision_is_said_once(monkeypatch, caplog):
         model(*batch())
     [record] = caplog.records
     assert record.message.startswith("autocast to bfloat16, which this CPU does not have")
-
-
-def test_an_unknown_precision():
-    with pytest.raises(InputError, match="autocast 'half': valid are null, bfloat16"):
-        BayesLanguageModel(LMS["lstm"](), VOCAB, autocast="half")

@@ -16,9 +16,7 @@ from experiments import (
     VARIATIONAL,
     espnet,
     lstm,
-    pretrained_opt,  # noqa: F401
     transformer,
-    write_experiment,
 )
 
 from espnet_bayeslm.training.load import load_lm
@@ -31,16 +29,6 @@ onnx = pytest.importorskip("onnx", reason="onnx is not installed (extra `onnx`)"
 CASES = {**BAYES, **GP, **VARIATIONAL, **BACKBONES}
 # Their states recur; the others' grow with each token.
 RECURRENT = ("lstm", "lstm_num_samples", "gp_lstm", "latent", "feedback", "seq_rnn", "tied", "gru")
-
-
-@pytest.fixture(scope="module")
-def make(point, tmp_path_factory):
-    """Return a function that writes an experiment folder."""
-
-    def write(name, lm, lm_conf):
-        return write_experiment(point, tmp_path_factory.mktemp("exp") / name, lm, lm_conf)
-
-    return write
 
 
 @pytest.fixture(scope="module")
