@@ -11,7 +11,7 @@ import shutil
 import pytest
 import torch
 from forked import CONTEXT, finish, log_of, start, train
-from training_options import ADAM, CELL, LSTM, stats
+from training_options import ADAM, CELL, LSTM, assert_same, stats
 
 from espnet_bayeslm.training.checkpoint import load_state, read_checkpoint, writing_errors
 from espnet_bayeslm.training.trainer import BayesLMTrainer
@@ -56,8 +56,7 @@ def check_goes_on(corpus, output, unbroken):
     log_of(output).unlink(missing_ok=True)
     train(corpus, output, *OPTIONS, max_epoch=2)
     assert stats(output, 2, "valid")["loss"] == stats(unbroken, 2, "valid")["loss"]
-    states = [load_state(exp / "valid.loss.ave.pth") for exp in (output, unbroken)]
-    assert all(torch.equal(states[0][key], states[1][key]) for key in states[1])
+    assert_same(output / "valid.loss.ave.pth", unbroken / "valid.loss.ave.pth")
 
 
 def check_no_room(process, output, reason):

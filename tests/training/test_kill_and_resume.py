@@ -10,11 +10,10 @@ import sys
 import time
 
 import pytest
-import torch
 from forked import finish, log_of, ready, start, train
-from training_options import ADAM, CELL, LSTM, stats
+from training_options import ADAM, CELL, LSTM, assert_same, stats
 
-from espnet_bayeslm.training.checkpoint import load_state, read_checkpoint
+from espnet_bayeslm.training.checkpoint import read_checkpoint
 
 LMS = {
     "point": [*LSTM, *ADAM],
@@ -134,9 +133,8 @@ def check_same(broken, unbroken, max_epoch):
         for exp in (broken, unbroken)
     ]
     assert losses[0] == pytest.approx(losses[1], abs=1e-6)
-    models = [load_state(exp / "valid.loss.ave.pth") for exp in (broken, unbroken)]
-    assert models[0].keys() == models[1].keys()
-    assert all(torch.allclose(models[0][key], models[1][key], atol=1e-6) for key in models[0])
+    average = "valid.loss.ave.pth"
+    assert_same(broken / average, unbroken / average, rtol=1e-5, atol=1e-6)
     links = [
         {path.name: os.readlink(path) for path in exp.glob("*.pth") if path.is_symlink()}
         for exp in (broken, unbroken)
@@ -169,21 +167,16 @@ def test_a_training_that_stopped_early_stays_stopped(corpus, tmp_path):
     assert (exp / f"{last + 1}epoch.pth").exists()
 
 
-def plan(rng, counts, stages):
-    """Return a moment of each stage, of those the run reaches in any case."""
-    return [(stage, rng.randint(1, min(counts[stage]))) for stage in stages]
-
-
 def check_kills(corpus, folder, options, stages, max_epoch):
     """Kill a training once in each of the stages, resuming it each time, and check its end."""
-    counted = folder / "census.json"
-    unbroken = folder / "unbroken"
+    unbroken, counted = folder / "unbroken", folder / "census.json"
     around = (watched, None, counted)
     train(corpus, unbroken, *options, *KEPT, max_epoch=max_epoch, around=around)
     counts = json.loads(counted.read_text())
-    runs = Runs(corpus, folder / "broken", options, max_epoch)
-    for moment in plan(random.Random(str(stages)), counts, stages):
-        runs.killed(moment)
+    runs, rng = Runs(corpus, folder / "broken", options, max_epoch), random.Random(str(stages))
+    for stage in stages:
+        # a moment that the run reaches in any case
+        runs.killed((stage, rng.randint(1, min(counts[stage]))))
     runs.end()
     check_same(runs.output, unbroken, max_epoch)
 
