@@ -20,6 +20,7 @@ from experiments import (
 from espnet_bayeslm.training import export
 from espnet_bayeslm.training.export import export_lm
 from espnet_bayeslm.training.load import load_lm
+from espnet_bayeslm.training.text import TokenOptions, made_tokens
 from espnet_bayeslm.utils.errors import InputError
 
 IVON = {
@@ -167,23 +168,17 @@ def test_a_checkpoint_of_an_epoch(point, tmp_path):
 @pytest.fixture
 def bpe(make, tmp_path):
     """Return a Bayesian LM over sentencepiece tokens."""
-    import sentencepiece
-
-    (tmp_path / "text").write_text("a bc abc cab a b c\n" * 20)
-    sentencepiece.SentencePieceTrainer.train(
-        input=str(tmp_path / "text"), model_prefix=str(tmp_path / "sp"), vocab_size=9, minloglevel=2
-    )
-    model = sentencepiece.SentencePieceProcessor(str(tmp_path / "sp.model"))
-    pieces = [model.id_to_piece(i) for i in range(3, len(model))]
-    options = {"token_list": ["<blank>", "<unk>", *pieces, "<sos/eos>"], "token_type": "bpe"}
-    return make("bpe", *BAYES["lstm"], {**options, "bpemodel": str(tmp_path / "sp.model")})
+    (tmp_path / "train.txt").write_text("key a bc abc cab a b c\n" * 20)
+    token_type, tokens, bpemodel = made_tokens(tmp_path, TokenOptions("bpe", 9), {})
+    options = {"token_list": tokens, "token_type": token_type, "bpemodel": bpemodel}
+    return make("bpe", *BAYES["lstm"], options)
 
 
 def test_the_sentencepiece_model_comes_with_it(bpe, tmp_path):
     before = load_lm(bpe)
     tokens = before.tokenize("abc cab b")
     export_lm(bpe, tmp_path / "out")
-    (tmp_path / "sp.model").unlink()
+    (tmp_path / "bpe.model").unlink()
     after = load_lm(tmp_path / "out")
     assert len(tokens) > 2 and after.tokenize("abc cab b") == tokens
     assert after.ids(tokens) == before.ids(tokens)
@@ -191,8 +186,8 @@ def test_the_sentencepiece_model_comes_with_it(bpe, tmp_path):
 
 
 def test_a_missing_sentencepiece_model(bpe, tmp_path):
-    (tmp_path / "sp.model").unlink()
-    with pytest.raises(InputError, match=r"sp\.model: the LM's bpemodel is missing"):
+    (tmp_path / "bpe.model").unlink()
+    with pytest.raises(InputError, match=r"bpe\.model: the LM's bpemodel is missing"):
         export_lm(bpe, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -10,27 +10,25 @@ from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.nll import batch_nll, token_batch
 
 VOCAB = 13
+TRANSFORMER = dict(att_unit=8, head=2, unit=16, layer=2)
 LMS = {
     "lstm": lambda: BayesLSTMLM(VOCAB, unit=8, dropout_rate=0.0),
     "untied": lambda: BayesLSTMLM(VOCAB, unit=8, dropout_rate=0.0, tie_weights=False),
-    "transformer": lambda: BayesTransformerLM(
-        VOCAB, att_unit=8, head=2, unit=16, layer=2, dropout_rate=0.0
-    ),
+    "transformer": lambda: BayesTransformerLM(VOCAB, **TRANSFORMER, dropout_rate=0.0),
     "norm first": lambda: BayesTransformerLM(
-        VOCAB, att_unit=8, head=2, unit=16, layer=2, dropout_rate=0.0, norm_first=True
+        VOCAB, **TRANSFORMER, dropout_rate=0.0, norm_first=True
     ),
-    "seq_rnn": lambda: BayesESPnetLM(VOCAB, "seq_rnn", {"unit": 8, "nlayers": 1}),
-    "gru": lambda: BayesESPnetLM(VOCAB, "seq_rnn", {"unit": 8, "nlayers": 1, "rnn_type": "gru"}),
-    "random output": lambda: BayesESPnetLM(
-        VOCAB, "seq_rnn", {"unit": 8, "nlayers": 1}, uncertainty={"output": "bayes"}
-    ),
-    "espnet's transformer": lambda: BayesESPnetLM(
-        VOCAB,
-        "transformer",
-        {"embed_unit": 8, "att_unit": 8, "head": 2, "unit": 16, "layer": 2},
-        uncertainty={"ffn@1": "bayes"},
+    "seq_rnn": lambda: espnet("seq_rnn", unit=8, nlayers=1),
+    "gru": lambda: espnet("seq_rnn", unit=8, nlayers=1, rnn_type="gru"),
+    "random output": lambda: espnet("seq_rnn", {"output": "bayes"}, unit=8, nlayers=1),
+    "espnet's transformer": lambda: espnet(
+        "transformer", {"ffn@1": "bayes"}, **TRANSFORMER, embed_unit=8
     ),
 }
+
+
+def espnet(backbone, uncertainty=None, **conf):
+    return BayesESPnetLM(VOCAB, backbone, conf, uncertainty=uncertainty)
 
 
 def batch():

@@ -1,10 +1,8 @@
 """Training on noise tokens: options, counts, draws, and what it gives."""
 
 import argparse
-import io
 
 import pytest
-import sentencepiece
 import torch
 import torch.nn.functional as F
 from espnet2.train.dataset import ESPnetDataset
@@ -20,6 +18,7 @@ from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.nll import token_batch
 from espnet_bayeslm.training.sampled_softmax import SampledSoftmax, count_text_tokens
 from espnet_bayeslm.training.task import BayesLMTask
+from espnet_bayeslm.training.text import TokenOptions, made_tokens
 from espnet_bayeslm.utils.errors import InputError
 
 VOCAB = 13
@@ -272,23 +271,12 @@ SENTENCES = ["the cat sat", "the dog", "", "the  cat  ran off ", "a c"]
 def test_counts_are_of_what_training_reads(tmp_path, token_type):
     tokens, options = ["the", "cat", "sat", "dog"], {}
     if token_type == "char":
-        tokens = ["<space>", *"thecasdog"]
-        tokens = list(dict.fromkeys(tokens))
+        tokens = ["<space>", *dict.fromkeys("thecasdog")]
     if token_type == "bpe":
-        content = io.BytesIO()
-        lines = iter(SENTENCES * 9)
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=lines,
-            model_writer=content,
-            vocab_size=30,
-            hard_vocab_limit=False,
-            minloglevel=2,
-        )
-        (tmp_path / "bpe.model").write_bytes(content.getvalue())
-        model = sentencepiece.SentencePieceProcessor(model_proto=content.getvalue())
+        write_text(tmp_path, [line for line in SENTENCES if line] * 9)
+        made = made_tokens(tmp_path, TokenOptions("bpe", 18), {})
         # some pieces are unknown
-        tokens = [model.id_to_piece(i) for i in range(3, len(model) - 3)]
-        options = dict(bpemodel=str(tmp_path / "bpe.model"))
+        tokens, options = made.tokens[2:-4], dict(bpemodel=made.bpemodel)
     args = counting_options(tmp_path, token_type, tokens, SENTENCES, **options)
     counts = count_text_tokens(args, BayesLMTask.build_preprocess_fn(args, train=True))
     assert torch.equal(counts, by_espnet(args))
