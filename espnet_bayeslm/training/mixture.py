@@ -6,9 +6,8 @@ import logging
 import os
 import shutil
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Union
+from typing import Any, Dict, List, Optional, Sequence
 
-import numpy as np
 import torch
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 
@@ -23,11 +22,9 @@ from espnet_bayeslm.training.register import MIXTURE
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, staged, write_yaml
 from espnet_bayeslm.utils.ngram_files import ngram_fingerprint, ngram_name
-from espnet_bayeslm.utils.weights import check_weights
 
 # The folder beside the checkpoint that holds the n-grams.
 NGRAMS = "ngrams"
-Weights = Union[PathLike, Sequence[float], np.ndarray, None]
 
 
 def write_mixture(
@@ -35,7 +32,7 @@ def write_mixture(
     *,
     lms: Sequence[PathLike],
     ngrams: Sequence[PathLike] = (),
-    weights: Weights = None,
+    weights: Optional[PathLike] = None,
 ) -> None:
     """Write trained LMs and n-grams over their tokens as one LM that ESPnet loads.
 
@@ -48,7 +45,7 @@ def write_mixture(
         lms: Experiment folders or checkpoints; one at least.
         ngrams: ARPA files or KenLM binaries.
         weights: The file that `bayeslm interpolate` wrote for these components, or their weights
-            in the order of `lms` and `ngrams`, as numbers or `W,W,..`.
+            `W,W,..` in the order of `lms` and `ngrams`; None for a single LM.
 
     Raises:
         InputError: The LMs have different vocabularies, an LM or n-gram cannot be used, the
@@ -63,7 +60,14 @@ def write_mixture(
         check_same_tokens(trained[0], other)
     names = unique_names([*(t.name for t in trained), *(ngram_name(path) for path in ngrams)])
     digests = [*(fingerprint(t.path) for t in trained), *map(ngram_fingerprint, ngrams)]
-    values = component_weights(weights, names, digests)
+    given = None if weights is None else os.fspath(weights)
+    found = read_weights(given, names, fingerprints=digests)
+    if found is None:
+        raise InputError(
+            f"no weights for the {len(names)} components {', '.join(names)}",
+            remedy="Give --weights, the file that `bayeslm interpolate` writes.",
+        )
+    values = found.tolist()
     parts = [
         *map(_lm_part, names, values, trained),
         *map(_ngram_part, names[len(lms) :], values[len(lms) :], ngrams),
@@ -72,27 +76,6 @@ def write_mixture(
     with staged(folder) as new:
         write_yaml(new / CONFIG, _config(parts, trained[0], new, named=Path(folder)))
         torch.save(model.state_dict(), new / CHECKPOINT)
-
-
-def component_weights(
-    weights: Weights, names: Sequence[str], fingerprints: Sequence[str] = ()
-) -> List[float]:
-    """Weights of components, of sum 1; arguments as those of `write_mixture`.
-
-    Raises:
-        InputError: They do not fit the components, or several components have none.
-    """
-    if weights is None or isinstance(weights, (str, os.PathLike)):
-        given = None if weights is None else os.fspath(weights)
-        values = read_weights(given, names, fingerprints=fingerprints)
-    else:
-        values = check_weights(weights, len(names))
-    if values is None:
-        raise InputError(
-            f"no weights for the {len(names)} components {', '.join(names)}",
-            remedy="Give --weights, the file that `bayeslm interpolate` writes.",
-        )
-    return values.tolist()
 
 
 def check_same_tokens(first: TrainedLM, other: TrainedLM) -> None:

@@ -77,7 +77,7 @@ LMS = {
     },
 }
 """lm_conf of each LM of ours that is trained."""
-MIXTURES = {"mixture": {"lms": ["bayes_lstm", "bayes_transformer"], "weights": [0.4, 0.6]}}
+MIXTURES = {"mixture": {"lms": ["bayes_lstm", "bayes_transformer"], "weights": "0.4,0.6"}}
 OURS = [*LMS, *MIXTURES]
 """The LMs that each test runs with."""
 ESPNETS = {

@@ -1,6 +1,5 @@
 """Damaged checkpoints: each loader ends in an LM or in one clear error, whatever the damage."""
 
-import argparse
 import collections
 import copy
 import io
@@ -112,7 +111,7 @@ def run_cases(path, load, state, *, named=None):
 
 
 def model_of(exp):
-    return BayesLMTask.build_model(argparse.Namespace(**vars(read_config(exp / "config.yaml"))))
+    return BayesLMTask.build_model(read_config(exp / "config.yaml"))
 
 
 def test_load(trained):

@@ -1,13 +1,10 @@
 """`python -m espnet_bayeslm`: ESPnet's programs with our LMs, anything else untouched."""
 
-import argparse
 import os
 import subprocess
 import sys
 
 import pytest
-import torch
-import yaml
 
 from espnet_bayeslm.training.launch import launch as launch_here
 
@@ -92,23 +89,6 @@ def test_perplexity_program_reads_our_lm(python, corpus, train_lm, tmp_path):
     )
     assert result.returncode == 0, result.stderr
     assert 1 < float((tmp_path / "ppl" / "ppl").read_text()) < 20
-
-
-def test_spawned_workers_know_our_lms(corpus, train_lm, tmp_path):
-    """`--multiprocessing_distributed` spawns `main_worker`, as this test does."""
-    from espnet_bayeslm.training.task import BayesLMTask
-
-    exp = train_lm(tmp_path / "exp", "--lm", "bayes_transformer", "--dry_run", "true")
-    args = argparse.Namespace(**yaml.safe_load((exp / "config.yaml").read_text()))
-    args.output_dir = str(tmp_path / "spawned")
-    process = torch.multiprocessing.get_context("spawn").Process(
-        target=BayesLMTask.main_worker, args=(args,)
-    )
-    process.start()
-    process.join()
-    assert process.exitcode == 0
-    config = yaml.safe_load((tmp_path / "spawned" / "config.yaml").read_text())
-    assert config["lm"] == "bayes_transformer" and config["model"] == "bayes_lm"
 
 
 def test_register_is_idempotent():

@@ -10,10 +10,10 @@ import sys
 
 import pytest
 import torch
-import yaml
 from forked import finish, log_of, start, train
 from training_options import LSTM
 
+from espnet_bayeslm.training.experiment import read_config
 from espnet_bayeslm.training.task import BayesLMTask
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.locks import LOCK, folder_lock
@@ -95,17 +95,27 @@ def test_train_is_refused_before_it_writes(corpus, tmp_path, stop, capsys):
 
 
 def test_workers(corpus, train_lm, tmp_path, stop):
-    """A spawned rank 0 is refused, and a parent before it spawns any; other ranks do not ask."""
+    """A spawned rank 0 is refused, and a parent before it spawns any; other ranks do not ask.
+
+    Workers know our LMs, though `--multiprocessing_distributed` spawns them.
+    """
     exp = train_lm(tmp_path / "exp", *LSTM, "--dry_run", "true")
-    args = argparse.Namespace(**yaml.safe_load((exp / "config.yaml").read_text()))
+    args = read_config(exp / "config.yaml")
     args.output_dir = str(tmp_path / "second")
     spawn = torch.multiprocessing.get_context("spawn")
-    with held(tmp_path / "second", stop):
+
+    def exit_code():
         worker = spawn.Process(target=BayesLMTask.main_worker, args=(args,))
         worker.start()
         worker.join()
-        assert worker.exitcode == 1
-        args.multiprocessing_distributed, args.ngpu = True, 2
+        return worker.exitcode
+
+    with held(tmp_path / "second", stop):
+        assert exit_code() == 1
         with pytest.raises(InputError, match="is training here"):
-            BayesLMTask.main(args)
+            spawning = dict(multiprocessing_distributed=True, ngpu=2)
+            BayesLMTask.main(argparse.Namespace(**{**vars(args), **spawning}))
     assert os.listdir(tmp_path / "second") == [LOCK]
+    assert exit_code() == 0
+    config = read_config(tmp_path / "second" / "config.yaml")
+    assert (config.lm, config.model) == ("bayes_lstm", "bayes_lm")

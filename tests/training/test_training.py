@@ -1,15 +1,14 @@
 """Training through ESPnet's own task and trainer."""
 
-import argparse
 import math
 
 import pytest
 import torch
-import yaml
 from training_options import CELL, LSTM, QUIET, STILL, TRANSFORMER, stats
 
 from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.training.checkpoint import load_state
+from espnet_bayeslm.training.experiment import read_config
 from espnet_bayeslm.training.load import load_lm
 from espnet_bayeslm.training.task import BayesLMTask, count_tokens
 
@@ -20,8 +19,7 @@ def test_point_model_learns_and_is_the_baseline(point):
     assert second["loss"] == second["nll"] and second["kl"] == 0
     for values in (first, stats(point)):  # of the text, not a mean over batches
         assert values["ppl"] == pytest.approx(math.exp(values["nll"]), rel=1e-6)
-    config = yaml.safe_load((point / "config.yaml").read_text())
-    assert config["model"] == "bayes_lm"
+    assert read_config(point / "config.yaml").model == "bayes_lm"
 
 
 def test_num_train_tokens_is_counted(corpus, train_lm, tmp_path):
@@ -76,7 +74,7 @@ def test_init_leaves_what_makes_the_lm_uncertain(train_lm, tmp_path, options):
     """ESPnet's --init is for all matrices."""
     run = ["--init", "xavier_uniform", "--dry_run", "true"]
     output = train_lm(tmp_path / "exp", *options, *run)
-    args = argparse.Namespace(**yaml.safe_load((output / "config.yaml").read_text()))
+    args = read_config(output / "config.yaml")
     model = BayesLMTask.build_model(args)
     args.init = None
     fresh = BayesLMTask.build_model(args).state_dict()
