@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import collections
-import logging
 from typing import Any, Counter, Dict, Optional, Tuple
 
 import torch
@@ -186,18 +185,3 @@ def count_text_tokens(args: argparse.Namespace, preprocess: Any) -> torch.Tensor
     counts.index_add_(0, ids, torch.tensor(list(words.values()), dtype=torch.double))
     counts[-1] += sentences
     return counts
-
-
-def prepare_sampler(sampler: SampledSoftmax, args: argparse.Namespace, preprocess: Any) -> None:
-    """Count the training text's tokens where the noise tokens' distribution needs them.
-
-    Raises:
-        InputError: The text cannot be read.
-    """
-    if sampler.proposal is None:
-        counts = count_text_tokens(args, preprocess)
-        sampler.set_counts(counts)
-        logging.info(
-            f"Sampled softmax: {sampler.num_samples} noise tokens a batch, of the"
-            f" {int((counts > 0).sum())} different tokens that the training text has"
-        )

@@ -45,7 +45,7 @@ from espnet_bayeslm.training.optimizer import (
     split_posterior,
 )
 from espnet_bayeslm.training.register import MIXTURE, MODEL, OPTIM, register
-from espnet_bayeslm.training.sampled_softmax import prepare_sampler
+from espnet_bayeslm.training.sampled_softmax import count_text_tokens
 from espnet_bayeslm.training.trainer import BayesLMTrainer
 from espnet_bayeslm.training.warmup import check_warmup
 from espnet_bayeslm.utils.cli import device_of
@@ -345,8 +345,13 @@ class BayesLMTask(LMTask):
         if model.num_train_tokens is None:
             model.num_train_tokens = count_train_tokens(model, args.train_shape_file)
             logging.info(f"Training tokens (with </s>): {model.num_train_tokens}")
-        if model.sampler is not None:
-            prepare_sampler(model.sampler, args, cls.build_preprocess_fn(args, train=True))
+        if model.sampler is not None and model.sampler.proposal is None:
+            counts = count_text_tokens(args, cls.build_preprocess_fn(args, train=True))
+            model.sampler.set_counts(counts)
+            logging.info(
+                f"Sampled softmax: {model.sampler.num_samples} noise tokens a batch, of the"
+                f" {int((counts > 0).sum())} different tokens that the training text has"
+            )
         prior = args.model_conf.get("prior")
         if args.init_param and prior != START_PRIOR and model.warmup_epochs > 0:
             logging.info("--init_param: there is no point-estimate phase")

@@ -10,18 +10,7 @@ import logging
 import re
 from collections import Counter
 from pathlib import Path
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import yaml
 
@@ -273,7 +262,11 @@ def check_pieces(tokens: Sequence[str], bpemodel: str, *, path: Path) -> None:
         model = sentencepiece.SentencePieceProcessor(model_file=bpemodel)
     except (OSError, RuntimeError) as error:
         raise InputError(f"cannot be read as a BPE model ({error})", path=bpemodel) from error
-    pieces = {model.id_to_piece(i) for i in range(len(model)) if not _is_control(model, i)}
+    pieces = {
+        model.id_to_piece(i)
+        for i in range(len(model))
+        if not (model.is_control(i) or model.is_unknown(i) or model.is_unused(i))
+    }
     missing = sorted(pieces.difference(tokens))
     extra = sorted(t for t in set(tokens) - pieces if not re.fullmatch("<.*>", t))
     if missing or extra:
@@ -284,10 +277,6 @@ def check_pieces(tokens: Sequence[str], bpemodel: str, *, path: Path) -> None:
             path=path,
             remedy="Give the list that was written with the model.",
         )
-
-
-def _is_control(model: Any, number: int) -> bool:
-    return model.is_control(number) or model.is_unknown(number) or model.is_unused(number)
 
 
 def count_tokens(folder: Path, tokens: Tokens, reading: Mapping[str, Optional[str]]) -> None:

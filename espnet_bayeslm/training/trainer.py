@@ -27,24 +27,24 @@ from espnet_bayeslm.training.warmup import is_over, states, switch, warming
 from espnet_bayeslm.utils.cli import PROGRESS
 
 
-def report_perplexity(reporter: SubReporter) -> None:
+def report_perplexity(reporter: SubReporter) -> Dict[str, float]:
     """Make an epoch's `ppl` exp of its NLL per token.
 
     The reporter would average the batches' perplexities, which is not the text's.
+
+    Returns:
+        Means of the epoch's statistics; `ppl` is exp of the NLL, or else of the loss.
     """
-    if "nll" in reporter.stats:
-        nll = float(aggregate(reporter.stats["nll"]))
-        exact = to_reported_value(math.exp(min(nll, 700.0)), 1.0)
-        reporter.stats["ppl"] = [exact] * len(reporter.stats["nll"])
-
-
-def means(reporter: SubReporter) -> Dict[str, float]:
-    """Means of an epoch's statistics so far; `ppl` is exp of what the NLL, or the loss, is."""
     values = {
         k: float(aggregate(reporter.stats[k])) for k in ("nll", "loss", "kl") if k in reporter.stats
     }
     nll = values.get("nll", values.get("loss"))
-    return values if nll is None else {**values, "ppl": math.exp(min(nll, 700.0))}
+    if nll is not None:
+        values["ppl"] = math.exp(min(nll, 700.0))
+    if "nll" in values:
+        exact = to_reported_value(values["ppl"], 1.0)
+        reporter.stats["ppl"] = [exact] * len(reporter.stats["nll"])
+    return values
 
 
 def report_sigma(model: torch.nn.Module, *, epoch: int) -> List[float]:
@@ -220,9 +220,9 @@ class BayesLMTrainer(Trainer):
         if isinstance(model, BayesLanguageModel):
             model.start_epoch(reporter.epoch - cls.first_epoch + 1)
         all_steps_are_invalid = super().train_one_epoch(*args, **kwargs)
-        report_perplexity(reporter)
+        values = report_perplexity(reporter)
         if cls.lines is not None:
-            cls.lines.train = means(reporter)
+            cls.lines.train = values
         if isinstance(model, BayesLanguageModel):
             records = model.architecture_log.take()
             if records and process_rank() == 0:
@@ -236,10 +236,10 @@ class BayesLMTrainer(Trainer):
         """Validate and report the perplexity (at the posterior mean)."""
         super().validate_one_epoch(*args, **kwargs)
         reporter = kwargs["reporter"]
-        report_perplexity(reporter)
+        values = report_perplexity(reporter)
         sigma = report_sigma(kwargs["model"], epoch=reporter.epoch)
         if process_rank() == 0 and cls.lines is not None:
-            PROGRESS.info(cls.lines.add(reporter.epoch, means(reporter), sigma))
+            PROGRESS.info(cls.lines.add(reporter.epoch, values, sigma))
 
     @classmethod
     def resume(
