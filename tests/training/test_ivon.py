@@ -23,7 +23,7 @@ class Net(nn.Module):
         self.seen = []
 
     def forward(self, batch):
-        self.seen.append(torch.cat([p.detach().flatten() for p in self.parameters()]))
+        self.seen.append(flat(self))
         x, y = batch
         return (self.body(x) - y).square().mean()
 
@@ -49,7 +49,7 @@ def batch(index):
 
 
 def flat(net):
-    return torch.cat([p.detach().flatten() for p in net.parameters()])
+    return nn.utils.parameters_to_vector(net.parameters()).detach()
 
 
 def train(net, optimizer, indices):
@@ -68,17 +68,11 @@ def noise_of(net, draw):
 
 
 def gradient_of(net):
-    """Return the function of (weights, t) that is the gradient of batch t."""
-    shapes = {name: p.shape for name, p in net.named_parameters()}
+    """Return the function of (weights, t) that is the gradient of batch t; it sets the weights."""
 
     def gradient(theta, t):
-        pieces = torch.from_numpy(theta).split([s.numel() for s in shapes.values()])
-        weights = {
-            name: piece.view(shape).clone().requires_grad_()
-            for (name, shape), piece in zip(shapes.items(), pieces, strict=True)
-        }
-        loss = torch.func.functional_call(net, weights, (batch(t),))
-        gradients = torch.autograd.grad(loss, list(weights.values()))
+        nn.utils.vector_to_parameters(torch.from_numpy(theta), net.parameters())
+        gradients = torch.autograd.grad(net(batch(t)), [*net.parameters()])
         return torch.cat([g.flatten() for g in gradients]).numpy()
 
     return gradient

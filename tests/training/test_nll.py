@@ -3,6 +3,7 @@
 import pytest
 import torch
 from espnet2.lm.espnet_model import ESPnetLanguageModel
+from training_options import batch
 
 from espnet_bayeslm.kernels import product
 from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
@@ -29,15 +30,6 @@ LMS = {
 
 def espnet(backbone, uncertainty=None, **conf):
     return BayesESPnetLM(VOCAB, backbone, conf, uncertainty=uncertainty)
-
-
-def batch():
-    torch.manual_seed(2)
-    lengths = torch.tensor([5, 1, 3])
-    text = torch.randint(2, VOCAB - 1, (3, 6))
-    for row, length in zip(text, lengths, strict=True):
-        row[length:] = 0
-    return text, lengths
 
 
 @pytest.mark.parametrize("name", LMS)

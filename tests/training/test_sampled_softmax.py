@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from espnet2.train.dataset import ESPnetDataset
-from training_options import SAMPLED, TRANSFORMER, stats
+from training_options import SAMPLED, TRANSFORMER, batch, stats
 
 from espnet_bayeslm.bayes import noise_generator
 from espnet_bayeslm.layers.sampled import sampled_loss
@@ -22,15 +22,7 @@ from espnet_bayeslm.training.text import TokenOptions, made_tokens
 from espnet_bayeslm.utils.errors import InputError
 
 VOCAB = 13
-LENGTHS = torch.tensor([5, 1, 3])
 UTTS = ["u1", "u2", "u3"]
-
-
-def batch():
-    text = torch.randint(2, VOCAB - 1, (3, 5), generator=torch.Generator().manual_seed(2))
-    for row, length in zip(text, LENGTHS, strict=True):
-        row[length:] = 0
-    return text, LENGTHS
 
 
 def build(sampling, uncertainty=None, lm=BayesLSTMLM, **options):
@@ -68,7 +60,7 @@ def test_the_loss_has_the_estimates_value_and_the_objectives_gradient(lm):
         proposal.draw(generator),
         proposal.log_inclusion,
     )
-    assert len(expected.nll) == LENGTHS.sum() + 3
+    assert len(expected.nll) == batch()[1].sum() + 3
     torch.testing.assert_close(found["nll"].squeeze(), expected.nll.mean().detach())
     assert loss == found["nll"]
     torch.testing.assert_close(found["ppl"], found["nll"].exp())

@@ -100,6 +100,7 @@ def test_weight_decay_leaves_the_standard_deviations(train_lm, tmp_path):
         (["--lm_conf", "uncertainty.cell_input@3=bayes"], ["1 to 2"]),
         (["--model_conf", "prior=missing.pth"], ["missing.pth", "cannot be read"]),
         (["--init_param", "missing.pth"], ["missing.pth", "cannot be read"]),
+        ([*CELL, "--model", "lm"], ["--model lm would train uncertain weights without their KL"]),
     ],
 )
 def test_bad_options_end_in_one_error(train_lm, tmp_path, options, words):
@@ -131,8 +132,3 @@ def test_bad_shape_file(tmp_path):
     path.write_text("u1 3,10\nu2 x\n")
     with pytest.raises(ValueError, match="shape:2: expected `utterance length"):
         count_tokens([str(path)])
-
-
-def test_uncertain_weights_do_not_train_without_their_kl(train_lm, tmp_path):
-    with pytest.raises(ValueError, match="without their KL"):
-        train_lm(tmp_path / "exp", *LSTM, *CELL, "--model", "lm")

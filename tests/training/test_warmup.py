@@ -124,11 +124,6 @@ def test_the_kl_rises_after_the_point_estimate_phase(train_lm, tmp_path, monkeyp
     assert factors == pytest.approx({2: 0.1, 3: 0.2, 4: 0.3, 5: 0.3})
 
 
-def test_no_negative_number_of_epochs(train_lm, tmp_path):
-    with pytest.raises(InputError, match="kl_warmup_epochs -1: expected 0 or more"):
-        train_lm(tmp_path, *BAYES, "--model_conf", "kl_warmup_epochs=-1")
-
-
 def test_a_trained_lm_takes_the_place_of_the_warmup(whole, train_lm, tmp_path):
     """No epoch of it is trained."""
     zero = ["--model_conf", "warmup_epochs=2", "--model_conf", "prior=zero"]

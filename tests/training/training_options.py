@@ -34,6 +34,13 @@ def data_options(corpus):
     return [*words, "--num_att_plot", "0", "--use_matplotlib", "false"]
 
 
+def batch():
+    """Return padded token ids of three sentences, one longer than each, and their lengths."""
+    lengths = torch.tensor([5, 1, 3])
+    text = torch.randint(2, 12, (3, 6), generator=torch.Generator().manual_seed(2))
+    return text * (torch.arange(6) < lengths.unsqueeze(1)), lengths
+
+
 def assert_same(checkpoint, other, **tolerance):
     """Check that two checkpoints hold the same tensors, to the last bit where nothing is said."""
     tolerance = tolerance or dict(rtol=0, atol=0)
