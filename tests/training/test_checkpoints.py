@@ -123,9 +123,10 @@ def test_the_prior_asked_for_wins_over_the_initial_checkpoints(point, train_lm, 
     prior = point / "valid.loss.best.pth"
     options = ["--init_param", bayes / "1epoch.pth", "--model_conf", f"prior={prior}"]
     state = load_state(train_lm(tmp_path / "exp", *LSTM, *CELL, *options, *STILL) / "1epoch.pth")
-    name = "lm.rnn.weight_hh_l0"
-    assert torch.equal(state[f"{name}_cell_input_prior_mean"], load_state(prior)[name][16:24])
-    assert torch.equal(state[name], load_state(bayes / "1epoch.pth")[name])
+    for name in (f"lm.rnn.{part}" for part in ("weight_ih_l0", "weight_hh_l1", "bias_ih_l1")):
+        # the rows of the cell input, of 8 units
+        assert torch.equal(state[f"{name}_cell_input_prior_mean"], load_state(prior)[name][16:24])
+        assert torch.equal(state[name], load_state(bayes / "1epoch.pth")[name])
 
 
 def test_parts_of_a_checkpoint(train_lm, tmp_path):

@@ -42,25 +42,6 @@ def test_the_reported_loss_is_the_elbo(train_lm, tmp_path, batch_size, accum_gra
     assert stats(output)["loss"] == pytest.approx(stats(one)["loss"], abs=1e-6)
 
 
-def test_bayesian_fine_tuning_starts_from_the_point_model(point, train_lm, tmp_path):
-    checkpoint = point / "valid.loss.best.pth"
-    output = train_lm(
-        tmp_path / "exp",
-        *[*LSTM, *CELL, "--init_param", checkpoint, "--model_conf", f"prior={checkpoint}"],
-        *STILL,
-    )
-    state, before = load_state(output / "valid.loss.ave.pth"), load_state(checkpoint)
-    for key, value in before.items():
-        assert torch.equal(state[key], value), key
-    rows = slice(16, 24)  # the cell input's, of 8 units
-    for name in ("weight_ih_l0", "weight_hh_l1", "bias_ih_l1"):
-        prior = state[f"lm.rnn.{name}_cell_input_prior_mean"]
-        assert torch.equal(prior, before[f"lm.rnn.{name}"][rows])
-    assert stats(output, 1, "valid")["nll"] == pytest.approx(
-        min(stats(point, n, "valid")["nll"] for n in (1, 2)), abs=1e-5
-    )
-
-
 UNCERTAIN = {
     "bayes": [*LSTM, *CELL],
     "gp": [*LSTM, *["--lm_conf", "uncertainty.cell_state@1=gp"]],
