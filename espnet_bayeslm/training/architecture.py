@@ -9,7 +9,7 @@ import json
 import logging
 import zlib
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
 import torch
 
@@ -92,13 +92,9 @@ def show(
             for kind, value in of_location.items():
                 summary_writer.add_scalar(f"architecture/{location}/{kind}", value, step)
     for location, of_location in records[-1][1].items() if records else ():
-        logging.info(f"Epoch {epoch}: {location}: {_shares(of_location)}")
-
-
-def _shares(weights: Mapping[str, float]) -> str:
-    """Shares of a location's paths as text."""
-    values = torch.tensor(list(weights.values())).softmax(0).tolist()
-    return ", ".join(f"{kind} {value:.3f}" for kind, value in zip(weights, values, strict=True))
+        shares = torch.tensor(list(of_location.values())).softmax(0).tolist()
+        paths = [f"{kind} {share:.3f}" for kind, share in zip(of_location, shares, strict=True)]
+        logging.info(f"Epoch {epoch}: {location}: {', '.join(paths)}")
 
 
 def is_heldout(utt: str, share: float) -> bool:

@@ -98,8 +98,7 @@ def training_config(config: argparse.Namespace) -> Dict[str, Any]:
         for name, value in vars(config).items()
         if name in defaults and name not in RUN_OPTIONS and not _same(value, defaults[name])
     }
-    names = [*(name for name in FIRST_OPTIONS if name in given), *given]
-    return {name: given[name] for name in dict.fromkeys(names)}
+    return {**{name: given[name] for name in FIRST_OPTIONS if name in given}, **given}
 
 
 @functools.lru_cache(maxsize=1)
