@@ -219,23 +219,3 @@ def test_what_espnet_loads_is_compared(make, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="what ESPnet would load differs from the LM by"):
         export_lm(exp, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_outputs_that_would_spoil_something(make, point, tmp_path):
-    exp = make("exp", *BAYES["lstm"])
-    contents = {path: path.read_bytes() for path in exp.iterdir()}
-    with pytest.raises(InputError, match="is the LM's own folder"):
-        export_lm(exp / "valid.loss.ave.pth", exp)
-    with pytest.raises(InputError, match=r"which is nothing that was exported\. Give a new"):
-        export_lm(exp, point)
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(InputError, match="a file, where a folder is to be written"):
-        export_lm(exp, tmp_path / "file")
-    assert contents == {path: path.read_bytes() for path in exp.iterdir()}
-    assert (tmp_path / "file").read_text() == "mine"
-
-
-def test_an_export_is_replaced(make, tmp_path):
-    for name in ("lstm", "transformer"):
-        export_lm(make(name, *BAYES[name]), tmp_path / "out")
-        assert load_lm(tmp_path / "out").config.read_text().count(f"bayes_{name}") == 1
