@@ -252,8 +252,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         """The regularizer's part of the loss in nats per token, ()."""
         assert self.regularizer is not None
         device = next(self.lm.parameters()).device
-        means = {n: m.to(device) for n, m in self._map_means.items()}
-        self._map_means = means
+        self._map_means = {n: m.to(device) for n, m in self._map_means.items()}
         weight = self.regularizer_weight
         if weight is None:
             known = self.training or self.num_train_tokens is not None
@@ -261,7 +260,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         return weight * penalty(
             dict(self.lm.named_parameters()),
             self.regularizer,
-            prior_means=means,
+            prior_means=self._map_means,
             prior_variance=self.lm.prior_variance,
         )
 
@@ -335,9 +334,8 @@ class BayesLanguageModel(ESPnetLanguageModel):
         Only some rows of the batch count where these are given, bool (B,); they and `lengths` are
         on the host.
         """
-        draws_differ = self.training and not self.warming and self.lm.has_draws()
-        several = draws_differ and self.num_samples > 1
-        draws = self.num_samples if several else 1
+        learns_posterior = self.training and not self.warming
+        draws = self.num_samples if learns_posterior and self.lm.has_draws() else 1
         counted = text_lengths + 1 if rows is None else (text_lengths + 1) * rows.to(text.device)
         num_tokens = counted.sum().clamp(min=1)
         batch = token_batch(self, text, text_lengths, rows, lengths=lengths)
@@ -345,7 +343,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         spreads: List[LogZ] = []
         first: Optional[Draw] = None
         for _ in range(draws):
-            weight_kl = self.training and not self.warming and first is None
+            weight_kl = learns_posterior and first is None
             with self.lm.drawn(weight_kl=weight_kl, token_kl=True) as draw:
                 nll, spread = batch_loss(self, batch)
             first = first or draw
