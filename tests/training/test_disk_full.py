@@ -59,14 +59,6 @@ def check_goes_on(corpus, output, unbroken):
     assert_same(output / "valid.loss.ave.pth", unbroken / "valid.loss.ave.pth")
 
 
-def check_no_room(process, output, reason):
-    """Check that a training ends in one line: no room for its second checkpoint."""
-    assert finish(process) == 1
-    error = error_of(output)
-    assert f"{output / 'checkpoint.pth'}: cannot be written ({reason}). " in error
-    assert "The checkpoint of epoch 1 is kept: make room" in error
-
-
 @pytest.mark.parametrize("saves, kept", [(0, None), (1, 1), (2, 1), (3, 2)])
 def test_no_room_for_a_checkpoint(corpus, train_lm, unbroken, tmp_path, monkeypatch, saves, kept):
     """Each epoch saves the checkpoint, then the model."""
@@ -105,8 +97,11 @@ def small_files(size):
 def test_a_limit_on_the_size_of_files(corpus, one_epoch, unbroken):
     """torch says nothing of the limit, but that a position in its archive is unexpected."""
     limit = (one_epoch / "checkpoint.pth").stat().st_size * 3 // 4
-    process = start(corpus, one_epoch, *OPTIONS, max_epoch=2, around=(small_files, limit))
-    check_no_room(process, one_epoch, "File too large")
+    around = (small_files, limit)
+    assert finish(start(corpus, one_epoch, *OPTIONS, max_epoch=2, around=around)) == 1
+    error = error_of(one_epoch)
+    assert f"{one_epoch / 'checkpoint.pth'}: cannot be written (File too large). " in error
+    assert "The checkpoint of epoch 1 is kept: make room" in error
     check_stopped(one_epoch, 1)
     check_goes_on(corpus, one_epoch, unbroken)
 

@@ -118,13 +118,6 @@ def test_gaussian_processes_stay_with_their_mean_coefficients(make, tmp_path):
     assert "gp_coefficients_cell_state_l0" in dict(lm.rnn.named_parameters())
 
 
-def check_config(path, conf):
-    content = path.read_text()
-    config = yaml.safe_load(content)
-    assert (config["lm"], config["lm_conf"]) == (conf["backbone"], conf["backbone_conf"])
-    assert config["model"] == "lm" and "bayes" not in content
-
-
 def test_espnet_alone_loads_a_backbone(make, python, tmp_path, request):
     cases = dict(BACKBONES)
     if importlib.util.find_spec("transformers"):
@@ -134,7 +127,10 @@ def test_espnet_alone_loads_a_backbone(make, python, tmp_path, request):
     exps = {name: make(name, *case) for name, case in cases.items()}
     for name, exp in exps.items():
         export_lm(exp, tmp_path / name)
-        check_config(tmp_path / name / "config.yaml", cases[name][1])
+        content, conf = (tmp_path / name / "config.yaml").read_text(), cases[name][1]
+        config = yaml.safe_load(content)
+        assert (config["lm"], config["lm_conf"]) == (conf["backbone"], conf["backbone_conf"])
+        assert config["model"] == "lm" and "bayes" not in content
     torch.save(text(), tmp_path / "ids.pt")
     (tmp_path / "plain.py").write_text(PLAIN)
     command = [python, "plain.py", *exps]

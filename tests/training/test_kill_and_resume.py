@@ -167,23 +167,18 @@ def test_a_training_that_stopped_early_stays_stopped(corpus, tmp_path):
     assert (exp / f"{last + 1}epoch.pth").exists()
 
 
-def check_kills(corpus, folder, options, stages, max_epoch):
-    """Kill a training once in each of the stages, resuming it each time, and check its end."""
-    unbroken, counted = folder / "unbroken", folder / "census.json"
-    around = (watched, None, counted)
-    train(corpus, unbroken, *options, *KEPT, max_epoch=max_epoch, around=around)
-    counts = json.loads(counted.read_text())
-    runs, rng = Runs(corpus, folder / "broken", options, max_epoch), random.Random(str(stages))
-    for stage in stages:
+@pytest.mark.parametrize("options", LMS.values(), ids=LMS)
+def test_a_training_killed_three_times(corpus, tmp_path, options):
+    around = (watched, None, tmp_path / "census.json")
+    unbroken = tmp_path / "unbroken"
+    train(corpus, unbroken, *options, *KEPT, max_epoch=2, around=around)
+    counts = json.loads((tmp_path / "census.json").read_text())
+    runs, rng = Runs(corpus, tmp_path / "broken", options, 2), random.Random(1)
+    for stage in ("checkpoint", "links", "epoch"):
         # a moment that the run reaches in any case
         runs.killed((stage, rng.randint(1, min(counts[stage]))))
     runs.end()
-    check_same(runs.output, unbroken, max_epoch)
-
-
-@pytest.mark.parametrize("options", LMS.values(), ids=LMS)
-def test_a_training_killed_three_times(corpus, tmp_path, options):
-    check_kills(corpus, tmp_path, options, ["checkpoint", "links", "epoch"], 2)
+    check_same(runs.output, unbroken, 2)
 
 
 @pytest.mark.parametrize("moment", [("model", 1), ("links", 1), ("average", 1)], ids=str)

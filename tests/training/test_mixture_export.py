@@ -42,24 +42,6 @@ def mixture(lms, ngram, tmp_path_factory):
     return folder
 
 
-def words(plain_text):
-    return [line.split() for line in (plain_text / "valid.txt").read_text().splitlines()]
-
-
-def options(lms, ngrams=()):
-    return [*(x for lm in lms for x in ("--lm", lm)), *(x for n in ngrams for x in ("--ngram", n))]
-
-
-def run(tool, *command):
-    tool.main([str(part) for part in command])
-
-
-def mixture_line(plain_text, folder, *command):
-    """Return the figures of the last component, of `bayeslm perplexity`."""
-    run(perplexity, "--text", plain_text / "valid.txt", *command, "--output", folder / "out.json")
-    return json.loads((folder / "out.json").read_text())["components"][-1]
-
-
 def content(folder):
     return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*")}
 
@@ -141,8 +123,8 @@ class TestFolder:
 
 class TestTools:
     def test_the_weights_that_interpolate_writes(self, lms, ngram, plain_text, tmp_path):
-        text = ["--text", plain_text / "valid.txt", "--output", tmp_path / "w.yaml"]
-        run(interpolate, *text, *options(lms, [ngram]))
+        text = [f"--text={plain_text}/valid.txt", f"--ngram={ngram}"]
+        interpolate.main([*text, *(f"--lm={lm}" for lm in lms), f"--output={tmp_path}/w.yaml"])
         weights = yaml.safe_load((tmp_path / "w.yaml").read_text())
         for number, order in enumerate([lms, lms[::-1]]):
             folder = tmp_path / str(number)
@@ -151,7 +133,8 @@ class TestTools:
             found = dict(zip(lm.names, lm.weights, strict=True))
             expected = {part["name"]: part["weight"] for part in weights["components"]}
             assert found == pytest.approx(expected, abs=1e-12)
-            line = mixture_line(plain_text, tmp_path, "--lm", folder)
+            perplexity.main([text[0], f"--lm={folder}", f"--output={tmp_path}/out.json"])
+            [line] = json.loads((tmp_path / "out.json").read_text())["components"]
             value = weights["mixture"]["perplexity"]
             assert line["perplexity"]["word"] == pytest.approx(value, rel=1e-4)
 
@@ -161,15 +144,6 @@ class TestTools:
         command += [tmp_path, "--train_data_path_and_name_and_type", data]
         with pytest.raises(InputError, match="--lm mixture is not trained"):
             BayesLMTask.main(cmd=list(map(str, command)))
-
-
-def change_tokens(exp, folder, change):
-    """Copy an experiment with another token list."""
-    shutil.copytree(exp, folder)
-    config = yaml.safe_load((folder / "config.yaml").read_text())
-    config["token_list"] = change(config["token_list"])
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    return folder
 
 
 class TestBadInput:
@@ -189,7 +163,10 @@ class TestBadInput:
         fails("no LM in the mixture", lms=[], ngrams=[ngram])
 
     def test_other_tokens(self, lms, fails, tmp_path):
-        other = change_tokens(lms[0], tmp_path / "o", lambda t: [*t[:2], "X", "Y", *t[4:]])
+        other = shutil.copytree(lms[0], tmp_path / "o")
+        config = yaml.safe_load((other / "config.yaml").read_text())
+        config["token_list"][2:4] = "X", "Y"
+        (other / "config.yaml").write_text(yaml.safe_dump(config))
         message = (
             r"o/config.yaml: 2 of 13 ids stand for other tokens in this LM than in exp: 2 is 'X'"
             r" and 'a', 3 is 'Y' and 'b' \(2 tokens are only this LM's, 2 only the other's\)"

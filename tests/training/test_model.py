@@ -218,13 +218,10 @@ def point(**options):
 
 
 class TestRegularizers:
-    def parameters(self, model):
-        return torch.cat([p.flatten() for p in model.lm.parameters()])
-
     @pytest.mark.parametrize("weight", [None, 0.3])
     def test_penalties(self, text, weight):
         factor = 1 / 50 if weight is None else weight
-        theta = self.parameters(point())
+        theta = torch.nn.utils.parameters_to_vector(point().lm.parameters())
         expected = {
             "l1": -Laplace(0.0, 1.0).log_prob(theta) - math.log(2),
             "l2": -Normal(0.0, 1.0).log_prob(theta) - math.log(2 * math.pi) / 2,
