@@ -22,10 +22,19 @@ def text():
     return torch.randint(1, VOCAB - 1, (32, 8)), lengths
 
 
-def build(num_train_tokens=None, **options):
+CELL, LATENT = {"cell_input@1-2": "bayes"}, {"hidden_output@1-2": "variational"}
+SIZES = {BayesLSTMLM: dict(unit=8)}
+SIZES[BayesTransformerLM] = dict(att_unit=8, head=2, unit=8, layer=2)
+
+
+def build(num_train_tokens=None, uncertainty=CELL, *, cls=BayesLSTMLM, lm_conf=None, **options):
     torch.manual_seed(1)
-    lm = BayesLSTMLM(VOCAB, unit=8, dropout_rate=0.0, uncertainty={"cell_input@1-2": "bayes"})
+    sizes = {**SIZES[cls], "dropout_rate": 0.0, **(lm_conf or {})}
+    lm = cls(VOCAB, uncertainty=uncertainty, **sizes)
     model = BayesLanguageModel(lm, VOCAB, num_train_tokens=num_train_tokens, **options)
+    for name, parameter in model.named_parameters():
+        if "latent" in name:
+            parameter.data += 0.1 * torch.randn_like(parameter)
     return model.double().train()
 
 
@@ -55,9 +64,9 @@ def test_loss_of_an_epoch_is_the_elbo_for_any_batch_size(text, batch_size):
 def test_validation_loss_is_the_nll_at_the_mean(text):
     model = build(100).eval()
     loss, stats, _ = model(*text)
-    point = BayesLSTMLM(VOCAB, unit=8, dropout_rate=0.0).double()
-    point.load_state_dict(model.lm.state_dict())
-    expected, _, _ = BayesLanguageModel(point, VOCAB).double().eval()(*text)
+    mean = build(None, {}).eval()
+    mean.lm.load_state_dict(model.lm.state_dict())
+    expected, _, _ = mean(*text)
     assert torch.equal(loss, expected) and torch.equal(loss, stats["nll"])
     assert torch.allclose(stats["kl"], model.lm.kl() / 100)
 
@@ -73,18 +82,16 @@ def test_kl_weight(text):
 
 def test_release_scale_is_smaller_by_weights_and_batch_tokens(text):
     """Release / ELBO = batch tokens / weights of a parameter, 1/655 for Theta_1 of the paper."""
-    torch.manual_seed(1)
-    lm = BayesLSTMLM(VOCAB, unit=8, uncertainty={"cell_input@1": "bayes"})
+    lm = build(None, {"cell_input@1": "bayes"}).lm
     for name in ("weight_hh_l0", "bias_ih_l0", "bias_hh_l0"):  # leave one parameter random
         lm.rnn.random_blocks = [b for b in lm.rnn.random_blocks if b.parameter != name]
     total = int((text[1] + 1).sum())
-    kl = [
+    models = [
         BayesLanguageModel(lm, VOCAB, num_train_tokens=7 * total, kl_scale=scale)
-        .train()
-        .kl_term(torch.tensor(total))
         for scale in ("release", "elbo")
     ]
-    assert torch.allclose(kl[0] / kl[1], torch.tensor(total / (8 * 8.0)))
+    release, elbo = (float(model.kl_term(torch.tensor(total))) for model in models)
+    assert release / elbo == pytest.approx(total / (8 * 8.0))
     assert 512 * 4096 // (32 * 100) == 655
 
 
@@ -132,45 +139,28 @@ def test_autocast_keeps_the_kl_in_float32(text):
     loss.backward()
 
 
-def variational(*, lm=BayesLSTMLM, **options):
-    torch.manual_seed(1)
-    uncertainty = {"hidden_output@1-2": "variational"}
-    sizes = dict(unit=8, dropout_rate=0.0) if lm is BayesLSTMLM else TRANSFORMER
-    model = BayesLanguageModel(lm(VOCAB, uncertainty=uncertainty, **sizes), VOCAB, **options)
-    for name, parameter in model.named_parameters():
-        if "latent" in name:
-            parameter.data += 0.1 * torch.randn_like(parameter)
-    return model.double()
-
-
-TRANSFORMER = dict(att_unit=8, head=2, unit=8, layer=2, dropout_rate=0.0)
-
-
 def plain_latent_kl(model, ids, length):
     """The KL of the latent outputs of one sentence at the mean, by torch.distributions."""
     terms = []
 
-    def listen(latent):
-        def hook(module, inputs, _):
-            h = inputs[0]
-            q = Normal(module.infer_mean(h), module.infer_log_std(h).exp())
-            p = Normal(module.prior_mean(h), module.prior_log_std(h).exp())
-            terms.append(kl_divergence(q, p).sum())
+    def listen(module, inputs, _):
+        h = inputs[0]
+        q = Normal(module.infer_mean(h), module.infer_log_std(h).exp())
+        p = Normal(module.prior_mean(h), module.prior_log_std(h).exp())
+        terms.append(kl_divergence(q, p).sum())
 
-        return latent.register_forward_hook(hook)
-
-    hooks = [listen(latent) for _, latent in model.lm.latents()]
+    hooks = [latent.register_forward_hook(listen) for _, latent in model.lm.latents()]
     ESPnetLanguageModel.nll(model, ids[None, :length], torch.tensor([length]))
     for hook in hooks:
         hook.remove()
     return sum(terms)
 
 
-@pytest.mark.parametrize("lm", [BayesLSTMLM, BayesTransformerLM])
-def test_latent_kl_is_summed_over_real_tokens_only(text, lm):
+@pytest.mark.parametrize("cls", SIZES)
+def test_latent_kl_is_summed_over_real_tokens_only(text, cls):
     """In a padded batch, against each sentence alone (Eq. 30, 32)."""
     ids, lengths = text
-    model = variational(lm=lm).eval()
+    model = build(None, LATENT, cls=cls).eval()
     _, stats, weight = model(ids, lengths)
     expected = sum(plain_latent_kl(model, i, n) for i, n in zip(ids, lengths, strict=True))
     assert weight == (lengths + 1).sum()
@@ -178,27 +168,22 @@ def test_latent_kl_is_summed_over_real_tokens_only(text, lm):
 
 
 def test_training_loss_has_the_latent_kl_per_token_and_validation_has_not(text):
-    model = variational().train()
+    model = build(None, LATENT)
     loss, stats, _ = model(*text)
     assert stats["kl"] > 0 and torch.allclose(loss, stats["nll"] + stats["kl"])
     loss, stats, _ = model.eval()(*text)
     assert stats["kl"] > 0 and torch.equal(loss, stats["nll"])
-    half = variational(kl_weight=0.5).train()
-    with torch.no_grad():
-        assert torch.allclose(half(*text)[1]["kl"], variational().train()(*text)[1]["kl"] / 2)
+    half, whole = (build(None, LATENT, kl_weight=weight) for weight in (0.5, 1.0))
+    assert torch.allclose(half(*text)[1]["kl"], whole(*text)[1]["kl"] / 2)
 
 
 def test_weights_and_latent_outputs_are_added_up(text):
-    torch.manual_seed(1)
-    uncertainty = {"cell_input@1": "bayes", "hidden_output@2": "variational"}
-    lm = BayesLSTMLM(VOCAB, unit=8, dropout_rate=0.0, uncertainty=uncertainty)
-    model = BayesLanguageModel(lm, VOCAB, num_train_tokens=50).double().eval()
-    torch.nn.init.normal_(lm.rnn.latent_l1.prior_mean.weight)
+    model = build(50, {"cell_input@1": "bayes", "hidden_output@2": "variational"}).eval()
     ids, lengths = text
     latent = sum(plain_latent_kl(model, i, n) for i, n in zip(ids, lengths, strict=True))
     _, stats, weight = model(ids, lengths)
     assert latent > 0
-    assert torch.allclose(stats["kl"], lm.kl() / 50 + latent / weight)
+    assert torch.allclose(stats["kl"], model.lm.kl() / 50 + latent / weight)
 
 
 @pytest.mark.parametrize("num_samples", [1, 3, 5])
@@ -212,9 +197,7 @@ def test_the_loss_is_the_mean_over_draws(text, num_samples):
 
 
 def point(**options):
-    torch.manual_seed(1)
-    lm = BayesLSTMLM(VOCAB, unit=8, dropout_rate=0.0, prior_variance=0.5)
-    return BayesLanguageModel(lm, VOCAB, num_train_tokens=50, **options).double().train()
+    return build(50, {}, lm_conf={"prior_variance": 0.5}, **options)
 
 
 class TestRegularizers:
@@ -235,25 +218,22 @@ class TestRegularizers:
             loss, stats, _ = model.eval()(*text)
             assert torch.equal(loss, stats["nll"])
 
-    def test_map_has_the_bayesian_prior(self, text):
+    def test_map_has_the_bayesian_prior(self):
         """With every weight random and sigma held, MAP's loss and the ELBO differ by a constant."""
         torch.manual_seed(3)
         prior = {k: torch.randn_like(v) for k, v in point().state_dict().items()}
         model = point(regularizer="map")
         model.set_prior_means(prior)
-        uncertainty = {"all_gates@1-2": "bayes"}
-        bayes = BayesLSTMLM(VOCAB, unit=8, uncertainty=uncertainty, prior_variance=0.5).double()
+        bayes = build(50, {"all_gates@1-2": "bayes"}, lm_conf={"prior_variance": 0.5}).lm
         bayes.load_state_dict(model.lm.state_dict())
         bayes.set_prior_means({k[3:]: v for k, v in prior.items()})
-        gradients = {}
         model.penalty_term().backward()
         (bayes.kl() / 50).backward()
-        for name, parameter in bayes.named_parameters():
-            if name.startswith("rnn") and not name.endswith("_log_std"):
-                gradients[name] = parameter.grad
-        assert gradients
-        for name, gradient in gradients.items():
-            assert torch.allclose(dict(model.lm.named_parameters())[name].grad, gradient), name
+        random = [n for n, _ in bayes.rnn.named_parameters() if not n.endswith("_log_std")]
+        assert random
+        for name in random:
+            found, expected = (getattr(lm.rnn, name).grad for lm in (model.lm, bayes))
+            assert torch.allclose(found, expected), name
 
     @pytest.mark.parametrize(
         ("options", "said"),
@@ -268,7 +248,7 @@ class TestRegularizers:
             point(**options)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_loss_that_is_not_finite_stops_with_location_and_sigma(text, value):
     model = build(100)
     model(*text)
@@ -282,7 +262,7 @@ def test_a_loss_that_is_not_finite_stops_with_location_and_sigma(text, value):
 
 
 def test_a_variational_model_that_diverges_is_told_too(text):
-    model = variational(num_train_tokens=10).train()
+    model = build(10, LATENT)
     model.lm.rnn.latent_l1.prior_mean.bias.data[2] = float("inf")
     with pytest.raises(ValueError, match=r"training loss is .*hidden_output@1 has sigma"):
         model(*text)
