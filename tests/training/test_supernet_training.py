@@ -1,7 +1,6 @@
 """Architecture search: what it learns, from what, and how it is kept."""
 
 import json
-from types import MappingProxyType
 
 import pytest
 import torch
@@ -96,38 +95,40 @@ def batch():
     return text, lengths
 
 
-def build(uncertainty=None, lm=BayesLSTMLM, **options):
+def build(kind=POINT_BAYES, **options):
     torch.manual_seed(1)
-    places = {"cell_input@1": POINT_BAYES} if uncertainty is None else uncertainty
-    conf = dict(unit=8, dropout_rate=0.0, init_std=3e-9)
-    options = {"num_train_tokens": 100, **options}
-    return BayesLanguageModel(lm(VOCAB, uncertainty=places, **conf), VOCAB, **options).double()
+    uncertainty = {"cell_input@1": kind}
+    lm = BayesLSTMLM(VOCAB, unit=8, dropout_rate=0.0, init_std=3e-9, uncertainty=uncertainty)
+    return BayesLanguageModel(lm, VOCAB, num_train_tokens=100, **options).double()
+
+
+UTTS = [f"u{n}" for n in range(8)]
+HELD_OUT = dict(bilevel=True, heldout_share=0.4)
 
 
 class TestBilevel:
-    utts = tuple(f"u{n}" for n in range(8))
-    options = MappingProxyType(dict(bilevel=True, heldout_share=0.4))
-
-    def rows(self):
-        held = torch.tensor([is_heldout(utt, 0.4) for utt in self.utts])
+    @pytest.fixture
+    def held(self):
+        held = torch.tensor([is_heldout(utt, 0.4) for utt in UTTS])
         assert 0 < held.sum() < 8
         return held
 
-    def set_apart(self, model):
-        """Give the paths other weights, and unequal shares."""
+    @pytest.fixture
+    def model(self):
+        """Return one whose paths have different weights, and unequal shares."""
+        model = build(**HELD_OUT).train()
         model.lm.search["cell_input@1"].weights.data.copy_(torch.tensor([0.5, -0.5]))
         for name, parameter in model.named_parameters():
             if "search_bayes" in name and not name.endswith("_log_std"):
                 parameter.data += 0.3 * torch.randn_like(parameter)
+        return model
 
-    def test_weights_and_architecture_learn_from_different_sentences(self):
+    def test_weights_and_architecture_learn_from_different_sentences(self, model, held):
         text, lengths = batch()
-        held = self.rows()
-        model = build(kl_weight=0.0, **self.options).train()
-        self.set_apart(model)
-        reference = build(kl_weight=0.0)
+        model.kl_weight = 0.0
+        reference = build()
         reference.load_state_dict(model.state_dict())
-        model(text, lengths, utt_id=self.utts)[0].backward()
+        model(text, lengths, utt_id=UTTS)[0].backward()
         for rows, chosen in ((held, True), (~held, False)):
             nll = ESPnetLanguageModel.nll(reference, text[rows], lengths[rows])[0].sum()
             reference.zero_grad()
@@ -138,11 +139,9 @@ class TestBilevel:
                 if (".search." in name) == chosen and not name.endswith("_log_std"):
                     assert torch.allclose(found.grad, expected.grad, atol=1e-7), name
 
-    def test_the_loss_is_that_of_the_training_sentences(self):
+    def test_the_loss_is_that_of_the_training_sentences(self, model, held):
         text, lengths = batch()
-        model, held = build(**self.options).train(), self.rows()
-        self.set_apart(model)  # else the term of the architecture would be 0 by itself
-        loss, parts, weight = model(text, lengths, utt_id=self.utts)
+        loss, parts, weight = model(text, lengths, utt_id=UTTS)
         nll, counts = ESPnetLanguageModel.nll(model, text[~held], lengths[~held])
         nll = nll.sum() / counts.sum()
         assert parts["nll"] == pytest.approx(nll.item(), abs=1e-6)
@@ -150,24 +149,22 @@ class TestBilevel:
             assert torch.allclose(found, parts["nll"] + parts["kl"], rtol=0.0, atol=1e-9)
         assert weight == (lengths[~held] + 1).sum()
 
-    def test_validation_uses_all_sentences(self):
+    def test_validation_uses_all_sentences(self, model):
         text, lengths = batch()
-        model = build(**self.options).eval()
-        assert model(text, lengths, utt_id=self.utts)[2] == (lengths + 1).sum()
+        assert model.eval()(text, lengths, utt_id=UTTS)[2] == (lengths + 1).sum()
 
-    def test_a_batch_without_held_out_sentences_gives_no_gradient(self):
+    def test_a_batch_without_held_out_sentences_gives_no_gradient(self, model):
         text, lengths = batch()
-        kept, other = (next(u for u in self.utts if is_heldout(u, 0.4) == k) for k in (False, True))
-        model = build(**self.options).train()
+        kept, other = (next(u for u in UTTS if is_heldout(u, 0.4) == k) for k in (False, True))
         model(text, lengths, utt_id=[kept] * 8)[0].backward()
         weights = model.lm.search["cell_input@1"].weights
         assert weights.grad is not None and not weights.grad.any()
         loss, _, weight = model(text, lengths, utt_id=[other] * 8)
         assert torch.isfinite(loss) and weight == 1
 
-    def test_ids_are_needed(self):
+    def test_ids_are_needed(self, model):
         with pytest.raises(RuntimeError, match="utt_id"):
-            build(**self.options).train()(*batch())
+            model(*batch())
 
     def test_tokens_of_the_kl_are_those_that_train(self, corpus, train_lm, tmp_path):
         still = ["--optim_conf", "lr=0.0", "--model_conf", "posterior_lr=null", *QUIET]
@@ -179,20 +176,18 @@ class TestBilevel:
         kl = load_lm(exp).lm.kl().item()
         assert stats(exp)["kl"] == pytest.approx(kl / trained, rel=1e-5)
 
-    @pytest.mark.parametrize("share", [0.0, 1.0, -0.1])
-    def test_no_share(self, share):
-        with pytest.raises(ValueError, match="bilevel: true without held-out text"):
-            build(bilevel=True, heldout_share=share)
+    def test_nothing_held_out_or_searched(self):
+        for share in (0.0, 1.0, -0.1):
+            with pytest.raises(ValueError, match="bilevel: true without held-out text"):
+                build(bilevel=True, heldout_share=share)
+        with pytest.raises(ValueError, match="nothing is searched"):
+            build("bayes", **HELD_OUT)
 
     def test_no_sentence(self, train_lm, tmp_path):
         few = ["--model_conf", "bilevel=true", "--model_conf", "heldout_share=1.0e-9"]
         with pytest.raises(ValueError, match=r"nothing is held out.*heldout_share"):
             train_lm(tmp_path / "exp", *LSTM, *SEARCH, *few)
         assert not (tmp_path / "exp" / "checkpoint.pth").exists()
-
-    def test_no_search(self):
-        with pytest.raises(ValueError, match="nothing is searched"):
-            build({"cell_input@1": "bayes"}, **self.options)
 
 
 def source(num_sentences, seed):
