@@ -64,7 +64,7 @@ def noise_of(net, draw):
     """Return the noise of a draw, in the order of the parameters."""
     generator = noise_generator(torch.initial_seed(), 0, draw)
     pieces = [torch.empty_like(p).normal_(generator=generator) for p in net.parameters()]
-    return torch.cat([p.detach().flatten() for p in pieces]).numpy()
+    return nn.utils.parameters_to_vector(pieces).detach().numpy()
 
 
 def gradient_of(net):
