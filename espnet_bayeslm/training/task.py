@@ -100,11 +100,10 @@ def check_init_param(init_param: str, model: torch.nn.Module, *, complete: bool)
         state = {k[len(source) + 1 :]: v for k, v in state.items() if k.startswith(source)}
     if not state:
         raise InputError(f"no tensor of it is named {source}...", path=path)
-    module = model
-    for name in filter(None, target.split(".")):
-        if not hasattr(module, name):
-            raise InputError(f"--init_param {init_param}: the model has no {target}")
-        module = getattr(module, name)
+    try:
+        module = model.get_submodule(target)
+    except AttributeError:
+        raise InputError(f"--init_param {init_param}: the model has no {target}") from None
     if complete:
         check_fits(state, module, path=path, complete=not excluded)
 
