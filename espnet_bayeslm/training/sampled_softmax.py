@@ -48,7 +48,6 @@ class SampledSoftmax:
     def __init__(self, options: Any, vocab_size: int):
         values = check_options(options, vocab_size)
         self.num_samples, self.power = values["num_samples"], float(values["power"])
-        self.vocab_size = vocab_size
         self.proposal: Optional[Proposal] = None
         self.log_inclusions: Dict[torch.device, torch.Tensor] = {}
         self.seed, self.step = -1, 0
