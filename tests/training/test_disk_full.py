@@ -35,8 +35,9 @@ def one_epoch(corpus, tmp_path):
     return train(corpus, tmp_path / "exp", *OPTIONS, max_epoch=1)
 
 
-def error_of(output):
-    """Return the one line that a training ended with."""
+def error_of(corpus, output, *options, **kwargs):
+    """Return the one line that a training of two epochs ends with."""
+    assert finish(start(corpus, output, *OPTIONS, *options, max_epoch=2, **kwargs)) == 1
     log = log_of(output).read_text()
     assert "Traceback" not in log, log[-3000:]
     lines = [line for line in log.splitlines() if "error:" in line]
@@ -97,9 +98,7 @@ def small_files(size):
 def test_a_limit_on_the_size_of_files(corpus, one_epoch, unbroken):
     """torch says nothing of the limit, but that a position in its archive is unexpected."""
     limit = (one_epoch / "checkpoint.pth").stat().st_size * 3 // 4
-    around = (small_files, limit)
-    assert finish(start(corpus, one_epoch, *OPTIONS, max_epoch=2, around=around)) == 1
-    error = error_of(one_epoch)
+    error = error_of(corpus, one_epoch, around=(small_files, limit))
     assert f"{one_epoch / 'checkpoint.pth'}: cannot be written (File too large). " in error
     assert "The checkpoint of epoch 1 is kept: make room" in error
     check_stopped(one_epoch, 1)
@@ -195,9 +194,7 @@ def test_a_disk_that_fills_in_an_epoch(corpus, one_epoch, unbroken, disks, tmp_p
     output, copy = tmp_path / "small", tmp_path / "copy"
     output.mkdir()
     around = (disk, output, size, copy, functools.partial(fill, epoch=2))
-    options = [*OPTIONS, "--log_interval", "1"]
-    assert finish(start(corpus, output, *options, max_epoch=2, around=around)) == 1
-    error = error_of(output)
+    error = error_of(corpus, output, "--log_interval", "1", around=around)
     assert f"cannot be written ({FULL}). The checkpoint of epoch 1 is kept: make room" in error
     assert f"TensorBoard's events: [Errno {errno.ENOSPC}]" in log_of(output).read_text()
     check_stopped(copy, 1)
@@ -211,9 +208,7 @@ def read_only(folder):
 
 
 def test_a_disk_that_can_only_be_read(corpus, one_epoch, unbroken, disks):
-    around = (disk, one_epoch, 1 << 20, None, read_only)
-    assert finish(start(corpus, one_epoch, *OPTIONS, max_epoch=2, around=around)) == 1
-    error = error_of(one_epoch)
+    error = error_of(corpus, one_epoch, around=(disk, one_epoch, 1 << 20, None, read_only))
     assert f"{one_epoch}" in error and "cannot be written (Read-only file system). " in error
     assert "The checkpoint of epoch 1 is kept: mend that" in error
     check_stopped(one_epoch, 1)
@@ -224,10 +219,9 @@ def test_a_disk_that_can_only_be_read(corpus, one_epoch, unbroken, disks):
 def test_a_folder_without_permission_to_write(corpus, one_epoch, unbroken):
     one_epoch.chmod(0o555)
     try:
-        assert finish(start(corpus, one_epoch, *OPTIONS, max_epoch=2)) == 1
+        error = error_of(corpus, one_epoch)
     finally:
         one_epoch.chmod(0o755)
-    error = error_of(one_epoch)
     assert f"{one_epoch / 'checkpoint.pth'}: cannot be written (Permission denied). " in error
     check_stopped(one_epoch, 1)
     check_goes_on(corpus, one_epoch, unbroken)

@@ -5,10 +5,11 @@ The graphs are compared with the LM before they are there.
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import logging
 from pathlib import Path
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 import numpy as np
 import torch
@@ -64,11 +65,12 @@ def export_onnx(path: PathLike, output: PathLike) -> None:
     check_packages()
     check_output(output, sources=[path])
     trained = load_lm(path)
-    check_lm(trained)
+    args = read_config(trained.config)
+    check_lm(trained, args)
     with staged(output) as folder:
-        state = _write_graphs(trained, folder)
+        state = _write_graphs(trained, args.lm_conf.get("backbone"), folder)
         check_graphs(trained.lm, state, folder)
-        files = copy_text_files(read_config(trained.config), folder, named=Path())
+        files = copy_text_files(args, folder, named=Path())
         write_text(folder / "tokens.txt", "".join(f"{token}\n" for token in trained.token_list))
         about = describe(trained, state, files)
         write_json(folder / "onnx.json", about, ensure_ascii=False)
@@ -84,9 +86,9 @@ def check_packages() -> None:
         )
 
 
-def check_lm(trained: TrainedLM) -> None:
+def check_lm(trained: TrainedLM, args: argparse.Namespace) -> None:
     """Raise an InputError where an LM is none of this package's, a super-network or a mixture."""
-    check_kind(read_config(trained.config), path=trained.config)
+    check_kind(args, path=trained.config)
     if not isinstance(trained.lm, IncrementalLM):
         raise InputError(
             f"--format onnx is for the LMs of this package, and this is ESPnet's"
@@ -96,9 +98,8 @@ def check_lm(trained: TrainedLM) -> None:
         )
 
 
-def _write_graphs(trained: TrainedLM, folder: Path) -> List[StateTensor]:
+def _write_graphs(trained: TrainedLM, backbone: Optional[str], folder: Path) -> List[StateTensor]:
     """Write both graphs; return the tensors of the state."""
-    backbone = read_config(trained.config).lm_conf.get("backbone")
     step, full = folder / "step.onnx", folder / "full.onnx"
     try:
         lm = TraceableLM(trained.lm, backbone)
