@@ -39,12 +39,11 @@ def report_perplexity(reporter: SubReporter) -> Dict[str, float]:
         k: float(aggregate(reporter.stats[k])) for k in ("nll", "loss", "kl") if k in reporter.stats
     }
     nll = values.get("nll", values.get("loss"))
-    if nll is not None:
-        values["ppl"] = math.exp(min(nll, 700.0))
+    means = values if nll is None else {**values, "ppl": math.exp(min(nll, 700.0))}
     if "nll" in values:
-        exact = to_reported_value(values["ppl"], 1.0)
+        exact = to_reported_value(means["ppl"], 1.0)
         reporter.stats["ppl"] = [exact] * len(reporter.stats["nll"])
-    return values
+    return means
 
 
 def report_sigma(model: torch.nn.Module, *, epoch: int) -> List[float]:
