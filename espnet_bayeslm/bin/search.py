@@ -12,6 +12,7 @@ from espnet2.utils.types import str2bool
 from espnet_bayeslm.bin.train import (
     add_text_options,
     add_token_options,
+    best_of,
     parse_training_options,
     train,
 )
@@ -19,7 +20,6 @@ from espnet_bayeslm.utils.cli import add_flag, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 
 if TYPE_CHECKING:
-    from espnet_bayeslm.report.search import Retrained
     from espnet_bayeslm.supernet import RankedArchitecture
     from espnet_bayeslm.training.supernets import TrainedSupernet
 
@@ -91,7 +91,6 @@ def search(
     Raises:
         InputError: An option, a text or a configuration cannot be used, or nothing is searched.
     """
-    from espnet_bayeslm.bin.retraining import CONFS, without
     from espnet_bayeslm.training.supernets import load_supernet
 
     if top < 1:
@@ -109,8 +108,7 @@ def search(
             options += ["--model_conf", f"bilevel={str(bilevel).lower()}"]
         check_training({"config": config, **texts}, options)
         networks = train_supernets(runs, exp, options, config=config, **texts, **tokens)
-        # in the configurations of the architectures, where the search itself has no place
-        options = without(options, CONFS)
+        options = without_confs(options)
     ranking, configs = rank_supernets(networks, exp, top, retrain_from=retrain_from)
     if retrain:
         retrain_best(networks, ranking, configs, exp, options, texts, retrain_from=retrain_from)
@@ -191,16 +189,56 @@ def train_supernets(
     return [load_supernet(folder) for folder in folders]
 
 
+def without_confs(options: Sequence[str]) -> List[str]:
+    """Options less what an architecture's configuration holds, where the search has no place."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for name in ("--lm_conf", "--model_conf"):
+        parser.add_argument(name, action="append")
+    return parser.parse_known_args(list(options))[1]
+
+
 def best_network(networks: Sequence[TrainedSupernet], item: RankedArchitecture) -> TrainedSupernet:
-    """Super-network in which an architecture is the most probable."""
+    """Super-network in which an architecture is the most probable: what it starts from."""
     return networks[item.log_probs.index(max(item.log_probs))]
+
+
+def prior_of(network: TrainedSupernet) -> str:
+    """The super-network's prior, as `--model_conf` takes it."""
+    prior = network.config.model_conf.get("prior")
+    return f"prior={'null' if prior is None else prior}"
+
+
+def starting_points(network: TrainedSupernet, retrain_from: str) -> List[str]:
+    """Checkpoints that an architecture starts from, as `--init_param` takes them.
+
+    Args:
+        network: The super-network.
+        retrain_from: `supernet`, or `start`: what the super-network itself started from.
+    """
+    from espnet_bayeslm.training.experiment import find_files
+
+    if retrain_from == START:
+        return list(network.config.init_param)
+    return [str(find_files(network.path)[1].resolve())]
+
+
+def train_command(network: TrainedSupernet, config: Path, retrain_from: str) -> List[str]:
+    """Lines that say how to train an architecture as `retrain_best` does."""
+    lines = [
+        "Train it, with the tokens and the prior of the super-network, by",
+        f"  bayeslm train --config {config} --train_text F --valid_text F --exp NEW_EXP \\",
+        f"      --from {network.path} --model_conf {prior_of(network)}",
+    ]
+    if retrain_from == SUPERNET:
+        return lines
+    start = " ".join(starting_points(network, retrain_from))
+    return [*lines[:-1], f"{lines[-1]} \\", f"      --init_param {start}".rstrip()]
 
 
 def rank_supernets(
     networks: Sequence[TrainedSupernet], exp: Path, top: int, *, retrain_from: str
 ) -> Tuple[List[RankedArchitecture], List[Dict[str, Any]]]:
     """Write and print the best architectures; return them with their configurations."""
-    from espnet_bayeslm.bin.retraining import train_command
     from espnet_bayeslm.report.search import as_runs, print_ranking, print_weights, write_files
     from espnet_bayeslm.supernet import derived_config, rank
     from espnet_bayeslm.training.supernets import training_config
@@ -210,7 +248,7 @@ def rank_supernets(
     search_config = training_config(networks[0].config)
     configs = [derived_config(search_config, r.choices, networks[0].options) for r in ranking]
     howto = [
-        train_command(best_network(networks, item), str(exp / f"top{number}.yaml"), retrain_from)
+        train_command(best_network(networks, item), exp / f"top{number}.yaml", retrain_from)
         for number, item in enumerate(ranking, 1)
     ]
     write_files(exp, runs, ranking, configs, howto=howto)
@@ -229,28 +267,53 @@ def retrain_best(
     *,
     retrain_from: str,
 ) -> None:
-    """Train each of the best architectures by itself; write and print how good they are."""
-    from espnet_bayeslm.bin.retraining import retrain_architecture
-    from espnet_bayeslm.report.search import print_retrained, write_retrained
+    """Train each of the best architectures by itself; write and print how good they are.
 
-    results: List[Retrained] = []
+    A training that was stopped goes on where it was.
+
+    Raises:
+        InputError: A folder holds the training of another architecture, or see `train`.
+    """
+    from espnet_bayeslm.report.search import Retrained, print_retrained, write_retrained
+
+    # all alike, so that no architecture has luck of its own
+    seed = str(networks[0].config.seed)
+    results = []
     for number, (item, config) in enumerate(zip(ranking, configs, strict=True), 1):
         logging.info(f"Architecture {number} of {len(ranking)}")
-        results.append(
-            retrain_architecture(
-                number,
-                config,
-                best_network(networks, item),
-                exp,
-                texts=(texts["train_text"], texts["valid_text"]),
-                retrain_from=retrain_from,
-                # all alike, so that no architecture has luck of its own
-                seed=networks[0].config.seed,
-                espnet_options=options,
-            )
+        network, folder = best_network(networks, item), exp / f"top{number}"
+        start = starting_points(network, retrain_from)
+        check_same(folder, config)
+        train(
+            **texts,
+            config=exp / f"top{number}.yaml",
+            exp=folder,
+            # for its tokens; starting point and prior are those below
+            source=network.path,
+            espnet_options=[
+                *("--model_conf", prior_of(network), *options),
+                *("--seed", seed, "--init_param", *start),
+            ],
         )
+        results.append(Retrained(number, str(folder), start, *best_of(folder)))
     write_retrained(exp / "retrain.json", results, ranking)
     print_retrained(results, ranking)
+
+
+def check_same(folder: Path, config: Mapping[str, Any]) -> None:
+    """Raise an InputError where a folder holds the training of another architecture."""
+    from espnet_bayeslm.training.experiment import read_config
+
+    if not (folder / "config.yaml").exists():
+        return
+    given = config["lm_conf"]["uncertainty"]
+    found = read_config(folder / "config.yaml").lm_conf.get("uncertainty")
+    if found != given:
+        raise InputError(
+            f"holds the training of another architecture: {found}, expected {given}",
+            path=folder,
+            remedy="Move it away, or give a new --exp.",
+        )
 
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:

@@ -16,14 +16,12 @@ from command_lines import SHORT
 from espnet_bayeslm.bayes import parse_uncertainty
 from espnet_bayeslm.bin import search as tool
 from espnet_bayeslm.bin import train as train_tool
-from espnet_bayeslm.bin.retraining import without
-from espnet_bayeslm.bin.search import main, parse_seeds
+from espnet_bayeslm.bin.search import main, without_confs
 from espnet_bayeslm.bin.train import best_of
 from espnet_bayeslm.lm.lstm import POSITIONS
 from espnet_bayeslm.supernet import rank, shares
 from espnet_bayeslm.training.load import load_lm
 from espnet_bayeslm.training.supernets import load_supernet
-from espnet_bayeslm.utils.errors import InputError
 
 GP = {"kind": "gp", "random": ["coefficients"]}
 CONFIG = {
@@ -72,19 +70,9 @@ def searched(texts, config, point, tmp_path_factory):
     return exp
 
 
-def test_seeds():
-    assert parse_seeds("0") == [0] and parse_seeds("3, 1") == [3, 1]
-
-
-@pytest.mark.parametrize("seeds", ["", "a", "1,", "-1", "1.5", "0,0", "0-2"])
-def test_bad_seeds(seeds):
-    with pytest.raises(InputError, match="--seeds"):
-        parse_seeds(seeds)
-
-
 def test_options_are_left_out_with_their_values():
-    words = ["--a", "1", "--lm_conf", "x=1", "--lm_conf=y=2", "--lm_confs", "3", "--lm_conf"]
-    assert without(words, ["--lm_conf"]) == ["--a", "1", "--lm_confs", "3"]
+    words = ["--a", "1", "--lm_conf", "x=1", "--model_conf=y=2", "--lm_confs", "3"]
+    assert without_confs(words) == ["--a", "1", "--lm_confs", "3"]
 
 
 def read_json(path):
@@ -224,7 +212,7 @@ def test_another_architecture_in_the_folder(searched, texts, tmp_path, fails):
 
 
 def test_a_search_that_was_killed_goes_on(texts, config, tmp_path, monkeypatch):
-    command = [*texts, "--config", config, "--exp", tmp_path / "exp", "--seeds", "0,1", *OPTIONS]
+    command = [*texts, "--config", config, "--exp", tmp_path / "exp", "--seeds", "0, 1", *OPTIONS]
     train = tool.train
 
     def killed(**options):
@@ -303,8 +291,7 @@ def test_a_super_network_without_a_search(bayes, tmp_path, fails):
     [
         (["--top", "0"], "--top 0"),
         (["--top", "-3"], "--top -3"),
-        (["--seeds", "0,0"], "--seeds 0,0"),
-        (["--seeds", "x"], "--seeds x"),
+        *((["--seeds", seeds], "--seeds") for seeds in (",", "a", "1,", "-1", "1.5", "0,0", "0-2")),
         (["--seed", "1"], "--seeds"),
         (["--seed=1"], "--seeds"),
         (["--output_dir", "x"], "--exp"),
@@ -350,24 +337,27 @@ def test_a_folder_that_holds_no_super_network(name, searched, tmp_path, fails):
     assert name in error and str(tmp_path) in error
 
 
-def test_weights_that_are_no_numbers(searched, tmp_path, fails):
-    (tmp_path / "config.yaml").write_text((searched / "seed0" / "config.yaml").read_text())
-    state = load_supernet_state(searched / "seed0")
-    state["lm.search.cell_input@1.weights"][0] = math.nan
-    torch.save({"model": state}, tmp_path / "checkpoint.pth")
+@pytest.fixture
+def weigh(searched, tmp_path):
+    """Return a function that gives the first path of a super-network in tmp_path this weight."""
+
+    def write(weight):
+        (tmp_path / "config.yaml").write_text((searched / "seed0" / "config.yaml").read_text())
+        state = torch.load(searched / "seed0" / "checkpoint.pth", weights_only=False)["model"]
+        state["lm.search.cell_input@1.weights"][0] = weight
+        torch.save({"model": state}, tmp_path / "checkpoint.pth")
+
+    return write
+
+
+def test_weights_that_are_no_numbers(weigh, tmp_path, fails):
+    weigh(math.nan)
     error = fails(main, ["--supernet", tmp_path, "--exp", tmp_path / "exp"])
     assert "checkpoint.pth" in error and "cell_input@1" in error
 
 
-def load_supernet_state(folder):
-    return torch.load(folder / "checkpoint.pth", weights_only=False)["model"]
-
-
-def test_a_share_of_zero_is_valid_json(searched, tmp_path):
-    (tmp_path / "config.yaml").write_text((searched / "seed0" / "config.yaml").read_text())
-    state = load_supernet_state(searched / "seed0")
-    state["lm.search.cell_input@1.weights"][0] = -math.inf
-    torch.save({"model": state}, tmp_path / "checkpoint.pth")
+def test_a_share_of_zero_is_valid_json(weigh, tmp_path):
+    weigh(-math.inf)
     assert load_supernet(tmp_path).history == []
     run("--supernet", tmp_path, "--exp", tmp_path / "exp", "--top", "5")
     content = read_json(tmp_path / "exp" / "search.json")
