@@ -229,12 +229,10 @@ class Tables:
 
     def search(self, size: str, line: Line) -> Config:
         """Configuration of the super-network of a searched line."""
-        prior = {"prior_variance": self._prior_variance(line)} if line.kind in WITH_PRIOR else {}
         config = self._parts(size, line.lm, "second")
-        config = merged(config, *self._kind(size, line), {"lm_conf": prior})
-        return ordered(
-            merged(config, *self._changes(size, line.lm, "search", f"search_{line.kind}"))
-        )
+        prior = {"prior_variance": self._prior_variance(line)} if line.kind in WITH_PRIOR else {}
+        space = self._changes(size, line.lm, "search", f"search_{line.kind}")
+        return ordered(merged(config, *self._kind(size, line), {"lm_conf": prior}, *space))
 
     def _parts(self, size: str, lm: str, part: str) -> Config:
         self.check_size(size)
@@ -247,11 +245,10 @@ class Tables:
 
     def _kind(self, size: str, line: Line) -> Iterator[Config]:
         """What a line's kind changes."""
-        known = [self.sizes[size].get(backbone, {}) for backbone in ("both", line.lm)]
-        if line.kind == "ivon" and not any(line.kind in part for part in known):
+        own = any(line.kind in self.sizes[size].get(backbone, {}) for backbone in ("both", line.lm))
+        if line.kind == "ivon" and not own:
             # the optimizer would be another
             raise InputError(f"size {size} says nothing of {line.lm} and {line.kind}")
-        own = any(line.kind in part for part in known)
         name = line.kind if own or line.kind not in UNCERTAIN else "uncertain"
         return self._changes(size, line.lm, name)
 
