@@ -9,7 +9,7 @@ import logging
 import os
 import socket
 from pathlib import Path
-from typing import IO, Iterator
+from typing import Iterator
 
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
@@ -50,12 +50,7 @@ def folder_lock(folder: PathLike) -> Iterator[None]:
             if error.errno not in NO_LOCKS:
                 raise
             logging.warning(f"{path}: no locks here: start no second training in this folder")
-        _sign(f)
+        with contextlib.suppress(OSError):  # no room for who has it
+            f.truncate(0)
+            f.write(f"process {os.getpid()} of {socket.gethostname()}\n".encode())
         yield
-
-
-def _sign(f: IO[bytes]) -> None:
-    """Write into a lock's file who has it, if there is room."""
-    with contextlib.suppress(OSError):
-        f.truncate(0)
-        f.write(f"process {os.getpid()} of {socket.gethostname()}\n".encode())
