@@ -46,40 +46,24 @@ def anchors(page):
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def write_nbest(folder, sentences):
-    """Write a Kaldi archive of three hypotheses per sentence, the second one right."""
-    folder.mkdir(parents=True)
-    files = {name: [] for name in ("words_text", "acwt", "lmwt.nolm", "lmwt.withlm", "text")}
-    for n, words in enumerate(sentences):
-        files["text"].append(f"u{n:03d} {' '.join(words)}")
-        for rank, hyp in enumerate(([*words, "a"], words, words[:-1]), 1):
-            key = f"u{n:03d}-{rank}"
-            files["words_text"].append(f"{key} {' '.join(hyp)}".rstrip())
-            files["acwt"].append(f"{key} {100.0 + rank}")
-            files["lmwt.nolm"].append(f"{key} 0")
-            files["lmwt.withlm"].append(f"{key} {3.0 * len(hyp)}")
-    for file, lines in files.items():
-        (folder / file).write_text("\n".join(lines) + "\n")
+def write_lists(path, sentences, *, format, num_scores=1, with_refs=True):
+    """Write lists of three hypotheses per sentence, the second one right."""
+    from espnet_bayeslm.nbest import Hypothesis, NBest, write_nbest
+
+    lists = []
+    for n, words in enumerate(map(tuple, sentences)):
+        hyps = (
+            # of acoustics, LM and graph
+            Hypothesis(text, *(-100.0 - rank, -3.0 * len(text), 0.0)[:num_scores])
+            for rank, text in enumerate(((*words, "a"), words, words[:-1]), 1)
+        )
+        lists.append(NBest(f"u{n:03d}", tuple(hyps), ref=words if with_refs else None))
+    write_nbest(lists, path, format=format)
 
 
-def write_other_lists(folder, nbest):
-    """Write the lists of a Kaldi archive in other formats, with their references."""
-    from espnet_bayeslm.nbest import Hypothesis, NBest, read_nbest, write_nbest
-
-    folder.mkdir()
-    (folder / "text").write_text((nbest / "text").read_text())
-    places = {"whisper": "whisper.json", "nemo": "nemo", "vosk": "vosk", "jsonl": "k2.jsonl"}
-    for kind, place in places.items():
-        scored = kind != "whisper"
-        lists = [
-            NBest(
-                item.utt,
-                tuple(Hypothesis(h.words, h.am_score if scored else None) for h in item.hypotheses),
-                ref=None if kind == "vosk" else item.hypotheses[1].words,
-            )
-            for item in read_nbest(nbest, "kaldi")
-        ]
-        write_nbest(lists, folder / place, format=kind)
+def write_refs(path, sentences):
+    """Write the references of such lists."""
+    path.write_text("".join(f"u{n:03d} {' '.join(s)}\n" for n, s in enumerate(sentences)))
 
 
 @pytest.fixture
@@ -90,9 +74,16 @@ def workplace(corpus, tmp_path):
     }
     for file, part in (("train", "train"), ("dev", "valid")):
         (tmp_path / f"{file}.txt").write_text("".join(" ".join(s) + "\n" for s in sentences[part]))
-    write_nbest(tmp_path / "nbest" / "dev", sentences["valid"])
-    write_nbest(tmp_path / "nbest" / "eval", sentences["train"][:40])
-    write_other_lists(tmp_path / "lists", tmp_path / "nbest" / "dev")
+    for folder, part in (("dev", sentences["valid"]), ("eval", sentences["train"][:40])):
+        kaldi = tmp_path / "nbest" / folder
+        write_lists(kaldi, part, format="kaldi", num_scores=3, with_refs=False)
+        write_refs(kaldi / "text", part)
+    lists = tmp_path / "lists"
+    write_lists(lists / "whisper.json", sentences["valid"], format="whisper", num_scores=0)
+    write_lists(lists / "nemo", sentences["valid"], format="nemo")
+    write_lists(lists / "vosk", sentences["valid"], format="vosk", with_refs=False)
+    write_lists(lists / "k2.jsonl", sentences["valid"], format="jsonl")
+    write_refs(lists / "text", sentences["valid"])
     (tmp_path / "conf").mkdir()
     for path in (PACKAGE / "configs").glob("*_*.yaml"):
         config = yaml.safe_load(path.read_text())
@@ -170,9 +161,7 @@ def test_links_lead_somewhere(page):
 
 
 def test_each_page_is_in_the_contents():
-    entries = "\n".join(
-        re.findall(r"```{toctree}\n(.*?)```", (DOCS / "index.md").read_text(), re.S)
-    )
+    entries = "\n".join(blocks(DOCS / "index.md", "{toctree}"))
     listed = {line for line in entries.splitlines() if line and not line.startswith(":")}
     assert listed == {str(page.relative_to(DOCS))[:-3] for page in PAGES} - {"index"}
 
@@ -238,32 +227,20 @@ def test_configuration_builds():
     assert lm.locations() == ["ffn@1", "ffn@2", "attention@6"]
 
 
-def positions_section():
-    return (DOCS / "concepts" / "random_weights.md").read_text()
+def test_positions_are_those_of_the_lms_and_of_espnets():
+    from espnet_bayeslm.lm import BayesESPnetLM, lstm, transformer
+    from espnet_bayeslm.lm.backbones import BACKBONES
 
-
-def test_positions_are_those_of_the_lms():
-    from espnet_bayeslm.lm import lstm, transformer
-
-    for position in (*lstm.POSITIONS, *transformer.POSITIONS):
-        assert f"`{position}`" in positions_section()
-
-
-@pytest.mark.parametrize(
-    "backbone, conf",
-    [
+    positions = [*lstm.POSITIONS, *transformer.POSITIONS]
+    for backbone, conf in (
         ("seq_rnn", {"rnn_type": "lstm"}),
         ("seq_rnn", {"rnn_type": "gru"}),
         ("transformer", {"att_unit": 4, "head": 1}),
-    ],
-)
-def test_positions_are_those_of_espnets_lms(backbone, conf):
-    from espnet_bayeslm.lm import BayesESPnetLM
-    from espnet_bayeslm.lm.backbones import BACKBONES
-
-    lm = BayesESPnetLM(10, backbone=backbone, backbone_conf={"unit": 4, **conf})
-    for position in BACKBONES[backbone].positions(lm):
-        assert f"`{position}`" in positions_section()
+    ):
+        lm = BayesESPnetLM(10, backbone=backbone, backbone_conf={"unit": 4, **conf})
+        positions += BACKBONES[backbone].positions(lm)
+    page = (DOCS / "concepts" / "random_weights.md").read_text()
+    assert all(f"`{position}`" in page for position in positions)
 
 
 @pytest.fixture(scope="module")

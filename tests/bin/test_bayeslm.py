@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from command_lines import words
 
 import espnet_bayeslm
 from espnet_bayeslm.bin import batch, perplexity, rescore, score
@@ -30,16 +31,6 @@ def test_what_is_said_without_a_tool(word, code, said, capsys):
 
 
 @pytest.mark.parametrize("tool", sorted(TOOLS))
-def test_every_tool_has_help_and_a_config_option(tool, capsys):
-    with pytest.raises(SystemExit) as stop:
-        main([tool, "--help"])
-    assert stop.value.code == 0
-    out = capsys.readouterr().out
-    assert "--config" in out
-    assert not re.search(r"default:\s+(None|True|False|\[\])", out)
-
-
-@pytest.mark.parametrize("tool", sorted(TOOLS))
 def test_every_tool_is_a_module(tool, capsys, monkeypatch):
     """`python -m espnet_bayeslm.bin.TOOL`, as ESPnet's scripts call theirs."""
     name = f"espnet_bayeslm.bin.{tool}"
@@ -48,25 +39,24 @@ def test_every_tool_is_a_module(tool, capsys, monkeypatch):
     with pytest.raises(SystemExit) as stop:
         runpy.run_module(name, run_name="__main__")
     assert stop.value.code == 0
-    assert "--config" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "--config" in out
+    # that of lm_train is ESPnet's
+    assert tool == "lm_train" or not re.search(r"default:\s+(None|True|False|\[\])", out)
 
 
 def test_options_from_a_config_file(tmp_path, capsys):
     config = tmp_path / "ngram.yaml"
     config.write_text("order: 2\nlmplz: none\ndiscount_fallback: true\n")
     (tmp_path / "text").write_text("a b c\na b d\n")
-    main(
-        [
-            *["ngram", "--config", str(config), "--text", f"{tmp_path}/text"],
-            *["--arpa", f"{tmp_path}/out.arpa"],
-        ]
-    )
-    assert "\\2-grams:" in (tmp_path / "out.arpa").read_text()
-    assert "\\3-grams:" not in (tmp_path / "out.arpa").read_text()
+    options = {"config": config, "text": tmp_path / "text", "arpa": tmp_path / "out.arpa"}
+    main(["ngram", *words(**options)])
+    arpa = (tmp_path / "out.arpa").read_text()
+    assert "\\2-grams:" in arpa and "\\3-grams:" not in arpa
 
 
 def test_help_marks_required_options_and_booleans(capsys):
-    for tool, words in (
+    for tool, shown in (
         ("ngram", ["(required)", "--discount_fallback true|false", "(default: 3)"]),
         ("rescore", ["--token_scores true|false", "(required)"]),
         ("train", ["tokens and start:", "--lm_conf KEY=VALUE", "(required)"]),
@@ -74,7 +64,7 @@ def test_help_marks_required_options_and_booleans(capsys):
         with pytest.raises(SystemExit):
             main([tool, "--help"])
         out = " ".join(capsys.readouterr().out.split())
-        assert all(word in out for word in words), out
+        assert all(word in out for word in shown), out
 
 
 def test_the_package_runs_a_tool():

@@ -110,6 +110,7 @@ def test_steps():
     assert parse_steps("1") == [1] and parse_steps(3) == [0, 0.5, 1]  # as of a --config file
 
 
+PRUNE = ["--lm", "{bayes}", "--text", "{tmp}/text", "--prune", "true"]
 BAD = {
     "no lm": ([], "no LM. Give --lm EXP"),
     "missing lm": (["--lm", "nosuch"], "nosuch: found no"),
@@ -118,23 +119,12 @@ BAD = {
     "espnet": (["--lm", "{seq_rnn}"], "seq_rnn is a point-estimate LM"),
     "no text": (["--lm", "{bayes}", "--prune", "true"], "without a text. Give --text"),
     "missing text": (["--lm", "{bayes}", "--text", "nosuch"], "nosuch: cannot be read"),
-    "oov": (
-        ["--lm", "{bayes}", "--text", "{tmp}/text", "--prune", "true", "--max_oov_rate", "0.1"],
-        "does not know 1 of 7 words (14.29 %",
-    ),
+    "oov": ([*PRUNE, "--max_oov_rate", "0.1"], "does not know 1 of 7 words (14.29 %"),
 }
 BAD_STEPS = {"a,b": "not numbers", "": "not numbers", "0,1.5": "not all from 0 to 1"}
 BAD_STEPS |= {"-0.1": "not all", "nan": "not all", "2.5": "not all", "0.5,11": "not all"}
 for steps, message in BAD_STEPS.items():
-    options = [
-        "--lm",
-        "{bayes}",
-        "--text",
-        "{tmp}/text",
-        "--prune",
-        "true",
-        f"--prune_steps={steps}",
-    ]
+    options = [*PRUNE, f"--prune_steps={steps}"]
     BAD[f"steps {steps!r}"] = options, f"--prune_steps {steps}: {message}"
 
 

@@ -42,42 +42,31 @@ def command(plain_text, tmp_path):
     return words
 
 
-def test_point_then_bayes_from_it(command, tmp_path):
+def test_from_gives_start_and_prior(command, tmp_path):
+    """The start alone where the configuration chooses a zero prior."""
+    zero = {**BAYES, "model_conf": {"prior": "zero"}}
+    (tmp_path / "zero.yaml").write_text(yaml.safe_dump(zero))
+    nameless = {key: value for key, value in BAYES.items() if key != "lm"}
+    (tmp_path / "nameless.yaml").write_text(yaml.safe_dump(nameless))
     main(command("point", "point"))
     point = load_lm(tmp_path / "point")
     assert point.token_list[0] == "<blank>" and point.token_list[-1] == "<sos/eos>"
     assert sorted(point.token_list[2:-1]) == list("abcdefghij")
+    start = point.lm.rnn.weight_hh_l0
     still = ["--max_epoch", "1", "--optim_conf", "lr=0.0"]
-    main(command("bayes", "bayes", "--from", tmp_path / "point", *still))
-    bayes = load_lm(tmp_path / "bayes")
-    assert bayes.lm.locations() == ["cell_input@1"]
-    assert torch.equal(bayes.lm.rnn.weight_hh_l0, point.lm.rnn.weight_hh_l0)
-    prior = bayes.lm.rnn.weight_hh_l0_cell_input_prior_mean
-    assert torch.equal(prior, point.lm.rnn.weight_hh_l0[16:24])
+    for name, source, prior, *options in (
+        ("bayes", "point", start[16:24]),
+        # also where the start has a prior of its own
+        ("zero", "bayes", torch.zeros_like(start[16:24])),
+        ("nameless", "point", start[16:24], "--lm", "bayes_lstm"),
+    ):
+        main(command(name, name, "--from", tmp_path / source, *still, *options))
+        lm = load_lm(tmp_path / name).lm
+        assert lm.locations() == ["cell_input@1"]
+        assert torch.equal(lm.rnn.weight_hh_l0, start)
+        assert torch.equal(lm.rnn.weight_hh_l0_cell_input_prior_mean, prior)
     config = yaml.safe_load((tmp_path / "bayes" / "config.yaml").read_text())
     assert config["max_epoch"] == 1
-
-
-def test_the_configuration_may_choose_a_zero_prior(command, tmp_path):
-    """`--from` then gives the start only, also where the start has a prior of its own."""
-    still = ["--max_epoch", "1", "--optim_conf", "lr=0.0"]
-    main(command("point", "point", *still))
-    zero = {**BAYES, "model_conf": {"prior": "zero"}}
-    (tmp_path / "zero.yaml").write_text(yaml.safe_dump(zero))
-    name, prior = "weight_hh_l0", "weight_hh_l0_cell_input_prior_mean"
-    start = getattr(load_lm(tmp_path / "point").lm.rnn, name)
-    for config, source, is_zero in (("bayes", "point", False), ("zero", "bayes", True)):
-        main(command(config, config, "--from", tmp_path / source, *still))
-        rnn = load_lm(tmp_path / config).lm.rnn
-        assert torch.equal(getattr(rnn, name), start)
-        assert (getattr(rnn, prior) == 0).all() == is_zero
-
-
-def test_a_second_call_goes_on(command, tmp_path):
-    for epochs in (1, 2):
-        main(command("point", "exp", "--max_epoch", epochs))
-    assert not (tmp_path / "exp" / "3epoch.pth").exists()
-    assert (tmp_path / "exp" / "latest.pth").resolve().name == "2epoch.pth"
 
 
 @pytest.mark.parametrize("token_type, vocab_size", [("bpe", 20), ("char", 40), ("word", 7)])
@@ -340,12 +329,3 @@ def test_text_with_special_tokens(command, tmp_path, fails):
     (tmp_path / "train.txt").write_text("a b\na <sos/eos>\n")
     error = fails(main, command("point", "other"))
     assert f"{tmp_path}/train.txt:2: holds the special token <sos/eos>" in error
-
-
-def test_the_prior_is_set_whatever_names_the_lm(command, tmp_path):
-    main(command("point", "point", "--max_epoch", "1"))
-    config = {key: value for key, value in BAYES.items() if key != "lm"}
-    (tmp_path / "nameless.yaml").write_text(yaml.safe_dump(config))
-    start = ["--from", tmp_path / "point", "--lm", "bayes_lstm", "--max_epoch", "1"]
-    main(command("nameless", "bayes", *start))
-    assert load_lm(tmp_path / "bayes").lm.rnn.weight_hh_l0_cell_input_prior_mean.abs().sum() > 0
