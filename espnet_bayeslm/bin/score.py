@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-from typing import Dict, List, Mapping, Optional, Sequence, TypeVar
+from typing import Dict, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from espnet_bayeslm.bin.components import add_normalize_option
 from espnet_bayeslm.bin.conditions import ConditionFiles, condition_files
@@ -18,6 +18,7 @@ from espnet_bayeslm.evaluation.wer import (
     oracle_errors,
     read_transcripts,
 )
+from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.nbest.normalization import Normalization
 from espnet_bayeslm.report.html_input import Repeated
 from espnet_bayeslm.report.scores import FIRST_PASS, ORACLE, RESERVED, print_scores, scores_json
@@ -48,18 +49,9 @@ def score(
     if num_replicates < 1:
         raise InputError(f"--num_replicates {num_replicates}", remedy="Give 1 or more.")
     # 1. Word errors, utterance by utterance
-    refs = [read_transcripts(condition.ref) for condition in files]
-    lists = [
-        read_hypotheses(condition, known, nbest_format, normalization, partial_ref)
-        for condition, known in zip(files, refs, strict=True)
-    ]
-    rows = zip(files, refs, lists, strict=True)
-    sets = [read_set(*row, normalization, partial_ref) for row in rows]
-    oracles = [
-        oracle_errors(normalization.text(known), hyps)
-        for known, hyps in zip(refs, lists, strict=True)
-        if hyps
-    ]
+    read = [read_condition(item, nbest_format, normalization, partial_ref) for item in files]
+    sets = [item for item, _ in read]
+    oracles = [oracle for _, oracle in read if oracle is not None]
 
     # 2. Totals and tests, for each condition and pooled
     def compare(sets: Sequence[ScoredSet], oracles: Sequence[ErrorCounts]) -> Scores:
@@ -105,61 +97,40 @@ def choose_baseline(files: ConditionFiles, baseline: Optional[str]) -> Optional[
     return baseline or next(iter(systems), None)
 
 
-def read_set(
-    files: ConditionFiles,
-    refs: Mapping[str, Words],
-    lists: Mapping[str, Sequence[Words]],
-    normalization: Normalization,
-    partial_ref: bool,
-) -> ScoredSet:
-    """Word errors of all systems in one condition, and the segments of every two.
+def read_condition(
+    files: ConditionFiles, format: str, normalization: Normalization, partial_ref: bool
+) -> Tuple[ScoredSet, Optional[ErrorCounts]]:
+    """Word errors of all systems in one condition, and of the oracle of its N-best lists.
 
     Args:
         files: The condition.
-        refs: Its references.
-        lists: Its N-best lists, whose first hypotheses are a system; none where there are none.
+        format: That of the lists, whose first hypotheses are a system.
         normalization: What references and outputs go through.
         partial_ref: Whether outputs without a reference are left out.
     """
+    refs = read_transcripts(files.ref)
+    known = normalization.text(refs)
+
+    def with_reference(found: Mapping[str, T], path: str) -> Dict[str, T]:
+        kept = {utt: item for utt, item in found.items() if utt in refs or not partial_ref}
+        if len(kept) < len(found):
+            logging.warning("%s: %d of %d have a reference", path, len(kept), len(found))
+        check_same_utterances(refs, kept, ref_path=files.ref, hyp_path=path)
+        return kept
+
     hyps: Dict[str, Mapping[str, Words]] = {}
-    if lists:
+    oracle = None
+    if files.nbest is not None:
+        read = {
+            item.utt: [normalization.words(hyp.words) for hyp in item.hypotheses]
+            for item in read_nbest(files.nbest, format)
+        }
+        lists = with_reference(read, files.nbest)
         hyps[FIRST_PASS] = {utt: hypotheses[0] for utt, hypotheses in lists.items()}
+        oracle = oracle_errors(known, lists)
     for name, path in files.hyps.items():
-        found = with_reference(read_transcripts(path), refs, path, partial_ref)
-        check_same_utterances(refs, found, ref_path=files.ref, hyp_path=path)
-        hyps[name] = normalization.text(found)
-    return score_set(normalization.text(refs), hyps)
-
-
-def with_reference(
-    found: Mapping[str, T], refs: Mapping[str, Words], path: str, partial_ref: bool
-) -> Dict[str, T]:
-    """Outputs by utterance, with `partial_ref` those only that have a reference."""
-    kept = {utt: item for utt, item in found.items() if utt in refs or not partial_ref}
-    if len(kept) < len(found):
-        logging.warning("%s: %d of %d have a reference", path, len(kept), len(found))
-    return kept
-
-
-def read_hypotheses(
-    files: ConditionFiles,
-    refs: Mapping[str, Words],
-    format: str,
-    normalization: Normalization,
-    partial_ref: bool,
-) -> Dict[str, List[Words]]:
-    """Hypotheses of a condition's N-best lists by utterance, none where it has none."""
-    from espnet_bayeslm.nbest.formats import read_nbest
-
-    if files.nbest is None:
-        return {}
-    lists = {
-        item.utt: [normalization.words(hyp.words) for hyp in item.hypotheses]
-        for item in read_nbest(files.nbest, format)
-    }
-    lists = with_reference(lists, refs, files.nbest, partial_ref)
-    check_same_utterances(refs, lists, ref_path=files.ref, hyp_path=files.nbest)
-    return lists
+        hyps[name] = normalization.text(with_reference(read_transcripts(path), path))
+    return score_set(known, hyps), oracle
 
 
 def get_parser() -> argparse.ArgumentParser:

@@ -120,12 +120,9 @@ def verdicts(rows: Sequence[Row]) -> Iterator[str]:
         if change is None or row.perplexity is None or point.perplexity is None:
             continue
         relative = 100 * (row.perplexity / point.perplexity - 1)
-        if change.p >= 0.05:
-            verdict = "no significant difference"
-        else:
-            verdict = (
-                "significantly fewer errors" if change.points < 0 else "significantly MORE errors"
-            )
+        verdict = "no significant difference"
+        if change.p < 0.05:
+            verdict = f"significantly {'fewer' if change.points < 0 else 'MORE'} errors"
         yield (
             f"{row.name} against {POINT}: perplexity {signed(relative, 1)} %, WER"
             f" {signed(change.points)} points, p = {change.p:.2g}: {verdict}."
