@@ -7,14 +7,7 @@ import math
 from pathlib import Path
 from typing import Any, List, Optional, Sequence, Tuple
 
-from espnet_bayeslm.configs import (
-    SIZES,
-    find_config,
-    inherited_sizes,
-    is_shipped,
-    lm_conf_options,
-    size_options,
-)
+from espnet_bayeslm.configs import SIZES, find_config, inherited_size_options, size_options
 from espnet_bayeslm.utils.cli import PROGRESS, log_to, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 
@@ -106,13 +99,9 @@ def train(
     config: Path,
     exp: Path,
     size: Optional[str] = None,
-    token_type: Optional[str] = None,
-    vocab_size: Optional[int] = None,
     source: Optional[Path] = None,
-    asr_exp: Optional[Path] = None,
-    token_list: Optional[Path] = None,
-    bpemodel: Optional[Path] = None,
     espnet_options: Sequence[str] = (),
+    **tokens: Any,
 ) -> None:
     """Train an LM on plain text.
 
@@ -122,13 +111,9 @@ def train(
         config: ESPnet's training configuration.
         exp: The experiment's folder.
         size: One of `configs.SIZES`; None: those of `source`, or of the configuration.
-        token_type: `word`, `bpe` or `char`.
-        vocab_size: At most so many tokens.
         source: A trained LM to start from, and to take as the prior (and as the backbone).
-        asr_exp: A recogniser whose tokens to take.
-        token_list: A token list to take.
-        bpemodel: Its sentencepiece model.
         espnet_options: More options of `espnet2.bin.lm_train`.
+        **tokens: The other `TokenOptions`.
 
     Raises:
         InputError: Text, configuration or the trained LM cannot be used, or another process trains
@@ -141,7 +126,7 @@ def train(
     from espnet_bayeslm.utils.locks import folder_lock
 
     config = find_config(config)
-    wanted = text.TokenOptions(token_type, vocab_size, source, asr_exp, token_list, bpemodel)
+    wanted = text.TokenOptions(source=source, **tokens)
     given = text.given_tokens(wanted)
     sizes: List[str] = []
     if size is not None:
@@ -150,9 +135,7 @@ def train(
     elif source is not None:
         theirs, ours = read_config(find_files(source)[0]), read_yaml_mapping(config)
         if ours.get("lm") == theirs.lm:
-            conf, shipped = ours.get("lm_conf") or {}, is_shipped(config)
-            inherited = inherited_sizes(theirs.lm, conf, theirs.lm_conf, shipped=shipped)
-            sizes = lm_conf_options(inherited)
+            sizes = inherited_size_options(config, ours, theirs.lm_conf)
     espnet_options = [*sizes, *espnet_options]
     args = parse_training_options(config, espnet_options)
     options: List[str] = ["--config", str(config), "--output_dir", str(exp), "--resume", "true"]

@@ -79,11 +79,6 @@ def describe(path: Path) -> str:
     return re.split(r"\. |: |:$", comment)[0].removesuffix(".")
 
 
-def is_shipped(path: Path) -> bool:
-    """Whether a configuration is a shipped one, whose sizes are the paper's and defaults."""
-    return path.resolve().parent == FOLDER.resolve()
-
-
 def lm_conf_options(values: Mapping[str, Any]) -> List[str]:
     """ESPnet's options that set values of `lm_conf`."""
     words = [("--lm_conf", f"{key}={json.dumps(value)}") for key, value in values.items()]
@@ -102,19 +97,20 @@ def size_options(lm: Optional[str], size: str) -> List[str]:
     return lm_conf_options(SIZES[size][lm])
 
 
-def inherited_sizes(
-    lm: str, lm_conf: Mapping[str, Any], source: Mapping[str, Any], *, shipped: bool
-) -> Dict[str, Any]:
-    """What an LM has of the trained LM that it starts from: its sizes, in `lm_conf`.
+def inherited_size_options(
+    config: Path, content: Mapping[str, Any], source: Mapping[str, Any]
+) -> List[str]:
+    """ESPnet's options that give an LM the sizes of the trained LM that it starts from.
 
     Args:
-        lm: The LM.
-        lm_conf: What its configuration says.
+        config: The LM's configuration. Sizes of a shipped one are the paper's, and only defaults.
+        content: What it says.
         source: The trained LM's `lm_conf`.
-        shipped: Whether the configuration is a shipped one, and its sizes only defaults.
     """
-    keys = [key for key in SHAPES.get(lm, ()) if shipped or key not in lm_conf]
-    return {key: source[key] for key in keys if key in source}
+    is_shipped = config.resolve().parent == FOLDER.resolve()
+    given = () if is_shipped else content.get("lm_conf") or ()
+    keys = (key for key in SHAPES.get(content["lm"], ()) if key not in given)
+    return lm_conf_options({key: source[key] for key in keys if key in source})
 
 
 def expand_config(words: Sequence[str]) -> List[str]:
