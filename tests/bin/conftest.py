@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.ngram.build import build_ngram
 
 LSTM = ["--lm", "bayes_lstm", "--lm_conf", "unit=8", "--lm_conf", "dropout_rate=0.0"]
@@ -63,3 +64,12 @@ def nbest(corpus, tmp_path_factory):
     write_nbest(folder / "dev", corpus / "valid.txt", seed=3, num_utts=30)
     write_nbest(folder / "test", corpus / "train.txt", seed=4, num_utts=20)
     return folder
+
+
+@pytest.fixture
+def segments(nbest, tmp_path):
+    """Return a `segments` of four recordings, in the order of the lists `dev`."""
+    utts = [item.utt for item in read_nbest(nbest / "dev")]
+    lines = [f"{utt} rec{n % 4} {n} {n + 1}\n" for n, utt in enumerate(utts)]
+    (tmp_path / "segments").write_text("".join(lines))
+    return tmp_path / "segments"

@@ -48,23 +48,20 @@ WAYS = {
     "mean": {"scales": None},
     "draws": {"num_samples": 2},
     "loglinear": {"combine": "loglinear"},
-    "second job": {"job": 2, "num_jobs": 2, "segments": True},
-    "context": {"context": "previous", "segments": True},
+    "second job": {"job": 2, "num_jobs": 2, "segments": "segments"},
+    "context": {"context": "previous", "segments": "segments"},
     "tuned": {"tune": True},
     "tuned weights": {"tune": True, "tune_weights": True},
 }
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_rescore_is_the_tool(nbest, bayes, ngram, tmp_path, monkeypatch, way):
+def test_rescore_is_the_tool(nbest, bayes, ngram, segments, tmp_path, monkeypatch, way):
     monkeypatch.setattr("espnet_bayeslm.rescoring.pipeline.BLOCK_SIZE", 40)
     options = dict(WAYS[way])
+    if "segments" in options:
+        options["segments"] = segments
     command = ["--nbest", nbest / "dev", "--lm", bayes, "--ngram", ngram, "--weights", "0.6,0.4"]
-    if options.pop("segments", False):
-        options["segments"] = tmp_path / "segments"
-        utts = [item.utt for item in read_nbest(nbest / "dev")]
-        lines = [f"{utt} rec{n % 4} {n} {n + 1}\n" for n, utt in enumerate(utts)]
-        options["segments"].write_text("".join(lines))
     for name, value in options.items():
         if name == "tune":
             command += ["--tune_ref", nbest / "dev.ref"]

@@ -17,15 +17,6 @@ def costs(output):
     return {key: cost for key, (cost,) in costs_of_keys(output / "lmwt.nn").items()}
 
 
-@pytest.fixture
-def segments(nbest, tmp_path):
-    """Return a `segments` of four recordings, in the order of the lists."""
-    utts = [item.utt for item in read_nbest(nbest / "dev")]
-    lines = [f"{u} rec{n % 4} {n} {n + 1}" for n, u in enumerate(utts)]
-    (tmp_path / "segments").write_text("\n".join(lines) + "\n")
-    return tmp_path / "segments"
-
-
 def test_context_is_the_best_so_far_of_the_recording(nbest, point, ngram, segments, tmp_path):
     lists = {"nbest": nbest / "dev", "lm": point, "ngram": ngram, "weights": "0.7,0.3", "lmwt": 8}
     found = costs(run(**lists, context="previous", segments=segments, output=tmp_path / "out"))

@@ -167,17 +167,24 @@ def test_tuned_weights_have_the_fewest_errors_and_go_with_the_scales(
 
 
 def test_the_sweep_is_written_as_table_and_heat_map(nbest, ngram, tmp_path):
+    """In the middle stands what was chosen."""
     lists = {"nbest": nbest / "dev", "tune_ref": nbest / "dev.ref", "ngram": ngram}
-    sweep = json.loads((run(**lists, output=tmp_path / "dev") / "sweep.json").read_text())
-    rates = np.array(sweep["wer"])
+    output = run(**lists, output=tmp_path / "dev")
+    sweep, found = json.loads((output / "sweep.json").read_text()), settings(output)
+    rates, place = np.array(sweep["wer"]), tuple(sweep["best"])
     assert rates.shape == tuple(len(feature["weights"]) for feature in sweep["features"])
-    row, column = sweep["best"]
-    assert rates[row, column] == sweep["rescored"]
-    best = read_transcripts(tmp_path / "dev" / "text")
-    refs = read_transcripts(nbest / "dev.ref")
+    assert rates[place] == sweep["rescored"]
+    parts = {"am_score": 1 / found["lmwt"], "graph_score": 1.0, "log_prob": 1.0}
+    parts["words"] = -found["word_penalty"]
+    chosen = found.get("features", parts)
+    for axis, index in zip(sweep["features"], place, strict=True):
+        name = axis["name"].split("+")[0]
+        assert axis["weights"][index] == pytest.approx(chosen[name])
+    refs, best = (read_transcripts(p) for p in (nbest / "dev.ref", output / "text"))
     assert sweep["rescored"] == pytest.approx(100 * count_errors(refs, best).rate, abs=1e-3)
     assert sweep["oracle"] <= sweep["rescored"] <= sweep["first_pass"]
-    table = [line.split("\t") for line in (tmp_path / "dev" / "sweep.tsv").read_text().splitlines()]
-    assert float(table[1 + row][1 + column]) == pytest.approx(rates[row, column], abs=0.01)
-    assert (tmp_path / "dev" / "sweep.png").read_bytes().startswith(b"\x89PNG")
+    table = [line.split("\t") for line in (output / "sweep.tsv").read_text().splitlines()]
+    row, column = place
+    assert float(table[1 + row][1 + column]) == pytest.approx(rates[place], abs=0.01)
+    assert (output / "sweep.png").read_bytes().startswith(b"\x89PNG")
     assert all(len(line) == len(table[0]) for line in itertools.islice(table, 5))

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from espnet_bayeslm.nbest import Hypothesis, NBest, write_nbest
+
 WORDS = "abcdefghij"
 SCRIPT = """
 import re, sys
@@ -16,23 +18,16 @@ print("peak", int(peak) / 1024)
 """
 
 
-def write_lists(folder, num_hypotheses):
-    """Write Kaldi lists of 20 hypotheses each."""
+def lists(num_hypotheses):
+    """Yield lists of 20 hypotheses each."""
     rng = random.Random(0)
-    folder.mkdir()
-    names = ("words_text", "acwt", "lmwt.nolm", "lmwt.withlm")
-    files = {name: open(folder / name, "w") for name in names}  # noqa: SIM115
     for utt in range(num_hypotheses // 20):
         words = rng.choices(WORDS, k=rng.randint(3, 20))
+        hyps = []
         for rank in range(1, 21):
             words[rng.randrange(len(words))] = rng.choice(WORDS)
-            key = f"u{utt:06d}-{rank}"
-            files["words_text"].write(f"{key} {' '.join(words)}\n")
-            files["acwt"].write(f"{key} {100 + 1.5 * rank}\n")
-            files["lmwt.nolm"].write(f"{key} 0\n")
-            files["lmwt.withlm"].write(f"{key} {10 + rank}\n")
-    for file in files.values():
-        file.close()
+            hyps.append(Hypothesis(tuple(words), -100 - 1.5 * rank, -10.0 - rank, 0.0))
+        yield NBest(f"u{utt:06d}", tuple(hyps))
 
 
 def peak_mib(folder, ngram, output):
@@ -47,7 +42,7 @@ def peak_mib(folder, ngram, output):
 def test_memory_is_flat(ngram, tmp_path, num_hypotheses):
     peaks = []
     for count in (20_000, num_hypotheses):
-        write_lists(tmp_path / f"lists{count}", count)
+        write_nbest(lists(count), tmp_path / f"lists{count}", format="kaldi")
         peaks.append(peak_mib(tmp_path / f"lists{count}", ngram, tmp_path / f"out{count}"))
     text = (tmp_path / f"out{num_hypotheses}" / "text").read_text()
     assert text.count("\n") == num_hypotheses // 20

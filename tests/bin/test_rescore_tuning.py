@@ -150,21 +150,6 @@ def test_each_lm_may_have_a_weight_of_its_own(ngram, tmp_path, tune_by):
     assert "all features" in tried and np.isfinite(list(tried.values())).all()
 
 
-def test_in_the_middle_of_the_picture_stands_what_was_chosen(rescore, tmp_path):
-    write_jsonl(tmp_path / "dev.jsonl")
-    found = rescore("dev", "out")
-    picture = json.loads((tmp_path / "out" / "sweep.json").read_text())
-    lmwt, penalty = found["lmwt"], found["word_penalty"]
-    chosen = found.get("features", {"am_score": 1 / lmwt, "log_prob": 1.0, "words": -penalty})
-    rows, columns = (np.array(axis["weights"]) for axis in picture["features"])
-    row, column = picture["best"]
-    for axis, place in zip(picture["features"], (row, column), strict=True):
-        name = axis["name"].split("+")[0]
-        assert axis["weights"][place] == pytest.approx(chosen[name])
-    assert picture["wer"][row][column] == picture["rescored"]
-    assert np.shape(picture["wer"]) == (len(rows), len(columns))
-
-
 @pytest.mark.parametrize("normalize", ["", "lower,punct"])
 def test_lists_keep_what_they_hold_beside_words_and_scores(rescore, tmp_path, normalize):
     write_jsonl(tmp_path / "dev.jsonl", num_utts=20)

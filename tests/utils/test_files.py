@@ -132,8 +132,6 @@ def test_what_is_staged_moves_into_a_folder_or_is_not_written(tmp_path):
     assert os.listdir(path.parent) == ["out"]
     found, usual = mode(path / "a" / "two")
     assert found == usual
-    with pytest.raises(InputError, match="a file, where a folder"), staged(path / "kept"):
-        pass
 
 
 def test_lines_are_numbered_and_lose_their_ends_and_one_byte_order_mark(tmp_path):
