@@ -1,6 +1,7 @@
 """Tiny trained LMs, an n-gram and N-best lists for the command lines."""
 
 import random
+import re
 
 import pytest
 
@@ -73,3 +74,26 @@ def segments(nbest, tmp_path):
     lines = [f"{utt} rec{n % 4} {n} {n + 1}\n" for n, utt in enumerate(utts)]
     (tmp_path / "segments").write_text("".join(lines))
     return tmp_path / "segments"
+
+
+@pytest.fixture
+def refused(fails, request, tmp_path):
+    """Return a function: main(), a command line that ends in one error, parts of what is said.
+
+    Nothing in `tmp_path` may change. `{NAME}` stands for the value of a fixture.
+    """
+
+    def filled(word):
+        return re.sub(r"{(\w+)}", lambda match: str(request.getfixturevalue(match[1])), str(word))
+
+    def tree():
+        return {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
+
+    def run(main, command, *said):
+        command, before = [filled(word) for word in command], tree()
+        error = fails(main, command)
+        assert error.startswith(f"bayeslm {main.__module__.rpartition('.')[2]}: error: ")
+        assert all(filled(words) in error for words in said), error
+        assert tree() == before
+
+    return run

@@ -41,13 +41,10 @@ def test_text_to_scores(tmp_path, caplog):
         (b"a b\n", {"lmplz": "/nosuch/lmplz"}, "/nosuch/lmplz: --lmplz names no program"),
     ],
 )
-def test_bad_input_is_one_line_and_leaves_the_old_file(tmp_path, fails, content, others, message):
+def test_bad_input_leaves_the_old_file(tmp_path, refused, content, others, message):
     (tmp_path / "text").write_bytes(content)
     (tmp_path / "lm.arpa").write_text("old")
-    error = fails(main, options(tmp_path / "text", tmp_path / "lm.arpa", **others))
-    assert error.startswith("bayeslm ngram: error: ") and message in error
-    assert (tmp_path / "lm.arpa").read_text() == "old"
-    assert {path.name for path in tmp_path.iterdir()} == {"text", "lm.arpa"}
+    refused(main, options(tmp_path / "text", tmp_path / "lm.arpa", **others), message)
 
 
 @pytest.fixture

@@ -145,7 +145,7 @@ def test_a_rerun_replaces_its_own_output_whole(nbest, ngram, tmp_path):
 
 @pytest.mark.parametrize("kind", ["link to nothing", "below a file"])
 def test_an_output_that_cannot_be_written_is_known_before_the_scoring(
-    nbest, ngram, tmp_path, fails, monkeypatch, kind
+    nbest, ngram, tmp_path, refused, monkeypatch, kind
 ):
     output = tmp_path / "out"
     if kind == "below a file":
@@ -154,8 +154,8 @@ def test_an_output_that_cannot_be_written_is_known_before_the_scoring(
     else:
         output.symlink_to("nowhere")
     monkeypatch.setattr(espnet_bayeslm, "rescore", lambda *_, **__: pytest.fail("it was scored"))
-    error = fails(main, words(nbest=nbest / "dev", ngram=ngram, output=output))
-    assert ("a link to nowhere" if kind == "link to nothing" else "cannot be written") in error
+    message = "a link to nowhere" if kind == "link to nothing" else "cannot be written"
+    refused(main, words(nbest=nbest / "dev", ngram=ngram, output=output), message)
 
 
 def test_an_output_can_be_rescored_again(nbest, ngram, tuned, tmp_path):
@@ -179,18 +179,17 @@ def lists(nbest, tmp_path):
     return shutil.copytree(nbest / "dev", tmp_path / "nbest")
 
 
-def test_bad_lists_are_one_error_and_nothing_is_written(lists, ngram, tmp_path, fails):
+def test_bad_lists(lists, ngram, tmp_path, refused):
     """More of them in tests/nbest."""
     lines = (lists / "acwt").read_text().splitlines(keepends=True)
     (number,) = (n for n, line in enumerate(lines) if line.startswith("u0003-2 "))
     lines[number] = "u0003-2 1.0 x\n"
     (lists / "acwt").write_text("".join(lines))
-    error = fails(main, words(nbest=lists, ngram=ngram, output=tmp_path / "new" / "out"))
-    assert error.startswith(f"bayeslm rescore: error: {lists}/acwt:{number + 1}: '1.0 x' stands")
-    assert [path.name for path in tmp_path.iterdir()] == ["nbest"]
+    command = words(nbest=lists, ngram=ngram, output=tmp_path / "new" / "out")
+    refused(main, command, f"error: {lists}/acwt:{number + 1}: '1.0 x' stands")
 
 
-def test_a_missing_rank_and_a_missing_list(nbest, lists, ngram, tmp_path, fails):
+def test_a_missing_rank_and_a_missing_list(nbest, lists, ngram, tmp_path, refused):
     def drop(*keys):
         for path in lists.iterdir():
             lines = path.read_text().splitlines(keepends=True)
@@ -198,13 +197,12 @@ def test_a_missing_rank_and_a_missing_list(nbest, lists, ngram, tmp_path, fails)
 
     command = words(nbest=lists, ngram=ngram, output=tmp_path / "out")
     drop("u0003-2")
-    assert "the hypothesis 'u0003-2' is missing" in fails(main, command)
+    refused(main, command, "the hypothesis 'u0003-2' is missing")
     drop(*(f"u0003-{rank}" for rank in range(1, 6)))
     for option in ("--ref", "--tune_ref"):
-        error = fails(main, [*command, option, nbest / "dev.ref"])
-        assert f"{lists}: 29 utterances, 30 in {nbest}/dev.ref" in error
-        assert "1 utterances have no hypothesis (first: 'u0003')" in error
-    assert [path.name for path in tmp_path.iterdir()] == ["nbest"]
+        sizes = f"{lists}: 29 utterances, 30 in {nbest}/dev.ref"
+        missing = "1 utterances have no hypothesis (first: 'u0003')"
+        refused(main, [*command, option, nbest / "dev.ref"], sizes, missing)
 
 
 BAD_OPTIONS = {
@@ -223,30 +221,24 @@ BAD_OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", BAD_OPTIONS)
-def test_bad_options_are_one_error(nbest, ngram, point, weights, tmp_path, fails, name):
-    options, message = BAD_OPTIONS[name]
-    options = [part.format(point=point, weights=weights, nbest=nbest) for part in options]
+@pytest.mark.parametrize("options, message", BAD_OPTIONS.values(), ids=BAD_OPTIONS)
+def test_bad_options(nbest, ngram, tmp_path, refused, options, message):
     command = words(nbest=nbest / "dev", ngram=ngram, output=tmp_path / "out")
-    error = fails(main, [*command, *options])
-    assert error.startswith("bayeslm rescore: error: ") and message in error
-    assert not any(tmp_path.iterdir())
+    refused(main, [*command, *options], message)
 
 
-def test_unknown_words_above_the_limit(lists, point, tmp_path, fails):
+def test_unknown_words_above_the_limit(lists, point, tmp_path, refused):
     text = (lists / "words_text").read_text().replace(" a", " zebra").replace(" b", " yak")
     (lists / "words_text").write_text(text)
     command = words(nbest=lists, lm=point, output=tmp_path / "out")
-    error = fails(main, [*command, "--max_oov_rate", "0.01"])
-    assert "point does not know" in error and "2 distinct: " in error
-    assert "'zebra'" in error and "'yak'" in error
-    assert "--max_oov_rate is 0.01" in error and not (tmp_path / "out").exists()
+    said = ("point does not know", "2 distinct: ", "'zebra'", "'yak'", "--max_oov_rate is 0.01")
+    refused(main, [*command, "--max_oov_rate", "0.01"], *said)
     main([*command, "--max_oov_rate", "1"])
     assert (tmp_path / "out" / "lmwt.nn").exists()
 
 
 @pytest.mark.parametrize("kind", ["folder", "file", "input"])
-def test_what_is_not_ours_is_not_replaced(nbest, ngram, tuned, tmp_path, fails, kind):
+def test_what_is_not_ours_is_not_replaced(nbest, ngram, tuned, tmp_path, refused, kind):
     output, lists = tmp_path / "out", nbest / "dev"
     if kind == "folder":
         output.mkdir()
@@ -255,23 +247,21 @@ def test_what_is_not_ours_is_not_replaced(nbest, ngram, tuned, tmp_path, fails, 
         output.write_text("of years")
     else:  # an earlier output, which is now the input
         lists = shutil.copytree(tuned, output)
-    before = contents(tmp_path if kind == "file" else output)
-    error = fails(main, words(nbest=lists, ngram=ngram, output=output))
-    assert f"{output}: is there, and is not the output of an earlier `bayeslm rescore`" in error
-    assert contents(tmp_path if kind == "file" else output) == before
+    message = f"{output}: is there, and is not the output of an earlier `bayeslm rescore`"
+    refused(main, words(nbest=lists, ngram=ngram, output=output), message)
 
 
-def test_a_failure_while_writing_leaves_the_old_output(nbest, ngram, tmp_path, fails, monkeypatch):
+def test_a_failure_while_writing_leaves_the_old_output(
+    nbest, ngram, tmp_path, refused, monkeypatch
+):
     lists = {"nbest": nbest / "dev", "ngram": ngram, "output": tmp_path / "out"}
-    before = contents(run(**lists))
+    run(**lists)
 
     def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(rescore, "write_settings", full)
-    assert "No space left" in fails(main, words(**lists, lmwt=3))
-    assert contents(tmp_path / "out") == before
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    refused(main, words(**lists, lmwt=3), "No space left")
 
 
 def shouted(line):
@@ -281,15 +271,14 @@ def shouted(line):
 
 
 def test_normalised_text_is_scored_and_counted_and_what_is_written_stays(
-    nbest, lists, point, ngram, tmp_path, fails
+    nbest, lists, point, ngram, tmp_path, refused
 ):
     """Lists and references in upper case with punctuation give what plain ones give."""
     ref, output = tmp_path / "ref", tmp_path / "out"
     for path, source in ((lists / "words_text", lists / "words_text"), (ref, nbest / "dev.ref")):
         path.write_text("".join(f"{shouted(x)}\n" for x in source.read_text().splitlines()))
     # lists that the LM does not know name the option that mends it
-    error = fails(main, words(nbest=lists, lm=point, output=output))
-    assert "--normalize lower,punct" in error and not output.exists()
+    refused(main, words(nbest=lists, lm=point, output=output), "--normalize lower,punct")
     lms = {"lm": point, "ngram": ngram, "weights": "0.5,0.5"}
     plain = run(nbest=nbest / "dev", **lms, tune_ref=nbest / "dev.ref", output=tmp_path / "plain")
     loud = run(nbest=lists, **lms, tune_ref=ref, normalize="lower,punct", output=output)

@@ -121,12 +121,12 @@ def test_lists_without_scores_have_a_rank(rescore, tmp_path, caplog):
     assert wer["rescored"] <= wer["first pass"]
 
 
-def test_bad_references_and_options(ngram, tmp_path, fails):
+def test_bad_references_and_options(ngram, tmp_path, refused):
     write_jsonl(tmp_path / "half.jsonl", with_refs="half")
     write_jsonl(tmp_path / "none.jsonl", with_refs=False)
     lists = {"nbest_format": "jsonl", "ngram": ngram, "output": tmp_path / "out"}
-    error = fails(main, words(nbest=tmp_path / "half.jsonl", **lists))
-    assert "half.jsonl: 30 of 60 lists have a reference, 'u000' has none" in error
+    message = "half.jsonl: 30 of 60 lists have a reference, 'u000' has none"
+    refused(main, words(nbest=tmp_path / "half.jsonl", **lists), message)
     for options, message in (
         ({"split": 0.5}, "--split needs references to tune on"),
         ({"tune_lms": "true"}, "--tune_lms needs references"),
@@ -134,9 +134,7 @@ def test_bad_references_and_options(ngram, tmp_path, fails):
         ({"split": 0.5, "folds": 2}, "--split and --folds"),
         ({"folds": 1}, "expected 2 or more"),
     ):
-        error = fails(main, words(nbest=tmp_path / "none.jsonl", **lists, **options))
-        assert message in error
-    assert not (tmp_path / "out").exists()
+        refused(main, words(nbest=tmp_path / "none.jsonl", **lists, **options), message)
 
 
 @pytest.mark.parametrize("tune_by", ["mert", "risk"])

@@ -85,15 +85,15 @@ def test_tuned_weights_go_by_what_the_files_hold(named, nbest, tmp_path):
 
 
 def test_files_of_old_versions_are_read_where_names_tell(
-    named, point, weights, plain_text, tmp_path, fails
+    named, point, weights, plain_text, tmp_path, refused
 ):
     content = yaml.safe_load(weights.read_text())
     for row in content["components"]:
         del row["fingerprint"]
     (tmp_path / "old.yaml").write_text(yaml.safe_dump(content))
     components = ["--lm", point, *ngrams(*named), "--weights", tmp_path / "old.yaml"]
-    error = fails(perplexity.main, ["--text", plain_text / "valid.txt", *components])
-    assert f"{tmp_path}/old.yaml: several components are named 2, and their files do not" in error
+    message = f"{tmp_path}/old.yaml: several components are named 2, and their files do not"
+    refused(perplexity.main, ["--text", plain_text / "valid.txt", *components], message)
 
 
 def test_matching():
