@@ -152,20 +152,12 @@ def test_there_is_no_other_file():
     assert set(FILES) == {CONF / f"{name}.yaml" for name in (*FIRST, *SEARCHES, *ADAPTED)}
 
 
-def first_comment(path):
-    """Return the comment at the top of a file, as one line."""
-    return path.read_text().split("\nlm: ")[0].replace("\n# ", " ")
-
-
 @pytest.mark.parametrize("name", [*FIRST, *SEARCHES])
 def test_first_comment_names_the_line(name):
-    if name in SEARCHES:
-        table, (first, *_, last) = SEARCHES[name]
-        lines = f"lines {first} to {last}"
-    else:
-        table, number = FIRST[name]
-        lines = f"line {number}"
-    assert f"{lines} of Table {table}" in first_comment(CONF / f"{name}.yaml")
+    table, found = {**FIRST, **SEARCHES}[name]
+    lines = f"line {found}" if name in FIRST else f"lines {found[0]} to {found[-1]}"
+    comment = (CONF / f"{name}.yaml").read_text().split("\nlm: ")[0].replace("\n# ", " ")
+    assert f"{lines} of Table {table}" in comment
 
 
 @pytest.mark.parametrize("name", [name for name in FIRST if name not in HELPS])

@@ -45,11 +45,8 @@ def test_a_shipped_one_is_found_by_name(name, tmp_path, monkeypatch):
     assert find_config(name) == FOLDER / "bayes_lstm.yaml"
     args = train.parse_training_options(find_config(name), [])
     assert args.lm_conf == yaml.safe_load((FOLDER / "bayes_lstm.yaml").read_text())["lm_conf"]
-
-
-def test_a_file_of_the_user_wins(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "bayes_lstm").write_text("lm: seq_rnn\n")
+    # a file of the user's wins
+    Path("bayes_lstm").write_text("lm: seq_rnn\n")
     assert find_config("bayes_lstm") == Path("bayes_lstm")
 
 
