@@ -31,13 +31,7 @@ from espnet_bayeslm.nbest.formats import (
     READERS,
     nbest_writer,
 )
-from espnet_bayeslm.nbest.lattice import (
-    Lattice,
-    kaldi_scales,
-    nbest_list,
-    oracle_words,
-    pruned,
-)
+from espnet_bayeslm.nbest.lattice import Lattice, kaldi_scales, nbest_list, oracle_words, pruned
 from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.components import Component, UnknownWords, inner_scorer
@@ -157,10 +151,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def check_lattices(
-    lattices: Iterable[Lattice],
-    path: str,
-    refs: Optional[Dict[str, Any]],
-    ref: Optional[str],
+    lattices: Iterable[Lattice], path: str, refs: Optional[Dict[str, Any]], ref: Optional[str]
 ) -> None:
     """Read all lattices once: what is wrong with them must not come to light after hours.
 
@@ -218,8 +209,7 @@ def outputs(
         yield lambda item, nbest: None
         return
     with contextlib.ExitStack() as stack:
-        replaces = files_in(Path(output)) if Path(output).is_dir() else []
-        folder = stack.enter_context(staged(output, replaces=replaces))
+        folder = stack.enter_context(staged(output, replaces=files_in(output)))
         add_list = stack.enter_context(nbest_writer(folder / LISTS, format=nbest_format))
         writer: ContextManager[Callable[[Lattice], None]]
         writer = contextlib.nullcontext(lambda item: None)

@@ -6,7 +6,7 @@ import argparse
 import functools
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, List, Optional, Sequence
+from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence, Tuple
 
 from espnet_bayeslm.nbest.formats import FORMATS, check_format
 from espnet_bayeslm.report.html_input import Repeated, named_paths
@@ -23,14 +23,9 @@ def report(
     output: str,
     title: str,
     score: Optional[str],
-    perplexity: Repeated,
-    rescored: Repeated,
     nbest_format: str,
-    ref: Repeated,
-    exp: Repeated,
-    snr: Repeated,
-    search: Repeated,
     command: str,
+    **repeated: Repeated,
 ) -> None:
     """Write one HTML file of what is given; options as `get_parser` explains them."""
     from espnet_bayeslm.report.html_learning import learning_section, read_epochs
@@ -40,20 +35,21 @@ def report(
     from espnet_bayeslm.report.html_search import read_search, search_section
     from espnet_bayeslm.report.html_snr import read_snr, snr_section
 
+    def named(option: str, *, unique: bool = False) -> List[Tuple[str, str]]:
+        return named_paths(f"--{option}", repeated[option], unique=unique)
+
     check_format(nbest_format)
-    tables = scores_section(
-        None if score is None else read_scores(score),
-        read_perplexities(named_paths("--perplexity", perplexity)),
-    )
-    experiments = dict(named_paths("--exp", exp, unique=True))
-    searches = dict(named_paths("--search", search, unique=True))
-    lists, sweeps = rescoring_sections(rescored, nbest_format, ref)
+    word_errors = None if score is None else read_scores(score)
+    tables = scores_section(word_errors, read_perplexities(named("perplexity")))
+    experiments, searches = named("exp", unique=True), named("search", unique=True)
+    folders = dict(named("rescored", unique=True))
+    lists, sweeps = rescoring_sections(folders, nbest_format, repeated["ref"])
     sections = [
         tables,
         sweeps,
-        learning_section({name: read_epochs(path) for name, path in experiments.items()}),
-        snr_section(*read_snr([path for _, path in named_paths("--snr", snr)])),
-        search_section({name: read_search(path) for name, path in searches.items()}),
+        learning_section({name: read_epochs(path) for name, path in experiments}),
+        snr_section(*read_snr([path for _, path in named("snr")])),
+        search_section({name: read_search(path) for name, path in searches}),
         lists,
     ]
     given = [section for section in sections if section is not None]
@@ -62,28 +58,22 @@ def report(
             "nothing to report",
             remedy="Give one or more of --score, --perplexity, --rescored, --exp, --snr, --search.",
         )
-    read = {"score": score, "perplexity": perplexity, "rescored": rescored, "ref": ref}
-    read.update(exp=exp, snr=snr, search=search)
-    given.append(
-        provenance_section(
-            command,
-            {option: named_paths(f"--{option}", values) for option, values in read.items()},
-        )
-    )
+    read = {"score": named_paths("--score", score)}
+    read.update((option, named(option)) for option in repeated)
+    given.append(provenance_section(command, read))
     write_text(output, page(title, given))
     size = Path(output).stat().st_size / 1e6
     print(f"{output}: {', '.join(section.title for section in given)} ({size:.1f} MB)")
 
 
 def rescoring_sections(
-    rescored: Repeated, nbest_format: str, ref: Repeated
+    folders: Mapping[str, str], nbest_format: str, ref: Repeated
 ) -> List[Optional[Section]]:
     """N-best lists of rescorings and the sweeps that tuned them."""
     from espnet_bayeslm.report.html_nbest import nbest_section
     from espnet_bayeslm.report.html_rescored import read_references, read_rescored
     from espnet_bayeslm.report.html_sweep import read_sweep, sweep_section
 
-    folders = dict(named_paths("--rescored", rescored, unique=True))
     if ref and not folders:
         raise InputError("--ref without lists", remedy="Give --rescored NAME=DIR too.")
     items = [read_rescored(name, path, nbest_format) for name, path in folders.items()]
