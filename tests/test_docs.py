@@ -166,15 +166,22 @@ def test_each_page_is_in_the_contents():
     assert listed == {str(page.relative_to(DOCS))[:-3] for page in PAGES} - {"index"}
 
 
-def test_options_are_those_of_the_tools():
-    from espnet_bayeslm.bin.bayeslm import TOOLS
+@pytest.fixture(scope="module")
+def docs_modules():
+    """Programs of docs/, by their names."""
+    modules = {}
+    for path in DOCS.glob("*.py"):
+        if path.stem != "conf":
+            spec = importlib.util.spec_from_file_location(path.stem, path)
+            modules[path.stem] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(modules[path.stem])
+    return modules
+
+
+def test_options_are_those_of_the_tools(docs_modules):
     from espnet_bayeslm.training.task import BayesLMTask
 
-    parsers = {
-        tool: importlib.import_module(f"espnet_bayeslm.bin.{tool}").get_parser()
-        for tool in TOOLS
-        if tool != "lm_train"
-    }
+    parsers = docs_modules["generated"].tool_parsers()
     known = {tool: set(parser._option_string_actions) for tool, parser in parsers.items()}
     trainings = set(BayesLMTask.get_parser()._option_string_actions)
     known |= {tool: known.get(tool, set()) | trainings for tool in ("lm_train", "train", "search")}
@@ -241,18 +248,6 @@ def test_positions_are_those_of_the_lms_and_of_espnets():
         positions += BACKBONES[backbone].positions(lm)
     page = (DOCS / "concepts" / "random_weights.md").read_text()
     assert all(f"`{position}`" in page for position in positions)
-
-
-@pytest.fixture(scope="module")
-def docs_modules():
-    """Programs of docs/, by their names."""
-    modules = {}
-    for path in DOCS.glob("*.py"):
-        if path.stem != "conf":
-            spec = importlib.util.spec_from_file_location(path.stem, path)
-            modules[path.stem] = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(modules[path.stem])
-    return modules
 
 
 def test_the_figure_shows_the_tables(docs_modules, tmp_path):

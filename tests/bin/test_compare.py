@@ -14,6 +14,9 @@ from espnet_bayeslm.quickstart.compare import Comparison, Work, compare
 from espnet_bayeslm.quickstart.compare_table import ROWS, TWO, interval, markdown, ratios
 from espnet_bayeslm.utils.errors import InputError
 
+# Options of the point-estimate LMs that are those of the Bayesian one
+SAME = ("init_param", "optim_conf", "scheduler_conf", "max_epoch", "batch_bins", "seed")
+
 
 @pytest.fixture
 def texts(plain_text, tmp_path):
@@ -59,25 +62,13 @@ def test_a_stopped_run_goes_on_to_the_table(texts, tmp_path):
         tuned = results["dropout"][seed]
         assert tuned["valid"][str(tuned["chosen"])] == min(tuned["valid"].values())
         folder = exp / f"seed{seed}"
-        conf = {
-            p.name: yaml.safe_load((p / "config.yaml").read_text())
-            for p in folder.iterdir()
-            if p.is_dir()
-        }
+        conf = {p.parent.name: yaml.safe_load(p.read_text()) for p in folder.glob("*/config.yaml")}
         bayes = conf["bayes"]
         for rate in (0.0, 0.1):
             point = conf[f"point_{rate}"]
             expected = {**bayes["lm_conf"], "uncertainty": {}, "dropout_rate": rate}
             assert point["lm_conf"] == expected
-            for key in (
-                "init_param",
-                "optim_conf",
-                "scheduler_conf",
-                "max_epoch",
-                "batch_bins",
-                "seed",
-            ):
-                assert point[key] == bayes[key]
+            assert all(point[key] == bayes[key] for key in SAME)
         assert bayes["seed"] == int(seed)
         assert str(folder / "half") in bayes["init_param"][0]
         shipped = yaml.safe_load(find_config("bayes_transformer").read_text())
