@@ -7,19 +7,14 @@ import sys
 
 import numpy as np
 import pytest
-import yaml
+from command_lines import run, settings
 
 import espnet_bayeslm
-from espnet_bayeslm.bin.rescore import main
 from espnet_bayeslm.evaluation.wer import read_transcripts
 from espnet_bayeslm.rescoring import read_nbest, token_log_probs
 from espnet_bayeslm.utils import files
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_keyed_lines
-
-
-def run(*command):
-    main([str(part) for part in command])
 
 
 def values(path):
@@ -45,7 +40,7 @@ def check_same(rescored, output):
 
 
 WAYS = {
-    "mean": {"scales": None},
+    "mean": {},
     "draws": {"num_samples": 2},
     "loglinear": {"combine": "loglinear"},
     "second job": {"job": 2, "num_jobs": 2, "segments": "segments"},
@@ -61,31 +56,27 @@ def test_rescore_is_the_tool(nbest, bayes, ngram, segments, tmp_path, monkeypatc
     options = dict(WAYS[way])
     if "segments" in options:
         options["segments"] = segments
-    command = ["--nbest", nbest / "dev", "--lm", bayes, "--ngram", ngram, "--weights", "0.6,0.4"]
-    for name, value in options.items():
-        if name == "tune":
-            command += ["--tune_ref", nbest / "dev.ref"]
-        elif value is not None:
-            command += [f"--{name}", value]
-    run(*command, "--token_scores", "true", "--output", tmp_path / "out")
+    tool = {name: value for name, value in options.items() if name != "tune"}
     if "tune" in options:
+        tool["tune_ref"] = nbest / "dev.ref"
         options["refs"] = read_transcripts(nbest / "dev.ref")
+    mixture = {"lm": bayes, "ngram": ngram, "weights": "0.6,0.4", "token_scores": "true"}
+    run(nbest=nbest / "dev", **mixture, **tool, output=tmp_path / "out")
     lists = list(read_nbest(nbest / "dev"))
     given = dict(lms=[bayes], ngrams=[ngram], weights=[0.6, 0.4], **options)
     rescoring = espnet_bayeslm.rescore(iter(lists), **given)
     check_same(rescoring, tmp_path / "out")
-    scales = yaml.safe_load((tmp_path / "out" / "scales.yaml").read_text())
+    scales = settings(tmp_path / "out")
     assert rescoring.weighting.scales.lmwt == scales["lmwt"]
     assert list(rescoring.weighting.weights) == list(scales["components"].values())
     assert (rescoring.tuned is not None) == ("tune" in options)
 
 
 def test_a_loaded_lm_and_scales_of_a_file(nbest, bayes, tmp_path):
-    tuning = ["--tune_ref", nbest / "dev.ref", "--output", tmp_path / "dev"]
-    run("--nbest", nbest / "dev", "--lm", bayes, *tuning)
-    scales = tmp_path / "dev" / "scales.yaml"
-    run("--nbest", nbest / "test", "--lm", bayes, "--scales", scales, "--token_scores", "true",
-        "--output", tmp_path / "test")  # fmt: skip
+    tuning = {"tune_ref": nbest / "dev.ref", "output": tmp_path / "dev"}
+    scales = run(nbest=nbest / "dev", lm=bayes, **tuning) / "scales.yaml"
+    applied = {"scales": scales, "token_scores": "true", "output": tmp_path / "test"}
+    run(nbest=nbest / "test", lm=bayes, **applied)
     lms = [espnet_bayeslm.load(bayes)]
     lists = read_nbest(nbest / "test")
     check_same(espnet_bayeslm.rescore(lists, lms=lms, scales=scales), tmp_path / "test")
@@ -123,7 +114,7 @@ def test_lists_are_read_twice(nbest, ngram, tmp_path, monkeypatch):
     inner = files._open_bytes
     monkeypatch.setattr(files, "_open_bytes", lambda path: opened.append(path) or inner(path))
     lists = nbest / "dev"
-    run("--nbest", lists, "--ngram", ngram, "--output", tmp_path / "out")
+    run(nbest=lists, ngram=ngram, output=tmp_path / "out")
     for name in ("words_text", "acwt", "lmwt.nolm", "lmwt.withlm"):
         assert opened.count(lists / name) == 2
 

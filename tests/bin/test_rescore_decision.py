@@ -125,15 +125,11 @@ def test_bad_posteriors_and_scores(nbest, ngram, tmp_path, refused):
         espnet_bayeslm.rescore(lists, ngrams=[ngram], decision="vote")
 
 
-@pytest.mark.parametrize("score", [math.inf, -math.inf, math.nan])
-def test_an_infinite_score_is_one_clear_error(ngram, score):
-    good = Hypothesis(("a", "b"), am_score=-10.0)
-    lists = [NBest("u1", (good,)), NBest("u2", (good, Hypothesis(("a",), am_score=score)))]
+def test_an_infinite_score_is_one_clear_error(ngram):
+    good, bad = Hypothesis(("a", "b"), am_score=-10.0), Hypothesis(("a",), am_score=math.inf)
+    lists = [NBest("u1", (good,)), NBest("u2", (good, bad))]
     found = espnet_bayeslm.rescore(lists, ngrams=[ngram], decision="mbr")
     assert next(found).confidences is not None
-    if score == -math.inf:  # impossible: no mass, and no error
-        assert next(found).words == ("a", "b")
-        return
     with pytest.raises(InputError, match="utterance 'u2': the total score of hypothesis 2 of 2"):
         next(found)
 

@@ -1,25 +1,16 @@
 """Components of one name, and files that change: a weight or a score is never another file's."""
 
-import json
-
 import numpy as np
 import pytest
 import yaml
+from command_lines import costs, perplexities, run, words
 
-from espnet_bayeslm.bin import interpolate, perplexity, rescore
+from espnet_bayeslm.bin import interpolate, perplexity
 from espnet_bayeslm.ngram.build import build_ngram
 from espnet_bayeslm.rescoring.weights_file import NamedWeight, match_weights
 from espnet_bayeslm.training.experiment import fingerprint
 from espnet_bayeslm.training.mixture import write_mixture
 from espnet_bayeslm.utils.errors import InputError
-
-
-def run(tool, *command):
-    tool.main([str(part) for part in command])
-
-
-def ngrams(*paths):
-    return [word for path in paths for word in ("--ngram", path)]
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +30,8 @@ def named(plain_text, tmp_path_factory):
 @pytest.fixture(scope="module")
 def weights(named, point, plain_text, tmp_path_factory):
     path = tmp_path_factory.mktemp("weights") / "w.yaml"
-    run(interpolate, "--text", plain_text / "valid.txt", "--lm", point, *ngrams(*named),
-        "--output", path)  # fmt: skip
+    text = plain_text / "valid.txt"
+    interpolate.main(words(text=text, lm=point, ngram=named, output=path))
     return path
 
 
@@ -52,10 +43,9 @@ def test_weights_go_by_what_the_files_hold(named, point, weights, plain_text, nb
     assert abs(weight_of(weights)[1] - weight_of(weights)[2]) > 0.1
     found = []
     for number, paths in enumerate((named, named[::-1])):
-        components = ["--lm", point, *ngrams(*paths), "--weights", weights]
-        out = tmp_path / f"ppl{number}"
-        run(perplexity, "--text", plain_text / "valid.txt", *components, "--output", out)
-        found.append(json.loads(out.read_text())["components"][-1]["perplexity"]["word"])
+        text = {"text": plain_text / "valid.txt", "output": tmp_path / f"ppl{number}"}
+        rows = perplexities(**text, lm=point, ngram=paths, weights=weights)
+        found.append(rows["mixture"]["perplexity"]["word"])
         write_mixture(tmp_path / f"lm{number}", lms=[point], ngrams=paths, weights=weights)
         content = yaml.safe_load((tmp_path / f"lm{number}" / "config.yaml").read_text())
         found.append(
@@ -68,20 +58,17 @@ def test_weights_go_by_what_the_files_hold(named, point, weights, plain_text, nb
 
 
 def test_tuned_weights_go_by_what_the_files_hold(named, nbest, tmp_path):
-    tuning = ["--tune_ref", nbest / "dev.ref", "--tune_weights", "true", "--weights", "0.85,0.15"]
-    lists = ["--nbest", nbest / "dev"]
-    run(rescore, *lists, *ngrams(*named), *tuning, "--output", tmp_path / "tuned")
-    scales = tmp_path / "tuned" / "scales.yaml"
+    tuning = {"tune_ref": nbest / "dev.ref", "tune_weights": "true", "weights": "0.85,0.15"}
+    tuned = run(nbest=nbest / "dev", ngram=named, **tuning, output=tmp_path / "tuned")
+    scales = tuned / "scales.yaml"
     content = yaml.safe_load(scales.read_text())
     content["weights"] = {"2": 0.85, "2#2": 0.15}  # whatever was tuned, unequal ones
     scales.write_text(yaml.safe_dump(content))
-    costs = []
+    found = []
     for number, paths in enumerate((named, named[::-1])):
-        out = tmp_path / f"{number}"
-        run(rescore, *lists, *ngrams(*paths), "--scales", scales, "--output", out)
-        lines = (out / "lmwt.nn").read_text().splitlines()
-        costs.append([float(line.split()[1]) for line in lines])
-    assert np.allclose(*costs, atol=1e-4)
+        lists = {"nbest": nbest / "dev", "output": tmp_path / f"{number}"}
+        found.append(costs(run(**lists, ngram=paths, scales=scales) / "lmwt.nn"))
+    assert np.allclose(*([*costs_of.values()] for costs_of in found), atol=1e-4)
 
 
 def test_files_of_old_versions_are_read_where_names_tell(
@@ -91,9 +78,9 @@ def test_files_of_old_versions_are_read_where_names_tell(
     for row in content["components"]:
         del row["fingerprint"]
     (tmp_path / "old.yaml").write_text(yaml.safe_dump(content))
-    components = ["--lm", point, *ngrams(*named), "--weights", tmp_path / "old.yaml"]
+    components = {"lm": point, "ngram": named, "weights": tmp_path / "old.yaml"}
     message = f"{tmp_path}/old.yaml: several components are named 2, and their files do not"
-    refused(perplexity.main, ["--text", plain_text / "valid.txt", *components], message)
+    refused(perplexity.main, words(text=plain_text / "valid.txt", **components), message)
 
 
 def test_matching():
@@ -121,10 +108,10 @@ def test_the_cache_knows_all_that_is_read(named, point, plain_text, tmp_path):
     write_mixture(exp, lms=[point], ngrams=[named[0]], weights="0.2,0.8")
     arpa = exp / "ngrams" / "2.arpa"
     found, digests = [], {fingerprint(exp)}
-    for cache in (["--cache", tmp_path / "cache"], ["--cache", tmp_path / "cache"], []):
-        out = tmp_path / "out"
-        run(perplexity, "--text", plain_text / "valid.txt", "--lm", exp, *cache, "--output", out)
-        found.append(json.loads(out.read_text())["components"][0]["perplexity"]["word"])
+    text = {"text": plain_text / "valid.txt", "output": tmp_path / "out"}
+    for cache in ({"cache": tmp_path / "cache"}, {"cache": tmp_path / "cache"}, {}):
+        (row,) = perplexities(**text, lm=exp, **cache).values()
+        found.append(row["perplexity"]["word"])
         arpa.write_bytes(named[1].read_bytes())
         digests.add(fingerprint(exp))
     assert found[1] == pytest.approx(found[2]) and abs(found[0] - found[1]) > 0.1
