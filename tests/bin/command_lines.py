@@ -1,9 +1,11 @@
-"""Options of command lines as keywords, and what `bayeslm rescore` has written."""
+"""Options of command lines as keywords, and what the programs have written."""
 
 import json
 
 import yaml
+from espnet2.bin import lm_calc_perplexity
 
+import espnet_bayeslm
 from espnet_bayeslm.bin import perplexity, rescore
 from espnet_bayeslm.utils.files import read_keyed_lines
 
@@ -31,6 +33,15 @@ def perplexities(**options):
     """Run `bayeslm perplexity`; return {name: figures} of what it writes to `output`."""
     perplexity.main(words(**options))
     return {row["name"]: row for row in json.loads(options["output"].read_text())["components"]}
+
+
+def espnet_perplexity(text, exp, *, folder):
+    """Run ESPnet's own program on a Kaldi text; return the perplexity per token."""
+    espnet_bayeslm.register()
+    files = {"train_config": exp / "config.yaml", "model_file": exp / "valid.loss.ave.pth"}
+    data = {"data_path_and_name_and_type": f"{text},text,text", "batch_size": 7, "num_workers": 0}
+    lm_calc_perplexity.main(words(output_dir=folder, **files, **data))
+    return float((folder / "ppl").read_text())
 
 
 def run(**options):

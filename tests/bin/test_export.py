@@ -5,8 +5,7 @@ import sys
 import pytest
 import torch
 import yaml
-from command_lines import SHORT, perplexities, words
-from espnet2.bin import lm_calc_perplexity
+from command_lines import SHORT, espnet_perplexity, perplexities, words
 from espnet2.bin.lm_inference import GenerateText
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 from espnet2.main_funcs.pack_funcs import unpack
@@ -50,14 +49,6 @@ def token_perplexity(**options):
     """Return the last perplexity that `bayeslm perplexity` says: the only one, or the mixture's."""
     *_, last = perplexities(**options).values()
     return last["perplexity"]["token"]
-
-
-def espnet_perplexity(text, exp, *, folder):
-    command = ["--output_dir", folder, "--num_workers", "0", "--train_config", exp / "config.yaml"]
-    command += ["--data_path_and_name_and_type", f"{text},text,text"]
-    command += ["--model_file", exp / "valid.loss.ave.pth"]
-    lm_calc_perplexity.main([str(part) for part in command])
-    return float((folder / "ppl").read_text())
 
 
 @pytest.mark.parametrize("name", UNCERTAIN)

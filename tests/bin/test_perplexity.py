@@ -4,11 +4,9 @@ import math
 
 import numpy as np
 import pytest
+from command_lines import espnet_perplexity, words
 from command_lines import perplexities as figures
-from command_lines import words
-from espnet2.bin import lm_calc_perplexity
 
-import espnet_bayeslm
 from espnet_bayeslm.bin.perplexity import main
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.rescoring import token_log_probs
@@ -19,18 +17,9 @@ from espnet_bayeslm.training.load import load_lm
 @pytest.mark.parametrize("lm", ["point", "bayes", "seq_rnn"])
 def test_agrees_with_espnets_program(corpus, request, tmp_path, lm):
     exp = request.getfixturevalue(lm)
-    espnet_bayeslm.register()
-    lm_calc_perplexity.main(
-        [
-            *["--output_dir", f"{tmp_path}/espnet", "--batch_size", "7", "--num_workers", "0"],
-            *["--data_path_and_name_and_type", f"{corpus}/valid.txt,text,text"],
-            *["--train_config", f"{exp}/config.yaml"],
-            *["--model_file", f"{exp}/valid.loss.ave.pth"],
-        ]
-    )
+    expected = espnet_perplexity(corpus / "valid.txt", exp, folder=tmp_path / "espnet")
     text = {"text": corpus / "valid.txt", "keyed": "true", "per_sentence": tmp_path / "table"}
     found = figures(**text, lm=exp, max_tokens=50, output=tmp_path / "out.json")[lm]
-    expected = float((tmp_path / "espnet" / "ppl").read_text())
     assert found["perplexity"]["token"] == pytest.approx(expected, abs=1e-4)
     assert found["perplexity"]["word"] == pytest.approx(expected, abs=1e-4)
     assert 2 < expected < 13  # it has learnt something, of 10 letters
