@@ -34,13 +34,8 @@ class Difference:
     high: float
     p: float
 
-    @property
-    def better(self) -> bool:
-        """Whether there are significantly fewer errors, at 0.05."""
-        return self.points < 0 and self.p < 0.05
-
     def __str__(self) -> str:
-        mark = " †" if self.better else ""
+        mark = " †" if self.points < 0 and self.p < 0.05 else ""
         return f"{signed(self.points)} [{signed(self.low)}, {signed(self.high)}]{mark}"
 
 

@@ -158,11 +158,8 @@ def _filled(path: PathLike) -> Iterator[Tuple[Path, Path]]:
 
 def files_in(folder: PathLike) -> List[str]:
     """Files of a folder and of those in it, as paths from it."""
-    return sorted(
-        str((Path(top) / name).relative_to(folder))
-        for top, _, names in os.walk(folder)
-        for name in names
-    )
+    paths = (path for path in Path(folder).rglob("*") if not path.is_dir())
+    return sorted(str(path.relative_to(folder)) for path in paths)
 
 
 def _check_way(folder: Path, names: Iterable[str]) -> None:
