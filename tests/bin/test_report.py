@@ -4,9 +4,10 @@ import hashlib
 from pathlib import Path
 
 import pytest
+from command_lines import perplexities, run, words
 from oracles.html_reader import Page
 
-from espnet_bayeslm.bin import perplexity, rescore, score, snr
+from espnet_bayeslm.bin import score, snr
 from espnet_bayeslm.bin.report import main
 
 
@@ -14,27 +15,23 @@ from espnet_bayeslm.bin.report import main
 def outputs(bayes, ngram, nbest, plain_text, tmp_path_factory):
     """Return a folder with what the tools write."""
     folder = tmp_path_factory.mktemp("outputs")
-    common = ["--ngram", f"{ngram}"]
-    ref = f"{nbest}/dev.ref"
-    for name, options in (("ngram", []), ("fixed", ["--lmwt", "3"])):
-        tuned = options or ["--tune_ref", ref]
-        rescore.main(["--nbest", f"{nbest}/dev", *common, *tuned, "--output", f"{folder}/{name}"])
+    lists, ref = {"nbest": nbest / "dev", "ngram": ngram}, nbest / "dev.ref"
+    run(**lists, tune_ref=ref, output=folder / "ngram")
+    run(**lists, lmwt=3, output=folder / "fixed")
     hyps = [f"{name}={folder}/{name}/text" for name in ("fixed", "ngram")]
-    systems = [part for hyp in hyps for part in ("--hyp", hyp)]
-    score.main(["--ref", ref, *systems, "--output", f"{folder}/score.json"])
-    text = f"{plain_text}/valid.txt"
-    perplexity.main(["--text", text, *common, "--output", f"{folder}/ppl.json"])
-    snr.main(["--lm", f"{bayes}", "--output", f"{folder}/snr"])
+    score.main(words(ref=ref, hyp=hyps, output=folder / "score.json"))
+    perplexities(text=plain_text / "valid.txt", ngram=ngram, output=folder / "ppl.json")
+    snr.main(words(lm=bayes, output=folder / "snr"))
     return folder
 
 
 def test_everything(outputs, bayes, nbest, tmp_path, capsys, monkeypatch):
     path = tmp_path / "new" / "report.html"
-    options = ["--score", f"{outputs}/score.json", "--perplexity", f"ngram={outputs}/ppl.json"]
-    options += ["--rescored", f"{outputs}/ngram", "--rescored", f"fixed={outputs}/fixed"]
-    options += ["--ref", f"{nbest}/dev.ref", "--exp", f"{bayes}", "--snr", f"{outputs}/snr"]
+    scores = {"score": outputs / "score.json", "perplexity": f"ngram={outputs}/ppl.json"}
+    lists = {"rescored": [outputs / "ngram", f"fixed={outputs}/fixed"], "ref": nbest / "dev.ref"}
+    command = words(output=path, title="A & B", **scores, **lists, exp=bayes, snr=outputs / "snr")
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
-    main(["--output", f"{path}", "--title", "A & B", *options])
+    main(command)
     page = Page(path.read_text(encoding="utf-8"))
     assert "A & B" in page.text
     sections = {"scores", "learning", "snr", "nbest", "nbest-view-0", "nbest-view-1", "provenance"}
@@ -64,10 +61,10 @@ def test_everything(outputs, bayes, nbest, tmp_path, capsys, monkeypatch):
     assert commands["exp"] == commands["ref"] == "–"
     # the same once more, and but for the date at another time
     first = path.read_text(encoding="utf-8")
-    main(["--output", f"{path}", "--title", "A & B", *options])
+    main(command)
     assert path.read_text(encoding="utf-8") == first
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "172800")
-    main(["--output", f"{path}", "--title", "A & B", *options])
+    main(command)
     assert path.read_text(encoding="utf-8") == first.replace("1970-01-02", "1970-01-03")
 
 
