@@ -78,6 +78,13 @@ def settings(output):
     return yaml.safe_load((output / "scales.yaml").read_text())
 
 
+def is_whole_png(path):
+    """Return whether a file is a picture of some size."""
+    content = path.read_bytes()
+    whole = content.startswith(b"\x89PNG\r\n\x1a\n") and content.endswith(b"IEND\xaeB`\x82")
+    return whole and len(content) > 5000
+
+
 def json_lines(path):
     """Return the objects of a file of JSON lines."""
     return list(map(json.loads, path.read_text().splitlines()))

@@ -30,6 +30,15 @@ def seq_rnn(train_lm, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def broken(bayes, tmp_path_factory):
+    """Return an LM's folder whose checkpoint is none."""
+    folder = tmp_path_factory.mktemp("broken")
+    (folder / "config.yaml").write_text((bayes / "config.yaml").read_text())
+    (folder / "valid.loss.ave.pth").write_bytes(b"no checkpoint")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def ngram(plain_text):
     path = plain_text / "bigram.arpa"
     build_ngram(plain_text / "train.txt", path, order=2, lmplz="none", discount_fallback=True)

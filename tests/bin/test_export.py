@@ -179,7 +179,7 @@ def test_paths_of_the_training_are_records(bayes, tmp_path):
 BAD = {
     "no lm": ([], "no LM. Give --lm EXP"),
     "missing": (["--lm", "nosuch"], "nosuch: found no"),
-    "broken": (["--lm", "{tmp_path}/broken"], "broken/valid.loss.ave.pth: cannot be read"),
+    "broken": (["--lm", "{broken}"], "{broken}/valid.loss.ave.pth: cannot be read"),
     "no config": (["--lm", "{tmp_path}/alone.pth"], "found no config.yaml beside the checkpoint"),
     "latent": (["--lm", "{latent}"], "the latent variables at hidden_output@2 have no point"),
     "weights": (["--lm", "{bayes}", "--weights", "1"], "--weights are for several LMs"),
@@ -194,9 +194,6 @@ BAD = {
 
 @pytest.mark.parametrize("options, message", BAD.values(), ids=BAD)
 def test_bad_input(bayes, tmp_path, refused, options, message):
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "config.yaml").write_text((bayes / "config.yaml").read_text())
-    (tmp_path / "broken" / "valid.loss.ave.pth").write_bytes(b"no checkpoint")
     (tmp_path / "alone.pth").write_bytes((bayes / "valid.loss.ave.pth").read_bytes())
     refused(main, [*options, "--output", tmp_path / "out"], message)
 

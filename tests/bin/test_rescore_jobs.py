@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 import pytest
-from command_lines import contents, costs, run, run_jobs, same_files, settings, words
+from command_lines import contents, costs, is_whole_png, run, run_jobs, same_files, settings, words
 
 from espnet_bayeslm.bin.rescore import main
 from espnet_bayeslm.evaluation.wer import count_errors, read_transcripts
@@ -178,5 +178,5 @@ def test_the_sweep_is_written_as_table_and_heat_map(nbest, ngram, tmp_path):
     table = [line.split("\t") for line in (output / "sweep.tsv").read_text().splitlines()]
     row, column = place
     assert float(table[1 + row][1 + column]) == pytest.approx(rates[place], abs=0.01)
-    assert (output / "sweep.png").read_bytes().startswith(b"\x89PNG")
+    assert is_whole_png(output / "sweep.png")
     assert all(len(line) == len(table[0]) for line in itertools.islice(table, 5))

@@ -11,7 +11,7 @@ import time
 import pytest
 import torch
 import yaml
-from command_lines import SHORT
+from command_lines import SHORT, is_whole_png
 
 from espnet_bayeslm.bayes import parse_uncertainty
 from espnet_bayeslm.bin import search as tool
@@ -128,9 +128,7 @@ def test_each_yaml_is_its_architecture_and_builds_it(searched):
 
 
 def test_figures_are_whole(searched):
-    for name in ("architecture.png", "history.png"):
-        content = (searched / name).read_bytes()
-        assert content.startswith(b"\x89PNG\r\n\x1a\n") and content.endswith(b"IEND\xaeB`\x82")
+    assert is_whole_png(searched / "architecture.png") and is_whole_png(searched / "history.png")
 
 
 def test_the_best_are_trained_from_the_super_network(searched, point):
