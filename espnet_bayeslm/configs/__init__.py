@@ -17,13 +17,12 @@ FOLDER = Path(__file__).parent
 # The lines of the paper's tables: no configuration, but many.
 TABLES = FOLDER / "tables.yaml"
 
-SMALL, PAPER = "small", "paper"
 SIZES: Dict[str, Dict[str, Dict[str, int]]] = {
-    SMALL: {
+    "small": {
         "bayes_lstm": {"unit": 256, "nlayers": 2},
         "bayes_transformer": {"att_unit": 128, "head": 4, "unit": 512, "layer": 6},
     },
-    PAPER: {
+    "paper": {
         "bayes_lstm": {"unit": 1024, "nlayers": 2},
         "bayes_transformer": {"att_unit": 512, "head": 8, "unit": 4096, "layer": 6},
     },
