@@ -235,7 +235,7 @@ def test_given_tokens(pieces, command, tmp_path):
         assert (tmp_path / "b/data" / name).read_text() == expected
 
 
-def test_tokens_that_cannot_be_used(pieces, command, tmp_path, fails):
+def test_tokens_that_cannot_be_used(pieces, command, tmp_path, refused):
     tokens, model = pieces
     command = command()
     lines = tokens.read_text().splitlines()
@@ -244,26 +244,24 @@ def test_tokens_that_cannot_be_used(pieces, command, tmp_path, fails):
     asr = tmp_path / "asr"
     asr.mkdir()
 
-    def asr_exp(**config):
+    tokens, both = ["--token_list", other], ["--token_list", other, "--bpemodel", model]
+    for options, *said in (
+        (both, f"not that of {model}", lines[2], "qq"),
+        (["--bpemodel", model], "--asr_exp DIR"),
+        ([*tokens, "--token_type", "bpe"], "Give --bpemodel"),
+        ([*both, "--vocab_size", "9"], "has its own size"),
+        ([*both, "--token_type", "char"], "--bpemodel with --token_type char"),
+        ([*tokens, "--bpemodel", other], "cannot be read as a BPE model", other.name),
+        ([*tokens, "--asr_exp", asr], "Leave out --token_list"),
+    ):
+        refused(main, [*command, *options], *said)
+    gone = {"token_type": "bpe", "token_list": lines, "bpemodel": "gone.model"}
+    for config, message in (
+        ({"asr_conf": {}}, "--token_list and --bpemodel"),
+        (gone, "gone.model is not there"),
+    ):
         (asr / "config.yaml").write_text(yaml.safe_dump(config))
-        return fails(main, [*command, "--asr_exp", asr])
-
-    both = ["--token_list", other, "--bpemodel", model]
-    message = fails(main, [*command, *both])
-    assert f"not that of {model}" in message and lines[2] in message and "qq" in message
-    assert "--asr_exp DIR" in fails(main, [*command, "--bpemodel", model])
-    assert "Give --bpemodel" in fails(main, [*command, *both[:2], "--token_type", "bpe"])
-    assert "has its own size" in fails(main, [*command, *both, "--vocab_size", "9"])
-    message = fails(main, [*command, *both, "--token_type", "char"])
-    assert "--bpemodel with --token_type char" in message
-    message = fails(main, [*command, *both[:2], "--bpemodel", other])
-    assert "cannot be read as a BPE model" in message and other.name in message
-    assert "Leave out --token_list" in fails(main, [*command, *both[:2], "--asr_exp", asr])
-    assert "--token_list and --bpemodel" in asr_exp(asr_conf={})
-    assert "gone.model is not there" in asr_exp(
-        token_type="bpe", token_list=lines, bpemodel="gone.model"
-    )
-    assert not (tmp_path / "exp").exists()
+        refused(main, [*command, "--asr_exp", asr], message)
 
 
 @pytest.mark.parametrize(
