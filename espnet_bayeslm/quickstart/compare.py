@@ -177,11 +177,9 @@ class Work:
         what, folder = self.what, self.exp / f"seed{seed}"
         options: Dict[str, Any] = dict(config=config, exp=folder / name, seed=seed, **QUIET)
         options.update(ngpu=what.ngpu, train_text=what.train_text, valid_text=what.valid_text)
-        if what.epochs:
-            options["max_epoch"] = what.epochs
+        options["max_epoch"] = what.epochs or None
         if name == "half":
-            sizes = {} if what.vocab_size is None else {"vocab_size": what.vocab_size}
-            options.update(token_type=what.token_type, **sizes)
+            options.update(token_type=what.token_type, vocab_size=what.vocab_size)
         else:
             options["from"] = folder / "half"
         return Step(f"seed{seed}_{name}", [words("train", **options, lm_conf=list(conf))])

@@ -101,11 +101,11 @@ def plan(folder: Path, epochs: int) -> List[Tuple[str, List[Step]]]:
 
 
 def words(tool: str, **options: object) -> List[str]:
-    """Command line of a tool; an option that has a list is repeated."""
+    """Command line of a tool; an option that has a list is repeated, None is left out."""
     line = [tool]
     for name, value in options.items():
         for one in value if isinstance(value, list) else [value]:
-            line += [f"--{name}", str(one)]
+            line += [] if one is None else [f"--{name}", str(one)]
     return line
 
 
@@ -117,13 +117,10 @@ def key_of(lms: Sequence[str]) -> str:
 def train(folder: Path, name: str, epochs: int, *, source: Optional[str] = None) -> Step:
     """Training of an LM by the configuration of that name, perhaps on from another LM."""
     data = folder / "data"
-    options: Dict[str, Any] = dict(config=data / f"{name}.yaml", exp=folder / name)
-    if source is not None:
-        options["from"] = folder / source
-    if epochs:
-        options["max_epoch"] = epochs
-    texts = dict(train_text=data / "train.txt", valid_text=data / "dev.txt")
-    return Step(name, [words("train", **texts, **options)])
+    options: Dict[str, Any] = dict(train_text=data / "train.txt", valid_text=data / "dev.txt")
+    options.update(config=data / f"{name}.yaml", exp=folder / name)
+    options.update({"from": source and folder / source, "max_epoch": epochs or None})
+    return Step(name, [words("train", **options)])
 
 
 def system_commands(folder: Path, lms: Sequence[str]) -> List[List[str]]:
