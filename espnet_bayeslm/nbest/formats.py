@@ -12,7 +12,7 @@ from typing import Callable, ContextManager, Dict, Iterable, Iterator, Tuple
 from espnet_bayeslm.nbest.espnet import espnet_writer, read_espnet
 from espnet_bayeslm.nbest.fields import AddList, OutOfStep
 from espnet_bayeslm.nbest.htk import htk_writer, read_htk
-from espnet_bayeslm.nbest.jsonl import jsonl_writer, read_jsonl
+from espnet_bayeslm.nbest.jsonl import Jsonl
 from espnet_bayeslm.nbest.kaldi import kaldi_writer, read_kaldi, read_kaldi_once
 from espnet_bayeslm.nbest.kaldi_lattice import kaldi_lattice_writer, read_kaldi_lattices
 from espnet_bayeslm.nbest.lattice import Lattice, nbest_list
@@ -20,8 +20,8 @@ from espnet_bayeslm.nbest.nemo import nemo_writer, read_nemo
 from espnet_bayeslm.nbest.normalization import AS_IT_IS, Normalization, normalized
 from espnet_bayeslm.nbest.srilm import read_srilm, srilm_writer
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.nbest.vosk import read_vosk, vosk_writer
-from espnet_bayeslm.nbest.whisper import read_whisper, whisper_writer
+from espnet_bayeslm.nbest.vosk import Vosk
+from espnet_bayeslm.nbest.whisper import Whisper
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 
@@ -29,10 +29,10 @@ READERS: Dict[str, Callable[[PathLike], Iterator[NBest]]] = {
     "kaldi": read_kaldi,
     "espnet": read_espnet,
     "srilm": read_srilm,
-    "jsonl": read_jsonl,
-    "whisper": read_whisper,
+    "jsonl": Jsonl().read,
+    "whisper": Whisper().read,
     "nemo": read_nemo,
-    "vosk": read_vosk,
+    "vosk": Vosk().read,
 }
 # Readers of files that are in step, which they find out as they go.
 ONCE = {"kaldi": read_kaldi_once}
@@ -40,10 +40,10 @@ WRITERS: Dict[str, Callable[[Path], ContextManager[AddList]]] = {
     "kaldi": kaldi_writer,
     "espnet": espnet_writer,
     "srilm": srilm_writer,
-    "jsonl": jsonl_writer,
-    "whisper": whisper_writer,
+    "jsonl": Jsonl().writer,
+    "whisper": Whisper().writer,
     "nemo": nemo_writer,
-    "vosk": vosk_writer,
+    "vosk": Vosk().writer,
 }
 
 

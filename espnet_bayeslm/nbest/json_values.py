@@ -6,22 +6,13 @@ import contextlib
 import json
 import math
 import re
+from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from espnet_bayeslm.nbest.fields import (
     AddList,
+    UniqueUtterances,
     Writable,
     check_no_others,
     files_matching,
@@ -223,14 +214,6 @@ def others(content: Mapping[str, Any], keys: Sequence[str]) -> Dict[str, Any]:
     return found
 
 
-def all_scored(hypotheses: Sequence[Hypothesis], what: str) -> Tuple[Hypothesis, ...]:
-    """Hypotheses of which all have an `am_score` or none; `what` they have goes into the error."""
-    num_scored = sum(hyp.am_score is not None for hyp in hypotheses)
-    if num_scored not in (0, len(hypotheses)):
-        raise BadValue(f"{num_scored} of {len(hypotheses)} {what}")
-    return tuple(hypotheses)
-
-
 def shown(value: Any) -> str:
     """JSON value as an error shows it."""
     return "missing" if value is None else ascii(value)[:80]
@@ -241,15 +224,47 @@ def as_text(content: Any) -> str:
     return json.dumps(content, ensure_ascii=False, allow_nan=False)
 
 
-class JsonFormat(NamedTuple):
+class Beside(NamedTuple):
+    """Fields of a JSON object beside the hypotheses: reference, speaker, and what is kept.
+
+    Attributes:
+        keys: Those of an object that are read; what others hold is kept.
+        ref: The key of the reference.
+    """
+
+    keys: Tuple[str, ...]
+    ref: str = "ref"
+
+    def list_of(self, utt: str, hyps: Sequence[Hypothesis], content: Mapping[str, Any]) -> NBest:
+        """List of an utterance, with what stands beside its hypotheses in a JSON object."""
+        words, speaker = content.get(self.ref), content.get("speaker")
+        return NBest(
+            utt,
+            tuple(hyps),
+            None if words is None else as_words(words, self.ref),
+            None if speaker is None else as_string(speaker, "speaker"),
+            others(content, self.keys),
+        )
+
+    def fields(self, nbest: NBest) -> Dict[str, Any]:
+        """Fields of a list, as `list_of` reads them."""
+        content: Dict[str, Any] = {}
+        if nbest.ref is not None:
+            content[self.ref] = words_line(nbest.ref)
+        if nbest.speaker is not None:
+            content["speaker"] = nbest.speaker
+        return {**content, **others(nbest.extra, self.keys)}
+
+
+class JsonFormat(ABC):
     """A format whose lists are JSON objects.
 
     Attributes:
         name: What errors call it.
         remedy: What errors say that a file should be.
         suffixes: Of the files that are read in a folder; the first is that of a new file.
-        keys: Those of an object that are read; what others hold is kept.
-        ref: The key of the reference.
+        beside: What it has beside the hypotheses.
+        scored: What errors say that only some of the hypotheses have.
         holds: Which of the scores and "ref" have a place in it.
         frame: What stands before, between and after the objects.
     """
@@ -257,18 +272,44 @@ class JsonFormat(NamedTuple):
     name: str
     remedy: str
     suffixes: Tuple[str, ...]
-    keys: Tuple[str, ...]
-    ref: str = "ref"
+    beside: Beside
+    scored = "hypotheses have an am_score"
     holds: Tuple[str, ...] = ("am_score", "ref")
-    frame: Tuple[str, str, str] = ("", "\n", "\n")
+    frame = ("", "\n", "\n")
 
-    def files(self, path: PathLike) -> List[Path]:
-        """Files to read: the one, or those of a folder with such names, in natural order.
+    @abstractmethod
+    def parse(self, value: Any, name: str) -> NBest:
+        """List of a value; `name` is its id where the value says none.
 
         Raises:
-            InputError: The folder has none.
+            BadValue: It is none.
         """
-        return files_matching(Path(path), self._pattern, problem=f"no *{self.suffixes[0]} in it")
+
+    @abstractmethod
+    def as_json(self, nbest: NBest) -> Dict[str, Any]:
+        """JSON object of a list, but for what is `beside`."""
+
+    def values(self, file: Path) -> Iterator[Tuple[int, str, Any]]:
+        """Yield (line, name, value) of each list: the name is the file's and the list's number."""
+        name = self.stem(file)
+        for number, (line, value) in enumerate(json_items(file, remedy=self.remedy), 1):
+            yield line, f"{name}-{number:06d}", value
+
+    def read(self, path: PathLike) -> Iterator[NBest]:
+        """Yield the N-best lists of a file, or of a folder's files with such names, in their order.
+
+        Raises:
+            InputError: What is not such JSON (file, line, remedy), an id twice, or no such file.
+        """
+        utterances = UniqueUtterances(path)
+        problem = f"no *{self.suffixes[0]} in it"
+        for file in files_matching(Path(path), self._pattern, problem=problem):
+            for line, name, value in self.values(file):
+                with located(file, line, self.remedy):
+                    nbest = self.parse(value, name)
+                utterances.add(nbest.utt, file, line)
+                yield nbest
+        utterances.check(self.remedy)
 
     @property
     def _pattern(self) -> str:
@@ -279,36 +320,20 @@ class JsonFormat(NamedTuple):
         found = (path.name.removesuffix(s) for s in self.suffixes if path.name.endswith(s))
         return next(found, path.name)
 
-    def list_of(
-        self, utt: str, hypotheses: Sequence[Hypothesis], content: Mapping[str, Any]
-    ) -> NBest:
-        """List of an utterance, with what stands beside its hypotheses in a JSON object."""
-        words, speaker = content.get(self.ref), content.get("speaker")
-        return NBest(
-            utt,
-            tuple(hypotheses),
-            None if words is None else as_words(words, self.ref),
-            None if speaker is None else as_string(speaker, "speaker"),
-            others(content, self.keys),
-        )
-
-    def beside(self, nbest: NBest) -> Dict[str, Any]:
-        """Fields beside the hypotheses of a list, as `list_of` reads them."""
-        content: Dict[str, Any] = {}
-        if nbest.ref is not None:
-            content[self.ref] = words_line(nbest.ref)
-        if nbest.speaker is not None:
-            content["speaker"] = nbest.speaker
-        return {**content, **others(nbest.extra, self.keys)}
+    def list_of(self, utt: str, hyps: Sequence[Hypothesis], content: Mapping[str, Any]) -> NBest:
+        """List of an utterance, all or none of whose hypotheses have an `am_score`."""
+        num_scored = sum(hyp.am_score is not None for hyp in hyps)
+        if num_scored not in (0, len(hyps)):
+            raise BadValue(f"{num_scored} of {len(hyps)} {self.scored}")
+        return self.beside.list_of(utt, hyps, content)
 
     @contextlib.contextmanager
-    def writer(self, path: Path, as_json: Callable[[NBest], Dict[str, Any]]) -> Iterator[AddList]:
-        """Write N-best lists into one file, each a JSON object on a line, all or nothing.
+    def writer(self, path: Path) -> Iterator[AddList]:
+        """Write N-best lists into one file, each a JSON object; reading them gives the same lists.
 
         Args:
             path: The file where it ends in one of the suffixes (gzipped in .gz), else the folder
                 in which `nbest` with the first of them is written (made where it is missing).
-            as_json: The object of a list, but for what is `beside`.
 
         Raises:
             ValueError: A list that the format cannot hold, or the folder has other such files.
@@ -325,7 +350,8 @@ class JsonFormat(NamedTuple):
             def add(nbest: NBest) -> None:
                 f.write((between if known.utts else before).encode())
                 known.check(nbest)
-                f.write(as_text({**as_json(nbest), **self.beside(nbest)}).encode())
+                content = {**self.as_json(nbest), **self.beside.fields(nbest)}
+                f.write(as_text(content).encode())
 
             yield add
             known.finish()

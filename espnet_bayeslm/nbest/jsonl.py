@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any, ContextManager, Dict, Iterator, List, Set
+from typing import Any, Dict, Iterator, List, Set, Tuple
 
-from espnet_bayeslm.nbest.fields import SCORES, AddList, UniqueUtterances, words_line
+from espnet_bayeslm.nbest.fields import SCORES, words_line
 from espnet_bayeslm.nbest.json_values import (
     BadValue,
+    Beside,
     JsonFormat,
-    all_scored,
     as_list,
     as_object,
     as_score,
     as_words,
-    located,
     others,
     parse_json,
     shown,
@@ -33,46 +32,56 @@ from espnet_bayeslm.utils.files import PathLike, read_lines
 
 HYPOTHESIS_KEYS = ("text", *SCORES)
 READ_AS_OTHERS = {"score", "rank"}
-FORMAT = JsonFormat(
-    "jsonl",
-    'Lines are {"utt": .., "hypotheses": [{"text": .., "am_score": .., "lm_score": ..}, ..],'
-    ' "ref": ..}.',
-    suffixes=(".jsonl", ".jsonl.gz"),
-    keys=("utt", "hypotheses", "ref", "speaker"),
-    holds=(*SCORES, "ref"),
-)
 
 
-def read_jsonl(path: PathLike) -> Iterator[NBest]:
-    """Yield the N-best lists of a file, or of a folder's *.jsonl and *.jsonl.gz, in their order.
+class Jsonl(JsonFormat):
+    """Files *.jsonl and *.jsonl.gz; a value is a line."""
 
-    Raises:
-        InputError: A line that is not such JSON (file, line, remedy), or an id twice.
-    """
-    utterances = UniqueUtterances(path)
-    kept: Set[str] = set()
-    for file in FORMAT.files(path):
-        for number, line in read_lines(file):
-            with located(file, number, FORMAT.remedy):
-                nbest = _parse(line)
+    name = "jsonl"
+    remedy = (
+        'Lines are {"utt": .., "hypotheses": [{"text": .., "am_score": .., "lm_score": ..}, ..],'
+        ' "ref": ..}.'
+    )
+    suffixes = (".jsonl", ".jsonl.gz")
+    beside = Beside(("utt", "hypotheses", "ref", "speaker"))
+    holds = (*SCORES, "ref")
+
+    def read(self, path: PathLike) -> Iterator[NBest]:
+        """Yield the N-best lists, and log which keys are kept. See `JsonFormat.read`.
+
+        Raises:
+            InputError: As there.
+        """
+        kept: Set[str] = set()
+        for nbest in super().read(path):
             kept.update(nbest.extra, *(hyp.extra for hyp in nbest.hypotheses))
-            utterances.add(nbest.utt, file, number)
             yield nbest
-    utterances.check("One JSON line for each is expected.")
-    kept -= READ_AS_OTHERS
-    if kept:  # among them may be a misspelt one
-        logging.info("%s: kept, and not used: %s", path, ", ".join(sorted(kept))[:200])
+        kept -= READ_AS_OTHERS
+        if kept:  # among them may be a misspelt one
+            logging.info("%s: kept, and not used: %s", path, ", ".join(sorted(kept))[:200])
 
+    def values(self, file: Path) -> Iterator[Tuple[int, str, str]]:
+        """Yield (line, nothing, text) of each line: lists must have an id."""
+        return ((number, "", line) for number, line in read_lines(file))
 
-def _parse(line: str) -> NBest:
-    """List of one line."""
-    content = as_object(parse_json(line), "the line")
-    utt = content.get("utt")
-    if not isinstance(utt, str):
-        raise BadValue(f"utt is {shown(utt)}, and a string was expected")
-    found = map(_hypothesis, _in_order(as_list(content.get("hypotheses"), "hypotheses")))
-    hypotheses = all_scored(list(found), "hypotheses have an am_score")
-    return FORMAT.list_of(utt, hypotheses, content)
+    def parse(self, value: str, name: str) -> NBest:
+        """List of one line."""
+        content = as_object(parse_json(value), "the line")
+        utt = content.get("utt")
+        if not isinstance(utt, str):
+            raise BadValue(f"utt is {shown(utt)}, and a string was expected")
+        objects = _in_order(as_list(content.get("hypotheses"), "hypotheses"))
+        return self.list_of(utt, list(map(_hypothesis, objects)), content)
+
+    def as_json(self, nbest: NBest) -> Dict[str, Any]:
+        """JSON object of a list."""
+        hypotheses = []
+        for hyp in nbest.hypotheses:
+            scores = {name: getattr(hyp, name) for name in SCORES}
+            given = {name: score for name, score in scores.items() if score is not None}
+            hypotheses.append({"text": words_line(hyp.words), **given})
+            hypotheses[-1].update(others(hyp.extra, HYPOTHESIS_KEYS))
+        return {"utt": nbest.utt, "hypotheses": hypotheses}
 
 
 def _in_order(hypotheses: List[Any]) -> List[Dict[str, Any]]:
@@ -96,23 +105,3 @@ def _hypothesis(content: Dict[str, Any]) -> Hypothesis:
         am_score = as_score(content.get("score"), "score")
     words = as_words(content.get("text"), "text")
     return Hypothesis(words, am_score, lm_score, graph_score, others(content, HYPOTHESIS_KEYS))
-
-
-def jsonl_writer(path: Path) -> ContextManager[AddList]:
-    """Write JSON lines, list by list; reading them gives the same lists.
-
-    Raises:
-        ValueError: See `JsonFormat.writer`.
-    """
-    return FORMAT.writer(path, _as_json)
-
-
-def _as_json(nbest: NBest) -> Dict[str, Any]:
-    """JSON object of a list."""
-    hypotheses = []
-    for hyp in nbest.hypotheses:
-        scores = {name: getattr(hyp, name) for name in SCORES}
-        given = {name: score for name, score in scores.items() if score is not None}
-        hypotheses.append({"text": words_line(hyp.words), **given})
-        hypotheses[-1].update(others(hyp.extra, HYPOTHESIS_KEYS))
-    return {"utt": nbest.utt, "hypotheses": hypotheses}

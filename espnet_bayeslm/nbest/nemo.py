@@ -27,7 +27,7 @@ from espnet_bayeslm.nbest.fields import (
 )
 from espnet_bayeslm.nbest.json_values import (
     BadValue,
-    JsonFormat,
+    Beside,
     as_object,
     as_string,
     as_text,
@@ -43,14 +43,10 @@ BEAMS, MANIFEST = "preds_out.tsv", "manifest.json"
 PATTERN = r".*\.(tsv|jsonl?)(\.gz)?"
 COUNT = "num_hypotheses"
 REMEDY = "Lines are `text<TAB>score`, as of eval_beamsearch_ngram's --preds_output_folder."
-ENTRIES = JsonFormat(
-    "nemo",
-    'Lines are {"audio_filepath": .., "text": ..}.',
-    suffixes=(".json", ".json.gz", ".jsonl", ".jsonl.gz"),
-    keys=("audio_filepath", "utt", "text", "speaker", COUNT),
-    ref="text",
-)
-"""Of the manifest."""
+MANIFEST_SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
+MANIFEST_REMEDY = 'Lines are {"audio_filepath": .., "text": ..}.'
+BESIDE = Beside(("audio_filepath", "utt", "text", "speaker", COUNT), ref="text")
+"""Of the manifest's lines."""
 
 
 def read_nemo(path: PathLike) -> Iterator[NBest]:
@@ -70,14 +66,14 @@ def read_nemo(path: PathLike) -> Iterator[NBest]:
     hypotheses = (_hypothesis(line, beams, number) for number, line in read_lines(beams))
     for utt, entry, count in zip(_ids(entries, manifest), entries, counts, strict=True):
         found = tuple(itertools.islice(hypotheses, count))
-        yield ENTRIES.list_of(utt, found, entry)
+        yield BESIDE.list_of(utt, found, entry)
 
 
 def _find(path: Path) -> Tuple[Path, Path]:
     """Beam file and manifest."""
     folder = path if path.is_dir() else path.parent
     beams = _one(folder, (".tsv", ".tsv.gz"), "preds") if path.is_dir() else path
-    return beams, _one(folder, ENTRIES.suffixes, "manifest")
+    return beams, _one(folder, MANIFEST_SUFFIXES, "manifest")
 
 
 def _one(folder: Path, suffixes: Tuple[str, ...], name: str) -> Path:
@@ -99,7 +95,7 @@ def _read_manifest(path: Path) -> List[Dict[str, Any]]:
     """Entries of a manifest."""
     entries = []
     for number, line in read_lines(path):
-        with located(path, number, ENTRIES.remedy):
+        with located(path, number, MANIFEST_REMEDY):
             entry = as_object(parse_json(line), "the line")
             as_string(entry.get("audio_filepath"), "audio_filepath")
             for key in ("text", "speaker", "utt"):
@@ -108,10 +104,10 @@ def _read_manifest(path: Path) -> List[Dict[str, Any]]:
             count = entry.get(COUNT)
             if count is not None and (type(count) is not int or count < 1):
                 raise BadValue(f"{COUNT} is {count!r}, and a number from 1 was expected")
-            others(entry, ENTRIES.keys)
+            others(entry, BESIDE.keys)
         entries.append(entry)
     if not entries:
-        raise InputError("no utterances", path=path, remedy=ENTRIES.remedy)
+        raise InputError("no utterances", path=path, remedy=MANIFEST_REMEDY)
     return entries
 
 
@@ -189,4 +185,4 @@ def _as_json(nbest: NBest) -> Dict[str, Any]:
     """Manifest object of a list."""
     content: Dict[str, Any] = {"audio_filepath": f"{nbest.utt}.wav", "utt": nbest.utt}
     content[COUNT] = len(nbest.hypotheses)
-    return {**content, **ENTRIES.beside(nbest)}
+    return {**content, **BESIDE.fields(nbest)}
