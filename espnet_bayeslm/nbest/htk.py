@@ -22,7 +22,6 @@ from espnet_bayeslm.nbest.fields import (
     files_matching,
     format_number,
     is_utf8,
-    parse_number,
 )
 from espnet_bayeslm.nbest.lattice import NULL, SILENT, TRANSITIONS, Arc, Lattice, PathScales
 from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS, LatticeBuilder
@@ -100,7 +99,7 @@ def read_lattice(path: PathLike, *, max_arcs: int = MAX_ARCS) -> Lattice:
     return _Reader(Path(path), max_arcs).read()
 
 
-class _Reader:
+class _Reader(LatticeBuilder):
     """Reads one file; the lines of all that may be wrong are at hand.
 
     Args:
@@ -109,11 +108,11 @@ class _Reader:
     """
 
     def __init__(self, path: Path, max_arcs: int):
-        self.path = path
-        self.builder = LatticeBuilder(utterance_of(path), path, max_arcs=max_arcs)
+        super().__init__(utterance_of(path), path, max_arcs=max_arcs, remedy=REMEDY)
         self.header: Fields = {}
         self.header_lines: Dict[str, int] = {}
-        self.nodes: Dict[int, _Node] = {}
+        self.node_fields: List[_Node] = []
+        """By the nodes' index."""
         self.links: Dict[int, int] = {}
         """Number of each link -> its line."""
         self.labels: List[Optional[str]] = []
@@ -131,18 +130,15 @@ class _Reader:
             if "I" in fields:
                 self._add_node(fields, last)
             elif "J" in fields:
-                if len(self.links) == self.builder.max_arcs:
+                if len(self.links) == self.max_arcs:
                     others = sum(rest.lstrip().startswith("J=") for _, rest in lines)
-                    self.builder.check_size(len(self.links) + 1 + others, last)
+                    self.check_size(len(self.links) + 1 + others, last)
                 self._add_link(fields, last)
             else:
                 self._add_header(fields, last)
         if not self.nodes:
-            raise self._error("no nodes, and lines `I=0 W=word` were expected", last)
+            raise self.error("no nodes, and lines `I=0 W=word` were expected", last)
         return self._lattice(last)
-
-    def _error(self, problem: str, line: int, remedy: str = REMEDY) -> InputError:
-        return InputError(problem, path=self.path, line=line, remedy=remedy)
 
     def _fields(self, line: str, number: int) -> Fields:
         """Fields of a line, by their short names."""
@@ -152,10 +148,10 @@ class _Reader:
             match = _FIELD.match(text, position)
             if match is None:
                 shown = text[position : position + 60].strip()
-                raise self._error(f"{shown!r} stands where `key=value` was expected", number)
+                raise self.error(f"{shown!r} stands where `key=value` was expected", number)
             key = LONG_NAMES.get(match[1], match[1])
             if key in fields:
-                raise self._error(f"the field {key[:40]!r} comes twice in the line", number)
+                raise self.error(f"the field {key[:40]!r} comes twice in the line", number)
             quoted = match[2] is not None
             fields[key] = self._unescaped(match[2][1:-1] if quoted else match[3], number)
             position = match.end()
@@ -175,94 +171,91 @@ class _Reader:
         try:
             return _ESCAPED.sub(character, value)
         except UnicodeDecodeError as error:
-            raise self._error(
+            raise self.error(
                 f"the bytes of {value[:60]!r} are not UTF-8", line, "Convert the lattice to UTF-8."
             ) from error
 
     def _add_header(self, fields: Fields, line: int) -> None:
         if self.nodes:
             shown = ", ".join(fields)[:60]
-            raise self._error(f"the fields {shown} stand after the nodes, not in the header", line)
+            raise self.error(f"the fields {shown} stand after the nodes, not in the header", line)
         for key, value in fields.items():
             if key in self.header:
                 first = self.header_lines[key]
-                raise self._error(f"the field {key[:40]!r} stands already in line {first}", line)
+                raise self.error(f"the field {key[:40]!r} stands already in line {first}", line)
             if key == "SUBLAT":
-                raise self._error(
+                raise self.error(
                     "a sub-lattice, and one lattice without any was expected",
                     line,
                     "Expand it first (HTK's HLRescore or SRILM's lattice-tool).",
                 )
             self.header[key], self.header_lines[key] = value, line
         if "L" in fields:
-            self.builder.check_size(self._integer(fields, "L", line), line)
+            self.check_size(self._integer(fields, "L", line), line)
 
     def _integer(self, fields: Fields, key: str, line: int) -> int:
         """Number of a field that must be there."""
         if key not in fields:
-            raise self._error(f"the field {key} is missing", line)
+            raise self.error(f"the field {key} is missing", line)
         if not _INTEGER.fullmatch(fields[key]):
-            raise self._error(f"{key}={fields[key][:60]}: expected a number from 0", line)
+            raise self.error(f"{key}={fields[key][:60]}: expected a number from 0", line)
         return int(fields[key])
-
-    def _number(self, value: str, line: int) -> float:
-        return parse_number(value, path=self.path, line=line, remedy=REMEDY)
 
     def _word(self, fields: Fields, line: int) -> Optional[str]:
         """Word of a node or link; None where there is no field for it."""
         word = fields.get("W")
         if word is not None and (word.split() != [word] or not is_utf8(word)):
-            raise self._error(f"W={word[:60]!r}: expected one word without white space", line)
+            raise self.error(f"W={word[:60]!r}: expected one word without white space", line)
         return word
 
     def _add_node(self, fields: Fields, line: int) -> None:
         name = self._integer(fields, "I", line)
         if name in self.nodes:
-            raise self._error(f"the node {name} stands there already", line)
+            raise self.error(f"the node {name} stands there already", line)
         if "L" in fields:
             problem = "a sub-lattice in place of a word"
-            raise self._error(problem, line, "Expand it first (HTK's HLRescore).")
-        time = self._number(fields["t"], line) if "t" in fields else None
+            raise self.error(problem, line, "Expand it first (HTK's HLRescore).")
+        time = self.number(fields["t"], line) if "t" in fields else None
         details = tuple((k, v) for k, v in fields.items() if k not in NODE_KEYS)
-        self.nodes[name] = _Node(self._word(fields, line), time, details)
-        self.builder.node(name, line)
+        self.node_fields.append(_Node(self._word(fields, line), time, details))
+        self.node(name, line)
 
     def _add_link(self, fields: Fields, line: int) -> None:
         name = self._integer(fields, "J", line)
         if name in self.links:
-            raise self._error(f"the link {name} stands already in line {self.links[name]}", line)
+            raise self.error(f"the link {name} stands already in line {self.links[name]}", line)
         self.links[name] = line
         ends = [self._integer(fields, key, line) for key in "SE"]
         for end in ends:
             if end not in self.nodes:
                 problem = f"a link to the node {end}, and no line `I={end}` before it"
-                raise self._error(problem, line)
+                raise self.error(problem, line)
         keys = tuple(key for key in SCORES if key in fields)
         if self.keys is None:
             self.keys = keys
         elif keys != self.keys:
-            raise self._error(
+            raise self.error(
                 f"the link has the scores {', '.join(keys) or 'none'}, those before it"
                 f" {', '.join(self.keys) or 'none'}",
                 line,
             )
         scores = {SCORES[key]: self._score(fields[key], line) for key in keys}
         details = tuple((k, v) for k, v in fields.items() if k not in LINK_KEYS)
-        source, target = (self.builder.node(end, line) for end in ends)
+        source, target = (self.nodes[end] for end in ends)
         self.labels.append(self._word(fields, line))
-        self.builder.add(Arc(source, target, NULL, **scores, details=details), line)
+        self.add(Arc(source, target, NULL, **scores, details=details), line)
 
     def _score(self, value: str, line: int) -> float:
         """Natural log of a score."""
-        number = self._number(value, line)
+        number = self.number(value, line)
         base = self._base()
         if base == 0:  # HTK: no logs
             if number <= 0:
-                raise self._error(f"the probability {value[:60]} has no logarithm", line)
+                raise self.error(f"the probability {value[:60]} has no logarithm", line)
             return math.log(number)
         natural = number * math.log(base)
         if not math.isfinite(natural):
-            raise self._error(f"{value[:60]!r} is too large a number", line)
+            raise self.error(f"{value[:60]!r} is too large a number", line)
         return natural
 
     def _base(self) -> float:
@@ -270,29 +263,28 @@ class _Reader:
         if "base" not in self.header:
             return math.e
         value, line = self.header["base"], self.header_lines["base"]
-        base = self._number(value, line)
+        base = self.number(value, line)
         if base < 0 or base == 1:
-            raise self._error(f"base={value[:60]}: expected that of logs", line)
+            raise self.error(f"base={value[:60]}: expected that of logs", line)
         return base
 
     def _lattice(self, last: int) -> Lattice:
         """Lattice of all lines."""
-        builder = self.builder
         for key, number in (("N", len(self.nodes)), ("L", len(self.links))):
             line = self.header_lines.get(key, last)
             if key in self.header and self._integer(self.header, key, line) != number:
                 found = f"there are {number} {'nodes' if key == 'N' else 'links'}"
-                raise self._error(f"{key}={self.header[key]}, and {found}", line, "Was it cut?")
+                raise self.error(f"{key}={self.header[key]}, and {found}", line, "Was it cut?")
         start, end = self._terminal("start", last), self._terminal("end", last)
         self._set_labels()
         start = self._with_first_word(start)
-        times = [self.nodes[name].time for name in builder.nodes]
-        return builder.lattice(
+        times = [node.time for node in self.node_fields]
+        return self.lattice(
             start,
             end,
             scores=tuple(SCORES[key] for key in self.keys or ("a",)),
             scales=self._scales(),
-            times=times if any(time is not None for time in times) else None,
+            times=times if any(time is not None for time in times) else (),
             header=tuple((k, v) for k, v in self.header.items() if k not in WRITTEN),
         )
 
@@ -302,58 +294,55 @@ class _Reader:
             line = self.header_lines[key]
             name = self._integer(self.header, key, line)
             if name not in self.nodes:
-                raise self._error(f"{key}={name}, and there is no node {name}", line)
-            return self.builder.nodes[name]
-        joined = {arc.source if key == "end" else arc.target for arc in self.builder.arcs}
-        free = [name for name, index in self.builder.nodes.items() if index not in joined]
+                raise self.error(f"{key}={name}, and there is no node {name}", line)
+            return self.nodes[name]
+        joined = {arc.source if key == "end" else arc.target for arc in self.arcs}
+        free = [name for name, index in self.nodes.items() if index not in joined]
         if len(free) != 1:
             what = "final" if key == "end" else "initial"
             found = f"{len(free)} nodes ({', '.join(map(str, free[:5]))})" if free else "no node"
-            raise self._error(
+            raise self.error(
                 f"no field {key}=, and {found} where one {what} node was expected",
                 last,
                 f"Name the {what} node in the header: {key}=N.",
             )
-        return self.builder.nodes[free[0]]
+        return self.nodes[free[0]]
 
     def _set_labels(self) -> None:
         """Give each arc its word: that of the link, or of the node where it ends."""
-        builder, nodes = self.builder, list(self.nodes.values())
         on_links = any(label is not None for label in self.labels)
-        for node, line in zip(nodes, builder.node_lines, strict=True):
+        for node, line in zip(self.node_fields, self.node_lines, strict=True):
             if not on_links and node.word is None:
-                raise self._error("the field W is missing", line)
+                raise self.error("the field W is missing", line)
             if on_links and node.word not in (None, *SILENT):
-                raise self._error(
+                raise self.error(
                     f"the node has the word {node.word!r:.60}, and links have words too", line
                 )
-        for number, (arc, label) in enumerate(zip(builder.arcs, self.labels, strict=True)):
-            node = nodes[arc.target]
+        for number, (arc, label) in enumerate(zip(self.arcs, self.labels, strict=True)):
+            node = self.node_fields[arc.target]
             if on_links and label is None:
-                raise self._error("the field W is missing", builder.arc_lines[number])
+                raise self.error("the field W is missing", self.arc_lines[number])
             own = {key for key, _ in arc.details}
-            builder.arcs[number] = arc._replace(
+            self.arcs[number] = arc._replace(
                 label=(node.word or NULL) if label is None else label,
                 details=arc.details + tuple(pair for pair in node.details if pair[0] not in own),
             )
 
     def _with_first_word(self, start: int) -> int:
         """Index of a node before the start, to which a word of the start is an arc."""
-        builder = self.builder
-        name = next(name for name, index in builder.nodes.items() if index == start)
-        word, time, details = self.nodes[name]
+        word, time, details = self.node_fields[start]
         if word is None or word in SILENT:
             return start
-        line = builder.node_lines[start]
-        first = builder.node(-1, line)
-        self.nodes[-1] = _Node(None, time, ())
-        builder.add(Arc(first, start, word, details=details), line)
+        line = self.node_lines[start]
+        first = self.node(-1, line)
+        self.node_fields.append(_Node(None, time, ()))
+        self.add(Arc(first, start, word, details=details), line)
         return first
 
     def _scales(self) -> PathScales:
         """Weights of the header."""
         found = {
-            name: self._number(self.header[key], self.header_lines[key])
+            name: self.number(self.header[key], self.header_lines[key])
             for key, name in SCALES.items()
             if key in self.header
         }

@@ -24,7 +24,6 @@ from espnet_bayeslm.nbest.fields import (
     check_no_others,
     files_matching,
     format_number,
-    parse_number,
 )
 from espnet_bayeslm.nbest.lattice import NULL, TRANSITIONS, Arc, Lattice, kaldi_scales
 from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS, LatticeBuilder
@@ -120,7 +119,7 @@ def _read_file(
         yield _Reader(fields[0], path, symbols, max_arcs).read(lines, number), number
 
 
-class _Reader:
+class _Reader(LatticeBuilder):
     """Reads one lattice.
 
     Args:
@@ -131,67 +130,64 @@ class _Reader:
     """
 
     def __init__(self, utt: str, path: Path, symbols: Optional[Symbols], max_arcs: int):
-        self.path, self.symbols = path, symbols
-        self.builder = LatticeBuilder(utt, path, max_arcs=max_arcs)
+        super().__init__(utt, path, max_arcs=max_arcs, remedy=REMEDY)
+        self.symbols = symbols
         self.finals: Dict[int, Tuple[int, Arc]] = {}
         """Final state -> line, the arc to the end."""
         self.all_numbers = True
 
     def read(self, lines: Lines, first: int) -> Lattice:
         """Lattice of the lines up to an empty one, or to the end of the file."""
-        builder, number = self.builder, first
+        number = first
         for number, line in lines:
             fields = line.split()
             if not fields:
                 break
-            if len(fields) > 2 and len(builder.arcs) == builder.max_arcs:
+            if len(fields) > 2 and len(self.arcs) == self.max_arcs:
                 others = sum(len(rest.split()) > 2 for rest in _block(lines))
-                builder.check_size(len(builder.arcs) + 1 + others, first)
+                self.check_size(len(self.arcs) + 1 + others, first)
             if len(fields) in (3, 4):
                 self._add_arc(fields, number)
             elif len(fields) < 3:
                 self._add_final(fields, number)
             else:
-                raise self._error(
+                raise self.error(
                     f"{line[:80]!r} has {len(fields)} fields, 1 to 4 were expected",
                     number,
                     "Write compact lattices: lattice-copy ark:- ark,t:-",
                 )
-        if not builder.nodes:
-            raise self._error(f"the lattice of {builder.utt[:80]!r} has no states", first)
+        if not self.nodes:
+            raise self.error(f"the lattice of {self.utt[:80]!r} has no states", first)
         if not self.finals:
-            raise self._error(
-                f"the lattice of {builder.utt[:80]!r} has no final state", number, "Was it cut?"
+            raise self.error(
+                f"the lattice of {self.utt[:80]!r} has no final state", number, "Was it cut?"
             )
-        if self.symbols is None and builder.arcs and self.all_numbers:
-            raise self._error(
+        if self.symbols is None and self.arcs and self.all_numbers:
+            raise self.error(
                 "all words are numbers, and there is no words.txt",
                 first,
                 "Put words.txt beside the lattices, or give --words words.txt.",
             )
-        end = builder.node(max(builder.nodes) + 1, number)  # the last in the order of numbers
+        end = self.node(max(self.nodes) + 1, number)  # the last in the order of numbers
         for line_number, arc in self.finals.values():
-            builder.add(arc._replace(target=end), line_number)
-        return builder.lattice(0, end, scales=kaldi_scales(LMWT))
-
-    def _error(self, problem: str, line: int, remedy: str = REMEDY) -> InputError:
-        return InputError(problem, path=self.path, line=line, remedy=remedy)
+            self.add(arc._replace(target=end), line_number)
+        return self.lattice(0, end, scales=kaldi_scales(LMWT))
 
     def _state(self, field: str, line: int) -> int:
         """Index of a state."""
         if not _STATE.fullmatch(field):
-            raise self._error(f"{field[:80]!r} stands where a state's number was expected", line)
-        return self.builder.node(int(field), line)
+            raise self.error(f"{field[:80]!r} stands where a state's number was expected", line)
+        return self.node(int(field), line)
 
     def _add_arc(self, fields: List[str], line: int) -> None:
         source, target = (self._state(field, line) for field in fields[:2])
         label = self._label(fields[2], line)
-        self.builder.add(self._arc(source, target, label, fields[3:], line), line)
+        self.add(self._arc(source, target, label, fields[3:], line), line)
 
     def _add_final(self, fields: List[str], line: int) -> None:
         state = self._state(fields[0], line)
         if state in self.finals:
-            raise self._error(
+            raise self.error(
                 f"the state {fields[0]} is final already in line {self.finals[state][0]}", line
             )
         self.finals[state] = line, self._arc(state, -1, NULL, fields[1:], line)
@@ -203,7 +199,7 @@ class _Reader:
         if self.symbols is None:
             return NULL if field == EPSILON else field
         if not is_number or (int(field) and int(field) not in self.symbols):
-            raise self._error(
+            raise self.error(
                 f"{field[:80]!r} stands where an id of words.txt was expected",
                 line,
                 "Give the words.txt of these lattices; without one beside them, words are symbols.",
@@ -216,10 +212,8 @@ class _Reader:
         field = weight[0] if weight else "0,0,"
         parts = field.split(",")
         if len(parts) != 3 or not _IDS.fullmatch(parts[2]):
-            raise self._error(f"{field[:80]!r} stands where graph,acoustic,ids was expected", line)
-        lm_score, am_score = (
-            -parse_number(part, path=self.path, line=line, remedy=REMEDY) for part in parts[:2]
-        )
+            raise self.error(f"{field[:80]!r} stands where graph,acoustic,ids was expected", line)
+        lm_score, am_score = (-self.number(part, line) for part in parts[:2])
         details = ((TRANSITIONS, parts[2]),) if parts[2] else ()
         return Arc(source, target, label, am_score, lm_score, details=details)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from typing import Dict, List, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
+from espnet_bayeslm.nbest.fields import parse_number
 from espnet_bayeslm.nbest.lattice import Arc, Lattice
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
@@ -20,15 +21,24 @@ class LatticeBuilder:
         utt: Utterance id.
         path: The file, for errors.
         max_arcs: The most arcs that are taken.
+        remedy: What errors say that the file should be.
     """
 
-    def __init__(self, utt: str, path: PathLike, *, max_arcs: int = MAX_ARCS):
-        self.utt, self.path, self.max_arcs = utt, path, max_arcs
+    def __init__(self, utt: str, path: PathLike, *, max_arcs: int, remedy: str):
+        self.utt, self.path, self.max_arcs, self.remedy = utt, path, max_arcs, remedy
         self.nodes: Dict[int, int] = {}
         """Name of each node -> its index, in the order of their appearance."""
         self.node_lines: List[int] = []
         self.arcs: List[Arc] = []
         self.arc_lines: List[int] = []
+
+    def error(self, problem: str, line: int, remedy: str = "") -> InputError:
+        """Error of a line."""
+        return InputError(problem, path=self.path, line=line, remedy=remedy or self.remedy)
+
+    def number(self, value: str, line: int) -> float:
+        """Finite number of a field."""
+        return parse_number(value, path=self.path, line=line, remedy=self.remedy)
 
     def node(self, name: int, line: int) -> int:
         """Index of the node of a name, a new one where there is none."""
@@ -48,23 +58,24 @@ class LatticeBuilder:
         Raises:
             InputError: They are too many.
         """
-        if size <= self.max_arcs:
-            return
-        raise InputError(
-            f"the lattice of {self.utt[:80]!r} has {size} arcs, at most {self.max_arcs} were"
-            " expected",
-            path=self.path,
-            line=line,
-            remedy="Prune it where it comes from, or raise --max_arcs (500 bytes each).",
-        )
+        if size > self.max_arcs:
+            raise self.error(
+                f"the lattice of {self.utt[:80]!r} has {size} arcs, at most {self.max_arcs} were"
+                " expected",
+                line,
+                "Prune it where it comes from, or raise --max_arcs (500 bytes each).",
+            )
 
-    def lattice(self, start: int, end: int, **fields: object) -> Lattice:
+    def lattice(
+        self, start: int, end: int, *, times: Sequence[Optional[float]] = (), **fields: Any
+    ) -> Lattice:
         """Lattice of all that was taken, its nodes in topological order.
 
         Args:
             start: Index of the node where all paths begin.
             end: Index of the node where they end.
-            **fields: The other attributes; `times` by index.
+            times: Seconds of each node, by index.
+            **fields: The other attributes.
 
         Raises:
             InputError: A node that the start does not reach, a cycle, or no path to the end.
@@ -74,17 +85,21 @@ class LatticeBuilder:
             following[arc.source].append(number)
         self._check_reached(start, following)
         order = self._order(start, following)
-        self._check_end(end, following)
+        if following[end]:
+            raise self.error(
+                f"an arc begins at the end node {self._name(end)}, where paths must end",
+                self.arc_lines[following[end][0]],
+                "Name another end node.",
+            )
         place = {index: number for number, index in enumerate(order)}
-        times = fields.pop("times", None)
         if times:
-            fields["times"] = tuple(times[index] for index in order)  # type: ignore[index]
+            fields["times"] = tuple(times[index] for index in order)
         arcs = tuple(
             arc._replace(source=place[arc.source], target=place[arc.target])
             for index in order
             for arc in (self.arcs[number] for number in following[index])
         )
-        return Lattice(self.utt, len(order), place[end], arcs, **fields)  # type: ignore[arg-type]
+        return Lattice(self.utt, len(order), place[end], arcs, **fields)
 
     def _check_reached(self, start: int, following: Sequence[Sequence[int]]) -> None:
         """Raise an InputError where the start does not reach a node."""
@@ -100,12 +115,11 @@ class LatticeBuilder:
         if all(seen):
             return
         index = seen.index(False)
-        raise InputError(
+        raise self.error(
             f"the node {self._name(index)} cannot be reached from the start node"
             f" {self._name(start)}; {seen.count(False)} of {len(seen)} nodes cannot",
-            path=self.path,
-            line=self.node_lines[index],
-            remedy="All nodes must be connected: was a part of the lattice lost?",
+            self.node_lines[index],
+            "All nodes must be connected: was a part of the lattice lost?",
         )
 
     def _order(self, start: int, following: Sequence[Sequence[int]]) -> List[int]:
@@ -134,12 +148,11 @@ class LatticeBuilder:
                 for arc, line in zip(self.arcs, self.arc_lines, strict=True)
                 if arc.target == index and waiting[arc.source]
             )
-            raise InputError(
+            raise self.error(
                 f"the lattice of {self.utt[:80]!r} has a cycle through the node"
                 f" {self._name(index)}, and none was expected",
-                path=self.path,
-                line=line,
-                remedy="A word lattice has no cycles: was a node's number changed?",
+                line,
+                "A word lattice has no cycles: was a node's number changed?",
             )
         return order
 
@@ -152,16 +165,6 @@ class LatticeBuilder:
             seen.add(index)
             index = before[index]
         return index
-
-    def _check_end(self, end: int, following: Sequence[Sequence[int]]) -> None:
-        """Raise an InputError where there are arcs from the end."""
-        if following[end]:
-            raise InputError(
-                f"an arc begins at the end node {self._name(end)}, where paths must end",
-                path=self.path,
-                line=self.arc_lines[following[end][0]],
-                remedy="Name another end node.",
-            )
 
     def _name(self, index: int) -> int:
         return next(name for name, place in self.nodes.items() if place == index)
