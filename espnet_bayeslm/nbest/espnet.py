@@ -7,10 +7,11 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import re
 from pathlib import Path
-from typing import Dict, Iterator, List, Sequence, Set, Tuple
+from typing import Dict, Iterator, List, Sequence, Set
 
 from espnet_bayeslm.nbest.fields import (
     NUMBER,
@@ -18,11 +19,11 @@ from espnet_bayeslm.nbest.fields import (
     Columns,
     OutOfStep,
     Row,
+    Rows,
     UniqueUtterances,
     Writable,
     are_in_step,
     check_has_keys,
-    check_no_others,
     format_number,
     numbered,
     packed,
@@ -32,7 +33,7 @@ from espnet_bayeslm.nbest.fields import (
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, Table, read_table, staged
+from espnet_bayeslm.utils.files import PathLike, Table, read_table
 
 PATTERN = r"[0-9]+best_recog|output\.[0-9]+"
 """Names that `read_espnet` reads in a folder."""
@@ -43,9 +44,6 @@ _TENSOR = re.compile(
 )
 _MAX_OPEN_FILES = 400  # 1024 is what a process may have open on most systems
 _FLUSH_EVERY = 2000  # utterances
-
-Rows = Iterator[Tuple[str, List[Row]]]
-"""(utterance, its hypotheses from rank 1 on)."""
 
 
 def read_espnet(path: PathLike) -> Iterator[NBest]:
@@ -161,26 +159,21 @@ def espnet_writer(folder: Path) -> Iterator[AddList]:
             Nothing is written then.
     """
     known = Writable("espnet", needs=("am_score",))
-    names: Set[str] = set()
-    lines: Dict[str, List[str]] = {}
-    with staged(folder) as temporary:
+    lines: Dict[str, List[str]] = collections.defaultdict(list)
+    with known.staged(folder, PATTERN) as temporary:
 
         def add(nbest: NBest) -> None:
             known.check(nbest)
             for rank, hyp in enumerate(nbest.hypotheses, 1):
                 assert hyp.am_score is not None  # `Writable` has seen to it
-                name = f"{rank}best_recog"
                 values = {"text": words_line(hyp.words), "score": format_number(hyp.am_score)}
                 for kind, value in values.items():
-                    lines.setdefault(f"{name}/{kind}", []).append(f"{nbest.utt} {value}\n")
-                names.add(name)
+                    lines[f"{rank}best_recog/{kind}"].append(f"{nbest.utt} {value}\n")
             if len(known.utts) % _FLUSH_EVERY == 0:  # N may be more than the files that may be open
                 _append(temporary, lines)
 
         yield add
-        known.finish()
         _append(temporary, lines)
-        check_no_others(Path(folder), PATTERN, written=names)
 
 
 def _append(folder: Path, lines: Dict[str, List[str]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 import os
@@ -11,7 +12,14 @@ from typing import Callable, Container, Dict, Iterator, List, Optional, Sequence
 
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import BYTE_ORDER_MARK, Entry, PathLike, Table, read_entries
+from espnet_bayeslm.utils.files import (
+    BYTE_ORDER_MARK,
+    Entry,
+    PathLike,
+    Table,
+    read_entries,
+    staged,
+)
 
 # Each digit has one place to go, so that a megabyte of them does not take an hour
 NUMBER = r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
@@ -30,6 +38,9 @@ Columns = Dict[str, List[Path]]
 
 Row = Dict[str, Entry]
 """The entries of one key, by the names of the columns."""
+
+Rows = Iterator[Tuple[str, List[Row]]]
+"""(utterance, its hypotheses from rank 1 on)."""
 
 
 def parse_number(value: str, *, path: PathLike, line: int, remedy: str) -> float:
@@ -109,6 +120,18 @@ def check_file_name(utt: str, name: str) -> None:
             f"the utterance id {utt[:80]!r} cannot be the name of a file",
             remedy="Write another format.",
         )
+
+
+def utterance_of(path: Path, suffixes: Sequence[str]) -> str:
+    """Utterance id of a file: its name without .gz and the first of the suffixes that it has.
+
+    Raises:
+        InputError: That can be no id.
+    """
+    name = path.name.removesuffix(".gz")
+    utt = name.removesuffix(next((suffix for suffix in suffixes if name.endswith(suffix)), ""))
+    check_id(utt, path=path)
+    return utt
 
 
 class UniqueUtterances:
@@ -205,6 +228,19 @@ class Writable:
         """Raise an InputError where there was no list."""
         if not self.utts:
             raise InputError("no N-best lists to write")
+
+    @contextlib.contextmanager
+    def staged(self, folder: Path, pattern: str) -> Iterator[Path]:
+        """Make a folder for the lists, whose files move into `folder` when all is well.
+
+        Args:
+            folder: Where they belong.
+            pattern: What the names match that are read there: others than these are refused.
+        """
+        with staged(folder) as temporary:
+            yield temporary
+            self.finish()
+            check_no_others(folder, pattern, written=set(os.listdir(temporary)))
 
 
 def _problem(hyp: Hypothesis, holds: Container[str], needs: Container[str]) -> str:

@@ -17,11 +17,11 @@ from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tu
 from espnet_bayeslm.nbest.fields import (
     UniqueUtterances,
     check_file_name,
-    check_id,
     check_no_others,
     files_matching,
     format_number,
     is_utf8,
+    utterance_of,
 )
 from espnet_bayeslm.nbest.lattice import NULL, SILENT, TRANSITIONS, Arc, Lattice, PathScales
 from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS, LatticeBuilder
@@ -82,14 +82,6 @@ def read_htk(path: PathLike, *, max_arcs: int = MAX_ARCS) -> Iterator[Lattice]:
         yield lattice
 
 
-def utterance_of(path: Path) -> str:
-    """Utterance id of a file: its name without what tells its format."""
-    name = path.name.removesuffix(".gz")
-    utt = name.removesuffix(next((s for s in SUFFIXES if name.endswith(s)), ""))
-    check_id(utt, path=path)
-    return utt
-
-
 def read_lattice(path: PathLike, *, max_arcs: int = MAX_ARCS) -> Lattice:
     """Lattice of one file.
 
@@ -108,7 +100,7 @@ class _Reader(LatticeBuilder):
     """
 
     def __init__(self, path: Path, max_arcs: int):
-        super().__init__(utterance_of(path), path, max_arcs=max_arcs, remedy=REMEDY)
+        super().__init__(utterance_of(path, SUFFIXES), path, max_arcs=max_arcs, remedy=REMEDY)
         self.header: Fields = {}
         self.header_lines: Dict[str, int] = {}
         self.node_fields: List[_Node] = []

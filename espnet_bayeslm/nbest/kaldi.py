@@ -10,23 +10,24 @@ memory of all lines.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import decimal
 import itertools
 import re
 from decimal import Decimal
 from pathlib import Path
-from typing import IO, Dict, Iterator, List, Set, Tuple
+from typing import IO, Counter, Dict, Iterator, List, Set, Tuple
 
 from espnet_bayeslm.nbest.fields import (
     AddList,
     Columns,
     OutOfStep,
     Row,
+    Rows,
     Writable,
     are_in_step,
     check_has_keys,
-    check_no_others,
     format_number,
     numbered,
     packed,
@@ -36,7 +37,7 @@ from espnet_bayeslm.nbest.fields import (
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, Table, read_lines, read_table, staged
+from espnet_bayeslm.utils.files import PathLike, Table, read_lines, read_table
 
 WORDS, ACOUSTIC, NOLM, WITHLM = "words_text", "acwt", "lmwt.nolm", "lmwt.withlm"
 PATTERN = r"(words_text|acwt|lmwt\.nolm|lmwt\.withlm)(\.gz)?|archives\.[0-9]+"
@@ -46,9 +47,6 @@ KEY = re.compile(r"(.+)-([1-9][0-9]{0,8})", re.ASCII | re.DOTALL)
 
 # Enough for the exact difference of any two float64
 _EXACT = decimal.Context(prec=1200)
-
-Rows = Iterator[Tuple[str, List[Row]]]
-"""(utterance, its hypotheses from rank 1 on)."""
 
 
 def read_kaldi(path: PathLike) -> Iterator[NBest]:
@@ -253,30 +251,25 @@ def kaldi_writer(folder: Path) -> Iterator[AddList]:
             the format cannot hold; or other archives stand there. Nothing is written then.
     """
     known = Writable("kaldi", holds=("lm_score", "graph_score"), needs=("am_score",))
-    counts: Dict[str, int] = {}
-    num_hypotheses = 0
-    with staged(folder) as temporary:
+    counts: Counter[str] = collections.Counter()
+    with known.staged(folder, PATTERN) as temporary:
         with contextlib.ExitStack() as stack:
             files: Dict[str, IO[str]] = {}
 
             def add(nbest: NBest) -> None:
-                nonlocal num_hypotheses
                 known.check(nbest)
                 for rank, hyp in enumerate(nbest.hypotheses, 1):
-                    num_hypotheses += 1
                     for name, value in _columns(hyp).items():
                         if name not in files:
                             opened = open(temporary / name, "w", encoding="utf-8")  # noqa: SIM115
                             files[name] = stack.enter_context(opened)
-                        counts[name] = counts.get(name, 0) + 1
+                        counts[name] += 1
                         files[name].write(f"{key_of(nbest.utt, rank)} {value}".rstrip() + "\n")
 
             yield add
-        known.finish()
         for name, count in counts.items():
-            if count != num_hypotheses:
-                raise ValueError(f"{count} of {num_hypotheses} hypotheses have a cost {name}")
-        check_no_others(Path(folder), PATTERN, written=counts)
+            if count != counts[WORDS]:
+                raise ValueError(f"{count} of {counts[WORDS]} hypotheses have a cost {name}")
 
 
 def _columns(hyp: Hypothesis) -> Dict[str, str]:

@@ -20,7 +20,6 @@ from espnet_bayeslm.nbest.fields import (
     AddList,
     UniqueUtterances,
     Writable,
-    check_no_others,
     format_number,
     parse_number,
     words_line,
@@ -37,7 +36,7 @@ from espnet_bayeslm.nbest.json_values import (
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_lines, staged
+from espnet_bayeslm.utils.files import PathLike, read_lines
 
 BEAMS, MANIFEST = "preds_out.tsv", "manifest.json"
 PATTERN = r".*\.(tsv|jsonl?)(\.gz)?"
@@ -163,22 +162,20 @@ def nemo_writer(path: Path) -> Iterator[AddList]:
             there. Nothing is written then.
     """
     known = Writable("nemo", holds=("ref",), needs=("am_score",))
-    with staged(path) as temporary:
-        with (
-            open(temporary / BEAMS, "w", encoding="utf-8") as beams,
-            open(temporary / MANIFEST, "w", encoding="utf-8") as manifest,
-        ):
+    with (
+        known.staged(path, PATTERN) as temporary,
+        open(temporary / BEAMS, "w", encoding="utf-8") as beams,
+        open(temporary / MANIFEST, "w", encoding="utf-8") as manifest,
+    ):
 
-            def add(nbest: NBest) -> None:
-                known.check(nbest)
-                for hyp in nbest.hypotheses:
-                    assert hyp.am_score is not None  # `check` has seen to it
-                    beams.write(f"{words_line(hyp.words)}\t{format_number(hyp.am_score)}\n")
-                manifest.write(as_text(_as_json(nbest)) + "\n")
+        def add(nbest: NBest) -> None:
+            known.check(nbest)
+            for hyp in nbest.hypotheses:
+                assert hyp.am_score is not None  # `check` has seen to it
+                beams.write(f"{words_line(hyp.words)}\t{format_number(hyp.am_score)}\n")
+            manifest.write(as_text(_as_json(nbest)) + "\n")
 
-            yield add
-            known.finish()
-        check_no_others(Path(path), PATTERN, written=(BEAMS, MANIFEST))
+        yield add
 
 
 def _as_json(nbest: NBest) -> Dict[str, Any]:

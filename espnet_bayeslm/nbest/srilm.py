@@ -16,22 +16,21 @@ import os
 import re
 from decimal import Decimal
 from pathlib import Path
-from typing import Iterator, List, Sequence, Set, Tuple
+from typing import Iterator, List, Sequence, Tuple
 
 from espnet_bayeslm.nbest.fields import (
     AddList,
     UniqueUtterances,
     Writable,
     check_file_name,
-    check_id,
-    check_no_others,
     natural_order,
     parse_number,
+    utterance_of,
     words_line,
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_lines, staged
+from espnet_bayeslm.utils.files import PathLike, read_lines
 
 PATTERN = r".*\.score(\.gz|\.Z)?"
 """Names of score files."""
@@ -55,7 +54,9 @@ def read_srilm(path: PathLike) -> Iterator[NBest]:
     """
     utterances = UniqueUtterances(path, remedy="Delete one of the two.")
     for file in _list_files(Path(path)):
-        utt = utterance_of(file)
+        if file.name.removesuffix(".gz").endswith(".Z"):
+            raise InputError("files of `compress` are not read", path=file, remedy="Use gzip.")
+        utt = utterance_of(file, SUFFIXES)
         utterances.add(utt, file, 1)
         hypotheses = tuple(_hypothesis(line, file, number) for number, line in read_lines(file))
         if not hypotheses:
@@ -76,21 +77,6 @@ def _list_files(path: Path) -> List[Path]:
     if not names:
         raise InputError("no N-best lists", path=path)
     return [path / name for name in scores or names]
-
-
-def utterance_of(path: Path) -> str:
-    """Utterance id of a list.
-
-    Raises:
-        InputError: The name gives none.
-    """
-    name = path.name.removesuffix(".gz")
-    if name.endswith(".Z"):
-        raise InputError("files of `compress` are not read", path=path, remedy="Use gzip.")
-    suffix = next((suffix for suffix in SUFFIXES if name.endswith(suffix)), "")
-    utt = name.removesuffix(suffix)
-    check_id(utt, path=path)
-    return utt
 
 
 def _hypothesis(text: str, path: Path, line: int) -> Hypothesis:
@@ -166,8 +152,7 @@ def srilm_writer(folder: Path) -> Iterator[AddList]:
             file's name, or other score files stand there. Nothing is written then.
     """
     known = Writable("srilm", needs=("am_score", "lm_score"))
-    names: Set[str] = set()
-    with staged(folder) as temporary:
+    with known.staged(folder, PATTERN) as temporary:
 
         def add(nbest: NBest) -> None:
             known.check(nbest)
@@ -175,11 +160,8 @@ def srilm_writer(folder: Path) -> Iterator[AddList]:
             check_file_name(nbest.utt, name)
             lines = [_line(hyp) for hyp in nbest.hypotheses]
             (temporary / name).write_text("".join(lines), encoding="utf-8")
-            names.add(name)
 
         yield add
-        known.finish()
-        check_no_others(Path(folder), PATTERN, written=names)
 
 
 def _line(hyp: Hypothesis) -> str:
