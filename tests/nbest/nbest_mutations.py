@@ -91,13 +91,14 @@ def split(files, at=(3,)):
 
 
 def write_files(folder, files):
-    """Write files, or remove those that are None."""
+    """Write files, or remove those that are None; return the folder."""
     for name, data in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         # A new file: a file system may flush one that is emptied and written anew, which takes long
         (folder / name).unlink(missing_ok=True)
         if data is not None:
-            (folder / name).write_bytes(data)
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(data.encode() if isinstance(data, str) else data)
+    return folder
 
 
 def _kinds():

@@ -1,6 +1,5 @@
 """HTK lattices: what is read, what is written, and what is refused."""
 
-import gzip
 import math
 
 import numpy as np
@@ -146,14 +145,6 @@ def test_round_trip_of_the_recogniser_and_of_other_writers(sphinx_folder, tmp_pa
         (again,) = read_htk(tmp_path / lattice.utt)
         assert again == lattice
         assert best_paths(again, again.scales, 20) == best_paths(lattice, lattice.scales, 20)
-
-
-def test_gzip_line_ends_and_marks_change_nothing(tmp_path):
-    plain = read_text(tmp_path, HTK)
-    changed = b"\xef\xbb\xbf" + HTK.replace("\n", "\r\n").encode()
-    (tmp_path / "u.lat").unlink()
-    (tmp_path / "u.lat.gz").write_bytes(gzip.compress(changed))
-    assert list(read_htk(tmp_path)) == [plain]
 
 
 def test_a_lattice_of_ten_million_arcs_is_refused_with_its_size(tmp_path):

@@ -1,7 +1,5 @@
 """Kaldi's lattices as text: what is read, what is written, and what is refused."""
 
-import gzip
-
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -85,16 +83,6 @@ def test_ids_with_a_table_beside_them(tmp_path):
     (tmp_path / "ids" / "words.txt").write_text(WORDS.replace(" 2", " 1"))
     with pytest.raises(InputError, match=r"words.txt:3: .* is not `word id`"):
         read(tmp_path / "ids", text)
-
-
-def test_gzip_line_ends_and_parts_change_nothing(tmp_path):
-    lattices = read(tmp_path, KALDI)
-    (tmp_path / "x.lats").unlink()
-    parts = KALDI.replace("\n\nu-2", "\n\n\n\x00u-2").split("\x00")
-    for number, part in zip((2, 10), parts, strict=True):
-        packed = gzip.compress(part.replace("\n", "\r\n").encode())
-        (tmp_path / f"lat.{number}.ark.gz").write_bytes(packed)
-    assert list(read_kaldi_lattices(tmp_path)) == lattices
 
 
 @settings(max_examples=100, suppress_health_check=list(HealthCheck))
