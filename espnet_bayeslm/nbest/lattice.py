@@ -143,17 +143,14 @@ def best_rest(lattice: Lattice, scales: PathScales) -> np.ndarray:
 
 # What is known of a path up to a node: the weighted sum, and the sums of am, lm and graph scores
 _Sums = Tuple[float, float, float, float]
-_NOTHING: _Sums = (0.0, 0.0, 0.0, 0.0)
+# The arcs of each node with their weighted scores
+_Outgoing = Sequence[Sequence[Tuple[Arc, float]]]
 
 
 def _after(sums: _Sums, arc: Arc, total: float) -> _Sums:
     """Sums of a path that takes one more arc."""
-    return (
-        sums[0] + total,
-        sums[1] + arc.am_score,
-        sums[2] + arc.lm_score,
-        sums[3] + arc.graph_score,
-    )
+    before, am, lm, graph = sums
+    return before + total, am + arc.am_score, lm + arc.lm_score, graph + arc.graph_score
 
 
 def best_paths(lattice: Lattice, scales: PathScales, size: int) -> List[Path]:
@@ -169,10 +166,8 @@ def best_paths(lattice: Lattice, scales: PathScales, size: int) -> List[Path]:
         for outgoing in lattice.outgoing()
     ]
     # (-best total, a number against ties, words, node -> sums, or the sums of a whole path)
-    heap: List[Tuple[float, int, Words, Dict[int, _Sums], Optional[_Sums]]] = []
-    count = 0
-    if rest[0] > -math.inf:
-        heap.append((-rest[0], count, (), {0: _NOTHING}, None))
+    heap: List[Tuple[float, int, Words, Dict[int, _Sums], Optional[_Sums]]]
+    heap, count = [(-rest[0], 0, (), {0: (0.0, 0.0, 0.0, 0.0)}, None)], 0
     found: List[Path] = []
     while heap and len(found) < size:
         _, _, words, nodes, whole = heapq.heappop(heap)
@@ -191,9 +186,7 @@ def best_paths(lattice: Lattice, scales: PathScales, size: int) -> List[Path]:
     return found
 
 
-def _closed(
-    nodes: Dict[int, _Sums], arcs: Sequence[Sequence[Tuple[Arc, float]]]
-) -> Dict[int, _Sums]:
+def _closed(nodes: Dict[int, _Sums], arcs: _Outgoing) -> Dict[int, _Sums]:
     """Nodes that arcs without words lead to as well, with the best sums."""
     nodes = dict(nodes)
     queue = list(nodes)
@@ -213,9 +206,7 @@ def _closed(
     return nodes
 
 
-def _next_words(
-    nodes: Dict[int, _Sums], arcs: Sequence[Sequence[Tuple[Arc, float]]]
-) -> Dict[str, Dict[int, _Sums]]:
+def _next_words(nodes: Dict[int, _Sums], arcs: _Outgoing) -> Dict[str, Dict[int, _Sums]]:
     """Best sums at the nodes that each word leads to."""
     following: Dict[str, Dict[int, _Sums]] = {}
     for node, sums in nodes.items():
