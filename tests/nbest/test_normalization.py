@@ -51,9 +51,7 @@ def test_whispers_own_where_it_is_installed():
 def test_lists_remember_their_own_words(caplog):
     caplog.set_level("INFO")
     lists = [
-        NBest(
-            "u1", (Hypothesis(("Hi,", "you"), -1.0), Hypothesis(("...",), -2.0)), ("Hi", "You"), "s"
-        ),
+        NBest("u1", (Hypothesis(("Hi,", "you"), -1.0), Hypothesis(("...",), -2.0)), ("Hi",), "s"),
         NBest("u2", (Hypothesis(("a",), extra={"x": 1}),)),
     ]
     found = list(normalized(lists, Normalization("lower,punct")))
@@ -63,7 +61,7 @@ def test_lists_remember_their_own_words(caplog):
     ]
     assert [restored(item) for item in found] == lists
     assert restored(lists[0]) is lists[0]  # of a list that nothing was done to no copy is made
-    assert found[0].ref == ("hi", "you") and found[0].hypotheses[0].am_score == -1.0
+    assert found[0].ref == ("hi",) and found[0].hypotheses[0].am_score == -1.0
     assert found[1].hypotheses[0].extra == {"x": 1}
     assert "--normalize lower,punct changes 2 of 3 hypotheses" in caplog.text
     assert "leaves no word of 1 hypotheses, the first '...' of u1" in caplog.text
