@@ -40,23 +40,11 @@ SRILM = {
     "é.score": "0 -4 1 -1\n",
 }
 JSONL = {
-    "nbest.jsonl": "".join(
-        json.dumps(item, ensure_ascii=False) + "\n"
-        for item in (
-            {
-                "utt": "a-1",
-                "hypotheses": [
-                    {"text": "well i'm 3", "am_score": -10.5, "lm_score": -9},
-                    {"text": "", "am_score": -10, "lm_score": None},
-                ],
-                "ref": "well",
-            },
-            {"utt": "b_01", "hypotheses": [{"text": "x"}, {"text": "x-1 yes"}]},
-            {"utt": "é", "hypotheses": [{"text": "-1", "am_score": 0.0, "graph_score": 1e-3}]},
-        )
-    )
+    "nbest.jsonl": '{"utt": "a-1", "hypotheses": [{"text": "well i\'m 3", "am_score": -10.5,'
+    ' "lm_score": -9}, {"text": "", "am_score": -10, "lm_score": null}], "ref": "well"}\n'
+    '{"utt": "b_01", "hypotheses": [{"text": "x"}, {"text": "x-1 yes"}]}\n'
+    '{"utt": "é", "hypotheses": [{"text": "-1", "am_score": 0.0, "graph_score": 0.001}]}\n',
 }
-
 WHISPER = {
     "a.json": '[{"input": ["well i\'m 3", ""], "output": "well", "id": "a-1"},\n'
     ' {"input": ["x", "x-1 yes"], "scores": [-1.5, -2], "x": [1]}\n]\n',

@@ -39,7 +39,3 @@ def test_the_example_is_read(format, tmp_path):
     if format in ("jsonl", "kaldi", "srilm"):
         lm_scores = [hyp.lm_score for hyp in nbest.hypotheses]
         assert lm_scores == pytest.approx([-8.1, -7.9], abs=1e-3 * math.log(10))
-
-
-def test_every_format_has_one():
-    assert set(examples()) == set(READERS)

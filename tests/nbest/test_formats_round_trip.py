@@ -14,13 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from nbest_mutations import packed, write_files
 
-from espnet_bayeslm.nbest.formats import (
-    LATTICE_READERS,
-    READERS,
-    WRITERS,
-    read_nbest,
-    write_nbest,
-)
+from espnet_bayeslm.nbest.formats import LATTICE_READERS, READERS, WRITERS, read_nbest, write_nbest
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
 
