@@ -194,7 +194,7 @@ def words_line(words: Tuple[str, ...]) -> str:
 
 
 class Writable:
-    """Checks the N-best lists that a format is to hold.
+    """Checks the N-best lists that a format is to hold, or the ids of lattices.
 
     Args:
         format: Its name, for errors.
@@ -206,13 +206,18 @@ class Writable:
         self.format, self.holds, self.needs = format, holds, needs
         self.utts: Set[str] = set()
 
+    def add(self, utt: str) -> None:
+        """Take an id; raise an InputError where it cannot be one, or comes twice."""
+        check_id(utt)
+        if utt in self.utts:
+            raise InputError(f"the utterance {utt!r} comes twice", remedy="Ids must be unique.")
+        self.utts.add(utt)
+
     def check(self, nbest: NBest) -> None:
-        """Raise an InputError where a list cannot be held, or its id comes twice."""
-        check_id(nbest.utt)
-        problem = "comes twice" if nbest.utt in self.utts else ""
-        self.utts.add(nbest.utt)
-        if nbest.ref is not None and "ref" not in self.holds:
-            problem = "has a reference, for which there is no place"
+        """Take a list; raise an InputError where it cannot be held, or its id comes twice."""
+        self.add(nbest.utt)
+        has_no_place = nbest.ref is not None and "ref" not in self.holds
+        problem = "has a reference, for which there is no place" if has_no_place else ""
         num_scored = sum(hyp.am_score is not None for hyp in nbest.hypotheses)
         for hyp in nbest.hypotheses:
             problem = problem or _problem(hyp, self.holds, self.needs)
@@ -225,13 +230,13 @@ class Writable:
             )
 
     def finish(self) -> None:
-        """Raise an InputError where there was no list."""
+        """Raise an InputError where there was no id."""
         if not self.utts:
-            raise InputError("no N-best lists to write")
+            raise InputError("no N-best lists or lattices to write")
 
     @contextlib.contextmanager
     def staged(self, folder: Path, pattern: str) -> Iterator[Path]:
-        """Make a folder for the lists, whose files move into `folder` when all is well.
+        """Make a folder for lists or lattices, whose files move into `folder` when all is well.
 
         Args:
             folder: Where they belong.

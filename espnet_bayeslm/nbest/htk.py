@@ -12,12 +12,12 @@ import contextlib
 import math
 import re
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from espnet_bayeslm.nbest.fields import (
     UniqueUtterances,
+    Writable,
     check_file_name,
-    check_no_others,
     files_matching,
     format_number,
     is_utf8,
@@ -26,7 +26,7 @@ from espnet_bayeslm.nbest.fields import (
 from espnet_bayeslm.nbest.lattice import NULL, SILENT, TRANSITIONS, Arc, Lattice, PathScales
 from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS, LatticeBuilder
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_lines, staged
+from espnet_bayeslm.utils.files import PathLike, read_lines
 
 SUFFIXES = (".lat", ".slf", ".htk")
 PATTERN = r".*\.(lat|slf|htk)(\.gz)?"
@@ -351,21 +351,16 @@ def htk_writer(folder: PathLike) -> Iterator[Callable[[Lattice], None]]:
         InputError: There is none, an id comes twice or cannot be a file's name, a score is not
             finite, or other lattices stand there. Nothing is written then.
     """
-    names: Set[str] = set()
-    with staged(folder) as temporary:
+    known = Writable("htk")
+    with known.staged(Path(folder), PATTERN) as temporary:
 
         def add(lattice: Lattice) -> None:
             name = f"{lattice.utt}.lat"
             check_file_name(lattice.utt, name)
-            if name in names:
-                raise InputError(f"the utterance {lattice.utt!r} comes twice")
+            known.add(lattice.utt)
             (temporary / name).write_text("".join(_lines(lattice)), encoding="utf-8")
-            names.add(name)
 
         yield add
-        if not names:
-            raise InputError("no lattices to write")
-        check_no_others(Path(folder), PATTERN, written=names)
 
 
 def _lines(lattice: Lattice) -> Iterator[str]:

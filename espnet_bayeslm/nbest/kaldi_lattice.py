@@ -16,10 +16,11 @@ import contextlib
 import math
 import re
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Callable, Dict, Iterator, List, Optional, Tuple
 
 from espnet_bayeslm.nbest.fields import (
     UniqueUtterances,
+    Writable,
     check_id,
     check_no_others,
     files_matching,
@@ -245,19 +246,15 @@ def kaldi_lattice_writer(path: PathLike) -> Iterator[Callable[[Lattice], None]]:
     file = target if named else target / DEFAULT_NAME
     if not named:
         check_no_others(target, PATTERN, written=(DEFAULT_NAME,))
-    utts: Set[str] = set()
+    known = Writable("kaldi_lattice")
     with atomic_write(file, "wb") as raw, compress_to(raw, file) as f:
 
         def add(lattice: Lattice) -> None:
-            check_id(lattice.utt)
-            if lattice.utt in utts:
-                raise InputError(f"the utterance {lattice.utt!r} comes twice")
-            utts.add(lattice.utt)
+            known.add(lattice.utt)
             f.writelines(line.encode("utf-8") for line in _lines(lattice))
 
         yield add
-        if not utts:
-            raise InputError("no lattices to write")
+        known.finish()
 
 
 def _lines(lattice: Lattice) -> Iterator[str]:
