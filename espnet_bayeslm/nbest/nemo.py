@@ -59,20 +59,16 @@ def read_nemo(path: PathLike) -> Iterator[NBest]:
         InputError: A line that cannot be used (file, line, remedy), a number of lines that is
             not that of the manifest, or no such files.
     """
-    beams, manifest = _find(Path(path))
+    beams = Path(path)
+    if beams.is_dir():
+        beams = _one(beams, (".tsv", ".tsv.gz"), "preds")
+    manifest = _one(beams.parent, MANIFEST_SUFFIXES, "manifest")
     entries = _read_manifest(manifest)
     counts = _counts(entries, sum(1 for _ in read_lines(beams)), beams, manifest)
     hypotheses = (_hypothesis(line, beams, number) for number, line in read_lines(beams))
     for utt, entry, count in zip(_ids(entries, manifest), entries, counts, strict=True):
         found = tuple(itertools.islice(hypotheses, count))
         yield BESIDE.list_of(utt, found, entry)
-
-
-def _find(path: Path) -> Tuple[Path, Path]:
-    """Beam file and manifest."""
-    folder = path if path.is_dir() else path.parent
-    beams = _one(folder, (".tsv", ".tsv.gz"), "preds") if path.is_dir() else path
-    return beams, _one(folder, MANIFEST_SUFFIXES, "manifest")
 
 
 def _one(folder: Path, suffixes: Tuple[str, ...], name: str) -> Path:
@@ -173,13 +169,8 @@ def nemo_writer(path: Path) -> Iterator[AddList]:
             for hyp in nbest.hypotheses:
                 assert hyp.am_score is not None  # `check` has seen to it
                 beams.write(f"{words_line(hyp.words)}\t{format_number(hyp.am_score)}\n")
-            manifest.write(as_text(_as_json(nbest)) + "\n")
+            entry: Dict[str, Any] = {"audio_filepath": f"{nbest.utt}.wav", "utt": nbest.utt}
+            entry |= {COUNT: len(nbest.hypotheses), **BESIDE.fields(nbest)}
+            manifest.write(as_text(entry) + "\n")
 
         yield add
-
-
-def _as_json(nbest: NBest) -> Dict[str, Any]:
-    """Manifest object of a list."""
-    content: Dict[str, Any] = {"audio_filepath": f"{nbest.utt}.wav", "utt": nbest.utt}
-    content[COUNT] = len(nbest.hypotheses)
-    return {**content, **BESIDE.fields(nbest)}
