@@ -25,6 +25,7 @@ def examples():
 
 @pytest.mark.parametrize("format", READERS)
 def test_the_example_is_read(format, tmp_path):
+    assert set(examples()) == set(READERS)
     for name, text in examples()[format].items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")

@@ -39,6 +39,14 @@ def test_name_order_and_a_word_with_a_space_in_it(scorer):
     assert scores.oov.tolist() == [True, False, False]
 
 
+@pytest.mark.parametrize("content", [b"", b"hello\n", bytes(range(128, 256)) * 20])
+def test_malformed_file(tmp_path, content):
+    path = tmp_path / "bad.arpa"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"bad\.arpa: not an n-gram that KenLM can read"):
+        NgramScorer(path)
+
+
 def test_no_file_and_a_unigram_model(data):
     with pytest.raises(InputError, match=r"nosuch\.arpa: no such n-gram file"):
         NgramScorer(data / "nosuch.arpa")
