@@ -8,7 +8,6 @@ references as `text`, and OUTPUT/conditions.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import logging
 import re
@@ -221,8 +220,8 @@ def check_output(output: Path) -> None:
         )
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """Parser of this script."""
+def main(cmd: Optional[Sequence[str]] = None) -> None:
+    """Make the lists."""
     parser = tool_parser("nbest", __doc__.splitlines()[0])
     parser.prog = "local/nbest.sh"
     parser.add_argument("--nbest", default="", help="Folder of {SET}_{CONDITION} folders")
@@ -239,12 +238,7 @@ def get_parser() -> argparse.ArgumentParser:
         "--acoustic_scale", type=float, default=0.1, help="Of the search for them in a lattice"
     )
     parser.add_argument("--nj", type=int, default=2, help="Lattice archives at the same time")
-    return parser
-
-
-def main(cmd: Optional[Sequence[str]] = None) -> None:
-    """Make the lists."""
-    run_tool(get_parser(), make_lists, cmd)
+    run_tool(parser, make_lists, cmd)
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ def test_archives_are_put_in_one_form(archives, tmp_path):
     lists.main(["--nbest", str(archives), "--output", str(output)])
     assert (output / "conditions").read_text() == "ihm\nsdm1\n"
     assert sorted(path.name for path in output.iterdir()) == [
-        *("conditions", "dev_ihm", "dev_sdm1", "eval_ihm", "eval_sdm1"),
+        *("conditions", "dev_ihm", "dev_sdm1", "eval_ihm", "eval_sdm1")
     ]
     written = {path.name: path.read_text() for path in (output / "dev_ihm").iterdir()}
     assert written == {

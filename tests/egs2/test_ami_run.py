@@ -156,10 +156,7 @@ def test_lrs2(run, tmp_path):
 
 
 WRONG = {
-    "table": (
-        ["--table", "2"],
-        "--table 2: unknown; valid are main, 1, 3, 4, 5, data_size",
-    ),
+    "table": (["--table", "2"], "--table 2: unknown; valid are main, 1, 3, 4, 5, data_size"),
     "size": (["--size", "huge"], "--size huge: unknown; valid are paper, small, long, tiny"),
     "lm": (["--lm", "gru"], "--lm gru: expected lstm, transformer or both"),
     "seeds": (["--seeds", "a"], "--seeds 'a': expected numbers"),

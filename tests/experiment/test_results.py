@@ -30,12 +30,7 @@ def write_seed(exp, seed, shift=0.0):
     out.write_lm(folder / "half_lstm", ppls=(150.0, 110.0))
     out.write_lm(folder / POINT)
     out.write_lm(folder / "map_lstm", ppls=(110.0, 99.0))
-    out.write_lm(
-        folder / BAYES,
-        kl=0.25,
-        uncertainty={"cell_input@1-2": "bayes"},
-        random=90,
-    )
+    out.write_lm(folder / BAYES, kl=0.25, uncertainty={"cell_input@1-2": "bayes"}, random=90)
     out.write_lm(folder / "bayes_lstm_nas1", uncertainty={})
     ratios = {f"cell_input@{n}": [0.5 * n, 1.0 * n, 4.0 * n] for n in (1, 2)}
     out.write_snr(folder, BAYES, ratios)

@@ -19,12 +19,7 @@ OTHERS = {
     **{f"hidden_output@{layer}": ("point", "variational") for layer in range(1, 48)},
 }
 SPACES = {"lstm": LSTM, "ffn": FFN, "48": OTHERS}
-COLOURS = {
-    "point": "tab:red",
-    "bayes": "tab:blue",
-    "gp": "tab:green",
-    "variational": "tab:purple",
-}
+COLOURS = {"point": "tab:red", "bayes": "tab:blue", "gp": "tab:green", "variational": "tab:purple"}
 
 
 def weights_of(space, start=0):

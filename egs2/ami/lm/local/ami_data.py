@@ -7,7 +7,6 @@ transcripts of Fisher (--fisher) are added to the training text.
 
 from __future__ import annotations
 
-import argparse
 import logging
 import re
 from pathlib import Path
@@ -152,20 +151,15 @@ def prepare(output: str, ami: str, ami_text: str, fisher: str) -> None:
         logging.info(line)
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """Return the parser of this script."""
+def main(cmd: Optional[Sequence[str]] = None) -> None:
+    """Prepare the text."""
     parser = tool_parser("data", __doc__.splitlines()[0])
     parser.prog = "local/data.sh"
     parser.add_argument("--output", default="data", help="Folder of the sets")
     parser.add_argument("--ami", default="", help="AMI's manual annotations, folder or zip file")
     parser.add_argument("--ami_text", default="", help="Folder of train.txt, dev.txt, eval.txt")
     parser.add_argument("--fisher", default="", help="Folder of Fisher's transcripts")
-    return parser
-
-
-def main(cmd: Optional[Sequence[str]] = None) -> None:
-    """Prepare the text."""
-    run_tool(get_parser(), prepare, cmd)
+    run_tool(parser, prepare, cmd)
 
 
 if __name__ == "__main__":

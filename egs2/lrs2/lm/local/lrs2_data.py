@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 from typing import Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
@@ -122,8 +121,8 @@ def prepare(
         logging.info(line)
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """Return the parser of this script."""
+def main(cmd: Optional[Sequence[str]] = None) -> None:
+    """Prepare the text."""
     parser = tool_parser("lrs2_data", __doc__.splitlines()[0])
     parser.prog = "local/data.sh"
     parser.add_argument(
@@ -149,12 +148,7 @@ def get_parser() -> argparse.ArgumentParser:
         help=f"Leave out training clips that hold a clip of val or test of {MIN_SHARED_WORDS}"
         " words or more",
     )
-    return parser
-
-
-def main(cmd: Optional[Sequence[str]] = None) -> None:
-    """Prepare the text."""
-    run_tool(get_parser(), prepare, cmd)
+    run_tool(parser, prepare, cmd)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Sequence
@@ -111,17 +110,12 @@ def adaptation(exp: str) -> None:
     print(text)
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """Return the parser of this script."""
+def main(cmd: Optional[Sequence[str]] = None) -> None:
+    """Write the results."""
     parser = tool_parser("adaptation", __doc__.splitlines()[0])
     parser.prog = "local/adaptation.py"
     parser.add_argument("--exp", default="exp/adaptation", help="Folder of local/adapt.sh")
-    return parser
-
-
-def main(cmd: Optional[Sequence[str]] = None) -> None:
-    """Write the results."""
-    run_tool(get_parser(), adaptation, cmd)
+    run_tool(parser, adaptation, cmd)
 
 
 if __name__ == "__main__":

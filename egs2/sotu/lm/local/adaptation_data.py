@@ -8,7 +8,6 @@ training text, of which parts are drawn at random, each part of the next larger 
 
 from __future__ import annotations
 
-import argparse
 import logging
 import random
 from pathlib import Path
@@ -56,18 +55,13 @@ def prepare(output: str, seed: int) -> None:
         logging.info(f"{name}: {len(sentences)} sentences, {num_words} words")
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """Return the parser of this script."""
+def main(cmd: Optional[Sequence[str]] = None) -> None:
+    """Prepare the text."""
     parser = tool_parser("adaptation_data", __doc__.splitlines()[0])
     parser.prog = "local/adaptation_data.py"
     parser.add_argument("--output", default="data/adaptation", help="Folder of the texts")
     parser.add_argument("--seed", type=int, default=0, help="Of the choice of the parts")
-    return parser
-
-
-def main(cmd: Optional[Sequence[str]] = None) -> None:
-    """Prepare the text."""
-    run_tool(get_parser(), prepare, cmd)
+    run_tool(parser, prepare, cmd)
 
 
 if __name__ == "__main__":

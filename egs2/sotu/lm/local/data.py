@@ -8,7 +8,6 @@ taken, and the written message that went with it is left out. All other years ar
 
 from __future__ import annotations
 
-import argparse
 import collections
 import logging
 import re
@@ -126,8 +125,8 @@ def prepare(size: str, output: str, vocabulary: int) -> None:
         logging.info(line)
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """Return the parser of this script."""
+def main(cmd: Optional[Sequence[str]] = None) -> None:
+    """Prepare the text."""
     parser = tool_parser("data", __doc__.splitlines()[0])
     parser.prog = "local/data.py"
     parser.add_argument(
@@ -140,12 +139,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--vocabulary", type=int, default=5000, help="Number of words that size small keeps"
     )
-    return parser
-
-
-def main(cmd: Optional[Sequence[str]] = None) -> None:
-    """Prepare the text."""
-    run_tool(get_parser(), prepare, cmd)
+    run_tool(parser, prepare, cmd)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ work folder, so that a run that was stopped goes on where it was.
 
 from __future__ import annotations
 
-import argparse
 import concurrent.futures
 import functools
 import hashlib
@@ -214,8 +213,8 @@ def make_lists(
         write_lists(Path(f"{output}_{v}"), parts, references, scorer)
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """Return the parser of this script."""
+def main(cmd: Optional[Sequence[str]] = None) -> None:
+    """Make the lists."""
     parser = tool_parser("nbest", __doc__.splitlines()[0])
     parser.prog = "local/nbest.py"
     parser.add_argument("--text", required=True, help="Kaldi text to draw the sentences from")
@@ -231,12 +230,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--nj", type=int, default=2, help="Number of processes")
     parser.add_argument("--seed", type=int, default=1, help="Of the draw of the sentences")
     parser.add_argument("--work", default="data/local/nbest", help="Where finished parts are kept")
-    return parser
-
-
-def main(cmd: Optional[Sequence[str]] = None) -> None:
-    """Make the lists."""
-    run_tool(get_parser(), make_lists, cmd)
+    run_tool(parser, make_lists, cmd)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ as the significance test takes them to be.
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import logging
@@ -87,8 +86,8 @@ def make_data(data: str, output: str, num_dev: int, num_eval: int, nj: int) -> N
             write_gzip(folder / f"{name}.jsonl.gz", lines)
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """Return the parser of this script."""
+def main(cmd: Optional[Sequence[str]] = None) -> None:
+    """Make what is shipped."""
     parser = tool_parser("quickstart_data", __doc__.splitlines()[0])
     parser.prog = "local/quickstart_data.py"
     parser.add_argument("--data", default="data", help="Folder of texts and 3-gram")
@@ -96,12 +95,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--num_dev", type=int, default=300, help="Sentences to tune on")
     parser.add_argument("--num_eval", type=int, default=1000, help="Sentences of the table")
     parser.add_argument("--nj", type=int, default=2, help="Number of processes")
-    return parser
-
-
-def main(cmd: Optional[Sequence[str]] = None) -> None:
-    """Make what is shipped."""
-    run_tool(get_parser(), make_data, cmd)
+    run_tool(parser, make_data, cmd)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Iterator, List, Optional, Sequence
 
@@ -114,8 +113,8 @@ def results(exp: str, data: str, size: str, systems: Sequence[str], seed: int) -
     print(text)
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """Return the parser of this script."""
+def main(cmd: Optional[Sequence[str]] = None) -> None:
+    """Write the results."""
     parser = tool_parser("results", __doc__.splitlines()[0])
     parser.prog = "local/results.py"
     parser.add_argument("--exp", default="exp", help="Folder of LMs and rescored lists")
@@ -123,12 +122,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--size", default="small", help="As in run.sh")
     parser.add_argument("--systems", nargs="+", default=[], help="Rows of the table; default: all")
     parser.add_argument("--seed", type=int, default=0, help="ESPnet's seed of the training")
-    return parser
-
-
-def main(cmd: Optional[Sequence[str]] = None) -> None:
-    """Write the results."""
-    run_tool(get_parser(), results, cmd)
+    run_tool(parser, results, cmd)
 
 
 if __name__ == "__main__":

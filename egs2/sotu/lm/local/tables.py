@@ -8,12 +8,7 @@ from typing import Any, Dict, List, Sequence
 
 import yaml
 
-from espnet_bayeslm.evaluation.wer import (
-    ErrorCounts,
-    count_errors,
-    oracle_errors,
-    read_transcripts,
-)
+from espnet_bayeslm.evaluation.wer import ErrorCounts, count_errors, oracle_errors, read_transcripts
 from espnet_bayeslm.experiment.cells import markdown_table
 from espnet_bayeslm.experiment.outputs import read_stats
 from espnet_bayeslm.nbest.kaldi import read_kaldi
