@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from espnet_bayeslm.configs.tables import MIXTURE, UNCERTAIN, Line
+from espnet_bayeslm.configs.tables import MIXTURE, UNCERTAIN
 from espnet_bayeslm.experiment import outputs
 from espnet_bayeslm.experiment.outputs import PERPLEXITY, RESCORING, TRAINING, Json, Part
 from espnet_bayeslm.experiment.plan import (
@@ -15,6 +15,7 @@ from espnet_bayeslm.experiment.plan import (
     Settings,
     backbone,
     base_of,
+    chosen_lines,
     line_entry,
     line_systems,
 )
@@ -36,12 +37,11 @@ def collect(settings: Settings) -> Json:
         InputError: An output is broken, the conditions of the lists differ between the sets, or no
             line has been evaluated.
     """
-    lines = settings.lines
     lists = read_lists(settings.data / "nbest", settings.sets)
     study = settings.study
     folder = settings.folder
     parts = [part for n in settings.seeds for part in outputs.find_parts(folder, n, study)]
-    runs = [Collector(settings, lines, part, lists).run() for part in parts]
+    runs = [Collector(settings, part, lists).run() for part in parts]
     check_any(settings, runs)
     statistics = settings.data / "statistics.txt"
     content = {
@@ -57,7 +57,7 @@ def collect(settings: Settings) -> Json:
         "missing_lists": None if lists else f"stage {LISTS_STAGE} makes them",
         "statistics": [line for _, line in read_lines(statistics)] if statistics.exists() else [],
         "lists": {name: list_errors(lists, name) for name in settings.sets} if lists else {},
-        "lines": [line_entry(settings, line) for line in lines],
+        "lines": [line_entry(settings, line) for line in settings.lines],
         "runs": runs,
     }
     add_chosen(settings, content, lists)
@@ -90,18 +90,13 @@ class Collector:
 
     Args:
         settings: What is collected.
-        lines: The table's lines.
         part: The folder.
         lists: References of the N-best lists, where there are lists.
     """
 
-    def __init__(
-        self, settings: Settings, lines: Sequence[Line], part: Part, lists: Optional[Lists]
-    ):
-        self.settings, self.part, self.lists = settings, part, lists
-        self.lines = [
-            line for line in lines if int(line.options.get("seed", part.seed)) == part.seed
-        ]
+    def __init__(self, settings: Settings, part: Part, lists: Optional[Lists]):
+        self.settings, self.part = settings, part
+        self.lines = chosen_lines(settings.lines, "both", (), part.seed, mixtures=True)
         self.rescored = Rescored(part.path, lists, settings.sets) if lists else None
         own = {name for line in self.lines for _, name in line_systems(line, settings.ngram)}
         self.controls = outputs.find_controls(part.path, settings.ngram, own)
@@ -183,20 +178,25 @@ class Collector:
 
     def _add_tests(self, systems: Dict[str, Json]) -> None:
         """Test each system against its base."""
+        if self.rescored is None:
+            return
         for line in self.lines:
             base = base_of(self.settings, line)
             for _, name in line_systems(line, self.settings.ngram):
-                self.add_test(systems, name, base)
+                add_test(self.rescored, systems, name, base)
         for name in self.controls:
             lm = backbone(name.partition("+")[0])
-            self.add_test(systems, name, f"point_{lm}+{self.settings.ngram}")
+            add_test(self.rescored, systems, name, f"point_{lm}+{self.settings.ngram}")
 
-    def add_test(self, systems: Dict[str, Json], name: str, other: Optional[str]) -> None:
-        """Test two systems, if both have been rescored."""
-        if other is None or other == name or not {name, other} <= systems.keys():
-            return
-        if self.rescored is not None and systems[name]["errors"] and systems[other]["errors"]:
-            systems[name]["tests"][other] = self.rescored.test(name, other)
+
+def add_test(
+    rescored: Rescored, systems: Mapping[str, Json], name: str, other: Optional[str]
+) -> None:
+    """Test two systems, if both have been rescored."""
+    if other is None or other == name or not {name, other} <= systems.keys():
+        return
+    if systems[name]["errors"] and systems[other]["errors"]:
+        systems[name]["tests"][other] = rescored.test(name, other)
 
 
 def add_chosen(settings: Settings, content: Json, lists: Optional[Lists]) -> None:
@@ -215,10 +215,9 @@ def add_chosen(settings: Settings, content: Json, lists: Optional[Lists]) -> Non
         for run in content["runs"]:
             if run["study"] != "all" or lists is None:
                 continue
-            part = Part(run["seed"], "all", 0, settings.folder / f"seed{run['seed']}")
-            collector = Collector(settings, [], part, lists)
+            rescored = Rescored(settings.folder / f"seed{run['seed']}", lists, settings.sets)
             for other in control_systems(content, run, lm):
-                collector.add_test(run["systems"], name, other)
+                add_test(rescored, run["systems"], name, other)
 
 
 def best_line(content: Json, lm: str) -> Optional[Json]:

@@ -125,11 +125,7 @@ def curves_figure(view: View) -> Figure:
 
 def epochs(view: View, name: str) -> List[float]:
     """LM's validation perplexities, mean over the seeds that have the epoch."""
-    curves = [
-        [epoch["valid_ppl"] for epoch in run["lms"][name]["epochs"]]
-        for run in view.whole.values()
-        if name in run["lms"]
-    ]
+    curves = [[epoch["valid_ppl"] for epoch in lm["epochs"]] for lm in view.lms(name).values()]
     longest = max(map(len, curves), default=0)
     values = ([c[n] for c in curves if len(c) > n] for n in range(longest))
     return [sum(column) / len(column) for column in values]

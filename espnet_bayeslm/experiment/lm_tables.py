@@ -52,9 +52,8 @@ def training_table(view: View) -> str:
     """What each training says of itself, a row for each LM and seed."""
     rows = []
     for line in view.lines:
-        for seed, run in view.whole.items():
-            lm = run["lms"].get(line["name"])
-            if lm is not None and seed in line["seeds"]:
+        for seed, lm in view.lms(line["name"]).items():
+            if seed in line["seeds"]:
                 rows.append([view.numbered(line), f"{seed}", *_training_cells(lm)])
     header = ["", "seed", "parameters", "random", "epochs", "minutes", "training NLL", "KL"]
     return table([*header, "validation ppl, by epoch"], rows)
@@ -79,8 +78,8 @@ def snr_table(view: View) -> str:
     rows = []
     for line in view.lines:
         found: Dict[str, Dict[int, Json]] = {}
-        for seed, run in view.whole.items():
-            for row in run["lms"].get(line["name"], {"snr": []})["snr"]:
+        for seed, lm in view.lms(line["name"]).items():
+            for row in lm["snr"]:
                 found.setdefault(row["location"], {})[seed] = row
         rows += [[view.numbered(line), place, *_snr_cells(found[place])] for place in found]
     header = ["", "location", "random", "median SNR", "SNR 5 to 95 %", "median sigma"]
@@ -104,10 +103,9 @@ def searched_lines(view: View) -> str:
     rows = []
     for line in view.lines:
         each: Dict[str, List[int]] = {}
-        for seed, run in view.whole.items():
-            found = run["lms"].get(line["name"], {}).get("uncertainty")
-            if line["where"] == SEARCHED and found is not None:
-                where = ", ".join(found) or "no location, a point-estimate LM"
+        for seed, lm in view.lms(line["name"]).items():
+            if line["where"] == SEARCHED and lm["uncertainty"] is not None:
+                where = ", ".join(lm["uncertainty"]) or "no location, a point-estimate LM"
                 each.setdefault(where, []).append(seed)
         for where, seeds in each.items():
             rows.append(f"- {view.numbered(line)}, seed {', '.join(map(str, seeds))}: {where}\n")

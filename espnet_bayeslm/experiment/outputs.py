@@ -205,14 +205,10 @@ def read_tuned(folder: Path, system: str, dev: str, conditions: Sequence[str]) -
     found = {}
     for condition in conditions:
         path = folder / "rescore" / system / f"{dev}_{condition}" / "scales.yaml"
-        if path.exists():
-            scales = read_scales(path)
-            if scales.features == FIRST_PASS:
-                continue
-            found[condition] = {
-                "lmwt": round(scales.lmwt, 2),
-                "word_penalty": round(scales.word_penalty, 2),
-            }
+        scales = read_scales(path) if path.exists() else None
+        if scales is not None and scales.features != FIRST_PASS:
+            values = {"lmwt": scales.lmwt, "word_penalty": scales.word_penalty}
+            found[condition] = {name: round(value, 2) for name, value in values.items()}
     return found
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Dict, List
 
-from espnet_bayeslm.evaluation.comparison import compare_systems, score_set
-from espnet_bayeslm.evaluation.wer import read_transcripts
+from espnet_bayeslm.evaluation.comparison import compare_systems
 from espnet_bayeslm.experiment.plan import ALONE, NGRAM, POINT, Settings
 from espnet_bayeslm.experiment.view import View
-from espnet_bayeslm.experiment.word_errors import NUM_REPLICATES
+from espnet_bayeslm.experiment.word_errors import NUM_REPLICATES, Rescored, read_lists
 from espnet_bayeslm.report.scores import scores_json
 from espnet_bayeslm.utils.files import write_json, write_yaml
 
@@ -68,12 +67,9 @@ def write_scores(
     view: View, settings: Settings, folder: Path, names: List[str], path: Path
 ) -> None:
     """Write what `bayeslm score` would of the systems on the test lists."""
-    sets = {}
-    for condition in view.conditions:
-        place = f"{view.test}_{condition}"
-        refs = read_transcripts(settings.data / "nbest" / place / "text")
-        texts = (read_transcripts(folder / "rescore" / name / place / "text") for name in names)
-        sets[condition] = score_set(refs, dict(zip(names, texts, strict=True)))
+    lists = read_lists(settings.data / "nbest", view.sets)
+    assert lists is not None  # there are systems that were rescored
+    sets = Rescored(folder, lists, view.sets).scored(names)
     conditions = {
         name: compare_systems([part], num_replicates=NUM_REPLICATES) for name, part in sets.items()
     }

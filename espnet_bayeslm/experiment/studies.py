@@ -9,8 +9,7 @@ from espnet_bayeslm.configs.tables import NAMES, UNCERTAIN
 from espnet_bayeslm.experiment.cells import Values, cell, change, table
 from espnet_bayeslm.experiment.outputs import Json
 from espnet_bayeslm.experiment.plan import NGRAM, POINT, TRAIN, UNIT, backbone
-from espnet_bayeslm.experiment.view import View
-from espnet_bayeslm.experiment.word_errors import POOLED
+from espnet_bayeslm.experiment.view import Runs, View, ppl_of, wer_of
 
 TITLES = {TRAIN: "Over the share of the training text", UNIT: "Over the width"}
 # What the widths are of.
@@ -62,7 +61,7 @@ class Study:
     def _place(self, run: Json) -> Optional[int]:
         """Where a folder stands on the axis; None where it has nothing of the backbone."""
         point = f"point_{self.lm}"
-        if not run["systems"].get(f"{point}+{self.view.ngram}", {"perplexity": None})["perplexity"]:
+        if not ppl_of({0: run}, f"{point}+{self.view.ngram}", self.view.test):
             return None
         if run["study"] != "all":
             return int(run["value"])
@@ -97,35 +96,22 @@ class Study:
 
     def _is_studied(self, curve: Curve) -> bool:
         """Whether a system was evaluated at another place than the tables' LMs."""
-        others = [run for seeds in self.runs.values() for run in seeds.values()]
-        return any(
-            run["systems"].get(curve.name, {"perplexity": None})["perplexity"]
-            for run in others
-            if run["study"] == self.study
-        )
+        runs = (run for seeds in self.runs.values() for run in seeds.values())
+        others = [{0: run} for run in runs if run["study"] == self.study]
+        return any(ppl_of(run, curve.name, self.view.test) for run in others)
 
-    def values(self, name: str, value: Callable[[Json], Optional[float]]) -> Dict[int, Values]:
-        """{place: {seed: value}} of a system."""
-        found: Dict[int, Values] = {}
-        for place in self.places:
-            for seed, run in self.runs[place].items():
-                system = run["systems"].get(name)
-                number = None if system is None else value(system)
-                if number is not None:
-                    found.setdefault(place, {})[seed] = number
-        return found
+    def _values(self, value: Callable[..., Values], *of: str) -> Dict[int, Values]:
+        """{place: {seed: value}}, where there is one."""
+        found = {place: value(self.runs[place], *of) for place in self.places}
+        return {place: values for place, values in found.items() if values}
 
     def ppl(self, name: str) -> Dict[int, Values]:
         """Perplexities of the test set."""
-        text = self.view.test
-        return self.values(name, lambda s: s["perplexity"] and s["perplexity"][text]["ppl"])
+        return self._values(ppl_of, name, self.view.test)
 
     def wer(self, name: str) -> Dict[int, Values]:
         """Pooled word error rates of the test set in %."""
-        text = self.view.test
-        return self.values(
-            name, lambda s: s["errors"][text][POOLED]["wer"] if s["errors"] else None
-        )
+        return self._values(wer_of, name, self.view.test)
 
     def change(self, curve: Curve) -> Dict[int, Values]:
         """Change of a system's perplexity against its base there, in %."""
@@ -140,17 +126,16 @@ class Study:
 
     def snr(self) -> List[Tuple[Json, Dict[int, Values]]]:
         """Uncertain lines, each with {place: {seed: median signal-to-noise ratio}}."""
-        found = []
-        for line in self.view.of_backbone(self.lm):
-            values: Dict[int, Values] = {}
-            for place in self.places if line["kind"] in UNCERTAIN else []:
-                for seed, run in self.runs[place].items():
-                    rows = run["lms"].get(line["name"], {"snr": []})["snr"]
-                    if rows:  # the last is of all locations
-                        values.setdefault(place, {})[seed] = rows[-1]["median"]
-            if len(values) > 1:
-                found.append((line, values))
-        return found
+        lines = [line for line in self.view.of_backbone(self.lm) if line["kind"] in UNCERTAIN]
+        found = [(line, self._values(snr_of, line["name"])) for line in lines]
+        return [(line, values) for line, values in found if len(values) > 1]
+
+
+def snr_of(runs: Runs, name: str) -> Values:
+    """Median signal-to-noise ratio of an LM by seed."""
+    rows = {seed: run["lms"].get(name, {"snr": []})["snr"] for seed, run in runs.items()}
+    # the last row is of all locations
+    return {seed: each[-1]["median"] for seed, each in rows.items() if each}
 
 
 def studies(view: View, study: str) -> Dict[str, Study]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from espnet_bayeslm.configs.tables import MIXTURE, NAMES
 from espnet_bayeslm.experiment.cells import NOTHING, Values
@@ -11,6 +11,25 @@ from espnet_bayeslm.experiment.plan import ALONE, NGRAM, backbone
 from espnet_bayeslm.experiment.word_errors import POOLED
 
 DAGGER, PARTLY, WORSE = "†", "(†)", "‡"
+# Seed -> what was collected of its folder.
+Runs = Mapping[int, Json]
+
+
+def ppl_of(runs: Runs, name: Optional[str], text: str) -> Values:
+    """System's perplexities by seed, unknown words left out."""
+    return _of(runs, name, lambda s: s["perplexity"] and s["perplexity"][text]["ppl"])
+
+
+def wer_of(runs: Runs, name: Optional[str], text: str, condition: str = POOLED) -> Values:
+    """System's word error rates in % by seed, of a condition or pooled."""
+    return _of(runs, name, lambda s: s["errors"][text][condition]["wer"] if s["errors"] else None)
+
+
+def _of(runs: Runs, name: Optional[str], value: Callable[[Json], Optional[float]]) -> Values:
+    """Value of a system by seed, where it has one."""
+    systems = {seed: run["systems"][name] for seed, run in runs.items() if name in run["systems"]}
+    found = {seed: value(system) for seed, system in systems.items()}
+    return {seed: number for seed, number in found.items() if number is not None}
 
 
 class View:
@@ -93,24 +112,17 @@ class View:
         """Figures of a system."""
         return self.whole.get(seed, {"systems": {}})["systems"].get(name)
 
-    def collect(self, name: Optional[str], value: Callable[[Json], Optional[float]]) -> Values:
-        """Value of a system by seed, where it has one."""
-        found = {}
-        for seed in self.seeds:
-            system = self.system(seed, name)
-            number = None if system is None else value(system)
-            if number is not None:
-                found[seed] = number
-        return found
+    def lms(self, name: str) -> Dict[int, Json]:
+        """What is known of an LM's trainings, by seed."""
+        return {seed: run["lms"][name] for seed, run in self.whole.items() if name in run["lms"]}
 
     def ppl(self, name: Optional[str], text: str) -> Values:
         """System's perplexities by seed, unknown words left out."""
-        return self.collect(name, lambda s: s["perplexity"] and s["perplexity"][text]["ppl"])
+        return ppl_of(self.whole, name, text)
 
-    def wer(self, name: Optional[str], text: str, condition: Optional[str] = None) -> Values:
+    def wer(self, name: Optional[str], text: str, condition: str = POOLED) -> Values:
         """System's word error rates in % by seed, of a condition or pooled."""
-        key = condition or POOLED
-        return self.collect(name, lambda s: s["errors"][text][key]["wer"] if s["errors"] else None)
+        return wer_of(self.whole, name, text, condition)
 
     def tests_of(
         self, name: Optional[str], other: Optional[str], seeds: Optional[Sequence[int]] = None

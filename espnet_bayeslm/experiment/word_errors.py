@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from espnet_bayeslm.evaluation.comparison import compare_systems, score_set
+from espnet_bayeslm.evaluation.comparison import ScoredSet, compare_systems, score_set
 from espnet_bayeslm.evaluation.wer import (
     NO_WORDS,
     ErrorCounts,
@@ -124,19 +124,23 @@ class Rescored:
             found[name] = pooled(counts)
         return found
 
+    def scored(self, systems: Sequence[str]) -> Dict[str, ScoredSet]:
+        """{condition: systems scored on its test list}."""
+        name = self.sets[-1]
+        texts = {system: self._read(system, name) for system in systems}
+        return {
+            c: score_set(self.lists.refs[name, c], {key: text[c] for key, text in texts.items()})
+            for c in self.lists.conditions
+        }
+
     def test(self, system: str, other: str) -> Dict[str, Any]:
         """MAPSSWE and a bootstrap interval of two systems on the pooled test lists.
 
         `difference`, `low` and `high` are of the word error rate in %, that of `other` less that
         of `system`: positive where `system` is better.
         """
-        name = self.sets[-1]
-        texts = {key: self._read(key, name) for key in (other, system)}
-        scored = [
-            score_set(self.lists.refs[name, c], {key: texts[key][c] for key in texts})
-            for c in self.lists.conditions
-        ]
-        (pair,) = compare_systems(scored, num_replicates=NUM_REPLICATES).pairs
+        scored = self.scored([other, system]).values()
+        (pair,) = compare_systems(list(scored), num_replicates=NUM_REPLICATES).pairs
         interval = pair.interval
         return {
             "p": pair.test.p,
