@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Dict, List, Mapping, Optional, Sequence
 
 from espnet_bayeslm.configs.tables import MIXTURE, UNCERTAIN
 from espnet_bayeslm.experiment import outputs
+from espnet_bayeslm.experiment.cells import mean
 from espnet_bayeslm.experiment.outputs import PERPLEXITY, RESCORING, TRAINING, Json, Part
 from espnet_bayeslm.experiment.plan import (
-    ALONE,
     POINT,
     UNIT,
     Settings,
@@ -19,6 +19,7 @@ from espnet_bayeslm.experiment.plan import (
     line_entry,
     line_systems,
 )
+from espnet_bayeslm.experiment.view import View
 from espnet_bayeslm.experiment.word_errors import (
     LISTS_STAGE,
     Lists,
@@ -205,52 +206,33 @@ def add_chosen(settings: Settings, content: Json, lists: Optional[Lists]) -> Non
     It is the line whose mixture with n-gram and point-estimate LM has the lowest perplexity of the
     dev set, mean over the seeds: the test set has no say in it.
     """
+    view = View(content)
     content["chosen"] = {}
-    for lm in dict.fromkeys(line["lm"] for line in content["lines"]):
-        best = best_line(content, lm)
+    for lm in dict.fromkeys(line["lm"] for line in view.lines):
+        best = best_line(view, lm)
         if best is None:
             continue
         content["chosen"][lm] = best["number"]
-        name = best["systems"][POINT]
-        for run in content["runs"]:
-            if run["study"] != "all" or lists is None:
-                continue
-            rescored = Rescored(settings.folder / f"seed{run['seed']}", lists, settings.sets)
-            for other in control_systems(content, run, lm):
-                add_test(rescored, run["systems"], name, other)
-
-
-def best_line(content: Json, lm: str) -> Optional[Json]:
-    """Chosen line of a backbone; None where no uncertain line was evaluated."""
-    dev = content["sets"][0]
-    found = []
-    for line in content["lines"]:
-        if line["lm"] != lm or line["kind"] not in UNCERTAIN or is_point(content, line):
+        if lists is None:
             continue
-        values = [value[dev]["ppl"] for value in _perplexities(content, line["systems"][POINT])]
-        if values:
+        for seed, run in view.whole.items():
+            rescored = Rescored(settings.folder / f"seed{seed}", lists, settings.sets)
+            for other in view.control_systems(run, lm):
+                add_test(rescored, run["systems"], best["systems"][POINT], other)
+
+
+def best_line(view: View, lm: str) -> Optional[Json]:
+    """Chosen line of a backbone; None where no uncertain line was evaluated."""
+    found = []
+    for line in view.of_backbone(lm):
+        values = view.ppl(line["systems"].get(POINT), view.dev)
+        if values and line["kind"] in UNCERTAIN and not is_point(view, line):
             # those of the most seeds first: a mean of fewer is not comparable
-            found.append((-len(values), sum(values) / len(values), line["number"], line))
+            found.append((-len(values), mean(values), line["number"], line))
     return min(found, key=lambda item: item[:3])[3] if found else None
 
 
-def is_point(content: Json, line: Json) -> bool:
+def is_point(view: View, line: Json) -> bool:
     """Whether the search left an uncertain line no uncertain location at any seed."""
-    lms = [run["lms"].get(line["name"]) for run in content["runs"] if run["study"] == "all"]
-    found = [lm["uncertainty"] for lm in lms if lm]
+    found = [lm["uncertainty"] for lm in view.lms(line["name"]).values()]
     return bool(found) and all(value == {} for value in found)
-
-
-def _perplexities(content: Json, system: str) -> List[Any]:
-    runs = [run["systems"].get(system) for run in content["runs"] if run["study"] == "all"]
-    return [run["perplexity"] for run in runs if run and run["perplexity"]]
-
-
-def control_systems(content: Json, run: Json, lm: str) -> List[str]:
-    """Backbone's systems without an uncertain LM that is of the paper's families."""
-    found = []
-    for line in content["lines"]:
-        if line["lm"] == lm and line["kind"] not in UNCERTAIN:
-            found += [name for role, name in line["systems"].items() if role != ALONE]
-    mixtures = [name for name in run["controls"] if backbone(name.split("+")[0]) == lm]
-    return [name for name in [*found, *mixtures] if name in run["systems"]]

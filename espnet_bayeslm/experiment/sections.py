@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Iterator, Mapping, Sequence
 
 from espnet_bayeslm.configs.tables import NAMES
-from espnet_bayeslm.experiment import lm_tables, studies
-from espnet_bayeslm.experiment import result_tables as tables
+from espnet_bayeslm.experiment import studies, tables
 from espnet_bayeslm.experiment.cells import change
 from espnet_bayeslm.experiment.collect import collect
 from espnet_bayeslm.experiment.figures import write_figures
@@ -84,7 +83,7 @@ def main_sections(view: View) -> Iterator[str]:
         " point-estimate LM of its backbone.\n"
     )
     yield tables.perplexity_table(view)
-    searched = lm_tables.searched_lines(view)
+    searched = tables.searched_lines(view)
     if searched:
         yield f"What the architecture search chose:\n\n{searched}"
     if view.conditions:
@@ -187,20 +186,20 @@ def more_sections(view: View, images: Mapping[str, str]) -> Iterator[str]:
             "Training",
             "NLL and KL in nats per token over the last epoch, with its draws and dropout;"
             " validation perplexity at the mean. random: how many of the parameters are.",
-            [lm_tables.training_table(view), figure("Learning curves", images, "learning_curves")],
+            [tables.training_table(view), figure("Learning curves", images, "learning_curves")],
         ),
-        (f"Tuned on {view.dev}", "", [lm_tables.tuned_table(view)]),
+        (f"Tuned on {view.dev}", "", [tables.tuned_table(view)]),
         (
             "Signal-to-noise ratio",
             "|mean| / standard deviation of the random weights, of a latent output over the tokens"
             f" of {view.dev}; median sigma, and over its start.",
-            [lm_tables.snr_table(view)],
+            [tables.snr_table(view)],
         ),
         (
             "Architecture search",
             "Share of the uncertain path at each location (softmax of the architecture weights),"
             " and the most probable architectures.",
-            [lm_tables.share_table(view), lm_tables.search_table(view)],
+            [tables.share_table(view), tables.search_table(view)],
         ),
         ("Not run", "", ["".join(f"- {view.numbered(x)}: {why}\n" for x, why in view.not_run())]),
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from espnet_bayeslm.configs.tables import MIXTURE, NAMES
+from espnet_bayeslm.configs.tables import MIXTURE, NAMES, UNCERTAIN
 from espnet_bayeslm.experiment.cells import NOTHING, Values
 from espnet_bayeslm.experiment.outputs import Json
 from espnet_bayeslm.experiment.plan import ALONE, NGRAM, backbone
@@ -146,6 +146,13 @@ class View:
     def parts(self, study: str) -> List[Json]:
         """Folders of a study: of shares of the text, or of widths."""
         return [run for run in self.content["runs"] if run["study"] == study]
+
+    def control_systems(self, run: Json, lm: str) -> List[str]:
+        """Backbone's systems without an uncertain LM that is of the paper's families."""
+        lines = [line for line in self.of_backbone(lm) if line["kind"] not in UNCERTAIN]
+        found = [name for x in lines for role, name in x["systems"].items() if role != ALONE]
+        mixtures = [name for name in run["controls"] if backbone(name.split("+")[0]) == lm]
+        return [name for name in [*found, *mixtures] if name in run["systems"]]
 
     def not_run(self) -> Iterator[Tuple[Json, str]]:
         """Lines of which something is missing, with what it is."""
