@@ -244,7 +244,7 @@ def write_settings(
     """Write what `--scales` reads, remarks for people, and the sweep."""
     content = describe(weighting)
     if tuned is not None:
-        from espnet_bayeslm.report.sweep import write_sweep  # imports matplotlib
+        from espnet_bayeslm.report.html_sweep import write_sweep  # imports matplotlib
 
         content["tuned_on"] = tuned_on
         if tuned.tried:

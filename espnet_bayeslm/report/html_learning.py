@@ -9,10 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogFormatter, MaxNLocator
 
-from espnet_bayeslm.report.html_figure import plain, svg
 from espnet_bayeslm.report.html_input import expecting
 from espnet_bayeslm.report.html_page import Section
-from espnet_bayeslm.report.plots import new_figure
+from espnet_bayeslm.report.plots import new_figure, plain, svg
 from espnet_bayeslm.report.tables import Table, fixed
 from espnet_bayeslm.utils.errors import InputError
 
@@ -121,31 +120,16 @@ def _points(epochs: Sequence[Epoch], part: str, statistic: str) -> Tuple[List[in
 
 def epoch_table(experiments: Mapping[str, Sequence[Epoch]]) -> Table:
     """Rows of the experiments: the best epoch of each, and its bound at the end."""
-    header = [
-        "experiment",
-        "epochs",
-        "best epoch",
-        "valid ppl",
-        "train NLL",
-        "train KL",
-        "NLL + KL",
-    ]
+    header = ["experiment", "epochs", "best epoch", "valid ppl"]
+    header += ["train NLL", "train KL", "NLL + KL"]
     rows = []
     for name, epochs in experiments.items():
         statistic = next(s for s in ("ppl", "nll", "kl") if s in epochs[0].valid)
         best = min(epochs, key=lambda epoch: epoch.valid.get(statistic, float("inf")))
         last = epochs[-1].train
         bound = last["nll"] + last["kl"] if {"nll", "kl"} <= last.keys() else None
-        rows.append(
-            [
-                name,
-                f"{epochs[-1].number}",
-                f"{best.number}",
-                fixed(best.valid.get("ppl"), 2),
-                fixed(last.get("nll"), 4),
-                fixed(last.get("kl"), 4),
-                fixed(bound, 4),
-            ]
-        )
+        figures = (fixed(value, 4) for value in (last.get("nll"), last.get("kl"), bound))
+        epoch = [f"{epochs[-1].number}", f"{best.number}", fixed(best.valid.get("ppl"), 2)]
+        rows.append([name, *epoch, *figures])
     caption = "Best epoch, and the last epoch's training figures in nats per token"
     return Table(caption, header, rows)

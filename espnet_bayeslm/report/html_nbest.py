@@ -29,6 +29,9 @@ GAP, MAX_CONFUSIONS = "—", 25
 # Digits of scores after the point, significant digits of uncertainties
 DIGITS, SIGNIFICANT = 3, 3
 
+# Measure -> (values, whether the word is wrong)
+Judged = Dict[str, Tuple[List[float], List[bool]]]
+
 
 class Texts:
     """Hypotheses with their errors, each once however many lists have it."""
@@ -71,12 +74,12 @@ class View(NamedTuple):
     Attributes:
         data: JSON.
         errors: What -> [words, substitutions, deletions, insertions] of all lists.
-        judged: Measure -> (values, whether the word is wrong) over the words of the new best.
+        judged: The words of the new best.
     """
 
     data: Dict[str, Any]
     errors: Dict[str, np.ndarray]
-    judged: Dict[str, Tuple[List[float], List[bool]]]
+    judged: Judged
 
 
 def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> View:
@@ -85,7 +88,7 @@ def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> Vi
     Without references the first pass takes their place.
     """
     errors = {name: np.zeros(4, dtype=int) for name in WHAT}
-    view = View({}, errors, {})
+    judged: Judged = {}
     lists = []
     for nbest in rescored.nbests:
         pivot = refs[nbest.utt] if refs else nbest.hypotheses[0].words
@@ -106,14 +109,10 @@ def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> Vi
         for name, place in zip(errors, (places[0], places[best], fewest), strict=True):
             errors[name] += [len(pivot), *map(texts.rows[place][1].count, "sdi")]
         if best in uncertainty:
-            _judge(view.judged, uncertainty[best], texts.rows[places[best]][1])
-    view.data.update(
-        name=rescored.name,
-        measures={name: LABELS[name] for name in MEASURES if _measured(rescored, name)},
-        references=bool(refs),
-        lists=lists,
-    )
-    return view
+            _judge(judged, uncertainty[best], texts.rows[places[best]][1])
+    measures = {name: LABELS[name] for name in MEASURES if _measured(rescored, name)}
+    data = {"name": rescored.name, "measures": measures, "references": bool(refs), "lists": lists}
+    return View(data, errors, judged)
 
 
 def _scores(rescored: Rescored, nbest: NBest) -> Dict[str, List[float]]:
@@ -147,9 +146,7 @@ def _measured(rescored: Rescored, measure: str) -> bool:
     )
 
 
-def _judge(
-    judged: Dict[str, Tuple[List[float], List[bool]]], uncertainty: Uncertainty, steps: str
-) -> None:
+def _judge(judged: Judged, uncertainty: Uncertainty, steps: str) -> None:
     """Add the words of a hypothesis: their uncertainties, and whether they are wrong."""
     wrong = [step != CORRECT for step in steps if step != DELETION]
     for name, values in uncertainty.items():

@@ -6,19 +6,21 @@ import base64
 import dataclasses
 import functools
 import hashlib
+from pathlib import Path
 from typing import Any, Mapping, Sequence
 
 import jinja2
 from markupsafe import Markup
 
 PARTS = "parts.html"
+TEMPLATES = Path(__file__).with_name("templates")
 
 
 @functools.lru_cache(maxsize=1)
 def environment() -> jinja2.Environment:
     """Templates beside this module: what comes from data is escaped, unknown names are errors."""
     found = jinja2.Environment(
-        loader=jinja2.PackageLoader("espnet_bayeslm.report"),
+        loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -56,7 +58,7 @@ def page(title: str, sections: Sequence[Section]) -> str:
         title: Its heading.
         sections: Its parts.
     """
-    style, script = (_source(name) for name in ("page.css", "page.js"))
+    style, script = ((TEMPLATES / name).read_text("utf-8") for name in ("page.css", "page.js"))
     return environment().get_template("page.html").render(
         title=title,
         sections=sections,
@@ -64,10 +66,3 @@ def page(title: str, sections: Sequence[Section]) -> str:
         script=Markup(script),
         digest=base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii"),
     )  # fmt: skip
-
-
-def _source(name: str) -> str:
-    """Text of a file beside the templates, as it stands there."""
-    loader = environment().loader
-    assert loader is not None
-    return loader.get_source(environment(), name)[0]

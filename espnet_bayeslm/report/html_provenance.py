@@ -47,26 +47,21 @@ def provenance_section(command: str, read: Mapping[str, Sequence[Tuple[str, str]
     trainings = {name: _read(Path(path) / "config.yaml") for name, path in read["exp"]}
     for found in settings.values():
         found.setdefault("features", {key: found.get(key) for key in ("lmwt", "word_penalty")})
-    tables = [
-        _settings_table("Rescoring", RESCORING, settings) if settings else None,
-        _settings_table("Training", TRAINING, trainings) if trainings else None,
-        Table(
-            "Files and folders that were read",
-            ["option", "name", "path", "SHA-256", "written by"],
-            [
-                [option, name, path, _digest(path), _command(path)]
-                for option, pairs in read.items()
-                for name, path in pairs
-            ],
-            words=(1, 2, 3, 4),
-        ),
+    tables = [_settings_table("Rescoring", RESCORING, settings)] if settings else []
+    tables += [_settings_table("Training", TRAINING, trainings)] if trainings else []
+    header = ["option", "name", "path", "SHA-256", "written by"]
+    rows = [
+        [option, name, path, _digest(path), _command(path)]
+        for option, pairs in read.items()
+        for name, path in pairs
     ]
+    tables.append(Table("Files and folders that were read", header, rows, words=(1, 2, 3, 4)))
     versions = {"Python": platform.python_version(), **dict(map(_version, PACKAGES))}
     values = {
         "command": command,
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
         "date": _now().strftime("%Y-%m-%d %H:%M UTC"),
-        "tables": [table for table in tables if table is not None],
+        "tables": tables,
     }
     return Section("provenance", "Where this comes from", values)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from espnet_bayeslm.report.architecture import history_figure, weights_figure
-from espnet_bayeslm.report.html_figure import plain, svg
 from espnet_bayeslm.report.html_input import expecting, mapping, number, read_json
 from espnet_bayeslm.report.html_page import Section
+from espnet_bayeslm.report.plots import plain, svg
 from espnet_bayeslm.report.search import describe
 from espnet_bayeslm.report.tables import Table, fixed
 from espnet_bayeslm.supernet.history import HISTORY, Record, read_history

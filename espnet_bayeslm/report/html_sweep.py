@@ -1,20 +1,21 @@
-"""The report's heat maps of word error rates over LM weight and word penalty."""
+"""Word error rates around tuned weights: files of a rescoring, and the report's heat maps."""
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from espnet_bayeslm.report.html_figure import svg
 from espnet_bayeslm.report.html_input import expecting, mapping, number, numbers, read_json
 from espnet_bayeslm.report.html_page import Section
-from espnet_bayeslm.report.plots import new_figure
+from espnet_bayeslm.report.plots import new_figure, save_figure, svg
 from espnet_bayeslm.report.tables import Cell, Row, Table
+from espnet_bayeslm.rescoring.tuning import Tuned
+from espnet_bayeslm.utils.files import write_json, write_text
 
 SWEEP = "sweep.json"
 REMEDY = "Tune again with `bayeslm rescore --tune_ref`, or delete it."
@@ -44,6 +45,46 @@ class SweepTable:
     oracle: Optional[float]
     first_pass: Optional[float]
     weights: List[Tuple[Dict[str, float], float]]
+
+
+def write_sweep(folder: Path, tuned: Tuned, *, names: Sequence[str]) -> None:
+    """Write sweep.json, sweep.tsv and sweep.png.
+
+    Args:
+        folder: Where they go.
+        tuned: What was found on the tuning lists.
+        names: The components' names.
+    """
+    sweep = tuned.sweep
+    rates = _rates(sweep.errors, tuned)
+    pairs = zip(sweep.names, sweep.weights, strict=True)
+    errors = tuned.found.errors
+    content: Dict[str, Any] = {
+        "features": [{"name": name, "weights": values.tolist()} for name, values in pairs],
+        "wer": rates.tolist(),
+        # in the middle stands what was chosen
+        "best": [size // 2 for size in rates.shape],
+        "weights": [
+            {
+                "weights": dict(zip(names, weights.tolist(), strict=True)),
+                "wer": float(_rates(np.array(count), tuned)),
+            }
+            for weights, count in tuned.tried
+        ],
+        "first_pass": float(_rates(np.array(errors["first pass"]), tuned)),
+        "rescored": float(_rates(np.array(errors["tuned"]), tuned)),
+        "oracle": float(_rates(np.array(errors["oracle"]), tuned)),
+    }
+    write_json(folder / SWEEP, content, indent=None)
+    table = read_sweep(folder)
+    assert table is not None
+    write_text(folder / "sweep.tsv", value_table(table, "").csv(delimiter="\t"))
+    save_figure(sweep_figure(table), folder / "sweep.png")
+
+
+def _rates(errors: np.ndarray, tuned: Tuned) -> np.ndarray:
+    """Errors in percent of the words."""
+    return (100 * errors / max(tuned.words, 1)).round(3)
 
 
 def read_sweep(folder: Path) -> Optional[SweepTable]:

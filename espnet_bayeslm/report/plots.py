@@ -1,12 +1,15 @@
-"""Figures, drawn without a display and without matplotlib's global state."""
+"""Figures, drawn without a display and without matplotlib's global state, as PNG and as SVG."""
 
 from __future__ import annotations
 
+import io
 import math
+import re
 from typing import Any, List, Mapping, Sequence, Tuple
 
 import matplotlib
 import numpy as np
+from markupsafe import Markup, escape
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -22,6 +25,14 @@ MAX_RISE = 1000.0
 STYLES = {"snr": ("by |mean| / std", "-"), "magnitude": ("by |mean|", "--")}
 # what the figure of the ratios leaves out at either side
 TAIL = 0.001
+# What matplotlib writes before and beside the drawing; its <style> would hold for the whole page.
+_PREAMBLE = re.compile(
+    r"^.*?(?=<svg)|<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", re.DOTALL
+)
+# Names of groups: nothing refers to them, and several figures have the same ones.
+_GROUP_ID = re.compile(r'<g id="[^"]*"')
+_SIZE = re.compile(r'<svg [^>]*?(viewBox="0 0 ([0-9.]+) [^"]*")[^>]*>')
+_SPACE = re.compile(r">\s+<")
 
 
 def new_figure(size: Tuple[float, float]) -> Figure:
@@ -35,6 +46,33 @@ def save_figure(figure: Figure, path: PathLike) -> None:
     """Write a figure as PNG."""
     with atomic_write(path, "wb") as f:
         figure.savefig(f, format="png", dpi=150)
+
+
+def plain(name: str) -> str:
+    """Name as matplotlib shows it: no formula in it, and not left out of legends."""
+    name = name.replace("$", r"\$")
+    return f" {name}" if name.startswith("_") else name
+
+
+def svg(figure: Figure, label: str) -> Markup:
+    """SVG element of a figure, for a page: black is the page's text, white is its paper.
+
+    Args:
+        figure: The figure.
+        label: What it shows, for those who do not see it; unlike those of the other figures.
+    """
+    buffer = io.StringIO()
+    # text remains text: it can be searched, and has the reader's fonts
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": label}):
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
+    drawing = _PREAMBLE.sub("", buffer.getvalue())
+    drawing = _GROUP_ID.sub("<g", drawing)
+    drawing = drawing.replace("#000000", "currentColor").replace("#ffffff", "var(--paper)")
+    size = _SIZE.match(drawing)
+    assert size is not None
+    start = f'<svg {size[1]} style="--width: {size[2]}" role="img" aria-label="{escape(label)}">'
+    drawing = _SPACE.sub(">\n<", drawing[size.end() :].strip())
+    return Markup(f"<figure>{start}{drawing}</figure>")
 
 
 def snr_figure(lms: Mapping[str, Sequence[SnrSummary]]) -> Figure:

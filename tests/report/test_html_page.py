@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from oracles.html_reader import Page
 
-from espnet_bayeslm.report.html_figure import plain, svg
 from espnet_bayeslm.report.html_page import PARTS, Section, environment, page
+from espnet_bayeslm.report.plots import plain, svg
 from espnet_bayeslm.report.tables import Cell, Table
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\"'&amp;"
