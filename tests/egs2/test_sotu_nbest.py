@@ -12,9 +12,11 @@ def nbest(script):
     return script("nbest")
 
 
-def test_sentences_are_drawn_from_those_that_can_be_spoken(nbest):
-    sentences = [(f"u{n:02d}", ["a"] * n) for n in range(1, 40)] + [("u99", ["a", "b", "a", "a"])]
-    options = dict(num=5, min_words=3, max_words=30)
+def test_sentences_are_drawn_from_those_that_can_be_spoken(nbest, tmp_path):
+    rows = [*(f"u{n:02d}{' a' * n}" for n in range(1, 40)), "u99 a b a a"]
+    sentences = tmp_path / "text"
+    sentences.write_text("\n".join(rows) + "\n")
+    options = dict(num=5, length=(3, 30))
     drawn = nbest.select_sentences(sentences, {"a"}, **options, seed=1)
     assert drawn == sorted(drawn) and len(drawn) == 5
     assert all(3 <= len(words) <= 30 and set(words) == {"a"} for _, words in drawn)

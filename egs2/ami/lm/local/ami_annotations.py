@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 
 from espnet_bayeslm.utils.errors import InputError
 
-Sentences = List[Tuple[str, str]]
-"""Utterance ids and their words, joined by blanks."""
+Sentences = List[Tuple[str, List[str]]]
+"""Utterance ids and their words."""
 
 # The split of Kaldi's recipe and of the paper, and what lhotse calls the sets.
 PARTITION = "full-corpus-asr"
@@ -115,10 +115,9 @@ def _unreadable(folder: Path) -> Optional[Path]:
     return None
 
 
-def sentence_words(text: str) -> str:
+def sentence_words(text: str) -> List[str]:
     """Return a normalised sentence in lower case, without what has neither letter nor digit."""
-    words = text.lower().split()
-    return " ".join(word for word in words if any(c.isalnum() for c in word))
+    return [word for word in text.lower().split() if any(c.isalnum() for c in word)]
 
 
 def read_annotations(path: Path) -> Dict[str, Sentences]:
@@ -132,7 +131,7 @@ def read_annotations(path: Path) -> Dict[str, Sentences]:
     """
     with unpacked(find_annotations(path)) as folder:
         parsed = _parse(folder)
-    meetings: Dict[str, List[Tuple[float, str, str]]] = {}
+    meetings: Dict[str, List[Tuple[float, str, List[str]]]] = {}
     for (meeting, speaker, _), segments in parsed.items():
         said = ((item.start_time, speaker, sentence_words(item.text)) for item in segments)
         meetings.setdefault(meeting, []).extend(item for item in said if item[2])

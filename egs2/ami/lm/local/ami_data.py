@@ -41,7 +41,7 @@ def read_text(path: Path, name: str) -> Sentences:
                 remedy="One sentence a line, words only: take out punctuation and noise marks.",
             )
         if line.split():
-            sentences.append((f"ami-{name}-{number - 1:07d}", " ".join(line.lower().split())))
+            sentences.append((f"ami-{name}-{number - 1:07d}", line.lower().split()))
     if not sentences:
         raise InputError("no words", path=path, remedy="One sentence a line is expected.")
     return sentences
@@ -95,12 +95,12 @@ def read_meetings(ami: str, ami_text: str) -> Dict[str, Sentences]:
 
 def vocabulary(sentences: Sentences) -> Set[str]:
     """Return the words of sentences."""
-    return {word for _, words in sentences for word in words.split()}
+    return {word for _, words in sentences for word in words}
 
 
 def describe(name: str, sentences: Sentences, known: Container[str]) -> str:
     """Return a set's row of the table of statistics."""
-    words = [word for _, sentence in sentences for word in sentence.split()]
+    words = [word for _, sentence in sentences for word in sentence]
     oov_rate = 100 * sum(word not in known for word in words) / len(words)
     return f"| {name} | {len(sentences)} | {len(words)} | {len(set(words))} | {oov_rate:.2f} |"
 
@@ -133,19 +133,15 @@ def prepare(output: str, ami: str, ami_text: str, fisher: str) -> None:
         sets["train"] = sets["train"] + more
         rows[2] = ("train", sets["train"])
     known = vocabulary(sets["train"])
-    if not any(known.issuperset(words.split()) for _, words in sets["dev"]):
+    if not any(known.issuperset(words) for _, words in sets["dev"]):
         raise InputError(
             "each sentence of dev has a word that the training text has not",
             path=ami or ami_text,
             remedy="Training is validated on sentences of known words: give more training text.",
         )
     table = statistics(rows, known, source)
-    texts = {
-        name: [(utt, words.split()) for utt, words in sorted(sentences)]
-        for name, sentences in sets.items()
-    }
     with staged(output) as folder:
-        write_corpus(folder, texts, dev="dev")
+        write_corpus(folder, {name: sorted(found) for name, found in sets.items()}, dev="dev")
         write_text(folder / "statistics.txt", table)
     for line in table.splitlines():
         logging.info(line)

@@ -10,7 +10,7 @@ from typing import Container, Dict, List, Optional, Tuple
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines
 
-Sentences = List[Tuple[str, str]]
+Sentences = List[Tuple[str, List[str]]]
 
 TRANSCRIPTS = "data/trans/*/*.txt"
 REMEDY = (
@@ -42,7 +42,7 @@ def find_transcripts(path: Path) -> Dict[str, Path]:
     return dict(sorted(found.items()))
 
 
-def normalise(text: str, known: Container[str]) -> str:
+def normalise(text: str, known: Container[str]) -> List[str]:
     """Return the words of an utterance: lower case, no marks of noises, no punctuation.
 
     Unclear words, in (( )), are kept; abbreviations (t._v.) become single letters, fragments
@@ -56,7 +56,7 @@ def normalise(text: str, known: Container[str]) -> str:
     words: List[str] = []
     for word in WORD.findall(plain):
         words += [word] if word in known else word.split("-")
-    return " ".join(word for word in words if word.strip("'"))
+    return [word for word in words if word.strip("'")]
 
 
 def read_conversation(name: str, path: Path, known: Container[str]) -> Tuple[Sentences, List[int]]:

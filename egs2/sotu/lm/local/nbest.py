@@ -24,42 +24,37 @@ from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.utils.cli import progress, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import atomic_write, read_keyed_lines, staged
+from espnet_bayeslm.utils.files import PathLike, atomic_write, read_keyed_lines, staged
 
 Sentences = List[Tuple[str, List[str]]]
 CHUNK = 20  # sentences of a part: what a stopped run loses, at most, in each process
 
 
 def select_sentences(
-    sentences: Sentences,
-    pronounced: Container[str],
-    *,
-    num: int,
-    min_words: int,
-    max_words: int,
-    seed: int,
+    text: PathLike, pronounced: Container[str], *, num: int, length: Tuple[int, int], seed: int
 ) -> Sentences:
     """Return `num` sentences drawn at random, in their order.
 
     Args:
-        sentences: Utterance ids and words.
+        text: Kaldi text.
         pronounced: The words that have a pronunciation; a sentence needs one for each word.
         num: How many; all where there are fewer.
-        min_words: Shortest sentence taken.
-        max_words: Longest sentence taken.
+        length: Words of the shortest and of the longest sentence taken.
         seed: Of the draw.
 
     Raises:
         InputError: No sentence fits.
     """
+    sentences = [(utt, words.split()) for utt, (_, words) in read_keyed_lines(text).items()]
+    shortest, longest = length
     fitting = [
         (utt, words)
         for utt, words in sentences
-        if min_words <= len(words) <= max_words and all(word in pronounced for word in words)
+        if shortest <= len(words) <= longest and all(word in pronounced for word in words)
     ]
     if not fitting:
         raise InputError(
-            f"none of {len(sentences)} sentences has {min_words} to {max_words} words with"
+            f"none of {len(sentences)} sentences has {shortest} to {longest} words with"
             " pronunciations"
         )
     if len(fitting) < num:
@@ -100,22 +95,20 @@ def read_parts(parts: Sequence[Path]) -> Iterator[Tuple[str, List[Tuple[List[str
             yield utt, hypotheses
 
 
-def assemble(
-    utt: str, hypotheses: Sequence[Tuple[Sequence[str], float]], lm_scores: Sequence[float]
-) -> NBest:
-    """Return the N-best list of one utterance, in the order of the hypotheses.
+def scored(
+    hypotheses: Sequence[Tuple[Sequence[str], float]], scorer: NgramScorer, digits: int
+) -> Tuple[Hypothesis, ...]:
+    """Return hypotheses with their first-pass LM scores.
 
     Args:
-        utt: The utterance.
-        hypotheses: Words and acoustic scores in nats, best first.
-        lm_scores: First-pass LM scores in nats.
+        hypotheses: Words and acoustic scores in nats.
+        scorer: The first-pass LM.
+        digits: Of the scores, after the point.
     """
-    return NBest(
-        utt,
-        tuple(
-            Hypothesis(tuple(words), am_score=round(am, 4), lm_score=round(lm, 4), graph_score=0.0)
-            for (words, am), lm in zip(hypotheses, lm_scores, strict=True)
-        ),
+    lm_scores = [float(s.log_probs.sum()) for s in scorer.word_scores([w for w, _ in hypotheses])]
+    return tuple(
+        Hypothesis(tuple(words), round(am, digits), round(lm, digits), 0.0)
+        for (words, am), lm in zip(hypotheses, lm_scores, strict=True)
     )
 
 
@@ -123,10 +116,7 @@ def write_lists(
     output: Path, parts: Sequence[Path], references: Sentences, scorer: NgramScorer
 ) -> None:
     """Write the archive of one voice: its finished parts, LM costs, references as `text`."""
-    nbests = []
-    for utt, hypotheses in read_parts(parts):
-        scores = scorer.word_scores([words for words, _ in hypotheses])
-        nbests.append(assemble(utt, hypotheses, [float(s.log_probs.sum()) for s in scores]))
+    nbests = [NBest(utt, scored(found, scorer, 4)) for utt, found in read_parts(parts)]
     with staged(output) as folder:
         write_nbest(nbests, folder)
         lines = (" ".join([utt, *words]) for utt, words in references)
@@ -197,13 +187,9 @@ def make_lists(
     work: str,
 ) -> None:
     """Write OUTPUT_VOICE for each voice; see the options."""
+    length = (min_words, max_words)
     sentences = select_sentences(
-        [(utt, words.split()) for utt, (_, words) in read_keyed_lines(text).items()],
-        recogniser.cmudict(),
-        num=num_sentences,
-        min_words=min_words,
-        max_words=max_words,
-        seed=seed,
+        text, recogniser.cmudict(), num=num_sentences, length=length, seed=seed
     )
     folder = work_folder(Path(work), Path(lm), sentences, nbest)
     found = recognised(dict.fromkeys(voice, sentences), folder, Path(lm), size=nbest, nj=nj)

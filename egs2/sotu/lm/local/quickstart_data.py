@@ -19,7 +19,7 @@ import recogniser
 
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
-from espnet_bayeslm.utils.files import read_keyed_lines, read_lines, staged
+from espnet_bayeslm.utils.files import read_lines, staged
 
 PACKAGE = Path(__file__).resolve().parents[4] / "espnet_bayeslm" / "quickstart" / "data"
 # Shipped text -> the recipe's: the LMs are validated on sentences without unknown words
@@ -34,12 +34,9 @@ def list_lines(
 ) -> Iterator[str]:
     """Yield a JSON line for each utterance: scores in nats, rounded to what two decimals hold."""
     for utt, found in sorted(hypotheses.items()):
-        lm_scores = scorer.word_scores([words for words, _ in found])
         rows = [
-            {"text": " ".join(words), "am_score": round(am, 2), "lm_score": round(lm, 2)}
-            for (words, am), lm in zip(
-                found, (float(s.log_probs.sum()) for s in lm_scores), strict=True
-            )
+            {"text": " ".join(hyp.words), "am_score": hyp.am_score, "lm_score": hyp.lm_score}
+            for hyp in nbest.scored(found, scorer, 2)
         ]
         content = {"utt": utt, "ref": " ".join(refs[utt]), "hypotheses": rows}
         yield json.dumps(content, separators=(",", ":"))
@@ -47,14 +44,8 @@ def list_lines(
 
 def recognised(data: Path, name: str, num: int, nj: int, lm: Path) -> Iterator[str]:
     """Yield the lines of a set's lists; finished parts are kept in data/local/quickstart."""
-    sentences = nbest.select_sentences(
-        [(u, words.split()) for u, (_, words) in read_keyed_lines(data / name / "text").items()],
-        recogniser.cmudict(),
-        num=num,
-        min_words=3,
-        max_words=20,
-        seed=1,
-    )
+    text = data / name / "text"
+    sentences = nbest.select_sentences(text, recogniser.cmudict(), num=num, length=(3, 20), seed=1)
     folder = nbest.work_folder(data / "local" / "quickstart", lm, sentences, 20)
     # every second one by each voice
     spoken = {voice: sentences[n :: len(VOICES)] for n, voice in enumerate(VOICES)}

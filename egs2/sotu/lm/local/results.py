@@ -9,7 +9,7 @@ from typing import Iterator, List, Optional, Sequence
 import tables
 
 from espnet_bayeslm.experiment.outputs import read_stats
-from espnet_bayeslm.report.plots import save_figure
+from espnet_bayeslm.report.plots import new_figure, save_figure
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.files import read_lines, write_text
 
@@ -23,12 +23,8 @@ def learning_curve(folder: Path) -> List[float]:
 
 def plot_curves(exp: Path, output: Path) -> None:
     """Write a plot of the validation perplexity per epoch of the LMs in `exp`."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), sharey=True)
+    figure = new_figure((9, 3.6))
+    axes = figure.subplots(1, 2, sharey=True)
     for axis, family in zip(axes, tables.FAMILIES, strict=True):
         begun = learning_curve(exp / f"half_{family}")
         axis.plot(range(1, len(begun) + 1), begun, "k-", label="first half")
@@ -43,7 +39,6 @@ def plot_curves(exp: Path, output: Path) -> None:
         axis.set_xlabel("epoch")
         axis.legend()
     axes[0].set_ylabel("validation perplexity")
-    figure.tight_layout()
     save_figure(figure, output)
 
 

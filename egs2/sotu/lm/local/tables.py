@@ -10,7 +10,7 @@ import yaml
 
 from espnet_bayeslm.evaluation.wer import ErrorCounts, count_errors, oracle_errors, read_transcripts
 from espnet_bayeslm.experiment.cells import markdown_table
-from espnet_bayeslm.experiment.outputs import read_stats
+from espnet_bayeslm.experiment.outputs import read_stats, read_weights
 from espnet_bayeslm.nbest.kaldi import read_kaldi
 from espnet_bayeslm.report.search import describe
 
@@ -151,19 +151,13 @@ def bound_table(exp: Path) -> str:
     return markdown_table(header, rows)
 
 
-def format_weights(path: Path) -> str:
-    """Return the components' weights; nothing where there is one component, and no file."""
-    if not path.exists():
-        return ""
-    weights = yaml.safe_load(path.read_text())["components"]
-    return ", ".join(f"{w['name']} {w['weight']:.3f}" for w in weights)
-
-
 def tuned_table(exp: Path, systems: Sequence[str]) -> str:
     """Return the table of the interpolation weights and the scales."""
     rows = []
     for system in systems:
-        cells = [LABELS[system], format_weights(exp / "weights" / f"{system}.yaml")]
+        # one component has nothing to weigh, and no file
+        weights = read_weights(exp, system).items()
+        cells = [LABELS[system], ", ".join(f"{name} {weight:.3f}" for name, weight in weights)]
         for voice in VOICES:
             path = exp / "rescore" / system / f"dev_{voice}" / "scales.yaml"
             scales = yaml.safe_load(path.read_text())
