@@ -24,13 +24,30 @@ def corpus(tmp_path):
     return make_corpus(tmp_path)
 
 
+@pytest.fixture
+def prepare(data, corpus, tmp_path):
+    """Return a function: options -> the folder of the sets."""
+
+    def run(*options):
+        data.main(["--lrs2", str(corpus), "--output", str(tmp_path / "data"), *options])
+        return tmp_path / "data"
+
+    return run
+
+
+def rewrite(corpus, listed, words, *times):
+    """Give the first clip of a list other words; return its id."""
+    clip = (corpus / f"{listed}.txt").read_text().split()[0]
+    write_clip(corpus / "main" / f"{clip}.txt", words, *times)
+    return f"lrs2-{clip.replace('/', '-')}"
+
+
 def read(folder, name="text"):
     return [line.split() for line in (folder / name).read_text().splitlines()]
 
 
-def test_the_sets_are_kaldi_texts_of_the_lists_clips(data, corpus, tmp_path):
-    output = tmp_path / "data"
-    data.main(["--lrs2", str(corpus), "--output", str(output)])
+def test_the_sets_are_kaldi_texts_of_the_lists_clips(prepare):
+    output = prepare()
     for name in SETS:
         lines = read(output / name)
         ids = [line[0] for line in lines]
@@ -51,19 +68,14 @@ def test_the_sets_are_kaldi_texts_of_the_lists_clips(data, corpus, tmp_path):
     assert "it's" in words and "1960s" in words
 
 
-def test_known_sentences_of_val_hold_words_of_train_only(data, corpus, tmp_path):
-    clip = (corpus / "val.txt").read_text().split()[0]
-    write_clip(corpus / "main" / f"{clip}.txt", ["A", "GOOD", "HOUSE"])
-    data.main(["--lrs2", str(corpus), "--output", str(tmp_path / "data")])
+def test_known_sentences_of_val_hold_words_of_train_only(prepare, corpus):
+    utt = rewrite(corpus, "val", ["A", "GOOD", "HOUSE"])
     # all others hold ZEBRA
-    assert read(tmp_path / "data" / "val", "text.known") == [
-        [f"lrs2-{clip.replace('/', '-')}", "a", "good", "house"]
-    ]
+    assert read(prepare() / "val", "text.known") == [[utt, "a", "good", "house"]]
 
 
-def test_statistics_are_a_table_with_words_and_unknown_words(data, corpus, tmp_path):
-    output = tmp_path / "data"
-    data.main(["--lrs2", str(corpus), "--output", str(output)])
+def test_statistics_are_a_table_with_words_and_unknown_words(prepare):
+    output = prepare()
     rows = [line for line in (output / "statistics.txt").read_text().splitlines() if "|" in line]
     cells = {row[0]: row[1:] for row in ([c.strip() for c in r.split("|")[1:-1]] for r in rows)}
     assert [cells[name][:2] for name in SETS] == [["40", "60"], ["10", "10"], ["10", "10"]]
@@ -76,32 +88,25 @@ def test_statistics_are_a_table_with_words_and_unknown_words(data, corpus, tmp_p
 
 
 @pytest.mark.parametrize("pause, pieces", [("0", 20), ("0.79", 40), ("0.81", 20)])
-def test_pretrain_is_cut_at_silences_longer_than_the_option_says(
-    data, corpus, tmp_path, pause, pieces
-):
-    data.main(["--lrs2", str(corpus), "--output", str(tmp_path / "data"), "--pause", pause])
-    lines = [line for line in read(tmp_path / "data" / "train") if "pretrain" in line[0]]
+def test_pretrain_is_cut_at_silences_longer_than_the_option_says(prepare, pause, pieces):
+    lines = [line for line in read(prepare("--pause", pause) / "train") if "pretrain" in line[0]]
     assert len(lines) == pieces
     assert sum(len(line) - 1 for line in lines) == 240
     assert any(line[0] == "lrs2-pretrain-5500-00000" for line in lines) == (pieces == 20)
 
 
-def test_a_table_that_is_not_the_texts_cuts_nothing_and_is_reported(data, corpus, tmp_path, caplog):
+def test_a_table_that_is_not_the_texts_cuts_nothing_and_is_reported(prepare, corpus, caplog):
     path = corpus / "pretrain" / "5500" / "00000.txt"
     path.write_text(path.read_text().replace("Text:  ", "Text:  OH "))
     with caplog.at_level("WARNING"):
-        data.main(["--lrs2", str(corpus), "--output", str(tmp_path / "data")])
-    lines = {line[0]: line[1:] for line in read(tmp_path / "data" / "train")}
+        lines = {line[0]: line[1:] for line in read(prepare() / "train")}
     assert len(lines["lrs2-pretrain-5500-00000"]) == 13
     assert "pretrain: 1 clips without times" in caplog.text
 
 
-def test_a_main_clip_is_one_utterance_whatever_its_file_holds(data, corpus, tmp_path):
-    clip = (corpus / "test.txt").read_text().split()[0]
-    write_clip(corpus / "main" / f"{clip}.txt", ["GOOD", "TOWN"], [0.0, 9.0])
-    data.main(["--lrs2", str(corpus), "--output", str(tmp_path / "data")])
-    lines = {line[0]: line[1:] for line in read(tmp_path / "data" / "test")}
-    assert lines[f"lrs2-{clip.replace('/', '-')}"] == ["good", "town"]
+def test_a_main_clip_is_one_utterance_whatever_its_file_holds(prepare, corpus):
+    utt = rewrite(corpus, "test", ["GOOD", "TOWN"], [0.0, 9.0])
+    assert [utt, "good", "town"] in read(prepare() / "test")
 
 
 @pytest.mark.parametrize(
@@ -117,30 +122,25 @@ def test_words_are_lower_case_with_apostrophes_and_digits_and_without_marks(read
     assert reader.normalise(text) == words.split()
 
 
-def test_clips_of_marks_alone_are_left_out(data, corpus, tmp_path):
-    clip = (corpus / "test.txt").read_text().split()[0]
-    write_clip(corpus / "main" / f"{clip}.txt", ["{NS}"])
-    data.main(["--lrs2", str(corpus), "--output", str(tmp_path / "data")])
-    assert len(read(tmp_path / "data" / "test")) == 9
+def test_clips_of_marks_alone_are_left_out(prepare, corpus):
+    rewrite(corpus, "test", ["{NS}"])
+    assert len(read(prepare() / "test")) == 9
 
 
 def test_training_text_that_holds_a_test_sentence_is_counted_and_left_out_when_asked(
-    data, corpus, tmp_path
+    prepare, corpus
 ):
-    clip = (corpus / "test.txt").read_text().split()[0]
     # across the silence: what is compared is the whole clip
-    write_clip(corpus / "main" / f"{clip}.txt", sentence(4, 12)[3:10])
-    options = ["--lrs2", str(corpus), "--output", str(tmp_path / "data")]
-    data.main(options)
-    long = sum(len(line) >= 5 for line in read(tmp_path / "data" / "test", "text.plain"))
-    before = (tmp_path / "data" / "statistics.txt").read_text()
+    rewrite(corpus, "test", sentence(4, 12)[3:10])
+    output = prepare()
+    long = sum(len(line) >= 5 for line in read(output / "test", "text.plain"))
+    before = (output / "statistics.txt").read_text()
     test_row = next(line for line in before.splitlines() if line.startswith("| test"))
     held = int(test_row.split("|")[-2].split(" of ")[0])
     assert held >= 1 and f"| {held} of {long} |" in test_row
-    assert "lrs2-pretrain-5510-00004-000" in (tmp_path / "data" / "train" / "text").read_text()
-    data.main([*options, "--drop_overlap", "true"])
-    after = (tmp_path / "data" / "statistics.txt").read_text()
-    assert "lrs2-pretrain-5510-00004" not in (tmp_path / "data" / "train" / "text").read_text()
+    assert "lrs2-pretrain-5510-00004-000" in (output / "train" / "text").read_text()
+    after = (prepare("--drop_overlap", "true") / "statistics.txt").read_text()
+    assert "lrs2-pretrain-5510-00004" not in (output / "train" / "text").read_text()
     assert f"| 0 of {long} |" in after and "Left out of train:" in after
 
 
@@ -161,30 +161,29 @@ def test_utterances_are_sorted_by_id_whatever_the_clips_are_called(data, reader)
         data.utterances([cut, reader.Clip("a-1-001", [["z"]])])
 
 
-def test_the_lists_may_lie_beside_the_archives_folder_or_elsewhere(data, corpus, tmp_path):
-    outputs = [tmp_path / name for name in ("inside", "beside", "elsewhere")]
-    data.main(["--lrs2", str(corpus), "--output", str(outputs[0])])
-    for name in ("pretrain", "train", "val", "test"):
-        shutil.move(corpus / f"{name}.txt", tmp_path / f"{name}.txt")
-    # the folder above is found from there, too
-    data.main(["--lrs2", str(tmp_path), "--output", str(outputs[1])])
+def test_the_lists_may_lie_beside_the_archives_folder_or_elsewhere(prepare, corpus, tmp_path):
+    inside = files_of(prepare())
     lists = tmp_path / "lists"
     lists.mkdir()
     for name in ("pretrain", "train", "val", "test"):
-        shutil.move(tmp_path / f"{name}.txt", lists / f"{name}.txt")
-    options = ["--lrs2", str(corpus), "--filelists", str(lists), "--output", str(outputs[2])]
-    data.main(options)
-    assert files_of(outputs[0]) == files_of(outputs[1]) == files_of(outputs[2])
+        shutil.copy(corpus / f"{name}.txt", lists)
+        shutil.move(corpus / f"{name}.txt", tmp_path)
+    # the folder above is found from there, too
+    beside = prepare("--lrs2", str(tmp_path), "--output", str(tmp_path / "beside"))
+    for name in ("pretrain", "train", "val", "test"):
+        (tmp_path / f"{name}.txt").unlink()
+    elsewhere = prepare("--filelists", str(lists), "--output", str(tmp_path / "elsewhere"))
+    assert inside == files_of(beside) == files_of(elsewhere)
 
 
-def test_a_second_run_replaces_the_sets_and_leaves_the_rest(data, corpus, tmp_path):
+def test_a_second_run_replaces_the_sets_and_leaves_the_rest(prepare, tmp_path):
     output = tmp_path / "data"
     (output / "nbest").mkdir(parents=True)
     (output / "nbest" / "conditions").write_text("clean\n")
     (output / "train").mkdir()
     for name in ("text", "text.old"):
         (output / "train" / name).write_text("x\n")
-    data.main(["--lrs2", str(corpus), "--output", str(output)])
+    prepare()
     assert (output / "nbest" / "conditions").exists()
     assert (output / "train" / "text").read_text().startswith("lrs2-")
     assert (output / "train" / "text.old").read_text() == "x\n"
@@ -269,10 +268,9 @@ TABLE = "pretrain/5500/00000.txt"
     ],
 )
 def test_damage_is_one_error_that_names_the_place_and_writes_nothing(
-    data, corpus, tmp_path, fails, damage, expected
+    data, prepare, corpus, fails, damage, expected
 ):
-    output = tmp_path / "data"
-    data.main(["--lrs2", str(corpus), "--output", str(output)])
+    output = prepare()
     (output / "nbest").mkdir()
     (output / "nbest" / "conditions").write_text("clean\n")
     before = files_of(output)
