@@ -102,12 +102,8 @@ def _find_grammar(lang: Optional[Path], lattices: Path) -> Path:
 
 def _need_programs(grammar: Path, lattice: Path) -> None:
     """Check that the programs are on the PATH."""
-    programs = (
-        "gzip",
-        *PROGRAMS,
-        *(CARPA_PROGRAMS if grammar.suffix == ".carpa" else FST_PROGRAMS),
-    )
-    missing = [name for name in programs if shutil.which(name) is None]
+    programs = CARPA_PROGRAMS if grammar.suffix == ".carpa" else FST_PROGRAMS
+    missing = [name for name in ("gzip", *PROGRAMS, *programs) if shutil.which(name) is None]
     if missing:
         raise InputError(
             f"lattices need Kaldi's programs, and {', '.join(missing)} is not on the PATH",

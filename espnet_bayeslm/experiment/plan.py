@@ -207,12 +207,7 @@ def line_entry(settings: Settings, line: Line) -> Dict[str, Any]:
     point_ppl, point_wer = mixed_figures(settings.plan.paper, line)
     seed = line.options.get("seed")
     return {
-        "number": line.number,
-        "name": line.name,
-        "label": line.label,
-        "lm": line.lm,
-        "kind": line.kind,
-        "where": line.where,
+        **{k: getattr(line, k) for k in ("number", "name", "label", "lm", "kind", "where")},
         "seeds": list(settings.seeds) if seed is None else [int(seed)],
         "seed": None if seed is None else int(seed),
         "systems": dict(line_systems(line, settings.ngram)),

@@ -141,14 +141,11 @@ class Rescored:
         """
         scored = self.scored([other, system]).values()
         (pair,) = compare_systems(list(scored), num_replicates=NUM_REPLICATES).pairs
-        interval = pair.interval
+        test, interval = pair.test, pair.interval
         return {
-            "p": pair.test.p,
-            "z": pair.test.z,
-            "segments": pair.test.segments,
-            "better": pair.test.b_is_better,
-            "worse": pair.test.a_is_better,
-            **{k: 100 * getattr(interval, k) for k in ("difference", "low", "high")},
+            **{key: getattr(test, key) for key in ("p", "z", "segments")},
+            **{"better": test.b_is_better, "worse": test.a_is_better},
+            **{key: 100 * getattr(interval, key) for key in ("difference", "low", "high")},
         }
 
     def _path(self, system: str, name: str, condition: str) -> Path:

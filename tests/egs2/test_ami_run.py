@@ -1,40 +1,28 @@
 """The recipes of AMI and LRS2 from end to end, on a few hundred sentences, and what they refuse."""
 
 import json
-import os
 import re
-import subprocess
-from pathlib import Path
 
 import pytest
 from lrs2_layout import WORDS, make_corpus
-from recipe_scripts import VARIABLES
+from recipe_scripts import RECIPES, run_script
 from small_corpus import write_lists, write_text
 
 from espnet_bayeslm.experiment import texts
 
-RECIPES = Path(__file__).resolve().parents[2] / "egs2"
 AMI, LRS2 = RECIPES / "ami" / "lm", RECIPES / "lrs2" / "lm"
 
 
 @pytest.fixture
 def run(python):
-    """Run a recipe with its outputs in `folder`; return its exit status and what it printed."""
+    """Run a recipe with its outputs in `folder`; return what it printed, or how it `fails`."""
 
-    def run(recipe, folder, *options, **environment):
-        # a shell that has the corpora's variables changes nothing
-        inherited = {key: value for key, value in os.environ.items() if key not in VARIABLES}
+    def run(recipe, folder, *options, fails=False, **environment):
+        folders = ["--data", folder / "data", "--expdir", folder / "exp"]
         names = {"PYTHON": python, "OMP_NUM_THREADS": "1", **environment}
-        command = ["./run.sh", "--data", folder / "data", "--expdir", folder / "exp", *options]
-        result = subprocess.run(
-            list(map(str, command)),
-            cwd=recipe,
-            env={**inherited, **{name: str(value) for name, value in names.items()}},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        return result.returncode, result.stdout
+        result = run_script(recipe, "-c", '"$0" "$@"', "./run.sh", *folders, *options, **names)
+        assert (result.returncode != 0) == fails, result.stdout + result.stderr
+        return result.stderr if fails else result.stdout
 
     return run
 
@@ -46,22 +34,20 @@ def references(path, prefix, count):
 
 
 @pytest.fixture(scope="module")
-def corpus_and_lists(tmp_path_factory):
-    """Return the folders of a text and of lists in the conditions `near` and `far`."""
+def ami(tmp_path_factory):
+    """Return the variables of a text and of lists in the conditions `near` and `far`."""
     folder = tmp_path_factory.mktemp("ami")
     write_text(folder / "text", {"train": 300, "dev": 60, "eval": 60})
     for name in ("dev", "eval"):
         refs = references(folder / "text" / f"{name}.txt", f"ami-{name}-", 20)
         for seed, condition in enumerate(("near", "far")):
             write_lists(folder / "lists" / f"{name}_{condition}", refs, seed=seed)
-    return folder / "text", folder / "lists"
+    return {"AMI_TEXT": str(folder / "text"), "NBEST": str(folder / "lists")}
 
 
-def test_the_whole_recipe(run, corpus_and_lists, tmp_path):
-    text, lists = corpus_and_lists
+def test_the_whole_recipe(run, ami, tmp_path):
     options = ["--size", "tiny", "--seeds", "1", "--lm", "both"]
-    status, output = run(AMI, tmp_path, *options, AMI_TEXT=text, NBEST=lists)
-    assert status == 0, output
+    run(AMI, tmp_path, *options, **ami)
     tiny = tmp_path / "exp" / "tiny"
     found = (tiny / "RESULTS_main.md").read_text()
     assert "not run" not in found
@@ -76,21 +62,17 @@ def test_the_whole_recipe(run, corpus_and_lists, tmp_path):
     assert "</html>" in page and "bayes_lstm_cell_input_1-2" in page
     # a second call finds everything made, and trains nothing
     before = {path: path.stat().st_mtime_ns for path in tiny.rglob("*.pth")}
-    status, output = run(AMI, tmp_path, *options, "--stage", "4", "--stop_stage", "6")
-    assert status == 0, output
+    run(AMI, tmp_path, *options, "--stage", "4", "--stop_stage", "6")
     assert before == {path: path.stat().st_mtime_ns for path in tiny.rglob("*.pth")}
     for step in ("perplexity", "rescore"):
         assert (tiny / "seed1" / f"{step}_main.commands").read_text() == ""
 
 
 @pytest.mark.slow
-def test_the_study_of_data_size(run, corpus_and_lists, tmp_path):
-    text, lists = corpus_and_lists
+def test_the_study_of_data_size(run, ami, tmp_path):
     options = ["--table", "data_size", "--size", "tiny", "--seeds", "1", "--lm", "lstm"]
     bayes = "bayes_lstm_cell_input_1-2_prior_variance0.01"
-    options += ["--parts", "50", "--only", f"point_lstm {bayes}"]
-    status, output = run(AMI, tmp_path, *options, AMI_TEXT=text, NBEST=lists)
-    assert status == 0, output
+    run(AMI, tmp_path, *options, "--parts", "50", "--only", f"point_lstm {bayes}", **ami)
     whole = set((tmp_path / "data" / "train" / "text").read_text().splitlines())
     half = (tmp_path / "data" / "train50" / "text").read_text().splitlines()
     assert len(half) == 150 and set(half) < whole
@@ -102,12 +84,10 @@ def test_the_study_of_data_size(run, corpus_and_lists, tmp_path):
 
 
 @pytest.mark.slow
-def test_sentences_after_others(run, corpus_and_lists, tmp_path):
+def test_sentences_after_others(run, ami, tmp_path):
     options = ["--join", "4", "--size", "tiny", "--seeds", "1", "--lm", "transformer"]
     options += ["--only", "point_transformer", "--stop_stage", "7"]
-    text, lists = corpus_and_lists
-    status, output = run(AMI, tmp_path, *options, AMI_TEXT=text, NBEST=lists)
-    assert status == 0, output
+    run(AMI, tmp_path, *options, **ami)
     rows = (tmp_path / "data" / "train" / "text").read_text().splitlines()
     joined = (tmp_path / "data" / "train.join4" / "text").read_text().splitlines()
     first = [row.split()[1:] for row in rows[:4]]
@@ -138,8 +118,7 @@ def test_lrs2(run, tmp_path):
     root = make_corpus(tmp_path / "corpus")
     for clip in sorted((root / "main").rglob("*.txt"))[::2]:  # so that val has known sentences
         clip.write_text(clip.read_text().replace(" ZEBRA", ""))
-    status, output = run(LRS2, tmp_path, "--stop_stage", "1", LRS2=root)
-    assert status == 0, output
+    run(LRS2, tmp_path, "--stop_stage", "1", LRS2=str(root))
     for name in ("val", "test"):
         rows = (tmp_path / "data" / name / "text").read_text().splitlines()
         refs = {utt: words for utt, *words in map(str.split, rows)}
@@ -148,20 +127,14 @@ def test_lrs2(run, tmp_path):
             write_lists(folder, refs, seed=seed, words=[word.lower() for word in WORDS])
     options = ["--size", "tiny", "--seeds", "1", "--lm", "lstm", "--stage", "2"]
     options += ["--only", "point_lstm variational_lstm_hidden_output_1_2"]
-    status, output = run(LRS2, tmp_path, *options, NBEST=tmp_path / "lists")
-    assert status == 0, output
+    run(LRS2, tmp_path, *options, NBEST=str(tmp_path / "lists"))
     found = (tmp_path / "exp" / "tiny" / "RESULTS_6.md").read_text()
     for part in ("clean", "mvdr", "4-gram", "62.4", "not run"):
         assert part in found, part
 
 
 WRONG = {
-    "table": (["--table", "2"], "--table 2: unknown; valid are main, 1, 3, 4, 5, data_size"),
-    "size": (["--size", "huge"], "--size huge: unknown; valid are paper, small, long, tiny"),
-    "lm": (["--lm", "gru"], "--lm gru: expected lstm, transformer or both"),
-    "seeds": (["--seeds", "a"], "--seeds 'a': expected numbers"),
     "option": (["--tables_", "3"], "unrecognized arguments: --tables_ 3"),
-    "value": (["--stage"], "argument --stage: expected one argument"),
     "n-gram first": (["--stage", "2"], "Run stage 1 first"),
     "training first": (["--stage", "4"], "Run stage 2 first"),
     "perplexity first": (["--stage", "5"], "Run stage 2 first"),
@@ -172,23 +145,20 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_refused(run, name, tmp_path):
     options, expected = WRONG[name]
-    status, output = run(AMI, tmp_path, *options)
-    assert status != 0 and expected in output, output
+    assert expected in run(AMI, tmp_path, *options, fails=True)
     assert not list(tmp_path.glob("exp/*/seed*/*"))
 
 
-def test_what_local_scripts_refuse(run, corpus_and_lists, tmp_path):
-    text, _ = corpus_and_lists
-    status, output = run(AMI, tmp_path, "--stop_stage", "2", "--size", "tiny", AMI_TEXT=text)
-    assert status == 0, output
+def test_what_local_scripts_refuse(run, ami, tmp_path):
+    run(AMI, tmp_path, "--stop_stage", "2", "--size", "tiny", **ami)
     few = ["--size", "tiny", "--seeds", "1", "--lm", "lstm"]
-    status, output = run(AMI, tmp_path, *few, "--stage", "5")
-    assert status != 0 and "Run stage 4 first" in output
-    status, output = run(AMI, tmp_path, *few, "--stage", "4", "--stop_stage", "4", "--only", "lstm")
-    assert status != 0 and "--only lstm: no line of the table; it has point_lstm, " in output
-    few += ["--stage", "4", "--stop_stage", "4", "--only", "point_lstm"]
-    assert run(AMI, tmp_path, *few)[0] == 0
+    assert "Run stage 4 first" in run(AMI, tmp_path, *few, "--stage", "5", fails=True)
+    few += ["--stage", "4", "--stop_stage", "4", "--only"]
+    error = run(AMI, tmp_path, *few, "lstm", fails=True)
+    assert "--only lstm: no line of the table; it has point_lstm, " in error
+    few += ["point_lstm"]
+    run(AMI, tmp_path, *few)
     trained = tmp_path / "exp" / "tiny" / "seed1" / "half_lstm" / "train.yaml"
     trained.write_text(trained.read_text().replace("unit: 16", "unit: 8"))
-    status, output = run(AMI, tmp_path, *few)
-    assert status != 0 and "was trained with another configuration" in output
+    error = run(AMI, tmp_path, *few, fails=True)
+    assert "was trained with another configuration" in error

@@ -122,6 +122,10 @@ def test_variables_of_a_recipes_db(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "options, error",
     [
+        (["--table", "2"], "--table 2: unknown; valid are main, 1, 3, 4, 5, data_size"),
+        (["--size", "huge"], "--size huge: unknown; valid are paper, small, long, tiny"),
+        (["--lm", "gru"], "--lm gru: expected lstm, transformer or both"),
+        (["--seeds", "a"], "--seeds 'a': expected numbers"),
         (["--nj", "0"], "--nj 0 --join 0: expected numbers"),
         (["--seeds", ""], "--seeds '' --nj 2 --join 0: expected numbers"),
         (["--table", "data_size", "--join", "2"], "--join 2: not with --table data_size"),

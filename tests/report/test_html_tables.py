@@ -65,14 +65,20 @@ def component(name, value):
     return {"name": name, "oovs": 3, "perplexity": more, "perplexity_without_oov": values}
 
 
-def test_word_errors_with_daggers_and_perplexities(tmp_path):
-    scores = read_scores(write_json(tmp_path / "score.json", scored(1)))
+def errors_section(tmp_path, content, *perplexities):
+    """Return the section of a score's JSON and of (system, text, components of it)."""
     files = []
-    for text, value in (("data/dev/text", 50.0), ("data/test/text", 60.04)):
-        content = {"text": text, "components": [component("lm", 70), component("mixture", value)]}
-        path = write_json(tmp_path / f"{len(files)}.json", content)
-        files.append(("<b>new", path))
-    section = scores_section(scores, read_perplexities(files))
+    for n, (system, text, components) in enumerate(perplexities):
+        path = write_json(tmp_path / f"{n}.json", {"text": text, "components": components})
+        files.append((system, path))
+    scores = read_scores(write_json(tmp_path / "score.json", content)) if content else None
+    return scores_section(scores, read_perplexities(files))
+
+
+def test_word_errors_with_daggers_and_perplexities(tmp_path):
+    texts = (("data/dev/text", 50.0), ("data/test/text", 60.04))
+    files = [(text, [component("lm", 70), component("mixture", v)]) for text, v in texts]
+    section = errors_section(tmp_path, scored(1), *(("<b>new", *file) for file in files))
     cells = rows(section)
     assert section.title == "Word error rate and perplexity"
     assert cells[:4] == ["system", "ppl dev", "ppl test", "WER %"]
@@ -91,7 +97,7 @@ def test_a_dagger_stands_only_where_the_row_is_better(tmp_path, names, mark):
     sets = [score_set(REF, {name: HYPS[name] for name in names})]
     pooled = compare_systems(sets, num_replicates=50)
     content = scores_json({"": pooled}, pooled, baseline=names[0])
-    section = scores_section(read_scores(write_json(tmp_path / "s.json", content)), [])
+    section = errors_section(tmp_path, content)
     marked = [cell for cell in rows(section) if cell[-1:] in ("†", "‡")]
     # the table of systems, and that of pairs
     assert marked == [f"{100 * pooled.errors[names[1]].rate:.2f}{mark}", f"{names[1]}{mark}"]
@@ -103,27 +109,18 @@ def test_changes_are_counted_from_the_first_pass(tmp_path):
     pooled = compare_systems(sets, num_replicates=50)
     content = scores_json({"": pooled}, pooled, baseline="<b>new")
     content["oracle"] = {**content["first"], "wer": 0.0}
-    section = scores_section(read_scores(write_json(tmp_path / "s.json", content)), [])
+    section = errors_section(tmp_path, content)
     cells = rows(section)
     names = ["first pass", "first", "<b>new", "oracle"]
     found = [cells[n + 1 : n + 5] for n in map(cells.index, names)]
-    assert found[0] == ["50.00‡", "–", "–", "–"] and found[1] == [
-        "50.00‡",
-        "0.00",
-        "0.00 to 0.00",
-        "0.0",
-    ]
+    assert found[0] == ["50.00‡", "–", "–", "–"]
+    assert found[1] == ["50.00‡", "0.00", "0.00 to 0.00", "0.0"]
     assert found[2][:2] == ["15.00", "−35.00"] and found[2][3] == "−70.0"
     assert found[3] == ["0.00", "−50.00", "–", "−100.0"]
 
 
 def test_perplexities_of_other_names_have_their_own_table(tmp_path, caplog):
-    scores = read_scores(write_json(tmp_path / "s.json", scored(1)))
-    content = {"text": "t", "components": [component("lm", 70)]}
-    found = read_perplexities([("other", write_json(tmp_path / "p.json", content))])
-    section = scores_section(scores, found)
-    page = Page(section.body)
-    cells = page.cells
+    cells = rows(errors_section(tmp_path, scored(1), ("other", "t", [component("lm", 70)])))
     assert cells[0] == "system" and "ppl t" not in cells[: cells.index("words")]
     start = cells.index("ppl t") - 1
     assert cells[start : start + 4] == ["system", "ppl t", "other", "70.0"]
@@ -133,7 +130,7 @@ def test_perplexities_of_other_names_have_their_own_table(tmp_path, caplog):
 
 
 def test_conditions_are_columns(tmp_path):
-    section = scores_section(read_scores(write_json(tmp_path / "s.json", scored(2))), [])
+    section = errors_section(tmp_path, scored(2))
     cells = rows(section)
     assert cells[:5] == ["system", "c0", "c1", "average", "pooled"]
     assert cells[24:29] == ["<b>new", "15.00†", "15.00†", "15.00", "15.00†"]
@@ -143,11 +140,10 @@ def test_conditions_are_columns(tmp_path):
 def test_one_system_and_perplexities_alone(tmp_path):
     content = scored(1)
     del content["significance"], content["first"]
-    section = scores_section(read_scores(write_json(tmp_path / "s.json", content)), [])
+    section = errors_section(tmp_path, content)
     assert rows(section)[6:9] == ["<b>new", "15.00", "8"] and "†" not in text_of(section)
-    content = {"text": "t", "components": [component("lm", math.inf)]}
-    found = read_perplexities([("lm", write_json(tmp_path / "p.json", content))])
-    assert rows(scores_section(None, found)) == ["system", "ppl t", "lm", "∞"]
+    section = errors_section(tmp_path, None, ("lm", "t", [component("lm", math.inf)]))
+    assert rows(section) == ["system", "ppl t", "lm", "∞"]
     assert scores_section(None, []) is None
 
 
@@ -285,9 +281,8 @@ def test_bad_scores(tmp_path, place, value, message):
     path = write_json(tmp_path / "s.json", changed(content, place, value))
     with pytest.raises(InputError) as error:
         read_scores(path)
-    assert str(error.value).startswith(f"{path}: expected word errors") and message in str(
-        error.value
-    )
+    assert str(error.value).startswith(f"{path}: expected word errors")
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize("text", ["", "[1, 2]", "{}", "{", "[" * 100000, '{"a": {}}', "null"])
