@@ -53,9 +53,7 @@ class View:
         self.ngram_label = f"{content['order']}-gram"
         self.whole = {run["seed"]: run for run in content["runs"] if run["study"] == "all"}
         # of one condition the pool is that condition
-        several = len(self.conditions) > 1
-        self.columns = [*self.conditions, *([POOLED] if several else [])]
-        self.pool = POOLED if several else (self.conditions or [POOLED])[0]
+        self.columns = [*self.conditions, *([POOLED] if len(self.conditions) > 1 else [])]
 
     def backbones(self) -> List[str]:
         """Backbones that the lines have."""

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from espnet_bayeslm.bayes.kinds import KINDS, Kind
-from espnet_bayeslm.report.plots import new_figure
+from espnet_bayeslm.report.plots import new_figure, plain
 from espnet_bayeslm.supernet.history import Record
 from espnet_bayeslm.supernet.ranking import ArchitectureWeights, shares
 from espnet_bayeslm.utils.errors import InputError
@@ -58,7 +58,7 @@ def weights_figure(runs: Mapping[str, ArchitectureWeights]) -> Figure:
             _draw_position(axes, locations, tables, first=column == 0)
             column = end
     kinds = _kinds(tables[0].values())
-    handles: List[Any] = [Patch(color=_colour(kind), label=kind) for kind in kinds]
+    handles: List[Any] = [Patch(color=_colour(kind), label=plain(kind)) for kind in kinds]
     if len(runs) > 1:
         handles.append(Line2D([], [], **DOT, label=f"{len(runs)} runs, bars their mean"))
     _legend(figure, handles)
@@ -88,7 +88,7 @@ def _draw_position(
     # as wide as the layers that the panel has room for, so that all bars are of one width
     spare = (_columns(locations) - len(locations)) / 2
     axes.set(xlim=(-0.5 - spare, len(locations) - 0.5 + spare), ylim=(0, 1))
-    axes.set_title(locations[0].partition("@")[0], fontsize="medium")
+    axes.set_title(plain(locations[0].partition("@")[0]), fontsize="medium")
     axes.set_xticks(range(len(locations)), layers, fontsize="small")
     axes.tick_params(axis="x", length=0)
     if any(layers):
@@ -130,7 +130,7 @@ def history_figure(history: Mapping[str, Sequence[Record]]) -> Figure:
     lines = {kind: _line(0, _colour(kind)) for kind in _uncertain(first.values())}
     if len(runs) > 1:
         lines.update({run: _line(number, "0.3") for number, run in enumerate(runs)})
-    _legend(figure, [Line2D([], [], label=label, **style) for label, style in lines.items()])
+    _legend(figure, [Line2D([], [], label=plain(name), **style) for name, style in lines.items()])
     return figure
 
 
@@ -148,7 +148,7 @@ def _small_multiples(titles: Sequence[str]) -> Tuple[Figure, List[Axes]]:
     for axes in panels[len(titles) :]:
         axes.remove()
     for axes, title in zip(panels, titles, strict=False):
-        axes.set_title(title, fontsize="small")
+        axes.set_title(plain(title), fontsize="small")
         axes.grid(alpha=0.3)
         axes.tick_params(labelsize="small")
     figure.supxlabel("epoch", fontsize="medium")

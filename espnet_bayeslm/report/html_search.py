@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 from espnet_bayeslm.report.architecture import history_figure, weights_figure
 from espnet_bayeslm.report.html_input import expecting, mapping, number, read_json
 from espnet_bayeslm.report.html_page import Section
-from espnet_bayeslm.report.plots import plain, svg
+from espnet_bayeslm.report.plots import svg
 from espnet_bayeslm.report.search import describe
 from espnet_bayeslm.report.tables import Table, fixed
 from espnet_bayeslm.supernet.history import HISTORY, Record, read_history
@@ -108,23 +108,12 @@ def search_section(searches: Mapping[str, Search]) -> Optional[Section]:
         return None
     parts = []
     for name, search in searches.items():
-        runs = {plain(run): _plain(weights) for run, weights in search.runs.items()}
-        figures = [svg(weights_figure(runs), f"Share of each kind by location: {name}")]
+        figures = [svg(weights_figure(search.runs), f"Share of each kind by location: {name}")]
         if search.history:
-            history = {
-                plain(run): [(epoch, _plain(weights)) for epoch, weights in records]
-                for run, records in search.history.items()
-            }
-            figures.append(svg(history_figure(history), f"Shares over the training: {name}"))
+            drawn = history_figure(search.history)
+            figures.append(svg(drawn, f"Shares over the training: {name}"))
         parts.append({"name": name, "figures": figures, "ranking": ranking_table(search, name)})
     return Section("search", "Architecture weights", {"searches": parts})
-
-
-def _plain(weights: ArchitectureWeights) -> ArchitectureWeights:
-    return {
-        plain(location): {plain(kind): value for kind, value in kinds.items()}
-        for location, kinds in weights.items()
-    }
 
 
 def ranking_table(search: Search, name: str) -> Table:

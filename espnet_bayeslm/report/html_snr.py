@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.snr import BIN_EDGES, PERCENTILES, SnrSummary
 from espnet_bayeslm.report.html_input import expecting, mapping, number, numbers, read_json
 from espnet_bayeslm.report.html_page import Section
-from espnet_bayeslm.report.plots import STYLES, Curve, plain, pruning_figure, snr_figure, svg
+from espnet_bayeslm.report.plots import STYLES, Curve, pruning_figure, snr_figure, svg
 from espnet_bayeslm.report.tables import MISSING, Table
 from espnet_bayeslm.utils.errors import InputError
 
@@ -89,21 +88,15 @@ def snr_section(lms: Summaries, curves: Curves) -> Optional[Section]:
     """Histograms and a table; None where there is no LM."""
     if not lms:
         return None
-    shown = {plain(name): [_plain(s) for s in rows] for name, rows in lms.items() if rows}
-    pruned = {plain(name): values for name, values in curves.items()}
-    label = "Perplexity against the share of random weights set to zero"
+    shown = {name: rows for name, rows in lms.items() if rows}
+    ratios = "Signal-to-noise ratio of the random weights"
+    pruning = "Perplexity against the share of random weights set to zero"
     values = {
-        "ratios": svg(snr_figure(shown), "Signal-to-noise ratio of the random weights")
-        if shown
-        else None,
+        "ratios": svg(snr_figure(shown), ratios) if shown else None,
         "locations": location_table(lms),
-        "pruning": svg(pruning_figure(pruned), label) if curves else None,
+        "pruning": svg(pruning_figure(curves), pruning) if curves else None,
     }
     return Section("snr", "Signal-to-noise ratio", values)
-
-
-def _plain(summary: SnrSummary) -> SnrSummary:
-    return dataclasses.replace(summary, location=plain(summary.location))
 
 
 def location_table(lms: Summaries) -> Table:

@@ -84,7 +84,7 @@ def snr_figure(lms: Mapping[str, Sequence[SnrSummary]]) -> Figure:
     figure, panels = _panels(list(lms), height=3.0)
     for axes, summaries in zip(panels, lms.values(), strict=True):
         for summary, colour in zip(summaries, _colours(len(summaries)), strict=True):
-            label = f"{summary.location} (median {summary.median:.3g})"
+            label = f"{plain(summary.location)} (median {summary.median:.3g})"
             shares = np.array(summary.histogram) / summary.count
             axes.stairs(shares, BIN_EDGES, color=colour, label=label)
         axes.set(xscale="log", xlim=_occupied(lms), ylabel="share per bin")
@@ -122,7 +122,7 @@ def _panels(titles: Sequence[str], *, height: float) -> Tuple[Figure, List[Axes]
     figure = new_figure((7.0, height * len(titles) + 0.5))
     panels = figure.subplots(len(titles), 1, squeeze=False, sharex=True)[:, 0]
     for axes, title in zip(panels, titles, strict=True):
-        axes.set_title(title, fontsize="medium")
+        axes.set_title(plain(title), fontsize="medium")
     return figure, list(panels)
 
 

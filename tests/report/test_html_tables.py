@@ -208,15 +208,15 @@ def summary(location):
 
 
 def test_signal_to_noise(tmp_path):
-    lms = {"$one_<lm>": [LocationRow("ffn@1", "weights", summary("ffn@1"))]}
+    lms = {"$one^$<lm>": [LocationRow("ffn@1", "weights", summary("ffn@1"))]}
     lms["two"] = [LocationRow("hidden_output@1", "latent", None)]
     result = {"perplexity": {"word": 90.0}}
     steps = [PruningStep(c, s, 1, result) for c in ("snr", "magnitude") for s in (0.0, 0.5)]
-    write_snr(tmp_path / "snr", lms, {"$one_<lm>": steps}, text=None)
+    write_snr(tmp_path / "snr", lms, {"$one^$<lm>": steps}, text=None)
     section = snr_section(*read_snr([str(tmp_path / "snr")]))
     page = Page(section.body)
-    assert page.tags.count("svg") == 2 and page.text.count("$one_<lm>") == 3
-    first = ["$one_<lm>", "ffn@1", "100", "0.3", "0.1 to 0.5", "0.01", "–"]
+    assert page.tags.count("svg") == 2 and page.text.count("$one^$<lm>") == 3
+    first = ["$one^$<lm>", "ffn@1", "100", "0.3", "0.1 to 0.5", "0.01", "–"]
     assert page.cells[7:16] == [*first, "two", "needs a text"]
     # the file alone has no pruning beside it
     assert snr_section(*read_snr([f"{tmp_path}/snr/snr.json"])).body.count("<svg") == 1
