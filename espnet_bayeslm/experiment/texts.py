@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import re
 from collections import Counter
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Mapping, Sequence, Tuple
 
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import read_lines, staged, write_text
+from espnet_bayeslm.utils.files import PathLike, read_lines, staged, write_text
 
 # Between two joined sentences: the end of the one and the start of the next, what
 # `bayeslm perplexity --context` scores.
@@ -89,30 +90,30 @@ def write_texts(folder: Path, texts: Mapping[str, Sequence[Row]]) -> None:
                 path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
-def write_corpus(folder: Path, sets: Mapping[str, Sequence[Row]], *, dev: str) -> None:
-    """Write FOLDER/SET/text and text.plain, and the words of the training text, lexicon_words.txt.
+def write_corpus(
+    output: PathLike, sets: Mapping[str, Sequence[Row]], *, dev: str, statistics: str
+) -> None:
+    """Write OUTPUT/SET/text and text.plain, lexicon_words.txt and statistics.txt.
 
     DEV/text.known, the sentences without words unknown in the training text, is what training is
     validated on: what an LM says of a word that it has never seen means nothing.
 
     Args:
-        folder: The folder.
-        sets: {set: utterances}; one is `train`.
+        output: The folder.
+        sets: {set: utterances}; one is `train`, whose words are the lexicon's.
         dev: The set for validation.
+        statistics: What is said of the sets, which is logged too.
     """
     known = {word for _, words in sets["train"] for word in words}
-    for name, rows in sets.items():
-        write_texts(folder / name, {"text": rows})
     understood = (" ".join([utt, *words]) for utt, words in sets[dev] if known.issuperset(words))
-    write_text(folder / dev / "text.known", "".join(f"{line}\n" for line in understood))
-    write_text(folder / "lexicon_words.txt", "".join(f"{word}\n" for word in sorted(known)))
-
-
-def chosen_rows(count: int, percent: int) -> List[int]:
-    """Numbers of the lines of a part, in order, the same at each call: that of 5 % is in 10 %."""
-    order = list(range(count))
-    random.Random(0).shuffle(order)
-    return sorted(order[: max(1, round(count * percent / 100))])
+    with staged(output) as folder:
+        for name, rows in sets.items():
+            write_texts(folder / name, {"text": rows})
+        write_text(folder / dev / "text.known", "".join(f"{line}\n" for line in understood))
+        write_text(folder / "lexicon_words.txt", "".join(f"{word}\n" for word in sorted(known)))
+        write_text(folder / "statistics.txt", statistics)
+    for line in statistics.splitlines():
+        logging.info(line)
 
 
 def write_part(data: Path, valid: Path, percent: int, output: Path, stats: Path) -> None:
@@ -126,7 +127,10 @@ def write_part(data: Path, valid: Path, percent: int, output: Path, stats: Path)
     text = data / "train" / "text"
     need({text: 1, valid: 1, token_list(data): 2})
     rows = read_text(text)
-    part = [rows[number] for number in chosen_rows(len(rows), percent)]
+    # the same at each call, and that of 5 % is in that of 10 %
+    order = list(range(len(rows)))
+    random.Random(0).shuffle(order)
+    part = [rows[n] for n in sorted(order[: max(1, round(len(rows) * percent / 100))])]
     write_texts(output, {"text": part})
     write_stats(stats, {"train": part, "valid": read_text(valid)}, token_list(data))
 

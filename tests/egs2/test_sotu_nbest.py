@@ -136,10 +136,8 @@ def test_lists_do_not_depend_on_the_order_of_the_work(script, tmp_path):
     recogniser.write_dictionary(tmp_path / "d", " ".join(sentences).split())
     results = []
     for order in ([0, 1, 2], [2, 0, 1]):
-        speaker, decoder = (
-            recogniser.Speaker("us"),
-            recogniser.Recogniser(tmp_path / "lm", tmp_path / "d"),
-        )
-        decoded = {n: decoder.decode(speaker.speak(sentences[n].split()), 5) for n in order}
+        decoder = recogniser.Recogniser(tmp_path / "lm", tmp_path / "d")
+        spoken = {n: recogniser.speak("us", sentences[n].split()) for n in order}
+        decoded = {n: decoder.decode(audio, 5) for n, audio in spoken.items()}
         results.append([decoded[n] for n in range(3)])
     assert results[0] == results[1]

@@ -40,7 +40,7 @@ def test_lists_are_the_recognisers(script, ngram, tmp_path):
             line = next(line for line in lines if line.startswith('{"utt":"' + voice))
             content = json.loads(line)
             words = content["ref"].split()
-            hypotheses = decoder.decode(recogniser.Speaker(voice).speak(words), 20)
+            hypotheses = decoder.decode(recogniser.speak(voice, words), 20)
             made = quickstart_data.list_lines(
                 {content["utt"]: hypotheses}, {content["utt"]: words}, NgramScorer(ngram)
             )

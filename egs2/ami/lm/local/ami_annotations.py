@@ -115,11 +115,6 @@ def _unreadable(folder: Path) -> Optional[Path]:
     return None
 
 
-def sentence_words(text: str) -> List[str]:
-    """Return a normalised sentence in lower case, without what has neither letter nor digit."""
-    return [word for word in text.lower().split() if any(c.isalnum() for c in word)]
-
-
 def read_annotations(path: Path) -> Dict[str, Sentences]:
     """Return {set: sentences} of the annotations, each meeting's in the order of time.
 
@@ -133,8 +128,11 @@ def read_annotations(path: Path) -> Dict[str, Sentences]:
         parsed = _parse(folder)
     meetings: Dict[str, List[Tuple[float, str, List[str]]]] = {}
     for (meeting, speaker, _), segments in parsed.items():
-        said = ((item.start_time, speaker, sentence_words(item.text)) for item in segments)
-        meetings.setdefault(meeting, []).extend(item for item in said if item[2])
+        for item in segments:
+            # what has neither letter nor digit is no word
+            words = [w for w in item.text.lower().split() if any(c.isalnum() for c in w)]
+            if words:
+                meetings.setdefault(meeting, []).append((item.start_time, speaker, words))
     sets = {}
     for name, its_name in SETS.items():
         wanted = sorted(_lhotse().PARTITIONS[PARTITION][its_name])

@@ -7,7 +7,6 @@ transcripts of Fisher (--fisher) are added to the training text.
 
 from __future__ import annotations
 
-import logging
 import re
 from pathlib import Path
 from typing import Container, Dict, Optional, Sequence, Set, Tuple
@@ -18,7 +17,7 @@ from fisher_data import read_fisher
 from espnet_bayeslm.experiment.texts import write_corpus
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import read_lines, staged, write_text
+from espnet_bayeslm.utils.files import read_lines
 
 # What is no word: a plain text with any of these was not prepared as the recipe needs it.
 PUNCTUATION = re.compile(r'[,;:?!"()\[\]{}<>]')
@@ -139,12 +138,8 @@ def prepare(output: str, ami: str, ami_text: str, fisher: str) -> None:
             path=ami or ami_text,
             remedy="Training is validated on sentences of known words: give more training text.",
         )
-    table = statistics(rows, known, source)
-    with staged(output) as folder:
-        write_corpus(folder, {name: sorted(found) for name, found in sets.items()}, dev="dev")
-        write_text(folder / "statistics.txt", table)
-    for line in table.splitlines():
-        logging.info(line)
+    texts = {name: sorted(sentences) for name, sentences in sets.items()}
+    write_corpus(output, texts, dev="dev", statistics=statistics(rows, known, source))
 
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:

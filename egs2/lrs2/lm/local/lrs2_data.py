@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 from espnet2.utils.types import str2bool, str_or_none
@@ -12,7 +11,6 @@ from lrs2_corpus import Clip, clip_files, find_corpus, find_lists, read_sets
 from espnet_bayeslm.experiment.texts import write_corpus
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import staged, write_text
 
 Sentence = Tuple[str, ...]
 
@@ -112,13 +110,8 @@ def prepare(
         num_dropped = len(shared)
         if not sets["train"]:
             raise InputError("--drop_overlap true leaves no training text")
-    table = statistics(sets, pause, num_dropped)
     texts = {name: list(utterances(clips).items()) for name, clips in sets.items()}
-    with staged(output) as folder:
-        write_corpus(folder, texts, dev="val")
-        write_text(folder / "statistics.txt", table)
-    for line in table.splitlines():
-        logging.info(line)
+    write_corpus(output, texts, dev="val", statistics=statistics(sets, pause, num_dropped))
 
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:

@@ -9,14 +9,12 @@ taken, and the written message that went with it is left out. All other years ar
 from __future__ import annotations
 
 import collections
-import logging
 import re
 import unicodedata
 from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 from espnet_bayeslm.experiment.texts import write_corpus
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
-from espnet_bayeslm.utils.files import staged, write_text
 
 Utterances = List[Tuple[str, List[str]]]
 
@@ -118,11 +116,9 @@ def prepare(size: str, output: str, vocabulary: int) -> None:
         sets["train"] = frequent_sentences(sets["train"], vocabulary)
     known = {word for _, words in sets["train"] for word in words}
     lines = [statistics(name, utterances, known) for name, utterances in sets.items()]
-    with staged(output) as folder:
-        write_corpus(folder, {name: sorted(found) for name, found in sets.items()}, dev="dev")
-        write_text(folder / "statistics.txt", "\n".join([f"size: {size}", *lines]) + "\n")
-    for line in lines:
-        logging.info(line)
+    table = "\n".join([f"size: {size}", *lines]) + "\n"
+    texts = {name: sorted(found) for name, found in sets.items()}
+    write_corpus(output, texts, dev="dev", statistics=table)
 
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:

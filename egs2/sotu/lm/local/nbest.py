@@ -79,10 +79,10 @@ def recognise(
     part: Path, voice: str, sentences: Sentences, lm: Path, dictionary: Path, size: int
 ) -> int:
     """Speak and recognise some sentences, write their hypotheses to `part`; return how many."""
-    speaker, decoder = recogniser.Speaker(voice), _recogniser(lm, dictionary)
+    decoder = _recogniser(lm, dictionary)
     with atomic_write(part) as f:
         for utt, words in sentences:
-            hypotheses = decoder.decode(speaker.speak(words), size)
+            hypotheses = decoder.decode(recogniser.speak(voice, words), size)
             f.write(json.dumps([f"{voice}_{utt}", hypotheses]) + "\n")
     return len(sentences)
 

@@ -17,36 +17,30 @@ AUDIO_FORMAT = (16000, 16, 1)  # samples/s, bits, channels: what Pico gives, and
 MAX_PATHS = 3000  # paths looked at for one list: most repeat the words of an earlier one
 
 
-class Speaker:
-    """One voice of Pico.
+def speak(voice: str, words: Sequence[str]) -> bytes:
+    """Return words spoken by Pico, as PCM samples, 16 kHz, 16 bit, mono.
 
     Args:
         voice: A key of `VOICES`.
+        words: The words.
+
+    Raises:
+        RuntimeError: The voice gave another audio format.
     """
+    from ttspico import TtsEngine
 
-    def __init__(self, voice: str):
-        self.voice = VOICES[voice]
+    parts: List[bytes] = []
+    formats = set()
 
-    def speak(self, words: Sequence[str]) -> bytes:
-        """Return the words as PCM samples, 16 kHz, 16 bit, mono.
+    def listen(audio_format, audio, final):
+        formats.add(tuple(audio_format))
+        parts.append(audio)
 
-        Raises:
-            RuntimeError: The voice gave another audio format.
-        """
-        from ttspico import TtsEngine
-
-        parts: List[bytes] = []
-        formats = set()
-
-        def listen(audio_format, audio, final):
-            formats.add(tuple(audio_format))
-            parts.append(audio)
-
-        # A new engine, since one goes on with its noise where the sentence before ended
-        TtsEngine(self.voice).speak(" ".join(words), callback=listen)
-        if formats != {AUDIO_FORMAT}:
-            raise RuntimeError(f"the voice gave {formats}, expected {AUDIO_FORMAT}")
-        return b"".join(parts)
+    # A new engine, since one goes on with its noise where the sentence before ended
+    TtsEngine(VOICES[voice]).speak(" ".join(words), callback=listen)
+    if formats != {AUDIO_FORMAT}:
+        raise RuntimeError(f"the voice gave {formats}, expected {AUDIO_FORMAT}")
+    return b"".join(parts)
 
 
 class Recogniser:
