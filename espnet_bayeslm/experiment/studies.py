@@ -47,7 +47,8 @@ class Study:
     def __init__(self, view: View, study: str, lm: str):
         self.view, self.study, self.lm = view, study, lm
         self.runs: Dict[int, Dict[int, Json]] = {}
-        for run in [*view.parts(study), *view.whole.values()]:
+        parts = [run for run in view.content["runs"] if run["study"] == study]
+        for run in [*parts, *view.whole.values()]:
             place = self._place(run)
             if place is not None:
                 self.runs.setdefault(place, {})[run["seed"]] = run

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from espnet_bayeslm.configs.tables import SEARCHED, paper_figures
 from espnet_bayeslm.experiment.cells import NOTHING, Values, by_seed, cell, change, mean, table
@@ -178,8 +178,10 @@ def _against(view: View, best: str, names: Mapping[int, str]) -> List[str]:
 
 def tuned_table(view: View) -> str:
     """Interpolation weights and the scales of each system, by seed."""
+    lines = [name for line in view.lines for r, name in line["systems"].items() if r != ALONE]
+    controls = [name for run in view.whole.values() for name in run["controls"]]
     rows = []
-    for name in _mixtures(view):
+    for name in dict.fromkeys([view.ngram, *lines, *controls]):
         systems = {seed: view.system(seed, name) for seed in view.seeds}
         known = {seed: s for seed, s in systems.items() if s and (s["weights"] or s["scales"])}
         if known:
@@ -201,16 +203,6 @@ def _weights(systems: Mapping[int, Json]) -> str:
 def _scales(systems: Mapping[int, Json], condition: str) -> str:
     scales = {n: s["scales"][condition] for n, s in systems.items() if condition in s["scales"]}
     return by_seed(scales, lambda value: f"{value['lmwt']:g}, {value['word_penalty']:g}")
-
-
-def _mixtures(view: View) -> Iterator[str]:
-    """Systems with the n-gram, the lines' first."""
-    seen: Dict[str, None] = {view.ngram: None}
-    for line in view.lines:
-        seen.update(dict.fromkeys(name for r, name in line["systems"].items() if r != ALONE))
-    for run in view.whole.values():
-        seen.update(dict.fromkeys(run["controls"]))
-    yield from seen
 
 
 def training_table(view: View) -> str:

@@ -67,7 +67,8 @@ class Trainer:
 
     def line(self, line: Line) -> None:
         """Train a line's LM, and before it what it needs."""
-        half = self._half(line.lm)
+        half = self.exp / f"half_{line.lm}"
+        self._fit(half.name, self.tables.half(self.size, line.lm))
         if line.kind == "point":
             self._fit(line.name, self.tables.config(self.size, line), half)
             return
@@ -78,11 +79,6 @@ class Trainer:
 
     def _prior(self, line: Line) -> Optional[Path]:
         return self.exp / line.base / BEST if line.has_point_prior else None
-
-    def _half(self, lm: str) -> Path:
-        name = f"half_{lm}"
-        self._fit(name, self.tables.half(self.size, lm))
-        return self.exp / name
 
     def _fit(
         self,

@@ -141,10 +141,6 @@ class View:
         worse = [test["worse"] for test in tests]
         return WORSE if worse and all(worse) else NOTHING
 
-    def parts(self, study: str) -> List[Json]:
-        """Folders of a study: of shares of the text, or of widths."""
-        return [run for run in self.content["runs"] if run["study"] == study]
-
     def control_systems(self, run: Json, lm: str) -> List[str]:
         """Backbone's systems without an uncertain LM that is of the paper's families."""
         lines = [line for line in self.of_backbone(lm) if line["kind"] not in UNCERTAIN]

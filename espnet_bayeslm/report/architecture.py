@@ -126,7 +126,10 @@ def history_figure(history: Mapping[str, Sequence[Record]]) -> Figure:
                 marker = "." if len(values) == 1 else ""
                 axes.plot(epochs, values, marker=marker, **_line(number, _colour(kind)))
         axes.axhline(1 / len(start), color=UNDECIDED, linewidth=0.8, linestyle=":")
-    _zoom(panels)
+    # of 0 to 1 the part that is used
+    low, high = panels[0].get_ylim()
+    spare = max(0.0, MIN_SPAN - (high - low)) / 2
+    panels[0].set_ylim(max(0.0, low - spare), min(1.0, high + spare))
     lines = {kind: _line(0, _colour(kind)) for kind in _uncertain(first.values())}
     if len(runs) > 1:
         lines.update({run: _line(number, "0.3") for number, run in enumerate(runs)})
@@ -157,13 +160,6 @@ def _small_multiples(titles: Sequence[str]) -> Tuple[Figure, List[Axes]]:
         # where the row below has no panel
         axes.tick_params(labelbottom=True)
     return figure, panels[: len(titles)]
-
-
-def _zoom(panels: Sequence[Axes]) -> None:
-    """Give panels with a common axis of shares the part of 0 to 1 that they use."""
-    low, high = panels[0].get_ylim()
-    spare = max(0.0, MIN_SPAN - (high - low)) / 2
-    panels[0].set_ylim(max(0.0, low - spare), min(1.0, high + spare))
 
 
 def _line(number: int, colour: str) -> Dict[str, Any]:

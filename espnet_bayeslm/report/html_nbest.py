@@ -110,7 +110,8 @@ def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> Vi
             errors[name] += [len(pivot), *map(texts.rows[place][1].count, "sdi")]
         if best in uncertainty:
             _judge(judged, uncertainty[best], texts.rows[places[best]][1])
-    measures = {name: LABELS[name] for name in MEASURES if _measured(rescored, name)}
+    found = [values for places in rescored.uncertainty.values() for values in places.values()]
+    measures = {name: LABELS[name] for name in MEASURES if any(name in v for v in found)}
     data = {"name": rescored.name, "measures": measures, "references": bool(refs), "lists": lists}
     return View(data, errors, judged)
 
@@ -138,12 +139,6 @@ def _rounded(uncertainty: Uncertainty) -> Dict[str, List[float]]:
         name: [float(f"{-v if name == 'log_prob' else v:.{SIGNIFICANT}g}") for v in values]
         for name, values in uncertainty.items()
     }
-
-
-def _measured(rescored: Rescored, measure: str) -> bool:
-    return any(
-        measure in values for places in rescored.uncertainty.values() for values in places.values()
-    )
 
 
 def _judge(judged: Judged, uncertainty: Uncertainty, steps: str) -> None:

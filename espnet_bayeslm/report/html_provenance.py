@@ -51,7 +51,8 @@ def provenance_section(command: str, read: Mapping[str, Sequence[Tuple[str, str]
     tables += [_settings_table("Training", TRAINING, trainings)] if trainings else []
     header = ["option", "name", "path", "SHA-256", "written by"]
     rows = [
-        [option, name, path, _digest(path), _command(path)]
+        # a folder has no digest
+        [option, name, path, sha256(path)[:12] if Path(path).is_file() else MISSING, _command(path)]
         for option, pairs in read.items()
         for name, path in pairs
     ]
@@ -112,11 +113,6 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return MISSING if value in (None, [], "") else str(value)
-
-
-def _digest(path: PathLike) -> str:
-    """First digits of a file's digest; of a folder none."""
-    return sha256(path)[:12] if Path(path).is_file() else MISSING
 
 
 def _command(path: PathLike) -> str:

@@ -8,14 +8,15 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from espnet_bayeslm.evaluation.snr import BIN_EDGES, PERCENTILES, SnrSummary
 from espnet_bayeslm.report.html_input import expecting, mapping, number, numbers, read_json
 from espnet_bayeslm.report.html_page import Section
-from espnet_bayeslm.report.plots import STYLES, Curve, pruning_figure, snr_figure, svg
+from espnet_bayeslm.report.plots import STYLES, pruning_figure, snr_figure, svg
 from espnet_bayeslm.report.tables import MISSING, Table
 from espnet_bayeslm.utils.errors import InputError
 
 SNR, PRUNING = "snr.json", "prune.json"
 REMEDY = "Make it with `bayeslm snr --output DIR`."
 Summaries = Dict[str, List[SnrSummary]]
-Curves = Dict[str, Dict[str, Curve]]
+# LM -> criterion -> (share of the weights, perplexity), ...
+Curves = Dict[str, Dict[str, List[Tuple[float, float]]]]
 
 
 def read_snr(paths: Sequence[str]) -> Tuple[Summaries, Curves]:
@@ -31,7 +32,13 @@ def read_snr(paths: Sequence[str]) -> Tuple[Summaries, Curves]:
     curves: Curves = {}
     for name in paths:
         path = Path(name) / SNR if Path(name).is_dir() else Path(name)
-        found = _read_summaries(path)
+        content = read_json(path, remedy=REMEDY)
+        with expecting("signal-to-noise ratios of LMs", path=path, remedy=REMEDY):
+            found = {
+                # a row without figures needed a text that was not given
+                lm: [_summary(row) for row in rows if "histogram" in row]
+                for lm, rows in mapping(content["lms"]).items()
+            }
         twice = [lm for lm in found if lm in lms]
         if twice:
             raise InputError(f"{twice[0]} is in another file too", path=path)
@@ -39,16 +46,6 @@ def read_snr(paths: Sequence[str]) -> Tuple[Summaries, Curves]:
         if Path(name).is_dir() and (path.parent / PRUNING).exists():
             curves.update(_read_curves(path.parent / PRUNING))
     return lms, curves
-
-
-def _read_summaries(path: Path) -> Summaries:
-    content = read_json(path, remedy=REMEDY)
-    with expecting("signal-to-noise ratios of LMs", path=path, remedy=REMEDY):
-        return {
-            # a row without figures needed a text that was not given
-            name: [_summary(row) for row in rows if "histogram" in row]
-            for name, rows in mapping(content["lms"]).items()
-        }
 
 
 def _summary(row: Mapping[str, Any]) -> SnrSummary:
@@ -73,14 +70,12 @@ def _read_curves(path: Path) -> Curves:
     curves: Curves = {}
     with expecting("perplexities of pruned LMs", path=path, remedy=REMEDY):
         for name, steps in mapping(content["lms"]).items():
-            found: Dict[str, List[Tuple[float, float]]] = {}
             for step in steps:
                 if step["criterion"] not in STYLES:
                     raise ValueError(f"criterion {step['criterion']!r}")
                 perplexity = number(step["result"]["perplexity"]["word"], infinite=True)
-                found.setdefault(step["criterion"], []).append((number(step["share"]), perplexity))
-            if found:
-                curves[name] = {criterion: points for criterion, points in found.items()}
+                curve = curves.setdefault(name, {}).setdefault(step["criterion"], [])
+                curve.append((number(step["share"]), perplexity))
     return curves
 
 
