@@ -105,14 +105,13 @@ def curves_figure(view: View) -> Figure:
             values = epochs(view, line["name"])
             if not values:
                 continue
-            label = legend_name(view, line, lines)
-            numbers = range(len(half) + 1, len(half) + 1 + len(values))
+            style["label"] = legend_name(view, line, lines)
             # all go on from the half-trained LM
-            start = len(half[-1:])
             points = [*half[-1:], *values]
-            axes.plot(range(numbers.start - start, numbers.stop), points, label=label, **style)
+            end = len(half) + len(values) + 1
+            axes.plot(range(end - len(points), end), points, **style)
             ratios = [100 * (a / b - 1) for a, b in zip(values, point, strict=False)]
-            changes.plot(numbers[: len(ratios)], ratios, label=label, **style)
+            changes.plot(range(len(half) + 1, len(half) + 1 + len(ratios)), ratios, **style)
         zoom(axes, half)
         axes.set(title=NAMES[lm], ylabel="validation perplexity")
         changes.set(xlabel="epoch", ylabel=f"change against {NAMES[lm]}, %")

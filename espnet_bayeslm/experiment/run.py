@@ -11,7 +11,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import Dict, List, Mapping, Sequence, Tuple
 
 from espnet_bayeslm.configs.tables import NAMES
 from espnet_bayeslm.experiment import texts
@@ -156,49 +156,43 @@ class Experiment:
         found = {}
         for seed in self.settings.seeds:
             folder = self.settings.seed_folder(seed)
-            for name, place in self._variants(folder, seed):
+            for name, place in self._variants(folder, seed).items():
                 backbones = tuple(b for b in place.backbones if self.choice.lm in ("both", b))
                 if backbones:
                     found[f"{seed}/{name}"] = dataclasses.replace(place, backbones=backbones)
         return found
 
-    def _variants(self, folder: Path, seed: int) -> Iterator[Tuple[str, Place]]:
-        """(name, place) of a seed: all of the text, parts of it, other widths."""
-        part, count = "", self.choice.join
+    def _variants(self, folder: Path, seed: int) -> Dict[str, Place]:
+        """{name: place} of a seed: all of the text, parts of it, other widths."""
         text, stats, valid = self.train.parent, self.stats, self.valid
-        if count:
-            part = f"join{count}"
+        if self.choice.join:
+            part = f"join{self.choice.join}"
             text, stats = text.with_name(f"train.{part}"), Path(f"{stats}_{part}")
             valid = text / "text.known"
         options = self.choice.options
         whole = Place(folder, seed, text, valid, stats, self._arpa(""), options=options)
-        yield "full", whole
+        found = {"full": whole}
         study = self.plan.studies.get(self.settings.table, {})
         for percent in (self.choice.parts or study["parts"]) if "parts" in study else ():
             part = f"train{percent}"
-            yield (
-                part,
-                dataclasses.replace(
-                    whole,
-                    exp=folder / part,
-                    text=self.data / part,
-                    stats=Path(f"{self.stats}_{part}"),
-                    ngram=self._arpa(part),
-                    # with a quarter of the text an epoch has half of the steps
-                    passes=math.sqrt(100 / int(percent)),
-                ),
+            found[part] = dataclasses.replace(
+                whole,
+                exp=folder / part,
+                text=self.data / part,
+                stats=Path(f"{self.stats}_{part}"),
+                ngram=self._arpa(part),
+                # with a quarter of the text an epoch has half of the steps
+                passes=math.sqrt(100 / int(percent)),
             )
         for lm, units in (self.choice.units or study["units"]).items() if "units" in study else ():
             for unit in units:
-                yield (
-                    f"{lm}_unit{unit}",
-                    dataclasses.replace(
-                        whole,
-                        exp=folder / f"unit{unit}",
-                        backbones=(lm,),
-                        options=(*options, "--lm_conf", f"unit={unit}"),
-                    ),
+                found[f"{lm}_unit{unit}"] = dataclasses.replace(
+                    whole,
+                    exp=folder / f"unit{unit}",
+                    backbones=(lm,),
+                    options=(*options, "--lm_conf", f"unit={unit}"),
                 )
+        return found
 
     def _prepare(self, place: Place) -> None:
         """Write a place's texts, statistics and n-gram, where they are not there yet."""

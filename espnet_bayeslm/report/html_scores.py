@@ -198,11 +198,9 @@ def scores_section(
     values.update(baseline=None, reference=None, pairs=[], details=details)
     if scores is not None and scores.pooled.pairs:
         pooled = scores.pooled
+        parts = [pair_table(part, f"{PAIRS} ({name})") for name, part in scores.conditions.items()]
         values.update(baseline=pooled.baseline, reference=pooled.reference)
-        values["pairs"] = [pair_table(pooled, PAIRS)]
-        parts = scores.conditions.items()
-        values["details"] = [pair_table(part, f"{PAIRS} ({name})") for name, part in parts]
-        values["details"] += details
+        values.update(pairs=[pair_table(pooled, PAIRS)], details=[*parts, *details])
     title = "Perplexity" if scores is None else "Word error rate"
     title += " and perplexity" if scores is not None and perplexities else ""
     return Section("scores", title, values)

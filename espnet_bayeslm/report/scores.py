@@ -163,10 +163,7 @@ def _pair_json(pair: SystemPair) -> Dict[str, Any]:
         "b": pair.b,
         "mapsswe": {**dataclasses.asdict(pair.test), "significant": pair.test.significant},
         "bootstrap": {
-            "difference": 100 * interval.difference,
-            "low": 100 * interval.low,
-            "high": 100 * interval.high,
-            "level": interval.level,
-            "improvement": interval.improvement,
+            **{key: 100 * getattr(interval, key) for key in ("difference", "low", "high")},
+            **{key: getattr(interval, key) for key in ("level", "improvement")},
         },
     }

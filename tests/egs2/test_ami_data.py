@@ -242,14 +242,8 @@ def fisher(tmp_path):
     return folder
 
 
-def test_fisher_is_added_to_the_training_text(data, fisher, tmp_path, caplog):
-    texts = tmp_path / "texts"
-    for name, text in (
-        ("train", "okay then\nmm-hmm it's\n"),
-        ("dev", "okay it's\nokay so\n"),
-        ("eval", "then\n"),
-    ):
-        write(texts / f"{name}.txt", text)
+def test_fisher_is_added_to_the_training_text(data, texts, fisher, tmp_path, caplog):
+    write(texts / "train.txt", "okay then\nmm-hmm it's\n")
     options = ["--ami_text", str(texts), "--output", str(tmp_path / "out")]
     data.main([*options, "--fisher", str(fisher)])
     lines = files_of(tmp_path / "out")
