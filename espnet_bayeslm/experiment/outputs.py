@@ -157,7 +157,6 @@ def pooled_median(summaries: Sequence[SnrSummary]) -> float:
     below = np.concatenate([[0], np.cumsum(counts)])
     half = below[-1] / 2
     place = int(np.searchsorted(below, half, side="left")) - 1
-    place = max(place, 0)
     share = (half - below[place]) / counts[place]
     low, high = np.log10(BIN_EDGES[place : place + 2])
     return float(10 ** (low + share * (high - low)))

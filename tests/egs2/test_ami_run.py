@@ -8,8 +8,6 @@ from lrs2_layout import WORDS, make_corpus
 from recipe_scripts import RECIPES, run_script
 from small_corpus import write_lists, write_text
 
-from espnet_bayeslm.experiment import texts
-
 AMI, LRS2 = RECIPES / "ami" / "lm", RECIPES / "lrs2" / "lm"
 
 
@@ -99,18 +97,6 @@ def test_sentences_after_others(run, ami, tmp_path):
     assert "--context 4" in (folder / "seed1" / "perplexity_main.commands").read_text()
     assert "after the 4 or more before it" in (folder / "RESULTS_main.md").read_text()
     assert not (folder / "seed1" / "rescore").exists()
-
-
-def test_joined_lines_end_with_the_recording(tmp_path):
-    rows = ["ami-dev-ES2011a-00001-A x y", "ami-dev-ES2011a-00002-B z", "ami-dev-ES2011a-00003-A u"]
-    rows += ["ami-dev-ES2011b-00001-A v", "ami-dev-ES2011b-00002-A w"]
-    (tmp_path / "text").write_text("\n".join(rows) + "\n")
-    assert list(texts.joined(texts.read_text(tmp_path / "text"), 2)) == [
-        ("ami-dev-ES2011a-00001-A", ["x", "y", "<sos/eos>", "z"]),
-        ("ami-dev-ES2011a-00003-A", ["u"]),
-        ("ami-dev-ES2011b-00001-A", ["v", "<sos/eos>", "w"]),
-    ]
-    assert texts.recording("ami-train-0000012") == "ami-train"
 
 
 @pytest.mark.slow

@@ -17,6 +17,8 @@ CONDITIONS = ("us", "gb")
 OPTIONS = ["--table", "some", "--size", "small", "--seeds", "1 2", "--log_level", "ERROR"]
 OPTIONS += ["--stage", "7", "--stop_stage", "7"]
 BAYES, POINT = "bayes_lstm_cell_input_1-2", "point_lstm"
+# what tables call the former
+LINE = "3. Bayesian LSTM, cell_input@1-2"
 
 
 def better_text():
@@ -139,10 +141,9 @@ def test_trainings_ratios_and_searches(outputs):
     assert (lms[POINT]["unit"], lms[POINT]["random"]) == (200, 0)
     assert [row["median"] for row in lms[BAYES]["snr"]][:2] == [1.0, 2.0]
     training = rows_of(text, "Training")
-    name = "3. Bayesian LSTM, cell_input@1-2"
-    assert training[name] == ["2", "100", "90", "2", "4.0", "4.500", "0.250", "120.0, 100.0"]
+    assert training[LINE] == ["2", "100", "90", "2", "4.0", "4.500", "0.250", "120.0, 100.0"]
     ratios = text.split("## Signal-to-noise ratio")[1]
-    assert f"| {name} | cell_input@2 | 3 | 2 / 2 | " in ratios and "| 2 / 2 |" in ratios
+    assert f"| {LINE} | cell_input@2 | 3 | 2 / 2 | " in ratios and "| 2 / 2 |" in ratios
     assert "| search_lstm_bayes: cell_input@1 bayes | 0.250 | 0.250 |" in text
     assert "| search_lstm_bayes | 1 | 1 | point at all locations | 0.75 |" in text
 
@@ -153,7 +154,7 @@ def test_tables_of_perplexities_and_errors(outputs, capsys):
     assert "Synthetic speech. Two cores.\n" in text and "\ntrain: 807033 words\n" in text
     ppl = rows_of(text, "Perplexity")
     assert ppl["3-gram"] == ["130.0", "120.0", *[""] * 4, "81.9/93.6", ""]
-    assert ppl["3. Bayesian LSTM, cell_input@1-2"] == [
+    assert ppl[LINE] == [
         *("98.5 ± 0.5", "88.5 ± 0.5", "86.5 ± 0.5", "78.5 ± 0.5", "84.5 ± 0.5", "76.5 ± 0.5"),
         *("46.0/47.1", "47.1/47.3"),
     ]
@@ -162,11 +163,10 @@ def test_tables_of_perplexities_and_errors(outputs, capsys):
     assert wer["first pass"][:4] == ["40.00", "40.00", "40.00", ""]
     assert wer["oracle"][:3] == ["10.00"] * 3
     assert wer["3-gram alone"][:3] == ["40.00"] * 3
-    assert wer["3. Bayesian LSTM, cell_input@1-2"] == [
+    assert wer[LINE] == [
         *("20.00", "30.00", "25.00 †", "18.00", "18.00", "18.00 †", "24.2/26.7", "24.1/26.6")
     ]
-    changes = rows_of(text, "Against the point-estimate LM")
-    cells = changes["3. Bayesian LSTM, cell_input@1-2"]
+    cells = rows_of(text, "Against the point-estimate LM")[LINE]
     assert cells[:2] == [f"{100 * (76 / 80 - 1):+.2f} %", f"{100 * (77 / 81 - 1):+.2f} %"]
     assert cells[2].startswith("-12.00 [-") and "p = " in cells[2]
 
@@ -200,7 +200,7 @@ def test_significance_needs_each_seed(outputs):
         path = Path(f"exp/small/seed2/rescore/{BAYES}+{POINT}+3g/eval_{condition}/text")
         path.write_text(out.kaldi_text(out.text(3)))
     _, text = run()
-    cells = rows_of(text, "Word error rate")["3. Bayesian LSTM, cell_input@1-2"]
+    cells = rows_of(text, "Word error rate")[LINE]
     assert cells[5] == "24.00 ± 6.00 (†)"
     name = f"{BAYES}+{POINT}+3g"
     for seed in (1, 2):
@@ -209,7 +209,7 @@ def test_significance_needs_each_seed(outputs):
             path = Path(f"exp/small/seed{seed}/rescore/{name}/eval_{condition}/text")
             path.write_text(out.kaldi_text(texts))
     _, text = run()
-    cells = rows_of(text, "Word error rate")["3. Bayesian LSTM, cell_input@1-2"]
+    cells = rows_of(text, "Word error rate")[LINE]
     assert cells[5] == "42.00 ‡"
 
 
@@ -223,14 +223,12 @@ def test_what_is_missing_is_named_with_its_stage(outputs):
     _, text = run()
     missing = text.split("## Not run\n")[1]
     assert "2. LSTM, MAP: seed 2: map_lstm is not trained (stage 4)" in missing
-    assert "3. Bayesian LSTM, cell_input@1-2: seed 2: no perplexities (stage 5)" in missing
+    assert f"{LINE}: seed 2: no perplexities (stage 5)" in missing
     assert "eval_gb/text (stage 6)" in missing
     assert "5. Transformer: point_transformer is not trained (stage 4)" in missing
     ppl = rows_of(text, "Perplexity")
     assert ppl["2. LSTM, MAP"][0] == "99.0 (seed 1)"
-    assert ppl["3. Bayesian LSTM, cell_input@1-2"][2:5] == [
-        *("86.0 (seed 1)", "78.0 (seed 1)", "84.5 ± 0.5")
-    ]
+    assert ppl[LINE][2:5] == ["86.0 (seed 1)", "78.0 (seed 1)", "84.5 ± 0.5"]
     wer = rows_of(text, "Word error rate")
     name = next(name for name in wer if name.startswith("4."))
     assert wer[name][3] == "30.00 (seed 2)"
@@ -242,8 +240,7 @@ def test_without_lists_there_are_perplexities_alone(outputs):
     assert content["conditions"] == []
     assert "There are no N-best lists (stage 3 makes them)" in text
     assert "## Word error rate" not in text
-    changes = rows_of(text, "Against the point-estimate LM")
-    assert changes["3. Bayesian LSTM, cell_input@1-2"] == ["-5.00 %", "-4.94 %"]
+    assert rows_of(text, "Against the point-estimate LM")[LINE] == ["-5.00 %", "-4.94 %"]
     assert not Path("exp/small/scores_some.json").exists()
 
 

@@ -62,6 +62,18 @@ def test_joined_sentences(data, tmp_path):
     assert shapes.startswith("m-00000-A 10,5\n")
 
 
+def test_joined_lines_end_with_the_recording(tmp_path):
+    rows = ["ami-dev-ES2011a-00001-A x y", "ami-dev-ES2011a-00002-B z", "ami-dev-ES2011a-00003-A u"]
+    rows += ["ami-dev-ES2011b-00001-A v", "ami-dev-ES2011b-00002-A w"]
+    (tmp_path / "text").write_text("\n".join(rows) + "\n")
+    assert list(texts.joined(texts.read_text(tmp_path / "text"), 2)) == [
+        ("ami-dev-ES2011a-00001-A", ["x", "y", "<sos/eos>", "z"]),
+        ("ami-dev-ES2011a-00003-A", ["u"]),
+        ("ami-dev-ES2011b-00001-A", ["v", "<sos/eos>", "w"]),
+    ]
+    assert texts.recording("ami-train-0000012") == "ami-train"
+
+
 def test_places_of_a_study(settings):
     def places(table, **choice):
         work = Experiment(settings(table), Choice(**choice), Path("exp/lm_stats"), print)
@@ -72,17 +84,15 @@ def test_places_of_a_study(settings):
     part = found["2/train25"]
     assert (part.seed, part.passes, part.backbones) == (2, math.sqrt(4), ("lstm",))
     assert (part.exp, part.text) == (Path("exp/small/seed2/train25"), Path("data/train25"))
-    assert (part.stats, part.ngram) == (
-        *(Path("exp/lm_stats_train25"), Path("data/local/3gram.train25.arpa")),
-    )
+    assert part.stats == Path("exp/lm_stats_train25")
+    assert part.ngram == Path("data/local/3gram.train25.arpa")
     units = places("model_size", options=("--ngpu", "0"))
     assert list(units)[:2] == ["1/full", "1/lstm_unit100"]
     assert units["1/lstm_unit100"].options == ("--ngpu", "0", "--lm_conf", "unit=100")
     assert list(places("model_size", lm="transformer")) == ["1/full", "2/full"]
     joined = places("some", join=4)["1/full"]
-    assert (joined.text, joined.valid) == (
-        *(Path("data/train.join4"), Path("data/train.join4/text.known")),
-    )
+    assert joined.text == Path("data/train.join4")
+    assert joined.valid == joined.text / "text.known"
 
 
 def test_a_training_starts_from_the_half_and_leaves_its_command(data, tmp_path):
