@@ -263,19 +263,11 @@ def pair_table(errors: ErrorTable, caption: str) -> Table:
     rows: List[Row] = []
     for pair in errors.pairs:
         interval, test = pair["bootstrap"], pair["mapsswe"]
-        rows.append(
-            [
-                pair["a"],
-                Cell(pair["b"], marks([pair], pair["a"]).get(pair["b"], "")),
-                typeset(interval["difference"]),
-                f"{typeset(interval['low'])} to {typeset(interval['high'])}",
-                f"{interval['improvement']:.3f}",
-                f"{test['segments']:.0f}",
-                typeset(test["mean"], 4),
-                typeset(test["z"], 3),
-                f"{test['p']:.2g}",
-            ]
-        )
+        systems = [pair["a"], Cell(pair["b"], marks([pair], pair["a"]).get(pair["b"], ""))]
+        ends = f"{typeset(interval['low'])} to {typeset(interval['high'])}"
+        bootstrap = [typeset(interval["difference"]), ends, f"{interval['improvement']:.3f}"]
+        mapsswe = [f"{test['segments']:.0f}", typeset(test["mean"], 4), typeset(test["z"], 3)]
+        rows.append([*systems, *bootstrap, *mapsswe, f"{test['p']:.2g}"])
     return Table(caption, header, rows, words=(1,))
 
 

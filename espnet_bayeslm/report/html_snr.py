@@ -101,17 +101,9 @@ def location_table(lms: Summaries) -> Table:
         for summary in summaries:
             low, high = summary.percentiles[0], summary.percentiles[-1]
             ratio = summary.median_std_ratio
-            rows.append(
-                [
-                    name,
-                    summary.location,
-                    f"{summary.count}",
-                    f"{summary.median:.3g}",
-                    f"{low:.2g} to {high:.2g}",
-                    f"{summary.median_std:.3g}",
-                    MISSING if ratio is None else f"{ratio:.3g}",
-                ]
-            )
+            ratios = [f"{summary.median:.3g}", f"{low:.2g} to {high:.2g}"]
+            sigma = [f"{summary.median_std:.3g}", MISSING if ratio is None else f"{ratio:.3g}"]
+            rows.append([name, summary.location, f"{summary.count}", *ratios, *sigma])
         if not summaries:
             rows.append([name, "needs a text", *[MISSING] * 5])
     header = ["LM", "location", "random", "median SNR", "5 to 95 %", "median σ", "σ / start"]

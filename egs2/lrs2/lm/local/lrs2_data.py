@@ -57,15 +57,9 @@ def describe(name: str, clips: Sequence[Clip], known: Set[str], shared: Set[Sent
     num_oov = sum(word not in known for word in words)
     long = [clip for clip in clips if len(clip.words) >= MIN_SHARED_WORDS]
     held = sum(tuple(clip.words) in shared for clip in long)
-    cells = [
-        name,
-        str(len(clips)),
-        str(sum(len(clip.pieces) for clip in clips)),
-        str(len(words)),
-        str(len(set(words))),
-        f"{100 * num_oov / len(words):.2f}",
-        "" if name == "train" else f"{held} of {len(long)}",
-    ]
+    counts = (len(clips), sum(len(clip.pieces) for clip in clips), len(words), len(set(words)))
+    cells = [name, *map(str, counts), f"{100 * num_oov / len(words):.2f}"]
+    cells.append("" if name == "train" else f"{held} of {len(long)}")
     return "| " + " | ".join(cells) + " |"
 
 

@@ -121,17 +121,10 @@ def uncertainty_table(exp: Path) -> str:
         kl = read_stats(exp / lm)[-1]["valid"]["kl"]
         for row in json.loads(path.read_text())["lms"][lm]:
             moved = row["median_std_ratio"]
-            percentiles = row["snr_percentiles"]
-            rows.append(
-                [
-                    label,
-                    row["location"],
-                    f"{kl:.3f}",
-                    *(f"{value:.3g}" for value in (row["median_snr"], row["median_std"])),
-                    f"{percentiles['5']:.2g} to {percentiles['95']:.2g}",
-                    "" if moved is None else f"{moved:.3g}",
-                ]
-            )
+            medians = [f"{row[key]:.3g}" for key in ("median_snr", "median_std")]
+            low, high = (row["snr_percentiles"][key] for key in ("5", "95"))
+            ends = [f"{low:.2g} to {high:.2g}", "" if moved is None else f"{moved:.3g}"]
+            rows.append([label, row["location"], f"{kl:.3f}", *medians, *ends])
     header = ["", "location", "KL of the LM", "median SNR", "median sigma", "SNR 5 to 95 %"]
     return markdown_table([*header, "sigma / start"], rows)
 
