@@ -16,7 +16,8 @@ from espnet_bayeslm.experiment.plan import Settings, chosen_lines
 from espnet_bayeslm.experiment.texts import need, read_conditions
 from espnet_bayeslm.experiment.train import BEST, Place
 
-Words = List[str]
+# A command line; what is no string yet becomes one at the end.
+Words = List[object]
 System = Tuple[str, ...]
 
 
@@ -66,12 +67,9 @@ class Evaluation:
     def _components(self, system: Sequence[str]) -> Words:
         words: Words = []
         for name in system:
-            words += (
-                ["--ngram", str(self.ngram)]
-                if self.is_ngram(name)
-                else ["--lm", str(self.folder(name))]
-            )
-        return [*words, "--cache", str(self.exp / "cache")]
+            is_ngram = self.is_ngram(name)
+            words += ["--ngram", self.ngram] if is_ngram else ["--lm", self.folder(name)]
+        return [*words, "--cache", self.exp / "cache"]
 
     def _weights(self, system: System) -> Path:
         return self.exp / "weights" / f"{self.system_name(system)}.yaml"
@@ -80,17 +78,17 @@ class Evaluation:
         """Commands for a mixture's weights and perplexities, or an LM's by itself."""
         components, weights = self._components(system), self._weights(system)
         if len(system) > 1:
-            dev = str(self.data / self.dev / "text.plain")
+            dev = self.data / self.dev / "text.plain"
             if self._missing(weights, system):
                 words = ["interpolate", "--text", dev, *self.context, *components]
-                yield [*words, "--output", str(weights)]
-            components += ["--weights", str(weights)]
+                yield [*words, "--output", weights]
+            components += ["--weights", weights]
         for text in (self.dev, self.test):
             output = self.exp / "perplexity" / self.system_name(system) / f"{text}.json"
             if self._missing(output, system):
-                plain = str(self.data / text / "text.plain")
+                plain = self.data / text / "text.plain"
                 words = ["perplexity", "--text", plain, *self.context, *components]
-                yield [*words, "--output", str(output)]
+                yield [*words, "--output", output]
 
     def rescoring(self, system: System) -> Iterator[Words]:
         """Commands that rescore the lists with a mixture that has the n-gram.
@@ -103,7 +101,7 @@ class Evaluation:
             return
         if len(system) > 1:
             need({weights: 5}, "weights")
-            components += ["--weights", str(weights)]
+            components += ["--weights", weights]
         lists, outputs = self.data / "nbest", self.exp / "rescore" / self.system_name(system)
         for condition in self.conditions:
             dev, test = (f"{name}_{condition}" for name in (self.dev, self.test))
@@ -114,8 +112,7 @@ class Evaluation:
             ):
                 if self._missing(outputs / name / "text", system):
                     words = ["rescore", "--nbest", lists / name, "--nbest_format", "kaldi"]
-                    words += [*components, *tuning, "--output", outputs / name]
-                    yield [str(word) for word in words]
+                    yield [*words, *components, *tuning, "--output", outputs / name]
 
     def snr(self, line: Line) -> Iterator[Words]:
         """The command that measures an uncertain LM's signal-to-noise ratios.
@@ -128,8 +125,7 @@ class Evaluation:
         content = yaml.safe_load(config.read_text(encoding="utf-8"))
         if content["lm_conf"]["uncertainty"] and self._missing(output / "snr.json", [line.name]):
             text = self.data / self.dev / "text.plain"
-            words = ["snr", "--lm", self.exp / line.name, "--text", text, "--output", output]
-            yield [str(word) for word in words]
+            yield ["snr", "--lm", self.exp / line.name, "--text", text, "--output", output]
 
     def systems(self, line: Line) -> Iterator[System]:
         """Mixtures of a line whose LMs are trained: those that the plan names, or its own.
@@ -148,7 +144,7 @@ class Evaluation:
             systems += [(line.name, f"{line.name}.seed{n}", ngram) for n in others]
         yield from filter(self.trained, systems)
 
-    def commands(self, step: str, lm: str, only: Sequence[str]) -> Optional[List[Words]]:
+    def commands(self, step: str, lm: str, only: Sequence[str]) -> Optional[List[List[str]]]:
         """Commands of a step, `perplexity` or `rescore`, for lines as `chosen_lines` has them.
 
         None where no LM is trained; an empty list where all is made already.
@@ -163,4 +159,4 @@ class Evaluation:
         if step == "perplexity":
             uncertain = [line for line in lines if line.kind in UNCERTAIN]
             found += [words for line in uncertain for words in self.snr(line)]
-        return found
+        return [list(map(str, words)) for words in found]
