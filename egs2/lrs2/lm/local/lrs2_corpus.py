@@ -113,22 +113,25 @@ def find_lists(root: Path, filelists: Optional[str]) -> Dict[str, Path]:
     return lists
 
 
-def read_lists(lists: Dict[str, Path]) -> Dict[str, List[str]]:
-    """Return {list: its clips, ID/NNNNN}.
+def clip_files(root: Path, lists: Dict[str, Path]) -> Dict[str, List[Tuple[str, Path]]]:
+    """Return {list: (utterance id, text file) of its clips}.
 
     Raises:
-        InputError: A line without a clip, a clip that comes twice in a folder, or an empty list.
+        InputError: A line without a clip, a clip that comes twice in a folder, an empty list, or a
+            text that is missing.
     """
-    clips: Dict[str, List[str]] = {name: [] for name in lists}
-    seen: Dict[Tuple[str, str], str] = {}
+    files: Dict[str, List[Tuple[str, Path]]] = {name: [] for name in lists}
+    seen: Dict[Path, str] = {}
     for name, path in lists.items():
+        prefix = "lrs2-pretrain-" if name == "pretrain" else "lrs2-"
         for number, line in read_lines(path):
             if not line.strip():
                 continue
             clip = line.split()[0]
             if not CLIP.fullmatch(clip):
                 raise InputError(f"expected ID/NNNNN, got {clip[:80]!r}", path=path, line=number)
-            before = seen.setdefault((FOLDERS[name], clip), f"{path}:{number}")
+            text = root / FOLDERS[name] / f"{clip}.txt"
+            before = seen.setdefault(text, f"{path}:{number}")
             if before != f"{path}:{number}":
                 raise InputError(
                     f"the clip {clip} stands already in {before}",
@@ -136,24 +139,11 @@ def read_lists(lists: Dict[str, Path]) -> Dict[str, List[str]]:
                     line=number,
                     remedy="A clip belongs to one set, once.",
                 )
-            clips[name].append(clip)
-        if not clips[name]:
+            files[name].append((prefix + clip.replace("/", "-"), text))
+        if not files[name]:
             raise InputError("a file list without a clip", path=path)
-    return clips
-
-
-def clip_files(root: Path, lists: Dict[str, Path]) -> Dict[str, List[Tuple[str, Path]]]:
-    """Return {list: (utterance id, text file) of its clips}.
-
-    Raises:
-        InputError: A text is missing.
-    """
-    files: Dict[str, List[Tuple[str, Path]]] = {}
-    for name, clips in read_lists(lists).items():
-        folder = root / FOLDERS[name]
-        prefix = "lrs2-pretrain-" if name == "pretrain" else "lrs2-"
-        files[name] = [(prefix + c.replace("/", "-"), folder / f"{c}.txt") for c in clips]
-        missing = [path for _, path in files[name] if not path.is_file()]
+    for name, clips in files.items():
+        missing = [text for _, text in clips if not text.is_file()]
         if missing:
             raise InputError(
                 f"no text {missing[0]}; {len(missing)} of the {len(clips)} clips listed have none",

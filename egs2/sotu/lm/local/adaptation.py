@@ -33,10 +33,10 @@ class Adapted(NamedTuple):
     test: float
 
 
-def read_perplexity(folder: Path, name: str) -> float:
-    """Return the perplexity per word of a set."""
-    content = json.loads((folder / f"{name}.json").read_text())
-    return float(content["components"][0]["perplexity"]["word"])
+def read_adapted(folder: Path, setting: str = "") -> Adapted:
+    """Return an LM's perplexities per word."""
+    files = [json.loads((folder / f"{name}.json").read_text()) for name in ("dev", "test")]
+    return Adapted(setting, *(file["components"][0]["perplexity"]["word"] for file in files))
 
 
 def best_of(folder: Path, method: str, share: int) -> Optional[Adapted]:
@@ -45,8 +45,7 @@ def best_of(folder: Path, method: str, share: int) -> Optional[Adapted]:
     for path in folder.glob(f"{method}@*_{share}"):
         if (path / "test.json").exists():
             setting = path.name.removeprefix(f"{method}@").removesuffix(f"_{share}")
-            values = (read_perplexity(path, name) for name in ("dev", "test"))
-            found.append(Adapted(setting, *values))
+            found.append(read_adapted(path, setting))
     return min(found, key=lambda adapted: adapted.dev, default=None)
 
 
@@ -59,9 +58,8 @@ def read_backbone(folder: Path, backbone: str) -> Dict[str, List[Optional[Adapte
     general = folder / f"general_{backbone}"
     if not (general / "test.json").exists():
         raise InputError("not there yet", path=general, remedy="Run local/adapt.sh first.")
-    none = Adapted("", *(read_perplexity(general, name) for name in ("dev", "test")))
     rows = {m: [best_of(folder, m, share) for share in SHARES] for m in METHODS}
-    return {"none": [none] * len(SHARES), **rows}
+    return {"none": [read_adapted(general)] * len(SHARES), **rows}
 
 
 def table(rows: Dict[str, List[Optional[Adapted]]]) -> str:
