@@ -214,13 +214,12 @@ def draw_curves(axes: Axes, study: Study, values: Sequence[Dict[int, Values]], l
 def fill_significant(axes: Axes, study: Study) -> None:
     """Fill the markers of word error rates that are significantly lower."""
     for n, curve in enumerate(study.curves):
-        values, style = study.wer(curve.name), curve_style(study, curve)
-        better = [place for place in values if study.significant(curve, place)]
+        rates = study.wer(curve.name).items()
+        better = {place: mean(each) for place, each in rates if study.significant(curve, place)}
         if better:
-            points = [mean(values[place]) for place in better]
             places = [shifted(place, n) for place in better]
-            filled = {key: style[key] for key in ("color", "marker")}
-            axes.plot(places, points, markersize=6, linestyle="", **filled)
+            filled = {key: curve_style(study, curve)[key] for key in ("color", "marker")}
+            axes.plot(places, [*better.values()], markersize=6, linestyle="", **filled)
 
 
 def axis_label(study: Study) -> str:

@@ -3,9 +3,8 @@
 import json
 
 import pytest
+import torch
 import yaml
-
-torch = pytest.importorskip("torch")
 
 
 def write_system(exp, system, names, hyp):

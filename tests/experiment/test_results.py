@@ -6,9 +6,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-
-pytest.importorskip("torch")
-
 import written_outputs as out
 
 from espnet_bayeslm.bin import experiment

@@ -4,9 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch")
-
 import written_outputs as out
 
 from espnet_bayeslm.configs.tables import Line, mixed_figures, paper_tables, parse_line
