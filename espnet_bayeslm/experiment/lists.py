@@ -141,10 +141,9 @@ def write_lists(
     Raises:
         InputError: A list has no reference.
     """
-    utts, num_hypotheses = set(), 0
+    sizes: Dict[str, int] = {}
 
     def known() -> Iterator[NBest]:
-        nonlocal num_hypotheses
         for nbest in nbests:
             if nbest.utt not in references:
                 raise InputError(
@@ -152,18 +151,18 @@ def write_lists(
                     path=path,
                     remedy="Each list needs one: is the text that of another set?",
                 )
-            utts.add(nbest.utt)
-            num_hypotheses += len(nbest.hypotheses)
+            sizes[nbest.utt] = len(nbest.hypotheses)
             yield lower(nbest)
 
     write_nbest(known(), output)
     lines = [
         " ".join([utt, *(word.lower() for word in words)])
         for utt, words in references.items()
-        if utt in utts
+        if utt in sizes
     ]
     (output / "text").write_text("".join(line + "\n" for line in lines), encoding="utf-8")
-    logging.info(f"{output.name}: {len(utts)} lists, {num_hypotheses / len(utts):.1f} hypotheses")
+    mean_size = sum(sizes.values()) / len(sizes)
+    logging.info(f"{output.name}: {len(sizes)} lists, {mean_size:.1f} hypotheses")
     if len(lines) < len(references):
         logging.warning(f"{path}: {len(references) - len(lines)} utterances have no list, left out")
 

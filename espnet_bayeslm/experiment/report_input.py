@@ -42,12 +42,9 @@ def write_report_input(view: View, settings: Settings) -> Path:
 
 def report_systems(view: View, seed: int) -> List[str]:
     """N-gram, the point-estimate LMs with it, the other lines with both; controls."""
-    found = [view.ngram]
-    for line in view.lines:
-        role = POINT if POINT in line["systems"] else NGRAM
-        found.append(line["systems"][role])
-    found += view.whole[seed]["controls"]
-    systems = {name: view.system(seed, name) for name in dict.fromkeys(found)}
+    of_lines = [s.get(POINT, s[NGRAM]) for s in (line["systems"] for line in view.lines)]
+    names = [view.ngram, *of_lines, *view.whole[seed]["controls"]]
+    systems = {name: view.system(seed, name) for name in dict.fromkeys(names)}
     return [name for name, system in systems.items() if system and system["perplexity"]]
 
 

@@ -58,10 +58,9 @@ class Rescored:
 
     def totals(self, nbest: NBest) -> Optional[List[float]]:
         """Objective that was maximised, None where it is not known."""
-        if self.scales is None or nbest.utt not in self.lm_scores:
+        # of each LM: the folder has the mixture's scores only
+        if self.scales is None or self.scales.of_each_lm or nbest.utt not in self.lm_scores:
             return None
-        if self.scales.of_each_lm:
-            return None  # the folder has the mixture's scores only
         scored = ScoredList(nbest, np.array(self.lm_scores[nbest.utt]))
         return scored.totals(self.scales).tolist()
 
