@@ -82,27 +82,6 @@ def all_weights(*layers: Any) -> List[Weights]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
-    """A place in an LM, as a kind gets it; what it does not offer is None.
-
-    Attributes:
-        lm: The LM.
-        location: `POSITION@LAYER`.
-        defaults: Of options that the place's configuration does not give.
-        weights: Gives the weights.
-        function: Gives the function.
-        output: Gives the output.
-    """
-
-    lm: Any
-    location: str
-    defaults: Mapping[str, Any]
-    weights: Optional[Callable[[], List[Weights]]] = None
-    function: Optional[Callable[[], Function]] = None
-    output: Optional[Callable[[], Output]] = None
-
-
-@dataclasses.dataclass(frozen=True)
 class Position:
     """What an LM offers at a position, each a function of the LM and the layer (None: no layers).
 
@@ -125,16 +104,36 @@ class Position:
         """The kinds that it can have."""
         return tuple(name for name, kind in KINDS.items() if kind.fits(self))
 
-    def place(
-        self, lm: Any, location: str, layer: Optional[int], defaults: Mapping[str, Any]
-    ) -> Place:
-        """The place of an LM that is at a layer (from 1) of this position."""
-        offers = {
-            name: None if offer is None else lambda offer=offer: offer(lm, layer)
-            for name in ("weights", "function", "output")
-            for offer in [getattr(self, name)]
-        }
-        return Place(lm, location, defaults, **offers)
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """A place in an LM, as a kind gets it; a kind asks only for what the position offers.
+
+    Attributes:
+        lm: The LM.
+        location: `POSITION@LAYER`.
+        layer: The layer, from 1 (None: no layers).
+        position: Its `Position`.
+        defaults: Of options that the place's configuration does not give.
+    """
+
+    lm: Any
+    location: str
+    layer: Optional[int]
+    position: Any
+    defaults: Mapping[str, Any]
+
+    def weights(self) -> List[Weights]:
+        """Its weights."""
+        return self.position.weights(self.lm, self.layer)
+
+    def function(self) -> Function:
+        """A function that may be replaced."""
+        return self.position.function(self.lm, self.layer)
+
+    def output(self) -> Output:
+        """An output that may become latent."""
+        return self.position.output(self.lm, self.layer)
 
 
 class Kind:

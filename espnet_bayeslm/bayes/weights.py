@@ -54,7 +54,6 @@ class WeightKind(Kind):
 
     def apply(self, place: Place) -> None:
         """Make all weights of a place random."""
-        assert place.weights is not None
         self.with_defaults(place.defaults).make_random(place.weights(), place.location)
 
     def make_random(self, weights: Sequence[Weights], location: str) -> None:

@@ -65,7 +65,6 @@ class GP(Bayes):
 
     def apply(self, place: Place) -> None:
         """Replace the function of a place."""
-        assert place.function is not None
         function, kind = place.function(), self.with_defaults(place.defaults)
         kind.check(place.location)
         random = kind.options.get("random", RANDOM)

@@ -199,7 +199,6 @@ class Variational(Kind):
 
     def apply(self, place: Place) -> None:
         """Put the latent variable behind the output of a place."""
-        assert place.output is not None
         output, options = place.output(), dict(self.options)
         feedback = options.pop("feedback", False)
         check_positive(options.get("init_std", 1.0), "init_std", place.location)

@@ -92,7 +92,7 @@ class UncertainLM(SampledLM):
     def place(self, location: Location, defaults: Mapping[str, Any]) -> Place:
         """A location of this LM, as a kind gets it."""
         position = self.positions()[location.position]
-        return position.place(self, str(location), location.layer, defaults)
+        return Place(self, str(location), location.layer, position, defaults)
 
     def _uncertain_modules(self) -> Iterator[Tuple[str, UncertainModule]]:
         """Yield (name, layer) of the layers with random weights, each layer once."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import torch
@@ -108,10 +109,8 @@ class Search(Kind):
         """Give a place a path for each candidate."""
         check_noise(place.location, *self.candidates)
         choice = Choice(place.location, self.candidates)
-        first, *others = self.candidates
-        first.apply(_path(place, choice, first.name, own=True))
-        for kind in others:
-            kind.apply(_path(place, choice, kind.name, own=False))
+        for kind in self.candidates:
+            kind.apply(_Path(**vars(place), choice=choice, kind=kind.name))
         if not hasattr(place.lm, PREFIX):
             # before the layers, so that the architecture weights have these names
             place.lm._modules = {PREFIX: nn.ModuleDict(), **place.lm._modules}
@@ -134,61 +133,56 @@ class Search(Kind):
         loading.take_paths(lm, state, prefix)
 
 
-def _path(place: Place, choice: Choice, kind: str, *, own: bool) -> Place:
+@dataclasses.dataclass(frozen=True)
+class _Path(Place):
     """A place as the path of one candidate sees it.
 
-    Args:
-        place: The place.
+    Attributes:
         choice: Its architecture weights.
-        kind: The candidate.
-        own: Whether the path has the layers' own weights, or copies.
+        kind: The candidate; the first has the layers' own weights, the others copies.
     """
 
-    def weights_of(found: List[Weights]) -> List[Weights]:
-        return found if own else copies(found, choice, kind)
+    choice: Choice
+    kind: str
 
-    def weights() -> List[Weights]:
-        assert place.weights is not None
-        return weights_of(place.weights())
+    def weights(self) -> List[Weights]:
+        return self._of_path(super().weights())
 
-    def function() -> Function:
-        assert place.function is not None
-        given = place.function()
-        copied = weights_of(given.weights)
+    def _of_path(self, weights: Sequence[Weights]) -> List[Weights]:
+        """These weights, or copies in layers that are paths of the layers that have them."""
+        if self.kind == self.choice.kinds[0]:
+            return list(weights)
+        layers = dict.fromkeys(w.layer for w in weights)
+        return [
+            new
+            for layer in layers
+            for new in mix(layer, self.choice).add_path(
+                self.location, self.kind, [w for w in weights if w.layer is layer]
+            )
+        ]
+
+    def function(self) -> Function:
+        given = super().function()
+        copied = self._of_path(given.weights)
 
         def replace(basis: Tuple[str, ...]) -> List[Weights]:
             new = given.replace(basis)
             layers = [w.layer for w in given.weights]
-            mix(new[0].layer, choice).add_function(place.location, kind, layers)
+            mix(new[0].layer, self.choice).add_function(self.location, self.kind, layers)
             return new
 
         return given._replace(weights=copied, replace=replace)
 
-    def output() -> Output:
-        assert place.output is not None
-        given = place.output()
+    def output(self) -> Output:
+        given = super().output()
 
         def replace(latent: Any) -> None:
             if latent.feedback:
                 raise InputError(
-                    f"feedback of {choice.location}: not available in a search",
+                    f"feedback of {self.location}: not available in a search",
                     remedy="Leave it out of the candidate.",
                 )
-            mix(latent, choice)
+            mix(latent, self.choice)
             given.replace(latent)
 
         return given._replace(replace=replace)
-
-    return Place(place.lm, place.location, place.defaults, weights, function, output)
-
-
-def copies(weights: Sequence[Weights], choice: Choice, kind: str) -> List[Weights]:
-    """Copies of weights, in layers that are candidates of the layers that have them."""
-    layers = dict.fromkeys(w.layer for w in weights)
-    return [
-        new
-        for layer in layers
-        for new in mix(layer, choice).add_path(
-            choice.location, kind, [w for w in weights if w.layer is layer]
-        )
-    ]
