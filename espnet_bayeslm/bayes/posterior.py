@@ -169,10 +169,6 @@ class UncertainModule(RandomLayer):
         std, start = block.kind.std(self, block), block.kind.start_std(self, block)
         return WeightPosterior(block.location, name, block.mean(self).detach(), std, start)
 
-    def block_size(self, block: RandomBlock) -> int:
-        """The block's number of random weights."""
-        return block.mean(self).numel()
-
     def parameter_groups(self) -> Iterator[Tuple[str, List[torch.Tensor]]]:
         """Yield (group for the optimizer, parameters) of the posteriors."""
         for block in self.random_blocks:

@@ -6,7 +6,6 @@ chunks that stay in the cache.
 
 from __future__ import annotations
 
-import functools
 import math
 from itertools import repeat
 from typing import Any, Iterator, NamedTuple, Optional, Sequence, Tuple
@@ -100,7 +99,7 @@ def _draws(rows: Sequence[Tuple[int, int, float]], tensors: Sequence[Any]) -> It
 
 def _write(value: torch.Tensor, mean: torch.Tensor, draw: Draw) -> torch.Tensor:
     """Write a draw into `value`, and return its KL in nats (0 where none is wanted), ()."""
-    write = fused(_drawn(draw.prior_std), mean.device)
+    write = fused(weight_draw, mean.device, draw.prior_std)
     total = torch.zeros((), dtype=torch.float64, device=mean.device)
     for *tensors, out in _chunks(mean, draw.log_std, draw.noise, draw.prior_mean, value):
         drawn, kl = write(*tensors)
@@ -117,7 +116,7 @@ def _gradients(
     of_mean: torch.Tensor,
 ) -> torch.Tensor:
     """Gradient of `draw.log_std`; that of the KL by the mean is added to `of_mean`."""
-    gradients = fused(_gradients_of_draw(draw.prior_std), grad.device)
+    gradients = fused(draw_gradients, grad.device, draw.prior_std)
     grad_log_std = torch.empty_like(draw.log_std, memory_format=torch.contiguous_format)
     tensors = (grad, mean, draw.log_std, draw.noise, draw.prior_mean)
     for *parts, out_mean, out in _chunks(*tensors, of_mean, grad_log_std):
@@ -128,50 +127,42 @@ def _gradients(
     return grad_log_std
 
 
-@functools.cache
-def _drawn(prior_std: float) -> Any:
-    """Draw and its KL as a function for `fused`."""
-
-    def weight_draw(
-        mean: torch.Tensor,
-        log_std: torch.Tensor,
-        noise: torch.Tensor,
-        prior_mean: Optional[torch.Tensor],
-    ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
-        log_std = clamp_log_std(log_std)
-        std = log_std.exp()
-        value = torch.addcmul(mean, std, noise)
-        if prior_mean is None:
-            return value, None
-        squares = torch.sub(mean, prior_mean).square_().addcmul_(std, std)
-        terms = squares.mul_(prior_std**-2 / 2).sub_(log_std)
-        # the constant with each weight's, so that it cancels exactly
-        return value, terms.add_(math.log(prior_std) - 0.5).sum(dtype=torch.float64)
-
-    return weight_draw
+def weight_draw(
+    prior_std: float,
+    mean: torch.Tensor,
+    log_std: torch.Tensor,
+    noise: torch.Tensor,
+    prior_mean: Optional[torch.Tensor],
+) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
+    """A draw and its KL, for `fused`."""
+    log_std = clamp_log_std(log_std)
+    std = log_std.exp()
+    value = torch.addcmul(mean, std, noise)
+    if prior_mean is None:
+        return value, None
+    squares = torch.sub(mean, prior_mean).square_().addcmul_(std, std)
+    terms = squares.mul_(prior_std**-2 / 2).sub_(log_std)
+    # the constant with each weight's, so that it cancels exactly
+    return value, terms.add_(math.log(prior_std) - 0.5).sum(dtype=torch.float64)
 
 
-@functools.cache
-def _gradients_of_draw(prior_std: float) -> Any:
+def draw_gradients(
+    prior_std: float,
+    grad: torch.Tensor,
+    mean: torch.Tensor,
+    log_std: torch.Tensor,
+    noise: torch.Tensor,
+    prior_mean: Optional[torch.Tensor],
+    grad_kl: torch.Tensor,
+) -> Tuple[Optional[torch.Tensor], torch.Tensor]:
     """The KL's gradient by the mean, and all of the log std's, for `fused`."""
-
-    def draw_gradients(
-        grad: torch.Tensor,
-        mean: torch.Tensor,
-        log_std: torch.Tensor,
-        noise: torch.Tensor,
-        prior_mean: Optional[torch.Tensor],
-        grad_kl: torch.Tensor,
-    ) -> Tuple[Optional[torch.Tensor], torch.Tensor]:
-        std, of_log_std = clamp_log_std(log_std).exp_(), torch.mul(grad, noise)
-        if prior_mean is None:
-            return None, pass_inside(of_log_std.mul_(std), log_std)
-        weight = grad_kl * prior_std**-2
-        of_mean = torch.sub(mean, prior_mean).mul_(weight)
-        of_log_std.add_(std * weight).mul_(std).sub_(grad_kl)
-        return of_mean, pass_inside(of_log_std, log_std)
-
-    return draw_gradients
+    std, of_log_std = clamp_log_std(log_std).exp_(), torch.mul(grad, noise)
+    if prior_mean is None:
+        return None, pass_inside(of_log_std.mul_(std), log_std)
+    weight = grad_kl * prior_std**-2
+    of_mean = torch.sub(mean, prior_mean).mul_(weight)
+    of_log_std.add_(std * weight).mul_(std).sub_(grad_kl)
+    return of_mean, pass_inside(of_log_std, log_std)
 
 
 def draw_rows(mean: torch.Tensor, draws: Sequence[Draw]) -> Tuple[torch.Tensor, torch.Tensor]:

@@ -6,12 +6,14 @@ import functools
 import importlib.util
 import logging
 import os
-from typing import Any, Callable
+from typing import Any, Callable, Tuple
 
 import torch
 
 
-def fused(function: Callable[..., Any], device: torch.device) -> Callable[..., Any]:
+def fused(
+    function: Callable[..., Any], device: torch.device, *constants: Any
+) -> Callable[..., Any]:
     """A function of tensors, compiled by torch on CUDA: a kernel for all of its operators.
 
     It is itself on other devices, and where nothing can be compiled: without triton, on a GPU that
@@ -21,8 +23,11 @@ def fused(function: Callable[..., Any], device: torch.device) -> Callable[..., A
     Args:
         function: Changes none of its arguments, and gives the same each time.
         device: Of its arguments.
+        constants: Its first arguments, no tensors; it is compiled for them.
     """
-    return _compiled(function) if compiles(device) else function
+    if compiles(device):
+        return _compiled(function, constants)
+    return functools.partial(function, *constants)
 
 
 def compiles(device: torch.device) -> bool:
@@ -31,8 +36,11 @@ def compiles(device: torch.device) -> bool:
 
 
 @functools.cache
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    compiled: Callable[..., Any] = torch.compile(function, dynamic=True)
+def _compiled(function: Callable[..., Any], constants: Tuple[Any, ...]) -> Callable[..., Any]:
+    def bound(*args: Any) -> Any:
+        return function(*constants, *args)
+
+    compiled: Callable[..., Any] = torch.compile(bound, dynamic=True)
     failed = False
 
     def run(*args: Any) -> Any:
@@ -42,11 +50,9 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
                 return compiled(*args)
             except Exception as error:
                 failed = True
-                name = getattr(function, "__name__", "a function")
-                logging.warning(
-                    f"{name} runs uncompiled, slower: {str(error).partition(chr(10))[0]}"
-                )
-        return function(*args)
+                reason = str(error).partition("\n")[0]
+                logging.warning(f"{function.__name__} runs uncompiled, slower: {reason}")
+        return bound(*args)
 
     return run
 

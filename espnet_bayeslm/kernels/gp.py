@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -115,19 +114,18 @@ def mix_gradients(
     Returns:
         The slope times `grad`, if that is given, shaped as x; (len(basis), units) or None.
     """
-    if x.device.type == "cpu":
-        return _mix_gradients(grad, x, coefficients, basis)
     found: Tuple[torch.Tensor, Optional[torch.Tensor]]
-    found = fused(whole_gradients(tuple(basis)), x.device)(grad, x, coefficients)
+    found = fused(gp_gradients, x.device, tuple(basis))(grad, x, coefficients)
     return found
 
 
-def _mix_gradients(
+def gp_gradients(
+    basis: Sequence[str],
     grad: Optional[torch.Tensor],
     x: torch.Tensor,
     coefficients: Optional[torch.Tensor],
-    basis: Sequence[str],
 ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
+    """`mix_gradients`, for `fused`."""
     units, terms = x.size(-1), [TERMS[name] for name in basis]
     rows = x.reshape(-1, units)
     uppers = None if grad is None else chunks(grad.reshape(-1, units))
@@ -165,7 +163,7 @@ class Mixture(torch.autograd.Function):
         ctx.basis = basis
         rows = x.reshape(-1, x.size(-1))
         if x.device.type != "cpu":
-            return fused(whole_mixture(basis), x.device)(rows, coefficients).view(x.shape)
+            return fused(gp_mixture, x.device, basis)(rows, coefficients).view(x.shape)
         mix = Mix(coefficients, basis)
         result = torch.empty_like(rows)
         for part, out in zip(chunks(rows), chunks(result), strict=True):
@@ -180,26 +178,9 @@ class Mixture(torch.autograd.Function):
         return (*mix_gradients(grad, x, coefficients, ctx.basis), None)
 
 
-@functools.cache
-def whole_mixture(basis: Tuple[str, ...]) -> Callable[..., torch.Tensor]:
-    """(N, units), coefficients -> the mixture, for `fused`."""
-
-    def gp_mixture(x: torch.Tensor, coefficients: torch.Tensor) -> torch.Tensor:
-        return Mix(coefficients, basis)(x)
-
-    return gp_mixture
-
-
-@functools.cache
-def whole_gradients(basis: Tuple[str, ...]) -> Callable[..., Any]:
-    """`mix_gradients` of this basis, for `fused`."""
-
-    def gp_gradients(
-        grad: Optional[torch.Tensor], x: torch.Tensor, coefficients: Optional[torch.Tensor]
-    ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
-        return _mix_gradients(grad, x, coefficients, basis)
-
-    return gp_gradients
+def gp_mixture(basis: Tuple[str, ...], x: torch.Tensor, coefficients: torch.Tensor) -> torch.Tensor:
+    """The mixture of (N, units), for `fused`."""
+    return Mix(coefficients, basis)(x)
 
 
 def chunks(rows: torch.Tensor) -> Tuple[torch.Tensor, ...]:

@@ -7,8 +7,7 @@ write into tensors of the whole sequence in place.
 
 from __future__ import annotations
 
-import functools
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -22,49 +21,35 @@ ATEN = torch.ops.aten
 Tensors = Tuple[Optional[torch.Tensor], ...]
 
 
-@functools.cache
-def forward_step(layout: Layout) -> Callable[..., Tensors]:
+def lstm_step(
+    layout: Layout,
+    gates_in: torch.Tensor,
+    recurrent: torch.Tensor,
+    cell: torch.Tensor,
+    cell_product: Optional[torch.Tensor],
+    inputs: LoopInputs,
+) -> Tensors:
     """Step after the products with what recurs and with the cells, for `fused`."""
     gates_of_paths = [path.gate for path in layout.paths]
-
-    def lstm_step(
-        gates_in: torch.Tensor,
-        recurrent: torch.Tensor,
-        cell: torch.Tensor,
-        cell_product: Optional[torch.Tensor],
-        inputs: LoopInputs,
-    ) -> Tensors:
-        size, u_hidden, u_cell, used = gates_in.size(1), None, None, cell
-        if inputs.hidden_input is not None:
-            apart = inputs.hidden_weight is not None
-            u_hidden = (recurrent[:, size:] if apart else recurrent) + given(inputs.hidden_bias)
-            mixed = Mix(inputs.hidden_input, layout.hidden_input)(u_hidden)
-            linear = recurrent[:, :size] if apart else u_hidden
-            recurrent = linear + (by_path(mixed, gates_of_paths) if apart else mixed)
-        pre = gates_in + recurrent
-        acts = _activations(pre, layout, inputs.coefficients)
-        i, f, g, o = gates = _gates(acts, layout, inputs.shares)
-        if cell_product is not None:
-            u_cell = cell_product + given(inputs.cell_bias)
-            used = Mix(given(inputs.cell_state), layout.cell_state)(u_cell) + cell
-        new_cell = f * used + i * g
-        tanh_cell = torch.tanh(new_cell)
-        mixed_gates = None if inputs.shares is None else torch.cat(gates, 1)
-        used_cell = None if cell_product is None else used
-        act = torch.cat(acts, 1)
-        return (
-            o * tanh_cell,
-            new_cell,
-            pre,
-            act,
-            mixed_gates,
-            tanh_cell,
-            u_hidden,
-            u_cell,
-            used_cell,
-        )
-
-    return lstm_step
+    size, u_hidden, u_cell, used = gates_in.size(1), None, None, cell
+    if inputs.hidden_input is not None:
+        apart = inputs.hidden_weight is not None
+        u_hidden = (recurrent[:, size:] if apart else recurrent) + given(inputs.hidden_bias)
+        mixed = Mix(inputs.hidden_input, layout.hidden_input)(u_hidden)
+        linear = recurrent[:, :size] if apart else u_hidden
+        recurrent = linear + (by_path(mixed, gates_of_paths) if apart else mixed)
+    pre = gates_in + recurrent
+    acts = _activations(pre, layout, inputs.coefficients)
+    i, f, g, o = gates = _gates(acts, layout, inputs.shares)
+    if cell_product is not None:
+        u_cell = cell_product + given(inputs.cell_bias)
+        used = Mix(given(inputs.cell_state), layout.cell_state)(u_cell) + cell
+    new_cell = f * used + i * g
+    tanh_cell = torch.tanh(new_cell)
+    mixed_gates = None if inputs.shares is None else torch.cat(gates, 1)
+    used_cell = None if cell_product is None else used
+    act = torch.cat(acts, 1)
+    return o * tanh_cell, new_cell, pre, act, mixed_gates, tanh_cell, u_hidden, u_cell, used_cell
 
 
 def _activations(
@@ -106,7 +91,7 @@ def latent_step(
 def run_steps(inputs: LoopInputs, layout: Layout) -> Record:
     """As `run_loop`, a product and one kernel a step."""
     device, hidden, cell = inputs.gates_in.device, inputs.h, inputs.c
-    step, sample = fused(forward_step(layout), device), fused(latent_step, device)
+    step, sample = fused(lstm_step, device, layout), fused(latent_step, device)
     weight = inputs.recurrent_weight.t()
     flips = None if inputs.deviation is None else Flips(inputs, layout)
     # what the step reads of the layer; the others would only be looked at
@@ -144,50 +129,47 @@ def run_steps(inputs: LoopInputs, layout: Layout) -> Record:
     )
 
 
-@functools.cache
-def backward_step(layout: Layout, apart: bool) -> Callable[..., Tuple[Any, ...]]:
+def lstm_backward(
+    layout: Layout,
+    apart: bool,
+    grad: torch.Tensor,
+    recurred: torch.Tensor,
+    grad_c: torch.Tensor,
+    record: Sequence[torch.Tensor],
+    slopes: Sequence[Optional[torch.Tensor]],
+    hidden_slope: Optional[torch.Tensor],
+    cell_slope: Optional[torch.Tensor],
+    shares: Optional[torch.Tensor],
+) -> Tuple[Any, ...]:
     """Step before the products, back in time, for `fused`."""
     gates_of_paths = [path.gate for path in layout.paths]
-
-    def lstm_backward(
-        grad: torch.Tensor,
-        recurred: torch.Tensor,
-        grad_c: torch.Tensor,
-        record: Sequence[torch.Tensor],
-        slopes: Sequence[Optional[torch.Tensor]],
-        hidden_slope: Optional[torch.Tensor],
-        cell_slope: Optional[torch.Tensor],
-        shares: Optional[torch.Tensor],
-    ) -> Tuple[Any, ...]:
-        act, gates, tanh_cell, used = record
-        grad, (i, f, g, o) = grad + recurred, gates.chunk(4, dim=1)
-        grad_c = grad_c + ATEN.tanh_backward(grad * o, tanh_cell)
-        uppers = [grad_c * g, grad_c * used, grad_c * i, grad * tanh_cell]
-        pres, mixed = [], []
-        acts = act.chunk(len(layout.paths), dim=1)
-        for n, path in enumerate(layout.paths):
-            upper = uppers[path.gate] if shares is None else uppers[path.gate] * shares[n]
-            slope = slopes[n]
-            mixed.append(None if slope is None else upper.clone())
-            if slope is not None:
-                pres.append(upper * slope)
-            elif path.gate == 2:
-                pres.append(ATEN.tanh_backward(upper, acts[n]))
-            else:
-                pres.append(ATEN.sigmoid_backward(upper, acts[n]))
-        pre = torch.cat(pres, 1)
-        recurrent = pre
-        if hidden_slope is not None and apart:
-            recurrent = torch.cat([pre, by_gate(pre, gates_of_paths) * hidden_slope], 1)
-        elif hidden_slope is not None:
-            recurrent = pre + pre * hidden_slope
-        grad_c = grad_c * f
-        inner = None if cell_slope is None else grad_c * cell_slope
-        of_gates = None if shares is None else torch.cat(uppers, 1)
-        separate = None if hidden_slope is None else recurrent
-        return grad_c, pre, separate, inner, of_gates, mixed
-
-    return lstm_backward
+    act, gates, tanh_cell, used = record
+    grad, (i, f, g, o) = grad + recurred, gates.chunk(4, dim=1)
+    grad_c = grad_c + ATEN.tanh_backward(grad * o, tanh_cell)
+    uppers = [grad_c * g, grad_c * used, grad_c * i, grad * tanh_cell]
+    pres, mixed = [], []
+    acts = act.chunk(len(layout.paths), dim=1)
+    for n, path in enumerate(layout.paths):
+        upper = uppers[path.gate] if shares is None else uppers[path.gate] * shares[n]
+        slope = slopes[n]
+        mixed.append(None if slope is None else upper.clone())
+        if slope is not None:
+            pres.append(upper * slope)
+        elif path.gate == 2:
+            pres.append(ATEN.tanh_backward(upper, acts[n]))
+        else:
+            pres.append(ATEN.sigmoid_backward(upper, acts[n]))
+    pre = torch.cat(pres, 1)
+    recurrent = pre
+    if hidden_slope is not None and apart:
+        recurrent = torch.cat([pre, by_gate(pre, gates_of_paths) * hidden_slope], 1)
+    elif hidden_slope is not None:
+        recurrent = pre + pre * hidden_slope
+    grad_c = grad_c * f
+    inner = None if cell_slope is None else grad_c * cell_slope
+    of_gates = None if shares is None else torch.cat(uppers, 1)
+    separate = None if hidden_slope is None else recurrent
+    return grad_c, pre, separate, inner, of_gates, mixed
 
 
 def latent_backward(

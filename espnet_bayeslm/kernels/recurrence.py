@@ -11,7 +11,7 @@ from espnet_bayeslm.kernels.draw import pass_inside
 from espnet_bayeslm.kernels.fused import compiles, fused
 from espnet_bayeslm.kernels.gp import coefficient_gradients, slope
 from espnet_bayeslm.kernels.lstm_forward import Flips, run_loop
-from espnet_bayeslm.kernels.lstm_steps import backward_step, latent_backward, run_steps
+from espnet_bayeslm.kernels.lstm_steps import latent_backward, lstm_backward, run_steps
 from espnet_bayeslm.kernels.lstm_tensors import (
     Layout,
     LoopInputs,
@@ -253,7 +253,7 @@ class StepGradients(LoopGradients):
     ) -> LoopInputs:
         """Gradient of each input; arguments as those of `LoopGradients.run`."""
         inputs, record, device = self.inputs, self.record, grad_output.device
-        step = fused(backward_step(self.layout, inputs.hidden_weight is not None), device)
+        step = fused(lstm_backward, device, self.layout, inputs.hidden_weight is not None)
         add_latent = fused(latent_backward, device)
         weight, recurred = inputs.recurrent_weight, grad_h
         rows, latents = [], []

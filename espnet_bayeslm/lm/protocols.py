@@ -74,19 +74,11 @@ class RecurrentTreeLM(TreeLM, Protocol):
         ...
 
 
-@runtime_checkable
-class MaybeTreeLM(Protocol):
-    """An LM that says whether it is a `TreeLM`, as it is now."""
-
-    computes_trees: bool
-    continues_trees: bool
-
-
 def has_trees(lm: object) -> TypeGuard[TreeLM]:
-    """Whether an LM computes prefix trees."""
-    return isinstance(lm, MaybeTreeLM) and lm.computes_trees
+    """Whether an LM computes prefix trees, as it is now."""
+    return bool(getattr(lm, "computes_trees", False))
 
 
 def has_tree_states(lm: object) -> TypeGuard[RecurrentTreeLM]:
-    """Whether an LM goes on from its state after a node of a prefix tree."""
-    return isinstance(lm, MaybeTreeLM) and lm.continues_trees
+    """Whether an LM goes on from its state after a node of a prefix tree, as it is now."""
+    return bool(getattr(lm, "continues_trees", False))

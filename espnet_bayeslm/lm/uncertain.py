@@ -94,17 +94,11 @@ class UncertainLM(SampledLM):
         position = self.positions()[location.position]
         return Place(self, str(location), location.layer, position, defaults)
 
-    def _uncertain_modules(self) -> Iterator[Tuple[str, UncertainModule]]:
-        """Yield (name, layer) of the layers with random weights, each layer once."""
-        for name, module in self.named_modules():
-            if isinstance(module, UncertainModule) and module.random_blocks:
-                yield name, module
-
     def random_blocks(self) -> Iterator[Tuple[str, UncertainModule, RandomBlock]]:
         """Yield (name of the layer, layer, block) of every random block."""
-        for name, module in self._uncertain_modules():
-            for block in module.random_blocks:
-                yield name, module, block
+        for name, module in self.named_modules():
+            if isinstance(module, UncertainModule):
+                yield from ((name, module, block) for block in module.random_blocks)
 
     def posteriors(self) -> Iterator[WeightPosterior]:
         """Yield the posterior of every random weight."""
@@ -125,8 +119,8 @@ class UncertainLM(SampledLM):
         """How many random weights each location has (latent outputs: units per token)."""
         sizes: Dict[str, int] = {}
         for _, module, block in self.random_blocks():
-            size = sizes.get(block.location, 0) + module.block_size(block)
-            sizes[block.location] = size
+            size = block.mean(module).numel()
+            sizes[block.location] = sizes.get(block.location, 0) + size
         for name, parameter, _ in whole_posterior(self):
             layer = name.rpartition(".")[0]
             sizes[layer] = sizes.get(layer, 0) + parameter.numel()
@@ -182,17 +176,13 @@ class UncertainLM(SampledLM):
             return int(self.noise_step)
         return step
 
-    def _generator(self, step: int) -> torch.Generator:
-        """The noise of draw number `step` in this process."""
-        # A replica of torch's DataParallel has buffers, and no parameters.
-        device = self.noise_step.device
-        return noise_generator(torch.initial_seed(), process_rank(), step, device=device)
-
     def _next_generator(self) -> torch.Generator:
-        """The noise of the next draw in training."""
+        """The noise of the next draw in training, in this process."""
         refuse_recomputation()
         step = self._noise_step()
-        generator = self._generator(step)
+        # A replica of torch's DataParallel has buffers, and no parameters.
+        device = self.noise_step.device
+        generator = noise_generator(torch.initial_seed(), process_rank(), step, device=device)
         self.noise_step += 1
         self._known_step = (self.noise_step, self.noise_step._version, step + 1)
         return generator

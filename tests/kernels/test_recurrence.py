@@ -1,5 +1,7 @@
 """The LSTM loop against a step-by-step oracle, torch's LSTM and finite differences."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch.autograd import gradcheck
@@ -210,16 +212,17 @@ def test_both_loops_give_the_same_latents_and_gradients(monkeypatch):
 def test_the_steps_compile_whole(positions, monkeypatch):
     functions = []
 
-    def compiled(function, device):
+    def compiled(function, device, *constants):
         functions.append(function.__name__)
-        return torch.compile(function, backend="eager", fullgraph=True, dynamic=True)
+        bound = partial(function, *constants)
+        return torch.compile(bound, backend="eager", fullgraph=True, dynamic=True)
 
     inputs, layout = loop_case(positions)
     leaves = [x for x in inputs if x is not None and x.requires_grad]
     expected = torch.autograd.grad(lstm_loop(inputs, layout)[0].square().sum(), leaves)
     monkeypatch.setattr(recurrence, "compiles", lambda device: True)
-    monkeypatch.setattr(recurrence, "fused", compiled)
-    monkeypatch.setattr(lstm_steps, "fused", compiled)
+    for module in (recurrence, lstm_steps):
+        monkeypatch.setattr(module, "fused", compiled)
     found = torch.autograd.grad(lstm_loop(inputs, layout)[0].square().sum(), leaves)
     assert {"lstm_step", "lstm_backward"} <= set(functions)
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
