@@ -7,7 +7,7 @@ from the root to its first node, however large the trees are.
 
 from __future__ import annotations
 
-from typing import List
+from typing import Any, List
 
 import torch
 import torch.nn.functional as F
@@ -27,27 +27,19 @@ class TreeAttention:
         rows: (T,), where each node is among them.
     """
 
-    def __init__(
-        self,
-        preorder: torch.Tensor,
-        parents: torch.Tensor,
-        sizes: torch.Tensor,
-        dtype: torch.dtype,
-        *,
-        depth: int,
-    ):
-        count, device = len(preorder), preorder.device
+    def __init__(self, tree: Any, dtype: torch.dtype):
+        preorder, count, device = tree.preorder, len(tree), tree.preorder.device
         self.order = F.pad(preorder, (0, -count % BLOCK))
         self.rows = torch.empty_like(preorder)
         self.rows[preorder] = torch.arange(count, device=device)
-        before = parents[preorder]
+        before = tree.parents[preorder]
         before = torch.where(before < 0, before, self.rows[before])
         # queries: (blocks, BLOCK); keys: (blocks, K), the path to the first node and the block
         queries = torch.arange(len(self.order), device=device).view(-1, BLOCK)
-        keys = torch.cat([_paths(before, queries[:, 0], depth), queries], dim=1)
+        keys = torch.cat([_paths(before, queries[:, 0], len(tree.level_sizes)), queries], dim=1)
         exists = (keys >= 0) & (keys < count)
         self.keys = keys.clamp(0, count - 1)
-        ends = self.rows + sizes
+        ends = self.rows + tree.sizes
         ends = torch.empty_like(ends).index_copy_(0, self.rows, ends)[self.keys]
         query, key = queries.unsqueeze(2), keys.unsqueeze(1)
         seen = exists.unsqueeze(1) & (key <= query) & (query < ends.unsqueeze(1))

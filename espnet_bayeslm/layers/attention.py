@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, Sequence
+from typing import Any, List, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -17,29 +17,18 @@ class TreeAttention:
     """Attention over the nodes of prefix trees, from each to its ancestors and itself.
 
     Args:
-        preorder: (T,), the nodes depth first.
-        parents: (T,), -1 for roots; a parent comes before its children.
-        sizes: (T,), of each node how many nodes its subtree has, itself counted.
+        tree: A `TokenTree` of T nodes.
         dtype: Of what will attend.
-        depth: How many nodes the longest path from a root has.
 
     Attributes:
         order: (R,), a node for each row.
         rows: (T,), where each node is among them.
     """
 
-    def __init__(
-        self,
-        preorder: torch.Tensor,
-        parents: torch.Tensor,
-        sizes: torch.Tensor,
-        dtype: torch.dtype,
-        *,
-        depth: int,
-    ):
-        self.order = self.rows = torch.arange(len(parents), device=parents.device)
-        self.mask = torch.eye(len(parents), dtype=torch.bool, device=parents.device)  # (T, T)
-        for node, parent in enumerate(parents.tolist()):
+    def __init__(self, tree: Any, dtype: torch.dtype):
+        self.order = self.rows = torch.arange(len(tree), device=tree.parents.device)
+        self.mask = torch.eye(len(tree), dtype=torch.bool, device=tree.parents.device)  # (T, T)
+        for node, parent in enumerate(tree.parents.tolist()):  # which comes before its children
             if parent >= 0:
                 self.mask[node] |= self.mask[parent]
 

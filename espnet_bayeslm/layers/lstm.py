@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -43,6 +43,7 @@ NATIVE = {
     "layer_input": None,
 }
 State = Tuple[torch.Tensor, torch.Tensor]
+Run = TypeVar("Run", bound=Callable[..., Any])
 
 
 def lstm_loop(
@@ -230,10 +231,7 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
 
     def is_fused(self) -> bool:
         """Whether torch's fused kernel computes all layers, as in an ordinary LSTM."""
-        return not self._by_layer()
-
-    def _by_layer(self) -> bool:
-        return any(self.has_loop(k) or self._latent(k) for k in range(self.num_layers))
+        return not any(self.has_loop(k) or self._latent(k) for k in range(self.num_layers))
 
     def _values_in_use(self, names: List[str]) -> List[torch.Tensor]:
         """Weights, or their draw, in the order of the names.
@@ -272,13 +270,13 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
             )
 
     def _forward(self, input: torch.Tensor, hx: Optional[State]) -> Tuple[torch.Tensor, State]:
-        by_layer = self._by_layer()
-        if not by_layer and not self.is_drawn:
+        is_fused = self.is_fused()
+        if is_fused and not self.is_drawn:
             return super().forward(input, hx)  # type: ignore[has-type]  # torch's overloads
         if hx is None:
             zeros = input.new_zeros(self.num_layers, input.size(0), self.hidden_size)
             hx = (zeros, zeros)
-        if not by_layer:
+        if is_fused:
             names = self._flat_weights_names
             return self._fused(input, hx, names, self.num_layers, self.dropout)
         states = []
@@ -401,16 +399,7 @@ def run_step(lstm: nn.LSTM, inputs: torch.Tensor, state: State) -> Tuple[torch.T
     return output.squeeze(1), state
 
 
-def is_fused(lstm: nn.Module) -> bool:
-    """Whether it is an LSTM that torch's fused kernel can compute."""
-    return lstm.is_fused() if isinstance(lstm, UncertainLSTM) else isinstance(lstm, nn.LSTM)
-
-
-def along_tree(lstm: nn.LSTM, *args: Any) -> Tuple[torch.Tensor, State]:
-    """`run_tree`, by its kernel where that knows the LSTM's function."""
-    return (fast(run_tree) if is_fused(lstm) else run_tree)(lstm, *args)
-
-
-def one_step(lstm: nn.LSTM, inputs: torch.Tensor, state: State) -> Tuple[torch.Tensor, State]:
-    """`run_step`, by its kernel where that knows the LSTM's function."""
-    return (fast(run_step) if is_fused(lstm) else run_step)(lstm, inputs, state)
+def twin_for(lstm: nn.Module, plain: Run) -> Run:
+    """`run_tree` or `run_step`, their kernel where that knows the LSTM's function."""
+    is_fused = lstm.is_fused() if isinstance(lstm, UncertainLSTM) else isinstance(lstm, nn.LSTM)
+    return fast(plain) if is_fused else plain

@@ -121,7 +121,7 @@ def _to_arrays(part: Tuple[array, array, array], order: int) -> Ngrams:
 
 
 class ArpaTable:
-    """The n-gram of an ARPA file over a vocabulary of V words; see `NgramTable`.
+    """The n-gram of an ARPA file over a vocabulary of V words.
 
     A tree with the first words of the n-grams at its top: the n-grams of order k are sorted by
     (row of the first k - 1 words in order k - 1, last word), two numbers in one key.
@@ -130,6 +130,10 @@ class ArpaTable:
         path: The file.
         words: (V,), the words that are predicted.
         history: (V,), the words as they stand in a context.
+
+    Attributes:
+        order: The highest order.
+        known: (V,) bool, whether the n-gram knows the word; the others are `<unk>` to it.
     """
 
     def __init__(self, path: PathLike, *, words: Sequence[str], history: Sequence[str]):
@@ -181,7 +185,7 @@ class ArpaTable:
         return slice(*self._keys[order].searchsorted(ends))
 
     def state(self, context: Sequence[int]) -> Tuple[int, ...]:
-        """Rows of the context's last word, last two words, and so on.
+        """Rows of the context's last word, last two words, and so on; words are indices.
 
         Long ones that change nothing are left out: different contexts may have one state.
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from typing import Any, Dict, Hashable, List, Optional, Protocol, Sequence, Tuple
+from typing import Any, Dict, Hashable, List, Optional, Sequence, Tuple, Union
 
 import kenlm
 import numpy as np
@@ -27,28 +27,8 @@ _MAX_UNKNOWN = 0.5
 State = Tuple[int, ...]
 
 
-class NgramTable(Protocol):
-    """An n-gram over a vocabulary of V words.
-
-    Attributes:
-        order: The highest order.
-        known: (V,) bool, whether the n-gram knows the word; the others are `<unk>` to it.
-    """
-
-    order: int
-    known: np.ndarray
-
-    def state(self, context: Sequence[int]) -> Hashable:
-        """History of the words before, given as indices; longer ones are cut."""
-        ...
-
-    def log10_probs(self, state: Any) -> np.ndarray:
-        """log10 p of each word of the vocabulary after a context, (V,) float32."""
-        ...
-
-
 class KenlmTable:
-    """Any n-gram that KenLM reads, asked word by word; arguments as those of `ArpaTable`."""
+    """Any n-gram that KenLM reads, asked word by word; otherwise as `ArpaTable`."""
 
     def __init__(self, path: PathLike, *, words: Sequence[str], history: Sequence[str]):
         self._options = {"words": words, "history": history}
@@ -59,7 +39,7 @@ class KenlmTable:
         self._asked = [UNK, *(w for w, known in zip(words, self.known, strict=True) if known)]
         self._places = np.where(self.known, np.cumsum(self.known), 0)
 
-    def state(self, context: Sequence[int]) -> Hashable:
+    def state(self, context: Sequence[int]) -> Any:
         """KenLM's state, in which the words are left out that change nothing."""
         state = kenlm.State()
         self._model.NullContextWrite(state)
@@ -84,7 +64,10 @@ class KenlmTable:
         return self
 
 
-def load_table(path: PathLike, *, words: Sequence[str], history: Sequence[str]) -> NgramTable:
+Table = Union[ArpaTable, KenlmTable]
+
+
+def load_table(path: PathLike, *, words: Sequence[str], history: Sequence[str]) -> Table:
     """N-gram of a file: in arrays if it is an ARPA file.
 
     Args:
@@ -98,7 +81,7 @@ def load_table(path: PathLike, *, words: Sequence[str], history: Sequence[str]) 
     order = arpa_order(path)
     if order != 1:
         load_kenlm(path)  # for its checks; its module takes no unigrams
-    table: NgramTable = (ArpaTable if order else KenlmTable)(path, words=words, history=history)
+    table: Table = (ArpaTable if order else KenlmTable)(path, words=words, history=history)
     how = "in arrays" if order else "asked word by word, which an ARPA file need not be"
     logging.info(f"Loaded {path}: {table.order}-gram, {how}")
     return table

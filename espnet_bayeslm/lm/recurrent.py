@@ -13,7 +13,7 @@ from torch import nn
 
 from espnet_bayeslm.layers.embedding import distinct_ids
 from espnet_bayeslm.layers.linear import project
-from espnet_bayeslm.layers.lstm import along_tree, one_step
+from espnet_bayeslm.layers.lstm import run_step, run_tree, twin_for
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree
 
@@ -46,7 +46,8 @@ def begin(lm: Any, tokens: torch.Tensor) -> Step:
 
 def advance(lm: Any, tokens: torch.Tensor, states: List[Any]) -> Step:
     """See `IncrementalLM.advance`."""
-    output, state = one_step(lm.rnn, lm.encoder(tokens), stack_states(lm, states))
+    step = twin_for(lm.rnn, run_step)
+    output, state = step(lm.rnn, lm.encoder(tokens), stack_states(lm, states))
     return project(lm.decoder, output), split_state(lm, state)
 
 
@@ -82,4 +83,5 @@ def tree_states(lm: Any, tree: TokenTree, state: Optional[Pair] = None) -> Pair:
 def _along_tree(lm: Any, tree: TokenTree, state: Optional[Pair]) -> Tuple[torch.Tensor, Pair]:
     distinct, which = distinct_ids(tree.tokens)
     inputs = lm.encoder(distinct)
-    return along_tree(lm.rnn, inputs, which, tree.parents, tree.levels(), state)
+    run = twin_for(lm.rnn, run_tree)
+    return run(lm.rnn, inputs, which, tree.parents, tree.levels(), state)

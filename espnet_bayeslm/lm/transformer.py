@@ -176,10 +176,9 @@ class BayesTransformerLM(UncertainLM):
         With the mean or what `drawn` holds, in evaluation mode. A node's position
         is its depth.
         """
-        depth = len(tree.level_sizes)
-        x = self._positioned(self.embed_proj(self.embed(tree.tokens)), tree.depths, depth)
-        nodes = (tree.preorder, tree.parents, tree.sizes)
-        attention = fast(TreeAttention)(*nodes, x.dtype, depth=depth)
+        embedded = self.embed_proj(self.embed(tree.tokens))
+        x = self._positioned(embedded, tree.depths, len(tree.level_sizes))
+        attention = fast(TreeAttention)(tree, x.dtype)
         x = x[attention.order]
         for block in self.blocks:
             assert isinstance(block, TransformerBlock)

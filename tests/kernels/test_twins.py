@@ -86,9 +86,7 @@ def a_feed_forward(f):
 def a_tree_attention(make):
     tree, _ = make_tree(length=20, num=20)
     x = rand(len(tree), 3 * 8)
-    nodes = make(
-        tree.preorder, tree.parents, tree.sizes, torch.float64, depth=len(tree.level_sizes)
-    )
+    nodes = make(tree, torch.float64)
     return nodes.attend(x[nodes.order], 2)[nodes.rows], [x]
 
 

@@ -118,10 +118,8 @@ class Transformer(Backbone):
 
     def tree_outputs(self, lm: Any, tree: TokenTree) -> torch.Tensor:
         """Input of the output projection at each node of prefix trees, (T, M)."""
-        depth = len(tree.level_sizes)
-        x = self.embed(lm, tree.tokens, tree.depths, depth)
-        where = (tree.preorder, tree.parents, tree.sizes)
-        nodes = fast(TreeAttention)(*where, x.dtype, depth=depth)
+        x = self.embed(lm, tree.tokens, tree.depths, len(tree.level_sizes))
+        nodes = fast(TreeAttention)(tree, x.dtype)
 
         def attend(layer: int, attention: Any, *heads: torch.Tensor) -> torch.Tensor:
             return nodes.attend(torch.cat(heads, dim=-1), attention.h)
