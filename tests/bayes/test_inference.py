@@ -287,14 +287,6 @@ class TestFlipoutOfGates:
         torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(found[1][0], Draw(lstm).kl(), rtol=1e-12, atol=0)
 
-    @pytest.mark.parametrize("hold", [False, True])
-    def test_what_is_not_training_has_one_draw(self, hold):
-        lstm, x = random_gates({"cell_input": "flipout"}), numbers(1, 4, 3).expand(3, -1, -1)
-        for seed in (1, 2):
-            y = drawn(lstm, x, seed=seed, hold=True)[0] if hold else lstm(x)[0]
-            torch.testing.assert_close(y, y[:1].expand_as(y), rtol=0, atol=1e-14)
-        assert not torch.allclose(*drawn(lstm, x)[0][:2])
-
     def test_gradients_have_the_same_mean_and_vary_less(self):
         x, draws, found = numbers(32, 5, 6), 300, {}
         for noise in ("shared", "flipout"):
@@ -360,38 +352,6 @@ class TestEmbedding:
         eps = ((y - layer.weight[self.IDS]) / std).detach()
         expected = layer.weight[self.IDS] + std * eps
         assert_same_gradients(y.square().sum(), expected.square().sum(), layer)
-
-
-@pytest.mark.parametrize("noise", ["flipout", "local", "sequence"])
-def test_a_held_draw_is_shared(noise):
-    """Scores do not depend on what else is in the batch."""
-    location = "embedding" if noise == "sequence" else "ffn@1"
-    kind = {"kind": "bayes", "noise": noise, "init_std": 0.3}
-    lm = BayesTransformerLM(9, **SMALL, uncertainty={location: kind}).eval()
-    ids = torch.tensor([[8, 1, 2], [8, 3, 4]])
-    with torch.no_grad(), lm.sampled(0):
-        both, alone = lm(ids)[0][1:], lm(ids[1:])[0]
-    torch.testing.assert_close(both, alone)
-    assert not torch.allclose(lm(ids)[0][1:], alone)
-
-
-@pytest.mark.parametrize("noise", ["flipout", "local"])
-def test_training_and_plain_mode(noise):
-    kind = {"kind": "bayes", "noise": noise}
-    lm = BayesTransformerLM(
-        9, **SMALL, uncertainty={"attention@1": kind, "ffn@1": kind, "ffn_out@1": kind}
-    )
-    ids = torch.tensor([[8, 1, 2], [8, 3, 4]])
-    found = []
-    for fast in (True, False):
-        torch.manual_seed(0)
-        lm.noise_step.zero_()
-        with plain() if not fast else plain("draw_rows"):
-            loss = lm(ids)[0].square().sum()
-        found.append(torch.autograd.grad(loss, [p for p in lm.parameters()], allow_unused=True))
-    for a, b in zip(*found, strict=True):
-        if a is not None:
-            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
 
 def test_where_noise_must_be_shared():

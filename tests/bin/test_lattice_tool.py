@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from command_lines import words
-from oracles.lattice_paths import all_paths, errors, random_lattice, write_htk, write_kaldi_lattices
+from oracles.alignment_naive import edit_distance
+from oracles.lattice_paths import all_paths, random_lattice, write_htk, write_kaldi_lattices
 
 from espnet_bayeslm.bin import rescore
 from espnet_bayeslm.bin.lattice import main
@@ -42,8 +43,8 @@ def test_lists_text_and_word_errors_are_those_of_enumeration(folder, capsys):
     for n, lattice in enumerate(LATTICES):
         paths = list(all_paths(lattice, SCALES))
         ref = ["a", "b", *"c" * n]
-        best += errors(ref, paths[0])
-        fewest += min(errors(ref, words) for words in paths)
+        best += edit_distance(ref, paths[0])
+        fewest += min(edit_distance(ref, words) for words in paths)
     assert rates(capsys.readouterr().out) == {"1-best": best, "oracle": fewest}
     lines = [" ".join([item.utt, *item.hypotheses[0].words]) for item in lists]
     assert (folder / "out" / "text").read_text().splitlines() == lines

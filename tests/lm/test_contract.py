@@ -457,20 +457,6 @@ class TestContract:
             assert parameter.grad is None or not parameter.grad.any(), key
 
 
-@pytest.mark.parametrize("cls", [BayesLSTMLM, BayesTransformerLM])
-def test_unknown_position_names_the_valid_ones(cls):
-    with pytest.raises(ValueError, match="valid positions are"):
-        cls(VOCAB, uncertainty={"cel_input@1": "bayes"})
-
-
-def test_location_counts_of_the_paper():
-    """One LSTM gate has D x (M + D + 2) weights: torch keeps two biases. Theta_1: D x (M + 1)."""
-    lstm = BayesLSTMLM(VOCAB, unit=8, uncertainty={"cell_input@1": "bayes"})
-    assert lstm.location_sizes() == {"cell_input@1": 8 * (8 + 8 + 2)}
-    transformer = BayesTransformerLM(VOCAB, **TRANSFORMER, uncertainty={"ffn@1": "bayes"})
-    assert transformer.location_sizes() == {"ffn@1": 12 * (8 + 1)}
-
-
 @pytest.mark.parametrize("option", ["init_std", "prior_variance"])
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), True])
 def test_variances_must_be_positive_numbers(option, value):

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from search_contract import SearchContract, check_scores, teacher_forced, walk
 from test_contract import CASES, LSTM, TRANSFORMER, VOCAB, build, is_random, make_generic, name
 
 from espnet_bayeslm.bayes.whole import add_whole_posterior, whole_posterior
@@ -27,32 +28,13 @@ def close(a, b, *, atol):
     return torch.allclose(a, b, rtol=0, atol=atol)
 
 
-def teacher_forced(lm, prefixes):
-    """Return ln p of the next token after each prefix, each computed by itself."""
-    with torch.no_grad():
-        return torch.stack([lm(torch.tensor([p]))[0][0, -1].log_softmax(-1) for p in prefixes])
-
-
-def walk(lm, rng, *, length, beam=5, check=1):
-    """Yield (prefixes, their scores) of a search that prunes, doubles and reorders at random."""
-    prefixes, states = [[SOS]], lm.batch_init_state(None)
-    states = [states]
-    for step in range(length):
-        scores, new = lm.batch_score(torch.tensor(prefixes), states, None)
-        if step % check == 0 or step == length - 1:
-            yield prefixes, scores
-        parents = [rng.randrange(len(prefixes)) for _ in range(rng.randint(1, beam))]
-        prefixes = [[*prefixes[i], rng.randrange(1, SOS)] for i in parents]
-        states = [lm.select_state(new, i) for i in parents]
-
-
 @pytest.mark.parametrize("case", CASES, ids=map(name, CASES))
 def test_any_search_gets_the_scores_of_teacher_forcing(case):
     lm = build(case).eval()
     make_generic(lm)
     for seed in range(2):
         for prefixes, scores in walk(lm, random.Random(seed), length=9):
-            assert close(scores, teacher_forced(lm, prefixes), atol=1e-10)
+            check_scores(lm, scores, prefixes)
 
 
 @settings(max_examples=15, deadline=None)
@@ -61,83 +43,35 @@ def test_any_search_gets_the_scores_of_teacher_forcing(case):
 def test_beams_of_any_shape(case, seed, beam, length):
     lm = build(case).float().eval()
     for prefixes, scores in walk(lm, random.Random(seed), length=length, beam=beam):
-        assert close(scores, teacher_forced(lm, prefixes), atol=1e-5)
+        check_scores(lm, scores, prefixes, atol=1e-5)
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_two_hundred_tokens(norm_first):
     lm = build(TRANSFORMER_CASE, norm_first=norm_first).float().eval()
     for prefixes, scores in walk(lm, random.Random(1), length=200, check=40):
-        assert close(scores, teacher_forced(lm, prefixes), atol=1e-5)
+        check_scores(lm, scores, prefixes, atol=1e-5)
 
 
 @pytest.mark.parametrize("case", [LSTM_CASE, TRANSFORMER_CASE], ids=["lstm", "transformer"])
-class TestOtherWaysToCall:
-    def test_a_primer_is_read_from_its_start(self, case):
-        lm = build(case).eval()
-        primer = [[SOS, 3, 4, 5], [SOS, 3, 9, 1]]
-        scores, states = lm.batch_score(torch.tensor(primer), [None, None], None)
-        assert close(scores, teacher_forced(lm, primer), atol=1e-10)
-        longer = [[*primer[1], 7], [*primer[0], 7]]
-        scores, _ = lm.batch_score(torch.tensor(longer), states[::-1], None)
-        assert close(scores, teacher_forced(lm, longer), atol=1e-10)
-
-    def test_only_the_last_token_of_hypotheses_of_different_lengths(self, case):
-        """As ESPnet's transducer searches call an LM."""
-        lm, rng = build(case).eval(), random.Random(0)
-        beam = [([], lm.zero_state()), ([], None)]
-        for _ in range(8):
-            prefixes, states = [[*p, rng.randrange(1, SOS)] for p, _ in beam], [s for _, s in beam]
-            last = torch.tensor([[p[-1]] for p in prefixes])
-            scores, new = lm.batch_score(last, states, None)
-            assert close(scores, teacher_forced(lm, prefixes), atol=1e-10)
-            # a hypothesis that took a blank stays as it is
-            beam = rng.choices([*beam, *zip(prefixes, new, strict=True)], k=4)
-            beam[0] = ([], rng.choice([None, lm.zero_state()]))
+class TestOtherWaysToCall(SearchContract):
+    @pytest.fixture
+    def lm(self, case):
+        return build(case).eval()
 
     def test_dropout_is_off_and_the_mode_stays(self, case):
         """ESPnet's transducer programs leave an LM in training mode."""
         lm = build(case, dropout_rate=0.5)
-        expected = teacher_forced(lm.eval(), [[SOS, 3]])
         scores, _ = lm.train().batch_score(torch.tensor([[SOS, 3]]), [None], None)
-        assert lm.training and close(scores, expected, atol=1e-10)
-
-    def test_blank_is_the_start_of_a_sentence(self, case):
-        """So ESPnet's transducer searches write it."""
-        lm = build(case).eval()
-        scores, states = lm.batch_score(torch.tensor([[0]]), [lm.zero_state()], None)
-        assert close(scores, teacher_forced(lm, [[SOS]]), atol=1e-10)
-        again, _ = lm.batch_score(torch.tensor([[SOS, 0, 0, 4]]), states, None)
-        assert close(again, teacher_forced(lm, [[SOS, 4]]), atol=1e-10)
-
-    def test_states_of_different_searches(self, case):
-        lm = build(case).eval()
-        hypotheses = [[SOS, 3, 4], [SOS, 5], [SOS, 6, 7, 8]]
-        states = [lm.score(torch.tensor(h), None, None)[1] for h in hypotheses]
-        scores, states = lm.batch_score(torch.tensor([[2], [2], [2]]), states, None)
-        assert close(scores, teacher_forced(lm, [[*h, 2] for h in hypotheses]), atol=1e-10)
-        again, _ = lm.batch_score(torch.tensor([[9]]), states[2:], None)
-        assert close(again, teacher_forced(lm, [[*hypotheses[2], 2, 9]]), atol=1e-10)
-
-    def test_a_state_can_be_used_twice(self, case):
-        lm = build(case).eval()
-        _, state = lm.score(torch.tensor([SOS]), lm.init_state(None), None)
-        first, _ = lm.score(torch.tensor([SOS, 4]), state, None)
-        lm.score(torch.tensor([SOS, 5]), state, None)
-        again, _ = lm.score(torch.tensor([SOS, 4]), state, None)
-        assert close(first, again, atol=1e-12)
+        assert lm.training
+        check_scores(lm.eval(), scores, [[SOS, 3]])
 
     @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-    def test_quantised_as_espnet_does_it(self, case):
-        lm = build(case).float().eval()
+    def test_quantised_as_espnet_does_it(self, lm):
+        lm = lm.float()
         quantised = torch.quantization.quantize_dynamic(lm, {torch.nn.Linear}, dtype=torch.qint8)
         for prefixes, scores in walk(quantised, random.Random(0), length=6):
-            assert close(scores, teacher_forced(lm, prefixes), atol=0.05)
-
-    def test_no_graph_is_kept(self, case):
-        lm = build(case).eval()
-        scores, _ = lm.batch_score(torch.tensor([[SOS]]), [None], None)
-        assert not scores.requires_grad
+            check_scores(lm, scores, prefixes, atol=0.05)
 
 
 @pytest.mark.parametrize("case", [LSTM_CASE, TRANSFORMER_CASE], ids=["lstm", "transformer"])
@@ -191,7 +125,7 @@ class TestCopies:
         lm = build(TRANSFORMER_CASE).eval()
         state = COPIES[way](lm.zero_state())
         scores, _ = lm.batch_score(torch.tensor([[SOS]]), [state], None)
-        assert close(scores, teacher_forced(lm, [[SOS]]), atol=1e-10)
+        check_scores(lm, scores, [[SOS]])
 
 
 @pytest.mark.usefixtures("fast_kernels")
@@ -203,7 +137,7 @@ class TestCache:
         _, states = lm.batch_score(torch.tensor([primer]), [None], None)
         assert states[0].cache.table.size(3) == length
         scores, _ = lm.batch_score(torch.tensor([[*primer, 7]]), states, None)
-        assert close(scores, teacher_forced(lm, [[*primer, 7]]), atol=1e-10)
+        check_scores(lm, scores, [[*primer, 7]])
 
     def test_it_holds_each_prefix_that_is_alive_once(self):
         lm, rng = build(TRANSFORMER_CASE).eval(), random.Random(5)

@@ -7,6 +7,7 @@ import torch
 from espnet2.lm.huggingface_pretrained_opt_lm import HuggingfaceOPTModel
 from espnet2.lm.seq_rnn_lm import SequentialRNNLM
 from espnet2.lm.transformer_lm import TransformerLM
+from search_contract import SearchContract
 from torch import nn
 from torch.distributions import Normal, kl_divergence
 
@@ -166,18 +167,8 @@ def test_scores_are_those_of_espnet(lm, theirs):
         assert distance(one, expected[0, t - 1]) < 1e-10
 
 
-def test_hypotheses_of_different_lengths_and_orders(lm, theirs):
-    """As a transducer's search has them: only the last tokens, some with longer prefixes."""
-    ids = tokens(batch=4, length=8)
-    expected = logits(theirs, ids).log_softmax(-1)
-    states = {}
-    for row in range(4):
-        _, (states[row],) = lm.batch_score(ids[row : row + 1, : row + 1], [None], None)
-    order = [2, 0, 3, 2]
-    last = torch.stack([ids[row, row + 1] for row in order]).unsqueeze(1)
-    log_probs, _ = lm.batch_score(last, [states[row] for row in order], None)
-    for found, row in zip(log_probs, order, strict=True):
-        assert distance(found, expected[row, row + 1]) < 1e-10
+class TestSearch(SearchContract):
+    """Beside `test_scores_are_those_of_espnet`, which says what teacher forcing gives."""
 
 
 def test_sigma_zero_is_espnets_lm(lm, theirs):

@@ -13,81 +13,51 @@ from espnet_bayeslm.training.model import BayesLanguageModel
 VOCAB = 11
 
 
-def count(lm, *suffixes):
-    """Return the number of weights of matrices whose name holds one of these."""
-    named = [*lm.named_parameters()]
-    return sum(p.numel() for name, p in named if any(suffix in name for suffix in suffixes))
+def added(cls, kind, location, **sizes):
+    """Return the sizes of what an LM has beyond the point-estimate one, by name."""
+    names = {name for name, _ in cls(VOCAB, **sizes).named_parameters()}
+    lm = cls(VOCAB, **sizes, uncertainty={location: kind})
+    return {name: p.shape for name, p in lm.named_parameters() if name not in names}
 
 
-def added(uncertain, point):
-    """Return what an LM has beyond the point-estimate one: (name, parameter)."""
-    names = {name for name, _ in point.named_parameters()}
-    return [(name, p) for name, p in uncertain.named_parameters() if name not in names]
+def total(shapes, *, dim=None):
+    return sum(shape.numel() for shape in shapes.values() if dim in (None, len(shape)))
+
+
+LATENT, COEFFICIENTS = "variational", {"kind": "gp", "random": ["coefficients"]}
 
 
 @pytest.mark.parametrize(("a", "b"), [(4, 4), (8, 12), (6, 24)])
 class TestTableII:
-    """Table II, Xue et al. 2022, for Theta_1 of a feed-forward net: a inputs, b hidden nodes.
+    """Table II, Xue et al. 2022, less the a b weights of Theta: a inputs, b hidden nodes.
 
     The table leaves biases out; here they belong to Theta (Eq. 15), so a stands for a + 1.
     """
 
-    def lms(self, a, b, kind):
-        sizes = dict(att_unit=a, head=2, unit=b, layer=1)
-        place = "hidden_output@1" if "variational" in str(kind) else "ffn@1"
-        return (
-            BayesTransformerLM(VOCAB, **sizes, uncertainty={place: kind}),
-            BayesTransformerLM(VOCAB, **sizes),
-        )
+    def test_feed_forward_net(self, a, b):
+        net = dict(location="ffn@1", att_unit=a, head=2, unit=b, layer=1)
+        assert total(added(BayesTransformerLM, "bayes", **net)) == (a + 1) * b
+        assert total(added(BayesTransformerLM, "gp", **net)) == (a + 1) * b + 8 * b
+        assert total(added(BayesTransformerLM, COEFFICIENTS, **net)) == 8 * b
 
-    def theta(self, lm):
-        linear = lm.blocks[0].linear1
-        return sum(p.numel() for p in linear.parameters())
+    def test_lstm_gate(self, a, b):
+        """The inputs are x and h, with torch's two biases: 2 b + 2."""
+        gate = dict(location="cell_input@1", unit=b)
+        assert total(added(BayesLSTMLM, "bayes", **gate)) == (2 * b + 2) * b
+        assert total(added(BayesLSTMLM, "gp", **gate)) == (2 * b + 2) * b + 8 * b
+        assert total(added(BayesLSTMLM, COEFFICIENTS, **gate)) == 8 * b
 
-    def test_point(self, a, b):
-        assert self.theta(self.lms(a, b, "point")[1]) == (a + 1) * b
-
-    def test_bayes_has_2ab(self, a, b):
-        lm, point = self.lms(a, b, "bayes")
-        assert self.theta(lm) == 2 * (a + 1) * b
-        assert sum(p.numel() for _, p in added(lm, point)) == (a + 1) * b
-
-    def test_gp_has_2ab_and_8b(self, a, b):
-        lm, point = self.lms(a, b, "gp")
-        assert self.theta(lm) == 2 * (a + 1) * b
-        assert count(lm, "gp_coefficients") == 8 * b
-        assert sum(p.numel() for _, p in added(lm, point)) == (a + 1) * b + 8 * b
+    def test_latent_output_of_an_lstm(self, a, b):
+        assert total(added(BayesLSTMLM, LATENT, "hidden_output@1", unit=b), dim=2) == 4 * b * b
 
     @pytest.mark.parametrize("c", [None, 3, 30])
     def test_variational_has_4ac_and_a_map_back_of_cb(self, a, b, c):
         """From the hidden vector (a units here) to z (c units), and where c differs back."""
-        lm, point = self.lms(a, b, {"kind": "variational", "latent_dim": c})
-        matrices = {name: p.numel() for name, p in added(lm, point) if p.dim() == 2}
-        dim = c or a
-        back = matrices.pop("blocks.0.latent.back.weight", 0)
-        assert sum(matrices.values()) == 4 * a * dim
-        assert back == (0 if dim == a else dim * a)
-        vectors = sum(p.numel() for _, p in added(lm, point) if p.dim() == 1)
-        assert vectors == 4 * dim + (0 if dim == a else a)
-
-
-@pytest.mark.parametrize("unit", [4, 10])
-def test_table_ii_for_an_lstm_gate(unit):
-    """a inputs are x and h, with torch's two biases: 2 unit + 2."""
-    a, b = 2 * unit + 2, unit
-    point = BayesLSTMLM(VOCAB, unit=unit)
-    counts = {
-        "bayes": a * b,
-        "gp": a * b + 8 * b,
-        "coefficients": 8 * b,
-    }
-    kinds = {"bayes": "bayes", "gp": "gp"}
-    kinds["coefficients"] = {"kind": "gp", "random": ["coefficients"]}
-    for name, kind in kinds.items():
-        lm = BayesLSTMLM(VOCAB, unit=unit, uncertainty={"cell_input@1": kind})
-        assert sum(p.numel() for _, p in added(lm, point)) == counts[name], name
-    lm = BayesLSTMLM(VOCAB, unit=unit, uncertainty={"hidden_output@1": "variational"})
-    assert sum(p.numel() for _, p in added(lm, point) if p.dim() == 2) == 4 * b * b
+        kind, sizes = {"kind": LATENT, "latent_dim": c}, dict(att_unit=a, head=2, unit=b, layer=1)
+        shapes, dim = added(BayesTransformerLM, kind, "hidden_output@1", **sizes), c or a
+        back = 0 if dim == a else dim
+        assert total(shapes, dim=2) == 4 * a * dim + back * a
+        assert total(shapes, dim=1) == 4 * dim + (a if back else 0)
 
 
 POINT_STARTS = [

@@ -10,6 +10,7 @@ import pytest
 import torch
 from espnet.nets.batch_beam_search import BatchBeamSearch
 from espnet.nets.scorer_interface import BatchScorerInterface
+from search_contract import SearchContract, check_scores
 
 from espnet_bayeslm.bayes.whole import add_whole_posterior
 from espnet_bayeslm.lm.mixture import MixtureLM
@@ -98,11 +99,6 @@ def sentences(number=20, *, seed=1):
     return [rng.choices(TOKENS[2:-1], k=rng.randrange(7)) for _ in range(number)]
 
 
-def teacher_forced(lm, prefixes):
-    with torch.no_grad():
-        return torch.stack([lm(torch.tensor([p]), None)[0][0, -1] for p in prefixes])
-
-
 def assert_close(found, expected, *, atol=1e-10):
     """Compare ln p of all tokens but <blank>, which has no place in a search."""
     assert torch.allclose(found[..., 1:], expected[..., 1:], rtol=0, atol=atol)
@@ -156,38 +152,12 @@ class TestProbabilities:
     [*[(name,) for name in EVERYTHING], ("lstm", "ngram"), ("espnet", "seq_rnn"), EVERYTHING],
     ids="+".join,
 )
-class TestSearch:
-    def test_gets_the_scores_of_teacher_forcing(self, arpa, names):
-        """With pruning, doubling and reordering of hypotheses."""
-        lm = make(equal_weights(*names), arpa)
-        for seed in range(2):
-            rng = random.Random(seed)
-            prefixes, states = [[SOS]], [lm.batch_init_state(None)]
-            for _ in range(8):
-                scores, states = lm.batch_score(torch.tensor(prefixes), states, None)
-                assert_close(scores, teacher_forced(lm, prefixes))
-                assert not scores.isnan().any()
-                parents = [rng.randrange(len(prefixes)) for _ in range(rng.randint(1, 5))]
-                prefixes = [[*prefixes[i], rng.randrange(1, SOS)] for i in parents]
-                states = [lm.select_state(states, i) for i in parents]
+class TestSearch(SearchContract):
+    @pytest.fixture
+    def lm(self, arpa, names):
+        return make(equal_weights(*names), arpa)
 
-    def test_last_tokens_of_hypotheses_of_different_lengths(self, arpa, names):
-        """As ESPnet's transducer searches call a recurrent LM."""
-        lm = make(equal_weights(*names), arpa)
-        zero = lm.zero_state()
-        _, (one,) = lm.batch_score(torch.tensor([[SOS]]), [zero], None)
-        _, (two,) = lm.batch_score(torch.tensor([[4]]), [one], None)
-        scores, _ = lm.batch_score(torch.tensor([[5], [SOS], [6]]), [two, zero, one], None)
-        assert_close(scores, teacher_forced(lm, [[SOS, 4, 5], [SOS], [SOS, 6]]))
-
-    def test_a_primer_is_read_from_its_start(self, arpa, names):
-        lm = make(equal_weights(*names), arpa)
-        primer = [[SOS, 3, 4, 5], [SOS, 3, 9, 1]]
-        scores, _ = lm.batch_score(torch.tensor(primer), [None, None], None)
-        assert_close(scores, teacher_forced(lm, primer))
-
-    def test_copies(self, arpa, names):
-        lm = make(equal_weights(*names), arpa)
+    def test_copies(self, lm):
         prefix = torch.tensor([[SOS, 3, 4]])
         expected = lm.batch_score(prefix, [None], None)[0]
         other = copy.deepcopy(lm)
@@ -211,7 +181,7 @@ def test_huggingfaces_opt(arpa, tmp_path):
     for length in (1, 2, 3):
         prefixes = torch.tensor([[SOS, 3, 4][:length]])
         scores, states = lm.batch_score(prefixes, states, None)
-        assert_close(scores, teacher_forced(lm, prefixes.tolist()), atol=1e-6)
+        check_scores(lm, scores, prefixes.tolist(), atol=1e-6)
 
 
 class Frames(BatchScorerInterface, torch.nn.Module):

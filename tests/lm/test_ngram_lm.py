@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from oracles.lmplz_arpa import read_arpa
+from search_contract import SearchContract, walk
 
 from espnet_bayeslm.lm import ngram as ngram_module
 from espnet_bayeslm.lm.arpa import ArpaTable
@@ -180,30 +181,16 @@ def test_arrays_equal_questions_word_by_word(arpas, name):
         np.testing.assert_array_equal(*values)
 
 
-def test_any_search_gets_the_scores_of_teacher_forcing(path):
-    lm, _ = make(path)
-    rng = random.Random(5)
-    prefixes, states = [[lm.vocab_size - 1]], [lm.batch_init_state(None)]
-    for _ in range(9):
-        scores, states = lm.batch_score(torch.tensor(prefixes), states, None)
-        expected = torch.cat([lm(torch.tensor([p]), None)[0][:, -1] for p in prefixes])
-        assert torch.equal(scores[:, 1:], expected[:, 1:])
-        assert (scores[:, 0] == -math.inf).all()
-        one, state = lm.score(torch.tensor(prefixes[0]), None, None)
-        assert torch.equal(one, scores[0]) and state == states[0]
-        parents = [rng.randrange(len(prefixes)) for _ in range(rng.randint(1, 5))]
-        prefixes = [[*prefixes[i], rng.randrange(1, lm.vocab_size - 1)] for i in parents]
-        states = [lm.select_state(states, i) for i in parents]
+class TestSearch(SearchContract):
+    atol = 0.0
 
+    @pytest.fixture
+    def lm(self, path):
+        return make(path)[0]
 
-def test_hypotheses_of_different_lengths_and_a_search_that_starts_with_blank(arpas):
-    """ESPnet's transducer searches give the last token only, <blank> of an empty hypothesis."""
-    lm, _ = make(arpas["own 5"])
-    sos = lm.vocab_size - 1
-    _, (state,) = lm.batch_score(torch.tensor([[sos, 7, 8]]), [None], None)
-    found, _ = lm.batch_score(torch.tensor([[9], [0]]), [state, lm.zero_state()], None)
-    expected = [lm.score(torch.tensor(p), None, None)[0] for p in ([sos, 7, 8, 9], [sos])]
-    assert torch.equal(found, torch.stack(expected))
+    def test_blank_is_excluded(self, lm):
+        for _, scores in walk(lm, random.Random(5), length=9):
+            assert (scores[:, 0] == -math.inf).all()
 
 
 def test_teacher_forcing_goes_on_from_a_state(arpas):

@@ -1,7 +1,5 @@
 """Lattices path by path: what the dynamic programmes over them are tested against."""
 
-import itertools
-
 from espnet_bayeslm.nbest.htk import htk_writer
 from espnet_bayeslm.nbest.kaldi_lattice import kaldi_lattice_writer
 from espnet_bayeslm.nbest.lattice import EQUAL, Arc, Lattice, Path
@@ -73,14 +71,3 @@ def num_paths(lattice):
     for arc in reversed(lattice.arcs):
         counts[arc.source] += counts[arc.target]
     return counts[0]
-
-
-def errors(ref, hyp):
-    """Return the edit distance, by its definition."""
-    table = {(0, 0): 0}
-    for i, j in itertools.product(range(len(ref) + 1), range(len(hyp) + 1)):
-        ways = [table[i - 1, j] + 1] if i else []
-        ways += [table[i, j - 1] + 1] if j else []
-        ways += [table[i - 1, j - 1] + (ref[i - 1] != hyp[j - 1])] if i and j else []
-        table[i, j] = min(ways, default=0)
-    return table[len(ref), len(hyp)]
