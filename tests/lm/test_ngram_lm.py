@@ -31,15 +31,13 @@ OTHERS = ["gnu", "yak"]
 
 
 def write_arpa(path, entries, *, end="\n"):
-    """Write {n-gram: (log10 p, log10 back-off or None)} as an ARPA file."""
-    orders = [
-        {ngram: value for ngram, value in entries.items() if len(ngram) == k}
-        for k in range(1, max(map(len, entries)) + 1)
-    ]
+    """Write pairs (n-gram, (log10 p, log10 back-off or None)) as an ARPA file."""
+    highest = max(len(ngram) for ngram, _ in entries)
+    orders = [[e for e in entries if len(e[0]) == k] for k in range(1, highest + 1)]
     lines = ["\\data\\", *(f"ngram {k}={len(order)}" for k, order in enumerate(orders, 1))]
     for k, order in enumerate(orders, 1):
         lines += ["", f"\\{k}-grams:"]
-        for ngram, (prob, backoff) in order.items():
+        for ngram, (prob, backoff) in order:
             columns = [f"{prob:.7g}", " ".join(ngram)]
             lines.append("\t".join(columns if backoff is None else [*columns, f"{backoff:.7g}"]))
     path.write_bytes((end.join([*lines, "", "\\end\\"]) + end).encode())
@@ -65,8 +63,8 @@ def arpas(tmp_path_factory):
     build_ngram(DATA / "reference.txt", paths["own 5"], order=5, lmplz="none")
     entries, rng = read_arpa(paths["own 5"]), random.Random(1)
     few = pruned(entries, rng, share=0.7)
-    paths["pruned 5"] = write_arpa(folder / "pruned.arpa", few)
-    paths["windows"] = write_arpa(folder / "windows.arpa", few, end="\r\n")
+    paths["pruned 5"] = write_arpa(folder / "pruned.arpa", few.items())
+    paths["windows"] = write_arpa(folder / "windows.arpa", few.items(), end="\r\n")
     words = [ngram[0] for ngram in entries if len(ngram) == 1 and ngram[0] not in ("<unk>", "</s>")]
     # the unknown word with a history and as one
     unknown = {
@@ -76,17 +74,19 @@ def arpas(tmp_path_factory):
         **{(words[6], "<unk>", word): (-rng.random(), -0.2) for word in words[7:9]},
     }
     few.update(unknown)
-    paths["unknown in contexts"] = write_arpa(folder / "unk.arpa", few)
+    paths["unknown in contexts"] = write_arpa(folder / "unk.arpa", few.items())
     capital = {tuple("<UNK>" if w == "<unk>" else w for w in k): v for k, v in few.items()}
-    paths["<UNK>"] = write_arpa(folder / "capital.arpa", capital)
+    paths["<UNK>"] = write_arpa(folder / "capital.arpa", capital.items())
     none = {ngram: value for ngram, value in entries.items() if "<unk>" not in ngram}
-    paths["no <unk>"] = write_arpa(folder / "none.arpa", none)
+    paths["no <unk>"] = write_arpa(folder / "none.arpa", none.items())
+    again = [(ngram, (p - 1, b)) for ngram, (p, b) in entries.items() if len(ngram) == 3]
+    paths["trigrams twice"] = write_arpa(folder / "twice.arpa", [*entries.items(), *again])
     return paths
 
 
 ARPAS = [
     *["lmplz 1", "lmplz 2", "lmplz 3", "lmplz 4", "own 5", "pruned 5", "windows"],
-    *["unknown in contexts", "<UNK>", "no <unk>"],
+    *["unknown in contexts", "<UNK>", "no <unk>", "trigrams twice"],
 ]
 
 
@@ -240,34 +240,6 @@ def test_packed_files(arpas, opener, tmp_path):
     ids = torch.randint(1, len(tokens), (3, 7))
     found, expected = (NgramLM(p, tokens)(ids)[0] for p in (tmp_path / "packed", arpas["pruned 5"]))
     assert torch.equal(found, expected)
-
-
-def test_the_first_of_two_entries_counts(arpas, tmp_path):
-    text = arpas["own 5"].read_text().split("\\3-grams:\n")
-    line = text[1].splitlines()[0]
-    prob, rest = line.split("\t", 1)
-    more = f"{line}\n{float(prob) - 1}\t{rest}\n"
-    count = next(row for row in text[0].splitlines() if row.startswith("ngram 3="))
-    text[0] = text[0].replace(count, f"ngram 3={int(count[8:]) + 1}")
-    (tmp_path / "twice.arpa").write_text(f"{text[0]}\\3-grams:\n{more}{text[1][len(line) + 1 :]}")
-    tokens = tokens_of(arpas["own 5"])
-    context = [
-        tokens.index(w) if w != "<s>" else len(tokens) - 1 for w in rest.split("\t")[0].split()[:2]
-    ]
-    twice, once = (
-        NgramLM(p, tokens).score(torch.tensor(context), None, None)[0]
-        for p in (tmp_path / "twice.arpa", arpas["own 5"])
-    )
-    assert torch.equal(twice, once)
-    kenlm_scores, ours = (
-        NgramScorer(tmp_path / "twice.arpa"),
-        NgramLM(tmp_path / "twice.arpa", tokens),
-    )
-    row = [i for i in context if i < len(tokens) - 1]
-    words = [[tokens[i] for i in row]]
-    np.testing.assert_array_equal(
-        forward(ours.double(), row), kenlm_scores.word_scores(words)[0].log_probs
-    )
 
 
 @pytest.mark.parametrize("table", [ArpaTable, KenlmTable])

@@ -6,29 +6,16 @@ from functools import partial
 import pytest
 import torch
 from espnet2.lm.seq_rnn_lm import SequentialRNNLM
+from test_contract import VOCAB, make_certain, tokens
 from torch import nn
 
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
-
-VOCAB = 23
-
-
-def tokens():
-    ids = torch.randint(1, VOCAB - 1, (4, 9))
-    ids[:, 0] = VOCAB - 1
-    return ids
 
 
 def randomise(lm):
     for parameter in lm.parameters():
         nn.init.normal_(parameter, std=0.3)
     return lm.double().eval()
-
-
-def zero_sigma(lm):
-    for _, module, block in lm.random_blocks():
-        nn.init.constant_(getattr(module, f"{block.key}_log_std"), -40.0)
-    return lm.train()
 
 
 @pytest.mark.parametrize("uncertainty", [{}, {"all_gates@*": "bayes"}])
@@ -44,7 +31,8 @@ def test_lstm_equals_nn_lstm(uncertainty):
     x = tokens()
     expected = reference(table[x])[0] @ table.T + lm.decoder.bias
     assert torch.allclose(lm(x)[0], expected, atol=1e-12)
-    assert torch.allclose(zero_sigma(lm)(x)[0], expected, atol=1e-6)
+    make_certain(lm)
+    assert torch.allclose(lm.train()(x)[0], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("tie_weights", [True, False])
@@ -122,7 +110,8 @@ def test_transformer_equals_nn_transformer_encoder_layer(norm_first, uncertainty
     x = tokens()
     expected = reference_transformer(lm, norm_first)(x)
     assert torch.allclose(lm(x)[0], expected, atol=1e-10)
-    assert torch.allclose(zero_sigma(lm)(x)[0], expected, atol=1e-6)
+    make_certain(lm)
+    assert torch.allclose(lm.train()(x)[0], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(

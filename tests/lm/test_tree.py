@@ -86,16 +86,6 @@ def test_each_node_has_the_output_of_its_prefix(case, draw):
         assert_equals_forward(lm, sequences(), atol=1e-9)
 
 
-@pytest.mark.parametrize("dtype, atol", [(torch.float32, 1e-5), (torch.bfloat16, 0.2)])
-@pytest.mark.parametrize(
-    "cls, conf", [(BayesLSTMLM, LSTM), (BayesTransformerLM, TRANSFORMER)], ids=["lstm", "tr"]
-)
-@torch.inference_mode()
-def test_lower_precision(cls, conf, dtype, atol):
-    lm = build((cls, conf, {})).to(dtype).eval()
-    assert_equals_forward(lm, sequences(), atol=atol)
-
-
 @pytest.mark.parametrize("dtype, atol", [(torch.float32, 1e-4), (torch.bfloat16, 0.2)])
 @pytest.mark.parametrize(
     "sizes", [LSTM | dict(unit=256), TRANSFORMER | dict(att_unit=256, unit=300)]

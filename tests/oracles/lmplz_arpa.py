@@ -12,7 +12,8 @@ def read_arpa(path):
             fields = line.rstrip("\n").split("\t")
             if len(fields) > 1:
                 backoff = float(fields[2]) if len(fields) == 3 else None
-                entries[tuple(fields[1].split(" "))] = (float(fields[0]), backoff)
+                # the first of two entries counts
+                entries.setdefault(tuple(fields[1].split(" ")), (float(fields[0]), backoff))
     return entries
 
 
