@@ -71,20 +71,15 @@ def uncertainty_of(
 
 
 def _entry(position: str, layers: Sequence[str]) -> str:
-    """POSITION@LAYERS, or the position where it has no layers."""
-    numbers = [int(layer) for layer in layers if layer]
-    return f"{position}@{_layers(numbers)}" if numbers else position
-
-
-def _layers(numbers: Sequence[int]) -> str:
-    """Layers as `1-2,6`."""
+    """POSITION@LAYERS with the layers as `1-2,6`, or the position where it has no layers."""
     spans: List[List[int]] = []
-    for number in sorted(numbers):
+    for number in sorted(int(layer) for layer in layers if layer):
         if spans and spans[-1][1] + 1 == number:
             spans[-1][1] = number
         else:
             spans.append([number, number])
-    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans)
+    text = ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans)
+    return f"{position}@{text}" if text else position
 
 
 def derived_config(
@@ -105,10 +100,12 @@ def derived_config(
         InputError: Nothing is searched in the configuration.
     """
     config = dict(search_config)
-    lm_conf = dict(config.get("lm_conf") or {})
-    given = check_searched(lm_conf.get("uncertainty"))
-    lm_conf["uncertainty"] = _replaced(given, uncertainty_of(choices, options))
-    config["lm_conf"] = lm_conf
+    lm_conf = config.get("lm_conf") or {}
+    uncertainty: Dict[str, Any] = {}
+    for entry, value in check_searched(lm_conf.get("uncertainty")).items():
+        # the choice comes where the first search stood
+        uncertainty.update(uncertainty_of(choices, options) if is_search(value) else {entry: value})
+    config["lm_conf"] = {**lm_conf, "uncertainty": uncertainty}
     model_conf = config.get("model_conf") or {}
     config["model_conf"] = {k: v for k, v in model_conf.items() if k not in SEARCH_OPTIONS}
     if not config["model_conf"]:
@@ -116,28 +113,8 @@ def derived_config(
     return config
 
 
-def _replaced(given: Mapping[str, Any], chosen: Mapping[str, Any]) -> Dict[str, Any]:
-    """`uncertainty` with the choice where the first search stood."""
-    result: Dict[str, Any] = {}
-    for entry, value in given.items():
-        if is_search(value):
-            result.update(chosen)
-        else:
-            result[entry] = value
-    return result
-
-
 def architecture_yaml(config: Mapping[str, Any], header: Sequence[str]) -> str:
     """Training configuration as yaml."""
     comment = "".join(f"# {line}".rstrip() + "\n" for line in header)
-    body = yaml_no_alias_safe_dump(_plain(config), sort_keys=False, indent=4)
+    body = yaml_no_alias_safe_dump(config, sort_keys=False, indent=4)
     return comment + body
-
-
-def _plain(value: Any) -> Any:
-    """Value whose mappings are dicts and whose sequences are lists, as yaml has them."""
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value
