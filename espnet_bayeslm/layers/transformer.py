@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import List, Optional, Tuple
+from typing import Callable, List, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,7 @@ from torch import nn
 from espnet_bayeslm.bayes import Weights
 from espnet_bayeslm.bayes.kinds import Function, Output, all_weights
 from espnet_bayeslm.kernels import fast
-from espnet_bayeslm.layers.attention import CachedStep, TreeAttention, split_heads
+from espnet_bayeslm.layers.attention import split_heads
 from espnet_bayeslm.layers.dropout import Dropout, dropout
 from espnet_bayeslm.layers.gp import GPActivation
 from espnet_bayeslm.layers.linear import UncertainLinear
@@ -86,14 +86,6 @@ class SelfAttention(nn.Module):
         # softmax(q k^T / sqrt(M / head)) v (Eq. 12)
         y = F.scaled_dot_product_attention(q, k, v, mask, dropout_p=rate, is_causal=past is None)
         return self.out_proj(y.transpose(1, 2).flatten(2)), key_value
-
-    def along_tree(self, x: torch.Tensor, tree: TreeAttention) -> torch.Tensor:
-        """Attend from each node to its ancestors and itself, (R, M) -> (R, M)."""
-        return self.out_proj(tree.attend(self.in_proj(x), self.head))
-
-    def step(self, x: torch.Tensor, step: CachedStep, layer: int) -> torch.Tensor:
-        """Attend from a new token to its prefix and itself, (B, M) -> (B, M)."""
-        return self.out_proj(step.attend(layer, *self.in_proj(x).chunk(3, dim=-1)))
 
 
 class TransformerBlock(nn.Module):
@@ -170,15 +162,16 @@ class TransformerBlock(nn.Module):
         y, key_value = self.attention(self.norm1(x) if self.norm_first else x, past)
         return self._after_attention(x, y), key_value
 
-    def along_tree(self, x: torch.Tensor, tree: TreeAttention) -> torch.Tensor:
-        """Map the nodes of prefix trees, (R, M) -> (R, M)."""
-        y = self.attention.along_tree(self.norm1(x) if self.norm_first else x, tree)
-        return self._after_attention(x, y)
+    def attend_by(
+        self, x: torch.Tensor, find: Callable[[torch.Tensor], torch.Tensor]
+    ) -> torch.Tensor:
+        """Map (R, M) to (R, M); `find` has what each row's heads find for queries, keys and values.
 
-    def step(self, x: torch.Tensor, step: CachedStep, layer: int) -> torch.Tensor:
-        """Map one more token of each hypothesis, (B, M) -> (B, M)."""
-        y = self.attention.step(self.norm1(x) if self.norm_first else x, step, layer)
-        return self._after_attention(x, y)
+        These are side by side, (R, 3 M).
+        """
+        attention = self.attention
+        found = find(attention.in_proj(self.norm1(x) if self.norm_first else x))
+        return self._after_attention(x, attention.out_proj(found))
 
     def _after_attention(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Add what attention found, y, to its input, and apply the feed-forward net."""

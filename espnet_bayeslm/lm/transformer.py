@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, Callable, List, Mapping, Optional, Tuple, Union
 
@@ -182,7 +183,7 @@ class BayesTransformerLM(UncertainLM):
         x = x[attention.order]
         for block in self.blocks:
             assert isinstance(block, TransformerBlock)
-            x = block.along_tree(x, attention)
+            x = block.attend_by(x, functools.partial(attention.attend, heads=self.head))
         return self.after_norm(x)[attention.rows]
 
     def zero_state(self) -> Prefix:
@@ -202,9 +203,13 @@ class BayesTransformerLM(UncertainLM):
         """See `IncrementalLM.advance`; keys and values of the prefixes are not computed again."""
         step = fast(CachedStep)(states)
         x = self._positioned(self.embed_proj(self.embed(tokens)), step.positions, step.end)
+
+        def find(layer: int, projected: torch.Tensor) -> torch.Tensor:
+            return step.attend(layer, *projected.chunk(3, dim=-1))
+
         for layer, block in enumerate(self.blocks):
             assert isinstance(block, TransformerBlock)
-            x = block.step(x, step, layer)
+            x = block.attend_by(x, functools.partial(find, layer))
         return project(self.decoder, self.after_norm(x)), step.prefixes
 
 
