@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping, Optional, Union
+import inspect
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Type, Union
 
 import torch
+from espnet2.lm.abs_model import AbsLM
 from torch import nn
-from typeguard import typechecked
+from typeguard import TypeCheckError, typechecked
 
-from espnet_bayeslm.bayes import Position
+from espnet_bayeslm.bayes import Position, Weights
+from espnet_bayeslm.bayes.kinds import all_weights
 from espnet_bayeslm.layers.conversion import make_uncertain
-from espnet_bayeslm.lm.backbones import get_backbone
+from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.uncertain import Projected, UncertainLM
+from espnet_bayeslm.utils.errors import InputError
 
-
-def _of_backbone(name: str) -> Callable[..., Any]:
-    """Method that is the backbone's of this name."""
-    return lambda self, *args: getattr(self._backbone, name)(self, *args)
+BACKBONES: Dict[str, Type[BayesESPnetLM]] = {}
+"""The LMs with one of ESPnet's as the backbone, by ESPnet's names."""
 
 
 class BayesESPnetLM(UncertainLM):
@@ -24,6 +26,8 @@ class BayesESPnetLM(UncertainLM):
 
     Its parameters have the names of ESPnet's LM, so that a checkpoint of that LM is its start
     (`--init_param`) and its prior (`model_conf: prior`), and its means are a checkpoint of that LM.
+    A new one is of the class of its backbone, which says how ESPnet's LM is built, made random and
+    run; what stands here is so for most of them.
 
     Args:
         vocab_size: Number of tokens.
@@ -44,10 +48,22 @@ class BayesESPnetLM(UncertainLM):
             deviation) or `prior`.
         num_samples: Weight draws over which a beam search averages the probability of a token;
             0: the posterior mean.
+
+    Attributes:
+        backbone: Of a backbone's class, ESPnet's name of the LM.
+        usual_prior_variance: The prior's variance unless the configuration says otherwise.
+        projection: The name of the output projection.
     """
 
     # ESPnet's transducer search wants an LM that needs no more than the last token
     rnn_type = "espnet"
+    backbone: str
+    usual_prior_variance = 1e-3
+    projection = "decoder"
+
+    def __init_subclass__(cls) -> None:
+        """Make a backbone's class known."""
+        BACKBONES[cls.backbone] = cls
 
     @typechecked
     def __init__(
@@ -61,22 +77,22 @@ class BayesESPnetLM(UncertainLM):
         init_std_unit: str = "absolute",
         num_samples: int = 0,
     ):
-        used = get_backbone(backbone)
-        prior_variance = used.prior_variance if prior_variance is None else prior_variance
+        if backbone not in BACKBONES:
+            raise InputError(
+                f"backbone {backbone!r}: valid are {', '.join(BACKBONES)}",
+                remedy="" if backbone else "`bayeslm train --from EXP` takes it from a trained LM.",
+            )
+        self.__class__ = BACKBONES[backbone]
+        prior_variance = self.usual_prior_variance if prior_variance is None else prior_variance
         super().__init__(vocab_size, prior_variance=prior_variance, num_samples=num_samples)
-        self._backbone = used
-        self._take_over(used.build(vocab_size, backbone_conf))
+        self._take_over(self.build(vocab_size, backbone_conf))
         self.make_uncertain(
             uncertainty,
-            num_layers=used.num_layers(self),
+            num_layers=self.num_layers(),
             prior_variance=prior_variance,
             init_std=init_std,
             init_std_unit=init_std_unit,
         )
-
-    def positions(self) -> Mapping[str, Position]:
-        """The positions of the backbone, by name."""
-        return self._backbone.positions(self)
 
     def _take_over(self, lm: nn.Module) -> None:
         """Make an LM's layers and plain attributes this LM's own."""
@@ -93,25 +109,109 @@ class BayesESPnetLM(UncertainLM):
                 if isinstance(child, (nn.Linear, nn.LSTM)):
                     make_uncertain(owner, name)
 
+    @staticmethod
+    def espnet_class() -> Any:
+        """ESPnet's class."""
+        raise NotImplementedError
+
+    @classmethod
+    def build(cls, vocab_size: int, conf: Optional[Mapping[str, Any]]) -> AbsLM:
+        """ESPnet's LM.
+
+        Raises:
+            InputError: They are not ESPnet's options, or it does not take their values.
+        """
+        if conf is not None and not isinstance(conf, Mapping):
+            raise InputError(f"backbone_conf: expected a mapping of options, got {conf!r}")
+        names = inspect.signature(cls.espnet_class().__init__).parameters
+        valid = [name for name in names if name not in ("self", "vocab_size")]
+        for option in conf or {}:
+            if option not in valid:
+                raise InputError(
+                    f"backbone_conf: option {option!r} of {cls.backbone}: valid options are"
+                    f" {', '.join(valid)}"
+                )
+        try:
+            return cls.espnet_class()(vocab_size, **(conf or {}))
+        except (TypeCheckError, TypeError, ValueError, AssertionError) as error:
+            reason = str(error) or type(error).__name__
+            raise InputError(f"backbone_conf: ESPnet's {cls.backbone} says: {reason}") from error
+
+    def num_layers(self) -> int:
+        """Number of layers."""
+        raise NotImplementedError
+
+    def positions(self) -> Mapping[str, Position]:
+        """Positions that can be random: those of a Transformer."""
+        return {
+            "embedding": self.position("embedding", layered=False),
+            **{name: self.position(name) for name in ("attention", "ffn", "ffn_out")},
+            "output": self.position("output", layered=False),
+        }
+
+    @staticmethod
+    def position(name: str, *, layered: bool = True) -> Position:
+        """A position whose layers (`layers_at`) have weights."""
+        return Position(weights=lambda lm, layer: lm.weights_at(name, layer), layered=layered)
+
+    def weights_at(self, position: str, layer: Optional[int]) -> List[Weights]:
+        """The weights of a place, whose layers become such that they can be random."""
+        places = self.layers_at(position, layer)
+        return all_weights(*(make_uncertain(owner, name) for owner, name in places))
+
+    def layers_at(self, position: str, layer: Optional[int]) -> List[Tuple[nn.Module, str]]:
+        """The linear layers or embeddings at a layer (from 1) of a position, as (owner, name).
+
+        Raises:
+            InputError: This LM has no such weights of its own.
+        """
+        raise NotImplementedError
+
+    def projected(self, input: torch.Tensor) -> torch.Tensor:
+        """Input of the output projection, (B, L, M)."""
+        raise NotImplementedError
+
+    def compute(self, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, Any]:
+        """Logits and no state: a call reads whole sequences.
+
+        As in ESPnet, no token sees an earlier one that is 0, the padding.
+        """
+        return getattr(self, self.projection)(self.projected(input)), None
+
+    def keeps_projection(self) -> bool:
+        """Whether the output projection is the linear layer `decoder`, with nothing random."""
+        projection = getattr(self, self.projection)
+        return projection is self.decoder and not getattr(projection, "random_blocks", ())
+
     def outputs(self, input: torch.Tensor) -> Optional[Projected]:
         """See `UncertainLM.outputs`; not every backbone has them."""
-        if not self._backbone.keeps_projection(self):
+        if not self.keeps_projection():
             return None
         with self.drawn():
-            return self._backbone.outputs(self, input), self.decoder.weight
+            return self.projected(input), self.decoder.weight
 
     @property
     def computes_trees(self) -> bool:  # type: ignore[override]
-        """See `UncertainLM.computes_trees`."""
-        return self._backbone.computes_trees(self)
+        """See `UncertainLM.computes_trees`; rescoring takes the output projection's mean."""
+        return self.keeps_projection()
 
-    @property
-    def continues_trees(self) -> bool:  # type: ignore[override]
-        """See `UncertainLM.continues_trees`."""
-        return self.computes_trees and self._backbone.continues_trees
+    def zero_state(self) -> Any:
+        """State before the first token: a state is the tokens, all read again at each step."""
+        return ()
 
-    # See `IncrementalLM` and `TreeLM`
-    compute, zero_state = _of_backbone("compute"), _of_backbone("zero_state")
-    begin, advance = _of_backbone("begin"), _of_backbone("advance")
-    tree_outputs, tree_states = _of_backbone("tree_outputs"), _of_backbone("tree_states")
-    stack_states, split_state = _of_backbone("stack_states"), _of_backbone("split_state")
+    def begin(self, tokens: torch.Tensor) -> Step:
+        """See `IncrementalLM.begin`."""
+        return self._read_again([tuple(row) for row in tokens.tolist()], tokens.device)
+
+    def advance(self, tokens: torch.Tensor, states: List[Any]) -> Step:
+        """See `IncrementalLM.advance`."""
+        prefixes = [(*old, new) for old, new in zip(states, tokens.tolist(), strict=True)]
+        return self._read_again(prefixes, tokens.device)
+
+    def _read_again(self, prefixes: List[Tuple[int, ...]], device: torch.device) -> Step:
+        """Logits after prefixes, of any lengths, and these."""
+        rows = [torch.tensor(prefix, device=device) for prefix in prefixes]
+        input = nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        last = torch.tensor([len(prefix) - 1 for prefix in prefixes], device=device)
+        output = self.projected(input)[torch.arange(len(last), device=device), last]
+        return getattr(self, self.projection)(output), prefixes

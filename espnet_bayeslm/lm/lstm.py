@@ -13,8 +13,8 @@ from espnet_bayeslm.bayes import Position
 from espnet_bayeslm.bayes.kinds import all_weights
 from espnet_bayeslm.layers import GATES, NATIVE, UncertainEmbedding, UncertainLSTM
 from espnet_bayeslm.layers.dropout import Dropout
-from espnet_bayeslm.lm import recurrent
-from espnet_bayeslm.lm.uncertain import Projected, UncertainLM
+from espnet_bayeslm.lm.recurrent import RecurrentLM
+from espnet_bayeslm.lm.uncertain import Projected
 
 
 def _gate(name: str) -> Position:
@@ -37,7 +37,7 @@ POSITIONS = {
 }
 
 
-class BayesLSTMLM(UncertainLM):
+class BayesLSTMLM(RecurrentLM):
     """LSTM-RNN LM; its parameters have the names of ESPnet's `seq_rnn`.
 
     Args:
@@ -104,9 +104,4 @@ class BayesLSTMLM(UncertainLM):
     def outputs(self, input: torch.Tensor) -> Projected:
         """See `UncertainLM.outputs`."""
         with self.drawn():
-            return recurrent.encode(self, input)[0], self.decoder.weight
-
-    compute, begin, advance = recurrent.compute, recurrent.begin, recurrent.advance
-    zero_state, stack_states = recurrent.zero_state, recurrent.stack_states
-    split_state = recurrent.split_state
-    tree_outputs, tree_states = recurrent.tree_outputs, recurrent.tree_states
+            return self.encode(input)[0], self.decoder.weight

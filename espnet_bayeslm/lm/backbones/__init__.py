@@ -1,32 +1,8 @@
-"""ESPnet's own LMs as backbones of `bayes_espnet`."""
+"""`bayes_espnet` with each of ESPnet's own LMs as its backbone."""
 
-from __future__ import annotations
-
-from typing import Dict, Optional
-
-from espnet_bayeslm.lm.backbones.base import Backbone
 from espnet_bayeslm.lm.backbones.seq_rnn import SeqRNN
 from espnet_bayeslm.lm.backbones.transformer import Transformer
 from espnet_bayeslm.lm.backbones.transformer_opt import TransformerOPT
-from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.lm.espnet import BACKBONES
 
-BACKBONES: Dict[str, Backbone] = {
-    backbone.name: backbone for backbone in (SeqRNN(), Transformer(), TransformerOPT())
-}
-
-
-def get_backbone(name: Optional[str]) -> Backbone:
-    """Backbone of this name in ESPnet.
-
-    Raises:
-        InputError: There is none.
-    """
-    if name not in BACKBONES:
-        raise InputError(
-            f"backbone {name!r}: valid are {', '.join(BACKBONES)}",
-            remedy="" if name else "`bayeslm train --from EXP` takes it from a trained LM.",
-        )
-    return BACKBONES[name]
-
-
-__all__ = ["BACKBONES", "Backbone", "get_backbone"]
+__all__ = ["BACKBONES", "SeqRNN", "Transformer", "TransformerOPT"]

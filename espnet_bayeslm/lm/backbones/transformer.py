@@ -16,7 +16,7 @@ from espnet_bayeslm.layers.attention import (
     TreeAttention,
     split_heads,
 )
-from espnet_bayeslm.lm.backbones.base import Backbone
+from espnet_bayeslm.lm.espnet import BayesESPnetLM
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree
 from espnet_bayeslm.utils.quiet import quiet_imports
@@ -32,40 +32,31 @@ LAYERS = {
 Heads = Tuple[torch.Tensor, ...]
 
 
-class Transformer(Backbone):
+class Transformer(BayesESPnetLM):
     """`TransformerLM`; a hypothesis' state is its keys and values."""
 
-    name = "transformer"
-    prior_variance = 1e-3
+    backbone = "transformer"
 
-    def espnet_class(self) -> Any:
+    @staticmethod
+    def espnet_class() -> Any:
         """ESPnet's class."""
         return TransformerLM
 
-    def num_layers(self, lm: Any) -> int:
+    def num_layers(self) -> int:
         """Number of layers."""
-        return len(lm.encoder.encoders)
+        return len(self.encoder.encoders)
 
-    def layers_at(
-        self, lm: Any, position: str, layer: Optional[int]
-    ) -> List[Tuple[nn.Module, str]]:
-        """See `Backbone.layers_at`."""
+    def layers_at(self, position: str, layer: Optional[int]) -> List[Tuple[nn.Module, str]]:
+        """See `BayesESPnetLM.layers_at`."""
         if layer is None:
-            return [(lm, {"embedding": "embed", "output": "decoder"}[position])]
+            return [(self, {"embedding": "embed", "output": "decoder"}[position])]
         part, names = LAYERS[position]
-        owner = getattr(lm.encoder.encoders[layer - 1], part)
+        owner = getattr(self.encoder.encoders[layer - 1], part)
         return [(owner, name) for name in names]
 
-    def compute(self, lm: Any, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, None]:
-        """Logits and no state: a call reads whole sequences.
-
-        As in ESPnet, no token sees an earlier one that is 0, the padding.
-        """
-        return lm.decoder(self.outputs(lm, input)), None
-
-    def outputs(self, lm: Any, input: torch.Tensor, keep: Any = None) -> torch.Tensor:
-        """See `Backbone.outputs`; `keep` takes keys and values."""
-        x = lm.encoder.embed(lm.embed(input))
+    def projected(self, input: torch.Tensor, keep: Any = None) -> torch.Tensor:
+        """See `BayesESPnetLM.projected`; `keep` takes keys and values."""
+        x = self.encoder.embed(self.embed(input))
         length = input.size(1)
         causal = torch.ones(length, length, dtype=torch.bool, device=input.device).tril()
         # (B, 1, L, L)
@@ -76,39 +67,37 @@ class Transformer(Backbone):
                 keep.append(torch.stack(heads[1:], dim=1))
             return _attend(attention, heads, mask)
 
-        return run_layers(lm.encoder, x, attend)
+        return run_layers(self.encoder, x, attend)
 
-    def zero_state(self, lm: Any) -> Prefix:
+    def zero_state(self) -> Prefix:
         """State of a hypothesis without a token, in a cache of its own."""
-        return self._cache(lm).empty()
+        return self._cache().empty()
 
-    def _cache(self, lm: Any) -> KeyValueCache:
-        own = lm.encoder.encoders[0].self_attn
+    def _cache(self) -> KeyValueCache:
+        own = self.encoder.encoders[0].self_attn
         size = own.h * own.d_k
-        return fast(KeyValueCache)(self.num_layers(lm), own.h, size, lm.embed.weight.detach())
+        return fast(KeyValueCache)(self.num_layers(), own.h, size, self.embed.weight.detach())
 
-    def begin(self, lm: Any, tokens: torch.Tensor) -> Step:
+    def begin(self, tokens: torch.Tensor) -> Step:
         """See `IncrementalLM.begin`."""
         keys_values: List[torch.Tensor] = []
-        x = self.outputs(lm, tokens, keys_values)
-        return lm.decoder(x[:, -1]), self._cache(lm).begin(keys_values)
+        x = self.projected(tokens, keys_values)
+        return self.decoder(x[:, -1]), self._cache().begin(keys_values)
 
-    def advance(self, lm: Any, tokens: torch.Tensor, states: List[Prefix]) -> Step:
+    def advance(self, tokens: torch.Tensor, states: List[Prefix]) -> Step:
         """See `IncrementalLM.advance`; token 0, which no search has in a prefix, is seen here."""
         step = fast(CachedStep)(states)
 
         def attend(layer: int, attention: Any, *heads: torch.Tensor) -> torch.Tensor:
             return step.attend(layer, *heads)
 
-        x = run_layers(lm.encoder, self.embed(lm, tokens, step.positions, step.end), attend)
-        return lm.decoder(x), step.prefixes
+        x = run_layers(self.encoder, self.embed_at(tokens, step.positions, step.end), attend)
+        return self.decoder(x), step.prefixes
 
-    def embed(
-        self, lm: Any, tokens: torch.Tensor, positions: torch.Tensor, end: int
-    ) -> torch.Tensor:
+    def embed_at(self, tokens: torch.Tensor, positions: torch.Tensor, end: int) -> torch.Tensor:
         """Input of the first layer, (N, M), for tokens at positions below `end`, (N,)."""
-        *layers, encoding = lm.encoder.embed
-        x = lm.embed(tokens)
+        *layers, encoding = self.encoder.embed
+        x = self.embed(tokens)
         for layer in layers:
             x = layer(x)
         if isinstance(encoding, nn.Sequential):  # ESPnet's pos_enc: null
@@ -116,15 +105,15 @@ class Transformer(Backbone):
         encoding.extend_pe(x.new_empty(1, 1).expand(1, end))
         return encoding.dropout(x * encoding.xscale + encoding.pe[0, positions])
 
-    def tree_outputs(self, lm: Any, tree: TokenTree) -> torch.Tensor:
+    def tree_outputs(self, tree: TokenTree) -> torch.Tensor:
         """Input of the output projection at each node of prefix trees, (T, M)."""
-        x = self.embed(lm, tree.tokens, tree.depths, len(tree.level_sizes))
+        x = self.embed_at(tree.tokens, tree.depths, len(tree.level_sizes))
         nodes = fast(TreeAttention)(tree, x.dtype)
 
         def attend(layer: int, attention: Any, *heads: torch.Tensor) -> torch.Tensor:
             return nodes.attend(torch.cat(heads, dim=-1), attention.h)
 
-        return run_layers(lm.encoder, x[nodes.order], attend)[nodes.rows]
+        return run_layers(self.encoder, x[nodes.order], attend)[nodes.rows]
 
 
 def run_layers(encoder: Any, x: torch.Tensor, attend: Callable[..., torch.Tensor]) -> torch.Tensor:

@@ -13,7 +13,7 @@ from espnet_bayeslm.kernels import KERNELS, plain
 from espnet_bayeslm.layers import UncertainLSTM, sinusoids
 from espnet_bayeslm.layers.attention import split_heads
 from espnet_bayeslm.lm import BayesTransformerLM
-from espnet_bayeslm.lm.backbones.transformer import Transformer, run_layers
+from espnet_bayeslm.lm.backbones.transformer import run_layers
 
 State = Tuple[torch.Tensor, ...]
 
@@ -79,7 +79,7 @@ def run_transformer(
 
     first = 0 if hidden is None else hidden[0].size(2)
     end = first + input.size(1)
-    x = Transformer().embed(lm, input, torch.arange(first, end), end)
+    x = lm.embed_at(input, torch.arange(first, end), end)
     return lm.decoder(run_layers(lm.encoder, x, attend)), tuple(state)
 
 
