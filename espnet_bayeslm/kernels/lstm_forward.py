@@ -67,33 +67,6 @@ class Gates:
         return values
 
 
-class HiddenInput:
-    """The Gaussian process on what recurs (the h-Gate), step by step.
-
-    Args:
-        inputs: The loop's tensors.
-        layout: What they mean.
-        record: Where u goes.
-    """
-
-    def __init__(self, inputs: LoopInputs, layout: Layout, record: Record):
-        assert inputs.hidden_input is not None
-        self.mix = Mix(inputs.hidden_input, layout.hidden_input)
-        self.bias, self.size = given(inputs.hidden_bias), inputs.gates_in.size(2)
-        self.apart = inputs.hidden_weight is not None
-        self.gates = [path.gate for path in layout.paths]
-        self.outs = given(record.recurrent)
-
-    def __call__(self, t: int, recurrent: torch.Tensor) -> torch.Tensor:
-        """Map what the recurrent weights give, (B, PH) or (B, PH + 4H), to (B, PH)."""
-        out = self.outs[t]
-        if not self.apart:
-            u = torch.add(recurrent, self.bias, out=out)
-            return self.mix(u).add_(u)
-        u = torch.add(recurrent[:, self.size :], self.bias, out=out)
-        return recurrent[:, : self.size] + by_path(self.mix(u), self.gates)
-
-
 class Flips:
     """Flipout of the recurrent weights of some gates: each sequence's part of their deviations.
 
@@ -146,9 +119,9 @@ def run_loop(inputs: LoopInputs, layout: Layout) -> Record:
     recur = product(inputs.recurrent_weight, batch)
     infer = None if inputs.latent_weight is None else product(inputs.latent_weight, batch)
     gates = Gates(inputs, layout, record)
-    hidden_input = None
+    mix_hidden = None
     if inputs.hidden_input is not None:
-        hidden_input = HiddenInput(inputs, layout, record)
+        mix_hidden = Mix(inputs.hidden_input, layout.hidden_input)
     flips = None if inputs.deviation is None else Flips(inputs, layout)
     mix_cell = None
     if inputs.cell_state is not None:
@@ -161,8 +134,9 @@ def run_loop(inputs: LoopInputs, layout: Layout) -> Record:
         recurrent = recur(hidden[t])
         if flips is not None:
             recurrent = flips.add(hidden[t], recurrent)
-        if hidden_input is not None:
-            recurrent = hidden_input(t, recurrent)
+        if mix_hidden is not None:
+            u = given(record.recurrent)[t]
+            recurrent = _hidden_input(recurrent, inputs, layout, mix_hidden, out=u)
         torch.add(gates_in, recurrent, out=pre)
         i, f, g, o = gates(t)
         if mix_cell is not None:
@@ -175,6 +149,21 @@ def run_loop(inputs: LoopInputs, layout: Layout) -> Record:
             q = torch.add(infer(h), given(inputs.latent_bias), out=given(record.latent)[t])
             _sample(q, inputs.noise, t, out=hidden[t + 1])
     return record
+
+
+def _hidden_input(
+    recurrent: torch.Tensor, inputs: LoopInputs, layout: Layout, mix: Mix, *, out: torch.Tensor
+) -> torch.Tensor:
+    """The h-Gate: (B, PH) or (B, PH + 4H), what the recurrent weights give, to (B, PH).
+
+    Its u goes to `out`.
+    """
+    bias, size = given(inputs.hidden_bias), inputs.gates_in.size(2)
+    if inputs.hidden_weight is None:
+        u = torch.add(recurrent, bias, out=out)
+        return mix(u).add_(u)
+    u = torch.add(recurrent[:, size:], bias, out=out)
+    return recurrent[:, :size] + by_path(mix(u), [path.gate for path in layout.paths])
 
 
 def _sample(q: torch.Tensor, noise: Optional[torch.Tensor], t: int, *, out: torch.Tensor) -> None:

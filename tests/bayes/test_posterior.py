@@ -128,16 +128,6 @@ def test_only_the_blocks_rows_are_drawn():
     assert module.value("weight") is module.weight
 
 
-def test_a_draw_is_held_within_its_block_and_a_further_one_in_it():
-    module = make()
-    with Draw(module, noise_generator(0, 0, 0)).used():
-        first = module.value("weight")
-        assert torch.equal(first, module.value("weight"))
-        with Draw(module, noise_generator(0, 0, 1)).used():
-            assert not torch.equal(first, module.value("weight"))
-        assert torch.equal(first, module.value("weight"))
-
-
 @pytest.mark.parametrize("other", [(1, 0, 0), (0, 1, 0), (0, 0, 1)])
 def test_noise_depends_on_seed_rank_and_step(other):
     draw = [

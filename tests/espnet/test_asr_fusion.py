@@ -141,17 +141,3 @@ def test_as_a_recipe_calls_it(lm, decode, launch, recogniser, speech, tmp_path):
     options = {"lm": lm("bayes_transformer"), "lm_weight": LM_WEIGHT, "key_file": tmp_path / "keys"}
     found = decode("asr_inference", tmp_path / "out", recogniser, run=run, **SEARCH, **options)
     assert best(found) == homophones.SENTENCES[:2]
-
-
-def test_an_lm_over_other_tokens_is_refused(lm, decode, recogniser, tmp_path):
-    experiment = lm("bayes_lstm")
-    config = yaml.safe_load((experiment / "config.yaml").read_text())
-    see, sea = map(config["token_list"].index, ("see", "sea"))
-    config["token_list"][see], config["token_list"][sea] = "sea", "see"
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
-    (tmp_path / "valid.loss.ave.pth").symlink_to(experiment / "valid.loss.ave.pth")
-    with pytest.raises(SystemExit) as stop:
-        decode("asr_inference", tmp_path / "out", recogniser, lm=tmp_path)
-    assert f"2 of {len(homophones.TOKENS)} ids stand for other tokens" in stop.value.code
-    assert f"{sea} is 'see' and 'sea'" in stop.value.code
-    assert "the same tokens in another order" in stop.value.code

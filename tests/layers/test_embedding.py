@@ -55,13 +55,6 @@ def test_gradients_are_those_of_a_table_drawn_whole(embedding):
     assert not found[1][PADDING].any()
 
 
-def test_a_held_draw_is_one_table_for_all_calls(embedding):
-    with Draw(embedding, noise_generator(0, 0, 1), hold=True).used():
-        together, apart = embedding(IDS), torch.stack([embedding(row) for row in IDS])
-    assert torch.equal(together, apart)
-    assert not torch.equal(together, F.embedding(IDS, embedding.weight))
-
-
 def test_rows_are_drawn_for_one_look_up(embedding):
     """A second one would have other noise: it is refused."""
     with Draw(embedding, noise_generator(0, 0, 1)).used():

@@ -274,20 +274,6 @@ class TestContract:
                 log_probs, states = lm.batch_score(x[:, :t], states, None)
                 assert torch.allclose(log_probs, expected[:, t - 1], atol=1e-10)
 
-    def test_held_draws_are_repeatable_and_end(self, lm, case):
-        x = tokens()
-        lm.eval()
-        mean = lm(x)[0]
-        with lm.sampled(0):
-            first = lm(x)[0]
-        with lm.sampled(1):
-            second = lm(x)[0]
-        with lm.sampled(0):
-            again = lm(x)[0]
-        assert torch.equal(first, again)
-        assert torch.equal(first, second) != is_random(case)
-        assert torch.equal(lm(x)[0], mean)
-
     def test_a_later_token_changes_no_earlier_logit(self, lm):
         x = tokens()
         changed = x.clone()

@@ -53,11 +53,12 @@ RANDOM = [case for case in CASES if is_random(case)]
 class TestDrawn:
     def test_a_held_draw_is_the_same_in_every_mode_and_gone_after(self, case):
         lm, x = make_generic(build(case)), tokens()
-        mean = lm.eval()(x)[0]
+        mean, found = lm.eval()(x)[0], []
         for mode in (True, False):
             with lm.train(mode).drawn(noise_generator(0, 0, 7), hold=True) as draw:
                 first, again = lm(x)[0], lm(x)[0]
                 assert torch.equal(first, again) and not torch.equal(first, mean)
+                found.append(first)
                 with lm.drawn(noise_generator(0, 0, 8), hold=True):
                     assert not torch.equal(lm(x)[0], first)
                 assert torch.equal(lm(x)[0], first)
@@ -66,6 +67,9 @@ class TestDrawn:
             )
             assert torch.equal(lm.eval()(x)[0], mean)
             assert torch.allclose(draw.kl(), lm.kl())
+        with lm.sampled(7):
+            found.append(lm(x)[0])
+        torch.testing.assert_close(found, [found[0]] * 3, rtol=0, atol=1e-12)
 
     def test_outside_of_it_layers_have_their_means(self, case):
         lm, x = make_generic(build(case)), tokens()
