@@ -13,10 +13,7 @@ from espnet_bayeslm.utils.log_std import clamp_log_std
 
 
 def kl_gaussians(
-    mean: torch.Tensor,
-    log_std: torch.Tensor,
-    prior_mean: torch.Tensor,
-    prior_log_std: torch.Tensor,
+    mean: torch.Tensor, log_std: torch.Tensor, prior_mean: torch.Tensor, prior_log_std: torch.Tensor
 ) -> torch.Tensor:
     """KL(q || p) of each of many univariate Gaussians, in nats (Eq. 32).
 

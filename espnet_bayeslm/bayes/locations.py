@@ -57,10 +57,7 @@ def _parse_entry(
 
 
 def parse_uncertainty(
-    uncertainty: Any,
-    *,
-    positions: Mapping[str, Position],
-    num_layers: int,
+    uncertainty: Any, *, positions: Mapping[str, Position], num_layers: int
 ) -> Dict[Location, Kind]:
     """Random locations of an LM.
 

@@ -10,12 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.bayes.draw import LayerDraw
-from espnet_bayeslm.bayes.gaussian import (
-    draw_rows,
-    draw_weights,
-    kl_learned_prior,
-    kl_weights,
-)
+from espnet_bayeslm.bayes.gaussian import draw_rows, draw_weights, kl_learned_prior, kl_weights
 from espnet_bayeslm.bayes.kinds import Kind, Place, Weights, check_positive, register_kind
 from espnet_bayeslm.bayes.posterior import RandomBlock, UncertainModule
 from espnet_bayeslm.kernels import fast

@@ -109,11 +109,7 @@ def _write(value: torch.Tensor, mean: torch.Tensor, draw: Draw) -> torch.Tensor:
 
 
 def _gradients(
-    grad: torch.Tensor,
-    mean: torch.Tensor,
-    draw: Draw,
-    grad_kl: torch.Tensor,
-    of_mean: torch.Tensor,
+    grad: torch.Tensor, mean: torch.Tensor, draw: Draw, grad_kl: torch.Tensor, of_mean: torch.Tensor
 ) -> torch.Tensor:
     """Gradient of `draw.log_std`; that of the KL by the mean is added to `of_mean`."""
     gradients = fused(draw_gradients, grad.device, draw.prior_std)

@@ -16,10 +16,7 @@ DEVICE_SIZE = 1 << 27
 
 
 def summed_nll(
-    outputs: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor,
-    targets: torch.Tensor,
+    outputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, targets: torch.Tensor
 ) -> torch.Tensor:
     """See `layers.vocabulary.summed_nll`.
 

@@ -63,12 +63,7 @@ class LatentOutput(RandomLayer):
     kept: torch.Tensor
 
     def __init__(
-        self,
-        size: int,
-        *,
-        location: str,
-        latent_dim: Optional[int] = None,
-        init_std: float = 0.1,
+        self, size: int, *, location: str, latent_dim: Optional[int] = None, init_std: float = 0.1
     ):
         super().__init__()
         dim = size if latent_dim is None else latent_dim

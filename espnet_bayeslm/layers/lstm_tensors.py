@@ -8,13 +8,7 @@ import torch
 
 from espnet_bayeslm.bayes.noise import random_signs
 from espnet_bayeslm.kernels import fast
-from espnet_bayeslm.kernels.lstm_tensors import (
-    Basis,
-    Layout,
-    LoopInputs,
-    Path,
-    add_to_gates,
-)
+from espnet_bayeslm.kernels.lstm_tensors import Basis, Layout, LoopInputs, Path, add_to_gates
 from espnet_bayeslm.layers.gp import mixture
 from espnet_bayeslm.layers.linear import flipout, linear
 

@@ -72,10 +72,7 @@ class SampledLM(IncrementalLM):
             for layer in self.modules()
             if isinstance(layer, UncertainModule)
             for block in layer.random_blocks
-            for tensor in (
-                getattr(layer, block.parameter),
-                *block.kind.parameters(layer, block),
-            )
+            for tensor in (getattr(layer, block.parameter), *block.kind.parameters(layer, block))
         }
         random = [tensor for tensor in tensors if id(tensor) in drawn_from]
         return [tensor for tensor in tensors if id(tensor) not in drawn_from], random

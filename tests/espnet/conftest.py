@@ -42,10 +42,7 @@ def launch(python):
     def run(program, *words):
         command = [python, "-m", "espnet_bayeslm", "-m", f"espnet2.bin.{program}"]
         return subprocess.run(
-            [*command, *map(str, words)],
-            capture_output=True,
-            text=True,
-            env=environment,
+            [*command, *map(str, words)], capture_output=True, text=True, env=environment
         )
 
     return run

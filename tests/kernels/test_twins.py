@@ -32,10 +32,7 @@ from espnet_bayeslm.rescoring import score_hypotheses
 from espnet_bayeslm.training.model import BayesLanguageModel
 
 PACKAGE = Path(kernels.__file__).parents[1]
-PLAIN_MODULES = [
-    *[gp, attention, dropout, latent, linear, lstm, transformer, vocabulary],
-    gaussian,
-]
+PLAIN_MODULES = [*[gp, attention, dropout, latent, linear, lstm, transformer, vocabulary], gaussian]
 SEEDS = range(4)
 
 

@@ -4,16 +4,7 @@ import itertools
 
 import pytest
 import torch
-from test_contract import (
-    LSTM,
-    SEARCHES,
-    TRANSFORMER,
-    VOCAB,
-    build,
-    make_generic,
-    search,
-    tokens,
-)
+from test_contract import LSTM, SEARCHES, TRANSFORMER, VOCAB, build, make_generic, search, tokens
 from test_contract import name as case_name
 
 from espnet_bayeslm.layers import GPActivation, TransformerBlock
