@@ -85,13 +85,7 @@ def slope(x: torch.Tensor, coefficients: torch.Tensor, basis: Sequence[str]) -> 
 def coefficient_gradients(
     grad: torch.Tensor, x: torch.Tensor, basis: Sequence[str]
 ) -> torch.Tensor:
-    """Gradient of the coefficients, (len(basis), units).
-
-    Args:
-        grad: Gradient of the mixture's result, (..., units).
-        x: Its argument, (..., units).
-        basis: Names of the basis functions.
-    """
+    """Gradient of the coefficients, (len(basis), units); arguments as those of `mix_gradients`."""
     result = mix_gradients(grad, x, None, basis)[1]
     assert result is not None
     return result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Type, Union
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Type, Union
 
 import torch
 from espnet2.lm.abs_model import AbsLM
@@ -50,16 +50,25 @@ class BayesESPnetLM(UncertainLM):
             0: the posterior mean.
 
     Attributes:
-        backbone: Of a backbone's class, ESPnet's name of the LM.
+        backbone: Of a backbone's class, as the following, ESPnet's name of the LM.
+        espnet_class: ESPnet's class.
         usual_prior_variance: The prior's variance unless the configuration says otherwise.
         projection: The name of the output projection.
+        num_layers: Gives the number of layers.
+        layers_at: Gives the linear layers or embeddings at a layer (from 1; None: no layers) of a
+            position, as (owner, name).
+        projected: Maps tokens (B, L) to the input of the output projection, (B, L, M).
     """
 
     # ESPnet's transducer search wants an LM that needs no more than the last token
     rnn_type = "espnet"
     backbone: str
+    espnet_class: Any
     usual_prior_variance = 1e-3
     projection = "decoder"
+    num_layers: Callable[[], int]
+    layers_at: Callable[[str, Optional[int]], List[Tuple[nn.Module, str]]]
+    projected: Callable[[torch.Tensor], torch.Tensor]
 
     def __init_subclass__(cls) -> None:
         """Make a backbone's class known."""
@@ -109,11 +118,6 @@ class BayesESPnetLM(UncertainLM):
                 if isinstance(child, (nn.Linear, nn.LSTM)):
                     make_uncertain(owner, name)
 
-    @staticmethod
-    def espnet_class() -> Any:
-        """ESPnet's class."""
-        raise NotImplementedError
-
     @classmethod
     def build(cls, vocab_size: int, conf: Optional[Mapping[str, Any]]) -> AbsLM:
         """ESPnet's LM.
@@ -123,7 +127,7 @@ class BayesESPnetLM(UncertainLM):
         """
         if conf is not None and not isinstance(conf, Mapping):
             raise InputError(f"backbone_conf: expected a mapping of options, got {conf!r}")
-        names = inspect.signature(cls.espnet_class().__init__).parameters
+        names = inspect.signature(cls.espnet_class.__init__).parameters
         valid = [name for name in names if name not in ("self", "vocab_size")]
         for option in conf or {}:
             if option not in valid:
@@ -132,14 +136,10 @@ class BayesESPnetLM(UncertainLM):
                     f" {', '.join(valid)}"
                 )
         try:
-            return cls.espnet_class()(vocab_size, **(conf or {}))
+            return cls.espnet_class(vocab_size, **(conf or {}))
         except (TypeCheckError, TypeError, ValueError, AssertionError) as error:
             reason = str(error) or type(error).__name__
             raise InputError(f"backbone_conf: ESPnet's {cls.backbone} says: {reason}") from error
-
-    def num_layers(self) -> int:
-        """Number of layers."""
-        raise NotImplementedError
 
     def positions(self) -> Mapping[str, Position]:
         """Positions that can be random: those of a Transformer."""
@@ -158,18 +158,6 @@ class BayesESPnetLM(UncertainLM):
         """The weights of a place, whose layers become such that they can be random."""
         places = self.layers_at(position, layer)
         return all_weights(*(make_uncertain(owner, name) for owner, name in places))
-
-    def layers_at(self, position: str, layer: Optional[int]) -> List[Tuple[nn.Module, str]]:
-        """The linear layers or embeddings at a layer (from 1) of a position, as (owner, name).
-
-        Raises:
-            InputError: This LM has no such weights of its own.
-        """
-        raise NotImplementedError
-
-    def projected(self, input: torch.Tensor) -> torch.Tensor:
-        """Input of the output projection, (B, L, M)."""
-        raise NotImplementedError
 
     def compute(self, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, Any]:
         """Logits and no state: a call reads whole sequences.

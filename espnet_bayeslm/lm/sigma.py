@@ -38,11 +38,9 @@ def sigma_ranges(lm: UncertainLM) -> Dict[str, Tuple[float, float]]:
     ranges: Dict[str, Tuple[float, float]] = {}
     for piece in lm.posteriors():
         # minimum and maximum of torch are nan where one of the values is
-        low, high = float(piece.std.min()), float(piece.std.max())
-        if piece.location in ranges:
-            low = min(low, ranges[piece.location][0])
-            high = max(high, ranges[piece.location][1])
-        ranges[piece.location] = (low, high)
+        ends = float(piece.std.min()), float(piece.std.max())
+        low, high = ranges.get(piece.location, ends)
+        ranges[piece.location] = (min(ends[0], low), max(ends[1], high))
     for location, latent in lm.latents():
         if latent.typical_std is not None:
             ranges[location] = (latent.typical_std, latent.typical_std)

@@ -27,7 +27,7 @@ TextReader = Tuple[Callable[[str], List[str]], Callable[[Sequence[str]], List[in
 
 def lm_classes() -> Dict[str, Any]:
     """LMs that are built here, by their names in ESPnet's registry."""
-    espnets = {name: BACKBONES[name].espnet_class() for name in ("seq_rnn", "transformer")}
+    espnets = {name: BACKBONES[name].espnet_class for name in ("seq_rnn", "transformer")}
     return {**LM_CLASSES, MIXTURE: MixtureLM, **espnets}
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from espnet.nets.batch_beam_search import BatchBeamSearch
 from espnet.nets.scorer_interface import BatchScorerInterface
-from search_contract import SearchContract, check_scores
+from search_contract import SearchContract
 
 from espnet_bayeslm.bayes.whole import add_whole_posterior
 from espnet_bayeslm.lm.mixture import MixtureLM
@@ -165,23 +165,6 @@ class TestSearch(SearchContract):
         half = other.float().batch_score(prefix, [None], None)[0]
         assert half.dtype == torch.float32
         assert_close(half.double(), expected, atol=1e-5)
-
-
-def test_huggingfaces_opt(arpa, tmp_path):
-    transformers = pytest.importorskip("transformers")
-    config = transformers.OPTConfig(
-        vocab_size=50, hidden_size=8, num_hidden_layers=1, ffn_dim=12, num_attention_heads=2,
-        word_embed_proj_dim=8, max_position_embeddings=32,
-    )  # fmt: skip
-    transformers.OPTModel(config).save_pretrained(tmp_path)
-    opt = {"name": "opt", "kind": "lm", "weight": 0.5, "lm": "transformer_opt"}
-    parts = [{**opt, "lm_conf": {"opt_name": str(tmp_path)}}, part("ngram", 0.5, arpa)]
-    lm = MixtureLM(VOCAB, parts, TOKENS).double().eval()
-    states = [None]
-    for length in (1, 2, 3):
-        prefixes = torch.tensor([[SOS, 3, 4][:length]])
-        scores, states = lm.batch_score(prefixes, states, None)
-        check_scores(lm, scores, prefixes.tolist(), atol=1e-6)
 
 
 class Frames(BatchScorerInterface, torch.nn.Module):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, List, Mapping, Optional, Tuple
+from typing import List, Mapping, Optional, Tuple
 
 import torch
 from espnet2.lm.seq_rnn_lm import SequentialRNNLM
@@ -22,12 +22,8 @@ class SeqRNN(RecurrentLM, BayesESPnetLM):
     """`SequentialRNNLM`; a hypothesis' state is (h, c) or h, (nlayers, nhid) each."""
 
     backbone = "seq_rnn"
+    espnet_class = SequentialRNNLM
     usual_prior_variance = 1.0
-
-    @staticmethod
-    def espnet_class() -> Any:
-        """ESPnet's class."""
-        return SequentialRNNLM
 
     def num_layers(self) -> int:
         """Number of layers."""

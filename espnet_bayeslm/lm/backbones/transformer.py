@@ -36,11 +36,7 @@ class Transformer(BayesESPnetLM):
     """`TransformerLM`; a hypothesis' state is its keys and values."""
 
     backbone = "transformer"
-
-    @staticmethod
-    def espnet_class() -> Any:
-        """ESPnet's class."""
-        return TransformerLM
+    espnet_class = TransformerLM
 
     def num_layers(self) -> int:
         """Number of layers."""

@@ -25,12 +25,8 @@ class TransformerOPT(BayesESPnetLM):
     """
 
     backbone = "transformer_opt"
+    espnet_class = HuggingfaceOPTModel
     projection = "lm_head"
-
-    @staticmethod
-    def espnet_class() -> Any:
-        """ESPnet's class."""
-        return HuggingfaceOPTModel
 
     @classmethod
     def build(cls, vocab_size: int, conf: Optional[Mapping[str, Any]]) -> AbsLM:
