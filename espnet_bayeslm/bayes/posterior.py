@@ -131,7 +131,11 @@ class UncertainModule(RandomLayer):
         for run in runs:
             # a run's first row tells it from the others
             piece = dataclasses.replace(block, rows=run, key=f"{block.key}_{run[0]}")
-            self._add_block(block if whole else piece, is_new)
+            piece = block if whole else piece
+            mean = piece.mean(self).detach()
+            kind.add(self, piece, mean.clone() if is_new else torch.zeros_like(mean))
+            self.random_blocks.append(piece)
+            kind.start(self, piece)
 
     def _free_rows(self, block: RandomBlock) -> List[Tuple[int, int]]:
         """Runs of the block's rows that are not random yet."""
@@ -152,12 +156,6 @@ class UncertainModule(RandomLayer):
             free.append((first, begin))
             first = end
         return [(begin, end) for begin, end in (*free, (first, last)) if begin < end]
-
-    def _add_block(self, block: RandomBlock, is_new: bool) -> None:
-        mean = block.mean(self).detach()
-        block.kind.add(self, block, mean.clone() if is_new else torch.zeros_like(mean))
-        self.random_blocks.append(block)
-        block.kind.start(self, block)
 
     def reset(self) -> None:
         """Set every posterior to its start."""

@@ -325,16 +325,12 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
             # p's networks need no loop
             rest = [linear_of(latent.heads()[2:], output)] if latent.wants_kl else []
             whole = torch.cat([given(packed), *rest], dim=-1)
-            output = latent.sample(whole.transpose(0, 1), _batch(tensors.noise))
+            noise = None if tensors.noise is None else tensors.noise.transpose(0, 1)
+            output = latent.sample(whole.transpose(0, 1), noise)
         else:
             output = output.transpose(0, 1)
             output = output if latent is None else latent(output)
         return output, (h, c)
-
-
-def _batch(x: Optional[torch.Tensor]) -> Optional[torch.Tensor]:
-    """(L, B, H) -> (B, L, H)."""
-    return None if x is None else x.transpose(0, 1)
 
 
 def stays_precise(lstm: nn.LSTM) -> bool:

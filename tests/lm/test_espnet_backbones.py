@@ -1,18 +1,16 @@
-"""`bayes_espnet` against ESPnet's own LMs, torch.distributions and numerical gradients."""
+"""`bayes_espnet` against ESPnet's own LMs."""
 
 import copy
 
 import pytest
 import torch
-from espnet2.lm.huggingface_pretrained_opt_lm import HuggingfaceOPTModel
-from espnet2.lm.seq_rnn_lm import SequentialRNNLM
-from espnet2.lm.transformer_lm import TransformerLM
 from search_contract import SearchContract
 from test_contract import VOCAB, make_certain, tokens
 from torch import nn
 
 from espnet_bayeslm.bayes.kinds import is_posterior_key
-from espnet_bayeslm.lm.espnet import BayesESPnetLM
+from espnet_bayeslm.lm import BayesESPnetLM
+from espnet_bayeslm.lm.backbones import BACKBONES
 from espnet_bayeslm.lm.protocols import has_trees
 from espnet_bayeslm.rescoring import score_hypotheses
 from espnet_bayeslm.supernet import choices
@@ -21,11 +19,6 @@ RNN = dict(unit=6, nhid=8, nlayers=2)
 TIED = dict(unit=8, nlayers=2, tie_weights=True)
 TRANSFORMER = dict(embed_unit=6, att_unit=8, head=2, unit=12, layer=3)
 SINUSOIDAL = dict(TRANSFORMER, pos_enc="sinusoidal")
-CLASSES = {
-    "seq_rnn": SequentialRNNLM,
-    "transformer": TransformerLM,
-    "transformer_opt": HuggingfaceOPTModel,
-}
 ALL_RNN = {"embedding": "bayes", "output": "bayes"}
 ALL_GATED = {**ALL_RNN, "all_gates@*": "bayes"}
 ALL_BLOCKS = {**ALL_RNN, "attention@*": "bayes", "ffn@*": "bayes", "ffn_out@*": "bayes"}
@@ -79,7 +72,7 @@ def theirs_of(case):
     """Return ESPnet's own LM with weights that are nowhere 0, in float64, in evaluation mode."""
     backbone, conf, _ = case
     torch.manual_seed(1)
-    lm = CLASSES[backbone](VOCAB, **conf).double().eval()
+    lm = BACKBONES[backbone].espnet_class(VOCAB, **conf).double().eval()
     for parameter in lm.parameters():
         nn.init.normal_(parameter, std=0.3)
     return lm
@@ -173,7 +166,7 @@ def test_sigma_zero_is_espnets_lm(lm, theirs):
 
 def test_state_dict_goes_into_espnets_lm_and_back(case, lm, theirs):
     plain = {key: value for key, value in lm.state_dict().items() if not is_posterior_key(key)}
-    other = CLASSES[case[0]](VOCAB, **case[1]).double()
+    other = BACKBONES[case[0]].espnet_class(VOCAB, **case[1]).double()
     other.load_state_dict(plain, strict=True)
     assert list(plain) == list(theirs.state_dict())
     again = ours_of(case)
