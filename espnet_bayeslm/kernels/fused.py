@@ -40,6 +40,8 @@ def _compiled(function: Callable[..., Any], constants: Tuple[Any, ...]) -> Calla
     def bound(*args: Any) -> Any:
         return function(*constants, *args)
 
+    # torch compiles a code a few times at most, for other shapes: each function has one of its own
+    bound.__code__ = bound.__code__.replace(co_name=function.__name__)
     compiled: Callable[..., Any] = torch.compile(bound, dynamic=True)
     failed = False
 

@@ -1,12 +1,10 @@
 """The LSTM loop against a step-by-step oracle, torch's LSTM and finite differences."""
 
-from functools import partial
-
 import pytest
 import torch
 from torch.autograd import gradcheck
 
-from espnet_bayeslm.kernels import lstm_steps, recurrence
+from espnet_bayeslm.kernels import fused, recurrence
 from espnet_bayeslm.kernels.gp import BASIS
 from espnet_bayeslm.kernels.lstm_tensors import Layout, LoopInputs, Path
 from espnet_bayeslm.kernels.recurrence import lstm_loop
@@ -174,22 +172,23 @@ def test_a_standard_deviation_that_is_fed_back_is_clamped(beyond, limit, on_devi
     "positions",
     [("cell_input",), ("hidden_input", "cell_state", "latent"), ("flipout:cell_input",)],
 )
-def test_the_steps_compile_whole(positions, monkeypatch):
-    functions = []
+def test_the_steps_compile_whole(positions, monkeypatch, caplog):
+    compiled, compile = [], torch.compile
 
-    def compiled(function, device, *constants):
-        functions.append(function.__name__)
-        bound = partial(function, *constants)
-        return torch.compile(bound, backend="eager", fullgraph=True, dynamic=True)
+    def compile_whole(function, dynamic):
+        compiled.append(function.__code__.co_name)
+        return compile(function, backend="eager", fullgraph=True, dynamic=dynamic)
 
     inputs, layout = loop_case(positions)
     leaves = [x for x in inputs if x is not None and x.requires_grad]
     expected = torch.autograd.grad(lstm_loop(inputs, layout)[0].square().sum(), leaves)
-    monkeypatch.setattr(recurrence, "compiles", lambda device: True)
-    for module in (recurrence, lstm_steps):
-        monkeypatch.setattr(module, "fused", compiled)
+    fused._compiled.cache_clear()
+    monkeypatch.setattr(torch, "compile", compile_whole)
+    for module in (recurrence, fused):
+        monkeypatch.setattr(module, "compiles", lambda device: True)
     found = torch.autograd.grad(lstm_loop(inputs, layout)[0].square().sum(), leaves)
-    assert {"lstm_step", "lstm_backward"} <= set(functions)
+    fused._compiled.cache_clear()
+    assert {"lstm_step", "lstm_backward"} <= set(compiled) and "uncompiled" not in caplog.text
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
 
 
