@@ -70,29 +70,31 @@ POINT_STARTS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("cls", "uncertainty"), POINT_STARTS, ids=[str(uncertainty) for _, uncertainty in POINT_STARTS]
+every_start = pytest.mark.parametrize(
+    ("cls", "uncertainty"), POINT_STARTS, ids=[str(u) for _, u in POINT_STARTS]
 )
+SIZES = {
+    BayesLSTMLM: dict(unit=16, dropout_rate=0.0),
+    BayesTransformerLM: dict(unit=16, att_unit=16, head=2, layer=2, dropout_rate=0.0),
+}
+
+
+@every_start
 def test_a_pretrained_lm_keeps_its_logits_at_the_start(cls, uncertainty):
     """In float32, whatever the weights."""
-    conf = {} if cls is BayesLSTMLM else dict(att_unit=16, head=2, layer=2)
     torch.manual_seed(0)
-    point = cls(VOCAB, unit=16, **conf).eval()
+    point = cls(VOCAB, **SIZES[cls]).eval()
     for parameter in point.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
-    lm = cls(VOCAB, unit=16, uncertainty=uncertainty, **conf).eval()
+    lm = cls(VOCAB, uncertainty=uncertainty, **SIZES[cls]).eval()
     lm.load_state_dict(point.state_dict())
     x = torch.randint(1, VOCAB, (4, 20))
     assert torch.allclose(lm(x)[0], point(x)[0], atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("cls", "uncertainty"), POINT_STARTS, ids=[str(uncertainty) for _, uncertainty in POINT_STARTS]
-)
+@every_start
 def test_mixed_precision_is_near_full_precision(cls, uncertainty):
-    conf = dict(unit=16, dropout_rate=0.0)
-    conf |= {} if cls is BayesLSTMLM else dict(att_unit=16, head=2, layer=2)
-    lm = cls(VOCAB, uncertainty=uncertainty, **conf).train()
+    lm = cls(VOCAB, uncertainty=uncertainty, **SIZES[cls]).train()
     for parameter in lm.parameters():
         parameter.data += 0.1 * torch.randn_like(parameter)
     model = BayesLanguageModel(lm, VOCAB, num_train_tokens=1000)
@@ -184,9 +186,8 @@ def test_a_trained_sigma_is_not_started_again():
     ],
 )
 def test_what_does_not_fit(cls, uncertainty, said):
-    sizes = dict(unit=8) if cls is BayesLSTMLM else dict(att_unit=8, head=2, unit=8, layer=2)
     with pytest.raises(ValueError, match=said):
-        cls(VOCAB, uncertainty=uncertainty, **sizes)
+        cls(VOCAB, uncertainty=uncertainty, **SIZES[cls])
 
 
 @pytest.fixture
