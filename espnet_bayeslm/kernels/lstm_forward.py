@@ -163,7 +163,7 @@ def _hidden_input(
         u = torch.add(recurrent, bias, out=out)
         return mix(u).add_(u)
     u = torch.add(recurrent[:, size:], bias, out=out)
-    return recurrent[:, :size] + by_path(mix(u), [path.gate for path in layout.paths])
+    return recurrent[:, :size] + by_path(mix(u), layout.gates)
 
 
 def _sample(q: torch.Tensor, noise: Optional[torch.Tensor], t: int, *, out: torch.Tensor) -> None:

@@ -30,14 +30,13 @@ def lstm_step(
     inputs: LoopInputs,
 ) -> Tensors:
     """Step after the products with what recurs and with the cells, for `fused`."""
-    gates_of_paths = [path.gate for path in layout.paths]
     size, u_hidden, u_cell, used = gates_in.size(1), None, None, cell
     if inputs.hidden_input is not None:
         apart = inputs.hidden_weight is not None
         u_hidden = (recurrent[:, size:] if apart else recurrent) + given(inputs.hidden_bias)
         mixed = Mix(inputs.hidden_input, layout.hidden_input)(u_hidden)
         linear = recurrent[:, :size] if apart else u_hidden
-        recurrent = linear + (by_path(mixed, gates_of_paths) if apart else mixed)
+        recurrent = linear + (by_path(mixed, layout.gates) if apart else mixed)
     pre = gates_in + recurrent
     acts = _activations(pre, layout, inputs.coefficients)
     i, f, g, o = gates = _gates(acts, layout, inputs.shares)
@@ -142,7 +141,6 @@ def lstm_backward(
     shares: Optional[torch.Tensor],
 ) -> Tuple[Any, ...]:
     """Step before the products, back in time, for `fused`."""
-    gates_of_paths = [path.gate for path in layout.paths]
     act, gates, tanh_cell, used = record
     grad, (i, f, g, o) = grad + recurred, gates.chunk(4, dim=1)
     grad_c = grad_c + ATEN.tanh_backward(grad * o, tanh_cell)
@@ -162,7 +160,7 @@ def lstm_backward(
     pre = torch.cat(pres, 1)
     recurrent = pre
     if hidden_slope is not None and apart:
-        recurrent = torch.cat([pre, by_gate(pre, gates_of_paths) * hidden_slope], 1)
+        recurrent = torch.cat([pre, by_gate(pre, layout.gates) * hidden_slope], 1)
     elif hidden_slope is not None:
         recurrent = pre + pre * hidden_slope
     grad_c = grad_c * f

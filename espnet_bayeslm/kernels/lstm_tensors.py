@@ -105,6 +105,11 @@ class Layout(NamedTuple):
     cell_state: Basis = ()
     flipped: Tuple[int, ...] = ()
 
+    @property
+    def gates(self) -> List[int]:
+        """The gate of each path."""
+        return [path.gate for path in self.paths]
+
     def split(self, coefficients: Optional[torch.Tensor]) -> List[Optional[torch.Tensor]]:
         """Parts of `LoopInputs.coefficients`, one of each path, (J, H) or None."""
         if coefficients is None:

@@ -160,7 +160,7 @@ class LoopGradients:
             torch.addcmul(pre, pre, hidden_slope, out=out)
         else:
             out[:, : pre.size(1)] = pre
-            upper = by_gate(pre, self.path_gates)
+            upper = by_gate(pre, self.layout.gates)
             torch.mul(upper, hidden_slope, out=out[:, pre.size(1) :])
 
     def _previous_cell(self, t: int, grad_c: torch.Tensor, forget: torch.Tensor) -> torch.Tensor:
@@ -191,7 +191,7 @@ class LoopGradients:
             apart = self.inputs.hidden_weight is not None
             upper, u = self.pre, given(record.recurrent)
             if apart:
-                upper = by_gate(upper, self.path_gates)
+                upper = by_gate(upper, self.layout.gates)
             result = result._replace(
                 hidden_input=coefficient_gradients(upper, u, layout.hidden_input),
                 hidden_bias=self.recurrent[..., size if apart else 0 :].sum((0, 1)),
@@ -217,22 +217,20 @@ class LoopGradients:
             )
         return result
 
-    @property
-    def path_gates(self) -> List[int]:
-        """The gate of each path."""
-        return [path.gate for path in self.layout.paths]
-
     def _share_gradients(self) -> Optional[torch.Tensor]:
         """Gradient of the shares: gate's gradient times the path's activation, (P,)."""
         if self.gates is None:
             return None
-        gates, acts = self.gates.chunk(4, dim=2), self.record.act.chunk(len(self.path_gates), dim=2)
-        terms = [(gates[k] * act).sum() for k, act in zip(self.path_gates, acts, strict=True)]
+        gates, acts = (
+            self.gates.chunk(4, dim=2),
+            self.record.act.chunk(len(self.layout.gates), dim=2),
+        )
+        terms = [(gates[k] * act).sum() for k, act in zip(self.layout.gates, acts, strict=True)]
         return torch.stack(terms)
 
     def _coefficient_gradients(self) -> Optional[torch.Tensor]:
         """Gradient of the gates' coefficients, (sum of J, H)."""
-        pres = self.record.pre.chunk(len(self.path_gates), dim=2)
+        pres = self.record.pre.chunk(len(self.layout.gates), dim=2)
         parts = [
             coefficient_gradients(grad, pre, path.basis)
             for grad, pre, path in zip(self.mixed, pres, self.layout.paths, strict=True)

@@ -111,7 +111,7 @@ def recurrent_part(h: torch.Tensor, inputs: LoopInputs, layout: Layout) -> torch
         return u + mixture(u, inputs.hidden_input, layout.hidden_input)
     apart = F.linear(h, inputs.hidden_weight, inputs.hidden_bias)  # (B, 4H)
     mixed = mixture(apart, inputs.hidden_input, layout.hidden_input)
-    return u + by_path(mixed, [path.gate for path in layout.paths])
+    return u + by_path(mixed, layout.gates)
 
 
 def cell_part(c: torch.Tensor, inputs: LoopInputs, layout: Layout) -> torch.Tensor:
