@@ -8,7 +8,7 @@ counted on that one. The lists stay as they came where no gain holds.
 from __future__ import annotations
 
 import logging
-from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Dict, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
@@ -43,19 +43,9 @@ TUNE_BY = ("mert", "risk")
 
 # Features whose sum has one weight
 Column = Tuple[str, ...]
+# The score of the recogniser first, then that of the LM, then others
+Columns = Tuple[Column, ...]
 Weights = Tuple[Tuple[str, float], ...]
-
-
-class FeatureSet(NamedTuple):
-    """Features that are weighed together.
-
-    Attributes:
-        name: For the log.
-        columns: The score of the recogniser first, then that of the LM, then others.
-    """
-
-    name: str
-    columns: Tuple[Column, ...]
 
 
 class TunedWeights(NamedTuple):
@@ -78,8 +68,8 @@ class TunedWeights(NamedTuple):
     scaled: Weights
 
 
-def feature_sets(names: Sequence[str], *, normalised_scores: bool) -> List[FeatureSet]:
-    """Candidates to choose from, those with fewer features first.
+def feature_sets(names: Sequence[str], *, normalised_scores: bool) -> Dict[str, Columns]:
+    """Name -> columns of the candidates to choose from, those with fewer features first.
 
     Args:
         names: The features that differ within lists.
@@ -87,17 +77,16 @@ def feature_sets(names: Sequence[str], *, normalised_scores: bool) -> List[Featu
     """
     known = set(names)
     lm: Column = tuple(name for name in ("graph_score", "log_prob") if name in known)
-    few: Tuple[Column, ...] = (("words",),) if "words" in known else ()
+    few: Columns = (("words",),) if "words" in known else ()
     bases = [name for name in ("am_score", LENGTH_TIMES) if name in known]
     bases = (bases if normalised_scores else bases[:1]) or ["rank"]
     more = ("lm_score",) if "lm_score" in known else ("is_first",)
     # a feature that stands in a sum already is not weighed apart by the small sets
-    small = [FeatureSet(f"{base}, LM, words", ((base,), lm, *few)) for base in bases]
-    middle = [FeatureSet(f"{s.name}, {more[0]}", (*s.columns, more)) for s in small]
+    small: Dict[str, Columns] = {f"{base}, LM, words": ((base,), lm, *few) for base in bases}
+    middle = {f"{name}, {more[0]}": (*columns, more) for name, columns in small.items()}
     hidden = set() if normalised_scores else {LENGTH_TIMES}
     rest = [(name,) for name in names if name not in {*bases[:1], "log_prob", *hidden}]
-    full = FeatureSet("all features", ((bases[0],), ("log_prob",), *rest))
-    return [*small, *middle, full]
+    return {**small, **middle, "all features": ((bases[0],), ("log_prob",), *rest)}
 
 
 def tune_features(
@@ -130,9 +119,8 @@ def tune_features(
     weights: Weights = FIRST_PASS
     scaled: Weights = FIRST_PASS
     if kept != AS_IT_CAME:
-        chosen = next(item for item in sets if item.name == kept)
         found = solve(problem, sets, tune_by)[kept]
-        weights, scaled = _named(chosen, found, problem.columns(chosen.columns).spreads)
+        weights, scaled = _named(sets[kept], found, problem.columns(sets[kept]).spreads)
     first = sum(int(counts[0]) for counts in errors)
     tuned = chosen_errors(lists, errors, dict(weights))
     if tuned > first:
@@ -153,8 +141,9 @@ def small_errors(
     problem, sets = _problem(lists, errors, normalised_scores=normalised_scores)
     if not sets:
         return problem.first_pass
-    found = solve(problem, sets[:1], "mert")[sets[0].name]
-    tuned = int(problem.columns(sets[0].columns).list_errors(found).sum())
+    name, columns = next(iter(sets.items()))
+    found = solve(problem, {name: columns}, "mert")[name]
+    tuned = int(problem.columns(columns).list_errors(found).sum())
     return min(problem.first_pass, tuned)
 
 
@@ -168,7 +157,7 @@ def chosen_errors(
 
 def _problem(
     lists: Sequence[Features], errors: Sequence[np.ndarray], *, normalised_scores: bool
-) -> Tuple[Problem, List[FeatureSet]]:
+) -> Tuple[Problem, Dict[str, Columns]]:
     """Tuning lists with a column for each sum of features, and the candidates that they allow."""
     table = feature_table(lists)
     for name, num in table.lacking.items():
@@ -179,11 +168,11 @@ def _problem(
     spreads = make_problem(table.values, padded, table.sizes).spreads
     names = [name for name, spread in zip(table.names, spreads, strict=True) if spread > 0]
     usable = {"rank", "log_prob"} <= set(names)
-    sets = feature_sets(names, normalised_scores=normalised_scores) if usable else []
-    sets = [item for item in sets if len(item.columns) * LISTS_PER_WEIGHT <= len(lists)]
-    if sets and sets[0].columns[0] == ("rank",):
+    sets = feature_sets(names, normalised_scores=normalised_scores) if usable else {}
+    sets = {n: own for n, own in sets.items() if len(own) * LISTS_PER_WEIGHT <= len(lists)}
+    columns = tuple(dict.fromkeys(column for own in sets.values() for column in own))
+    if columns[:1] == (("rank",),):
         logging.info("the lists have no scores: the rank stands in for them")
-    columns = tuple(dict.fromkeys(column for item in sets for column in item.columns))
     places = {name: table.values[..., n] for n, name in enumerate(table.names)}
     sums = [np.sum([places[name] for name in column], axis=0) for column in columns]
     values = np.stack(sums, axis=-1) if sums else table.values[..., :0]
@@ -191,7 +180,7 @@ def _problem(
     return without_losers(problem), sets
 
 
-def solve(whole: Problem, sets: Sequence[FeatureSet], tune_by: str) -> Dict[str, np.ndarray]:
+def solve(whole: Problem, sets: Mapping[str, Columns], tune_by: str) -> Dict[str, np.ndarray]:
     """Weights of each set, in units of spread; larger sets start from the smallest one's.
 
     Args:
@@ -201,37 +190,37 @@ def solve(whole: Problem, sets: Sequence[FeatureSet], tune_by: str) -> Dict[str,
     """
     found: Dict[str, np.ndarray] = {}
     known: Dict[Column, float] = {}
-    for item in sets:
-        problem = whole.columns(item.columns)
-        starts = [_start(item, share) for share in LM_SHARES]
+    for name, columns in sets.items():
+        problem = whole.columns(columns)
+        starts = [_start(columns, share) for share in LM_SHARES]
         # as it came: all weight on the recogniser's own choice
-        own_choice = ("is_first",), item.columns[0]
-        starts.append(np.array([float(column in own_choice) for column in item.columns]))
-        anchor = _start(item, 1.0)
-        if known and item.columns[0] in known:
-            anchor = _spread_over(item, known, problem.spreads)
+        own_choice = ("is_first",), columns[0]
+        starts.append(np.array([float(column in own_choice) for column in columns]))
+        anchor = _start(columns, 1.0)
+        if columns[0] in known:
+            anchor = _spread_over(columns, known, problem.spreads)
             starts.append(anchor)
         weights = mert(problem, starts, anchor)
         if tune_by == "risk":
             weights = _least_risk(problem, weights)
-        found[item.name] = weights
-        known = known or dict(zip(item.columns, weights / problem.spreads, strict=True))
+        found[name] = weights
+        known = known or dict(zip(columns, weights / problem.spreads, strict=True))
     return found
 
 
-def _start(item: FeatureSet, share: float) -> np.ndarray:
+def _start(columns: Columns, share: float) -> np.ndarray:
     """Weights on the recogniser's score and the LM's only."""
-    weights = np.zeros(len(item.columns))
+    weights = np.zeros(len(columns))
     weights[:2] = 1.0, share
     return weights
 
 
 def _spread_over(
-    item: FeatureSet, known: Mapping[Column, float], spreads: np.ndarray
+    columns: Columns, known: Mapping[Column, float], spreads: np.ndarray
 ) -> np.ndarray:
     """Weights of a smaller set as those of a larger one, in units of spread."""
     apart = {name: weight for column, weight in known.items() for name in column}
-    own = [known.get(c, apart.get(c[0], 0.0) if len(c) == 1 else 0.0) for c in item.columns]
+    own = [known.get(c, apart.get(c[0], 0.0) if len(c) == 1 else 0.0) for c in columns]
     return normalised(np.array(own) * spreads)
 
 
@@ -242,19 +231,19 @@ def _least_risk(problem: Problem, weights: np.ndarray) -> np.ndarray:
 
 
 def _held_out(
-    problem: Problem, sets: Sequence[FeatureSet], parts: Sequence[np.ndarray], tune_by: str
+    problem: Problem, sets: Mapping[str, Columns], parts: Sequence[np.ndarray], tune_by: str
 ) -> Dict[str, np.ndarray]:
     """Errors of each list under each candidate, where the list was held out, (L,) each."""
     errors = problem.errors
-    found = {name: errors[:, 0].copy() for name in [AS_IT_CAME, *(item.name for item in sets)]}
+    found = {name: errors[:, 0].copy() for name in [AS_IT_CAME, *sets]}
     if len(parts) < 2:
         return found
     for part in parts:
         rest = np.setdiff1d(np.arange(len(errors)), part)
         weights = solve(problem.only(rest), sets, tune_by)
-        for item in sets:
-            held = problem.only(part).columns(item.columns)
-            found[item.name][part] = held.list_errors(weights[item.name])
+        for name, columns in sets.items():
+            held = problem.only(part).columns(columns)
+            found[name][part] = held.list_errors(weights[name])
     return found
 
 
@@ -267,11 +256,11 @@ def _choose(held_out: Mapping[str, np.ndarray]) -> str:
     return best if gains.sum() > SURE * error else AS_IT_CAME
 
 
-def _named(item: FeatureSet, weights: np.ndarray, spreads: np.ndarray) -> Tuple[Weights, Weights]:
+def _named(columns: Columns, weights: np.ndarray, spreads: np.ndarray) -> Tuple[Weights, Weights]:
     """Weights of features in their own units, and in units of spread with the largest first."""
     own: Dict[str, float] = {}
-    for column, weight in zip(item.columns, weights / spreads, strict=True):
+    for column, weight in zip(columns, weights / spreads, strict=True):
         own.update(dict.fromkeys(column, float(weight)))
-    pairs = [("+".join(column), float(w)) for column, w in zip(item.columns, weights, strict=True)]
+    pairs = [("+".join(column), float(w)) for column, w in zip(columns, weights, strict=True)]
     ranked = sorted(pairs, key=lambda pair: -abs(pair[1]))
     return tuple((name, w) for name, w in own.items() if w), tuple(ranked)

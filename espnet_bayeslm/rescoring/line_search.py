@@ -6,26 +6,12 @@ envelope of its lines, so the errors of all lists change at finitely many t only
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import List, NamedTuple, Tuple
 
 import numpy as np
 
 # Edges that are nearer to each other, as an angle, are one: nothing between them is meant.
 SAME_EDGE = 1e-9
-
-
-class Envelopes(NamedTuple):
-    """Which hypothesis of each list is the best, from t = -inf to inf.
-
-    Attributes:
-        lists: (S,) index of the list of each piece.
-        starts: (S,) where it begins; -inf for the first of a list.
-        winners: (S,) index of the best hypothesis there.
-    """
-
-    lists: np.ndarray
-    starts: np.ndarray
-    winners: np.ndarray
 
 
 class Profile(NamedTuple):
@@ -40,7 +26,7 @@ class Profile(NamedTuple):
     values: np.ndarray
 
 
-def upper_envelopes(intercepts: np.ndarray, slopes: np.ndarray) -> Envelopes:
+def upper_envelopes(intercepts: np.ndarray, slopes: np.ndarray) -> List[np.ndarray]:
     """Upper envelopes of the lines of each list, all lists at a time.
 
     Of equal lines the first wins.
@@ -48,6 +34,10 @@ def upper_envelopes(intercepts: np.ndarray, slopes: np.ndarray) -> Envelopes:
     Args:
         intercepts: (L, N).
         slopes: (L, N).
+
+    Returns:
+        (S,) each: the list of each piece; the t where it begins, -inf for the first of a list;
+        the best hypothesis there.
     """
     rows = np.arange(len(slopes))
     flattest = slopes.min(axis=1, keepdims=True)
@@ -66,7 +56,7 @@ def upper_envelopes(intercepts: np.ndarray, slopes: np.ndarray) -> Envelopes:
         rows, intercepts, slopes = rows[going], intercepts[going], slopes[going]
         winners, starts = winners[going], np.maximum(first, starts)[going]
         pieces.append((rows, starts, winners))
-    return Envelopes(*map(np.concatenate, zip(*pieces, strict=True)))
+    return list(map(np.concatenate, zip(*pieces, strict=True)))
 
 
 def errors_along(intercepts: np.ndarray, slopes: np.ndarray, errors: np.ndarray) -> Profile:
@@ -87,22 +77,10 @@ def errors_along(intercepts: np.ndarray, slopes: np.ndarray, errors: np.ndarray)
     return Profile(edges, np.concatenate([[0], steps.cumsum()]) + found[begins].sum())
 
 
-class Pieces(NamedTuple):
-    """Pieces of a profile that are wide enough to be meant.
-
-    Attributes:
-        middles: (M,) the middle of each, as a t.
-        means: (M,) of the profile's values around it.
-    """
-
-    middles: np.ndarray
-    means: np.ndarray
-
-
 def smoothed_pieces(
     profile: Profile, half_width: float, *, offset: float = 0.0, scale: float = 1.0
-) -> Pieces:
-    """Pieces of a profile with their middles, and the mean values around these.
+) -> Tuple[np.ndarray, np.ndarray]:
+    """The middle of each piece of a profile that is wide enough to be meant, and the mean there.
 
     Only the direction of the weights counts, so a middle is that of an angle; that of an
     unbounded piece is then finite.
@@ -112,6 +90,9 @@ def smoothed_pieces(
         half_width: Of the means, in radians; the half circle's ends cut it off.
         offset: w's component along d: w = v + offset d, v orthogonal to d.
         scale: |v| / |d|.
+
+    Returns:
+        (M,) middles, as a t, and (M,) means of the profile's values around them.
     """
     end = np.pi / 2
     bounds = np.concatenate([[-end], np.arctan((profile.edges + offset) / scale), [end]])
@@ -120,4 +101,4 @@ def smoothed_pieces(
     middles = (bounds[:-1] + widths / 2)[widths > SAME_EDGE]
     low, high = np.maximum(middles - half_width, -end), np.minimum(middles + half_width, end)
     total = np.interp(high, bounds, integral) - np.interp(low, bounds, integral)
-    return Pieces(np.tan(middles) * scale - offset, total / (high - low))
+    return np.tan(middles) * scale - offset, total / (high - low)

@@ -181,15 +181,16 @@ def test_folds_are_of_groups():
 
 def test_candidates_are_sets_of_the_features_that_are_there():
     kaldi = ["am_score", "am_score_x_length", "graph_score", "log_prob", "words", "rank"]
-    small, middle, full = feature_sets([*kaldi, "lm_score"], normalised_scores=False)
-    assert small.columns == (("am_score",), ("graph_score", "log_prob"), ("words",))
-    assert middle.columns == (*small.columns, ("lm_score",))
+    sets = feature_sets([*kaldi, "lm_score"], normalised_scores=False)
+    small, middle, full = sets.values()
+    assert small == (("am_score",), ("graph_score", "log_prob"), ("words",))
+    assert middle == (*small, ("lm_score",))
     apart = {("am_score",), ("graph_score",), ("log_prob",), ("lm_score",), ("words",), ("rank",)}
-    assert set(full.columns) == apart
+    assert set(full) == apart
     names = ["am_score", "am_score_x_length", "log_prob", "words", "rank", "is_first"]
-    sets = feature_sets(names, normalised_scores=True)
-    assert [s.columns[0][0] for s in sets] == [*["am_score", "am_score_x_length"] * 2, "am_score"]
-    assert sets[-1].columns == (
+    sets = list(feature_sets(names, normalised_scores=True).values())
+    assert [s[0][0] for s in sets] == [*["am_score", "am_score_x_length"] * 2, "am_score"]
+    assert sets[-1] == (
         *(("am_score",), ("log_prob",), ("am_score_x_length",)),
         *(("words",), ("rank",), ("is_first",)),
     )
