@@ -213,11 +213,6 @@ class ListScorer:
             if unknown.num_words >= ENOUGH:
                 unknown.check()
 
-    def check(self, *, report: bool = False) -> None:
-        """Raise an InputError where a component knows too few words; `report`: log the rates."""
-        for unknown in self.unknown:
-            unknown.check(report=report)
-
 
 Choose = Callable[["ListScores"], Sequence[str]]
 

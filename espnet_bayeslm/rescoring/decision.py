@@ -20,6 +20,7 @@ from espnet_bayeslm.rescoring.features import (
     hypothesis_features,
     totals,
 )
+from espnet_bayeslm.rescoring.weights_file import NamedWeight
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.weights import check_weights
@@ -47,8 +48,7 @@ class Scales:
     Attributes:
         lmwt: What divides the acoustic score, Kaldi's LMWT.
         word_penalty: Kaldi's word insertion penalty, in nats per word.
-        weights: (name, weight) of the components, where they were tuned too.
-        fingerprints: (name, digest of its files) of the components, where they are known.
+        weights: Those of the components, where they were tuned too.
         features: (name, weight) of features (`rescoring.features`); they stand in place of
             `lmwt` and `word_penalty`, which then are the ratios of three of them, for tables.
         posterior: What the totals of a list say of its hypotheses and words; None: not tuned.
@@ -59,8 +59,7 @@ class Scales:
 
     lmwt: float = 10.0
     word_penalty: float = 0.0
-    weights: Optional[Tuple[Tuple[str, float], ...]] = None
-    fingerprints: Tuple[Tuple[str, str], ...] = ()
+    weights: Optional[Tuple[NamedWeight, ...]] = None
     features: Optional[Tuple[Tuple[str, float], ...]] = None
     posterior: Optional[Posterior] = None
 
@@ -189,8 +188,11 @@ def read_scales(path: PathLike) -> Scales:
         with open(path, encoding="utf-8") as f:
             content = yaml.safe_load(f)
         weights, digests = content.get("weights"), content.get("fingerprints") or {}
-        pairs = None if weights is None else tuple((str(k), float(v)) for k, v in weights.items())
-        known = tuple((str(name), str(digest)) for name, digest in digests.items())
+        if weights is not None:
+            weights = tuple(
+                NamedWeight(str(name), float(weight), str(digests.get(name, "")))
+                for name, weight in weights.items()
+            )
         posterior = content.get("posterior")
         if posterior is not None:
             posterior = Posterior(**{name: float(value) for name, value in posterior.items()})
@@ -199,7 +201,7 @@ def read_scales(path: PathLike) -> Scales:
             features = tuple((str(k), float(v)) for k, v in features.items())
             content = {"lmwt": Scales.lmwt, "word_penalty": Scales.word_penalty, **content}
         lmwt, penalty = float(content["lmwt"]), float(content["word_penalty"])
-        return Scales(lmwt, penalty, pairs, known, features, posterior)
+        return Scales(lmwt, penalty, weights, features, posterior)
     except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"no usable `lmwt` and `word_penalty`, or `features`, in it ({error!r})",

@@ -59,7 +59,7 @@ from espnet_bayeslm.rescoring.tuning import (
     split_lists,
     tune_mixture,
 )
-from espnet_bayeslm.rescoring.weights_file import NamedWeight, match_weights, read_weights
+from espnet_bayeslm.rescoring.weights_file import match_weights, read_weights
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 
@@ -115,7 +115,10 @@ class Weighting(NamedTuple):
         known = Scales() if scales is None else scales
         known = known if isinstance(known, Scales) else read_scales(known)
         if weights is None and known.weights is not None:
-            values: Any = _weights_of_scales(known, names, digests)
+            try:
+                values: Any = match_weights(known.weights, names, digests)
+            except InputError as error:
+                raise InputError(f"--scales {error}") from None
         elif weights is None or isinstance(weights, (str, os.PathLike)):
             text = None if weights is None else os.fspath(weights)
             values = read_weights(text, names, check=combine == "linear", fingerprints=digests)
@@ -128,18 +131,6 @@ class Weighting(NamedTuple):
             )
         checked = check_combination(combine, values, len(names))
         return cls(names, checked, combine, known, digests)
-
-
-def _weights_of_scales(
-    scales: Scales, names: Sequence[str], fingerprints: Sequence[str]
-) -> List[float]:
-    """The weights that were tuned together with scales, in the order of the components."""
-    digests = dict(scales.fingerprints)
-    known = [NamedWeight(*pair, digests.get(pair[0], "")) for pair in scales.weights or ()]
-    try:
-        return match_weights(known, names, fingerprints)
-    except InputError as error:
-        raise InputError(f"--scales {error}") from None
 
 
 class RescoredList(NamedTuple):
@@ -447,7 +438,8 @@ def score_blocks(scorer: ListScorer, work: Iterable[Block]) -> Iterator[ListScor
     """Yield the lists of all blocks with their scores."""
     for block in work:
         yield from scorer.score(block)
-    scorer.check(report=True)
+    for unknown in scorer.unknown:
+        unknown.check(report=True)
 
 
 def _known_segments(segments: Segments) -> Optional[Mapping[str, Segment]]:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring.decision import Scales, ScoredList, distinct_hypotheses, read_scales
 from espnet_bayeslm.rescoring.features import FIRST_PASS
+from espnet_bayeslm.rescoring.weights_file import NamedWeight
 from espnet_bayeslm.utils.errors import InputError
 
 # quarters make ties, and add without rounding
@@ -95,7 +96,9 @@ def test_scales_of_a_file(tmp_path):
     path.write_text("lmwt: 7\nword_penalty: -0.5\nwer: {rescored: 3.0}\n")
     assert read_scales(path) == Scales(7.0, -0.5)
     path.write_text("features: {am_score: 0.5, rank: 1}\nweights: {lstm: 0.5}\n")
-    expected = Scales(weights=(("lstm", 0.5),), features=(("am_score", 0.5), ("rank", 1.0)))
+    expected = Scales(
+        weights=(NamedWeight("lstm", 0.5),), features=(("am_score", 0.5), ("rank", 1.0))
+    )
     assert read_scales(path) == expected
 
 
