@@ -131,7 +131,8 @@ class _Token:
         self.depth: int = 0 if parent is None else parent.depth + 1
         self.children: Dict[int, _Token] = {}
         self.state: Any = None
-        self.log_probs: Optional[np.ndarray] = None
+        # None: not computed yet
+        self.log_probs: Any = None
 
     def after(self, token: int) -> _Token:
         if token not in self.children:
@@ -181,7 +182,7 @@ class NeuralPrefixes:
 
     def next_log_probs(self, requests: Sequence[Request]) -> List[np.ndarray]:
         """See `PrefixScorer.next_log_probs`."""
-        rows = [self._columns(prefix, words) for prefix, words in requests]
+        starts = [self._node(prefix) for prefix, _ in requests]
         paths = [
             {n: path for n, word in enumerate(words) if len(path := self._path(prefix, word)) > 1}
             if self.pieces
@@ -189,20 +190,18 @@ class NeuralPrefixes:
             for prefix, words in requests
         ]
         inner = (node for found in paths for path in found.values() for node, _ in path[1:])
-        self._compute([*(node for node, _ in rows), *inner])
-        log_probs = [node.log_probs[columns] for node, columns in rows]  # type: ignore[index]
-        for row, found in zip(log_probs, paths, strict=True):
+        self._compute([*starts, *inner])
+        rows = []
+        for node, found, (prefix, words) in zip(starts, paths, requests, strict=True):
+            first = self.first[prefix.depth > 0]
+            row = node.log_probs[[first[word] for word in words]]
             for n, path in found.items():
-                row[n] = self._sum(path)
-        return log_probs
+                row[n] = sum(before.log_probs[self.column[token]] for before, token in path)
+            rows.append(row)
+        return rows
 
     def begin_anywhere(self, prefix: Prefix) -> None:
         """See `PrefixScorer.begin_anywhere`: a neural LM knows beginnings only."""
-
-    def _columns(self, prefix: Prefix, words: Sequence[str]) -> Tuple[_Token, List[int]]:
-        """Tokens of a prefix, and where ln p of the first token of each word stands."""
-        first = self.first[prefix.depth > 0]
-        return self._node(prefix), [first[word] for word in words]
 
     def _node(self, prefix: Prefix) -> _Token:
         """Tokens of a prefix."""
@@ -223,9 +222,6 @@ class NeuralPrefixes:
             path.append((node, token))
             node = node.after(token)
         return path
-
-    def _sum(self, path: Sequence[Tuple[_Token, int]]) -> float:
-        return float(sum(node.log_probs[self.column[token]] for node, token in path))  # type: ignore
 
     def _compute(self, nodes: Iterable[_Token]) -> None:
         """Compute the nodes that are not known, and those before them, the short ones first."""
