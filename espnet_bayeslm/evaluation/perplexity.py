@@ -72,12 +72,6 @@ class Perplexity:
         """Tally of all words, OOVs included."""
         return self.known + self.oov
 
-    @property
-    def oov_rate(self) -> float:
-        """OOVs / words, `</s>` not counted."""
-        words = self.all.words - self.sentences
-        return self.oov.words / words if words else 0.0
-
 
 def sentence_perplexity(
     words: Sequence[str],

@@ -36,7 +36,7 @@ def test_a_sentence_by_hand():
     assert value.all.perplexity("words") == pytest.approx(4)  # the, cat, </s>
     assert value.all.perplexity("characters") == pytest.approx(64 ** (1 / 8))  # the_cat, </s>
     assert (value.all.words, value.all.tokens, value.all.characters) == (3, 3, 8)
-    assert (value.oov, value.oov_rate, value.sentences) == (Tally(), 0.0, 1)
+    assert (value.oov, value.sentences) == (Tally(), 1)
     in_pieces = sentence_perplexity(["the", "cat"], found, tokens=np.array([1, 4, 1]))
     assert in_pieces.all.tokens == 6 and in_pieces.all.perplexity("tokens") == pytest.approx(2)
 
@@ -45,7 +45,7 @@ def test_unknown_words_are_left_out_of_one_figure_only():
     value = sentence_perplexity(["a", "zz"], scores(*np.log([1 / 4, 1 / 64, 1 / 4]), oov=[1]))
     assert value.known.perplexity() == pytest.approx(4)
     assert value.all.perplexity() == pytest.approx((4 * 64 * 4) ** (1 / 3))
-    assert value.oov.words == 1 and value.oov_rate == 0.5
+    assert value.oov.words == 1
 
 
 def test_words_that_another_lm_does_not_know_can_be_left_out():
@@ -57,7 +57,7 @@ def test_words_that_another_lm_does_not_know_can_be_left_out():
 def test_the_empty_sentence_is_its_end():
     value = sentence_perplexity([], scores(math.log(1 / 5)))
     assert value.all.perplexity() == pytest.approx(5)
-    assert (value.all.words, value.all.characters, value.oov_rate) == (1, 1, 0.0)
+    assert (value.all.words, value.all.characters) == (1, 1)
 
 
 @given(a=PERPLEXITIES, b=PERPLEXITIES, c=PERPLEXITIES)
