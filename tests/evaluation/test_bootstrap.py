@@ -64,15 +64,6 @@ def test_a_plain_loop_over_the_same_draws(level, monkeypatch):
     assert found.level == level
 
 
-@pytest.mark.parametrize("rows", [1, 7, 30, 99])
-def test_draws_do_not_depend_on_the_blocks(rows):
-    (whole,) = draw_utterances(11, 30, seed=3, rows=30)
-    blocks = list(draw_utterances(11, 30, seed=3, rows=rows))
-    assert all(len(block) <= rows for block in blocks)
-    assert np.array_equal(np.concatenate(blocks), whole)
-    assert whole.min() == 0 and whole.max() == 10
-
-
 def test_kaldialign():
     refs, a, b = make_texts(2, 400)
     errors_a, errors_b, words = counts(refs, a, b)
@@ -86,17 +77,6 @@ def test_kaldialign():
         # its interval is 1.96 standard deviations, ours are quantiles
         assert alone.low == pytest.approx(reference[key]["ci95min"], abs=1.5e-3)
         assert alone.high == pytest.approx(reference[key]["ci95max"], abs=1.5e-3)
-
-
-def test_the_closed_form_of_many_utterances_of_one_length():
-    rng = np.random.default_rng(4)
-    errors_a, errors_b = rng.binomial(10, 0.3, size=(2, 2000))
-    found = bootstrap_wer_difference(errors_a, errors_b, np.full(2000, 10))
-    d = (errors_a - errors_b) / 10
-    half = 1.95996 * d.std() / np.sqrt(2000)
-    # quantiles of 10,000 draws are good to some percent of the interval
-    assert found.low == pytest.approx(d.mean() - half, abs=0.05 * half)
-    assert found.high == pytest.approx(d.mean() + half, abs=0.05 * half)
 
 
 def test_exchanged_systems_change_the_sign():

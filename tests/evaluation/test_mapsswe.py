@@ -1,7 +1,6 @@
 """MAPSSWE against cases by hand, a naive oracle, NIST's sctk, and the laws that it obeys."""
 
 import json
-import math
 import shutil
 from pathlib import Path
 
@@ -79,16 +78,6 @@ def test_a_naive_oracle(texts):
     )
 
 
-@given(TEXTS)
-def test_exchanged_systems_change_the_sign(texts):
-    ref, a, b = as_sets(texts)
-    there, back = mapsswe(ref, a, b), mapsswe(ref, b, a)
-    assert (back.segments, -back.mean, back.std, -back.z, back.p) == (
-        there.segments, there.mean, there.std, there.z, there.p,
-    )  # fmt: skip
-    assert there.b_is_better == back.a_is_better and there.significant == back.significant
-
-
 @given(texts=TEXTS, order=st.randoms(use_true_random=False), words=WORDS)
 def test_neither_order_nor_what_both_have_right_matters(texts, order, words):
     sets = as_sets(texts)
@@ -98,15 +87,6 @@ def test_neither_order_nor_what_both_have_right_matters(texts, order, words):
     # the hypotheses' own order is another one
     shuffled[1] = dict(reversed(shuffled[1].items()))
     assert mapsswe(*shuffled) == mapsswe(*sets)
-
-
-def test_the_statistic():
-    found = compare_segments([Segment(2, 0), Segment(0, 1), Segment(1, 0), Segment(3, 1)])
-    # d = 2, -1, 1, 2
-    std = math.sqrt((1 + 4 + 0 + 1) / 3)
-    assert found == Mapsswe(4, 1.0, pytest.approx(std), pytest.approx(2 / std), found.p)
-    assert found.p == pytest.approx(math.erfc(2 / std / math.sqrt(2)))
-    assert not found.significant
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 7, 1000])

@@ -21,7 +21,7 @@ from espnet_bayeslm.evaluation.wer import (
 )
 from espnet_bayeslm.utils.errors import InputError
 
-WORDS = st.lists(st.sampled_from(["a", "b", "c", "be"]), max_size=7)
+WORDS = st.lists(st.sampled_from(["a", "b", "B", "be"]), max_size=7)
 COUNTS = st.builds(
     lambda s, d, i, correct: ErrorCounts(s, d, i, s + d + correct), *[st.integers(0, 50)] * 4
 )
@@ -35,23 +35,6 @@ def test_word_errors_are_a_best_alignment(ref, hyp):
         tuple(ref), tuple(hyp)
     )
     assert counts.words == len(ref)
-
-
-@pytest.mark.parametrize(
-    "ref, hyp, expected",
-    [
-        ("", "", (0, 0, 0, 0)),
-        ("a b c", "a b c", (0, 0, 0, 3)),
-        ("a b c", "a x c", (1, 0, 0, 3)),
-        ("a b c", "a c", (0, 1, 0, 3)),
-        ("a b c", "a b b c", (0, 0, 1, 3)),
-        ("a b c", "", (0, 3, 0, 3)),
-        ("", "a b", (0, 0, 2, 0)),
-        ("a b", "A b", (1, 0, 0, 2)),
-    ],
-)
-def test_word_errors_by_hand(ref, hyp, expected):
-    assert dataclasses.astuple(word_errors(ref.split(), hyp.split())) == expected
 
 
 @given(a=COUNTS, b=COUNTS, c=COUNTS)

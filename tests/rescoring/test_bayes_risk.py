@@ -76,24 +76,6 @@ def test_confidence_of_a_word_by_hand():
     assert word_confidences(posterior, words_in_place((), hyps)).shape == (0,)
 
 
-def test_the_least_risk_is_not_always_the_maximum():
-    """Three that share a word each outvote the best, as in a worked example."""
-    hyps = [("x", "y"), ("a", "b"), ("a", "c"), ("d", "b")]
-    posterior = np.array([0.34, 0.22, 0.22, 0.22])
-    # 0.66 x 2; 0.34 x 2 + 0.44; 0.34 x 2 + 0.22 + 0.44; the same
-    risks = [1.32, 1.12, 1.34, 1.34]
-    np.testing.assert_allclose(edit_distances(hyps) @ posterior, risks, rtol=1e-12)
-    assert least_risk(posterior, edit_distances(hyps)) == 1
-
-
-def test_one_hypothesis_and_ties():
-    assert least_risk(list_posterior(np.array([-3.0])), edit_distances([("a",)])) == 0
-    # two of equal mass, and two equal ones further on: the first of equals
-    assert least_risk(list_posterior(np.zeros(2)), edit_distances([("a",), ("b",)])) == 0
-    hyps = [("x",), ("a",), ("a",)]
-    assert least_risk(list_posterior(np.zeros(3)), edit_distances(hyps)) == 1
-
-
 def test_what_is_impossible_has_no_mass():
     np.testing.assert_allclose(
         list_posterior(np.array([-np.inf, 1.0, 1.0])), [0, 0.5, 0.5], rtol=1e-12
