@@ -9,7 +9,6 @@ from test_contract import CASES, LSTM, TRANSFORMER, VOCAB, build, make_generic
 from test_contract import name as case_name
 
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
-from espnet_bayeslm.scoring import token_log_probs
 from espnet_bayeslm.scoring.histories import History, extend, score_in_context
 from espnet_bayeslm.scoring.sequences import Normalizer
 from espnet_bayeslm.utils.errors import InputError
@@ -80,31 +79,14 @@ def test_a_transformer_reads_the_last_tokens_again(max_context):
 
 
 @pytest.mark.parametrize("family", SIMPLE)
-def test_recordings_do_not_depend_on_each_other(family):
+def test_several_recordings_are_extended_at_once(family):
     lm = make_generic(build(SIMPLE[family]))
-    together = histories_of(lm, SAID)
-    found = score_in_context(lm, HYPOTHESES, together)
-    for n in range(3):
-        (alone,) = histories_of(lm, SAID[n : n + 1])
-        assert_same(
-            score_in_context(lm, HYPOTHESES[n : n + 1], [alone]), found[n : n + 1], atol=1e-9
-        )
-    # utterances of several recordings at once
     both = extend(lm, extend(lm, [None, None], [[1, 2, 3], [5]]), [[], [9, 9]])
     one, other = (histories_of(lm, [said])[0] for said in ([[1, 2, 3], []], [[5], [9, 9]]))
     for a, b in zip(both, (one, other), strict=True):
         assert a.tokens == b.tokens
         for (h, c), (g, d) in zip(a.states, b.states, strict=True):
             torch.testing.assert_close((h, c), (g, d), rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("family", SIMPLE)
-def test_without_history_as_without_context(family):
-    lm = make_generic(build(SIMPLE[family]))
-    found = score_in_context(lm, HYPOTHESES, [None] * 3)
-    assert_same(found, [token_log_probs(lm, hyps) for hyps in HYPOTHESES], atol=1e-9)
-    histories = histories_of(lm, SAID)
-    assert np.abs(score_in_context(lm, HYPOTHESES, histories)[0][0] - found[0][0]).max() > 1e-3
 
 
 @pytest.mark.parametrize("family", SIMPLE)

@@ -7,34 +7,17 @@ import pytest
 import torch
 from espnet2.lm.seq_rnn_lm import SequentialRNNLM
 from test_neural import SENTENCES, make
+from test_sequences import VOCAB, build, sentences
 
-from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.scoring import NeuralScorer, score_hypotheses, token_log_probs
 from espnet_bayeslm.scoring.normalizer import measure_normalizer
 from espnet_bayeslm.scoring.sequences import Normalizer
 from espnet_bayeslm.utils.errors import InputError
 
-VOCAB = 11
-BAYES = {"cell_input@1": {"kind": "bayes", "init_std": 0.5}}
-LMS = {
-    "lstm": lambda: BayesLSTMLM(VOCAB, unit=8),
-    "bayes": lambda: BayesLSTMLM(VOCAB, unit=8, uncertainty=BAYES),
-    "transformer": lambda: BayesTransformerLM(VOCAB, att_unit=8, head=2, unit=12, layer=2),
-}
 
-
-@pytest.fixture(params=LMS)
+@pytest.fixture(params=["lstm", "bayes", "transformer"])
 def lm(request):
-    torch.manual_seed(0)
-    lm = LMS[request.param]().double()
-    for parameter in lm.parameters():
-        parameter.data += 0.3 * torch.randn_like(parameter)
-    return lm
-
-
-def texts(num=40):
-    rng = np.random.default_rng(0)
-    return [rng.integers(0, VOCAB - 1, rng.integers(0, 9)).tolist() for _ in range(num)]
+    return build(request.param).double()
 
 
 @torch.no_grad()
@@ -44,7 +27,7 @@ def log_z(lm, ids):
 
 
 def test_mean_and_deviation_of_all_contexts(lm):
-    sequences = texts()
+    sequences = sentences(40)
     values = {tuple(ids[:n]): value for ids in sequences for n, value in enumerate(log_z(lm, ids))}
     expected = np.array(list(values.values()))
     found = measure_normalizer(lm, sequences, num_contexts=10_000)
@@ -55,14 +38,14 @@ def test_mean_and_deviation_of_all_contexts(lm):
 
 @pytest.mark.parametrize("num_contexts", [1, 20])
 def test_a_sample_does_not_depend_on_the_order(lm, num_contexts):
-    sequences = texts()
+    sequences = sentences(40)
     found = measure_normalizer(lm, sequences, num_contexts=num_contexts)
     assert found == measure_normalizer(lm, sequences[::-1], num_contexts=num_contexts)
     assert found != measure_normalizer(lm, sequences, num_contexts=10_000)
 
 
 def test_scores_are_logits_minus_the_constant(lm):
-    sequences = texts()
+    sequences = sentences(40)
     normalizer = measure_normalizer(lm, sequences)
     exact = token_log_probs(lm, sequences)
     found = token_log_probs(lm, sequences, normalizer=normalizer)
@@ -73,8 +56,7 @@ def test_scores_are_logits_minus_the_constant(lm):
 
 
 def test_draws_share_the_constant():
-    torch.manual_seed(0)
-    lm = LMS["bayes"]().double()
+    lm = build("bayes").double()
     normalizer, parts = Normalizer(1.25, 0.1), []
     for index in range(3):
         with lm.sampled(index), torch.no_grad():
@@ -82,8 +64,8 @@ def test_draws_share_the_constant():
             parts.append(logits[range(3), [1, 2, VOCAB - 1]].numpy() - 1.25)
     (found,) = token_log_probs(lm, [[1, 2]], num_samples=3, normalizer=normalizer)
     np.testing.assert_allclose(found, np.log(np.mean(np.exp(parts), axis=0)), atol=1e-9)
-    drawn = measure_normalizer(lm, texts(), num_samples=3)
-    assert drawn != measure_normalizer(lm, texts())
+    drawn = measure_normalizer(lm, sentences(40), num_samples=3)
+    assert drawn != measure_normalizer(lm, sentences(40))
 
 
 def test_nothing_to_score_has_the_first_context(lm):
@@ -92,12 +74,12 @@ def test_nothing_to_score_has_the_first_context(lm):
 
 
 def test_a_wide_spread_is_a_warning(caplog):
-    lm = LMS["lstm"]()
+    lm = build("lstm")
     with torch.no_grad():
         lm.encoder.weight.mul_(200)
         lm.rnn.weight_ih_l0.mul_(20)
     with caplog.at_level(logging.INFO):
-        found = measure_normalizer(lm, texts())
+        found = measure_normalizer(lm, sentences(40))
     assert found.std > 1
     assert "train the LM with self_normalization" in caplog.text and "ln Z is" in caplog.text
 
@@ -128,4 +110,4 @@ def test_other_lms_are_refused():
         with pytest.raises(InputError, match="self-normalised scoring needs an LM of espnet_bayes"):
             score(lm, [[1]])
     with pytest.raises(InputError, match="but the LM has 0 to"):
-        measure_normalizer(LMS["lstm"](), [[VOCAB]])
+        measure_normalizer(build("lstm"), [[VOCAB]])

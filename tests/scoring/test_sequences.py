@@ -8,7 +8,7 @@ from oracles.one_sequence import naive
 
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.scoring import score_hypotheses, token_log_probs
-from espnet_bayeslm.scoring.sequences import vocab_size
+from espnet_bayeslm.scoring.sequences import running_log_probs, vocab_size
 from espnet_bayeslm.utils.errors import InputError
 
 VOCAB = 11
@@ -117,3 +117,20 @@ def test_where_logits_are_held_a_batch_has_a_quarter_of_the_tokens(max_tokens):
     token_log_probs(lm, sentences(60), max_tokens=max_tokens)
     assert all(shape.numel() <= max_tokens // 4 or shape[0] == 1 for shape in shapes)
     assert max(shape.numel() for shape in shapes) > max_tokens // 8
+
+
+TEXT = [[3, 4], [5], [], [6, 7, 8], [2, 2], [9, 3, 3, 4], [5, 5]]
+
+
+@pytest.mark.parametrize("name", ["lstm", "transformer"])
+@pytest.mark.parametrize("context", [1, 2, 3, 10])
+def test_a_sentence_of_running_text_sees_those_before_it(name, context):
+    lm, end = build(name).double(), VOCAB - 1
+    assert running_log_probs(lm, [], context=context) == []
+    found = running_log_probs(lm, TEXT, context=context)
+    assert len(found) == len(TEXT)
+    for index, (sentence, values) in enumerate(zip(TEXT, found, strict=True)):
+        first = max(0, (index // context - 1) * context)
+        assert index == 0 or index - first >= min(index, context)
+        before = [token for ids in TEXT[first:index] for token in (end, *ids)]
+        np.testing.assert_allclose(values, naive(lm, sentence, end, before), rtol=0, atol=1e-9)
