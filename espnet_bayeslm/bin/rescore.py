@@ -206,12 +206,10 @@ def write_lists(
                 add_list = stack.enter_context(nbest_writer(folder, format=format))
             add_list(restored(item.nbest))
             files.add(item)
-            unknown.add(item.unknown, item.best)
-            if tally is not None:
-                tally.add(item.nbest, item.words, part=item.part)
-            if sure is not None:
-                found = item.masses, item.confidences
-                sure.add(item.nbest.utt, item.words, *found, part=item.part)
+            unknown.add(item)
+            if tally is not None and sure is not None:
+                tally.add(item)
+                sure.add(item)
 
 
 def describe(weighting: Weighting) -> Dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, Optional, Sequence
+from typing import Dict, List, Mapping, Sequence
 
 import numpy as np
 
@@ -10,8 +10,8 @@ from espnet_bayeslm.evaluation.alignment import align
 from espnet_bayeslm.evaluation.calibration import auroc, calibration_error
 from espnet_bayeslm.evaluation.mapsswe import Mapsswe, Segment, compare_segments, utterance_segments
 from espnet_bayeslm.evaluation.wer import NO_WORDS, ErrorCounts, word_errors
-from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import words_in_place
+from espnet_bayeslm.rescoring.pipeline import RescoredList
 
 KINDS = ("first pass", "rescored", "oracle")
 
@@ -28,16 +28,16 @@ class ErrorTally:
         self._parts: Dict[str, Dict[str, ErrorCounts]] = {}
         self._segments: Dict[str, List[Segment]] = {}
 
-    def add(self, nbest: NBest, best: Sequence[str], *, part: str = "") -> None:
-        """Count the errors of a list, which is in some part of a set."""
-        ref = self.refs[nbest.utt]
-        counts = [word_errors(ref, hyp.words) for hyp in nbest.hypotheses]
-        errors = self._parts.setdefault(part, dict.fromkeys(KINDS, NO_WORDS))
+    def add(self, item: RescoredList) -> None:
+        """Count the errors of a list."""
+        ref, hyps = self.refs[item.nbest.utt], item.nbest.hypotheses
+        counts = [word_errors(ref, hyp.words) for hyp in hyps]
+        errors = self._parts.setdefault(item.part, dict.fromkeys(KINDS, NO_WORDS))
         errors["first pass"] += counts[0]
-        errors["rescored"] += word_errors(ref, best)
+        errors["rescored"] += counts[item.best]
         errors["oracle"] += min(counts, key=lambda count: count.errors)
-        aligned = (align(ref, words) for words in (nbest.hypotheses[0].words, best))
-        self._segments.setdefault(part, []).extend(utterance_segments(*aligned))
+        aligned = (align(ref, words) for words in (hyps[0].words, item.words))
+        self._segments.setdefault(item.part, []).extend(utterance_segments(*aligned))
 
     def tests(self) -> Dict[str, Mapsswe]:
         """Part -> test of the first pass (A) against the new best (B)."""
@@ -60,28 +60,13 @@ class ConfidenceTally:
         self.refs = refs
         self._parts: Dict[str, List[np.ndarray]] = {}
 
-    def add(
-        self,
-        utt: str,
-        best: Sequence[str],
-        masses: Optional[np.ndarray],
-        confidences: Optional[np.ndarray],
-        *,
-        part: str = "",
-    ) -> None:
-        """Count the words of a list's best hypothesis, where they have confidences.
-
-        Args:
-            utt: Utterance id.
-            best: The n words.
-            masses: Posterior masses, (n,).
-            confidences: The same calibrated, (n,).
-            part: Of the set.
-        """
-        if masses is None or confidences is None:
+    def add(self, item: RescoredList) -> None:
+        """Count the words of a list's best hypothesis, where they have confidences."""
+        if item.masses is None or item.confidences is None:
             return
-        correct = words_in_place(tuple(best), [tuple(self.refs[utt])])[0]
-        self._parts.setdefault(part, []).append(np.stack([masses, confidences, correct]))
+        correct = words_in_place(item.words, [tuple(self.refs[item.nbest.utt])])[0]
+        rows = np.stack([item.masses, item.confidences, correct])
+        self._parts.setdefault(item.part, []).append(rows)
 
     def parts(self) -> Dict[str, Dict[str, float]]:
         """Part -> calibration error and AUROC, of the posterior masses and of the confidences."""
@@ -110,17 +95,11 @@ class UnknownTally:
         self.first = np.zeros(len(self.names), dtype=int)
         self.best = np.zeros(len(self.names), dtype=int)
 
-    def add(self, unknown: Sequence[np.ndarray], best: int) -> None:
-        """Count those of a list.
-
-        Args:
-            unknown: Of each hypothesis how many words each component does not know, (K,); none
-                where that is not known.
-            best: Place of the new best hypothesis.
-        """
-        if unknown:
-            self.first += unknown[0]
-            self.best += unknown[best]
+    def add(self, item: RescoredList) -> None:
+        """Count those of a list, where they are known."""
+        if item.unknown:
+            self.first += item.unknown[0]
+            self.best += item.unknown[item.best]
 
     def lines(self) -> List[str]:
         """One line for each component that does not know all words."""
