@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Iterator, NamedTuple, Optional
+from typing import Optional
 
 import numpy as np
 
@@ -11,20 +11,14 @@ from espnet_bayeslm.utils.errors import InputError
 MAX_STEPS = 1000
 
 
-class EmStep(NamedTuple):
-    """Where the maximisation stands.
-
-    Attributes:
-        weights: (K,), not negative, sum 1.
-        change: The largest change of a weight that the next step would bring.
-    """
-
-    weights: np.ndarray
-    change: float
-
-
 def em_weights(log_probs: np.ndarray, tol: float = 1e-6) -> np.ndarray:
-    """Interpolation weights that maximise the likelihood.
+    """Interpolation weights that maximise the likelihood, which falls in no step.
+
+    A step from equal weights on is that of expectation-maximisation, w_k <- mean(w_k p_k /
+    sum_j w_j p_j) (Jelinek and Mercer 1980), unless the maximum of the quadratic model at w over
+    all w >= 0 (Kim et al. 2020, "A fast algorithm for maximum likelihood estimation of mixture
+    proportions using sequential quadratic programming") is higher: EM alone needs hundreds of
+    steps where components are alike.
 
     Args:
         log_probs: (T, K) ln p of T words under each of K components; -inf is allowed
@@ -37,37 +31,21 @@ def em_weights(log_probs: np.ndarray, tol: float = 1e-6) -> np.ndarray:
     Raises:
         InputError: The shape is wrong, a value is nan or +inf, or no component knows a word.
     """
-    for step in em_steps(log_probs):
-        if step.change <= tol:
-            break
-    return step.weights
-
-
-def em_steps(log_probs: np.ndarray) -> Iterator[EmStep]:
-    """Yield the states of the maximisation, from equal weights on; the likelihood never falls.
-
-    Each step is that of expectation-maximisation, w_k <- mean(w_k p_k / sum_j w_j p_j) (Jelinek
-    and Mercer 1980), unless the maximum of the quadratic model at w over all w >= 0 (Kim et al.
-    2020, "A fast algorithm for maximum likelihood estimation of mixture proportions using
-    sequential quadratic programming") is higher: EM alone needs hundreds of steps where
-    components are alike.
-    """
     probs = _scaled_probs(log_probs)
-    num_components = len(probs)
-    weights = np.full(num_components, 1.0 / num_components)
+    weights = np.full(len(probs), 1.0 / len(probs))
     mix = weights @ probs
     likelihood = float(np.log(mix).mean())
     for _ in range(MAX_STEPS):
         # ratio: (K, T), p_k / sum_j w_j p_j; its mean is the gradient, 1 at the maximum where w > 0
         ratio = probs / mix
         gradient = ratio.mean(axis=1)
+        candidates = [weights * gradient / (weights @ gradient)]
         newton = _newton(weights, gradient, ratio)
-        expectation = weights * gradient / (weights @ gradient)
-        target = expectation if newton is None else newton
-        yield EmStep(weights, float(np.abs(target - weights).max()))
-        for candidate in (newton, expectation):
-            if candidate is None:
-                continue
+        if newton is not None:
+            candidates.insert(0, newton)
+        if np.abs(candidates[0] - weights).max() <= tol:
+            break
+        for candidate in candidates:
             candidate_mix = candidate @ probs
             with np.errstate(divide="ignore"):
                 value = float(np.log(candidate_mix).mean())
@@ -75,8 +53,8 @@ def em_steps(log_probs: np.ndarray) -> Iterator[EmStep]:
                 weights, mix, likelihood = candidate, candidate_mix, value
                 break
         else:  # the likelihood is at its maximum within rounding
-            yield EmStep(weights, 0.0)
-            return
+            break
+    return weights
 
 
 def _scaled_probs(log_probs: np.ndarray) -> np.ndarray:
