@@ -7,7 +7,7 @@ ICASSP 2004: utterances are drawn again and again with replacement, the same one
 from __future__ import annotations
 
 import dataclasses
-from typing import Iterator, Tuple
+from typing import Tuple
 
 import numpy as np
 
@@ -86,26 +86,17 @@ def replicate_totals(
     if num_utts == 0:
         return np.zeros((num_replicates, counts.shape[1]))
     rows = max(1, _BLOCK // num_utts)
+    rng = np.random.default_rng(seed)
     totals = []
-    for block in draw_utterances(num_utts, num_replicates, seed=seed, rows=rows):
+    for start in range(0, num_replicates, rows):
+        # the draws do not depend on how many are held at a time
+        shape = min(rows, num_replicates - start), num_utts
+        block = rng.integers(num_utts, size=shape, dtype=np.int32)
         # how often each row holds each utterance, (R, U)
         places = (block + num_utts * np.arange(len(block))[:, None]).ravel()
         drawn = np.bincount(places, minlength=block.size).reshape(block.shape)
         totals.append(drawn @ counts.astype(np.float64))
     return np.concatenate(totals)
-
-
-def draw_utterances(
-    num_utts: int, num_replicates: int, *, seed: int = 0, rows: int
-) -> Iterator[np.ndarray]:
-    """Yield (R, num_utts) indices of drawn utterances, R at most `rows`, num_replicates in all.
-
-    The draws do not depend on `rows`.
-    """
-    rng = np.random.default_rng(seed)
-    for start in range(0, num_replicates, rows):
-        shape = (min(rows, num_replicates - start), num_utts)
-        yield rng.integers(num_utts, size=shape, dtype=np.int32)
 
 
 def difference_of_totals(

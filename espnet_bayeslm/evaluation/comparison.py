@@ -106,7 +106,10 @@ def compare_systems(
         InputError: Two systems are to be compared, and the references have no words.
     """
     names = list(sets[0].errors)
-    by_utt = {name: _add_by_utterance([part.errors[name] for part in sets]) for name in names}
+    by_utt: Dict[str, Dict[str, ErrorCounts]] = {n: defaultdict(lambda: NO_WORDS) for n in names}
+    for name, part in itertools.product(names, sets):
+        for utt, counts in part.errors[name].items():
+            by_utt[name][utt] += counts
     totals = {name: sum(by_utt[name].values(), NO_WORDS) for name in names}
     if len(names) < 2:
         return Scores(totals, [])
@@ -124,12 +127,3 @@ def compare_systems(
         segments = itertools.chain.from_iterable(part.segments[a, b] for part in sets)
         pairs.append(SystemPair(a, b, compare_segments(segments), interval))
     return Scores(totals, pairs)
-
-
-def _add_by_utterance(parts: Sequence[Mapping[str, ErrorCounts]]) -> Dict[str, ErrorCounts]:
-    """Errors of each utterance id, summed over sets."""
-    total: Dict[str, ErrorCounts] = defaultdict(lambda: NO_WORDS)
-    for part in parts:
-        for utt, counts in part.items():
-            total[utt] += counts
-    return total
