@@ -13,20 +13,10 @@ from typing import Collection, Dict, Mapping
 ZIPF_SHARE = 0.75
 
 
-def unseen_words(num_once: int, num_twice: int) -> float:
-    """Different words that a text has not shown, by Good-Turing counts (Chao 1984).
-
-    Args:
-        num_once: Different words that occur once in it.
-        num_twice: That occur twice.
-    """
-    if num_twice:
-        return num_once**2 / (2 * num_twice)
-    return num_once * (num_once - 1) / 2
-
-
 def unknown_words(counts: Mapping[str, int], known: Collection[str]) -> Dict[str, float]:
     """Size of `<unk>`: the different words of a text that are not known, and those not in it.
+
+    How many it has not shown is estimated by Good-Turing counts (Chao 1984).
 
     Args:
         counts: Word -> how often it occurs in the training text.
@@ -36,9 +26,10 @@ def unknown_words(counts: Mapping[str, int], known: Collection[str]) -> Dict[str
         `unk_size`, and what it was made of.
     """
     once, twice = (sum(count == n for count in counts.values()) for n in (1, 2))
+    unseen = once**2 / (2 * twice) if twice else once * (once - 1) / 2
     left_out = sum(word not in known for word in counts)
     return {
-        "unk_size": max(left_out + unseen_words(once, twice), 1.0),
+        "unk_size": max(left_out + unseen, 1.0),
         "left_out": left_out,
         "seen_once": once,
         "seen_twice": twice,

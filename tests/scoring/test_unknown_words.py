@@ -13,7 +13,6 @@ from espnet_bayeslm.scoring import NeuralScorer
 from espnet_bayeslm.scoring.unknown_words import (
     ZIPF_SHARE,
     unknown_words,
-    unseen_words,
     usual_unk_size,
 )
 from espnet_bayeslm.utils.errors import InputError
@@ -22,11 +21,11 @@ SENTENCES = [["the", "zebra", "sat"], ["the", "cat"], [], ["zebra", "gnu"]]
 
 
 def test_by_hand():
-    assert unseen_words(6, 3) == 6.0
-    assert unseen_words(3, 0) == 3.0  # the bias-corrected form
     counts = Counter(["a", "a", "a", "b", "b", "c", "d", "e"])
     found = unknown_words(counts, {"a", "b", "<unk>"})
     assert found == {"unk_size": 3 + 3**2 / 2, "left_out": 3, "seen_once": 3, "seen_twice": 1}
+    # none twice: the bias-corrected form
+    assert unknown_words(Counter("abc"), set("abc"))["unk_size"] == 3 * 2 / 2
     assert unknown_words(Counter({"a": 9}), {"a"})["unk_size"] == 1.0
 
 
