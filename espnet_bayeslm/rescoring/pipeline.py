@@ -320,8 +320,11 @@ def score_lists(
         num_jobs: Of how many parts.
 
     Raises:
-        InputError: Too many unknown words, no uncertain LM, or an utterance without a segment.
+        InputError: There is no such job, too many unknown words, no uncertain LM, or an utterance
+            without a segment.
     """
+    if not 1 <= job <= num_jobs:
+        raise InputError(f"--job {job} of --num_jobs {num_jobs}: expected 1 to {num_jobs}")
     path = segments if isinstance(segments, (str, os.PathLike)) else ""
     work = blocks(by_recording(lists, _known_segments(segments), path=path))
     if self_normalized:
@@ -333,7 +336,7 @@ def score_lists(
             return rescored_list(item, weighting).words
 
         scorer = ContextScorer(components, max_oov_rate=max_oov_rate, choose=choose)
-    scores = score_blocks(scorer, of_job(work, job=job, num_jobs=num_jobs))
+    scores = score_blocks(scorer, itertools.islice(work, job - 1, None, num_jobs))
     return with_uncertainty(scores, uncertain_scorer(components)) if uncertainty else scores
 
 
@@ -382,19 +385,6 @@ def blocks(recordings: Iterable[Recording]) -> Iterator[Block]:
             block, count = [], 0
     if block:
         yield block
-
-
-def of_job(every: Iterable[Block], *, job: int, num_jobs: int) -> Iterator[Block]:
-    """Yield the blocks of one job of several: each `num_jobs`-th.
-
-    Raises:
-        InputError: There is no such job.
-    """
-    if not 1 <= job <= num_jobs:
-        raise InputError(f"--job {job} of --num_jobs {num_jobs}: expected 1 to {num_jobs}")
-    for number, block in enumerate(every):
-        if number % num_jobs == job - 1:
-            yield block
 
 
 def prepared(work: Iterable[Block], components: Sequence[Component]) -> Iterator[Block]:

@@ -3,12 +3,23 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_interpolation import Table
 
 from espnet_bayeslm.nbest.segments import Segment, read_segments
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring import pipeline as module
-from espnet_bayeslm.rescoring.pipeline import blocks, by_recording, of_job
+from espnet_bayeslm.rescoring.components import Component
+from espnet_bayeslm.rescoring.pipeline import Weighting, blocks, by_recording, score_lists
 from espnet_bayeslm.utils.errors import InputError
+
+LM = [Component("table", "ngram", Table("table", "a", 0))]
+
+
+def scored(nbests, job, num_jobs):
+    """Return the lists that a job scores."""
+    weighting = Weighting.of(LM, None, None)
+    found = score_lists(nbests, LM, weighting, job=job, num_jobs=num_jobs)
+    return [item.nbest for item in found]
 
 
 def make(sizes):
@@ -54,20 +65,16 @@ def test_jobs_share_the_blocks_of_one_job(sizes, num_jobs, size):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "BLOCK_SIZE", size)
         whole = list(blocks(by_recording(nbests, None)))
-        jobs = [
-            list(of_job(blocks(by_recording(nbests, None)), job=job, num_jobs=num_jobs))
-            for job in range(1, num_jobs + 1)
-        ]
+        jobs = [scored(nbests, job, num_jobs) for job in range(1, num_jobs + 1)]
     assert [items[0] for block in whole for items in block] == nbests
     for block in whole[:-1]:
         counts = [len(items[0].hypotheses) for items in block]
         assert sum(counts) >= size > sum(counts[:-1])
-    for number, block in enumerate(whole):
-        assert block in jobs[number % num_jobs]
-    assert sum(map(len, jobs)) == len(whole)
+    for number, found in enumerate(jobs):
+        assert found == [items[0] for block in whole[number::num_jobs] for items in block]
 
 
 @pytest.mark.parametrize("job, num_jobs", [(0, 1), (2, 1), (-1, 3), (1, 0)])
 def test_jobs_that_are_not_there(job, num_jobs):
     with pytest.raises(InputError, match="--job"):
-        list(of_job([], job=job, num_jobs=num_jobs))
+        scored([], job, num_jobs)
