@@ -130,19 +130,6 @@ class PruningStep:
     result: Any
 
 
-def pruning_order(posteriors: Sequence[WeightPosterior], criterion: str) -> np.ndarray:
-    """Indices of all random weights together, the first to be pruned first.
-
-    Equal weights keep their order, so what a share prunes is a part of what a larger one does.
-
-    Args:
-        posteriors: The weights; indices count through them in their order.
-        criterion: One of `CRITERIA`.
-    """
-    worth = [CRITERIA[criterion](posterior.mean, posterior.std) for posterior in posteriors]
-    return np.argsort(np.concatenate(worth), kind="stable")
-
-
 def zero_means(posteriors: Sequence[WeightPosterior], indices: np.ndarray) -> None:
     """Set the posterior means of the weights that `indices` name to zero, in the LM itself."""
     import torch
@@ -158,7 +145,7 @@ def zero_means(posteriors: Sequence[WeightPosterior], indices: np.ndarray) -> No
 def prune_weights(
     posteriors: Sequence[WeightPosterior], shares: Sequence[float], measure: Callable[[], Any]
 ) -> List[PruningStep]:
-    """Measurements with ever more of an LM's posterior means at zero.
+    """Measurements with ever more of an LM's posterior means at zero, the least worth first.
 
     The LM is changed while this runs, and as it was afterwards.
 
@@ -172,8 +159,10 @@ def prune_weights(
     """
     steps = []
     originals = [posterior.mean.clone() for posterior in posteriors]
-    for criterion in CRITERIA:
-        order = pruning_order(posteriors, criterion)
+    for criterion, worth in CRITERIA.items():
+        values = np.concatenate([worth(p.mean, p.std) for p in posteriors])
+        # equal weights keep their order: what a share prunes is a part of what a larger one does
+        order = np.argsort(values, kind="stable")
         try:
             for share in shares:
                 count = int(share * len(order) + 0.5)

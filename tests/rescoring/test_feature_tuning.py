@@ -88,7 +88,7 @@ def test_without_scores_the_rank_is_the_feature():
 
 
 @pytest.mark.parametrize("tune_by", TUNE_BY)
-@pytest.mark.parametrize("factor", [0.001, 1000.0])
+@pytest.mark.parametrize("factor", [1 / 3, 1000.0])
 def test_scores_in_other_units_choose_the_same(factor, tune_by):
     lists, errors = simulated(120, seed=3, lm=1.0)
     scaled = [

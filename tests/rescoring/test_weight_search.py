@@ -8,7 +8,6 @@ from espnet_bayeslm.rescoring.weight_search import (
     descend,
     folds,
     make_problem,
-    mert,
     minimum_risk,
     normalised,
     without_losers,
@@ -22,17 +21,6 @@ def random_lists(seed, num_lists=40, num_hyps=8, num_features=3):
     errors = rng.integers(0, 10, (num_lists, num_hyps))
     features[..., 0] -= 0.3 * errors
     return features, errors, rng.integers(1, num_hyps + 1, num_lists)
-
-
-@pytest.mark.parametrize("factor", [0.001, 1000.0, 1 / 3])
-def test_a_multiplied_score_gives_the_same_problem_and_weights(factor):
-    features, errors, sizes = random_lists(0, num_lists=200)
-    plain = make_problem(features, errors, sizes)
-    other = make_problem(features * [factor, 1.0, 1.0], errors, sizes)
-    np.testing.assert_array_equal(other.features, plain.features)
-    np.testing.assert_allclose(other.spreads, plain.spreads * [factor, 1, 1], rtol=1e-12)
-    start = np.ones(3)
-    np.testing.assert_array_equal(mert(other, [start], start), mert(plain, [start], start))
 
 
 def test_a_constant_feature_has_no_spread_and_no_part():
