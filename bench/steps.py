@@ -184,10 +184,16 @@ def resident_mib(name: str) -> float:
     return int(re.search(rf"^{name}:\s+(\d+) kB$", status, re.MULTILINE)[1]) / 1024
 
 
+def in_new_processes(function: Callable[..., Any], *calls: Sequence[Any]) -> List[Any]:
+    """Return what a function returns for these arguments, at the same time, each in a process."""
+    with ProcessPoolExecutor(len(calls), mp_context=multiprocessing.get_context("spawn")) as pool:
+        jobs = [pool.submit(function, *args) for args in calls]
+        return [job.result() for job in jobs]
+
+
 def in_new_process(function: Callable[..., Any], *args: Any) -> Any:
     """Return what a function returns in a process of its own."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, *args).result()
+    return in_new_processes(function, args)[0]
 
 
 def get_parser(

@@ -24,8 +24,6 @@ import logging
 import os
 import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 import warnings
 from pathlib import Path
@@ -46,7 +44,7 @@ from compared import (
 )
 from espnet2.train.distributed_utils import DistributedOption
 from one_training import Training
-from steps import SHAPES, ratio, resident_mib, timed
+from steps import SHAPES, in_new_process, in_new_processes, ratio, resident_mib, timed
 
 MEMORY_BATCH = (32, 100)
 
@@ -119,63 +117,47 @@ def print_speed(row: Mapping[str, Any], *, heads: bool) -> None:
     )
 
 
-def call_worker(args: argparse.Namespace, **job: Any) -> subprocess.Popen:
-    """Start this program for one job, with the same options, in a process of its own."""
-    words = json.dumps({**vars(args), **job})
-    environment = {**os.environ, "OMP_NUM_THREADS": str(args.threads)}
-    return subprocess.Popen(
-        [sys.executable, __file__, "--worker", words],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
+def prepare(threads: int) -> None:
+    """Set this process's threads, and let ESPnet and torch say nothing."""
+    logging.getLogger().setLevel(logging.ERROR)
+    warnings.simplefilter("ignore")
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    torch.set_num_threads(threads)
 
 
-def result_of(process: subprocess.Popen) -> Dict[str, Any]:
-    """Return what a job printed last, as json."""
-    output = process.communicate()[0]
-    if process.returncode != 0:
-        raise SystemExit(f"bench/train.py: a job failed with status {process.returncode}")
-    found: Dict[str, Any] = json.loads(output.splitlines()[-1])
-    return found
-
-
-def find_variant(args: argparse.Namespace) -> Variant:
-    """Return the variant that a job is about."""
-    return next(v for v in variants(args.family, args.device) if v.name == args.name)
-
-
-def memory_job(args: argparse.Namespace) -> Dict[str, Any]:
+def memory_job(args: argparse.Namespace, family: str, variant: Variant) -> float:
     """Return the peak memory of a training in this process, in MB.
 
     On a CPU that of the process less what it had after its imports: parameters, gradients and
     the optimizer's state belong to it.
     """
+    prepare(args.threads)
     with contextlib.suppress(OSError):  # importing took more than it left
         Path("/proc/self/clear_refs").write_text("5")
     baseline = resident_mib("VmHWM")
     with tempfile.TemporaryDirectory() as folder:
         write_corpus(Path(folder), args, args.vocab)
-        options = espnet_args(Path(folder), args, args.family, find_variant(args))
-        training = Training(options, find_variant(args), distributed=DistributedOption())
+        options = espnet_args(Path(folder), args, family, variant)
+        training = Training(options, variant, distributed=DistributedOption())
     size, length = MEMORY_BATCH
     text = torch.randint(2, args.vocab - 1, (size, length - 1))
     batch = {"text": text, "text_lengths": torch.full((size,), length - 1)}
     training.train([([str(n) for n in range(size)], batch)] * 2)
     if args.device == "cuda":
-        return {"mb": torch.cuda.max_memory_allocated() / 2**20}
-    return {"mb": resident_mib("VmHWM") - baseline}
+        return torch.cuda.max_memory_allocated() / 2**20
+    return resident_mib("VmHWM") - baseline
 
 
 def measure_memory(args: argparse.Namespace, family: str, vocab: int) -> List[Dict[str, Any]]:
     """Return the peak memory of each variant, each in a process of its own, and print it."""
+    args.vocab = vocab
     size, length = MEMORY_BATCH
     print(f"\npeak memory, {family}, {args.shape} shape, {vocab} words, {size} x {length} tokens")
     rows: List[Dict[str, Any]] = []
     for variant in variants(family, args.device):
-        job = call_worker(args, job="memory", family=family, vocab=vocab, name=variant.name)
-        row = {"family": family, "vocab": vocab, "name": variant.name, **result_of(job)}
-        row["over_espnet"] = row["mb"] / max(rows[0]["mb"], 1.0) if rows else 1.0
+        mb = in_new_process(memory_job, args, family, variant)
+        row = {"family": family, "vocab": vocab, "name": variant.name, "mb": mb}
+        row["over_espnet"] = mb / max(rows[0]["mb"], 1.0) if rows else 1.0
         rows.append(row)
         print(f"{row['name']:34} {row['mb']:9.0f} MB {row['over_espnet']:9.2f}", flush=True)
     return rows
@@ -192,24 +174,24 @@ def seconds_of_group(training: Training, batches: Sequence[Batch]) -> float:
     return timed(work)
 
 
-def speed_job(args: argparse.Namespace) -> Dict[str, Any]:
+def speed_job(
+    args: argparse.Namespace, family: str, variant: Variant, rank: int, world: int, port: int
+) -> float:
     """Return the tokens per second of this process and the others of its group.
 
     Each process has a core of its own, and a part of each batch.
     """
+    prepare(1)
     cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cores[args.rank % len(cores)]})
-    distributed = DistributedOption(distributed=args.world > 1, dist_backend="gloo")
+    os.sched_setaffinity(0, {cores[rank % len(cores)]})
+    distributed = DistributedOption(distributed=world > 1, dist_backend="gloo")
     torch.distributed.init_process_group(
-        "gloo",
-        init_method=f"tcp://localhost:{args.port}",
-        rank=args.rank,
-        world_size=args.world,
+        "gloo", init_method=f"tcp://localhost:{port}", rank=rank, world_size=world
     )
     with tempfile.TemporaryDirectory() as folder:
         write_corpus(Path(folder), args, args.vocab)
-        options = espnet_args(Path(folder), args, args.family, find_variant(args))
-        training = Training(options, find_variant(args), distributed=distributed)
+        options = espnet_args(Path(folder), args, family, variant)
+        training = Training(options, variant, distributed=distributed)
         batches = read_batches(options, args.steps, distributed)
     tokens = torch.tensor(count_tokens(batches))
     torch.distributed.all_reduce(tokens)
@@ -219,7 +201,7 @@ def speed_job(args: argparse.Namespace) -> Dict[str, Any]:
     gc.collect()
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
-    return {"tokens_per_second": int(tokens) / seconds}
+    return int(tokens) / seconds
 
 
 def measure_processes(args: argparse.Namespace, family: str, vocab: int) -> List[Dict[str, Any]]:
@@ -227,6 +209,7 @@ def measure_processes(args: argparse.Namespace, family: str, vocab: int) -> List
     if len(os.sched_getaffinity(0)) < 2:
         print("\ntwo processes: needs two cores")
         return []
+    args.vocab = vocab
     rows: List[Dict[str, Any]] = []
     print(f"\ntwo gloo processes over one, {family}, {args.shape} shape, {vocab} words,", end=" ")
     print(f"{args.batch_size} sentences a step", flush=True)
@@ -234,11 +217,9 @@ def measure_processes(args: argparse.Namespace, family: str, vocab: int) -> List
         speeds: Dict[int, List[float]] = {1: [], 2: []}
         for _ in range(args.rounds):
             for world, found in speeds.items():
-                job = dict(job="speed", family=family, vocab=vocab, name=variant.name)
-                job |= dict(world=world, port=free_port(), threads=1)
-                jobs = [call_worker(args, **job, rank=rank) for rank in range(world)]
-                speeds_of_ranks = [result_of(one)["tokens_per_second"] for one in jobs]
-                found.append(min(speeds_of_ranks))
+                group = world, free_port()
+                jobs = [(args, family, variant, rank, *group) for rank in range(world)]
+                found.append(min(in_new_processes(speed_job, *jobs)))
         row = {
             "family": family,
             "vocab": vocab,
@@ -269,7 +250,6 @@ PARTS: Dict[str, Callable[[argparse.Namespace, str, int], List[Dict[str, Any]]]]
     "memory": measure_memory,
     "processes": measure_processes,
 }
-JOBS = {"memory": memory_job, "speed": speed_job}
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -290,22 +270,14 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--peak_tflops", type=float, help="of the device, for the share of it")
     parser.add_argument("--output", help="a json file")
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
     return parser
 
 
 def main() -> None:
     """Run the benchmark."""
     args = get_parser().parse_args()
-    logging.getLogger().setLevel(logging.ERROR)
-    warnings.simplefilter("ignore")
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-    if args.worker:
-        job = argparse.Namespace(**json.loads(args.worker))
-        torch.set_num_threads(job.threads)
-        print(json.dumps(JOBS[job.job](job)))
-        return
-    torch.set_num_threads(args.threads)
+    prepare(args.threads)
+    os.environ["OMP_NUM_THREADS"] = str(args.threads)  # of the processes that are started
     results: Dict[str, Any] = {"torch": torch.__version__, "options": vars(args).copy()}
     print(f"torch {torch.__version__}, {args.device}, {args.threads} thread(s)")
     for part in args.parts:
