@@ -140,11 +140,11 @@ def check_jobs(folders: Sequence[Path], *, digest: str) -> None:
                 remedy="Give each job of one rescoring once.",
             )
         jobs[number] = folder
-    missing = [number for number in range(1, first.get("num_jobs", 0) + 1) if number not in jobs]
+    missing = [number for number in range(1, first["num_jobs"] + 1) if number not in jobs]
     if missing:
         raise InputError(
             f"{len(missing)} of {first['num_jobs']} jobs are missing, the first {missing[0]}",
-            path=folders[0] if folders else "--merge",
+            path=folders[0],
             remedy="Run them, and give all folders.",
         )
 
