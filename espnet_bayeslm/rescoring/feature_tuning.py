@@ -159,24 +159,21 @@ def _problem(
     lists: Sequence[Features], errors: Sequence[np.ndarray], *, normalised_scores: bool
 ) -> Tuple[Problem, Dict[str, Columns]]:
     """Tuning lists with a column for each sum of features, and the candidates that they allow."""
-    table = feature_table(lists)
-    for name, num in table.lacking.items():
-        logging.warning("%d of %d lists have no %s: it is left out", num, len(lists), name)
-    padded = np.zeros(table.values.shape[:2], dtype=int)
+    every, table, sizes = feature_table(lists)
+    padded = np.zeros(table.shape[:2], dtype=int)
     for row, counts in zip(padded, errors, strict=True):
         row[: len(counts)] = counts
-    spreads = make_problem(table.values, padded, table.sizes).spreads
-    names = [name for name, spread in zip(table.names, spreads, strict=True) if spread > 0]
+    spreads = make_problem(table, padded, sizes).spreads
+    names = [name for name, spread in zip(every, spreads, strict=True) if spread > 0]
     usable = {"rank", "log_prob"} <= set(names)
     sets = feature_sets(names, normalised_scores=normalised_scores) if usable else {}
     sets = {n: own for n, own in sets.items() if len(own) * LISTS_PER_WEIGHT <= len(lists)}
     columns = tuple(dict.fromkeys(column for own in sets.values() for column in own))
     if columns[:1] == (("rank",),):
         logging.info("the lists have no scores: the rank stands in for them")
-    places = {name: table.values[..., n] for n, name in enumerate(table.names)}
-    sums = [np.sum([places[name] for name in column], axis=0) for column in columns]
-    values = np.stack(sums, axis=-1) if sums else table.values[..., :0]
-    problem = make_problem(values, padded, table.sizes)._replace(names=columns)
+    sums = [table[..., [every.index(name) for name in column]].sum(axis=-1) for column in columns]
+    values = np.stack(sums, axis=-1) if sums else table[..., :0]
+    problem = make_problem(values, padded, sizes)._replace(names=columns)
     return without_losers(problem), sets
 
 

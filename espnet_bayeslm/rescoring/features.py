@@ -14,7 +14,8 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
+import logging
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -123,37 +124,28 @@ def best_place(features: Mapping[str, np.ndarray], weights: Mapping[str, float])
     return int((found >= found.max() - SAME_TOTAL * size).argmax())
 
 
-class FeatureTable(NamedTuple):
-    """Features of many lists as one array.
-
-    Attributes:
-        names: Of the features that all lists have.
-        values: (L, N, F), in their own units; what follows a list's hypotheses is 0.
-        sizes: (L,) hypotheses of each list.
-        lacking: Feature -> how many lists lack it, of those that some lists have.
-    """
-
-    names: List[str]
-    values: np.ndarray
-    sizes: np.ndarray
-    lacking: Dict[str, int]
-
-
-def feature_table(lists: Sequence[Features]) -> FeatureTable:
-    """Features of lists as one array; those that some list lacks are left out.
+def feature_table(lists: Sequence[Features]) -> Tuple[List[str], np.ndarray, np.ndarray]:
+    """Features of lists as one array; those that some list lacks are left out, with a warning.
 
     Args:
         lists: Of each list its features, by `hypothesis_features`.
+
+    Returns:
+        The features that all lists have; their values, (L, N, F), in their own units, where 0
+        follows a list's hypotheses; the number of each list's hypotheses, (L,).
     """
-    every = list(dict.fromkeys(name for features in lists for name in features))
-    missing = {name: sum(name not in features for features in lists) for name in every}
-    names = [name for name in every if not missing[name]]
+    names = []
+    for name in dict.fromkeys(name for features in lists for name in features):
+        if num := sum(name not in features for features in lists):
+            logging.warning("%d of %d lists have no %s: it is left out", num, len(lists), name)
+        else:
+            names.append(name)
     sizes = np.array([len(features["rank"]) for features in lists])
     values = np.zeros((len(lists), int(sizes.max()), len(names)))
     for row, features in zip(values, lists, strict=True):
         for column, name in enumerate(names):
             row[: len(features[name]), column] = features[name]
-    return FeatureTable(names, values, sizes, {name: n for name, n in missing.items() if n})
+    return names, values, sizes
 
 
 def is_normalised(lists: Sequence[Features]) -> bool:
