@@ -67,7 +67,12 @@ def log_probs_of_outputs(
     Returns:
         (N,) and (T,), in float32 or better.
     """
-    logits = target_logits(outputs, contexts, targets, weight, bias)
+    dtype = torch.promote_types(outputs.dtype, torch.float32)
+    parts = [
+        (outputs[rows] * weight[tokens]).sum(1, dtype=dtype) + bias[tokens]
+        for rows, tokens in zip(contexts.split(ROWS), targets.split(ROWS), strict=True)
+    ]
+    logits = torch.cat(parts)
     if log_z is not None:
         return logits - log_z, logits.new_full((len(outputs),), log_z)
     normalizers = log_normalizers(outputs, weight, bias)
@@ -119,25 +124,6 @@ def _log_sum_exp_(logits: torch.Tensor) -> torch.Tensor:
     """Ln sum exp of each row, (N,), overwriting the logits (N, C)."""
     top = logits.amax(1, keepdim=True)
     return logits.sub_(top).exp_().sum(1).log_().add_(top.squeeze(1))
-
-
-def target_logits(
-    outputs: torch.Tensor,
-    contexts: torch.Tensor,
-    targets: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor,
-) -> torch.Tensor:
-    """Logit of one token after each of some contexts, (N,), in float32 or better.
-
-    Arguments as in `log_probs_of_outputs`.
-    """
-    dtype = torch.promote_types(outputs.dtype, torch.float32)
-    parts = [
-        (outputs[rows] * weight[tokens]).sum(1, dtype=dtype) + bias[tokens]
-        for rows, tokens in zip(contexts.split(ROWS), targets.split(ROWS), strict=True)
-    ]
-    return torch.cat(parts)
 
 
 def shared_prefix(a: Ids, b: Ids) -> int:

@@ -18,7 +18,7 @@ from espnet_bayeslm.scoring import score_hypotheses, token_log_probs
 from espnet_bayeslm.scoring.log_probs import (
     BLOCKS,
     log_normalizers,
-    target_logits,
+    log_probs_of_outputs,
     tree_batches,
 )
 
@@ -138,7 +138,7 @@ def test_log_normalizers_equal_logsumexp(monkeypatch, contexts, vocab, dtype):
     assert found.dtype == wide
     torch.testing.assert_close(found, logits.to(wide).logsumexp(1), **exact)
     rows, tokens = torch.randint(contexts, (13,)), torch.randint(vocab, (13,))
-    picked = target_logits(outputs, rows, tokens, weight, bias)
+    picked, _ = log_probs_of_outputs(outputs, rows, tokens, weight, bias, log_z=0.0)
     torch.testing.assert_close(picked, logits.to(wide)[rows, tokens], **exact)
 
 
