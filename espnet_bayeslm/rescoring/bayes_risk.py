@@ -162,8 +162,14 @@ def tune_posterior(
     correct = np.concatenate([words_in_place(hyps[k], [ref])[0] for hyps, ref, k in rows])
     if not len(correct):
         return Posterior()
-    units = 1.0 / spread(totals)
-    found = [_fitted(units * float(sharpness), totals, in_place, correct) for sharpness in GRID]
+    found = []
+    for sharpness in (1.0 / spread(totals) * GRID).tolist():
+        confidences = [
+            word_confidences(list_posterior(values, sharpness), places)
+            for values, places in zip(totals, in_place, strict=True)
+        ]
+        platt, loss = fit_platt(np.concatenate(confidences), correct)
+        found.append((loss, Posterior(sharpness, *platt)))
     return min(found, key=lambda item: item[0])[1]
 
 
@@ -173,21 +179,6 @@ def spread(totals: Sequence[np.ndarray]) -> float:
     variances = [values.var() for values in possible if len(values)]
     found = float(np.sqrt(np.mean(variances))) if variances else 0.0
     return found if found > 0 else 1.0
-
-
-def _fitted(
-    sharpness: float,
-    totals: Sequence[np.ndarray],
-    in_place: Sequence[np.ndarray],
-    correct: np.ndarray,
-) -> Tuple[float, Posterior]:
-    """Negative log-likelihood per word of a sharpness with its best scaling, and both."""
-    confidences = [
-        word_confidences(list_posterior(values, sharpness), places)
-        for values, places in zip(totals, in_place, strict=True)
-    ]
-    platt, loss = fit_platt(np.concatenate(confidences), correct)
-    return loss, Posterior(sharpness, *platt)
 
 
 def not_above(
