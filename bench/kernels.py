@@ -63,21 +63,6 @@ class Counts:
         self.copies: Counter[str] = collections.Counter()
         self.fused = False
 
-    @property
-    def num_kernels(self) -> int:
-        """How many kernels there were."""
-        return sum(self.kernels.values())
-
-    @property
-    def num_syncs(self) -> int:
-        """How often the host waited."""
-        return sum(self.syncs.values())
-
-    @property
-    def num_copies(self) -> int:
-        """How many copies there were."""
-        return sum(self.copies.values())
-
     def add(self, func: Any, args: Any, kwargs: Any) -> None:
         """Count an operator."""
         name = func._schema.name.partition("::")[2]
@@ -441,9 +426,10 @@ def main(argv: Optional[List[str]] = None) -> None:
                 torch.manual_seed(0)
                 found[phase] = count(make_model(family, case, model_conf=conf), phase)
                 c = found[phase]
-                cells.append(f"{f'{c.num_kernels} / {c.num_syncs} / {c.num_copies}':>18}")
-            base = base or found["train"].num_kernels
-            ratio = found["train"].num_kernels / base
+                totals = (c.kernels.total(), c.syncs.total(), c.copies.total())
+                cells.append(f"{' / '.join(map(str, totals)):>18}")
+            base = base or found["train"].kernels.total()
+            ratio = found["train"].kernels.total() / base
             print(f"{family + ' ' + name:40}", *cells, f"{ratio:14.2f}", flush=True)
             for phase in PHASES if args.detail else ():
                 print(f"   {phase}: syncs {+found[phase].syncs}, copies {+found[phase].copies}")

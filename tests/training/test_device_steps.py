@@ -48,14 +48,14 @@ def test_scoring_never_waits(family, name, phase):
     assert +counts.syncs == ({"cpu": 1} if phase == "valid" else {})
     # rows of the table of keys and values, and who sees them
     copies = {"valid": 1, "tree": 0, "beam": int(family == "transformer")}[phase]
-    assert counts.num_copies == copies
+    assert counts.copies.total() == copies
 
 
 @pytest.mark.parametrize("family", kernels.CASES)
 def test_a_training_step_has_at_most_three_times_the_point_lms_kernels(family, monkeypatch):
     monkeypatch.setattr(kernels, "LENGTH", 35)
     found = {
-        name: kernels.count(model_of(family, name), "train").num_kernels
+        name: kernels.count(model_of(family, name), "train").kernels.total()
         for name in kernels.CASES[family]
     }
     assert {name: n for name, n in found.items() if n > 3 * found["point"]} == {}
@@ -89,10 +89,10 @@ def test_the_counter_sees_what_waits():
             with kernels.counting() as counts:
                 work(x, mask)
             is_copy = number >= len(waits)
-            assert (counts.num_syncs, counts.num_copies) == (1 - is_copy, is_copy), number
+            assert (counts.syncs.total(), counts.copies.total()) == (1 - is_copy, is_copy), number
         with kernels.counting() as counts:
             (x.view(2, 2).t() * 2 + 1).sum(0).to(x.device, torch.float64)
-        assert (counts.num_kernels, counts.num_syncs, counts.num_copies) == (4, 0, 0)
+        assert (counts.kernels.total(), counts.syncs.total(), counts.copies.total()) == (4, 0, 0)
         with pytest.raises(AssertionError, match="tensors of the host and of the device"):
             x + torch.zeros(4)
 
@@ -182,7 +182,7 @@ def test_an_activation_of_the_papers_size_is_a_few_kernels(compiles, limit, monk
             y = activation(x)
             kernels.run_backward(y.sum())
     # with the sum, its gradient and what autograd keeps
-    assert counts.num_kernels <= limit + 5
-    assert (counts.num_syncs, counts.num_copies) == (0, 0)
+    assert counts.kernels.total() <= limit + 5
+    assert (counts.syncs.total(), counts.copies.total()) == (0, 0)
     expected = torch.nn.functional.gelu(x.detach().elem[:50])
     torch.testing.assert_close(y.detach().elem[:50], expected)
