@@ -120,10 +120,7 @@ class NeuralScorer:
         if self.context:
             options["context"] = self.context
         score = running_log_probs if self.context else token_log_probs
-        found = score(self.trained.lm, sequences, **options)
-        return [
-            self._of_words(values, *where) for values, where in zip(found, encoded, strict=True)
-        ]
+        return self._of_words(encoded, score(self.trained.lm, sequences, **options))
 
     def scores_in_context(
         self, groups: Sequence[Sequence[Sequence[str]]], histories: Histories
@@ -138,10 +135,7 @@ class NeuralScorer:
         sequences = [[ids for ids, _ in group] for group in encoded]
         options = self._options([ids for group in sequences for ids in group])
         found = score_in_context(self.trained.lm, sequences, histories, **options)
-        return [
-            [self._of_words(v, *where) for v, where in zip(values, group, strict=True)]
-            for values, group in zip(found, encoded, strict=True)
-        ]
+        return list(map(self._of_words, encoded, found))
 
     def extended(self, histories: Histories, sentences: Sequence[Sequence[str]]) -> List[History]:
         """Histories after one more sentence of each recording."""
@@ -180,12 +174,15 @@ class NeuralScorer:
         }
 
     def _of_words(
-        self, values: np.ndarray, ids: Sequence[int], starts: Sequence[int]
-    ) -> WordScores:
-        """Scores of words from those of their tokens, (n + 1,)."""
-        unknown = np.array([*(token == self.unk for token in ids), False])
-        values = values - self._log_unk_size * unknown
-        return WordScores(np.add.reduceat(values, starts), np.logical_or.reduceat(unknown, starts))
+        self, encoded: Sequence[Tuple[List[int], List[int]]], found: Sequence[np.ndarray]
+    ) -> List[WordScores]:
+        """Scores of the words of sentences from those of their tokens, (n + 1,) each."""
+        scores = []
+        for (ids, starts), values in zip(encoded, found, strict=True):
+            unknown = np.array([*(token == self.unk for token in ids), False])
+            totals = np.add.reduceat(values - self._log_unk_size * unknown, starts)
+            scores.append(WordScores(totals, np.logical_or.reduceat(unknown, starts)))
+        return scores
 
     def token_counts(self, words: Sequence[str]) -> np.ndarray:
         """(n + 1,) tokens of each word of a sentence and of `</s>`."""
