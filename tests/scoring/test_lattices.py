@@ -56,9 +56,8 @@ def estimated(folder, order):
 def neural(token_type, folder, lm_class=BayesLSTMLM, num_samples=0, **conf):
     """Return the scorer of an LM of double precision whose weights say something."""
     trained = make(token_type, folder)
-    options = conf or {"unit": 8, "nlayers": 1}
-    if lm_class is not BayesLSTMLM or conf:
-        trained.lm = lm_class(len(trained.token_list), **options)
+    if conf:
+        trained.lm = lm_class(len(trained.token_list), **conf)
     trained.lm = trained.lm.double().eval()
     generator = torch.Generator().manual_seed(1)
     for parameter in trained.lm.parameters():
