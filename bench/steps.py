@@ -111,7 +111,8 @@ def make_lm(shape: str, family: str, uncertainty: Mapping[str, Any]) -> nn.Modul
     """Return one of our LMs, in ESPnet's model."""
     make = BayesLSTMLM if family == "lstm" else BayesTransformerLM
     vocab = SHAPES[shape][0]
-    return wrap(make(vocab, uncertainty=uncertainty, **lm_options(shape, family)), vocab)
+    lm = make(vocab, uncertainty=uncertainty, **lm_options(shape, family))
+    return BayesLanguageModel(lm, vocab, num_train_tokens=1_000_000)
 
 
 def espnet_options(shape: str, family: str) -> Dict[str, Any]:
@@ -131,17 +132,10 @@ def make_espnet(shape: str, family: str) -> nn.Module:
 
 def build(shape: str, family: str, names: Sequence[str] = ()) -> Dict[str, nn.Module]:
     """Return the models to compare, by name: the two points of comparison first."""
-    other = wrap(make_espnet(shape, family), SHAPES[shape][0])
+    other = ESPnetLanguageModel(make_espnet(shape, family), SHAPES[shape][0])
     models = {"point": make_lm(shape, family, {}), OTHER[family]: other}
     cases = [lm for lm in UNCERTAIN[family] if not names or lm.name in names]
     return models | {lm.name: make_lm(shape, family, lm.uncertainty) for lm in cases}
-
-
-def wrap(lm: nn.Module, vocab: int) -> nn.Module:
-    """Return ESPnet's model around an LM."""
-    if isinstance(lm, (BayesLSTMLM, BayesTransformerLM)):
-        return BayesLanguageModel(lm, vocab, num_train_tokens=1_000_000)
-    return ESPnetLanguageModel(lm, vocab)
 
 
 def train_step(model: nn.Module, text: torch.Tensor, lengths: torch.Tensor) -> None:
