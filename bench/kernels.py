@@ -15,7 +15,7 @@ import collections
 import contextlib
 import unittest.mock
 import warnings
-from typing import Any, Callable, Counter, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Counter, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -241,15 +241,18 @@ class HostGenerator(torch.Generator):
         return super().__new__(cls, "cpu")
 
 
-def as_one_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what a compiler makes of a function: a kernel, and one more for each sum."""
+def as_one_kernel(function: Callable[..., Any], constants: Sequence[Any]) -> Callable[..., Any]:
+    """Return what a compiler makes of a function of some first arguments.
+
+    That is a kernel, and one more for each sum.
+    """
 
     def run(*args: Any) -> Any:
         counts = _counts[-1]
         counts.kernels[f"compiled {function.__name__}"] += 1
         counts.fused = True
         try:
-            return function(*args)
+            return function(*constants, *args)
         finally:
             counts.fused = False
 

@@ -11,6 +11,7 @@ from espnet_bayeslm.bayes import Bayes, Draw
 from espnet_bayeslm.bayes.kinds import all_weights
 from espnet_bayeslm.layers.embedding import UncertainEmbedding
 from espnet_bayeslm.layers.gp import GPActivation
+from espnet_bayeslm.lm import uncertain
 from espnet_bayeslm.utils.errors import InputError
 
 BENCH = Path(__file__).parents[2] / "bench" / "kernels.py"
@@ -132,11 +133,16 @@ def test_a_loss_that_is_not_finite_is_found_with_the_next_transfer(then):
         model.eval()
 
 
-def test_the_counter_of_draws_is_the_buffers():
+def test_the_counter_of_draws_is_the_buffers(monkeypatch):
     model = kernels.make_model("lstm", {"cell_input@1": "bayes"}).train()
     lm, batch = model.lm, kernels.make_batch()
     seen = []
-    lm._generator = lambda step: seen.append(step) or torch.Generator().manual_seed(step)
+
+    def noise_generator(seed, rank, step, *, device):
+        seen.append(step)
+        return torch.Generator().manual_seed(step)
+
+    monkeypatch.setattr(uncertain, "noise_generator", noise_generator)
     model(*batch)
     before = model.state_dict()["lm.noise_step"].clone()
     model(*batch)
