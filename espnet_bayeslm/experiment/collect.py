@@ -40,8 +40,8 @@ def collect(settings: Settings) -> Json:
     """
     lists = read_lists(settings.data / "nbest", settings.sets)
     study = settings.study
-    folder = settings.folder
-    parts = [part for n in settings.seeds for part in outputs.find_parts(folder, n, study)]
+    folders = [(settings.seed_folder(seed), seed) for seed in settings.seeds]
+    parts = [part for folder in folders for part in outputs.find_parts(*folder, study)]
     runs = [Collector(settings, part, lists).run() for part in parts]
     check_any(settings, runs)
     statistics = settings.data / "statistics.txt"
@@ -216,7 +216,7 @@ def add_chosen(settings: Settings, content: Json, lists: Optional[Lists]) -> Non
         if lists is None:
             continue
         for seed, run in view.whole.items():
-            rescored = Rescored(settings.folder / f"seed{seed}", lists, settings.sets)
+            rescored = Rescored(settings.seed_folder(seed), lists, settings.sets)
             for other in view.control_systems(run, lm):
                 add_test(rescored, run["systems"], best["systems"][POINT], other)
 

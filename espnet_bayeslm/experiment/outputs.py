@@ -49,9 +49,8 @@ class Part:
     path: Path
 
 
-def find_parts(exp: Path, seed: int, study: Optional[str]) -> List[Part]:
-    """Folders of a seed: exp/seedS and, of a study, its trainP or unitU that exist."""
-    folder = exp / f"seed{seed}"
+def find_parts(folder: Path, seed: int, study: Optional[str]) -> List[Part]:
+    """Folders of a seed: its own and, of a study, the trainP or unitU in it that exist."""
     found = [Part(seed, "all", 0, folder)]
     if study is None:
         return found

@@ -24,7 +24,7 @@ def write_report_input(view: View, settings: Settings) -> Path:
     """
     seeds = [seed for seed in view.seeds if len(report_systems(view, seed)) > 1]
     seed = (seeds or view.seeds)[0]
-    folder = settings.folder / f"seed{seed}"
+    folder = settings.seed_folder(seed)
     names = report_systems(view, seed)
     title = f"Table {settings.table}, size {settings.size}, seed {seed}"
     options: Dict[str, Any] = {"title": title, **perplexity_options(view, folder, names)}

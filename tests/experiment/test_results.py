@@ -71,6 +71,22 @@ def outputs(written, plan, tmp_path):
     return tmp_path
 
 
+def test_a_flat_plan_finds_its_outputs(outputs, plan):
+    one = [*OPTIONS, "--seeds", "1"]
+    experiment.main(one)
+    names = ("results_some.json", "report_some.yaml")
+    expected = [Path("exp/small", name).read_text() for name in names]
+    for path in Path("exp/small/seed1").iterdir():
+        path.rename(Path("exp") / path.name)
+    shutil.rmtree("exp/small")
+    plan(flat=True)
+    experiment.main(one)
+    found = [Path("exp", name).read_text() for name in names]
+    assert found == [
+        text.replace("exp/small/seed1/", "exp/").replace("exp/small/", "exp/") for text in expected
+    ]
+
+
 @pytest.fixture
 def fail(outputs, fails):
     """Return a function: options -> the one line that is said of bad input."""
