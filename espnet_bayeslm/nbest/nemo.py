@@ -60,6 +60,8 @@ def read_nemo(path: PathLike) -> Iterator[NBest]:
             not that of the manifest, or no such files.
     """
     beams = Path(path)
+    if not beams.exists():
+        raise InputError("neither a beam file nor a folder with one", path=path)
     if beams.is_dir():
         beams = _one(beams, (".tsv", ".tsv.gz"), "preds")
     manifest = _one(beams.parent, MANIFEST_SUFFIXES, "manifest")

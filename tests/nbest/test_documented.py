@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from espnet_bayeslm.nbest.formats import READERS, read_nbest
+from espnet_bayeslm.utils.errors import InputError
 
 PAGE = (Path(__file__).parents[2] / "docs" / "lists.md").read_text(encoding="utf-8")
 SECTION = re.compile(r"^## .*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
@@ -21,6 +22,12 @@ def examples():
         if files:
             found[re.search(r"--nbest_format (\w+)", section)[1]] = files
     return found
+
+
+@pytest.mark.parametrize("format", READERS)
+def test_lists_that_are_not_there(format, tmp_path):
+    with pytest.raises(InputError, match="nosuch"):
+        list(read_nbest(tmp_path / "nosuch" / "lists", format))
 
 
 @pytest.mark.parametrize("format", READERS)
