@@ -61,6 +61,6 @@ def sweep(
         if moved[1:]:
             grid = grid + (FACTORS - 1)[:, None] * moved[1]
         total += counts[grid.argmax(axis=-1)]
-    values = [own[part[0]] * FACTORS for part in parts] + [np.zeros(1)] * (2 - len(parts))
+    values = [own[part[0]] * FACTORS for part in parts] + [np.zeros(1), np.zeros(1)]
     labels = [*names, "", ""]
     return Sweep((labels[0], labels[1]), (values[0], values[1]), total)

@@ -56,6 +56,14 @@ def test_best_hypotheses_are_those_of_the_formula(rows, lm, lmwt, penalty):
     assert best_hypotheses(lists, Scales(lmwt, penalty)) == brute_force(nbests, lm, lmwt, penalty)
 
 
+def test_scores_of_zero_and_none_count_nothing():
+    hyps = [
+        Hypothesis((), am, None, graph) for am, graph in ((0.0, None), (None, 0.0), (-5.0, -1.0))
+    ]
+    totals = ScoredList(NBest("u", tuple(hyps)), np.zeros(3)).totals(Scales(10))
+    np.testing.assert_array_equal(totals, [0.0, 0.0, -1.5])
+
+
 def test_the_old_lm_score_is_not_counted():
     hyps = [Hypothesis(("a",), -10.0, lm, -1.0) for lm in (-1.0, -99.0, None)]
     lists = [scored(NBest("u", (hyp,)), {("a",): -2.0}) for hyp in hyps]

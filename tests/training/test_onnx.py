@@ -18,8 +18,10 @@ from experiments import (
     transformer,
 )
 
+from espnet_bayeslm import kernels
 from espnet_bayeslm.training.load import load_lm
 from espnet_bayeslm.training.onnx import export_onnx, files
+from espnet_bayeslm.training.onnx.plain import traceable
 from espnet_bayeslm.utils.errors import InputError
 
 ort = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (extra `onnx`)")
@@ -223,3 +225,10 @@ def test_without_onnx(make, tmp_path, monkeypatch):
     with pytest.raises(InputError, match=message):
         export_onnx(make("lstm", *BAYES["lstm"]), tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_the_fused_lstm_is_traced_where_kernels_are_off_too(make):
+    lm = load_lm(make("lstm", *BAYES["lstm"])).lm
+    with kernels.plain(), traceable(lm):
+        assert not kernels.is_plain("lstm_loop")
+        assert kernels.is_plain("linear")
