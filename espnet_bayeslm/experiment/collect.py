@@ -40,8 +40,8 @@ def collect(settings: Settings) -> Json:
     """
     lists = read_lists(settings.data / "nbest", settings.sets)
     study = settings.study
-    folders = [(settings.seed_folder(seed), seed) for seed in settings.seeds]
-    parts = [part for folder in folders for part in outputs.find_parts(*folder, study)]
+    folder = settings.seed_folder
+    parts = [part for n in settings.seeds for part in outputs.find_parts(folder(n), n, study)]
     runs = [Collector(settings, part, lists).run() for part in parts]
     check_any(settings, runs)
     statistics = settings.data / "statistics.txt"

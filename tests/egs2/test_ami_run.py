@@ -61,9 +61,9 @@ def test_the_recipe(run, ami, tmp_path, lines):
     perplexities = found.partition("## Perplexity")[2].partition("## Word error rate")[0]
     rows = dict(re.findall(r"^\| (\d+)\. .*?\| (.*)", perplexities, re.MULTILINE))
     assert list(map(int, rows)) == list(range(1, 26))
-    run_ones = {int(number): row for number, row in rows.items() if "not run" not in row}
-    assert list(run_ones) == list(lines or range(1, 26))
-    values = [row.partition(" ")[0] for number, row in run_ones.items() if number < 21]
+    evaluated = {int(number): row for number, row in rows.items() if "not run" not in row}
+    assert list(evaluated) == list(lines or range(1, 26))
+    values = [row.partition(" ")[0] for number, row in evaluated.items() if number < 21]
     assert all(1 < float(value) < 48 for value in values)
     assert "\n| train | 300 |" in found
     assert json.loads((tiny / "results_main.json").read_text())
