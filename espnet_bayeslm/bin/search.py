@@ -103,7 +103,7 @@ def search(
         check_ranking(given, texts, options, retrain=retrain)
         networks = [load_supernet(folder) for folder in supernet]
     else:
-        runs = parse_seeds(seeds or "0")
+        runs = parse_seeds("0" if seeds is None else seeds)
         if bilevel is not None:
             options += ["--model_conf", f"bilevel={str(bilevel).lower()}"]
         check_training({"config": config, **texts}, options)

@@ -287,7 +287,7 @@ def test_a_super_network_without_a_search(bayes, tmp_path, refused):
     [
         (["--top", "0"], "--top 0"),
         (["--top", "-3"], "--top -3"),
-        *((["--seeds", seeds], "--seeds") for seeds in (",", "a", "1,", "-1", "1.5", "0,0", "0-2")),
+        *((["--seeds", s], "--seeds") for s in ("", ",", "a", "1,", "-1", "1.5", "0,0", "0-2")),
         (["--seed", "1"], "--seeds"),
         (["--seed=1"], "--seeds"),
         (["--output_dir", "x"], "--exp"),

@@ -95,7 +95,7 @@ def train(lm, weight, text, lengths, steps=400):
     return model.eval()
 
 
-@pytest.mark.parametrize("family", ["lstm", "transformer"])
+@pytest.mark.parametrize("family", ["transformer", pytest.param("lstm", marks=pytest.mark.slow)])
 def test_training_holds_the_spread_down_at_the_same_perplexity(family):
     def make():
         torch.manual_seed(0)

@@ -221,8 +221,15 @@ CANDIDATES = {
 }
 
 
-@pytest.mark.parametrize("bilevel", [False, True], ids=["single level", "bilevel"])
-@pytest.mark.parametrize("family", CANDIDATES)
+@pytest.mark.parametrize(
+    "family, bilevel",
+    [
+        ("lstm", True),
+        ("transformer", False),
+        pytest.param("lstm", False, marks=pytest.mark.slow),
+        pytest.param("transformer", True, marks=pytest.mark.slow),
+    ],
+)
 def test_a_path_that_was_spoilt_is_not_chosen(family, bilevel):
     """In a trained LM one path of each location is replaced by noise: in 9 of 10 seeds the search
     must choose the other one at all locations."""
