@@ -71,8 +71,9 @@ class BayesESPnetLM(UncertainLM):
     projected: Callable[[torch.Tensor], torch.Tensor]
 
     def __init_subclass__(cls) -> None:
-        """Make a backbone's class known."""
-        BACKBONES[cls.backbone] = cls
+        """Make a backbone's class known; one that names none is its parent's in other words."""
+        if "backbone" in vars(cls):
+            BACKBONES[cls.backbone] = cls
 
     @typechecked
     def __init__(
@@ -91,7 +92,10 @@ class BayesESPnetLM(UncertainLM):
                 f"backbone {backbone!r}: valid are {', '.join(BACKBONES)}",
                 remedy="" if backbone else "`bayeslm train --from EXP` takes it from a trained LM.",
             )
-        self.__class__ = BACKBONES[backbone]
+        if type(self) is BayesESPnetLM:
+            self.__class__ = BACKBONES[backbone]
+        if not isinstance(self, BACKBONES[backbone]):
+            raise InputError(f"{type(self).__name__} is no LM with backbone {backbone}")
         prior_variance = self.usual_prior_variance if prior_variance is None else prior_variance
         super().__init__(vocab_size, prior_variance=prior_variance, num_samples=num_samples)
         self._take_over(self.build(vocab_size, backbone_conf))
