@@ -94,7 +94,7 @@ class BayesESPnetLM(UncertainLM):
             )
         if type(self) is BayesESPnetLM:
             self.__class__ = BACKBONES[backbone]
-        if not isinstance(self, BACKBONES[backbone]):
+        elif not isinstance(self, BACKBONES[backbone]):
             raise InputError(f"{type(self).__name__} is no LM with backbone {backbone}")
         prior_variance = self.usual_prior_variance if prior_variance is None else prior_variance
         super().__init__(vocab_size, prior_variance=prior_variance, num_samples=num_samples)

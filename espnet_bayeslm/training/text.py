@@ -179,7 +179,7 @@ def _train_bpe(folder: Path, vocab_size: int) -> Tokens:
         )
     except RuntimeError as error:
         raise InputError(
-            f"sentencepiece: {str(error).rstrip('.')}", path=text, remedy="Change --vocab_size."
+            f"sentencepiece: {error}", path=text, remedy="Change --vocab_size."
         ) from error
     model = sentencepiece.SentencePieceProcessor(model_proto=content.getvalue())
     # sentencepiece's first three are <unk>, <s> and </s>

@@ -31,7 +31,8 @@ class InputError(ValueError):
         if path is not None and line is not None:
             where += f":{line}"
         message = f"{where}: {problem}" if where else problem
-        super().__init__(f"{message}. {remedy}".rstrip() if remedy else message)
+        # what a library says may end in its own full stop
+        super().__init__(f"{message.removesuffix('.')}. {remedy}".rstrip() if remedy else message)
 
 
 @contextlib.contextmanager
