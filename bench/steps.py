@@ -107,12 +107,14 @@ def lm_options(shape: str, family: str) -> Dict[str, Any]:
     return {**conf, "nlayers": 2} if family == "lstm" else conf
 
 
-def make_lm(shape: str, family: str, uncertainty: Mapping[str, Any]) -> nn.Module:
-    """Return one of our LMs, in ESPnet's model."""
+def make_lm(
+    shape: str, family: str, uncertainty: Mapping[str, Any], **model_conf: Any
+) -> nn.Module:
+    """Return one of our LMs, in ESPnet's model with these options."""
     make = BayesLSTMLM if family == "lstm" else BayesTransformerLM
     vocab = SHAPES[shape][0]
     lm = make(vocab, uncertainty=uncertainty, **lm_options(shape, family))
-    return BayesLanguageModel(lm, vocab, num_train_tokens=1_000_000)
+    return BayesLanguageModel(lm, vocab, num_train_tokens=1_000_000, **model_conf)
 
 
 def espnet_options(shape: str, family: str) -> Dict[str, Any]:

@@ -34,6 +34,12 @@ TRAINING: List[Tuple[str, Dict[str, Any]]] = [
     ("transformer", {"ffn@*": "gp"}),
     ("transformer", {"hidden_output@*": "variational"}),
 ]
+# For large vocabularies.
+SAMPLED: List[Tuple[str, Dict[str, Any]]] = [
+    ("lstm", {"cell_input@1-2": "bayes"}),
+    ("transformer", {"ffn@1-2": "bayes"}),
+]
+LARGE = {"paper10k": "paper"}
 SCORING: List[Tuple[str, Dict[str, Any]]] = [
     ("lstm", {"all_gates@1-2": "bayes"}),
     ("lstm", {"cell_input@1-2": "gp"}),
@@ -76,15 +82,25 @@ def works(shape: str, names: List[str]) -> List[Tuple[str, Callable[[], Work]]]:
         lm = make_lm(shape, family, uncertainty).eval().lm
         return functools.partial(search, lm, vocab, STEPS + 1)
 
-    cases = {"training": (train, TRAINING), "rescoring": (rescore, SCORING)}
-    cases["decoding"] = (decode, SCORING)
+    def train_sampled(family: str, uncertainty: Dict[str, Any]) -> Work:
+        large = LARGE.get(shape, shape)
+        options = {"distribution": "uniform", "num_samples": min(1024, SHAPES[large][0] // 2)}
+        lm = make_lm(large, family, uncertainty, sampled_softmax=options)
+        return functools.partial(train_step, lm, *make_batch(large))
+
+    cases = {
+        "training": (train, TRAINING),
+        f"sampled softmax ({SHAPES[LARGE.get(shape, shape)][0]:,} words)": (train_sampled, SAMPLED),
+        "rescoring": (rescore, SCORING),
+        "decoding": (decode, SCORING),
+    }
     return [
         (
             f"{name}, {family} {' '.join(f'{k} {v}' for k, v in place.items())}",
             functools.partial(work, family, place),
         )
-        for name in names
-        for work, places in [cases[name]]
+        for name, (work, places) in cases.items()
+        if name.partition(" (")[0] in names
         for family, place in places
     ]
 
@@ -129,7 +145,7 @@ def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shapes", nargs="+", default=["small", "paper10k"], choices=list(SHAPES))
-    names = ["training", "rescoring", "decoding"]
+    names = ["training", "sampled softmax", "rescoring", "decoding"]
     parser.add_argument("--works", nargs="+", default=names, choices=names)
     parser.add_argument("--rounds", type=int, default=5)
     args = parser.parse_args()

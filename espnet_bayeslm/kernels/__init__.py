@@ -25,6 +25,7 @@ KERNELS: Dict[str, str] = {
     "feed_forward": "feed_forward",
     "kl_weights": "draw",
     "linear": "product",
+    "look_up": "embedding",
     "lstm_loop": "recurrence",
     "mixture": "gp",
     "product": "product",

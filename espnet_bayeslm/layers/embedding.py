@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Tuple
+from typing import Callable, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -10,6 +10,7 @@ from torch import nn
 
 from espnet_bayeslm.bayes import UncertainModule
 from espnet_bayeslm.bayes.draw import LayerDraw
+from espnet_bayeslm.kernels import fast
 
 # Among the noise of a draw: the rows that were drawn as they were looked up.
 LOOKED_UP = ""
@@ -33,6 +34,22 @@ def distinct_ids(ids: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
     return ascending, torch.searchsorted(ascending, ids)
 
 
+def look_up(
+    table: torch.Tensor, ids: torch.Tensor, padding_idx: Optional[int]
+) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Rows of a table, and the table, for the output projection that is tied to it.
+
+    Args:
+        table: (V, M).
+        ids: Any shape.
+        padding_idx: The id whose row gets no gradient from the rows.
+
+    Returns:
+        (..., M) and (V, M).
+    """
+    return F.embedding(ids, table, padding_idx), table
+
+
 class UncertainEmbedding(UncertainModule, nn.Embedding):
     """`torch.nn.Embedding`, whose table may be random."""
 
@@ -53,13 +70,25 @@ class UncertainEmbedding(UncertainModule, nn.Embedding):
         With noise that is not shared by the batch, with a draw for each word of a sequence (the
         first dimension), or for each token.
         """
+        return self._look_up(input, look_up)[0]
+
+    def with_table(self, input: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+        """What `forward` gives, and the table's mean for the projection of the same pass."""
+        return self._look_up(input, fast(look_up))
+
+    def _look_up(
+        self, input: torch.Tensor, look: Callable[..., Tuple[torch.Tensor, torch.Tensor]]
+    ) -> Tuple[torch.Tensor, torch.Tensor]:
         self._refuse_recomputation()
         draw = self.draw
         if draw is None or draw.generator is None or not self._draws_rows():
-            return F.embedding(input, self.value("weight"), self.padding_idx)
+            value = self.value("weight")
+            if value is self.weight:
+                return look(value, input, self.padding_idx)
+            return F.embedding(input, value, self.padding_idx), self.weight
         ids, places = self._rows_of(input)
-        mean = F.embedding(ids, self.weight, self.padding_idx)
-        return F.embedding(places, self._draw_rows(ids, mean, draw))
+        mean, table = look(self.weight, ids, self.padding_idx)
+        return F.embedding(places, self._draw_rows(ids, mean, draw)), table
 
     def _rows_of(self, input: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
         """The rows to draw, (D,), and for each id its place among them, shaped as the ids."""
@@ -80,3 +109,22 @@ class UncertainEmbedding(UncertainModule, nn.Embedding):
         draw.noise[LOOKED_UP] = ids
         assert draw.generator is not None
         return block.kind.look_up(self, block, ids, mean, draw.generator)
+
+
+def embed(
+    layer: nn.Module, ids: torch.Tensor, projection: torch.Tensor
+) -> Tuple[torch.Tensor, torch.Tensor]:
+    """An embedding layer's vectors, and an output projection's weight to use in the same pass.
+
+    Args:
+        layer: The embedding.
+        ids: (...).
+        projection: The weight, (V, M); it may be the layer's own.
+
+    Returns:
+        (..., embedding_dim) and (V, M).
+    """
+    # a super-network's has a way of its own to look up
+    if type(layer) is UncertainEmbedding and layer.weight is projection:
+        return layer.with_table(ids)
+    return layer(ids), projection

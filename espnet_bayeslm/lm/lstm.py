@@ -13,6 +13,7 @@ from espnet_bayeslm.bayes import Position
 from espnet_bayeslm.bayes.kinds import all_weights
 from espnet_bayeslm.layers import GATES, NATIVE, UncertainEmbedding, UncertainLSTM
 from espnet_bayeslm.layers.dropout import Dropout
+from espnet_bayeslm.layers.embedding import embed
 from espnet_bayeslm.lm.recurrent import RecurrentLM
 from espnet_bayeslm.lm.uncertain import Projected
 
@@ -104,4 +105,5 @@ class BayesLSTMLM(RecurrentLM):
     def outputs(self, input: torch.Tensor) -> Projected:
         """See `UncertainLM.outputs`."""
         with self.drawn():
-            return self.encode(input)[0], self.decoder.weight
+            embedded, weight = embed(self.encoder, input, self.decoder.weight)
+            return self.encode(embedded)[0], weight

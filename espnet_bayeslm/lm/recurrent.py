@@ -28,14 +28,14 @@ class RecurrentLM(UncertainLM):
     rnn: Any
     decoder: Any
 
-    def encode(self, input: torch.Tensor, hidden: Any = None) -> Tuple[torch.Tensor, Any]:
+    def encode(self, embedded: torch.Tensor, hidden: Any = None) -> Tuple[torch.Tensor, Any]:
         """Input of the output projection, (B, L, unit), and the state, (nlayers, B, unit) each."""
-        output, hidden = self.rnn(self.drop(self.encoder(input)), hidden)
+        output, hidden = self.rnn(self.drop(embedded), hidden)
         return self.drop(output), hidden
 
     def compute(self, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, Any]:
         """See `UncertainLM.compute`; the state is h and c, or h, (nlayers, B, unit) each."""
-        output, hidden = self.encode(input, hidden)
+        output, hidden = self.encode(self.encoder(input), hidden)
         return project(self.decoder, output), hidden
 
     def zero_state(self) -> Any:
@@ -45,7 +45,7 @@ class RecurrentLM(UncertainLM):
 
     def begin(self, tokens: torch.Tensor) -> Step:
         """See `IncrementalLM.begin`."""
-        output, state = self.encode(tokens)
+        output, state = self.encode(self.encoder(tokens))
         return project(self.decoder, output[:, -1]), self.split_state(state)
 
     def advance(self, tokens: torch.Tensor, states: List[Any]) -> Step:

@@ -16,6 +16,7 @@ from espnet_bayeslm.kernels import fast
 from espnet_bayeslm.layers import TransformerBlock, UncertainEmbedding, sinusoids
 from espnet_bayeslm.layers.attention import CachedStep, KeyValueCache, Prefix, TreeAttention
 from espnet_bayeslm.layers.dropout import Dropout
+from espnet_bayeslm.layers.embedding import embed
 from espnet_bayeslm.layers.linear import project
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree
@@ -156,7 +157,8 @@ class BayesTransformerLM(UncertainLM):
     def outputs(self, input: torch.Tensor) -> Projected:
         """See `UncertainLM.outputs`."""
         with self.drawn():
-            return self._encode(self.embed(input), None)[0], self.decoder.weight
+            embedded, weight = embed(self.embed, input, self.decoder.weight)
+            return self._encode(embedded, None)[0], weight
 
     def _encode(
         self, embedded: torch.Tensor, hidden: Optional[State]

@@ -20,6 +20,7 @@ from espnet_bayeslm.kernels.draw import Draw
 from espnet_bayeslm.layers import (
     attention,
     dropout,
+    embedding,
     gp,
     latent,
     linear,
@@ -32,7 +33,10 @@ from espnet_bayeslm.rescoring import score_hypotheses
 from espnet_bayeslm.training.model import BayesLanguageModel
 
 PACKAGE = Path(kernels.__file__).parents[1]
-PLAIN_MODULES = [*[gp, attention, dropout, latent, linear, lstm, transformer, vocabulary], gaussian]
+PLAIN_MODULES = [
+    *[gp, attention, dropout, embedding, latent, linear, lstm, transformer, vocabulary],
+    gaussian,
+]
 SEEDS = range(4)
 
 
@@ -152,6 +156,13 @@ def a_latent(f):
     return f(packed, maybe(rand(2, n, 3).detach())), [packed]
 
 
+def a_look_up(f):
+    table, ids = rand(9, n := size()), torch.randint(9, (2, size()))
+    # the padding's row gets the projection's gradient alone
+    rows, tied = f(table, ids, maybe(int(ids[0, 0])))
+    return (rows, tied @ rand(n, 3).detach()), [table]
+
+
 def a_loss(f):
     outputs, weight, bias = rand(n := size(), 4), rand(11, 4), rand(11)
     return f(outputs, weight, bias, torch.randint(11, (n,))), [outputs, weight, bias]
@@ -166,6 +177,7 @@ CASES = {
     "feed_forward": a_feed_forward,
     "kl_weights": a_kl,
     "linear": a_linear,
+    "look_up": a_look_up,
     "lstm_loop": an_lstm,
     "mixture": a_mixture,
     "product": a_product,

@@ -63,7 +63,7 @@ class SeqRNN(RecurrentLM, BayesESPnetLM):
 
     def projected(self, input: torch.Tensor) -> torch.Tensor:
         """See `BayesESPnetLM.projected`."""
-        return self.encode(input)[0]
+        return self.encode(self.encoder(input))[0]
 
     @property
     def computes_trees(self) -> bool:  # type: ignore[override]
