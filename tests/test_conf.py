@@ -41,7 +41,7 @@ FIRST = {
 # Not the paper's lines, but what is better on AMI's dev text.
 HELPS = {
     "bayes_lstm": {"dropout_rate": 0.1, "init_std": 1.0, "init_std_unit": "weights"},
-    "bayes_transformer": {"dropout_rate": 0.0},
+    "bayes_transformer": {},
 }
 # The architecture searches, and the lines that the paper's ended at.
 SEARCHES = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from pathlib import Path
 from typing import Any, List, Optional, Sequence, Tuple
 
@@ -131,7 +132,7 @@ def train(
     sizes: List[str] = []
     if size is not None:
         lm = parse_training_options(config, espnet_options).lm
-        sizes = size_options(lm, size)
+        sizes = size_options(config, lm, size)
     elif source is not None:
         theirs, ours = read_config(find_files(source)[0]), read_yaml_mapping(config)
         if ours.get("lm") == theirs.lm:
@@ -189,7 +190,11 @@ def train_and_tell(exp: Path, **options: Any) -> None:
     train(exp=exp, **options)
     perplexity, epoch, num_epochs = best_of(exp)
     print(f"validation perplexity {perplexity:.2f} (epoch {epoch} of {num_epochs})")
-    print(f"checkpoint: {find_files(exp)[1]}")
+    checkpoint = find_files(exp)[1]
+    averaged = re.search(r"ave_(\d+)best", checkpoint.resolve().name)
+    number = int(averaged[1]) if averaged else 1
+    of = f", the average of the {number} best epochs" if number > 1 else ""
+    print(f"checkpoint: {checkpoint}{of}")
     print(f"next: bayeslm rescore --nbest LISTS --lm {exp} --output DIR")
 
 

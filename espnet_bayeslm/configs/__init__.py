@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
@@ -28,6 +29,12 @@ SIZES: Dict[str, Dict[str, Dict[str, int]]] = {
     },
 }
 """Size -> LM -> its `lm_conf`; layers are as many, so that a configuration's places exist."""
+
+# Size -> shipped configuration -> its `lm_conf`, as dev chose it. In a small LM the embedding has
+# most of the weights, and its noise takes dropout's place; in a large one the others overfit.
+CHOSEN: Dict[str, Dict[str, Dict[str, float]]] = {
+    "small": {"bayes_transformer": {"dropout_rate": 0.0}},
+}
 
 SHAPES = {
     "bayes_lstm": ("unit", "nlayers", "tie_weights"),
@@ -84,8 +91,13 @@ def lm_conf_options(values: Mapping[str, Any]) -> List[str]:
     return [word for pair in words for word in pair]
 
 
-def size_options(lm: Optional[str], size: str) -> List[str]:
-    """ESPnet's options that give an LM one of `SIZES`.
+def size_options(config: Path, lm: Optional[str], size: str) -> List[str]:
+    """ESPnet's options that give an LM one of `SIZES`, and what goes with it.
+
+    Args:
+        config: The LM's configuration.
+        lm: The LM.
+        size: One of `SIZES`.
 
     Raises:
         InputError: The LM has no sizes of that name.
@@ -93,7 +105,25 @@ def size_options(lm: Optional[str], size: str) -> List[str]:
     if lm not in SIZES[size]:
         valid = ", ".join(SIZES[size])
         raise InputError(f"--size {size} with lm: {lm}; LMs with sizes are {valid}")
-    return lm_conf_options(SIZES[size][lm])
+    return lm_conf_options({**SIZES[size][lm], **_chosen(config, size)})
+
+
+def _is_shipped(config: Path) -> bool:
+    return config.resolve().parent == FOLDER.resolve()
+
+
+def _chosen(config: Path, size: str) -> Dict[str, float]:
+    """What a shipped configuration has in a size beside the sizes."""
+    return CHOSEN.get(size, {}).get(config.stem, {}) if _is_shipped(config) else {}
+
+
+def _nearest_size(lm: str, lm_conf: Mapping[str, Any]) -> str:
+    """The greatest size that is not wider than an LM, or the smallest."""
+    smallest, *others = SIZES
+    width = next(iter(SIZES[smallest][lm]))
+    # an LM's own defaults are the paper's sizes
+    given = lm_conf.get(width, math.inf)
+    return next((s for s in reversed(others) if SIZES[s][lm][width] <= given), smallest)
 
 
 def inherited_size_options(
@@ -101,15 +131,20 @@ def inherited_size_options(
 ) -> List[str]:
     """ESPnet's options that give an LM the sizes of the trained LM that it starts from.
 
+    And what a shipped configuration has at such a size.
+
     Args:
         config: The LM's configuration. Sizes of a shipped one are the paper's, and only defaults.
         content: What it says.
         source: The trained LM's `lm_conf`.
     """
-    is_shipped = config.resolve().parent == FOLDER.resolve()
+    lm, is_shipped = content["lm"], _is_shipped(config)
     given = () if is_shipped else content.get("lm_conf") or ()
-    keys = (key for key in SHAPES.get(content["lm"], ()) if key not in given)
-    return lm_conf_options({key: source[key] for key in keys if key in source})
+    keys = (key for key in SHAPES.get(lm, ()) if key not in given)
+    sizes = {key: source[key] for key in keys if key in source}
+    if is_shipped and lm in SHAPES:
+        sizes.update(_chosen(config, _nearest_size(lm, source)))
+    return lm_conf_options(sizes)
 
 
 def expand_config(words: Sequence[str]) -> List[str]:
@@ -128,5 +163,5 @@ def expand_config(words: Sequence[str]) -> List[str]:
     options = ["--config", str(path)]
     if known.size is not None:
         parser.add_argument("--lm", default=(yaml.safe_load(path.read_text()) or {}).get("lm"))
-        options += size_options(parser.parse_known_args(list(words))[0].lm, known.size)
+        options += size_options(path, parser.parse_known_args(list(words))[0].lm, known.size)
     return [*options, *rest]

@@ -7,7 +7,14 @@ import yaml
 
 from espnet_bayeslm.bin import lm_train, train
 from espnet_bayeslm.bin.configs import main
-from espnet_bayeslm.configs import FOLDER, find_config, shipped
+from espnet_bayeslm.configs import (
+    FOLDER,
+    SIZES,
+    find_config,
+    inherited_size_options,
+    shipped,
+    size_options,
+)
 from espnet_bayeslm.training.task import BayesLMTask
 from espnet_bayeslm.utils.errors import InputError
 
@@ -88,13 +95,43 @@ def test_sizes(plain_text, tmp_path, fails):
     assert "LMs with sizes are bayes_lstm, bayes_transformer" in fails(train.main, whole)
 
 
+@pytest.mark.parametrize(
+    "att_unit, dropout_rate", [(64, 0.0), (128, 0.0), (512, None), (640, None)]
+)
+def test_what_goes_with_a_size(att_unit, dropout_rate, tmp_path):
+    """A shipped configuration has the dropout of the start's size, a file of the user's its own."""
+    shipped = FOLDER / "bayes_transformer.yaml"
+    content = yaml.safe_load(shipped.read_text())
+    source = {"att_unit": att_unit, "head": 1, "dropout_rate": 0.7}
+    expected = {"att_unit": att_unit, "head": 1}
+    if dropout_rate is not None:
+        expected["dropout_rate"] = dropout_rate
+    words = inherited_size_options(shipped, content, source)
+    assert given(words) == expected
+    mine = tmp_path / "bayes_transformer.yaml"
+    mine.write_text(shipped.read_text())
+    assert not given(inherited_size_options(mine, content, source))
+    size = "small" if dropout_rate is not None else "paper"
+    assert given(size_options(shipped, "bayes_transformer", size)) == {
+        **SIZES[size]["bayes_transformer"],
+        **({} if dropout_rate is None else {"dropout_rate": dropout_rate}),
+    }
+    assert given(size_options(mine, "bayes_transformer", size)) == SIZES[size]["bayes_transformer"]
+
+
+def given(words):
+    """Options of `lm_conf` as words, as a mapping."""
+    assert set(words[::2]) <= {"--lm_conf"}
+    return yaml.safe_load("\n".join(word.replace("=", ": ") for word in words[1::2])) or {}
+
+
 def test_espnets_training_finds_them_by_name(corpus, tmp_path, train_lm, monkeypatch):
     words = []
     monkeypatch.setattr(BayesLMTask, "main", lambda cmd: words.extend(cmd))
     lm_train.main(["--config", "bayes_transformer", "--size", "small", "--lm_conf", "head=2"])
     args = BayesLMTask.get_parser().parse_args(words)
     conf = yaml.safe_load((FOLDER / "bayes_transformer.yaml").read_text())["lm_conf"]
-    small = {"att_unit": 128, "unit": 512, "layer": 6, "head": 2}
+    small = {"att_unit": 128, "unit": 512, "layer": 6, "head": 2, "dropout_rate": 0.0}
     assert args.lm_conf == {**conf, **small}
 
 
