@@ -48,7 +48,7 @@ def get_parser() -> argparse.ArgumentParser:
         parser.add_argument(f"--{name}", default=choices[0], choices=choices, help=what)
     parser.add_argument("--vocab_size", type=int, help="Default: all words, or 5000 BPE pieces")
     parser.add_argument(
-        "--dropout_rates", default="0 0.1 0.2 0.3", help="Those of the point-estimate LM to try"
+        "--dropout_rates", default="0.1 0.2 0.3 0.5", help="Those of the point-estimate LM to try"
     )
     parser.add_argument(
         "--epochs", type=int, default=0, help="Of each training; 0: as the configurations say"

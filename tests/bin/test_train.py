@@ -132,8 +132,10 @@ def test_validation_is_on_known_words_where_unk_is_not_trained(
     assert "valid.txt: 1 of 3 sentences have tokens that" in caplog.text
     (tmp_path / "valid.txt").write_text("a b\nb c\n")
     main(command("point", "known", "--max_epoch", "1"))
-    with_unknown, without = re.findall("validation perplexity .*", capsys.readouterr().out)
+    output = capsys.readouterr().out
+    with_unknown, without = re.findall("validation perplexity .*", output)
     assert with_unknown == without
+    assert f"checkpoint: {tmp_path / 'known'}/valid.loss.ave.pth\n" in output
 
 
 def test_what_was_made_of_the_same_text_is_kept(command, tmp_path, monkeypatch):
@@ -161,6 +163,7 @@ def test_a_training_speaks(command, tmp_path, python):
     """On stderr a line for each epoch, on stdout the result, ESPnet's own log in the folder."""
     exp = tmp_path / "exp"
     words = [python, "-m", "espnet_bayeslm.bin.bayeslm", "train", *command("bayes")]
+    words += ["--keep_nbest_models", "2"]
     result = subprocess.run(words, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     first, warning, *epochs = result.stderr.splitlines()
@@ -177,7 +180,9 @@ def test_a_training_speaks(command, tmp_path, python):
     perplexity, checkpoint, following = result.stdout.splitlines()
     shown = [float(re.search(r"valid ppl ([0-9.]+)", line)[1]) for line in epochs]
     assert f"validation perplexity {min(shown):.2f} " in perplexity
-    assert checkpoint == f"checkpoint: {exp}/valid.loss.ave.pth" and f"--lm {exp} " in following
+    averaged = ", the average of the 2 best epochs"
+    assert checkpoint == f"checkpoint: {exp}/valid.loss.ave.pth{averaged}"
+    assert f"--lm {exp} " in following
     assert "[train]" in (exp / "train.log").read_text()
 
 
