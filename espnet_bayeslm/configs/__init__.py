@@ -33,7 +33,7 @@ SIZES: Dict[str, Dict[str, Dict[str, int]]] = {
 # Size -> shipped configuration -> its `lm_conf`, as dev chose it. In a small LM the embedding has
 # most of the weights, and its noise takes dropout's place; in a large one the others overfit.
 CHOSEN: Dict[str, Dict[str, Dict[str, float]]] = {
-    "small": {"bayes_transformer": {"dropout_rate": 0.0}},
+    "small": {"bayes_lstm": {"dropout_rate": 0.0}, "bayes_transformer": {"dropout_rate": 0.0}},
 }
 
 SHAPES = {
