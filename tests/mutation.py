@@ -107,7 +107,8 @@ def _is_left_out(node: ast.AST) -> bool:
         return function.startswith(LOGGING) or function.endswith("Error")
     if isinstance(node, (ast.Assign, ast.AnnAssign)):
         target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-        return isinstance(target, ast.Name) and target.id.isupper()
+        names = target.elts if isinstance(target, ast.Tuple) else [target]
+        return all(isinstance(name, ast.Name) and name.id.isupper() for name in names)
     return False
 
 

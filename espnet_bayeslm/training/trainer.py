@@ -199,7 +199,6 @@ class BayesLMTrainer(Trainer):
                 with warming(model):
                     cls._run_phase(model, kwargs, max_epoch=model.warmup_epochs)
                 switch(folder, model, fresh)
-                cls.lines.best = math.inf
                 cls._run_phase(model, kwargs, resume=True)
             else:
                 super().run(model=model, **kwargs)
@@ -248,6 +247,9 @@ class BayesLMTrainer(Trainer):
         Trainer.resume(checkpoint, model, reporter, **kwargs)
         assert cls.options is not None
         cls.first_epoch = min(reporter.stats, default=reporter.get_epoch() + 1)
+        if cls.lines is not None:
+            valid = (phases.get("valid", {}) for phases in reporter.stats.values())
+            cls.lines.best = min((float(v["ppl"]) for v in valid if "ppl" in v), default=math.inf)
         stay_stopped(reporter, cls.options)
         if process_rank() == 0:
             heal(Path(checkpoint).parent, model, reporter, cls.options)

@@ -11,10 +11,11 @@ from command_lines import SHORT
 from espnet2.bin import tokenize_text
 
 from espnet_bayeslm.bin.train import main
+from espnet_bayeslm.training.checkpoint import read_checkpoint
 from espnet_bayeslm.training.components import load_components
 from espnet_bayeslm.training.load import load_lm
 from espnet_bayeslm.training.task import BayesLMTask
-from espnet_bayeslm.training.trainer import BayesLMTrainer
+from espnet_bayeslm.training.trainer import BayesLMTrainer, EpochLines
 
 POINT = {
     "lm": "bayes_lstm",
@@ -202,7 +203,11 @@ def test_ctrl_c_and_the_same_command_again(command, tmp_path, capsys, monkeypatc
     (line,) = [x for x in capsys.readouterr().err.splitlines() if "stopped" in x]
     assert "the same command goes on" in line
     assert not (tmp_path / "exp/2epoch.pth").exists()
+    before, add = [], EpochLines.add
+    monkeypatch.setattr(EpochLines, "add", lambda s, *a: before.append(s.best) or add(s, *a))
     main(command())
+    stats = read_checkpoint(tmp_path / "exp/checkpoint.pth")["reporter"]["stats"]
+    assert before == [float(stats[1]["valid"]["ppl"])], "the best so far is that of all epochs"
     assert "The training was resumed" in (tmp_path / "exp/train.log").read_text()
     assert (tmp_path / "exp/latest.pth").resolve().name == "2epoch.pth"
 

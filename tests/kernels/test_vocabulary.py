@@ -108,3 +108,15 @@ def test_several_blocks_of_large_products(tokens):
     torch.testing.assert_close(found, expected)
     grads = (torch.autograd.grad(loss, leaves) for loss in (found, expected))
     torch.testing.assert_close(*grads, rtol=0.0001, atol=0.0001)
+
+
+def test_as_few_blocks_as_their_size_allows(monkeypatch):
+    """Each reads all weights once more."""
+    made, multiply = [], vocabulary.multiply
+    monkeypatch.setattr(vocabulary, "CPU_ROWS", 4)
+    monkeypatch.setattr(
+        vocabulary, "multiply", lambda x, weight: made.append(len(x)) or multiply(x, weight)
+    )
+    with torch.no_grad():
+        summed_nll(torch.randn(10, 3), torch.randn(7, 3), torch.zeros(7), torch.arange(10) % 7)
+    assert made == [4, 4, 2]
