@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import re
 from pathlib import Path
 from typing import Any, List, Optional, Sequence, Tuple
@@ -167,18 +166,12 @@ def best_of(exp: Path) -> Tuple[float, int, int]:
     Raises:
         InputError: No epoch was trained.
     """
-    from espnet_bayeslm.training.checkpoint import read_checkpoint
+    from espnet_bayeslm.training.checkpoint import read_checkpoint, valid_perplexities
 
     path = exp / "checkpoint.pth"
     if not path.is_file():
         raise InputError(f"found no {path.name}: no epoch was trained", path=exp)
-    stats = read_checkpoint(path)["reporter"]["stats"]
-    perplexities = {
-        # of ESPnet's own LMs there is the loss, ln of it
-        epoch: float(valid["ppl"]) if "ppl" in valid else math.exp(min(float(valid["loss"]), 700))
-        for epoch, valid in ((epoch, phases.get("valid", {})) for epoch, phases in stats.items())
-        if valid
-    }
+    perplexities = valid_perplexities(read_checkpoint(path)["reporter"]["stats"])
     epoch = min(perplexities, key=lambda number: (perplexities[number], number))
     return perplexities[epoch], epoch, max(perplexities)
 

@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import errno
 import logging
+import math
 import os
 import threading
 from pathlib import Path
@@ -222,3 +223,13 @@ def writing_errors(folder: Path) -> Iterator[None]:
         ) from error
     finally:
         threading.excepthook = report
+
+
+def valid_perplexities(stats: Mapping[int, Mapping[str, Any]]) -> Dict[int, float]:
+    """{epoch: perplexity of the validation text}, from an ESPnet reporter's statistics."""
+    return {
+        # of ESPnet's own LMs there is the loss, ln of it
+        epoch: float(valid["ppl"]) if "ppl" in valid else math.exp(min(float(valid["loss"]), 700))
+        for epoch, valid in ((epoch, phases.get("valid", {})) for epoch, phases in stats.items())
+        if valid
+    }

@@ -21,7 +21,7 @@ from espnet_bayeslm.bayes import process_rank
 from espnet_bayeslm.lm.sigma import typical_sigma
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.training.architecture import show, write_history
-from espnet_bayeslm.training.checkpoint import whole_checkpoints
+from espnet_bayeslm.training.checkpoint import valid_perplexities, whole_checkpoints
 from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.warmup import is_over, states, switch, warming
 from espnet_bayeslm.utils.cli import PROGRESS
@@ -248,8 +248,7 @@ class BayesLMTrainer(Trainer):
         assert cls.options is not None
         cls.first_epoch = min(reporter.stats, default=reporter.get_epoch() + 1)
         if cls.lines is not None:
-            valid = (phases.get("valid", {}) for phases in reporter.stats.values())
-            cls.lines.best = min((float(v["ppl"]) for v in valid if "ppl" in v), default=math.inf)
+            cls.lines.best = min(valid_perplexities(reporter.stats).values(), default=math.inf)
         stay_stopped(reporter, cls.options)
         if process_rank() == 0:
             heal(Path(checkpoint).parent, model, reporter, cls.options)
