@@ -15,6 +15,7 @@ import torch
 from espnet2.train.abs_espnet_model import AbsESPnetModel
 from espnet2.train.distributed_utils import get_node_rank, get_rank
 
+from espnet_bayeslm.bayes.kinds import KINDS
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.lm.protocols import RandomLM
 from espnet_bayeslm.lm.registry import LM_CLASSES
@@ -180,9 +181,13 @@ def check_conf(name: str, cls: Any, conf: Mapping[str, Any]) -> None:
     for key in conf:
         if key not in valid and key != "ignore_id":
             near = difflib.get_close_matches(str(key), valid, n=1)
+            kind = next((kind for kind in KINDS.values() if key in kind.option_names), None)
             remedy = ""
             if near:
                 remedy = f"Did you mean {near[0]}?"
+            elif name == "lm" and kind:
+                location = f"{{LOCATION: {{kind: {kind.name}, {key}: ...}}}}"
+                remedy = f"It is an option of a location: uncertainty: {location}."
             elif name in CHOSEN_BY_NAME:
                 remedy = (
                     f"With another --{name} those of the configuration stay: change a copy of it"

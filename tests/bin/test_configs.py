@@ -139,6 +139,10 @@ def test_espnets_training_finds_them_by_name(corpus, tmp_path, train_lm, monkeyp
     "words, expected",
     [
         (["--lm_conf", "units=3"], ["lm_conf: BayesLSTMLM has no 'units'", "Did you mean unit?"]),
+        (
+            ["--lm_conf", "noise=flipout"],
+            ["no 'noise'", "uncertainty: {LOCATION: {kind: bayes, noise: ...}}"],
+        ),
         (["--model_conf", "warmth=3"], ["model_conf: ESPnetLanguageModel has no 'warmth'"]),
         (
             ["--optim", "adam", "--optim_conf", "beta=3"],
