@@ -31,9 +31,17 @@ SIZES: Dict[str, Dict[str, Dict[str, int]]] = {
 """Size -> LM -> its `lm_conf`; layers are as many, so that a configuration's places exist."""
 
 # Size -> shipped configuration -> its `lm_conf`, as dev chose it. In a small LM the embedding has
-# most of the weights, and its noise takes dropout's place; in a large one the others overfit.
-CHOSEN: Dict[str, Dict[str, Dict[str, float]]] = {
-    "small": {"bayes_lstm": {"dropout_rate": 0.0}, "bayes_transformer": {"dropout_rate": 0.0}},
+# most of the weights: its noise takes dropout's place (in a large one the others overfit), and has
+# to start near where it ends.
+CHOSEN: Dict[str, Dict[str, Dict[str, Any]]] = {
+    "small": {
+        "bayes_lstm": {"dropout_rate": 0.0},
+        "bayes_transformer": {
+            "dropout_rate": 0.0,
+            "init_std": 0.5,
+            "init_std_unit": "weights",
+        },
+    },
 }
 
 SHAPES = {
@@ -112,7 +120,7 @@ def _is_shipped(config: Path) -> bool:
     return config.resolve().parent == FOLDER.resolve()
 
 
-def _chosen(config: Path, size: str) -> Dict[str, float]:
+def _chosen(config: Path, size: str) -> Dict[str, Any]:
     """What a shipped configuration has in a size beside the sizes."""
     return CHOSEN.get(size, {}).get(config.stem, {}) if _is_shipped(config) else {}
 

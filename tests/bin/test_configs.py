@@ -95,28 +95,26 @@ def test_sizes(plain_text, tmp_path, fails):
     assert "LMs with sizes are bayes_lstm, bayes_transformer" in fails(train.main, whole)
 
 
+SMALL = {"dropout_rate": 0.0, "init_std": 0.5, "init_std_unit": "weights"}
+
+
 @pytest.mark.parametrize(
-    "att_unit, dropout_rate", [(64, 0.0), (128, 0.0), (512, None), (640, None)]
+    "att_unit, size", [(64, "small"), (128, "small"), (512, "paper"), (640, "paper")]
 )
-def test_what_goes_with_a_size(att_unit, dropout_rate, tmp_path):
-    """A shipped configuration has the dropout of the start's size, a file of the user's its own."""
+def test_what_goes_with_a_size(att_unit, size, tmp_path):
+    """A shipped configuration has what suits the start's size, a file of the user's its own."""
     shipped = FOLDER / "bayes_transformer.yaml"
     content = yaml.safe_load(shipped.read_text())
     source = {"att_unit": att_unit, "head": 1, "dropout_rate": 0.7}
-    expected = {"att_unit": att_unit, "head": 1}
-    if dropout_rate is not None:
-        expected["dropout_rate"] = dropout_rate
+    chosen = SMALL if size == "small" else {}
     words = inherited_size_options(shipped, content, source)
-    assert given(words) == expected
+    assert given(words) == {"att_unit": att_unit, "head": 1, **chosen}
     mine = tmp_path / "bayes_transformer.yaml"
     mine.write_text(shipped.read_text())
     assert not given(inherited_size_options(mine, content, source))
-    size = "small" if dropout_rate is not None else "paper"
-    assert given(size_options(shipped, "bayes_transformer", size)) == {
-        **SIZES[size]["bayes_transformer"],
-        **({} if dropout_rate is None else {"dropout_rate": dropout_rate}),
-    }
-    assert given(size_options(mine, "bayes_transformer", size)) == SIZES[size]["bayes_transformer"]
+    sizes = SIZES[size]["bayes_transformer"]
+    assert given(size_options(shipped, "bayes_transformer", size)) == {**sizes, **chosen}
+    assert given(size_options(mine, "bayes_transformer", size)) == sizes
 
 
 def given(words):
@@ -131,8 +129,8 @@ def test_espnets_training_finds_them_by_name(corpus, tmp_path, train_lm, monkeyp
     lm_train.main(["--config", "bayes_transformer", "--size", "small", "--lm_conf", "head=2"])
     args = BayesLMTask.get_parser().parse_args(words)
     conf = yaml.safe_load((FOLDER / "bayes_transformer.yaml").read_text())["lm_conf"]
-    small = {"att_unit": 128, "unit": 512, "layer": 6, "head": 2, "dropout_rate": 0.0}
-    assert args.lm_conf == {**conf, **small}
+    small = {"att_unit": 128, "unit": 512, "layer": 6, "head": 2}
+    assert args.lm_conf == {**conf, **small, **SMALL}
 
 
 @pytest.mark.parametrize(
