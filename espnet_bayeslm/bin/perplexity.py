@@ -38,6 +38,12 @@ def print_table(summaries: Sequence[Mapping[str, Any]]) -> None:
         f"{summaries[0]['sentences']} sentences, {summaries[0]['words']} words; </s> is counted;"
         f" -oov: without the {summaries[0]['excluded']} words that some component does not know"
     )
+    if summaries[0]["excluded"]:
+        values = [(r["name"], r["perplexity_of_known_sentences"]["word"]) for r in summaries]
+        print(
+            f"per word in the {summaries[0]['known_sentences']} sentences without such a word:",
+            ", ".join(f"{name} {value:.2f}" for name, value in values),
+        )
 
 
 def read_inputs(

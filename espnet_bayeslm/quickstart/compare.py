@@ -251,23 +251,30 @@ class Work:
         The LMs alone are taken from the mixture of all, so that every figure leaves out the same
         words, those that one of its components does not know.
         """
-        perplexities: Dict[str, Dict[int, float]] = {}
-        for seed in self.seeds:
-            found = dict(zip(BOTH_ROWS, _perplexities(self._output(seed, BOTH)), strict=True))
-            found |= {n: _perplexities(self._output(seed, n))[-1] for n in self._systems(seed)}
-            for name, value in found.items():
-                perplexities.setdefault(name, {})[seed] = value
         last = _summaries(self._output(self.seeds[0], POINT))[-1]
         return {
-            **{key: last[key] for key in ("sentences", "words", "excluded")},
+            **{key: last[key] for key in ("sentences", "words", "excluded", "known_sentences")},
             "seeds": list(self.seeds),
             "dropout": {
                 seed: {"chosen": self._chosen(seed), "valid": self._tuned(seed)}
                 for seed in self.seeds
             },
             "weights": {seed: self._all_weights(seed) for seed in self.seeds},
-            "perplexity": perplexities,
+            "perplexity": self._test("perplexity_without_oov"),
+            "perplexity_of_known_sentences": self._test("perplexity_of_known_sentences"),
         }
+
+    def _test(self, figure: str) -> Dict[str, Dict[int, float]]:
+        """{system: {seed: a figure of the test text}}."""
+        perplexities: Dict[str, Dict[int, float]] = {}
+        for seed in self.seeds:
+            alone = _perplexities(self._output(seed, BOTH), figure)
+            found = dict(zip(BOTH_ROWS, alone, strict=True))
+            for name in self._systems(seed):
+                found[name] = _perplexities(self._output(seed, name), figure)[-1]
+            for name, value in found.items():
+                perplexities.setdefault(name, {})[seed] = value
+        return perplexities
 
     def _all_weights(self, seed: int) -> Mapping[str, List[float]]:
         """{system: weights}, the 3-gram's last."""
@@ -288,6 +295,6 @@ def _summaries(path: Path) -> List[Dict[str, Any]]:
     return rows
 
 
-def _perplexities(path: Path) -> List[float]:
-    """Their perplexities per word, unknown words left out."""
-    return [row["perplexity_without_oov"]["word"] for row in _summaries(path)]
+def _perplexities(path: Path, figure: str = "perplexity_without_oov") -> List[float]:
+    """Their perplexities per word."""
+    return [row[figure]["word"] for row in _summaries(path)]

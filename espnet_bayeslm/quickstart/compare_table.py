@@ -34,6 +34,10 @@ LMs or the 3-gram and left out of every line. Geometric mean over the seeds {see
 validation text: {chosen} (`half`: not trained any further, which only overfits). The Bayesian LM is
 the shipped configuration, untuned.
 """
+KNOWN = """\
+What follows an unknown word counts, and depends on how an LM takes <unk>; the last two columns are
+of the {known_sentences} of {sentences} sentences without unknown words.
+"""
 
 
 def pairs(seeds: Sequence[int]) -> Dict[int, Tuple[int, int]]:
@@ -79,9 +83,11 @@ def averaged(values: Values, seeds: Sequence[int]) -> Values:
     }
 
 
-def percent(results: Mapping[str, Any], name: str, base: str) -> Interval:
+def percent(
+    results: Mapping[str, Any], name: str, base: str, figure: str = "perplexity"
+) -> Interval:
     """Change of a system's perplexity against another's in %, with its interval."""
-    found = ratios(results["perplexity"], name, base, results["seeds"])
+    found = ratios(results[figure], name, base, results["seeds"])
     mean, low, high = (100 * (ratio - 1) for ratio in interval(list(found.values())))
     return mean, low, high
 
@@ -112,41 +118,63 @@ def write_tables(exp: Path, results: Dict[str, Any]) -> str:
 
 def markdown(results: Mapping[str, Any]) -> str:
     """The table, and in words what was gained and what was lost."""
-    perplexity, seeds = results["perplexity"], results["seeds"]
-    rows = []
-    for name in ROWS:
-        values = list(perplexity[name].values())
-        # that of the 3-gram is the same at every seed
-        found = interval(values[:1] if name == "3-gram" else values)
-        against = percent(results, name, POINT)
-        cell = "" if name == POINT else bracketed(against, lambda x: signed(x, 1))
-        rows.append([name, bracketed(found, lambda x: f"{x:.1f}"), cell])
+    figures = shown(results)
+    header = [""]
+    for what in figures.values():
+        header += [what, f"against {POINT}, %"]
+    rows = [[name, *(c for f in figures for c in cells(results, name, f))] for name in ROWS]
     chosen = ", ".join(str(item["chosen"]) for item in results["dropout"].values())
-    facts = {**results, "seeds": ", ".join(map(str, seeds)), "chosen": chosen}
-    header = ["", "perplexity", f"against {POINT}, %"]
-    lines = [markdown_table(header, rows), EXPLANATION.format(**facts), *verdicts(results)]
+    facts = {**results, "seeds": ", ".join(map(str, results["seeds"])), "chosen": chosen}
+    explanation = EXPLANATION + (KNOWN if len(figures) > 1 else "")
+    lines = [markdown_table(header, rows), explanation.format(**facts), *verdicts(results)]
     return "\n".join(lines) + "\n"
+
+
+def shown(results: Mapping[str, Any]) -> Dict[str, str]:
+    """{figure: heading}; where no word is unknown, the second would be the first."""
+    figures = {"perplexity": "perplexity"}
+    if results["excluded"] and results["known_sentences"]:
+        figures["perplexity_of_known_sentences"] = "known sentences"
+    return figures
+
+
+def cells(results: Mapping[str, Any], name: str, figure: str) -> Iterator[str]:
+    """A system's perplexity, and its change against the point-estimate LM."""
+    values = list(results[figure][name].values())
+    # that of the 3-gram is the same at every seed
+    yield bracketed(interval(values[:1] if name == "3-gram" else values), lambda x: f"{x:.1f}")
+    change = percent(results, name, POINT, figure)
+    yield "" if name == POINT else bracketed(change, lambda x: signed(x, 1))
 
 
 def verdicts(results: Mapping[str, Any]) -> Iterator[str]:
     """What each mixture with the Bayesian LM changes, in words."""
     for name, base in ((BAYES, POINT), (BOTH, POINT), (BOTH, TWO)):
-        found = percent(results, name, base)
-        _, low, high = found
-        verdict = "no interval, of one pair of starts"
-        if not math.isnan(low):
-            verdict = "lower" if high < 0 else "HIGHER" if low > 0 else "no certain difference"
-        yield f"{name} against {base}: {bracketed(found, lambda x: signed(x, 1))} %: {verdict}."
+        found = [
+            verdict(percent(results, name, base, figure)) + (" in known sentences" * bool(index))
+            for index, figure in enumerate(shown(results))
+        ]
+        yield f"{name} against {base}: {'; '.join(found)}."
     for seed, item in results["dropout"].items():
         rates = [choice for choice in item["valid"] if choice != HALF]
         if len(rates) > 1 and item["chosen"] == max(rates):
             yield f"Seed {seed}: the largest rate of dropout was the best; try larger ones too."
 
 
+def verdict(found: Interval) -> str:
+    """A change in %, and whether it is one at all."""
+    _, low, high = found
+    said = "no interval, of one pair of starts"
+    if not math.isnan(low):
+        said = "lower" if high < 0 else "HIGHER" if low > 0 else "no certain difference"
+    return f"{bracketed(found, lambda x: signed(x, 1))} %: {said}"
+
+
 def tsv(results: Mapping[str, Any]) -> str:
-    """System, seed and perplexity, with tabs."""
-    lines: List[str] = ["system\tseed\tperplexity"]
+    """System, seed and perplexities, with tabs."""
+    lines: List[str] = ["system\tseed\tperplexity\tperplexity_of_known_sentences"]
     for name in ROWS:
-        values = results["perplexity"][name]
-        lines += [f"{name}\t{seed}\t{value:.4f}" for seed, value in values.items()]
+        known = results["perplexity_of_known_sentences"][name]
+        for seed, value in results["perplexity"][name].items():
+            lines.append(f"{name}\t{seed}\t{value:.4f}\t{known[seed]:.4f}")
     return "\n".join(lines) + "\n"

@@ -112,7 +112,8 @@ class TextScores:
     """The scores of a text under components and, where there are weights, their mixture.
 
     "Without OOVs" leaves out the words that any of the components does not know: the same words
-    for all of them. The tokens of a mixture are words.
+    for all of them. What follows one counts there, and depends on how an LM takes <unk>; known
+    sentences are those without any such word. The tokens of a mixture are words.
 
     Args:
         components: The components.
@@ -150,7 +151,9 @@ class TextScores:
 
     def summary(self, index: int) -> Dict[str, Any]:
         """Figures of a component over the whole text."""
-        total = sum(self.perplexities(index), Perplexity())
+        found = self.perplexities(index)
+        total = sum(found, Perplexity())
+        known = sum((sentence for sentence in found if not sentence.oov.words), Perplexity())
         num_words = total.all.words - total.sentences
         num_oovs = int(sum(score.oov.sum() for score in self.scores[index]))
         return {
@@ -166,6 +169,8 @@ class TextScores:
             "excluded": total.oov.words,
             "perplexity": {u: total.all.perplexity(n) for u, n in UNITS.items()},
             "perplexity_without_oov": {u: total.known.perplexity(n) for u, n in UNITS.items()},
+            "known_sentences": known.sentences,
+            "perplexity_of_known_sentences": {u: known.all.perplexity(n) for u, n in UNITS.items()},
         }
 
     def summaries(self) -> List[Dict[str, Any]]:

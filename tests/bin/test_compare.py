@@ -52,11 +52,14 @@ def test_a_stopped_run_goes_on_to_the_table(texts, tmp_path):
     assert (exp / "RESULTS.md").read_text() == text
     assert [row.split(" | ")[0][2:] for row in text.splitlines()[2:9]] == list(ROWS)
     assert "1 of 11 words are unknown" in text
+    assert "of the 3 of 4 sentences without unknown words" in text
 
     results = json.loads((exp / "results.json").read_text())
     rows = [row.split("\t") for row in (exp / "results.tsv").read_text().splitlines()[1:]]
-    for name, seed, value in rows:
-        assert results["perplexity"][name][seed] == pytest.approx(float(value), abs=1e-4)
+    for name, seed, *values in rows:
+        for figure, value in zip(("", "_of_known_sentences"), values, strict=True):
+            found = results[f"perplexity{figure}"][name][seed]
+            assert found == pytest.approx(float(value), abs=1e-4)
     assert len(rows) == 2 * len(ROWS) - 1  # of two seeds there is one pair
     for seed in "12":
         tuned = results["dropout"][seed]
@@ -151,18 +154,26 @@ def test_what_hurts_is_said():
         "Bayesian + 3-gram": (110.0, 111.5, 112.0),
         "Bayesian + point + 3-gram": (95.0, 96.0, 97.0),
     }
-    text = markdown(
-        dict(
-            perplexity={k: dict(zip((1, 2, 3), v, strict=True)) for k, v in figures.items()},
-            seeds=[1, 2, 3],
-            dropout={1: {"chosen": 0.1, "valid": {0.0: 9.0, 0.1: 8.0}}},
-            **dict(sentences=1, words=4, excluded=0, weights={}),
-        )
+    perplexity = {k: dict(zip((1, 2, 3), v, strict=True)) for k, v in figures.items()}
+    results = dict(
+        perplexity=perplexity,
+        # all of the gain is what follows unknown words
+        perplexity_of_known_sentences=dict.fromkeys(ROWS, perplexity["3-gram"]),
+        seeds=[1, 2, 3],
+        dropout={1: {"chosen": 0.1, "valid": {0.0: 9.0, 0.1: 8.0}}},
+        **dict(sentences=2, words=4, excluded=0, known_sentences=2, weights={}),
     )
+    text = markdown(results)
+    assert "known sentences" not in text
     said = {line.split(": ")[0]: line for line in text.splitlines() if " against " in line}
     assert said["Bayesian + 3-gram against point + 3-gram"].endswith("%: HIGHER.")
     assert said["Bayesian + point + 3-gram against point + 3-gram"].endswith("%: lower.")
     assert "Seed 1: the largest rate of dropout was the best" in text
+
+    text = markdown({**results, "excluded": 1, "known_sentences": 1})
+    assert "; 0.0 [0.0, 0.0] %: no certain difference in known sentences." in text
+    assert "of the 1 of 2 sentences without unknown words" in text
+    assert "known sentences" not in markdown({**results, "excluded": 2, "known_sentences": 0})
 
 
 @pytest.mark.parametrize(

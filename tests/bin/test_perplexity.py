@@ -60,14 +60,21 @@ def test_samples_are_repeatable_and_not_the_mean(plain_text, bayes, tmp_path):
     assert a == b and abs(a - mean) > 1e-3
 
 
-def test_unknown_words_are_counted_and_left_out_of_one_figure(point, ngram, tmp_path):
+def test_unknown_words_are_counted_and_left_out_of_one_figure(point, ngram, tmp_path, capsys):
     (tmp_path / "text").write_text("a b zebra c\nd e f\n")
     lms = {"lm": point, "ngram": ngram, "output": tmp_path / "out"}
-    for row in figures(text=tmp_path / "text", **lms).values():
+    row_of = figures(text=tmp_path / "text", **lms)
+    for row in row_of.values():
         assert (row["words"], row["oovs"], row["excluded"], row["sentences"]) == (7, 1, 1, 2)
         assert row["oov_rate"] == pytest.approx(1 / 7)
         assert row["characters"] == len("a b zebra c") + len("d e f") + 2
         assert row["perplexity_without_oov"]["word"] != row["perplexity"]["word"]
+    out = capsys.readouterr().out.splitlines()[-1]
+    (tmp_path / "text").write_text("d e f\n")
+    for name, known in figures(text=tmp_path / "text", **lms).items():
+        assert row_of[name]["perplexity_of_known_sentences"] == known["perplexity"]
+        assert f" {name} {known['perplexity']['word']:.2f}" in out
+    assert "in the 1 sentences without" in out and "without such" not in capsys.readouterr().out
 
 
 def test_two_lms_of_one_name_are_told_apart(plain_text, point, tmp_path):
