@@ -211,9 +211,15 @@ class Work:
         lms, what = [self._lm(seed, key) for key in SYSTEMS[name]], self.what
         weights, output = self._weights(seed, name), self._output(seed, name)
         tune = dict(ngram=self.ngram, text=what.valid_text, output=weights)
-        score = dict(ngram=self.ngram, text=what.test_text, weights=weights, output=output)
-        commands = [self._scored("interpolate", lms, **tune)]
-        return Step(output.stem, [*commands, self._scored("perplexity", lms, **score)])
+        score = self.scored("perplexity", seed, name, text=what.test_text, output=output)
+        return Step(output.stem, [self._scored("interpolate", lms, **tune), score])
+
+    def scored(self, tool: str, seed: int, name: str, **options: object) -> List[str]:
+        """Command line of a tool that takes the LMs of a system, the 3-gram and their weights."""
+        lms = [self._lm(seed, key) for key in SYSTEMS[name]]
+        return self._scored(
+            tool, lms, ngram=self.ngram, weights=self._weights(seed, name), **options
+        )
 
     def _lm(self, seed: int, key: str) -> Path:
         """Folder of an LM: `bayes`, `point` as it was chosen, or `other` seed's point."""
