@@ -73,7 +73,8 @@ def test_unknown_words_are_counted_and_left_out_of_one_figure(point, ngram, tmp_
     (tmp_path / "text").write_text("d e f\n")
     for name, known in figures(text=tmp_path / "text", **lms).items():
         # A batch of another size rounds otherwise on some CPUs.
-        assert row_of[name]["perplexity_of_known_sentences"] == pytest.approx(known["perplexity"], rel=1e-5)
+        alone = pytest.approx(known["perplexity"], rel=1e-5)
+        assert row_of[name]["perplexity_of_known_sentences"] == alone
         assert f" {name} {known['perplexity']['word']:.2f}" in out
     assert "in the 1 sentences without" in out and "without such" not in capsys.readouterr().out
 
