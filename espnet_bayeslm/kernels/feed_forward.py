@@ -51,13 +51,14 @@ class _FeedForward(torch.autograd.Function):
         dropout_rate: float,
     ) -> torch.Tensor:
         rows = x.flatten(0, -2)
-        inner = multiply(rows, weight1).add_(bias1)
+        inner = multiply(rows, weight1, bias1)
         rate = quantized(dropout_rate)
         if rate > 0:
             inner.sub_(dropped(inner, rate), alpha=FAR)
         ctx.save_for_backward(rows, weight1, weight2, inner)
+        # of the kept units; where there are fewer elements, before and after the net of D units
         ctx.scale = 1 / (1 - rate) if rate < 1 else 0.0
-        y = multiply(_units(inner, ctx.scale), weight2).add_(bias2)
+        y = multiply(F.gelu(inner), weight2).mul_(ctx.scale).add_(bias2)
         return y.view(x.shape)
 
     @staticmethod
@@ -65,15 +66,9 @@ class _FeedForward(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> Tuple[Optional[torch.Tensor], ...]:  # type: ignore[override]
         rows, weight1, weight2, inner = ctx.saved_tensors
         d_y = grad.flatten(0, -2)
-        d_weight2 = weight_gradient(d_y, _units(inner, ctx.scale))
-        d_inner = torch.ops.aten.gelu_backward(multiply(d_y, weight2.t()), inner)
-        d_inner.mul_(ctx.scale)
+        d_scaled = d_y * ctx.scale
+        d_weight2 = weight_gradient(d_scaled, F.gelu(inner))
+        d_inner = torch.ops.aten.gelu_backward(multiply(d_scaled, weight2.t()), inner)
         d_weight1 = weight_gradient(d_inner, rows)
         d_x = multiply(d_inner, weight1.t()).view(grad.shape)
         return d_x, d_weight1, d_inner.sum(0), d_weight2, d_y.sum(0), None
-
-
-def _units(inner: torch.Tensor, scale: float) -> torch.Tensor:
-    """Hidden units after dropout, (N, D)."""
-    units = F.gelu(inner)
-    return units if scale == 1 else units.mul_(scale)

@@ -9,10 +9,12 @@ from torch.autograd.function import once_differentiable
 
 from espnet_bayeslm.kernels.product import multiply, weight_gradient
 
-# The most tokens whose logits are computed together on a CPU: more would gain nothing there ...
-CPU_ROWS = 384
-# ... on other devices a block should be large: 2^27 logits are 512 MB in single precision.
-DEVICE_SIZE = 1 << 27
+# Logits that are computed together, as large as pays: each block reads all weights once more, and so
+# has at least this many rows. On a CPU 2^24 are 64 MB in single precision, on other devices 2^27 512 MB.
+LEAST_ROWS = 384
+CPU_SIZE, DEVICE_SIZE = 1 << 24, 1 << 27
+# Of these so many go through the softmax together on a CPU: they stay in a core's cache meanwhile.
+CACHE_SIZE = 1 << 18
 
 
 def summed_nll(
@@ -26,7 +28,7 @@ def summed_nll(
     the same call is an error.
     """
     device = outputs.device.type
-    rows = CPU_ROWS if device == "cpu" else max(CPU_ROWS, DEVICE_SIZE // len(weight))
+    rows = max(LEAST_ROWS, (CPU_SIZE if device == "cpu" else DEVICE_SIZE) // len(weight))
     low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
     wanted = torch.is_grad_enabled()
     with torch.autocast(device, enabled=False):
@@ -50,22 +52,21 @@ class _SummedNLL(torch.autograd.Function):
         low = low or torch.promote_types(outputs.dtype, weight.dtype)
         total = torch.zeros((), dtype=exact, device=outputs.device)
         used = weight.detach().to(low)
-        d_outputs, d_weight, d_bias = [], None, None
+        d_outputs, d_weight, d_bias = [], None, torch.zeros_like(bias, dtype=exact)
+        cached = max(CACHE_SIZE // len(weight), 1) if outputs.device.type == "cpu" else rows
         # blocks of one size, since a small one reads the weights as often as a large one
         blocks = max(-(-len(outputs) // rows), 1)
         for x, target in zip(outputs.to(low).chunk(blocks), targets.chunk(blocks), strict=True):
-            target = target.unsqueeze(1)
-            logits = multiply(x, used).to(exact).add_(bias)
-            nll, logits = _softmax_(logits, target)
-            total += nll.sum()
-            if not wants_gradients:
-                continue
-            # softmax - one-hot: d nll / d logits
-            logits.scatter_add_(1, target, logits.new_full(target.shape, -1.0))
-            d_bias = logits.sum(0) if d_bias is None else d_bias.add_(logits.sum(0))
-            d_logits = logits.to(low)
-            d_outputs.append(multiply(d_logits, used.t()))
-            d_weight = _add_product(d_weight, d_logits, x, exact)
+            logits = multiply(x, used)
+            for part, chosen in zip(logits.split(cached), target.split(cached), strict=True):
+                probs = part.to(exact).add_(bias)
+                total += _softmax_(probs, chosen.unsqueeze(1), wants_gradients)
+                if wants_gradients:
+                    d_bias += probs.sum(0)
+                    part.copy_(probs)  # d nll / d logits
+            if wants_gradients:
+                d_outputs.append(multiply(logits, used.t()))
+                d_weight = _add_product(d_weight, logits, x, exact)
         ctx.gradients = None
         if wants_gradients:
             ctx.gradients = torch.cat(d_outputs).to(exact), d_weight, d_bias
@@ -87,18 +88,20 @@ def _add_product(
     total: Optional[torch.Tensor], d_logits: torch.Tensor, x: torch.Tensor, exact: torch.dtype
 ) -> torch.Tensor:
     """Sum total + d_logits^T x in the type `exact`, (V, M); `total` is changed."""
+    if d_logits.dtype != exact:
+        product = d_logits.t() @ x
+        return product.to(exact) if total is None else total.add_(product)
     if total is None:
-        return weight_gradient(d_logits, x).to(exact)
-    if d_logits.dtype == exact:
-        return total.addmm_(d_logits.t(), x)
-    return total.add_(d_logits.t() @ x)
+        return weight_gradient(d_logits, x)
+    return total.addmm_(d_logits.t(), x)
 
 
-def _softmax_(logits: torch.Tensor, target: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
-    """-ln p(target) (N, 1), and the softmax (N, V) in the logits' place."""
+def _softmax_(logits: torch.Tensor, target: torch.Tensor, wants_gradient: bool) -> torch.Tensor:
+    """Sum of -ln p(target), (); its gradient, softmax - one-hot, in the place of logits (N, V)."""
     greatest = logits.amax(1, keepdim=True)
     chosen = logits.gather(1, target) - greatest
-    # in place, since a pass over the logits costs as much as their product with few units
     logits.sub_(greatest).exp_()
     total = logits.sum(1, keepdim=True)
-    return total.log() - chosen, logits.div_(total)
+    if wants_gradient:
+        logits.div_(total).scatter_add_(1, target, logits.new_full(target.shape, -1.0))
+    return (total.log() - chosen).sum()

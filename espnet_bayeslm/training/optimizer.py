@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterator, List, Optional, Protocol, Tuple, runtime_checkable
+import inspect
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Protocol,
+    Tuple,
+    runtime_checkable,
+)
 
 import torch
 from torch.optim import Optimizer
@@ -55,6 +67,24 @@ class PosteriorOptimizer(Optimizer):
             *self.weights.param_groups,
             *self.posterior.param_groups,
         ]
+
+
+def fused_on_cpu(optim: Any, conf: Mapping[str, Any], model: torch.nn.Module) -> Dict[str, Any]:
+    """Options of an optimizer, with torch's fused step on a CPU if it has one.
+
+    That goes through the weights once, where the plain one (`fused: false`) does for each of its
+    operators: at the paper's sizes an eighth of a training step.
+
+    Args:
+        optim: The optimizer's class.
+        conf: Its options; where they say how the step is done, they are returned as they are.
+        model: What it trains.
+    """
+    is_chosen = {"fused", "foreach", "differentiable"}.intersection(conf)
+    on_cpu = all(parameter.device.type == "cpu" for parameter in model.parameters())
+    if is_chosen or not on_cpu or "fused" not in inspect.signature(optim).parameters:
+        return dict(conf)
+    return {**conf, "fused": True}
 
 
 def adam_groups(
@@ -121,7 +151,8 @@ def split_posterior(
     for group in optimizer.param_groups:
         group["params"] = [p for p in group["params"] if id(p) not in mine]
     optimizer.param_groups[:] = [group for group in optimizer.param_groups if group["params"]]
-    return PosteriorOptimizer(optimizer, torch.optim.Adam(groups))
+    options = fused_on_cpu(torch.optim.Adam, {}, model)
+    return PosteriorOptimizer(optimizer, torch.optim.Adam(groups, **options))
 
 
 def check_optimizer_state(state: Dict[str, Any], optimizer_is_split: bool, *, path: Any) -> None:

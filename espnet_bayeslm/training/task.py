@@ -42,6 +42,7 @@ from espnet_bayeslm.training.optimizer import (
     adam_groups,
     add_optimizer_posterior,
     check_optimizer_state,
+    fused_on_cpu,
     parameters_of,
     split_posterior,
 )
@@ -313,8 +314,11 @@ class BayesLMTask(LMTask):
         Raises:
             InputError: A value of `optim_conf` cannot be used.
         """
+        conf = fused_on_cpu(optim_classes[args.optim.lower()], args.optim_conf, model)
+        # a copy, since config.yaml has what was asked for
+        fused = argparse.Namespace(**{**vars(args), "optim_conf": conf})
         try:
-            optimizers = super().build_optimizers(args, model)
+            optimizers = super().build_optimizers(fused, model)
         except (TypeError, ValueError) as error:
             raise InputError(f"optim_conf of {args.optim}, {args.optim_conf}: {error}") from error
         for optimizer in optimizers:

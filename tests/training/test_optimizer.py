@@ -14,7 +14,7 @@ from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.training.checkpoint import load_state, read_checkpoint
 from espnet_bayeslm.training.load import load_lm
 from espnet_bayeslm.training.model import BayesLanguageModel
-from espnet_bayeslm.training.optimizer import split_posterior
+from espnet_bayeslm.training.optimizer import fused_on_cpu, split_posterior
 
 
 class Regression(torch.nn.Module):
@@ -58,6 +58,33 @@ def test_sigma_is_that_of_the_exact_posterior():
     assert model.sigma.max() / model.sigma.min() > 5
     assert ((sigma / model.sigma).log().abs() < math.log(1.1)).all(), sigma / model.sigma
     assert ((model.layer.weight[0] - model.mean).abs() < 0.5 * model.sigma).all()
+
+
+@pytest.mark.parametrize("optim", [torch.optim.Adam, torch.optim.AdamW])
+def test_a_fused_step_is_the_plain_one(optim):
+    def weights(**options):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(7, 5, dtype=torch.float64)
+        # as a product leaves it that was computed the other way round
+        model.weight.register_hook(lambda grad: grad.t().contiguous().t())
+        optimizer = optim(model.parameters(), **fused_on_cpu(optim, options, model))
+        for _ in range(5):
+            optimizer.zero_grad()
+            model(torch.randn(9, 7, dtype=torch.float64)).sin().sum().backward()
+            optimizer.step()
+        return optimizer.param_groups[0]["fused"], [*model.parameters()]
+
+    (is_fused, found), (is_plain, expected) = weights(lr=0.1), weights(lr=0.1, fused=False)
+    assert is_fused and not is_plain
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_how_a_step_is_done_can_be_chosen():
+    model = torch.nn.Linear(2, 2)
+    for conf in (dict(fused=False), dict(foreach=True), dict(differentiable=True)):
+        assert fused_on_cpu(torch.optim.Adam, conf, model) == conf
+    assert fused_on_cpu(torch.optim.Adam, dict(lr=1.0), model) == dict(lr=1.0, fused=True)
+    assert fused_on_cpu(torch.optim.RAdam, dict(lr=1.0), model) == dict(lr=1.0)
 
 
 def test_schedulers_change_both_rates():
