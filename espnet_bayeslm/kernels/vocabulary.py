@@ -9,11 +9,12 @@ from torch.autograd.function import once_differentiable
 
 from espnet_bayeslm.kernels.product import multiply, weight_gradient
 
-# Logits that are computed together, as large as pays: each block reads all weights once more, and so
-# has at least this many rows. On a CPU 2^24 are 64 MB in single precision, on other devices 2^27 512 MB.
-LEAST_ROWS = 384
-CPU_SIZE, DEVICE_SIZE = 1 << 24, 1 << 27
-# Of these so many go through the softmax together on a CPU: they stay in a core's cache meanwhile.
+# The most tokens whose logits are computed together on a CPU, of half precision twice as many: more
+# would gain nothing there ...
+CPU_ROWS = 384
+# ... on other devices a block should be large: 2^27 logits are 512 MB in single precision.
+DEVICE_SIZE = 1 << 27
+# On a CPU so many go through the softmax together, and stay in a core's cache meanwhile.
 CACHE_SIZE = 1 << 18
 
 
@@ -28,8 +29,9 @@ def summed_nll(
     the same call is an error.
     """
     device = outputs.device.type
-    rows = max(LEAST_ROWS, (CPU_SIZE if device == "cpu" else DEVICE_SIZE) // len(weight))
     low = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+    rows = CPU_ROWS if low is None else 2 * CPU_ROWS
+    rows = rows if device == "cpu" else max(rows, DEVICE_SIZE // len(weight))
     wanted = torch.is_grad_enabled()
     with torch.autocast(device, enabled=False):
         total: torch.Tensor = _SummedNLL.apply(outputs, weight, bias, targets, rows, low, wanted)

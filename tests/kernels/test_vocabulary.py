@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from espnet_bayeslm.kernels import vocabulary
-from espnet_bayeslm.kernels.vocabulary import summed_nll
+from espnet_bayeslm.kernels.vocabulary import CPU_ROWS, summed_nll
 from espnet_bayeslm.layers.vocabulary import summed_nll as plain
 
 
@@ -16,17 +16,11 @@ def tensors(num_tokens=23, size=5, vocab=11, dtype=torch.float64):
     return outputs, weight, bias, torch.randint(vocab, (num_tokens,))
 
 
-def set_rows(monkeypatch, rows):
-    """Blocks of so many tokens."""
-    monkeypatch.setattr(vocabulary, "LEAST_ROWS", rows)
-    monkeypatch.setattr(vocabulary, "CPU_SIZE", 0)
-
-
 @pytest.mark.parametrize("rows", [1, 4, 23, 100, None])
 @pytest.mark.parametrize("cached", [1, 30, None])
 def test_value_and_gradients_equal_the_plain_ones(rows, cached, monkeypatch):
     if rows is not None:
-        set_rows(monkeypatch, rows)
+        monkeypatch.setattr(vocabulary, "CPU_ROWS", rows)
     if cached is not None:
         monkeypatch.setattr(vocabulary, "CACHE_SIZE", cached)
     *leaves, targets = tensors()
@@ -71,7 +65,7 @@ def test_without_gradients_none_is_computed(monkeypatch):
 
 
 def test_under_autocast_sums_are_in_single_precision(monkeypatch):
-    set_rows(monkeypatch, 64)
+    monkeypatch.setattr(vocabulary, "CPU_ROWS", 64)
     *leaves, targets = tensors(200, 16, 50, torch.float32)
     expected = plain(*leaves, targets)
     with torch.autocast("cpu", torch.bfloat16):
@@ -95,7 +89,7 @@ def test_weights_in_half_precision_have_gradients_of_their_own_type():
 
 def test_the_logits_of_a_batch_never_live_all_at_once(monkeypatch):
     tokens, size, vocab, rows = 512, 8, 3000, 64
-    set_rows(monkeypatch, rows)
+    monkeypatch.setattr(vocabulary, "CPU_ROWS", rows)
     *leaves, targets = tensors(tokens, size, vocab, torch.float32)
     with torch.profiler.profile(profile_memory=True) as profile:
         summed_nll(*leaves, targets).backward()
@@ -109,10 +103,9 @@ def test_the_logits_of_a_batch_never_live_all_at_once(monkeypatch):
     assert peak < tokens * vocab * 4 / 2
 
 
-@pytest.mark.parametrize("tokens", [424, 1152])
-def test_several_blocks_of_large_products(tokens, monkeypatch):
+@pytest.mark.parametrize("tokens", [CPU_ROWS + 40, 3 * CPU_ROWS])
+def test_several_blocks_of_large_products(tokens):
     """In single precision, where they are oneDNN's."""
-    set_rows(monkeypatch, 384)
     *leaves, targets = tensors(tokens, 64, 12_000, dtype=torch.float32)
     expected = plain(*leaves, targets)
     found = summed_nll(*leaves, targets)
@@ -124,7 +117,7 @@ def test_several_blocks_of_large_products(tokens, monkeypatch):
 def test_as_few_blocks_as_their_size_allows(monkeypatch):
     """Each reads all weights once more."""
     made, multiply = [], vocabulary.multiply
-    set_rows(monkeypatch, 4)
+    monkeypatch.setattr(vocabulary, "CPU_ROWS", 4)
     monkeypatch.setattr(
         vocabulary, "multiply", lambda x, weight: made.append(len(x)) or multiply(x, weight)
     )
