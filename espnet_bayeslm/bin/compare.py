@@ -53,6 +53,11 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--epochs", type=int, default=0, help="Of each training; 0: as the configurations say"
     )
+    parser.add_argument(
+        "--autocast",
+        choices=("bfloat16",),
+        help="Precision of the products in training: faster where the CPU or GPU has it",
+    )
     parser.add_argument("--ngpu", type=int, default=0, help="The number of gpus. 0: CPU mode")
     return parser
 

@@ -12,7 +12,7 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import yaml
 
@@ -54,6 +54,7 @@ class Comparison:
         vocab_size: At most so many tokens; None: all words, 5000 pieces.
         epochs: Of each training, in place of those of the configurations (0).
         ngpu: GPUs.
+        autocast: Precision of the products in training, see `BayesLanguageModel`; None: single.
     """
 
     train_text: Path
@@ -65,6 +66,7 @@ class Comparison:
     vocab_size: Any
     epochs: int
     ngpu: int
+    autocast: Optional[str] = None
 
 
 def compare(
@@ -122,6 +124,8 @@ def check_inputs(what: Comparison, exp: Path) -> None:
     """
     content = {name: str(value) for name, value in dataclasses.asdict(what).items()}
     del content["ngpu"]
+    if what.autocast is None:
+        del content["autocast"]  # a folder of before there was the option goes on
     for name in ("train_text", "valid_text", "test_text"):
         content[name] = sha256(content[name])
     path = exp / "inputs.json"
@@ -129,7 +133,8 @@ def check_inputs(what: Comparison, exp: Path) -> None:
         write_json(path, content)
         return
     before = json.loads(path.read_text(encoding="utf-8"))
-    other = [f"--{name}" for name in content if before.get(name) != content[name]]
+    names = dict.fromkeys([*content, *before])
+    other = [f"--{name}" for name in names if before.get(name) != content.get(name)]
     if other:
         raise InputError(
             f"another comparison, of other {', '.join(other)}",
@@ -178,6 +183,7 @@ class Work:
         options: Dict[str, Any] = dict(config=config, exp=folder / name, seed=seed, **QUIET)
         options.update(ngpu=what.ngpu, train_text=what.train_text, valid_text=what.valid_text)
         options["max_epoch"] = what.epochs or None
+        options["model_conf"] = f"autocast={what.autocast}" if what.autocast else None
         if name == "half":
             options.update(token_type=what.token_type, vocab_size=what.vocab_size)
         else:

@@ -1,5 +1,6 @@
 """`bayeslm compare`: any text, to a table of perplexities with intervals over seeds."""
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -88,8 +89,9 @@ def test_a_stopped_run_goes_on_to_the_table(texts, tmp_path):
         ]
 
     texts["test_text"].write_text("a b\n")
-    with pytest.raises(InputError, match="another comparison, of other --test_text"):
-        compare(what, exp, seeds=[1, 2], rates=[0.1], tool=bayeslm.main)
+    other = dataclasses.replace(what, autocast="bfloat16")
+    with pytest.raises(InputError, match="another comparison, of other --test_text, --autocast"):
+        compare(other, exp, seeds=[1, 2], rates=[0.1], tool=bayeslm.main)
 
 
 def test_where_more_steps_only_overfit_the_half_trained_lm_is_the_point_estimate(texts, tmp_path):
@@ -112,7 +114,8 @@ def test_where_more_steps_only_overfit_the_half_trained_lm_is_the_point_estimate
 
 def test_the_lstm_has_the_same_steps_too(texts, tmp_path):
     """Point estimate and Bayesian LM are one configuration, with and without uncertainty."""
-    work = Work(options(**texts, lm="lstm", token_type="bpe"), tmp_path, [1, 2], [0.2])
+    what = options(**texts, lm="lstm", token_type="bpe", autocast="bfloat16")
+    work = Work(what, tmp_path, [1, 2], [0.2])
     stages = work.stages()
     _, (_, half, _) = next(stages)
     config = yaml.safe_load(find_config("bayes_lstm").read_text())
@@ -124,6 +127,8 @@ def test_the_lstm_has_the_same_steps_too(texts, tmp_path):
     assert yaml.safe_load(work.half.read_text()) == {**config, "max_epoch": epochs}
     assert "--token_type bpe" in half.script() and "--from" not in half.script()
     _, lms = next(stages)
+    for step in (half, *lms[:2]):
+        assert "--model_conf autocast=bfloat16" in step.script().splitlines()[0]
     for step, conf in zip(lms[:2], ("", " uncertainty={} dropout_rate=0.2"), strict=True):
         script = step.script().splitlines()[0]
         assert "--config bayes_lstm " in script

@@ -113,6 +113,7 @@ def little_text(
     size: str,
     lm: str,
     epochs: int,
+    autocast: Optional[str],
 ) -> None:
     """Print both tables; options as `get_parser` explains them.
 
@@ -123,7 +124,7 @@ def little_text(
     exp.parent.mkdir(parents=True, exist_ok=True)
     texts = exp.with_name(f"text_{percent}")
     train, dev, test = write_parts(data, texts, percent=percent, sentences=sentences)
-    what = Comparison(train, dev, test, size, lm, "word", None, epochs, ngpu=0)
+    what = Comparison(train, dev, test, size, lm, "word", None, epochs, 0, autocast)
     numbers = parse_numbers("--seeds", seeds)
     rates = [*parse_numbers("--dropout_rates", dropout_rates, float)]
     print(compare(what, exp, seeds=[*numbers], rates=rates, tool=bayeslm.main), flush=True)
@@ -155,6 +156,7 @@ def main(cmd: Optional[Sequence[str]] = None) -> None:
     parser.add_argument("--size", default="small", choices=("small", "paper", "tiny"))
     parser.add_argument("--lm", default="transformer", choices=("transformer", "lstm"))
     parser.add_argument("--epochs", type=int, default=0, help="0: as the configurations say")
+    parser.add_argument("--autocast", choices=("bfloat16",), help="See bayeslm compare")
     run_tool(parser, little_text, cmd, stopped=": the same command goes on from here")
 
 
