@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import importlib
 import multiprocessing
 import multiprocessing.connection
@@ -10,6 +11,7 @@ import os
 import shlex
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Callable, Dict, Optional, Sequence
 
@@ -18,6 +20,8 @@ from espnet_bayeslm.utils.files import write_text
 
 # What each step's process would import by itself
 HEAVY = ("espnet_bayeslm.training.task", "espnet_bayeslm.training.components")
+# Whoever waits is told of a step that is done every so many seconds
+LONG = 60.0
 # What runs a command line: `bayeslm`'s main()
 Tool = Callable[[Sequence[str]], None]
 
@@ -61,6 +65,7 @@ def run_steps(steps: Sequence[Step], logs: Path, tool: Tool) -> None:
         importlib.import_module(module)
     cores = len(os.sched_getaffinity(0))
     slots = min(len(todo), max(cores, 1))
+    begin, count, told = time.monotonic(), len(todo), 0.0
     running: Dict[multiprocessing.context.ForkProcess, Step] = {}
     try:
         while todo or running:
@@ -72,7 +77,12 @@ def run_steps(steps: Sequence[Step], logs: Path, tool: Tool) -> None:
                 running[process] = step
             multiprocessing.connection.wait([process.sentinel for process in running])
             for process in [process for process in running if not process.is_alive()]:
-                _finish(running.pop(process), process.exitcode, logs)
+                step = running.pop(process)
+                _finish(step, process.exitcode, logs)
+                passed, left = time.monotonic() - begin, len(todo) + len(running)
+                if left and passed - told >= LONG:
+                    told = passed
+                    print(_told(step, passed, count - left, count), file=sys.stderr, flush=True)
     finally:
         for process in running:
             process.terminate()
@@ -101,6 +111,15 @@ def _finish(step: Step, status: Optional[int], logs: Path) -> None:
             remedy="The same command goes on from here.",
         )
     write_text(logs / f"{step.name}.done", step.script())
+
+
+def _told(step: Step, passed: float, done: int, count: int) -> str:
+    """Line of a step that is done: how many are after so many seconds, how long the rest takes."""
+    took, left = (
+        datetime.timedelta(seconds=round(seconds))
+        for seconds in (passed, passed / done * (count - done))
+    )
+    return f"  {step.name} is done, {done} of {count} after {took}; some {left} left"
 
 
 def _end_with_parent() -> None:

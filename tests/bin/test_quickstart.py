@@ -14,6 +14,7 @@ import pytest
 from espnet_bayeslm import quickstart
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.bin.quickstart import main
+from espnet_bayeslm.quickstart import steps
 from espnet_bayeslm.quickstart.plan import SHIPPED, SYSTEMS
 from espnet_bayeslm.quickstart.steps import Step, run_steps
 from espnet_bayeslm.quickstart.table import Difference, Row, table
@@ -90,6 +91,23 @@ def test_ctrl_c_ends_the_steps_too(tmp_path, capsys, monkeypatch):
     assert stop.value.code == 130
     assert capsys.readouterr().err.endswith("stopped: the same command goes on from here\n")
     assert not multiprocessing.active_children() and not list(tmp_path.glob("*.done"))
+
+
+def test_whoever_waits_is_told_how_long(tmp_path, monkeypatch, capsys):
+    names = [f"step{n}" for n in range(4)]
+    todo = [Step(name, [[name]]) for name in names]
+    run_steps(todo, tmp_path, lambda words: None)
+    assert not capsys.readouterr().err  # of what takes seconds
+    monkeypatch.setattr(steps, "LONG", 0.0)
+    run_steps(todo, tmp_path, lambda words: None)
+    assert not capsys.readouterr().err  # nothing is left to do
+    run_steps(todo, tmp_path / "again", lambda words: None)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3  # after the last there is nothing to wait for
+    for done, line in enumerate(lines, 1):
+        assert re.fullmatch(
+            rf"  step\d is done, {done} of 4 after 0:00:\d\d; some 0:0\d:\d\d left", line
+        )
 
 
 def test_killed_outright_it_takes_its_steps_with_it(tmp_path):
