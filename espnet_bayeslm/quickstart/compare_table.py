@@ -159,6 +159,8 @@ def verdicts(results: Mapping[str, Any]) -> Iterator[str]:
         rates = [choice for choice in item["valid"] if choice != HALF]
         if len(rates) > 1 and item["chosen"] == max(rates):
             yield f"Seed {seed}: the largest rate of dropout was the best; try larger ones too."
+        if len(rates) > 1 and item["chosen"] == min(rates) > 0:
+            yield f"Seed {seed}: the smallest rate of dropout was the best; try 0 too."
 
 
 def verdict(found: Interval) -> str:

@@ -165,7 +165,11 @@ def test_what_hurts_is_said():
         # all of the gain is what follows unknown words
         perplexity_of_known_sentences=dict.fromkeys(ROWS, perplexity["3-gram"]),
         seeds=[1, 2, 3],
-        dropout={1: {"chosen": 0.1, "valid": {0.0: 9.0, 0.1: 8.0}}},
+        dropout={
+            1: {"chosen": 0.1, "valid": {0.0: 9.0, 0.1: 8.0}},
+            2: {"chosen": 0.1, "valid": {"half": 9.0, 0.1: 8.0, 0.3: 9.0}},
+            3: {"chosen": 0.0, "valid": {0.0: 8.0, 0.1: 9.0}},
+        },
         **dict(sentences=2, words=4, excluded=0, known_sentences=2, weights={}),
     )
     text = markdown(results)
@@ -173,7 +177,9 @@ def test_what_hurts_is_said():
     said = {line.split(": ")[0]: line for line in text.splitlines() if " against " in line}
     assert said["Bayesian + 3-gram against point + 3-gram"].endswith("%: HIGHER.")
     assert said["Bayesian + point + 3-gram against point + 3-gram"].endswith("%: lower.")
-    assert "Seed 1: the largest rate of dropout was the best" in text
+    *_, largest, smallest = text.splitlines()
+    assert largest.startswith("Seed 1: the largest rate of dropout was the best")
+    assert smallest == "Seed 2: the smallest rate of dropout was the best; try 0 too."
 
     text = markdown({**results, "excluded": 1, "known_sentences": 1})
     assert "; 0.0 [0.0, 0.0] %: no certain difference in known sentences." in text
