@@ -247,10 +247,10 @@ class Work:
     def _output(self, seed: int, name: str) -> Path:
         return self.exp / "perplexity" / self._weights(seed, name).with_suffix(".json").name
 
-    def _tuned(self, seed: int) -> Dict[Choice, float]:
-        """{rate of dropout, or `half`: perplexity of the validation text}."""
+    def _tuned(self, seed: int, *figure: str) -> Dict[Choice, float]:
+        """{rate of dropout, or `half`: perplexity, or another figure, of the validation text}."""
         choices: Tuple[Choice, ...] = (HALF, *self.rates)
-        return {choice: _perplexities(self._valid(seed, choice))[-1] for choice in choices}
+        return {choice: _perplexities(self._valid(seed, choice), *figure)[-1] for choice in choices}
 
     def _chosen(self, seed: int) -> Choice:
         """The best; of equally good ones the first, less training and then less dropout."""
@@ -268,7 +268,11 @@ class Work:
             **{key: last[key] for key in ("sentences", "words", "excluded", "known_sentences")},
             "seeds": list(self.seeds),
             "dropout": {
-                seed: {"chosen": self._chosen(seed), "valid": self._tuned(seed)}
+                seed: {
+                    "chosen": self._chosen(seed),
+                    "valid": self._tuned(seed),
+                    "valid_of_known_sentences": self._tuned(seed, "perplexity_of_known_sentences"),
+                }
                 for seed in self.seeds
             },
             "weights": {seed: self._all_weights(seed) for seed in self.seeds},

@@ -65,6 +65,7 @@ def test_a_stopped_run_goes_on_to_the_table(texts, tmp_path):
     for seed in "12":
         tuned = results["dropout"][seed]
         assert tuned["valid"][str(tuned["chosen"])] == min(tuned["valid"].values())
+        assert tuned["valid"].keys() == tuned["valid_of_known_sentences"].keys()
         folder = exp / f"seed{seed}"
         conf = {p.parent.name: yaml.safe_load(p.read_text()) for p in folder.glob("*/config.yaml")}
         bayes = conf["bayes"]
@@ -166,9 +167,21 @@ def test_what_hurts_is_said():
         perplexity_of_known_sentences=dict.fromkeys(ROWS, perplexity["3-gram"]),
         seeds=[1, 2, 3],
         dropout={
-            1: {"chosen": 0.1, "valid": {0.0: 9.0, 0.1: 8.0}},
-            2: {"chosen": 0.1, "valid": {"half": 9.0, 0.1: 8.0, 0.3: 9.0}},
-            3: {"chosen": 0.0, "valid": {0.0: 8.0, 0.1: 9.0}},
+            1: {
+                "chosen": 0.1,
+                "valid": {0.0: 9.0, 0.1: 8.0},
+                "valid_of_known_sentences": {0.0: 6.0, 0.1: 7.0},
+            },
+            2: {
+                "chosen": 0.1,
+                "valid": {"half": 9.0, 0.1: 8.0, 0.3: 9.0},
+                "valid_of_known_sentences": {"half": 8.0, 0.1: 7.0, 0.3: 8.0},
+            },
+            3: {
+                "chosen": 0.0,
+                "valid": {0.0: 8.0, 0.1: 9.0},
+                "valid_of_known_sentences": {0.0: math.nan, 0.1: math.nan},
+            },
         },
         **dict(sentences=2, words=4, excluded=0, known_sentences=2, weights={}),
     )
@@ -177,8 +190,12 @@ def test_what_hurts_is_said():
     said = {line.split(": ")[0]: line for line in text.splitlines() if " against " in line}
     assert said["Bayesian + 3-gram against point + 3-gram"].endswith("%: HIGHER.")
     assert said["Bayesian + point + 3-gram against point + 3-gram"].endswith("%: lower.")
-    *_, largest, smallest = text.splitlines()
+    *_, largest, known, smallest = text.splitlines()
     assert largest.startswith("Seed 1: the largest rate of dropout was the best")
+    assert known == (
+        "Seed 1: in the validation sentences without unknown words dropout 0.0 is better than 0.1"
+        " (6.0, 7.0)."
+    )
     assert smallest == "Seed 2: the smallest rate of dropout was the best; try 0 too."
 
     text = markdown({**results, "excluded": 1, "known_sentences": 1})
