@@ -247,10 +247,10 @@ class Work:
     def _output(self, seed: int, name: str) -> Path:
         return self.exp / "perplexity" / self._weights(seed, name).with_suffix(".json").name
 
-    def _tuned(self, seed: int, *figure: str) -> Dict[Choice, float]:
-        """{rate of dropout, or `half`: perplexity, or another figure, of the validation text}."""
+    def _tuned(self, seed: int, figure: str = "perplexity_without_oov") -> Dict[Choice, float]:
+        """{rate of dropout, or `half`: a figure of the validation text}."""
         choices: Tuple[Choice, ...] = (HALF, *self.rates)
-        return {choice: _perplexities(self._valid(seed, choice), *figure)[-1] for choice in choices}
+        return {choice: _perplexities(self._valid(seed, choice), figure)[-1] for choice in choices}
 
     def _chosen(self, seed: int) -> Choice:
         """The best; of equally good ones the first, less training and then less dropout."""
