@@ -40,7 +40,7 @@ SEARCHED = "nas"
 PRIOR_VARIANCE = {"lstm": 1.0, "transformer": 1.0e-3}
 # A line's options that are the LM's, and those that are in no configuration; the rest is the
 # model's.
-LM_OPTIONS = ("prior_variance", "init_std", "dropout_rate")
+LM_OPTIONS = ("prior_variance", "init_std", "init_std_unit", "dropout_rate")
 NOT_TRAINING = ("nas", "seed", "prior_mean")
 # In the order in which a configuration has them.
 FIRST_KEYS = ("lm", "lm_conf", "model", "model_conf", "seed", "optim", "optim_conf", "grad_clip")
