@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
@@ -312,5 +313,6 @@ def _summaries(path: Path) -> List[Dict[str, Any]]:
 
 
 def _perplexities(path: Path, figure: str = "perplexity_without_oov") -> List[float]:
-    """Their perplexities per word."""
-    return [row[figure]["word"] for row in _summaries(path)]
+    """Their perplexities per word, nan where nothing is counted."""
+    found = (row[figure]["word"] for row in _summaries(path))
+    return [math.nan if value is None else value for value in found]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple, Union
 
 from espnet_bayeslm.experiment.cells import Values, markdown_table
 from espnet_bayeslm.report.tables import signed
-from espnet_bayeslm.utils.files import staged
+from espnet_bayeslm.utils.files import staged, write_json
 
 POINT, BAYES, BOTH = "point + 3-gram", "Bayesian + 3-gram", "Bayesian + point + 3-gram"
 TWO = "two points of two starts + 3-gram"
@@ -25,6 +24,8 @@ ROWS = ("3-gram", "point alone", "Bayesian alone", *SYSTEMS)
 # The point-estimate LM by its rate of dropout, or the half-trained one as it came
 HALF = "half"
 Choice = Union[float, str]
+# In %: as a table shows it, 0.0
+LEAST = 0.05
 # Mean, ends of its interval
 Interval = Tuple[float, float, float]
 EXPLANATION = """\
@@ -112,7 +113,7 @@ def write_tables(exp: Path, results: Dict[str, Any]) -> str:
     with staged(exp) as folder:
         (folder / "RESULTS.md").write_text(text, encoding="utf-8")
         (folder / "results.tsv").write_text(tsv(results), encoding="utf-8")
-        (folder / "results.json").write_text(json.dumps(results, indent=1), encoding="utf-8")
+        write_json(folder / "results.json", results)
     return text
 
 
@@ -175,7 +176,8 @@ def verdict(found: Interval) -> str:
     _, low, high = found
     said = "no interval, of one pair of starts"
     if not math.isnan(low):
-        said = "lower" if high < 0 else "HIGHER" if low > 0 else "no certain difference"
+        # what rounds to nothing is nothing, however certain
+        said = "lower" if high < -LEAST else "HIGHER" if low > LEAST else "no certain difference"
     return f"{bracketed(found, lambda x: signed(x, 1))} %: {said}"
 
 

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import io
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -63,8 +64,19 @@ def write_text(path: PathLike, text: str) -> None:
 
 
 def write_json(path: PathLike, content: Any, **options: Any) -> None:
-    """Write a JSON file whole or not at all; options of `json.dumps`."""
-    write_text(path, json.dumps(content, **{"indent": 1, **options}) + "\n")
+    """Write a JSON file whole or not at all; options of `json.dumps`.
+
+    NaN, which JSON does not have, becomes null.
+    """
+    write_text(path, json.dumps(_nan_as_none(content), **{"indent": 1, **options}) + "\n")
+
+
+def _nan_as_none(content: Any) -> Any:
+    if isinstance(content, Mapping):
+        return {key: _nan_as_none(value) for key, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [_nan_as_none(value) for value in content]
+    return None if isinstance(content, float) and math.isnan(content) else content
 
 
 def write_yaml(path: PathLike, content: Mapping[str, Any]) -> None:

@@ -203,6 +203,11 @@ def test_what_hurts_is_said():
     assert "of the 1 of 2 sentences without unknown words" in text
     assert "known sentences" not in markdown({**results, "excluded": 2, "known_sentences": 0})
 
+    # of weight 0.00003, say: a certain change that no one sees
+    same = {seed: 0.9999 * value for seed, value in perplexity["point + 3-gram"].items()}
+    text = markdown({**results, "perplexity": {**perplexity, "Bayesian + 3-gram": same}})
+    assert "Bayesian + 3-gram against point + 3-gram: 0.0 [0.0, 0.0] %: no certain" in text
+
 
 @pytest.mark.parametrize(
     "words, message",

@@ -1,4 +1,6 @@
 import gzip
+import json
+import math
 import os
 
 import pytest
@@ -12,6 +14,7 @@ from espnet_bayeslm.utils.files import (
     read_keyed_lines,
     read_lines,
     staged,
+    write_json,
 )
 
 
@@ -33,6 +36,12 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path):
     assert os.listdir(path.parent) == ["out.txt"]
     found, usual = mode(path)
     assert found == usual
+
+
+def test_json_has_no_nan(tmp_path):
+    write_json(tmp_path / "out.json", {"a": [math.nan, 1.5, (2, math.nan)], "b": "nan", 3: None})
+    found = json.loads((tmp_path / "out.json").read_text(), parse_constant=pytest.fail)
+    assert found == {"a": [None, 1.5, [2, None]], "b": "nan", "3": None}
 
 
 def test_what_others_put_into_a_folder_stays(tmp_path):
