@@ -177,7 +177,9 @@ def test_what_helps_on_ami(name):
     )
     changed = {"uncertainty": {"embedding": "bayes"}, "prior_variance": "learn_rows", **HELPS[name]}
     assert bayes["lm_conf"] == {**point["lm_conf"], **changed}
-    assert bayes["model_conf"] == {"prior": "zero", "warmup_epochs": 5}
+    least = 90_000 // bayes["batch_bins"]  # of a tenth of AMI
+    phases = {"warmup_epochs": 5, "min_iters_per_epoch": pytest.approx(least, rel=0.01)}
+    assert bayes["model_conf"] == {"prior": "zero", **phases}
 
 
 @pytest.mark.parametrize("name", HELPS)

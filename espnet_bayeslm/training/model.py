@@ -106,6 +106,9 @@ class BayesLanguageModel(ESPnetLanguageModel):
         warmup_epochs: At most so many epochs before the others train a point-estimate LM (no draws,
             no KL); the best of it is then the start, and with `prior: start` the prior's mean. None
             where `--init_param` brings a trained LM.
+        min_iters_per_epoch: The least batches of an epoch: a text that has fewer is gone through
+            several times, since Adam moves a weight and its standard deviation by so much a step,
+            however small the text. ESPnet's `--num_iters_per_epoch` takes its place.
     """
 
     @typechecked
@@ -130,6 +133,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         autocast: Optional[str] = None,
         sampled_softmax: Any = None,
         warmup_epochs: int = 0,
+        min_iters_per_epoch: int = 0,
     ):
         super().__init__(lm, vocab_size, ignore_id)
         # What ESPnet's lm_inference reads
@@ -141,6 +145,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         check_known(KL_SCALES, kl_scale=kl_scale)
         check_least(1, num_samples=num_samples)
         check_least(0, kl_warmup_epochs=kl_warmup_epochs, self_normalization=self_normalization)
+        check_least(0, min_iters_per_epoch=min_iters_per_epoch)
         check_regularizer(regularizer, regularizer_weight, lm)
         check_rates(posterior_lr=posterior_lr, architecture_lr=architecture_lr)
         check_bilevel(bilevel, heldout_share, lm)
@@ -159,6 +164,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         self.kl_weight, self.kl_scale, self.num_samples = kl_weight, kl_scale, num_samples
         self.num_train_tokens = num_train_tokens
         self.warmup_epochs, self.prior = warmup_epochs, prior
+        self.min_iters_per_epoch = min_iters_per_epoch
         self.warming = False
         self.prior_is_set = prior in (None, START_PRIOR)
         self._prior: Optional[Dict[str, torch.Tensor]] = None

@@ -337,6 +337,18 @@ class BayesLMTask(LMTask):
         return [split_posterior(optimizer, model, **rates) for optimizer in optimizers]
 
     @classmethod
+    def build_sequence_iter_factory(
+        cls, args: argparse.Namespace, iter_options: Any, mode: str
+    ) -> Any:
+        """Build ESPnet's epochs; those of training are not shorter than `min_iters_per_epoch`."""
+        factory = super().build_sequence_iter_factory(args, iter_options, mode)
+        least = args.model_conf.get("min_iters_per_epoch", 0)
+        if mode == "train" and factory.num_iters_per_epoch is None and len(factory.sampler) < least:
+            logging.info(f"An epoch is {least} batches, of {len(factory.sampler)} different ones")
+            factory.num_iters_per_epoch = least
+        return factory
+
+    @classmethod
     def prepare_training(cls, model: AbsESPnetModel, args: argparse.Namespace) -> None:
         """Count the training tokens, load the prior, check the checkpoints that will be read.
 

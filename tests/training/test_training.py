@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from training_options import CELL, LSTM, QUIET, STILL, TRANSFORMER, stats
+from training_options import ADAM, CELL, LSTM, QUIET, STILL, TRANSFORMER, assert_same, stats
 
 from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.training.checkpoint import load_state
@@ -40,6 +40,26 @@ def test_the_reported_loss_is_the_elbo(train_lm, tmp_path, batch_size, accum_gra
     output = train_lm(tmp_path / "exp", *options, "--accum_grad", accum_grad, batch_size=batch_size)
     one = train_lm(tmp_path / "one", *options, batch_size=1)
     assert stats(output)["loss"] == pytest.approx(stats(one)["loss"], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "least, espnets, same_as",
+    [(9, None, 9), (4, None, None), (3, None, None), (9, 2, 2)],
+    ids=["a small text", "as many", "a large text", "ESPnet's own wins"],
+)
+def test_epochs_of_at_least_so_many_batches(least, espnets, same_as, corpus, train_lm, tmp_path):
+    """Epochs are ESPnet's of so many batches, to the last bit."""
+    batch_size = -(-len((corpus / "train.txt").read_text().splitlines()) // 4)
+
+    def trained(name, number, *options):
+        options = [*LSTM, *CELL, *ADAM, *options]
+        options += [] if number is None else ["--num_iters_per_epoch", number]
+        return train_lm(tmp_path / name, *options, max_epoch=2, batch_size=batch_size)
+
+    ours = trained("ours", espnets, "--model_conf", f"min_iters_per_epoch={least}")
+    assert_same(ours / "2epoch.pth", trained("theirs", same_as) / "2epoch.pth")
+    (steps,) = (n for key, n in load_state(ours / "2epoch.pth").items() if "noise_step" in key)
+    assert steps == 2 * (same_as or 4)
 
 
 UNCERTAIN = {
