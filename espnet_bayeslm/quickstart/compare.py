@@ -147,9 +147,10 @@ def check_inputs(what: Comparison, exp: Path) -> None:
 def half_config(lm: str, size: str) -> Dict[str, Any]:
     """The point-estimate phase of the shipped configuration, in a size and with its dropout."""
     config = yaml.safe_load(find_config(f"bayes_{lm}").read_text(encoding="utf-8"))
-    phase, lm_conf = config["model_conf"], paper_tables().half(size, lm)["lm_conf"]
-    config["model_conf"] = {"min_iters_per_epoch": phase["min_iters_per_epoch"]}
-    return {**config, "lm_conf": lm_conf, "max_epoch": phase["warmup_epochs"]}
+    epochs = config["model_conf"]["warmup_epochs"]
+    # each is one pass: where more only overfit, a point estimate would start from what is spoilt
+    del config["model"], config["model_conf"]
+    return {**config, "lm_conf": paper_tables().half(size, lm)["lm_conf"], "max_epoch": epochs}
 
 
 class Work:

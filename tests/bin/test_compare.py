@@ -121,11 +121,10 @@ def test_the_lstm_has_the_same_steps_too(texts, tmp_path):
     _, (_, half, _) = next(stages)
     config = yaml.safe_load(find_config("bayes_lstm").read_text())
     config["lm_conf"].update(unit=16, dropout_rate=0.1, uncertainty={})
+    del config["model"]
     for key in ("prior_variance", "init_std", "init_std_unit"):
         del config["lm_conf"][key]
-    phase = config["model_conf"]
-    config["model_conf"] = {"min_iters_per_epoch": phase["min_iters_per_epoch"]}
-    epochs = phase["warmup_epochs"]
+    epochs = config.pop("model_conf")["warmup_epochs"]
     assert yaml.safe_load(work.half.read_text()) == {**config, "max_epoch": epochs}
     assert "--token_type bpe" in half.script() and "--from" not in half.script()
     _, lms = next(stages)
