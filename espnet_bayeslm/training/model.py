@@ -145,6 +145,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         check_known(KL_SCALES, kl_scale=kl_scale)
         check_least(1, num_samples=num_samples)
         check_least(0, kl_warmup_epochs=kl_warmup_epochs, self_normalization=self_normalization)
+        # read by the task, which makes the epochs
         check_least(0, min_iters_per_epoch=min_iters_per_epoch)
         check_regularizer(regularizer, regularizer_weight, lm)
         check_rates(posterior_lr=posterior_lr, architecture_lr=architecture_lr)
@@ -164,7 +165,6 @@ class BayesLanguageModel(ESPnetLanguageModel):
         self.kl_weight, self.kl_scale, self.num_samples = kl_weight, kl_scale, num_samples
         self.num_train_tokens = num_train_tokens
         self.warmup_epochs, self.prior = warmup_epochs, prior
-        self.min_iters_per_epoch = min_iters_per_epoch
         self.warming = False
         self.prior_is_set = prior in (None, START_PRIOR)
         self._prior: Optional[Dict[str, torch.Tensor]] = None

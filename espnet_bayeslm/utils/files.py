@@ -66,9 +66,10 @@ def write_text(path: PathLike, text: str) -> None:
 def write_json(path: PathLike, content: Any, **options: Any) -> None:
     """Write a JSON file whole or not at all; options of `json.dumps`.
 
-    NaN, which JSON does not have, becomes null.
+    NaN, which JSON does not have, becomes null, or with `allow_nan=False` an error.
     """
-    write_text(path, json.dumps(_nan_as_none(content), **{"indent": 1, **options}) + "\n")
+    content = _nan_as_none(content) if options.get("allow_nan", True) else content
+    write_text(path, json.dumps(content, **{"indent": 1, **options}) + "\n")
 
 
 def _nan_as_none(content: Any) -> Any:

@@ -42,6 +42,9 @@ def test_json_has_no_nan(tmp_path):
     write_json(tmp_path / "out.json", {"a": [math.nan, 1.5, (2, math.nan)], "b": "nan", 3: None})
     found = json.loads((tmp_path / "out.json").read_text(), parse_constant=pytest.fail)
     assert found == {"a": [None, 1.5, [2, None]], "b": "nan", "3": None}
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(tmp_path / "strict.json", [math.nan], allow_nan=False)
+    assert not (tmp_path / "strict.json").exists()
 
 
 def test_what_others_put_into_a_folder_stays(tmp_path):
