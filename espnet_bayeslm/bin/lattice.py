@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import logging
 import math
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, ContextManager, Dict, Iterable, Iterator, List, Optional, Sequence
+from typing import (
+    Any,
+    Callable,
+    ContextManager,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+)
 
 import numpy as np
 from espnet2.utils.types import float_or_none, int_or_none
@@ -41,10 +53,12 @@ from espnet_bayeslm.scoring.limits import BEAM, MAX_HYPS, MERGE_ORDER, PRUNE
 from espnet_bayeslm.training.components import load_components
 from espnet_bayeslm.utils.cli import add_flag, device_of, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import entries, files_in, staged
+from espnet_bayeslm.utils.files import entries, files_in, staged, write_json
 
 LISTS, LATTICES, BEST = "nbest", "lattices", "text"
 """What is written into --output."""
+MANIFEST = "lattice.json"
+"""The names of these files: by it a later run knows what it may replace."""
 
 
 def lattice(
@@ -77,6 +91,7 @@ def lattice(
 
     # 1. Whatever can be wrong is found before the long work
     check_options(output, ref, nbest_size=nbest_size, lmwt=lmwt, penalty=word_penalty)
+    replaces = check_output(output, {"--lattices": lattices, "--ref": ref, "--words": words})
     rescored = bool(lm or ngram)
     if prune is None:
         prune = PRUNE if rescored else math.inf
@@ -107,7 +122,8 @@ def lattice(
         )
     # 3. Write as they come, and report
     errors: Dict[str, List[ErrorCounts]] = {"1-best": [], "oracle": []}
-    with outputs(output, nbest_format, lattice_format if write_lattices else None) as add:
+    written = lattice_format if write_lattices else None
+    with outputs(output, nbest_format, written, replaces=replaces) as add:
         for item in every:
             nbest = nbest_list(item, nbest_size if output else 1, scales)
             add(item, nbest)
@@ -132,12 +148,6 @@ def check_options(
     """Raise an InputError where options ask for nothing, or for what cannot be."""
     if output is None and ref is None:
         raise InputError("nothing to do", remedy="Give --output DIR, --ref TEXT, or both.")
-    if output is not None and Path(output).exists() and not _is_ours(Path(output)):
-        raise InputError(
-            "is there, and is not the output of an earlier `bayeslm lattice`",
-            path=output,
-            remedy="Give --output a new folder.",
-        )
     if nbest_size < 1:
         raise InputError(f"--nbest_size {nbest_size}: 1 or more hypotheses were expected")
     if lmwt is None and penalty is not None:
@@ -146,8 +156,37 @@ def check_options(
         raise InputError(f"--lmwt {lmwt} --word_penalty {penalty}: LMWT must be positive")
 
 
-def _is_ours(folder: Path) -> bool:
-    return folder.is_dir() and set(entries(folder)) <= {LISTS, LATTICES, BEST}
+def check_output(output: Optional[str], inputs: Mapping[str, Optional[str]]) -> List[str]:
+    """Check that the output folder is new, or has what an earlier run has written and no input.
+
+    Returns:
+        The files in it that an earlier run has written.
+
+    Raises:
+        InputError: It has something else.
+    """
+    if output is None or not Path(output).exists():
+        return []
+    folder = Path(output)
+    if not folder.is_dir() or (entries(folder) and not (folder / MANIFEST).exists()):
+        raise InputError(
+            "is there, and is not the output of an earlier `bayeslm lattice`",
+            path=output,
+            remedy="Give --output a new folder.",
+        )
+    for option, path in inputs.items():
+        if path is not None and Path(path).resolve().is_relative_to(folder.resolve()):
+            raise InputError(
+                f"{option} {path} is in it", path=output, remedy="Give --output a new folder."
+            )
+    if not entries(folder):
+        return []
+    try:
+        content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        return [str(name) for name in content["files"]]
+    except (ValueError, KeyError, TypeError) as error:
+        remedy = "Give --output a new folder."
+        raise InputError("no names of files", path=folder / MANIFEST, remedy=remedy) from error
 
 
 def check_lattices(
@@ -193,7 +232,11 @@ def counted(
 
 @contextlib.contextmanager
 def outputs(
-    output: Optional[str], nbest_format: str, lattice_format: Optional[str]
+    output: Optional[str],
+    nbest_format: str,
+    lattice_format: Optional[str],
+    *,
+    replaces: Sequence[str],
 ) -> Iterator[Callable[[Lattice, NBest], None]]:
     """Write N-best lists, 1-best and, where a format is given, lattices; all or nothing.
 
@@ -201,6 +244,7 @@ def outputs(
         output: The folder; None: nothing is written.
         nbest_format: That of the lists.
         lattice_format: That of the lattices, or None.
+        replaces: What an earlier run has written there.
 
     Yields:
         What adds a lattice with its list.
@@ -209,7 +253,9 @@ def outputs(
         yield lambda item, nbest: None
         return
     with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(staged(output, replaces=files_in(output)))
+        folder = stack.enter_context(staged(output, replaces=replaces))
+        # when all others are whole
+        stack.callback(lambda: write_json(folder / MANIFEST, {"files": files_in(folder)}))
         add_list = stack.enter_context(nbest_writer(folder / LISTS, format=nbest_format))
         writer: ContextManager[Callable[[Lattice], None]]
         writer = contextlib.nullcontext(lambda item: None)

@@ -109,8 +109,8 @@ class _Reader(LatticeBuilder):
         """Number of each link -> its line."""
         self.labels: List[Optional[str]] = []
         """Word of each link, None where it has no field for it."""
-        self.keys: Optional[Tuple[str, ...]] = None
-        """Scores that the links have."""
+        self.keys: List[Tuple[str, ...]] = []
+        """Scores of each link."""
 
     def read(self) -> Lattice:
         """Lattice of the file."""
@@ -223,14 +223,7 @@ class _Reader(LatticeBuilder):
                 problem = f"a link to the node {end}, and no line `I={end}` before it"
                 raise self.error(problem, line)
         keys = tuple(key for key in SCORES if key in fields)
-        if self.keys is None:
-            self.keys = keys
-        elif keys != self.keys:
-            raise self.error(
-                f"the link has the scores {', '.join(keys) or 'none'}, those before it"
-                f" {', '.join(self.keys) or 'none'}",
-                line,
-            )
+        self.keys.append(keys)
         scores = {SCORES[key]: self._score(fields[key], line) for key in keys}
         details = tuple((k, v) for k, v in fields.items() if k not in LINK_KEYS)
         source, target = (self.nodes[end] for end in ends)
@@ -269,16 +262,30 @@ class _Reader(LatticeBuilder):
                 raise self.error(f"{key}={self.header[key]}, and {found}", line, "Was it cut?")
         start, end = self._terminal("start", last), self._terminal("end", last)
         self._set_labels()
+        keys = self._scores()
         start = self._with_first_word(start)
         times = [node.time for node in self.node_fields]
         return self.lattice(
             start,
             end,
-            scores=tuple(SCORES[key] for key in self.keys or ("a",)),
+            scores=tuple(SCORES[key] for key in keys or ("a",)),
             scales=self._scales(),
             times=times if any(time is not None for time in times) else (),
             header=tuple((k, v) for k, v in self.header.items() if k not in WRITTEN),
         )
+
+    def _scores(self) -> List[str]:
+        """Scores of the links; of those without a word some may lack, which are 0 (SRILM)."""
+        found = [key for key in SCORES if any(key in keys for keys in self.keys)]
+        for arc, keys, line in zip(self.arcs, self.keys, self.arc_lines, strict=True):
+            if arc.word is not None and len(keys) < len(found):
+                raise self.error(
+                    f"the link of {arc.word!r:.60} has the scores {', '.join(keys) or 'none'},"
+                    f" others {', '.join(found)}",
+                    line,
+                    "Give it all of them, 0 where there is none.",
+                )
+        return found
 
     def _terminal(self, key: str, last: int) -> int:
         """Index of the start or end node: as the header says, or the only one that can be it."""

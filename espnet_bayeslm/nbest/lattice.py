@@ -16,8 +16,13 @@ import numpy as np
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 
 NULL = ""
-SILENT = frozenset((NULL, "!NULL", "!SENT_START", "!SENT_END", "<eps>", "<s>", "</s>"))
-"""Labels of arcs that are no words: what separates or ends sentences."""
+SILENT = frozenset(
+    (NULL, "!NULL", "!SENT_START", "!SENT_END", "!ENTER", "!EXIT", "<eps>", "<s>", "</s>", "-pau-")
+)
+"""Labels of arcs that are no words: what separates or ends sentences, as HTK, Kaldi and SRILM
+write it."""
+SAME_TOTAL = 1e-9
+"""Paths whose totals differ by less than this part of the largest score of an arc are equal."""
 
 TRANSITIONS = "ids"
 """Name of the transition ids of Kaldi's arcs among their details."""
@@ -158,19 +163,29 @@ def best_paths(lattice: Lattice, scales: PathScales, size: int) -> List[Path]:
 
     A* search over the prefixes of the word sequences: an item is a prefix with the best path to
     each node that it reaches (a determinization as far as it is needed), and what is still to come
-    is known exactly. So no prefix is looked at that is not one of a result.
+    is known exactly. So no prefix is looked at that is not one of a result; of equal ones the
+    longest first, or where all are equal none would end before all are looked at.
     """
     rest = best_rest(lattice, scales).tolist()
+    sizes = (abs(total) for total in map(scales.total, lattice.arcs) if math.isfinite(total))
+    same = SAME_TOTAL * max(sizes, default=0.0) or 1.0
+
+    def below(total: float) -> float:
+        """How far a total is below the best, in whole units: sums differ in the last digits."""
+        units = (rest[0] - total) / same
+        return round(units) if math.isfinite(units) else units
+
     arcs = [
         [(arc, scales.total(arc)) for arc in outgoing if rest[arc.target] > -math.inf]
         for outgoing in lattice.outgoing()
     ]
-    # (-best total, a number against ties, words, node -> sums, or the sums of a whole path)
-    heap: List[Tuple[float, int, Words, Dict[int, _Sums], Optional[_Sums]]]
-    heap, count = [(-rest[0], 0, (), {0: (0.0, 0.0, 0.0, 0.0)}, None)], 0
+    # (units below the best total, the longest first, the first made first, words,
+    # node -> sums, or the sums of a whole path)
+    heap: List[Tuple[float, float, int, Words, Dict[int, _Sums], Optional[_Sums]]]
+    heap, count = [(0, 0, 0, (), {0: (0.0, 0.0, 0.0, 0.0)}, None)], 0
     found: List[Path] = []
     while heap and len(found) < size:
-        _, _, words, nodes, whole = heapq.heappop(heap)
+        *_, words, nodes, whole = heapq.heappop(heap)
         if whole is not None:
             found.append(Path(words, *whole[1:], whole[0]))
             continue
@@ -178,12 +193,13 @@ def best_paths(lattice: Lattice, scales: PathScales, size: int) -> List[Path]:
         if lattice.end in nodes:
             count += 1
             sums = nodes[lattice.end]
-            heapq.heappush(heap, (-sums[0], count, words, {}, sums))
+            heapq.heappush(heap, (below(sums[0]), -math.inf, count, words, {}, sums))
         for word, reached in _next_words(nodes, arcs).items():
             count += 1
             best = max(sums[0] + rest[node] for node, sums in reached.items())
-            heapq.heappush(heap, (-best, count, (*words, word), reached, None))
-    return found
+            item = (below(best), -len(words) - 1, count, (*words, word), reached, None)
+            heapq.heappush(heap, item)
+    return sorted(found, key=lambda path: -path.total)
 
 
 def _closed(nodes: Dict[int, _Sums], arcs: _Outgoing) -> Dict[int, _Sums]:

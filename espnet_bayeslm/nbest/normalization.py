@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import logging
 import re
+import unicodedata
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
 from espnet_bayeslm.nbest.types import NBest
@@ -17,6 +18,8 @@ from espnet_bayeslm.utils.errors import InputError
 Words = Tuple[str, ...]
 TextFunction = Callable[[str], str]
 
+# Format characters that shape the letters beside them
+_JOINERS = "\u200c\u200d"
 _APOSTROPHES = str.maketrans("\u2019\u2018\u02bc\uff07", "''''")
 # n't and what follows it; ambiguous ones ('s: is, has or the genitive; 'd: had or would) stay
 _CONTRACTIONS: Dict[str, str] = {
@@ -74,11 +77,29 @@ def _number_engine() -> Any:
     return inflect.engine()
 
 
+def nfc(text: str) -> str:
+    """Text whose letters have their accents with them: e and U+0301 are the one letter U+00E9."""
+    return unicodedata.normalize("NFC", text)
+
+
 def punct(text: str) -> str:
     """Text without punctuation; an apostrophe between letters stays, a hyphen parts words."""
-    text = text.translate(_APOSTROPHES)
-    text = re.sub(r"(?<=\w)'(?=\w)", "\0", text)
-    return re.sub(r"[^\w\s\0]|_", " ", text).replace("\0", "'")
+    return re.sub(r"[^\w\s]|_", _kept, text.translate(_APOSTROPHES))
+
+
+def _kept(match: re.Match[str]) -> str:
+    """A sign where it is a part of a word, else a blank."""
+    sign, text, place = match[0], match.string, match.start()
+    if _is_letter(sign):  # a mark that goes with the letter before it: \w has none
+        return sign
+    after = _is_letter(text[place - 1 : place])
+    joins = sign in _JOINERS or (sign == "'" and _is_letter(text[place + 1 : place + 2]))
+    return sign if after and joins else " "
+
+
+def _is_letter(sign: str) -> bool:
+    """Whether it is a letter, a digit, or a mark of one, as vowels of many scripts are."""
+    return sign != "" and unicodedata.category(sign)[0] in "LNM"
 
 
 def _whisper(text: str) -> str:
@@ -101,6 +122,7 @@ def _whisper_normalizer() -> Any:
 
 # In the order in which they are applied: what reads a sign comes before what takes it away.
 STEPS: Mapping[str, TextFunction] = {
+    "nfc": nfc,
     "whisper": _whisper,
     "lower": str.lower,
     "contractions": contractions,

@@ -75,6 +75,25 @@ def test_rescored_lattices_hold_the_scores_of_the_mixture(folder, point, ngram, 
     assert len(again) == len(text) == 8
 
 
+def test_an_output_is_replaced_and_nothing_else_is(folder, refused):
+    given = {"lattices": folder / "lattices", "ref": folder / "ref"}
+    main(words(**given, output=folder / "out", write_lattices="true"))
+    (folder / "out" / "notes").write_text("mine")
+    main(words(**given, output=folder / "out"))
+    assert (folder / "out" / "notes").exists() and not (folder / "out" / "lattices").exists()
+    # folders of these names may be anybody's
+    (folder / "dev").mkdir()
+    (folder / "lattices").rename(folder / "dev" / "lattices")
+    (folder / "ref").rename(folder / "dev" / "text")
+    given = {"lattices": folder / "dev" / "lattices", "ref": folder / "dev" / "text"}
+    before = sorted(folder.joinpath("dev").rglob("*"))
+    refused(main, words(**given, output=folder / "dev"), "is not the output of an earlier")
+    assert sorted(folder.joinpath("dev").rglob("*")) == before
+    main(words(**given, output=folder / "again", write_lattices="true"))
+    given["lattices"] = folder / "again" / "lattices"
+    refused(main, words(**given, output=folder / "again"), "lattices is in it")
+
+
 def test_rescoring_in_steps_with_pruning(folder, ngram):
     """What an n-gram has rescored is pruned by these scores."""
     first, second = folder / "first", folder / "second"

@@ -33,7 +33,18 @@ KINDS = {
 }
 """{name: (format, {file: bytes})}."""
 
-SILENT = {"", "!NULL", "!SENT_START", "!SENT_END", "<eps>", "<s>", "</s>"}
+SILENT = {
+    "",
+    "!NULL",
+    "!SENT_START",
+    "!SENT_END",
+    "!ENTER",
+    "!EXIT",
+    "<eps>",
+    "<s>",
+    "</s>",
+    "-pau-",
+}
 
 
 def _lines(data, name):

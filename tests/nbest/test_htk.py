@@ -77,6 +77,20 @@ def test_words_on_nodes_by_hand(tmp_path):
     assert dict(lattice.arcs[0].details) == {"p": "1", "v": "1"}
 
 
+def test_a_link_without_a_word_may_lack_a_score(tmp_path):
+    """SRILM writes those that are defined."""
+    lattice = read_text(tmp_path, HTK.replace("E=2\ta=-3\t", "E=2\t"))
+    assert lattice.scores == ("am_score",)
+    assert acoustic_scores(lattice, [("a", "b", "c")]) == pytest.approx([-16.75 + 3])
+
+
+def test_pauses_are_no_words(tmp_path):
+    text = (
+        HTK.replace("!NULL", "-pau-").replace("!SENT_START", "!ENTER").replace("!SENT_END", "!EXIT")
+    )
+    assert all_paths(read_text(tmp_path, text)).keys() == all_paths(read_text(tmp_path, HTK)).keys()
+
+
 def test_words_on_links_by_hand(tmp_path):
     lattice = read_text(tmp_path, ON_LINKS)
     ln10 = math.log(10)

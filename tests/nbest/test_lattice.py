@@ -18,6 +18,7 @@ from espnet_bayeslm.nbest.lattice import (
     Arc,
     Lattice,
     PathScales,
+    _next_words,
     acoustic_scores,
     best_paths,
     best_rest,
@@ -100,6 +101,27 @@ def test_many_silences_and_pronunciations_do_not_multiply_the_search():
     assert num_paths(lattice) == 3**40
     (path,) = best_paths(lattice, PathScales(), 100)
     assert path.words == ("a",) * 20 and path.am_score == -40
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-5, 1.0, 1e6])
+def test_equal_words_do_not_multiply_the_search(scale, monkeypatch):
+    """Of 4^40 paths 2^40 are equally good, to the last digits of their sums."""
+    rng = np.random.default_rng(0)
+    arcs = []
+    for node in range(40):
+        score = -scale * rng.random()
+        arcs += [Arc(node, node + 1, f"{w}{node}", score - scale * (w > "b")) for w in "abcd"]
+    calls = []
+    monkeypatch.setattr(
+        "espnet_bayeslm.nbest.lattice._next_words",
+        lambda *args: calls.append(1) or _next_words(*args),
+    )
+    found = best_paths(Lattice("u", 41, 40, tuple(arcs)), PathScales(), 100)
+    assert len({path.words for path in found}) == 100 and len(calls) < 100 * 41
+    # the first of equals comes first
+    assert found[0].words == tuple(f"a{node}" for node in range(40))
+    best = sum(arc.am_score for arc in arcs if arc.label.startswith("a"))
+    assert [path.total for path in found] == pytest.approx([best] * 100)
 
 
 def test_a_list_has_the_scores_that_the_lattice_holds():

@@ -23,6 +23,10 @@ contractions    | WE’RE gonna, don't         | WE are going to, do not
 numbers         | in 21 days the 3rd         | in twenty one days the third
 numbers         | 1,234.5 | one thousand two hundred thirty four point five
 numbers         | costs $5 or 7%             | costs five dollars or seven percent
+punct           | हिन्दी, भाषा में!           | हिन्दी भाषा में
+punct           | மொழி. ¿qué? «naïve» n\u0303a\u0301'o | மொழி qué naïve n\u0303a\u0301'o
+punct           | می\u200cخواهم \u200d😀\u200d ന്\u200d. | می\u200cخواهم ന്\u200d
+nfc             | cafe\u0301                 | café
 lower,punct     | Well, I DO.                | well i do
                 | As It is.                  | As It is.
 punct,numbers,lower,contractions | It's 5%, DON'T! | it's five percent do not
