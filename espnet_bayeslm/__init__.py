@@ -46,7 +46,7 @@ def rescore(
     lms: Sequence[Union[PathLike, TrainedLM]] = (),
     ngrams: Sequence[PathLike] = (),
     weights: Union[PathLike, Sequence[float], None] = None,
-    combine: str = "linear",
+    combine: Optional[str] = None,
     scales: Union[PathLike, Scales, None] = None,
     tune: bool = False,
     tune_by: str = "mert",
@@ -54,7 +54,7 @@ def rescore(
     tune_lms: bool = False,
     tune_folds: int = 5,
     score_normalized: Optional[bool] = None,
-    decision: str = "max",
+    decision: Optional[str] = None,
     confidence: bool = False,
     split: Optional[float] = None,
     folds: Optional[int] = None,
@@ -76,7 +76,8 @@ def rescore(
         lms: LMs: experiment folders, checkpoints, or what `load` returned.
         ngrams: ARPA files or KenLM binaries.
         weights: The components' weights, LMs first: numbers, or a file of `bayeslm interpolate`.
-        combine: "linear" (p = sum w p, word by word) or "loglinear" (ln P = sum w ln P).
+        combine: "linear" (p = sum w p, word by word) or "loglinear" (ln P = sum w ln P); None: as
+            when the scales were tuned, or "linear".
         scales: LMWT and word penalty, or the scales.yaml of a tuned run; None: the defaults.
         tune: Find scales on these lists; never worse on them than the first pass.
         tune_by: "mert" (fewest errors) or "risk" (fewest expected errors).
@@ -84,7 +85,8 @@ def rescore(
         tune_lms: Give each LM a weight of its own, beside the mixture's.
         tune_folds: Of the cross-validation that chooses the features.
         score_normalized: Whether scores are divided by the length; None: if they look so.
-        decision: "max" (the highest total) or "mbr" (the fewest expected word errors).
+        decision: "max" (the highest total) or "mbr" (the fewest expected word errors); None: as
+            when the scales were tuned, or "max".
         confidence: With "max" too give a confidence of each word of the best hypothesis.
         split: Tune on this share of the lists only; recordings or speakers stay whole.
         folds: Rescore each of so many parts with scales that were tuned on the others.
@@ -115,8 +117,9 @@ def rescore(
         lists = normalized(lists, normalization)
         refs = None if refs is None else normalization.text(refs)
     components = load_components(lms, ngrams, **scoring)
-    weighting = pipeline.Weighting.of(components, weights, scales, combine=combine)
-    weighting = weighting._replace(decision=decision, confidence=confidence)
+    weighting = pipeline.Weighting.of(
+        components, weights, scales, combine=combine, decision=decision, confidence=confidence
+    )
     if tune and refs is None:
         lists = list(lists)
         refs = pipeline.own_refs(lists)

@@ -111,7 +111,7 @@ def rescore(
             folder,
             token_scores=token_scores,
             uncertainty=options["uncertainty"],
-            confidence=options["confidence"] or options["decision"] == "mbr",
+            confidence=rescoring.weighting.sure,
         )
         write_lists(folder, files, rescoring, tally, unknown, sure, format=nbest_format)
         parts = {} if tally is None else tally.parts()
@@ -162,7 +162,7 @@ def of_jobs(
     score_normalized: Optional[bool],
     split: Optional[float],
     folds: Optional[int],
-    decision: str,
+    decision: Optional[str],
     confidence: bool,
     **_: Any,
 ) -> Rescoring:
@@ -177,7 +177,7 @@ def of_jobs(
     weighting = Weighting(["merged"], np.ones(1), "linear", scales or Scales())
     return Rescoring(
         scores,
-        weighting._replace(decision=decision, confidence=confidence),
+        weighting._replace(confidence=confidence).deciding(decision),
         refs=refs,
         tuning=Tuning(tune_by, tune_folds, score_normalized),
         groups=recordings_of(segments),

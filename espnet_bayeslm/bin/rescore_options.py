@@ -36,7 +36,7 @@ def check_output(output: str, nbest: str) -> List[str]:
     there = entries(folder) if folder.is_dir() else []
     # a run that was killed while its files came into place has left a folder within
     ours = SCALES in there or (folder.is_dir() and len(os.listdir(folder)) > len(there))
-    ours = ours and folder.resolve() != Path(nbest).resolve()
+    ours = ours and not Path(nbest).resolve().is_relative_to(folder.resolve())
     if (folder.exists() and not folder.is_dir()) or (there and not ours):
         raise InputError(
             "is there, and is not the output of an earlier `bayeslm rescore`",
@@ -169,9 +169,9 @@ def get_parser() -> argparse.ArgumentParser:
     add_component_options(parser)
     parser.add_argument(
         "--combine",
-        default="linear",
         choices=COMBINATIONS,
-        help="linear: p = sum w p, word by word; loglinear: ln P = sum w ln P, as Kaldi",
+        help="linear: p = sum w p, word by word; loglinear: ln P = sum w ln P, as Kaldi (default:"
+        " as --scales were tuned, or linear)",
     )
     parser.add_argument(
         "--tune_ref",
@@ -221,10 +221,9 @@ def get_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--decision",
-        default="max",
         choices=DECISIONS,
         help="max: the highest total; mbr: the fewest expected word errors under the posterior over"
-        " the list",
+        " the list (default: as --scales were tuned, or max)",
     )
     flags = {
         "--confidence": "Write a confidence of each word of the new best (confidence.ndjson);"

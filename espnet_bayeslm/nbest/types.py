@@ -5,6 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Mapping, Optional, Tuple
 
+import numpy as np
+
+from espnet_bayeslm.utils.errors import InputError
+
 # What a format holds beside words and scores; kept for those who write it again.
 Extra = Mapping[str, Any]
 
@@ -56,3 +60,18 @@ class NBest:
     def __post_init__(self) -> None:
         if not self.hypotheses:
             raise ValueError(f"the utterance {self.utt!r} has no hypothesis")
+
+    def scores(self, name: str) -> Optional[np.ndarray]:
+        """Scores of one name, (N,); None where no hypothesis has one.
+
+        Raises:
+            InputError: Only some hypotheses have it.
+        """
+        values = [getattr(hyp, name) for hyp in self.hypotheses]
+        num_given = sum(value is not None for value in values)
+        if 0 < num_given < len(values):
+            raise InputError(
+                f"{num_given} of {len(values)} hypotheses of {self.utt[:80]!r} have a {name}",
+                remedy="Give it for all hypotheses of a list, or for none.",
+            )
+        return np.array(values, dtype=float) if num_given else None

@@ -69,7 +69,10 @@ class NgramScorer:
     def next_log_probs(self, state: kenlm.State, words: Sequence[str]) -> np.ndarray:
         """Ln P of each of these words (or `</s>`) after a state, (n,)."""
         after = kenlm.State()
-        return np.array([self._model.BaseScore(state, word, after) for word in words]) * _LN_10
+        found = np.array([self._model.BaseScore(state, word, after) for word in words]) * _LN_10
+        if self._log_unk_size:
+            found -= self._log_unk_size * np.array(self.unknown(words))
+        return found
 
     def _score(self, words: Sequence[str]) -> WordScores:
         state, after = self.start_state(), kenlm.State()

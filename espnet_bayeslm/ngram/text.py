@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from array import array
 from typing import Dict, List, NamedTuple
 
 import numpy as np
 
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, decoded
+from espnet_bayeslm.utils.files import BYTE_ORDER_MARK, PathLike, decoded
 
 UNK, BOS, EOS = 0, 1, 2
 SPECIAL_WORDS = ("<unk>", "<s>", "</s>")
@@ -70,6 +71,8 @@ def read_corpus(path: PathLike) -> Corpus:
     try:
         with open(path, "rb") as f:
             for number, line in enumerate(f, 1):
+                if number == 1:
+                    line = line.removeprefix(BYTE_ORDER_MARK.encode())
                 words = split_words(line, path, number)
                 ids.append(BOS)
                 ids.extend([index.setdefault(word, len(index)) for word in words])
@@ -79,6 +82,14 @@ def read_corpus(path: PathLike) -> Corpus:
         raise InputError(f"cannot be read ({error.strerror})", path=path) from error
     if len(index) == len(SPECIAL_WORDS):
         raise InputError("no word in the text", path=path, remedy="Give one sentence per line.")
+    if uncommon := [word for word in index if word.split() != [word]]:
+        logging.warning(
+            "%s: %d words hold blanks that are none for lmplz, %r first; all other tools cut there:"
+            " put ordinary blanks in their place",
+            path,
+            len(uncommon),
+            uncommon[0],
+        )
     starts = np.cumsum([0, *lengths[:-1]])
     positions = np.arange(len(ids)) - np.repeat(starts, lengths)
     return Corpus(list(index), np.array(ids, dtype=np.int64), positions, len(lengths))

@@ -143,13 +143,8 @@ def word_confidences(posterior: np.ndarray, in_place: np.ndarray) -> np.ndarray:
     return np.clip(posterior @ in_place, 0.0, 1.0)
 
 
-def tune_posterior(
-    totals: Sequence[np.ndarray],
-    hypotheses: Sequence[Sequence[Words]],
-    refs: Sequence[Words],
-    best: Sequence[int],
-) -> Posterior:
-    """Posterior with the best confidences of the words of the best hypotheses.
+class PosteriorTuning:
+    """Posteriors over tuning lists, with the best confidences of their best hypotheses' words.
 
     Args:
         totals: Of each list the weighted sums of its scores, (N,).
@@ -157,20 +152,66 @@ def tune_posterior(
         refs: Of each list the words that were said.
         best: Of each list the place of its best hypothesis.
     """
-    rows = list(zip(hypotheses, refs, best, strict=True))
-    in_place = [words_in_place(hyps[k], hyps) for hyps, _, k in rows]
-    correct = np.concatenate([words_in_place(hyps[k], [ref])[0] for hyps, ref, k in rows])
-    if not len(correct):
-        return Posterior()
-    found = []
-    for sharpness in (1.0 / spread(totals) * GRID).tolist():
+
+    def __init__(
+        self,
+        totals: Sequence[np.ndarray],
+        hypotheses: Sequence[Sequence[Words]],
+        refs: Sequence[Words],
+        best: Sequence[int],
+    ):
+        self.totals, self.hypotheses = totals, hypotheses
+        rows = list(zip(hypotheses, refs, best, strict=True))
+        self._in_place = [words_in_place(hyps[k], hyps) for hyps, _, k in rows]
+        self._correct = np.concatenate([words_in_place(hyps[k], [ref])[0] for hyps, ref, k in rows])
+
+    def best(self) -> Posterior:
+        """The posterior under which the words that are right are likeliest."""
+        if not len(self._correct):
+            return Posterior()
+        found = map(self._scaled, (1.0 / spread(self.totals) * GRID).tolist())
+        return min(found, key=lambda item: item[1])[0]
+
+    def _scaled(self, sharpness: float) -> Tuple[Posterior, float]:
+        """The posterior of a sharpness, its confidences calibrated, and their loss."""
         confidences = [
             word_confidences(list_posterior(values, sharpness), places)
-            for values, places in zip(totals, in_place, strict=True)
+            for values, places in zip(self.totals, self._in_place, strict=True)
         ]
-        platt, loss = fit_platt(np.concatenate(confidences), correct)
-        found.append((loss, Posterior(sharpness, *platt)))
-    return min(found, key=lambda item: item[0])[1]
+        platt, loss = fit_platt(np.concatenate(confidences), self._correct)
+        return Posterior(sharpness, *platt), loss
+
+    def not_above(
+        self, limit: int, posterior: Posterior, errors: Sequence[np.ndarray]
+    ) -> Tuple[Posterior, int]:
+        """Posterior, sharper where needed, whose least risk makes no more errors than a limit.
+
+        Where hypotheses have equal totals none may do: then it is the given one, with its errors.
+
+        Args:
+            limit: Errors that the first hypotheses make.
+            posterior: As `best` found it.
+            errors: Of each list the word errors of its hypotheses, (N,).
+
+        Returns:
+            The posterior, and the errors.
+        """
+        distances = [edit_distances(hyps) for hyps in self.hypotheses]
+
+        def by_risk(sharpness: float) -> int:
+            rows = zip(self.totals, distances, errors, strict=True)
+            chosen = [e[least_risk(list_posterior(t, sharpness), d)] for t, d, e in rows]
+            return int(sum(chosen))
+
+        given = count = by_risk(posterior.sharpness)
+        if count <= limit:
+            return posterior, count
+        for doublings in range(1, MOST_DOUBLINGS):
+            sharpness = posterior.sharpness * 2.0**doublings
+            count = by_risk(sharpness)
+            if count <= limit:
+                return self._scaled(sharpness)[0], count
+        return posterior, given
 
 
 def spread(totals: Sequence[np.ndarray]) -> float:
@@ -179,34 +220,3 @@ def spread(totals: Sequence[np.ndarray]) -> float:
     variances = [values.var() for values in possible if len(values)]
     found = float(np.sqrt(np.mean(variances))) if variances else 0.0
     return found if found > 0 else 1.0
-
-
-def not_above(
-    limit: int,
-    posterior: Posterior,
-    totals: Sequence[np.ndarray],
-    hypotheses: Sequence[Sequence[Words]],
-    errors: Sequence[np.ndarray],
-) -> Tuple[Posterior, int]:
-    """Posterior, sharper where needed, whose least risk makes no more errors than a limit.
-
-    Args:
-        limit: Errors that the best hypotheses, or the first ones, make.
-        posterior: As `tune_posterior` found it.
-        totals: Of each list, (N,).
-        hypotheses: Of each list their words.
-        errors: Of each list the word errors of its hypotheses, (N,).
-
-    Returns:
-        The posterior, and the errors.
-    """
-    distances = [edit_distances(hyps) for hyps in hypotheses]
-    tried: List[int] = []
-    for _ in range(MOST_DOUBLINGS):
-        rows = zip(totals, distances, errors, strict=True)
-        chosen = [e[least_risk(list_posterior(t, posterior.sharpness), d)] for t, d, e in rows]
-        tried.append(int(sum(chosen)))
-        if tried[-1] <= limit:
-            break
-        posterior = Posterior(2.0 * posterior.sharpness, posterior.slope, posterior.offset)
-    return posterior, tried[-1]

@@ -52,16 +52,16 @@ def score_components(
     *,
     max_oov_rate: float = 1.0,
 ) -> List[List[WordScores]]:
-    """Scores of each sentence by each component; equal sentences are scored once.
+    """Scores of each sentence by each component.
+
+    Repeated ones are the scorers' own affair: an LM with context needs them where they stand.
 
     Raises:
         InputError: A component does not know more than `max_oov_rate` of the words.
     """
-    unique = list(dict.fromkeys(map(tuple, sentences)))
     scores = []
     for component in components:
-        found = dict(zip(unique, component.scorer.word_scores(unique), strict=True))
-        scores.append([found[tuple(words)] for words in sentences])
+        scores.append(component.scorer.word_scores(sentences))
         unknown = UnknownWords(component.name, max_oov_rate=max_oov_rate)
         unknown.add(sentences, scores[-1])
         unknown.check(report=True)

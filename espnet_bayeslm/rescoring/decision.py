@@ -52,6 +52,8 @@ class Scales:
         features: (name, weight) of features (`rescoring.features`); they stand in place of
             `lmwt` and `word_penalty`, which then are the ratios of three of them, for tables.
         posterior: What the totals of a list say of its hypotheses and words; None: not tuned.
+        combine: How several components were combined when they were tuned; None: not known.
+        decision: What decided then; None: not known.
 
     Raises:
         ValueError: `lmwt` is not positive, or one is not finite.
@@ -62,6 +64,8 @@ class Scales:
     weights: Optional[Tuple[NamedWeight, ...]] = None
     features: Optional[Tuple[Tuple[str, float], ...]] = None
     posterior: Optional[Posterior] = None
+    combine: Optional[str] = None
+    decision: Optional[str] = None
 
     def __post_init__(self) -> None:
         if not (0 < self.lmwt < math.inf and math.isfinite(self.word_penalty)):
@@ -108,17 +112,17 @@ class ScoredList:
         """Score that is maximised, (N,): logits of a posterior over the list, up to a factor."""
         if scales.features is not None:
             return totals(self.features(), dict(scales.features))
-        hyps = self.nbest.hypotheses
-        am = np.array([hyp.am_score or 0.0 for hyp in hyps])
-        lm = self.log_probs + np.array([hyp.graph_score or 0.0 for hyp in hyps])
-        num_words = np.array([len(hyp.words) for hyp in hyps])
-        return lm - scales.word_penalty * num_words + 1.0 / scales.lmwt * am
+        am, graph = (self.nbest.scores(name) for name in ("am_score", "graph_score"))
+        num_words = np.array([len(hyp.words) for hyp in self.nbest.hypotheses])
+        found = self.log_probs if graph is None else self.log_probs + graph
+        found = found - scales.word_penalty * num_words
+        return found if am is None else found + 1.0 / scales.lmwt * am
 
     def choice(self, scales: Scales) -> int:
         """Index of the best hypothesis at some scales, the first of equals.
 
         Raises:
-            InputError: The list lacks a feature that has a weight.
+            InputError: The list, or one of its hypotheses, lacks a score that has a weight.
         """
         if scales.features is None:
             return int(self.totals(scales).argmax())
@@ -201,7 +205,10 @@ def read_scales(path: PathLike) -> Scales:
             features = tuple((str(k), float(v)) for k, v in features.items())
             content = {"lmwt": Scales.lmwt, "word_penalty": Scales.word_penalty, **content}
         lmwt, penalty = float(content["lmwt"]), float(content["word_penalty"])
-        return Scales(lmwt, penalty, weights, features, posterior)
+        # one component is not combined with anything
+        combine = content.get("combine") if len(content.get("components") or ()) > 1 else None
+        decision = content.get("decision")
+        return Scales(lmwt, penalty, weights, features, posterior, combine, decision)
     except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"no usable `lmwt` and `word_penalty`, or `features`, in it ({error!r})",

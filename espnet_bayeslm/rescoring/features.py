@@ -65,18 +65,9 @@ def hypothesis_features(nbest: NBest, log_probs: Mapping[str, np.ndarray]) -> Fe
 
 
 def _scores(nbest: NBest, name: str) -> Optional[np.ndarray]:
-    """Scores of one name, (N,); None where no hypothesis has one."""
-    values = [getattr(hyp, name) for hyp in nbest.hypotheses]
-    num_given = sum(value is not None for value in values)
-    if num_given == 0:
-        return None
-    if num_given < len(values):
-        raise InputError(
-            f"{num_given} of {len(values)} hypotheses of {nbest.utt[:80]!r} have a {name}",
-            remedy="Give it for all hypotheses of a list, or for none.",
-        )
-    scores = np.array(values, dtype=float)
-    if not np.isfinite(scores).all():
+    """Scores of one name, (N,), all finite; None where no hypothesis has one."""
+    scores = nbest.scores(name)
+    if scores is not None and not np.isfinite(scores).all():
         place = int(np.flatnonzero(~np.isfinite(scores))[0])
         raise InputError(
             f"{name} of hypothesis {place + 1} of {nbest.utt[:80]!r} is {scores[place]},"

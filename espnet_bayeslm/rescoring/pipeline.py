@@ -103,17 +103,33 @@ class Weighting(NamedTuple):
         weights: Union[PathLike, Sequence[float], None],
         scales: Union[PathLike, Scales, None],
         *,
-        combine: str = "linear",
+        combine: Optional[str] = None,
+        decision: Optional[str] = None,
+        confidence: bool = False,
     ) -> Weighting:
         """The weights that are given for some components, or that were tuned with the scales.
 
+        Args:
+            components: The components.
+            weights: Their weights, or a file of them.
+            scales: The scales, or a file of them; None: the defaults.
+            combine: None: as when the scales were tuned, or "linear".
+            decision: None: as when the scales were tuned, or "max".
+            confidence: Whether "max" gives confidences too.
+
         Raises:
-            InputError: Several components have no weights, or the weights do not fit.
+            InputError: Several components have no weights, or weights or scales do not fit.
         """
         names = [component.name for component in components]
         digests = [component.fingerprint for component in components]
         known = Scales() if scales is None else scales
         known = known if isinstance(known, Scales) else read_scales(known)
+        if len({combine, known.combine} - {None}) > 1:
+            raise InputError(
+                f"--combine {combine}, and --scales were tuned with {known.combine}",
+                remedy="Leave --combine out, or tune again.",
+            )
+        combine = combine or known.combine or "linear"
         if weights is None and known.weights is not None:
             try:
                 values: Any = match_weights(known.weights, names, digests)
@@ -130,7 +146,21 @@ class Weighting(NamedTuple):
                 remedy="Estimate them with `bayeslm interpolate`.",
             )
         checked = check_combination(combine, values, len(names))
-        return cls(names, checked, combine, known, digests)
+        found = cls(names, checked, combine, known, digests, confidence=confidence)
+        return found.deciding(decision)
+
+    def deciding(self, decision: Optional[str]) -> Weighting:
+        """With a decision; None: as when the scales were tuned, or "max"."""
+        decision = decision or self.scales.decision or "max"
+        if decision not in DECISIONS:
+            expected = ", ".join(DECISIONS)
+            raise InputError(f"the decision is {decision!r}, not one of {expected}")
+        return self._replace(decision=decision)
+
+    @property
+    def sure(self) -> bool:
+        """Whether there are confidences."""
+        return self.confidence or self.decision == "mbr"
 
 
 class RescoredList(NamedTuple):
@@ -186,7 +216,7 @@ def rescored_list(scores: ListScores, weighting: Weighting) -> RescoredList:
     scored = ScoredList(nbest, np.array(written_log_probs(words)), scores.of_lms(names))
     best, lm_scores = scored.choice(scales), tuple(scored.log_probs.tolist())
     found = RescoredList(nbest, lm_scores, words, best, scores.uncertainty, scores.unknown)
-    if weighting.decision == "max" and not weighting.confidence:
+    if not weighting.sure:
         return found
     how = scales.posterior or Posterior()
     hyps = [hyp.words for hyp in nbest.hypotheses]
@@ -233,13 +263,10 @@ class Rescoring:
         split: Optional[float] = None,
         folds: Optional[int] = None,
     ):
-        if weighting.decision not in DECISIONS:
-            expected = ", ".join(DECISIONS)
-            raise InputError(f"the decision is {weighting.decision!r}, not one of {expected}")
         self.tuned: Optional[Tuned] = None
         self.weighting = weighting
         untuned = refs is None and weighting.scales.posterior is None
-        if untuned and (weighting.decision == "mbr" or weighting.confidence):
+        if untuned and weighting.sure:
             logging.warning("the posterior over the lists is not tuned: its sharpness is 1")
         if refs is None:
             self._rescored = (rescored_list(item, weighting) for item in scores)
@@ -258,7 +285,7 @@ class Rescoring:
         known = [item for item, part in zip(lists, parts, strict=True) if part != "test"]
         self.weighting, self.tuned = self._tune(known, weighting)
         used = [self.weighting] * len(lists)
-        for fold in fold_lists(nbests, folds, groups) if folds is not None else ():
+        for fold in self._folds(nbests, folds) if folds is not None else ():
             parts = ["test"] * len(lists)
             rest = np.setdiff1d(np.arange(len(lists)), fold)
             of_others, _ = self._tune([lists[k] for k in rest], weighting)
@@ -266,6 +293,16 @@ class Rescoring:
                 used[k] = of_others
         rows = zip(lists, used, parts, strict=True)
         self._rescored = (rescored_list(item, w)._replace(part=part) for item, w, part in rows)
+
+    def _folds(self, nbests: Sequence[NBest], count: int) -> List[np.ndarray]:
+        """Places of the lists of each fold."""
+        found = fold_lists(nbests, count, self._how[1])
+        if len(found) < 2:
+            raise InputError(
+                f"--folds {count}: the {len(nbests)} lists are one list, recording or speaker",
+                remedy="Give lists of several, which can be divided.",
+            )
+        return found
 
     def _tune(self, lists: Sequence[ListScores], weighting: Weighting) -> Tuple[Weighting, Tuned]:
         """The weighting that is tuned on some lists, and what was found."""
@@ -282,7 +319,9 @@ class Rescoring:
             groups=groups,
             tuning=tuning,
         )
-        return weighting._replace(weights=tuned.weights, scales=tuned.scales), tuned
+        # where mbr was wanted and max decides, there are confidences all the same
+        found = weighting._replace(weights=tuned.weights, scales=tuned.scales)
+        return found._replace(decision=tuned.decision, confidence=weighting.sure), tuned
 
     def __iter__(self) -> Iterator[RescoredList]:
         return self

@@ -11,7 +11,7 @@ import numpy as np
 
 from espnet_bayeslm.evaluation.wer import check_same_utterances, word_errors
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.rescoring.bayes_risk import Posterior, not_above, tune_posterior
+from espnet_bayeslm.rescoring.bayes_risk import Posterior, PosteriorTuning
 from espnet_bayeslm.rescoring.decision import ListScores, Scales, ScoredList, candidates
 from espnet_bayeslm.rescoring.feature_tuning import (
     AS_IT_CAME,
@@ -37,7 +37,7 @@ class Tuning(NamedTuple):
         score_normalized: Whether the scores are divided by the length; None: if they look so.
         each_lm: Whether each LM has a weight of its own beside the mixture's.
         tune_weights: Whether shares of the first component are tried.
-        decision: "max", or "mbr": its errors are then held to the first pass's too.
+        decision: "max", or "mbr", where no posterior makes more errors with it than the first pass.
     """
 
     tune_by: str = "mert"
@@ -65,7 +65,9 @@ class Tuned(NamedTuple):
         sweep: The errors around the scales.
         tried: (weights, fewest errors with few features) of each mixture that was tried.
         words: Of the references.
-        risk_errors: Word errors of the tuning lists by least expected errors, where that decides.
+        risk_errors: Word errors of the tuning lists by least expected errors, where that was asked
+            for.
+        decision: "mbr" where it was asked for and makes no more errors than the first pass.
     """
 
     scales: Scales
@@ -75,6 +77,7 @@ class Tuned(NamedTuple):
     tried: List[Tuple[np.ndarray, int]]
     words: int
     risk_errors: Optional[int] = None
+    decision: str = "max"
 
     def held_out(self) -> str:
         """Result of cross-validation, in one line."""
@@ -136,7 +139,16 @@ def tune_mixture(
     spoken = [refs[item.nbest.utt] for item in lists]
     posterior, by_risk = _tuned_posterior(final, scales, errors, spoken, decision=tuning.decision)
     scales = dataclasses.replace(scales, posterior=posterior)
-    return Tuned(scales, chosen, found, picture, tried, sum(map(len, refs.values())), by_risk)
+    decision, first = tuning.decision, found.errors["first pass"]
+    if by_risk is not None and by_risk > first:
+        logging.warning(
+            "by mbr the tuning lists have %d errors, in the first pass %d: max decides",
+            by_risk,
+            first,
+        )
+        decision = "max"
+    num_words = sum(map(len, refs.values()))
+    return Tuned(scales, chosen, found, picture, tried, num_words, by_risk, decision)
 
 
 def _tuned_posterior(
@@ -147,17 +159,18 @@ def _tuned_posterior(
     *,
     decision: str,
 ) -> Tuple[Posterior, Optional[int]]:
-    """The posterior of calibrated words, and the errors by risk where that decides."""
+    """The posterior of calibrated words, and the errors by risk where that is to decide."""
     totals = [item.totals(scales) for item in lists]
     hyps = [[hyp.words for hyp in item.nbest.hypotheses] for item in lists]
     best = [item.choice(scales) for item in lists]
-    posterior = tune_posterior(totals, hyps, list(map(tuple, refs)), best)
+    posteriors = PosteriorTuning(totals, hyps, list(map(tuple, refs)), best)
+    posterior = posteriors.best()
     first = int(sum(counts[0] for counts in errors))
     if decision == "max":
         return posterior, None
     if scales.features == FIRST_PASS:
         return posterior, first
-    return not_above(first, posterior, totals, hyps, errors)
+    return posteriors.not_above(first, posterior, errors)
 
 
 def tune_scales(

@@ -77,6 +77,7 @@ class NeuralScorer:
 
     Attributes:
         normalizer: That mean and its spread, once it is known; it may be set before.
+        log_unk_size: What each `<unk>` costs, since words share its probability, in nats.
 
     Raises:
         InputError: The token list lacks `<unk>`, does not end in `<sos/eos>` or is not the LM's,
@@ -105,7 +106,7 @@ class NeuralScorer:
         self.self_normalized = self_normalized
         self.max_context, self.context = max_context, context
         self.normalizer: Optional[Normalizer] = None
-        self._log_unk_size = log_unk_size(unk_size) if trained.token_type == "word" else 0.0
+        self.log_unk_size = log_unk_size(unk_size) if trained.token_type == "word" else 0.0
 
     @property
     def is_uncertain(self) -> bool:
@@ -155,7 +156,9 @@ class NeuralScorer:
             num_samples=self.num_samples,
             max_tokens=self.max_tokens,
         )
-        return [u.of_words(starts) for u, (_, starts) in zip(found, encoded, strict=True)]
+        costs = [self.log_unk_size * self._unknown_tokens(ids) for ids, _ in encoded]
+        rows = zip(found, costs, encoded, strict=True)
+        return [u.less(cost).of_words(starts) for u, cost, (_, starts) in rows]
 
     def prepare(self, sentences: Sequence[Sequence[str]]) -> None:
         """Measure ln Z on these sentences, where one number is taken for it and none is known."""
@@ -179,10 +182,14 @@ class NeuralScorer:
         """Scores of the words of sentences from those of their tokens, (n + 1,) each."""
         scores = []
         for (ids, starts), values in zip(encoded, found, strict=True):
-            unknown = np.array([*(token == self.unk for token in ids), False])
-            totals = np.add.reduceat(values - self._log_unk_size * unknown, starts)
+            unknown = self._unknown_tokens(ids)
+            totals = np.add.reduceat(values - self.log_unk_size * unknown, starts)
             scores.append(WordScores(totals, np.logical_or.reduceat(unknown, starts)))
         return scores
+
+    def _unknown_tokens(self, ids: Sequence[int]) -> np.ndarray:
+        """Whether each token is `<unk>`, (n + 1,)."""
+        return np.array([*(token == self.unk for token in ids), False])
 
     def token_counts(self, words: Sequence[str]) -> np.ndarray:
         """(n + 1,) tokens of each word of a sentence and of `</s>`."""

@@ -178,6 +178,9 @@ class NeuralPrefixes:
             | {word: self.column[pair[later][0]] for word, pair in self.tokens.items()}
             for later in (False, True)
         ]
+        # it is 0 where tokens are not words
+        self.log_unk_size = scorer.log_unk_size
+        self.unknown = {word for word, (_, ids) in self.tokens.items() if scorer.unk in ids}
         self.pieces = any(len(ids) > 1 for pair in self.tokens.values() for ids in pair)
 
     def next_log_probs(self, requests: Sequence[Request]) -> List[np.ndarray]:
@@ -197,6 +200,8 @@ class NeuralPrefixes:
             row = node.log_probs[[first[word] for word in words]]
             for n, path in found.items():
                 row[n] = sum(before.log_probs[self.column[token]] for before, token in path)
+            if self.log_unk_size and self.unknown:
+                row -= self.log_unk_size * np.array([word in self.unknown for word in words])
             rows.append(row)
         return rows
 

@@ -66,6 +66,10 @@ class Uncertainty:
         """The variance over the draws of ln p_k, (n + 1,)."""
         return self.draws.var(axis=0)
 
+    def less(self, costs: np.ndarray) -> Uncertainty:
+        """With every ln p less by a cost, (n + 1,), such as that of words that share `<unk>`."""
+        return dataclasses.replace(self, draws=self.draws - costs, log_probs=self.log_probs - costs)
+
     def of_words(self, starts: Sequence[int]) -> Uncertainty:
         """Sums over the tokens of each word, which are not those of its distribution.
 

@@ -128,4 +128,10 @@ def test_running_text(corpus, point, tmp_path, refused):
     assert found[1] == found[2] == pytest.approx(expected, abs=1e-4)
     assert abs(found[0] - found[1]) > 1e-3
     assert len(list((tmp_path / "cache").glob("*.npz"))) == 2
+    # a sentence that is said again is scored where it stands
+    (tmp_path / "twice").write_text("".join(f"{' '.join(row)}\n" for row in [*rows, *rows[::-1]]))
+    ids = [trained.ids(row) for row in [*rows, *rows[::-1]]]
+    expected = math.exp(-np.concatenate(running_log_probs(trained.lm, ids, context=1)).mean())
+    twice = figures(text=tmp_path / "twice", lm=point, context=1, output=tmp_path / "twice.json")
+    assert twice["point"]["perplexity"]["word"] == pytest.approx(expected, abs=1e-4)
     refused(main, words(**lm, context=-1), "--context -1: expected 0 or more sentences")

@@ -81,7 +81,8 @@ def test_tuning_says_what_both_decisions_do(nbest, ngram, tmp_path, capsys):
 
 
 def test_scales_of_one_set_decide_on_another_and_in_memory(tuned, nbest, ngram, tmp_path):
-    options = {"scales": tuned / "scales.yaml", "decision": "mbr"}
+    # the decision is that of the scales
+    options = {"scales": tuned / "scales.yaml"}
     output = run(nbest=nbest / "test", ngram=ngram, **options, output=tmp_path / "test")
     best, known = read_transcripts(output / "text"), confidences(output)
     lists = read_nbest(nbest / "test", "kaldi")
@@ -92,17 +93,33 @@ def test_scales_of_one_set_decide_on_another_and_in_memory(tuned, nbest, ngram, 
         np.testing.assert_allclose(item.confidences, line["confidence"], atol=1e-6)
         assert item.expected_errors == pytest.approx(line["expected_errors"], abs=1e-6)
         assert item.masses is not None and len(item.masses) == len(item.words)
-    assert "posterior" in settings(output)
+    assert "posterior" in settings(output) and settings(output)["decision"] == "mbr"
 
 
 def test_max_stays_and_gives_confidences_where_asked(tuned, nbest, ngram, tmp_path):
-    base = {"nbest": nbest / "test", "ngram": ngram, "scales": tuned / "scales.yaml"}
+    scales = {"scales": tuned / "scales.yaml", "decision": "max"}
+    base = {"nbest": nbest / "test", "ngram": ngram, **scales}
     plain = run(**base, output=tmp_path / "plain")
     sure = run(**base, output=tmp_path / "sure", confidence="true")
     assert not (plain / "confidence.ndjson").exists()
     assert (plain / "text").read_text() == (sure / "text").read_text()
     best = read_transcripts(sure / "text")
     assert {u: tuple(c["words"]) for u, c in confidences(sure).items()} == best
+
+
+def test_where_least_risk_is_worse_than_the_first_pass_max_decides(ngram, tmp_path, caplog):
+    repaired = (Hypothesis(("a", "x"), am_score=-9.0), Hypothesis(("a", "b"), am_score=-1.0))
+    # no score tells these apart, and two of three agree on most words
+    equal = [Hypothesis(tuple(words), am_score=-9.0) for words in ("abc", "jih", "jig")]
+    lists = [NBest(f"a{n}", repaired, ref=("a", "b")) for n in range(30)]
+    lists += [NBest(f"b{n}", tuple(equal), ref=("a", "b", "c")) for n in range(30)]
+    options = {"ngrams": [ngram], "tune": True, "max_oov_rate": 1}
+    by_max = espnet_bayeslm.rescore(lists, **options)
+    by_risk = espnet_bayeslm.rescore(lists, **options, decision="mbr")
+    assert by_risk.tuned.risk_errors > by_risk.tuned.found.errors["first pass"]
+    assert by_risk.weighting.decision == "max" and "max decides" in caplog.text
+    for a, b in zip(by_max, by_risk, strict=True):
+        assert a.words == b.words and b.confidences is not None
 
 
 def test_jobs_decide_as_one(tuned, nbest, ngram, tmp_path):

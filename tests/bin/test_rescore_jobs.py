@@ -131,6 +131,17 @@ def test_loglinear_costs_are_weighted_sums(nbest, point, bayes, tmp_path):
         assert cost == pytest.approx(0.5 * a[key][0] + 1.25 * b[key][0], abs=1e-4)
 
 
+def test_scales_bring_the_combination_they_were_tuned_with(nbest, point, ngram, tmp_path, refused):
+    lms = {"nbest": nbest / "dev", "lm": point, "ngram": ngram}
+    options = {"weights": "0.5,0.6", "combine": "loglinear", "tune_weights": "true"}
+    tuned = run(**lms, **options, tune_ref=nbest / "dev.ref", output=tmp_path / "tuned")
+    again = run(**lms, scales=tuned / "scales.yaml", output=tmp_path / "again")
+    assert same_files(tuned, again, "lmwt.nn", "text")
+    command = words(**lms, scales=tuned / "scales.yaml", output=tmp_path / "other")
+    message = "--combine linear, and --scales were tuned with loglinear"
+    refused(main, [*command, "--combine", "linear"], message)
+
+
 def test_weights_that_fit_no_combination(nbest, point, bayes, tmp_path, refused):
     lms = words(nbest=nbest / "dev", lm=[point, bayes], output=tmp_path / "out")
     refused(main, [*lms, "--weights", "0.5,1.25"], "with the sum")

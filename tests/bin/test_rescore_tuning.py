@@ -94,6 +94,15 @@ def test_folds_are_rescored_with_what_the_others_tell(rescore, tmp_path):
     assert len(read_transcripts(tmp_path / "folds" / "text")) == 60
 
 
+def test_folds_of_one_speaker_are_none(ngram, tmp_path, refused):
+    rows = write_jsonl(tmp_path / "all.jsonl", num_utts=8)
+    text = "".join(json.dumps({**row, "speaker": "s"}) + "\n" for row in rows)
+    (tmp_path / "one.jsonl").write_text(text)
+    lists = {"nbest": tmp_path / "one.jsonl", "nbest_format": "jsonl", "ngram": ngram}
+    command = words(**lists, output=tmp_path / "out", folds=3)
+    refused(main, command, "--folds 3: the 8 lists are one list, recording or speaker")
+
+
 def test_lists_whose_first_is_the_best_stay_as_they_came(rescore, tmp_path, capsys):
     rows = write_jsonl(tmp_path / "dev.jsonl", good=False)
     found = rescore("dev", "out")

@@ -18,11 +18,17 @@ def test_stream_of_ids(tmp_path):
     assert (corpus.num_sentences, corpus.num_tokens) == (3, 4)
 
 
-def test_last_lines_and_blanks(tmp_path):
+def test_last_lines_and_blanks(tmp_path, caplog):
     with_end, without = corpus_of(tmp_path, b"a b\nc\n"), corpus_of(tmp_path, b"a b\nc")
     assert with_end.ids.tolist() == without.ids.tolist()
     # a no-break space is no blank
     assert corpus_of(tmp_path, "a\u00a0b c\n".encode()).words[3:] == ["a\u00a0b", "c"]
+    assert "1 words hold blanks that are none for lmplz, 'a\\xa0b' first" in caplog.text
+
+
+def test_a_byte_order_mark_is_none_of_the_words(tmp_path, caplog):
+    assert corpus_of(tmp_path, "\ufeffa b\n".encode()).words[3:] == ["a", "b"]
+    assert not caplog.records
 
 
 @pytest.mark.parametrize(

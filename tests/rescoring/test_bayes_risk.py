@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 from espnet_bayeslm.rescoring.bayes_risk import (
     SAME_RISK,
     Posterior,
+    PosteriorTuning,
     edit_distances,
     least_risk,
     list_posterior,
-    not_above,
     spread,
-    tune_posterior,
     word_confidences,
     words_in_place,
 )
@@ -106,6 +105,11 @@ def test_no_posterior_without_finite_totals(totals, named):
 LETTERS = list("abcdefgh")
 
 
+def tuned_posterior(*lists):
+    """Return the posterior that is tuned on lists."""
+    return PosteriorTuning(*lists).best()
+
+
 def make_lists(*, num_lists, sharpness, seed=0, size=6):
     """Return lists of which each reference is drawn from the posterior of known sharpness."""
     rng = np.random.default_rng(seed)
@@ -126,7 +130,7 @@ def make_lists(*, num_lists, sharpness, seed=0, size=6):
 def test_the_sharpness_that_made_the_references_is_found(sharpness):
     totals, hyps, refs = make_lists(num_lists=1500, sharpness=sharpness)
     best = [int(values.argmax()) for values in totals]
-    found = tune_posterior(totals, hyps, refs, best)
+    found = tuned_posterior(totals, hyps, refs, best)
     # the grid's step is a factor of 1.19; a few steps are within sampling error
     assert abs(np.log2(found.sharpness / sharpness)) < 0.8
     # calibrated by nature: the scaling is nearly the identity
@@ -149,8 +153,8 @@ def test_the_sharpness_that_made_the_references_is_found(sharpness):
 def test_scores_in_other_units_give_the_same_posterior():
     totals, hyps, refs = make_lists(num_lists=50, sharpness=0.5)
     best = [int(values.argmax()) for values in totals]
-    one = tune_posterior(totals, hyps, refs, best)
-    other = tune_posterior([1024.0 * values for values in totals], hyps, refs, best)
+    one = tuned_posterior(totals, hyps, refs, best)
+    other = tuned_posterior([1024.0 * values for values in totals], hyps, refs, best)
     assert 1024.0 * other.sharpness == pytest.approx(one.sharpness, rel=1e-12)
     assert (other.slope, other.offset) == pytest.approx((one.slope, one.offset), rel=1e-6)
 
@@ -170,18 +174,27 @@ def test_least_risk_is_held_to_a_limit():
     by_max = sum(int(e[t.argmax()]) for e, t in zip(errors, totals, strict=True))
     flat = Posterior(0.001, 0.5, 0.1)
     assert by_risk(flat.sharpness) > by_max
-    found, count = not_above(by_max, flat, totals, hyps, errors)
+    tuning = PosteriorTuning(totals, hyps, refs, [int(t.argmax()) for t in totals])
+    found, count = tuning.not_above(by_max, flat, errors)
     assert count == by_risk(found.sharpness) <= by_max
-    assert (found.slope, found.offset) == (0.5, 0.1)
+    # confidences are calibrated anew
+    assert (found.slope, found.offset) != (flat.slope, flat.offset)
     # the least that is enough
     assert by_risk(found.sharpness / 2) > by_max
-    assert not_above(10**6, flat, totals, hyps, errors) == (flat, by_risk(flat.sharpness))
+    assert tuning.not_above(10**6, flat, errors) == (flat, by_risk(flat.sharpness))
+
+
+def test_equal_totals_are_not_told_apart_by_any_sharpness():
+    hyps = [[("a", "b", "c"), ("x", "y", "z"), ("x", "y", "w")]]
+    tuning = PosteriorTuning([np.zeros(3)], hyps, [hyps[0][0]], [0])
+    # two of three agree on most words
+    assert tuning.not_above(0, Posterior(), [np.array([0, 3, 3])]) == (Posterior(), 3)
 
 
 def test_lists_that_say_nothing():
-    assert tune_posterior([np.zeros(1)], [[()]], [("a",)], [0]) == Posterior()
+    assert tuned_posterior([np.zeros(1)], [[()]], [("a",)], [0]) == Posterior()
     assert spread([np.zeros(3), np.array([-np.inf, 1.0])]) == 1.0
-    single = tune_posterior([np.zeros(1)] * 3, [[("a", "b")]] * 3, [("a", "c")] * 3, [0] * 3)
+    single = tuned_posterior([np.zeros(1)] * 3, [[("a", "b")]] * 3, [("a", "c")] * 3, [0] * 3)
     # half of the words are right, and nothing tells which
     masses = single.scaling.calibrated(np.ones(1))
     assert masses == pytest.approx([0.5], abs=1e-3)

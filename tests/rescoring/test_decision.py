@@ -14,8 +14,10 @@ from espnet_bayeslm.utils.errors import InputError
 # quarters make ties, and add without rounding
 SCORE = st.integers(-40, 0).map(lambda n: n / 4)
 WORDS = st.lists(st.sampled_from("abc"), max_size=4).map(tuple)
-HYPOTHESIS = st.builds(Hypothesis, WORDS, SCORE, st.none(), st.one_of(st.none(), SCORE))
-LISTS = st.lists(st.lists(HYPOTHESIS, min_size=1, max_size=4), min_size=1, max_size=4)
+# of a list all hypotheses have a graph score, or none has
+HYPOTHESES = [st.builds(Hypothesis, WORDS, SCORE, st.none(), graph) for graph in (st.none(), SCORE)]
+LIST = st.one_of([st.lists(hyp, min_size=1, max_size=4) for hyp in HYPOTHESES])
+LISTS = st.lists(LIST, min_size=1, max_size=4)
 LM = st.dictionaries(WORDS, SCORE)
 
 
@@ -57,11 +59,16 @@ def test_best_hypotheses_are_those_of_the_formula(rows, lm, lmwt, penalty):
 
 
 def test_scores_of_zero_and_none_count_nothing():
-    hyps = [
-        Hypothesis((), am, None, graph) for am, graph in ((0.0, None), (None, 0.0), (-5.0, -1.0))
-    ]
-    totals = ScoredList(NBest("u", tuple(hyps)), np.zeros(3)).totals(Scales(10))
-    np.testing.assert_array_equal(totals, [0.0, 0.0, -1.5])
+    for am, graph, total in ((0.0, None, 0.0), (None, 0.0, 0.0), (-5.0, -1.0, -1.5)):
+        item = NBest("u", (Hypothesis((), am, None, graph),))
+        assert ScoredList(item, np.zeros(1)).totals(Scales(10)).tolist() == [total]
+
+
+@pytest.mark.parametrize("name", ["am_score", "graph_score"])
+def test_a_score_that_some_hypotheses_lack_is_not_taken_for_the_best(name):
+    item = NBest("u", (Hypothesis(("a",), **{name: -5.0}), Hypothesis(("b",))))
+    with pytest.raises(InputError, match=f"1 of 2 hypotheses of 'u' have a {name}"):
+        ScoredList(item, np.zeros(2)).totals(Scales())
 
 
 def test_the_old_lm_score_is_not_counted():

@@ -110,6 +110,15 @@ def test_a_long_order_is_exhaustive(lattices, trigram, token_type, tmp_path):
     check_exact(lattices, [neural(token_type, tmp_path), trigram], [0.7, 0.3], EXACT)
 
 
+@pytest.mark.parametrize("token_type", ["word", "bpe"])
+def test_unknown_words_share_a_probability_as_in_lists(lattices, token_type, tmp_path):
+    estimated(tmp_path, 3)
+    lm = neural(token_type, tmp_path)
+    assert any(lm.unknown(WORDS)) == (token_type == "word")
+    scorers = [NeuralScorer(lm.trained, unk_size=30), NgramScorer(tmp_path / "lm", unk_size=7)]
+    check_exact(lattices[:6], scorers, [0.7, 0.3], EXACT)
+
+
 def test_a_transformer_and_weight_draws(lattices, tmp_path):
     options = {"att_unit": 8, "head": 2, "unit": 16, "layer": 2}
     scorer = neural("word", tmp_path, BayesTransformerLM, **options)
