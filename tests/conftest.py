@@ -117,10 +117,10 @@ def train_lm(corpus):
     """Return a function that trains an LM in this process, by ESPnet's options."""
     from espnet_bayeslm.training.task import BayesLMTask
 
-    def train(output, *options, max_epoch=1, batch_size=16):
+    def train(output, *options, max_epoch=1, batch_size=16, whole=True):
         data = [f"{corpus}/{{0}}.txt,text,text"]
         command = ["--token_type", "word", "--token_list", f"{corpus}/tokens.txt"]
-        for name in ("train", "valid"):
+        for name in ("train", "valid") if whole else ("valid",):
             command += [f"--{name}_data_path_and_name_and_type", data[0].format(name)]
             command += [f"--{name}_shape_file", f"{corpus}/{name}.shape"]
         command += ["--batch_type", "unsorted", "--batch_size", str(batch_size)]

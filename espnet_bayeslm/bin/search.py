@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -91,8 +92,10 @@ def search(
     Raises:
         InputError: An option, a text or a configuration cannot be used, or nothing is searched.
     """
+    from espnet_bayeslm.training.experiment import check_exp
     from espnet_bayeslm.training.supernets import load_supernet
 
+    check_exp(exp, ",:")
     if top < 1:
         raise InputError(f"--top {top}: expected 1 or more")
     texts = {"train_text": train_text, "valid_text": valid_text}
@@ -205,7 +208,7 @@ def best_network(networks: Sequence[TrainedSupernet], item: RankedArchitecture) 
 def prior_of(network: TrainedSupernet) -> str:
     """The super-network's prior, as `--model_conf` takes it."""
     prior = network.config.model_conf.get("prior")
-    return f"prior={'null' if prior is None else prior}"
+    return f"prior={json.dumps(prior and str(prior))}"
 
 
 def starting_points(network: TrainedSupernet, retrain_from: str) -> List[str]:

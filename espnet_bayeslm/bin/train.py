@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 from pathlib import Path
 from typing import Any, List, Optional, Sequence, Tuple
@@ -121,7 +122,12 @@ def train(
     """
     from espnet_bayeslm.lm.registry import LM_CLASSES
     from espnet_bayeslm.training import adaptation, text
-    from espnet_bayeslm.training.experiment import find_files, read_config, read_yaml_mapping
+    from espnet_bayeslm.training.experiment import (
+        check_exp,
+        find_files,
+        read_config,
+        read_yaml_mapping,
+    )
     from espnet_bayeslm.training.task import BayesLMTask
     from espnet_bayeslm.utils.locks import folder_lock
 
@@ -138,13 +144,23 @@ def train(
             sizes = inherited_size_options(config, ours, theirs.lm_conf)
     espnet_options = [*sizes, *espnet_options]
     args = parse_training_options(config, espnet_options)
+    check_exp(exp, ",")
     options: List[str] = ["--config", str(config), "--output_dir", str(exp), "--resume", "true"]
+    if not args.fold_length:
+        # as the recipes, for batches of type `folded`
+        options += ["--fold_length", "150"]
     if source is not None:
         checkpoint = find_files(source)[1].resolve()
+        if ":" in str(checkpoint):
+            raise InputError(
+                "ESPnet's --init_param takes what comes after a `:` for parts of the LM",
+                path=checkpoint,
+                remedy="Rename the folder.",
+            )
         options += ["--init_param", str(checkpoint)]
         # the configuration may choose its own prior, as `prior: zero`
         if args.lm in LM_CLASSES and "prior" not in args.model_conf:
-            options += ["--model_conf", f"prior={checkpoint}"]
+            options += ["--model_conf", f"prior={json.dumps(str(checkpoint))}"]
         if args.lm == adaptation.LM:
             options += adaptation.backbone_options(args.lm_conf, source)
     reading = {name: getattr(args, name) for name in ("cleaner", "non_linguistic_symbols")}
@@ -172,6 +188,8 @@ def best_of(exp: Path) -> Tuple[float, int, int]:
     if not path.is_file():
         raise InputError(f"found no {path.name}: no epoch was trained", path=exp)
     perplexities = valid_perplexities(read_checkpoint(path)["reporter"]["stats"])
+    if not perplexities:
+        raise InputError("no epoch was trained", path=exp, remedy="Give --max_epoch 1 or more.")
     epoch = min(perplexities, key=lambda number: (perplexities[number], number))
     return perplexities[epoch], epoch, max(perplexities)
 

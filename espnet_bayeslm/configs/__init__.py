@@ -113,16 +113,46 @@ def size_options(config: Path, lm: Optional[str], size: str) -> List[str]:
     if lm not in SIZES[size]:
         valid = ", ".join(SIZES[size])
         raise InputError(f"--size {size} with lm: {lm}; LMs with sizes are {valid}")
-    return lm_conf_options({**SIZES[size][lm], **_chosen(config, size)})
+    content = read_config(config)
+    return lm_conf_options(
+        {**SIZES[size][lm], **_chosen(content, _original(config, content), size)}
+    )
 
 
-def _is_shipped(config: Path) -> bool:
-    return config.resolve().parent == FOLDER.resolve()
+def read_config(path: Path) -> Dict[str, Any]:
+    """What a configuration says, empty where it is no mapping."""
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return content if isinstance(content, dict) else {}
 
 
-def _chosen(config: Path, size: str) -> Dict[str, Any]:
-    """What a shipped configuration has in a size beside the sizes."""
-    return CHOSEN.get(size, {}).get(config.stem, {}) if _is_shipped(config) else {}
+def _original(config: Path, content: Mapping[str, Any]) -> Optional[str]:
+    """Name of the shipped configuration that a file is, or that its LM was copied from.
+
+    A copy has the same places and sizes; what it says of them is no more than a default then, too.
+    """
+    if config.resolve().parent == FOLDER.resolve():
+        return config.stem
+    lm, known = content.get("lm"), {name: read_config(path) for name, path in shipped().items()}
+    keys = ("uncertainty", *SHAPES.get(str(lm), ()))
+
+    def same(theirs: Mapping[str, Any]) -> bool:
+        pairs = ((_lm_conf(theirs).get(key), _lm_conf(content).get(key)) for key in keys)
+        return theirs.get("lm") == lm and all(a == b for a, b in pairs)
+
+    return next((name for name, theirs in known.items() if same(theirs)), None)
+
+
+def _lm_conf(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = content.get("lm_conf")
+    return found if isinstance(found, dict) else {}
+
+
+def _chosen(content: Mapping[str, Any], original: Optional[str], size: str) -> Dict[str, Any]:
+    """What a shipped configuration, or its copy, has in a size beside the sizes."""
+    chosen = CHOSEN.get(size, {}).get(original or "", {})
+    theirs = _lm_conf(read_config(shipped()[original])) if original and chosen else {}
+    # what a copy says otherwise stays
+    return {k: v for k, v in chosen.items() if _lm_conf(content).get(k) == theirs.get(k)}
 
 
 def _nearest_size(lm: str, lm_conf: Mapping[str, Any]) -> str:
@@ -142,16 +172,17 @@ def inherited_size_options(
     And what a shipped configuration has at such a size.
 
     Args:
-        config: The LM's configuration. Sizes of a shipped one are the paper's, and only defaults.
+        config: The LM's configuration. Sizes of a shipped one, and of a copy that has the same,
+            are the paper's, and only defaults.
         content: What it says.
         source: The trained LM's `lm_conf`.
     """
-    lm, is_shipped = content["lm"], _is_shipped(config)
-    given = () if is_shipped else content.get("lm_conf") or ()
+    lm, original = content["lm"], _original(config, content)
+    given = () if original else _lm_conf(content)
     keys = (key for key in SHAPES.get(lm, ()) if key not in given)
     sizes = {key: source[key] for key in keys if key in source}
-    if is_shipped and lm in SHAPES:
-        sizes.update(_chosen(config, _nearest_size(lm, source)))
+    if original and lm in SHAPES:
+        sizes.update(_chosen(content, original, _nearest_size(lm, source)))
     return lm_conf_options(sizes)
 
 

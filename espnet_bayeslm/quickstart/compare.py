@@ -32,6 +32,7 @@ from espnet_bayeslm.quickstart.compare_table import (
 )
 from espnet_bayeslm.quickstart.plan import words
 from espnet_bayeslm.quickstart.steps import Step, Tool, run_steps
+from espnet_bayeslm.training.experiment import check_exp
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import check_folder, sha256, write_json, write_yaml
 from espnet_bayeslm.utils.locks import folder_lock
@@ -90,6 +91,7 @@ def compare(
         raise InputError(f"--seeds {seeds}: expected two or more, for an interval over them")
     if not rates or not all(0 <= rate < 1 for rate in rates):
         raise InputError(f"--dropout_rates {rates}: expected one or more of at least 0, below 1")
+    check_exp(exp, ",:")
     check_texts(what)
     check_folder(exp)
     with folder_lock(exp):

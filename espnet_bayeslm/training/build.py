@@ -128,5 +128,11 @@ def tokenizer(args: argparse.Namespace) -> Any:
     if args.token_type == "bpe":
         from espnet2.text.sentencepiece_tokenizer import SentencepiecesTokenizer
 
+        if not Path(args.bpemodel).is_file():
+            raise InputError(
+                "its word-piece model is not there",
+                path=args.bpemodel,
+                remedy="Put it where config.yaml has it (bpemodel), or into EXP/data.",
+            )
         return SentencepiecesTokenizer(args.bpemodel, {})
     raise InputError(f"token_type {args.token_type!r}: expected word, char or bpe")

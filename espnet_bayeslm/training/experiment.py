@@ -59,6 +59,17 @@ def find_files(path: PathLike) -> Tuple[Path, Path]:
     return config, existing[0]
 
 
+def check_exp(exp: Path, signs: str) -> None:
+    """Raise an InputError where a folder's path has a sign that ends a path in ESPnet's options."""
+    for sign in signs:
+        if sign in str(exp):
+            raise InputError(
+                f"--exp with a `{sign}`, which ends a path in ESPnet's options",
+                path=exp,
+                remedy="Give another name.",
+            )
+
+
 def read_yaml_mapping(path: Path) -> Dict[str, Any]:
     """What a yaml file holds.
 
@@ -88,7 +99,21 @@ def read_config(path: Path) -> argparse.Namespace:
             f"expected the config.yaml of an LM training run; {', '.join(missing)} not in it",
             path=path,
         )
-    return argparse.Namespace(**config)
+    args = argparse.Namespace(**config)
+    if args.token_type == "bpe":
+        args.bpemodel = str(find_bpemodel(args.bpemodel, path) or args.bpemodel)
+    return args
+
+
+def find_bpemodel(model: PathLike, config: Path) -> Optional[Path]:
+    """The word-piece model that a config.yaml names; None where it is not there.
+
+    Its path may be relative to the folder of the training, some levels above; where the experiment
+    was moved, the model may lie in it.
+    """
+    places = [Path(model), *(place / model for place in config.absolute().parents)]
+    places += [config.parent / folder / Path(model).name for folder in ("data", "")]
+    return next((place for place in places if place.is_file()), None)
 
 
 def check_token_list(tokens: Sequence[str], *, path: str) -> None:

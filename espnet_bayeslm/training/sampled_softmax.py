@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import itertools
 from typing import Any, Counter, Dict, Optional, Tuple
 
 import torch
@@ -13,7 +14,7 @@ from espnet_bayeslm.bayes import noise_generator, process_rank
 from espnet_bayeslm.layers.sampled import Proposal, sampled_loss
 from espnet_bayeslm.training.nll import LogZ, TokenBatch, batch_nll, nll_and_log_z, spread
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import keyed_lines
+from espnet_bayeslm.utils.files import keyed_lines, split_files
 
 UNIGRAM, UNIFORM = "unigram", "uniform"
 # The option's keys, and what they are where they are left out.
@@ -175,7 +176,7 @@ def count_text_tokens(args: argparse.Namespace, preprocess: Any) -> torch.Tensor
     words: Counter[str] = collections.Counter()
     sentences = 0
     cleaner, tokenizer = preprocess.text_cleaner, preprocess.tokenizer
-    for path, _ in paths:
+    for path in itertools.chain.from_iterable(split_files(path) for path, _ in paths):
         for _, _, text in keyed_lines(path):
             words.update(tokenizer.text2tokens(cleaner(text)))
             sentences += 1

@@ -7,7 +7,9 @@ import contextlib
 import difflib
 import gc
 import inspect
+import itertools
 import logging
+import math
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence
 
@@ -52,7 +54,7 @@ from espnet_bayeslm.training.trainer import BayesLMTrainer
 from espnet_bayeslm.training.warmup import check_warmup
 from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import read_lines
+from espnet_bayeslm.utils.files import read_lines, split_files
 from espnet_bayeslm.utils.locks import folder_lock
 
 # On import, so that spawned workers, which import this module, have the classes too.
@@ -70,7 +72,7 @@ def count_tokens(shape_files: Iterable[str], chosen: Optional[Callable[[str], bo
         InputError: A line of another form, or no line at all.
     """
     total = 0
-    for path in shape_files:
+    for path in itertools.chain.from_iterable(map(split_files, shape_files)):
         for number, line in read_lines(path):
             fields = line.split()
             length = fields[1].split(",")[0] if len(fields) == 2 else ""
@@ -343,6 +345,9 @@ class BayesLMTask(LMTask):
         """Build ESPnet's epochs; those of training are not shorter than `min_iters_per_epoch`."""
         factory = super().build_sequence_iter_factory(args, iter_options, mode)
         least = args.model_conf.get("min_iters_per_epoch", 0)
+        if mode == "train" and args.multiple_iterator:
+            # here is one of the parts that make an epoch
+            least = math.ceil(least / len(split_files(args.train_shape_file[0])))
         if mode == "train" and factory.num_iters_per_epoch is None and len(factory.sampler) < least:
             logging.info(f"An epoch is {least} batches, of {len(factory.sampler)} different ones")
             factory.num_iters_per_epoch = least

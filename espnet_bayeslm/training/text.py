@@ -14,12 +14,14 @@ from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional
 
 import yaml
 
+from espnet_bayeslm.evaluation.text import check_no_ids
 from espnet_bayeslm.scoring.unknown_words import unknown_words
 from espnet_bayeslm.training.build import text_reader
 from espnet_bayeslm.training.experiment import (
     SPECIAL_TOKENS,
     UNKNOWN_WORDS,
     check_token_list,
+    find_bpemodel,
     find_files,
     read_config,
     read_yaml_mapping,
@@ -106,6 +108,18 @@ def _write_once(path: Path, text: str, problem: str) -> None:
         raise InputError(problem, path=path, remedy="Give a new --exp folder.")
 
 
+def check_plain(train_text: Path, valid_text: Path) -> None:
+    """Check that lines do not begin with utterance ids, as in Kaldi's `text`.
+
+    Raises:
+        InputError: They seem to.
+    """
+    known = {word for _, line in read_lines(train_text) for word in line.split()}
+    sentences = [line.split() for _, line in read_lines(valid_text)]
+    remedy = "If they are utterance ids, give the texts without them: cut -d' ' -f2- FILE."
+    check_no_ids(sentences, known, path=valid_text, remedy=remedy)
+
+
 def write_keyed_text(source: Path, target: Path) -> None:
     """Write plain text, a sentence a line, as Kaldi text; blank lines are left out.
 
@@ -167,14 +181,16 @@ def _train_bpe(folder: Path, vocab_size: int) -> Tokens:
     import sentencepiece
 
     content, text = io.BytesIO(), folder / "train.txt"
-    sentences = (line.split(maxsplit=1)[1] for _, line in read_lines(text))
+    sentences = [sentence for _, _, sentence in keyed_lines(text)]
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=sentences,
+            sentence_iterator=iter(sentences),
             model_writer=content,
             vocab_size=vocab_size,
             model_type="unigram",
             character_coverage=1.0,
+            # or it leaves out lines of more than 4192 bytes
+            max_sentence_length=max(len(sentence.encode()) for sentence in sentences) + 1,
             minloglevel=1,
         )
     except RuntimeError as error:
@@ -238,16 +254,14 @@ def recogniser_tokens(experiment: Path) -> Tokens:
     if token_type != "bpe":
         return Tokens(token_type, tokens, None)
     model = content.get("bpemodel")
-    # a recipe's paths are relative to the recipe's folder, some levels above
-    places = [Path(), *config.absolute().parents]
-    found = [place / str(model) for place in places if (place / str(model)).is_file()]
-    if not found:
+    found = find_bpemodel(str(model), config)
+    if found is None:
         raise InputError(
             f"its BPE model {model} is not there",
             path=config,
             remedy="Give it by --bpemodel, with --token_list.",
         )
-    return Tokens(token_type, tokens, str(found[0]))
+    return Tokens(token_type, tokens, str(found))
 
 
 def check_pieces(tokens: Sequence[str], bpemodel: str, *, path: Path) -> None:
@@ -318,8 +332,8 @@ def count_tokens(folder: Path, tokens: Tokens, reading: Mapping[str, Optional[st
         )
     if tokens.token_type == "word":
         counts: Counter[str] = Counter()
-        for _, line in read_lines(folder / "train.txt"):
-            counts.update(line.split()[1:])
+        for _, _, sentence in keyed_lines(folder / "train.txt"):
+            counts.update(text2tokens(sentence))
         with atomic_write(folder / UNKNOWN_WORDS.name) as f:
             yaml.safe_dump(unknown_words(counts, set(tokens.tokens)), f, sort_keys=False)
 
@@ -351,15 +365,19 @@ def prepare(
     Raises:
         InputError: A text or the tokens cannot be used.
     """
+    before = _made_of(folder)
+    if not before:
+        check_plain(*texts)
     for part, text in zip(PARTS, texts, strict=True):
         write_keyed_text(text, folder / f"{part}.txt")
     digests = [sha256(folder / f"{part}.txt") for part in PARTS]
     made = {"tokens": _digest(digests[0], wanted.token_type, wanted.vocab_size, reading)}
-    before = _made_of(folder)
     token_list = folder / TOKEN_LIST
     if given is not None:
         write_token_list(token_list, given.tokens)
         tokens = given
+        # so that without the options that give them they are not taken for words of the text
+        made["tokens"] = "given"
     elif made["tokens"] == before.get("tokens"):
         model = str(folder / BPE_MODEL) if wanted.token_type == "bpe" else None
         lines = [token for _, token in read_lines(token_list)]

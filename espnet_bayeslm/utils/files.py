@@ -260,6 +260,14 @@ def read_lines(path: PathLike) -> Iterator[Tuple[int, str]]:
         raise InputError(f"cannot be read ({reason})", path=path) from error
 
 
+def split_files(path: PathLike) -> List[str]:
+    """A file, or those that ESPnet's `split_scps` has made of it (`--num_splits_lm` of asr.sh)."""
+    if not Path(path).is_dir():
+        return [str(path)]
+    number = (Path(path) / "num_splits").read_text(encoding="utf-8")
+    return [str(Path(path) / f"split.{n}") for n in range(int(number))]
+
+
 def keyed_lines(path: PathLike) -> Iterator[Tuple[int, str, str]]:
     """Yield (line number, key, rest of the line) of a Kaldi text file.
 

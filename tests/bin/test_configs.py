@@ -102,7 +102,7 @@ SMALL = {"dropout_rate": 0.0, "init_std": 0.5, "init_std_unit": "weights"}
     "att_unit, size", [(64, "small"), (128, "small"), (512, "paper"), (640, "paper")]
 )
 def test_what_goes_with_a_size(att_unit, size, tmp_path):
-    """A shipped configuration has what suits the start's size, a file of the user's its own."""
+    """A shipped configuration and its copy have what suits the start's size, others their own."""
     shipped = FOLDER / "bayes_transformer.yaml"
     content = yaml.safe_load(shipped.read_text())
     source = {"att_unit": att_unit, "head": 1, "dropout_rate": 0.7}
@@ -110,10 +110,20 @@ def test_what_goes_with_a_size(att_unit, size, tmp_path):
     words = inherited_size_options(shipped, content, source)
     assert given(words) == {"att_unit": att_unit, "head": 1, **chosen}
     mine = tmp_path / "bayes_transformer.yaml"
-    mine.write_text(shipped.read_text())
-    assert not given(inherited_size_options(mine, content, source))
+    mine.write_text(shipped.read_text().replace("lr: 0.0005", "lr: 0.001"))
+    assert inherited_size_options(mine, content, source) == words
     sizes = SIZES[size]["bayes_transformer"]
     assert given(size_options(shipped, "bayes_transformer", size)) == {**sizes, **chosen}
+    assert given(size_options(mine, "bayes_transformer", size)) == {**sizes, **chosen}
+    # what a copy says otherwise stays
+    content["lm_conf"]["dropout_rate"] = 0.1
+    mine.write_text(yaml.safe_dump(content))
+    kept = {name: value for name, value in chosen.items() if name != "dropout_rate"}
+    words = inherited_size_options(mine, content, source)
+    assert given(words) == {"att_unit": att_unit, "head": 1, **kept}
+    content["lm_conf"]["layer"] = 3
+    mine.write_text(yaml.safe_dump(content))
+    assert not given(inherited_size_options(mine, content, source))
     assert given(size_options(mine, "bayes_transformer", size)) == sizes
 
 

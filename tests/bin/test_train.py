@@ -16,6 +16,7 @@ from espnet_bayeslm.training.components import load_components
 from espnet_bayeslm.training.load import load_lm
 from espnet_bayeslm.training.task import BayesLMTask
 from espnet_bayeslm.training.trainer import BayesLMTrainer, EpochLines
+from espnet_bayeslm.utils.errors import InputError
 
 POINT = {
     "lm": "bayes_lstm",
@@ -245,6 +246,44 @@ def test_given_tokens(pieces, command, tmp_path):
         assert (tmp_path / "b/data" / name).read_text() == expected
 
 
+def test_tokens_that_were_given_are_given_again(pieces, command, tmp_path, fails):
+    """Not taken for the words of the text."""
+    tokens, model = pieces
+    given = ["--token_list", tokens, "--bpemodel", model]
+    main(command("point", "exp", "--max_epoch", "1", *given))
+    before = (tmp_path / "exp/config.yaml").read_bytes()
+    error = fails(main, command("point", "exp", "--max_epoch", "2"))
+    assert "tokens.txt: holds other tokens than those asked for now" in error
+    assert (tmp_path / "exp/config.yaml").read_bytes() == before
+    main(command("point", "exp", "--max_epoch", "2", *given))
+    assert load_lm(tmp_path / "exp").token_type == "bpe"
+
+
+def test_an_lm_of_pieces_may_move(pieces, command, tmp_path, monkeypatch):
+    """And is read from any folder: its config.yaml has the path of its model as it was."""
+    score = load_lm(tmp_path / "first").score("a b c")
+    monkeypatch.chdir(tmp_path)
+    words = ["--token_type", "bpe", "--vocab_size", "20", "--max_epoch", "1"]
+    relative = command("point", "second", *words)
+    relative[relative.index("--exp") + 1] = "second"
+    main(relative)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert load_lm(tmp_path / "second").score("a b c") == score
+    (tmp_path / "first").rename(tmp_path / "moved")
+    assert load_lm(tmp_path / "moved").score("a b c") == score
+    (tmp_path / "moved/data/bpe.model").unlink()
+    with pytest.raises(InputError, match="its word-piece model is not there"):
+        load_lm(tmp_path / "moved")
+
+
+def test_a_long_line_has_its_part_in_the_pieces(command, tmp_path):
+    with open(tmp_path / "train.txt", "a") as f:
+        f.write("z " * 3000 + "\n")
+    main(command("point", "exp", "--token_type", "bpe", "--vocab_size", "20", "--max_epoch", "1"))
+    assert any("z" in token for token in load_lm(tmp_path / "exp").token_list[2:-1])
+
+
 def test_tokens_that_cannot_be_used(pieces, command, tmp_path, refused):
     tokens, model = pieces
     command = command()
@@ -292,6 +331,50 @@ def test_bad_input(command, tmp_path, fails, change, words):
     assert message.startswith("bayeslm train: error:")
     assert all(word in message for word in words) and ".. " not in message
     assert not list(tmp_path.glob("exp/*.pth"))
+
+
+def test_kaldi_text_is_not_plain_text(command, tmp_path, fails):
+    for part in ("train", "valid"):
+        lines = (tmp_path / f"{part}.txt").read_text().splitlines()
+        keyed = "".join(f"{part}-{n} {line}\n" for n, line in enumerate(lines))
+        (tmp_path / f"{part}.txt").write_text(keyed)
+    error = fails(main, command())
+    assert "valid.txt: the first words of all lines are unknown and different" in error
+    # nothing is in the way of the same text without them
+    for part in ("train", "valid"):
+        lines = (tmp_path / f"{part}.txt").read_text().splitlines()
+        plain = "".join(f"{line.partition(' ')[2]}\n" for line in lines)
+        (tmp_path / f"{part}.txt").write_text(plain)
+    main(command("point", "exp", "--max_epoch", "1"))
+    assert len(load_lm(tmp_path / "exp").token_list) == 13
+
+
+def test_signs_that_end_a_path_in_espnets_options(command, tmp_path, fails):
+    assert "--exp with a `,`" in fails(main, command("point", "a,b"))
+    main(command("point", "run: 1 #2", "--max_epoch", "1"))
+    error = fails(main, command("bayes", "exp", "--from", tmp_path / "run: 1 #2"))
+    assert "Rename the folder" in error and not (tmp_path / "exp").exists()
+    (tmp_path / "run: 1 #2").rename(tmp_path / "run #2")
+    main(command("bayes", "exp", "--max_epoch", "1", "--from", tmp_path / "run #2"))
+
+
+def test_a_recipes_batches_need_no_other_option(command, tmp_path):
+    folded = {**POINT, "batch_type": "folded"}
+    (tmp_path / "folded.yaml").write_text(yaml.safe_dump(folded))
+    main(command("folded", "exp", "--max_epoch", "1"))
+    assert load_lm(tmp_path / "exp").score("a") < 0
+
+
+def test_no_epoch_is_no_lm(command, fails):
+    assert "no epoch was trained" in fails(main, command("point", "exp", "--max_epoch", "0"))
+
+
+def test_cleaned_words_are_known(command, tmp_path):
+    text = (tmp_path / "train.txt").read_text()
+    (tmp_path / "train.txt").write_text(text.upper())
+    main(command("point", "exp", "--max_epoch", "1", "--cleaner", "tacotron"))
+    counted = yaml.safe_load((tmp_path / "exp/data/unknown_words.yaml").read_text())
+    assert counted["left_out"] == 0
 
 
 def test_what_unk_stands_for_is_counted(command, tmp_path):

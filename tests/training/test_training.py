@@ -62,6 +62,36 @@ def test_epochs_of_at_least_so_many_batches(least, espnets, same_as, corpus, tra
     assert steps == 2 * (same_as or 4)
 
 
+@pytest.mark.parametrize("sampled", [False, True])
+def test_text_in_parts(sampled, corpus, train_lm, tmp_path):
+    """asr.sh --num_splits_lm: `split_scps` writes text and shapes in parts, an epoch is all."""
+    number = 3
+    for name in ("train.txt", "train.shape"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "num_splits").write_text(f"{number}\n")
+        lines = (corpus / name).read_text().splitlines(keepends=True)
+        for n in range(number):
+            (folder / f"split.{n}").write_text("".join(lines[n::number]))
+    options = [*LSTM, *CELL, *ADAM, "--multiple_iterator", "true"]
+    options += ["--model_conf", "min_iters_per_epoch=7"]
+    options += ["--model_conf", "sampled_softmax={num_samples: 4}"] * sampled
+    data = f"{tmp_path}/train.txt,text,text"
+    output = train_lm(
+        tmp_path / "exp",
+        *["--train_data_path_and_name_and_type", data],
+        *["--train_shape_file", tmp_path / "train.shape", *options],
+        batch_size=1000,
+        whole=False,
+    )
+    # 3 of a batch each, or as many as 7 need
+    state = load_state(output / "1epoch.pth")
+    (steps,) = (n for key, n in state.items() if "noise_step" in key)
+    assert steps == 9
+    tokens = count_tokens([f"{corpus}/train.shape"])
+    assert stats(output)["kl"] == pytest.approx(load_lm(output).lm.kl().item() / tokens, rel=1e-1)
+
+
 UNCERTAIN = {
     "bayes": [*LSTM, *CELL],
     "gp": [*LSTM, *["--lm_conf", "uncertainty.cell_state@1=gp"]],
