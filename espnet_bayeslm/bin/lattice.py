@@ -53,7 +53,7 @@ from espnet_bayeslm.scoring.limits import BEAM, MAX_HYPS, MERGE_ORDER, PRUNE
 from espnet_bayeslm.training.components import load_components
 from espnet_bayeslm.utils.cli import add_flag, device_of, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import entries, files_in, staged, write_json
+from espnet_bayeslm.utils.files import check_seekable, entries, files_in, staged, write_json
 
 LISTS, LATTICES, BEST = "nbest", "lattices", "text"
 """What is written into --output."""
@@ -92,6 +92,8 @@ def lattice(
     # 1. Whatever can be wrong is found before the long work
     check_options(output, ref, nbest_size=nbest_size, lmwt=lmwt, penalty=word_penalty)
     replaces = check_output(output, {"--lattices": lattices, "--ref": ref, "--words": words})
+    for path in filter(None, (lattices, words)):
+        check_seekable(path)
     rescored = bool(lm or ngram)
     if prune is None:
         prune = PRUNE if rescored else math.inf

@@ -132,10 +132,12 @@ def check_same_utterances(
 def read_transcripts(path: PathLike) -> Dict[str, Words]:
     """{utterance id: words} of a Kaldi `text`, or of a trn where the name ends in `trn`.
 
+    Either may be gzipped, `text.gz`, `ref.trn.gz`.
+
     Raises:
         InputError: A line without an id, an id that comes twice, or an empty file.
     """
-    if Path(path).name.endswith("trn"):
+    if Path(path).name.removesuffix(".gz").endswith("trn"):
         transcripts = _read_trn(path)
     else:
         entries = read_keyed_lines(path).items()

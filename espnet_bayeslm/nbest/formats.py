@@ -23,7 +23,7 @@ from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.nbest.vosk import Vosk
 from espnet_bayeslm.nbest.whisper import Whisper
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike
+from espnet_bayeslm.utils.files import PathLike, check_seekable
 
 READERS: Dict[str, Callable[[PathLike], Iterator[NBest]]] = {
     "kaldi": read_kaldi,
@@ -157,6 +157,7 @@ class CheckedLists:
         size: int = NBEST_SIZE,
         normalization: Normalization = AS_IT_IS,
     ):
+        check_seekable(path)
         self.path, self.normalization = path, normalization
         reader = _reader(format, size)
         self._read = ONCE.get(format, reader)

@@ -313,7 +313,8 @@ class JsonFormat(ABC):
 
     @property
     def _pattern(self) -> str:
-        return "|".join(f".*{re.escape(suffix)}" for suffix in self.suffixes)
+        # what `rescore` writes beside its lists is none
+        return "|".join(rf"(?!sweep\.json).*{re.escape(suffix)}" for suffix in self.suffixes)
 
     def stem(self, path: Path) -> str:
         """Name of a file without the first of the suffixes that it has."""

@@ -44,7 +44,7 @@ COUNT = "num_hypotheses"
 REMEDY = "Lines are `text<TAB>score`, as of eval_beamsearch_ngram's --preds_output_folder."
 MANIFEST_SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
 MANIFEST_REMEDY = 'Lines are {"audio_filepath": .., "text": ..}.'
-BESIDE = Beside(("audio_filepath", "utt", "text", "speaker", COUNT), ref="text")
+BESIDE = Beside(("utt", "text", "speaker", COUNT), ref="text")
 """Of the manifest's lines."""
 
 
@@ -70,7 +70,14 @@ def read_nemo(path: PathLike) -> Iterator[NBest]:
     hypotheses = (_hypothesis(line, beams, number) for number, line in read_lines(beams))
     for utt, entry, count in zip(_ids(entries, manifest), entries, counts, strict=True):
         found = tuple(itertools.islice(hypotheses, count))
+        if entry["audio_filepath"] == _made_up(utt):
+            del entry["audio_filepath"]
         yield BESIDE.list_of(utt, found, entry)
+
+
+def _made_up(utt: str) -> str:
+    """Name of an audio file where nothing is known of one, which a manifest must name."""
+    return f"{utt}.wav"
 
 
 def _one(folder: Path, suffixes: Tuple[str, ...], name: str) -> Path:
@@ -171,8 +178,10 @@ def nemo_writer(path: Path) -> Iterator[AddList]:
             for hyp in nbest.hypotheses:
                 assert hyp.am_score is not None  # `check` has seen to it
                 beams.write(f"{words_line(hyp.words)}\t{format_number(hyp.am_score)}\n")
-            entry: Dict[str, Any] = {"audio_filepath": f"{nbest.utt}.wav", "utt": nbest.utt}
-            entry |= {COUNT: len(nbest.hypotheses), **BESIDE.fields(nbest)}
+            audio = nbest.extra.get("audio_filepath")
+            audio = audio if isinstance(audio, str) else _made_up(nbest.utt)
+            entry = {"audio_filepath": audio, "utt": nbest.utt, COUNT: len(nbest.hypotheses)}
+            entry |= {**BESIDE.fields(nbest), "audio_filepath": audio}
             manifest.write(as_text(entry) + "\n")
 
         yield add

@@ -229,6 +229,16 @@ def decoded(line: bytes, path: PathLike, number: int) -> str:
         ) from error
 
 
+def check_seekable(path: PathLike) -> None:
+    """Raise an InputError where a path is a pipe, which what is read twice cannot be."""
+    if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
+        raise InputError(
+            "a pipe, and it is read twice: a file or folder was expected",
+            path=path,
+            remedy="Write it to a file first.",
+        )
+
+
 def _open_bytes(path: PathLike) -> IO[bytes]:
     """Open a file for reading, unpacked where its name ends in .gz."""
     if not os.fspath(path).endswith(".gz"):

@@ -1,5 +1,7 @@
 """`bayeslm lattice`: N best, 1-best, oracle and rescored lattices on disk."""
 
+import os
+
 import numpy as np
 import pytest
 from command_lines import words
@@ -73,6 +75,17 @@ def test_rescored_lattices_hold_the_scores_of_the_mixture(folder, point, ngram, 
         (first, *_) = read_htk(folder / "out" / "lattices")
         assert first.scales == SCALES
     assert len(again) == len(text) == 8
+
+
+def test_a_pipe_is_refused(folder, fails, ngram):
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
+    for tool, command in (
+        (main, ["--lattices", pipe, "--ref", folder / "ref"]),
+        (main, ["--lattices", folder / "lattices", "--words", pipe, "--ref", folder / "ref"]),
+        (rescore.main, ["--nbest", pipe, "--output", folder / "out", "--ngram", ngram]),
+    ):
+        assert "pipe: a pipe, and it is read twice" in fails(tool, command)
 
 
 def test_an_output_is_replaced_and_nothing_else_is(folder, refused):

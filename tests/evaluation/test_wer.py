@@ -1,6 +1,7 @@
 """Word errors against naive alignments, and the laws of counts."""
 
 import dataclasses
+import gzip
 import math
 
 import pytest
@@ -89,12 +90,12 @@ def test_utterances_must_be_the_same():
             function({"a": ["x"]}, {})
 
 
-@pytest.mark.parametrize("name", ["text", "ref.txt", "x.trn", "trn"])
+@pytest.mark.parametrize("name", ["text", "ref.txt", "x.trn", "trn", "x.trn.gz"])
 def test_transcripts_of_both_formats(tmp_path, name):
     rows = {"spk-u_1": ("well", "(uh)", "yes"), "u-2": ()}
-    with open(tmp_path / name, "w") as f:
+    with (gzip.open if name.endswith(".gz") else open)(tmp_path / name, "wt") as f:
         for utt, words in rows.items():
-            line = (*words, f"({utt})") if name.endswith("trn") else (utt, *words)
+            line = (*words, f"({utt})") if "trn" in name else (utt, *words)
             f.write(" ".join(line) + "\n")
     assert read_transcripts(tmp_path / name) == rows
 

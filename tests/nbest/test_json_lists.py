@@ -62,9 +62,15 @@ def test_nemo(tmp_path):
             "a",
             (Hypothesis(("it's", "a", "test"), -3.5), Hypothesis(("it", "is", "a", "test"), -4.0)),
             ("it", "is", "a", "test"),
-            extra={"duration": 1.5},
+            extra={"audio_filepath": "/data/wav/a.wav", "duration": 1.5},
         ),
-        NBest("b", (Hypothesis((), -1.0), Hypothesis(("hello",), -2.0)), ("hello",), "s1"),
+        NBest(
+            "b",
+            (Hypothesis((), -1.0), Hypothesis(("hello",), -2.0)),
+            ("hello",),
+            "s1",
+            extra={"audio_filepath": "/data/wav/b.wav"},
+        ),
     ]
     assert list(read_nbest(tmp_path, "nemo")) == expected
     (beams,) = tmp_path.glob("*.tsv")
@@ -77,6 +83,14 @@ def test_audio_files_of_one_name_are_told_apart_by_their_folders(tmp_path):
     manifest = [{"audio_filepath": f"/data/{s}/1.wav"} for s in ("s1", "s2")]
     write_nemo_files(tmp_path, manifest=manifest)
     assert [nbest.utt for nbest in read_nbest(tmp_path, "nemo")] == ["s1/1", "s2/1"]
+
+
+@pytest.mark.parametrize("format", ["whisper", "vosk"])
+def test_the_sweep_beside_a_rescoring_is_no_list(tmp_path, format):
+    lists = [NBest("u", (Hypothesis(("a",), -1.0),))]
+    write_nbest(lists, tmp_path / "out", format=format)
+    (tmp_path / "out" / "sweep.json").write_text("{}")
+    assert len(list(read_nbest(tmp_path / "out", format))) == 1
 
 
 def test_vosk_a_file_for_each_utterance_and_all_in_one(tmp_path):

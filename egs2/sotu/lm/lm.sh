@@ -141,7 +141,8 @@ if [ "${stage}" -le 1 ] && [ "${stop_stage}" -ge 1 ] && "${make_token_list}"; th
         cut -f 2- -d ' ' "${train_text}" > "${token_folder}/train.txt"
         ${python} -c "import sys, sentencepiece as s; s.SentencePieceTrainer.train(' '.join(sys.argv[1:]))" \
             --input="${token_folder}/train.txt" --model_prefix="${token_folder}/bpe" \
-            --vocab_size="${nbpe}" --model_type=unigram --character_coverage=1.0
+            --vocab_size="${nbpe}" --model_type=unigram --character_coverage=1.0 \
+            --max_sentence_length=10000000
         {
             printf '<blank>\n<unk>\n'
             cut -f 1 "${token_folder}/bpe.vocab" | { grep -vxF -e '<unk>' -e '<s>' -e '</s>' || true; }
