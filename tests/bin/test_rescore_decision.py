@@ -109,10 +109,10 @@ def test_max_stays_and_gives_confidences_where_asked(tuned, nbest, ngram, tmp_pa
 
 def test_where_least_risk_is_worse_than_the_first_pass_max_decides(ngram, tmp_path, caplog):
     repaired = (Hypothesis(("a", "x"), am_score=-9.0), Hypothesis(("a", "b"), am_score=-1.0))
-    # no score tells these apart, and two of three agree on most words
-    equal = [Hypothesis(tuple(words), am_score=-9.0) for words in ("abc", "jih", "jig")]
+    # no score tells these apart, of words that no LM knows, and two of three agree on most words
+    equal = [Hypothesis(tuple(words), am_score=-9.0) for words in ("qrs", "xyz", "xyw")]
     lists = [NBest(f"a{n}", repaired, ref=("a", "b")) for n in range(30)]
-    lists += [NBest(f"b{n}", tuple(equal), ref=("a", "b", "c")) for n in range(30)]
+    lists += [NBest(f"b{n}", tuple(equal), ref=("q", "r", "s")) for n in range(30)]
     options = {"ngrams": [ngram], "tune": True, "max_oov_rate": 1}
     by_max = espnet_bayeslm.rescore(lists, **options)
     by_risk = espnet_bayeslm.rescore(lists, **options, decision="mbr")

@@ -183,7 +183,7 @@ def test_the_sentencepiece_model_comes_with_it(bpe, tmp_path):
 
 def test_a_missing_sentencepiece_model(bpe, tmp_path):
     (tmp_path / "bpe.model").unlink()
-    with pytest.raises(InputError, match=r"bpe\.model: the LM's bpemodel is missing"):
+    with pytest.raises(InputError, match=r"bpe\.model: its word-piece model is not there"):
         export_lm(bpe, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
