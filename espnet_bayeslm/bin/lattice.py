@@ -172,7 +172,7 @@ def check_output(output: Optional[str], inputs: Mapping[str, Optional[str]]) -> 
     folder = Path(output)
     if not folder.is_dir() or (entries(folder) and not (folder / MANIFEST).exists()):
         raise InputError(
-            "is there, and is not the output of an earlier `bayeslm lattice`",
+            f"is there, without the {MANIFEST} that says what `bayeslm lattice` may replace",
             path=output,
             remedy="Give --output a new folder.",
         )

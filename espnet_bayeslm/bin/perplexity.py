@@ -79,7 +79,12 @@ def score_text(
     scores = score_components(components, lines, max_oov_rate=max_oov_rate)
     if not keyed:
         rows = zip(lines, zip(*scores, strict=True), strict=True)
-        known = {words[0] for words, row in rows if words and not all(s.oov[0] for s in row)}
+        known = {
+            word
+            for words, row in rows
+            for n, word in enumerate(words)
+            if not all(score.oov[n] for score in row)
+        }
         check_no_ids(lines, known, remedy="If they are utterance ids, say --keyed true.")
     return scores
 

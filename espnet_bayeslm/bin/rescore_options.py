@@ -36,7 +36,10 @@ def check_output(output: str, nbest: str) -> List[str]:
     there = entries(folder) if folder.is_dir() else []
     # a run that was killed while its files came into place has left a folder within
     ours = SCALES in there or (folder.is_dir() and len(os.listdir(folder)) > len(there))
-    ours = ours and not Path(nbest).resolve().is_relative_to(folder.resolve())
+    if ours and Path(nbest).resolve().is_relative_to(folder.resolve()):
+        raise InputError(
+            f"--nbest {nbest} is in it", path=output, remedy="Give --output a new folder."
+        )
     if (folder.exists() and not folder.is_dir()) or (there and not ours):
         raise InputError(
             "is there, and is not the output of an earlier `bayeslm rescore`",

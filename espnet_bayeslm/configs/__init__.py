@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
+import logging
 import math
 import re
 from pathlib import Path
@@ -139,7 +140,10 @@ def _original(config: Path, content: Mapping[str, Any]) -> Optional[str]:
         pairs = ((_lm_conf(theirs).get(key), _lm_conf(content).get(key)) for key in keys)
         return theirs.get("lm") == lm and all(a == b for a, b in pairs)
 
-    return next((name for name, theirs in known.items() if same(theirs)), None)
+    found = next((name for name, theirs in known.items() if same(theirs)), None)
+    if found is not None:
+        logging.warning("%s has the places and sizes of %s: it takes others as that", config, found)
+    return found
 
 
 def _lm_conf(content: Mapping[str, Any]) -> Mapping[str, Any]:

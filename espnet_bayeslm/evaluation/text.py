@@ -44,11 +44,15 @@ def check_no_ids(
         remedy: For the message.
 
     Raises:
-        InputError: The first words of ten lines or more are all unknown, and all different.
+        InputError: The first words of ten lines or more are all unknown, and all different, where
+            other words are known.
     """
-    first = [words[0] for words in sentences if words]
+    lines = [words for words in sentences if words]
+    first = [words[0] for words in lines]
     is_known = any(word in known for word in first)
-    if len(first) >= 10 and len(set(first)) == len(first) and not is_known:
+    # not so in a text without blanks, whose lines are long words
+    others_are = any(word in known for words in lines for word in words[1:])
+    if len(first) >= 10 and len(set(first)) == len(first) and others_are and not is_known:
         raise InputError(
             f"the first words of all lines are unknown and different ({first[0]!r}, ...)",
             path=path,

@@ -22,7 +22,7 @@ SILENT = frozenset(
 """Labels of arcs that are no words: what separates or ends sentences, as HTK, Kaldi and SRILM
 write it."""
 SAME_TOTAL = 1e-9
-"""Paths whose totals differ by less than this part of the largest score of an arc are equal."""
+"""Paths whose totals differ by less than this part of the best path's largest sum are equal."""
 
 TRANSITIONS = "ids"
 """Name of the transition ids of Kaldi's arcs among their details."""
@@ -167,18 +167,18 @@ def best_paths(lattice: Lattice, scales: PathScales, size: int) -> List[Path]:
     longest first, or where all are equal none would end before all are looked at.
     """
     rest = best_rest(lattice, scales).tolist()
-    sizes = (abs(total) for total in map(scales.total, lattice.arcs) if math.isfinite(total))
-    same = SAME_TOTAL * max(sizes, default=0.0) or 1.0
+    arcs = [
+        [(arc, scales.total(arc)) for arc in outgoing if rest[arc.target] > -math.inf]
+        for outgoing in lattice.outgoing()
+    ]
+    # of the best path alone: others may have arcs of -1e10, HTK's log of zero
+    same = SAME_TOTAL * _largest_sum(arcs, rest, lattice.end) or SAME_TOTAL
 
     def below(total: float) -> float:
         """How far a total is below the best, in whole units: sums differ in the last digits."""
         units = (rest[0] - total) / same
         return round(units) if math.isfinite(units) else units
 
-    arcs = [
-        [(arc, scales.total(arc)) for arc in outgoing if rest[arc.target] > -math.inf]
-        for outgoing in lattice.outgoing()
-    ]
     # (units below the best total, the longest first, the first made first, words,
     # node -> sums, or the sums of a whole path)
     heap: List[Tuple[float, float, int, Words, Dict[int, _Sums], Optional[_Sums]]]
@@ -199,7 +199,17 @@ def best_paths(lattice: Lattice, scales: PathScales, size: int) -> List[Path]:
             best = max(sums[0] + rest[node] for node, sums in reached.items())
             item = (below(best), -len(words) - 1, count, (*words, word), reached, None)
             heapq.heappush(heap, item)
-    return sorted(found, key=lambda path: -path.total)
+    return found
+
+
+def _largest_sum(arcs: _Outgoing, rest: Sequence[float], end: int) -> float:
+    """Largest size of a score, or of the sum of what is still to come, along the best path."""
+    node, largest = 0, 0.0
+    while node != end:
+        arc, total = max(arcs[node], key=lambda pair: pair[1] + rest[pair[0].target])
+        largest = max(largest, *(abs(value) for value in (total, rest[node]) if value > -math.inf))
+        node = arc.target
+    return largest
 
 
 def _closed(nodes: Dict[int, _Sums], arcs: _Outgoing) -> Dict[int, _Sums]:

@@ -20,6 +20,8 @@ TextFunction = Callable[[str], str]
 
 # Format characters that shape the letters beside them
 _JOINERS = "\u200c\u200d"
+# What makes an emoji of a sign or a digit
+_EMOJI = frozenset((*map(chr, range(0xFE00, 0xFE10)), "\u20e3"))
 _APOSTROPHES = str.maketrans("\u2019\u2018\u02bc\uff07", "''''")
 # n't and what follows it; ambiguous ones ('s: is, has or the genitive; 'd: had or would) stay
 _CONTRACTIONS: Dict[str, str] = {
@@ -88,18 +90,23 @@ def punct(text: str) -> str:
 
 
 def _kept(match: re.Match[str]) -> str:
-    """A sign where it is a part of a word, else a blank."""
+    """A sign where it is a part of a word; of an emoji nothing stays, of others a blank."""
     sign, text, place = match[0], match.string, match.start()
-    if _is_letter(sign):  # a mark that goes with the letter before it: \w has none
-        return sign
-    after = _is_letter(text[place - 1 : place])
-    joins = sign in _JOINERS or (sign == "'" and _is_letter(text[place + 1 : place + 2]))
-    return sign if after and joins else " "
+    if sign in _EMOJI:
+        return ""
+    is_mark = unicodedata.category(sign)[0] == "M"  # \w has none
+    if is_mark or sign in _JOINERS:
+        return sign if _follows_letter(text, place) else ""
+    joins = sign == "'" and place + 1 < len(text) and text[place + 1].isalnum()
+    return sign if joins and _follows_letter(text, place) else " "
 
 
-def _is_letter(sign: str) -> bool:
-    """Whether it is a letter, a digit, or a mark of one, as vowels of many scripts are."""
-    return sign != "" and unicodedata.category(sign)[0] in "LNM"
+def _follows_letter(text: str, place: int) -> bool:
+    """Whether a letter or digit is before a place, perhaps with marks, such as vowel signs."""
+    for sign in reversed(text[:place]):
+        if not (sign in _JOINERS or unicodedata.category(sign)[0] == "M"):
+            return sign.isalnum()
+    return False
 
 
 def _whisper(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import logging
 import os
@@ -320,7 +321,9 @@ class Rescoring:
             tuning=tuning,
         )
         # where mbr was wanted and max decides, there are confidences all the same
-        found = weighting._replace(weights=tuned.weights, scales=tuned.scales)
+        combine = weighting.combine if len(weighting.names) > 1 else None
+        scales = dataclasses.replace(tuned.scales, combine=combine, decision=tuned.decision)
+        found = weighting._replace(weights=tuned.weights, scales=scales)
         return found._replace(decision=tuned.decision, confidence=weighting.sure), tuned
 
     def __iter__(self) -> Iterator[RescoredList]:

@@ -62,7 +62,8 @@ def find_files(path: PathLike) -> Tuple[Path, Path]:
 def check_exp(exp: Path, signs: str) -> None:
     """Raise an InputError where a folder's path has a sign that ends a path in ESPnet's options."""
     for sign in signs:
-        if sign in str(exp):
+        # `,` as the path is given, `:` in that of a checkpoint to start from, which is whole
+        if sign in str(exp.resolve() if sign == ":" else exp):
             raise InputError(
                 f"--exp with a `{sign}`, which ends a path in ESPnet's options",
                 path=exp,
@@ -108,11 +109,11 @@ def read_config(path: Path) -> argparse.Namespace:
 def find_bpemodel(model: PathLike, config: Path) -> Optional[Path]:
     """The word-piece model that a config.yaml names; None where it is not there.
 
-    Its path may be relative to the folder of the training, some levels above; where the experiment
-    was moved, the model may lie in it.
+    The experiment's own comes first, since it may have been moved, and another have taken its
+    place; else the path may be relative to the folder of the training, some levels above.
     """
-    places = [Path(model), *(place / model for place in config.absolute().parents)]
-    places += [config.parent / folder / Path(model).name for folder in ("data", "")]
+    places = [config.parent / folder / Path(model).name for folder in ("data", "")]
+    places += [Path(model), *(place / model for place in config.absolute().parents)]
     return next((place for place in places if place.is_file()), None)
 
 

@@ -100,7 +100,7 @@ def test_an_output_is_replaced_and_nothing_else_is(folder, refused):
     (folder / "ref").rename(folder / "dev" / "text")
     given = {"lattices": folder / "dev" / "lattices", "ref": folder / "dev" / "text"}
     before = sorted(folder.joinpath("dev").rglob("*"))
-    refused(main, words(**given, output=folder / "dev"), "is not the output of an earlier")
+    refused(main, words(**given, output=folder / "dev"), "without the lattice.json that says")
     assert sorted(folder.joinpath("dev").rglob("*")) == before
     main(words(**given, output=folder / "again", write_lattices="true"))
     given["lattices"] = folder / "again" / "lattices"
@@ -145,7 +145,7 @@ FAILURES = {
     "a beam": (["--output", "x", "--beam", "-1"], "--beam -1.0: a number from 0"),
     "pruning": (["--output", "x", "--prune", "nan"], "--prune nan: a number from 0"),
     "too many arcs": (["--output", "x", "--max_arcs", "3"], "at most 3 were expected"),
-    "the input": (["--output", "{folder}/lattices"], "is not the output of an earlier"),
+    "the input": (["--output", "{folder}/lattices"], "without the lattice.json that says"),
     "references": (["--ref", "{folder}/short"], "have no reference"),
     "no weights": (["--output", "x", "--ngram", "{ngram}", "--ngram", "{ngram}"], "no --weights"),
     "unknown words": (

@@ -2,6 +2,7 @@
 
 import math
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -272,6 +273,10 @@ def test_an_lm_of_pieces_may_move(pieces, command, tmp_path, monkeypatch):
     assert load_lm(tmp_path / "second").score("a b c") == score
     (tmp_path / "first").rename(tmp_path / "moved")
     assert load_lm(tmp_path / "moved").score("a b c") == score
+    # another LM where it was does not lend it its model
+    main(command("point", "first", "--token_type", "bpe", "--vocab_size", "14", "--max_epoch", "1"))
+    assert load_lm(tmp_path / "moved").score("a b c") == score
+    shutil.rmtree(tmp_path / "first")
     (tmp_path / "moved/data/bpe.model").unlink()
     with pytest.raises(InputError, match="its word-piece model is not there"):
         load_lm(tmp_path / "moved")
@@ -347,6 +352,15 @@ def test_kaldi_text_is_not_plain_text(command, tmp_path, fails):
         (tmp_path / f"{part}.txt").write_text(plain)
     main(command("point", "exp", "--max_epoch", "1"))
     assert len(load_lm(tmp_path / "exp").token_list) == 13
+
+
+def test_text_without_blanks_is_no_kaldi_text(command, tmp_path):
+    """Lines of one long word, all different and none of them known, as in Chinese."""
+    for part, first in (("train", 0x4E00), ("valid", 0x4E40)):
+        lines = ["".join(chr(first + (n * m) % 61) for m in range(1, 9)) for n in range(1, 40)]
+        (tmp_path / f"{part}.txt").write_text("\n".join(lines) + "\n")
+    main(command("point", "exp", "--max_epoch", "1", "--token_type", "char"))
+    assert load_lm(tmp_path / "exp").token_type == "char"
 
 
 def test_signs_that_end_a_path_in_espnets_options(command, tmp_path, fails):

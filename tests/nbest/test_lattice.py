@@ -124,6 +124,19 @@ def test_equal_words_do_not_multiply_the_search(scale, monkeypatch):
     assert [path.total for path in found] == pytest.approx([best] * 100)
 
 
+def test_a_score_far_below_makes_no_others_equal():
+    """HTK writes log 0 as -1e10."""
+    arcs = [(0, 1, "longer", -9.0), (0, 2, "good", -5.0), (0, 2, "zero", -1e10), (1, 2, "way", 0.0)]
+    lattice = Lattice("u", 3, 2, tuple(Arc(*arc) for arc in arcs))
+    for size in (1, 2, 3):
+        found = best_paths(lattice, PathScales(), size)
+        assert [path.words[0] for path in found] == ["good", "longer", "zero"][:size]
+    # the best may have nothing to compare with
+    arcs = [Arc(0, 1, "none", 0.0), Arc(0, 2, "a", -0.3), Arc(2, 1, "b", 0.0)]
+    (path,) = best_paths(Lattice("u", 3, 1, tuple(sorted(arcs))), PathScales(), 1)
+    assert path.words == ("none",)
+
+
 def test_a_list_has_the_scores_that_the_lattice_holds():
     arcs = (Arc(0, 1, "a", -3.0, -2.0, -1.0), Arc(0, 1, "", -4.0, -1.0, -1.0))
     acoustic = tuple(arc._replace(lm_score=0.0, graph_score=0.0) for arc in arcs)

@@ -26,6 +26,8 @@ numbers         | costs $5 or 7%             | costs five dollars or seven perce
 punct           | हिन्दी, भाषा में!           | हिन्दी भाषा में
 punct           | மொழி. ¿qué? «naïve» n\u0303a\u0301'o | மொழி qué naïve n\u0303a\u0301'o
 punct           | می\u200cخواهم \u200d😀\u200d ന്\u200d. | می\u200cخواهم ന്\u200d
+punct           | i love it \u2764\ufe0f \u2764\ufe0f\u200d\U0001f525 x | i love it x
+punct           | hello \u0301 press 1\ufe0f\u20e3 now | hello press 1 now
 nfc             | cafe\u0301                 | café
 lower,punct     | Well, I DO.                | well i do
                 | As It is.                  | As It is.
