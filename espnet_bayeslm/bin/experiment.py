@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Optional, Sequence
 
 from espnet_bayeslm.bin import bayeslm
-from espnet_bayeslm.experiment.plan import Settings, read_plan
+from espnet_bayeslm.experiment.plan import Settings, check_parts, read_plan
 from espnet_bayeslm.experiment.run import Choice, Experiment, parse_units
 from espnet_bayeslm.utils.cli import parse_numbers, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
@@ -89,11 +89,25 @@ def experiment(
         raise InputError(f"--seeds {seeds!r} --nj {nj} --join {join}: expected numbers")
     if join and "parts" in content.studies.get(table, {}):
         raise InputError(f"--join {join}: not with --table {table}")
+    if content.flat and len(numbers) > 1:
+        raise InputError(
+            f"--seeds {seeds!r}: the plan is `flat`, and its one folder is of one seed",
+            remedy="Give --seeds 1.",
+        )
+    study = content.studies.get(table, {})
+    for option, given, key in (("--parts", parts, "parts"), ("--units", units, "units")):
+        if given and key not in study:
+            raise InputError(
+                f"{option} {given}: the table {table} has no study of {key}",
+                remedy=f"Give it `studies: {{{table}: {{{key}: ...}}}}` in the plan.",
+            )
     exp = expdir / f"join{join}" if join else expdir
+    percents = parse_numbers("--parts", parts)
+    check_parts(percents)
     settings = Settings(content, table, size, numbers, exp, data)
     choice = Choice(
         only=tuple(only.split()),
-        parts=parse_numbers("--parts", parts),
+        parts=percents,
         units=parse_units(units),
         options=("--ngpu", str(ngpu), *lm_args.split()),
         notes=(note,) if note else (),
@@ -108,6 +122,13 @@ def experiment(
         return
     for number, (what, do) in work.stages.items():
         if stage <= number <= stop_stage:
+            if content.systems and number in (7, 8):
+                raise InputError(
+                    f"stage {number} is about each line's own mixtures, and the plan has `systems`",
+                    path=plan,
+                    remedy="Stop at stage 6 (--stop_stage 6): results are in EXP/perplexity and"
+                    " EXP/rescore.",
+                )
             logging.info(f"stage {number}: {what}")
             do()
 

@@ -15,6 +15,7 @@ from espnet_bayeslm.configs.tables import UNCERTAIN, Line
 from espnet_bayeslm.experiment.plan import Settings, chosen_lines
 from espnet_bayeslm.experiment.texts import need, read_conditions
 from espnet_bayeslm.experiment.train import BEST, Place
+from espnet_bayeslm.utils.files import is_older
 
 # A command line; what is no string yet becomes one at the end.
 Words = List[object]
@@ -57,12 +58,10 @@ class Evaluation:
         """Whether a component is the n-gram."""
         return component == self.settings.ngram
 
-    def _missing(self, output: Path, system: Sequence[str]) -> bool:
-        """Whether an output is not there, or older than an LM that it is made with."""
-        if not output.exists():
-            return True
+    def _missing(self, output: Path, system: Sequence[str], *inputs: Path) -> bool:
+        """Whether an output is not there, or older than an LM or an input that it is made with."""
         models = [self.ngram if self.is_ngram(c) else self.folder(c) / BEST for c in system]
-        return output.stat().st_mtime < max(path.stat().st_mtime for path in models)
+        return is_older(output, *models, *inputs)
 
     def _components(self, system: Sequence[str]) -> Words:
         words: Words = []
@@ -77,16 +76,18 @@ class Evaluation:
     def perplexities(self, system: System) -> Iterator[Words]:
         """Commands for a mixture's weights and perplexities, or an LM's by itself."""
         components, weights = self._components(system), self._weights(system)
+        anew = False
         if len(system) > 1:
             dev = self.data / self.dev / "text.plain"
-            if self._missing(weights, system):
+            anew = self._missing(weights, system, dev)
+            if anew:
                 words = ["interpolate", "--text", dev, *self.context, *components]
                 yield [*words, "--output", weights]
             components += ["--weights", weights]
         for text in (self.dev, self.test):
             output = self.exp / "perplexity" / self.system_name(system) / f"{text}.json"
-            if self._missing(output, system):
-                plain = self.data / text / "text.plain"
+            plain = self.data / text / "text.plain"
+            if anew or self._missing(output, system, plain):
                 words = ["perplexity", "--text", plain, *self.context, *components]
                 yield [*words, "--output", output]
 
@@ -97,20 +98,24 @@ class Evaluation:
             InputError: Its weights are not there.
         """
         components, weights = self._components(system), self._weights(system)
+        inputs: List[Path] = []
         if not any(map(self.is_ngram, system)):
             return
         if len(system) > 1:
             need({weights: 5}, "weights")
             components += ["--weights", weights]
+            inputs = [weights]
         lists, outputs = self.data / "nbest", self.exp / "rescore" / self.system_name(system)
         for condition in self.conditions:
             dev, test = (f"{name}_{condition}" for name in (self.dev, self.test))
-            scales = outputs / dev / "scales.yaml"
+            scales, anew = outputs / dev / "scales.yaml", False
             for name, tuning in (
                 (dev, ["--tune_ref", lists / dev / "text"]),
                 (test, ["--scales", scales, "--ref", lists / test / "text"]),
             ):
-                if self._missing(outputs / name / "text", system):
+                # what dev tells is new for test as well
+                anew |= self._missing(outputs / name / "text", system, lists / name, *inputs)
+                if anew:
                     words = ["rescore", "--nbest", lists / name, "--nbest_format", "kaldi"]
                     yield [*words, *components, *tuning, "--output", outputs / name]
 

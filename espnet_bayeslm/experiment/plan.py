@@ -74,6 +74,19 @@ def read_plan(path: Path) -> Plan:
         InputError: It is not there, or says something else than expected.
     """
     content = read_content(path)
+    try:
+        return _plan(content, path)
+    except InputError:
+        raise
+    except (AttributeError, TypeError, ValueError, KeyError, StopIteration) as error:
+        raise InputError(
+            f"cannot be read as a plan ({type(error).__name__}: {error})",
+            path=path,
+            remedy="Compare it with egs2/ami/lm/conf/plan.yaml (docs/howto/experiments.md).",
+        ) from error
+
+
+def _plan(content: Mapping[str, Any], path: Path) -> Plan:
     missing = [key for key in NEEDED if key not in content]
     unknown = [key for key in content if key not in KEYS]
     if missing or unknown:
@@ -87,13 +100,21 @@ def read_plan(path: Path) -> Plan:
     paper = content.get("paper")
     if paper is not None and paper not in corpora:
         raise InputError(f"paper: {paper}; valid are {', '.join(corpora)}", path=path)
+    # a plan that is like another may leave tables of it out
+    named = {str(name): study for name, study in content.get("studies", {}).items()}
+    studies = {name: study for name, study in named.items() if name in tables.lines}
+    for name, study in studies.items():
+        if len({"parts", "units"} & set(study)) != 1:
+            what = "expected `parts` or `units`"
+            raise InputError(f"studies: {name}: {study!r}: {what}", path=path)
+        check_parts(study.get("parts", ()), path=path)
     order = int(content.get("order", 3))
     return Plan(
         (sets["dev"], sets["test"]),
         order,
         tables,
         str(content.get("table", next(iter(tables.lines)))),
-        {str(name): study for name, study in content.get("studies", {}).items()},
+        studies,
         paper,
         content.get("text", "local/data.sh"),
         content.get("lists", "local/nbest.sh"),
@@ -103,13 +124,28 @@ def read_plan(path: Path) -> Plan:
     )
 
 
-def read_content(path: Path) -> Dict[str, Any]:
+def check_parts(parts: Sequence[Any], *, path: Optional[Path] = None) -> None:
+    """Raise an InputError where parts of a text are no numbers from 1 to 100, in %."""
+    for part in parts:
+        if isinstance(part, bool) or not (isinstance(part, int) and 0 < part <= 100):
+            raise InputError(f"parts: {part!r}: expected 1 to 100, in % of the text", path=path)
+
+
+def read_content(path: Path, *, above: Tuple[Path, ...] = ()) -> Dict[str, Any]:
     """Content of a plan; what it does not say is that of the plan that it is `like`."""
-    content = yaml.safe_load("\n".join(line for _, line in read_lines(path)))
+    if path.resolve() in above:
+        raise InputError("a plan that is `like` itself", path=path)
+    try:
+        content = yaml.safe_load("\n".join(line for _, line in read_lines(path)))
+    except yaml.YAMLError as error:
+        raise InputError(f"not a yaml file ({error})", path=path) from error
     if not isinstance(content, dict):
         raise InputError("expected a plan as a yaml mapping", path=path)
     like = content.pop("like", None)
-    return content if like is None else merged(read_content(path.parent / like), content)
+    if like is None:
+        return content
+    above = (*above, path.resolve())
+    return merged(read_content(path.parent / str(like), above=above), content)
 
 
 def read_tables(content: Mapping[str, Any], path: Path) -> Tables:

@@ -19,6 +19,7 @@ from espnet_bayeslm.experiment.evaluate import Evaluation
 from espnet_bayeslm.experiment.plan import Settings, chosen_lines
 from espnet_bayeslm.experiment.train import Place, Run, Trainer
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import is_older
 
 # A recipe says which Python.
 BAYESLM = [os.environ.get("PYTHON") or sys.executable, "-m", "espnet_bayeslm.bin.bayeslm"]
@@ -90,7 +91,8 @@ class Experiment:
     def ngram(self) -> None:
         """Make n-gram, token list and statistics of the training text."""
         texts.need({self.train: 1, self.train.with_name("text.plain"): 1})
-        self._make_ngram(self.train.parent, self._arpa(""))
+        if is_older(self._arpa(""), self.train.parent / "text.plain"):
+            self._make_ngram(self.train.parent, self._arpa(""))
         texts.prepare_tokens(self.data, self.train, self.valid, self.stats)
 
     def lists(self) -> None:

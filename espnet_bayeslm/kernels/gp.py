@@ -124,7 +124,9 @@ def gp_gradients(
     rows = x.reshape(-1, units)
     uppers = None if grad is None else chunks(grad.reshape(-1, units))
     slopes = torch.zeros_like(rows) if coefficients is not None else rows[:0]
-    totals = None if grad is None else x.new_zeros(len(basis), units)
+    # sums over all tokens, which bfloat16 does not hold
+    exact = torch.promote_types(x.dtype, torch.float32)
+    totals = None if grad is None else x.new_zeros(len(basis), units, dtype=exact)
     scaled: List[torch.Tensor] = []
     if coefficients is not None:
         scaled = [row * term.scale for row, term in zip(coefficients, terms, strict=True)]
@@ -135,13 +137,14 @@ def gp_gradients(
             if scaled:
                 outs[k].add_(term.gradient(scaled[j].expand_as(part), part, y))
             if uppers is not None and totals is not None:
-                totals[j].add_(y.mul_(uppers[k]).sum(0), alpha=term.scale)
+                totals[j].add_(y.mul_(uppers[k]).sum(0, dtype=exact), alpha=term.scale)
         if scaled and uppers is not None:
             outs[k].mul_(uppers[k])
     if grad is not None and totals is not None:
         for j, term in enumerate(terms):
             if term.offset:
-                totals[j].add_(grad.reshape(-1, units).sum(0), alpha=term.offset)
+                totals[j].add_(grad.reshape(-1, units).sum(0, dtype=exact), alpha=term.offset)
+        totals = totals.to(x.dtype)
     return slopes.view(x.shape) if scaled else slopes, totals
 
 

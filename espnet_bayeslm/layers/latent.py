@@ -227,5 +227,10 @@ def side_by_side(heads: Sequence[nn.Linear]) -> Tuple[torch.Tensor, torch.Tensor
 
 
 def linear_of(heads: Sequence[nn.Linear], h: torch.Tensor) -> torch.Tensor:
-    """Outputs of linear layers side by side, as one product; h is (B, L, size)."""
-    return fast(linear)(h, *side_by_side(heads))
+    """Outputs of linear layers side by side, as one product; h is (B, L, size).
+
+    In the weights' precision, whatever autocast says: the KL divides means by deviations.
+    """
+    weight, bias = side_by_side(heads)
+    with torch.autocast(h.device.type, enabled=False):
+        return fast(linear)(h.to(weight.dtype), weight, bias)

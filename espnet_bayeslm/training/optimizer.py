@@ -183,4 +183,9 @@ def add_optimizer_posterior(model: torch.nn.Module) -> None:
             f" model {uncertain if locations else 'has a regularizer'}",
             remedy="Use lm_conf uncertainty: {} and no regularizer with it.",
         )
+    if getattr(model, "num_samples", 1) > 1:
+        raise InputError(
+            f"optim ivon draws its weights once a step, and num_samples is {model.num_samples}",
+            remedy="Use model_conf num_samples: 1 with it.",
+        )
     add_whole_posterior(lm)

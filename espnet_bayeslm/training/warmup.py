@@ -93,9 +93,11 @@ def switch(folder: Path, model: BayesLanguageModel, fresh: Dict[str, List[Any]])
         path = folder / "checkpoint.pth"
         checkpoint, best = read_checkpoint(path), load_state(find_files(folder)[1])
         model.load_state_dict(best)
-        model.lm.start_posterior()
         if model.prior == START_PRIOR:
             model.set_prior_means(best)
+        # deviations may start in units of the prior's, which is learnt around its means
+        model.lm.start_posterior()
+        if model.prior == START_PRIOR:
             model.apply_prior()
         torch.save(best, folder / POINT_ESTIMATE)
         reporter = {**checkpoint["reporter"], "stats": {}}

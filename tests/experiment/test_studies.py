@@ -1,5 +1,6 @@
 """Studies, figures and the paper's figures in the results of a table."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from espnet_bayeslm.experiment.evaluate import Evaluation
 from espnet_bayeslm.experiment.plan import Settings, read_plan
 from espnet_bayeslm.experiment.train import Place
 from espnet_bayeslm.experiment.view import View
+from espnet_bayeslm.utils.errors import InputError
 
 BAYES, POINT = "bayes_lstm_cell_input_1-2", "point_lstm"
 GAINS = {5: 6.0, 25: 4.0, 100: 2.0}
@@ -201,6 +203,11 @@ def test_a_line_of_ivon_is_trained_by_ivon_at_every_size():
         ({"lines": {8: {"lm": "lstm", "kind": "baies"}}}, "expected a kind of point, l1"),
         ({"lines": {8: {"lm": "gru", "kind": "l1"}}}, "expected an lm of lstm, transformer"),
         ({"lines": {8: {"lm": "lstm", "kind": "gp"}}}, "expected `where` of what is uncertain"),
+        ({"tables": "main"}, "cannot be read as a plan (AttributeError"),
+        ({"order": [3]}, "cannot be read as a plan (TypeError"),
+        ({"like": "plan.yaml"}, "a plan that is `like` itself"),
+        ({"studies": {"some": {"part": [10]}}}, "studies: some: {'part': [10]}: expected `parts`"),
+        ({"studies": {"some": {"parts": [0]}}}, "parts: 0: expected 1 to 100"),
     ],
 )
 def test_a_broken_plan_is_named(plan, changes, said):
@@ -208,6 +215,12 @@ def test_a_broken_plan_is_named(plan, changes, said):
     with pytest.raises(ValueError) as raised:
         read_plan(Path("conf/plan.yaml"))
     assert str(raised.value).startswith("conf/plan.yaml: ") and said in str(raised.value)
+
+
+def test_a_plan_that_is_no_yaml(tmp_path):
+    (tmp_path / "plan.yaml").write_text("sets: {dev: a\n")
+    with pytest.raises(InputError, match="not a yaml file"):
+        read_plan(tmp_path / "plan.yaml")
 
 
 def test_a_plan_like_another(plan, tmp_path):
@@ -219,6 +232,47 @@ def test_a_plan_like_another(plan, tmp_path):
     assert list(found.tables.lines) == ["6"]
     searched = found.tables.line("6", 22)
     assert (searched.name, searched.where) == ("bayes_lstm_nas1", "nas")
+
+
+def test_what_changed_is_made_anew(plan, tmp_path):
+    """An output is older than a text, lists or weights of it: all that follows from them too."""
+    plan(systems={"point": [POINT, "3g"]}, flat=True, ngram="3g")
+    settings = Settings(
+        read_plan(Path("conf/plan.yaml")), "some", "small", (0,), Path("exp"), tmp_path
+    )
+    inputs = [tmp_path / "3g.arpa"]
+    for name in ("dev", "eval"):
+        inputs += [tmp_path / name / "text.plain", tmp_path / "nbest" / f"{name}_us" / "text"]
+    (tmp_path / "nbest").mkdir()
+    (tmp_path / "nbest" / "conditions").write_text("us\n")
+    out.write_lm(Path("exp") / POINT)
+    place = Place(Path("exp"), 0, tmp_path, tmp_path, tmp_path, tmp_path / "3g.arpa")
+    outputs = [Path("exp/weights/point.yaml")]
+    for name in ("dev", "eval"):
+        outputs += [
+            Path(f"exp/{what}")
+            for system in ("3g", "point")
+            for what in (f"perplexity/{system}/{name}.json", f"rescore/{system}/{name}_us/text")
+        ]
+    for time, path in [(1000, path) for path in inputs] + [(2000, path) for path in outputs]:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.utime(path, (time, time))
+    for path in Path("exp", POINT).iterdir():
+        os.utime(path, (1000, 1000))
+
+    def made(step):
+        commands = Evaluation(settings, place).commands(step, "both", [POINT])
+        return [words[-1].removeprefix("exp/") for words in commands]
+
+    assert made("perplexity") == made("rescore") == []
+    os.utime(tmp_path / "eval" / "text.plain", (3000, 3000))
+    assert made("perplexity") == [f"perplexity/{name}/eval.json" for name in ("3g", "point")]
+    os.utime(tmp_path / "dev" / "text.plain", (3000, 3000))
+    assert "weights/point.yaml" in made("perplexity") and len(made("perplexity")) == 5
+    os.utime(tmp_path / "nbest" / "dev_us" / "text", (3000, 3000))
+    sets = [f"rescore/{name}/{part}_us" for name in ("3g", "point") for part in ("dev", "eval")]
+    assert made("rescore") == sets
 
 
 def test_the_plans_systems(plan, tmp_path):

@@ -6,9 +6,11 @@ from torch.autograd import gradcheck
 
 from espnet_bayeslm.kernels import fused, recurrence
 from espnet_bayeslm.kernels.gp import BASIS
+from espnet_bayeslm.kernels.gp import mixture as fast_mixture
 from espnet_bayeslm.kernels.lstm_tensors import Layout, LoopInputs, Path
 from espnet_bayeslm.kernels.recurrence import lstm_loop
 from espnet_bayeslm.layers import GATES, lstm
+from espnet_bayeslm.layers.gp import mixture as plain_mixture
 from espnet_bayeslm.layers.lstm import lstm_loop as plain_loop
 from espnet_bayeslm.lm.lstm import BayesLSTMLM
 
@@ -201,3 +203,18 @@ def test_a_single_step_on_a_cpu_has_nothing_to_gain(steps, is_fast, monkeypatch)
     lm = BayesLSTMLM(7, unit=4, nlayers=1, uncertainty={"hidden_input@1": "gp"}).eval()
     lm(torch.ones(2, steps, dtype=torch.long), None)
     assert (lstm.lstm_loop in chosen) == is_fast
+
+
+def test_gradients_of_coefficients_are_summed_in_single_precision():
+    """Of many tokens in bfloat16, as the plain layer's are."""
+    torch.manual_seed(0)
+    x = torch.randn(700, 512, dtype=torch.bfloat16)
+    upper = 1e-3 * torch.randn(700, 512).bfloat16() + 5e-4
+    coefficients = torch.randn(len(BASIS), 512)
+    found = []
+    for mixture, dtype in ((plain_mixture, torch.float32), (fast_mixture, torch.bfloat16)):
+        given = coefficients.clone().requires_grad_()
+        mixture(x.to(dtype), given, BASIS).backward(upper.to(dtype))
+        found.append(given.grad)
+    exact, fast = found
+    assert ((fast - exact).norm(dim=1) / exact.norm(dim=1)).max() < 0.02

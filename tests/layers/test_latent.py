@@ -51,6 +51,16 @@ def test_kl_of_a_token_equals_torch_distributions():
     assert torch.allclose(kl, kl_divergence(q, p).sum(-1), rtol=1e-10)
 
 
+def test_under_autocast_the_kl_is_in_single_precision():
+    """Means in bfloat16, divided by small deviations, would be off by far more."""
+    latent = make_generic(build(init_std=0.03)).float()
+    h = 1.5 * hidden(7, 30).float()
+    exact = kl_of(latent, h)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = kl_of(latent, h)
+    torch.testing.assert_close(found, exact, rtol=1e-5, atol=1e-5)
+
+
 def test_kl_is_least_where_q_is_p():
     """Zero there with a zero gradient, and above zero wherever one network is moved."""
     latent, h = build(), hidden()

@@ -8,7 +8,10 @@ from torch import nn
 
 from espnet_bayeslm.bayes import noise_generator
 from espnet_bayeslm.bayes.whole import add_whole_posterior, whole_posterior
+from espnet_bayeslm.lm import BayesLSTMLM
 from espnet_bayeslm.training.ivon import IVON
+from espnet_bayeslm.training.model import BayesLanguageModel
+from espnet_bayeslm.training.optimizer import add_optimizer_posterior
 from espnet_bayeslm.utils.errors import InputError
 
 OPTIONS = dict(lr=0.05, ess=500.0, hess_init=0.3, beta1=0.9, beta2=0.99, weight_decay=1e-3)
@@ -291,6 +294,12 @@ def test_wrong_use_is_an_error():
     flat_loss.backward()
     with pytest.raises(RuntimeError, match="attach"):
         optimizer.step()
+
+
+def test_several_draws_a_step_are_refused():
+    lm = BayesLSTMLM(10, unit=4)
+    with pytest.raises(InputError, match="num_samples is 3"):
+        add_optimizer_posterior(BayesLanguageModel(lm, 10, num_samples=3))
 
 
 def test_replicas_are_refused():

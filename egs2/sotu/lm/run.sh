@@ -29,6 +29,11 @@ while [ $# -gt 0 ]; do
         *) die "unknown option '$1' (see --help)" ;;
     esac
 done
+for option in stage stop_stage ngpu nj; do
+    case "${!option}" in
+        '' | *[!0-9]*) die "--${option} ${!option}: expected a number" ;;
+    esac
+done
 for kind in ${kinds}; do
     case "${kind}" in
         bayes | gp | variational) ;;
@@ -43,7 +48,7 @@ esac
 
 . ./path.sh
 . ./cmd.sh
-bayeslm="${PYTHON} -m espnet_bayeslm.bin.bayeslm"
+bayeslm=("${PYTHON}" -m espnet_bayeslm.bin.bayeslm)
 
 runs() { # does stage $1 run?
     [ "${stage}" -le "$1" ] && [ "${stop_stage}" -ge "$1" ] || return 1
@@ -51,7 +56,7 @@ runs() { # does stage $1 run?
 }
 
 experiment() { # STAGE [option ...]: a stage of `bayeslm experiment`, two LMs at the same time
-    ${bayeslm} experiment --plan conf/plan.yaml --size "${size}" --seeds 0 --data "${data}" \
+    "${bayeslm[@]}" experiment --plan conf/plan.yaml --size "${size}" --seeds 0 --data "${data}" \
         --expdir "${exp}" --ngpu "${ngpu}" --stage "$1" --stop_stage "$1" "${@:2}"
 }
 
@@ -106,7 +111,7 @@ if runs 9 "architecture search: LSTM (log: ${exp}/search_lstm.log)"; then
     # `bayeslm search` reads plain text; the words are the half-trained LM's
     cut -d ' ' -f 2- "${data}/dev/text.known" > "${exp}/dev.known.plain"
     # as stage 5: start from the half-trained LM, prior from the fully trained one, by the same steps
-    ${bayeslm} search --config conf/search_bayes_lstm.yaml --exp "${exp}/search_lstm" \
+    "${bayeslm[@]}" search --config conf/search_bayes_lstm.yaml --exp "${exp}/search_lstm" \
         --train_text "${data}/train/text.plain" --valid_text "${exp}/dev.known.plain" \
         --from "${exp}/half_lstm" --seeds 0,1,2 --top 3 --retrain true --retrain_from start \
         --model_conf "prior=${exp}/point_lstm/valid.loss.ave.pth" --ngpu "${ngpu}" \
