@@ -117,7 +117,9 @@ def rescore(
         parts = {} if tally is None else tally.parts()
         confidences = {} if sure is None else sure.parts()
         tuned_on = tune_ref or nbest
-        write_settings(folder, rescoring.weighting, rescoring.tuned, parts, confidences, tuned_on)
+        steps = ",".join(normalization.steps)
+        facts = {"tuned_on": tuned_on, **({"normalize": steps} if steps else {})}
+        write_settings(folder, rescoring.weighting, rescoring.tuned, parts, confidences, facts)
         if options["num_jobs"] > 1:
             work_of = {"job": options["job"], "num_jobs": options["num_jobs"]}
             settings = describe(rescoring.weighting)
@@ -237,14 +239,14 @@ def write_settings(
     tuned: Optional[Tuned],
     parts: Parts,
     confidences: Mapping[str, Mapping[str, float]],
-    tuned_on: str,
+    facts: Mapping[str, str],
 ) -> None:
     """Write what `--scales` reads, remarks for people, and the sweep."""
     content = describe(weighting)
+    content.update((key, value) for key, value in facts.items() if tuned or key != "tuned_on")
     if tuned is not None:
         from espnet_bayeslm.report.html_sweep import write_sweep  # imports matplotlib
 
-        content["tuned_on"] = tuned_on
         if tuned.tried:
             content["weights"] = content["components"]
         content["tuning"] = {

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
+import yaml
 
 from espnet_bayeslm.evaluation.wer import Words, check_same_utterances, read_transcripts
 from espnet_bayeslm.nbest.fields import parse_number
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.nbest.kaldi import key_of
+from espnet_bayeslm.nbest.normalization import AS_IT_IS, Normalization, normalized
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.report.html_input import (
     Repeated,
@@ -47,6 +49,7 @@ class Rescored:
         scales: How the scores were weighed, where it is known.
         uncertainty: Utterance id -> place -> uncertainty of the hypothesis' words; of the
             first pass' best and the new best.
+        normalization: What words went through before they were scored; the lists' have.
     """
 
     name: str
@@ -55,6 +58,7 @@ class Rescored:
     lm_scores: Dict[str, List[float]]
     scales: Optional[Scales]
     uncertainty: Dict[str, Dict[int, Uncertainty]]
+    normalization: Normalization = AS_IT_IS
 
     def totals(self, nbest: NBest) -> Optional[List[float]]:
         """Objective that was maximised, None where it is not known."""
@@ -79,11 +83,20 @@ def read_rescored(name: str, folder: str, format: str) -> Rescored:
     nbests = list(read_nbest(places[0] if places else path, format))
     best = _best_places(nbests, path / BEST, lists=folder)
     scales = read_scales(path / SCALES) if (path / SCALES).exists() else None
+    normalization = _normalization(path / SCALES)
+    if normalization:
+        nbests = list(normalized(nbests, normalization, report=False))
     lm_scores = _read_costs(path / COSTS, nbests) if (path / COSTS).exists() else {}
     uncertainty = {}
     if (path / UNCERTAINTY).exists():
         uncertainty = _read_uncertainty(path / UNCERTAINTY, nbests, best)
-    return Rescored(name, nbests, best, lm_scores, scales, uncertainty)
+    return Rescored(name, nbests, best, lm_scores, scales, uncertainty, normalization)
+
+
+def _normalization(scales: Path) -> Normalization:
+    """What `bayeslm rescore --normalize` did, as its scales.yaml says."""
+    content = yaml.safe_load(scales.read_text(encoding="utf-8")) if scales.exists() else None
+    return Normalization(str((content or {}).get("normalize", "")))
 
 
 def _best_places(nbests: Sequence[NBest], path: Path, *, lists: str) -> Dict[str, int]:
@@ -160,12 +173,18 @@ def read_references(
         folders: Where they came from, for messages.
 
     Raises:
-        InputError: The utterances of files and lists differ, or references disagree.
+        InputError: The utterances of files and lists differ, or references disagree, or lists were
+            normalised in several ways.
     """
     refs: Dict[str, Words] = {}
+    steps = {",".join(item.normalization.steps) for item in rescored}
+    if len(steps) > 1:
+        found = " and ".join(repr(names) for names in sorted(steps))
+        raise InputError(f"lists that were rescored with --normalize {found}", remedy=REMEDY)
+    normalization = Normalization(*steps)
     files = [path for _, path in named_paths("--ref", values)]
     for path in files:
-        _add(refs, read_transcripts(path), source=path)
+        _add(refs, normalization.text(read_transcripts(path)), source=path)
     for item in rescored if not files else []:
         held = {n.utt: n.ref for n in item.nbests if n.ref is not None}
         _add(refs, held, source=item.name)

@@ -1,14 +1,18 @@
 """`bayeslm report`: one file of what the other tools have written."""
 
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
+import yaml
 from command_lines import perplexities, run, words
 from oracles.html_reader import Page
 
 from espnet_bayeslm.bin import score, snr
 from espnet_bayeslm.bin.report import main
+from espnet_bayeslm.report.html_rescored import read_references, read_rescored
+from espnet_bayeslm.utils.errors import InputError
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +70,25 @@ def test_everything(outputs, bayes, nbest, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "172800")
     main(command)
     assert path.read_text(encoding="utf-8") == first.replace("1970-01-02", "1970-01-03")
+
+
+def test_lists_that_were_normalised_are_counted_so(bayes, nbest, ngram, tmp_path):
+    """As by the rescoring, and the uncertainty of its words is theirs."""
+    rows = [{"utt": f"u{n}", "ref": "a b", "hypotheses": ["A, b.", "a c"]} for n in range(3)]
+    (tmp_path / "lists.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lists = {"nbest": tmp_path / "lists.jsonl", "nbest_format": "jsonl", "lm": bayes, "lmwt": 1}
+    options = {"normalize": "lower,punct", "uncertainty": "true", "num_samples": 2}
+    folder = run(**lists, **options, output=tmp_path / "out")
+    assert yaml.safe_load((folder / "scales.yaml").read_text())["normalize"] == "lower,punct"
+    rescored = read_rescored("r", str(folder), "jsonl")
+    assert [n.hypotheses[0].words for n in rescored.nbests] == [("a", "b")] * 3
+    (tmp_path / "ref").write_text("u0 A b!\nu1 a b\nu2 a B\n")
+    refs = read_references([str(tmp_path / "ref")], [rescored], [("r", str(folder))])
+    assert set(refs.values()) == {("a", "b")}
+    other = run(**lists, output=tmp_path / "plain", max_oov_rate=1)
+    both = [rescored, read_rescored("plain", str(other), "jsonl")]
+    with pytest.raises(InputError, match="rescored with --normalize '' and 'lower,punct'"):
+        read_references([str(tmp_path / "ref")], both, [])
 
 
 def test_options_of_a_file(outputs, tmp_path):
