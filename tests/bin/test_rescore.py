@@ -248,6 +248,8 @@ def test_what_is_not_ours_is_not_replaced(nbest, ngram, tuned, tmp_path, refused
     else:  # an earlier output, which is now the input
         lists = shutil.copytree(tuned, output)
     message = f"{output}: is there, and is not the output of an earlier `bayeslm rescore`"
+    if kind == "input":
+        message = f"{output}: --nbest {output} is in it"
     refused(main, words(nbest=lists, ngram=ngram, output=output), message)
 
 

@@ -116,7 +116,7 @@ def write_system(exp, system, ppls, *, wrong=None, conditions=(), alone=None, se
             texts = text(count) if isinstance(count, int) else count
             (folder / "text").write_text(kaldi_text(texts))
             weighting = Weighting(names, weights, "linear", Scales(11.5, -0.5))
-            write_settings(folder, weighting, None, {}, {}, "")
+            write_settings(folder, weighting, None, {}, {}, {})
 
 
 def write_snr(exp, name, ratios, *, std=0.02, start=0.01):
