@@ -110,6 +110,7 @@ def rescore(
     """
     from espnet_bayeslm.nbest.normalization import Normalization, normalized
     from espnet_bayeslm.rescoring import pipeline
+    from espnet_bayeslm.rescoring.decision import Weighting
     from espnet_bayeslm.training.components import load_components
 
     normalization = Normalization(normalize)
@@ -117,7 +118,7 @@ def rescore(
         lists = normalized(lists, normalization)
         refs = None if refs is None else normalization.text(refs)
     components = load_components(lms, ngrams, **scoring)
-    weighting = pipeline.Weighting.of(
+    weighting = Weighting.of(
         components, weights, scales, combine=combine, decision=decision, confidence=confidence
     )
     if tune and refs is None:

@@ -47,13 +47,19 @@ from espnet_bayeslm.nbest.lattice import Lattice, kaldi_scales, nbest_list, orac
 from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.components import Component, UnknownWords, inner_scorer
-from espnet_bayeslm.rescoring.decision import COMBINATIONS, combined
-from espnet_bayeslm.rescoring.pipeline import Weighting
+from espnet_bayeslm.rescoring.decision import COMBINATIONS, Weighting, combined
 from espnet_bayeslm.scoring.limits import BEAM, MAX_HYPS, MERGE_ORDER, PRUNE
 from espnet_bayeslm.training.components import load_components
 from espnet_bayeslm.utils.cli import add_flag, device_of, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import check_seekable, entries, files_in, staged, write_json
+from espnet_bayeslm.utils.files import (
+    check_outside,
+    check_seekable,
+    entries,
+    files_in,
+    staged,
+    write_json,
+)
 
 LISTS, LATTICES, BEST = "nbest", "lattices", "text"
 """What is written into --output."""
@@ -176,11 +182,7 @@ def check_output(output: Optional[str], inputs: Mapping[str, Optional[str]]) -> 
             path=output,
             remedy="Give --output a new folder.",
         )
-    for option, path in inputs.items():
-        if path is not None and Path(path).resolve().is_relative_to(folder.resolve()):
-            raise InputError(
-                f"{option} {path} is in it", path=output, remedy="Give --output a new folder."
-            )
+    check_outside(output, inputs)
     if not entries(folder):
         return []
     try:

@@ -30,7 +30,7 @@ from espnet_bayeslm.evaluation.wer import (
 )
 from espnet_bayeslm.nbest.formats import CheckedLists, nbest_writer
 from espnet_bayeslm.nbest.normalization import Normalization, restored
-from espnet_bayeslm.rescoring.decision import Scales
+from espnet_bayeslm.rescoring.decision import Scales, Weighting
 from espnet_bayeslm.rescoring.output_files import (
     JOB,
     RescoredFiles,
@@ -38,7 +38,7 @@ from espnet_bayeslm.rescoring.output_files import (
     merged_lists,
     write_job,
 )
-from espnet_bayeslm.rescoring.pipeline import Rescoring, Weighting, recordings_of
+from espnet_bayeslm.rescoring.pipeline import Rescoring, recordings_of
 from espnet_bayeslm.rescoring.tally import ConfidenceTally, ErrorTally, UnknownTally
 from espnet_bayeslm.rescoring.tuning import Tuned, Tuning
 from espnet_bayeslm.utils.cli import device_of, run_tool
@@ -116,9 +116,9 @@ def rescore(
         write_lists(folder, files, rescoring, tally, unknown, sure, format=nbest_format)
         parts = {} if tally is None else tally.parts()
         confidences = {} if sure is None else sure.parts()
-        tuned_on = tune_ref or nbest
-        steps = ",".join(normalization.steps)
-        facts = {"tuned_on": tuned_on, **({"normalize": steps} if steps else {})}
+        facts = {} if rescoring.tuned is None else {"tuned_on": tune_ref or nbest}
+        if normalization:
+            facts["normalize"] = ",".join(normalization.steps)
         write_settings(folder, rescoring.weighting, rescoring.tuned, parts, confidences, facts)
         if options["num_jobs"] > 1:
             work_of = {"job": options["job"], "num_jobs": options["num_jobs"]}
@@ -241,9 +241,8 @@ def write_settings(
     confidences: Mapping[str, Mapping[str, float]],
     facts: Mapping[str, str],
 ) -> None:
-    """Write what `--scales` reads, remarks for people, and the sweep."""
-    content = describe(weighting)
-    content.update((key, value) for key, value in facts.items() if tuned or key != "tuned_on")
+    """Write what `--scales` reads, remarks for people (`facts`, ..), and the sweep."""
+    content = {**describe(weighting), **facts}
     if tuned is not None:
         from espnet_bayeslm.report.html_sweep import write_sweep  # imports matplotlib
 

@@ -18,7 +18,7 @@ from espnet_bayeslm.rescoring.feature_tuning import NUM_FOLDS, TUNE_BY
 from espnet_bayeslm.scoring.limits import MAX_CONTEXT
 from espnet_bayeslm.utils.cli import add_flag, tool_parser
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import check_folder, entries
+from espnet_bayeslm.utils.files import check_folder, check_outside, entries
 
 SCALES = "scales.yaml"
 
@@ -36,10 +36,8 @@ def check_output(output: str, nbest: str) -> List[str]:
     there = entries(folder) if folder.is_dir() else []
     # a run that was killed while its files came into place has left a folder within
     ours = SCALES in there or (folder.is_dir() and len(os.listdir(folder)) > len(there))
-    if ours and Path(nbest).resolve().is_relative_to(folder.resolve()):
-        raise InputError(
-            f"--nbest {nbest} is in it", path=output, remedy="Give --output a new folder."
-        )
+    if ours:
+        check_outside(output, {"--nbest": nbest})
     if (folder.exists() and not folder.is_dir()) or (there and not ours):
         raise InputError(
             "is there, and is not the output of an earlier `bayeslm rescore`",

@@ -205,6 +205,6 @@ def expand_config(words: Sequence[str]) -> List[str]:
     path = find_config(known.config)
     options = ["--config", str(path)]
     if known.size is not None:
-        parser.add_argument("--lm", default=(yaml.safe_load(path.read_text()) or {}).get("lm"))
+        parser.add_argument("--lm", default=read_config(path).get("lm"))
         options += size_options(path, parser.parse_known_args(list(words))[0].lm, known.size)
     return [*options, *rest]

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+import os
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Dict,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 import numpy as np
 import yaml
 from numpy.typing import ArrayLike
 
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.rescoring.bayes_risk import Posterior
+from espnet_bayeslm.rescoring.bayes_risk import DECISIONS, Posterior
 from espnet_bayeslm.rescoring.features import (
     FIRST_PASS,
     LM,
@@ -20,12 +32,13 @@ from espnet_bayeslm.rescoring.features import (
     hypothesis_features,
     totals,
 )
-from espnet_bayeslm.rescoring.weights_file import NamedWeight
+from espnet_bayeslm.rescoring.weights_file import NamedWeight, match_weights, read_weights
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.weights import check_weights
 
 if TYPE_CHECKING:
+    from espnet_bayeslm.rescoring.components import Component
     from espnet_bayeslm.scoring.uncertainty import Uncertainty
 
 Words = Tuple[str, ...]
@@ -215,6 +228,94 @@ def read_scales(path: PathLike) -> Scales:
             path=path,
             remedy="Give the scales.yaml of a tuned `bayeslm rescore`.",
         ) from error
+
+
+class Weighting(NamedTuple):
+    """How scores are weighed.
+
+    Attributes:
+        names: The components' names.
+        weights: Their weights, (K,).
+        combine: How the weights combine their scores.
+        scales: Those of acoustic scores and words.
+        fingerprints: The digests of the components' files, where they are known.
+        decision: "max", or "mbr" for the fewest expected word errors.
+        confidence: Whether "max" gives confidences too.
+    """
+
+    names: Sequence[str]
+    weights: np.ndarray
+    combine: str
+    scales: Scales
+    fingerprints: Sequence[str] = ()
+    decision: str = "max"
+    confidence: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        components: Sequence[Component],
+        weights: Union[PathLike, Sequence[float], None],
+        scales: Union[PathLike, Scales, None],
+        *,
+        combine: Optional[str] = None,
+        decision: Optional[str] = None,
+        confidence: bool = False,
+    ) -> Weighting:
+        """The weights that are given for some components, or that were tuned with the scales.
+
+        Args:
+            components: The components.
+            weights: Their weights, or a file of them.
+            scales: The scales, or a file of them; None: the defaults.
+            combine: None: as when the scales were tuned, or "linear".
+            decision: None: as when the scales were tuned, or "max".
+            confidence: Whether "max" gives confidences too.
+
+        Raises:
+            InputError: Several components have no weights, or weights or scales do not fit.
+        """
+        names = [component.name for component in components]
+        digests = [component.fingerprint for component in components]
+        known = Scales() if scales is None else scales
+        known = known if isinstance(known, Scales) else read_scales(known)
+        if len({combine, known.combine} - {None}) > 1:
+            raise InputError(
+                f"--combine {combine}, and --scales were tuned with {known.combine}",
+                remedy="Leave --combine out, or tune again.",
+            )
+        combine = combine or known.combine or "linear"
+        if weights is None and known.weights is not None:
+            try:
+                values: Any = match_weights(known.weights, names, digests)
+            except InputError as error:
+                raise InputError(f"--scales {error}") from None
+        elif weights is None or isinstance(weights, (str, os.PathLike)):
+            text = None if weights is None else os.fspath(weights)
+            values = read_weights(text, names, check=combine == "linear", fingerprints=digests)
+        else:
+            values = weights
+        if values is None:
+            raise InputError(
+                f"{len(components)} components and no --weights",
+                remedy="Estimate them with `bayeslm interpolate`.",
+            )
+        checked = check_combination(combine, values, len(names))
+        found = cls(names, checked, combine, known, digests, confidence=confidence)
+        return found.deciding(decision)
+
+    def deciding(self, decision: Optional[str]) -> Weighting:
+        """With a decision; None: as when the scales were tuned, or "max"."""
+        decision = decision or self.scales.decision or "max"
+        if decision not in DECISIONS:
+            expected = ", ".join(DECISIONS)
+            raise InputError(f"the decision is {decision!r}, not one of {expected}")
+        return self._replace(decision=decision)
+
+    @property
+    def sure(self) -> bool:
+        """Whether there are confidences."""
+        return self.confidence or self.decision == "mbr"
 
 
 def check_combination(combine: str, weights: ArrayLike, num_components: int) -> np.ndarray:

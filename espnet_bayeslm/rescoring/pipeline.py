@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import logging
 import os
 from typing import (
     TYPE_CHECKING,
-    Any,
     Dict,
     Iterable,
     Iterator,
@@ -27,7 +25,6 @@ from espnet_bayeslm.nbest.normalization import restored
 from espnet_bayeslm.nbest.segments import Segment, read_segments
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import (
-    DECISIONS,
     Posterior,
     distances_of,
     edit_distances,
@@ -45,10 +42,8 @@ from espnet_bayeslm.rescoring.components import (
 )
 from espnet_bayeslm.rescoring.decision import (
     ListScores,
-    Scales,
     ScoredList,
-    check_combination,
-    read_scales,
+    Weighting,
     written_log_probs,
 )
 from espnet_bayeslm.rescoring.features import FIRST_PASS
@@ -60,7 +55,6 @@ from espnet_bayeslm.rescoring.tuning import (
     split_lists,
     tune_mixture,
 )
-from espnet_bayeslm.rescoring.weights_file import match_weights, read_weights
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 
@@ -74,94 +68,6 @@ Segments = Union[PathLike, Mapping[str, Segment], None]
 BLOCK_SIZE = 2000
 # Lists whose uncertainty is computed at a time
 LISTS = 50
-
-
-class Weighting(NamedTuple):
-    """How scores are weighed.
-
-    Attributes:
-        names: The components' names.
-        weights: Their weights, (K,).
-        combine: How the weights combine their scores.
-        scales: Those of acoustic scores and words.
-        fingerprints: The digests of the components' files, where they are known.
-        decision: "max", or "mbr" for the fewest expected word errors.
-        confidence: Whether "max" gives confidences too.
-    """
-
-    names: Sequence[str]
-    weights: np.ndarray
-    combine: str
-    scales: Scales
-    fingerprints: Sequence[str] = ()
-    decision: str = "max"
-    confidence: bool = False
-
-    @classmethod
-    def of(
-        cls,
-        components: Sequence[Component],
-        weights: Union[PathLike, Sequence[float], None],
-        scales: Union[PathLike, Scales, None],
-        *,
-        combine: Optional[str] = None,
-        decision: Optional[str] = None,
-        confidence: bool = False,
-    ) -> Weighting:
-        """The weights that are given for some components, or that were tuned with the scales.
-
-        Args:
-            components: The components.
-            weights: Their weights, or a file of them.
-            scales: The scales, or a file of them; None: the defaults.
-            combine: None: as when the scales were tuned, or "linear".
-            decision: None: as when the scales were tuned, or "max".
-            confidence: Whether "max" gives confidences too.
-
-        Raises:
-            InputError: Several components have no weights, or weights or scales do not fit.
-        """
-        names = [component.name for component in components]
-        digests = [component.fingerprint for component in components]
-        known = Scales() if scales is None else scales
-        known = known if isinstance(known, Scales) else read_scales(known)
-        if len({combine, known.combine} - {None}) > 1:
-            raise InputError(
-                f"--combine {combine}, and --scales were tuned with {known.combine}",
-                remedy="Leave --combine out, or tune again.",
-            )
-        combine = combine or known.combine or "linear"
-        if weights is None and known.weights is not None:
-            try:
-                values: Any = match_weights(known.weights, names, digests)
-            except InputError as error:
-                raise InputError(f"--scales {error}") from None
-        elif weights is None or isinstance(weights, (str, os.PathLike)):
-            text = None if weights is None else os.fspath(weights)
-            values = read_weights(text, names, check=combine == "linear", fingerprints=digests)
-        else:
-            values = weights
-        if values is None:
-            raise InputError(
-                f"{len(components)} components and no --weights",
-                remedy="Estimate them with `bayeslm interpolate`.",
-            )
-        checked = check_combination(combine, values, len(names))
-        found = cls(names, checked, combine, known, digests, confidence=confidence)
-        return found.deciding(decision)
-
-    def deciding(self, decision: Optional[str]) -> Weighting:
-        """With a decision; None: as when the scales were tuned, or "max"."""
-        decision = decision or self.scales.decision or "max"
-        if decision not in DECISIONS:
-            expected = ", ".join(DECISIONS)
-            raise InputError(f"the decision is {decision!r}, not one of {expected}")
-        return self._replace(decision=decision)
-
-    @property
-    def sure(self) -> bool:
-        """Whether there are confidences."""
-        return self.confidence or self.decision == "mbr"
 
 
 class RescoredList(NamedTuple):
@@ -321,10 +227,8 @@ class Rescoring:
             tuning=tuning,
         )
         # where mbr was wanted and max decides, there are confidences all the same
-        combine = weighting.combine if len(weighting.names) > 1 else None
-        scales = dataclasses.replace(tuned.scales, combine=combine, decision=tuned.decision)
-        found = weighting._replace(weights=tuned.weights, scales=scales)
-        return found._replace(decision=tuned.decision, confidence=weighting.sure), tuned
+        found = weighting._replace(weights=tuned.weights, scales=tuned.scales)
+        return found._replace(confidence=weighting.sure).deciding(None), tuned
 
     def __iter__(self) -> Iterator[RescoredList]:
         return self

@@ -67,7 +67,6 @@ class Tuned(NamedTuple):
         words: Of the references.
         risk_errors: Word errors of the tuning lists by least expected errors, where that was asked
             for.
-        decision: "mbr" where it was asked for and makes no more errors than the first pass.
     """
 
     scales: Scales
@@ -77,7 +76,6 @@ class Tuned(NamedTuple):
     tried: List[Tuple[np.ndarray, int]]
     words: int
     risk_errors: Optional[int] = None
-    decision: str = "max"
 
     def held_out(self) -> str:
         """Result of cross-validation, in one line."""
@@ -138,7 +136,6 @@ def tune_mixture(
     found, scales, picture = tune_scales(final, errors, groups=of_list, tuning=tuning)
     spoken = [refs[item.nbest.utt] for item in lists]
     posterior, by_risk = _tuned_posterior(final, scales, errors, spoken, decision=tuning.decision)
-    scales = dataclasses.replace(scales, posterior=posterior)
     decision, first = tuning.decision, found.errors["first pass"]
     if by_risk is not None and by_risk > first:
         logging.warning(
@@ -147,8 +144,11 @@ def tune_mixture(
             first,
         )
         decision = "max"
+    # one component is not combined with anything
+    used = combine if len(weights) > 1 else None
+    scales = dataclasses.replace(scales, posterior=posterior, combine=used, decision=decision)
     num_words = sum(map(len, refs.values()))
-    return Tuned(scales, chosen, found, picture, tried, num_words, by_risk, decision)
+    return Tuned(scales, chosen, found, picture, tried, num_words, by_risk)
 
 
 def _tuned_posterior(

@@ -13,7 +13,20 @@ import shutil
 import tempfile
 import zlib
 from pathlib import Path
-from typing import IO, Any, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple, Union, cast
+from typing import (
+    IO,
+    Any,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+    cast,
+)
 
 import yaml
 
@@ -127,6 +140,15 @@ def check_folder(path: PathLike) -> None:
     """Raise an InputError where `staged` cannot write to a folder: before the work for it."""
     with _filled(path):
         pass
+
+
+def check_outside(folder: PathLike, inputs: Mapping[str, Optional[PathLike]]) -> None:
+    """Raise an InputError where an input, {option: path}, lies in a folder to be written."""
+    for option, path in inputs.items():
+        if path is not None and Path(path).resolve().is_relative_to(Path(folder).resolve()):
+            raise InputError(
+                f"{option} {path} is in it", path=folder, remedy="Give --output a new folder."
+            )
 
 
 def entries(folder: PathLike) -> List[str]:

@@ -72,7 +72,7 @@ def test_everything(outputs, bayes, nbest, tmp_path, capsys, monkeypatch):
     assert path.read_text(encoding="utf-8") == first.replace("1970-01-02", "1970-01-03")
 
 
-def test_lists_that_were_normalised_are_counted_so(bayes, nbest, ngram, tmp_path):
+def test_lists_that_were_normalised_are_counted_so(bayes, tmp_path):
     """As by the rescoring, and the uncertainty of its words is theirs."""
     rows = [{"utt": f"u{n}", "ref": "a b", "hypotheses": ["A, b.", "a c"]} for n in range(3)]
     (tmp_path / "lists.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -14,8 +14,7 @@ from espnet_bayeslm.nbest.formats import write_nbest
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.report import search as search_report
 from espnet_bayeslm.report import snr as snr_report
-from espnet_bayeslm.rescoring.decision import Scales
-from espnet_bayeslm.rescoring.pipeline import Weighting
+from espnet_bayeslm.rescoring.decision import Scales, Weighting
 from espnet_bayeslm.supernet.ranking import rank
 
 SETS = ("dev", "eval")
