@@ -12,7 +12,9 @@ from espnet_bayeslm.utils.cli import add_flag, run_tool, tool_parser
 def get_parser() -> argparse.ArgumentParser:
     """Parser of `bayeslm ngram`."""
     parser = tool_parser("ngram", "Estimate a modified Kneser-Ney n-gram from text, ARPA out")
-    parser.add_argument("--text", required=True, help="One sentence per line, words")
+    parser.add_argument(
+        "--text", required=True, help="One sentence per line, words; .gz is unpacked"
+    )
     parser.add_argument("--order", type=int, default=3, help="Words in the longest n-gram")
     parser.add_argument(
         "--arpa", required=True, help="The ARPA file to write; gzipped if it ends in .gz"

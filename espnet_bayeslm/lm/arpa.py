@@ -6,16 +6,12 @@ bit for bit.
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
-import re
-import zlib
 from array import array
-from typing import IO, Any, Callable, Dict, List, NamedTuple, Sequence, Set, Tuple
+from typing import Any, Dict, List, NamedTuple, Sequence, Set, Tuple
 
 import numpy as np
 
+from espnet_bayeslm.utils.arpa_text import arpa_ngrams, arpa_order, log10_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 
@@ -24,13 +20,6 @@ UNK = 0
 _UNKNOWN = (b"<unk>", b"<UNK>")
 # What KenLM gives the unknown word where the file has none.
 _MISSING_UNK = -100.0
-_OPENERS: Dict[bytes, Callable[..., Any]] = {
-    b"\x1f\x8b": gzip.open,
-    b"BZh": bz2.open,
-    b"\xfd7zXZ": lzma.open,
-}
-_DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, ValueError)
-_MAX_HEADER = 1000
 
 
 class Ngrams(NamedTuple):
@@ -47,29 +36,6 @@ class Ngrams(NamedTuple):
     backoffs: np.ndarray
 
 
-def _open(path: PathLike) -> IO[bytes]:
-    """Open a file for reading, unpacked."""
-    with open(path, "rb") as f:
-        magic = f.read(8)
-    openers = (opener for begin, opener in _OPENERS.items() if magic.startswith(begin))
-    return next(openers, open)(path, "rb")
-
-
-def arpa_order(path: PathLike) -> int:
-    """Highest order that an ARPA file's header states; 0 if it is no ARPA file."""
-    order = 0
-    try:
-        with _open(path) as lines:
-            for _, line in zip(range(_MAX_HEADER), lines, strict=False):
-                if line.startswith(b"\\1-grams:"):
-                    return order
-                count = re.match(rb"ngram (\d+)=", line)
-                order = max(order, int(count[1])) if count else order
-    except _DAMAGED:
-        pass
-    return 0
-
-
 def read_arpa(path: PathLike, wanted: Set[bytes]) -> Tuple[Dict[bytes, int], List[Ngrams]]:
     """N-grams of an ARPA file that consist of certain words.
 
@@ -84,35 +50,19 @@ def read_arpa(path: PathLike, wanted: Set[bytes]) -> Tuple[Dict[bytes, int], Lis
         InputError: The file is damaged.
     """
     ids = dict.fromkeys(_UNKNOWN, UNK)
-    parts: List[Tuple[array, array, array]] = []
-    order = 0
-    try:
-        with _open(path) as lines:
-            for line in lines:
-                fields = line.split()
-                if len(fields) > order > 0:
-                    if order == 1 and fields[1] in wanted:
-                        ids.setdefault(fields[1], len(ids) + 1 - len(_UNKNOWN))
-                    _add(parts[-1], fields, order, ids)
-                elif fields and fields[0].startswith(b"\\"):
-                    order = len(parts) + 1 if fields[0].endswith(b"-grams:") else 0
-                    if order:
-                        parts.append((array("q"), array("f"), array("f")))
-    except _DAMAGED as error:
-        raise InputError(f"cannot be read as an ARPA file ({error})", path=path) from error
+    parts = [(array("q"), array("f"), array("f")) for _ in range(arpa_order(path))]
+    for line in arpa_ngrams(path):
+        order, fields = line.order, line.fields
+        if order == 1 and fields[1] in wanted:
+            ids.setdefault(fields[1], len(ids) + 1 - len(_UNKNOWN))
+        found = [ids.get(word, -1) for word in fields[1 : order + 1]]
+        if -1 not in found:
+            words, probs, backoffs = parts[order - 1]
+            words.extend(found)
+            probs.append(log10_of(fields[0], path, line.number))
+            backoff = fields[order + 1 :]
+            backoffs.append(log10_of(backoff[0], path, line.number) if backoff else 0.0)
     return ids, [_to_arrays(part, k) for k, part in enumerate(parts, 1)]
-
-
-def _add(
-    part: Tuple[array, array, array], fields: List[bytes], order: int, ids: Dict[bytes, int]
-) -> None:
-    """Add the n-gram of a line, if all its words have ids."""
-    found = [ids.get(word, -1) for word in fields[1 : order + 1]]
-    if -1 not in found:
-        words, probs, backoffs = part
-        words.extend(found)
-        probs.append(float(fields[0]))
-        backoffs.append(float(fields[order + 1]) if len(fields) > order + 1 else 0.0)
 
 
 def _to_arrays(part: Tuple[array, array, array], order: int) -> Ngrams:

@@ -11,8 +11,9 @@ import kenlm
 import numpy as np
 import torch
 
-from espnet_bayeslm.lm.arpa import ArpaTable, arpa_order
+from espnet_bayeslm.lm.arpa import ArpaTable
 from espnet_bayeslm.lm.scoring import IncrementalLM, Step
+from espnet_bayeslm.utils.arpa_text import arpa_order
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.ngram_files import load_kenlm
@@ -79,8 +80,8 @@ def load_table(path: PathLike, *, words: Sequence[str], history: Sequence[str]) 
         InputError: The file is missing or is no n-gram that KenLM can read.
     """
     order = arpa_order(path)
-    if order != 1:
-        load_kenlm(path)  # for its checks; its module takes no unigrams
+    if order:
+        load_kenlm(path)  # for its checks
     table: Table = (ArpaTable if order else KenlmTable)(path, words=words, history=history)
     how = "in arrays" if order else "asked word by word, which an ARPA file need not be"
     logging.info(f"Loaded {path}: {table.order}-gram, {how}")

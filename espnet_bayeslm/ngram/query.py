@@ -10,6 +10,7 @@ import kenlm
 import numpy as np
 
 from espnet_bayeslm.evaluation.word_scores import WordScores, log_unk_size
+from espnet_bayeslm.utils.arpa_text import arpa_order
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.ngram_files import load_kenlm, ngram_name
 
@@ -33,7 +34,7 @@ class NgramScorer:
         self._log_unk_size = log_unk_size(unk_size)
         self._model = load_kenlm(path)
         self.name = ngram_name(path)
-        self.order = self._model.order
+        self.order = arpa_order(path) or self._model.order
         logging.info("Loaded %s: %d-gram", path, self.order)
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:

@@ -9,13 +9,13 @@ from typing import Dict, List, NamedTuple
 import numpy as np
 
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import BYTE_ORDER_MARK, PathLike, decoded
+from espnet_bayeslm.utils.files import PathLike, read_lines
 
 UNK, BOS, EOS = 0, 1, 2
 SPECIAL_WORDS = ("<unk>", "<s>", "</s>")
 
 # lmplz cuts at these and at nothing else: a no-break space is a part of a word
-_BLANKS = bytes.maketrans(b"\0\t\r", b"   ")
+_BLANKS = str.maketrans("\0\t\r", "   ")
 
 
 class Corpus(NamedTuple):
@@ -39,13 +39,13 @@ class Corpus(NamedTuple):
         return len(self.ids) - 2 * self.num_sentences
 
 
-def split_words(line: bytes, path: PathLike, number: int) -> List[str]:
+def split_words(line: str, path: PathLike, number: int) -> List[str]:
     """Words of one line.
 
     Raises:
-        InputError: The line is not UTF-8 or holds `<s>`, `</s>` or `<unk>`.
+        InputError: The line holds `<s>`, `</s>` or `<unk>`.
     """
-    words = decoded(line.rstrip(b"\n").translate(_BLANKS), path, number).split(" ")
+    words = line.translate(_BLANKS).split(" ")
     for special in SPECIAL_WORDS:
         if special in words:
             raise InputError(
@@ -58,7 +58,7 @@ def split_words(line: bytes, path: PathLike, number: int) -> List[str]:
 
 
 def read_corpus(path: PathLike) -> Corpus:
-    """Text of a file with one sentence per line.
+    """Text of a file with one sentence per line; a file whose name ends in .gz is unpacked.
 
     A blank line is an empty sentence, `<s> </s>`, as it is for lmplz.
 
@@ -68,18 +68,12 @@ def read_corpus(path: PathLike) -> Corpus:
     index: Dict[str, int] = {word: id_ for id_, word in enumerate(SPECIAL_WORDS)}
     ids = array("q")  # 8 bytes each, where a list would take more
     lengths: List[int] = []
-    try:
-        with open(path, "rb") as f:
-            for number, line in enumerate(f, 1):
-                if number == 1:
-                    line = line.removeprefix(BYTE_ORDER_MARK.encode())
-                words = split_words(line, path, number)
-                ids.append(BOS)
-                ids.extend([index.setdefault(word, len(index)) for word in words])
-                ids.append(EOS)
-                lengths.append(len(words) + 2)
-    except OSError as error:
-        raise InputError(f"cannot be read ({error.strerror})", path=path) from error
+    for number, line in read_lines(path):
+        words = split_words(line, path, number)
+        ids.append(BOS)
+        ids.extend([index.setdefault(word, len(index)) for word in words])
+        ids.append(EOS)
+        lengths.append(len(words) + 2)
     if len(index) == len(SPECIAL_WORDS):
         raise InputError("no word in the text", path=path, remedy="Give one sentence per line.")
     if uncommon := [word for word in index if word.split() != [word]]:

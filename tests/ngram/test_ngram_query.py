@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.lmplz_arpa import read_arpa
 
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.utils.errors import InputError
@@ -47,8 +48,16 @@ def test_malformed_file(tmp_path, content):
         NgramScorer(path)
 
 
-def test_no_file_and_a_unigram_model(data):
+def test_no_file(data):
     with pytest.raises(InputError, match=r"nosuch\.arpa: no such n-gram file"):
         NgramScorer(data / "nosuch.arpa")
-    with pytest.raises(InputError, match="at least a bigram"):
-        NgramScorer(data / "reference_1.arpa.gz")
+
+
+def test_a_unigram_model_equals_its_file(data):
+    scorer = NgramScorer(data / "reference_1.arpa.gz")
+    entries = read_arpa(data / "reference_1.arpa.gz")
+    words = sorted(word for (word,) in entries if word not in ("<s>", "</s>", "<unk>"))
+    (scores,) = scorer.word_scores([words])
+    expected = [entries[word,][0] for word in [*words, "</s>"]]
+    np.testing.assert_allclose(scores.log_probs / math.log(10), expected, rtol=1e-6)
+    assert scorer.order == 1 and not scores.oov.any()

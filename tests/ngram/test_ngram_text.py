@@ -1,3 +1,5 @@
+import gzip
+
 import pytest
 
 from espnet_bayeslm.ngram.text import read_corpus
@@ -45,6 +47,15 @@ def test_a_byte_order_mark_is_none_of_the_words(tmp_path, caplog):
 def test_bad_text_is_one_clear_error(tmp_path, content, message):
     with pytest.raises(InputError, match=message):
         corpus_of(tmp_path, content)
+
+
+def test_a_gzipped_text(tmp_path):
+    path = tmp_path / "text.gz"
+    path.write_bytes(gzip.compress(b"b a\n"))
+    assert read_corpus(path).words[3:] == ["b", "a"]
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(InputError, match=r"text\.gz: cannot be read"):
+        read_corpus(path)
 
 
 def test_missing_text(tmp_path):
