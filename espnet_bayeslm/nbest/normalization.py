@@ -12,6 +12,7 @@ import re
 import unicodedata
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
+from espnet_bayeslm.nbest.spoken_numbers import spoken_numbers
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.errors import InputError
 
@@ -39,9 +40,6 @@ _CONTRACTIONS: Dict[str, str] = {
     r"\bwanna\b": "want to",
     r"\bgotta\b": "got to",
 }
-# A digit begins each: "1,234.5", "21st", "$5", "5%"
-_NUMBER = re.compile(r"([$£€])?(\d[\d,]*)(\.\d+)?(st|nd|rd|th)?(%)?", re.IGNORECASE)
-_CURRENCIES = {"$": "dollars", "£": "pounds", "€": "euros"}
 
 
 def contractions(text: str) -> str:
@@ -50,33 +48,6 @@ def contractions(text: str) -> str:
     for pattern, words in _CONTRACTIONS.items():
         text = re.sub(pattern, words, text, flags=re.IGNORECASE)
     return text
-
-
-def numbers(text: str) -> str:
-    """Text whose digits are words: 21st, 1,234.5, $5, 5%."""
-    return _NUMBER.sub(_spoken_number, text)
-
-
-def _spoken_number(match: re.Match[str]) -> str:
-    currency, whole, decimals, ordinal, percent = match.groups()
-    digits = whole.replace(",", "") + (decimals or "")
-    engine: Any = _number_engine()
-    try:
-        words = engine.number_to_words(digits + (ordinal or "").lower(), andword="")
-    except Exception as error:  # numbers beyond what it has names for
-        raise InputError(
-            f"{match[0][:80]!r} cannot be written in words ({error})",
-            remedy="Leave `numbers` out of --normalize.",
-        ) from error
-    parts = [re.sub(r"[-,]", " ", words), _CURRENCIES.get(currency, ""), "percent" * bool(percent)]
-    return f" {' '.join(filter(None, parts))} "
-
-
-@functools.cache
-def _number_engine() -> Any:
-    import inflect  # takes a while
-
-    return inflect.engine()
 
 
 def nfc(text: str) -> str:
@@ -133,7 +104,7 @@ STEPS: Mapping[str, TextFunction] = {
     "whisper": _whisper,
     "lower": str.lower,
     "contractions": contractions,
-    "numbers": numbers,
+    "numbers": spoken_numbers,
     "punct": punct,
 }
 
