@@ -7,6 +7,8 @@ import statistics
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple, Union
 
+import numpy as np
+
 from espnet_bayeslm.experiment.cells import Values, markdown_table
 from espnet_bayeslm.report.tables import signed
 from espnet_bayeslm.utils.files import staged, write_json
@@ -31,7 +33,8 @@ Interval = Tuple[float, float, float]
 EXPLANATION = """\
 Perplexity per word of the test text, </s> counted; {excluded} of {words} words are unknown to the
 LMs or the 3-gram and left out of every line. Geometric mean over the seeds {seeds}, in brackets its
-95 % t interval: of trainings, not of texts. Dropout of the point-estimate LMs, chosen on the
+95 % t interval: of trainings, not of texts; against two starts it allows for seeds that two pairs
+share. Dropout of the point-estimate LMs, chosen on the
 validation text: {chosen} (`half`: not trained any further, which only overfits). The Bayesian LM is
 the shipped configuration, untuned.
 """
@@ -47,10 +50,14 @@ def pairs(seeds: Sequence[int]) -> Dict[int, Tuple[int, int]]:
     return {seeds[0]: found[seeds[0]]} if len(seeds) == 2 else found
 
 
-def interval(values: Sequence[float]) -> Interval:
+def interval(values: Sequence[float], *, ring: bool = False) -> Interval:
     """(Mean, ends of its 95 % t interval) in the logarithm; of one value there are no ends (nan).
 
     A perplexity is exp of a mean of nats per word, so that the mean is over what is measured.
+
+    Args:
+        values: Perplexities or their ratios, of each seed.
+        ring: True if value n is of seeds n and n + 1, as `pairs` makes them.
     """
     from scipy.stats import t  # takes a while
 
@@ -58,12 +65,31 @@ def interval(values: Sequence[float]) -> Interval:
     mean, count = statistics.fmean(logs), len(logs)
     half = math.nan
     if count > 1:
-        half = float(t.ppf(0.975, count - 1)) * statistics.stdev(logs) / math.sqrt(count)
+        variance, freedom = ring_variance(logs) if ring else (statistics.variance(logs), count - 1)
+        half = float(t.ppf(0.975, freedom)) * math.sqrt(variance / count)
     return math.exp(mean), math.exp(mean - half), math.exp(mean + half)
 
 
+def ring_variance(values: Sequence[float]) -> Tuple[float, int]:
+    """Variance of one seed's part in pairs that overlap, and its degrees of freedom.
+
+    Value n of N is (u_n + u_(n+1)) / 2 with independent u: its Fourier coefficient m has the
+    variance of u times cos^2(pi m / N). Each coefficient but the mean estimates the variance; with
+    even N, the alternating one holds nothing of it. What a pair has beside its two parts makes the
+    estimate larger.
+
+    Args:
+        values: Values of N >= 3 pairs, in the order of `pairs`.
+    """
+    count = len(values)
+    power = np.abs(np.fft.fft(values)[1:]) ** 2 / count
+    gain = np.cos(np.pi * np.arange(1, count) / count) ** 2
+    held = gain > 1e-9
+    return float(np.mean(power[held] / gain[held])), int(held.sum())
+
+
 def ratios(perplexity: Mapping[str, Values], name: str, base: str, seeds: Sequence[int]) -> Values:
-    """A system's perplexity over another's, of each seed, or pair of seeds.
+    """A system's perplexity over another's, of each seed, or pair of seeds in `pairs`' order.
 
     Where one of both is of pairs of starts, the other's figure is the mean over the pair.
     """
@@ -73,7 +99,8 @@ def ratios(perplexity: Mapping[str, Values], name: str, base: str, seeds: Sequen
             found if system == TWO else averaged(found, seeds)
             for system, found in ((name, values), (base, bases))
         )
-    return {seed: value / bases[seed] for seed, value in values.items()}
+    order = pairs(seeds) if TWO in (name, base) else values
+    return {seed: values[seed] / bases[seed] for seed in order}
 
 
 def averaged(values: Values, seeds: Sequence[int]) -> Values:
@@ -89,7 +116,8 @@ def percent(
 ) -> Interval:
     """Change of a system's perplexity against another's in %, with its interval."""
     found = ratios(results[figure], name, base, results["seeds"])
-    mean, low, high = (100 * (ratio - 1) for ratio in interval(list(found.values())))
+    ends = interval(list(found.values()), ring=TWO in (name, base))
+    mean, low, high = (100 * (ratio - 1) for ratio in ends)
     return mean, low, high
 
 
@@ -141,9 +169,11 @@ def shown(results: Mapping[str, Any]) -> Dict[str, str]:
 
 def cells(results: Mapping[str, Any], name: str, figure: str) -> Iterator[str]:
     """A system's perplexity, and its change against the point-estimate LM."""
-    values = list(results[figure][name].values())
+    found = results[figure][name]
+    values = [found[seed] for seed in (pairs(results["seeds"]) if name == TWO else found)]
     # that of the 3-gram is the same at every seed
-    yield bracketed(interval(values[:1] if name == "3-gram" else values), lambda x: f"{x:.1f}")
+    ends = interval(values[:1] if name == "3-gram" else values, ring=name == TWO)
+    yield bracketed(ends, lambda x: f"{x:.1f}")
     change = percent(results, name, POINT, figure)
     yield "" if name == POINT else bracketed(change, lambda x: signed(x, 1))
 

@@ -3,8 +3,10 @@
 import dataclasses
 import json
 import math
+import statistics
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -12,7 +14,7 @@ from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.bin.compare import main
 from espnet_bayeslm.configs import find_config
 from espnet_bayeslm.quickstart.compare import Comparison, Work, compare
-from espnet_bayeslm.quickstart.compare_table import ROWS, TWO, interval, markdown, ratios
+from espnet_bayeslm.quickstart.compare_table import ROWS, TWO, interval, markdown, percent, ratios
 from espnet_bayeslm.utils.errors import InputError
 
 # Options of the point-estimate LMs that are those of the Bayesian one
@@ -136,6 +138,38 @@ def test_the_lstm_has_the_same_steps_too(texts, tmp_path):
         assert f"--from {tmp_path}/seed1/half" in script.split(" --lm_conf")[0]
         given = script.replace("'", "").split(" --lm_conf")[1:]
         assert "".join(given).split() == conf.split()
+
+
+@pytest.mark.parametrize("num_seeds", [3, 4, 5, 8])
+@pytest.mark.parametrize("of_pairs", [0.0, 0.01], ids=["parts alone", "with parts of pairs"])
+def test_intervals_of_overlapping_pairs_cover(num_seeds, of_pairs):
+    rng, num_trials = np.random.default_rng(num_seeds), 1500
+    missed = 0
+    for parts in rng.normal(0, 0.01, (num_trials, num_seeds)):
+        noise = rng.normal(0, of_pairs, num_seeds)
+        _, low, high = interval(np.exp((parts + np.roll(parts, -1)) / 2 + noise), ring=True)
+        missed += low > 1 or high < 1
+    # 5 % with four standard errors of 1500 trials; what pairs have by themselves widens it
+    assert missed / num_trials < 0.0725
+    assert of_pairs or missed / num_trials > 0.0275
+
+
+def test_three_overlapping_pairs_have_twice_the_interval():
+    logs = [0.03, -0.01, 0.05]
+    (_, low, _), (_, wide, _) = (interval(np.exp(logs), ring=ring) for ring in (False, True))
+    mean = statistics.fmean(logs)
+    assert mean - math.log(wide) == pytest.approx(2 * (mean - math.log(low)))
+
+
+def test_pairs_are_taken_in_the_order_of_the_ring():
+    seeds, values = [3, 1, 2, 4], {3: 100.0, 1: 101.0, 2: 104.0, 4: 99.0}
+    sorted_values = dict(sorted(values.items()))
+    base = dict.fromkeys(seeds, 100.0)
+    found = [
+        percent({"perplexity": {"a": base, TWO: two}, "seeds": seeds}, TWO, "a")
+        for two in (values, sorted_values)
+    ]
+    assert found[0] == pytest.approx(found[1])
 
 
 def test_intervals_and_pairs():
