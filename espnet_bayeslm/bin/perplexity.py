@@ -7,6 +7,7 @@ import logging
 from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 from espnet_bayeslm.bin.components import add_component_options, add_normalize_option
+from espnet_bayeslm.evaluation.perplexity import BEYOND_SENSE, MAX_SENSIBLE, perplexity_text
 from espnet_bayeslm.evaluation.text import check_no_ids, read_sentences
 from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.nbest.normalization import Normalization
@@ -31,7 +32,7 @@ def print_table(summaries: Sequence[Mapping[str, Any]]) -> None:
         values = [row[key][u] for u in UNITS for key in ("perplexity", "perplexity_without_oov")]
         print(
             f"{row['name']:<24}",
-            *(f"{value:10.2f}" for value in values),
+            *(f"{perplexity_text(value):>10}" for value in values),
             f"{row['oovs']:7d} {100 * row['oov_rate']:6.2f}",
         )
     print(
@@ -42,8 +43,10 @@ def print_table(summaries: Sequence[Mapping[str, Any]]) -> None:
         values = [(r["name"], r["perplexity_of_known_sentences"]["word"]) for r in summaries]
         print(
             f"per word in the {summaries[0]['known_sentences']} sentences without such a word:",
-            ", ".join(f"{name} {value:.2f}" for name, value in values),
+            ", ".join(f"{name} {perplexity_text(value)}" for name, value in values),
         )
+    if any(value > MAX_SENSIBLE for row in summaries for value in row["perplexity"].values()):
+        print(BEYOND_SENSE)
 
 
 def read_inputs(

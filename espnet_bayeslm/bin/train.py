@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, List, Optional, Sequence, Tuple
 
 from espnet_bayeslm.configs import SIZES, find_config, inherited_size_options, size_options
+from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.utils.cli import PROGRESS, log_to, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 
@@ -200,7 +201,7 @@ def train_and_tell(exp: Path, **options: Any) -> None:
 
     train(exp=exp, **options)
     perplexity, epoch, num_epochs = best_of(exp)
-    print(f"validation perplexity {perplexity:.2f} (epoch {epoch} of {num_epochs})")
+    print(f"validation perplexity {perplexity_text(perplexity)} (epoch {epoch} of {num_epochs})")
     checkpoint = find_files(exp)[1]
     averaged = re.search(r"ave_(\d+)best", checkpoint.resolve().name)
     number = int(averaged[1]) if averaged else 1

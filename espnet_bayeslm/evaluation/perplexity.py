@@ -13,6 +13,27 @@ import numpy as np
 
 from espnet_bayeslm.evaluation.word_scores import CountingScorer, WordScorer, WordScores
 
+# A larger perplexity tells only that a word has a probability near zero.
+MAX_SENSIBLE = 1e6
+BEYOND_SENSE = (
+    "A perplexity above 1e6 comes from words or </s> with a probability near zero: check for a"
+    " closed vocabulary (an n-gram without <unk>), another tokenisation or another form of text."
+)
+
+
+def perplexity_text(perplexity: Optional[float], digits: int = 2) -> str:
+    """Perplexity as tables show it: above 1e6 in scientific form, a dash where there is none.
+
+    Args:
+        perplexity: The value.
+        digits: Digits after the point.
+    """
+    if perplexity is None:
+        return "–"
+    if math.isinf(perplexity):
+        return "∞"
+    return f"{perplexity:.1e}" if perplexity > MAX_SENSIBLE else f"{perplexity:.{digits}f}"
+
 
 @dataclasses.dataclass(frozen=True)
 class Tally:

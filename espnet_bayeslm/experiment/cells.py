@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, Mapping, Sequence
 
+from espnet_bayeslm.evaluation.perplexity import perplexity_text
+
 # Seed -> value.
 Values = Dict[int, float]
 NOTHING = ""
@@ -33,9 +35,9 @@ def cell(values: Values, seeds: Sequence[int], digits: int = 1) -> str:
     values = {seed: values[seed] for seed in seeds if seed in values}
     if not values:
         return NOTHING
-    text = f"{mean(values):.{digits}f}"
+    text = perplexity_text(mean(values), digits)
     if len(set(values.values())) > 1:
-        text += f" ± {(max(values.values()) - min(values.values())) / 2:.{digits}f}"
+        text += f" ± {perplexity_text((max(values.values()) - min(values.values())) / 2, digits)}"
     missing = set(seeds) - set(values)
     return f"{text} (seed {', '.join(map(str, values))})" if missing else text
 

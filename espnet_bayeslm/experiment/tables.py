@@ -6,6 +6,7 @@ import re
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from espnet_bayeslm.configs.tables import SEARCHED, paper_figures
+from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.experiment.cells import NOTHING, Values, by_seed, cell, change, mean, table
 from espnet_bayeslm.experiment.outputs import Json
 from espnet_bayeslm.experiment.plan import ALONE, NGRAM, POINT
@@ -218,7 +219,7 @@ def training_table(view: View) -> str:
 
 def _training_cells(lm: Json) -> List[str]:
     last = lm["epochs"][-1]
-    curve = ", ".join(f"{epoch['valid_ppl']:.1f}" for epoch in lm["epochs"])
+    curve = ", ".join(perplexity_text(epoch["valid_ppl"], 1) for epoch in lm["epochs"])
     return [
         f"{lm['parameters']}",
         f"{lm['random']}" if lm["random"] else NOTHING,

@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple, Union
 
 import numpy as np
 
+from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.experiment.cells import Values, markdown_table
 from espnet_bayeslm.report.tables import signed
 from espnet_bayeslm.utils.files import staged, write_json
@@ -173,7 +174,7 @@ def cells(results: Mapping[str, Any], name: str, figure: str) -> Iterator[str]:
     values = [found[seed] for seed in (pairs(results["seeds"]) if name == TWO else found)]
     # that of the 3-gram is the same at every seed
     ends = interval(values[:1] if name == "3-gram" else values, ring=name == TWO)
-    yield bracketed(ends, lambda x: f"{x:.1f}")
+    yield bracketed(ends, lambda x: perplexity_text(x, 1))
     change = percent(results, name, POINT, figure)
     yield "" if name == POINT else bracketed(change, lambda x: signed(x, 1))
 

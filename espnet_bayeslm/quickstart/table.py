@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
+from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.report.tables import signed
 
 FIRST, POINT = "first pass", "point-estimate + 3-gram"
@@ -96,7 +97,7 @@ def table(rows: Sequence[Row]) -> str:
 
 def _cells(row: Row) -> Sequence[str]:
     """Text of a row's cells."""
-    perplexity = "" if row.perplexity is None else f"{row.perplexity:.1f}"
+    perplexity = "" if row.perplexity is None else perplexity_text(row.perplexity, 1)
     differences = (str(row.against.get(name, "")) for name in (FIRST, POINT))
     return (row.name, perplexity, f"{row.wer:.2f}", *differences)
 

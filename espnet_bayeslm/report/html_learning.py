@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogFormatter, MaxNLocator
 
+from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.report.html_input import expecting
 from espnet_bayeslm.report.html_page import Section
 from espnet_bayeslm.report.plots import new_figure, plain, svg
@@ -129,7 +130,7 @@ def epoch_table(experiments: Mapping[str, Sequence[Epoch]]) -> Table:
         last = epochs[-1].train
         bound = last["nll"] + last["kl"] if {"nll", "kl"} <= last.keys() else None
         figures = (fixed(value, 4) for value in (last.get("nll"), last.get("kl"), bound))
-        epoch = [f"{epochs[-1].number}", f"{best.number}", fixed(best.valid.get("ppl"), 2)]
+        epoch = [f"{epochs[-1].number}", f"{best.number}", perplexity_text(best.valid.get("ppl"))]
         rows.append([name, *epoch, *figures])
     caption = "Best epoch, and the last epoch's training figures in nats per token"
     return Table(caption, header, rows)

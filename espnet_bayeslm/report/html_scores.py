@@ -6,6 +6,7 @@ import dataclasses
 import logging
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.report.html_input import expecting, mapping, number, read_json
 from espnet_bayeslm.report.html_page import Section
 from espnet_bayeslm.report.scores import FIRST_PASS, RESERVED, marks
@@ -237,7 +238,7 @@ def _perplexity_columns(
     texts = list(dict.fromkeys(item.text for item in perplexities))
     values = {(item.system, item.text): item.last for item in perplexities}
     names = [f"ppl {name}" for name in short_names(texts)]
-    return names, lambda system: [fixed(values.get((system, text)), 1) for text in texts]
+    return names, lambda system: [perplexity_text(values.get((system, text)), 1) for text in texts]
 
 
 def short_names(paths: Sequence[str]) -> List[str]:
@@ -278,8 +279,8 @@ def component_table(perplexities: Sequence[Perplexities]) -> Table:
             item.system,
             item.text,
             row["name"],
-            fixed(row["perplexity_without_oov"]["word"], 2),
-            fixed(row["perplexity"]["word"], 2),
+            perplexity_text(row["perplexity_without_oov"]["word"], 2),
+            perplexity_text(row["perplexity"]["word"], 2),
             f"{row['oovs']:.0f}",
         ]
         for item in perplexities

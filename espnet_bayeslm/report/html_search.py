@@ -6,12 +6,13 @@ import math
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
+from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.report.architecture import history_figure, weights_figure
 from espnet_bayeslm.report.html_input import expecting, mapping, number, read_json
 from espnet_bayeslm.report.html_page import Section
 from espnet_bayeslm.report.plots import svg
 from espnet_bayeslm.report.search import describe
-from espnet_bayeslm.report.tables import Table, fixed
+from espnet_bayeslm.report.tables import Table
 from espnet_bayeslm.supernet.history import HISTORY, Record, read_history
 from espnet_bayeslm.supernet.ranking import ArchitectureWeights, shares
 
@@ -125,7 +126,7 @@ def ranking_table(search: Search, name: str) -> Table:
         ranks = ", ".join("–" if rank is None else f"{rank}" for rank in item["ranks"])
         row = [f"{item['rank']}", describe(item["choices"]), f"{item['probability']:.3g}", ranks]
         if search.retrained:
-            row.append(fixed(search.retrained.get(item["rank"]), 2))
+            row.append(perplexity_text(search.retrained.get(item["rank"])))
         rows.append(row)
     caption = f"The best of {search.num_architectures} architectures: {name}"
     return Table(caption, header, rows, words=(1,))

@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
+from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.supernet.history import Record
 from espnet_bayeslm.supernet.ranking import (
     ArchitectureWeights,
@@ -113,7 +114,7 @@ def print_retrained(results: Sequence[Retrained], ranking: Sequence[RankedArchit
         item = ranking[result.rank - 1]
         epoch = f"{result.epoch} of {result.num_epochs}"
         print(f"{result.rank:>4} {math.exp(item.mean_log_prob):>11.4g}", end=" ")
-        print(f"{result.valid_ppl:>10.2f} {epoch:>8} ", describe(item.choices))
+        print(f"{perplexity_text(result.valid_ppl):>10} {epoch:>8} ", describe(item.choices))
 
 
 def _text(rank: Optional[float]) -> str:

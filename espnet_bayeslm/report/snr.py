@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
+from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.evaluation.snr import BIN_EDGES, PERCENTILES, PruningStep, SnrSummary
 from espnet_bayeslm.utils.files import write_json
 
@@ -54,7 +55,7 @@ def print_pruning(name: str, steps: Sequence[PruningStep]) -> None:
     print(f"\n{name}: perplexity per word with the least random weights set to zero")
     print(f"{'share %':>8} {'weights':>11} {'by SNR':>12} {'by |mean|':>12}")
     for first, second in zip(snr_steps, magnitude_steps, strict=True):
-        values = (f"{_word_perplexity(step):12.2f}" for step in (first, second))
+        values = (f"{perplexity_text(_word_perplexity(step)):>12}" for step in (first, second))
         print(f"{100 * first.share:8.1f} {first.num_zeroed:11d}", *values)
 
 

@@ -18,6 +18,7 @@ from espnet2.train.reporter import Reporter, SubReporter, aggregate, to_reported
 from espnet2.train.trainer import Trainer, TrainerOptions
 
 from espnet_bayeslm.bayes import process_rank
+from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.lm.sigma import typical_sigma
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.training.architecture import show, write_history
@@ -76,9 +77,11 @@ class EpochLines:
         self.num_epochs += 1
         words = [f"epoch {epoch}/{self.max_epoch}:"]
         if "ppl" in self.train:
-            words.append(f"train ppl {self.train['ppl']:.2f},")
+            words.append(f"train ppl {perplexity_text(self.train['ppl'])},")
         ppl = valid.get("ppl", math.nan)
-        words.append(f"valid ppl {ppl:.2f}{' (best so far)' if ppl < self.best else ''},")
+        words.append(
+            f"valid ppl {perplexity_text(ppl)}{' (best so far)' if ppl < self.best else ''},"
+        )
         self.best = min(self.best, ppl)
         if sigma and "kl" in self.train:
             words.append(f"KL {self.train['kl']:.4f} nats/token,")

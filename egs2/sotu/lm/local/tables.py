@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Sequence
 
 import yaml
 
+from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.evaluation.wer import ErrorCounts, count_errors, oracle_errors, read_transcripts
 from espnet_bayeslm.experiment.cells import markdown_table
 from espnet_bayeslm.experiment.outputs import read_stats, read_weights
@@ -87,7 +88,7 @@ def main_table(exp: Path, data: Path, systems: Sequence[str]) -> str:
         cells = ["", ""]
         if system in systems:
             files = (exp / "perplexity" / system / f"{name}.json" for name in ("dev", "test"))
-            cells = [f"{read_perplexities(file)['mixture']:.1f}" for file in files]
+            cells = [perplexity_text(read_perplexities(file)["mixture"], 1) for file in files]
         rows.append([LABELS.get(system, system), *cells, *map(format_errors, counts)])
     return markdown_table(header, rows)
 
@@ -138,7 +139,7 @@ def bound_table(exp: Path) -> str:
         if (folder / "checkpoint.pth").exists():
             last = read_stats(folder)[-1]
             values = [last["train"][name] for name in ("nll", "kl", "loss")]
-            valid = f"{last['valid']['ppl']:.1f}"
+            valid = perplexity_text(last["valid"]["ppl"], 1)
             rows.append([label, *(f"{value:.3f}" for value in values), valid])
     header = ["", "training NLL", "KL", "sum: minus ELBO", "validation ppl at the mean"]
     return markdown_table(header, rows)
