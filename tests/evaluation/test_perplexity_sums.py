@@ -130,7 +130,7 @@ def test_perplexities_in_tables(value, digits, text):
 
 @pytest.mark.parametrize("perplexity", [1.58, 1.34e70])
 def test_the_cause_of_a_senseless_perplexity_is_said_once(capsys, perplexity):
-    values = {"word": perplexity, "token": perplexity, "char": 1.2}
+    values = {"word": perplexity, "token": perplexity, "character": 1.2}
     keys = ("perplexity", "perplexity_without_oov", "perplexity_of_known_sentences")
     counts = {"sentences": 1, "known_sentences": 1, "words": 2, "excluded": 0, "oovs": 0}
     row = {"name": "n", "oov_rate": 0.0, **counts, **dict.fromkeys(keys, values)}
