@@ -26,6 +26,7 @@ import numpy as np
 from espnet2.utils.types import float_or_none, int_or_none
 
 from espnet_bayeslm.bin.components import add_component_options
+from espnet_bayeslm.evaluation.markup import closest_reading
 from espnet_bayeslm.evaluation.wer import (
     ERRORS_HEADER,
     NO_WORDS,
@@ -136,7 +137,8 @@ def lattice(
             nbest = nbest_list(item, nbest_size if output else 1, scales)
             add(item, nbest)
             if refs is not None:
-                best, oracle = nbest.hypotheses[0].words, oracle_words(item, refs[item.utt])
+                best = nbest.hypotheses[0].words
+                oracle = oracle_words(item, closest_reading(refs[item.utt], best))
                 errors["1-best"].append(word_errors(refs[item.utt], best))
                 errors["oracle"].append(word_errors(refs[item.utt], oracle))
     if refs is not None:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Sequence
 
 import numpy as np
 
+from espnet_bayeslm.evaluation.markup import (
+    SUBSTITUTION,
+    UNPAIRED,
+    MarkedWords,
+    Pair,
+    align_marked,
+)
 from espnet_bayeslm.evaluation.wer import check_same_utterances
 
-# (reference word, hypothesis word): None in place of the first is an insertion, of the second a
-# deletion
-Pair = Tuple[Optional[str], Optional[str]]
 Alignment = Sequence[Pair]
 
-# sclite's costs
-UNPAIRED = 3
-SUBSTITUTION = 4
 # What two words cost less as a pair than as an insertion and a deletion.
 SAVED_BY_EQUAL = 2 * UNPAIRED
 SAVED_BY_OTHER = 2 * UNPAIRED - SUBSTITUTION
@@ -26,7 +27,10 @@ def align(ref: Sequence[str], hyp: Sequence[str]) -> List[Pair]:
 
     Of several with that cost it is sclite's: from the last word to the first, a pair is preferred
     to an insertion, and that to a deletion. (kaldialign prefers them the other way round.)
+    Where there is markup, it is that of the cheapest pair of readings.
     """
+    if isinstance(ref, MarkedWords) or isinstance(hyp, MarkedWords):
+        return align_marked(ref, hyp)
     if list(ref) == list(hyp):
         return [(word, word) for word in ref]
     saved = _most_saved(ref, hyp)

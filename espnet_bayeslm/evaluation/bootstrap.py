@@ -7,7 +7,7 @@ ICASSP 2004: utterances are drawn again and again with replacement, the same one
 from __future__ import annotations
 
 import dataclasses
-from typing import Tuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -64,8 +64,12 @@ def bootstrap_wer_difference(
     totals = replicate_totals(
         np.stack([errors_a, errors_b, words], axis=1), num_replicates=num_replicates, seed=seed
     )
+    observed = (int(np.sum(errors_a)), int(np.sum(errors_b)), int(np.sum(words)))
+    drawn_a, drawn_b, drawn_words = totals.T
     return difference_of_totals(
-        (int(np.sum(errors_a)), int(np.sum(errors_b)), int(np.sum(words))), *totals.T, level=level
+        ErrorTotals(observed[0], observed[2], drawn_a, drawn_words),
+        ErrorTotals(observed[1], observed[2], drawn_b, drawn_words),
+        level=level,
     )
 
 
@@ -99,38 +103,52 @@ def replicate_totals(
     return np.concatenate(totals)
 
 
-def difference_of_totals(
-    totals: Tuple[int, int, int],
-    errors_a: np.ndarray,
-    errors_b: np.ndarray,
-    words: np.ndarray,
-    *,
-    level: float = LEVEL,
-) -> WerDifference:
+class ErrorTotals(NamedTuple):
+    """Errors and reference words of one system.
+
+    Attributes:
+        errors: Errors on the set itself.
+        words: Words of the references on the set itself.
+        drawn_errors: (R,) errors in each replicate.
+        drawn_words: (R,) words in each replicate.
+    """
+
+    errors: int
+    words: int
+    drawn_errors: np.ndarray
+    drawn_words: np.ndarray
+
+
+def difference_of_totals(a: ErrorTotals, b: ErrorTotals, *, level: float = LEVEL) -> WerDifference:
     """Difference of two word error rates and its interval, from replicates.
 
     Args:
-        totals: Errors of A, errors of B and words of the set itself.
-        errors_a: (R,) errors of system A in each replicate.
-        errors_b: (R,) errors of system B.
-        words: (R,) words of the references; a replicate without a word is left out.
-        level: Probability of the interval.
+        a: System A.
+        b: System B; the number of words differs from A's only where references have alternations.
+        level: Probability of the interval; a replicate without a word is left out.
 
     Raises:
         InputError: The references have no words.
     """
-    drawn = words > 0
-    if not totals[2] or not drawn.any():
+    drawn = (a.drawn_words > 0) & (b.drawn_words > 0)
+    if not a.words or not b.words or not drawn.any():
         raise InputError(
             "the references have no words, so there is no word error rate to compare",
             remedy="Give one system, or references with words.",
         )
-    differences = (errors_a - errors_b)[drawn] / words[drawn]
+    differences = _difference(
+        *(values[drawn] for total in (a, b) for values in (total.drawn_errors, total.drawn_words))
+    )
     low, high = np.quantile(differences, [(1 - level) / 2, (1 + level) / 2])
     return WerDifference(
-        (totals[0] - totals[1]) / totals[2],
+        float(_difference(a.errors, a.words, b.errors, b.words)),
         float(low),
         float(high),
         float((differences > 0).mean()),
         level,
     )
+
+
+def _difference(errors_a: Any, words_a: Any, errors_b: Any, words_b: Any) -> Any:
+    """Rate of A less rate of B; exactly 0 where the errors are equal and the words are."""
+    return (errors_a - errors_b * (words_a / words_b)) / words_a

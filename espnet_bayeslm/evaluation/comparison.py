@@ -12,6 +12,7 @@ import numpy as np
 from espnet_bayeslm.evaluation.alignment import align_all
 from espnet_bayeslm.evaluation.bootstrap import (
     NUM_REPLICATES,
+    ErrorTotals,
     WerDifference,
     difference_of_totals,
     replicate_totals,
@@ -116,14 +117,16 @@ def compare_systems(
     # sorted, so that the draws do not depend on the order of a file
     utts = sorted(by_utt[names[0]])
     columns = [[by_utt[name][utt].errors for utt in utts] for name in names]
-    columns.append([by_utt[names[0]][utt].words for utt in utts])
-    # (replicates, systems + 1) -> (systems + 1, replicates)
+    columns += [[by_utt[name][utt].words for utt in utts] for name in names]
+    # (replicates, 2 * systems) -> (2, systems, replicates)
     drawn = replicate_totals(np.array(columns).T, num_replicates=num_replicates, seed=seed).T
-    replicates = dict(zip(names, drawn, strict=False))
+    replicates = {
+        name: ErrorTotals(totals[name].errors, totals[name].words, errors, words)
+        for name, errors, words in zip(names, *drawn.reshape(2, len(names), -1), strict=True)
+    }
     pairs = []
     for a, b in itertools.combinations(names, 2):
-        observed = (totals[a].errors, totals[b].errors, totals[a].words)
-        interval = difference_of_totals(observed, replicates[a], replicates[b], drawn[-1])
+        interval = difference_of_totals(replicates[a], replicates[b])
         segments = itertools.chain.from_iterable(part.segments[a, b] for part in sets)
         pairs.append(SystemPair(a, b, compare_segments(segments), interval))
     return Scores(totals, pairs)

@@ -1,17 +1,19 @@
 """Matched pairs sentence segment word error test (MAPSSWE) of two systems.
 
 Gillick and Cox, "Some statistical issues in the comparison of speech recognition algorithms",
-ICASSP 1989; segments and statistic as NIST's sc_stats has them. Words are compared as they are:
-sclite folds case unless it is told not to, and reads `{a / b}` and `(a)` in references.
+ICASSP 1989; segments and statistic as NIST's sc_stats has them. Words keep their case, which sclite
+folds unless it is told not to.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from typing import Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 from espnet_bayeslm.evaluation.alignment import Alignment, align_all
+from espnet_bayeslm.evaluation.markup import Item, MarkedAlignment
 from espnet_bayeslm.evaluation.wer import check_same_utterances
 
 # sc_stats's "minimum number of correct boundary words"
@@ -109,14 +111,15 @@ def utterance_segments(alignment_a: Alignment, alignment_b: Alignment) -> List[S
     """Segments of one utterance.
 
     An error of either system opens a segment. It closes after two reference words in a row that
-    both have right, with no insertion between them, and at the end of the utterance.
+    both have right, with no insertion between them, and at the end of the utterance. An alternation
+    stands for the words that the systems chose of it, and one with none is passed over.
 
     Raises:
         ValueError: The reference words are not the same.
     """
     slots_a, slots_b = _slots(alignment_a), _slots(alignment_b)
-    if [slot.word for slot in slots_a] != [slot.word for slot in slots_b]:
-        words = [" ".join(map(str, (s.word for s in slots[:-1]))) for slots in (slots_a, slots_b)]
+    if [slot.item for slot in slots_a] != [slot.item for slot in slots_b]:
+        words = [" ".join(map(str, (s.item for s in slots[:-1]))) for slots in (slots_a, slots_b)]
         raise ValueError(f"two alignments of different references: {words[0]!r} and {words[1]!r}")
     segments = []
     errors_a = errors_b = num_correct = 0
@@ -125,8 +128,8 @@ def utterance_segments(alignment_a: Alignment, alignment_b: Alignment) -> List[S
         errors_b += b.insertions + b.wrong
         if a.insertions or b.insertions:
             num_correct = 0
-        num_correct = 0 if a.wrong or b.wrong else num_correct + 1
-        at_boundary = num_correct >= NUM_BOUNDARY_WORDS or a.word is None
+        num_correct = 0 if a.wrong or b.wrong else num_correct + min(a.words, b.words)
+        at_boundary = num_correct >= NUM_BOUNDARY_WORDS or a.item is None
         if at_boundary and (errors_a or errors_b):
             segments.append(Segment(errors_a, errors_b))
             errors_a = errors_b = 0
@@ -134,24 +137,36 @@ def utterance_segments(alignment_a: Alignment, alignment_b: Alignment) -> List[S
 
 
 class _Slot(NamedTuple):
-    """A reference word (None: the end), the insertions before it, whether it is wrong."""
+    """An item of the reference (None: the end) and what a system made of it.
 
-    word: Optional[str]
+    Attributes:
+        item: A word, or the branches of an alternation.
+        insertions: Insertions before and within it.
+        wrong: Its words that are wrong.
+        words: Its words; an alternation can have none, or several.
+    """
+
+    item: Optional[Item]
     insertions: int
-    wrong: bool
+    wrong: int
+    words: int
 
 
 def _slots(alignment: Alignment) -> List[_Slot]:
-    """Slots: one for each reference word and one for the end."""
-    slots = []
-    insertions = 0
-    for ref, hyp in alignment:
-        if ref is None:
-            insertions += 1
-        else:
-            slots.append(_Slot(ref, insertions, ref != hyp))
-            insertions = 0
-    return [*slots, _Slot(None, insertions, False)]
+    """Slots: one for each item of the reference and one for the end."""
+    if isinstance(alignment, MarkedAlignment):
+        items, places = alignment.items, alignment.places
+    else:
+        items = tuple(ref for ref, _ in alignment if ref is not None)
+        seen = [0, *itertools.accumulate(ref is not None for ref, _ in alignment)]
+        places = seen[:-1]
+    counts = [[0, 0, 0] for _ in range(len(items) + 1)]
+    for (ref, hyp), place in zip(alignment, places, strict=True):
+        slot = counts[place]
+        slot[0] += ref is None
+        slot[1] += ref is not None and ref != hyp
+        slot[2] += ref is not None
+    return [_Slot(item, *slot) for item, slot in zip([*items, None], counts, strict=True)]
 
 
 def compare_segments(segments: Iterable[Segment]) -> Mapsswe:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from pathlib import Path
-from typing import Collection, Dict, Mapping, Sequence, Tuple
+from typing import Collection, Iterable, Mapping, Sequence
 
 import kaldialign
 
+from espnet_bayeslm.evaluation.markup import MarkedWords, Pair, align_marked
+from espnet_bayeslm.evaluation.transcripts import Words as Words
+from espnet_bayeslm.evaluation.transcripts import read_transcripts as read_transcripts
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_keyed_lines, read_lines
-
-Words = Tuple[str, ...]
+from espnet_bayeslm.utils.files import PathLike
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,9 +63,27 @@ NO_WORDS = ErrorCounts(0, 0, 0, 0)
 
 
 def word_errors(ref: Sequence[str], hyp: Sequence[str]) -> ErrorCounts:
-    """Fewest errors that turn `ref` into `hyp` (unit costs, by kaldialign)."""
+    """Fewest errors that turn `ref` into `hyp` (unit costs, by kaldialign).
+
+    Of words with markup (`evaluation.markup`) the readings are those of sclite's cheapest alignment.
+    """
+    if isinstance(ref, MarkedWords) or isinstance(hyp, MarkedWords):
+        return errors_of(align_marked(ref, hyp))
     counts = kaldialign.edit_distance(ref, hyp)
     return ErrorCounts(int(counts["sub"]), int(counts["del"]), int(counts["ins"]), len(ref))
+
+
+def errors_of(pairs: Iterable[Pair]) -> ErrorCounts:
+    """`ErrorCounts` of an alignment."""
+    total = NO_WORDS
+    for ref, hyp in pairs:
+        total += ErrorCounts(
+            int(None not in (ref, hyp) and ref != hyp),
+            int(hyp is None),
+            int(ref is None),
+            int(ref is not None),
+        )
+    return total
 
 
 def count_errors(
@@ -127,48 +145,6 @@ def check_same_utterances(
         if some
         else "Give files with the same utterances, or filter one of them by the other's ids.",
     )
-
-
-def read_transcripts(path: PathLike) -> Dict[str, Words]:
-    """{utterance id: words} of a Kaldi `text`, or of a trn where the name ends in `trn`.
-
-    Either may be gzipped, `text.gz`, `ref.trn.gz`.
-
-    Raises:
-        InputError: A line without an id, an id that comes twice, or an empty file.
-    """
-    if Path(path).name.removesuffix(".gz").endswith("trn"):
-        transcripts = _read_trn(path)
-    else:
-        entries = read_keyed_lines(path).items()
-        transcripts = {utt: tuple(words.split()) for utt, (_, words) in entries}
-    if not transcripts:
-        raise InputError("no utterances", path=path, remedy="One line for each is expected.")
-    return transcripts
-
-
-def _read_trn(path: PathLike) -> Dict[str, Words]:
-    """{utterance id: words} of lines `word word (id)`."""
-    transcripts: Dict[str, Words] = {}
-    for number, line in read_lines(path):
-        words = line.split()
-        utt = words.pop()[1:-1] if words and words[-1][0] + words[-1][-1] == "()" else ""
-        if not utt:
-            raise InputError(
-                f"got {line[:80]!r} where `word word (utterance-id)` was expected",
-                path=path,
-                line=number,
-                remedy="A Kaldi `text` must not have a name that ends in trn.",
-            )
-        if utt in transcripts:
-            raise InputError(
-                f"the utterance {utt!r} stands there already",
-                path=path,
-                line=number,
-                remedy="Utterance ids must be unique.",
-            )
-        transcripts[utt] = tuple(words)
-    return transcripts
 
 
 def format_errors(name: str, counts: ErrorCounts, *, mark: str = " ") -> str:

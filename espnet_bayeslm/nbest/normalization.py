@@ -10,8 +10,20 @@ import functools
 import logging
 import re
 import unicodedata
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
+from typing import (
+    Any,
+    Callable,
+    Collection,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Sequence,
+    Tuple,
+)
 
+from espnet_bayeslm.evaluation.markup import mapped
 from espnet_bayeslm.nbest.spoken_numbers import spoken_numbers
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.errors import InputError
@@ -114,6 +126,7 @@ class Normalization:
 
     Args:
         steps: Names of `STEPS` with commas between them; none of them: text stays as it is.
+        kept: Words that no step changes, such as `[laugh]`.
 
     Attributes:
         steps: Their names, in the order in which they are applied.
@@ -122,7 +135,7 @@ class Normalization:
         InputError: One is unknown.
     """
 
-    def __init__(self, steps: str = ""):
+    def __init__(self, steps: str = "", *, kept: Collection[str] = ()):
         names = [name.strip() for name in steps.split(",") if name.strip()]
         unknown = [name for name in names if name not in STEPS]
         if unknown:
@@ -131,14 +144,20 @@ class Normalization:
                 remedy=f"The steps are: {', '.join(STEPS)}.",
             )
         self.steps = tuple(name for name in STEPS if name in names)
+        self._kept = frozenset(kept)
 
     def __bool__(self) -> bool:
         return bool(self.steps)
 
     def words(self, words: Sequence[str]) -> Words:
-        """Words as the steps leave them."""
-        if not self.steps:
-            return tuple(words)
+        """Words as the steps leave them; markup between the words stays."""
+        return mapped(words, self._plain_words if self.steps else tuple)
+
+    def _plain_words(self, words: Sequence[str]) -> Words:
+        for place, word in enumerate(words):
+            if word in self._kept:
+                rest = self._plain_words(words[place + 1 :])
+                return (*self._plain_words(words[:place]), word, *rest)
         text = " ".join(words)
         for name in self.steps:
             text = STEPS[name](text)

@@ -1,0 +1,297 @@
+"""NIST's markup in transcripts: alternatives, null words, words that may be left out, fragments.
+
+The format and its costs are those of sclite (`sclite -F -D -s -i spu_id`); words keep their case.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+# (reference word, hypothesis word): None in place of the first is an insertion, of the second a
+# deletion
+Pair = Tuple[Optional[str], Optional[str]]
+# A word, or the branches of an alternation
+Item = Union[str, Tuple[Tuple["Item", ...], ...]]
+Items = Tuple[Item, ...]
+
+NULL = "@"
+# sclite's costs
+UNPAIRED, SUBSTITUTION, DELETABLE = 3, 4, 2
+
+
+class Deletable(str):
+    """A word that a system may leave out, with its parentheses: `(uh)`."""
+
+    @property
+    def bare(self) -> str:
+        """The word that is said."""
+        return self[1:-1]
+
+
+class MarkedWords(Tuple[str, ...]):
+    """A transcript with markup; as a tuple it holds the tokens of its first reading.
+
+    Args:
+        items: Words, and the branches of alternations.
+
+    Attributes:
+        items: The same.
+    """
+
+    items: Items
+
+    def __new__(cls, items: Items) -> MarkedWords:
+        """Make the tuple of the first reading."""
+        words = super().__new__(cls, _first_reading(items))
+        words.items = items
+        return words
+
+    def __getnewargs__(self) -> Tuple[Items]:  # type: ignore[override]
+        return (self.items,)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, MarkedWords):
+            return self.items == other.items
+        return super().__eq__(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = tuple.__hash__
+
+
+def _first_reading(items: Items) -> Iterator[str]:
+    for item in items:
+        if isinstance(item, str):
+            yield str(item)
+        else:
+            yield from _first_reading(item[0])
+
+
+def bare(word: str) -> str:
+    """Word without the parentheses that make it deletable."""
+    return word.bare if isinstance(word, Deletable) else word
+
+
+def items_of(words: Sequence[str]) -> Items:
+    """Words and alternations of a transcript."""
+    return words.items if isinstance(words, MarkedWords) else tuple(words)
+
+
+def transcript(items: Sequence[Item]) -> Tuple[str, ...]:
+    """Plain words, or `MarkedWords` where an item is more than a word that counts as it stands."""
+    plain = all(
+        isinstance(item, str) and not isinstance(item, Deletable) and not _is_fragment(item)
+        for item in items
+    )
+    return tuple(map(str, items)) if plain else MarkedWords(tuple(items))  # type: ignore[arg-type]
+
+
+def mapped(
+    words: Sequence[str], function: Callable[[Sequence[str]], Sequence[str]]
+) -> Tuple[str, ...]:
+    """Words after a function of word sequences; the markup between the words stays.
+
+    Args:
+        words: A transcript, with or without markup.
+        function: Called with each stretch of words that has no markup within.
+    """
+    if not isinstance(words, MarkedWords):
+        return tuple(function(words))
+    return transcript(_mapped_items(words.items, function))
+
+
+def _mapped_items(items: Items, function: Callable[[Sequence[str]], Sequence[str]]) -> List[Item]:
+    found: List[Item] = []
+    run: List[str] = []
+    for item in items:
+        if isinstance(item, str) and not isinstance(item, Deletable):
+            run.append(item)
+            continue
+        found.extend(function(run))
+        run = []
+        if isinstance(item, str):
+            found.extend(Deletable(f"({word})") for word in function([bare(item)]))
+        else:
+            found.append(tuple(tuple(_mapped_items(branch, function)) for branch in item))
+    return [*found, *function(run)]
+
+
+def parse_markup(text: str) -> Tuple[str, ...]:
+    """Words of a trn line without its utterance id.
+
+    Args:
+        text: `a { b c / d / @ } (uh) e`; alternations may hold alternations.
+
+    Raises:
+        ValueError: A brace has no partner.
+    """
+    marks = re.sub(r"([{}])", r" \1 ", text).split()
+    # a slash separates within braces only, and may touch the words there
+    tokens: List[str] = []
+    depth = 0
+    for mark in marks:
+        depth += (mark == "{") - (mark == "}")
+        tokens.extend(mark.replace("/", " / ").split() if depth else [mark])
+    items, place = _parse(tokens, 0, nested=False)
+    return transcript(items[0])
+
+
+def _parse(tokens: Sequence[str], place: int, *, nested: bool) -> Tuple[Tuple[Items, ...], int]:
+    """Branches up to a closing brace or the end, and the place after it."""
+    branches: List[List[Item]] = [[]]
+    while place < len(tokens):
+        token = tokens[place]
+        place += 1
+        if token == "{":
+            alternation, place = _parse(tokens, place, nested=True)
+            branches[-1].append(alternation)
+        elif token == "}" and nested:
+            return tuple(map(tuple, branches)), place
+        elif token == "}":
+            raise ValueError("`}` without `{`")
+        elif token == "/" and nested:
+            branches.append([])
+        elif token != NULL:
+            branches[-1].append(_word(token))
+    if nested:
+        raise ValueError("`{` without `}`")
+    return tuple(map(tuple, branches)), place
+
+
+def _word(token: str) -> str:
+    """Word of a token, without tags (`word;tag`), perhaps deletable."""
+    if len(token) > 2 and token[0] + token[-1] == "()":
+        return Deletable(f"({_word(token[1:-1])})")
+    return re.split(r"(?<!\\);", token, maxsplit=1)[0].replace("\\;", ";") or token
+
+
+class MarkedAlignment(List[Pair]):
+    """Alignment with a reference or hypothesis that has markup.
+
+    A word that may be left out, and a fragment, is paired with itself where it counts as right.
+
+    Attributes:
+        items: Items of the reference.
+        places: Of each pair, the item that its reference word belongs to; of an insertion, the
+            item before which it stands.
+    """
+
+    items: Items
+    places: List[int]
+
+
+class _Arc(NamedTuple):
+    """A word of a network: arcs that may come before it, and its item's place."""
+
+    word: str
+    before: Tuple[int, ...]
+    place: int
+
+
+def align_marked(ref: Sequence[str], hyp: Sequence[str]) -> MarkedAlignment:
+    """Alignment of the cheapest pair of readings, at sclite's costs.
+
+    Args:
+        ref: Reference, with or without markup.
+        hyp: Hypothesis, with or without markup.
+    """
+    refs, ref_ends = _network(items_of(ref))
+    hyps, hyp_ends = _network(items_of(hyp))
+    back = _cheapest(refs, hyps)
+    a, b = min(((a, b) for a in ref_ends for b in hyp_ends), key=lambda cell: back[cell][0])
+    found = MarkedAlignment()
+    found.items, found.places = items_of(ref), []
+    place = len(found.items)
+    while a or b:
+        _, before_a, before_b = back[a, b]
+        pair = (
+            refs[a].word if before_a != a else None,
+            hyps[b].word if before_b != b else None,
+        )
+        place = refs[a].place if before_a != a else place
+        found.append(_judged(*pair))
+        found.places.append(place)
+        a, b = before_a, before_b
+    found.reverse()
+    found.places.reverse()
+    return found
+
+
+def _network(items: Items) -> Tuple[List[_Arc], Tuple[int, ...]]:
+    """Arcs in an order in which each follows those before it, and the last ones; 0 is the start."""
+    arcs = [_Arc("", (), -1)]
+    ends: Tuple[int, ...] = (0,)
+    for place, item in enumerate(items):
+        ends = _add((item,), arcs, ends, place)
+    return arcs, ends
+
+
+def _add(items: Items, arcs: List[_Arc], before: Tuple[int, ...], place: int) -> Tuple[int, ...]:
+    """Add the arcs of items; returns the arcs at their end."""
+    for item in items:
+        if isinstance(item, str):
+            arcs.append(_Arc(item, before, place))
+            before = (len(arcs) - 1,)
+        else:
+            ends = [end for branch in item for end in _add(branch, arcs, before, place)]
+            before = tuple(dict.fromkeys(ends))
+    return before
+
+
+_Cells = Dict[Tuple[int, int], Tuple[int, int, int]]
+
+
+def _cheapest(refs: Sequence[_Arc], hyps: Sequence[_Arc]) -> _Cells:
+    """{(reference arc, hypothesis arc): (cost up to both, the two arcs before)}."""
+    cells: _Cells = {(0, 0): (0, 0, 0)}
+    for a, ref in enumerate(refs):
+        for b, hyp in enumerate(hyps):
+            ways = []
+            if a and b:
+                cost = 0 if _is_right(ref.word, hyp.word) else SUBSTITUTION
+                ways += [(cells[i, j][0] + cost, i, j) for i in ref.before for j in hyp.before]
+            if b:
+                ways += [(cells[a, j][0] + _alone(hyp.word), a, j) for j in hyp.before]
+            if a:
+                ways += [(cells[i, b][0] + _alone(ref.word), i, b) for i in ref.before]
+            if ways:  # of equal ones the first, as sclite: a pair, an insertion, a deletion
+                cells[a, b] = min(ways, key=lambda way: way[0])
+    return cells
+
+
+def _alone(word: str) -> int:
+    return DELETABLE if isinstance(word, Deletable) else UNPAIRED
+
+
+def _judged(ref: Optional[str], hyp: Optional[str]) -> Pair:
+    """A pair of words that are equal where they count as right."""
+    ref_word, hyp_word = (None if word is None else bare(word) for word in (ref, hyp))
+    if isinstance(ref, Deletable) and hyp is None:
+        return ref_word, ref_word
+    if isinstance(hyp, Deletable) and ref is None:
+        return hyp_word, hyp_word
+    if ref is not None and hyp is not None and _is_right(ref, hyp):
+        return ref_word, ref_word
+    return ref_word, hyp_word
+
+
+def _is_fragment(word: str) -> bool:
+    return len(word) > 1 and "-" in (word[0], word[-1])
+
+
+def _is_right(ref: str, hyp: str) -> bool:
+    """True if words are equal, or one is a fragment (`fi-`, `-sh`) of the other."""
+    ref, hyp = bare(ref), bare(hyp)
+    for part, word in ((ref, hyp), (hyp, ref)):
+        if _is_fragment(part):
+            return word.endswith(part[1:]) if part[0] == "-" else word.startswith(part[:-1])
+    return ref == hyp
+
+
+def closest_reading(ref: Sequence[str], hyp: Sequence[str]) -> Tuple[str, ...]:
+    """Words of the reading of a reference that a hypothesis is compared with."""
+    if not isinstance(ref, MarkedWords):
+        return tuple(ref)
+    return tuple(word for word, _ in align_marked(ref, hyp) if word is not None)

@@ -1,0 +1,144 @@
+"""Transcripts of utterances: Kaldi's `text` and NIST's trn, told apart by what they hold."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Dict, List, Optional, Sequence, Tuple
+
+from espnet_bayeslm.evaluation.markup import parse_markup
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike, read_keyed_lines, read_lines
+
+Words = Tuple[str, ...]
+Line = Tuple[int, str]
+
+START, END = "<s>", "</s>"
+COMMENT = ";;"
+# What an id of a trn has and a remark in parentheses at the end of a line, `(laughs)`, has not
+_ID = re.compile(r"\(\S*[-_0-9]\S*\)$")
+_NUMBER = re.compile(r"\d+(\.\d+)?")
+# Format -> where its two times stand, and its fields
+_TIMED = {
+    "ctm": (2, "recording channel begin duration word"),
+    "stm": (3, "recording channel speaker begin end <label> words"),
+}
+
+
+def without_marks(
+    words: Sequence[str], *, path: Optional[PathLike] = None, line: Optional[int] = None
+) -> Words:
+    """Words without the `<s>` and `</s>` around them: every reader of text and lists calls it.
+
+    Args:
+        words: Words of a sentence or hypothesis.
+        path: The file, for the message.
+        line: Its line, for the message.
+
+    Raises:
+        InputError: `<s>` or `</s>` stands elsewhere, or one of them alone.
+    """
+    kept = tuple(words)
+    if len(kept) > 1 and (kept[0], kept[-1]) == (START, END):
+        kept = kept[1:-1]
+    for mark in (START, END):
+        if mark in kept:
+            raise InputError(
+                f"{mark} stands in the text, where only ordinary words are expected",
+                path=path,
+                line=line,
+                remedy=f"Remove it, or put {START} and {END} around each sentence.",
+            )
+    return kept
+
+
+def read_transcripts(path: PathLike) -> Dict[str, Words]:
+    """{utterance id: words} of a Kaldi `text` or a trn, either perhaps gzipped.
+
+    A trn has a name that ends in `trn`, or lines that all end in `(utterance-id)`. Its alternations
+    `{ a / b }`, null words `@`, deletable words `(uh)`, fragments and tags are read as sclite reads
+    them (`evaluation.markup`), and comments `;;` are left out.
+
+    Raises:
+        InputError: A line without an id, an id that comes twice, an empty file, markup that is cut
+            short, `<s>` within a line, or an stm or ctm.
+    """
+    if Path(path).name.removesuffix(".gz").endswith("trn"):
+        transcripts = _of_trn(list(read_lines(path)), path)
+    else:
+        lines = list(read_lines(path))
+        spoken = [line for line in lines if not line[1].startswith(COMMENT)]
+        _check_untimed(spoken, path)
+        transcripts = _of_trn(lines, path) if _is_trn(spoken) else _of_text(path)
+    if not transcripts:
+        raise InputError("no utterances", path=path, remedy="One line for each is expected.")
+    return transcripts
+
+
+def _is_trn(lines: Sequence[Line]) -> bool:
+    """True if all lines end in an id in parentheses, each another."""
+    ids = [found[0] for _, line in lines if (found := _ID.search(line.rstrip()))]
+    return bool(ids) and len(set(ids)) == len(lines)
+
+
+def _check_untimed(lines: Sequence[Line], path: PathLike) -> None:
+    """Raise an InputError where all lines have the times of an stm or a ctm."""
+    for name, (place, fields) in _TIMED.items():
+        times = [line.split()[place : place + 2] for _, line in lines]
+        is_timed = all(len(row) == 2 and all(map(_NUMBER.fullmatch, row)) for row in times)
+        if lines and is_timed and all("." in "".join(row) for row in times):
+            raise InputError(
+                f"a NIST {name} (`{fields}`), where a Kaldi `text` or a trn was expected",
+                path=path,
+                line=lines[0][0],
+                remedy="Write one line `utterance-id word word ...` for each segment of the other"
+                " files, with the ids that they have.",
+            )
+
+
+def _of_text(path: PathLike) -> Dict[str, Words]:
+    """Words of lines `id word word`."""
+    return {
+        utt: without_marks(words.split(), path=path, line=line)
+        for utt, (line, words) in read_keyed_lines(path).items()
+    }
+
+
+def _of_trn(lines: Sequence[Line], path: PathLike) -> Dict[str, Words]:
+    """Words of lines `word word (id)`."""
+    transcripts: Dict[str, Words] = {}
+    for number, line in lines:
+        if line.startswith(COMMENT):
+            continue
+        words = line.split()
+        utt = words.pop()[1:-1] if words and words[-1][0] + words[-1][-1] == "()" else ""
+        if not utt:
+            raise InputError(
+                f"got {line[:80]!r} where `word word (utterance-id)` was expected",
+                path=path,
+                line=number,
+                remedy="A Kaldi `text` must not have a name that ends in trn.",
+            )
+        if utt in transcripts:
+            raise InputError(
+                f"the utterance {utt!r} stands there already",
+                path=path,
+                line=number,
+                remedy="Utterance ids must be unique.",
+            )
+        transcripts[utt] = _marked(without_marks(words, path=path, line=number), path, number)
+    return transcripts
+
+
+def _marked(words: Words, path: PathLike, line: int) -> Words:
+    """Words of a trn's line, with their markup."""
+    try:
+        return parse_markup(" ".join(words))
+    except ValueError as error:
+        raise InputError(
+            f"{error} in {' '.join(words)[:80]!r}, where `{{ word / other words / @ }}` was"
+            " expected",
+            path=path,
+            line=line,
+            remedy="Add the missing brace, or take it out.",
+        ) from error
