@@ -5,7 +5,7 @@ What is heavy is imported where it is used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterable, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Collection, Iterable, Mapping, Optional, Sequence, Union
 
 if TYPE_CHECKING:
     from espnet_bayeslm.nbest.segments import Segment
@@ -60,6 +60,8 @@ def rescore(
     folds: Optional[int] = None,
     refs: Optional[Mapping[str, Sequence[str]]] = None,
     normalize: str = "",
+    unit: str = "word",
+    ignore_words: Union[PathLike, Collection[str], None] = None,
     segments: Union[PathLike, Mapping[str, Segment], None] = None,
     context: str = "none",
     uncertainty: bool = False,
@@ -93,6 +95,9 @@ def rescore(
         refs: Utterance id -> words, to tune on; None: the lists' own references.
         normalize: Steps of `nbest.normalization.STEPS`, as "lower,punct", for what is scored and
             counted; `RescoredList.text` is the list's own.
+        unit: Unit that errors and unknown words are counted in: "word" or "char".
+        ignore_words: Words that are left out before errors are counted: a file with one on each
+            line, or the words.
         segments: Kaldi's `segments` or utt2start, or utterance id -> `Segment`.
         context: "previous": LMs go on from the best hypotheses so far of a recording.
         uncertainty: Whether the first uncertain LM says how uncertain it is of each word.
@@ -108,12 +113,14 @@ def rescore(
     Raises:
         InputError: Something does not fit; lists are checked as they come.
     """
+    from espnet_bayeslm.nbest.counting import Counting
     from espnet_bayeslm.nbest.normalization import Normalization, normalized
     from espnet_bayeslm.rescoring import pipeline
     from espnet_bayeslm.rescoring.decision import Weighting
     from espnet_bayeslm.training.components import load_components
 
-    normalization = Normalization(normalize)
+    counting = Counting.of(unit, ignore_words)
+    normalization = Normalization(normalize, kept=counting.ignored)
     if normalization:
         lists = normalized(lists, normalization)
         refs = None if refs is None else normalization.text(refs)
@@ -133,10 +140,13 @@ def rescore(
         uncertainty=uncertainty,
         self_normalized=bool(scoring.get("self_normalized")),
         max_oov_rate=max_oov_rate,
+        counting=counting,
         job=job,
         num_jobs=num_jobs,
     )
-    how = pipeline.Tuning(tune_by, tune_folds, score_normalized, tune_lms, tune_weights)
+    how = pipeline.Tuning(
+        tune_by, tune_folds, score_normalized, tune_lms, tune_weights, counting=counting
+    )
     return pipeline.Rescoring(
         scores,
         weighting,

@@ -6,6 +6,7 @@ import argparse
 
 from espnet2.utils.types import float_or_none
 
+from espnet_bayeslm.nbest.counting import UNITS
 from espnet_bayeslm.nbest.normalization import STEPS
 from espnet_bayeslm.scoring.limits import MAX_TOKENS
 
@@ -55,6 +56,23 @@ def add_component_options(parser: argparse.ArgumentParser, *, weighted: bool = T
     group.add_argument("--cache", help="A folder that keeps the LMs' word scores")
     if weighted:
         group.add_argument("--weights", help="weights.yaml of `bayeslm interpolate`, or W,W,..")
+
+
+def add_counting_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how errors are counted, as `Counting` has them."""
+    parser.add_argument(
+        "--unit",
+        default="word",
+        choices=UNITS,
+        help="What errors are counted in: words, or characters (CER; Unicode code points after NFC,"
+        " blanks left out)",
+    )
+    parser.add_argument(
+        "--ignore_words",
+        metavar="FILE",
+        help="Words that do not count, one a line, such as [laugh]: they are left out of references"
+        " and hypotheses before errors are counted; what is written keeps them",
+    )
 
 
 def add_normalize_option(parser: argparse.ArgumentParser, what: str) -> None:

@@ -22,12 +22,13 @@ from espnet_bayeslm.bin.rescore_options import (
 )
 from espnet_bayeslm.evaluation.mapsswe import Mapsswe
 from espnet_bayeslm.evaluation.wer import (
-    ERRORS_HEADER,
     ErrorCounts,
     check_same_utterances,
+    errors_header,
     format_errors,
     read_transcripts,
 )
+from espnet_bayeslm.nbest.counting import Counting, warn_without_blanks
 from espnet_bayeslm.nbest.formats import CheckedLists, nbest_writer
 from espnet_bayeslm.nbest.normalization import Normalization, restored
 from espnet_bayeslm.rescoring.decision import Scales, Weighting
@@ -55,6 +56,8 @@ def rescore(
     nbest_format: str,
     nbest_size: int,
     normalize: str,
+    unit: str,
+    ignore_words: Optional[str],
     output: str,
     lm: Sequence[str],
     ngram: Sequence[str],
@@ -76,13 +79,15 @@ def rescore(
     replaces = check_output(output, nbest)
     check_work(tune_ref=tune_ref, merge=merge, **options)
     fixed = fixed_scales(tune_ref, scales, lmwt=lmwt, word_penalty=word_penalty)
-    normalization = Normalization(normalize)
+    counting = Counting.of(unit, ignore_words)
+    normalization = Normalization(normalize, kept=counting.ignored)
     lists = CheckedLists(nbest, nbest_format, size=nbest_size, normalization=normalization)
     logging.info("read %d N-best lists from %s", len(lists.utts), nbest)
     may_tune = fixed is None and options["num_jobs"] == 1
     refs = read_references(tune_ref, lists) if may_tune else None
     scored = read_references(ref or tune_ref, lists)
-    tally = None if scored is None else ErrorTally(scored)
+    warn_without_blanks(scored or {}, counting)
+    tally = None if scored is None else ErrorTally(scored, counting)
     if refs is None:
         check_tuning(**options)
         if fixed is None:
@@ -91,7 +96,9 @@ def rescore(
         logging.info("the weights of the scores are tuned on the lists' own references")
     # 2. Scores and choices, a stream of lists
     if merge:
-        rescoring = of_jobs(lists, merge, fixed, token_scores=token_scores, refs=refs, **options)
+        rescoring = of_jobs(
+            lists, merge, fixed, counting, token_scores=token_scores, refs=refs, **options
+        )
     else:
         rescoring = espnet_bayeslm.rescore(
             lists,
@@ -100,11 +107,13 @@ def rescore(
             scales=fixed,
             tune=refs is not None,
             refs=refs,
+            unit=unit,
+            ignore_words=counting.ignored,
             device=device_of(ngpu),
             **options,
         )
     # 3. Write them as they come, and report
-    unknown = UnknownTally(rescoring.weighting.names)
+    unknown = UnknownTally(rescoring.weighting.names, counting)
     sure = None if tally is None else ConfidenceTally(tally.refs)
     with staged(output, replaces=replaces, last=(SCALES, JOB)) as folder:
         files = RescoredFiles(
@@ -116,7 +125,9 @@ def rescore(
         write_lists(folder, files, rescoring, tally, unknown, sure, format=nbest_format)
         parts = {} if tally is None else tally.parts()
         confidences = {} if sure is None else sure.parts()
-        facts = {} if rescoring.tuned is None else {"tuned_on": tune_ref or nbest}
+        facts: Dict[str, Any] = dict(counting.facts())
+        if rescoring.tuned is not None:
+            facts["tuned_on"] = tune_ref or nbest
         if normalization:
             facts["normalize"] = ",".join(normalization.steps)
         write_settings(folder, rescoring.weighting, rescoring.tuned, parts, confidences, facts)
@@ -125,7 +136,7 @@ def rescore(
             settings = describe(rescoring.weighting)
             write_job(folder, **work_of, lists=lists.digest, settings=settings)
     tests = {} if tally is None else tally.tests()
-    report(rescoring.weighting, rescoring.tuned, parts, tests, confidences, unknown)
+    report(rescoring.weighting, rescoring.tuned, parts, tests, confidences, unknown, unit=unit)
 
 
 def read_references(
@@ -155,6 +166,7 @@ def of_jobs(
     lists: CheckedLists,
     merge: Sequence[str],
     scales: Optional[Scales],
+    counting: Counting,
     *,
     token_scores: bool,
     refs: Optional[Mapping[str, Sequence[str]]],
@@ -181,7 +193,7 @@ def of_jobs(
         scores,
         weighting._replace(confidence=confidence).deciding(decision),
         refs=refs,
-        tuning=Tuning(tune_by, tune_folds, score_normalized),
+        tuning=Tuning(tune_by, tune_folds, score_normalized, counting=counting),
         groups=recordings_of(segments),
         split=split,
         folds=folds,
@@ -239,7 +251,7 @@ def write_settings(
     tuned: Optional[Tuned],
     parts: Parts,
     confidences: Mapping[str, Mapping[str, float]],
-    facts: Mapping[str, str],
+    facts: Mapping[str, Any],
 ) -> None:
     """Write what `--scales` reads, remarks for people (`facts`, ..), and the sweep."""
     content = {**describe(weighting), **facts}
@@ -280,6 +292,8 @@ def report(
     tests: Mapping[str, Mapsswe],
     confidences: Mapping[str, Mapping[str, float]],
     unknown: UnknownTally,
+    *,
+    unit: str,
 ) -> None:
     """Print what was chosen, the errors, and their test against the first pass."""
     print(weighting.scales)
@@ -292,7 +306,7 @@ def report(
             pairs = zip(weighting.names, weighting.weights, strict=True)
             print("weights", ", ".join(f"{name} {weight:.3f}" for name, weight in pairs))
     for part, errors in parts.items():
-        print(f"{part:<24}{ERRORS_HEADER[24:]}")
+        print(f"{part:<24}{errors_header(unit)[24:]}")
         print("\n".join(format_errors(name, counts) for name, counts in errors.items()))
         if part in tests:
             print(

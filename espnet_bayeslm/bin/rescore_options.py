@@ -10,7 +10,11 @@ from typing import Any, List, Optional, Sequence
 import yaml
 from espnet2.utils.types import float_or_none, int_or_none, str2bool
 
-from espnet_bayeslm.bin.components import add_component_options, add_normalize_option
+from espnet_bayeslm.bin.components import (
+    add_component_options,
+    add_counting_options,
+    add_normalize_option,
+)
 from espnet_bayeslm.nbest.formats import FORMATS, NBEST_SIZE
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS
 from espnet_bayeslm.rescoring.decision import COMBINATIONS, Scales, read_scales
@@ -166,6 +170,7 @@ def get_parser() -> argparse.ArgumentParser:
         help="Hypotheses taken of each lattice, at most",
     )
     add_normalize_option(parser, "hypotheses and references")
+    add_counting_options(parser)
     parser.add_argument("--output", required=True, help="The folder to write")
     add_component_options(parser)
     parser.add_argument(

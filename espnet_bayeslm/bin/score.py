@@ -6,7 +6,7 @@ import argparse
 import logging
 from typing import Dict, Mapping, Optional, Sequence, Tuple, TypeVar
 
-from espnet_bayeslm.bin.components import add_normalize_option
+from espnet_bayeslm.bin.components import add_counting_options, add_normalize_option
 from espnet_bayeslm.bin.conditions import ConditionFiles, condition_files
 from espnet_bayeslm.evaluation.bootstrap import NUM_REPLICATES
 from espnet_bayeslm.evaluation.comparison import ScoredSet, Scores, compare_systems, score_set
@@ -18,6 +18,7 @@ from espnet_bayeslm.evaluation.wer import (
     oracle_errors,
     read_transcripts,
 )
+from espnet_bayeslm.nbest.counting import Counting, warn_without_blanks
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.nbest.normalization import Normalization
 from espnet_bayeslm.report.html_input import Repeated
@@ -36,6 +37,8 @@ def score(
     nbest: Repeated,
     nbest_format: str,
     normalize: str,
+    unit: str,
+    ignore_words: Optional[str],
     partial_ref: bool,
     baseline: Optional[str],
     num_replicates: int,
@@ -44,12 +47,15 @@ def score(
 ) -> None:
     """Print tables of word errors and of their significance; options as `get_parser` explains."""
     files = condition_files(ref, hyp, nbest)
-    normalization = Normalization(normalize)
+    counting = Counting.of(unit, ignore_words)
+    normalization = Normalization(normalize, kept=counting.ignored)
     compared = choose_baseline(files[0], baseline)
     if num_replicates < 1:
         raise InputError(f"--num_replicates {num_replicates}", remedy="Give 1 or more.")
     # 1. Word errors, utterance by utterance
-    read = [read_condition(item, nbest_format, normalization, partial_ref) for item in files]
+    read = [
+        read_condition(item, nbest_format, normalization, counting, partial_ref) for item in files
+    ]
     sets = [item for item, _ in read]
     oracles = [oracle for _, oracle in read if oracle is not None]
 
@@ -69,8 +75,8 @@ def score(
         }
     # 3. Write and print
     if output is not None:
-        write_json(output, scores_json(conditions, pooled, baseline=compared))
-    print_scores(conditions, pooled, baseline=compared)
+        write_json(output, scores_json(conditions, pooled, baseline=compared, unit=unit))
+    print_scores(conditions, pooled, baseline=compared, unit=unit)
     first = pooled.errors.get(FIRST_PASS)
     for name in files[0].hyps:
         if first is not None and pooled.errors[name].errors > first.errors:
@@ -98,7 +104,11 @@ def choose_baseline(files: ConditionFiles, baseline: Optional[str]) -> Optional[
 
 
 def read_condition(
-    files: ConditionFiles, format: str, normalization: Normalization, partial_ref: bool
+    files: ConditionFiles,
+    format: str,
+    normalization: Normalization,
+    counting: Counting,
+    partial_ref: bool,
 ) -> Tuple[ScoredSet, Optional[ErrorCounts]]:
     """Word errors of all systems in one condition, and of the oracle of its N-best lists.
 
@@ -106,10 +116,13 @@ def read_condition(
         files: The condition.
         format: That of the lists, whose first hypotheses are a system.
         normalization: What references and outputs go through.
+        counting: How errors are counted.
         partial_ref: Whether outputs without a reference are left out.
     """
     refs = read_transcripts(files.ref)
-    known = normalization.text(refs)
+    normalised = normalization.text(refs)
+    warn_without_blanks(normalised, counting)
+    known = counting.text(normalised)
 
     def with_reference(found: Mapping[str, T], path: str) -> Dict[str, T]:
         kept = {utt: item for utt, item in found.items() if utt in refs or not partial_ref}
@@ -122,14 +135,15 @@ def read_condition(
     oracle = None
     if files.nbest is not None:
         read = {
-            item.utt: [normalization.words(hyp.words) for hyp in item.hypotheses]
+            item.utt: [counting.units(normalization.words(hyp.words)) for hyp in item.hypotheses]
             for item in read_nbest(files.nbest, format)
         }
         lists = with_reference(read, files.nbest)
         hyps[FIRST_PASS] = {utt: hypotheses[0] for utt, hypotheses in lists.items()}
         oracle = oracle_errors(known, lists)
     for name, path in files.hyps.items():
-        hyps[name] = normalization.text(with_reference(read_transcripts(path), path))
+        texts = normalization.text(with_reference(read_transcripts(path), path))
+        hyps[name] = counting.text(texts)
     return score_set(known, hyps), oracle
 
 
@@ -172,6 +186,7 @@ def get_parser() -> argparse.ArgumentParser:
         parser, "--partial_ref", "Score the utterances that have a reference, where some have none"
     )
     add_normalize_option(parser, "references, outputs and hypotheses")
+    add_counting_options(parser)
     parser.add_argument(
         "--num_replicates",
         type=int,

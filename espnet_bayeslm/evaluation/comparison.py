@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import defaultdict
-from typing import Dict, List, Mapping, Sequence, Tuple
+from typing import Dict, FrozenSet, List, Mapping, Sequence, Tuple
 
 import numpy as np
 
@@ -36,12 +36,14 @@ class SystemPair:
         b: The second system's name.
         test: MAPSSWE.
         interval: Bootstrap interval of WER of A less WER of B.
+        identical: True if both outputs have the same words in every utterance.
     """
 
     a: str
     b: str
     test: Mapsswe
     interval: WerDifference
+    identical: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,10 +66,12 @@ class ScoredSet:
     Attributes:
         errors: System -> utterance id -> word errors.
         segments: (system, system) -> their segments, for every two systems.
+        identical: Every two systems whose words are the same.
     """
 
     errors: Dict[str, Dict[str, ErrorCounts]]
     segments: Dict[Tuple[str, str], List[Segment]]
+    identical: FrozenSet[Tuple[str, str]] = frozenset()
 
 
 def score_set(refs: Mapping[str, Words], hyps: Mapping[str, Mapping[str, Words]]) -> ScoredSet:
@@ -86,7 +90,9 @@ def score_set(refs: Mapping[str, Words], hyps: Mapping[str, Mapping[str, Words]]
         errors[name] = {utt: word_errors(words, texts[utt]) for utt, words in refs.items()}
     pairs = list(itertools.combinations(hyps, 2))
     aligned = {name: align_all(refs, texts) for name, texts in hyps.items()} if pairs else {}
-    return ScoredSet(errors, {(a, b): find_segments(aligned[a], aligned[b]) for a, b in pairs})
+    segments = {(a, b): find_segments(aligned[a], aligned[b]) for a, b in pairs}
+    same = frozenset((a, b) for a, b in pairs if hyps[a] == hyps[b])
+    return ScoredSet(errors, segments, same)
 
 
 def compare_systems(
@@ -128,5 +134,6 @@ def compare_systems(
     for a, b in itertools.combinations(names, 2):
         interval = difference_of_totals(replicates[a], replicates[b])
         segments = itertools.chain.from_iterable(part.segments[a, b] for part in sets)
-        pairs.append(SystemPair(a, b, compare_segments(segments), interval))
+        identical = all((a, b) in part.identical for part in sets)
+        pairs.append(SystemPair(a, b, compare_segments(segments), interval, identical))
     return Scores(totals, pairs)

@@ -134,7 +134,7 @@ def parse_markup(text: str) -> Tuple[str, ...]:
     for mark in marks:
         depth += (mark == "{") - (mark == "}")
         tokens.extend(mark.replace("/", " / ").split() if depth else [mark])
-    items, place = _parse(tokens, 0, nested=False)
+    items, _place = _parse(tokens, 0, nested=False)
     return transcript(items[0])
 
 

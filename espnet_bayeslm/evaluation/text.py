@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Collection, Dict, Iterable, Optional, Sequence, Tuple
 
-from espnet_bayeslm.evaluation.wer import read_transcripts
+from espnet_bayeslm.evaluation.transcripts import read_transcripts, without_marks
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
 
@@ -14,15 +14,18 @@ def read_sentences(path: PathLike, *, keyed: bool) -> Dict[str, Tuple[str, ...]]
 
     Args:
         path: A Kaldi `text` or trn (keyed), or one sentence per line; an empty line is an
-            empty sentence.
+            empty sentence. `<s>` and `</s>` around a sentence are left out.
         keyed: Whether the first word of each line is a key.
 
     Raises:
-        InputError: The file holds nothing, or its keys cannot be used.
+        InputError: The file holds nothing, its keys cannot be used, or `<s>` is within a sentence.
     """
     if keyed:
         return read_transcripts(path)
-    sentences = {str(number): tuple(line.split()) for number, line in read_lines(path)}
+    sentences = {
+        str(number): without_marks(line.split(), path=path, line=number)
+        for number, line in read_lines(path)
+    }
     if not sentences:
         raise InputError("no sentences", path=path, remedy="Give one sentence per line.")
     return sentences

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, Optional, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.markup import parse_markup
 from espnet_bayeslm.utils.errors import InputError

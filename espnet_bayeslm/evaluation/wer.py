@@ -60,12 +60,14 @@ class ErrorCounts:
 
 
 NO_WORDS = ErrorCounts(0, 0, 0, 0)
+# Unit -> error rate
+RATES = {"word": "WER", "char": "CER"}
 
 
 def word_errors(ref: Sequence[str], hyp: Sequence[str]) -> ErrorCounts:
     """Fewest errors that turn `ref` into `hyp` (unit costs, by kaldialign).
 
-    Of words with markup (`evaluation.markup`) the readings are those of sclite's cheapest alignment.
+    Of words with markup the readings are those of sclite's cheapest alignment.
     """
     if isinstance(ref, MarkedWords) or isinstance(hyp, MarkedWords):
         return errors_of(align_marked(ref, hyp))
@@ -148,7 +150,7 @@ def check_same_utterances(
 
 
 def format_errors(name: str, counts: ErrorCounts, *, mark: str = " ") -> str:
-    """Row of a table of word error rates (header: `ERRORS_HEADER`).
+    """Row of a table of error rates (header: `errors_header`).
 
     Args:
         name: What the row is called.
@@ -161,4 +163,13 @@ def format_errors(name: str, counts: ErrorCounts, *, mark: str = " ") -> str:
     )
 
 
-ERRORS_HEADER = f"{'':<24} {'WER %':>7} {'sub':>7} {'del':>7} {'ins':>7} {'words':>8}"
+def errors_header(unit: str = "word") -> str:
+    """Header of a table whose rows `format_errors` makes.
+
+    Args:
+        unit: Unit that errors were counted in, "word" or "char".
+    """
+    return f"{'':<24} {RATES[unit] + ' %':>7} {'sub':>7} {'del':>7} {'ins':>7} {unit + 's':>8}"
+
+
+ERRORS_HEADER = errors_header()

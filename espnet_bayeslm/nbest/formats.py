@@ -5,10 +5,12 @@ Formats of lattices are read as the N best hypotheses of each, which are written
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from pathlib import Path
 from typing import Callable, ContextManager, Dict, Iterable, Iterator, Tuple
 
+from espnet_bayeslm.evaluation.transcripts import END, START, without_marks
 from espnet_bayeslm.nbest.espnet import espnet_writer, read_espnet
 from espnet_bayeslm.nbest.fields import AddList, OutOfStep
 from espnet_bayeslm.nbest.htk import htk_writer, read_htk
@@ -99,8 +101,28 @@ def _reader(format: str, size: int) -> Callable[[PathLike], Iterator[NBest]]:
     if size < 1:
         raise InputError(f"--nbest_size {size}: 1 or more hypotheses were expected")
     if format in READERS:
-        return READERS[format]
+        return lambda path: _without_marks(READERS[format](path), path)
     return lambda path: (nbest_list(item, size) for item in LATTICE_READERS[format](path))
+
+
+def _without_marks(lists: Iterable[NBest], path: PathLike) -> Iterator[NBest]:
+    """Yield lists without `<s>` and `</s>` around hypotheses and references."""
+    for nbest in lists:
+        texts = [hyp.words for hyp in nbest.hypotheses] + [nbest.ref or ()]
+        if any(mark in words for words in texts for mark in (START, END)):
+            nbest = _unmarked(nbest, path)
+        yield nbest
+
+
+def _unmarked(nbest: NBest, path: PathLike) -> NBest:
+    try:
+        hypotheses = tuple(
+            dataclasses.replace(hyp, words=without_marks(hyp.words)) for hyp in nbest.hypotheses
+        )
+        ref = None if nbest.ref is None else without_marks(nbest.ref)
+    except InputError as error:
+        raise InputError(f"utterance {nbest.utt[:80]!r}: {error}", path=path) from error
+    return dataclasses.replace(nbest, hypotheses=hypotheses, ref=ref)
 
 
 def nbest_writer(path: PathLike, *, format: str = "kaldi") -> ContextManager[AddList]:
@@ -160,7 +182,8 @@ class CheckedLists:
         check_seekable(path)
         self.path, self.normalization = path, normalization
         reader = _reader(format, size)
-        self._read = ONCE.get(format, reader)
+        once = ONCE.get(format)
+        self._read = reader if once is None else lambda path: _without_marks(once(path), path)
         try:
             self._scan()
         except OutOfStep:

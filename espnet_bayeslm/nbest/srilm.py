@@ -18,6 +18,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Iterator, List, Sequence, Tuple
 
+from espnet_bayeslm.evaluation.transcripts import END, START
 from espnet_bayeslm.nbest.fields import (
     AddList,
     UniqueUtterances,
@@ -35,7 +36,7 @@ from espnet_bayeslm.utils.files import PathLike, read_lines
 PATTERN = r".*\.score(\.gz|\.Z)?"
 """Names of score files."""
 
-START, END, PAUSE = "<s>", "</s>", "-pau-"
+PAUSE = "-pau-"
 SUFFIXES = (".score", ".nbest")
 LN10 = Decimal("2.302585092994045684017991454684364207601101488628772976")
 # More digits than a float64 has, so that a score that is written comes back exactly

@@ -8,11 +8,13 @@ from typing import Dict, List, NamedTuple
 
 import numpy as np
 
+from espnet_bayeslm.evaluation.transcripts import END, START, without_marks
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
 
 UNK, BOS, EOS = 0, 1, 2
-SPECIAL_WORDS = ("<unk>", "<s>", "</s>")
+UNKNOWN = "<unk>"
+SPECIAL_WORDS = (UNKNOWN, START, END)
 
 # lmplz cuts at these and at nothing else: a no-break space is a part of a word
 _BLANKS = str.maketrans("\0\t\r", "   ")
@@ -43,18 +45,18 @@ def split_words(line: str, path: PathLike, number: int) -> List[str]:
     """Words of one line.
 
     Raises:
-        InputError: The line holds `<s>`, `</s>` or `<unk>`.
+        InputError: The line holds `<unk>`, or `<s>` or `</s>` other than around it.
     """
-    words = line.translate(_BLANKS).split(" ")
-    for special in SPECIAL_WORDS:
-        if special in words:
-            raise InputError(
-                f"{special} stands in the text, where only ordinary words are expected",
-                path=path,
-                line=number,
-                remedy="Remove it: the ends of sentences and <unk> are added by the estimation.",
-            )
-    return [word for word in words if word]
+    fields = line.translate(_BLANKS).split(" ")
+    words = without_marks([word for word in fields if word], path=path, line=number)
+    if UNKNOWN in words:
+        raise InputError(
+            f"{UNKNOWN} stands in the text, where only ordinary words are expected",
+            path=path,
+            line=number,
+            remedy="Remove it: the estimation adds it.",
+        )
+    return list(words)
 
 
 def read_corpus(path: PathLike) -> Corpus:

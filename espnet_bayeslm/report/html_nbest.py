@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from urllib.parse import quote
@@ -10,7 +11,9 @@ import kaldialign
 import numpy as np
 
 from espnet_bayeslm.evaluation.calibration import auroc
-from espnet_bayeslm.evaluation.wer import Words
+from espnet_bayeslm.evaluation.markup import MarkedWords, closest_reading
+from espnet_bayeslm.evaluation.wer import RATES, Words, word_errors
+from espnet_bayeslm.nbest.counting import ALL_WORDS
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.report.html_page import Section
 from espnet_bayeslm.report.html_rescored import MEASURES, Rescored, Uncertainty
@@ -91,10 +94,13 @@ def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> Vi
     judged: Judged = {}
     lists = []
     for nbest in rescored.nbests:
-        pivot = refs[nbest.utt] if refs else nbest.hypotheses[0].words
-        places = [texts.add(pivot, hyp.words) for hyp in nbest.hypotheses]
+        units = [rescored.counting.units(hyp.words) for hyp in nbest.hypotheses]
         best = rescored.best[nbest.utt]
-        uncertainty = rescored.uncertainty.get(nbest.utt, {})
+        pivot = units[0]
+        if refs:
+            pivot = closest_reading(rescored.counting.units(refs[nbest.utt]), units[best])
+        places = [texts.add(pivot, words) for words in units]
+        uncertainty = _counted_uncertainty(rescored, nbest)
         lists.append(
             {
                 "utt": nbest.utt,
@@ -105,15 +111,41 @@ def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> Vi
                 "words": {str(place): _rounded(values) for place, values in uncertainty.items()},
             }
         )
-        fewest = min(places, key=texts.errors)
-        for name, place in zip(errors, (places[0], places[best], fewest), strict=True):
-            errors[name] += [len(pivot), *map(texts.rows[place][1].count, "sdi")]
+        ref = rescored.counting.units(refs[nbest.utt]) if refs else pivot
+        counts = [
+            _counts(ref, words, texts.rows[k][1]) for words, k in zip(units, places, strict=True)
+        ]
+        fewest = min(counts, key=lambda count: sum(count[1:]))
+        for name, count in zip(errors, (counts[0], counts[best], fewest), strict=True):
+            errors[name] += count
         if best in uncertainty:
             _judge(judged, uncertainty[best], texts.rows[places[best]][1])
     found = [values for places in rescored.uncertainty.values() for values in places.values()]
     measures = {name: LABELS[name] for name in MEASURES if any(name in v for v in found)}
     data = {"name": rescored.name, "measures": measures, "references": bool(refs), "lists": lists}
     return View(data, errors, judged)
+
+
+def _counts(ref: Words, hyp: Words, steps: str) -> List[int]:
+    """Words, substitutions, deletions and insertions, of the reading nearest to a hypothesis."""
+    if isinstance(ref, MarkedWords):
+        found = word_errors(ref, hyp)
+        return [found.words, found.substitutions, found.deletions, found.insertions]
+    return [len(ref), *map(steps.count, "sdi")]
+
+
+def _counted_uncertainty(rescored: Rescored, nbest: NBest) -> Dict[int, Uncertainty]:
+    """Uncertainties of the words that count and of `</s>`; none where characters are counted."""
+    found = rescored.uncertainty.get(nbest.utt, {})
+    if rescored.counting == ALL_WORDS:
+        return found
+    if rescored.counting.unit != "word":
+        return {}
+    kept = {}
+    for place, values in found.items():
+        counts = [*map(rescored.counting.size, zip(nbest.hypotheses[place].words)), 1]
+        kept[place] = {name: [*itertools.compress(row, counts)] for name, row in values.items()}
+    return kept
 
 
 def _scores(rescored: Rescored, nbest: NBest) -> Dict[str, List[float]]:
@@ -157,7 +189,8 @@ def nbest_section(rescored: Sequence[Rescored], refs: Mapping[str, Words]) -> Op
         return None
     texts = Texts()
     views = [make_view(item, refs, texts) for item in rescored]
-    tables = [error_table(views), *confusion_tables(views, texts)] if refs else []
+    unit = rescored[0].counting.unit
+    tables = [error_table(views, unit), *confusion_tables(views, texts)] if refs else []
     if refs and any(view.judged for view in views):
         tables.append(judgement_table(views))
     measures = dict(pair for view in views for pair in view.data["measures"].items())
@@ -175,7 +208,7 @@ def nbest_section(rescored: Sequence[Rescored], refs: Mapping[str, Words]) -> Op
     return Section("nbest", "N-best lists", values)
 
 
-def error_table(views: Sequence[View]) -> Table:
+def error_table(views: Sequence[View], unit: str = "word") -> Table:
     """Errors of the first pass, the new best and the oracle of each rescoring."""
     rows = []
     for what in WHAT:
@@ -193,8 +226,10 @@ def error_table(views: Sequence[View]) -> Table:
                 rates[1] = typeset(100 * change / total)
                 rates[2] = typeset(100 * change / before, 1) if before else MISSING
             rows.append([name, what, *rates, *map(str, wrong), str(total)])
-    header = ["system", "output", "WER %", "change", "relative %", "sub", "del", "ins", "words"]
-    caption = "Word errors of the lists below, and their change from the first pass"
+    header = ["system", "output", f"{RATES[unit]} %", "change", "relative %", "sub", "del", "ins"]
+    header.append(f"{unit}s")
+    what = "Word" if unit == "word" else "Character"
+    caption = f"{what} errors of the lists below, and their change from the first pass"
     return Table(caption, header, rows, words=(1,))
 
 

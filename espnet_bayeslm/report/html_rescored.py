@@ -10,6 +10,7 @@ import numpy as np
 import yaml
 
 from espnet_bayeslm.evaluation.wer import Words, check_same_utterances, read_transcripts
+from espnet_bayeslm.nbest.counting import ALL_WORDS, Counting
 from espnet_bayeslm.nbest.fields import parse_number
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.nbest.kaldi import key_of
@@ -50,6 +51,7 @@ class Rescored:
         uncertainty: Utterance id -> place -> uncertainty of the hypothesis' words; of the
             first pass' best and the new best.
         normalization: What words went through before they were scored; the lists' have.
+        counting: How errors are counted.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Rescored:
     scales: Optional[Scales]
     uncertainty: Dict[str, Dict[int, Uncertainty]]
     normalization: Normalization = AS_IT_IS
+    counting: Counting = ALL_WORDS
 
     def totals(self, nbest: NBest) -> Optional[List[float]]:
         """Objective that was maximised, None where it is not known."""
@@ -83,20 +86,22 @@ def read_rescored(name: str, folder: str, format: str) -> Rescored:
     nbests = list(read_nbest(places[0] if places else path, format))
     best = _best_places(nbests, path / BEST, lists=folder)
     scales = read_scales(path / SCALES) if (path / SCALES).exists() else None
-    normalization = _normalization(path / SCALES)
+    normalization, counting = _facts(path / SCALES)
     if normalization:
         nbests = list(normalized(nbests, normalization, report=False))
     lm_scores = _read_costs(path / COSTS, nbests) if (path / COSTS).exists() else {}
     uncertainty = {}
     if (path / UNCERTAINTY).exists():
         uncertainty = _read_uncertainty(path / UNCERTAINTY, nbests, best)
-    return Rescored(name, nbests, best, lm_scores, scales, uncertainty, normalization)
+    return Rescored(name, nbests, best, lm_scores, scales, uncertainty, normalization, counting)
 
 
-def _normalization(scales: Path) -> Normalization:
-    """What `bayeslm rescore --normalize` did, as its scales.yaml says."""
+def _facts(scales: Path) -> Tuple[Normalization, Counting]:
+    """How `bayeslm rescore` normalised words and counted errors, as its scales.yaml says."""
     content = yaml.safe_load(scales.read_text(encoding="utf-8")) if scales.exists() else None
-    return Normalization(str((content or {}).get("normalize", "")))
+    facts = mapping(content or {})
+    counting = Counting.of(str(facts.get("unit", "word")), list(facts.get("ignore_words", ())))
+    return Normalization(str(facts.get("normalize", "")), kept=counting.ignored), counting
 
 
 def _best_places(nbests: Sequence[NBest], path: Path, *, lists: str) -> Dict[str, int]:
@@ -174,14 +179,18 @@ def read_references(
 
     Raises:
         InputError: The utterances of files and lists differ, or references disagree, or lists were
-            normalised in several ways.
+            normalised or counted in several ways.
     """
     refs: Dict[str, Words] = {}
     steps = {",".join(item.normalization.steps) for item in rescored}
     if len(steps) > 1:
         found = " and ".join(repr(names) for names in sorted(steps))
         raise InputError(f"lists that were rescored with --normalize {found}", remedy=REMEDY)
-    normalization = Normalization(*steps)
+    if len({item.counting for item in rescored}) > 1:
+        raise InputError(
+            "lists that were rescored with other --unit or --ignore_words", remedy=REMEDY
+        )
+    normalization = next((item.normalization for item in rescored), AS_IT_IS)
     files = [path for _, path in named_paths("--ref", values)]
     for path in files:
         _add(refs, normalization.text(read_transcripts(path)), source=path)

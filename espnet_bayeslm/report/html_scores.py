@@ -7,9 +7,10 @@ import logging
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.perplexity import perplexity_text
+from espnet_bayeslm.evaluation.wer import RATES
 from espnet_bayeslm.report.html_input import expecting, mapping, number, read_json
 from espnet_bayeslm.report.html_page import Section
-from espnet_bayeslm.report.scores import FIRST_PASS, RESERVED, marks
+from espnet_bayeslm.report.scores import FIRST_PASS, IDENTICAL, RESERVED, marks
 from espnet_bayeslm.report.tables import MISSING, Cell, Row, Table, fixed, typeset
 from espnet_bayeslm.utils.errors import InputError
 
@@ -27,11 +28,13 @@ class ErrorTable:
         systems: System -> its `COUNTS`.
         baseline: The system with which marks compare, where there is one.
         pairs: The tests of every two systems.
+        unit: Unit that errors were counted in, "word" or "char".
     """
 
     systems: Dict[str, Dict[str, float]]
     baseline: Optional[str]
     pairs: List[Mapping[str, Any]]
+    unit: str = "word"
 
     @property
     def reference(self) -> Optional[str]:
@@ -134,9 +137,12 @@ def _error_table(content: Mapping[str, Any]) -> ErrorTable:
     }
     if not systems:
         raise ValueError("there is no system")
+    unit = content[next(iter(systems))].get("unit", "word")
+    if unit not in RATES:
+        raise ValueError(f"the unit {str(unit)[:40]!r} is none of {', '.join(RATES)}")
     tests = mapping(content.get("significance", {}))
     pairs = [_checked_pair(pair) for pair in tests.get("pairs", [])]
-    return ErrorTable(systems, tests.get("baseline"), pairs)
+    return ErrorTable(systems, tests.get("baseline"), pairs, unit)
 
 
 def _checked_pair(pair: Any) -> Mapping[str, Any]:
@@ -212,7 +218,7 @@ def error_table(scores: ScoreFile, perplexities: Sequence[Perplexities]) -> Tabl
     names, cells_of = _perplexity_columns(perplexities)
     pooled, conditions = scores.pooled, scores.conditions
     changed = [] if pooled.reference is None else ["change", pooled.level, "relative %"]
-    rates = [*conditions, "average", "pooled"] if conditions else ["WER %"]
+    rates = [*conditions, "average", "pooled"] if conditions else [f"{RATES[pooled.unit]} %"]
     rows: List[Row] = []
     for system, counts in pooled.systems.items():
         cells = [part.rate(system) for part in conditions.values()]
@@ -220,8 +226,9 @@ def error_table(scores: ScoreFile, perplexities: Sequence[Perplexities]) -> Tabl
         change = pooled.change(system) if changed else []
         errors = [f"{counts[key]:.0f}" for key in COUNTS[1:]]
         rows.append([system, *cells_of(system), *cells, pooled.rate(system), *change, *errors])
-    header = ["system", *names, *rates, *changed, "sub", "del", "ins", "words"]
-    return Table("Word error rates in %", header, rows)
+    header = ["system", *names, *rates, *changed, "sub", "del", "ins", f"{pooled.unit}s"]
+    caption = "Word error rates in %" if pooled.unit == "word" else "Character error rates in %"
+    return Table(caption, header, rows)
 
 
 def perplexity_table(systems: Sequence[str], perplexities: Sequence[Perplexities]) -> Table:
@@ -259,14 +266,17 @@ def short_names(paths: Sequence[str]) -> List[str]:
 
 def pair_table(errors: ErrorTable, caption: str) -> Table:
     """One row for every two systems: bootstrap interval and MAPSSWE."""
-    header = ["A", "B", "WER A\u00a0−\u00a0B", errors.level, "P(B better)"]
+    header = ["A", "B", f"{RATES[errors.unit]} A\u00a0−\u00a0B", errors.level, "P(B better)"]
     header += ["segments", "mean", "Z", "p"]
     rows: List[Row] = []
     for pair in errors.pairs:
         interval, test = pair["bootstrap"], pair["mapsswe"]
         systems = [pair["a"], Cell(pair["b"], marks([pair], pair["a"]).get(pair["b"], ""))]
         ends = f"{typeset(interval['low'])} to {typeset(interval['high'])}"
-        bootstrap = [typeset(interval["difference"]), ends, f"{interval['improvement']:.3f}"]
+        better = f"{interval['improvement']:.3f}"
+        if pair.get("identical"):
+            ends, better = IDENTICAL, MISSING
+        bootstrap = [typeset(interval["difference"]), ends, better]
         mapsswe = [f"{test['segments']:.0f}", typeset(test["mean"], 4), typeset(test["z"], 3)]
         rows.append([*systems, *bootstrap, *mapsswe, f"{test['p']:.2g}"])
     return Table(caption, header, rows, words=(1,))

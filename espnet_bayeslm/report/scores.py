@@ -7,45 +7,53 @@ import sys
 from typing import Any, Dict, Mapping, Optional, Sequence
 
 from espnet_bayeslm.evaluation.comparison import Scores, SystemPair
-from espnet_bayeslm.evaluation.wer import ERRORS_HEADER, ErrorCounts, format_errors
+from espnet_bayeslm.evaluation.wer import RATES, ErrorCounts, errors_header, format_errors
 from espnet_bayeslm.report.tables import BETTER, WORSE
 
 # Keys of the JSON beside the names of the systems.
 RESERVED = ("significance", "conditions", "average_wer")
+IDENTICAL = "identical outputs"
 ORACLE, FIRST_PASS = "oracle", "first pass"
 
 
 def print_scores(
-    conditions: Mapping[str, Scores], pooled: Scores, *, baseline: Optional[str]
+    conditions: Mapping[str, Scores],
+    pooled: Scores,
+    *,
+    baseline: Optional[str],
+    unit: str = "word",
 ) -> None:
-    """Print word error rates and what is significant of their differences.
+    """Print error rates and what is significant of their differences.
 
     Args:
         conditions: Name of the condition -> results.
         pooled: The results of all conditions together.
         baseline: The system with which daggers compare (None: there is only one system).
+        unit: Unit that errors were counted in, "word" or "char".
     """
     sign = signs()
     if len(conditions) > 1:
         for name, scores in conditions.items():
             print(f"{name}:")
-            print_errors(scores, baseline)
+            print_errors(scores, baseline, unit)
             print()
         print("all conditions, pooled:")
-    print_errors(pooled, baseline)
+    print_errors(pooled, baseline, unit)
     if len(conditions) > 1:
         print()
-        print_conditions(conditions, pooled, baseline)
+        print_conditions(conditions, pooled, baseline, unit)
     if pooled.pairs:
-        print("\nA - B: WER of A less WER of B; P(B<A): bootstrap probability that B is better")
+        rate = RATES[unit]
+        legend = f"A - B: {rate} of A less {rate} of B"
+        print(f"\n{legend}; P(B<A): bootstrap probability that B is better")
         what = f"{sign[BETTER]} fewer, {sign[WORSE]} more errors than {baseline}"
         print(f"{what}: significant at 0.05 by MAPSSWE")
 
 
-def print_errors(scores: Scores, baseline: Optional[str]) -> None:
-    """Print a table of word errors, and one of the pairs of systems where there are any."""
+def print_errors(scores: Scores, baseline: Optional[str], unit: str) -> None:
+    """Print a table of errors, and one of the pairs of systems where there are any."""
     found, sign = _marks(scores, baseline), signs()
-    print(ERRORS_HEADER)
+    print(errors_header(unit))
     for name, counts in scores.errors.items():
         print(format_errors(name, counts, mark=sign[found.get(name, "")]))
     if scores.pairs:
@@ -61,20 +69,27 @@ def print_pairs(pairs: Sequence[SystemPair]) -> None:
     print(f"{'segments':>8} {'mean':>8} {'Z':>8} {'p':>9}")
     for pair in pairs:
         test, interval = pair.test, pair.interval
-        ends = f"[{100 * interval.low:.2f}, {100 * interval.high:.2f}]"
+        ends, better = f"[{100 * interval.low:.2f}, {100 * interval.high:.2f}]", "-"
+        if pair.identical:
+            ends = IDENTICAL
+        else:
+            better = f"{interval.improvement:.3f}"
         print(f"{pair.a:<{width}} {pair.b:<{width}} {100 * interval.difference:8.2f}", end=" ")
-        print(f"{ends:>17} {interval.improvement:7.3f}", end=" ")
+        print(f"{ends:>17} {better:>7}", end=" ")
         print(f"{test.segments:8d} {test.mean:8.4f} {test.z:8.3f} {test.p:9.2g}")
 
 
 def print_conditions(
-    conditions: Mapping[str, Scores], pooled: Scores, baseline: Optional[str]
+    conditions: Mapping[str, Scores], pooled: Scores, baseline: Optional[str], unit: str
 ) -> None:
-    """Print word error rates, a column for each condition, for their average, and pooled."""
+    """Print error rates, a column for each condition, for their average, and pooled."""
     columns = {**conditions, "average": None, "pooled": pooled}
     widths = [max(8, len(name)) for name in columns]
     found, sign = [_marks(scores, baseline) for scores in columns.values()], signs()
-    print(f"{'WER %':<24}", *(f"{name:>{w}}" for name, w in zip(columns, widths, strict=True)))
+    print(
+        f"{RATES[unit] + ' %':<24}",
+        *(f"{name:>{w}}" for name, w in zip(columns, widths, strict=True)),
+    )
     for system in pooled.errors:
         print(f"{system:<24}", end="")
         for scores, width, names in zip(columns.values(), widths, found, strict=True):
@@ -118,7 +133,11 @@ def average_rate(conditions: Mapping[str, Scores], system: str) -> float:
 
 
 def scores_json(
-    conditions: Mapping[str, Scores], pooled: Scores, *, baseline: Optional[str]
+    conditions: Mapping[str, Scores],
+    pooled: Scores,
+    *,
+    baseline: Optional[str],
+    unit: str = "word",
 ) -> Dict[str, Any]:
     """Numbers of the table: pooled ones, and where there are several conditions those of each.
 
@@ -126,11 +145,13 @@ def scores_json(
         conditions: Name of the condition -> results.
         pooled: The results of all conditions together.
         baseline: The system with which the others are compared.
+        unit: Unit that errors were counted in. Where it is "char", each system has it as `unit`,
+            and `wer` is the CER.
     """
-    found = _scores_json(pooled, baseline)
+    found = _scores_json(pooled, baseline, unit)
     if len(conditions) > 1:
         found["conditions"] = {
-            name: _scores_json(scores, baseline) for name, scores in conditions.items()
+            name: _scores_json(scores, baseline, unit) for name, scores in conditions.items()
         }
         found["average_wer"] = {
             system: 100 * average_rate(conditions, system) for system in pooled.errors
@@ -138,9 +159,12 @@ def scores_json(
     return found
 
 
-def _scores_json(scores: Scores, baseline: Optional[str]) -> Dict[str, Any]:
+def _scores_json(scores: Scores, baseline: Optional[str], unit: str) -> Dict[str, Any]:
     """{system: counts} and, where there are several systems, "significance"."""
-    found: Dict[str, Any] = {name: errors_json(counts) for name, counts in scores.errors.items()}
+    said = {} if unit == "word" else {"unit": unit}
+    found: Dict[str, Any] = {
+        name: {**errors_json(counts), **said} for name, counts in scores.errors.items()
+    }
     if scores.pairs:
         found["significance"] = {
             "baseline": baseline,
@@ -161,6 +185,7 @@ def _pair_json(pair: SystemPair) -> Dict[str, Any]:
     return {
         "a": pair.a,
         "b": pair.b,
+        **({"identical": True} if pair.identical else {}),
         "mapsswe": {**dataclasses.asdict(pair.test), "significant": pair.test.significant},
         "bootstrap": {
             **{key: 100 * getattr(interval, key) for key in ("difference", "low", "high")},

@@ -10,6 +10,7 @@ import numpy as np
 
 from espnet_bayeslm.evaluation.perplexity import Perplexity, sentence_perplexity, token_counts
 from espnet_bayeslm.evaluation.word_scores import ContextualScorer, WordScorer, WordScores
+from espnet_bayeslm.nbest.counting import ALL_WORDS, Counting
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.decision import ListScores, distinct_hypotheses
 from espnet_bayeslm.rescoring.interpolation import MixtureScorer, mix
@@ -74,29 +75,33 @@ class UnknownWords:
     Args:
         name: The component's name.
         max_oov_rate: The largest part of the words that it may not know.
+        counting: Whether words or characters are counted, and which words are not.
     """
 
-    def __init__(self, name: str, *, max_oov_rate: float):
-        self.name, self.max_oov_rate = name, max_oov_rate
+    def __init__(self, name: str, *, max_oov_rate: float, counting: Counting = ALL_WORDS):
+        self.name, self.max_oov_rate, self.counting = name, max_oov_rate, counting
         self.words: Counter = Counter()
         self.num_words = 0
 
     def add(self, sentences: Sequence[Sequence[str]], scores: Sequence[WordScores]) -> None:
         """Count the words of some sentences."""
-        self.num_words += sum(map(len, sentences))
+        self.num_words += sum(map(self.counting.size, sentences))
         for words, score in zip(sentences, scores, strict=True):
             if score.oov.any():
                 known = zip(words, score.oov[:-1], strict=True)
-                self.words.update(word for word, oov in known if oov)
+                for word in (word for word, oov in known if oov):
+                    self.words[word] += self.counting.size((word,))
+                self.words = +self.words  # without those that do not count
 
     def check(self, *, report: bool = False) -> None:
         """Raise an InputError where they are too many; `report`: write their rate into the log."""
         total, distinct = self.words.total(), len(self.words)
+        words = "" if self.counting.unit == "word" else " words"
         rate = total / max(self.num_words, 1)
         examples = ", ".join(f"{word!r}" for word, _ in self.words.most_common(5))
         message = (
-            f"{self.name} does not know {total} of {self.num_words} words"
-            f" ({100 * rate:.2f} %, {distinct} distinct{': ' if distinct else ''}{examples})"
+            f"{self.name} does not know {total} of {self.num_words} {self.counting.noun}"
+            f" ({100 * rate:.2f} %, {distinct} distinct{words}{': ' if distinct else ''}{examples})"
         )
         if rate > self.max_oov_rate:
             raise InputError(
@@ -178,11 +183,24 @@ class TextScores:
         return [self.summary(index) for index in range(len(self.components))]
 
 
-def _list_scores(nbest: NBest, rows: Sequence[Sequence[WordScores]]) -> ListScores:
+def _list_scores(
+    nbest: NBest, rows: Sequence[Sequence[WordScores]], counting: Counting
+) -> ListScores:
     """A list with the scores of each hypothesis by each component."""
     log_probs = tuple(np.stack([score.log_probs for score in row]) for row in rows)
-    unknown = tuple(np.array([score.oov.sum() for score in row]) for row in rows)
+    unknown = tuple(
+        np.array([_count_unknown(hyp.words, score, counting) for score in row])
+        for hyp, row in zip(nbest.hypotheses, rows, strict=True)
+    )
     return ListScores(nbest, log_probs, unknown=unknown)
+
+
+def _count_unknown(words: Sequence[str], score: WordScores, counting: Counting) -> int:
+    """Words, or characters of words, that a component does not know."""
+    if not score.oov.any():
+        return 0
+    known = zip(words, score.oov[:-1], strict=True)
+    return counting.size([word for word, oov in known if oov])
 
 
 class ListScorer:
@@ -191,11 +209,20 @@ class ListScorer:
     Args:
         components: The LMs and n-grams.
         max_oov_rate: The largest part of the words that a component may not know.
+        counting: Whether unknown words or their characters are counted, and which words are not.
     """
 
-    def __init__(self, components: Sequence[Component], *, max_oov_rate: float):
-        self.components = list(components)
-        self.unknown = [UnknownWords(c.name, max_oov_rate=max_oov_rate) for c in components]
+    def __init__(
+        self,
+        components: Sequence[Component],
+        *,
+        max_oov_rate: float,
+        counting: Counting = ALL_WORDS,
+    ):
+        self.components, self.counting = list(components), counting
+        self.unknown = [
+            UnknownWords(c.name, max_oov_rate=max_oov_rate, counting=counting) for c in components
+        ]
 
     def score(self, block: Sequence[Recording]) -> List[ListScores]:
         """Lists of a block with their scores; equal hypotheses are scored once.
@@ -208,7 +235,10 @@ class ListScorer:
         scores = [component.scorer.word_scores(sentences) for component in self.components]
         self._count(sentences, scores)
         found = dict(zip(sentences, zip(*scores, strict=True), strict=True))
-        return [_list_scores(item, [found[hyp.words] for hyp in item.hypotheses]) for item in items]
+        return [
+            _list_scores(item, [found[hyp.words] for hyp in item.hypotheses], self.counting)
+            for item in items
+        ]
 
     def _count(
         self, sentences: Sequence[Sequence[str]], scores: Sequence[Sequence[WordScores]]
@@ -231,10 +261,18 @@ class ContextScorer(ListScorer):
         components: As of `ListScorer`.
         max_oov_rate: As of `ListScorer`.
         choose: Returns the words that count as said, of a list with its scores.
+        counting: As of `ListScorer`.
     """
 
-    def __init__(self, components: Sequence[Component], *, max_oov_rate: float, choose: Choose):
-        super().__init__(components, max_oov_rate=max_oov_rate)
+    def __init__(
+        self,
+        components: Sequence[Component],
+        *,
+        max_oov_rate: float,
+        choose: Choose,
+        counting: Counting = ALL_WORDS,
+    ):
+        super().__init__(components, max_oov_rate=max_oov_rate, counting=counting)
         self.choose = choose
         # what a cache keeps are scores without context
         self.scorers: List[Any] = [inner_scorer(component) for component in components]
@@ -273,4 +311,7 @@ class ContextScorer(ListScorer):
                 scores.append(scorer.word_scores(sentences))
         self._count(sentences, scores)
         rows = iter(zip(*scores, strict=True))
-        return [_list_scores(item, [next(rows) for _ in item.hypotheses]) for item in items]
+        return [
+            _list_scores(item, [next(rows) for _ in item.hypotheses], self.counting)
+            for item in items
+        ]

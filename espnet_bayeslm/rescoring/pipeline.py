@@ -21,6 +21,7 @@ from typing import (
 
 import numpy as np
 
+from espnet_bayeslm.nbest.counting import ALL_WORDS, Counting
 from espnet_bayeslm.nbest.normalization import restored
 from espnet_bayeslm.nbest.segments import Segment, read_segments
 from espnet_bayeslm.nbest.types import NBest
@@ -247,6 +248,7 @@ def score_lists(
     uncertainty: bool = False,
     self_normalized: bool = False,
     max_oov_rate: float = 1.0,
+    counting: Counting = ALL_WORDS,
     job: int = 1,
     num_jobs: int = 1,
 ) -> Iterator[ListScores]:
@@ -262,6 +264,7 @@ def score_lists(
         uncertainty: Whether the uncertainty of the first uncertain LM is wanted.
         self_normalized: Whether some LM takes one number for every context's ln Z.
         max_oov_rate: The largest part of the words that a component may not know.
+        counting: Whether unknown words or their characters are counted, and which words are not.
         job: Which part of the lists is scored, from 1.
         num_jobs: Of how many parts.
 
@@ -275,13 +278,15 @@ def score_lists(
     work = blocks(by_recording(lists, _known_segments(segments), path=path))
     if self_normalized:
         work = prepared(work, components)
-    scorer = ListScorer(components, max_oov_rate=max_oov_rate)
+    scorer = ListScorer(components, max_oov_rate=max_oov_rate, counting=counting)
     if context != "none":
 
         def choose(item: ListScores) -> Sequence[str]:
             return rescored_list(item, weighting).words
 
-        scorer = ContextScorer(components, max_oov_rate=max_oov_rate, choose=choose)
+        scorer = ContextScorer(
+            components, max_oov_rate=max_oov_rate, choose=choose, counting=counting
+        )
     scores = score_blocks(scorer, itertools.islice(work, job - 1, None, num_jobs))
     return with_uncertainty(scores, uncertain_scorer(components)) if uncertainty else scores
 

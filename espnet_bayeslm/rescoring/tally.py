@@ -9,7 +9,9 @@ import numpy as np
 from espnet_bayeslm.evaluation.alignment import align
 from espnet_bayeslm.evaluation.calibration import auroc, calibration_error
 from espnet_bayeslm.evaluation.mapsswe import Mapsswe, Segment, compare_segments, utterance_segments
+from espnet_bayeslm.evaluation.markup import closest_reading
 from espnet_bayeslm.evaluation.wer import NO_WORDS, ErrorCounts, word_errors
+from espnet_bayeslm.nbest.counting import ALL_WORDS, Counting
 from espnet_bayeslm.rescoring.bayes_risk import words_in_place
 from espnet_bayeslm.rescoring.pipeline import RescoredList
 
@@ -17,26 +19,28 @@ KINDS = ("first pass", "rescored", "oracle")
 
 
 class ErrorTally:
-    """Word errors of the first pass, the new best and the oracle, list by list.
+    """Errors of the first pass, the new best and the oracle, list by list.
 
     Args:
         refs: Utterance id -> words.
+        counting: How errors are counted.
     """
 
-    def __init__(self, refs: Mapping[str, Sequence[str]]):
-        self.refs = refs
+    def __init__(self, refs: Mapping[str, Sequence[str]], counting: Counting = ALL_WORDS):
+        self.refs, self.counting = refs, counting
         self._parts: Dict[str, Dict[str, ErrorCounts]] = {}
         self._segments: Dict[str, List[Segment]] = {}
 
     def add(self, item: RescoredList) -> None:
         """Count the errors of a list."""
-        ref, hyps = self.refs[item.nbest.utt], item.nbest.hypotheses
-        counts = [word_errors(ref, hyp.words) for hyp in hyps]
+        ref = self.counting.units(self.refs[item.nbest.utt])
+        hyps = [self.counting.units(hyp.words) for hyp in item.nbest.hypotheses]
+        counts = [word_errors(ref, hyp) for hyp in hyps]
         errors = self._parts.setdefault(item.part, dict.fromkeys(KINDS, NO_WORDS))
         errors["first pass"] += counts[0]
         errors["rescored"] += counts[item.best]
         errors["oracle"] += min(counts, key=lambda count: count.errors)
-        aligned = (align(ref, words) for words in (hyps[0].words, item.words))
+        aligned = (align(ref, hyp) for hyp in (hyps[0], hyps[item.best]))
         self._segments.setdefault(item.part, []).extend(utterance_segments(*aligned))
 
     def tests(self) -> Dict[str, Mapsswe]:
@@ -64,7 +68,8 @@ class ConfidenceTally:
         """Count the words of a list's best hypothesis, where they have confidences."""
         if item.masses is None or item.confidences is None:
             return
-        correct = words_in_place(item.words, [tuple(self.refs[item.nbest.utt])])[0]
+        ref = closest_reading(self.refs[item.nbest.utt], item.words)
+        correct = words_in_place(item.words, [ref])[0]
         rows = np.stack([item.masses, item.confidences, correct])
         self._parts.setdefault(item.part, []).append(rows)
 
@@ -88,10 +93,11 @@ class UnknownTally:
 
     Args:
         names: The components' names.
+        counting: Counting of the lists' unknown words.
     """
 
-    def __init__(self, names: Sequence[str]):
-        self.names = list(names)
+    def __init__(self, names: Sequence[str], counting: Counting = ALL_WORDS):
+        self.names, self.unit = list(names), counting.noun
         self.first = np.zeros(len(self.names), dtype=int)
         self.best = np.zeros(len(self.names), dtype=int)
 
@@ -105,7 +111,7 @@ class UnknownTally:
         """One line for each component that does not know all words."""
         rows = zip(self.names, self.first, self.best, strict=True)
         return [
-            f"unknown to {name}: {first} words of the first pass, {best} of the new best"
+            f"unknown to {name}: {first} {self.unit} of the first pass, {best} of the new best"
             for name, first, best in rows
             if first or best
         ]

@@ -9,7 +9,9 @@ from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.wer import check_same_utterances, word_errors
+from espnet_bayeslm.evaluation.markup import closest_reading
+from espnet_bayeslm.evaluation.wer import check_same_utterances
+from espnet_bayeslm.nbest.counting import ALL_WORDS, Counting
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import Posterior, PosteriorTuning
 from espnet_bayeslm.rescoring.decision import ListScores, Scales, ScoredList, candidates
@@ -38,6 +40,7 @@ class Tuning(NamedTuple):
         each_lm: Whether each LM has a weight of its own beside the mixture's.
         tune_weights: Whether shares of the first component are tried.
         decision: "max", or "mbr", where no posterior makes more errors with it than the first pass.
+        counting: How errors are counted.
     """
 
     tune_by: str = "mert"
@@ -46,6 +49,7 @@ class Tuning(NamedTuple):
     each_lm: bool = False
     tune_weights: bool = False
     decision: str = "max"
+    counting: Counting = ALL_WORDS
 
     def normalised(self, lists: Sequence[Features]) -> bool:
         """Whether the scores of lists may be divided by the length."""
@@ -116,7 +120,7 @@ def tune_mixture(
         groups: Utterance id -> what stays in one fold; None: the lists' speakers, or each list.
         tuning: How.
     """
-    errors = hypothesis_errors([item.nbest for item in lists], refs)
+    errors = hypothesis_errors([item.nbest for item in lists], refs, tuning.counting)
     each = names if tuning.each_lm else ()
 
     def scored(mixing: np.ndarray) -> List[ScoredList]:
@@ -147,7 +151,7 @@ def tune_mixture(
     # one component is not combined with anything
     used = combine if len(weights) > 1 else None
     scales = dataclasses.replace(scales, posterior=posterior, combine=used, decision=decision)
-    num_words = sum(map(len, refs.values()))
+    num_words = sum(map(tuning.counting.size, refs.values()))
     return Tuned(scales, chosen, found, picture, tried, num_words, by_risk)
 
 
@@ -163,7 +167,9 @@ def _tuned_posterior(
     totals = [item.totals(scales) for item in lists]
     hyps = [[hyp.words for hyp in item.nbest.hypotheses] for item in lists]
     best = [item.choice(scales) for item in lists]
-    posteriors = PosteriorTuning(totals, hyps, list(map(tuple, refs)), best)
+    rows = zip(refs, hyps, best, strict=True)
+    readings = [closest_reading(ref, words[k]) for ref, words, k in rows]
+    posteriors = PosteriorTuning(totals, hyps, readings, best)
     posterior = posteriors.best()
     first = int(sum(counts[0] for counts in errors))
     if decision == "max":
@@ -240,19 +246,22 @@ def scales_of(found: TunedWeights) -> Scales:
 
 
 def hypothesis_errors(
-    nbests: Sequence[NBest], refs: Mapping[str, Sequence[str]]
+    nbests: Sequence[NBest], refs: Mapping[str, Sequence[str]], counting: Counting = ALL_WORDS
 ) -> List[np.ndarray]:
-    """Word errors of each hypothesis of each list, (N,); each is aligned once.
+    """Errors of each hypothesis of each list, (N,); each is aligned once.
 
     Args:
         nbests: The lists.
         refs: Utterance id -> words, the same utterances.
+        counting: How errors are counted.
     """
     check_same_utterances(refs, {nbest.utt: None for nbest in nbests})
-    return [
-        np.array([word_errors(refs[nbest.utt], hyp.words).errors for hyp in nbest.hypotheses])
-        for nbest in nbests
-    ]
+    found = []
+    for nbest in nbests:
+        ref = refs[nbest.utt]
+        counts = [counting.errors(ref, hyp.words) for hyp in nbest.hypotheses]
+        found.append(np.array([count.errors for count in counts]))
+    return found
 
 
 def split_lists(

@@ -15,6 +15,7 @@ from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional
 import yaml
 
 from espnet_bayeslm.evaluation.text import check_no_ids
+from espnet_bayeslm.evaluation.transcripts import without_marks
 from espnet_bayeslm.scoring.unknown_words import unknown_words
 from espnet_bayeslm.training.build import text_reader
 from espnet_bayeslm.training.experiment import (
@@ -124,12 +125,12 @@ def write_keyed_text(source: Path, target: Path) -> None:
     """Write plain text, a sentence a line, as Kaldi text; blank lines are left out.
 
     Raises:
-        InputError: No sentence, or `target` was made from other text.
+        InputError: No sentence, `target` was made from other text, or `<s>` is within a sentence.
     """
     name = target.stem
     lines = []
     for number, line in read_lines(source):
-        words = line.split()
+        words = without_marks(line.split(), path=source, line=number)
         for token in {"<blank>", "<sos/eos>"}.intersection(words):
             raise InputError(f"holds the special token {token}", path=source, line=number)
         lines.append(" ".join(words))

@@ -147,7 +147,7 @@ def test_segments_where_systems_take_other_readings():
     # the error at e is parted from that at g by one word that both have right
     assert utterance_segments(one, other) == [Segment(1, 1)]
     far = parse_markup("x { b c / d } y z w")
-    texts = ("q b c y z w".split(), "x d y z q".split())
+    texts = (["q", "b", "c", "y", "z", "w"], ["x", "d", "y", "z", "q"])
     assert utterance_segments(*(align(far, text) for text in texts)) == [
         Segment(1, 0),
         Segment(0, 1),
@@ -156,9 +156,9 @@ def test_segments_where_systems_take_other_readings():
 
 def test_mapsswe_takes_markup():
     refs = {f"u{n}": parse_markup("a { b / c } d e") for n in range(9)}
-    good = {utt: tuple("a c d e".split()) for utt in refs}
+    good = {utt: tuple(["a", "c", "d", "e"]) for utt in refs}
     poor = {
-        utt: tuple("a x d e".split() if n % 2 else "a d e".split()) for n, utt in enumerate(refs)
+        utt: tuple(["a", "x", "d", "e"] if n % 2 else ["a", "d", "e"]) for n, utt in enumerate(refs)
     }
     found = mapsswe(refs, good, poor)
     assert (found.segments, found.mean) == (9, -1.0)

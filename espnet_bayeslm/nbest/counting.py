@@ -1,0 +1,134 @@
+"""How errors are counted: in words or characters, and without which words."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import unicodedata
+from typing import Collection, Dict, FrozenSet, Mapping, Sequence, Tuple, Union
+
+from espnet_bayeslm.evaluation.markup import mapped
+from espnet_bayeslm.evaluation.wer import RATES, ErrorCounts, word_errors
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike, read_lines
+
+Words = Tuple[str, ...]
+
+UNITS = tuple(RATES)
+# How the names of characters begin in scripts that put no blanks between words
+_UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
+# A line without a blank that has as many characters holds several words in any script
+_LONG = 40
+
+
+@dataclasses.dataclass(frozen=True)
+class Counting:
+    """How errors are counted. Lists and texts keep their words.
+
+    Attributes:
+        unit: "word", or "char": code points after NFC, without blanks.
+        ignored: Words that are left out of references and hypotheses.
+
+    Raises:
+        InputError: There is no such unit.
+    """
+
+    unit: str = "word"
+    ignored: FrozenSet[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.unit not in UNITS:
+            raise InputError(
+                f"--unit {self.unit}: no such unit", remedy=f"The units are: {', '.join(UNITS)}."
+            )
+
+    @classmethod
+    def of(cls, unit: str, ignore_words: Union[PathLike, Collection[str], None]) -> Counting:
+        """`Counting` whose ignored words may be in a file, one a line."""
+        if isinstance(ignore_words, (str, os.PathLike)):
+            ignore_words = read_word_list(ignore_words)
+        return cls(unit, frozenset(ignore_words or ()))
+
+    @property
+    def noun(self) -> str:
+        """Plural of the unit, as messages have it."""
+        return "words" if self.unit == "word" else "characters"
+
+    def facts(self) -> Dict[str, Union[str, Sequence[str]]]:
+        """What differs from words that all count, for files that say how errors were counted."""
+        found: Dict[str, Union[str, Sequence[str]]] = {}
+        if self.unit != "word":
+            found["unit"] = self.unit
+        if self.ignored:
+            found["ignore_words"] = sorted(self.ignored)
+        return found
+
+    def units(self, words: Sequence[str]) -> Words:
+        """Words or characters that are counted; markup between them stays."""
+        if self.unit == "word" and not self.ignored:
+            return mapped(words, tuple)
+        return mapped(words, self._plain_units)
+
+    def _plain_units(self, words: Sequence[str]) -> Words:
+        kept = [word for word in words if word not in self.ignored]
+        if self.unit == "word":
+            return tuple(kept)
+        return tuple(character for word in kept for character in unicodedata.normalize("NFC", word))
+
+    def text(self, texts: Mapping[str, Sequence[str]]) -> Dict[str, Words]:
+        """Utterance id -> what is counted."""
+        return {utt: self.units(words) for utt, words in texts.items()}
+
+    def errors(self, ref: Sequence[str], hyp: Sequence[str]) -> ErrorCounts:
+        """Errors of a hypothesis."""
+        return word_errors(self.units(ref), self.units(hyp))
+
+    def size(self, words: Sequence[str]) -> int:
+        """Number of words or characters that are counted."""
+        return len(self.units(words))
+
+
+ALL_WORDS = Counting()
+
+
+def read_word_list(path: PathLike) -> FrozenSet[str]:
+    """Words of a file, one a line; blank lines are left out.
+
+    Raises:
+        InputError: A line has several words, or no line has one.
+    """
+    words = set()
+    for number, line in read_lines(path):
+        found = line.split()
+        if len(found) > 1:
+            raise InputError(
+                f"{line[:80]!r} has {len(found)} words, where one was expected",
+                path=path,
+                line=number,
+                remedy="Put each word on a line of its own.",
+            )
+        words.update(found)
+    if not words:
+        raise InputError("no words", path=path, remedy="Put one word on each line.")
+    return frozenset(words)
+
+
+def warn_without_blanks(texts: Mapping[str, Sequence[str]], counting: Counting) -> None:
+    """Warn where words are counted, and most references are written without blanks."""
+    if counting.unit != "word":
+        return
+    lines = [words for words in texts.values() if words]
+    unspaced = [words[0] for words in lines if len(words) == 1 and _is_unspaced(words[0])]
+    if 2 * len(unspaced) > len(lines):
+        logging.warning(
+            "%d of %d references have no blanks between words, such as %r, and each counts as one"
+            " word: --unit char counts characters",
+            *(len(unspaced), len(lines), unspaced[0][:40]),
+        )
+
+
+def _is_unspaced(word: str) -> bool:
+    """True if a word is likely to be a sentence that is written without blanks."""
+    letters = sum(unicodedata.name(c, "").startswith(_UNSPACED) for c in word)
+    return letters > 2 or len(word) >= _LONG
