@@ -151,8 +151,14 @@ def tune_mixture(
     # one component is not combined with anything
     used = combine if len(weights) > 1 else None
     scales = dataclasses.replace(scales, posterior=posterior, combine=used, decision=decision)
-    num_words = sum(map(tuning.counting.size, refs.values()))
+    num_words = sum(_num_words(item.nbest, refs, tuning.counting) for item in lists)
     return Tuned(scales, chosen, found, picture, tried, num_words, by_risk)
+
+
+def _num_words(nbest: NBest, refs: Mapping[str, Sequence[str]], counting: Counting) -> int:
+    """Words or characters of the reference, as the first pass is compared with it."""
+    first = counting.units(nbest.hypotheses[0].words)
+    return len(closest_reading(counting.units(refs[nbest.utt]), first))
 
 
 def _tuned_posterior(

@@ -214,3 +214,41 @@ def test_a_system_that_is_worse_than_the_first_pass_is_warned_of(nbest, tmp_path
     main(["--ref", f"{nbest}/dev.ref", *lists, "--hyp", f"good={nbest}/dev.ref"])
     warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     assert len(warnings) == 1 and warnings[0].startswith("bad is worse than the first pass: ")
+
+
+# name -> reference, hypothesis, options, expected row of the table
+COUNTED = {
+    "alternatives": (
+        "we { saw / seen } it (s-1)\n;; note\n", "we seen it (s-1)\n", [],
+        ["0.00", "0", "0", "0", "3"],
+    ),
+    "characters": (
+        "z1 我喜欢一本书\nz2 他听说新的房子\n", "z1 我喜欢一本数\nz2 他听说新的房子\n",
+        ["--unit", "char"], ["7.69", "1", "0", "0", "13"],
+    ),
+    "noise": (
+        "a red kite\n", "a [laugh] red !SIL kite\n", ["--ignore_words", "{files}/noise"],
+        ["0.00", "0", "0", "0", "2"],
+    ),
+    "marks of sentences": (
+        "a <s> red kite </s>\n", "a red kite\n", [], ["0.00", "0", "0", "0", "2"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("ref, hyp, options, row", COUNTED.values(), ids=COUNTED)
+def test_how_errors_are_counted(tmp_path, capsys, ref, hyp, options, row):
+    for name, text in (("ref", ref), ("hyp", hyp), ("noise", "[laugh]\n!SIL\n")):
+        (tmp_path / name).write_text(text)
+    filled = [word.format(files=tmp_path) for word in options]
+    main(["--ref", f"{tmp_path}/ref", "--hyp", f"s={tmp_path}/hyp", *filled])
+    header, found = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert found == ["s", *row]
+    assert header[0] == ("CER" if "char" in options else "WER")
+
+
+def test_identical_outputs(files, capsys):
+    systems = ["--hyp", f"one={files}/good", "--hyp", f"two={files}/good"]
+    main(["--ref", f"{files}/ref", *systems])
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if "identical" in line)
+    assert row.split()[-1] == "1" and "0.000 " not in row.split("identical outputs")[1][:8]

@@ -7,6 +7,7 @@ import pytest
 
 from espnet_bayeslm.evaluation.comparison import compare_systems, score_set
 from espnet_bayeslm.evaluation.mapsswe import mapsswe
+from espnet_bayeslm.evaluation.markup import parse_markup
 from espnet_bayeslm.evaluation.wer import NO_WORDS, count_errors
 from espnet_bayeslm.utils.errors import InputError
 
@@ -85,3 +86,29 @@ def test_bad_sets():
         score_set({"u": ("a",)}, {"good": {}})
     with pytest.raises(InputError, match="the references have no words"):
         compare_systems([score_set({"u": ()}, {"a": {"u": ()}, "b": {"u": ("x",)}})])
+
+
+def test_identical_outputs_are_known_as_such():
+    refs, hyps = make_set(1)
+    nearly = {**hyps["poor"], "u0": (*hyps["poor"]["u0"], "more")}
+    other = score_set(refs, {**hyps, "same": nearly})
+    for sets, expected in (
+        ([score_set(refs, hyps)] * 2, True),
+        ([score_set(refs, hyps), other], False),
+    ):
+        pairs = compare_systems(sets, num_replicates=100).pairs
+        assert {(p.a, p.b) for p in pairs if p.identical} == (
+            {("poor", "same")} if expected else set()
+        )
+    (pair,) = (p for p in compare_systems([score_set(refs, hyps)]).pairs if p.identical)
+    assert (pair.test.segments > 0, pair.test.p, pair.interval.difference) == (True, 1.0, 0.0)
+
+
+def test_each_system_has_the_words_of_its_readings():
+    refs = {f"u{n}": parse_markup("a { b c d / e }") for n in range(20)}
+    long, short = ({utt: tuple(text.split()) for utt in refs} for text in ("a b c x", "x e"))
+    found = compare_systems([score_set(refs, {"long": long, "short": short})], num_replicates=50)
+    rates = {name: counts.rate for name, counts in found.errors.items()}
+    assert rates == {"long": 0.25, "short": 0.5}
+    interval = found.pairs[0].interval
+    assert (interval.difference, interval.low, interval.high) == (-0.25, -0.25, -0.25)

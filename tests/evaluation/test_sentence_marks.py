@@ -16,7 +16,7 @@ def as_kaldi(path, text):
     path.mkdir()
     for name, value in (("words_text", text), ("acwt", "-1"), ("lmwt.nolm", "2")):
         (path / name).write_text(f"u1-1 {value}\n")
-    return [hyp.words for hyp in next(iter(read_nbest(path, "kaldi"))).hypotheses][0]
+    return next(iter(read_nbest(path, "kaldi"))).hypotheses[0].words
 
 
 def as_checked(path, text):

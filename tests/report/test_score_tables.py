@@ -1,5 +1,6 @@
 """Tables and JSON of word errors, from results that are known."""
 
+import dataclasses
 import io
 import json
 
@@ -91,3 +92,23 @@ def test_json():
     assert pair["mapsswe"] == pytest.approx(test)
     interval = {"difference": 5.0, "low": -0.1, "high": 12.34, "level": 0.95, "improvement": 0.975}
     assert pair["bootstrap"] == pytest.approx(interval)
+
+
+def test_identical_outputs(capsys):
+    scores = result(0.0, 20)
+    pair = dataclasses.replace(scores.pairs[0], identical=True)
+    scores = Scores(scores.errors, [pair])
+    lines = printed(capsys, {"": scores}, scores, "a")
+    assert lines[6][2:6] == ["5.00", "identical", "outputs", "-"]
+    (found,) = scores_json({"": scores}, scores, baseline="a")["significance"]["pairs"]
+    assert found["identical"] is True
+
+
+def test_characters(capsys):
+    scores = result(2.5, 15)
+    print_scores({"x": scores, "y": scores}, scores, baseline="a", unit="char")
+    text = capsys.readouterr().out
+    assert "WER" not in text and "words" not in text
+    assert text.count("CER %") == 4 and "A - B: CER of A less CER of B" in text
+    found = scores_json({"": scores}, scores, baseline="a", unit="char")
+    assert found["b"]["unit"] == "char" and found["b"]["wer"] == 15.0

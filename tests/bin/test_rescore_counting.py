@@ -1,0 +1,139 @@
+"""`rescore` and the report count errors in one way: markup, characters, words left out."""
+
+import json
+import logging
+
+import pytest
+import yaml
+
+import espnet_bayeslm
+from espnet_bayeslm.bin.rescore import main
+from espnet_bayeslm.nbest.formats import read_nbest
+from espnet_bayeslm.report.html_nbest import Texts, make_view
+from espnet_bayeslm.report.html_rescored import read_references, read_rescored
+
+ARPA = """\\data\\
+ngram 1=6
+ngram 2=1
+
+\\1-grams:
+-1\t<unk>
+-99\t<s>\t0
+-1\t</s>
+-0.5\tred\t0
+-0.5\tkite
+-2\tbread
+
+\\2-grams:
+-0.4\tred kite
+
+\\end\\
+"""
+# utterance -> hypotheses; the last is the best under the n-gram
+LISTS = {
+    "u-1": ["a bread kite [laugh]", "a red kite [laugh]"],
+    "u-2": ["bread !SIL", "red !SIL"],
+    "u-3": ["bread kite", "red kite"],
+}
+REFS = {"u-1": "a { red / blue } kite", "u-2": "red (uh)", "u-3": "{ ten / @ } red kite"}
+
+
+def write_lists(folder, lists):
+    """Write N-best lists, the score of rank n being -n."""
+    with open(folder / "lists.jsonl", "w") as f:
+        for utt, texts in lists.items():
+            hyps = [{"text": text, "am_score": -float(n)} for n, text in enumerate(texts)]
+            f.write(json.dumps({"utt": utt, "hypotheses": hyps}) + "\n")
+
+
+def texts_of(path):
+    """Return {utterance: texts} of N-best lists."""
+    lists = read_nbest(path, "jsonl")
+    return {item.utt: [" ".join(hyp.words) for hyp in item.hypotheses] for item in lists}
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "x.arpa").write_text(ARPA)
+    rows = [
+        {
+            "utt": utt,
+            "hypotheses": [{"text": text, "am_score": -float(n)} for n, text in enumerate(texts)],
+        }
+        for utt, texts in LISTS.items()
+    ]
+    (tmp_path / "lists.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "ref").write_text("".join(f"{text} ({utt})\n" for utt, text in REFS.items()))
+    (tmp_path / "noise").write_text("[laugh]\n!SIL\n")
+    return tmp_path
+
+
+def rescore(files, *options):
+    """Run the tool; return its output folder."""
+    output = files / "out"
+    main(
+        f"--nbest {files}/lists.jsonl --nbest_format jsonl --ngram {files}/x.arpa --max_oov_rate 1"
+        f" --tune_ref {files}/ref --output {output}".split()
+        + list(options)
+    )
+    return output
+
+
+def table(text):
+    """Return {row's name: its numbers} of the printed table of errors."""
+    rows = (line.rsplit(maxsplit=5) for line in text.splitlines())
+    return {row[0].strip(): row[1:] for row in rows if len(row) == 6}
+
+
+def test_words_that_do_not_count(files, capsys):
+    output = rescore(files, "--ignore_words", str(files / "noise"))
+    rows = table(capsys.readouterr().out)
+    assert rows["first pass"] == ["42.86", "3", "0", "0", "7"]
+    assert rows["oracle"] == ["0.00", "0", "0", "0", "7"]
+    # what is written keeps its words
+    assert texts_of(output / "nbest.jsonl") == LISTS
+    content = yaml.safe_load((output / "scales.yaml").read_text())
+    assert content["ignore_words"] == ["!SIL", "[laugh]"] and "unit" not in content
+    assert content["tuning"]["errors"]["first pass"] == 3 and content["tuning"]["words"] == 7
+
+
+def test_characters(files, capsys):
+    output = rescore(files, "--ignore_words", str(files / "noise"), "--unit", "char")
+    printed = capsys.readouterr().out
+    assert "CER %" in printed and "chars" in printed and "WER" not in printed
+    rows = table(printed)
+    assert rows["first pass"][-1] == "20" and rows["oracle"][0] == "0.00"
+    content = yaml.safe_load((output / "scales.yaml").read_text())
+    assert content["unit"] == "char" and content["tuning"]["words"] == 20
+    assert "characters of the first pass" in printed
+
+
+@pytest.mark.parametrize("unit", ["word", "char"])
+def test_the_report_counts_as_the_rescoring(files, capsys, unit):
+    output = rescore(files, "--ignore_words", str(files / "noise"), "--unit", unit)
+    rows = table(capsys.readouterr().out)
+    item = read_rescored("lm", str(output), "jsonl")
+    refs = read_references([str(files / "ref")], [item], [("lm", str(output))])
+    for name, counts in make_view(item, refs, Texts()).errors.items():
+        words, *wrong = map(str, counts)
+        assert [*wrong, words] == rows[name][1:]
+
+
+def test_the_function_counts_as_the_tool(files):
+    lists = list(read_nbest(files / "lists.jsonl", "jsonl"))
+    refs = {utt: tuple(texts[1].split()[:-1]) for utt, texts in LISTS.items()}
+    refs["u-3"] = ("red", "kite")
+    options = {"ngrams": [files / "x.arpa"], "tune": True, "refs": refs, "max_oov_rate": 1.0}
+    plain = espnet_bayeslm.rescore(lists, **options).tuned
+    assert plain.found.errors["first pass"] == 5
+    for words in (files / "noise", ["[laugh]", "!SIL"]):
+        tuned = espnet_bayeslm.rescore(lists, ignore_words=words, **options).tuned
+        assert tuned.found.errors["first pass"] == 3
+
+
+def test_lines_without_blanks_are_warned_of(files, caplog):
+    write_lists(files, {"u-1": ["我喜欢一本数"]})
+    (files / "ref").write_text("我喜欢一本书 (u-1)\n")
+    with caplog.at_level(logging.WARNING):
+        rescore(files)
+    assert any("--unit char" in message for message in caplog.messages)
