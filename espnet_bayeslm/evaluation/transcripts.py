@@ -15,8 +15,8 @@ Line = Tuple[int, str]
 
 START, END = "<s>", "</s>"
 COMMENT = ";;"
-# What an id of a trn has and a remark in parentheses at the end of a line, `(laughs)`, has not
-_ID = re.compile(r"\(\S*[-_0-9]\S*\)$")
+# An id of a trn has a digit; a remark at the end of a line, `(laughs)` or `(uh-huh)`, has none
+_ID = re.compile(r"\(\S*\d\S*\)$")
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 # Format -> where its two times stand, and its fields
 _TIMED = {
@@ -55,7 +55,7 @@ def without_marks(
 def read_transcripts(path: PathLike) -> Dict[str, Words]:
     """{utterance id: words} of a Kaldi `text` or a trn, either perhaps gzipped.
 
-    A trn has a name that ends in `trn`, or lines that all end in `(utterance-id)`. Its alternations
+    A trn has a name that ends in `trn`, or lines that all end in `(utterance-1)`. Its alternations
     `{ a / b }`, null words `@`, deletable words `(uh)`, fragments and tags are read as sclite reads
     them (`evaluation.markup`), and comments `;;` are left out.
 

@@ -172,7 +172,10 @@ FILES = {
         "a b (s-1)\n;; note (x)\nc (s-2)\n",
         {"s-1": ("a", "b"), "s-2": ("c",)},
     ),
-    "a text whose lines end in remarks": ("u1 a (laughs)\nu2 (x) b\n", {"u1": ("a", "(laughs)")}),
+    "a text whose lines end in remarks": (
+        "u1 a (laughs)\nu2 b (uh-huh)\n",
+        {"u1": ("a", "(laughs)")},
+    ),
     "a text with braces": ("u1 { a / b }\n", {"u1": ("{", "a", "/", "b", "}")}),
     "a text of digits": ("u1 1 2 3 4\nu2 1 5 6 7\n", {"u1": tuple("1234")}),
 }
