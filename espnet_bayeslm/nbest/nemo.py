@@ -4,15 +4,17 @@ r"""NeMo's beam files: `text<TAB>score` lines, k for each utterance, beside the 
 order of the manifest's lines, `{"audio_filepath": .., "text": reference, ..}`, which hold no
 hypotheses. The folder has one of each. Scores are natural logs, the totals of the beam search. An
 utterance's id is its `utt`, else the name of its audio file, with as many folders as tell it from
-the others. The number of lines is a multiple of the manifest's, or the manifest says how many each
-utterance has (`num_hypotheses`).
+the others. The manifest says how many hypotheses each utterance has (`num_hypotheses`). Without it
+lists are told apart only where that is certain: there is one utterance, or one line for each; or
+all lists are full (`width16` in the beam file's name is the most that a list can have); or they
+have the same size, and the scores rise from each list to the next and nowhere else.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
+import re
 from pathlib import Path, PurePosixPath
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
@@ -41,6 +43,7 @@ from espnet_bayeslm.utils.files import PathLike, read_lines
 BEAMS, MANIFEST = "preds_out.tsv", "manifest.json"
 PATTERN = r".*\.(tsv|jsonl?)(\.gz)?"
 COUNT = "num_hypotheses"
+_WIDTH = re.compile(r"width([0-9]{1,9})(?![0-9])", re.ASCII)
 REMEDY = "Lines are `text<TAB>score`, as of eval_beamsearch_ngram's --preds_output_folder."
 MANIFEST_SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
 MANIFEST_REMEDY = 'Lines are {"audio_filepath": .., "text": ..}.'
@@ -66,7 +69,7 @@ def read_nemo(path: PathLike) -> Iterator[NBest]:
         beams = _one(beams, (".tsv", ".tsv.gz"), "preds")
     manifest = _one(beams.parent, MANIFEST_SUFFIXES, "manifest")
     entries = _read_manifest(manifest)
-    counts = _counts(entries, sum(1 for _ in read_lines(beams)), beams, manifest)
+    counts = _counts(entries, beams, manifest)
     hypotheses = (_hypothesis(line, beams, number) for number, line in read_lines(beams))
     for utt, entry, count in zip(_ids(entries, manifest), entries, counts, strict=True):
         found = tuple(itertools.islice(hypotheses, count))
@@ -124,22 +127,42 @@ def _hypothesis(text: str, path: Path, line: int) -> Hypothesis:
     return Hypothesis(tuple(words.split()), number)
 
 
-def _counts(
-    entries: Sequence[Dict[str, Any]], num_lines: int, beams: Path, manifest: Path
-) -> List[int]:
-    """Number of hypotheses of each utterance."""
-    said: List[Any] = [entry.get(COUNT) for entry in entries]
-    counts = [num_lines // len(entries)] * len(entries) if None in said else said
-    if sum(counts) != num_lines or not counts[0]:
-        raise InputError(
-            f"{num_lines} lines, and {len(entries)} utterances in {manifest}"
-            + (f" with {sum(counts)} hypotheses" if None not in said else ""),
-            path=beams,
-            remedy="Each utterance has equally many lines, or the manifest says `num_hypotheses`.",
-        )
-    if None in said:
-        logging.info("%s: %d hypotheses for each utterance of %s", beams, counts[0], manifest)
-    return counts
+def _counts(entries: Sequence[Dict[str, Any]], beams: Path, manifest: Path) -> List[int]:
+    """Number of hypotheses of each utterance, as the manifest says or the beam file proves.
+
+    Raises:
+        InputError: The manifest disagrees with the beam file, or nothing tells the lists apart.
+    """
+    scores = [_hypothesis(line, beams, number).am_score for number, line in read_lines(beams)]
+    num_lines, num_utts = len(scores), len(entries)
+    said = [entry[COUNT] for entry in entries if entry.get(COUNT) is not None]
+    if len(said) == num_utts and sum(said) == num_lines:
+        return said
+    size, rest = divmod(num_lines, num_utts)
+    if not said and size and not rest and _are_even(scores, size, beams.name):
+        return [size] * num_utts
+    total = f" ({len(said)} of them with {sum(said)} hypotheses in all)" if said else ""
+    raise InputError(
+        f"{num_lines} lines, and {num_utts} utterances in {manifest}{total}; nothing tells which"
+        " lines belong to which utterance",
+        path=beams,
+        remedy=f'Give each line of the manifest its number of lines here, "{COUNT}": N.',
+    )
+
+
+def _are_even(scores: Sequence[Any], size: int, name: str) -> bool:
+    """True if it is proved that all lists have the same size.
+
+    Args:
+        scores: Of all lines.
+        size: Hypotheses of each list.
+        name: Of the beam file; NeMo puts the width of the beam into it, which no list exceeds.
+    """
+    width = _WIDTH.search(name)
+    if size in (1, len(scores)) or (width and int(width[1]) == size):
+        return True
+    rises = [n for n in range(1, len(scores)) if scores[n] > scores[n - 1]]
+    return rises == list(range(size, len(scores), size))
 
 
 def _ids(entries: Sequence[Dict[str, Any]], manifest: Path) -> List[str]:

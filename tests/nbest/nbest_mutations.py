@@ -51,9 +51,15 @@ WHISPER = {
     "b.json": '{"input": ["é"]}\n{"input": ["-1"], "output": null}',
 }
 NEMO = {
-    "preds_out.tsv": "well i'm 3\t-10.5\n\t-1e1\nx\t.5\nx-1 yes\t3\n",
+    "preds_out.tsv": "well i'm 3\t-1e1\n\t-10.5\nx-1 yes\t3\nx\t.5\n",
     "manifest.json": '{"audio_filepath": "a/a-1.wav", "text": "well", "duration": 1.5}\n'
     '{"audio_filepath": "b/é.wav"}\n',
+}
+NEMO_UNEVEN = {
+    "preds_out.tsv": "well i'm 3\t-10.5\n\t-1e1\n\u2028ü\t-11\nx\t.5\né a\u0301\t-3\nb\t-2\n",
+    "manifest.json": '{"audio_filepath": "a/a-1.wav", "num_hypotheses": 3, "text": "well"}\n'
+    '{"audio_filepath": "b/é.wav", "num_hypotheses": 1}\n'
+    '{"audio_filepath": "c.wav", "num_hypotheses": 2, "text": null}\n',
 }
 VOSK = {
     "a-1.json": '{\n "alternatives" : [{\n  "confidence" : 228.5,\n  "text" : "well i\'m 3"\n },'
@@ -97,6 +103,7 @@ def _kinds():
         for format, files in texts.items()
     }
     kinds = {format: (format, files) for format, files in plain.items()}
+    kinds["nemo uneven"] = "nemo", {n: text.encode() for n, text in NEMO_UNEVEN.items()}
     kinds["kaldi split"] = "kaldi", split(plain["kaldi"])
     for format, files in plain.items():
         files = split(files) if format == "kaldi" else files
@@ -290,12 +297,19 @@ def nemo_content(files):
     names = [path.rsplit("/", 1)[-1] for path in paths]
     lines = beams.split("\n")
     lines = lines[:-1] if lines[-1] == "" else lines
-    size = len(lines) // len(entries)
-    content = {}
-    for number, line in enumerate(lines):
-        words, _, score = line.rpartition("\t")
-        content[names[number // size], number % size] = words.split(), float(score)
-    return content
+    found = [(line.rpartition("\t")[0].split(), float(line.rpartition("\t")[2])) for line in lines]
+    counts = [entry.get("num_hypotheses") for entry in entries]
+    if None in counts:
+        # one list, or one line each, or the scores fall within each list
+        starts = [n for n, (_, score) in enumerate(found) if n and score > found[n - 1][1]]
+        starts = {1: [], len(found): range(1, len(found))}.get(len(names), starts)
+        counts = [b - a for a, b in itertools.pairwise([0, *starts, len(found)])]
+        assert len(set(counts)) == 1
+    assert sum(counts) == len(found) and len(counts) == len(names)
+    keys = [
+        (name, rank) for name, count in zip(names, counts, strict=True) for rank in range(count)
+    ]
+    return dict(zip(keys, found, strict=True))
 
 
 def vosk_content(files):

@@ -79,6 +79,43 @@ def test_nemo(tmp_path):
     assert list(read_nbest(tmp_path / "again", "nemo")) == expected
 
 
+# name of the beam file, scores of its lines, manifest's counts, sizes of the lists; None: refused
+COUNTS = {
+    "uneven, of a total that can be divided": ("beams", [-3.5, -4.1, -5, -2.2], [None, None], None),
+    "uneven, as the manifest says": ("beams", [-3.5, -4.1, -5, -2.2], [3, 1], [3, 1]),
+    "the manifest says too little": ("beams", [-3.5, -4.1, -5, -2.2], [3, None], None),
+    "the manifest says something else": ("beams", [-3.5, -4.1, -5, -2.2], [2, 1], None),
+    "no score rises at the border": ("beams", [-1, -2, -3, -4], [None, None], None),
+    "scores rise within lists": ("beams", [-4, -3, -6, -5], [None, None], None),
+    "even, and the scores agree": ("beams", [-1, -2, -1.5, -4], [None, None], [2, 2]),
+    "lists are full": ("preds_out_width2_alpha1.0", [-4, -3, -6, -7], [None, None], [2, 2]),
+    "lists are not full": ("preds_out_width4_alpha1.0", [-1, -2, -3, -4], [None, None], None),
+    "a list is longer than the beam": ("preds_width2", [-3, -4, -5, -2], [3, 1], [3, 1]),
+    "one utterance": ("beams", [-3, -1, -2], [None], [3]),
+    "one line each": ("beams", [-1, -2, -3], [None] * 3, [1, 1, 1]),
+    "fewer lines than utterances": ("beams", [-1, -2], [None] * 3, None),
+}
+
+
+@pytest.mark.parametrize("case", COUNTS)
+def test_nemo_lists_are_told_apart_or_refused(case, tmp_path):
+    name, scores, counts, sizes = COUNTS[case]
+    beams = "".join(f"w{n}\t{score}\n" for n, score in enumerate(scores))
+    (tmp_path / f"{name}.tsv").write_text(beams)
+    manifest = [{"audio_filepath": f"{n}.wav"} for n in range(len(counts))]
+    manifest = [
+        m | ({"num_hypotheses": c} if c else {}) for m, c in zip(manifest, counts, strict=True)
+    ]
+    (tmp_path / "manifest.json").write_text("".join(json.dumps(m) + "\n" for m in manifest))
+    if sizes is None:
+        message = r"tsv: \d lines, and \d utterances in .*json.*num_hypotheses"
+        check_refused(lambda: list(read_nbest(tmp_path, "nemo")), message, tmp_path)
+        return
+    lists = list(read_nbest(tmp_path, "nemo"))
+    assert [len(nbest.hypotheses) for nbest in lists] == sizes
+    assert [hyp.am_score for nbest in lists for hyp in nbest.hypotheses] == scores
+
+
 def test_audio_files_of_one_name_are_told_apart_by_their_folders(tmp_path):
     manifest = [{"audio_filepath": f"/data/{s}/1.wav"} for s in ("s1", "s2")]
     write_nemo_files(tmp_path, manifest=manifest)
