@@ -3,7 +3,8 @@
 One file an utterance, `UTT.lat`, `.slf` or `.htk`, perhaps gzipped. Lines are `key=value` fields: a
 header, nodes (`I=`), links (`J=`). Words stand on the nodes or on the links: a path has the same
 words either way, and what is written has them on the links. Scores are logs to the header's `base`
-(natural ones where it has none), and are written as natural logs.
+(natural ones where it has none), and are written as natural logs. Links of log zero (-inf, or
+HTK's -1e10) are on no path.
 """
 
 from __future__ import annotations
@@ -231,17 +232,14 @@ class _Reader(LatticeBuilder):
         self.add(Arc(source, target, NULL, **scores, details=details), line)
 
     def _score(self, value: str, line: int) -> float:
-        """Natural log of a score."""
-        number = self.number(value, line)
+        """Natural log of a score, -inf where it is the log of zero."""
         base = self._base()
-        if base == 0:  # HTK: no logs
-            if number <= 0:
-                raise self.error(f"the probability {value[:60]} has no logarithm", line)
-            return math.log(number)
-        natural = number * math.log(base)
-        if not math.isfinite(natural):
-            raise self.error(f"{value[:60]!r} is too large a number", line)
-        return natural
+        if base > 0:
+            return self.log(value, line, unit=math.log(base))
+        number = self.number(value, line)  # HTK: no logs
+        if number < 0:
+            raise self.error(f"the probability {value[:60]} has no logarithm", line)
+        return math.log(number) if number else -math.inf
 
     def _base(self) -> float:
         """Base of the logs; 0: probabilities."""

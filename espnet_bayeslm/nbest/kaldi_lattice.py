@@ -7,7 +7,8 @@
 An utterance id, then `state state word graph,acoustic,transition-ids` for each arc and `state
 graph,acoustic,transition-ids` for each final state, costs (-ln), and an empty line. The first
 line's state is the initial one. Words are symbols, or the ids of a `words.txt`. The graph cost has
-LM, pronunciations and transitions in it: it becomes the `lm_score`, which a new LM replaces.
+LM, pronunciations and transitions in it: it becomes the `lm_score`, which a new LM replaces. Arcs
+of infinite cost are on no path.
 """
 
 from __future__ import annotations
@@ -214,7 +215,7 @@ class _Reader(LatticeBuilder):
         parts = field.split(",")
         if len(parts) != 3 or not _IDS.fullmatch(parts[2]):
             raise self.error(f"{field[:80]!r} stands where graph,acoustic,ids was expected", line)
-        lm_score, am_score = (-self.number(part, line) for part in parts[:2])
+        lm_score, am_score = (self.log(part, line, unit=-1.0) for part in parts[:2])
         details = ((TRANSITIONS, parts[2]),) if parts[2] else ()
         return Arc(source, target, label, am_score, lm_score, details=details)
 

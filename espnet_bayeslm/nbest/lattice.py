@@ -349,7 +349,7 @@ def pruned(lattice: Lattice, scales: PathScales, beam: float) -> Lattice:
     Args:
         lattice: The lattice.
         scales: Weights of the scores.
-        beam: In nats; infinite: arcs that do not lead to the end go, nothing else.
+        beam: In nats; infinite: arcs that are on no path of a finite score go, nothing else.
     """
     rest = best_rest(lattice, scales).tolist()
     forward = [-math.inf] * lattice.num_nodes
@@ -357,12 +357,9 @@ def pruned(lattice: Lattice, scales: PathScales, beam: float) -> Lattice:
     for arc in lattice.arcs:
         forward[arc.target] = max(forward[arc.target], forward[arc.source] + scales.total(arc))
     least = rest[0] - beam - 1e-9 * abs(rest[0])  # sums in another order differ in the last digits
-    kept = [
-        arc
-        for arc in lattice.arcs
-        if rest[arc.target] > -math.inf
-        and forward[arc.source] + scales.total(arc) + rest[arc.target] >= least
-    ]
+    totals = [forward[a.source] + scales.total(a) + rest[a.target] for a in lattice.arcs]
+    found = zip(lattice.arcs, totals, strict=True)
+    kept = [arc for arc, total in found if total >= least and total > -math.inf]
     nodes = sorted({0, lattice.end, *(a.source for a in kept), *(a.target for a in kept)})
     place = {node: number for number, node in enumerate(nodes)}
     return dataclasses.replace(

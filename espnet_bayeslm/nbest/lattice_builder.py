@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import heapq
+import math
+import re
 from typing import Any, Dict, List, Optional, Sequence
 
 from espnet_bayeslm.nbest.fields import parse_number
-from espnet_bayeslm.nbest.lattice import Arc, Lattice
+from espnet_bayeslm.nbest.lattice import EQUAL, Arc, Lattice, pruned
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 
 MAX_ARCS = 1_000_000
 """The most arcs of a lattice that is read, about 500 bytes each in memory."""
+
+LOG_ZERO = -0.5e10
+"""Largest log, in nats, that HTK takes for the log of zero, which it writes as -1e10."""
+
+_INFINITE = re.compile("[-+]?inf(inity)?", re.IGNORECASE | re.ASCII)
 
 
 class LatticeBuilder:
@@ -39,6 +46,24 @@ class LatticeBuilder:
     def number(self, value: str, line: int) -> float:
         """Finite number of a field."""
         return parse_number(value, path=self.path, line=line, remedy=self.remedy)
+
+    def log(self, value: str, line: int, *, unit: float = 1.0) -> float:
+        """Natural log of a field, -inf where it is the log of zero.
+
+        Args:
+            value: The field.
+            line: Its line.
+            unit: What the field counts, in nats; -1 for costs.
+
+        Raises:
+            InputError: It is no number, or too large.
+        """
+        if _INFINITE.fullmatch(value) and unit * float(value) < 0:
+            return -math.inf
+        log = unit * self.number(value, line)
+        if log == math.inf:
+            raise self.error(f"{value[:60]!r} is too large a number", line)
+        return log if log > LOG_ZERO else -math.inf
 
     def node(self, name: int, line: int) -> int:
         """Index of the node of a name, a new one where there is none."""
@@ -71,6 +96,8 @@ class LatticeBuilder:
     ) -> Lattice:
         """Lattice of all that was taken, its nodes in topological order.
 
+        Arcs of log zero go, with what only they lead to and what leads only to them.
+
         Args:
             start: Index of the node where all paths begin.
             end: Index of the node where they end.
@@ -78,7 +105,8 @@ class LatticeBuilder:
             **fields: The other attributes.
 
         Raises:
-            InputError: A node that the start does not reach, a cycle, or no path to the end.
+            InputError: A node that the start does not reach, a cycle, no path to the end, or none
+                of finite scores.
         """
         following: List[List[int]] = [[] for _ in self.nodes]
         for number, arc in enumerate(self.arcs):
@@ -99,7 +127,25 @@ class LatticeBuilder:
             for index in order
             for arc in (self.arcs[number] for number in following[index])
         )
-        return Lattice(self.utt, len(order), place[end], arcs, **fields)
+        return self._possible(Lattice(self.utt, len(order), place[end], arcs, **fields))
+
+    def _possible(self, lattice: Lattice) -> Lattice:
+        """Lattice without arcs of log zero.
+
+        Raises:
+            InputError: No path is left.
+        """
+        if all(EQUAL.total(arc) > -math.inf for arc in lattice.arcs):
+            return lattice
+        kept = pruned(lattice, EQUAL, math.inf)
+        if not kept.arcs:
+            raise self.error(
+                f"every path of the lattice of {self.utt[:80]!r} has a score that is the log of"
+                " zero, and one path with finite scores was expected",
+                self.arc_lines[0],
+                "Leave the lattice out, or write it anew with finite scores.",
+            )
+        return kept
 
     def _check_reached(self, start: int, following: Sequence[Sequence[int]]) -> None:
         """Raise an InputError where the start does not reach a node."""

@@ -7,6 +7,7 @@ from nbest_mutations import PIECES, packed
 
 PIECES += [
     *[b"J=9 S=0 E=3 W=x a=-1 l=-1", b"W=", b"=", b"S=3 E=0", b"a=1e308", b"base=2 ", b"base=0 "],
+    *[b"-1e10", b"-4.9e9", b"-Inf", b"l=-inf", b"Infinity,", b"1e10,"],
     *[b"0 3 x 1,1,\n", b"3 0 x 1,1,\n", b"4\n", b",,", b"\\", b"'", b"\n\nz\n0 1 a\n1\n"],
 ]
 
@@ -15,6 +16,9 @@ HTK = {
     "I=0 t=0.0 W=!NULL\nI=1 t=.5 W=well\nI=2 t=0.75 W=i'm\nI=3 t=1e0 W=!NULL\n"
     "J=0 S=0 E=1 a=-10.5 l=-1\nJ=1 S=0 E=2 a=-3 l=-2.5\nJ=2 S=1 E=2 a=-1e1 l=0\n"
     "J=3 S=2 E=3 a=.25 l=-7.\n",
+    "zero.lat": "start=0 end=2\r\nN=4 L=4\r\nI=0\r\nI=1\r\nI=2\r\nI=3\r\n"
+    "J=0 S=0 E=1 W=red a=-1 l=-.5\r\nJ=1 S=1 E=2 W=kite a=-2 l=-.7\r\n"
+    "J=2 S=1 E=3 W=zoo a=-2 l=-inf\r\nJ=3 S=3 E=2 W=!NULL a=-1e10 l=0",
     "b_01.slf": "# on links\nbase=10\nI=0\nI=1\nI=2\n"
     'J=0 S=0 E=1 W="x" a=-1 l=-1\nJ=1 S=0 E=1 W=x-1 a=-1.5 l=-.5\nJ=2 S=1 E=2 W=!NULL a=0 l=0\n',
     "é.htk": "start=5 end=4\nI=4 W=é\nI=5 W=3\nJ=0 S=5 E=4 a=-2 l=-3\n",
@@ -23,6 +27,8 @@ KALDI = {
     "lat.1.ark": "a-1 \n0 1 well 10.5,9.25,1_1_2\n0 2 i'm 1e1,-3,\n1 2 <eps> .5,7.,3\n"
     "2 3 3 0,0,4\n2 1.5,0.25,\n3 1,1,9\n\nb_01 \n5 2 x 1,2,\n5 2 x-1 1,3,\n2\n\n",
     "lat.2.ark": "é\n0 1 yes\n1 0,0,\n\n",
+    "lat.3.ark": "\ufeffzero\r\n0 1 yes 1,inf,\r\n0 2 no 1,2,\r\n1 0,0,\r\n2\r\n"
+    "3 Infinity,Infinity,\r\n2 3 no 1e10,0,3\r\n\r\n",
 }
 
 
@@ -53,8 +59,8 @@ def _lines(data, name):
 
 
 def _paths(arcs, start, end):
-    """Return the sorted (words, acoustic score, LM score) of all paths."""
-    found = []
+    """Return the sorted (words, acoustic score, LM score) of all paths without a log of zero."""
+    arcs, found = [arc for arc in arcs if min(arc[3:]) > -5e9], []
 
     def walk(node, words, am, lm):
         if node == end:
@@ -115,7 +121,9 @@ def htk_content(files):
         base = float(header.get("base", math.e))
 
         def log(text, base=base):
-            return math.log(float(text)) if base == 0 else float(text) * math.log(base)
+            if base == 0:
+                return math.log(float(text)) if float(text) else -math.inf
+            return float(text) * math.log(base)
 
         links = [
             (

@@ -23,7 +23,7 @@ DAMAGED_HTK = [
     ("J=9\tS=1\tE=6", "J=9\tS=6\tE=6", "cannot be reached|cycle"),
     ("a=-7\t", "", "u.lat:17: the link of .* has the scores none, others a"),
     ("a=-7\t", "a=nan\t", "u.lat:17: 'nan' is not a finite number"),
-    ("a=-7\t", "a=-Infinity\t", "u.lat:17: '-Infinity' is not a finite number"),
+    ("a=-7\t", "a=Infinity\t", "u.lat:17: 'Infinity' is not a finite number"),
     ("a=-7\t", "a=x\t", "u.lat:17: 'x' stands where one number"),
     ("W=c\t", "", "u.lat:7: the field W is missing"),
     ("I=2\t", "I=1\t", "u.lat:8: the node 1 stands there already"),
@@ -39,10 +39,11 @@ DAMAGED_HTK = [
     ("S=7\tE=5", "S=-7\tE=5", "u.lat:14: S=-7: expected a number from 0"),
     ("I=2\t", "I=2\tL=part\t", "u.lat:8: a sub-lattice in place of a word"),
     ("W=c\t", "W=\\351\t", "u.lat:7: the bytes of .* are not UTF-8"),
+    ("VERSION=1.0\n", "VERSION=1.0\nbase=0\n", "u.lat:15: the probability -1.5 has no logarithm"),
     (
         HTK,
-        HTK.replace("VERSION=1.0", "base=10").replace("a=-7\t", "a=-1.7e308\t"),
-        "u.lat:17: '-1.7e308' is too large a number",
+        HTK.replace("VERSION=1.0", "base=10").replace("a=-7\t", "a=1.7e308\t"),
+        "u.lat:17: '1.7e308' is too large a number",
     ),
 ]
 DAMAGED_KALDI = [
@@ -51,7 +52,7 @@ DAMAGED_KALDI = [
     ("2\t1.5,0.25,7\n3\t0.75,0,\n", "", "x.lats:6: .* has no final state"),
     ("2\t3\t3\t2,10,4", "4\t3\t3\t2,10,4", "x.lats:5: the node 4 cannot be reached"),
     ("4.25,", "nan,", "x.lats:2: 'nan' is not a finite number"),
-    (",310.5,", ",Infinity,", "x.lats:2: 'Infinity' is not a finite number"),
+    (",310.5,", ",-Infinity,", "x.lats:2: '-Infinity' is not a finite number"),
     ("4.25,310.5,1_1_8", "4.25", "x.lats:2: '4.25' stands where graph,acoustic,ids"),
     ("1_1_8", "1_x", "x.lats:2: '4.25,310.5,1_x' stands where graph,acoustic,ids"),
     ("0\t1\twell", "0\t-1\twell", "x.lats:2: '-1' stands where a state's number"),

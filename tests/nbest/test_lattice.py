@@ -1,5 +1,6 @@
 """Best paths, N best, oracle and pruning of lattices against the enumeration of all paths."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -14,6 +15,7 @@ from oracles.lattice_paths import (
     write_kaldi_lattices,
 )
 
+from espnet_bayeslm.nbest.formats import LATTICE_READERS
 from espnet_bayeslm.nbest.lattice import (
     Arc,
     Lattice,
@@ -135,6 +137,50 @@ def test_a_score_far_below_makes_no_others_equal():
     arcs = [Arc(0, 1, "none", 0.0), Arc(0, 2, "a", -0.3), Arc(2, 1, "b", 0.0)]
     (path,) = best_paths(Lattice("u", 3, 1, tuple(sorted(arcs))), PathScales(), 1)
     assert path.words == ("none",)
+
+
+ZEROS = {"htk": ("-inf", "-Infinity", "-1e10", "-1.0e+10"), "kaldi_lattice": ("inf", "Infinity")}
+
+
+@pytest.mark.parametrize("format, zero", [(f, zero) for f in ZEROS for zero in ZEROS[f]])
+@pytest.mark.parametrize("score", ["am_score", "lm_score"])
+def test_arcs_of_log_zero_are_on_no_path(format, zero, score, tmp_path):
+    """What only they lead to, and what leads only to them, goes with them."""
+    write = {"htk": write_htk, "kaldi_lattice": write_kaldi_lattices}[format]
+    written = "-10000000000" if format == "htk" else "10000000000"
+    compared = 0
+    for seed in SEEDS[:20]:
+        rng = np.random.default_rng(seed)
+        lattice = random_lattice(rng)
+        drawn = rng.random(len(lattice.arcs)) < 0.25
+        arcs = [a._replace(graph_score=0.0) for a in lattice.arcs]
+        arcs = [a._replace(**{score: -1e10}) if z else a for a, z in zip(arcs, drawn, strict=True)]
+        write([dataclasses.replace(lattice, arcs=tuple(arcs))], tmp_path / f"{seed}")
+        (file,) = (tmp_path / f"{seed}").iterdir()
+        text = file.read_text()
+        assert not drawn.any() or written in text
+        file.write_text(text.replace(written, zero))
+        kept = dataclasses.replace(lattice, arcs=tuple(a for a in arcs if getattr(a, score) > -1e9))
+        expected = all_paths(kept)
+        if not expected:
+            with pytest.raises(InputError, match=r"every path .* log of zero.*"):
+                list(LATTICE_READERS[format](file))
+            continue
+        (found,) = LATTICE_READERS[format](file)
+        check_paths(best_paths(found, PathScales(), 10**6), list(expected.values()))
+        compared += bool(drawn.any())
+    assert compared > 5
+
+
+def test_probabilities_of_zero_and_final_weights_of_log_zero(tmp_path):
+    arcs = "J=0 S=0 E=1 W=a a=.5\nJ=1 S=0 E=1 W=b a=0\n"
+    (tmp_path / "u.slf").write_text(f"base=0\nI=0\nI=1\n{arcs}")
+    (lattice,) = LATTICE_READERS["htk"](tmp_path / "u.slf")
+    assert [path.words for path in best_paths(lattice, PathScales(), 9)] == [("a",)]
+    text = "u\n0 1 a 1,2,\n0 2 b 1,2,\n1 0,0,\n2 Infinity,Infinity,\n"
+    (tmp_path / "u.lats").write_text(text)
+    (lattice,) = LATTICE_READERS["kaldi_lattice"](tmp_path / "u.lats")
+    assert [path.words for path in best_paths(lattice, PathScales(), 9)] == [("a",)]
 
 
 def test_a_list_has_the_scores_that_the_lattice_holds():
