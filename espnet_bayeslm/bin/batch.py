@@ -6,13 +6,13 @@ The same as a loop over `bayeslm TOOL ...`, less the seconds that importing ESPn
 from __future__ import annotations
 
 import argparse
-import contextlib
 import shlex
 import sys
 from typing import Optional, Sequence
 
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.files import read_lines
 
 
 def batch(file: Optional[str]) -> None:
@@ -20,8 +20,8 @@ def batch(file: Optional[str]) -> None:
 
     `bayeslm` itself may be left out of them.
     """
-    with open(file, encoding="utf-8") if file else contextlib.nullcontext(sys.stdin) as f:
-        commands = [shlex.split(line, comments=True) for line in f]
+    lines = sys.stdin if file is None else [line for _, line in read_lines(file)]
+    commands = [shlex.split(line, comments=True) for line in lines]
     for words in filter(None, commands):
         words = words[words[0] == "bayeslm" :]
         print("$ bayeslm", shlex.join(words), flush=True)

@@ -37,7 +37,7 @@ from espnet_bayeslm.nbest.fields import (
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, Table, read_lines, read_table
+from espnet_bayeslm.utils.files import PathLike, Table, read_table, read_text
 
 WORDS, ACOUSTIC, NOLM, WITHLM = "words_text", "acwt", "lmwt.nolm", "lmwt.withlm"
 PATTERN = r"(words_text|acwt|lmwt\.nolm|lmwt\.withlm)(\.gz)?|archives\.[0-9]+"
@@ -146,12 +146,12 @@ def _parts(folder: Path) -> List[Path]:
             path=folder,
             remedy="Which is meant? Move one of them to another folder.",
         )
-    if (folder / "num_jobs").is_file():
-        num_jobs = " ".join(line for _, line in read_lines(folder / "num_jobs")).strip()
+    if (jobs := packed(folder / "num_jobs")).is_file():
+        num_jobs = read_text(jobs).strip()
         if num_jobs != str(len(parts)):
             raise InputError(
                 f"says {num_jobs[:80]!r}, and there are {len(parts)} archives",
-                path=folder / "num_jobs",
+                path=jobs,
                 remedy="Did a job fail, or was an archive not copied?",
             )
     return parts

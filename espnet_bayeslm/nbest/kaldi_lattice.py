@@ -26,6 +26,7 @@ from espnet_bayeslm.nbest.fields import (
     check_no_others,
     files_matching,
     format_number,
+    packed,
 )
 from espnet_bayeslm.nbest.lattice import NULL, TRANSITIONS, Arc, Lattice, kaldi_scales
 from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS, LatticeBuilder
@@ -65,7 +66,7 @@ def read_kaldi_lattices(
         InputError: A line that cannot be used (file, line, remedy), or an id twice.
     """
     folder = Path(path) if Path(path).is_dir() else Path(path).parent
-    beside = folder / WORDS
+    beside = packed(folder / WORDS)
     table = words if words is not None else beside if beside.is_file() else None
     symbols = None if table is None else read_symbols(table)
     remedy = "They are called NAME.lats, .txt or .ark."

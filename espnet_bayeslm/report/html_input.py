@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_lines
+from espnet_bayeslm.utils.files import PathLike, read_lines, read_text
 
 # A repeatable option; one value may stand in a --config file without a list.
 Repeated = Union[str, Sequence[str], None]
@@ -68,7 +68,7 @@ def read_json(path: PathLike, *, remedy: str) -> Any:
     Raises:
         InputError: It cannot be read, or is not JSON.
     """
-    return _parsed("\n".join(line for _, line in read_lines(path)), path, None, remedy)
+    return _parsed(read_text(path), path, None, remedy)
 
 
 def read_json_lines(path: PathLike, *, remedy: str) -> Iterator[Tuple[int, Any]]:

@@ -34,7 +34,7 @@ from espnet_bayeslm.rescoring.features import (
 )
 from espnet_bayeslm.rescoring.weights_file import NamedWeight, match_weights, read_weights
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike
+from espnet_bayeslm.utils.files import PathLike, read_text
 from espnet_bayeslm.utils.weights import check_weights
 
 if TYPE_CHECKING:
@@ -199,11 +199,11 @@ def read_scales(path: PathLike) -> Scales:
     """Scales of a yaml file that `bayeslm rescore` wrote.
 
     Raises:
-        InputError: The file does not hold them.
+        InputError: The file cannot be read, or does not hold them.
     """
+    text = read_text(path)
     try:
-        with open(path, encoding="utf-8") as f:
-            content = yaml.safe_load(f)
+        content = yaml.safe_load(text)
         weights, digests = content.get("weights"), content.get("fingerprints") or {}
         if weights is not None:
             weights = tuple(

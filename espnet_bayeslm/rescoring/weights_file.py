@@ -12,6 +12,7 @@ import numpy as np
 import yaml
 
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import read_text
 from espnet_bayeslm.utils.weights import check_weights
 
 
@@ -126,8 +127,9 @@ def read_weights(
 
 
 def _weights_of_file(path: Path, names: Sequence[str], fingerprints: Sequence[str]) -> np.ndarray:
+    text = read_text(path)
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.safe_load(text)
         known = [
             NamedWeight(str(c["name"]), float(c["weight"]), str(c.get("fingerprint", "")))
             for c in content["components"]

@@ -301,6 +301,15 @@ def read_lines(path: PathLike) -> Iterator[Tuple[int, str]]:
         raise InputError(f"cannot be read ({reason})", path=path) from error
 
 
+def read_text(path: PathLike) -> str:
+    """Text of a file, as `read_lines` reads it.
+
+    Raises:
+        InputError: It cannot be read.
+    """
+    return "\n".join(line for _, line in read_lines(path))
+
+
 def split_files(path: PathLike) -> List[str]:
     """A file, or those that ESPnet's `split_scps` has made of it (`--num_splits_lm` of asr.sh)."""
     if not Path(path).is_dir():

@@ -1,5 +1,7 @@
 """Kaldi's lattices as text: what is read, what is written, and what is refused."""
 
+import gzip
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -78,6 +80,14 @@ def test_ids_with_a_table_beside_them(tmp_path):
     (tmp_path / "ids" / "words.txt").write_text(WORDS)
     assert read(tmp_path / "ids", text) == symbols
     assert list(read_kaldi_lattices(tmp_path / "ids")) == symbols
+    zipped = tmp_path / "ids" / "words.txt.gz"
+    zipped.write_bytes(gzip.compress(WORDS.encode()))
+    with pytest.raises(InputError, match=r"words.txt: words.txt.gz is there too"):
+        read(tmp_path / "ids", text)
+    (tmp_path / "ids" / "words.txt").unlink()
+    assert list(read_kaldi_lattices(tmp_path / "ids")) == symbols
+    zipped.unlink()
+    (tmp_path / "ids" / "words.txt").write_text(WORDS)
     with pytest.raises(InputError, match=r"x.lats:2: 'well' stands where an id"):
         read(tmp_path / "ids", KALDI)
     (tmp_path / "ids" / "words.txt").write_text(WORDS.replace(" 2", " 1"))

@@ -1,5 +1,7 @@
 """The new best hypothesis, and the scales that find it, against brute force."""
 
+import gzip
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring.decision import Scales, ScoredList, distinct_hypotheses, read_scales
 from espnet_bayeslm.rescoring.features import FIRST_PASS
-from espnet_bayeslm.rescoring.weights_file import NamedWeight
+from espnet_bayeslm.rescoring.weights_file import NamedWeight, read_weights
 from espnet_bayeslm.utils.errors import InputError
 
 # quarters make ties, and add without rounding
@@ -115,6 +117,18 @@ def test_scales_of_a_file(tmp_path):
         weights=(NamedWeight("lstm", 0.5),), features=(("am_score", 0.5), ("rank", 1.0))
     )
     assert read_scales(path) == expected
+    (tmp_path / "scales.yaml.gz").write_bytes(gzip.compress(path.read_bytes()))
+    assert read_scales(tmp_path / "scales.yaml.gz") == expected
+
+
+def test_weights_of_a_gzipped_file(tmp_path):
+    content = b"components: [{name: a, weight: 0.3}, {name: b, weight: 0.7}]"
+    (tmp_path / "weights.yaml.gz").write_bytes(gzip.compress(content))
+    found = read_weights(str(tmp_path / "weights.yaml.gz"), ["b", "a"])
+    assert found is not None and found.tolist() == [0.7, 0.3]
+    (tmp_path / "weights.yaml.gz").write_bytes(gzip.compress(content)[:-9])
+    with pytest.raises(InputError, match=r"weights\.yaml\.gz: cannot be read"):
+        read_weights(str(tmp_path / "weights.yaml.gz"), ["b", "a"])
 
 
 BAD_SCALES = ["", "lmwt: 7\n", "- 7\n", "lmwt: a\nword_penalty: 0\n", "a: b: c\n", "features: 3\n"]
