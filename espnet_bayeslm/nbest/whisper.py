@@ -1,9 +1,10 @@
-"""N-best lists without scores, as those of Whisper in the Hypotheses Paradise: one JSON list.
+"""N-best lists of Whisper and others in the Hypotheses Paradise: one JSON list.
 
     [{"input": ["the first hypothesis", "the second"], "output": "the reference"}, ...]
 
 `output` may be missing. An utterance's id is its `id` (or `utt`), else the file's name and its
-number from 1. `scores`, natural logs, may stand beside `input`: a score for each hypothesis.
+number from 1. A list of scores, natural logs, may stand beside `input`, one for each hypothesis:
+`scores`, else `am_score`, else `score`. The last two are kept, too.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from espnet_bayeslm.nbest.json_values import (
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 
 IDS = ("id", "utt")
+OTHER_SCORES = ("am_score", "score")
+"""Keys of scores where there is no `scores`."""
 
 
 class Whisper(JsonFormat):
@@ -40,11 +43,14 @@ class Whisper(JsonFormat):
         """List of one object."""
         content = as_object(value, "it")
         texts = [as_words(text, "a hypothesis") for text in as_list(content.get("input"), "input")]
-        scores = content.get("scores")
-        scores = [None] * len(texts) if scores is None else as_list(scores, "scores")
+        key, scores = "scores", content.get("scores")
+        if scores is None:
+            key = next((key for key in OTHER_SCORES if isinstance(content.get(key), list)), key)
+            scores = content.get(key)
+        scores = [None] * len(texts) if scores is None else as_list(scores, key)
         if len(scores) != len(texts):
-            raise BadValue(f"{len(texts)} hypotheses and {len(scores)} scores")
-        found = [as_score(score, "a score") for score in scores]
+            raise BadValue(f"{len(texts)} hypotheses and {len(scores)} {key}")
+        found = [as_score(score, key) for score in scores]
         utt = next((content[key] for key in IDS if content.get(key) is not None), name)
         utt = str(utt) if type(utt) is int else as_string(utt, "id")
         return self.list_of(utt, list(map(Hypothesis, texts, found)), content)

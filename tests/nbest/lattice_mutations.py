@@ -27,7 +27,7 @@ KALDI = {
     "lat.1.ark": "a-1 \n0 1 well 10.5,9.25,1_1_2\n0 2 i'm 1e1,-3,\n1 2 <eps> .5,7.,3\n"
     "2 3 3 0,0,4\n2 1.5,0.25,\n3 1,1,9\n\nb_01 \n5 2 x 1,2,\n5 2 x-1 1,3,\n2\n\n",
     "lat.2.ark": "é\n0 1 yes\n1 0,0,\n\n",
-    "lat.3.ark": "\ufeffzero\r\n0 1 yes 1,inf,\r\n0 2 no 1,2,\r\n1 0,0,\r\n2\r\n"
+    "lat.3.ark": "zero\r\n0 1 yes 1,inf,\r\n0 2 no 1,2,\r\n1 0,0,\r\n2\r\n"
     "3 Infinity,Infinity,\r\n2 3 no 1e10,0,3\r\n\r\n",
 }
 

@@ -47,8 +47,8 @@ JSONL = {
 }
 WHISPER = {
     "a.json": '[{"input": ["well i\'m 3", ""], "output": "well", "id": "a-1"},\n'
-    ' {"input": ["x", "x-1 yes"], "scores": [-1.5, -2], "x": [1]}\n]\n',
-    "b.json": '{"input": ["é"]}\n{"input": ["-1"], "output": null}',
+    ' {"input": ["x", "x-1 yes"], "am_score": [-1.5, -2], "score": [1]}\n]\n',
+    "b.json": '{"input": ["é"], "scores": [-1]}\n{"input": ["-1"], "output": null}',
 }
 NEMO = {
     "preds_out.tsv": "well i'm 3\t-1e1\n\t-10.5\nx-1 yes\t3\nx\t.5\n",
@@ -281,7 +281,8 @@ def whisper_content(files):
         for number, item in enumerate(_values(text), 1):
             ids = [item[key] for key in ("id", "utt") if item.get(key) is not None]
             utt = str(ids[0]) if ids else f"{name.removesuffix('.json')}-{number:06d}"
-            scores = item.get("scores") or [None] * len(item["input"])
+            named = [item.get(key) for key in ("scores", "am_score", "score")]
+            scores = next((s for s in named if isinstance(s, list)), [None] * len(item["input"]))
             for rank, (line, score) in enumerate(zip(item["input"], scores, strict=True)):
                 content[utt, rank] = line.split(), score
     return content

@@ -55,6 +55,30 @@ def test_whisper(tmp_path):
     assert list(read_nbest(tmp_path / "again.json", "whisper")) == expected
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"scores": [-1.5, -2]},
+        {"am_score": [-1.5, -2]},
+        {"score": [-1.5, -2]},
+        {"am_score": [-1.5, -2], "score": [-7, -8]},
+        {"scores": [-1.5, -2], "am_score": [-7, -8], "score": [0, 1]},
+        {"scores": None, "am_score": None, "score": [-1.5, -2]},
+        {"scores": [-1.5, -2], "am_score": 3},
+        {"am_score": 3, "score": [-1.5, -2]},
+    ],
+)
+def test_whisper_scores_have_several_names_and_keep_them(keys, tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps([{"input": ["a", "b"], **keys}]))
+    (found,) = read_nbest(tmp_path / "a.json", "whisper")
+    assert [hyp.am_score for hyp in found.hypotheses] == [-1.5, -2]
+    write_nbest([found], tmp_path / "again.json", format="whisper")
+    assert list(read_nbest(tmp_path / "again.json", "whisper")) == [found]
+    (content,) = json.loads((tmp_path / "again.json").read_text())
+    kept = {key: value for key, value in keys.items() if key != "scores"}
+    assert {key: content[key] for key in kept} == kept
+
+
 def test_nemo(tmp_path):
     write_nemo_files(tmp_path)
     expected = [
@@ -164,6 +188,9 @@ BAD = {
         ('[{"input": []}]', r"a.json:1: input are \[\], and a list"),
         ('[{"input": [3]}]', r"a.json:1: a hypothesis is 3, and a string"),
         ('[{"input": ["a"], "scores": [1, 2]}]', r"a.json:1: 1 hypotheses and 2 scores"),
+        ('[{"input": ["a"], "am_score": [1, 2]}]', r"a.json:1: 1 hypotheses and 2 am_score"),
+        ('[{"input": ["a"], "scores": -3, "score": 1}]', r"a.json:1: scores are -3, and a list"),
+        ('[{"input": ["a"], "am_score": ["x"]}]', r"a.json:1: am_score is 'x', and a finite"),
         (
             '[{"input": ["a", "b"], "scores": [1, null]}]',
             r"a.json:1: 1 of 2 hypotheses have a score",
