@@ -26,6 +26,7 @@ import numpy as np
 from espnet2.utils.types import float_or_none, int_or_none
 
 from espnet_bayeslm.bin.components import add_component_options
+from espnet_bayeslm.bin.rescore_options import NO_LMWT
 from espnet_bayeslm.evaluation.markup import closest_reading
 from espnet_bayeslm.evaluation.wer import (
     ERRORS_HEADER,
@@ -161,7 +162,7 @@ def check_options(
     if nbest_size < 1:
         raise InputError(f"--nbest_size {nbest_size}: 1 or more hypotheses were expected")
     if lmwt is None and penalty is not None:
-        raise InputError("--word_penalty without --lmwt", remedy="Give both.")
+        raise InputError(NO_LMWT, remedy="Give both.")
     if lmwt is not None and not (0 < lmwt < math.inf and math.isfinite(penalty or 0.0)):
         raise InputError(f"--lmwt {lmwt} --word_penalty {penalty}: LMWT must be positive")
 

@@ -13,6 +13,7 @@ import yaml
 
 import espnet_bayeslm
 from espnet_bayeslm.bin.rescore_options import (
+    NO_LMWT,
     SCALES,
     check_output,
     check_tuning,
@@ -85,6 +86,10 @@ def rescore(
     logging.info("read %d N-best lists from %s", len(lists.utts), nbest)
     may_tune = fixed is None and options["num_jobs"] == 1
     refs = read_references(tune_ref, lists) if may_tune else None
+    if lists.scales:
+        fixed = lattice_scales(
+            lists, fixed, lmwt=lmwt, penalty=word_penalty, tuned=refs is not None
+        )
     scored = read_references(ref or tune_ref, lists)
     warn_without_blanks(scored or {}, counting)
     tally = None if scored is None else ErrorTally(scored, counting)
@@ -137,6 +142,44 @@ def rescore(
             write_job(folder, **work_of, lists=lists.digest, settings=settings)
     tests = {} if tally is None else tally.tests()
     report(rescoring.weighting, rescoring.tuned, parts, tests, confidences, unknown, unit=unit)
+
+
+def lattice_scales(
+    lists: CheckedLists,
+    given: Optional[Scales],
+    *,
+    lmwt: Optional[float],
+    penalty: Optional[float],
+    tuned: bool,
+) -> Optional[Scales]:
+    """Scales of lattices: those that are given, else those that come with the lattices.
+
+    Args:
+        lists: The N best of the lattices.
+        given: The scales that options give.
+        lmwt: The option.
+        penalty: The option.
+        tuned: True if scales are to be tuned.
+
+    Returns:
+        None where they are tuned.
+
+    Raises:
+        InputError: A penalty is given without an LMWT, or lattices have different scales.
+    """
+    if penalty is not None and lmwt is None:
+        raise InputError(NO_LMWT, remedy="Give both.")
+    if given is not None or tuned:
+        return given
+    found = {Scales.of_lattice(*key): utt for key, utt in lists.scales.items()}
+    if len(found) > 1:
+        (first, utt), (second, other) = list(found.items())[:2]
+        raise InputError(
+            f"lattices with different scales: {utt[:80]!r} has {first}, {other[:80]!r} {second}",
+            path=lists.path,
+            remedy="Give --lmwt, --scales or --tune_ref.",
+        )
+    return next(iter(found))
 
 
 def read_references(

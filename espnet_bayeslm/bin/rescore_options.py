@@ -25,6 +25,7 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import check_folder, check_outside, entries
 
 SCALES = "scales.yaml"
+NO_LMWT = "--word_penalty without --lmwt, and lattices have scales of their own"
 
 
 def check_output(output: str, nbest: str) -> List[str]:
@@ -220,7 +221,11 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--scales", help="scales.yaml of a tuned run, with its weights where those were tuned"
     )
-    parser.add_argument("--lmwt", type=float_or_none, help="LMWT (default: 10)")
+    parser.add_argument(
+        "--lmwt",
+        type=float_or_none,
+        help="LMWT (default: 10; of lattices: the scales that come with them)",
+    )
     parser.add_argument("--word_penalty", type=float_or_none, help="Cost per word (default: 0)")
     parser.add_argument(
         "--ref", help="References, a Kaldi `text` or a trn (default: --tune_ref, or the lists' own)"

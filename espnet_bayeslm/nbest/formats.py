@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from pathlib import Path
-from typing import Callable, ContextManager, Dict, Iterable, Iterator, Tuple
+from typing import Callable, ContextManager, Dict, Iterable, Iterator, Optional, Tuple
 
 from espnet_bayeslm.evaluation.transcripts import END, START, without_marks
 from espnet_bayeslm.nbest.espnet import espnet_writer, read_espnet
@@ -17,7 +17,7 @@ from espnet_bayeslm.nbest.htk import htk_writer, read_htk
 from espnet_bayeslm.nbest.jsonl import Jsonl
 from espnet_bayeslm.nbest.kaldi import kaldi_writer, read_kaldi, read_kaldi_once
 from espnet_bayeslm.nbest.kaldi_lattice import kaldi_lattice_writer, read_kaldi_lattices
-from espnet_bayeslm.nbest.lattice import Lattice, nbest_list
+from espnet_bayeslm.nbest.lattice import Lattice, PathScales, nbest_list
 from espnet_bayeslm.nbest.nemo import nemo_writer, read_nemo
 from espnet_bayeslm.nbest.normalization import AS_IT_IS, Normalization, normalized
 from espnet_bayeslm.nbest.srilm import read_srilm, srilm_writer
@@ -57,6 +57,9 @@ LATTICE_WRITERS: Dict[str, Callable[[PathLike], ContextManager[Callable[[Lattice
     "htk": htk_writer,
     "kaldi_lattice": kaldi_lattice_writer,
 }
+LatticeScales = Dict[Tuple[PathScales, Tuple[str, ...]], str]
+"""Weights that come with lattices, and the scores that these hold -> the first such utterance."""
+
 FORMATS = (*READERS, *LATTICE_READERS)
 NBEST_SIZE = 100
 """Hypotheses of a lattice, unless another number is asked for."""
@@ -95,14 +98,29 @@ def read_nbest(path: PathLike, format: str = "kaldi", *, size: int = NBEST_SIZE)
     return _reader(format, size)(path)
 
 
-def _reader(format: str, size: int) -> Callable[[PathLike], Iterator[NBest]]:
-    """Reader of a format's lists, or of the `size` best hypotheses of its lattices."""
+def _reader(
+    format: str, size: int, *, scales: Optional[LatticeScales] = None
+) -> Callable[[PathLike], Iterator[NBest]]:
+    """Reader of a format's lists, or of the `size` best hypotheses of its lattices.
+
+    Args:
+        format: One of `FORMATS`.
+        size: The most hypotheses of a lattice.
+        scales: Gets the scales of the lattices that are read.
+    """
     check_format(format)
     if size < 1:
         raise InputError(f"--nbest_size {size}: 1 or more hypotheses were expected")
     if format in READERS:
         return lambda path: _without_marks(READERS[format](path), path)
-    return lambda path: (nbest_list(item, size) for item in LATTICE_READERS[format](path))
+
+    def lists(path: PathLike) -> Iterator[NBest]:
+        for item in LATTICE_READERS[format](path):
+            if scales is not None:
+                scales.setdefault((item.scales, item.scores), item.utt)
+            yield nbest_list(item, size)
+
+    return lists
 
 
 def _without_marks(lists: Iterable[NBest], path: PathLike) -> Iterator[NBest]:
@@ -166,6 +184,7 @@ class CheckedLists:
         utts: The utterances, in their order.
         digest: What tells the words of these lists from those of others.
         refs: Utterance id -> words of the reference, of those that hold one.
+        scales: Scales of lattices, and their first utterances; empty for lists.
 
     Raises:
         InputError: The format is unknown, or the input cannot be used.
@@ -181,7 +200,8 @@ class CheckedLists:
     ):
         check_seekable(path)
         self.path, self.normalization = path, normalization
-        reader = _reader(format, size)
+        self.scales: LatticeScales = {}
+        reader = _reader(format, size, scales=self.scales)
         once = ONCE.get(format)
         self._read = reader if once is None else lambda path: _without_marks(once(path), path)
         try:

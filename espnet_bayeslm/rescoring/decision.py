@@ -8,6 +8,7 @@ import os
 from typing import (
     TYPE_CHECKING,
     Any,
+    Container,
     Dict,
     List,
     Mapping,
@@ -22,6 +23,7 @@ import numpy as np
 import yaml
 from numpy.typing import ArrayLike
 
+from espnet_bayeslm.nbest.lattice import PathScales
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS, Posterior
 from espnet_bayeslm.rescoring.features import (
@@ -87,6 +89,24 @@ class Scales:
             values = [weight for _, weight in self.features]
             if not values or not all(map(math.isfinite, values)):
                 raise ValueError(f"weights of features must be finite: {self.features}")
+
+    @classmethod
+    def of_lattice(cls, weights: PathScales, scores: Container[str]) -> Scales:
+        """Scales that weigh hypotheses as a lattice's weights do, with a new LM's ln P.
+
+        Args:
+            weights: The weights that come with the lattice.
+            scores: Names of the scores that it holds.
+        """
+        am, lm, graph, word = weights
+        has_graph = "graph_score" in scores
+        ratios = cls(lm / am, 0.0 - word / lm) if am > 0 and lm > 0 else None
+        if ratios is not None and (graph == lm or not has_graph):
+            return ratios
+        features = {"am_score": am, LM: lm, "words": word}
+        if has_graph:
+            features["graph_score"] = graph
+        return dataclasses.replace(ratios or cls(), features=tuple(features.items()))
 
     @property
     def of_each_lm(self) -> bool:

@@ -1,5 +1,6 @@
 """`bayeslm lattice`: N best, 1-best, oracle and rescored lattices on disk."""
 
+import dataclasses
 import os
 
 import numpy as np
@@ -12,7 +13,7 @@ from espnet_bayeslm.bin import rescore
 from espnet_bayeslm.bin.lattice import main
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.nbest.htk import read_htk
-from espnet_bayeslm.nbest.lattice import best_paths, kaldi_scales, nbest_list
+from espnet_bayeslm.nbest.lattice import PathScales, best_paths, kaldi_scales, nbest_list
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.training.components import load_components
 
@@ -134,6 +135,49 @@ def test_rescore_takes_the_n_best_of_htk_lattices(folder, ngram):
             for hyp in nbest_list(lattice, 6).hypotheses
         }
         assert line.split() == [lattice.utt, *max(totals, key=totals.get)]
+
+
+@pytest.mark.parametrize(
+    "scales, num_scores",
+    [
+        (PathScales(), 2),
+        (PathScales(1.0, 12.0, 1.0, -3.0), 2),
+        (PathScales(0.5, 4.0, 1.0, 2.0), 3),
+        (PathScales(1.0, 0.0, 1.0, 0.5), 3),
+        (None, 2),
+    ],
+)
+def test_rescore_and_lattice_have_the_same_scales(folder, ngram, scales, num_scores):
+    """Those of the lattices, unless others are given; None: Kaldi's lattices, which hold none."""
+    given = [
+        dataclasses.replace(
+            item,
+            scales=scales or item.scales,
+            scores=item.scores[:num_scores],
+            # of paths with the same words the best stays the best under another LM
+            arcs=tuple(a._replace(lm_score=0.0, graph_score=5 * a.graph_score) for a in item.arcs),
+        )
+        for item in LATTICES
+    ]
+    format = "kaldi_lattice" if scales is None else "htk"
+    (write_kaldi_lattices if scales is None else write_htk)(given, folder / "given")
+    lattices = {"lattices": folder / "given", "lattice_format": format, "output": folder / "a"}
+    main(words(**lattices, ngram=ngram, beam="inf", prune="inf", merge_order=100))
+    lists = {"nbest": folder / "given", "nbest_format": format, "nbest_size": 10**6}
+    rescore.main(words(**lists, ngram=ngram, output=folder / "b"))
+    assert (folder / "a" / "text").read_text() == (folder / "b" / "text").read_text()
+
+
+def test_rescore_asks_for_scales_where_lattices_differ(folder, fails, ngram):
+    for n, item in enumerate(LATTICES[:2]):
+        write_htk([dataclasses.replace(item, scales=PathScales(lm=n + 5.0))], folder / f"{n}")
+    (folder / "1" / "u1.lat").rename(folder / "0" / "u1.lat")
+    given = {"nbest": folder / "0", "nbest_format": "htk", "ngram": ngram, "output": folder / "out"}
+    assert "0: lattices with different scales: 'u0' has am_score 1, log_prob 5" in fails(
+        rescore.main, words(**given)
+    )
+    assert "--word_penalty without --lmwt" in fails(rescore.main, words(**given, word_penalty=1))
+    rescore.main(words(**given, lmwt=7))
 
 
 FAILURES = {
