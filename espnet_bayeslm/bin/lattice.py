@@ -38,6 +38,7 @@ from espnet_bayeslm.evaluation.wer import (
     word_errors,
 )
 from espnet_bayeslm.evaluation.word_scores import WordScores
+from espnet_bayeslm.nbest.detection import find_format
 from espnet_bayeslm.nbest.formats import (
     LATTICE_READERS,
     LATTICE_WRITERS,
@@ -72,7 +73,7 @@ MANIFEST = "lattice.json"
 def lattice(
     *,
     lattices: str,
-    lattice_format: str,
+    lattice_format: Optional[str],
     words: Optional[str],
     max_arcs: int,
     output: Optional[str],
@@ -102,6 +103,9 @@ def lattice(
     replaces = check_output(output, {"--lattices": lattices, "--ref": ref, "--words": words})
     for path in filter(None, (lattices, words)):
         check_seekable(path)
+    if lattice_format is None:
+        found = find_format(lattices)
+        lattice_format = found if found in LATTICE_READERS else "htk"
     rescored = bool(lm or ngram)
     if prune is None:
         prune = PRUNE if rescored else math.inf
@@ -289,7 +293,9 @@ def get_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--lattices", required=True, help="A folder, or a file")
     parser.add_argument(
-        "--lattice_format", default="htk", choices=sorted(LATTICE_READERS), help="Their format"
+        "--lattice_format",
+        choices=sorted(LATTICE_READERS),
+        help="Their format (default: as names or contents of the files say, else htk)",
     )
     parser.add_argument("--words", help="Kaldi's words.txt, where words are ids")
     parser.add_argument(

@@ -8,7 +8,8 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence, Tuple
 
-from espnet_bayeslm.nbest.formats import FORMATS, check_format
+from espnet_bayeslm.bin.components import FORMAT_HELP
+from espnet_bayeslm.nbest.formats import check_format
 from espnet_bayeslm.report.html_input import Repeated, named_paths
 from espnet_bayeslm.utils.cli import command_line, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
@@ -23,7 +24,7 @@ def report(
     output: str,
     title: str,
     score: Optional[str],
-    nbest_format: str,
+    nbest_format: Optional[str],
     command: str,
     **repeated: Repeated,
 ) -> None:
@@ -38,7 +39,8 @@ def report(
     def named(option: str, *, unique: bool = False) -> List[Tuple[str, str]]:
         return named_paths(f"--{option}", repeated[option], unique=unique)
 
-    check_format(nbest_format)
+    if nbest_format is not None:
+        check_format(nbest_format)
     word_errors = None if score is None else read_scores(score)
     tables = scores_section(word_errors, read_perplexities(named("perplexity")))
     experiments, searches = named("exp", unique=True), named("search", unique=True)
@@ -67,7 +69,7 @@ def report(
 
 
 def rescoring_sections(
-    folders: Mapping[str, str], nbest_format: str, ref: Repeated
+    folders: Mapping[str, str], nbest_format: Optional[str], ref: Repeated
 ) -> List[Optional[Section]]:
     """N-best lists of rescorings and the sweeps that tuned them."""
     from espnet_bayeslm.report.html_nbest import nbest_section
@@ -106,11 +108,7 @@ def get_parser() -> argparse.ArgumentParser:
     }
     for option, what in repeatable.items():
         parser.add_argument(option, action="append", default=[], help=f"{what} (repeatable)")
-    parser.add_argument(
-        "--nbest_format",
-        default="kaldi",
-        help=f"The format of the lists in --rescored: {', '.join(FORMATS)}",
-    )
+    parser.add_argument("--nbest_format", help=f"Of the lists in --rescored. {FORMAT_HELP}")
     return parser
 
 

@@ -54,7 +54,7 @@ Parts = Mapping[str, Mapping[str, ErrorCounts]]
 def rescore(
     *,
     nbest: str,
-    nbest_format: str,
+    nbest_format: Optional[str],
     nbest_size: int,
     normalize: str,
     unit: str,
@@ -83,7 +83,7 @@ def rescore(
     counting = Counting.of(unit, ignore_words)
     normalization = Normalization(normalize, kept=counting.ignored)
     lists = CheckedLists(nbest, nbest_format, size=nbest_size, normalization=normalization)
-    logging.info("read %d N-best lists from %s", len(lists.utts), nbest)
+    logging.info("read %d N-best lists (%s) from %s", len(lists.utts), lists.format, nbest)
     may_tune = fixed is None and options["num_jobs"] == 1
     refs = read_references(tune_ref, lists) if may_tune else None
     if lists.scales:
@@ -127,7 +127,7 @@ def rescore(
             uncertainty=options["uncertainty"],
             confidence=rescoring.weighting.sure,
         )
-        write_lists(folder, files, rescoring, tally, unknown, sure, format=nbest_format)
+        write_lists(folder, files, rescoring, tally, unknown, sure, format=lists.format)
         parts = {} if tally is None else tally.parts()
         confidences = {} if sure is None else sure.parts()
         facts: Dict[str, Any] = dict(counting.facts())

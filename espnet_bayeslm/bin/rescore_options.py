@@ -11,11 +11,12 @@ import yaml
 from espnet2.utils.types import float_or_none, int_or_none, str2bool
 
 from espnet_bayeslm.bin.components import (
+    FORMAT_HELP,
     add_component_options,
     add_counting_options,
     add_normalize_option,
 )
-from espnet_bayeslm.nbest.formats import FORMATS, NBEST_SIZE
+from espnet_bayeslm.nbest.formats import NBEST_SIZE
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS
 from espnet_bayeslm.rescoring.decision import COMBINATIONS, Scales, read_scales
 from espnet_bayeslm.rescoring.feature_tuning import NUM_FOLDS, TUNE_BY
@@ -161,9 +162,7 @@ def get_parser() -> argparse.ArgumentParser:
         " (-ln P_LM), the new best as text and trn, and scales.yaml.",
     )
     parser.add_argument("--nbest", required=True, help="The N-best lists")
-    parser.add_argument(
-        "--nbest_format", default="kaldi", help=f"Their format: {', '.join(FORMATS)}"
-    )
+    parser.add_argument("--nbest_format", help=FORMAT_HELP)
     parser.add_argument(
         "--nbest_size",
         type=int,

@@ -6,7 +6,11 @@ import argparse
 import logging
 from typing import Dict, Mapping, Optional, Sequence, Tuple, TypeVar
 
-from espnet_bayeslm.bin.components import add_counting_options, add_normalize_option
+from espnet_bayeslm.bin.components import (
+    FORMAT_HELP,
+    add_counting_options,
+    add_normalize_option,
+)
 from espnet_bayeslm.bin.conditions import ConditionFiles, condition_files
 from espnet_bayeslm.evaluation.bootstrap import NUM_REPLICATES
 from espnet_bayeslm.evaluation.comparison import ScoredSet, Scores, compare_systems, score_set
@@ -35,7 +39,7 @@ def score(
     ref: Repeated,
     hyp: Repeated,
     nbest: Repeated,
-    nbest_format: str,
+    nbest_format: Optional[str],
     normalize: str,
     unit: str,
     ignore_words: Optional[str],
@@ -105,7 +109,7 @@ def choose_baseline(files: ConditionFiles, baseline: Optional[str]) -> Optional[
 
 def read_condition(
     files: ConditionFiles,
-    format: str,
+    format: Optional[str],
     normalization: Normalization,
     counting: Counting,
     partial_ref: bool,
@@ -114,7 +118,7 @@ def read_condition(
 
     Args:
         files: The condition.
-        format: That of the lists, whose first hypotheses are a system.
+        format: That of the lists, whose first hypotheses are a system; None: as they say.
         normalization: What references and outputs go through.
         counting: How errors are counted.
         partial_ref: Whether outputs without a reference are left out.
@@ -181,7 +185,7 @@ def get_parser() -> argparse.ArgumentParser:
         default=[],
         help="N-best lists, for the first pass and the oracle: DIR, or CONDITION=DIR for each",
     )
-    parser.add_argument("--nbest_format", default="kaldi", help="Their format")
+    parser.add_argument("--nbest_format", help=FORMAT_HELP)
     add_flag(
         parser, "--partial_ref", "Score the utterances that have a reference, where some have none"
     )

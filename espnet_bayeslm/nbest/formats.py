@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Callable, ContextManager, Dict, Iterable, Iterator, Optional, Tuple
 
 from espnet_bayeslm.evaluation.transcripts import END, START, without_marks
+from espnet_bayeslm.nbest.detection import find_format
 from espnet_bayeslm.nbest.espnet import espnet_writer, read_espnet
 from espnet_bayeslm.nbest.fields import AddList, OutOfStep
 from espnet_bayeslm.nbest.htk import htk_writer, read_htk
@@ -79,7 +80,29 @@ def check_format(format: str) -> None:
         )
 
 
-def read_nbest(path: PathLike, format: str = "kaldi", *, size: int = NBEST_SIZE) -> Iterator[NBest]:
+def format_of(path: PathLike, format: Optional[str] = None) -> str:
+    """Format of lists or lattices: the one that is given, else the one that their files say.
+
+    Raises:
+        InputError: The format is unknown; or none is given, and the files say none or several.
+    """
+    found = format or find_format(path)
+    if found is None:
+        there = Path(path).exists()
+        raise InputError(
+            "no format of N-best lists or lattices can be told from it"
+            if there
+            else "no such file or folder",
+            path=path,
+            remedy=f"Give --nbest_format, one of: {', '.join(FORMATS)}." if there else "",
+        )
+    check_format(found)
+    return found
+
+
+def read_nbest(
+    path: PathLike, format: Optional[str] = None, *, size: int = NBEST_SIZE
+) -> Iterator[NBest]:
     """N-best lists of a file or folder, one by one.
 
     No more than one list and the ids are kept in memory, except where the lines of a Kaldi
@@ -88,14 +111,14 @@ def read_nbest(path: PathLike, format: str = "kaldi", *, size: int = NBEST_SIZE)
 
     Args:
         path: The file or folder.
-        format: One of `FORMATS`.
+        format: One of `FORMATS`; None: the one that names or contents of the files say.
         size: The most hypotheses that are taken of a lattice, distinct and the best first, by the
             scales of its file or, of Kaldi's, an LMWT of 10. Lists come whole.
 
     Raises:
         InputError: The format is unknown, or the input cannot be used.
     """
-    return _reader(format, size)(path)
+    return _reader(format_of(path, format), size)(path)
 
 
 def _reader(
@@ -108,7 +131,6 @@ def _reader(
         size: The most hypotheses of a lattice.
         scales: Gets the scales of the lattices that are read.
     """
-    check_format(format)
     if size < 1:
         raise InputError(f"--nbest_size {size}: 1 or more hypotheses were expected")
     if format in READERS:
@@ -176,11 +198,12 @@ class CheckedLists:
 
     Args:
         path: The file or folder.
-        format: One of `FORMATS`.
+        format: One of `FORMATS`; None: the one that names or contents of the files say.
         size: The most hypotheses that are taken of a lattice, as by `read_nbest`.
         normalization: What their words go through, as by `normalized`.
 
     Attributes:
+        format: Their format.
         utts: The utterances, in their order.
         digest: What tells the words of these lists from those of others.
         refs: Utterance id -> words of the reference, of those that hold one.
@@ -193,7 +216,7 @@ class CheckedLists:
     def __init__(
         self,
         path: PathLike,
-        format: str = "kaldi",
+        format: Optional[str] = None,
         *,
         size: int = NBEST_SIZE,
         normalization: Normalization = AS_IT_IS,
@@ -201,8 +224,9 @@ class CheckedLists:
         check_seekable(path)
         self.path, self.normalization = path, normalization
         self.scales: LatticeScales = {}
-        reader = _reader(format, size, scales=self.scales)
-        once = ONCE.get(format)
+        self.format = format_of(path, format)
+        reader = _reader(self.format, size, scales=self.scales)
+        once = ONCE.get(self.format)
         self._read = reader if once is None else lambda path: _without_marks(once(path), path)
         try:
             self._scan()

@@ -12,7 +12,7 @@ import yaml
 from espnet_bayeslm.evaluation.wer import Words, check_same_utterances, read_transcripts
 from espnet_bayeslm.nbest.counting import ALL_WORDS, Counting
 from espnet_bayeslm.nbest.fields import parse_number
-from espnet_bayeslm.nbest.formats import read_nbest
+from espnet_bayeslm.nbest.formats import format_of, read_nbest
 from espnet_bayeslm.nbest.kaldi import key_of
 from espnet_bayeslm.nbest.normalization import AS_IT_IS, Normalization, normalized
 from espnet_bayeslm.nbest.types import NBest
@@ -72,8 +72,8 @@ class Rescored:
         return scored.totals(self.scales).tolist()
 
 
-def read_rescored(name: str, folder: str, format: str) -> Rescored:
-    """Lists of a folder with their new best.
+def read_rescored(name: str, folder: str, format: Optional[str]) -> Rescored:
+    """Lists of a folder with their new best; their format, or None where the files say it.
 
     Raises:
         InputError: A file is missing, is not usable, or is of other lists.
@@ -82,6 +82,7 @@ def read_rescored(name: str, folder: str, format: str) -> Rescored:
     if not path.is_dir():
         remedy = "Give the output of `bayeslm rescore`."
         raise InputError("not a folder", path=folder, remedy=remedy)
+    format = format_of(path, format)
     places = [path / file for file in JSON_LISTS.get(format, ()) if (path / file).exists()]
     nbests = list(read_nbest(places[0] if places else path, format))
     best = _best_places(nbests, path / BEST, lists=folder)

@@ -111,7 +111,7 @@ BAD = {
     "one text twice": (["--perplexity", "{outputs}/ppl.json"] * 2, "has perplexities of"),
     "no folder": (["--rescored", "nosuch"], "nosuch: not a folder"),
     "one name twice": (["--rescored", "a={outputs}/ngram"] * 2, "are both called a"),
-    "no lists": (["--rescored", "{outputs}/snr"], "words_text"),
+    "no lists": (["--rescored", "{outputs}/snr"], "no format of N-best lists or lattices"),
     "another format": (
         ["--rescored", "{outputs}/ngram", "--nbest_format", "sphinx"],
         "unknown N-best format 'sphinx'",

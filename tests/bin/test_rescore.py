@@ -206,7 +206,7 @@ def test_a_missing_rank_and_a_missing_list(nbest, lists, ngram, tmp_path, refuse
 
 
 BAD_OPTIONS = {
-    "no lists": (["--nbest", "nosuch"], "nosuch: not a folder of Kaldi N-best archives"),
+    "no lists": (["--nbest", "nosuch"], "nosuch: no such file or folder"),
     "unknown format": (["--nbest_format", "sphinx"], "unknown N-best format 'sphinx'"),
     "no weights": (["--lm", "{point}"], "2 components and no --weights"),
     "other weights": (["--weights", "{weights}"], "has weights for point, bayes, bigram, but"),

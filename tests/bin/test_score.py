@@ -138,7 +138,7 @@ BAD = {
         "/long: 4 utterances, 3 in {files}/ref: 1 utterances have no reference (first: 'new')",
     ),
     "malformed trn": (["--hyp", "a={files}/bad.trn"], "/bad.trn:1: got 'a b c' where"),
-    "no lists": (["--nbest", "{files}"], "words_text: cannot be read"),
+    "no lists": (["--nbest", "{files}"], "no format of N-best lists or lattices"),
     "unknown format": (["--nbest", "{files}", "--nbest_format", "sphinx"], "unknown N-best format"),
     "no such baseline": (
         ["--hyp", "a={files}/good", "--baseline", "b"],
