@@ -25,7 +25,7 @@ from typing import (
 import numpy as np
 from espnet2.utils.types import float_or_none, int_or_none
 
-from espnet_bayeslm.bin.components import add_component_options
+from espnet_bayeslm.bin.components import add_component_options, add_normalize_option
 from espnet_bayeslm.bin.rescore_options import NO_LMWT
 from espnet_bayeslm.evaluation.markup import closest_reading
 from espnet_bayeslm.evaluation.wer import (
@@ -48,6 +48,11 @@ from espnet_bayeslm.nbest.formats import (
 )
 from espnet_bayeslm.nbest.lattice import Lattice, kaldi_scales, nbest_list, oracle_words, pruned
 from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS
+from espnet_bayeslm.nbest.normalization import (
+    Normalization,
+    normalized_lattice,
+    restored_lattice,
+)
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.components import Component, UnknownWords, inner_scorer
 from espnet_bayeslm.rescoring.decision import COMBINATIONS, Weighting, combined
@@ -76,6 +81,7 @@ def lattice(
     lattice_format: Optional[str],
     words: Optional[str],
     max_arcs: int,
+    normalize: str,
     output: Optional[str],
     nbest_format: str,
     nbest_size: int,
@@ -117,10 +123,11 @@ def lattice(
     read = partial(LATTICE_READERS[lattice_format], lattices, max_arcs=max_arcs)
     if lattice_format == "kaldi_lattice":
         read = partial(read, words=words)
-    refs = None if ref is None else read_transcripts(ref)
+    normalization = Normalization(normalize)
+    refs = None if ref is None else normalization.text(read_transcripts(ref))
     check_lattices(read(), lattices, refs, ref)
     # 2. Rescore: a stream of lattices
-    every: Iterable[Lattice] = read()
+    every: Iterable[Lattice] = (normalized_lattice(item, normalization) for item in read())
     if not rescored and prune < math.inf:
         every = (pruned(item, scales or item.scales, prune) for item in every)
     if rescored:
@@ -139,10 +146,11 @@ def lattice(
     written = lattice_format if write_lattices else None
     with outputs(output, nbest_format, written, replaces=replaces) as add:
         for item in every:
-            nbest = nbest_list(item, nbest_size if output else 1, scales)
-            add(item, nbest)
+            own = restored_lattice(item) if normalization else item
+            nbest = nbest_list(own, nbest_size if output else 1, scales)
+            add(own, nbest)
             if refs is not None:
-                best = nbest.hypotheses[0].words
+                best = normalization.each(nbest.hypotheses[0].words)
                 oracle = oracle_words(item, closest_reading(refs[item.utt], best))
                 errors["1-best"].append(word_errors(refs[item.utt], best))
                 errors["oracle"].append(word_errors(refs[item.utt], oracle))
@@ -301,6 +309,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--max_arcs", type=int, default=MAX_ARCS, help="Lattices of more arcs are refused"
     )
+    add_normalize_option(parser, "the words of arcs and references")
     parser.add_argument("--output", help="The folder to write")
     parser.add_argument(
         "--nbest_format", default="jsonl", choices=sorted(READERS), help="That of the lists"

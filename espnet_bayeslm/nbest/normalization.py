@@ -24,11 +24,15 @@ from typing import (
 )
 
 from espnet_bayeslm.evaluation.markup import mapped
+from espnet_bayeslm.nbest.lattice import NULL, Arc, Lattice
 from espnet_bayeslm.nbest.spoken_numbers import spoken_numbers
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.errors import InputError
 
 Words = Tuple[str, ...]
+LABEL = "label as it came"
+"""Name of the original label among the details of an arc of a normalised lattice."""
+
 TextFunction = Callable[[str], str]
 
 # Format characters that shape the letters beside them
@@ -163,6 +167,10 @@ class Normalization:
             text = STEPS[name](text)
         return tuple(text.split())
 
+    def each(self, words: Iterable[str]) -> Words:
+        """Words as the steps leave each by itself: as those of a lattice."""
+        return tuple(found for word in words for found in self.words((word,)))
+
     def text(self, texts: Mapping[str, Sequence[str]]) -> Dict[str, Words]:
         """Utterance id -> normalised words."""
         return {utt: self.words(words) for utt, words in texts.items()}
@@ -209,3 +217,58 @@ def normalized(
             "--normalize %s leaves no word of %d hypotheses, the first %s: they count as empty",
             *(steps, len(emptied), emptied[0]),
         )
+
+
+def normalized_lattice(lattice: Lattice, normalization: Normalization) -> Lattice:
+    """Lattice with the normalised words of its arcs; `restored_lattice` gives their labels back.
+
+    A word that becomes several is an arc for each, in a chain whose first arc has all scores. A
+    word that becomes none is an arc without a word.
+    """
+    if not normalization:
+        return lattice
+    outgoing = [[(arc, _arc_labels(arc, normalization)) for arc in a] for a in lattice.outgoing()]
+    place, count = [], 0
+    for pairs in outgoing:
+        place.append(count)
+        count += 1 + sum(len(labels) - 1 for _, labels in pairs)
+    arcs: List[Arc] = []
+    for node, pairs in enumerate(outgoing):
+        inner = place[node]
+        for arc, labels in pairs:
+            nodes = [place[node], *range(inner + 1, inner + len(labels)), place[arc.target]]
+            inner += len(labels) - 1
+            arcs += _chain(arc, labels, nodes)
+    times = dict(zip(place, lattice.times, strict=False))
+    return dataclasses.replace(
+        lattice,
+        num_nodes=count,
+        end=place[lattice.end],
+        arcs=tuple(sorted(arcs, key=lambda arc: arc.source)),
+        times=tuple(times.get(node) for node in range(count)) if times else (),
+    )
+
+
+def _arc_labels(arc: Arc, normalization: Normalization) -> Words:
+    """Labels of the arcs that an arc becomes, one or more."""
+    if arc.word is None:
+        return (arc.label,)
+    return normalization.words((arc.word,)) or (NULL,)
+
+
+def _chain(arc: Arc, labels: Words, nodes: Sequence[int]) -> Iterator[Arc]:
+    """Yield arcs with these labels from each node to the next; the first has the scores."""
+    rest = Arc(0, 0, NULL, details=((LABEL, NULL),))
+    for number, label in enumerate(labels):
+        kept = rest if number else arc._replace(details=(*arc.details, (LABEL, arc.label)))
+        yield kept._replace(source=nodes[number], target=nodes[number + 1], label=label)
+
+
+def restored_lattice(lattice: Lattice) -> Lattice:
+    """Lattice with the labels that its arcs had before any normalisation."""
+    arcs = []
+    for arc in lattice.arcs:
+        label = dict(arc.details).get(LABEL, arc.label)
+        kept = tuple(pair for pair in arc.details if pair[0] != LABEL)
+        arcs.append(arc._replace(label=label, details=kept))
+    return dataclasses.replace(lattice, arcs=tuple(arcs))

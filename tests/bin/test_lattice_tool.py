@@ -180,6 +180,46 @@ def test_rescore_asks_for_scales_where_lattices_differ(folder, fails, ngram):
     rescore.main(words(**given, lmwt=7))
 
 
+def test_normalised_words_are_scored_and_counted_and_others_written(folder, ngram, fails, capsys):
+    """Lattices in upper case with punctuation, against the same in the LM's own spelling."""
+    spelt = {"a": "A,", "b": "B-C", "c": "C.", "d": "D", "e": "..."}
+    own = {"a": ["a"], "b": ["b", "c"], "c": ["c"], "d": ["d"], "e": []}
+    lattices = [
+        dataclasses.replace(
+            item, arcs=tuple(a._replace(label=spelt.get(a.label, a.label)) for a in item.arcs)
+        )
+        for item in LATTICES
+    ]
+    write_htk(lattices, folder / "upper")
+    (folder / "upper_ref").write_text("".join(f"u{n} A, B{' C.' * n}\n" for n in range(8)))
+    given = {
+        "lattices": folder / "upper",
+        "ref": folder / "upper_ref",
+        "ngram": ngram,
+        "beam": "inf",
+    }
+    given |= {"prune": "inf", "write_lattices": "true", "merge_order": 100, "lmwt": 5}
+    assert "does not know" in fails(main, words(**given, output=folder / "bad"))
+    main(words(**given, output=folder / "out", normalize="lower,punct", nbest_size=1000))
+    errors, scorer, least = rates(capsys.readouterr().out), NgramScorer(ngram), 0
+    for n, (item, nbest) in enumerate(
+        zip(lattices, read_nbest(folder / "out" / "nbest", "jsonl"), strict=True)
+    ):
+        assert {hyp.words for hyp in nbest.hypotheses} == set(all_paths(item))
+        back = {label: own[word] for word, label in spelt.items()}
+        scored = [[w for word in hyp.words for w in back[word]] for hyp in nbest.hypotheses]
+        for hyp, found in zip(nbest.hypotheses, scored, strict=True):
+            expected = scorer.word_scores([found])[0].log_probs.sum()
+            assert hyp.lm_score == pytest.approx(expected, rel=1e-4)
+        least += min(edit_distance(["a", "b", *"c" * n], found) for found in scored)
+    assert errors["oracle"] == least <= errors["1-best"]
+    assert {arc.label for item in read_htk(folder / "out" / "lattices") for arc in item.arcs} <= {
+        *spelt.values(),
+        "",
+        "!NULL",
+    }
+
+
 FAILURES = {
     "nothing to do": ([], "nothing to do"),
     "a penalty alone": (["--output", "x", "--word_penalty", "1"], "--word_penalty without --lmwt"),

@@ -1,8 +1,20 @@
 """Normalisation of text, and lists that remember their own words."""
 
-import pytest
+import dataclasses
+import math
 
-from espnet_bayeslm.nbest.normalization import STEPS, Normalization, normalized, restored
+import numpy as np
+import pytest
+from oracles.lattice_paths import all_paths, random_lattice
+
+from espnet_bayeslm.nbest.normalization import (
+    STEPS,
+    Normalization,
+    normalized,
+    normalized_lattice,
+    restored,
+    restored_lattice,
+)
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
 
@@ -79,3 +91,28 @@ def test_an_unknown_step():
     with pytest.raises(InputError, match="lower, contractions, numbers, punct") as error:
         Normalization("lower,upper")
     assert "unknown step 'upper'" in str(error.value)
+
+
+LABELS = ("a", "A,", "I'm", "b-c", "...", "21st")
+
+
+@pytest.mark.parametrize("steps", ["", "lower,punct", "lower,contractions,numbers,punct"])
+def test_lattices_have_normalised_words_and_are_restored(steps):
+    """An arc may become none, one or several words; scores stay those of its path."""
+    normalization = Normalization(steps)
+    for seed in range(20):
+        lattice = random_lattice(np.random.default_rng(seed), words=LABELS)
+        lattice = dataclasses.replace(lattice, times=(None, *np.arange(lattice.num_nodes - 1.0)))
+        found = normalized_lattice(lattice, normalization)
+        assert all(arc.source < arc.target for arc in found.arcs)
+        assert sorted(arc.source for arc in found.arcs) == [arc.source for arc in found.arcs]
+        assert len(found.times) == found.num_nodes
+        expected = {}
+        for words, path in all_paths(lattice).items():
+            key = normalization.each(words)
+            expected[key] = max(expected.get(key, -math.inf), path.total)
+        totals = {words: path.total for words, path in all_paths(found).items()}
+        assert totals == pytest.approx(expected)
+        restored = restored_lattice(found)
+        assert all_paths(restored) == all_paths(lattice)
+        assert [arc.details for arc in restored.arcs] == [()] * len(found.arcs)
