@@ -15,6 +15,9 @@ from espnet_bayeslm.utils.files import PathLike, read_lines
 JSON_KEYS = {"hypotheses": "jsonl", "input": "whisper", "alternatives": "vosk"}
 """Key of a list's JSON object -> format."""
 
+FOLDERS = ("kaldi", "espnet", "nemo")
+"""Formats of whole folders."""
+
 BESIDE = r"(?!sweep\.)"
 """Begins patterns that leave out the files that `rescore` writes beside its lists."""
 
@@ -34,8 +37,9 @@ def find_format(path: PathLike) -> Optional[str]:
     for name in sorted(names, key=natural_order):
         if not (found and name.removesuffix(".gz").endswith(".json")):  # one says it for all
             found.update(dict.fromkeys(filter(None, [_format_of(path / name, name)])))
-    folders = [format for format in ("kaldi", "espnet", "nemo") if format in found]
-    chosen = folders[:1] or list(found)
+    formats = list(found)
+    first = next((format for format in FOLDERS if format in found), None)
+    chosen = formats if first is None else [first]
     return chosen[0] if len(chosen) == 1 else None
 
 
