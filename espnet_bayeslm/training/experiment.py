@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import yaml
 
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_lines, sha256
+from espnet_bayeslm.utils.files import PathLike, read_lines, sha256, write_yaml
 
 # A token list of 50,000 words takes the loader that is written in Python ten seconds.
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -203,6 +203,12 @@ def read_unk_size(folder: Path) -> Optional[float]:
         raise InputError(
             f"no `unk_size` in it ({error!r})", path=path, remedy="Delete it, or train again."
         ) from error
+
+
+def write_unk_size(folder: Path, size: float) -> None:
+    """Write how many words the `<unk>` of an LM stands for into the LM's folder."""
+    (folder / UNKNOWN_WORDS).parent.mkdir(exist_ok=True)
+    write_yaml(folder / UNKNOWN_WORDS, {"unk_size": size})
 
 
 def experiment_name(checkpoint: Path) -> str:

@@ -14,7 +14,13 @@ from torch import nn
 from espnet_bayeslm.bayes.kinds import is_posterior_key, parse_kind
 from espnet_bayeslm.lm.registry import LM_CLASSES
 from espnet_bayeslm.training.build import build_model
-from espnet_bayeslm.training.experiment import find_files, read_config
+from espnet_bayeslm.training.experiment import (
+    UNKNOWN_WORDS,
+    find_files,
+    read_config,
+    read_unk_size,
+    write_unk_size,
+)
 from espnet_bayeslm.training.load import TrainedLM, load_lm
 from espnet_bayeslm.training.register import MODEL, OPTIM, register
 from espnet_bayeslm.training.supernets import training_config
@@ -40,15 +46,17 @@ TOLERANCE = 1e-4
 WRITTEN = {
     *(CONFIG, CHECKPOINT, *TEXT_FILES.values(), "ngrams"),
     *("tokens.txt", "step.onnx", "full.onnx", "onnx.json"),
+    UNKNOWN_WORDS.parts[0],
 }
 
 
 def export_lm(path: PathLike, output: PathLike) -> None:
     """Write a trained LM's posterior means as an ordinary checkpoint with its configuration.
 
-    The folder has `config.yaml` and `valid.loss.ave.pth`, and the sentencepiece model where there
-    is one. A `bayes_espnet` becomes the ESPnet LM that it was made of, and needs this package no
-    more; another LM the same one with `uncertainty: {}`.
+    The folder has `config.yaml` and `valid.loss.ave.pth`, the sentencepiece model where there
+    is one, and how many words `<unk>` stands for where training has counted them. A `bayes_espnet`
+    becomes the ESPnet LM that it was made of, and needs this package no more; another LM the same
+    one with `uncertainty: {}`.
 
     Args:
         path: The experiment folder, or a checkpoint beside its config.yaml.
@@ -64,9 +72,12 @@ def export_lm(path: PathLike, output: PathLike) -> None:
     config = point_config(args, path=trained_config)
     trained = load_lm(path)
     state = _means(trained, config)
-    with staged(output) as folder:
+    size = read_unk_size(trained_config.parent)
+    with staged(output, replaces=[str(UNKNOWN_WORDS)]) as folder:
         config.update(copy_text_files(args, folder, named=Path(output)))
         write_yaml(folder / CONFIG, config)
+        if size is not None:
+            write_unk_size(folder, size)
         torch.save(state, folder / CHECKPOINT)
         check_same(trained, folder)
 

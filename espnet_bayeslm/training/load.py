@@ -99,8 +99,7 @@ class TrainedLM:
                 f"the string {texts[:80]!r} where a list of sentences was expected",
                 remedy="Give [text], or call `score`.",
             )
-        scorer = NeuralScorer(self, num_samples=num_samples, unk_size=self.unk_size)
-        return scorer.word_scores([words_of(text) for text in texts])
+        return self._scorer(num_samples).word_scores([words_of(text) for text in texts])
 
     def uncertainty(self, text: Text, *, num_samples: int = 10) -> Uncertainty:
         """How uncertain the LM is of each word and of `</s>` of a sentence, in nats.
@@ -109,7 +108,10 @@ class TrainedLM:
             text: A string, or its words.
             num_samples: Weight draws.
         """
-        return NeuralScorer(self, num_samples=num_samples).uncertainty([words_of(text)])[0]
+        return self._scorer(num_samples).uncertainty([words_of(text)])[0]
+
+    def _scorer(self, num_samples: int) -> NeuralScorer:
+        return NeuralScorer(self, num_samples=num_samples, unk_size=self.unk_size)
 
 
 def words_of(text: Text) -> List[str]:

@@ -15,7 +15,14 @@ from espnet_bayeslm.bayes.whole import whole_posterior
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.rescoring.weights_file import read_weights, unique_names
 from espnet_bayeslm.supernet import choices
-from espnet_bayeslm.training.experiment import fingerprint, read_config, token_difference
+from espnet_bayeslm.training.experiment import (
+    UNKNOWN_WORDS,
+    fingerprint,
+    read_config,
+    read_unk_size,
+    token_difference,
+    write_unk_size,
+)
 from espnet_bayeslm.training.export import CHECKPOINT, CONFIG, READING, copy_text_files
 from espnet_bayeslm.training.load import TrainedLM, load_lm
 from espnet_bayeslm.training.register import MIXTURE
@@ -73,9 +80,27 @@ def write_mixture(
         *map(_ngram_part, names[len(lms) :], values[len(lms) :], ngrams),
     ]
     model = _build(parts, trained)
-    with staged(folder) as new:
+    size = mixed_unk_size(trained, values)
+    with staged(folder, replaces=[str(UNKNOWN_WORDS)]) as new:
         write_yaml(new / CONFIG, _config(parts, trained[0], new, named=Path(folder)))
+        if size is not None:
+            write_unk_size(new, size)
         torch.save(model.state_dict(), new / CHECKPOINT)
+
+
+def mixed_unk_size(trained: Sequence[TrainedLM], weights: Sequence[float]) -> Optional[float]:
+    """Number of words that the `<unk>` of a mixture stands for; None if no LM has counted it.
+
+    The mean of the LMs' shares, 1 / size, by their weights: exact where the LMs agree on the size
+    or on the probability of `<unk>`. N-grams do not count: their `<unk>` is one word's.
+    """
+    if all(read_unk_size(lm.config.parent) is None for lm in trained):
+        return None
+    known = list(zip(weights, trained, strict=False))  # n-grams have weights too
+    total = sum(weight for weight, _ in known)
+    if total == 0:
+        return trained[0].unk_size
+    return total / sum(weight / lm.unk_size for weight, lm in known)
 
 
 def check_same_tokens(first: TrainedLM, other: TrainedLM) -> None:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from training_options import ADAM, CELL, LSTM, QUIET, STILL, TRANSFORMER, assert_same, stats
+from training_options import ADAM, CELL, IVON, LSTM, QUIET, STILL, TRANSFORMER, assert_same, stats
 
 from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.training.checkpoint import load_state
@@ -60,6 +60,28 @@ def test_epochs_of_at_least_so_many_batches(least, espnets, same_as, corpus, tra
     assert_same(ours / "2epoch.pth", trained("theirs", same_as) / "2epoch.pth")
     (steps,) = (n for key, n in load_state(ours / "2epoch.pth").items() if "noise_step" in key)
     assert steps == 2 * (same_as or 4)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [[*LSTM, *ADAM], [*LSTM, *CELL, *ADAM], [*LSTM, *IVON]],
+    ids=["point", "bayes", "ivon"],
+)
+def test_a_left_over_gradient_is_lost_in_any_training(corpus, train_lm, tmp_path, options):
+    """Of an odd number of batches, `accum_grad` 2 leaves one: resumed or not, it makes no step."""
+    options = [*options, "--accum_grad", "2"]
+    batch_size = -(-len((corpus / "train.txt").read_text().splitlines()) // 7)
+    unbroken = train_lm(tmp_path / "unbroken", *options, max_epoch=2, batch_size=batch_size)
+    for epoch in (1, 2):
+        train_lm(
+            tmp_path / "broken",
+            *options,
+            "--resume",
+            "true",
+            max_epoch=epoch,
+            batch_size=batch_size,
+        )
+    assert_same(tmp_path / "broken" / "2epoch.pth", unbroken / "2epoch.pth")
 
 
 @pytest.mark.parametrize("sampled", [False, True])

@@ -119,13 +119,14 @@ def _write_graphs(trained: TrainedLM, backbone: Optional[str], folder: Path) -> 
 def describe(
     trained: TrainedLM, state: Sequence[StateTensor], files: Dict[str, str]
 ) -> Dict[str, Any]:
-    """Content of `onnx.json`."""
+    """Content of `onnx.json`; `unk_size` words share the probability of `<unk>`."""
     vocab_size = len(trained.token_list)
     return {
         "lm": trained.name,
         "vocab_size": vocab_size,
         "token_list": "tokens.txt",
         "token_type": trained.token_type,
+        "unk_size": trained.unk_size,
         **files,
         "sos": vocab_size - 1,
         "eos": vocab_size - 1,

@@ -1,0 +1,76 @@
+"""`<unk>` stands for the same number of words in tools, `load()`, exports and mixtures."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from espnet_bayeslm.training.components import load_components
+from espnet_bayeslm.training.experiment import UNKNOWN_WORDS, read_unk_size
+from espnet_bayeslm.training.export import export_lm
+from espnet_bayeslm.training.load import load_lm
+from espnet_bayeslm.training.mixture import write_mixture
+
+SENTENCE = ["a", "nobody-knows-it", "b"]
+
+
+def with_size(exp, folder, size):
+    """Copy an experiment, with a counted number of unknown words."""
+    shutil.copytree(exp, folder)
+    (folder / UNKNOWN_WORDS).parent.mkdir()
+    (folder / UNKNOWN_WORDS).write_text(f"unk_size: {size}\n")
+    return folder
+
+
+@pytest.fixture
+def counted(point, tmp_path):
+    return with_size(point, tmp_path / "counted", 500.0)
+
+
+def word_log_probs(exp):
+    """Return ln p of each word of a sentence, as the tools compute it."""
+    [component] = load_components([exp], [])
+    return component.scorer.word_scores([SENTENCE])[0].log_probs
+
+
+def test_an_export_keeps_the_size(counted, tmp_path):
+    export_lm(counted, tmp_path / "out")
+    assert load_lm(tmp_path / "out").unk_size == 500
+    assert word_log_probs(tmp_path / "out") == pytest.approx(word_log_probs(counted))
+
+
+def test_an_export_of_another_lm_leaves_no_size_behind(counted, point, tmp_path):
+    export_lm(counted, tmp_path / "out")
+    export_lm(point, tmp_path / "out")
+    assert read_unk_size(tmp_path / "out") is None
+
+
+def test_uncertainty_costs_what_the_score_costs(counted):
+    """Without random weights, the uncertainty's ln p is the score's."""
+    trained = load_lm(counted)
+    found = trained.uncertainty(" ".join(SENTENCE), num_samples=2)
+    [scores] = trained.word_scores([SENTENCE])
+    assert found.log_probs == pytest.approx(scores.log_probs, rel=1e-5)
+
+
+@pytest.mark.parametrize("sizes", [(500.0, 500.0), (100.0, 900.0)], ids=["one text", "two texts"])
+def test_a_mixture_has_the_size_of_its_lms(point, tmp_path, sizes):
+    """The same LM twice, so that the mixture of the tools is known in closed form."""
+    exps = [with_size(point, tmp_path / f"lm{n}", size) for n, size in enumerate(sizes)]
+    write_mixture(tmp_path / "m", lms=exps, weights="0.25,0.75")
+    parts = [word_log_probs(exp) for exp in exps]
+    expected = np.logaddexp(parts[0] + np.log(0.25), parts[1] + np.log(0.75))
+    assert word_log_probs(tmp_path / "m") == pytest.approx(expected, rel=1e-5)
+    write_mixture(tmp_path / "m", lms=[point])
+    assert read_unk_size(tmp_path / "m") is None
+
+
+def test_graphs_say_the_size(counted, tmp_path):
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (extra `onnx`)")
+    pytest.importorskip("onnx", reason="onnx is not installed (extra `onnx`)")
+    from espnet_bayeslm.training.onnx import export_onnx
+
+    export_onnx(counted, tmp_path / "out")
+    about = json.loads((tmp_path / "out" / "onnx.json").read_text())
+    assert about["unk_size"] == 500
