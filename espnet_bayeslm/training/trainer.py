@@ -221,6 +221,9 @@ class BayesLMTrainer(Trainer):
         if isinstance(model, BayesLanguageModel):
             model.start_epoch(reporter.epoch - cls.first_epoch + 1)
         all_steps_are_invalid = super().train_one_epoch(*args, **kwargs)
+        for optimizer in kwargs["optimizers"]:
+            # of the last batches, too few for a step of accum_grad: a checkpoint has no gradients
+            optimizer.zero_grad()
         values = report_perplexity(reporter)
         if cls.lines is not None:
             cls.lines.train = values

@@ -85,8 +85,6 @@ def switch(folder: Path, model: BayesLanguageModel, fresh: Dict[str, List[Any]])
     It starts as `bayeslm train --from` would: from the best weights of the warm-up, with
     optimizers and schedulers as at the start of a training, and no earlier epoch to compare with.
     """
-    # of the last batches of an epoch, too few for a step of accum_grad
-    model.zero_grad(set_to_none=True)
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
     if process_rank() == 0:
