@@ -91,7 +91,7 @@ def parse_training_options(config: Path, words: Sequence[str]) -> argparse.Names
 
     config = find_config(config)
     read_yaml_mapping(config)
-    return BayesLMTask.get_parser().parse_args(["--config", str(config), *words])
+    return BayesLMTask.parse(["--config", str(config), *words])
 
 
 def train(

@@ -13,6 +13,7 @@ import yaml
 
 from espnet_bayeslm.configs import TABLES
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.yaml_numbers import as_numbers
 
 Config = Dict[str, Any]
 
@@ -168,7 +169,7 @@ class Tables:
     def __init__(
         self, lines: Mapping[str, List[Line]], sizes: Mapping[str, Any], shared: Mapping[str, Any]
     ):
-        self.lines, self.sizes, self.shared = dict(lines), dict(sizes), dict(shared)
+        self.lines, self.sizes, self.shared = dict(lines), as_numbers(sizes), dict(shared)
 
     def table(self, name: str) -> List[Line]:
         """Lines of a table.
@@ -288,7 +289,7 @@ def parse_line(table: str, number: Any, row: Any, path: Path) -> Line:
         raise InputError(f"{place} `where` of what is uncertain or mixed, no other", path=path)
     figures = {key: str(options.pop(key, "-")) for key in ("ppl", "wer", "mixed_ppl", "mixed_wer")}
     name = str(options.pop("name", ""))
-    return Line(table, number, lm, kind, where, options, **figures, given_name=name)
+    return Line(table, number, lm, kind, where, as_numbers(options), **figures, given_name=name)
 
 
 @functools.cache

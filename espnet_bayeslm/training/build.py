@@ -21,6 +21,7 @@ from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.optimizer import add_optimizer_posterior
 from espnet_bayeslm.training.register import MIXTURE, MODEL, OPTIM, register
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.yaml_numbers import conf_numbers
 
 TextReader = Tuple[Callable[[str], List[str]], Callable[[Sequence[str]], List[int]]]
 
@@ -45,8 +46,12 @@ def build_model(args: argparse.Namespace) -> ESPnetLanguageModel:
         register()
         return LMTask.build_model(args)
     size = len(args.token_list)
-    lm = lm_classes()[args.lm](vocab_size=size, **args.lm_conf)
-    return models[model](lm=lm, vocab_size=size, **(getattr(args, "model_conf", None) or {}))
+    lm_class, model_class = lm_classes()[args.lm], models[model]
+    # a mixture's has the names of files and tokens; `export` wrote it
+    lm_conf = args.lm_conf if args.lm == MIXTURE else conf_numbers(args.lm_conf, lm_class)
+    lm = lm_class(vocab_size=size, **lm_conf)
+    conf = conf_numbers(getattr(args, "model_conf", None) or {}, model_class)
+    return model_class(lm=lm, vocab_size=size, **conf)
 
 
 def load_model(args: argparse.Namespace, checkpoint: Path, *, posterior: bool = False) -> Any:

@@ -56,6 +56,7 @@ from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines, split_files
 from espnet_bayeslm.utils.locks import folder_lock
+from espnet_bayeslm.utils.yaml_numbers import conf_numbers
 
 # On import, so that spawned workers, which import this module, have the classes too.
 register()
@@ -202,6 +203,18 @@ def check_conf(name: str, cls: Any, conf: Mapping[str, Any]) -> None:
             )
 
 
+def read_numbers(args: argparse.Namespace) -> None:
+    """Make the numbers of all `*_conf` numbers, in place: ESPnet reads `1e-3` as a word."""
+    model = args.model or (MODEL if args.lm in LM_CLASSES else "lm")
+    chosen: Dict[str, Any] = {"lm": lm_choices.get_class(args.lm)}
+    chosen["model"] = model_choices.get_class(model)
+    for name, classes in CHOSEN_BY_NAME.items():
+        chosen[name] = classes.get((getattr(args, name) or "").lower())
+    for option, value in vars(args).items():
+        if option.endswith("_conf") and isinstance(value, dict):
+            setattr(args, option, conf_numbers(value, chosen.get(option.removesuffix("_conf"))))
+
+
 def warn_of_scratch(model: BayesLanguageModel, args: argparse.Namespace) -> None:
     """Warn where an LM's random weights are trained from scratch, which costs perplexity."""
     stopped = args.resume and (Path(args.output_dir) / "checkpoint.pth").exists()
@@ -226,6 +239,13 @@ class BayesLMTask(LMTask):
         return parser
 
     @classmethod
+    def parse(cls, cmd: Optional[Sequence[str]]) -> argparse.Namespace:
+        """Options of a command line (None: of this program's), numbers as numbers."""
+        args = cls.get_parser().parse_args(cmd)
+        read_numbers(args)
+        return args
+
+    @classmethod
     def main(
         cls, args: Optional[argparse.Namespace] = None, cmd: Optional[Sequence[str]] = None
     ) -> None:
@@ -235,7 +255,9 @@ class BayesLMTask(LMTask):
             InputError: See `main_worker`; another process trains in the experiment's folder.
         """
         if args is None:
-            args = cls.get_parser().parse_args(cmd)
+            args = cls.parse(cmd)
+        else:
+            read_numbers(args)
         spawns = args.multiprocessing_distributed and args.output_dir is not None
         if spawns and not get_node_rank(args.dist_rank, args.dist_launcher):
             with folder_lock(args.output_dir):

@@ -106,6 +106,47 @@ def test_text_in_parts(sampled, corpus, train_lm, tmp_path):
     assert stats(output)["kl"] == pytest.approx(load_lm(output).lm.kl().item() / tokens, rel=1e-1)
 
 
+NUMBERS = """
+lm: bayes_lstm
+lm_conf:
+  prior_variance: 1e-3
+  uncertainty: {cell_input@1: {kind: bayes, prior_variance: 2e-3}}
+model_conf: {prior: 1e3, posterior_lr: 1e-2, min_iters_per_epoch: 1e2}
+optim: sgd
+optim_conf: {lr: 1e-1}
+scheduler: steplr
+scheduler_conf: {step_size: 1e1, gamma: 5e-1}
+"""
+
+
+def test_numbers_of_configurations(tmp_path):
+    """In the file, on the command line, and nested; what is a path stays one."""
+    (tmp_path / "numbers.yaml").write_text(NUMBERS)
+    words = ["--config", f"{tmp_path}/numbers.yaml", "--lm_conf", "init_std=1e-2"]
+    words += ["--optim_conf", "weight_decay=1e-4", "--token_list", "1e3"]
+    words += ["--lm_conf", "uncertainty.cell_input@2.kind=bayes"]
+    words += ["--lm_conf", "uncertainty.cell_input@2.init_std=3e-2"]
+    args = BayesLMTask.parse(words)
+    place = {"kind": "bayes", "prior_variance": 0.002}, {"kind": "bayes", "init_std": 0.03}
+    assert args.lm_conf == {
+        **{"prior_variance": 0.001, "init_std": 0.01},
+        "uncertainty": {"cell_input@1": place[0], "cell_input@2": place[1]},
+    }
+    assert args.model_conf == {"prior": "1e3", "posterior_lr": 0.01, "min_iters_per_epoch": 100}
+    assert args.optim_conf == {"lr": 0.1, "weight_decay": 1e-4} and args.token_list == "1e3"
+    assert args.scheduler_conf == {"step_size": 10, "gamma": 0.5}
+
+
+def test_numbers_of_a_trained_lms_configuration(train_lm, tmp_path):
+    """As somebody may have written them there."""
+    output = train_lm(tmp_path / "exp", *LSTM, *CELL, "--lm_conf", "init_std=1e-2", *STILL)
+    path = output / "config.yaml"
+    assert read_config(path).lm_conf["init_std"] == 0.01
+    path.write_text(path.read_text().replace("init_std: 0.01", "init_std: 1e-2"))
+    assert read_config(path).lm_conf["init_std"] == "1e-2"
+    assert load_lm(output).lm.locations() == ["cell_input@1", "cell_input@2"]
+
+
 UNCERTAIN = {
     "bayes": [*LSTM, *CELL],
     "gp": [*LSTM, *["--lm_conf", "uncertainty.cell_state@1=gp"]],
