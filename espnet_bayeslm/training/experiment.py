@@ -16,7 +16,13 @@ from espnet_bayeslm.utils.files import PathLike, read_lines, sha256, write_yaml
 
 # A token list of 50,000 words takes the loader that is written in Python ten seconds.
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-NEEDED = ("lm", "lm_conf", "token_list", "token_type", "use_preprocessor", "bpemodel", "init")
+# Keys without which nobody can tell what an LM and its tokens are.
+NEEDED = ("lm", "lm_conf", "token_list", "token_type")
+# Other keys that are read of a trained LM's configuration: ESPnet's defaults.
+DEFAULTS: Dict[str, Any] = {
+    **{"model": "lm", "model_conf": {}, "use_preprocessor": True, "bpemodel": None},
+    **{"init": None, "optim": None},
+}
 NGRAMS = {".arpa", ".binary", ".klm"}
 # What the training text says of unknown words, in an experiment's folder.
 UNKNOWN_WORDS = Path("data") / "unknown_words.yaml"
@@ -88,19 +94,20 @@ def read_yaml_mapping(path: Path) -> Dict[str, Any]:
 
 
 def read_config(path: Path) -> argparse.Namespace:
-    """Arguments of an LM training run.
+    """Arguments of an LM training run; those of `DEFAULTS` may be missing.
 
     Raises:
         InputError: The file is not one.
     """
     config = read_yaml_mapping(path)
-    missing = [key for key in NEEDED if key not in config]
+    needed = (*NEEDED, *(["bpemodel"] if config.get("token_type") == "bpe" else []))
+    missing = [key for key in needed if key not in config]
     if missing:
         raise InputError(
             f"expected the config.yaml of an LM training run; {', '.join(missing)} not in it",
             path=path,
         )
-    args = argparse.Namespace(**config)
+    args = argparse.Namespace(**{**DEFAULTS, **config})
     if args.token_type == "bpe":
         args.bpemodel = str(find_bpemodel(args.bpemodel, path) or args.bpemodel)
     return args

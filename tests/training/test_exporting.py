@@ -20,6 +20,7 @@ from experiments import (
 from espnet_bayeslm.training import export
 from espnet_bayeslm.training.export import export_lm
 from espnet_bayeslm.training.load import load_lm
+from espnet_bayeslm.training.mixture import write_mixture
 from espnet_bayeslm.training.text import TokenOptions, made_tokens
 from espnet_bayeslm.utils.errors import InputError
 
@@ -151,6 +152,35 @@ def test_nothing_of_the_machine_of_the_training(point, tmp_path):
     assert root in before and root not in after
     config = yaml.safe_load(after)
     assert (config["optim_conf"], config["max_epoch"]) == ({"lr": 0.01}, 2)
+
+
+# Keys without which nobody can tell what the LM and its tokens are.
+ESSENTIAL = ("lm", "lm_conf", "token_list", "token_type")
+
+
+@pytest.mark.parametrize("name", ["lstm", "seq_rnn", "espnet", "ivon"])
+def test_a_configuration_without_what_only_training_needs(make, tmp_path, name):
+    """Loaded, exported and mixed as before."""
+    exp = make(name, *CASES[name])
+    before = load_lm(exp)
+    config = yaml.safe_load((exp / "config.yaml").read_text())
+    (exp / "config.yaml").write_text(yaml.safe_dump({key: config[key] for key in ESSENTIAL}))
+    after = load_lm(exp)
+    assert after.score("a b c") == before.score("a b c")
+    export_lm(exp, tmp_path / "out")
+    write_mixture(tmp_path / "mixture", lms=[exp])
+    for folder in (tmp_path / "out", tmp_path / "mixture"):
+        assert load_lm(folder).score("a b c") == pytest.approx(before.score("a b c"), rel=1e-5)
+
+
+@pytest.mark.parametrize("key", ESSENTIAL)
+def test_a_configuration_without_what_an_lm_needs(make, key):
+    exp = make("lstm", *BAYES["lstm"])
+    config = yaml.safe_load((exp / "config.yaml").read_text())
+    del config[key]
+    (exp / "config.yaml").write_text(yaml.safe_dump(config))
+    with pytest.raises(InputError, match=rf"config\.yaml.*; {key} not in it"):
+        load_lm(exp)
 
 
 def test_a_checkpoint_of_an_epoch(point, tmp_path):
