@@ -105,7 +105,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
             distribution: unigram}`, see `SampledSoftmax`; then the training `nll` is an estimate.
         warmup_epochs: At most so many epochs before the others train a point-estimate LM (no draws,
             no KL); the best of it is then the start, and with `prior: start` the prior's mean. None
-            where `--init_param` brings a trained LM.
+            where `--init_param` brings a trained LM, or where no location is uncertain.
         min_iters_per_epoch: The least batches of an epoch: a text that has fewer is gone through
             several times, since Adam moves a weight and its standard deviation by so much a step,
             however small the text. ESPnet's `--num_iters_per_epoch` takes its place.

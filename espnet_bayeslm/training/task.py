@@ -403,7 +403,11 @@ class BayesLMTask(LMTask):
         if args.init_param and prior != START_PRIOR and model.warmup_epochs > 0:
             logging.info("--init_param: there is no point-estimate phase")
             model.warmup_epochs = 0
-        check_warmup(model.lm, model.warmup_epochs, prior)
+        if not model.lm.kinds and model.warmup_epochs > 0:
+            logging.info("No location is uncertain: all epochs train a point estimate")
+            model.warmup_epochs = 0
+        if model.lm.kinds or model.warmup_epochs:
+            check_warmup(model.lm, model.warmup_epochs, prior)
         warn_of_scratch(model, args)
         if prior == ZERO_PRIOR:
             model.set_zero_prior_means()

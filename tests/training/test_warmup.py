@@ -86,7 +86,7 @@ def test_stopped_and_resumed(place, whole, train_lm, tmp_path, monkeypatch):
     [
         ([*BAYES, "--model_conf", "prior=start"], "without a point-estimate phase"),
         ([*WARM, "--model_conf", "warmup_epochs=-1"], "warmup_epochs -1: expected 0 or more"),
-        ([*POINT, "--model_conf", "warmup_epochs=1"], "all of kind bayes, and this one has none"),
+        ([*POINT, "--model_conf", "warmup_epochs=-1"], "warmup_epochs -1: expected 0 or more"),
         ([*WARM, "--lm_conf", "uncertainty.cell_state@2=gp"], "all of kind bayes.*gp_"),
     ],
 )
@@ -94,6 +94,16 @@ def test_what_cannot_be(options, message, train_lm, tmp_path):
     with pytest.raises(InputError, match=message):
         train_lm(tmp_path / "exp", *options, "--model", "bayes_lm", max_epoch=3)
     assert not (tmp_path / "exp" / "checkpoint.pth").exists()
+
+
+@pytest.mark.parametrize("prior", ["zero", "start"])
+def test_a_point_estimate_has_no_warmup(prior, train_lm, tmp_path):
+    """A shipped configuration without its uncertainty is the point estimate to compare with."""
+    asked = ["--lm_conf", "uncertainty={}", "--model_conf", f"prior={prior}"]
+    exp = train_lm(tmp_path / "exp", *WARM, *asked, max_epoch=1)
+    point = train_lm(tmp_path / "point", *POINT, "--model", "bayes_lm", max_epoch=1)
+    assert_same(exp / "1epoch.pth", point / "1epoch.pth")
+    assert not (exp / "2epoch.pth").exists() and not (exp / "warmup.pth").exists()
 
 
 def test_a_warning_of_random_weights_from_scratch(whole, train_lm, tmp_path, caplog):
