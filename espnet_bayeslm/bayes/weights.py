@@ -16,7 +16,7 @@ from espnet_bayeslm.bayes.posterior import RandomBlock, UncertainModule
 from espnet_bayeslm.kernels import fast
 from espnet_bayeslm.kernels.draw import Draw
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.log_std import check_start, clamp_log_std
+from espnet_bayeslm.utils.log_std import check_spread, check_start, clamp_log_std
 
 # Of the Gaussian posterior's tensors
 LOG_STD, PRIOR_MEAN, START_STD = "_log_std", "_prior_mean", "_start_std"
@@ -205,17 +205,29 @@ class Bayes(WeightKind):
 
     def start(self, layer: UncertainModule, block: RandomBlock) -> None:
         """See `WeightKind.start`."""
-        std, unit = self.options["init_std"], self.options["init_std_unit"]
-        if unit == "weights":
-            std *= max(float(block.mean(layer).detach().std(correction=0)), MIN_SPREAD)
-        elif unit == "prior" and self.learns_prior:
-            away = block.mean(layer).detach() - getattr(layer, block.key + PRIOR_MEAN)
-            std *= max(float(away.square().mean().sqrt()), MIN_SPREAD)
-        elif unit == "prior":
-            std *= self.prior_std
+        std = self.options["init_std"] * self._unit(layer, block)
         check_start(std, block.location)
         getattr(layer, block.key + START_STD).fill_(std)
         nn.init.constant_(getattr(layer, block.key + LOG_STD), math.log(std))
+
+    def _unit(self, layer: UncertainModule, block: RandomBlock) -> float:
+        """Unit of `init_std`, as `init_std_unit` names it.
+
+        Raises:
+            InputError: It is the spread of weights that are not those of a trained LM.
+        """
+        unit, mean = self.options["init_std_unit"], block.mean(layer).detach()
+        if unit == "prior" and not self.learns_prior:
+            return self.prior_std
+        if unit not in ("weights", "prior"):
+            return 1.0
+        if unit == "weights":
+            spread = float(mean.std(correction=0))
+        else:
+            away = mean - getattr(layer, block.key + PRIOR_MEAN)
+            spread = float(away.square().mean().sqrt())
+        check_spread(spread, block.location)
+        return max(spread, MIN_SPREAD)
 
     def start_if_untrained(self, layer: UncertainModule, block: RandomBlock) -> None:
         """See `WeightKind.start_if_untrained`."""

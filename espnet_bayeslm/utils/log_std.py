@@ -17,6 +17,24 @@ def clamp_log_std(log_std: torch.Tensor) -> torch.Tensor:
     return log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
 
 
+def check_spread(spread: float, location: str) -> None:
+    """Check that the weights of a location may be those of a trained LM.
+
+    Args:
+        spread: Their standard deviation.
+        location: Where they are.
+
+    Raises:
+        InputError: It is not finite, or beyond any LM's.
+    """
+    if not spread <= math.exp(LOG_STD_MAX):
+        raise InputError(
+            f"the weights of {location} have a spread of {spread:.3g}: their training diverged",
+            remedy="Train again from the start with a lower learning rate (optim_conf lr), or set"
+            " grad_clip.",
+        )
+
+
 def check_start(std: float, location: str) -> None:
     """Check that a standard deviation that training starts from has a gradient, unclamped.
 
@@ -31,6 +49,6 @@ def check_start(std: float, location: str) -> None:
     if not least <= std <= most:
         raise InputError(
             f"init_std of {location}: expected a start between {least:.2g} and {most:.3g}, got"
-            f" {std:.3g}: it would stay there for ever",
+            f" {std:.3g}, which no training would change",
             remedy="For weights that are not random leave the location out.",
         )

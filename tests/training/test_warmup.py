@@ -4,6 +4,7 @@ import pytest
 import torch
 from training_options import LSTM, assert_same
 
+from espnet_bayeslm.lm import BayesLSTMLM
 from espnet_bayeslm.training import trainer as trainer_module
 from espnet_bayeslm.training.checkpoint import load_state, read_checkpoint
 from espnet_bayeslm.training.trainer import BayesLMTrainer
@@ -104,6 +105,20 @@ def test_a_point_estimate_has_no_warmup(prior, train_lm, tmp_path):
     point = train_lm(tmp_path / "point", *POINT, "--model", "bayes_lm", max_epoch=1)
     assert_same(exp / "1epoch.pth", point / "1epoch.pth")
     assert not (exp / "2epoch.pth").exists() and not (exp / "warmup.pth").exists()
+
+
+@pytest.mark.parametrize(
+    "unit", [{"init_std_unit": "weights"}, {"init_std_unit": "prior", "prior_variance": "learn"}]
+)
+@pytest.mark.parametrize("factor", [1e9, float("nan")])
+def test_a_start_from_weights_that_diverged(factor, unit):
+    """The start is relative to weights that are no trained LM's: init_std is not the cause."""
+    lm = BayesLSTMLM(13, unit=4, uncertainty={"cell_input@1": {"kind": "bayes", **unit}})
+    with torch.no_grad():
+        lm.rnn.weight_hh_l0.mul_(factor)
+    with pytest.raises(InputError, match=r"cell_input@1.* training diverged.*learning rate") as e:
+        lm.start_posterior()
+    assert "init_std" not in str(e.value)
 
 
 def test_a_warning_of_random_weights_from_scratch(whole, train_lm, tmp_path, caplog):
