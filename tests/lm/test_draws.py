@@ -20,6 +20,8 @@ from test_contract import (
 import espnet_bayeslm
 from espnet_bayeslm.bayes import noise_generator
 from espnet_bayeslm.bayes.draw import RandomLayer
+from espnet_bayeslm.bayes.weights import NOISES
+from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.training.model import BayesLanguageModel
 
 PACKAGE = Path(espnet_bayeslm.__file__).parent
@@ -93,3 +95,36 @@ class TestDrawn:
         assert torch.allclose(stats["nll"], nll.sum() / (BATCH[1] + 1).sum())
         if latent is None:
             assert torch.allclose(stats["kl"], draw.kl() / 50)
+
+
+@pytest.mark.parametrize(
+    "noise, place", [*((n, "ffn@1") for n in NOISES[:3]), *((n, "embedding") for n in NOISES[3:])]
+)
+def test_a_held_draw_is_one_for_all_passes_and_sentences(noise, place):
+    """K-sample inference: whatever shares a draw in training, a held one is one set of weights."""
+    places = {place: {"kind": "bayes", "noise": noise, "init_std": 0.5}}
+    lm = BayesTransformerLM(VOCAB, att_unit=4, head=2, unit=6, layer=1, uncertainty=places).eval()
+    x = tokens()[:1].repeat(3, 1)
+    with torch.no_grad():
+        mean, found = lm(x)[0], []
+        for index in (0, 0, 1):
+            with lm.sampled(index):
+                found += [lm(x)[0], lm(x[:1])[0].expand_as(mean)]
+    for pair in ((0, 1), (0, 2), (0, 3), (4, 5)):
+        torch.testing.assert_close(found[pair[0]], found[pair[1]], msg=str(pair))
+    for pair in (mean, found[0]), (mean, found[4]), (found[0], found[4]):
+        assert float((pair[0] - pair[1]).abs().max()) > 1e-3
+
+
+def test_a_learnt_prior_starts_by_the_distance_from_its_mean():
+    """In units of the prior, the start is a share of the weights' distance from a trained mean."""
+    kind = {"kind": "bayes", "prior_variance": "learn", "init_std_unit": "prior", "init_std": 0.5}
+    lm = BayesLSTMLM(VOCAB, unit=4, uncertainty={"all_gates@1": kind})
+    trained = {key: value + 1 for key, value in lm.state_dict().items()}
+    with torch.no_grad():
+        for _, layer, block in lm.random_blocks():
+            block.select(getattr(layer, block.parameter)).add_(1.25)
+    lm.set_prior_means(trained)
+    lm.start_posterior()
+    for posterior in lm.posteriors():
+        torch.testing.assert_close(posterior.std, torch.full_like(posterior.std, 0.125))

@@ -54,6 +54,19 @@ def test_means_are_averaged_and_standard_deviations_by_their_logarithms(states):
     assert min(kinds.values()) > 0
 
 
+def test_the_average_of_most_epochs_is_the_result(train_lm, tmp_path):
+    """ESPnet's link is a relative one: the folder may move."""
+    folder = train_lm(
+        tmp_path / "exp", *LSTM, *ADAM, "--keep_nbest_models", "3", "1", "2", max_epoch=3
+    )
+    average = folder / "valid.loss.ave.pth"
+    assert average.is_symlink() and str(average.readlink()) == "valid.loss.ave_3best.pth"
+    moved = folder.rename(tmp_path / "moved")
+    each = [load_state(moved / f"{n}epoch.pth")["lm.decoder.weight"] for n in (1, 2, 3)]
+    found = load_state(moved / "valid.loss.ave.pth")["lm.decoder.weight"]
+    torch.testing.assert_close(found, torch.stack(each).mean(0))
+
+
 def test_the_averaged_lm_loads_and_scores(exp, states):
     lm = load_lm(exp).lm.eval()
     name = "rnn.weight_hh_l0"

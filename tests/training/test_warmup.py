@@ -48,6 +48,26 @@ def test_the_phases(whole):
     assert (whole / "valid.loss.ave.pth").resolve().name in ("3epoch.pth", "4epoch.pth")
 
 
+def test_the_uncertain_phase_starts_from_the_trained_weights(train_lm, tmp_path, monkeypatch):
+    """Where deviations are in units of the weights' spread, it is that of the trained weights."""
+
+    def stop_after_switch(*args):
+        switch(*args)
+        raise KeyboardInterrupt
+
+    switch, relative = trainer_module.switch, ["--lm_conf", "init_std_unit=weights"]
+    monkeypatch.setattr(trainer_module, "switch", stop_after_switch)
+    options = [*WARM, *relative, "--lm_conf", "init_std=0.25", "--keep_nbest_models", "2"]
+    with pytest.raises(KeyboardInterrupt):
+        train_lm(tmp_path / "exp", *options, max_epoch=1)
+    state = read_checkpoint(tmp_path / "exp" / "checkpoint.pth")["model"]
+    trained = load_state(tmp_path / "exp" / "warmup.pth")["lm.rnn.weight_hh_l0"][16:24]
+    start = (0.25 * trained.std(correction=0)).log()
+    torch.testing.assert_close(state[STD], start.expand_as(state[STD]))
+    # no link leads to a point estimate
+    assert not [*(tmp_path / "exp").glob("*.ave*.pth"), *(tmp_path / "exp").glob("*.best.pth")]
+
+
 def test_a_zero_prior(train_lm, tmp_path):
     zero = ["--model_conf", "prior=zero"]
     exp = train_lm(tmp_path / "exp", *WARM, *zero, max_epoch=1)
