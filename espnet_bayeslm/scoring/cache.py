@@ -13,6 +13,9 @@ from espnet_bayeslm.evaluation.perplexity import token_counts
 from espnet_bayeslm.evaluation.word_scores import WordScorer, WordScores
 from espnet_bayeslm.utils.files import PathLike, atomic_write
 
+# Meaning of the scores; another one makes scores that were kept before be computed again
+CONVENTION = "a word's score has its end in it"
+
 
 class CachedScorer:
     """A scorer that is loaded only where its scores are not in the cache yet.
@@ -44,7 +47,7 @@ class CachedScorer:
         """Scores of each sentence, from the cache where they are there."""
         if not sentences:
             return []
-        digest = hashlib.sha256(self._fingerprint.encode())
+        digest = hashlib.sha256(f"{CONVENTION} {self._fingerprint}".encode())
         for words in sentences:
             digest.update(b"\n" + " ".join(words).encode())
         path = self._folder / f"{digest.hexdigest()}.npz"

@@ -73,6 +73,7 @@ def score_in_context(
     max_tokens: int = MAX_TOKENS,
     num_samples: int = 0,
     normalizer: Optional[Normalizer] = None,
+    openings: Optional[torch.Tensor] = None,
 ) -> List[List[np.ndarray]]:
     """(n + 1,) ln p of the tokens and `</s>` of hypotheses, given the recording before.
 
@@ -84,6 +85,7 @@ def score_in_context(
         max_tokens: As in `score_hypotheses`; a Transformer's context counts.
         num_samples: As in `score_hypotheses`, and as in `extend`.
         normalizer: As in `score_hypotheses`.
+        openings: As in `token_log_probs`: the result then is (2, n + 1).
 
     Raises:
         InputError: The LM is not one of ours, or a token is out of the vocabulary.
@@ -92,11 +94,13 @@ def score_in_context(
     for group in groups:
         check_tokens(group, vocab_size(lm))
     log_z = None if normalizer is None else normalizer.mean
+    if openings is not None:
+        openings = openings.to(next(lm.parameters()).device)
     pieces = list(_pieces(lm, groups, histories, max_tokens))
 
     def score(index: int) -> Iterator[Tuple[Tuple[int, Ids], np.ndarray]]:
         for batch in _batches(pieces, max_tokens):
-            yield from _scores(lm, batch, index, log_z)
+            yield from _scores(lm, batch, index, log_z=log_z, openings=openings)
 
     found = mean_log_probs(lm, num_samples, score)
     return [[found[n, tuple(ids)] for ids in group] for n, group in enumerate(groups)]
@@ -177,9 +181,9 @@ def _batches(pieces: Sequence[_Piece], max_tokens: int) -> Iterator[List[_Piece]
 
 
 def _scores(
-    lm: TreeLM, batch: Sequence[_Piece], index: int, log_z: Optional[float]
+    lm: TreeLM, batch: Sequence[_Piece], index: int, **options: Any
 ) -> Iterator[Tuple[Tuple[int, Ids], np.ndarray]]:
-    """Yield ((number of the group, hypothesis), its (n + 1,) ln p) of a batch."""
+    """Yield ((number of the group, hypothesis), its ln p) of a batch; options of the tree's."""
     tree, paths = build_tree([piece.in_full() for piece in batch], lm.vocab_size - 1)
     # the roots are the first nodes
     tree.tokens[: len(batch)] = torch.tensor([piece.prefix[0] for piece in batch])
@@ -189,7 +193,7 @@ def _scores(
     states = None
     if has_tree_states(lm):
         states = _stacked(lm, [piece.history for piece in batch], index)
-    found = tree_log_probs(lm, tree, paths, starts=starts, states=states, log_z=log_z)
+    found = tree_log_probs(lm, tree, paths, starts=starts, states=states, **options)
     for (piece, ids), log_probs in zip(rows, found, strict=True):
         yield (piece.number, ids), log_probs
 

@@ -7,7 +7,7 @@ summed in blocks. Over a prefix tree each distinct prefix goes through the LM on
 from __future__ import annotations
 
 import itertools
-from typing import Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -53,6 +53,7 @@ def log_probs_of_outputs(
     bias: torch.Tensor,
     *,
     log_z: Optional[float] = None,
+    openings: Optional[torch.Tensor] = None,
 ) -> Tuple[torch.Tensor, torch.Tensor]:
     """Ln p of one token after each of some contexts, and every context's ln Z.
 
@@ -63,9 +64,11 @@ def log_probs_of_outputs(
         weight: (V, M).
         bias: (V,).
         log_z: What is taken for every context's ln Z; None: it is computed.
+        openings: (V,) bool, True for the tokens that end the word before them; or None.
 
     Returns:
-        (N,) and (T,), in float32 or better.
+        (N,) and (T,), in float32 or better; with `openings` (2, N) and (T,), the second row being
+        ln P(one of these tokens) in the same contexts.
     """
     dtype = torch.promote_types(outputs.dtype, torch.float32)
     parts = [
@@ -73,9 +76,19 @@ def log_probs_of_outputs(
         for rows, tokens in zip(contexts.split(ROWS), targets.split(ROWS), strict=True)
     ]
     logits = torch.cat(parts)
+    masses = None
+    if openings is not None:
+        masses = log_normalizers(outputs, weight[openings], bias[openings])
     if log_z is not None:
-        return logits - log_z, logits.new_full((len(outputs),), log_z)
-    normalizers = log_normalizers(outputs, weight, bias)
+        normalizers = logits.new_full((len(outputs),), log_z)
+    elif openings is not None and masses is not None:
+        # the two parts cost what the whole costs
+        others = log_normalizers(outputs, weight[~openings], bias[~openings])
+        normalizers = torch.logaddexp(masses, others)
+    else:
+        normalizers = log_normalizers(outputs, weight, bias)
+    if masses is not None:
+        logits = torch.stack([logits, masses[contexts]])
     return logits - normalizers[contexts], normalizers
 
 
@@ -166,6 +179,7 @@ def tree_log_probs(
     starts: Optional[Sequence[int]] = None,
     states: Optional[Tuple[torch.Tensor, torch.Tensor]] = None,
     log_z: Optional[float] = None,
+    openings: Optional[torch.Tensor] = None,
 ) -> Iterator[np.ndarray]:
     """Yield ln p of the tokens and `</s>` of each sequence of one or more trees, (n + 1,).
 
@@ -177,23 +191,26 @@ def tree_log_probs(
             softmax. None: after the root.
         states: Of a recurrent LM h and c before the roots; None: those of a text's beginning.
         log_z: What is taken for every context's ln Z; None: it is computed.
+        openings: As of `log_probs_of_outputs`: then (2, n + 1).
     """
     contexts, targets = targets_of(tree, paths, lm.vocab_size - 1)
     outputs = lm.tree_outputs(tree) if states is None else lm.tree_outputs(tree, states)
     weight, bias = lm.decoder.weight, lm.decoder.bias
+    options: Any = {"log_z": log_z, "openings": openings}
     if starts is None:
         starts = [0] * len(paths)
-        values, _ = log_probs_of_outputs(outputs, contexts, targets, weight, bias, log_z=log_z)
+        values, _ = log_probs_of_outputs(outputs, contexts, targets, weight, bias, **options)
     else:
         wanted = _wanted(tree, paths, starts)
         rows, which = contexts[wanted].unique(return_inverse=True)
         found, _ = log_probs_of_outputs(
-            outputs[rows], which, targets[wanted], weight, bias, log_z=log_z
+            outputs[rows], which, targets[wanted], weight, bias, **options
         )
-        values = found.new_zeros(len(contexts)).index_put_((wanted,), found)
+        values = found.new_zeros(*found.shape[:-1], len(contexts))
+        values[..., wanted] = found
     every = along_paths(values.to("cpu", torch.float64).numpy(), tree, paths)
     for start, log_probs in zip(starts, every, strict=True):
-        yield log_probs[start:]
+        yield log_probs[..., start:]
 
 
 def _wanted(tree: TokenTree, paths: Sequence[np.ndarray], starts: Sequence[int]) -> torch.Tensor:

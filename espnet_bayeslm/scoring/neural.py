@@ -1,4 +1,4 @@
-"""A neural LM as a scorer of words: the log-probabilities of a word's tokens are summed."""
+"""A neural LM as a scorer of words, from the log-probabilities of its tokens."""
 
 from __future__ import annotations
 
@@ -25,11 +25,9 @@ from espnet_bayeslm.scoring.sequences import (
     vocab_size,
 )
 from espnet_bayeslm.scoring.uncertainty import Uncertainty, token_uncertainty
+from espnet_bayeslm.scoring.words import opening_tokens, tokens_of_words, word_log_probs, word_sums
 from espnet_bayeslm.utils.errors import InputError
 
-# a token that opens a word: sentencepiece's mark at its start; ESPnet's character for a space
-WORD_MARK = "\u2581"
-SPACE = "<space>"
 TOKEN_TYPES = ("word", "bpe", "char")
 
 
@@ -79,6 +77,9 @@ class NeuralScorer:
         normalizer: That mean and its spread, once it is known; it may be set before.
         log_unk_size: What each `<unk>` costs, since words share its probability, in nats.
 
+        openings: (V,) bool, True for the tokens that end the word before them; None where a
+            token is a word.
+
     Raises:
         InputError: The token list lacks `<unk>`, does not end in `<sos/eos>` or is not the LM's,
             or the token type is unknown.
@@ -106,6 +107,8 @@ class NeuralScorer:
         self.self_normalized = self_normalized
         self.max_context, self.context = max_context, context
         self.normalizer: Optional[Normalizer] = None
+        self.openings = opening_tokens(trained.token_list, trained.token_type)
+        self._tokens: Dict[str, List[str]] = {}
         self.log_unk_size = log_unk_size(unk_size) if trained.token_type == "word" else 0.0
 
     @property
@@ -147,7 +150,7 @@ class NeuralScorer:
     def uncertainty(self, sentences: Sequence[Sequence[str]]) -> List[Uncertainty]:
         """Uncertainty of the words and `</s>` of each sentence, over `num_samples`.
 
-        What a word of several tokens has is the sum over them.
+        The entropies of a word of several tokens are sums over them.
         """
         encoded = [self._encode(words) for words in sentences]
         found = token_uncertainty(
@@ -155,6 +158,7 @@ class NeuralScorer:
             [ids for ids, _ in encoded],
             num_samples=self.num_samples,
             max_tokens=self.max_tokens,
+            openings=self.openings,
         )
         costs = [self.log_unk_size * self._unknown_tokens(ids) for ids, _ in encoded]
         rows = zip(found, costs, encoded, strict=True)
@@ -173,18 +177,20 @@ class NeuralScorer:
         return {
             "max_tokens": self.max_tokens,
             "num_samples": self.num_samples,
+            "openings": self.openings,
             "normalizer": self.normalizer if self.self_normalized else None,
         }
 
     def _of_words(
         self, encoded: Sequence[Tuple[List[int], List[int]]], found: Sequence[np.ndarray]
     ) -> List[WordScores]:
-        """Scores of the words of sentences from those of their tokens, (n + 1,) each."""
+        """Scores of the words of sentences from what is found of their tokens."""
         scores = []
         for (ids, starts), values in zip(encoded, found, strict=True):
             unknown = self._unknown_tokens(ids)
-            totals = np.add.reduceat(values - self.log_unk_size * unknown, starts)
-            scores.append(WordScores(totals, np.logical_or.reduceat(unknown, starts)))
+            log_probs, ends = (values, None) if self.openings is None else values
+            totals = word_log_probs(log_probs - self.log_unk_size * unknown, starts, ends)
+            scores.append(WordScores(totals, word_sums(unknown, starts) > 0))
         return scores
 
     def _unknown_tokens(self, ids: Sequence[int]) -> np.ndarray:
@@ -207,31 +213,14 @@ class NeuralScorer:
 
     def _encode(self, words: Sequence[str]) -> Tuple[List[int], List[int]]:
         """Token ids, and where each word and `</s>` start in them."""
-        tokens = self.trained.tokenize(" ".join(words)) if words else []
-        starts = word_starts(tokens, self.trained.token_type)
-        if len(starts) != len(words):
+        tokens, starts = tokens_of_words(words, self.trained.tokenize, self._tokens)
+        if self.trained.token_type == "word" and starts != list(range(len(words) + 1)):
             raise InputError(
-                f"{self.name}: {len(words)} words, but {len(starts)} begin in its"
-                f" {self.trained.token_type} tokens {tokens} of the sentence {' '.join(words)!r}",
+                f"{self.name}: {len(words)} words, but {len(tokens)} begin in its word tokens"
+                f" {tokens} of the sentence {' '.join(words)!r}",
                 remedy="The tokenizer drops or splits words: normalise the text as for training.",
             )
-        return self.trained.ids(tokens), [*starts, len(tokens)]
-
-
-def word_starts(tokens: Sequence[str], token_type: str) -> List[int]:
-    """Indices of the tokens that open a word; the first token always does.
-
-    Args:
-        tokens: The tokens of a sentence.
-        token_type: "word" (all), "bpe" (those with sentencepiece's mark) or "char" (each
-            `<space>`, which belongs to the word after it).
-    """
-    opens: Dict[str, Callable[[str], bool]] = {
-        "word": lambda token: True,
-        "bpe": lambda token: token.startswith(WORD_MARK),
-        "char": lambda token: token == SPACE,
-    }
-    return [i for i, token in enumerate(tokens) if i == 0 or opens[token_type](token)]
+        return self.trained.ids(tokens), starts
 
 
 def _check_token_list(trained: TokenLM) -> None:

@@ -124,7 +124,7 @@ class NgramPrefixes:
 class _Token:
     """A prefix in tokens: with the LM's state after it, and ln p of the next tokens, once known."""
 
-    __slots__ = ("children", "depth", "log_probs", "parent", "state", "token")
+    __slots__ = ("children", "depth", "log_probs", "opening", "parent", "state", "token")
 
     def __init__(self, parent: Optional[_Token], token: int):
         self.parent, self.token = parent, token
@@ -133,6 +133,8 @@ class _Token:
         self.state: Any = None
         # None: not computed yet
         self.log_probs: Any = None
+        # ln of the probability that a word has ended here
+        self.opening = 0.0
 
     def after(self, token: int) -> _Token:
         if token not in self.children:
@@ -172,38 +174,52 @@ class NeuralPrefixes:
         known = {t for pair in self.tokens.values() for ids in pair for t in ids} | {self.eos}
         self.kept = torch.tensor(sorted(known))
         self.column = {token: n for n, token in enumerate(sorted(known))}
-        # column of a word's first token, where it is the first word, and where not
-        self.first = [
-            {END: self.column[self.eos]}
-            | {word: self.column[pair[later][0]] for word, pair in self.tokens.items()}
-            for later in (False, True)
-        ]
         # it is 0 where tokens are not words
         self.log_unk_size = scorer.log_unk_size
         self.unknown = {word for word, (_, ids) in self.tokens.items() if scorer.unk in ids}
-        self.pieces = any(len(ids) > 1 for pair in self.tokens.values() for ids in pair)
+        self.openings = scorer.openings
+        # column of each word, where every word is a token
+        self.columns: Dict[str, int] = {}
+        if scorer.trained.token_type == "word":
+            first = {word: self.column[ids[0]] for word, (ids, _) in self.tokens.items()}
+            self.columns = {END: self.column[self.eos], **first}
 
     def next_log_probs(self, requests: Sequence[Request]) -> List[np.ndarray]:
         """See `PrefixScorer.next_log_probs`."""
-        starts = [self._node(prefix) for prefix, _ in requests]
-        paths = [
-            {n: path for n, word in enumerate(words) if len(path := self._path(prefix, word)) > 1}
-            if self.pieces
-            else {}
-            for prefix, words in requests
-        ]
-        inner = (node for found in paths for path in found.values() for node, _ in path[1:])
-        self._compute([*starts, *inner])
-        rows = []
-        for node, found, (prefix, words) in zip(starts, paths, requests, strict=True):
-            first = self.first[prefix.depth > 0]
-            row = node.log_probs[[first[word] for word in words]]
-            for n, path in found.items():
-                row[n] = sum(before.log_probs[self.column[token]] for before, token in path)
-            if self.log_unk_size and self.unknown:
+        rows = self._of_tokens(requests) if self.columns else self._of_pieces(requests)
+        if self.log_unk_size and self.unknown:
+            for row, (_, words) in zip(rows, requests, strict=True):
                 row -= self.log_unk_size * np.array([word in self.unknown for word in words])
-            rows.append(row)
         return rows
+
+    def _of_tokens(self, requests: Sequence[Request]) -> List[np.ndarray]:
+        """Ln p of words that are tokens."""
+        nodes = [self._node(prefix) for prefix, _ in requests]
+        self._compute(nodes)
+        return [
+            node.log_probs[[self.columns[word] for word in words]]
+            for node, (_, words) in zip(nodes, requests, strict=True)
+        ]
+
+    def _of_pieces(self, requests: Sequence[Request]) -> List[np.ndarray]:
+        """Ln p of words of several tokens, as `words.word_log_probs` has it."""
+        paths = [[self._path(prefix, word) for word in words] for prefix, words in requests]
+        self._compute(
+            node for of_prefix in paths for path in of_prefix for node in self._read(path)
+        )
+        return [np.array([self._log_prob(path) for path in of_prefix]) for of_prefix in paths]
+
+    def _read(self, path: Sequence[_Token]) -> Sequence[_Token]:
+        """Nodes of a word's path that the LM has to read for the word's score."""
+        ends = self.openings is not None and path[-1].token != self.eos
+        return path if ends or len(path) == 1 else path[:-1]
+
+    def _log_prob(self, path: Sequence[_Token]) -> float:
+        """Ln p of a word, from the node before it to that of its last token."""
+        pairs = itertools.pairwise(path)
+        total = sum(before.log_probs[self.column[node.token]] for before, node in pairs)
+        # nothing comes after `</s>`, whose node is not read
+        return total + path[-1].opening - path[0].opening
 
     def begin_anywhere(self, prefix: Prefix) -> None:
         """See `PrefixScorer.begin_anywhere`: a neural LM knows beginnings only."""
@@ -220,12 +236,11 @@ class NeuralPrefixes:
                 prefix.states[self.index] = node
         return prefix.states[self.index]
 
-    def _path(self, prefix: Prefix, word: str) -> List[Tuple[_Token, int]]:
-        """Tokens of a word, each with the node before it."""
-        node, path = self._node(prefix), []
+    def _path(self, prefix: Prefix, word: str) -> List[_Token]:
+        """Node before a word, and those of its tokens."""
+        path = [self._node(prefix)]
         for token in (self.eos,) if word == END else self.tokens[word][prefix.depth > 0]:
-            path.append((node, token))
-            node = node.after(token)
+            path.append(path[-1].after(token))
         return path
 
     def _compute(self, nodes: Iterable[_Token]) -> None:
@@ -259,6 +274,10 @@ class NeuralPrefixes:
         log_probs, after = self.lm.batch_score(ys, states, ys)
         found = log_probs[:, self.kept.to(log_probs.device)].double().cpu().numpy()
         check_finite(found)
+        if self.openings is not None and nodes[0].depth:
+            masses = log_probs[:, self.openings.to(log_probs.device)].logsumexp(1).tolist()
+            for node, mass in zip(nodes, masses, strict=True):
+                node.opening = mass
         for node, row, state in zip(nodes, found, after, strict=True):
             node.log_probs, node.state = row, state
 

@@ -91,10 +91,20 @@ def token_log_probs(
     max_tokens: int = MAX_TOKENS,
     num_samples: int = 0,
     normalizer: Optional[Normalizer] = None,
+    openings: Optional[torch.Tensor] = None,
 ) -> List[np.ndarray]:
     """(n + 1,) float64 ln p of the n tokens and `</s>` of each sequence, in nats.
 
-    Equal sequences are scored once. Arguments as in `score_hypotheses`.
+    Equal sequences are scored once. Other arguments are those of `score_hypotheses`.
+
+    Args:
+        lm: The LM.
+        sequences: Token ids without `<sos/eos>`.
+        max_tokens: The most distinct prefixes of a batch.
+        num_samples: Weight draws whose probabilities are averaged; 0 for the mean weights.
+        normalizer: Its mean is taken for the ln Z of every context.
+        openings: (V,) bool, True for the tokens that end the word before them: the result then is
+            (2, n + 1), the second row being ln P(one of these tokens) in the same contexts.
     """
     known = token_ids(sequences)
     unique = list(dict.fromkeys(known))
@@ -106,7 +116,7 @@ def token_log_probs(
     with progress(desc="scoring", unit="seq", total=len(unique) * draws) as bar:
 
         def score(_: int) -> Iterator[Tuple[Ids, np.ndarray]]:
-            for item in _log_probs(lm, unique, max_tokens, normalizer):
+            for item in _log_probs(lm, unique, max_tokens, normalizer, openings):
                 yield item
                 bar.update(1)
 
@@ -138,24 +148,30 @@ def running_log_probs(
     for text, values in zip(texts, token_log_probs(lm, joined, **options), strict=True):
         edges = np.cumsum([len(ids) + 1 for ids in text])[:-1]
         # what was read before is all that there is before, or `context` sentences
-        scores += np.split(values, edges)[min(context, len(scores)) :]
+        scores += np.split(values, edges, axis=-1)[min(context, len(scores)) :]
     return scores
 
 
 def _log_probs(
-    lm: Any, sequences: List[Ids], max_tokens: int, normalizer: Optional[Normalizer]
+    lm: Any,
+    sequences: List[Ids],
+    max_tokens: int,
+    normalizer: Optional[Normalizer],
+    openings: Optional[torch.Tensor],
 ) -> Iterator[Tuple[Ids, np.ndarray]]:
-    """Yield each sequence, in an order of their own, and its (n + 1,) ln p."""
+    """Yield each sequence, in an order of their own, and its ln p."""
+    if openings is not None:
+        openings = openings.to(next(lm.parameters()).device)
     if has_trees(lm):
         log_z = None if normalizer is None else normalizer.mean
         sequences.sort()
         for group in tree_batches(sequences, max_tokens=max_tokens):
-            found = tree_log_probs(lm, *batch_tree(lm, group), log_z=log_z)
+            found = tree_log_probs(lm, *batch_tree(lm, group), log_z=log_z, openings=openings)
             yield from zip(group, found, strict=True)
         return
     sequences.sort(key=lambda ids: (len(ids), ids))
     for batch in _batches(sequences, tokens_with_logits(max_tokens)):
-        yield from zip(batch, _batch_log_probs(lm, batch), strict=True)
+        yield from zip(batch, _batch_log_probs(lm, batch, openings), strict=True)
 
 
 def _batches(sequences: Sequence[Ids], max_tokens: int) -> Iterator[Sequence[Ids]]:
@@ -169,8 +185,10 @@ def _batches(sequences: Sequence[Ids], max_tokens: int) -> Iterator[Sequence[Ids
         yield sequences[start:]
 
 
-def _batch_log_probs(lm: torch.nn.Module, batch: Sequence[Ids]) -> Iterator[np.ndarray]:
-    """Yield (n + 1,) ln p of each sequence of a batch."""
+def _batch_log_probs(
+    lm: torch.nn.Module, batch: Sequence[Ids], openings: Optional[torch.Tensor]
+) -> Iterator[np.ndarray]:
+    """Yield ln p of each sequence of a batch."""
     device = next(lm.parameters()).device
     eos = vocab_size(lm) - 1
     lengths = [len(ids) + 1 for ids in batch]
@@ -182,9 +200,13 @@ def _batch_log_probs(lm: torch.nn.Module, batch: Sequence[Ids]) -> Iterator[np.n
         targets[row, : len(ids) + 1] = torch.tensor((*ids, eos))
     # logits: (B, L, V)
     logits, _ = lm(inputs.to(device), None)
-    log_probs = log_probs_of_logits(logits, targets.to(device))[0].double().cpu().numpy()
+    values, log_z = log_probs_of_logits(logits, targets.to(device))
+    if openings is not None:
+        masses = logits[..., openings].to(log_z.dtype).logsumexp(-1)
+        values = torch.stack([values, masses - log_z], dim=1)
+    log_probs = values.double().cpu().numpy()
     for row, length in enumerate(lengths):
-        yield log_probs[row, :length]
+        yield log_probs[row, ..., :length]
 
 
 def tokens_with_logits(max_tokens: int) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -37,6 +37,7 @@ from espnet_bayeslm.scoring.sequences import (
     token_ids,
     vocab_size,
 )
+from espnet_bayeslm.scoring.words import word_log_probs, word_sums
 from espnet_bayeslm.utils.cli import progress
 from espnet_bayeslm.utils.errors import InputError
 
@@ -54,12 +55,15 @@ class Uncertainty:
         log_probs: (n + 1,) ln p of each, of the mean probability (of a word: of its tokens).
         entropy: (n + 1,) H[p].
         mutual_information: (n + 1,) H[p] - mean_k H[p_k], 0 or more.
+        openings: (K + 1, n + 1) ln of the probability that the word before has ended, under each
+            draw and of the mean probability; None: it is 1.
     """
 
     draws: np.ndarray
     log_probs: np.ndarray
     entropy: np.ndarray
     mutual_information: np.ndarray
+    openings: Optional[np.ndarray] = None
 
     @property
     def variance(self) -> np.ndarray:
@@ -71,13 +75,17 @@ class Uncertainty:
         return dataclasses.replace(self, draws=self.draws - costs, log_probs=self.log_probs - costs)
 
     def of_words(self, starts: Sequence[int]) -> Uncertainty:
-        """Sums over the tokens of each word, which are not those of its distribution.
+        """Uncertainty of words: ln p of a word, and sums of the entropies over its tokens.
+
+        The sums are not the entropies of the word's distribution.
 
         Args:
             starts: Where each word, and `</s>`, begins.
         """
-        fields = dataclasses.astuple(self)
-        return Uncertainty(*(np.add.reduceat(x, starts, axis=-1) for x in fields))
+        of_tokens = np.concatenate([self.draws, self.log_probs[None]])
+        log_probs = word_log_probs(of_tokens, starts, self.openings)
+        sums = (word_sums(x, starts) for x in (self.entropy, self.mutual_information))
+        return Uncertainty(log_probs[:-1], log_probs[-1], *sums)
 
 
 def token_uncertainty(
@@ -86,6 +94,7 @@ def token_uncertainty(
     *,
     num_samples: int,
     max_tokens: int = MAX_TOKENS,
+    openings: Optional[torch.Tensor] = None,
 ) -> List[Uncertainty]:
     """Uncertainty of the tokens and `</s>` of each sequence.
 
@@ -94,6 +103,7 @@ def token_uncertainty(
         sequences: Token ids without `<sos/eos>`.
         num_samples: K, at least 1; more than 1 for the mutual information not to be 0.
         max_tokens: The most distinct prefixes of a batch.
+        openings: (V,) bool, True for the tokens that end the word before them; or None.
 
     Raises:
         InputError: The LM is not one of ours, a token is out of the vocabulary, or K is below 1.
@@ -109,10 +119,14 @@ def token_uncertainty(
         logging.warning("nothing in the LM is random: it is certain of its weights")
     max_tokens = min(max_tokens, max(1, MAX_OUTPUTS // max(draws, 1)))
     found: Dict[Ids, Uncertainty] = {}
+    if openings is not None:
+        openings = openings.to(lm.decoder.weight.device)
     decoders = over_draws(lm, num_samples, lambda _: _decoder(lm, draws))
     with evaluating(lm), progress(desc="uncertainty", unit="seq", total=len(unique)) as bar:
         for group in tree_batches(unique, max_tokens=max_tokens):
-            found.update(zip(group, _batch(lm, group, decoders, num_samples), strict=True))
+            found.update(
+                zip(group, _batch(lm, group, decoders, num_samples, openings), strict=True)
+            )
             bar.update(len(group))
     return [found[ids] for ids in known]
 
@@ -126,7 +140,11 @@ def _decoder(lm: Any, draws: int) -> Decoder:
 
 
 def _batch(
-    lm: Any, group: Group, decoders: List[Decoder], num_samples: int
+    lm: Any,
+    group: Group,
+    decoders: List[Decoder],
+    num_samples: int,
+    openings: Optional[torch.Tensor],
 ) -> Iterator[Uncertainty]:
     """Yield the uncertainty of each sequence of a batch."""
     tree, paths = batch_tree(lm, group)
@@ -134,7 +152,7 @@ def _batch(
     # outputs: K times (T, M); log_z: (K, T); log_probs: (K, N)
     outputs = over_draws(lm, num_samples, lambda _: lm.tree_outputs(tree))
     scored = [
-        log_probs_of_outputs(y, contexts, targets, *decoder)
+        log_probs_of_outputs(y, contexts, targets, *decoder, openings=openings)
         for y, decoder in zip(outputs, decoders, strict=True)
     ]
     log_z = torch.stack([normalizers for _, normalizers in scored])
@@ -142,11 +160,17 @@ def _batch(
     check_finite(log_probs)
     of_mean, of_draws = (_numpy(x)[contexts.cpu()] for x in _entropies(outputs, decoders, log_z))
     information = np.maximum(of_mean - of_draws, 0) if len(decoders) > 1 else 0 * of_mean
-    mean = np.logaddexp.reduce(log_probs, axis=0) - np.log(len(decoders))
-    # (K + 3, N), to be cut into sequences
-    columns = np.concatenate([log_probs, [mean, of_mean, information]])
+    mean = np.logaddexp.reduce(log_probs, axis=0, keepdims=True) - np.log(len(decoders))
+    # (K + 1, N), or (K + 1, 2, N) with the openings
+    log_probs = np.concatenate([log_probs, mean])
+    ends = log_probs[:, 1] if openings is not None else log_probs[:0]
+    tokens = log_probs[:, 0] if openings is not None else log_probs
+    # to be cut into sequences
+    columns = np.concatenate([tokens, [of_mean, information], ends])
+    last = len(decoders)
     for values in along_paths(columns, tree, paths):
-        yield Uncertainty(values[:-3], *values[-3:])
+        found = values[:last], *values[last : last + 3]
+        yield Uncertainty(*found, None if openings is None else values[last + 3 :])
 
 
 def _entropies(

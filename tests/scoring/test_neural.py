@@ -13,7 +13,6 @@ from espnet2.text.token_id_converter import TokenIDConverter
 from espnet_bayeslm.lm import BayesLSTMLM
 from espnet_bayeslm.scoring import NeuralScorer, token_log_probs
 from espnet_bayeslm.scoring.histories import extend, score_in_context
-from espnet_bayeslm.scoring.neural import word_starts
 from espnet_bayeslm.utils.errors import InputError
 
 TEXT = "the cat sat on the mat\nthe dog sat on the cat\na dog and a cat met on a mat\n" * 4
@@ -64,6 +63,13 @@ def trained(request, tmp_path):
     return make(request.param, tmp_path)
 
 
+def log_ends(scorer, ids):
+    """Return ln P(a token that opens a word, or `</s>`) after token ids."""
+    lm = scorer.trained.lm.eval()
+    logits = lm(torch.tensor([[lm.vocab_size - 1, *ids]]), None)[0][0, -1]
+    return logits.log_softmax(0)[scorer.openings].logsumexp(0).item()
+
+
 def test_the_tokens_of_a_sentence_are_shared_out_to_its_words(trained):
     """Each word takes as many tokens as it has when it stands in the same place."""
     scorer = NeuralScorer(trained, max_tokens=30)
@@ -72,7 +78,12 @@ def test_the_tokens_of_a_sentence_are_shared_out_to_its_words(trained):
         ids = trained.ids(trained.tokenize(" ".join(words))) if words else []
         (tokens,) = token_log_probs(trained.lm, [ids])
         parts = np.split(tokens, ends)
-        np.testing.assert_allclose(scores.log_probs, [part.sum() for part in parts], atol=1e-5)
+        expected = np.array([part.sum() for part in parts])
+        if trained.token_type != "word" and words:
+            # the end of a word is in its own score
+            after = [log_ends(scorer, ids[:end]) for end in ends]
+            expected += np.array([*after, 0.0]) - np.array([0.0, *after])
+        np.testing.assert_allclose(scores.log_probs, expected, atol=1e-5)
         assert scores.oov.shape == scores.log_probs.shape
         assert scorer.token_counts(words).tolist() == [len(part) for part in parts]
 
@@ -100,20 +111,6 @@ def test_samples_reach_the_lm(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "tokens, token_type, starts",
-    [
-        ([], "word", []),
-        (["a", "b"], "word", [0, 1]),
-        (["▁a", "b", "▁c", "▁", "d"], "bpe", [0, 2, 3]),
-        (["a", "▁b"], "bpe", [0, 1]),  # a sentencepiece model without the first mark
-        (["a", "b", "<space>", "c"], "char", [0, 2]),
-    ],
-)
-def test_word_starts(tokens, token_type, starts):
-    assert word_starts(tokens, token_type) == starts
-
-
-@pytest.mark.parametrize(
     "tokenize, found",
     [
         (lambda text: text.split()[1:], 2),  # drops a word
@@ -131,11 +128,15 @@ def test_pieces_that_do_not_fit_the_words_are_an_error(tmp_path, tokenize, found
         assert "'the dogs sang'" in message and "normalise the text" in message
 
 
-def test_sentencepiece_that_drops_a_word_is_found(tmp_path):
+def test_a_word_that_sentencepiece_drops_has_log_prob_0(tmp_path):
     """A zero-width space is a word to us and nothing to sentencepiece."""
     scorer = NeuralScorer(make("bpe", tmp_path))
-    with pytest.raises(InputError, match="2 words, but 1 begin in its bpe tokens"):
-        scorer.word_scores([["the", "\u200b"]])
+    gone = "\u200b"
+    sentences = [[gone, "the", gone, "cat", gone], ["the", "cat"], [gone], []]
+    dropped, whole, only, empty = (scores.log_probs for scores in scorer.word_scores(sentences))
+    np.testing.assert_array_equal(dropped[[0, 2, 4]], 0)
+    np.testing.assert_allclose(dropped[[1, 3, 5]], whole, atol=1e-5)
+    np.testing.assert_allclose(only, [0, *empty], atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,171 @@
+"""Words of subword LMs: a distribution over words, and the tokens between two blanks."""
+
+import itertools
+
+import numpy as np
+import pytest
+import sentencepiece
+import torch
+from test_neural import Trained
+
+from espnet_bayeslm.lm import BayesLSTMLM
+from espnet_bayeslm.scoring import NeuralScorer
+from espnet_bayeslm.scoring.prefixes import END, NeuralPrefixes, Prefix
+from espnet_bayeslm.scoring.sequences import over_draws
+from espnet_bayeslm.scoring.words import opening_tokens, tokens_of_words, word_sums
+
+MARK = "\u2581"
+TOKENS = {
+    "bpe": ["<blank>", "<unk>", MARK + "a", MARK + "c", "b", "d", "<sos/eos>"],
+    "char": ["<blank>", "<unk>", "b", "d", "<space>", "<sos/eos>"],
+}
+# b and d are rare, so that long words add less than the tolerance
+LONGEST = 6
+
+
+def tokenize(token_type, text):
+    if token_type == "char":
+        return [{" ": "<space>"}.get(c, c) for c in text]
+    return [token for word in text.split() for token in (MARK + word[0], *word[1:])]
+
+
+def small_scorer(token_type, num_samples):
+    """Return the scorer of an LM of double precision that does not use `<unk>`."""
+    tokens = TOKENS[token_type]
+    torch.manual_seed(0)
+    bayes = {"cell_input@1": {"kind": "bayes", "init_std": 0.5}}
+    lm = BayesLSTMLM(len(tokens), unit=4, nlayers=1, dropout_rate=0.0, uncertainty=bayes)
+    lm = lm.double().eval()
+    bias = {"<blank>": -40.0, "<unk>": -40.0, "b": -4.0, "d": -4.0}
+    with torch.no_grad():
+        lm.decoder.bias.copy_(torch.tensor([bias.get(token, 0.0) for token in tokens]))
+    trained = Trained(
+        lm,
+        tokens,
+        token_type,
+        lambda text: tokenize(token_type, text),
+        lambda found: [tokens.index(token) for token in found],
+    )
+    return NeuralScorer(trained, num_samples=num_samples)
+
+
+def next_probs(scorer, tokens):
+    """Return p of each token after tokens, averaged over the weight samples, by forward passes."""
+    lm = scorer.trained.lm
+    ids = torch.tensor([[lm.vocab_size - 1, *scorer.trained.ids(tokens)]])
+    found = over_draws(lm, scorer.num_samples, lambda _: lm(ids, None)[0][0, -1].softmax(0))
+    return torch.stack(found).mean(0).numpy()
+
+
+def all_words(token_type):
+    """Return all words up to a length."""
+    firsts = ["a", "c"] if token_type == "bpe" else ["b", "d"]
+    ends = ("".join(x) for n in range(LONGEST + 1) for x in itertools.product("bd", repeat=n))
+    return [first + end for end in ends for first in firsts]
+
+
+@pytest.mark.parametrize("num_samples", [0, 3])
+@pytest.mark.parametrize("before", [[], ["X"], ["Xb", "X"]])
+@pytest.mark.parametrize("token_type", ["bpe", "char"])
+def test_the_words_after_a_prefix_sum_to_one(token_type, before, num_samples):
+    """What is missing is the probability of tokens that do not continue any text."""
+    scorer = small_scorer(token_type, num_samples)
+    words = all_words(token_type)
+    before = [word.replace("X", words[0]) for word in before]
+    sentences = [[*before, word] for word in words]
+    n = len(before)
+    found = [scores.log_probs for scores in scorer.word_scores(sentences)]
+    end = scorer.word_scores([before])[0].log_probs[n]
+    total = np.exp([log_probs[n] for log_probs in found]).sum() + np.exp(end)
+
+    tokens = tokenize(token_type, " ".join(before))
+    p = next_probs(scorer, tokens)
+    opens = scorer.openings.numpy()
+    if token_type == "char":
+        # an empty word: two spaces
+        space = TOKENS["char"].index("<space>")
+        after = next_probs(scorer, [*tokens, "<space>"])[opens].sum()
+        missing = p[space] * after / p[opens].sum() if before else p[space]
+    else:
+        missing = 0.0 if before else 1 - p[opens].sum()
+    assert total + missing == pytest.approx(1, abs=1e-6)
+
+    # the same in a recording and in a lattice
+    (group,) = scorer.scores_in_context([sentences], [None])
+    np.testing.assert_allclose([scores.log_probs for scores in group], found, atol=1e-9)
+    prefix = Prefix()
+    for word in before:
+        prefix = prefix.after(word)
+    prefixes = NeuralPrefixes(scorer, 0, [*before, *words])
+    (row,) = prefixes.next_log_probs([(prefix, [*words, END])])
+    np.testing.assert_allclose(row, [*(x[n] for x in found), end], atol=1e-9)
+
+
+def test_opening_tokens():
+    assert opening_tokens(["<unk>", "a", "<sos/eos>"], "word") is None
+    assert opening_tokens(TOKENS["bpe"], "bpe").tolist() == [False] * 2 + [True] * 2 + [
+        False,
+        False,
+        True,
+    ]
+    assert opening_tokens(TOKENS["char"], "char").tolist() == [False] * 4 + [True] * 2
+    # pieces that end with a blank, or go on after one
+    for piece in ("a" + MARK, f"{MARK}a{MARK}b"):
+        assert opening_tokens(["<unk>", MARK, piece, "<sos/eos>"], "bpe") is None
+
+
+def test_a_word_without_tokens_sums_to_0():
+    found = word_sums(np.array([[1.0, 2.0, 4.0, 8.0]] * 2), [0, 0, 2, 2, 3])
+    np.testing.assert_array_equal(found, [[0, 3, 0, 4, 8]] * 2)
+
+
+BLANKS = {
+    "acute accent": (["don\u00b4t", "go"], [0, 5]),
+    "diaeresis": (["na\u00a8ve", "a"], [0, 5]),
+    "Persian": (["\u0645\u06cc\u200c\u0631\u0648\u062f", "go"], [0, 6]),
+    "Telugu": (["\u0c15\u0c4d\u200c\u0c37", "go"], [0, 4]),
+    "Sinhala": (["\u0d9a\u0dca\u200d\u0dc2", "go"], [0, 4]),
+    "byte order mark": (["\ufeffgo", "a\ufeffb"], [0, 2]),
+    "counts that agree": (["\u200b", "a\u200cb", "go"], [0, 0, 3]),
+    "only blanks": (["\u200b", "\u200b"], [0, 0]),
+}
+
+
+@pytest.fixture(scope="module")
+def pieces(tmp_path_factory):
+    """Return sentencepiece models that know characters, by their options."""
+    folder = tmp_path_factory.mktemp("sp")
+    lines = [" ".join(words) for words, _ in BLANKS.values()] + ["go a don t b"] * 9
+    (folder / "text").write_text("\n".join(lines))
+
+    def train(**options):
+        name = str(folder / str(len(list(folder.iterdir()))))
+        sentencepiece.SentencePieceTrainer.train(
+            input=f"{folder}/text", model_prefix=name, minloglevel=2, **options
+        )
+        return sentencepiece.SentencePieceProcessor(name + ".model").EncodeAsPieces
+
+    return train
+
+
+OPTIONS = [
+    {"model_type": "char"},
+    {"model_type": "char", "add_dummy_prefix": False},
+    {"model_type": "char", "remove_extra_whitespaces": False},
+    {"model_type": "char", "treat_whitespace_as_suffix": True},
+    {"model_type": "bpe", "vocab_size": 60, "split_by_whitespace": False},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("name", BLANKS)
+def test_all_pieces_between_two_blanks_are_a_word(pieces, name, options):
+    encode = pieces(**options)
+    words, _ = BLANKS[name]
+    tokens, starts = tokens_of_words(words, encode, {})
+    assert tokens == encode(" ".join(words))
+    assert len(starts) == len(words) + 1 and starts[-1] == len(tokens)
+    if "split_by_whitespace" not in options and "treat_whitespace_as_suffix" not in options:
+        for word, (start, end) in zip(words, itertools.pairwise(starts), strict=True):
+            letters = "".join(tokens[start:end]).replace(MARK, "")
+            assert letters == "".join(encode(word)).replace(MARK, "")
