@@ -274,7 +274,7 @@ def describe(weighting: Weighting) -> Dict[str, Any]:
     scales = weighting.scales
     features = dict(scales.features or ())
     found: Dict[str, Any] = {"features": features} if features else {}
-    if not features or {"am_score", "log_prob"} <= features.keys():
+    if scales.has_lmwt:
         found.update(lmwt=scales.lmwt, word_penalty=scales.word_penalty)
     pairs = zip(weighting.names, weighting.weights.tolist(), strict=True)
     if scales.posterior is not None:

@@ -22,7 +22,6 @@ from espnet_bayeslm.report.html_search import read_search
 from espnet_bayeslm.report.html_snr import SNR, read_snr
 from espnet_bayeslm.report.search import describe
 from espnet_bayeslm.rescoring.decision import read_scales
-from espnet_bayeslm.rescoring.features import FIRST_PASS
 from espnet_bayeslm.supernet.ranking import shares
 from espnet_bayeslm.training.checkpoint import load_state, read_checkpoint
 
@@ -204,7 +203,7 @@ def read_tuned(folder: Path, system: str, dev: str, conditions: Sequence[str]) -
     for condition in conditions:
         path = folder / "rescore" / system / f"{dev}_{condition}" / "scales.yaml"
         scales = read_scales(path) if path.exists() else None
-        if scales is not None and scales.features != FIRST_PASS:
+        if scales is not None and scales.has_lmwt:
             values = {"lmwt": scales.lmwt, "word_penalty": scales.word_penalty}
             found[condition] = {name: round(value, 2) for name, value in values.items()}
     return found

@@ -109,6 +109,12 @@ class Scales:
         return dataclasses.replace(ratios or cls(), features=tuple(features.items()))
 
     @property
+    def has_lmwt(self) -> bool:
+        """True if acoustic score and LM both have a positive weight, whose ratio is `lmwt`."""
+        own = dict(self.features or (("am_score", 1.0), (LM, 1.0)))
+        return own.get("am_score", 0.0) > 0 and own.get(LM, 0.0) > 0
+
+    @property
     def of_each_lm(self) -> bool:
         """Whether single LMs have a weight beside their mixture."""
         return any(name.startswith(f"{LM}.") for name, _ in self.features or ())

@@ -18,6 +18,7 @@ import logging
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from espnet_bayeslm.nbest.fields import SCORES
 from espnet_bayeslm.nbest.types import NBest
@@ -110,9 +111,23 @@ def best_place(features: Mapping[str, np.ndarray], weights: Mapping[str, float])
     Totals are equal where they differ by no more than rounding, so that scores in other units
     choose the same.
     """
-    found = totals(features, weights)
-    size = sum(abs(w) * float(np.abs(features[name]).max()) for name, w in weights.items())
-    return int((found >= found.max() - SAME_TOTAL * size).argmax())
+    return int(first_of_equals(totals(features, weights), size_of(features, weights)))
+
+
+def size_of(features: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> float:
+    """Sum over features of the largest |weight x value|, to which rounding is relative."""
+    return sum(abs(w) * float(np.abs(features[name]).max()) for name, w in weights.items())
+
+
+def first_of_equals(found: np.ndarray, size: ArrayLike) -> np.ndarray:
+    """Place of the first total that rounding alone sets below the highest, (...).
+
+    Args:
+        found: Totals, (..., N).
+        size: By `size_of`, (...).
+    """
+    least = found.max(axis=-1) - SAME_TOTAL * np.asarray(size)
+    return (found >= least[..., None]).argmax(axis=-1)
 
 
 def feature_table(lists: Sequence[Features]) -> Tuple[List[str], np.ndarray, np.ndarray]:

@@ -6,7 +6,7 @@ from typing import NamedTuple, Sequence, Tuple
 
 import numpy as np
 
-from espnet_bayeslm.rescoring.features import Features, totals
+from espnet_bayeslm.rescoring.features import Features, first_of_equals, size_of, totals
 
 # Factors of a weight, in a log scale
 FACTORS = 2.0 ** np.arange(-5, 5.5, 0.5)
@@ -54,13 +54,13 @@ def sweep(
     parts = [name.split(NAMED_SUMS) for name in names]
     total = np.zeros((len(FACTORS) if names else 1, len(FACTORS) if len(names) > 1 else 1), int)
     for features, counts in zip(lists, errors, strict=True):
-        moved = [totals(features, {name: own[name] for name in part}) for part in parts]
         grid = totals(features, own)[None, None, :]
-        if moved:
-            grid = grid + (FACTORS - 1)[:, None, None] * moved[0]
-        if moved[1:]:
-            grid = grid + (FACTORS - 1)[:, None] * moved[1]
-        total += counts[grid.argmax(axis=-1)]
+        size = np.full((1, 1), size_of(features, own))
+        for part, more in zip(parts, ((FACTORS - 1)[:, None], FACTORS - 1), strict=False):
+            moved = {name: own[name] for name in part}
+            grid = grid + more[..., None] * totals(features, moved)
+            size = size + more * size_of(features, moved)
+        total += counts[first_of_equals(grid, size)]
     values = [own[part[0]] * FACTORS for part in parts] + [np.zeros(1), np.zeros(1)]
     labels = [*names, "", ""]
     return Sweep((labels[0], labels[1]), (values[0], values[1]), total)

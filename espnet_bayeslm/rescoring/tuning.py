@@ -209,13 +209,7 @@ def tune_scales(
         tune_by=tuning.tune_by,
         normalised_scores=tuning.normalised(features),
     )
-    scales = scales_of(found)
-    choices = [item.choice(scales) for item in lists]
-    tuned = sum(int(e[k]) for e, k in zip(errors, choices, strict=True))
-    if tuned > found.errors["first pass"]:  # LMWT and penalty may round a tie otherwise
-        found = found._replace(kept=AS_IT_CAME, weights=FIRST_PASS, scaled=FIRST_PASS)
-        scales, tuned = scales_of(found), found.errors["first pass"]
-    found = found._replace(errors={**found.errors, "tuned": tuned})
+    scales = scales_of(found, lists)
     weights = in_lm_units(found.weights)
     picture = sweep(features, errors, weights=weights, scaled=found.scaled)
     if found.kept != AS_IT_CAME and picture.at_edge:
@@ -239,16 +233,30 @@ def in_lm_units(weights: Sequence[Tuple[str, float]]) -> Tuple[Tuple[str, float]
     return tuple((name, weight / unit) for name, weight in weights)
 
 
-def scales_of(found: TunedWeights) -> Scales:
-    """The weights as scales: LMWT and word penalty where they are no more than that."""
+def scales_of(found: TunedWeights, lists: Sequence[ScoredList] = ()) -> Scales:
+    """Scales that choose as the tuned weights do.
+
+    They are LMWT and word penalty alone if these weigh the same scores and choose the same
+    hypotheses, else weights of features.
+
+    Args:
+        found: The tuned weights.
+        lists: The lists that they were tuned on.
+    """
     own = dict(found.weights)
-    lm = own.get(LM, 0.0)
-    scales = Scales()
-    if lm > 0 and own.get("am_score", 0.0) > 0:
-        scales = Scales(lm / own["am_score"], -own.get("words", 0.0) / lm)
-        if {*own, "words"} in KALDI:
-            return scales
-    return dataclasses.replace(scales, features=in_lm_units(found.weights))
+    features = in_lm_units(found.weights)
+    lm, am = own.get(LM, 0.0), own.get("am_score", 0.0)
+    if lm <= 0 or am <= 0:
+        return Scales(features=features)
+    kaldi = Scales(lm / am, 0.0 - own.get("words", 0.0) / lm)
+    scales = dataclasses.replace(kaldi, features=features)
+    # LMWT and penalty give a graph score the LM's weight, and take the highest of equals
+    same_weights = {*own, "words"} in KALDI and own.get("graph_score", lm) == lm
+    same_scores = "graph_score" in own or all(
+        item.nbest.scores("graph_score") is None for item in lists
+    )
+    same = same_weights and same_scores
+    return kaldi if same and all(i.choice(kaldi) == i.choice(scales) for i in lists) else scales
 
 
 def hypothesis_errors(

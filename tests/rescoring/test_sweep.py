@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from espnet_bayeslm.rescoring.feature_tuning import chosen_errors
 from espnet_bayeslm.rescoring.sweep import FACTORS, sweep
 
 RNG = np.random.default_rng(0)
@@ -43,3 +44,13 @@ def test_the_edge_is_where_the_fewest_errors_are_at_the_border_only():
     assert found._replace(errors=errors).at_edge
     errors[7, 5] = 3
     assert not found._replace(errors=errors).at_edge
+
+
+def test_the_middle_chooses_the_first_of_equals_as_tuned_weights_do():
+    """Three tenths added up or multiplied differ by rounding only."""
+    lists = [{"a": np.array([0.3, 0.1]), "b": np.array([0.0, 0.1]), "c": np.array([0.0, 0.1])}] * 2
+    errors = [np.array([1, 5])] * 2
+    weights = (("a", 1.0), ("b", 1.0), ("c", 1.0))
+    assert 0.1 + 0.1 + 0.1 > 0.3
+    found = sweep(lists, errors, weights=weights, scaled=weights)
+    assert found.errors[10, 10] == chosen_errors(lists, errors, dict(weights)) == 2

@@ -155,10 +155,10 @@ def tuned_table(exp: Path, systems: Sequence[str]) -> str:
         for voice in VOICES:
             path = exp / "rescore" / system / f"dev_{voice}" / "scales.yaml"
             scales = yaml.safe_load(path.read_text())
+            # other weights have no LMWT either
+            kept = "as it came" if scales.get("features") == {"is_first": 1.0} else "-"
             known = "lmwt" in scales
-            cells.append(
-                f"{scales['lmwt']:.3g}, {scales['word_penalty']:.2g}" if known else "as it came"
-            )
+            cells.append(f"{scales['lmwt']:.3g}, {scales['word_penalty']:.2g}" if known else kept)
         rows.append(cells)
     header = ["", "weights", *(f"LMWT, penalty {voice}" for voice in VOICES)]
     return markdown_table(header, rows)

@@ -1,0 +1,159 @@
+"""Tuned scales: they make the errors that tuning reports, in memory and from their file."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from espnet_bayeslm.bin.rescore import describe, write_settings
+from espnet_bayeslm.nbest.types import Hypothesis, NBest
+from espnet_bayeslm.report import html_sweep
+from espnet_bayeslm.rescoring.decision import (
+    ListScores,
+    Weighting,
+    read_scales,
+)
+from espnet_bayeslm.rescoring.feature_tuning import TunedWeights, chosen_errors
+from espnet_bayeslm.rescoring.features import best_place
+from espnet_bayeslm.rescoring.pipeline import rescored_list
+from espnet_bayeslm.rescoring.tuning import Tuning, hypothesis_errors, scales_of, tune_mixture
+
+PRESENT = {"all": 1, "half": 2, "none": 1000}
+NAMES = ("am_score", "graph_score", "log_prob", "words", "rank", "lm_score")
+
+
+def simulated(seed, num_lists=40, *, present=("all", "all", "none"), ties=False, num_lms=1):
+    """Return lists of errors at random, with am, graph and lm score in all, half or none of them.
+
+    Graph scores know nothing and are large. With `ties` all scores are small whole numbers.
+    """
+    rng = np.random.default_rng(seed)
+    lists, refs = [], {}
+    for u in range(num_lists):
+        ref = [f"w{k}" for k in rng.integers(10, 99, 6)]
+        hyps, log_probs = [], []
+        for k in range(4):
+            wrong = int(rng.integers(0 if k else 1, 4))
+            words = [*(f"x{k}" for _ in range(wrong)), *ref[wrong:], *["y"] * (k % 2)]
+            scores = np.array([-10.0 * wrong, 0.0, -wrong]) + rng.normal(size=3) * [4, 60, 1]
+            lm = -wrong + rng.normal(size=num_lms) * 0.4
+            if ties:
+                scores, lm = (scores / [10, 60, 1]).round(), lm.round()
+            shown = [
+                float(score) if u % PRESENT[where] == 0 and where != "none" else None
+                for score, where in zip(scores, present, strict=True)
+            ]
+            hyps.append(Hypothesis(tuple(words), shown[0], shown[2], shown[1]))
+            each = np.full((num_lms, len(words) + 1), -1.0)
+            each[:, -1] = 4.0 + lm - len(words) - 8.0
+            log_probs.append(each)
+        lists.append(ListScores(NBest(f"u{u}", tuple(hyps)), tuple(log_probs)))
+        refs[f"u{u}"] = tuple(ref)
+    return lists, refs
+
+
+def errors_of(lists, refs, weighting):
+    """Return the word errors of lists that are rescored."""
+    places = [rescored_list(item, weighting).best for item in lists]
+    errors = hypothesis_errors([item.nbest for item in lists], refs)
+    return sum(int(counts[k]) for counts, k in zip(errors, places, strict=True))
+
+
+def found_weights(weights):
+    return TunedWeights("all features", weights, {}, {}, 5, weights)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("graph", PRESENT)
+def test_scales_choose_what_the_tuned_weights_choose(graph, ties):
+    """For any weights of any features that all lists have, of either sign."""
+    rng = np.random.default_rng(0)
+    lists, _ = simulated(1, present=("all", graph, "all"), ties=ties)
+    scored = [item.scored(np.ones(1), "linear") for item in lists]
+    features = [item.features() for item in scored]
+    names = [name for name in NAMES if all(name in own for own in features)]
+    for size in range(1, len(names) + 1):
+        for some in itertools.combinations(names, size):
+            values = rng.choice([1.0, 1.0, 0.5, -0.5, 0.01, 0.3], size)
+            found = found_weights(tuple(zip(some, values.tolist(), strict=True)))
+            scales = scales_of(found, scored)
+            for item, own in zip(scored, features, strict=True):
+                assert item.choice(scales) == best_place(own, dict(found.weights)), found
+
+
+KALDI_FORMS = {
+    "am and LM": ({"am_score": 0.1, "log_prob": 1.0}, "none", True),
+    "words": ({"am_score": 0.1, "log_prob": 1.0, "words": 0.5}, "none", True),
+    "one weight of graph and LM": (
+        {"am_score": 0.05, "graph_score": 0.5, "log_prob": 0.5},
+        "all",
+        True,
+    ),
+    "graph apart": ({"am_score": 0.07, "graph_score": -0.0008, "log_prob": 0.76}, "all", False),
+    "graph left out": ({"am_score": 0.1, "log_prob": 1.0}, "half", False),
+    "no LM": ({"am_score": 0.1, "words": 1.0}, "none", False),
+    "an LM against": ({"am_score": 0.1, "log_prob": -1.0}, "none", False),
+    "acoustics against": ({"am_score": -0.1, "log_prob": 1.0}, "none", False),
+    "more": ({"am_score": 0.1, "log_prob": 1.0, "rank": 0.3}, "none", False),
+}
+
+
+@pytest.mark.parametrize("case", KALDI_FORMS)
+def test_lmwt_and_penalty_alone_stand_for_their_own_formula_only(case):
+    weights, graph, kaldi = KALDI_FORMS[case]
+    lists, _ = simulated(2, present=("all", graph, "none"))
+    scored = [item.scored(np.ones(1), "linear") for item in lists]
+    scales = scales_of(found_weights(tuple(weights.items())), scored)
+    assert (scales.features is None) == kaldi
+    content = describe(Weighting(["lm"], np.ones(1), "linear", scales))
+    # an LMWT is the ratio of two weights of one sign: where the LM has none there is none
+    known = weights.get("log_prob", 0) > 0 and weights["am_score"] > 0
+    assert ("lmwt" in content) == ("word_penalty" in content) == scales.has_lmwt == known
+    if known:
+        assert content["lmwt"] == pytest.approx(weights["log_prob"] / weights["am_score"])
+
+
+MIXTURES = [
+    (dict(present=present, ties=ties), {}, "linear")
+    for present, ties in [
+        (("all", "all", "none"), False),
+        (("all", "half", "none"), False),
+        (("all", "all", "all"), True),
+        (("half", "none", "all"), False),
+        (("none", "none", "none"), True),
+        (("all", "none", "half"), True),
+    ]
+]
+MIXTURES += [
+    (dict(num_lms=2, present=("all", "all", "none")), dict(each_lm=True), "linear"),
+    (dict(num_lms=2), dict(tune_weights=True), "linear"),
+    (dict(num_lms=3, ties=True), dict(each_lm=True, tune_weights=True), "loglinear"),
+    (dict(num_lms=2, present=("all", "half", "none")), dict(tune_by="risk"), "loglinear"),
+]
+
+
+@pytest.mark.parametrize("lists, how, combine", MIXTURES)
+def test_the_errors_that_tuning_reports_are_those_of_scales_yaml(
+    lists, how, combine, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(html_sweep, "write_sweep", lambda *_, **__: None)
+    num_lms = lists.get("num_lms", 1)
+    names, weights = [f"lm{k}" for k in range(num_lms)], np.full(num_lms, 1 / num_lms)
+    lists, refs = simulated(3, **lists)
+    tuned = tune_mixture(
+        lists, refs, weights, combine=combine, names=names, tuning=Tuning(num_folds=2, **how)
+    )
+    reported = tuned.found.errors["tuned"]
+    weighting = Weighting(names, tuned.weights, combine, tuned.scales)
+    assert reported == errors_of(lists, refs, weighting) <= tuned.found.errors["first pass"]
+    each = names if how.get("each_lm") else ()
+    scored = [item.scored(tuned.weights, combine, names=each) for item in lists]
+    errors = hypothesis_errors([item.nbest for item in lists], refs)
+    own = dict(tuned.found.weights)
+    assert reported == chosen_errors([item.features() for item in scored], errors, own)
+    write_settings(tmp_path, weighting, tuned, {}, {}, {})
+    scales = read_scales(tmp_path / "scales.yaml")
+    again = weighting._replace(scales=scales)
+    if scales.weights is not None:
+        again = again._replace(weights=np.array([weight.weight for weight in scales.weights]))
+    assert errors_of(lists, refs, again) == reported
