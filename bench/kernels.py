@@ -296,7 +296,6 @@ CASES: Dict[str, Dict[str, Dict[str, Any]]] = {
         "bayes embedding": {"embedding": "bayes"},
         "bayes cell_input@1-2": {"cell_input@1-2": "bayes"},
         "bayes all_gates@1-2": {"all_gates@1-2": "bayes"},
-        "flipout cell_input@1-2": {"cell_input@1-2": {"kind": "bayes", "noise": "flipout"}},
         "gp layer_input@1-2": {"layer_input@1-2": "gp"},
         "gp cell_input@1-2": {"cell_input@1-2": "gp"},
         "gp all_gates@1-2": {"all_gates@1-2": "gp"},

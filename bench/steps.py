@@ -11,7 +11,6 @@ import argparse
 import dataclasses
 import functools
 import gc
-import math
 import multiprocessing
 import re
 import statistics
@@ -52,15 +51,11 @@ class Case:
         name: What its row is called.
         uncertainty: As in `lm_conf`.
         goals: Largest ratios to the point of comparison, in the order of the columns.
-        shared: The case that has this noise shared by the batch, if this one has not.
-        shared_goal: Largest ratio of a training step to that case's.
     """
 
     name: str
     uncertainty: Mapping[str, Any]
     goals: Sequence[float] = ()
-    shared: str = ""
-    shared_goal: float = math.inf
 
 
 def case(place: str, kind: str, *goals: float) -> Case:
@@ -68,18 +63,10 @@ def case(place: str, kind: str, *goals: float) -> Case:
     return Case(f"{place} {kind}", {place: kind}, goals)
 
 
-def unshared(place: str, noise: str, goal: float = math.inf) -> Case:
-    """Return an LM whose weights at a place have noise that a batch does not share."""
-    kind = {"kind": "bayes", "noise": noise}
-    return Case(f"{place} {noise}", {place: kind}, shared=f"{place} bayes", shared_goal=goal)
-
-
 UNCERTAIN: Dict[str, List[Case]] = {
     "lstm": [
         case("cell_input@1-2", "bayes", 1.02, 1.00),
         case("all_gates@1-2", "bayes", 1.02, 1.00),
-        unshared("cell_input@1-2", "flipout", 1.3),
-        unshared("all_gates@1-2", "flipout", 1.3),
         case("cell_input@1-2", "gp", 1.10, 1.10),
         case("hidden_input@1-2", "gp", 1.10, 1.10),
         case("hidden_output@1-2", "variational", 1.05, 1.03),
@@ -88,8 +75,6 @@ UNCERTAIN: Dict[str, List[Case]] = {
     "transformer": [
         case("ffn@1", "bayes", 1.02, 1.00),
         case("ffn@*", "bayes", 1.02, 1.00),
-        unshared("ffn@*", "flipout", 1.3),
-        unshared("ffn@*", "local"),
         case("ffn@1", "gp", 1.05, 1.10),
         case("ffn@*", "gp", 1.05, 1.10),
         case("hidden_output@1", "variational", 1.05, 1.03),
@@ -242,10 +227,6 @@ def measure(shape: str, family: str, rounds: int, *, names: Sequence[str] = ()) 
     goals = {lm.name: lm.goals for lm in UNCERTAIN[family]}
     times = interleave(work, rounds)
     print_table(times, bases=list(models)[:2], goals=goals)
-    for lm in UNCERTAIN[family]:
-        if {lm.name, lm.shared} <= models.keys():
-            found = ratio(times["train"][lm.name], times["train"][lm.shared])
-            print(f"train {lm.name} / {lm.shared}: {found:.3f}   goal {lm.shared_goal:.2f}")
 
 
 def print_title(shape: str, family: str) -> None:

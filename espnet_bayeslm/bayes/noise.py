@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Sequence
-
 import numpy as np
 import torch
 
@@ -30,14 +28,6 @@ def noise_generator(
     # SeedSequence hashes the three, so that neighbours share nothing.
     state = np.random.SeedSequence([seed, rank, step]).generate_state(1, np.uint64)
     return torch.Generator(device).manual_seed(int(state[0]))
-
-
-def random_signs(
-    shape: Sequence[int], generator: torch.Generator, *, like: torch.Tensor
-) -> torch.Tensor:
-    """Signs, 1 or -1 with equal probability, of a type and on a device as `like`."""
-    bits = torch.empty(*shape, dtype=like.dtype, device=like.device)
-    return bits.random_(0, 2, generator=generator).mul_(2).sub_(1)
 
 
 def refuse_recomputation() -> None:

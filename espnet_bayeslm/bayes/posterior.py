@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import Any, ClassVar, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 import torch
 
@@ -79,9 +79,6 @@ class UncertainModule(RandomLayer):
     `make_random` the layer is the plain one.
     """
 
-    # What one draw of its weights may be shared by in training.
-    noises: ClassVar[Tuple[str, ...]] = ("shared",)
-
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.random_blocks: List[RandomBlock] = []
@@ -116,14 +113,8 @@ class UncertainModule(RandomLayer):
             is_new: Whether a point-estimate LM has no such parameter.
 
         Raises:
-            InputError: Another location has made some of these weights random with other options,
-                or the layer cannot have this noise.
+            InputError: Another location has made some of these weights random with other options.
         """
-        if kind.shared_by not in self.noises:
-            raise InputError(
-                f"noise of {location}: valid are {', '.join(self.noises)} here, got"
-                f" {kind.shared_by!r}"
-            )
         key = f"{parameter}_{label}" if label else parameter
         block = RandomBlock(location, parameter, key, rows, kind)
         runs = self._free_rows(block)
@@ -175,16 +166,7 @@ class UncertainModule(RandomLayer):
     def make_noise(self, draw: LayerDraw, generator: torch.Generator, *, hold: bool) -> None:
         """Draw the noise of all random weights."""
         for block in self.random_blocks:
-            if hold or block.kind.shared_by != "local":
-                draw.noise[block.key] = block.kind.noise(self, block, generator)
-
-    def unshared_noise(self) -> Optional[str]:
-        """What a draw for one forward pass is shared by, where that is not the whole batch."""
-        if self.draw is None or self.draw.generator is None:
-            return None
-        return next(
-            (b.kind.shared_by for b in self.random_blocks if b.kind.shared_by != "shared"), None
-        )
+            draw.noise[block.key] = block.kind.noise(self, block, generator)
 
     def _refuse_recomputation(self) -> None:
         if self.training and self.random_blocks:
@@ -200,20 +182,14 @@ class UncertainModule(RandomLayer):
         """The parameter as the forward pass sees it: its mean, or the draw."""
         return self.drawn_value(parameter)
 
-    def drawn_value(self, parameter: str, *, noise: Optional[str] = None) -> torch.Tensor:
-        """The mean of a parameter of this layer, or what is drawn of it.
-
-        Args:
-            parameter: Its name.
-            noise: Draw only what has this noise, and keep the mean of the others; default all.
-        """
+    def drawn_value(self, parameter: str) -> torch.Tensor:
+        """The mean of a parameter of this layer, or what is drawn of it."""
         value = getattr(self, parameter)
         self._refuse_recomputation()
         if self.draw is None:
             return value
         drawn = self.draw.noise
         blocks = [b for b in self.random_blocks if b.parameter == parameter and b.key in drawn]
-        blocks = [b for b in blocks if noise in (None, b.kind.shared_by)]
         blocks.sort(key=lambda block: block.rows or (0, 0))
         for draw_rows, group in itertools.groupby(blocks, key=lambda block: block.kind.draw_rows):
             value = draw_rows(self, value, list(group), self.draw)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import Any, Callable, ClassVar, List, Optional, Sequence, Tuple
 
@@ -24,9 +25,6 @@ LOG_STD, PRIOR_MEAN, START_STD = "_log_std", "_prior_mean", "_start_std"
 INIT_STD_UNITS = ("absolute", "weights", "prior")
 # Prior variances that follow the posterior: one for a parameter, or one for each of its rows.
 LEARNED = ("learn", "learn_rows")
-# What one draw of noise is shared by: the whole batch; tokens of a sequence, by random signs
-# (flipout) or, of an embedding, by a word's draw for each; nothing (local reparameterization).
-NOISES = ("shared", "flipout", "local", "sequence", "token")
 # The least spread of weights that an initial standard deviation is relative to: biases may be 0.
 MIN_SPREAD = 0.01
 
@@ -41,11 +39,6 @@ class WeightKind(Kind):
     needs = "weights"
     # what draws some rows of a table, in place of a draw of all; None: they are drawn together
     look_up: Optional[Callable[..., torch.Tensor]] = None
-
-    @property
-    def shared_by(self) -> str:
-        """What has one draw in training, one of `NOISES`; a held draw is the same for all."""
-        return "shared"
 
     def apply(self, place: Place) -> None:
         """Make all weights of a place random."""
@@ -134,7 +127,7 @@ class Bayes(WeightKind):
     Their standard deviations are kept as logarithms: `{block}_log_std` (parameter),
     `{block}_prior_mean` and `{block}_start_std` (buffers). With `prior_variance: learn` or
     `learn_rows` the prior's variance is at each step the one that makes the KL least (of a
-    parameter, or of each of its rows): there is nothing to tune. `noise` is one of `NOISES`.
+    parameter, or of each of its rows): there is nothing to tune.
     """
 
     name = "bayes"
@@ -142,10 +135,15 @@ class Bayes(WeightKind):
         "init_std",
         "init_std_unit",
         "prior_variance",
-        "noise",
     )
     inherits = option_names
     colour = "tab:blue"
+
+    def __init__(self, **options: Any):
+        # older configurations say how training shared its noise; the posterior is the same
+        if options.pop("noise", "shared") != "shared":
+            logging.warning("noise is no option any more: each forward pass has one sample")
+        super().__init__(**options)
 
     def check(self, location: str) -> None:
         """Raise an InputError where a standard deviation or a variance is none, or its unit."""
@@ -155,7 +153,6 @@ class Bayes(WeightKind):
             _check_one_of(LEARNED, variance, *place, or_else="a number above 0 or one of ")
         else:
             check_positive(variance, *place)
-        _check_one_of(NOISES, self.shared_by, "noise", location)
         unit = self.options.setdefault("init_std_unit", INIT_STD_UNITS[0])
         _check_one_of(INIT_STD_UNITS, unit, "init_std_unit", location)
 
@@ -168,11 +165,6 @@ class Bayes(WeightKind):
     def may_lack(cls, key: str) -> bool:
         """See `Kind.may_lack`: the start was not always stored."""
         return key.endswith(START_STD)
-
-    @property
-    def shared_by(self) -> str:
-        """See `WeightKind.shared_by`."""
-        return self.options.get("noise", NOISES[0])
 
     @property
     def learns_prior(self) -> bool:
@@ -192,10 +184,6 @@ class Bayes(WeightKind):
     def log_std(self, layer: UncertainModule, block: RandomBlock) -> torch.Tensor:
         """Logarithms of the standard deviations within their range, shaped as the block's rows."""
         return clamp_log_std(getattr(layer, block.key + LOG_STD))
-
-    def variance(self, layer: UncertainModule, block: RandomBlock) -> torch.Tensor:
-        """Variances of the posterior with their gradients, shaped as the block's rows."""
-        return (2 * self.log_std(layer, block)).exp()
 
     def add(self, layer: UncertainModule, block: RandomBlock, prior_mean: torch.Tensor) -> None:
         """See `WeightKind.add`."""

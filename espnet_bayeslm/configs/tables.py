@@ -212,8 +212,6 @@ class Tables:
         lm_conf: Config = {k: options.pop(k) for k in LM_OPTIONS if k in options}
         if line.kind in UNCERTAIN:
             kind: Any = line.kind
-            if "noise" in options:
-                kind = {"kind": kind, "noise": options.pop("noise")}
             lm_conf["uncertainty"] = dict(where or dict.fromkeys(line.where.split(), kind))
         if line.kind in WITH_PRIOR:
             lm_conf["prior_variance"] = self._prior_variance(line)

@@ -7,8 +7,7 @@ few elementwise kernels.
 
 from __future__ import annotations
 
-import functools
-from typing import Callable, Optional, Tuple
+from typing import Optional, Tuple
 
 import torch
 
@@ -67,51 +66,6 @@ class Gates:
         return values
 
 
-class Flips:
-    """Flipout of the recurrent weights of some gates: each sequence's part of their deviations.
-
-    Args:
-        inputs: The loop's tensors, `deviation` among them.
-        layout: What they mean.
-    """
-
-    def __init__(self, inputs: LoopInputs, layout: Layout):
-        self.deviation, self.bias = given(inputs.deviation), given(inputs.deviation_bias)
-        self.signs_in, self.signs_out = given(inputs.signs_in), given(inputs.signs_out)
-        size, gates = inputs.h.size(1), layout.flipped
-        self.columns = [slice(gate * size, (gate + 1) * size) for gate in gates]
-        self.own = [slice(n * size, (n + 1) * size) for n in range(len(gates))]
-        if len(gates) == gates[-1] - gates[0] + 1:  # side by side
-            self.columns = [slice(self.columns[0].start, self.columns[-1].stop)]
-            self.own = [slice(0, self.own[-1].stop)]
-
-    @functools.cached_property
-    def forward(self) -> Callable[[torch.Tensor], torch.Tensor]:
-        """The map of x to D [x, 1], (B, H) -> (B, RH)."""
-        return product(self.deviation, len(self.signs_in), self.bias)
-
-    @functools.cached_property
-    def backward(self) -> Callable[[torch.Tensor], torch.Tensor]:
-        """The map of D [x, 1]'s gradient to that of x, (B, RH) -> (B, H)."""
-        return product(self.deviation.t(), len(self.signs_in))
-
-    def add(self, h: torch.Tensor, recurrent: torch.Tensor) -> torch.Tensor:
-        """Add r * (D [s * h, 1]) to what the mean weights give, in place."""
-        more = self.forward(self.signs_in * h)
-        for columns, own in zip(self.columns, self.own, strict=True):
-            recurrent[:, columns].addcmul_(self.signs_out[:, own], more[:, own])
-        return recurrent
-
-    def upper(self, grad: torch.Tensor) -> torch.Tensor:
-        """Gradient of D [s * h, 1] from that of what recurs, (..., PH) -> (..., RH)."""
-        parts = [grad[..., columns] for columns in self.columns]
-        return self.signs_out * (parts[0] if len(parts) == 1 else torch.cat(parts, -1))
-
-    def add_gradient(self, grad: torch.Tensor, grad_h: torch.Tensor) -> torch.Tensor:
-        """Add the gradient of h that comes through D, in place."""
-        return grad_h.addcmul_(self.signs_in, self.backward(self.upper(grad)))
-
-
 def run_loop(inputs: LoopInputs, layout: Layout) -> Record:
     """Run the loop (Eq. 4-9, 35)."""
     record = empty_record(inputs)
@@ -122,7 +76,6 @@ def run_loop(inputs: LoopInputs, layout: Layout) -> Record:
     mix_hidden = None
     if inputs.hidden_input is not None:
         mix_hidden = Mix(inputs.hidden_input, layout.hidden_input)
-    flips = None if inputs.deviation is None else Flips(inputs, layout)
     mix_cell = None
     if inputs.cell_state is not None:
         mix_cell = Mix(inputs.cell_state, layout.cell_state)
@@ -132,8 +85,6 @@ def run_loop(inputs: LoopInputs, layout: Layout) -> Record:
     )
     for t, (gates_in, pre) in enumerate(zip(inputs.gates_in, record.pre, strict=True)):
         recurrent = recur(hidden[t])
-        if flips is not None:
-            recurrent = flips.add(hidden[t], recurrent)
         if mix_hidden is not None:
             u = given(record.recurrent)[t]
             recurrent = _hidden_input(recurrent, inputs, layout, mix_hidden, out=u)

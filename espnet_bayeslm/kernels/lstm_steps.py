@@ -13,7 +13,6 @@ import torch
 
 from espnet_bayeslm.kernels.fused import fused
 from espnet_bayeslm.kernels.gp import Mix
-from espnet_bayeslm.kernels.lstm_forward import Flips
 from espnet_bayeslm.kernels.lstm_tensors import Layout, LoopInputs, Record, by_gate, by_path, given
 from espnet_bayeslm.utils.log_std import clamp_log_std
 
@@ -92,17 +91,13 @@ def run_steps(inputs: LoopInputs, layout: Layout) -> Record:
     device, hidden, cell = inputs.gates_in.device, inputs.h, inputs.c
     step, sample = fused(lstm_step, device, layout), fused(latent_step, device)
     weight = inputs.recurrent_weight.t()
-    flips = None if inputs.deviation is None else Flips(inputs, layout)
     # what the step reads of the layer; the others would only be looked at
     kept = inputs._replace(gates_in=hidden, weight=hidden, h=hidden, c=hidden, noise=None)
-    kept = kept._replace(deviation=None, deviation_bias=None, signs_in=None, signs_out=None)
     rows: List[Tensors] = []
     hiddens, cells, latents = [hidden], [cell], []
     for t, gates_in in enumerate(inputs.gates_in.unbind(0)):
         product = None if inputs.cell_state is None else cell @ given(inputs.cell_weight).t()
-        recurrent = hidden @ weight
-        recurrent = recurrent if flips is None else flips.add(hidden, recurrent)
-        hidden, cell, *row = step(gates_in, recurrent, cell, product, kept)
+        hidden, cell, *row = step(gates_in, hidden @ weight, cell, product, kept)
         rows.append((*row, hidden))
         if inputs.latent_weight is not None:
             noise = None if inputs.noise is None else inputs.noise[t]

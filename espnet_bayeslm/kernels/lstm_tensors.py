@@ -42,12 +42,6 @@ class LoopInputs(NamedTuple):
             recurs in place of h_t.
         latent_bias: (2H,).
         noise: (L, B, H); None for the mean.
-        deviation: D, what a draw of the recurrent weights of some gates (`Layout.flipped`) is away
-            from `weight`, (RH, H), where each sequence has it with signs of its own (flipout):
-            W_n h = weight h + r_n * (D (s_n * h) + deviation_bias).
-        deviation_bias: The same of the recurrent biases, (RH,).
-        signs_in: s_n, (B, H).
-        signs_out: r_n, (B, RH).
     """
 
     gates_in: torch.Tensor
@@ -65,10 +59,6 @@ class LoopInputs(NamedTuple):
     latent_weight: Optional[torch.Tensor] = None
     latent_bias: Optional[torch.Tensor] = None
     noise: Optional[torch.Tensor] = None
-    deviation: Optional[torch.Tensor] = None
-    deviation_bias: Optional[torch.Tensor] = None
-    signs_in: Optional[torch.Tensor] = None
-    signs_out: Optional[torch.Tensor] = None
 
     @property
     def recurrent_weight(self) -> torch.Tensor:
@@ -97,13 +87,11 @@ class Layout(NamedTuple):
         paths: One for each H rows; the first four are of the four gates in order.
         hidden_input: The h-Gate's basis functions.
         cell_state: The c-Gate's.
-        flipped: The gates that `LoopInputs.deviation` has the rows of, ascending.
     """
 
     paths: Tuple[Path, ...] = tuple(map(Path, range(4)))
     hidden_input: Basis = ()
     cell_state: Basis = ()
-    flipped: Tuple[int, ...] = ()
 
     @property
     def gates(self) -> List[int]:
@@ -189,17 +177,6 @@ def empty_record(inputs: LoopInputs) -> Record:
 def chunks_of(x: torch.Tensor, count: int) -> List[Tuple[torch.Tensor, ...]]:
     """(L, B, count H) -> for each step the (B, H) of each path or gate."""
     return list(zip(*(chunk.unbind(0) for chunk in x.chunk(count, dim=2)), strict=True))
-
-
-def add_to_gates(x: torch.Tensor, gates: Sequence[int], more: torch.Tensor) -> torch.Tensor:
-    """Add what some gates have besides, (..., RH), to the paths, (..., PH)."""
-    if x.shape == more.shape:
-        return x + more
-    size = more.size(-1) // len(gates)
-    parts = list(x.split(size, dim=-1))
-    for gate, part in zip(gates, more.split(size, dim=-1), strict=True):
-        parts[gate] = parts[gate] + part
-    return torch.cat(parts, dim=-1)
 
 
 def by_path(x: torch.Tensor, gates: Sequence[int], dim: int = -1) -> torch.Tensor:

@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 from espnet_bayeslm.kernels.draw import pass_inside
 from espnet_bayeslm.kernels.fused import compiles, fused
 from espnet_bayeslm.kernels.gp import coefficient_gradients, slope
-from espnet_bayeslm.kernels.lstm_forward import Flips, run_loop
+from espnet_bayeslm.kernels.lstm_forward import run_loop
 from espnet_bayeslm.kernels.lstm_steps import latent_backward, lstm_backward, run_steps
 from espnet_bayeslm.kernels.lstm_tensors import (
     Layout,
@@ -54,7 +54,6 @@ class LoopGradients:
         self.mixed = [None if s is None else torch.empty_like(s) for s in self.slopes]
         self.shares = None if inputs.shares is None else inputs.shares.unbind(0)
         self.gates = None if inputs.shares is None else torch.empty_like(record.gates)
-        self.flips = None if inputs.deviation is None else Flips(inputs, layout)
         self.hidden_slope: Optional[torch.Tensor] = None
         self.cell_slope: Optional[torch.Tensor] = None
         if inputs.hidden_input is not None:
@@ -105,8 +104,6 @@ class LoopGradients:
             if inputs.hidden_input is not None:
                 self._hidden_input(t)
             recurred = back(self.recurrent[t])
-            if self.flips is not None:
-                recurred = self.flips.add_gradient(self.recurrent[t], recurred)
         return self._collect(recurred, grad_c, grad_latent)
 
     def _latent(self, t: int, recurred: torch.Tensor, grad_latent: torch.Tensor) -> torch.Tensor:
@@ -204,12 +201,6 @@ class LoopGradients:
                 cell_weight=weight_gradient(self.cell_pre, record.cell[:-1]),
                 cell_bias=self.cell_pre.sum((0, 1)),
             )
-        if self.flips is not None:
-            upper = self.flips.upper(self.recurrent)
-            result = result._replace(
-                deviation=weight_gradient(upper, self.flips.signs_in * record.hidden[:-1]),
-                deviation_bias=upper.sum((0, 1)),
-            )
         if grad_latent is not None:
             result = result._replace(
                 latent_weight=weight_gradient(grad_latent, record.outputs),
@@ -273,10 +264,7 @@ class StepGradients(LoopGradients):
             )
             if inner is not None:
                 grad_c = torch.addmm(grad_c, inner, given(inputs.cell_weight))
-            upper = pre if recurrent is None else recurrent
-            recurred = upper @ weight
-            if self.flips is not None:
-                recurred = self.flips.add_gradient(upper, recurred)
+            recurred = (pre if recurrent is None else recurrent) @ weight
         columns = [
             None if column[0] is None else torch.stack(column[::-1])
             for column in zip(*rows, strict=True)

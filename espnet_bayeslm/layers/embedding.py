@@ -53,8 +53,6 @@ def look_up(
 class UncertainEmbedding(UncertainModule, nn.Embedding):
     """`torch.nn.Embedding`, whose table may be random."""
 
-    noises = ("shared", "sequence", "token")
-
     def make_noise(self, draw: LayerDraw, generator: torch.Generator, *, hold: bool) -> None:
         """Draw the noise of the table, unless only the rows that are looked up are to be drawn."""
         if hold or not self._draws_rows():
@@ -65,11 +63,7 @@ class UncertainEmbedding(UncertainModule, nn.Embedding):
         return all(block.kind.look_up is not None for block in self.random_blocks)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Map ids (...) to vectors (..., embedding_dim), with one draw for all tokens.
-
-        With noise that is not shared by the batch, with a draw for each word of a sequence (the
-        first dimension), or for each token.
-        """
+        """Map ids (...) to vectors (..., embedding_dim), with one draw for all tokens."""
         return self._look_up(input, look_up)[0]
 
     def with_table(self, input: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
@@ -86,20 +80,9 @@ class UncertainEmbedding(UncertainModule, nn.Embedding):
             if value is self.weight:
                 return look(value, input, self.padding_idx)
             return F.embedding(input, value, self.padding_idx), self.weight
-        ids, places = self._rows_of(input)
+        ids, places = distinct_ids(input)
         mean, table = look(self.weight, ids, self.padding_idx)
         return F.embedding(places, self._draw_rows(ids, mean, draw)), table
-
-    def _rows_of(self, input: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
-        """The rows to draw, (D,), and for each id its place among them, shaped as the ids."""
-        noise = self.unshared_noise()
-        if noise == "token":
-            return input.flatten(), torch.arange(input.numel(), device=input.device).view_as(input)
-        if noise is None:
-            return distinct_ids(input)
-        number = torch.arange(len(input), device=input.device) * self.num_embeddings
-        rows, places = distinct_ids(input + number.view(-1, *(1,) * (input.dim() - 1)))
-        return rows % self.num_embeddings, places
 
     def _draw_rows(self, ids: torch.Tensor, mean: torch.Tensor, draw: LayerDraw) -> torch.Tensor:
         """A draw of the rows of some ids (N,) with these means, (N, embedding_dim)."""

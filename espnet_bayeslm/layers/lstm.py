@@ -10,13 +10,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.bayes import UncertainModule, Weights
-from espnet_bayeslm.bayes.kinds import Function, Output, Rows
+from espnet_bayeslm.bayes.kinds import Function, Output
 from espnet_bayeslm.kernels import fast, is_plain
 from espnet_bayeslm.kernels.lstm_tensors import (
     Basis,
     Layout,
     LoopInputs,
-    add_to_gates,
     by_path,
     given,
 )
@@ -24,9 +23,7 @@ from espnet_bayeslm.kernels.product import warn_of_emulation
 from espnet_bayeslm.layers.dropout import dropout
 from espnet_bayeslm.layers.gp import initial_coefficients, mixture
 from espnet_bayeslm.layers.latent import LatentOutput, linear_of, side_by_side
-from espnet_bayeslm.layers.linear import flipout
 from espnet_bayeslm.layers.lstm_tensors import GATES, LayerTensors
-from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log_std import clamp_log_std
 
 PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -100,10 +97,6 @@ def gates(pre: torch.Tensor, inputs: LoopInputs, layout: Layout) -> List[torch.T
 def recurrent_part(h: torch.Tensor, inputs: LoopInputs, layout: Layout) -> torch.Tensor:
     """What recurs adds to the gates: u = W h, or f(u) = u + sum_j lambda_j phi_j(u) (h-Gate)."""
     u = F.linear(h, inputs.weight)  # (B, PH)
-    if inputs.deviation is not None:  # each sequence's own part of W
-        signs = given(inputs.signs_in), given(inputs.signs_out)
-        more = flipout(h, inputs.deviation, inputs.deviation_bias, *signs)
-        u = add_to_gates(u, layout.flipped, more)
     if inputs.hidden_input is None:
         return u
     if inputs.hidden_weight is None:
@@ -127,11 +120,8 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
 
     Without Gaussian processes and latent outputs the fused kernel runs on a draw of the weights,
     on CUDA on views of one flat buffer in cuDNN's order (all matrices, then all biases): one draw
-    for all time steps, no loop over them here. Otherwise it runs layer by layer. With flipout a
-    draw has, in each sequence, signs of the sequence's own, constant over its time steps.
+    for all time steps, no loop over them here. Otherwise it runs layer by layer.
     """
-
-    noises = ("shared", "flipout")
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -196,34 +186,12 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
     def _latent(self, k: int) -> Optional[LatentOutput]:
         return getattr(self, f"latent_l{k}", None)
 
-    def make_random(self, parameter: str, kind: Any, *, rows: Rows = None, **more: Any) -> None:
-        """See `UncertainModule.make_random`; only the rows of a gate can have flipout.
-
-        Raises:
-            InputError: As there.
-        """
-        if rows is None and kind.shared_by != "shared":
-            raise InputError(
-                f"noise of {more['location']}: valid are shared here, got {kind.shared_by!r}",
-                remedy="In an LSTM only the weights of gates can have other noise.",
-            )
-        super().make_random(parameter, kind, rows=rows, **more)
-
-    def flipped_gates(self, k: int) -> Tuple[int, ...]:
-        """The gates of layer k (from 0) that each sequence has signs of its own for, ascending."""
-        if self.draw is None or self.draw.generator is None:
-            return ()  # a mean, or a draw that is held, is the same for all sequences
-        name, size = f"weight_hh_l{k}", self.hidden_size
-        blocks = [b for b in self.random_blocks if b.parameter == name]
-        flipped = [b.rows for b in blocks if b.rows and b.kind.shared_by == "flipout"]
-        return tuple(sorted(first // size for first, _ in flipped))
-
     def has_loop(self, k: int) -> bool:
         """Whether layer k (from 0) needs the loop of its own."""
         latent = self._latent(k)
         feeds_back = latent is not None and latent.feedback
         has_process = any(key.endswith(f"_l{k}") for key in self.bases)
-        return is_plain("lstm_loop") or feeds_back or has_process or bool(self.flipped_gates(k))
+        return is_plain("lstm_loop") or feeds_back or has_process
 
     def loop_tensors(self, k: int) -> LayerTensors:
         """The tensors of layer k's loop."""

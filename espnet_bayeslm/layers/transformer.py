@@ -149,8 +149,6 @@ class TransformerBlock(nn.Module):
         if not (isinstance(self.activation, nn.GELU) and torch.is_grad_enabled()):
             return self.dropout(self.linear2(self.dropout(self._hidden(x))))
         layers = (self.linear1, self.linear2)
-        if any(layer.unshared_noise() for layer in layers):
-            return self.dropout(self.linear2(self.dropout(self._hidden(x))))
         weights = (layer.value(name) for layer in layers for name in ("weight", "bias"))
         rate = self.dropout.p if self.training else 0.0
         return self.dropout(fast(feed_forward)(x, *weights, dropout_rate=rate))

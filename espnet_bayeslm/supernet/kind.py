@@ -12,7 +12,7 @@ from torch import nn
 from espnet_bayeslm.bayes import Kind, Place, Position, Weights, register_kind
 from espnet_bayeslm.bayes.kinds import KINDS, Function, Output, parse_kind
 from espnet_bayeslm.supernet import loading
-from espnet_bayeslm.supernet.mixed import PREFIX, Mixed, check_noise, mix
+from espnet_bayeslm.supernet.mixed import PREFIX, Mixed, mix
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -107,7 +107,6 @@ class Search(Kind):
 
     def apply(self, place: Place) -> None:
         """Give a place a path for each candidate."""
-        check_noise(place.location, *self.candidates)
         choice = Choice(place.location, self.candidates)
         for kind in self.candidates:
             kind.apply(_Path(**vars(place), choice=choice, kind=kind.name))

@@ -44,17 +44,6 @@ def name_in_path(layer: nn.Module, parameter: str, location: str) -> str:
     return parameter.removesuffix(suffix)
 
 
-def check_noise(location: str, *kinds: Any) -> None:
-    """Raise an InputError where the batch does not share the noise of kinds in a search."""
-    for kind in kinds:
-        noise = getattr(kind, "shared_by", "shared")
-        if noise != "shared":
-            raise InputError(
-                f"noise of {location}: valid are shared in a layer that is searched, got {noise!r}",
-                remedy="Train the architecture that the search finds with other noise.",
-            )
-
-
 class Mixed(RandomLayer):
     """A layer with paths, mixed by the softmax of architecture weights.
 
@@ -207,10 +196,8 @@ def mix(layer: Any, choice: Any) -> Any:
                 f"{choice.location}: a search needs the gates of an LSTM, this LM is a {torchs}",
                 remedy="Choose kind point or bayes.",
             )
-        check_noise(choice.location, *(block.kind for block in getattr(layer, "random_blocks", ())))
         layer.__class__ = MIXED[type(layer)]
         layer.is_fixed, layer.mixtures, layer.functions, layer.sources = False, {}, {}, {}
-        layer.noises = ("shared",)
     name = layer.mixture_of(choice.location)
     layer.mixtures[name] = choice.kinds
     layer.register_parameter(WEIGHTS + name, choice.weights)

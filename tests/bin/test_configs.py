@@ -148,8 +148,8 @@ def test_espnets_training_finds_them_by_name(corpus, tmp_path, train_lm, monkeyp
     [
         (["--lm_conf", "units=3"], ["lm_conf: BayesLSTMLM has no 'units'", "Did you mean unit?"]),
         (
-            ["--lm_conf", "noise=flipout"],
-            ["no 'noise'", "uncertainty: {LOCATION: {kind: bayes, noise: ...}}"],
+            ["--lm_conf", "latent_dim=3"],
+            ["no 'latent_dim'", "uncertainty: {LOCATION: {kind: variational, latent_dim: ...}}"],
         ),
         (["--model_conf", "warmth=3"], ["model_conf: ESPnetLanguageModel has no 'warmth'"]),
         (

@@ -32,11 +32,6 @@ POSITIONS = [
     ("path:cell_input", "gp_path:input_gate", "apart", "output_gate"),
     ("apart",),
     ("path:cell_input", "latent"),
-    # gates whose deviations have signs for each sequence
-    ("flipout:cell_input",),
-    tuple(f"flipout:{gate}" for gate in GATES),
-    ("flipout:input_gate", "flipout:output_gate", "hidden_input", "cell_state", "latent"),
-    ("flipout:forget_gate", "path:cell_input", "apart", "cell_input"),
 ]
 
 
@@ -58,8 +53,6 @@ def loop_case(positions):
             values |= dict(latent_weight=rand(2 * UNITS, UNITS), latent_bias=rand(2 * UNITS))
             if name == "latent":
                 values["noise"] = torch.randn(STEPS, BATCH, UNITS, dtype=torch.float64)
-        elif name == "flipout":
-            layout = layout._replace(flipped=(*layout.flipped, GATES.index(gate)))
         elif gate:
             function = (rand(2, UNITS), BASIS[1:3]) if name == "gp_path" else None
             paths.append((gate, function))
@@ -88,11 +81,6 @@ def loop_case(positions):
     )
     if any(functions):
         values["coefficients"] = torch.cat([f[0].detach() for f in functions if f]).requires_grad_()
-    if layout.flipped:
-        rows = len(layout.flipped) * UNITS
-        signs = {"signs_in": torch.randn(BATCH, UNITS), "signs_out": torch.randn(BATCH, rows)}
-        values |= {name: value.double().sign() for name, value in signs.items()}
-        values |= dict(deviation=rand(rows, UNITS), deviation_bias=rand(rows))
     if paths:
         values["shares"] = rand(size // UNITS)
     inputs = LoopInputs(
@@ -172,7 +160,7 @@ def test_a_standard_deviation_that_is_fed_back_is_clamped(beyond, limit, on_devi
 
 @pytest.mark.parametrize(
     "positions",
-    [("cell_input",), ("hidden_input", "cell_state", "latent"), ("flipout:cell_input",)],
+    [("cell_input",), ("hidden_input", "cell_state", "latent")],
 )
 def test_the_steps_compile_whole(positions, monkeypatch, caplog):
     compiled, compile = [], torch.compile

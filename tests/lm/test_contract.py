@@ -21,9 +21,6 @@ ESPNET_TRANSFORMER = dict(backbone="transformer", backbone_conf={**SIZES, **NO_D
 GP_COEFFICIENTS = {"kind": "gp", "random": ["coefficients"]}
 GP_WEIGHTS = {"kind": "gp", "random": ["weights"], "basis": ["gelu", "tanh", "sigmoid"]}
 GATES = ["input_gate", "forget_gate", "cell_input", "output_gate"]
-FLIPOUT, LOCAL, TOKEN, SEQUENCE = (
-    {"kind": "bayes", "noise": noise} for noise in ("flipout", "local", "token", "sequence")
-)
 
 
 def search(*candidates):
@@ -93,25 +90,6 @@ CASES = [
             "hidden_output@2": {"kind": "variational", "feedback": True},
         },
     ),
-    # noise that a batch does not share
-    *[(BayesLSTMLM, LSTM, {f"{gate}@1": FLIPOUT}) for gate in GATES],
-    (BayesLSTMLM, LSTM, {"all_gates@*": FLIPOUT, "embedding": TOKEN}),
-    (BayesLSTMLM, LSTM, {"cell_input@1": FLIPOUT, "forget_gate@1-2": "bayes"}),
-    (
-        BayesLSTMLM,
-        LSTM,
-        {
-            "embedding": SEQUENCE,
-            "cell_input@*": FLIPOUT,
-            "hidden_input@1": GP_COEFFICIENTS,
-            "layer_input@2": GP_COEFFICIENTS,
-            "hidden_output@1": {"kind": "variational", "feedback": True},
-        },
-    ),
-    (BayesESPnetLM, SEQ_RNN, {"cell_input@1": FLIPOUT, "output_gate@2": FLIPOUT}),
-    (BayesTransformerLM, TRANSFORMER, {"ffn@1-2": FLIPOUT, "attention@3": FLIPOUT}),
-    (BayesTransformerLM, TRANSFORMER, {"ffn@*": LOCAL, "ffn_out@1": LOCAL, "embedding": TOKEN}),
-    (BayesESPnetLM, ESPNET_TRANSFORMER, {"ffn@*": FLIPOUT, "attention@1": LOCAL}),
     (BayesTransformerLM, TRANSFORMER, {}),
     (BayesTransformerLM, TRANSFORMER, {"embedding": "bayes"}),
     (BayesTransformerLM, TRANSFORMER, {"attention@1": "bayes"}),
