@@ -135,17 +135,17 @@ class Training:
 
     def sampling_seconds(self, batches: Sequence[Batch]) -> float:
         """Return the seconds of the draws and the KL, both passes."""
-        blocks = [] if self.variant.uncertainty is None else list(self.lm.random_blocks())
+        blocks = [] if self.variant.uncertainty is None else self.lm.posterior.blocks()
         if not blocks:
             return 0.0
-        places = {(id(module), b.parameter): (module, b.parameter) for _, module, b in blocks}
-        weights = [getattr(module, name) for module, name in places.values()]
+        places = list({block.name: (block.owner, block.parameter) for block in blocks}.values())
+        weights = [getattr(module, name) for module, name in places]
 
         def work(given: List[List[torch.Tensor]]) -> None:
             for _, batch in batches:
-                with self.lm.drawn(weight_kl=True) as draw:
-                    values = [module.value(name) for module, name in places.values()]
-                kl = self.model.kl_term(batch["text_lengths"].sum().to(self.device), draw)
+                with self.lm.drawn(weight_kl=True) as sample:
+                    values = [getattr(module, name) for module, name in places]
+                kl = self.model.kl_term(batch["text_lengths"].sum().to(self.device), sample)
                 (GivenGradients.apply(given.pop(), *values) + kl).backward()
                 self.model.zero_grad()
             self.finish()

@@ -124,8 +124,6 @@ def measure(shape: str, names: List[str], rounds: int, gains: Gains) -> None:
     for title, prepare in works(shape, names):
         work = prepare()
         used = used_by(work)
-        if " lstm " in title and "lstm_loop" not in used:
-            used.append("lstm_loop")  # without it torch's fused LSTM is off too
         ratios: Dict[str, List[float]] = {name: [] for name in used}
         seconds = []
         for _ in range(rounds):

@@ -26,21 +26,27 @@ def select_rows(tensor: torch.Tensor, rows: Rows) -> torch.Tensor:
 
 
 class Weights(NamedTuple):
-    """Weights of a layer that may become random.
+    """Parameters of a module, by their names.
 
     Attributes:
-        layer: An `UncertainModule`.
-        parameter: The name that they have there.
-        rows: First row and the one after the last (None: all).
-        label: Told apart by this where several places have rows of the parameter.
-        is_new: Whether a point-estimate LM has none: then the start is the prior's mean.
+        pattern: Of the names, as `fnmatch` reads it: `encoder.layers.0.linear1.*`. In a table of
+            positions `{k}` stands for the layer, counted from 0.
+        part: (n, count): part n, from 0, of `count` equal parts of the rows, as an LSTM's gate;
+            None: all rows.
+        label: What the posterior's tensors of a part have in their names beside the parameter's.
+        is_new: True if a point-estimate LM has no such parameter: the prior's mean is its start.
     """
 
-    layer: Any
-    parameter: str
-    rows: Rows = None
+    pattern: str
+    part: Optional[Tuple[int, int]] = None
     label: str = ""
     is_new: bool = False
+
+    def at(self, layer: Optional[int]) -> Weights:
+        """These weights at a layer, counted from 1."""
+        if layer is None:
+            return self
+        return self._replace(pattern=self.pattern.replace("{k}", str(layer - 1)))
 
 
 class Function(NamedTuple):
@@ -50,11 +56,13 @@ class Function(NamedTuple):
         native: The activation function; None: there is none, and the mean function is the identity.
         weights: Those that its argument is computed with.
         replace: Names of basis functions -> the parameters that are new, the coefficients first.
+        path: Name of the module that computes it after `replace`.
     """
 
     native: Optional[str]
     weights: List[Weights]
     replace: Callable[[Tuple[str, ...]], List[Weights]]
+    path: str
 
 
 class Output(NamedTuple):
@@ -62,7 +70,7 @@ class Output(NamedTuple):
 
     Attributes:
         size: Its units.
-        recurs: Whether the next time step may get what takes its place.
+        recurs: True if the next time step may get what takes its place.
         replace: Puts a layer (B, L, size) -> (B, L, size) behind it.
     """
 
@@ -71,29 +79,19 @@ class Output(NamedTuple):
     replace: Callable[[Any], None]
 
 
-def all_weights(*layers: Any) -> List[Weights]:
-    """Weight and, where there is one, bias of some layers."""
-    return [
-        Weights(layer, name)
-        for layer in layers
-        for name in ("weight", "bias")
-        if getattr(layer, name, None) is not None
-    ]
-
-
 @dataclasses.dataclass(frozen=True)
 class Position:
-    """What an LM offers at a position, each a function of the LM and the layer (None: no layers).
+    """What an LM offers at a position: one row of its table.
 
     Attributes:
-        weights: Its weights.
-        function: A function that may be replaced.
-        output: An output that may become latent.
+        weights: Its weights; None: it has none that a kind could make random.
+        function: A function that may be replaced, by (LM, layer).
+        output: An output that may become latent, by (LM, layer).
         layered: Whether it comes once a layer.
         parts: Positions it stands for together (`all_gates`).
     """
 
-    weights: Optional[Callable[[Any, Any], List[Weights]]] = None
+    weights: Optional[Tuple[Weights, ...]] = None
     function: Optional[Callable[[Any, Any], Function]] = None
     output: Optional[Callable[[Any, Any], Output]] = None
     layered: bool = True
@@ -125,7 +123,7 @@ class Place:
 
     def weights(self) -> List[Weights]:
         """Its weights."""
-        return self.position.weights(self.lm, self.layer)
+        return [w.at(self.layer) for w in self.position.weights]
 
     def function(self) -> Function:
         """A function that may be replaced."""

@@ -30,6 +30,26 @@ def noise_generator(
     return torch.Generator(device).manual_seed(int(state[0]))
 
 
+class NoiseCounter:
+    """Counts the samples of a training run, so that a resumed run repeats what an unbroken one has.
+
+    Replicas of torch's DataParallel share one.
+
+    Attributes:
+        step: How many samples were made.
+    """
+
+    def __init__(self) -> None:
+        self.step = 0
+
+    def next_generator(self, device: torch.device) -> torch.Generator:
+        """Noise of the next sample in training, in this process."""
+        refuse_recomputation()
+        generator = noise_generator(torch.initial_seed(), process_rank(), self.step, device=device)
+        self.step += 1
+        return generator
+
+
 def refuse_recomputation() -> None:
     """Refuse to draw within a backward pass: it would not be the draw that the loss is of.
 

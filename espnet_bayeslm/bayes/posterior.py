@@ -1,141 +1,245 @@
-"""Posteriors over parameters of an ordinary torch layer."""
+"""A posterior over named parameters of any torch module, added from outside."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
-from typing import Any, Dict, Iterator, List, Tuple
+from fnmatch import fnmatchcase
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
+from torch import nn
 
-from espnet_bayeslm.bayes.draw import LayerDraw, RandomLayer
-from espnet_bayeslm.bayes.kinds import Rows, is_posterior_key, select_rows
+from espnet_bayeslm.bayes.kinds import (
+    Rows,
+    Weights,
+    adapt_to_kinds,
+    is_posterior_key,
+    parse_kind,
+    select_rows,
+)
+from espnet_bayeslm.bayes.look_up import SampledRows, can_look_up
 from espnet_bayeslm.bayes.noise import refuse_recomputation
 from espnet_bayeslm.utils.errors import InputError
 
+# Options of kinds where neither the kind nor an LM gives them.
+DEFAULTS = {"init_std": 0.01, "prior_variance": 1.0}
+# Where a module keeps its parameters while a sample is in their place.
+MEANS = "_posterior_means"
+# A module and the name of a parameter of its own
+Place = Tuple[nn.Module, str]
 
-@dataclasses.dataclass(frozen=True)
-class RandomBlock:
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Block:
     """Rows of a parameter that are random.
 
     Attributes:
         location: The location they belong to, as in the configuration.
-        parameter: The parameter's name, which holds the posterior mean.
-        key: What its posterior's names begin with (`KEY_log_std`, `KEY_prior_mean`).
+        path: Name of the module that owns the parameter.
+        owner: That module.
+        parameter: The parameter's name in it. The parameter is the posterior mean.
+        key: What the posterior's own names begin with there (`KEY_log_std`, `KEY_prior_mean`).
         rows: First row and the one after the last (None: all).
-        kind: The `WeightKind` that their posterior is of.
+        kind: The `WeightKind` of their posterior.
+        aliases: Other places of the same parameter that a sample takes too.
     """
 
     location: str
+    path: str
+    owner: nn.Module
     parameter: str
     key: str
     rows: Rows
     kind: Any
+    aliases: Tuple[Tuple[str, str], ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The parameter's name in the state_dict."""
+        return f"{self.path}.{self.parameter}" if self.path else self.parameter
+
+    @property
+    def whole(self) -> torch.Tensor:
+        """The parameter, whose values are means, whatever sample is in its place."""
+        kept = vars(self.owner).get(MEANS, {})
+        value = kept.get(self.parameter)
+        return getattr(self.owner, self.parameter) if value is None else value
+
+    @property
+    def mean(self) -> torch.Tensor:
+        """The posterior means, a part of the parameter."""
+        return self.select(self.whole)
+
+    @property
+    def std(self) -> torch.Tensor:
+        """Standard deviation of each weight, shaped as the rows, without gradient."""
+        return self.kind.std(self)
+
+    @property
+    def start_std(self) -> float:
+        """The standard deviation at the start of training; nan where it is not known."""
+        return self.kind.start_std(self)
+
+    @property
+    def span(self) -> Tuple[int, int]:
+        """First row and the one after the last."""
+        return self.rows or (0, len(self.whole))
 
     def select(self, tensor: torch.Tensor) -> torch.Tensor:
         """The block's rows of a tensor shaped as the parameter."""
         return select_rows(tensor, self.rows)
 
-    def mean(self, layer: torch.nn.Module) -> torch.Tensor:
-        """The posterior means, a part of the layer's parameter."""
-        return self.select(getattr(layer, self.parameter))
+    def tensor(self, suffix: str) -> torch.Tensor:
+        """One of the posterior's own tensors."""
+        return getattr(self.owner, self.key + suffix)
 
 
-def drop_posterior(
-    module: torch.nn.Module, state: Dict[str, Any], prefix: str, *_others: Any
-) -> List[str]:
-    """Take what a module without that posterior has no place for out of a checkpoint; the keys."""
-    own = {prefix + key for key in module.state_dict()}
-    extra = [k for k in state if k.startswith(prefix) and k not in own and is_posterior_key(k)]
-    for key in extra:
-        del state[key]
-    return extra
-
-
-@dataclasses.dataclass(frozen=True)
-class WeightPosterior:
-    """Some weights of an LM and their posterior.
+class Found(NamedTuple):
+    """A parameter of a module, or some rows of it.
 
     Attributes:
-        location: The location they belong to.
-        name: The state_dict's name of the parameter that holds the mean.
-        mean: Shares its storage with the parameter: writing to it changes the LM.
-        std: Standard deviations, shaped as the mean.
-        start_std: The standard deviation at the start of training; nan where it is not known.
+        path: Name of the module that owns it.
+        owner: That module.
+        parameter: Its name there.
+        rows: First row and the one after the last (None: all).
+        aliases: Other places, (path, name), of the same parameter.
     """
 
-    location: str
-    name: str
-    mean: torch.Tensor
-    std: torch.Tensor
-    start_std: float
+    path: str
+    owner: nn.Module
+    parameter: str
+    rows: Rows
+    aliases: Tuple[Tuple[str, str], ...]
 
 
-class UncertainModule(RandomLayer):
-    """A torch layer, some of whose parameters have a posterior.
+class Posterior:
+    """Posterior over parameters of a module, chosen by name.
 
-    Mixed in before the layer's own class. The parameter itself is the posterior's mean,
-    under its usual name, so a point-estimate checkpoint loads; the rest is extra. Without
-    `make_random` the layer is the plain one.
+    The parameter itself is the posterior mean, under its usual name, so that a point-estimate
+    checkpoint loads. What else the posterior has is registered in the module that owns the
+    parameter, so that it is trained, moved and saved with it.
+
+    Args:
+        module: Any module; its code does not know about the posterior.
+        uncertainty: {pattern of parameter names: kind}, a kind as in `lm_conf`: a name, or a
+            mapping with `kind` and options. A parameter with several names that a pattern matches
+            (tied weights) has one sample for all of them.
+
+    Raises:
+        InputError: A pattern matches nothing, or a kind or an option is unknown.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        self.random_blocks: List[RandomBlock] = []
-        # where ESPnet's --init_param loads a part of an LM, not the LM
-        self.register_load_state_dict_pre_hook(drop_posterior)
+    def __init__(self, module: nn.Module, uncertainty: Optional[Mapping[str, Any]] = None):
+        self.module = module
+        self._blocks: List[Block] = []
+        for pattern, kind in (uncertainty or {}).items():
+            self.add([Weights(pattern)], parse_kind(kind).with_defaults(DEFAULTS), pattern)
 
-    def is_random(self) -> bool:
-        """Whether any of its weights are."""
-        return bool(self.random_blocks)
+    def on(self, module: nn.Module) -> Posterior:
+        """The same posterior for a replica of the module, which has the same names."""
+        other = Posterior(module)
+        other._blocks = self._blocks
+        other.find_owners()
+        return other
 
-    def make_random(
-        self,
-        parameter: str,
-        kind: Any,
-        *,
-        location: str,
-        rows: Rows = None,
-        label: str = "",
-        is_new: bool = False,
-    ) -> None:
-        """Give a parameter, or some of its rows, a posterior and a prior.
+    def find_owners(self) -> None:
+        """Look for the modules that own the parameters again, by their names."""
+        self._blocks = [
+            dataclasses.replace(block, owner=self.module.get_submodule(block.path))
+            for block in self._blocks
+        ]
+
+    def blocks(self) -> List[Block]:
+        """All random blocks, in the order of the module's layers."""
+        return list(self._blocks)
+
+    def add(self, weights: Sequence[Weights], kind: Any, location: str) -> None:
+        """Make weights random.
 
         The prior's mean is zero; where a point-estimate LM has no such parameter, it is the
-        value the parameter starts with. Weights that another location has made random stay its.
+        value the parameter starts with. A weight belongs to the first location that claims it.
 
         Args:
-            parameter: Its name in this layer.
-            kind: The `WeightKind` that the posterior is of.
-            location: The location it belongs to.
-            rows: First row and the one after the last; default all.
-            label: Told apart by this where a parameter has several blocks.
-            is_new: Whether a point-estimate LM has no such parameter.
+            weights: Which ones.
+            kind: The `WeightKind` of their posterior.
+            location: Their name in logs and reports; "": the name of each parameter's module.
 
         Raises:
-            InputError: Another location has made some of these weights random with other options.
+            InputError: There are no such parameters, or another location has made some of them
+                random with other options.
         """
-        key = f"{parameter}_{label}" if label else parameter
-        block = RandomBlock(location, parameter, key, rows, kind)
+        kind.check(location)
+        for chosen in weights:
+            for found in self.find(chosen):
+                self._add_rows(found, chosen, kind, location)
+        order = {id(module): n for n, module in enumerate(self.module.modules())}
+        self._blocks.sort(key=lambda block: order[id(block.owner)])
+
+    def find(self, weights: Weights) -> List[Found]:
+        """The parameters that a pattern matches, each once.
+
+        Raises:
+            InputError: There are none.
+        """
+        own = {id(p) for block in self._blocks for p in block.kind.parameters(block)}
+        every = self.module.named_parameters(remove_duplicate=False)
+        names = [(name, value) for name, value in every if id(value) not in own]
+        matched: Dict[int, List[Tuple[str, str]]] = {}
+        for name, value in names:
+            if fnmatchcase(name, weights.pattern):
+                path, _, parameter = name.rpartition(".")
+                matched.setdefault(id(value), []).append((path, parameter))
+        if not matched:
+            some = ", ".join(name for name, _ in names[:4])
+            raise InputError(
+                f"{weights.pattern!r} matches none of the {len(names)} parameters ({some}, ...)",
+                remedy="Choose from the names of `module.named_parameters()`.",
+            )
+        return [self._found(places, weights.part) for places in matched.values()]
+
+    def _found(self, places: Sequence[Tuple[str, str]], part: Optional[Tuple[int, int]]) -> Found:
+        (path, parameter), *aliases = places
+        owner, rows = self.module.get_submodule(path), None
+        if part is not None:
+            (n, count), size = part, len(getattr(owner, parameter))
+            rows = (n * size // count, (n + 1) * size // count)
+        return Found(path, owner, parameter, rows, tuple(aliases))
+
+    def _add_rows(self, found: Found, chosen: Weights, kind: Any, location: str) -> None:
+        path, owner, parameter, rows, aliases = found
+        key = f"{parameter}_{chosen.label}" if chosen.label else parameter
+        block = Block(location or path, path, owner, parameter, key, rows, kind, aliases)
         runs = self._free_rows(block)
-        whole = runs == [block.rows or (0, len(getattr(self, parameter)))]
+        is_whole = runs == [block.span]
         for run in runs:
             # a run's first row tells it from the others
-            piece = dataclasses.replace(block, rows=run, key=f"{block.key}_{run[0]}")
-            piece = block if whole else piece
-            mean = piece.mean(self).detach()
-            kind.add(self, piece, mean.clone() if is_new else torch.zeros_like(mean))
-            self.random_blocks.append(piece)
-            kind.start(self, piece)
+            piece = dataclasses.replace(block, rows=run, key=f"{key}_{run[0]}")
+            piece = block if is_whole else piece
+            mean = piece.mean.detach()
+            kind.add(piece, mean.clone() if chosen.is_new else torch.zeros_like(mean))
+            self._blocks.append(piece)
+            kind.start(piece)
+        if runs and refuse_mean not in owner._forward_pre_hooks.values():
+            # activation checkpointing would compute the module again, without the sample
+            owner.register_forward_pre_hook(refuse_mean)
 
-    def _free_rows(self, block: RandomBlock) -> List[Tuple[int, int]]:
-        """Runs of the block's rows that are not random yet."""
-        size = len(getattr(self, block.parameter))
-        first, last = block.rows or (0, size)
-        others = [other for other in self.random_blocks if other.parameter == block.parameter]
+    def _free_rows(self, block: Block) -> List[Tuple[int, int]]:
+        """Runs of a block's rows that are not random yet.
+
+        Raises:
+            InputError: Some are random by a kind with other options.
+        """
+        first, last = block.span
+        others = [
+            other
+            for other in self._blocks
+            if other.owner is block.owner and other.parameter == block.parameter
+        ]
         free = []
-        for other in sorted(others, key=lambda other: other.rows or (0, size)):
-            begin, end = other.rows or (0, size)
+        for other in sorted(others, key=lambda other: other.span):
+            begin, end = other.span
             if end <= first or last <= begin:
                 continue
             if not other.kind.has_posterior_of(block.kind):
@@ -148,49 +252,210 @@ class UncertainModule(RandomLayer):
             first = end
         return [(begin, end) for begin, end in (*free, (first, last)) if begin < end]
 
+    def sample(self, generator: torch.Generator) -> Dict[str, torch.Tensor]:
+        """One sample of all parameters with random weights, {name in the state_dict: value}."""
+        values, _ = Sample(self, generator).values()
+        names = {id(module): name for name, module in self.module.named_modules()}
+        return {
+            f"{names[id(owner)]}.{parameter}".lstrip("."): value
+            for (owner, parameter), value in values
+        }
+
+    @contextlib.contextmanager
+    def sampled(
+        self, generator: torch.Generator, *, one_pass: bool = False, with_kl: bool = False
+    ) -> Iterator[Sample]:
+        """Compute with one sample of all random weights within the block, and the mean outside.
+
+        Within the block `module.parameters()` has the sample, so that optimizers and `zero_grad`
+        belong outside.
+
+        Args:
+            generator: Of the noise, of the weights' device.
+            one_pass: True if one forward pass uses the sample: then only those rows of an
+                embedding are sampled that the pass looks up.
+            with_kl: True if the KL is wanted of the same pass over the weights, which costs little.
+
+        Yields:
+            The sample; its `kl()` is that of the posterior.
+        """
+        sample = Sample(self, generator, one_pass=one_pass)
+        with sample.used(with_kl=with_kl):
+            yield sample
+
+    def kl(self, *, per_weight: bool = False) -> torch.Tensor:
+        """KL(posterior || prior) summed over all random weights, in nats, ().
+
+        Args:
+            per_weight: True for the sum of each block's mean over its weights.
+        """
+        return _sum_kl(self, {}, per_weight=per_weight)
+
     def reset(self) -> None:
         """Set every posterior to its start."""
-        for block in self.random_blocks:
-            block.kind.start(self, block)
+        for block in self._blocks:
+            block.kind.start(block)
 
-    def posterior(self, block: RandomBlock, name: str) -> WeightPosterior:
-        """The block's posterior; `name` is the state_dict's of its parameter."""
-        std, start = block.kind.std(self, block), block.kind.start_std(self, block)
-        return WeightPosterior(block.location, name, block.mean(self).detach(), std, start)
+    def start_untrained(self) -> None:
+        """Set what training has not changed to its start, which may depend on the means."""
+        for block in self._blocks:
+            block.kind.start_if_untrained(block)
 
-    def parameter_groups(self) -> Iterator[Tuple[str, List[torch.Tensor]]]:
-        """Yield (group for the optimizer, parameters) of the posteriors."""
-        for block in self.random_blocks:
-            yield block.kind.group, block.kind.parameters(self, block)
+    def set_prior_means(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Take the prior's means from the weights of another model of this architecture.
 
-    def make_noise(self, draw: LayerDraw, generator: torch.Generator, *, hold: bool) -> None:
-        """Draw the noise of all random weights."""
-        for block in self.random_blocks:
-            draw.noise[block.key] = block.kind.noise(self, block, generator)
+        Raises:
+            InputError: It lacks a weight that is random here, or has it in another shape.
+        """
+        state = dict(state)
+        adapt_to_kinds(self.module, state, "")
+        for block in self._blocks:
+            name = block.name
+            if name not in state and is_posterior_key(name):
+                continue  # a point-estimate LM does not have it: the prior's mean is its start
+            expected = tuple(block.whole.shape)
+            found = tuple(state[name].shape) if name in state else "nothing"
+            if found != expected:
+                raise InputError(
+                    f"prior for {block.location}: expected {name} of shape {expected}, got {found}",
+                    remedy="The prior must be an LM of the same architecture and vocabulary.",
+                )
+            block.kind.set_prior_mean(block, block.select(state[name]))
 
-    def _refuse_recomputation(self) -> None:
-        if self.training and self.random_blocks:
-            refuse_recomputation()
+    def parameters_of(self, group: str) -> List[torch.Tensor]:
+        """What the posterior has besides its means in a group of the optimizer (`Kind.group`)."""
+        return [
+            parameter
+            for block in self._blocks
+            if block.kind.group == group
+            for parameter in block.kind.parameters(block)
+        ]
 
-    @property
-    def is_drawn(self) -> bool:
-        """Whether the forward pass uses a draw of weights, not their mean."""
-        self._refuse_recomputation()
-        return self.draw is not None and bool(self.draw.noise)
 
-    def value(self, parameter: str) -> torch.Tensor:
-        """The parameter as the forward pass sees it: its mean, or the draw."""
-        return self.drawn_value(parameter)
+class Sample:
+    """One sample of all random weights.
 
-    def drawn_value(self, parameter: str) -> torch.Tensor:
-        """The mean of a parameter of this layer, or what is drawn of it."""
-        value = getattr(self, parameter)
-        self._refuse_recomputation()
-        if self.draw is None:
-            return value
-        drawn = self.draw.noise
-        blocks = [b for b in self.random_blocks if b.parameter == parameter and b.key in drawn]
-        blocks.sort(key=lambda block: block.rows or (0, 0))
-        for draw_rows, group in itertools.groupby(blocks, key=lambda block: block.kind.draw_rows):
-            value = draw_rows(self, value, list(group), self.draw)
-        return value
+    Args:
+        posterior: The posterior.
+        generator: Of the noise.
+        one_pass: True if one forward pass uses it, and looked-up rows are sampled then.
+    """
+
+    def __init__(self, posterior: Posterior, generator: torch.Generator, *, one_pass: bool = False):
+        self.posterior = posterior
+        self._kl: Dict[Block, torch.Tensor] = {}
+        self._looked_up: Dict[Block, SampledRows] = {}
+        self._noise: Dict[Block, torch.Tensor] = {}
+        for block in posterior.blocks():
+            if one_pass and can_look_up(block):
+                self._looked_up[block] = SampledRows(block, generator)
+            else:
+                self._noise[block] = block.kind.noise(block, generator)
+
+    def values(self, *, with_kl: bool = False) -> Tuple[List[Tuple[Place, torch.Tensor]], Any]:
+        """Value of each parameter that is sampled, and the KL of blocks that came with it."""
+        values, terms = [], {}
+        for (owner, parameter), group in self._by_parameter():
+            value = group[0].whole
+            for kind, blocks in itertools.groupby(group, key=lambda block: type(block.kind)):
+                own = list(blocks)
+                noise = [self._noise[block] for block in own]
+                value, found = kind.sample_parameter(value, own, noise, with_kl=with_kl)
+                terms.update(found)
+            for path, name in group[0].aliases:
+                values.append(((self.posterior.module.get_submodule(path), name), value))
+            values.append(((owner, parameter), value))
+        return values, terms
+
+    def _by_parameter(self) -> Iterator[Tuple[Place, List[Block]]]:
+        """Yield each parameter and its blocks, rows ascending."""
+        found: Dict[Tuple[int, str], List[Block]] = {}
+        for block in self._noise:
+            found.setdefault((id(block.owner), block.parameter), []).append(block)
+        for blocks in found.values():
+            blocks.sort(key=lambda block: block.span)
+            yield (blocks[0].owner, blocks[0].parameter), blocks
+
+    @contextlib.contextmanager
+    def used(self, *, with_kl: bool = False) -> Iterator[Sample]:
+        """Put the sample in place of the parameters within the block."""
+        values, terms = self.values(with_kl=with_kl)
+        self._kl.update(terms)
+        with contextlib.ExitStack() as stack:
+            for (owner, parameter), value in values:
+                stack.enter_context(_substituted(owner, parameter, value))
+            for rows in self._looked_up.values():
+                stack.enter_context(rows.installed())
+            yield self
+
+    def kl(self, *, per_weight: bool = False) -> torch.Tensor:
+        """KL of the posterior; arguments as those of `Posterior.kl`."""
+        return _sum_kl(self.posterior, self._kl, per_weight=per_weight)
+
+
+def _sum_kl(
+    posterior: Posterior, known: Mapping[Block, torch.Tensor], *, per_weight: bool
+) -> torch.Tensor:
+    terms = []
+    for block in posterior.blocks():
+        term = known[block] if block in known else block.kind.kl(block)
+        terms.append(term / block.mean.numel() if per_weight else term)
+    if not terms:
+        return next(posterior.module.parameters()).new_zeros(())
+    return torch.stack(terms).sum()
+
+
+@contextlib.contextmanager
+def _substituted(owner: nn.Module, parameter: str, value: torch.Tensor) -> Iterator[None]:
+    """Have a tensor in the place of a module's parameter within the block."""
+    # a replica of DataParallel has plain attributes
+    store: Dict[str, Any] = owner._parameters if parameter in owner._parameters else vars(owner)
+    means = vars(owner).setdefault(MEANS, {})
+    before, is_outer = store[parameter], parameter not in means
+    means.setdefault(parameter, before)
+    store[parameter] = value
+    _refresh(owner)
+    try:
+        yield
+    finally:
+        store[parameter] = before
+        _refresh(owner)
+        if is_outer:
+            del means[parameter]
+            if not means:
+                del vars(owner)[MEANS]
+
+
+def _refresh(owner: nn.Module) -> None:
+    """Make torch's recurrent layers look at their weights again, of which they keep a list."""
+    if isinstance(owner, nn.RNNBase):
+        owner._flat_weights = [getattr(owner, name) for name in owner._flat_weights_names]
+
+
+def refuse_mean(module: nn.Module, _: Any = None) -> None:
+    """Refuse a forward pass within a backward pass that would use means in place of a sample.
+
+    A hook of modules that own random weights; layers whose weights are used otherwise than by
+    calling them ask by themselves.
+
+    Raises:
+        InputError: The pass is one of activation checkpointing.
+    """
+    if module.training and MEANS not in vars(module):
+        refuse_recomputation()
+
+
+def is_random(module: nn.Module) -> bool:
+    """True if a module owns random weights."""
+    return refuse_mean in module._forward_pre_hooks.values()
+
+
+def drop_posterior(
+    module: nn.Module, state: Dict[str, Any], prefix: str, *_others: Any
+) -> List[str]:
+    """Take what a module without that posterior has no place for out of a checkpoint; the keys."""
+    own = {prefix + key for key in module.state_dict()}
+    extra = [k for k in state if k.startswith(prefix) and k not in own and is_posterior_key(k)]
+    for key in extra:
+        del state[key]
+    return extra

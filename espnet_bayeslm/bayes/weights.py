@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import Any, Callable, ClassVar, List, Optional, Sequence, Tuple
+from typing import Any, Callable, ClassVar, Dict, List, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from espnet_bayeslm.bayes.draw import LayerDraw
 from espnet_bayeslm.bayes.gaussian import draw_rows, draw_weights, kl_learned_prior, kl_weights
-from espnet_bayeslm.bayes.kinds import Kind, Place, Weights, check_positive, register_kind
-from espnet_bayeslm.bayes.posterior import RandomBlock, UncertainModule
+from espnet_bayeslm.bayes.kinds import Kind, Place, check_positive, register_kind
+from espnet_bayeslm.bayes.posterior import Block
 from espnet_bayeslm.kernels import fast
 from espnet_bayeslm.kernels.draw import Draw
 from espnet_bayeslm.utils.errors import InputError
@@ -27,88 +26,101 @@ INIT_STD_UNITS = ("absolute", "weights", "prior")
 LEARNED = ("learn", "learn_rows")
 # The least spread of weights that an initial standard deviation is relative to: biases may be 0.
 MIN_SPREAD = 0.01
+# KL of the blocks whose KL came with their sample
+Terms = Dict[Block, torch.Tensor]
 
 
 class WeightKind(Kind):
     """Weights are random: the parameter is their mean, and what else there is the kind's.
 
-    A kind from elsewhere says what is drawn (`noise`, `draw_rows`), its `kl`, and, where it has
-    tensors, `add`, `start` and `parameters`. A block is some rows of a layer's parameter.
+    A kind from elsewhere says what a sample is (`noise`, `sample`), its `kl`, and, where it has
+    tensors, `add`, `start` and `parameters`. A block is some rows of a parameter.
     """
 
     needs = "weights"
-    # what draws some rows of a table, in place of a draw of all; None: they are drawn together
+    # samples some rows of a table, in place of all; None: they are sampled together
     look_up: Optional[Callable[..., torch.Tensor]] = None
 
     def apply(self, place: Place) -> None:
         """Make all weights of a place random."""
-        self.with_defaults(place.defaults).make_random(place.weights(), place.location)
-
-    def make_random(self, weights: Sequence[Weights], location: str) -> None:
-        """Make weights random that belong to a location."""
-        self.check(location)
-        for w in weights:
-            more = {"rows": w.rows, "label": w.label, "is_new": w.is_new}
-            w.layer.make_random(w.parameter, self, location=location, **more)
+        kind = self.with_defaults(place.defaults)
+        place.lm.posterior.add(place.weights(), kind, place.location)
 
     def check(self, location: str) -> None:
-        """Raise an InputError where an option is none, at a location."""
+        """Raise an InputError where an option of a location is invalid."""
 
     def has_posterior_of(self, other: WeightKind) -> bool:
-        """Whether the posterior, its start and its prior are those of another kind."""
+        """True if the posterior, its start and its prior are those of another kind."""
         mine, its = ({n: k.options.get(n) for n in k.inherits} for k in (self, other))
-        return self.draw_rows is other.draw_rows and mine == its
+        same = type(self).sample_parameter.__func__ is type(other).sample_parameter.__func__  # type: ignore[attr-defined]
+        return same and type(self).sample is type(other).sample and mine == its
 
-    def add(self, layer: UncertainModule, block: RandomBlock, prior_mean: torch.Tensor) -> None:
-        """Give a layer the posterior's parameters and buffers, named from `block.key`."""
+    def add(self, block: Block, prior_mean: torch.Tensor) -> None:
+        """Give the block's owner the posterior's tensors, named from `block.key`."""
 
-    def start(self, layer: UncertainModule, block: RandomBlock) -> None:
+    def start(self, block: Block) -> None:
         """Set them to their start, for the present means."""
 
-    def start_if_untrained(self, layer: UncertainModule, block: RandomBlock) -> None:
+    def start_if_untrained(self, block: Block) -> None:
         """Set what training has not changed to its start: that may depend on the means."""
 
-    def set_prior_mean(
-        self, layer: UncertainModule, block: RandomBlock, mean: torch.Tensor
-    ) -> None:
+    def set_prior_mean(self, block: Block, mean: torch.Tensor) -> None:
         """Take the prior's mean, shaped as the block's rows."""
 
-    def parameters(self, layer: UncertainModule, block: RandomBlock) -> List[torch.Tensor]:
+    def parameters(self, block: Block) -> List[torch.Tensor]:
         """The parameters that the posterior has besides its mean."""
         return []
 
-    def std(self, layer: UncertainModule, block: RandomBlock) -> torch.Tensor:
+    def tensors(self, block: Block) -> List[torch.Tensor]:
+        """The tensors that samples depend on besides the mean."""
+        return self.parameters(block)
+
+    def std(self, block: Block) -> torch.Tensor:
         """The standard deviation of each weight, shaped as the block's rows."""
         raise NotImplementedError
 
-    def start_std(self, layer: UncertainModule, block: RandomBlock) -> float:
+    def start_std(self, block: Block) -> float:
         """The standard deviation at the start; nan where it is not known."""
         return math.nan
 
-    def kl(self, layer: UncertainModule, block: RandomBlock) -> torch.Tensor:
+    def kl(self, block: Block) -> torch.Tensor:
         """KL(posterior || prior) summed over the block, in nats, ()."""
         raise NotImplementedError
 
-    def noise(
-        self, layer: UncertainModule, block: RandomBlock, generator: torch.Generator
-    ) -> torch.Tensor:
-        """What a draw needs besides parameters, shaped as the block's rows."""
-        mean = block.mean(layer)
-        return torch.empty_like(mean, requires_grad=False).normal_(generator=generator)
+    def noise(self, block: Block, generator: torch.Generator) -> torch.Tensor:
+        """What a sample needs besides parameters, shaped as the block's rows."""
+        return torch.empty_like(block.mean, requires_grad=False).normal_(generator=generator)
 
-    @staticmethod
-    def draw_rows(
-        layer: Any, value: torch.Tensor, blocks: Sequence[RandomBlock], draw: LayerDraw
-    ) -> torch.Tensor:
-        """A parameter, some of whose rows are drawn.
+    def sample(self, block: Block, noise: torch.Tensor) -> torch.Tensor:
+        """The block's rows for this noise, with gradients."""
+        raise NotImplementedError
+
+    @classmethod
+    def sample_parameter(
+        cls,
+        value: torch.Tensor,
+        blocks: Sequence[Block],
+        noise: Sequence[torch.Tensor],
+        *,
+        with_kl: bool,
+    ) -> Tuple[torch.Tensor, Terms]:
+        """A parameter, some of whose rows are sampled.
 
         Args:
-            layer: The layer.
-            value: The parameter, or what is drawn of it by others.
-            blocks: Blocks of that parameter, rows ascending.
-            draw: Their noise; it takes their KL where that is wanted and costs little here.
+            value: The parameter, or what other kinds have made of it.
+            blocks: Blocks of it, rows ascending.
+            noise: Of each.
+            with_kl: True if their KL is wanted, should it cost little here.
+
+        Returns:
+            The parameter, and the KL of blocks for which it came with the sample.
         """
-        raise NotImplementedError
+        parts, done = [], 0
+        for block, eps in zip(blocks, noise, strict=True):
+            first, last = block.span
+            parts += [value[done:first], block.kind.sample(block, eps)]
+            done = last
+        return torch.cat([*parts, value[done:]]), {}
 
 
 def _check_one_of(
@@ -131,11 +143,7 @@ class Bayes(WeightKind):
     """
 
     name = "bayes"
-    option_names: ClassVar[Tuple[str, ...]] = (
-        "init_std",
-        "init_std_unit",
-        "prior_variance",
-    )
+    option_names: ClassVar[Tuple[str, ...]] = ("init_std", "init_std_unit", "prior_variance")
     inherits = option_names
     colour = "tab:blue"
 
@@ -158,53 +166,49 @@ class Bayes(WeightKind):
 
     @classmethod
     def owns(cls, key: str) -> bool:
-        """See `Kind.owns`."""
+        """True for the posterior's own tensors."""
         return key.endswith((LOG_STD, PRIOR_MEAN, START_STD))
 
     @classmethod
     def may_lack(cls, key: str) -> bool:
-        """See `Kind.may_lack`: the start was not always stored."""
+        """True for the start, which was not always stored."""
         return key.endswith(START_STD)
 
     @property
     def learns_prior(self) -> bool:
-        """Whether the prior's variances follow the posterior."""
+        """True if the prior's variances follow the posterior."""
         return self.options["prior_variance"] in LEARNED
-
-    @property
-    def learns_rows(self) -> bool:
-        """Whether each row has a variance of its own then."""
-        return self.options["prior_variance"] == "learn_rows"
 
     @property
     def prior_std(self) -> float:
         """The prior's standard deviation, where it is given."""
         return math.sqrt(self.options["prior_variance"])
 
-    def log_std(self, layer: UncertainModule, block: RandomBlock) -> torch.Tensor:
+    def log_std(self, block: Block) -> torch.Tensor:
         """Logarithms of the standard deviations within their range, shaped as the block's rows."""
-        return clamp_log_std(getattr(layer, block.key + LOG_STD))
+        return clamp_log_std(block.tensor(LOG_STD))
 
-    def add(self, layer: UncertainModule, block: RandomBlock, prior_mean: torch.Tensor) -> None:
-        """See `WeightKind.add`."""
-        layer.register_parameter(block.key + LOG_STD, nn.Parameter(torch.empty_like(prior_mean)))
-        layer.register_buffer(block.key + PRIOR_MEAN, prior_mean)
-        layer.register_buffer(block.key + START_STD, prior_mean.new_zeros(()))
+    def add(self, block: Block, prior_mean: torch.Tensor) -> None:
+        """Register log standard deviations, the prior's mean and the start."""
+        owner = block.owner
+        owner.register_parameter(block.key + LOG_STD, nn.Parameter(torch.empty_like(prior_mean)))
+        owner.register_buffer(block.key + PRIOR_MEAN, prior_mean)
+        owner.register_buffer(block.key + START_STD, prior_mean.new_zeros(()))
 
-    def start(self, layer: UncertainModule, block: RandomBlock) -> None:
-        """See `WeightKind.start`."""
-        std = self.options["init_std"] * self._unit(layer, block)
+    def start(self, block: Block) -> None:
+        """Set all standard deviations to `init_std`, in its unit."""
+        std = self.options["init_std"] * self._unit(block)
         check_start(std, block.location)
-        getattr(layer, block.key + START_STD).fill_(std)
-        nn.init.constant_(getattr(layer, block.key + LOG_STD), math.log(std))
+        block.tensor(START_STD).fill_(std)
+        nn.init.constant_(block.tensor(LOG_STD), math.log(std))
 
-    def _unit(self, layer: UncertainModule, block: RandomBlock) -> float:
+    def _unit(self, block: Block) -> float:
         """Unit of `init_std`, as `init_std_unit` names it.
 
         Raises:
             InputError: It is the spread of weights that are not those of a trained LM.
         """
-        unit, mean = self.options["init_std_unit"], block.mean(layer).detach()
+        unit, mean = self.options["init_std_unit"], block.mean.detach()
         if unit == "prior" and not self.learns_prior:
             return self.prior_std
         if unit not in ("weights", "prior"):
@@ -212,78 +216,70 @@ class Bayes(WeightKind):
         if unit == "weights":
             spread = float(mean.std(correction=0))
         else:
-            away = mean - getattr(layer, block.key + PRIOR_MEAN)
+            away = mean - block.tensor(PRIOR_MEAN)
             spread = float(away.square().mean().sqrt())
         check_spread(spread, block.location)
         return max(spread, MIN_SPREAD)
 
-    def start_if_untrained(self, layer: UncertainModule, block: RandomBlock) -> None:
-        """See `WeightKind.start_if_untrained`."""
-        log_std = getattr(layer, block.key + LOG_STD).detach()
-        start = getattr(layer, block.key + START_STD).log()
-        if torch.allclose(log_std, start, rtol=0, atol=1e-6):
-            self.start(layer, block)
+    def start_if_untrained(self, block: Block) -> None:
+        """Set standard deviations that are where they started to their start."""
+        log_std = block.tensor(LOG_STD).detach()
+        if torch.allclose(log_std, block.tensor(START_STD).log(), rtol=0, atol=1e-6):
+            self.start(block)
 
-    def set_prior_mean(
-        self, layer: UncertainModule, block: RandomBlock, mean: torch.Tensor
-    ) -> None:
-        """See `WeightKind.set_prior_mean`."""
-        getattr(layer, block.key + PRIOR_MEAN).copy_(mean)
+    def set_prior_mean(self, block: Block, mean: torch.Tensor) -> None:
+        """Copy the prior's mean."""
+        block.tensor(PRIOR_MEAN).copy_(mean)
 
-    def parameters(self, layer: UncertainModule, block: RandomBlock) -> List[torch.Tensor]:
-        """See `WeightKind.parameters`."""
-        return [getattr(layer, block.key + LOG_STD)]
+    def parameters(self, block: Block) -> List[torch.Tensor]:
+        """The log standard deviations."""
+        return [block.tensor(LOG_STD)]
 
-    def std(self, layer: UncertainModule, block: RandomBlock) -> torch.Tensor:
-        """See `WeightKind.std`."""
-        return self.log_std(layer, block).detach().exp()
+    def std(self, block: Block) -> torch.Tensor:
+        """The standard deviation of each weight, shaped as the block's rows."""
+        return self.log_std(block).detach().exp()
 
-    def start_std(self, layer: UncertainModule, block: RandomBlock) -> float:
-        """See `WeightKind.start_std`."""
-        return float(getattr(layer, block.key + START_STD))
+    def start_std(self, block: Block) -> float:
+        """The standard deviation that all weights of the block started from."""
+        return float(block.tensor(START_STD))
 
-    def kl(self, layer: UncertainModule, block: RandomBlock) -> torch.Tensor:
+    def kl(self, block: Block) -> torch.Tensor:
         """KL(posterior || prior) summed over the block (Eq. 23), in nats, ()."""
-        names = (block.key + LOG_STD, block.key + PRIOR_MEAN)
-        log_std, prior_mean = (getattr(layer, name) for name in names)
+        log_std, prior_mean = block.tensor(LOG_STD), block.tensor(PRIOR_MEAN)
         if self.learns_prior:
-            rows = self.learns_rows
-            return kl_learned_prior(block.mean(layer), log_std, prior_mean, by_row=rows)
-        return fast(kl_weights)(block.mean(layer), log_std, prior_mean, self.prior_std)
+            by_row = self.options["prior_variance"] == "learn_rows"
+            return kl_learned_prior(block.mean, log_std, prior_mean, by_row=by_row)
+        return fast(kl_weights)(block.mean, log_std, prior_mean, self.prior_std)
 
-    @staticmethod
-    def draw_rows(
-        layer: Any, value: torch.Tensor, blocks: Sequence[RandomBlock], draw: LayerDraw
-    ) -> torch.Tensor:
-        """Mean + standard deviation * noise (Eq. 22), see `WeightKind.draw_rows`."""
-        wants_kl = draw.kl is not None and value.dtype in (torch.float32, torch.float64)
-        draws = [
-            Draw(
-                *(block.rows or (0, len(value))),
-                getattr(layer, block.key + LOG_STD),
-                draw.noise[block.key],
-                getattr(layer, block.key + PRIOR_MEAN)
-                if wants_kl and block.key not in draw.kl and not block.kind.learns_prior  # type: ignore[operator]
-                else None,
-                1.0 if block.kind.learns_prior else block.kind.prior_std,
-            )
-            for block in blocks
-        ]
+    @classmethod
+    def sample_parameter(
+        cls,
+        value: torch.Tensor,
+        blocks: Sequence[Block],
+        noise: Sequence[torch.Tensor],
+        *,
+        with_kl: bool,
+    ) -> Tuple[torch.Tensor, Terms]:
+        """Mean + standard deviation * noise (Eq. 22); arguments as those of `WeightKind`'s."""
+        with_kl = with_kl and value.dtype in (torch.float32, torch.float64)
+        draws = []
+        for block, eps in zip(blocks, noise, strict=True):
+            rows = (*block.span, block.tensor(LOG_STD), eps)
+            wanted = with_kl and not block.kind.learns_prior
+            prior = (block.tensor(PRIOR_MEAN), block.kind.prior_std) if wanted else ()
+            draws.append(Draw(*rows, *prior))
         value, terms = fast(draw_rows)(value, draws)
-        for block, rows, kl in zip(blocks, draws, terms, strict=True):
-            if draw.kl is not None and rows.prior_mean is not None:
-                draw.kl[block.key] = kl
-        return value
+        pairs = zip(blocks, draws, terms, strict=True)
+        return value, {block: kl for block, draw, kl in pairs if draw.prior_mean is not None}
 
     def look_up(
         self,
-        layer: Any,
-        block: RandomBlock,
+        block: Block,
         ids: torch.Tensor,
         mean: torch.Tensor,
         generator: torch.Generator,
     ) -> torch.Tensor:
-        """A draw of the rows `ids` (N,) of a table, whose means are (N, M)."""
-        log_std = F.embedding(ids, getattr(layer, block.key + LOG_STD), layer.padding_idx)
+        """A sample of the rows `ids` (N,) of a table, whose means are (N, M)."""
+        log_std = F.embedding(ids, block.tensor(LOG_STD), block.owner.padding_idx)
         noise = torch.empty_like(mean, requires_grad=False).normal_(generator=generator)
         return draw_weights(mean, log_std, noise)

@@ -62,7 +62,7 @@ def load_uncertain(lm: Sequence[str], *, max_tokens: int, ngpu: int) -> List[Com
     components = load_components(lm, [], max_tokens=max_tokens, device=device_of(ngpu))
     for component in components:
         model = trained_lm(component).lm
-        if not (isinstance(model, UncertainLM) and [*model.posteriors(), *model.latents()]):
+        if not (isinstance(model, UncertainLM) and [*model.posterior.blocks(), *model.latents()]):
             raise InputError(
                 f"{component.name} is a point-estimate LM: its weights have no noise",
                 path=trained_lm(component).path,
@@ -83,7 +83,9 @@ def location_rows(
     from espnet_bayeslm.scoring.latents import latent_moments
 
     model = trained_lm(component).lm
-    rows = [LocationRow(s.location, "weights", s) for s in summarize_weights(model.posteriors())]
+    rows = [
+        LocationRow(s.location, "weights", s) for s in summarize_weights(model.posterior.blocks())
+    ]
     locations = [location for location, _ in model.latents()]
     if sentences is None or not locations:
         return rows + [LocationRow(location, "latent", None) for location in locations]
@@ -135,7 +137,7 @@ def prune_component(
     Raises:
         InputError: The LM has no random weights, only latent variables.
     """
-    posteriors = list(trained_lm(component).lm.posteriors())
+    posteriors = trained_lm(component).lm.posterior.blocks()
     if not posteriors:
         raise InputError(
             f"{component.name} has latent variables only, and no random weights to prune",

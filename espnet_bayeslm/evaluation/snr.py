@@ -14,7 +14,7 @@ import numpy as np
 if TYPE_CHECKING:
     import torch
 
-    from espnet_bayeslm.bayes import WeightPosterior
+    from espnet_bayeslm.bayes import Block
 
 PERCENTILES = (5, 25, 50, 75, 95)
 # 20 bins a decade; the first and the last one hold whatever lies beyond them
@@ -82,9 +82,9 @@ def summarize(location: str, snr: np.ndarray, std: np.ndarray) -> SnrSummary:
     )
 
 
-def summarize_weights(posteriors: Iterable[WeightPosterior]) -> List[SnrSummary]:
+def summarize_weights(posteriors: Iterable[Block]) -> List[SnrSummary]:
     """Figures of each location, in the order in which the locations come."""
-    by_location: Dict[str, List[WeightPosterior]] = {}
+    by_location: Dict[str, List[Block]] = {}
     for posterior in posteriors:
         by_location.setdefault(posterior.location, []).append(posterior)
     found = []
@@ -130,7 +130,7 @@ class PruningStep:
     result: Any
 
 
-def zero_means(posteriors: Sequence[WeightPosterior], indices: np.ndarray) -> None:
+def zero_means(posteriors: Sequence[Block], indices: np.ndarray) -> None:
     """Set the posterior means of the weights that `indices` name to zero, in the LM itself."""
     import torch
 
@@ -138,12 +138,12 @@ def zero_means(posteriors: Sequence[WeightPosterior], indices: np.ndarray) -> No
     chosen = np.zeros(sum(sizes), dtype=bool)
     chosen[indices] = True
     for posterior, mask in zip(posteriors, np.split(chosen, np.cumsum(sizes)[:-1]), strict=True):
-        mean = posterior.mean
+        mean = posterior.mean.detach()
         mean.masked_fill_(torch.from_numpy(mask).reshape(mean.shape).to(mean.device), 0.0)
 
 
 def prune_weights(
-    posteriors: Sequence[WeightPosterior], shares: Sequence[float], measure: Callable[[], Any]
+    posteriors: Sequence[Block], shares: Sequence[float], measure: Callable[[], Any]
 ) -> List[PruningStep]:
     """Measurements with ever more of an LM's posterior means at zero, the least worth first.
 
@@ -158,7 +158,7 @@ def prune_weights(
         For each criterion a step for each share.
     """
     steps = []
-    originals = [posterior.mean.clone() for posterior in posteriors]
+    originals = [posterior.mean.detach().clone() for posterior in posteriors]
     for criterion, worth in CRITERIA.items():
         values = np.concatenate([worth(p.mean, p.std) for p in posteriors])
         # equal weights keep their order: what a share prunes is a part of what a larger one does
@@ -170,5 +170,5 @@ def prune_weights(
                 steps.append(PruningStep(criterion, share, count, measure()))
         finally:
             for posterior, original in zip(posteriors, originals, strict=True):
-                posterior.mean.copy_(original)
+                posterior.mean.detach().copy_(original)
     return steps

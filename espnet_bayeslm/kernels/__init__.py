@@ -26,7 +26,6 @@ KERNELS: Dict[str, str] = {
     "kl_weights": "draw",
     "linear": "product",
     "look_up": "embedding",
-    "lstm_loop": "recurrence",
     "mixture": "gp",
     "product": "product",
     "run_step": "tree_lstm",

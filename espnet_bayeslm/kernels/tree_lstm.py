@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional, Sequence, Tuple
+import functools
+from typing import Any, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -22,7 +23,7 @@ def run_tree(
     state: Optional[State] = None,
 ) -> Tuple[torch.Tensor, State]:
     """See `layers.lstm.run_tree`; without gradients, and dropout is off."""
-    value: Callable[[str], torch.Tensor] = getattr(lstm, "value", lambda name: getattr(lstm, name))
+    value = functools.partial(getattr, lstm)
     hidden, cells = [], []
     for k in range(lstm.num_layers):
         weight = value(f"weight_ih_l{k}")

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from espnet_bayeslm.bayes import Bayes, Place, UncertainModule, register_kind
+from espnet_bayeslm.bayes import Bayes, Place, register_kind
 from espnet_bayeslm.kernels import fast
 from espnet_bayeslm.utils.errors import InputError
 
@@ -71,19 +71,20 @@ class GP(Bayes):
         basis = kind.options.get("basis", BASIS)
         check_gp_options(place.location, random, basis, native=function.native)
         coefficients, *more = function.replace(tuple(basis))
+        posterior = place.lm.posterior
         if "coefficients" in random:
-            kind.make_random([coefficients], place.location)
+            posterior.add([coefficients], kind, place.location)
         if "weights" in random:
-            kind.make_random([*more, *function.weights], place.location)
+            posterior.add([*more, *function.weights], kind, place.location)
 
     def point_form(self) -> Any:
-        """See `Kind.point_form`: the basis functions are of the LM, what is random is not."""
+        """The basis functions, which belong to the LM."""
         basis = {name: value for name, value in self.options.items() if name == "basis"}
         return {"kind": self.name, "random": [], **basis}
 
     @classmethod
     def owns(cls, key: str) -> bool:
-        """See `Kind.owns`."""
+        """True for coefficients and the weights that only a process has."""
         return any(word.startswith("gp_") for word in key.split("."))
 
 
@@ -114,7 +115,7 @@ def check_gp_options(location: str, random: Any, basis: Any, *, native: Optional
         )
 
 
-class GPActivation(UncertainModule):
+class GPActivation(nn.Module):
     """An activation function per unit, a random mixture of basis functions (Eq. 26).
 
     Args:
@@ -132,8 +133,7 @@ class GPActivation(UncertainModule):
         """Make it the function that it starts as."""
         start = initial_coefficients(self.gp_coefficients.size(1), self.basis, self.native)
         self.gp_coefficients.data.copy_(start)
-        super().reset()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map (..., units) to (..., units)."""
-        return fast(mixture)(x, self.value("gp_coefficients"), self.basis)
+        return fast(mixture)(x, self.gp_coefficients, self.basis)

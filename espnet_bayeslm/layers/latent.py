@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from typing import Callable, Iterator, List, Optional, Sequence, Tuple
+from typing import Callable, List, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
 
 from espnet_bayeslm.bayes import kl_gaussians
-from espnet_bayeslm.bayes.draw import LayerDraw, RandomLayer
 from espnet_bayeslm.bayes.kinds import Kind, Place, check_positive, register_kind
 from espnet_bayeslm.bayes.noise import refuse_recomputation
 from espnet_bayeslm.kernels import fast
@@ -18,6 +18,23 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log_std import check_start, clamp_log_std
 
 Observer = Callable[[torch.Tensor, torch.Tensor], None]
+
+
+@dataclasses.dataclass
+class LatentSampling:
+    """How a latent output is sampled in forward passes.
+
+    Attributes:
+        generator: Noise of each token, as it comes.
+        held: Noise that all tokens have, (latent_dim,); with neither of both the mean is used.
+        wants_kl: True if the passes compute the KL.
+        kl: The KL of the last pass in nats, (B, L).
+    """
+
+    generator: Optional[torch.Generator] = None
+    held: Optional[torch.Tensor] = None
+    wants_kl: bool = False
+    kl: Optional[torch.Tensor] = None
 
 
 def sample_with_kl(
@@ -39,7 +56,7 @@ def sample_with_kl(
     return z, kl_gaussians(mean, log_std, prior_mean, prior_log_std).sum(-1)
 
 
-class LatentOutput(RandomLayer):
+class LatentOutput(nn.Module):
     """Replaces a hidden vector h_t by a latent z_t with q(z_t) and p(z_t) computed from h_t.
 
     Each of the four outputs (mean and log standard deviation of q and p) is one linear layer.
@@ -53,8 +70,9 @@ class LatentOutput(RandomLayer):
         init_std: Standard deviation of q and p at the start; the KL's curvature is 1 / init_std^2.
 
     Attributes:
-        feedback: Whether z_t takes the place of h_t in the next time step too, or only for what
-            is above.
+        feedback: True if z_t takes the place of h_t in the next time step too, and not only for
+            what is above.
+        sampling: How forward passes sample z_t; None: they use its mean.
 
     Raises:
         InputError: `latent_dim` is not a number above 0, or `init_std` outside of its range.
@@ -80,6 +98,7 @@ class LatentOutput(RandomLayer):
         self.register_buffer("kept", kept, persistent=False)
         self.reset()
         self.mean_log_std: Optional[torch.Tensor] = None
+        self.sampling: Optional[LatentSampling] = None
         self.observer: Optional[Observer] = None
 
     def reset(self) -> None:
@@ -94,9 +113,9 @@ class LatentOutput(RandomLayer):
             nn.init.eye_(self.back.weight)
             nn.init.zeros_(self.back.bias)
 
-    def parameter_groups(self) -> Iterator[Tuple[str, List[torch.Tensor]]]:
-        """Yield (group for the optimizer, parameters)."""
-        yield Variational.group, [p for net in self.children() for p in net.parameters()]
+    def parameters_of(self, group: str) -> List[torch.Tensor]:
+        """Its networks' parameters, if the group is theirs."""
+        return list(self.parameters()) if group == Variational.group else []
 
     @property
     def typical_std(self) -> Optional[float]:
@@ -112,18 +131,16 @@ class LatentOutput(RandomLayer):
 
     @property
     def wants_kl(self) -> bool:
-        """Whether the forward pass is to compute the KL."""
-        return self.draw is not None and self.draw.wants_token_kl
+        """True if the forward pass is to compute the KL."""
+        return self.sampling is not None and self.sampling.wants_kl
 
-    def make_noise(self, draw: LayerDraw, generator: torch.Generator, *, hold: bool) -> None:
-        """Draw one vector to hold; else each token gets noise of its own as it comes.
+    def held_noise(self, generator: torch.Generator) -> torch.Tensor:
+        """Noise that all tokens have, (latent_dim,).
 
-        A held draw is the same for all tokens, so that a prefix has the same score however
-        it is cut into calls.
+        With it a prefix has the same score however it is cut into calls.
         """
-        if hold:
-            noise = torch.empty_like(self.infer_mean.bias, requires_grad=False)
-            draw.noise["z"] = noise.normal_(generator=generator)
+        noise = torch.empty_like(self.infer_mean.bias, requires_grad=False)
+        return noise.normal_(generator=generator)
 
     def take_noise(self, shape: Sequence[int], like: torch.Tensor) -> Optional[torch.Tensor]:
         """Noise of a shape (..., latent_dim), or None where the mean is wanted.
@@ -134,12 +151,12 @@ class LatentOutput(RandomLayer):
         """
         if self.training:
             refuse_recomputation()
-        if self.draw is None:
+        if self.sampling is None:
             return None
-        if self.draw.generator is not None:
+        if self.sampling.generator is not None:
             noise = torch.empty(shape, dtype=like.dtype, device=like.device)
-            return noise.normal_(generator=self.draw.generator)
-        held = self.draw.noise.get("z")
+            return noise.normal_(generator=self.sampling.generator)
+        held = self.sampling.held
         return None if held is None else held.to(like.dtype).expand(shape)
 
     def heads(self) -> List[nn.Linear]:
@@ -148,7 +165,7 @@ class LatentOutput(RandomLayer):
         return q + p if self.wants_kl else q
 
     def sample(self, packed: torch.Tensor, noise: Optional[torch.Tensor]) -> torch.Tensor:
-        """Draw z_t, (B, L, latent_dim), and give the draw the KL where it is wanted.
+        """Sample z_t, (B, L, latent_dim), and its KL where that is wanted.
 
         Args:
             packed: The outputs of `heads`, (B, L, 2 or 4 * latent_dim).
@@ -159,8 +176,8 @@ class LatentOutput(RandomLayer):
             std = clamp_log_std(log_std.detach()).exp()
             self.observer(mean.detach(), std)
         if self.wants_kl:
-            assert self.draw is not None
-            z, self.draw.token_kl = fast(sample_with_kl)(packed, noise)
+            assert self.sampling is not None
+            z, self.sampling.kl = fast(sample_with_kl)(packed, noise)
             self.mean_log_std = log_std.detach().mean()
             return z.to(packed.dtype)
         if noise is None:
@@ -212,7 +229,7 @@ class Variational(Kind):
 
     @classmethod
     def owns(cls, key: str) -> bool:
-        """See `Kind.owns`."""
+        """True for the networks of latent outputs."""
         return any(word.startswith("latent") for word in key.split("."))
 
 

@@ -1,14 +1,14 @@
-"""Linear layer with optional random weights."""
+"""Linear layer."""
 
 from __future__ import annotations
 
-from typing import Callable, Optional
+from typing import Callable, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from espnet_bayeslm.bayes import UncertainModule
+from espnet_bayeslm.bayes.posterior import is_random, refuse_mean
 from espnet_bayeslm.kernels import fast
 
 
@@ -37,12 +37,18 @@ def project(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
     return fast(linear)(x, layer.weight, layer.bias) if type(layer) is nn.Linear else layer(x)
 
 
-class UncertainLinear(UncertainModule, nn.Linear):
-    """`torch.nn.Linear`, whose weight and bias may be random."""
+class Linear(nn.Linear):
+    """`torch.nn.Linear` by `linear`, which is faster where no gradient is wanted."""
+
+    def weights(self) -> Tuple[torch.Tensor, torch.Tensor]:
+        """Weight and bias, as the output is computed with them."""
+        if is_random(self):
+            refuse_mean(self)
+        return self.weight, self.bias
 
     def forward(self, input: torch.Tensor, *, gelu: bool = False) -> torch.Tensor:
-        """Map (..., in_features) to (..., out_features), with one draw for all rows.
+        """Map (..., in_features) to (..., out_features).
 
         With `gelu`, GELU of that: for many rows it costs nothing then.
         """
-        return fast(linear)(input, self.value("weight"), self.value("bias"), gelu=gelu)
+        return fast(linear)(input, *self.weights(), gelu=gelu)

@@ -1,29 +1,31 @@
-"""Torch's fused LSTM with random gates, Gaussian-process activations and latent outputs."""
+"""Torch's fused LSTM with Gaussian-process activations and latent outputs."""
 
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Type, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from espnet_bayeslm.bayes import UncertainModule, Weights
+from espnet_bayeslm.bayes import Weights
 from espnet_bayeslm.bayes.kinds import Function, Output
-from espnet_bayeslm.kernels import fast, is_plain
-from espnet_bayeslm.kernels.lstm_tensors import (
+from espnet_bayeslm.bayes.posterior import MEANS, is_random, refuse_mean
+from espnet_bayeslm.kernels import fast
+from espnet_bayeslm.kernels.product import warn_of_emulation
+from espnet_bayeslm.layers.dropout import dropout
+from espnet_bayeslm.layers.gp import initial_coefficients, mixture
+from espnet_bayeslm.layers.latent import LatentOutput, linear_of, side_by_side
+from espnet_bayeslm.layers.lstm_tensors import (
+    GATES,
     Basis,
+    LayerTensors,
     Layout,
     LoopInputs,
     by_path,
     given,
 )
-from espnet_bayeslm.kernels.product import warn_of_emulation
-from espnet_bayeslm.layers.dropout import dropout
-from espnet_bayeslm.layers.gp import initial_coefficients, mixture
-from espnet_bayeslm.layers.latent import LatentOutput, linear_of, side_by_side
-from espnet_bayeslm.layers.lstm_tensors import GATES, LayerTensors
 from espnet_bayeslm.utils.log_std import clamp_log_std
 
 PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -115,27 +117,37 @@ def cell_part(c: torch.Tensor, inputs: LoopInputs, layout: Layout) -> torch.Tens
     return c + mixture(u, inputs.cell_state, layout.cell_state)
 
 
-class UncertainLSTM(UncertainModule, nn.LSTM):
-    """`torch.nn.LSTM` with uncertain locations (Eq. 4-9, 26, 29, Xue et al. 2022).
+def gate_weights(rnn: str, gates: Sequence[str], gate: str) -> Tuple[Weights, ...]:
+    """The weights of a gate of a recurrent layer, as a table of positions has them.
 
-    Without Gaussian processes and latent outputs the fused kernel runs on a draw of the weights,
-    on CUDA on views of one flat buffer in cuDNN's order (all matrices, then all biases): one draw
-    for all time steps, no loop over them here. Otherwise it runs layer by layer.
+    Args:
+        rnn: Name of the module in the LM.
+        gates: All gates, in the order of torch's rows.
+        gate: One of them.
     """
+    part = (list(gates).index(gate), len(gates))
+    return tuple(Weights(f"{rnn}.{name}_l{{k}}", part, gate) for name in PARAMETERS)
+
+
+class LSTM(nn.LSTM):
+    """`torch.nn.LSTM` with Gaussian processes and latent outputs (Eq. 4-9, 26, 29).
+
+    Without these the fused kernel runs: no loop over time steps here. Otherwise it runs layer by
+    layer.
+
+    Attributes:
+        bases: Basis functions of the Gaussian processes, by `{position}_l{layer from 0}`.
+        tensors: Gathers the tensors of a layer's loop.
+    """
+
+    tensors: Type[LayerTensors] = LayerTensors
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        # basis functions of the Gaussian processes, by {position}_l{layer from 0}
         self.bases: Dict[str, Basis] = {}
 
-    def gate_weights(self, gate: str, layer: int) -> List[Weights]:
-        """The weights of one of `GATES` in a layer (from 1)."""
-        row = GATES.index(gate) * self.hidden_size
-        rows = (row, row + self.hidden_size)
-        return [Weights(self, f"{name}_l{layer - 1}", rows, gate) for name in PARAMETERS]
-
     def function(self, position: str, layer: int) -> Function:
-        """What a Gaussian process may replace at one of `NATIVE`'s positions of a layer (from 1).
+        """A function that a Gaussian process may replace, at a position of a layer (from 1).
 
         The gates have an activation function. The others are linear in an LSTM and get the identity
         as the process' mean function: f(u) = u + sum_j lambda_j phi_j(u), all coefficients 0 at the
@@ -153,15 +165,15 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
             for name, parameter in new.items():
                 self.register_parameter(name, parameter)
             self.bases[key] = basis
-            return [Weights(self, name, is_new=True) for name in new]
+            return [Weights(f"rnn.{name}", is_new=True) for name in new]
 
         weights: List[Weights] = []
         if position in GATES:
-            weights = self.gate_weights(position, layer)
+            weights = [w.at(layer) for w in gate_weights("rnn", GATES, position)]
         elif position in WHOLE:
             names = (f"{kind}_{WHOLE[position]}_l{layer - 1}" for kind in ("weight", "bias"))
-            weights = [Weights(self, name) for name in names]
-        return Function(native, weights, replace)
+            weights = [Weights(f"rnn.{name}") for name in names]
+        return Function(native, weights, replace, "rnn")
 
     def output(self, layer: int) -> Output:
         """The output of a layer (from 1), which may become a latent variable."""
@@ -181,7 +193,6 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
             if position == "cell_state":
                 nn.init.eye_(getattr(self, f"gp_weight_{key}"))
                 nn.init.zeros_(getattr(self, f"gp_bias_{key}"))
-        super().reset()
 
     def _latent(self, k: int) -> Optional[LatentOutput]:
         return getattr(self, f"latent_l{k}", None)
@@ -191,27 +202,23 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
         latent = self._latent(k)
         feeds_back = latent is not None and latent.feedback
         has_process = any(key.endswith(f"_l{k}") for key in self.bases)
-        return is_plain("lstm_loop") or feeds_back or has_process
-
-    def loop_tensors(self, k: int) -> LayerTensors:
-        """The tensors of layer k's loop."""
-        return LayerTensors(self, k)
+        return feeds_back or has_process
 
     def is_fused(self) -> bool:
         """Whether torch's fused kernel computes all layers, as in an ordinary LSTM."""
         return not any(self.has_loop(k) or self._latent(k) for k in range(self.num_layers))
 
     def _values_in_use(self, names: List[str]) -> List[torch.Tensor]:
-        """Weights, or their draw, in the order of the names.
+        """Weights in the order of the names.
 
-        On CUDA a draw is views of one flat buffer, which cuDNN would otherwise make; elsewhere
-        a matrix with nothing random is not copied.
+        On CUDA a sample is views of one flat buffer, which cuDNN would otherwise make.
         """
-        drawn = self.is_drawn and any(b.parameter in names for b in self.random_blocks)
-        if not (drawn and self.weight_ih_l0.is_cuda):
-            return [self.value(name) for name in names]
+        values = [getattr(self, name) for name in names]
+        sampled = any(not isinstance(value, nn.Parameter) for value in values)
+        if not (sampled and values[0].is_cuda):
+            return values
         order = sorted(names, key=lambda name: name.startswith("bias"))
-        flat = torch.cat([self.value(name).reshape(-1) for name in order])
+        flat = torch.cat([getattr(self, name).reshape(-1) for name in order])
         shapes = [getattr(self, name).shape for name in order]
         parts = flat.split([shape.numel() for shape in shapes])
         views = {name: p.view(shape) for name, p, shape in zip(order, parts, shapes, strict=True)}
@@ -238,8 +245,10 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
             )
 
     def _forward(self, input: torch.Tensor, hx: Optional[State]) -> Tuple[torch.Tensor, State]:
+        if is_random(self):
+            refuse_mean(self)
         is_fused = self.is_fused()
-        if is_fused and not self.is_drawn:
+        if is_fused and not (self.weight_ih_l0.is_cuda and MEANS in vars(self)):
             return super().forward(input, hx)  # type: ignore[has-type]  # torch's overloads
         if hx is None:
             zeros = input.new_zeros(self.num_layers, input.size(0), self.hidden_size)
@@ -278,17 +287,15 @@ class UncertainLSTM(UncertainModule, nn.LSTM):
 
     def _loop_layer(self, k: int, input: torch.Tensor, state: State) -> Tuple[torch.Tensor, State]:
         """Run layer k by our own loop."""
-        tensors, layout = self.loop_tensors(k).inputs(input.transpose(0, 1), state)
+        tensors, layout = self.tensors(self, k).inputs(input.transpose(0, 1), state)
         latent = self._latent(k)
         if latent is not None and latent.feedback:
             noise = latent.take_noise((*tensors.gates_in.shape[:2], latent.dim), tensors.h)
             weight, bias = side_by_side(latent.heads()[:2])
             tensors = tensors._replace(latent_weight=weight, latent_bias=bias, noise=noise)
-        # on a CPU the kernel has nothing to gain of one step, and more to begin with
-        one_step = input.device.type == "cpu" and len(tensors.gates_in) == 1
         # in the precision of its tensors, whatever autocast says
         with torch.autocast(input.device.type, enabled=False):
-            output, h, c, packed = (lstm_loop if one_step else fast(lstm_loop))(tensors, layout)
+            output, h, c, packed = lstm_loop(tensors, layout)
         if latent is not None and latent.feedback:
             # p's networks need no loop
             rest = [linear_of(latent.heads()[2:], output)] if latent.wants_kl else []
@@ -365,5 +372,5 @@ def run_step(lstm: nn.LSTM, inputs: torch.Tensor, state: State) -> Tuple[torch.T
 
 def twin_for(lstm: nn.Module, plain: Run) -> Run:
     """`run_tree` or `run_step`, their kernel where that knows the LSTM's function."""
-    is_fused = lstm.is_fused() if isinstance(lstm, UncertainLSTM) else isinstance(lstm, nn.LSTM)
+    is_fused = lstm.is_fused() if isinstance(lstm, LSTM) else isinstance(lstm, nn.LSTM)
     return fast(plain) if is_fused else plain

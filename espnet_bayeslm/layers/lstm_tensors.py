@@ -1,25 +1,123 @@
-"""Gathers the tensors of an LSTM layer's loop from the layer's parameters."""
+"""The tensors of an LSTM layer's loop over time, what their rows mean, and where they come from."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
 from espnet_bayeslm.kernels import fast
-from espnet_bayeslm.kernels.lstm_tensors import Basis, Layout, LoopInputs, Path
 from espnet_bayeslm.layers.gp import mixture
 from espnet_bayeslm.layers.linear import linear
 
+Basis = Tuple[str, ...]
 # In the order of torch's rows: i, f, g, o.
 GATES = ("input_gate", "forget_gate", "cell_input", "output_gate")
+
+
+def given(tensor: Optional[torch.Tensor]) -> torch.Tensor:
+    """A tensor that is there because another one is."""
+    assert tensor is not None
+    return tensor
+
+
+class LoopInputs(NamedTuple):
+    """The tensors of a layer's loop over L steps of B sequences with H units.
+
+    Without a search each gate is a path, P = 4. A gate that is searched has several, and its value
+    is the mean of their activations, weighted by their shares (Eq. 35).
+
+    Attributes:
+        gates_in: What the inputs and the biases contribute to the paths, (L, B, PH).
+        h: What recurred last, (B, H).
+        c: The cells, (B, H).
+        weight: Recurrent weights, (PH, H).
+        shares: Each path's share of its gate, (P,); None: each gate has one path.
+        coefficients: Of all paths whose activation is a mixture, (sum of J, H).
+        hidden_input: Coefficients of the h-Gate, (J, PH): f(u) = u + sum_j lambda_j phi_j(u),
+            u = weight h + hidden_bias. With `hidden_weight` (J, 4H): f(h) = weight h +
+            sum_j lambda_j phi_j(u), u = hidden_weight h + hidden_bias, each gate's rows the
+            same for all its paths.
+        hidden_bias: (PH,) or (4H,), with `hidden_input` only.
+        hidden_weight: (4H, H), where the h-Gate is searched.
+        cell_state: Coefficients (J, H) of f(c) = c + sum_j lambda_j phi_j(cell_weight c +
+            cell_bias) (the c-Gate).
+        cell_weight: (H, H).
+        cell_bias: (H,).
+        latent_weight: Makes mean and log standard deviation of z_t from h_t, (2H, H); z_t then
+            recurs in place of h_t.
+        latent_bias: (2H,).
+        noise: (L, B, H); None for the mean.
+    """
+
+    gates_in: torch.Tensor
+    h: torch.Tensor
+    c: torch.Tensor
+    weight: torch.Tensor
+    shares: Optional[torch.Tensor] = None
+    coefficients: Optional[torch.Tensor] = None
+    hidden_input: Optional[torch.Tensor] = None
+    hidden_bias: Optional[torch.Tensor] = None
+    hidden_weight: Optional[torch.Tensor] = None
+    cell_state: Optional[torch.Tensor] = None
+    cell_weight: Optional[torch.Tensor] = None
+    cell_bias: Optional[torch.Tensor] = None
+    latent_weight: Optional[torch.Tensor] = None
+    latent_bias: Optional[torch.Tensor] = None
+    noise: Optional[torch.Tensor] = None
+
+
+class Path(NamedTuple):
+    """A path of a gate.
+
+    Attributes:
+        gate: 0 to 3, in torch's order: input gate, forget gate, cell input, output gate.
+        basis: The basis functions of its activation; none: the gate's own activation.
+    """
+
+    gate: int
+    basis: Basis = ()
+
+
+class Layout(NamedTuple):
+    """What the rows of `LoopInputs` mean.
+
+    Attributes:
+        paths: One for each H rows; the first four are of the four gates in order.
+        hidden_input: The h-Gate's basis functions.
+        cell_state: The c-Gate's.
+    """
+
+    paths: Tuple[Path, ...] = tuple(map(Path, range(4)))
+    hidden_input: Basis = ()
+    cell_state: Basis = ()
+
+    @property
+    def gates(self) -> List[int]:
+        """The gate of each path."""
+        return [path.gate for path in self.paths]
+
+    def split(self, coefficients: Optional[torch.Tensor]) -> List[Optional[torch.Tensor]]:
+        """Parts of `LoopInputs.coefficients`, one of each path, (J, H) or None."""
+        if coefficients is None:
+            return [None] * len(self.paths)
+        parts = coefficients.split([len(path.basis) for path in self.paths])
+        return [part if len(part) else None for part in parts]
+
+
+def by_path(x: torch.Tensor, gates: Sequence[int], dim: int = -1) -> torch.Tensor:
+    """Give each path what its gate has, (..., 4H) -> (..., PH)."""
+    if len(gates) == 4:
+        return x
+    parts = x.chunk(4, dim=dim)
+    return torch.cat([parts[gate] for gate in gates], dim=dim)
 
 
 class LayerTensors:
     """The tensors of one layer.
 
     Args:
-        lstm: An `UncertainLSTM`.
+        lstm: An `LSTM` of `layers.lstm`.
         k: The layer, from 0.
     """
 
@@ -32,11 +130,11 @@ class LayerTensors:
 
     def coefficients(self, position: str) -> torch.Tensor:
         """The coefficients of a Gaussian process, (J, units)."""
-        return self.lstm.value(f"gp_coefficients_{position}_l{self.k}")
+        return getattr(self.lstm, f"gp_coefficients_{position}_l{self.k}")
 
     def rows(self, parameter: str) -> torch.Tensor:
         """The rows of all gates' paths, (PH, ...)."""
-        return self.lstm.value(f"{parameter}_l{self.k}")
+        return getattr(self.lstm, f"{parameter}_l{self.k}")
 
     def paths(self) -> Tuple[Path, ...]:
         """The paths of the gates."""
@@ -73,10 +171,10 @@ class LayerTensors:
         """The Gaussian process on the cells."""
         if not self.basis("cell_state"):
             return {}
-        value, key = self.lstm.value, f"cell_state_l{self.k}"
+        key = f"cell_state_l{self.k}"
         return {
-            "cell_weight": value(f"gp_weight_{key}"),
-            "cell_bias": value(f"gp_bias_{key}"),
+            "cell_weight": getattr(self.lstm, f"gp_weight_{key}"),
+            "cell_bias": getattr(self.lstm, f"gp_bias_{key}"),
             "cell_state": self.coefficients("cell_state"),
         }
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import torch
 
-from espnet_bayeslm.layers.embedding import distinct_ids
+from espnet_bayeslm.bayes.look_up import distinct_ids
 
 # In place of -inf, whose gradient would not be a number where nothing else is left.
 NEVER = -1e30

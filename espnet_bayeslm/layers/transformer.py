@@ -1,4 +1,4 @@
-"""Transformer block (Eq. 11-16, Xue et al. 2022) with optional random weights."""
+"""Transformer block (Eq. 11-16, Xue et al. 2022)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.bayes import Weights
-from espnet_bayeslm.bayes.kinds import Function, Output, all_weights
+from espnet_bayeslm.bayes.kinds import Function, Output
 from espnet_bayeslm.kernels import fast
 from espnet_bayeslm.layers.attention import split_heads
 from espnet_bayeslm.layers.dropout import Dropout, dropout
 from espnet_bayeslm.layers.gp import GPActivation
-from espnet_bayeslm.layers.linear import UncertainLinear
+from espnet_bayeslm.layers.linear import Linear
 
 
 def feed_forward(
@@ -55,8 +55,8 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.head = head
         self.dropout_rate = dropout_rate
-        self.in_proj = UncertainLinear(att_unit, 3 * att_unit)
-        self.out_proj = UncertainLinear(att_unit, att_unit)
+        self.in_proj = Linear(att_unit, 3 * att_unit)
+        self.out_proj = Linear(att_unit, att_unit)
         nn.init.xavier_uniform_(self.in_proj.weight)
         nn.init.zeros_(self.in_proj.bias)
         nn.init.zeros_(self.out_proj.bias)
@@ -113,22 +113,27 @@ class TransformerBlock(nn.Module):
         super().__init__()
         self.norm_first = norm_first
         self.attention = SelfAttention(att_unit, head, attention_dropout_rate)
-        self.linear1 = UncertainLinear(att_unit, unit)
+        self.linear1 = Linear(att_unit, unit)
         self.activation: nn.Module = nn.GELU()
-        self.linear2 = UncertainLinear(unit, att_unit)
+        self.linear2 = Linear(unit, att_unit)
         self.norm1 = nn.LayerNorm(att_unit)
         self.norm2 = nn.LayerNorm(att_unit)
         self.dropout = Dropout(dropout_rate)
         self.latent: nn.Module = nn.Identity()
 
-    def function(self) -> Function:
-        """The feed-forward net's activation, which a Gaussian process may replace."""
+    def function(self, path: str) -> Function:
+        """The feed-forward net's activation, which a Gaussian process may replace.
+
+        Args:
+            path: This block's name in the LM.
+        """
 
         def replace(basis: Tuple[str, ...]) -> List[Weights]:
             self.activation = GPActivation(self.linear1.out_features, "gelu", basis)
-            return [Weights(self.activation, "gp_coefficients", is_new=True)]
+            return [Weights(f"{path}.activation.gp_coefficients", is_new=True)]
 
-        return Function("gelu", all_weights(self.linear1), replace)
+        weights = [Weights(f"{path}.linear1.{name}") for name in ("weight", "bias")]
+        return Function("gelu", weights, replace, f"{path}.activation")
 
     def output(self) -> Output:
         """s_t, the feed-forward module's output (Eq. 15), which may become a latent variable."""
@@ -149,7 +154,7 @@ class TransformerBlock(nn.Module):
         if not (isinstance(self.activation, nn.GELU) and torch.is_grad_enabled()):
             return self.dropout(self.linear2(self.dropout(self._hidden(x))))
         layers = (self.linear1, self.linear2)
-        weights = (layer.value(name) for layer in layers for name in ("weight", "bias"))
+        weights = (value for layer in layers for value in layer.weights())
         rate = self.dropout.p if self.training else 0.0
         return self.dropout(fast(feed_forward)(x, *weights, dropout_rate=rate))
 

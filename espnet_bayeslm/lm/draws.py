@@ -10,8 +10,8 @@ from typing import Any, ContextManager, Dict, List, Optional, Tuple
 import torch
 from torch import nn
 
-from espnet_bayeslm.bayes import UncertainModule
-from espnet_bayeslm.bayes.whole import whole_posterior
+from espnet_bayeslm.bayes import Posterior
+from espnet_bayeslm.bayes.posterior import MEANS
 from espnet_bayeslm.kernels.contents import Contents
 from espnet_bayeslm.lm.scoring import IncrementalLM, Step
 
@@ -26,6 +26,8 @@ class SampledLM(IncrementalLM):
 
     num_samples = 0
     _drawn: Optional[Tuple[Any, Contents, List[IncrementalLM]]] = None
+
+    posterior: Posterior
 
     @abstractmethod
     def sampled(self, index: int, *, seed: int = 0) -> ContextManager[None]:
@@ -65,14 +67,10 @@ class SampledLM(IncrementalLM):
     def _weights(self) -> Tuple[List[torch.Tensor], List[torch.Tensor]]:
         """The tensors that the draws share, and those that they are drawn from."""
         tensors = (*self.parameters(), *self.buffers())
-        if next(whole_posterior(self), None) is not None:
-            return [], list(tensors)
         drawn_from = {
             id(tensor)
-            for layer in self.modules()
-            if isinstance(layer, UncertainModule)
-            for block in layer.random_blocks
-            for tensor in (getattr(layer, block.parameter), *block.kind.parameters(layer, block))
+            for block in self.posterior.blocks()
+            for tensor in (block.whole, *block.kind.tensors(block))
         }
         random = [tensor for tensor in tensors if id(tensor) in drawn_from]
         return [tensor for tensor in tensors if id(tensor) not in drawn_from], random
@@ -89,15 +87,12 @@ def fixed_copy(lm: Any, index: int) -> Any:
     It runs at the cost of point estimates, and shares all that is not random with the LM.
     """
     with lm.sampled(index):
-        everything = next(whole_posterior(lm), None) is not None
-        shared = () if everything else (*lm.parameters(), *lm.buffers())
-        other = copy.deepcopy(lm, {id(tensor): tensor for tensor in shared})
-        for layer, copied in zip(lm.modules(), other.modules(), strict=True):
-            if isinstance(layer, UncertainModule):
-                for parameter in {block.parameter for block in layer.random_blocks}:
-                    value = nn.Parameter(layer.drawn_value(parameter), requires_grad=False)
-                    setattr(copied, parameter, value)
-                copied.draw = None
-    other._draw.layers = {k: v for k, v in other._draw.layers.items() if k.draw is not None}
+        memo = {id(tensor): tensor for tensor in (*lm.parameters(), *lm.buffers())}
+        other = copy.deepcopy(lm, memo)
+        other._posterior = Posterior(other)
+        for owner, copied in zip(lm.modules(), other.modules(), strict=True):
+            for name in vars(owner).get(MEANS, ()):
+                setattr(copied, name, nn.Parameter(getattr(owner, name), requires_grad=False))
+            vars(copied).pop(MEANS, None)
     other.num_samples = 0
     return other.eval()

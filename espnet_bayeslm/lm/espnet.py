@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Type, Union
+from typing import Any, Callable, ClassVar, Dict, List, Mapping, Optional, Tuple, Type, Union
 
 import torch
 from espnet2.lm.abs_model import AbsLM
@@ -11,14 +11,18 @@ from torch import nn
 from typeguard import TypeCheckError, typechecked
 
 from espnet_bayeslm.bayes import Position, Weights
-from espnet_bayeslm.bayes.kinds import all_weights
-from espnet_bayeslm.layers.conversion import make_uncertain
+from espnet_bayeslm.layers import LSTM, Linear
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.uncertain import Projected, UncertainLM
 from espnet_bayeslm.utils.errors import InputError
 
 BACKBONES: Dict[str, Type[BayesESPnetLM]] = {}
 """The LMs with one of ESPnet's as the backbone, by ESPnet's names."""
+
+
+def parameters(*layers: str) -> Tuple[str, ...]:
+    """Names of weight and bias of some layers."""
+    return tuple(f"{layer}.{name}" for layer in layers for name in ("weight", "bias"))
 
 
 class BayesESPnetLM(UncertainLM):
@@ -54,9 +58,8 @@ class BayesESPnetLM(UncertainLM):
         espnet_class: ESPnet's class.
         usual_prior_variance: The prior's variance unless the configuration says otherwise.
         projection: The name of the output projection.
+        parameters_at: {position: patterns of parameter names}, `{k}` for the layer, from 0.
         num_layers: Gives the number of layers.
-        layers_at: Gives the linear layers or embeddings at a layer (from 1; None: no layers) of a
-            position, as (owner, name).
         projected: Maps tokens (B, L) to the input of the output projection, (B, L, M).
     """
 
@@ -67,13 +70,19 @@ class BayesESPnetLM(UncertainLM):
     usual_prior_variance = 1e-3
     projection = "decoder"
     num_layers: Callable[[], int]
-    layers_at: Callable[[str, Optional[int]], List[Tuple[nn.Module, str]]]
+    parameters_at: ClassVar[Mapping[str, Tuple[str, ...]]]
     projected: Callable[[torch.Tensor], torch.Tensor]
 
     def __init_subclass__(cls) -> None:
         """Make a backbone's class known; one that names none is its parent's in other words."""
         if "backbone" in vars(cls):
             BACKBONES[cls.backbone] = cls
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> BayesESPnetLM:
+        """An LM of the class of its backbone."""
+        backbone = kwargs.get("backbone", args[1] if len(args) > 1 else None)
+        chosen = BACKBONES.get(backbone, cls) if cls is BayesESPnetLM else cls
+        return super().__new__(chosen)
 
     @typechecked
     def __init__(
@@ -92,9 +101,7 @@ class BayesESPnetLM(UncertainLM):
                 f"backbone {backbone!r}: valid are {', '.join(BACKBONES)}",
                 remedy="" if backbone else "`bayeslm train --from EXP` takes it from a trained LM.",
             )
-        if type(self) is BayesESPnetLM:
-            self.__class__ = BACKBONES[backbone]
-        elif not isinstance(self, BACKBONES[backbone]):
+        if not isinstance(self, BACKBONES[backbone]):
             raise InputError(f"{type(self).__name__} is no LM with backbone {backbone}")
         prior_variance = self.usual_prior_variance if prior_variance is None else prior_variance
         super().__init__(vocab_size, prior_variance=prior_variance, num_samples=num_samples)
@@ -115,12 +122,11 @@ class BayesESPnetLM(UncertainLM):
                 setattr(self, name, value)
         for name, child in lm.named_children():
             self.add_module(name, child)
-        # without random weights they are the plain ones, but faster where no gradient is wanted,
-        # and trained under autocast on any CPU
+        # faster where no gradient is wanted, and trained under autocast on any CPU
         for owner in list(self.modules()):
             for name, child in list(owner.named_children()):
-                if isinstance(child, (nn.Linear, nn.LSTM)):
-                    make_uncertain(owner, name)
+                if type(child) in (nn.Linear, nn.LSTM):
+                    setattr(owner, name, _ours(child))
 
     @classmethod
     def build(cls, vocab_size: int, conf: Optional[Mapping[str, Any]]) -> AbsLM:
@@ -148,20 +154,9 @@ class BayesESPnetLM(UncertainLM):
     def positions(self) -> Mapping[str, Position]:
         """Positions that can be random: those of a Transformer."""
         return {
-            "embedding": self.position("embedding", layered=False),
-            **{name: self.position(name) for name in ("attention", "ffn", "ffn_out")},
-            "output": self.position("output", layered=False),
+            name: Position(weights=tuple(map(Weights, patterns)), layered="{k}" in patterns[0])
+            for name, patterns in self.parameters_at.items()
         }
-
-    @staticmethod
-    def position(name: str, *, layered: bool = True) -> Position:
-        """A position whose layers (`layers_at`) have weights."""
-        return Position(weights=lambda lm, layer: lm.weights_at(name, layer), layered=layered)
-
-    def weights_at(self, position: str, layer: Optional[int]) -> List[Weights]:
-        """The weights of a place, whose layers become such that they can be random."""
-        places = self.layers_at(position, layer)
-        return all_weights(*(make_uncertain(owner, name) for owner, name in places))
 
     def compute(self, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, Any]:
         """Logits and no state: a call reads whole sequences.
@@ -173,7 +168,8 @@ class BayesESPnetLM(UncertainLM):
     def keeps_projection(self) -> bool:
         """Whether the output projection is the linear layer `decoder`, with nothing random."""
         projection = getattr(self, self.projection)
-        return projection is self.decoder and not getattr(projection, "random_blocks", ())
+        blocks = self.posterior.blocks()
+        return projection is self.decoder and all(b.owner is not projection for b in blocks)
 
     def outputs(self, input: torch.Tensor) -> Optional[Projected]:
         """See `UncertainLM.outputs`; not every backbone has them."""
@@ -207,3 +203,26 @@ class BayesESPnetLM(UncertainLM):
         last = torch.tensor([len(prefix) - 1 for prefix in prefixes], device=device)
         output = self.projected(input)[torch.arange(len(last), device=device), last]
         return getattr(self, self.projection)(output), prefixes
+
+
+def _ours(layer: nn.Module) -> nn.Module:
+    """Layer of ours with the parameters of one of torch's: what is tied to them stays tied."""
+    if isinstance(layer, nn.Linear):
+        has_bias = layer.bias is not None
+        other: nn.Module = Linear(
+            layer.in_features, layer.out_features, bias=has_bias, device="meta"
+        )
+    else:
+        assert isinstance(layer, nn.LSTM)
+        other = LSTM(
+            layer.input_size,
+            layer.hidden_size,
+            layer.num_layers,
+            batch_first=layer.batch_first,
+            # torch warns about a dropout between layers where there is only one
+            dropout=layer.dropout if layer.num_layers > 1 else 0.0,
+            device="meta",
+        )
+    for name, value in layer.named_parameters(recurse=False):
+        setattr(other, name, value)
+    return other.train(layer.training)

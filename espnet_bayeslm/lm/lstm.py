@@ -9,18 +9,18 @@ import torch
 from torch import nn
 from typeguard import typechecked
 
-from espnet_bayeslm.bayes import Position
-from espnet_bayeslm.bayes.kinds import all_weights
-from espnet_bayeslm.layers import GATES, NATIVE, UncertainEmbedding, UncertainLSTM
+from espnet_bayeslm.bayes import Position, Weights
+from espnet_bayeslm.layers import GATES, LSTM, NATIVE
 from espnet_bayeslm.layers.dropout import Dropout
 from espnet_bayeslm.layers.embedding import embed
+from espnet_bayeslm.layers.lstm import gate_weights
 from espnet_bayeslm.lm.recurrent import RecurrentLM
 from espnet_bayeslm.lm.uncertain import Projected
 
 
 def _gate(name: str) -> Position:
     return Position(
-        weights=lambda lm, layer: lm.rnn.gate_weights(name, layer),
+        weights=gate_weights("rnn", GATES, name),
         function=lambda lm, layer: lm.rnn.function(name, layer),
     )
 
@@ -30,7 +30,7 @@ def _whole(name: str) -> Position:
 
 
 POSITIONS = {
-    "embedding": Position(weights=lambda lm, _: all_weights(lm.encoder), layered=False),
+    "embedding": Position(weights=(Weights("encoder.weight"),), layered=False),
     **{gate: _gate(gate) for gate in GATES},
     "all_gates": dataclasses.replace(_gate(GATES[0]), parts=GATES),
     **{name: _whole(name) for name in NATIVE if name not in GATES},
@@ -81,10 +81,10 @@ class BayesLSTMLM(RecurrentLM):
     ):
         super().__init__(vocab_size, prior_variance=prior_variance, num_samples=num_samples)
         self.drop = Dropout(dropout_rate)
-        self.encoder = UncertainEmbedding(vocab_size, unit, padding_idx=ignore_id)
+        self.encoder = nn.Embedding(vocab_size, unit, padding_idx=ignore_id)
         # nn.LSTM warns about a dropout between layers where there is only one
         between = dropout_rate if nlayers > 1 else 0.0
-        self.rnn = UncertainLSTM(unit, unit, nlayers, dropout=between, batch_first=True)
+        self.rnn = LSTM(unit, unit, nlayers, dropout=between, batch_first=True)
         self.decoder = nn.Linear(unit, vocab_size)
         nn.init.uniform_(self.encoder.weight, -0.1, 0.1)
         nn.init.zeros_(self.decoder.bias)

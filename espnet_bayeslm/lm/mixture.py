@@ -171,7 +171,7 @@ def _build(part: Mapping[str, Any], vocab_size: int, tokens: Optional[Sequence[s
         conf: Dict[str, Any] = part["lm_conf"] or {}
         lm = build_lm(part["lm"], vocab_size=vocab_size, lm_conf=conf)
         if part.get("whole_posterior"):
-            add_whole_posterior(lm)
+            add_whole_posterior(lm.posterior)
         return lm
     if tokens is None or len(tokens) != vocab_size:
         found = "no `tokens`" if tokens is None else f"{len(tokens)} `tokens`"

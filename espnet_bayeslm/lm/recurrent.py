@@ -7,7 +7,7 @@ from typing import Any, List, Optional, Tuple
 import torch
 from torch import nn
 
-from espnet_bayeslm.layers.embedding import distinct_ids
+from espnet_bayeslm.bayes.look_up import distinct_ids
 from espnet_bayeslm.layers.linear import project
 from espnet_bayeslm.layers.lstm import run_step, run_tree, twin_for
 from espnet_bayeslm.lm.scoring import Step

@@ -15,7 +15,7 @@ def typical_sigma(lm: UncertainLM) -> Dict[str, Tuple[float, float]]:
     the last forward pass that computed its KL.
     """
     logs: Dict[str, List[Tuple[float, float, int]]] = {}
-    for piece in lm.posteriors():
+    for piece in lm.posterior.blocks():
         if not math.isnan(piece.start_std):
             terms = (math.log(piece.start_std), float(piece.std.log().mean()), piece.std.numel())
             logs.setdefault(piece.location, []).append(terms)
@@ -36,7 +36,7 @@ def sigma_ranges(lm: UncertainLM) -> Dict[str, Tuple[float, float]]:
     Of a latent output it is the typical one, twice.
     """
     ranges: Dict[str, Tuple[float, float]] = {}
-    for piece in lm.posteriors():
+    for piece in lm.posterior.blocks():
         # minimum and maximum of torch are nan where one of the values is
         ends = float(piece.std.min()), float(piece.std.max())
         low, high = ranges.get(piece.location, ends)

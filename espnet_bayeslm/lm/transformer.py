@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, Callable, List, Mapping, Optional, Tuple, Union
+from typing import Any, List, Mapping, Optional, Tuple, Union
 
 import torch
 from torch import nn
 from typeguard import typechecked
 
 from espnet_bayeslm.bayes import Position, Weights
-from espnet_bayeslm.bayes.kinds import all_weights
 from espnet_bayeslm.kernels import fast
-from espnet_bayeslm.layers import TransformerBlock, UncertainEmbedding, sinusoids
+from espnet_bayeslm.layers import TransformerBlock, sinusoids
 from espnet_bayeslm.layers.attention import CachedStep, KeyValueCache, Prefix, TreeAttention
 from espnet_bayeslm.layers.dropout import Dropout
 from espnet_bayeslm.layers.embedding import embed
@@ -27,16 +26,21 @@ from espnet_bayeslm.utils.errors import InputError
 State = Tuple[torch.Tensor, ...]
 
 
-def _weights(*names: str) -> Callable[[Any, int], List[Weights]]:
-    """The weights of these layers of a block, as a position offers them."""
-    return lambda lm, layer: all_weights(*map(lm.blocks[layer - 1].get_submodule, names))
+def _weights(*names: str) -> Tuple[Weights, ...]:
+    """The weights of these layers of a block, as a table of positions has them."""
+    return tuple(
+        Weights(f"blocks.{{k}}.{name}.{parameter}")
+        for name in names
+        for parameter in ("weight", "bias")
+    )
 
 
 POSITIONS = {
-    "embedding": Position(weights=lambda lm, _: all_weights(lm.embed), layered=False),
+    "embedding": Position(weights=(Weights("embed.weight"),), layered=False),
     "attention": Position(weights=_weights("attention.in_proj", "attention.out_proj")),
     "ffn": Position(
-        weights=_weights("linear1"), function=lambda lm, layer: lm.blocks[layer - 1].function()
+        weights=_weights("linear1"),
+        function=lambda lm, layer: lm.blocks[layer - 1].function(f"blocks.{layer - 1}"),
     ),
     "ffn_out": Position(weights=_weights("linear2")),
     "hidden_output": Position(output=lambda lm, layer: lm.blocks[layer - 1].output()),
@@ -99,7 +103,7 @@ class BayesTransformerLM(UncertainLM):
         super().__init__(vocab_size, prior_variance=prior_variance, num_samples=num_samples)
         embed_unit = embed_unit or att_unit
         _check_sizes(pos_enc, embed_unit, att_unit, head, tie_weights)
-        self.embed = UncertainEmbedding(vocab_size, embed_unit)
+        self.embed = nn.Embedding(vocab_size, embed_unit)
         self.embed_proj = (
             nn.Identity() if embed_unit == att_unit else nn.Linear(embed_unit, att_unit)
         )

@@ -3,37 +3,87 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 from abc import abstractmethod
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import (
+    Any,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Protocol,
+    Tuple,
+    Union,
+    runtime_checkable,
+)
 
 import torch
 
 from espnet_bayeslm.bayes import (
-    Draw,
     Kind,
     Location,
     Place,
     Position,
-    RandomBlock,
-    UncertainModule,
-    WeightPosterior,
+    Posterior,
+    Sample,
     noise_generator,
     parse_uncertainty,
-    process_rank,
 )
-from espnet_bayeslm.bayes.draw import RandomLayer
-from espnet_bayeslm.bayes.kinds import NOISE_STEP, adapt_to_kinds, is_posterior_key
-from espnet_bayeslm.bayes.noise import refuse_recomputation
-from espnet_bayeslm.bayes.whole import sampled_whole, whole_posterior
+from espnet_bayeslm.bayes.kinds import NOISE_STEP
+from espnet_bayeslm.bayes.noise import NoiseCounter
+from espnet_bayeslm.bayes.posterior import drop_posterior
 from espnet_bayeslm.layers import LatentOutput
+from espnet_bayeslm.layers.latent import LatentSampling
 from espnet_bayeslm.lm.checkpoint import adapt_checkpoint
 from espnet_bayeslm.lm.draws import SampledLM
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.log_std import clamp_log_std
 
 # Of an output projection: what it gets, (B, L, M), and its weight, (V, M).
 Projected = Tuple[torch.Tensor, torch.Tensor]
+
+
+@runtime_checkable
+class Resettable(Protocol):
+    """A layer that can go back to its start."""
+
+    def reset(self) -> None:
+        """Set parameters that a kind of uncertainty has added to their start."""
+
+
+class LMSample:
+    """One sample of an LM's random weights and latent outputs, or their mean.
+
+    Args:
+        posterior: Of the weights.
+        weights: Their sample; None: their mean.
+        latents: How the latent outputs are sampled.
+        is_mean: True if nothing is sampled.
+    """
+
+    def __init__(
+        self,
+        posterior: Posterior,
+        weights: Optional[Sample],
+        latents: List[LatentSampling],
+        *,
+        is_mean: bool,
+    ):
+        self.posterior, self.weights = posterior, weights
+        self.latents, self.is_mean = latents, is_mean
+
+    def kl(self, *, per_weight: bool = False) -> torch.Tensor:
+        """KL of the random weights; arguments as those of `Posterior.kl`."""
+        return (self.weights or self.posterior).kl(per_weight=per_weight)
+
+    def token_kl(self) -> Optional[torch.Tensor]:
+        """KL of the latent outputs of the last forward pass, in nats, (B, L), summed over them.
+
+        None where there are none.
+        """
+        terms = [latent.kl for latent in self.latents if latent.kl is not None]
+        return torch.stack(terms).sum(0) if terms else None
 
 
 class UncertainLM(SampledLM):
@@ -44,7 +94,8 @@ class UncertainLM(SampledLM):
 
     Attributes:
         kinds: The uncertain locations, as the configuration has them.
-        draws_in_training: Whether training draws; else it uses the mean too.
+        noise: Counts the samples of training.
+        draws_in_training: True if training samples; else it uses the mean too.
         computes_trees: Whether it is a `TreeLM`: computes each distinct prefix once.
         continues_trees: Whether it is a `RecurrentTreeLM`: goes on from its state after a node.
     """
@@ -59,11 +110,19 @@ class UncertainLM(SampledLM):
         self.vocab_size = vocab_size
         self.prior_variance = prior_variance
         self.kinds: Dict[Location, Kind] = {}
-        self._draw: Optional[Draw] = None
+        self._posterior = Posterior(self)
+        self._sample: Optional[LMSample] = None
         self.draws_in_training = True
-        # the counter of draws as it was written last: tensor, its version, value
-        self._known_step: Tuple[Optional[torch.Tensor], int, int] = (None, 0, 0)
+        self.noise = NoiseCounter()
         self.register_load_state_dict_pre_hook(adapt_checkpoint)
+        self.register_load_state_dict_pre_hook(take_step)
+
+    @property
+    def posterior(self) -> Posterior:
+        """The posterior over its random weights."""
+        if self._posterior.module is not self:  # a replica of torch's DataParallel
+            self._posterior = self._posterior.on(self)
+        return self._posterior
 
     @abstractmethod
     def positions(self) -> Mapping[str, Position]:
@@ -80,11 +139,11 @@ class UncertainLM(SampledLM):
         self.kinds = parse_uncertainty(
             uncertainty, positions=self.positions(), num_layers=num_layers
         )
-        if not self.kinds:
-            return
-        self.register_buffer(NOISE_STEP, torch.zeros((), dtype=torch.long))
         for location, kind in self.kinds.items():
             kind.apply(self.place(location, defaults))
+        for module in self.modules():
+            if module is not self:  # where ESPnet's --init_param loads a part of an LM
+                module.register_load_state_dict_pre_hook(drop_posterior)
         noun = {location: "outputs" for location, _ in self.latents()}
         for name, count in self.location_sizes().items():
             logging.info(f"Uncertain location {name}: {count} random {noun.get(name, 'weights')}")
@@ -93,21 +152,6 @@ class UncertainLM(SampledLM):
         """A location of this LM, as a kind gets it."""
         position = self.positions()[location.position]
         return Place(self, str(location), location.layer, position, defaults)
-
-    def random_blocks(self) -> Iterator[Tuple[str, UncertainModule, RandomBlock]]:
-        """Yield (name of the layer, layer, block) of every random block."""
-        for name, module in self.named_modules():
-            if isinstance(module, UncertainModule):
-                yield from ((name, module, block) for block in module.random_blocks)
-
-    def posteriors(self) -> Iterator[WeightPosterior]:
-        """Yield the posterior of every random weight."""
-        for name, module, block in self.random_blocks():
-            yield module.posterior(block, f"{name}.{block.parameter}")
-        for name, parameter, log_std in whole_posterior(self):
-            layer = name.rpartition(".")[0]
-            std = clamp_log_std(log_std).exp()
-            yield WeightPosterior(layer, name, parameter.detach(), std, float("nan"))
 
     def latents(self) -> Iterator[Tuple[str, LatentOutput]]:
         """Yield (location, layer) of the variational hidden outputs."""
@@ -118,12 +162,8 @@ class UncertainLM(SampledLM):
     def location_sizes(self) -> Dict[str, int]:
         """How many random weights each location has (latent outputs: units per token)."""
         sizes: Dict[str, int] = {}
-        for _, module, block in self.random_blocks():
-            size = block.mean(module).numel()
-            sizes[block.location] = sizes.get(block.location, 0) + size
-        for name, parameter, _ in whole_posterior(self):
-            layer = name.rpartition(".")[0]
-            sizes[layer] = sizes.get(layer, 0) + parameter.numel()
+        for block in self.posterior.blocks():
+            sizes[block.location] = sizes.get(block.location, 0) + block.mean.numel()
         return {**sizes, **{location: latent.dim for location, latent in self.latents()}}
 
     def locations(self) -> List[str]:
@@ -132,60 +172,14 @@ class UncertainLM(SampledLM):
 
     def kl(self) -> torch.Tensor:
         """KL(posterior || prior) summed over all random weights, in nats, ()."""
-        return Draw(self).kl()
+        return self.posterior.kl()
 
     def reset_posterior(self) -> None:
         """Set every posterior, Gaussian process and latent output to its start."""
         for module in self.modules():
-            if isinstance(module, RandomLayer):
+            if isinstance(module, Resettable):
                 module.reset()
-
-    def start_posterior(self) -> None:
-        """Set the standard deviations that training has not changed to their start.
-
-        After a checkpoint was loaded: the start may be relative to the weights' spread.
-        """
-        for _, module, block in self.random_blocks():
-            block.kind.start_if_untrained(module, block)
-
-    def set_prior_means(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Take the prior's means from the weights of another LM of this architecture.
-
-        Raises:
-            InputError: It lacks a weight that is random here, or has it in another shape.
-        """
-        state = dict(state)
-        adapt_to_kinds(self, state, "")
-        for name, module, block in self.random_blocks():
-            key = f"{name}.{block.parameter}"
-            if key not in state and is_posterior_key(key):
-                continue  # a point-estimate LM does not have it: the prior's mean is its start
-            expected = tuple(getattr(module, block.parameter).shape)
-            found = tuple(state[key].shape) if key in state else "nothing"
-            if found != expected:
-                raise InputError(
-                    f"prior for {block.location}: expected {key} of shape {expected}, got {found}",
-                    remedy="The prior must be an LM of the same architecture and vocabulary.",
-                )
-            block.kind.set_prior_mean(module, block, block.select(state[key]))
-
-    def _noise_step(self) -> int:
-        """The counter of draws, without asking the device where nothing else wrote it."""
-        tensor, version, step = self._known_step
-        if tensor is None or tensor is not self.noise_step or version != tensor._version:
-            return int(self.noise_step)
-        return step
-
-    def _next_generator(self) -> torch.Generator:
-        """The noise of the next draw in training, in this process."""
-        refuse_recomputation()
-        step = self._noise_step()
-        # A replica of torch's DataParallel has buffers, and no parameters.
-        device = self.noise_step.device
-        generator = noise_generator(torch.initial_seed(), process_rank(), step, device=device)
-        self.noise_step += 1
-        self._known_step = (self.noise_step, self.noise_step._version, step + 1)
-        return generator
+        self.posterior.reset()
 
     @contextlib.contextmanager
     def drawn(
@@ -195,45 +189,56 @@ class UncertainLM(SampledLM):
         hold: bool = False,
         weight_kl: bool = False,
         token_kl: bool = False,
-    ) -> Iterator[Draw]:
-        """Compute with one draw of all that is random within: the only place where any is made.
+    ) -> Iterator[LMSample]:
+        """Compute with one sample of all that is random within: the only place where any is made.
 
         Args:
-            generator: Of the noise. None: the draw that is used already, if there is one; else a
+            generator: Of the noise. None: the sample that is used already, if there is one; else a
                 new one by the counter in training, and the mean in evaluation.
-            hold: Whether any number of forward passes within has this draw.
-            weight_kl: Whether to compute the KL of weights as they are drawn, which costs little
-                then.
-            token_kl: Whether to compute the KL of latent outputs.
+            hold: True if any number of forward passes within has this sample.
+            weight_kl: True to compute the KL of weights as they are sampled, which costs little.
+            token_kl: True to compute the KL of latent outputs.
 
         Yields:
-            The draw; its `kl()` and `token_kl()` are those of what was computed.
+            The sample; its `kl()` and `token_kl()` are those of the computation within.
         """
-        outer, wanted = self._draw, {"weight_kl": weight_kl, "token_kl": token_kl}
-        if generator is None and outer is not None and not any(wanted.values()):
+        outer = self._sample
+        if generator is None and outer is not None and not token_kl:
             yield outer
             return
         with contextlib.ExitStack() as stack:
+            weights = None if outer is None or generator is not None else outer.weights
+            if generator is None and outer is None and self._samples_in_training():
+                generator = self.noise.next_generator(next(self.parameters()).device)
+            if generator is not None:
+                weights = Sample(self.posterior, generator, one_pass=not hold)
+                stack.enter_context(weights.used(with_kl=weight_kl))
+            latents = [latent for _, latent in self.latents()]
+            for latent in latents:
+                before = latent.sampling
+                stack.callback(setattr, latent, "sampling", before)
+                if generator is None and before is not None:
+                    latent.sampling = dataclasses.replace(before, wants_kl=token_kl, kl=None)
+                elif generator is not None and hold:
+                    latent.sampling = LatentSampling(held=latent.held_noise(generator))
+                else:
+                    latent.sampling = LatentSampling(generator)
+                latent.sampling.wants_kl = token_kl
+            sampling = [latent.sampling for latent in latents if latent.sampling is not None]
+            self._sample = LMSample(self.posterior, weights, sampling, is_mean=generator is None)
             if generator is None and outer is not None:
-                draw = outer.again(**wanted)
-            else:
-                draws = self.training and self.draws_in_training and self.kinds
-                if generator is None and draws:
-                    generator = self._next_generator()
-                draw = Draw(self, generator, hold=hold, **wanted)
-                if hold and next(whole_posterior(self), None) is not None:
-                    assert generator is not None
-                    stack.enter_context(sampled_whole(self, generator))
-            stack.enter_context(draw.used())
-            self._draw = draw
+                self._sample.is_mean = outer.is_mean
             try:
-                yield draw
+                yield self._sample
             finally:
-                self._draw = outer
+                self._sample = outer
+
+    def _samples_in_training(self) -> bool:
+        return self.training and self.draws_in_training and bool(self.kinds)
 
     @contextlib.contextmanager
     def sampled(self, index: int, *, seed: int = 0) -> Iterator[None]:
-        """Hold draw number `index` for all that is computed within, whatever the mode."""
+        """Hold sample number `index` for all that is computed within, whatever the mode."""
         device = next(self.parameters()).device
         with self.drawn(noise_generator(seed, 0, index, device=device), hold=True):
             yield
@@ -261,7 +266,18 @@ class UncertainLM(SampledLM):
         return None
 
     def has_draws(self) -> bool:
-        """Whether anything is random, and no draw is held."""
-        random = (self.random_blocks(), self.latents(), whole_posterior(self))
-        held = self._draw is not None and not self._draw.is_mean
-        return not held and any(next(found, None) is not None for found in random)
+        """True if anything is random, and no sample is held."""
+        held = self._sample is not None and not self._sample.is_mean
+        return not held and bool(self.posterior.blocks() or next(self.latents(), None))
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self.kinds:
+            destination[prefix + NOISE_STEP] = torch.tensor(self.noise.step)
+
+
+def take_step(lm: UncertainLM, state: Dict[str, Any], prefix: str, *_others: Any) -> None:
+    """Take the number of samples out of a checkpoint that is about to be loaded."""
+    step = state.pop(prefix + NOISE_STEP, None)
+    if step is not None and lm.kinds:
+        lm.noise.step = int(step)

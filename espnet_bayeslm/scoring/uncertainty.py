@@ -15,7 +15,6 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 import numpy as np
 import torch
 
-from espnet_bayeslm.bayes.whole import whole_posterior
 from espnet_bayeslm.scoring.log_probs import (
     Blocks,
     Group,
@@ -121,7 +120,7 @@ def token_uncertainty(
     found: Dict[Ids, Uncertainty] = {}
     if openings is not None:
         openings = openings.to(lm.decoder.weight.device)
-    decoders = over_draws(lm, num_samples, lambda _: _decoder(lm, draws))
+    decoders = over_draws(lm, num_samples, lambda _: _decoder(lm))
     with evaluating(lm), progress(desc="uncertainty", unit="seq", total=len(unique)) as bar:
         for group in tree_batches(unique, max_tokens=max_tokens):
             found.update(
@@ -131,11 +130,9 @@ def token_uncertainty(
     return [found[ids] for ids in known]
 
 
-def _decoder(lm: Any, draws: int) -> Decoder:
-    """The output projection of the draw that is held: a copy where all weights are random."""
+def _decoder(lm: Any) -> Decoder:
+    """The output projection of the sample that is held."""
     weight, bias = lm.decoder.weight, lm.decoder.bias
-    if draws and next(whole_posterior(lm), None) is not None:
-        return weight.clone(), bias.clone()
     return weight, bias
 
 

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from espnet_bayeslm.bayes import Kind, Place, Position, Weights, register_kind
-from espnet_bayeslm.bayes.kinds import KINDS, Function, Output, parse_kind
+from espnet_bayeslm.bayes.kinds import KINDS, Function, Output, Rows, parse_kind
 from espnet_bayeslm.supernet import loading
-from espnet_bayeslm.supernet.mixed import PREFIX, Mixed, mix
+from espnet_bayeslm.supernet.mixed import PREFIX, Mixed, mix, mix_at
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -30,9 +30,9 @@ class Choice(nn.Module):
         """The candidates' names."""
         return tuple(kind.name for kind in self.candidates)
 
-    def parameter_groups(self) -> Iterator[Tuple[str, List[torch.Tensor]]]:
-        """Yield (group for the optimizer, parameters)."""
-        yield Search.group, [self.weights]
+    def parameters_of(self, group: str) -> List[torch.Tensor]:
+        """The architecture weights, if the group is theirs."""
+        return [self.weights] if group == Search.group else []
 
 
 def choices(lm: nn.Module) -> Iterator[Tuple[str, Choice]]:
@@ -151,14 +151,18 @@ class _Path(Place):
         """These weights, or copies in layers that are paths of the layers that have them."""
         if self.kind == self.choice.kinds[0]:
             return list(weights)
-        layers = dict.fromkeys(w.layer for w in weights)
         return [
-            new
-            for layer in layers
-            for new in mix(layer, self.choice).add_path(
-                self.location, self.kind, [w for w in weights if w.layer is layer]
-            )
+            Weights(f"{path}.{name}")
+            for path, own in self._by_layer(weights).items()
+            for name in mix_at(self.lm, path, self.choice).add_path(self.location, self.kind, own)
         ]
+
+    def _by_layer(self, weights: Sequence[Weights]) -> Dict[str, List[Tuple[str, Rows]]]:
+        """{name of a layer: its parameters and their rows}."""
+        layers: Dict[str, List[Tuple[str, Rows]]] = {}
+        for found in (found for w in weights for found in self.lm.posterior.find(w)):
+            layers.setdefault(found.path, []).append((found.parameter, found.rows))
+        return layers
 
     def function(self) -> Function:
         given = super().function()
@@ -166,8 +170,9 @@ class _Path(Place):
 
         def replace(basis: Tuple[str, ...]) -> List[Weights]:
             new = given.replace(basis)
-            layers = [w.layer for w in given.weights]
-            mix(new[0].layer, self.choice).add_function(self.location, self.kind, layers)
+            mixed = mix_at(self.lm, given.path, self.choice)
+            layers = list(map(self.lm.get_submodule, self._by_layer(given.weights)))
+            mixed.add_function(self.location, self.kind, layers)
             return new
 
         return given._replace(weights=copied, replace=replace)
@@ -181,7 +186,6 @@ class _Path(Place):
                     f"feedback of {self.location}: not available in a search",
                     remedy="Leave it out of the candidate.",
                 )
-            mix(latent, self.choice)
-            given.replace(latent)
+            given.replace(mix(latent, self.choice))
 
         return given._replace(replace=replace)

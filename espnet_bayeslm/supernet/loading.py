@@ -8,8 +8,8 @@ from typing import Any, Dict, Iterator, Tuple
 import torch
 from torch import nn
 
-from espnet_bayeslm.bayes import Weights
 from espnet_bayeslm.bayes.kinds import select_rows
+from espnet_bayeslm.bayes.posterior import Found
 from espnet_bayeslm.supernet.mixed import PREFIX, Mixed, name_in_path, path_name
 
 # Names of earlier versions, in which paths had no layers of their own.
@@ -57,27 +57,31 @@ def start_paths(lm: nn.Module, state: Dict[str, Any], prefix: str) -> None:
 
 def take_paths(lm: Any, state: Dict[str, Any], prefix: str) -> None:
     """Take the paths that an LM has from a super-network's checkpoint, in place."""
-    names = {id(layer): name for name, layer in lm.named_modules()}
-    tied = [id(p) for _, p in lm.named_parameters(remove_duplicate=False)]
     # those of a recurrence or an input as a whole come last: they are what its gates see
-    for location, kind, w in sorted(_weights(lm), key=lambda item: item[2].rows is None):
-        begin = f"{prefix}{names[id(w.layer)]}."
-        path = path_name(w.layer, kind, location)
-        alias = f"{begin}{path}.{name_in_path(w.layer, w.parameter, location)}"
-        key = begin + w.parameter
+    for location, kind, found in sorted(_weights(lm), key=lambda item: item[2].rows is None):
+        begin = f"{prefix}{found.path}."
+        path = path_name(found.owner, kind, location)
+        alias = f"{begin}{path}.{name_in_path(found.owner, found.parameter, location)}"
+        key = begin + found.parameter
         if alias not in state or key not in state:
             continue
         value = state.pop(alias)
         # what is tied has learnt with the layer's own
-        if tied.count(id(getattr(w.layer, w.parameter))) == 1:
+        if not _is_tied(lm, getattr(found.owner, found.parameter)):
             state[key] = state[key].clone()
-            select_rows(state[key], w.rows).copy_(value)
+            select_rows(state[key], found.rows).copy_(value)
         for other in [other for other in state if other.startswith(f"{alias}_")]:
-            _place_posterior(w, other.removeprefix(alias), state.pop(other), state, begin)
+            _place_posterior(lm, found, other.removeprefix(alias), state.pop(other), state, begin)
 
 
-def _weights(lm: Any) -> Iterator[Tuple[str, str, Weights]]:
-    """Yield (location, kind, weights) of what has a kind and is not searched."""
+def _is_tied(lm: nn.Module, parameter: torch.Tensor) -> bool:
+    """True if a parameter has several names."""
+    every = lm.named_parameters(remove_duplicate=False)
+    return sum(value is parameter for _, value in every) > 1
+
+
+def _weights(lm: Any) -> Iterator[Tuple[str, str, Found]]:
+    """Yield (location, kind, parameter) of what has a kind and is not searched."""
     for location, kind in lm.kinds.items():
         place = lm.place(location, {})
         if str(location) in getattr(lm, PREFIX, ()):
@@ -86,31 +90,33 @@ def _weights(lm: Any) -> Iterator[Tuple[str, str, Weights]]:
             weights = place.function().weights
         else:
             weights = place.weights() if kind.needs == "weights" else []
-        for w in weights:
-            yield str(location), kind.name, w
+        for found in (found for w in weights for found in lm.posterior.find(w)):
+            yield str(location), kind.name, found
 
 
 def _place_posterior(
-    w: Weights, suffix: str, value: torch.Tensor, state: Dict[str, Any], begin: str
+    lm: Any, found: Found, suffix: str, value: torch.Tensor, state: Dict[str, Any], begin: str
 ) -> None:
     """Put what a search's checkpoint has of a path's posterior under the layer's own keys.
 
     Args:
-        w: The weights.
+        lm: The LM.
+        found: The weights.
         suffix: Which of the posterior's tensors.
         value: That tensor, shaped as the weights' rows, or ().
         state: The checkpoint, changed in place.
         begin: What the layer's keys begin with.
     """
-    size = len(getattr(w.layer, w.parameter))
-    first, last = w.rows or (0, size)
-    for block in w.layer.random_blocks:
-        start, end = block.rows or (0, size)
+    first, last = found.rows or (0, len(getattr(found.owner, found.parameter)))
+    for block in lm.posterior.blocks():
+        if (block.owner, block.parameter) != (found.owner, found.parameter):
+            continue
+        start, end = block.span
         top, bottom = max(start, first), min(end, last)
-        if block.parameter != w.parameter or top >= bottom:
+        if top >= bottom:
             continue
         key = begin + block.key + suffix
-        own = state.get(key, getattr(w.layer, block.key + suffix)).detach().clone()
+        own = state.get(key, block.tensor(suffix)).detach().clone()
         if value.dim() == 0:
             own.copy_(value)
         else:

@@ -6,17 +6,15 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
-from espnet_bayeslm.bayes import UncertainModule
 from espnet_bayeslm.kernels import fast
-from espnet_bayeslm.kernels.lstm_tensors import Path, by_path
-from espnet_bayeslm.layers import GATES, UncertainLSTM
+from espnet_bayeslm.layers import GATES, LSTM
 from espnet_bayeslm.layers.gp import mixture
 from espnet_bayeslm.layers.linear import linear
-from espnet_bayeslm.layers.lstm_tensors import LayerTensors
+from espnet_bayeslm.layers.lstm_tensors import LayerTensors, Path, by_path
 from espnet_bayeslm.supernet.mixed import MIXED, PREFIX, Mixed, key_of
 
 
-class MixedLSTM(Mixed, UncertainLSTM):
+class MixedLSTM(Mixed, LSTM):
     """An LSTM that mixes the values of gates, or what Gaussian processes at other places make.
 
     A further path of a gate (`search_KIND_cell_input_l0`) has the gate's rows of the weights, one
@@ -24,12 +22,8 @@ class MixedLSTM(Mixed, UncertainLSTM):
     """
 
     def mixture_of(self, location: str) -> str:
-        """See `Mixed.mixture_of`."""
+        """The name of the mixture that belongs to a location."""
         return f"_{key_of(location)}"
-
-    def empty_path(self) -> Any:
-        """See `Mixed.empty_path`."""
-        return UncertainModule()
 
     def add_function(self, location: str, kind: str, layers: Sequence[Any]) -> None:
         """Have a Gaussian process on a kind's path only."""
@@ -44,15 +38,10 @@ class MixedLSTM(Mixed, UncertainLSTM):
         ]
 
     def has_loop(self, k: int) -> bool:
-        """See `UncertainLSTM.has_loop`."""
+        """True if layer k (from 0) needs the loop over time steps."""
         return super().has_loop(k) or bool(self.further_paths(k))
 
-    def loop_tensors(self, k: int) -> MixedTensors:
-        """See `UncertainLSTM.loop_tensors`."""
-        return MixedTensors(self, k)
 
-
-MIXED[UncertainLSTM] = MixedLSTM
 Process = Tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
 
@@ -75,7 +64,10 @@ class MixedTensors(LayerTensors):
 
     def rows(self, parameter: str) -> torch.Tensor:
         """See `LayerTensors.rows`."""
-        own, further = super().rows(parameter), [p.value(parameter) for _, _, p in self.further]
+        own, further = (
+            super().rows(parameter),
+            [getattr(path, parameter) for _, _, path in self.further],
+        )
         # Torch keeps a concatenation's gradients as views of one tensor, and clipping would scale
         # twice what the parameters of two that are added, the biases, have between them. A
         # product's gradient has a memory of its own.
@@ -114,7 +106,7 @@ class MixedTensors(LayerTensors):
         shares = self.shares_at(position)
         share = shares.pop(kind)
         (point,) = shares.values()
-        own = [path.value(weight), path.value(bias)]
+        own = [getattr(path, weight), getattr(path, bias)]
         together = [
             point * self.rows(name) + share * by_path(value, self.gates, dim=0)
             for name, value in zip((weight, bias), own, strict=True)
@@ -160,3 +152,7 @@ class MixedTensors(LayerTensors):
             share = self.shares_at("cell_state")[kind]
             found["cell_state"] = share * found["cell_state"]
         return found
+
+
+MixedLSTM.tensors = MixedTensors
+MIXED[LSTM] = MixedLSTM

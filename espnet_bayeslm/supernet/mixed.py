@@ -1,7 +1,7 @@
 """Layers with several paths: the first is the layer itself, the others are its children.
 
-A layer becomes a mixed one from outside, as with torch's own parametrizations: its class is
-replaced by a subclass of it, and its parameters keep their names.
+A layer with paths takes the place of a layer in the LM and has the same parameters, under the same
+names.
 """
 
 from __future__ import annotations
@@ -12,12 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from espnet_bayeslm.bayes import Weights
-from espnet_bayeslm.bayes.draw import RandomLayer
 from espnet_bayeslm.bayes.kinds import Rows, select_rows
 from espnet_bayeslm.kernels import fast
-from espnet_bayeslm.layers import GPActivation, LatentOutput, UncertainEmbedding, UncertainLinear
-from espnet_bayeslm.layers.conversion import empty_like
+from espnet_bayeslm.layers import GPActivation, LatentOutput, Linear
 from espnet_bayeslm.layers.linear import linear
 from espnet_bayeslm.utils.errors import InputError
 
@@ -44,7 +41,7 @@ def name_in_path(layer: nn.Module, parameter: str, location: str) -> str:
     return parameter.removesuffix(suffix)
 
 
-class Mixed(RandomLayer):
+class Mixed(nn.Module):
     """A layer with paths, mixed by the softmax of architecture weights.
 
     Attributes:
@@ -71,20 +68,29 @@ class Mixed(RandomLayer):
         values = precise.softmax(0).to(weights.dtype).unbind(0)
         return dict(zip(self.mixtures[mixture], values, strict=True))
 
-    def empty_path(self) -> Any:
+    def empty_path(self) -> nn.Module:
         """A layer for copies of this one's weights."""
-        return empty_like(self)
+        return nn.Module()
 
-    def add_path(self, location: str, kind: str, weights: Sequence[Weights]) -> List[Weights]:
-        """Add the path of a kind, with copies of weights of this layer; they are returned."""
+    def add_path(self, location: str, kind: str, weights: Sequence[Tuple[str, Rows]]) -> List[str]:
+        """Add the path of a kind, with copies of weights of this layer.
+
+        Args:
+            location: The location.
+            kind: The kind.
+            weights: Parameters of this layer, and the rows of each that are copied.
+
+        Returns:
+            Names of the copies in this layer.
+        """
         name, path = path_name(self, kind, location), self.empty_path()
-        source = {name_in_path(self, w.parameter, location): (w.parameter, w.rows) for w in weights}
+        source = {name_in_path(self, own, location): (own, rows) for own, rows in weights}
         for parameter, (own, rows) in source.items():
             value = select_rows(getattr(self, own).detach(), rows).clone()
             setattr(path, parameter, nn.Parameter(value))
         self.sources[name] = source
         self.add_module(name, path)
-        return [Weights(path, parameter) for parameter in source]
+        return [f"{name}.{parameter}" for parameter in source]
 
     def paths(self) -> Dict[str, Any]:
         """{kind: the layer that is its path}; the first is this one."""
@@ -97,7 +103,7 @@ class Mixed(RandomLayer):
             for parameter, (own, rows) in source.items():
                 value = select_rows(getattr(self, own).detach(), rows)
                 getattr(getattr(self, name), parameter).data.copy_(value)
-        super().reset()
+        getattr(super(), "reset", lambda: None)()
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
@@ -110,18 +116,24 @@ class Mixed(RandomLayer):
         self._parameters.update(kept)
 
 
-class MixedLinear(Mixed, UncertainLinear):
+class MixedLinear(Mixed, Linear):
     """Linear layers, whose outputs are mixed, or handed on apart to a `MixedFunction`."""
 
     is_apart = False
 
-    def value(self, parameter: str) -> torch.Tensor:
+    def empty_path(self) -> nn.Module:
+        """A linear layer of these sizes."""
+        sizes = (self.in_features, self.out_features)
+        return Linear(*sizes, bias=self.bias is not None, device="meta")
+
+    def weights(self) -> Tuple[torch.Tensor, torch.Tensor]:
         """The paths' parameters mixed: the output is linear in them, so that it is mixed too."""
-        if getattr(self, parameter) is None:
-            return self.drawn_value(parameter)
+        return self._mixed("weight"), self.bias if self.bias is None else self._mixed("bias")
+
+    def _mixed(self, parameter: str) -> torch.Tensor:
         shares = self.shares()
         first, *others = [
-            shares[kind] * path.drawn_value(parameter) for kind, path in self.paths().items()
+            shares[kind] * getattr(path, parameter) for kind, path in self.paths().items()
         ]
         return sum(others, first)
 
@@ -130,13 +142,17 @@ class MixedLinear(Mixed, UncertainLinear):
         if not self.is_apart:
             return super().forward(input, gelu=gelu)
         return {
-            kind: fast(linear)(input, path.drawn_value("weight"), path.drawn_value("bias"))
-            for kind, path in self.paths().items()
+            kind: fast(linear)(input, path.weight, path.bias) for kind, path in self.paths().items()
         }
 
 
-class MixedEmbedding(Mixed, UncertainEmbedding):
+class MixedEmbedding(Mixed, nn.Embedding):
     """Embeddings, whose vectors are mixed."""
+
+    def empty_path(self) -> nn.Module:
+        """An embedding of these sizes."""
+        sizes = (self.num_embeddings, self.embedding_dim)
+        return nn.Embedding(*sizes, padding_idx=self.padding_idx, device="meta")
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Map ids (...) to vectors (..., embedding_dim)."""
@@ -176,29 +192,45 @@ class MixedLatent(Mixed, LatentOutput):
 
 
 MIXED: Dict[type, Type[Mixed]] = {
-    UncertainLinear: MixedLinear,
-    UncertainEmbedding: MixedEmbedding,
+    Linear: MixedLinear,
+    nn.Embedding: MixedEmbedding,
     GPActivation: MixedFunction,
     LatentOutput: MixedLatent,
 }
 
 
-def mix(layer: Any, choice: Any) -> Any:
-    """A layer, made one with paths where it is none yet, that are mixed by a location's weights.
+def mix(layer: nn.Module, choice: Any) -> Any:
+    """A layer with paths that are mixed by a location's weights, to take a layer's place.
+
+    Args:
+        layer: The layer; one with paths is returned as it is.
+        choice: The location's architecture weights.
 
     Raises:
         InputError: Layers of its sort cannot be mixed.
     """
+    mixed: Any = layer
     if not isinstance(layer, Mixed):
         if type(layer) not in MIXED:
-            torchs = type(layer).__bases__[-1].__name__
             raise InputError(
-                f"{choice.location}: a search needs the gates of an LSTM, this LM is a {torchs}",
+                f"{choice.location}: a search needs the gates of an LSTM, this LM is a"
+                f" {type(layer).__name__}",
                 remedy="Choose kind point or bayes.",
             )
-        layer.__class__ = MIXED[type(layer)]
-        layer.is_fixed, layer.mixtures, layer.functions, layer.sources = False, {}, {}, {}
-    name = layer.mixture_of(choice.location)
-    layer.mixtures[name] = choice.kinds
-    layer.register_parameter(WEIGHTS + name, choice.weights)
-    return layer
+        cls = MIXED[type(layer)]
+        mixed = cls.__new__(cls)
+        vars(mixed).update(vars(layer))  # the same parameters and options
+        mixed.is_fixed, mixed.mixtures, mixed.functions, mixed.sources = False, {}, {}, {}
+    name = mixed.mixture_of(choice.location)
+    mixed.mixtures[name] = choice.kinds
+    mixed.register_parameter(WEIGHTS + name, choice.weights)
+    return mixed
+
+
+def mix_at(lm: Any, path: str, choice: Any) -> Any:
+    """The layer of this name in an LM, with paths; it takes the place of one without."""
+    owner, _, name = path.rpartition(".")
+    mixed = mix(lm.get_submodule(path), choice)
+    setattr(lm.get_submodule(owner), name, mixed)
+    lm.posterior.find_owners()
+    return mixed

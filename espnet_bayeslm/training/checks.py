@@ -61,7 +61,7 @@ def check_finite(loss: torch.Tensor, lm: UncertainLM, step: int) -> None:
         return
     broken = {
         piece.location
-        for piece in lm.posteriors()
+        for piece in lm.posterior.blocks()
         if not (piece.mean.isfinite().all() and piece.std.isfinite().all())
     }
     ranges = sorted(sigma_ranges(lm).items(), key=lambda item: (item[0] not in broken, -item[1][1]))

@@ -12,8 +12,11 @@ from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 import torch
 from torch import nn
 
+from espnet_bayeslm.bayes import Posterior
+from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.bayes.noise import noise_generator
-from espnet_bayeslm.bayes.whole import SUFFIX, perturb, whole_posterior
+from espnet_bayeslm.bayes.weights import LOG_STD
+from espnet_bayeslm.bayes.whole import perturb, whole_blocks
 from espnet_bayeslm.utils.errors import InputError
 
 Group = Dict[str, Any]
@@ -79,6 +82,7 @@ class IVON(torch.optim.Optimizer):
         self._other: Dict[torch.Tensor, torch.Tensor] = {}
         self._perturbed = False
         self._model: Optional[nn.Module] = None
+        self._posterior: Optional[Posterior] = None
         self._posterior_is_stale = True
 
     def set_ess(self, ess: float) -> None:
@@ -92,21 +96,22 @@ class IVON(torch.optim.Optimizer):
                 _check({**group, "ess": ess})
                 group["ess"] = ess
 
-    def attach(self, model: nn.Module) -> None:
+    def attach(self, model: nn.Module, posterior: Optional[Posterior] = None) -> None:
         """Make a model draw its weights for training, and otherwise show the means.
 
         A forward pass in training mode draws once per step. One in evaluation mode, and
-        `state_dict`, put the means back and fill the buffers of `add_whole_posterior`.
+        `state_dict`, put the means back and fill the posterior's buffers.
 
         Args:
-            model: What the trainer calls, before it is wrapped for distributed training.
+            model: The module that the trainer calls, before it is wrapped for distributed training.
+            posterior: The posterior over its weights, after `add_whole_posterior`.
 
         Raises:
             InputError: A model is attached already.
         """
         if self._model is not None:
             raise InputError("IVON is attached to a model already")
-        self._model = model
+        self._model, self._posterior = model, posterior
 
         def before_forward(module: nn.Module, _: Any) -> None:
             if module is not model:
@@ -123,7 +128,7 @@ class IVON(torch.optim.Optimizer):
             module.register_load_state_dict_pre_hook(lambda *_: self._end_draw())
         # All ranks compute the same ones: DistributedDataParallel need not send them.
         ignored = list(getattr(model, "_ddp_params_and_buffers_to_ignore", []))
-        ignored += [name + SUFFIX for name, _, _ in whole_posterior(model)]
+        ignored += [name for name, _ in model.named_buffers() if is_posterior_key(name)]
         model._ddp_params_and_buffers_to_ignore = ignored  # type: ignore[assignment]
 
     def _drawn(self) -> Iterator[Tuple[Group, torch.Tensor]]:
@@ -184,9 +189,10 @@ class IVON(torch.optim.Optimizer):
         """
         if self._perturbed:
             self._swap()
-        if self._model is None or not self._posterior_is_stale:
+        if self._posterior is None or not self._posterior_is_stale:
             return
-        buffers = {id(p): log_std for _, p, log_std in whole_posterior(self._model)}
+        blocks = whole_blocks(self._posterior)
+        buffers = {id(block.whole): block.tensor(LOG_STD) for block in blocks}
         for group, p in self._drawn():
             if self.state.get(p) and id(p) in buffers:
                 precision = group["ess"] * (self.state[p]["hess"] + group["weight_decay"])

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Optional, Sequence
 import torch
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 
-from espnet_bayeslm.bayes.whole import whole_posterior
+from espnet_bayeslm.bayes.whole import whole_blocks
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.rescoring.weights_file import read_weights, unique_names
 from espnet_bayeslm.supernet import choices
@@ -142,7 +142,7 @@ def _check_component(trained: TrainedLM) -> None:
 def _lm_part(name: str, weight: float, trained: TrainedLM) -> Dict[str, Any]:
     args = read_config(trained.config)
     part = {"name": name, "kind": "lm", "weight": weight, "lm": args.lm, "lm_conf": args.lm_conf}
-    if next(whole_posterior(trained.lm), None) is not None:
+    if whole_blocks(getattr(trained.lm, "posterior", None)):
         part["whole_posterior"] = True
     return part
 

@@ -11,11 +11,11 @@ from espnet2.lm.espnet_model import ESPnetLanguageModel
 from espnet2.torch_utils.device_funcs import force_gatherable
 from typeguard import typechecked
 
-from espnet_bayeslm.bayes import Draw, kl_per_token
-from espnet_bayeslm.bayes.draw import RandomLayer
+from espnet_bayeslm.bayes import kl_per_token
 from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.bayes.objective import KL_SCALES, penalty
 from espnet_bayeslm.lm import UncertainLM
+from espnet_bayeslm.lm.uncertain import LMSample
 from espnet_bayeslm.supernet import fixed_choices
 from espnet_bayeslm.training.architecture import (
     ArchitectureLog,
@@ -54,14 +54,14 @@ class Sampled(NamedTuple):
         latent_kl: KL of the latent outputs per token in nats, ().
         num_tokens: How many tokens count, ().
         log_z: The spread of ln Z, where the loss has it.
-        draw: The first of the draws.
+        sample: The first of the samples.
     """
 
     nll: torch.Tensor
     latent_kl: torch.Tensor
     num_tokens: torch.Tensor
     log_z: Optional[LogZ]
-    draw: Draw
+    sample: LMSample
 
 
 class BayesLanguageModel(ESPnetLanguageModel):
@@ -173,10 +173,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         self._unchecked: Optional[Tuple[int, torch.Tensor]] = None
         # They never change: DistributedDataParallel need not send them at each step.
         self._ddp_params_and_buffers_to_ignore = [
-            f"{layer}.{name}"
-            for layer, module in self.named_modules()
-            if isinstance(module, RandomLayer)
-            for name, _ in module.named_buffers(recurse=False)
+            name for name, _ in self.named_buffers() if is_posterior_key(name)
         ]
 
     def set_prior_means(self, state: Mapping[str, torch.Tensor]) -> None:
@@ -189,7 +186,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         """
         prefix = "lm."
         self._prior = {k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)}
-        self.lm.set_prior_means(self._prior)
+        self.lm.posterior.set_prior_means(self._prior)
         if self.regularizer == "map":
             self._map_means = {name: self._prior[name] for name, _ in self.lm.named_parameters()}
         self.prior_is_set = True
@@ -207,22 +204,22 @@ class BayesLanguageModel(ESPnetLanguageModel):
     def apply_prior(self) -> None:
         """Take the prior's means that `set_prior_means` was given, if any, and forget them."""
         if self._prior is not None:
-            self.lm.set_prior_means(self._prior)
+            self.lm.posterior.set_prior_means(self._prior)
             self._prior = None
 
-    def kl_term(self, num_tokens: torch.Tensor, draw: Optional[Draw] = None) -> torch.Tensor:
+    def kl_term(self, num_tokens: torch.Tensor, sample: Optional[LMSample] = None) -> torch.Tensor:
         """The weights' KL term of the loss in nats per token, ().
 
         It is not a number in evaluation where the size of the training text is not known.
 
         Args:
             num_tokens: Tokens of the batch, () (only `kl_scale: release` depends on it).
-            draw: A draw that the KL is taken from, as far as that computed it.
+            sample: A sample with which some of the KL was computed.
 
         Raises:
             RuntimeError: The size of the training text, or the prior, is not known.
         """
-        if self.warming or next(self.lm.random_blocks(), None) is None:
+        if self.warming or not self.lm.posterior.blocks():
             return num_tokens.new_zeros((), dtype=torch.float32)
         if not self.training and self.num_train_tokens is None:
             return torch.full_like(num_tokens, float("nan"), dtype=torch.float32)
@@ -231,7 +228,8 @@ class BayesLanguageModel(ESPnetLanguageModel):
         if raw is None:
             # Autocast would take squares and exponentials of a million weights in half precision.
             with torch.autocast(num_tokens.device.type, enabled=False):
-                raw = (draw or Draw(self.lm)).kl(per_weight=self.kl_scale == "release")
+                by_weight = self.kl_scale == "release"
+                raw = (sample or self.lm.posterior).kl(per_weight=by_weight)
         if not self.training:
             # The weights stay as they are during validation.
             self._raw_kl = raw.detach()
@@ -347,15 +345,15 @@ class BayesLanguageModel(ESPnetLanguageModel):
         batch = token_batch(self, text, text_lengths, rows, lengths=lengths)
         total, total_kl = text_lengths.new_zeros(()), text_lengths.new_zeros(())
         spreads: List[LogZ] = []
-        first: Optional[Draw] = None
+        first: Optional[LMSample] = None
         for _ in range(draws):
             weight_kl = learns_posterior and first is None
-            with self.lm.drawn(weight_kl=weight_kl, token_kl=True) as draw:
+            with self.lm.drawn(weight_kl=weight_kl, token_kl=True) as sample:
                 nll, spread = batch_loss(self, batch)
-            first = first or draw
+            first = first or sample
             total = total + nll
             spreads += [] if spread is None else [spread]
-            kl = draw.token_kl()
+            kl = sample.token_kl()
             if kl is not None:
                 # (B, L): padding has a latent output too
                 total_kl = total_kl + batch.counted(kl).sum()
@@ -405,8 +403,8 @@ class BayesLanguageModel(ESPnetLanguageModel):
         with lowered(self.autocast if self.training else None, text.device):
             rows, architecture = self._search_part(*batch, kwargs.get("utt_id"))
             with contextlib.nullcontext() if rows is None else fixed_choices(self.lm):
-                nll, latent_kl, num_tokens, log_z, draw = self._sampled_nll(*batch, rows)
-        kl = self.kl_term(num_tokens, draw) + self.kl_weight * latent_kl
+                nll, latent_kl, num_tokens, log_z, sample = self._sampled_nll(*batch, rows)
+        kl = self.kl_term(num_tokens, sample) + self.kl_weight * latent_kl
         stats = dict(nll=nll.detach(), kl=kl.detach(), ppl=nll.detach().exp())
         # KL and penalty are reported, and not part of the validation loss.
         loss = nll + kl if self.training else nll

@@ -7,18 +7,17 @@ from typing import (
     Any,
     Callable,
     Dict,
-    Iterator,
     List,
     Mapping,
     Optional,
     Protocol,
-    Tuple,
     runtime_checkable,
 )
 
 import torch
 from torch.optim import Optimizer
 
+from espnet_bayeslm.bayes import Posterior
 from espnet_bayeslm.bayes.whole import add_whole_posterior
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.utils.errors import InputError
@@ -112,21 +111,16 @@ def adam_groups(
 class Grouped(Protocol):
     """A layer some of whose parameters are a group for the optimizer."""
 
-    def parameter_groups(self) -> Iterator[Tuple[str, List[torch.Tensor]]]:
-        """Yield (group, parameters)."""
+    def parameters_of(self, group: str) -> List[torch.Tensor]:
+        """The parameters in a group."""
         ...
 
 
 def parameters_of(model: torch.nn.Module, group: str) -> List[torch.Tensor]:
     """The parameters that kinds of uncertainty have in a group: see `Kind.group`."""
-    return [
-        parameter
-        for module in model.modules()
-        if isinstance(module, Grouped)
-        for name, parameters in module.parameter_groups()
-        if name == group
-        for parameter in parameters
-    ]
+    posteriors = [module.posterior for module in model.modules() if isinstance(module, UncertainLM)]
+    layers = [module for module in model.modules() if isinstance(module, Grouped)]
+    return [p for part in (*posteriors, *layers) for p in part.parameters_of(group)]
 
 
 def split_posterior(
@@ -173,8 +167,7 @@ def add_optimizer_posterior(model: torch.nn.Module) -> None:
     Raises:
         InputError: Some of it is uncertain already, or its weights have another penalty.
     """
-    lm = model.lm
-    assert isinstance(lm, torch.nn.Module)
+    lm: Any = model.lm
     locations = lm.locations() if isinstance(lm, UncertainLM) else []
     if locations or getattr(model, "regularizer", None) is not None:
         uncertain = f"is uncertain at {', '.join(locations)}"
@@ -188,4 +181,6 @@ def add_optimizer_posterior(model: torch.nn.Module) -> None:
             f"optim ivon draws its weights once a step, and num_samples is {model.num_samples}",
             remedy="Use model_conf num_samples: 1 with it.",
         )
-    add_whole_posterior(lm)
+    if not isinstance(lm, UncertainLM):
+        lm.posterior = Posterior(lm)
+    add_whole_posterior(lm.posterior)

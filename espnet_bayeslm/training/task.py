@@ -218,7 +218,7 @@ def read_numbers(args: argparse.Namespace) -> None:
 def warn_of_scratch(model: BayesLanguageModel, args: argparse.Namespace) -> None:
     """Warn where an LM's random weights are trained from scratch, which costs perplexity."""
     stopped = args.resume and (Path(args.output_dir) / "checkpoint.pth").exists()
-    is_random = next(model.lm.random_blocks(), None) is not None
+    is_random = bool(model.lm.posterior.blocks())
     if is_random and not (args.init_param or model.warmup_epochs or stopped):
         logging.warning(
             "random weights are trained from scratch: start from a trained point-estimate LM"
@@ -349,7 +349,7 @@ class BayesLMTask(LMTask):
             if isinstance(optimizer, IVON):
                 if isinstance(model, BayesLanguageModel) and model.num_train_tokens is not None:
                     optimizer.set_ess(model.num_train_tokens)
-                optimizer.attach(model)
+                optimizer.attach(model, model.lm.posterior)
         log_stds = {id(p) for p in parameters_of(model, POSTERIOR)}
         for optimizer in optimizers:
             for group in list(optimizer.param_groups):

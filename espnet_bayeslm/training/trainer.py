@@ -187,7 +187,7 @@ class BayesLMTrainer(Trainer):
         if isinstance(model, BayesLanguageModel):
             # Now, since --init_param may have brought another LM's prior.
             model.apply_prior()
-            model.lm.start_posterior()
+            model.lm.posterior.start_untrained()
         with whole_checkpoints(), averages_apart():
             if process_rank() == 0:
                 for leftover in folder.glob(".*.pth.*"):

@@ -40,7 +40,7 @@ def check_warmup(lm: UncertainLM, warmup_epochs: int, prior: Optional[str]) -> N
     check_least(0, warmup_epochs=warmup_epochs)
     known = set(map(id, parameters_of(lm, POSTERIOR)))
     others = [n for n, p in lm.named_parameters() if is_posterior_key(n) and id(p) not in known]
-    if others or next(lm.random_blocks(), None) is None:
+    if others or not lm.posterior.blocks():
         raise InputError(
             "warmup_epochs is for LMs whose uncertain locations are all of kind bayes, and this one"
             f" has {others[0] if others else 'none'}",
@@ -94,7 +94,7 @@ def switch(folder: Path, model: BayesLanguageModel, fresh: Dict[str, List[Any]])
         if model.prior == START_PRIOR:
             model.set_prior_means(best)
         # deviations may start in units of the prior's, which is learnt around its means
-        model.lm.start_posterior()
+        model.lm.posterior.start_untrained()
         if model.prior == START_PRIOR:
             model.apply_prior()
         torch.save(best, folder / POINT_ESTIMATE)

@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
-from espnet_bayeslm.bayes import Draw
+from espnet_bayeslm.bayes import Posterior, Weights
 from espnet_bayeslm.bayes.gaussian import kl_learned_prior, kl_weights, prior_variances
 from espnet_bayeslm.bayes.weights import LOG_STD, PRIOR_MEAN, Bayes
-from espnet_bayeslm.layers import UncertainEmbedding, UncertainLinear
 from espnet_bayeslm.lm import BayesTransformerLM
 from espnet_bayeslm.utils.errors import InputError
 
@@ -21,14 +21,13 @@ def numbers(*shape, seed=0):
 
 
 def make(layer, **options):
-    layer.to(PRECISE)
-    for name in ("weight", "bias"):
-        if getattr(layer, name, None) is not None:
-            layer.make_random(name, Bayes(**{**OPTIONS, **options}), location="here")
-            log_std = getattr(layer, name + LOG_STD)
-            log_std.data.copy_(-1.0 + 0.3 * numbers(*log_std.shape))
-            getattr(layer, name + PRIOR_MEAN).copy_(0.1 * numbers(*log_std.shape, seed=1))
-    return layer
+    posterior = Posterior(layer.to(PRECISE))
+    posterior.add([Weights("*")], Bayes(**{**OPTIONS, **options}), "here")
+    for block in posterior.blocks():
+        log_std = block.tensor(LOG_STD)
+        log_std.data.copy_(-1.0 + 0.3 * numbers(*log_std.shape))
+        block.tensor(PRIOR_MEAN).copy_(0.1 * numbers(*log_std.shape, seed=1))
+    return layer, posterior
 
 
 class TestLearnedPrior:
@@ -59,9 +58,8 @@ class TestLearnedPrior:
 
     @pytest.mark.parametrize("variance", ["learn", "learn_rows"])
     def test_a_layer_with_it(self, variance):
-        layer = make(UncertainLinear(3, 4), prior_variance=variance)
-        draw = Draw(layer, torch.Generator().manual_seed(0), weight_kl=True)
-        with draw.used():
+        layer, posterior = make(nn.Linear(3, 4), prior_variance=variance)
+        with posterior.sampled(torch.Generator().manual_seed(0), with_kl=True) as sample:
             layer(numbers(2, 3))
         expected = sum(
             kl_learned_prior(
@@ -72,17 +70,17 @@ class TestLearnedPrior:
             )
             for name in ("weight", "bias")
         )
-        torch.testing.assert_close(draw.kl(), expected, rtol=0, atol=1e-10)
+        torch.testing.assert_close(sample.kl(), expected, rtol=0, atol=1e-10)
 
     def test_rows_without_data_lose_their_mean(self):
         """Automatic relevance determination: the KL alone makes a row's signal vanish."""
-        layer = make(UncertainEmbedding(2, 8), prior_variance="learn_rows")
+        layer, posterior = make(nn.Embedding(2, 8), prior_variance="learn_rows")
         getattr(layer, "weight" + PRIOR_MEAN).zero_()
         optimizer = torch.optim.Adam(layer.parameters(), lr=0.02)
         before = (layer.weight.detach() / getattr(layer, "weight" + LOG_STD).exp()).abs().mean()
         for _ in range(300):
             optimizer.zero_grad()
-            Draw(layer).kl().backward()
+            posterior.kl().backward()
             optimizer.step()
         after = (layer.weight.detach() / getattr(layer, "weight" + LOG_STD).exp()).abs().mean()
         assert after < before / 20
@@ -99,8 +97,8 @@ SMALL = {"att_unit": 8, "head": 2, "unit": 16, "layer": 1, "dropout_rate": 0.0}
 
 def test_a_looked_up_word_has_one_draw():
     ids = torch.tensor([[1, 2, 1, 3], [1, 1, 2, 2]])
-    layer = make(UncertainEmbedding(5, 6))
-    with Draw(layer, torch.Generator().manual_seed(3)).used():
+    layer, posterior = make(nn.Embedding(5, 6))
+    with posterior.sampled(torch.Generator().manual_seed(3), one_pass=True):
         drawn = layer(ids)
     eps = (drawn - layer(ids)) / layer.weight_log_std.exp()[ids]
     same = torch.cdist(eps.flatten(0, 1), eps.flatten(0, 1)) < 1e-9

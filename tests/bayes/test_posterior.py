@@ -1,3 +1,4 @@
+import copy
 import math
 
 import pytest
@@ -6,20 +7,14 @@ from torch import nn
 from torch.autograd import gradcheck
 from torch.distributions import Normal, kl_divergence
 
-from espnet_bayeslm.bayes import (
-    Bayes,
-    Draw,
-    UncertainModule,
-    Weights,
-    kl_per_token,
-    noise_generator,
-)
+from espnet_bayeslm.bayes import Bayes, Posterior, Weights, kl_per_token, noise_generator
 from espnet_bayeslm.bayes.gaussian import draw_weights
 from espnet_bayeslm.kernels import draw as kernel
 from espnet_bayeslm.kernels.draw import draw_rows, kl_weights
+from espnet_bayeslm.utils.errors import InputError
 
 
-class Vector(UncertainModule):
+class Vector(nn.Module):
     """A module with one parameter of 5 rows."""
 
     def __init__(self, *shape):
@@ -27,12 +22,14 @@ class Vector(UncertainModule):
         self.weight = nn.Parameter(torch.randn(*shape, dtype=torch.float64))
 
 
-def make(rows=((1, 2), (3, 5)), init_std=0.3):
+def make(parts=((1, 5), (4, 5)), init_std=0.3):
+    """A module with some random rows, fifths of its parameter, and its posterior."""
     module = Vector(5, 2)
-    for n, block in enumerate(rows):
+    posterior = Posterior(module)
+    for n, part in enumerate(parts):
         kind = Bayes(init_std=init_std, prior_variance=2.0)
-        kind.make_random([Weights(module, "weight", block, f"b{n}")], f"w@{n}")
-    return module
+        posterior.add([Weights("weight", part, f"b{n}")], kind, f"w@{n}")
+    return module, posterior
 
 
 def test_kl_of_half_precision_weights_is_float32():
@@ -93,22 +90,18 @@ def test_the_gradient_that_autograd_gave_is_not_changed():
     torch.testing.assert_close(found[0], alone[0] + kept)
 
 
-def test_the_kl_of_a_draw_is_computed_with_it(monkeypatch, fast_kernels):
-    module = make()
-    with Draw(module, None).used() as mean:
-        expected = mean.kl()
-    calls = []
+def test_the_kl_of_a_sample_is_computed_with_it(monkeypatch, fast_kernels):
+    _, posterior = make()
+    expected, calls = posterior.kl(), []
     monkeypatch.setattr(
         "espnet_bayeslm.kernels.draw.kl_weights",
         lambda *args: calls.append(args) or kl_weights(*args),
     )
-    with Draw(module, noise_generator(0, 0, 0), weight_kl=True).used() as draw:
-        assert torch.allclose(draw.kl(), expected) and len(calls) == len(module.random_blocks)
-        module.value("weight")
-    assert torch.allclose(draw.kl(), expected) and len(calls) == len(module.random_blocks)
-    with Draw(module, noise_generator(0, 0, 0)).used() as draw:
-        module.value("weight")
-    assert torch.allclose(draw.kl(), expected) and len(calls) == 2 * len(module.random_blocks)
+    with posterior.sampled(noise_generator(0, 0, 0), with_kl=True) as sample:
+        pass
+    assert torch.allclose(sample.kl(), expected) and not calls
+    with posterior.sampled(noise_generator(0, 0, 0)) as sample:
+        assert torch.allclose(sample.kl(), expected) and len(calls) == len(posterior.blocks())
 
 
 def test_standard_deviations_are_clamped_and_get_no_gradient_outside():
@@ -120,12 +113,17 @@ def test_standard_deviations_are_clamped_and_get_no_gradient_outside():
     assert log_std.grad[0] == 0 and log_std.grad[1] != 0 and log_std.grad[2] == 0
 
 
-def test_only_the_blocks_rows_are_drawn():
-    module = make()
-    with Draw(module, noise_generator(0, 0, 0)).used():
-        same = (module.value("weight") == module.weight).all(dim=1)
-    assert same.tolist() == [True, False, True, False, False]
-    assert module.value("weight") is module.weight
+def test_only_the_blocks_rows_are_sampled():
+    module, posterior = make()
+    mean = module.weight
+    with posterior.sampled(noise_generator(0, 0, 0)):
+        same = (module.weight == mean).all(dim=1)
+        assert all(block.whole is mean for block in posterior.blocks())
+    assert same.tolist() == [True, False, True, True, False]
+    assert module.weight is mean
+    (name, value), *others = posterior.sample(noise_generator(0, 0, 0)).items()
+    assert name == "weight" and not others
+    assert (value == mean).all(dim=1).tolist() == same.tolist()
 
 
 @pytest.mark.parametrize("other", [(1, 0, 0), (0, 1, 0), (0, 0, 1)])
@@ -138,15 +136,53 @@ def test_noise_depends_on_seed_rank_and_step(other):
 
 
 def test_gradients_equal_finite_differences():
-    module = make()
+    module, posterior = make()
     inputs = [module.weight, module.weight_b0_log_std, module.weight_b1_log_std]
 
     def loss(*_):
-        with Draw(module, noise_generator(0, 0, 0)).used() as draw:
-            return module.value("weight").square().sum() + draw.kl()
+        with posterior.sampled(noise_generator(0, 0, 0)) as sample:
+            return module.weight.square().sum() + sample.kl()
 
     assert torch.autograd.gradcheck(loss, inputs)
 
 
 def test_kl_per_token_divides_once():
     assert kl_per_token(torch.tensor(8.0), num_train_tokens=4, weight=0.5) == 1.0
+
+
+@pytest.mark.parametrize("rnn", [nn.LSTM, nn.GRU, nn.RNN])
+def test_torchs_recurrent_layers_are_sampled_as_they_are(rnn):
+    torch.manual_seed(0)
+    layer, x = rnn(3, 4, num_layers=2).double(), torch.randn(5, 2, 3, dtype=torch.float64)
+    posterior = Posterior(layer, {"weight_*": {"kind": "bayes", "init_std": 0.3}})
+    mean, other = layer(x)[0], rnn(3, 4, num_layers=2).double()
+    sample = posterior.sample(noise_generator(0, 0, 1))
+    other.load_state_dict({**{n: p for n, p in layer.named_parameters()}, **sample}, strict=False)
+    with posterior.sampled(noise_generator(0, 0, 1)):
+        found = layer(x)[0]
+    torch.testing.assert_close(found, other(x)[0], rtol=0, atol=1e-12)
+    assert torch.equal(layer(x)[0], mean) and not torch.allclose(found, mean)
+
+
+def test_tied_weights_that_a_pattern_matches_have_one_sample():
+    embedding, linear = nn.Embedding(5, 4), nn.Linear(4, 5, bias=False)
+    linear.weight = embedding.weight
+    both = nn.ModuleDict({"a": embedding, "b": linear})
+    for pattern, is_tied in (("*", True), ("a.weight", False)):
+        model = copy.deepcopy(both)
+        posterior = Posterior(model, {pattern: "bayes"})
+        assert len(posterior.blocks()) == 1
+        with posterior.sampled(noise_generator(0, 0, 0)):
+            assert (model["a"].weight is model["b"].weight) == is_tied
+        assert model["a"].weight is model["b"].weight
+
+
+def test_what_no_posterior_can_be_of():
+    layer = nn.Linear(2, 2)
+    with pytest.raises(InputError, match=r"'encoder\.\*' matches none of the 2 parameters"):
+        Posterior(layer, {"encoder.*": "bayes"})
+    with pytest.raises(InputError, match="valid kinds are"):
+        Posterior(layer, {"weight": "bayesian"})
+    with pytest.raises(InputError, match="prior_variance of weight"):
+        Posterior(layer, {"weight": {"kind": "bayes", "prior_variance": -1.0}})
+    assert list(layer.state_dict()) == ["weight", "bias"]

@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from espnet_bayeslm.bayes import Bayes, UncertainModule
-from espnet_bayeslm.bayes.kinds import all_weights
-from espnet_bayeslm.bayes.whole import add_whole_posterior, sampled_whole, whole_posterior
+from espnet_bayeslm.bayes import Posterior
+from espnet_bayeslm.bayes.whole import add_whole_posterior, whole_blocks
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -29,9 +28,9 @@ LOG_STD = math.log(0.1)
 
 def make(log_std=LOG_STD):
     torch.manual_seed(0)
-    module = TiedLM().double()
-    add_whole_posterior(module, log_std=log_std)
-    return module
+    posterior = Posterior(TiedLM().double())
+    add_whole_posterior(posterior, log_std=log_std)
+    return posterior.module, posterior
 
 
 def generator(seed=1):
@@ -47,88 +46,64 @@ def same(states, others):
 
 
 def test_each_parameter_has_one_buffer_in_the_state_dict():
-    module = make(log_std=-20.0)
-    state = module.state_dict()
-    names = [name for name, _, _ in whole_posterior(module)]
-    assert names == [name for name, _ in module.named_parameters()]
+    module, posterior = make(log_std=-20.0)
+    state, blocks = module.state_dict(), whole_blocks(posterior)
+    names = [block.name for block in blocks]
+    assert sorted(names) == sorted(name for name, _ in module.named_parameters())
     assert "encoder.weight" in names and "decoder.weight" not in names
-    for name, parameter, log_std in whole_posterior(module):
-        assert torch.equal(state[name], parameter)
-        assert state[f"{name}_log_std"].data_ptr() == log_std.data_ptr()
-        assert log_std.shape == parameter.shape and log_std.dtype == parameter.dtype
+    for block in blocks:
+        log_std = block.tensor("_log_std")
+        assert torch.equal(state[block.name], block.mean)
+        assert state[f"{block.name}_log_std"].data_ptr() == log_std.data_ptr()
+        assert log_std.shape == block.mean.shape and log_std.dtype == block.mean.dtype
         assert (log_std == -20).all() and not log_std.requires_grad
     assert sum(name.endswith("_log_std") for name in state) == len(names)
-
-
-def test_names_are_those_of_the_part_that_is_asked():
-    module = make()
-    assert [name for name, _, _ in whole_posterior(module.decoder)] == ["bias"]
-    assert "weight_ih_l0" in [name for name, _, _ in whole_posterior(module.rnn)]
-    assert list(whole_posterior(TiedLM())) == []
+    assert whole_blocks(Posterior(TiedLM())) == []
 
 
 def test_buffers_survive_a_checkpoint():
-    module, other = make(), make(log_std=-20.0)
+    (module, _), (other, _) = make(), make(log_std=-20.0)
     other.load_state_dict(module.state_dict())
     assert same(copy(module), copy(other))
 
 
-def test_draws_are_mean_plus_std_times_noise():
-    module = make()
-    means = copy(module)
+def test_samples_are_mean_plus_std_times_noise():
+    module, posterior = make()
     with torch.no_grad():
         module.decoder.bias_log_std.fill_(math.log(3.0))
-    with sampled_whole(module, generator()):
+    with posterior.sampled(generator()):
         noise = generator()
-        for name, parameter, log_std in whole_posterior(module):
-            expected = means[name] + log_std.exp() * torch.empty_like(parameter.data).normal_(
-                generator=noise
-            )
-            assert torch.allclose(parameter, expected, rtol=0, atol=1e-15)
+        for block in whole_blocks(posterior):
+            eps = torch.empty_like(block.mean.data).normal_(generator=noise)
+            expected = block.mean + block.tensor("_log_std").exp() * eps
+            found = getattr(block.owner, block.parameter)
+            assert torch.allclose(found, expected, rtol=0, atol=1e-15)
+        assert module.encoder.weight is module.decoder.weight
 
 
 def test_means_come_back_bit_for_bit():
-    module = make().float()
+    module, posterior = make()
     means, places = copy(module), [p.data_ptr() for p in module.parameters()]
-    with sampled_whole(module, generator()):
-        assert not same(copy(module), means)
-        with sampled_whole(module, generator(2)):
+    with posterior.sampled(generator()):
+        assert not torch.equal(module.decoder.weight, means["decoder.weight"])
+        with posterior.sampled(generator(2)):
             pass
     assert same(copy(module), means)
-    with pytest.raises(KeyError), sampled_whole(module, generator()):
+    with pytest.raises(KeyError), posterior.sampled(generator()):
         raise KeyError
     assert same(copy(module), means)
     assert places == [p.data_ptr() for p in module.parameters()]
 
 
-def test_a_draw_that_fails_half_way_leaves_the_means():
-    module = make()
-    module.decoder.bias_log_std = torch.zeros(3, dtype=torch.float64)
-    means = copy(module)
-    with pytest.raises(RuntimeError), sampled_whole(module, generator()):
-        pass
-    assert same(copy(module), means)
-
-
 def test_absurd_standard_deviations_are_clamped():
-    module = make(log_std=1e4)
-    with sampled_whole(module, generator()):
-        assert all(torch.isfinite(p).all() for p in module.parameters())
+    _, posterior = make(log_std=1e4)
+    assert all(torch.isfinite(p).all() for p in posterior.sample(generator()).values())
 
 
 def test_a_second_posterior_is_refused():
-    class Layer(UncertainModule):
-        def __init__(self):
-            super().__init__()
-            self.weight = nn.Parameter(torch.zeros(3, 2))
-
-    uncertain = nn.Sequential(nn.Linear(2, 2), Layer())
-    kind = Bayes(init_std=0.1, prior_variance=1.0)
-    kind.make_random(all_weights(uncertain[1]), "w@0")
-    keys = set(uncertain.state_dict())
-    for module in (uncertain, make()):
-        with pytest.raises(InputError, match="posterior already"):
-            add_whole_posterior(module)
-    assert set(uncertain.state_dict()) == keys
-    with pytest.raises(InputError, match="no posterior"), sampled_whole(TiedLM(), generator()):
-        pass
+    uncertain = Posterior(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), {"1.weight": "bayes"})
+    for posterior in (uncertain, make()[1]):
+        keys = set(posterior.module.state_dict())
+        with pytest.raises(InputError, match=r"posterior (over .* )?already"):
+            add_whole_posterior(posterior)
+        assert set(posterior.module.state_dict()) == keys

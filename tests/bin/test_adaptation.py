@@ -111,11 +111,11 @@ def test_the_source_is_backbone_start_and_prior(adapt, plain_text, request, name
         assert torch.equal(value, weights[key]), key
     learnt = adapt(source.path.parent, config, exp="learnt")
     for found in (adapted, learnt):
-        blocks = list(found.lm.random_blocks())
+        blocks = found.lm.posterior.blocks()
         assert blocks
-        for layer, module, block in blocks:
-            prior = getattr(module, f"{block.key}_prior_mean")
-            assert torch.equal(prior, block.select(weights[f"lm.{layer}.{block.parameter}"]))
+        for block in blocks:
+            prior = block.tensor("_prior_mean")
+            assert torch.equal(prior, block.select(weights[f"lm.{block.name}"]))
     before = nll(source, plain_text)
     assert nll(adapted, plain_text) == pytest.approx(before, abs=1e-5)
     assert nll(learnt, plain_text) < before - 0.01

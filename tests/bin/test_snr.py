@@ -44,8 +44,10 @@ def test_table_json_and_figure(uneven, tmp_path, capsys):
     content = json.loads((tmp_path / "snr.json").read_text())
     assert list(content["lms"]) == ["uneven", "uneven#2"]
     (row,) = content["lms"]["uneven"]
-    posteriors = list(load_lm(uneven).lm.posteriors())
-    ratio = torch.cat([(p.mean.abs() / p.std).flatten() for p in posteriors]).double().numpy()
+    posteriors = load_lm(uneven).lm.posterior.blocks()
+    ratio = (
+        torch.cat([(p.mean.detach().abs() / p.std).flatten() for p in posteriors]).double().numpy()
+    )
     std = torch.cat([p.std.flatten() for p in posteriors]).numpy()
     assert (row["location"], row["kind"]) == ("cell_input@1", "weights")
     assert row["count"] == len(ratio) == sum(row["histogram"])
@@ -71,8 +73,8 @@ def test_pruning_is_perplexity_of_the_pruned_lm(uneven, plain_text, tmp_path, ca
     trained = load_lm(uneven)
     figures = {"text": text, "output": tmp_path / "perplexity.json"}
     expected = {0: perplexities(**figures, lm=uneven)["uneven"]["perplexity"]["word"]}
-    for posterior in trained.lm.posteriors():
-        posterior.mean.zero_()
+    for block in trained.lm.posterior.blocks():
+        block.mean.detach().zero_()
     zero = save_lm(trained, trained.model.state_dict(), tmp_path / "zero")
     expected[1] = perplexities(**figures, lm=zero)["zero"]["perplexity"]["word"]
     for criterion in ("snr", "magnitude"):

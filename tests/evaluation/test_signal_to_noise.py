@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -9,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espnet_bayeslm.bayes import WeightPosterior
 from espnet_bayeslm.evaluation.snr import (
     BIN_EDGES,
     CRITERIA,
@@ -22,8 +22,17 @@ from espnet_bayeslm.evaluation.snr import (
 )
 
 
+class Weights(NamedTuple):
+    """Of a posterior's block."""
+
+    location: str
+    mean: torch.Tensor
+    std: torch.Tensor
+    start_std: float
+
+
 def posterior(mean, std, *, location="ffn@1", start=0.1):
-    return WeightPosterior(location, "w", mean, std.expand_as(mean), start)
+    return Weights(location, mean, std.expand_as(mean), start)
 
 
 def random_posteriors(seed):

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_recurrence import POSITIONS, loop_case
 from test_trees import make_tree
 from torch import nn
 
@@ -126,11 +125,6 @@ def a_kl(f):
     return f(mean, log_std, rand(3, n).detach(), 0.7), [mean, log_std]
 
 
-def an_lstm(f):
-    inputs, layout = loop_case(POSITIONS[int(torch.randint(len(POSITIONS), ()))])
-    return f(inputs, layout), [x for x in inputs if x is not None and x.requires_grad]
-
-
 def a_mixture(f):
     basis = gp.BASIS[int(torch.randint(3, ())) :]
     x, coefficients = rand(3, size(), 5), rand(len(basis), 5)
@@ -178,7 +172,6 @@ CASES = {
     "kl_weights": a_kl,
     "linear": a_linear,
     "look_up": a_look_up,
-    "lstm_loop": an_lstm,
     "mixture": a_mixture,
     "product": a_product,
     "run_step": a_step,

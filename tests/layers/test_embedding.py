@@ -1,13 +1,13 @@
 """A random embedding: which rows it draws, and what reaches its parameters."""
 
+import contextlib
+
 import pytest
 import torch
 import torch.nn.functional as F
 
-from espnet_bayeslm.bayes import Bayes, Draw, noise_generator
-from espnet_bayeslm.bayes.kinds import all_weights
+from espnet_bayeslm.bayes import Posterior, noise_generator
 from espnet_bayeslm.kernels import kernel
-from espnet_bayeslm.layers import UncertainEmbedding
 from espnet_bayeslm.layers.embedding import embed
 
 ROWS, SIZE, PADDING = 50, 4, 0
@@ -18,8 +18,8 @@ UNIQUE = [0, 1, 3, 7, 49]
 @pytest.fixture
 def embedding():
     torch.manual_seed(0)
-    found = UncertainEmbedding(ROWS, SIZE, padding_idx=PADDING).double()
-    Bayes(init_std=0.3, prior_variance=1.0).make_random(all_weights(found), "embedding")
+    found = torch.nn.Embedding(ROWS, SIZE, padding_idx=PADDING).double()
+    found.posterior = Posterior(found, {"weight": {"kind": "bayes", "init_std": 0.3}})
     with torch.no_grad():
         found.weight_log_std.add_(torch.randn(ROWS, SIZE).double() / 10)
     return found
@@ -31,7 +31,7 @@ def noise_of(step):
 
 def test_only_the_rows_that_are_looked_up_are_drawn(embedding):
     generator = noise_generator(0, 0, 5)
-    with Draw(embedding, generator).used():
+    with embedding.posterior.sampled(generator, one_pass=True):
         vectors = embedding(IDS)
     rows = dict(zip(UNIQUE, noise_of(5), strict=True))
     for id, vector in zip(IDS.flatten().tolist(), vectors.flatten(0, 1), strict=True):
@@ -51,7 +51,7 @@ def test_gradients_are_those_of_a_table_drawn_whole(embedding):
     names = ("weight", "weight_log_std")
     parameters = [getattr(embedding, name) for name in names]
     expected = torch.autograd.grad(loss, parameters)
-    with Draw(embedding, noise_generator(0, 0, 2)).used():
+    with embedding.posterior.sampled(noise_generator(0, 0, 2), one_pass=True):
         found = torch.autograd.grad((embedding(IDS) * weights).sum(), parameters)
     torch.testing.assert_close(found, expected)
     assert not found[1][PADDING].any()
@@ -59,19 +59,10 @@ def test_gradients_are_those_of_a_table_drawn_whole(embedding):
 
 def test_rows_are_drawn_for_one_look_up(embedding):
     """A second one would have other noise: it is refused."""
-    with Draw(embedding, noise_generator(0, 0, 1)).used():
+    with embedding.posterior.sampled(noise_generator(0, 0, 1), one_pass=True):
         embedding(IDS)
-        with pytest.raises(RuntimeError, match="hold it for more"):
+        with pytest.raises(RuntimeError, match="sample without one_pass"):
             embedding(IDS)
-
-
-def test_an_embedding_that_is_not_random_draws_nothing():
-    plain = UncertainEmbedding(ROWS, SIZE)
-    generator = noise_generator(0, 0, 1)
-    before = generator.get_state()
-    with Draw(plain, generator).used():
-        assert torch.equal(plain(IDS), F.embedding(IDS, plain.weight))
-    assert torch.equal(generator.get_state(), before)
 
 
 @pytest.mark.parametrize("random", [False, True])
@@ -83,8 +74,8 @@ def test_rows_and_table_have_one_gradient(embedding, random, padding):
     parameters = [embedding.weight, *([embedding.weight_log_std] if random else [])]
 
     def loss(look_up):
-        generator = noise_generator(0, 0, 2) if random else None
-        with Draw(embedding, generator).used():
+        sampled = embedding.posterior.sampled(noise_generator(0, 0, 2), one_pass=True)
+        with sampled if random else contextlib.nullcontext():
             vectors, table = look_up()
         return (vectors * weights).sum() + (vectors @ table.t()).sin().sum()
 
@@ -139,7 +130,7 @@ def test_a_gradient_of_the_tied_weight_that_nobody_keeps_is_not_copied(embedding
 
 @pytest.mark.parametrize("shape", [(0, 5), (2, 0)])
 def test_nothing_to_look_up(embedding, shape):
-    with Draw(embedding, noise_generator(0, 0, 1)).used():
+    with embedding.posterior.sampled(noise_generator(0, 0, 1), one_pass=True):
         vectors = embedding(torch.zeros(shape, dtype=torch.long))
     assert vectors.shape == (*shape, SIZE)
     vectors.sum().backward()

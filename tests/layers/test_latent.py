@@ -1,11 +1,14 @@
 """Latent outputs: their KL, their start and their noise."""
 
+import contextlib
+
 import pytest
 import torch
 from torch.distributions import Normal, kl_divergence
 
-from espnet_bayeslm.bayes import Draw, kl_gaussians
+from espnet_bayeslm.bayes import kl_gaussians
 from espnet_bayeslm.layers import LatentOutput
+from espnet_bayeslm.layers.latent import LatentSampling
 
 SIZE = 6
 
@@ -29,11 +32,21 @@ def generator():
     return torch.Generator().manual_seed(1)
 
 
+@contextlib.contextmanager
+def sampling(latent, **how):
+    """Sample in some way within the block."""
+    latent.sampling = LatentSampling(**how)
+    try:
+        yield latent.sampling
+    finally:
+        latent.sampling = None
+
+
 def kl_of(latent, h):
     """Compute the KL of each token, (B, L), at the mean."""
-    with Draw(latent, None, token_kl=True).used() as draw:
+    with sampling(latent, wants_kl=True) as found:
         latent(h)
-        return draw.token_kl()
+        return found.kl
 
 
 def test_kl_of_gaussians_equals_torch_distributions():
@@ -84,7 +97,7 @@ def test_it_starts_as_the_identity(latent_dim):
     latent, h = build(latent_dim=latent_dim), hidden()
     assert torch.equal(latent(h), h)
     # with noise on the units that are replaced
-    with Draw(latent, generator()).used():
+    with sampling(latent, generator=generator()):
         difference = (latent(h) - h).detach()
     replaced = min(latent_dim or SIZE, SIZE)
     assert difference[..., :replaced].std() == pytest.approx(0.1, rel=0.4)
@@ -93,10 +106,10 @@ def test_it_starts_as_the_identity(latent_dim):
 
 def test_tokens_are_drawn_as_they_come_and_a_held_draw_is_one():
     latent, h = build(), hidden()
-    with Draw(latent, generator()).used():
+    with sampling(latent, generator=generator()):
         first = latent(h)
         assert not torch.equal(first, h) and not torch.equal(latent(h), first)
-    with Draw(latent, generator(), hold=True).used():
+    with sampling(latent, held=latent.held_noise(generator())):
         first = latent(h)
         assert torch.equal(latent(h), first) and not torch.equal(first, h)
     assert torch.equal(latent(h), h)
@@ -122,7 +135,7 @@ def test_drawn_with_its_kl_or_without_z_is_the_same():
     latent, h = make_generic(build()), hidden()
     results = []
     for token_kl in (False, True):
-        with Draw(latent, generator(), token_kl=token_kl).used():
+        with sampling(latent, generator=generator(), wants_kl=token_kl):
             z = latent(h)
         results.append((z, *torch.autograd.grad(z.sin().sum(), latent.infer_log_std.weight)))
     for a, b in zip(*results, strict=True):
@@ -133,8 +146,8 @@ def test_no_gradient_outside_the_range_of_standard_deviations():
     latent, h = build(), hidden()
     torch.nn.init.constant_(latent.infer_log_std.bias, -30.0)
     torch.nn.init.constant_(latent.prior_log_std.bias, 9.0)
-    with Draw(latent, generator(), token_kl=True).used() as draw:
-        (latent(h).sum() + draw.token_kl().sum()).backward()
+    with sampling(latent, generator=generator(), wants_kl=True) as found:
+        (latent(h).sum() + found.kl.sum()).backward()
     assert not latent.infer_log_std.bias.grad.any()
     assert not latent.prior_log_std.bias.grad.any()
     assert torch.isfinite(latent.infer_mean.weight.grad).all()

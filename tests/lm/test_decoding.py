@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from search_contract import SearchContract, check_scores, teacher_forced, walk
 from test_contract import CASES, LSTM, TRANSFORMER, VOCAB, build, is_random, make_generic, name
 
-from espnet_bayeslm.bayes.whole import add_whole_posterior, whole_posterior
+from espnet_bayeslm.bayes.whole import add_whole_posterior, whole_blocks
 from espnet_bayeslm.kernels.key_value_cache import CAPACITY, KeyValueCache, membership
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.rescoring import score_hypotheses
@@ -213,8 +213,8 @@ class TestDraws:
 
     def test_a_posterior_over_all_weights(self):
         lm = build((BayesLSTMLM, LSTM, {}), num_samples=2)
-        add_whole_posterior(lm, log_std=-2.0)
-        assert next(whole_posterior(lm), None) is not None
+        add_whole_posterior(lm.posterior, log_std=-2.0)
+        assert whole_blocks(lm.posterior)
         before = {key: value.clone() for key, value in lm.state_dict().items()}
         for prefixes, scores in walk(lm.eval(), random.Random(0), length=4):
             assert close(scores, sampled_mean(lm, prefixes, 2), atol=1e-9)
@@ -243,7 +243,7 @@ class TestDraws:
             case = (BayesLSTMLM, LSTM, {}) if whole else LSTM_CASE
             lm = with_posterior(build(case, num_samples=2))
             if whole:
-                add_whole_posterior(lm, log_std=-2.0)
+                add_whole_posterior(lm.posterior, log_std=-2.0)
             ys = torch.tensor([[SOS]])
             log_std = dict((*lm.named_parameters(), *lm.named_buffers()))
             name_ = next(n for n in log_std if n.startswith("rnn.weight_ih_l0") and "log_std" in n)

@@ -19,15 +19,14 @@ from test_contract import (
 
 import espnet_bayeslm
 from espnet_bayeslm.bayes import noise_generator
-from espnet_bayeslm.bayes.draw import RandomLayer
-from espnet_bayeslm.bayes.weights import NOISES
+from espnet_bayeslm.bayes.posterior import MEANS
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.training.model import BayesLanguageModel
 
 PACKAGE = Path(espnet_bayeslm.__file__).parent
 # Where noise is made, all of it by a generator that `drawn` or IVON was given.
 MAKE_NOISE = {
-    *("bayes/weights.py", "bayes/whole.py", "layers/latent.py", "layers/linear.py"),
+    *("bayes/weights.py", "bayes/whole.py", "layers/latent.py"),
     # dropout, initial values, noise tokens
     *("layers/dropout.py", "kernels/dropout.py", "layers/sampled.py"),
 }
@@ -64,9 +63,8 @@ class TestDrawn:
                 with lm.drawn(noise_generator(0, 0, 8), hold=True):
                     assert not torch.equal(lm(x)[0], first)
                 assert torch.equal(lm(x)[0], first)
-            assert all(
-                layer.draw is None for layer in lm.modules() if isinstance(layer, RandomLayer)
-            )
+            assert not any(MEANS in vars(layer) for layer in lm.modules())
+            assert all(latent.sampling is None for _, latent in lm.latents())
             assert torch.equal(lm.eval()(x)[0], mean)
             assert torch.allclose(draw.kl(), lm.kl())
         with lm.sampled(7):
@@ -87,7 +85,7 @@ class TestDrawn:
     def test_the_kl_of_a_training_step_is_that_of_its_draw(self, case):
         model = BayesLanguageModel(make_generic(build(case)), VOCAB, num_train_tokens=50).train()
         _, stats, _ = model(*BATCH)
-        model.lm.noise_step.zero_()
+        model.lm.noise.step = 0
         with model.lm.drawn(weight_kl=True, token_kl=True) as draw:
             nll = model.nll(*BATCH)[0]
         latent = draw.token_kl()
@@ -97,12 +95,10 @@ class TestDrawn:
             assert torch.allclose(stats["kl"], draw.kl() / 50)
 
 
-@pytest.mark.parametrize(
-    "noise, place", [*((n, "ffn@1") for n in NOISES[:3]), *((n, "embedding") for n in NOISES[3:])]
-)
-def test_a_held_draw_is_one_for_all_passes_and_sentences(noise, place):
-    """K-sample inference: whatever shares a draw in training, a held one is one set of weights."""
-    places = {place: {"kind": "bayes", "noise": noise, "init_std": 0.5}}
+@pytest.mark.parametrize("place", ["ffn@1", "embedding"])
+def test_a_held_draw_is_one_for_all_passes_and_sentences(place):
+    """K-sample inference: a held sample is one set of weights."""
+    places = {place: {"kind": "bayes", "init_std": 0.5}}
     lm = BayesTransformerLM(VOCAB, att_unit=4, head=2, unit=6, layer=1, uncertainty=places).eval()
     x = tokens()[:1].repeat(3, 1)
     with torch.no_grad():
@@ -122,9 +118,9 @@ def test_a_learnt_prior_starts_by_the_distance_from_its_mean():
     lm = BayesLSTMLM(VOCAB, unit=4, uncertainty={"all_gates@1": kind})
     trained = {key: value + 1 for key, value in lm.state_dict().items()}
     with torch.no_grad():
-        for _, layer, block in lm.random_blocks():
-            block.select(getattr(layer, block.parameter)).add_(1.25)
-    lm.set_prior_means(trained)
-    lm.start_posterior()
-    for posterior in lm.posteriors():
-        torch.testing.assert_close(posterior.std, torch.full_like(posterior.std, 0.125))
+        for block in lm.posterior.blocks():
+            block.mean.add_(1.25)
+    lm.posterior.set_prior_means(trained)
+    lm.posterior.start_untrained()
+    for block in lm.posterior.blocks():
+        torch.testing.assert_close(block.std, torch.full_like(block.std, 0.125))

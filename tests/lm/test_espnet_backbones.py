@@ -178,10 +178,9 @@ def test_state_dict_goes_into_espnets_lm_and_back(case, lm, theirs):
 
 def test_the_prior(lm, theirs):
     assert lm.prior_variance == (1.0 if hasattr(theirs, "rnn") else 1e-3)
-    lm.set_prior_means({key: value + 0.1 for key, value in theirs.state_dict().items()})
-    for name, module, block in lm.random_blocks():
-        prior_mean = getattr(module, f"{block.key}_prior_mean")
-        assert torch.equal(prior_mean, block.mean(module) + 0.1), name
+    lm.posterior.set_prior_means({key: value + 0.1 for key, value in theirs.state_dict().items()})
+    for block in lm.posterior.blocks():
+        assert torch.equal(block.tensor("_prior_mean"), block.mean + 0.1), block.name
 
 
 def random_weights(case):
@@ -213,8 +212,7 @@ def weights_in_use(lm):
     for name, module in lm.named_modules():
         for key, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
             if not is_posterior_key(key):
-                seen = module.value(key) if hasattr(module, "value") else parameter
-                values[f"{name}.{key}"] = seen.detach().clone()
+                values[f"{name}.{key}"] = parameter.detach().clone()
     return values
 
 
@@ -230,7 +228,7 @@ def test_a_draw_changes_its_location_only(case, theirs):
         with lm.sampled(0):
             drawn = weights_in_use(lm)
         changed = {name for name in means if not torch.equal(means[name], drawn[name])}
-        assert changed == {f"{n}.{block.parameter}" for n, _, block in lm.random_blocks()}
+        assert changed == {block.name for block in lm.posterior.blocks()}
         position, _, layer = location.partition("@")
         for name in changed:
             differs = means[name] != drawn[name]

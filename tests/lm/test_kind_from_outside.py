@@ -7,7 +7,7 @@ from test_contract import TestContract as Contract
 from test_contract import name as case_name
 from torch.distributions import Laplace, kl_divergence
 
-from espnet_bayeslm.bayes import Bayes
+from espnet_bayeslm.bayes import Bayes, WeightKind
 from espnet_bayeslm.bayes.kinds import KINDS
 from espnet_bayeslm.evaluation.snr import summarize_weights
 from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
@@ -23,32 +23,23 @@ class LaplaceKind(Bayes):
     name, colour = "laplace", "tab:orange"
     look_up = None  # tables are drawn whole
 
-    def noise(self, layer, block, generator):
-        """Draw what has mean 0 and standard deviation 1."""
-        uniform = torch.empty_like(block.mean(layer), requires_grad=False)
+    def noise(self, block, generator):
+        """Noise of mean 0 and standard deviation 1."""
+        uniform = torch.empty_like(block.mean, requires_grad=False)
         uniform.uniform_(-0.5, 0.5, generator=generator)
         return -uniform.sign() * torch.log1p(-2 * uniform.abs()) / 2**0.5
 
-    @staticmethod
-    def draw_rows(layer, value, blocks, draw):
-        """Add noise to the blocks' rows."""
-        for block in blocks:
-            first, last = block.rows or (0, len(value))
-            rows = (
-                value[first:last] + block.kind.log_std(layer, block).exp() * draw.noise[block.key]
-            )
-            value = torch.cat([value[:first], rows, value[last:]])
-        return value
+    sample_parameter = WeightKind.__dict__["sample_parameter"]
 
-    def kl(self, layer, block):
-        """Sum the KL of two Laplace distributions."""
-        return kl_divergence(*distributions(self, layer, block)).sum()
+    def sample(self, block, noise):
+        """Mean + standard deviation * noise."""
+        return block.mean + self.log_std(block).exp() * noise
 
-
-def distributions(kind, layer, block):
-    prior_mean = getattr(layer, f"{block.key}_prior_mean")
-    scale, prior_scale = kind.log_std(layer, block).exp() / 2**0.5, kind.prior_std / 2**0.5
-    return Laplace(block.mean(layer), scale), Laplace(prior_mean, prior_scale)
+    def kl(self, block):
+        """KL of two Laplace distributions, summed."""
+        scale, prior_scale = self.log_std(block).exp() / 2**0.5, self.prior_std / 2**0.5
+        prior = Laplace(block.tensor("_prior_mean"), prior_scale)
+        return kl_divergence(Laplace(block.mean, scale), prior).sum()
 
 
 CASES = [
@@ -79,7 +70,7 @@ def lm(case, known):
 
 class TestLaplaceContract(Contract):
     def test_kl_equals_torch_distributions(self, lm, case):
-        expected = sum(b.kind.kl(layer, b) for _, layer, b in lm.random_blocks())
+        expected = sum(b.kind.kl(b) for b in lm.posterior.blocks())
         assert torch.allclose(lm.kl(), expected) and lm.kl() > 0
         with lm.train().drawn(weight_kl=True) as draw:
             lm.compute(torch.ones(1, 3, dtype=torch.long), None)
@@ -88,8 +79,9 @@ class TestLaplaceContract(Contract):
 
 def test_draws_have_the_posterior_as_their_distribution():
     lm = BayesLSTMLM(VOCAB, unit=40, uncertainty={"cell_input@1": "laplace"}, init_std=0.3)
+    mean = lm.rnn.weight_hh_l0
     with lm.sampled(0):
-        noise = (lm.rnn.value("weight_hh_l0") - lm.rnn.weight_hh_l0)[80:120].detach() / 0.3
+        noise = (lm.rnn.weight_hh_l0 - mean)[80:120].detach() / 0.3
     # 1600 draws: E|x| = 1 / sqrt(2) of a Laplace distribution, sqrt(2 / pi) of a Gaussian
     assert noise.std() == pytest.approx(1.0, abs=0.12)
     assert noise.abs().mean() == pytest.approx(0.5**0.5, abs=0.06)
@@ -102,7 +94,7 @@ def test_it_trains_and_has_its_rows():
     assert [len(group["params"]) for group in optimizer.param_groups][1:] == [2]
     model(torch.randint(1, VOCAB - 1, (4, 5)), torch.full((4,), 5))[0].backward()
     optimizer.step()
-    (summary,) = summarize_weights(lm.posteriors())
+    (summary,) = summarize_weights(lm.posterior.blocks())
     assert summary.location == "ffn@1" and summary.count == 12 * 9
     assert summary.median_std_ratio != 1.0
     assert point_uncertainty({"ffn@1": "laplace"}, path="config.yaml") == {}

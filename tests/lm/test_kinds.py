@@ -101,8 +101,7 @@ def test_mixed_precision_is_near_full_precision(cls, uncertainty):
     text = (torch.randint(1, VOCAB - 1, (4, 9)), torch.tensor([9, 5, 2, 7]))
     losses = {}
     for enabled in (False, True):
-        if hasattr(lm, "noise_step"):
-            lm.noise_step.zero_()
+        lm.noise.step = 0
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
             losses[enabled], _, _ = model(*text)
     assert losses[True].item() == pytest.approx(losses[False].item(), rel=0.02)
@@ -124,8 +123,8 @@ def test_sigma_relative_to_weights_follows_a_loaded_checkpoint():
     for unit, (weight, bias) in expected.items():
         lm = build(unit)
         lm.load_state_dict(point.state_dict())
-        lm.start_posterior()
-        stds = {piece.name: piece for piece in lm.posteriors()}
+        lm.posterior.start_untrained()
+        stds = {piece.name: piece for piece in lm.posterior.blocks()}
         for name, value in (("weight_hh_l0", weight), ("bias_hh_l0", bias)):
             piece = stds[f"rnn.{name}"]
             assert piece.start_std == pytest.approx(value, rel=1e-5), (unit, name)
@@ -137,7 +136,7 @@ def test_a_trained_sigma_is_not_started_again():
     for piece in (lm.rnn.weight_hh_l0_cell_input_log_std, lm.rnn.weight_ih_l0_cell_input_log_std):
         torch.nn.init.normal_(piece)
     before = lm.rnn.weight_hh_l0_cell_input_log_std.detach().clone()
-    lm.start_posterior()
+    lm.posterior.start_untrained()
     assert torch.equal(lm.rnn.weight_hh_l0_cell_input_log_std, before)
 
 
@@ -223,8 +222,7 @@ def test_an_lstm_that_has_no_low_precision_stays_precise(uncertainty, no_low_lst
     x, state = torch.randn(3, 4, 16), (torch.randn(2, 3, 16), torch.randn(2, 3, 16))
     found = []
     for enabled in (True, True, False):
-        if hasattr(lm, "noise_step"):
-            lm.noise_step.zero_()
+        lm.noise.step = 0
         with lm.drawn(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
             output, hidden = lm.rnn(x, state)
         found.append((output, *hidden))
@@ -253,4 +251,4 @@ def test_the_kl_of_tokens_is_computed_where_it_is_wanted_only():
             # p's networks are computed with it only
             assert all(len(latent.heads()) == (4 if wanted else 2) for _, latent in lm.latents())
             assert 1 / 0
-    assert all(latent.draw is None for _, latent in lm.latents())
+    assert all(latent.sampling is None for _, latent in lm.latents())

@@ -12,6 +12,7 @@ from espnet.nets.batch_beam_search import BatchBeamSearch
 from espnet.nets.scorer_interface import BatchScorerInterface
 from search_contract import SearchContract
 
+from espnet_bayeslm.bayes import Posterior
 from espnet_bayeslm.bayes.whole import add_whole_posterior
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.lm.registry import build_lm
@@ -297,7 +298,7 @@ class TestModule:
 
     def test_a_posterior_that_an_optimizer_has_learnt(self, arpa):
         trained = build_lm("seq_rnn", vocab_size=VOCAB, lm_conf=LMS["seq_rnn"][1])
-        add_whole_posterior(trained, log_std=-2.0)
+        add_whole_posterior(Posterior(trained), log_std=-2.0)
         lm = MixtureLM(VOCAB, [part("seq_rnn", 1.0, arpa, whole_posterior=True)])
         lm.components[0].load_state_dict(trained.state_dict())
         assert lm.components[0].encoder.weight_log_std.eq(-2.0).all()

@@ -57,6 +57,8 @@ def loss(lm):
 @pytest.mark.parametrize("layer, family, uncertainty", RANDOM)
 def test_a_random_layer_is_not_computed_again(layer, family, uncertainty, whole, use_reentrant):
     lm = build(family, uncertainty)
+    if layer in ("encoder", "embed") and not whole:
+        pytest.skip("a look-up has nothing to save")
     checkpointed(lm if whole else lm.get_submodule(layer), use_reentrant)
     with pytest.raises(InputError, match="activation checkpointing"):
         loss(lm).backward()

@@ -126,7 +126,7 @@ def test_a_tied_output_projection_keeps_the_mean(make):
     table = lm.encoder if isinstance(lm, BayesLSTMLM) else lm.embed
     assert lm.decoder.weight is table.weight
     with lm.train().sampled(1):
-        assert not torch.equal(table.value("weight"), lm.decoder.weight)
+        assert not torch.equal(table.weight, lm.decoder.weight)
     assert sum(lm.location_sizes().values()) == table.weight.numel()
 
 
@@ -150,11 +150,11 @@ def test_prior_means_come_from_another_lm():
     bayes = BayesLSTMLM(VOCAB, unit=8, uncertainty={"cell_input@2": "bayes"})
     bayes.load_state_dict(point.state_dict())
     before = bayes.kl()
-    bayes.set_prior_means(point.state_dict())
+    bayes.posterior.set_prior_means(point.state_dict())
     # What is left depends on the standard deviations alone.
     size, log_std = bayes.location_sizes()["cell_input@2"], math.log(0.01)
     expected = size * (-log_std + math.exp(2 * log_std) / 2 - 0.5)
     assert bayes.kl() < before
     assert math.isclose(bayes.kl().item(), expected, rel_tol=1e-5)
     with pytest.raises(ValueError, match="cell_input@2"):
-        bayes.set_prior_means(BayesLSTMLM(VOCAB, unit=9).state_dict())
+        bayes.posterior.set_prior_means(BayesLSTMLM(VOCAB, unit=9).state_dict())

@@ -67,8 +67,10 @@ class TestEveryPath:
         for choices in architectures(lm, most=4):
             one = derived(case, choices)
             one.load_state_dict(lm.state_dict())
-            every = {(p.location, tuple(p.std.shape), float(p.std.sum())) for p in lm.posteriors()}
-            for piece in one.posteriors():
+            every = {
+                (p.location, tuple(p.std.shape), float(p.std.sum())) for p in lm.posterior.blocks()
+            }
+            for piece in one.posterior.blocks():
                 found = (piece.location, tuple(piece.std.shape), float(piece.std.sum()))
                 shared = any(
                     kind == "gp" and place.startswith(WHOLE[part])
@@ -114,11 +116,10 @@ class TestEveryPath:
 
     def test_prior_means_of_all_paths(self, case):
         lm, point = build(case), make_generic(build((case[0], case[1], {})))
-        lm.set_prior_means(point.state_dict())
+        lm.posterior.set_prior_means(point.state_dict())
         lm.load_state_dict({**lm.state_dict(), **point.state_dict()})
-        for name, module, block in lm.random_blocks():
-            mean = block.select(getattr(module, block.parameter))
-            assert torch.equal(getattr(module, f"{block.key}_prior_mean"), mean), name
+        for block in lm.posterior.blocks():
+            assert torch.equal(block.tensor("_prior_mean"), block.mean), block.name
 
 
 def test_equation_35_of_one_gate():
@@ -209,6 +210,6 @@ def test_reset_makes_all_paths_equal():
 def test_weights_of_two_locations_are_random_once():
     both = {"cell_input@1": "gp", "hidden_input@1": "gp"}
     lm = BayesLSTMLM(VOCAB, unit=8, uncertainty=both)
-    blocks = [b for _, _, b in lm.random_blocks() if b.parameter == "weight_hh_l0"]
+    blocks = [b for b in lm.posterior.blocks() if b.parameter == "weight_hh_l0"]
     assert sorted(b.rows for b in blocks) == [(0, 16), (16, 24), (24, 32)]
     assert {b.location for b in blocks} == set(both)

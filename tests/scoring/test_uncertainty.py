@@ -40,7 +40,7 @@ def naive(lm, ids, num_samples):
 def whole():
     """Return an LM with a posterior over all its weights: an output layer for each draw."""
     lm = build((*CASES[0][:2], {}))
-    add_whole_posterior(make_generic(lm), log_std=-1.5)
+    add_whole_posterior(make_generic(lm).posterior, log_std=-1.5)
     return lm
 
 

@@ -7,11 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from espnet_bayeslm.bayes import Bayes, Draw
-from espnet_bayeslm.bayes.kinds import all_weights
-from espnet_bayeslm.layers.embedding import UncertainEmbedding
+from espnet_bayeslm.bayes import Posterior, noise
 from espnet_bayeslm.layers.gp import GPActivation
-from espnet_bayeslm.lm import uncertain
 from espnet_bayeslm.utils.errors import InputError
 
 BENCH = Path(__file__).parents[2] / "bench" / "kernels.py"
@@ -133,7 +130,7 @@ def test_a_loss_that_is_not_finite_is_found_with_the_next_transfer(then):
         model.eval()
 
 
-def test_the_counter_of_draws_is_the_buffers(monkeypatch):
+def test_the_counter_of_samples_is_in_the_checkpoint(monkeypatch):
     model = kernels.make_model("lstm", {"cell_input@1": "bayes"}).train()
     lm, batch = model.lm, kernels.make_batch()
     seen = []
@@ -142,11 +139,11 @@ def test_the_counter_of_draws_is_the_buffers(monkeypatch):
         seen.append(step)
         return torch.Generator().manual_seed(step)
 
-    monkeypatch.setattr(uncertain, "noise_generator", noise_generator)
+    monkeypatch.setattr(noise, "noise_generator", noise_generator)
     model(*batch)
     before = model.state_dict()["lm.noise_step"].clone()
     model(*batch)
-    lm.noise_step.fill_(7)
+    lm.noise.step = 7
     model(*batch)
     model.load_state_dict({**model.state_dict(), "lm.noise_step": before})
     model(*batch)
@@ -154,16 +151,16 @@ def test_the_counter_of_draws_is_the_buffers(monkeypatch):
     model.float()
     model(*batch)
     assert seen == [0, 1, 7, 1, 2]
-    assert int(lm.noise_step) == 3
+    assert lm.noise.step == 3
 
 
 def test_one_draw_of_an_embedding_for_all_that_look_it_up():
-    embedding = UncertainEmbedding(50, 4, padding_idx=0)
-    Bayes(init_std=0.5, prior_variance=1.0).make_random(all_weights(embedding), "embedding")
+    embedding = torch.nn.Embedding(50, 4, padding_idx=0)
+    posterior = Posterior(embedding, {"weight": {"kind": "bayes", "init_std": 0.5}})
     ids = torch.tensor([[7, 3, 0, 7], [3, 9, 9, 0]])
     with kernels.pretended():
         kernels.move(embedding)
-        with Draw(embedding, torch.Generator()).used():
+        with posterior.sampled(torch.Generator(), one_pass=True):
             vectors = embedding(kernels.on_device(ids))
         torch.autograd.backward(vectors.sum())
         rows = vectors.detach().elem.flatten(0, 1)

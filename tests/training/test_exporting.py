@@ -115,7 +115,7 @@ def test_gaussian_processes_stay_with_their_mean_coefficients(make, tmp_path):
     assert conf["uncertainty"]["output_gate@2"] == gate
     assert conf["uncertainty"]["cell_state@1"] == {"kind": "gp", "random": []}
     lm = load_lm(tmp_path / "out").lm
-    assert float(lm.kl()) == 0 and list(lm.posteriors()) == []
+    assert float(lm.kl()) == 0 and lm.posterior.blocks() == []
     assert "gp_coefficients_cell_state_l0" in dict(lm.rnn.named_parameters())
 
 

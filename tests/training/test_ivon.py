@@ -6,8 +6,8 @@ import torch
 from oracles.ivon_plain import ivon_plain
 from torch import nn
 
-from espnet_bayeslm.bayes import noise_generator
-from espnet_bayeslm.bayes.whole import add_whole_posterior, whole_posterior
+from espnet_bayeslm.bayes import Posterior, noise_generator
+from espnet_bayeslm.bayes.whole import add_whole_posterior, whole_blocks
 from espnet_bayeslm.lm import BayesLSTMLM
 from espnet_bayeslm.training.ivon import IVON
 from espnet_bayeslm.training.model import BayesLanguageModel
@@ -34,14 +34,15 @@ class Net(nn.Module):
 def make_net():
     torch.manual_seed(3)
     net = Net()
-    add_whole_posterior(net)
+    net.posterior = Posterior(net)
+    add_whole_posterior(net.posterior)
     return net
 
 
 def make(**options):
     net = make_net()
     optimizer = IVON(net.parameters(), **{**OPTIONS, **options})
-    optimizer.attach(net)
+    optimizer.attach(net, net.posterior)
     return net, optimizer
 
 
@@ -97,7 +98,7 @@ def test_every_step_is_that_of_the_algorithm(options):
         train(net, optimizer, [t])
         assert np.allclose(flat(net), mean, rtol=0, atol=1e-12)
     optimizer.use_means()
-    stds = torch.cat([log_std.exp().flatten() for _, _, log_std in whole_posterior(net)])
+    stds = torch.cat([block.std.flatten() for block in whole_blocks(net.posterior)])
     assert np.allclose(stds, expected[-1][1], rtol=1e-12, atol=0)
 
 
@@ -119,14 +120,15 @@ def test_linear_regression_has_its_exact_posterior():
             return (design @ self.weight - observed).square().mean() / 2
 
     model = Regression()
-    add_whole_posterior(model)
+    posterior = Posterior(model)
+    add_whole_posterior(posterior)
     decay = 1 / (num_points * prior_variance)
     optimizer = IVON(
         model.parameters(),
         **dict(lr=0.02, ess=num_points, hess_init=1.0, beta2=0.998, weight_decay=decay),
         rescale_lr=False,
     )
-    optimizer.attach(model)
+    optimizer.attach(model, posterior)
     for _ in range(3000):
         optimizer.zero_grad()
         model().backward()
@@ -253,7 +255,7 @@ def test_parameters_without_gradients_are_left_alone():
     net.unused = nn.Parameter(torch.ones(3, dtype=torch.float64))
     before = [p.detach().clone() for p in (net.body[0].weight, net.unused)]
     optimizer = IVON(net.parameters(), **OPTIONS)
-    optimizer.attach(net)
+    optimizer.attach(net, net.posterior)
     net(batch(0))
     assert torch.equal(net.body[0].weight, before[0])
     train(net, optimizer, range(3))

@@ -40,10 +40,8 @@ def build(num_train_tokens=None, uncertainty=CELL, *, cls=BayesLSTMLM, lm_conf=N
 
 def no_noise(model):
     """Keep the standard deviations, and so the KL, but draw zeros."""
-    for _, module, _ in model.lm.random_blocks():
-        module.make_noise = lambda draw, generator, hold, m=module: draw.noise.update(
-            {b.key: torch.zeros_like(b.mean(m)) for b in m.random_blocks}
-        )
+    for block in model.lm.posterior.blocks():
+        block.kind.noise = lambda block, generator: torch.zeros_like(block.mean)
     return model
 
 
@@ -84,7 +82,7 @@ def test_release_scale_is_smaller_by_weights_and_batch_tokens(text):
     """Release / ELBO = batch tokens / weights of a parameter, 1/655 for Theta_1 of the paper."""
     lm = build(None, {"cell_input@1": "bayes"}).lm
     for name in ("weight_hh_l0", "bias_ih_l0", "bias_hh_l0"):  # leave one parameter random
-        lm.rnn.random_blocks = [b for b in lm.rnn.random_blocks if b.parameter != name]
+        lm.posterior._blocks = [b for b in lm.posterior.blocks() if b.parameter != name]
     total = int((text[1] + 1).sum())
     models = [
         BayesLanguageModel(lm, VOCAB, num_train_tokens=7 * total, kl_scale=scale)
@@ -226,7 +224,7 @@ class TestRegularizers:
         model.set_prior_means(prior)
         bayes = build(50, {"all_gates@1-2": "bayes"}, lm_conf={"prior_variance": 0.5}).lm
         bayes.load_state_dict(model.lm.state_dict())
-        bayes.set_prior_means({k[3:]: v for k, v in prior.items()})
+        bayes.posterior.set_prior_means({k[3:]: v for k, v in prior.items()})
         model.penalty_term().backward()
         (bayes.kl() / 50).backward()
         random = [n for n, _ in bayes.rnn.named_parameters() if not n.endswith("_log_std")]
@@ -281,7 +279,7 @@ def test_the_kl_keeps_its_gradient_after_a_validation(text, kl_scale):
 
     def gradients():
         model.zero_grad()
-        model.lm.noise_step.zero_()
+        model.lm.noise.step = 0
         model(*text)[0].backward()
         return {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
 

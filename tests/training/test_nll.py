@@ -72,7 +72,7 @@ def test_a_step_draws_once(name):
     model = BayesLanguageModel(LMS[name](), VOCAB, num_train_tokens=100).train()
     for step in (1, 2):
         model(*batch())
-        assert int(model.lm.noise_step) == step
+        assert model.lm.noise.step == step
 
 
 def test_no_row_counts():

@@ -6,10 +6,8 @@ import pytest
 import torch
 from training_options import ADAM, CELL, IVON, LSTM, SGD, stats
 
-from espnet_bayeslm.bayes import Bayes, Draw, kl_per_token
-from espnet_bayeslm.bayes.kinds import all_weights
+from espnet_bayeslm.bayes import Posterior, kl_per_token
 from espnet_bayeslm.evaluation.snr import summarize_weights
-from espnet_bayeslm.layers.linear import UncertainLinear
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.training.checkpoint import load_state, read_checkpoint
 from espnet_bayeslm.training.load import load_lm
@@ -29,20 +27,23 @@ class Regression(torch.nn.Module):
         self.x = self.x * torch.linspace(2.0, 20.0, inputs)
         self.noise, self.batch = noise, batch
         self.y = self.x @ torch.randn(inputs) + noise * torch.randn(points)
-        self.layer = UncertainLinear(inputs, 1, bias=False)
+        self.layer = torch.nn.Linear(inputs, 1, bias=False)
         torch.nn.init.zeros_(self.layer.weight)
-        kind = Bayes(init_std=0.01, prior_variance=prior_variance)
-        kind.make_random(all_weights(self.layer), "w")
+        kind = {"kind": "bayes", "init_std": 0.01, "prior_variance": prior_variance}
+        self.posterior = Posterior(self, {"layer.weight": kind})
         precision = self.x.square().sum(0) / noise**2 + 1 / prior_variance
         self.sigma = precision.rsqrt()
         self.mean = (self.x.t() @ self.y) / noise**2 / precision
 
+    def parameters_of(self, group):
+        return self.posterior.parameters_of(group)
+
     def loss(self, generator):
         rows = torch.randint(0, len(self.x), (self.batch,), generator=generator)
-        with Draw(self.layer, generator).used() as draw:
+        with self.posterior.sampled(generator) as sample:
             error = self.y[rows] - self.layer(self.x[rows]).squeeze(1)
         nll = error.square().mean() / (2 * self.noise**2)
-        return nll + kl_per_token(draw.kl(), num_train_tokens=len(self.x))
+        return nll + kl_per_token(sample.kl(), num_train_tokens=len(self.x))
 
 
 def test_sigma_is_that_of_the_exact_posterior():
@@ -54,7 +55,7 @@ def test_sigma_is_that_of_the_exact_posterior():
         model.loss(generator).backward()
         optimizer.step()
         decay.step()
-    sigma = model.layer.posterior(model.layer.random_blocks[0], "w").std.squeeze(0)
+    sigma = model.posterior.blocks()[0].std.squeeze(0)
     assert model.sigma.max() / model.sigma.min() > 5
     assert ((sigma / model.sigma).log().abs() < math.log(1.1)).all(), sigma / model.sigma
     assert ((model.layer.weight[0] - model.mean).abs() < 0.5 * model.sigma).all()
@@ -190,7 +191,7 @@ def test_ivon_trains_and_leaves_a_posterior(train_lm, tmp_path):
     losses = [stats(output, epoch, "valid")["loss"] for epoch in (1, 2, 3)]
     assert losses[2] < losses[0]
     lm = load_lm(output).lm
-    pieces = list(lm.posteriors())
+    pieces = lm.posterior.blocks()
     assert {id(p) for p in lm.parameters()} == {
         id(dict(lm.named_parameters(remove_duplicate=False))[piece.name]) for piece in pieces
     }

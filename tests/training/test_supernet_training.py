@@ -245,7 +245,7 @@ def test_a_path_that_was_spoilt_is_not_chosen(family, bilevel):
         options = dict(num_train_tokens=10**4, bilevel=bilevel, heldout_share=0.3)
         model = BayesLanguageModel(lm, VOCAB, **options).train()
         model.load_state_dict(point.state_dict())
-        model.lm.set_prior_means(point.lm.state_dict())
+        model.lm.posterior.set_prior_means(point.lm.state_dict())
         planted = {place: ("point", "bayes")[int(torch.randint(2, ()))] for place in places}
         spoil(lm, planted)
         train(model, 20, seed=seed + 2, lr=0.01, architecture_lr=0.06)

@@ -137,7 +137,7 @@ def test_a_start_from_weights_that_diverged(factor, unit):
     with torch.no_grad():
         lm.rnn.weight_hh_l0.mul_(factor)
     with pytest.raises(InputError, match=r"cell_input@1.* training diverged.*learning rate") as e:
-        lm.start_posterior()
+        lm.posterior.start_untrained()
     assert "init_std" not in str(e.value)
 
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import List, Mapping, Optional, Tuple
+from typing import Any, ClassVar, Mapping, Tuple
 
 import torch
 from espnet2.lm.seq_rnn_lm import SequentialRNNLM
 from torch import nn
 
-from espnet_bayeslm.bayes import Position, Weights
+from espnet_bayeslm.bayes import Location, Place, Position
 from espnet_bayeslm.layers import GATES
-from espnet_bayeslm.layers.conversion import make_uncertain
-from espnet_bayeslm.layers.gru import GRU_GATES
-from espnet_bayeslm.lm.espnet import BayesESPnetLM
+from espnet_bayeslm.layers.lstm import gate_weights
+from espnet_bayeslm.lm.espnet import BayesESPnetLM, parameters
 from espnet_bayeslm.lm.recurrent import RecurrentLM
 from espnet_bayeslm.utils.errors import InputError
+
+# In the order of torch's rows: r, z, n.
+GRU_GATES = ("reset_gate", "update_gate", "new_gate")
 
 
 class SeqRNN(RecurrentLM, BayesESPnetLM):
@@ -24,6 +26,7 @@ class SeqRNN(RecurrentLM, BayesESPnetLM):
     backbone = "seq_rnn"
     espnet_class = SequentialRNNLM
     usual_prior_variance = 1.0
+    parameters_at: ClassVar = {"embedding": ("encoder.weight",), "output": parameters("decoder")}
 
     def num_layers(self) -> int:
         """Number of layers."""
@@ -32,34 +35,30 @@ class SeqRNN(RecurrentLM, BayesESPnetLM):
     def positions(self) -> Mapping[str, Position]:
         """Positions that can be random: gates, the embedding and the output projection."""
         gates = self._gates()
-        layered = {gate: self.position(gate) for gate in gates}
+        layered = {g: Position(weights=gate_weights("rnn", gates, g)) for g in gates}
         if gates:
-            layered["all_gates"] = dataclasses.replace(self.position(gates[0]), parts=gates)
-        whole = {name: self.position(name, layered=False) for name in ("embedding", "output")}
-        return {**layered, **whole}
+            layered["all_gates"] = dataclasses.replace(layered[gates[0]], parts=gates)
+        return {**layered, **super().positions()}
+
+    def place(self, location: Location, defaults: Mapping[str, Any]) -> Place:
+        """A location, as a kind gets it.
+
+        Raises:
+            InputError: It is the output projection, whose table is the embedding's.
+        """
+        if location.position == "output" and self.decoder.weight is self.encoder.weight:
+            raise InputError(
+                "uncertainty 'output': with tie_weights the output projection is the embedding's"
+                " table, and keeps its mean",
+                remedy="Make `embedding` random, or set tie_weights: false in backbone_conf.",
+            )
+        return super().place(location, defaults)
 
     def _gates(self) -> Tuple[str, ...]:
         """Its gates, in the order of torch's rows."""
         if isinstance(self.rnn, nn.LSTM):
             return GATES
         return GRU_GATES if isinstance(self.rnn, nn.GRU) else ()
-
-    def layers_at(self, position: str, layer: Optional[int]) -> List[Tuple[nn.Module, str]]:
-        """See `BayesESPnetLM.layers_at`."""
-        if position == "output" and self.decoder.weight is self.encoder.weight:
-            raise InputError(
-                "uncertainty 'output': with tie_weights the output projection is the embedding's"
-                " table, and keeps its mean",
-                remedy="Make `embedding` random, or set tie_weights: false in backbone_conf.",
-            )
-        return [(self, {"embedding": "encoder", "output": "decoder"}[position])]
-
-    def weights_at(self, position: str, layer: Optional[int]) -> List[Weights]:
-        """See `BayesESPnetLM.weights_at`."""
-        if layer is None:
-            return super().weights_at(position, layer)
-        weights: List[Weights] = make_uncertain(self, "rnn").gate_weights(position, layer)
-        return weights
 
     def projected(self, input: torch.Tensor) -> torch.Tensor:
         """See `BayesESPnetLM.projected`."""

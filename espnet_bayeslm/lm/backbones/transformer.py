@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, ClassVar, List, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ from espnet_bayeslm.layers.attention import (
     TreeAttention,
     split_heads,
 )
-from espnet_bayeslm.lm.espnet import BayesESPnetLM
+from espnet_bayeslm.lm.espnet import BayesESPnetLM, parameters
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree
 from espnet_bayeslm.utils.quiet import quiet_imports
@@ -24,11 +24,6 @@ from espnet_bayeslm.utils.quiet import quiet_imports
 with quiet_imports():
     from espnet2.lm.transformer_lm import TransformerLM
 
-LAYERS = {
-    "attention": ("self_attn", ("linear_q", "linear_k", "linear_v", "linear_out")),
-    "ffn": ("feed_forward", ("w_1",)),
-    "ffn_out": ("feed_forward", ("w_2",)),
-}
 Heads = Tuple[torch.Tensor, ...]
 
 
@@ -37,18 +32,19 @@ class Transformer(BayesESPnetLM):
 
     backbone = "transformer"
     espnet_class = TransformerLM
+    parameters_at: ClassVar = {
+        "embedding": ("embed.weight",),
+        "attention": parameters(
+            *(f"encoder.encoders.{{k}}.self_attn.linear_{name}" for name in ("q", "k", "v", "out"))
+        ),
+        "ffn": parameters("encoder.encoders.{k}.feed_forward.w_1"),
+        "ffn_out": parameters("encoder.encoders.{k}.feed_forward.w_2"),
+        "output": parameters("decoder"),
+    }
 
     def num_layers(self) -> int:
         """Number of layers."""
         return len(self.encoder.encoders)
-
-    def layers_at(self, position: str, layer: Optional[int]) -> List[Tuple[nn.Module, str]]:
-        """See `BayesESPnetLM.layers_at`."""
-        if layer is None:
-            return [(self, {"embedding": "embed", "output": "decoder"}[position])]
-        part, names = LAYERS[position]
-        owner = getattr(self.encoder.encoders[layer - 1], part)
-        return [(owner, name) for name in names]
 
     def projected(self, input: torch.Tensor, keep: Any = None) -> torch.Tensor:
         """See `BayesESPnetLM.projected`; `keep` takes keys and values."""

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Any, List, Mapping, Optional, Tuple
+from typing import Any, ClassVar, Mapping, Optional
 
 import torch
 from espnet2.lm.abs_model import AbsLM
 from espnet2.lm.huggingface_pretrained_opt_lm import HuggingfaceOPTModel
-from torch import nn
 
-from espnet_bayeslm.lm.espnet import BayesESPnetLM
+from espnet_bayeslm.lm.espnet import BayesESPnetLM, parameters
 from espnet_bayeslm.utils.errors import InputError
 
-ATTENTION = ("q_proj", "k_proj", "v_proj", "out_proj")
-FFN = {"ffn": "fc1", "ffn_out": "fc2"}
+LAYER = "decoder.decoder.layers.{k}"
 
 
 class TransformerOPT(BayesESPnetLM):
@@ -27,6 +25,15 @@ class TransformerOPT(BayesESPnetLM):
     backbone = "transformer_opt"
     espnet_class = HuggingfaceOPTModel
     projection = "lm_head"
+    parameters_at: ClassVar = {
+        "embedding": ("decoder.decoder.embed_tokens.weight",),
+        "attention": parameters(
+            *(f"{LAYER}.self_attn.{name}_proj" for name in ("q", "k", "v", "out"))
+        ),
+        "ffn": parameters(f"{LAYER}.fc1"),
+        "ffn_out": parameters(f"{LAYER}.fc2"),
+        "output": ("lm_head.weight",),
+    }
 
     @classmethod
     def build(cls, vocab_size: int, conf: Optional[Mapping[str, Any]]) -> AbsLM:
@@ -56,17 +63,6 @@ class TransformerOPT(BayesESPnetLM):
     def num_layers(self) -> int:
         """Number of layers."""
         return len(self.decoder.decoder.layers)
-
-    def layers_at(self, position: str, layer: Optional[int]) -> List[Tuple[nn.Module, str]]:
-        """See `BayesESPnetLM.layers_at`."""
-        if position == "embedding":
-            return [(self.decoder.decoder, "embed_tokens")]
-        if layer is None:
-            return [(self, "lm_head")]
-        block = self.decoder.decoder.layers[layer - 1]
-        if position == "attention":
-            return [(block.self_attn, name) for name in ATTENTION]
-        return [(block, FFN[position])]
 
     def projected(self, input: torch.Tensor) -> torch.Tensor:
         """See `BayesESPnetLM.projected`."""

@@ -1,18 +1,15 @@
-"""The LSTM loop against a step-by-step oracle, torch's LSTM and finite differences."""
+"""The LSTM loop against torch's LSTM and finite differences."""
 
 import pytest
 import torch
 from torch.autograd import gradcheck
 
-from espnet_bayeslm.kernels import fused, recurrence
 from espnet_bayeslm.kernels.gp import BASIS
 from espnet_bayeslm.kernels.gp import mixture as fast_mixture
-from espnet_bayeslm.kernels.lstm_tensors import Layout, LoopInputs, Path
-from espnet_bayeslm.kernels.recurrence import lstm_loop
-from espnet_bayeslm.layers import GATES, lstm
+from espnet_bayeslm.layers import GATES
 from espnet_bayeslm.layers.gp import mixture as plain_mixture
-from espnet_bayeslm.layers.lstm import lstm_loop as plain_loop
-from espnet_bayeslm.lm.lstm import BayesLSTMLM
+from espnet_bayeslm.layers.lstm import lstm_loop
+from espnet_bayeslm.layers.lstm_tensors import Layout, LoopInputs, Path
 
 STEPS, BATCH, UNITS = 4, 3, 5
 POSITIONS = [
@@ -98,20 +95,6 @@ def case(request):
     return loop_case(request.param)
 
 
-@pytest.mark.parametrize("on_device", [False, True])
-def test_values_and_gradients_equal_the_oracle(case, on_device, monkeypatch):
-    monkeypatch.setattr(recurrence, "compiles", lambda device: on_device)
-    inputs, layout = case
-    leaves = [tensor for tensor in inputs if tensor is not None and tensor.requires_grad]
-    results = []
-    for loop in (lstm_loop, plain_loop):
-        values = [value for value in loop(inputs, layout) if value is not None]
-        torch.manual_seed(1)
-        loss = sum((value * torch.randn_like(value)).sum() for value in values)
-        results.append([*values, *torch.autograd.grad(loss, leaves)])
-    torch.testing.assert_close(*results, rtol=0, atol=1e-11)
-
-
 def test_gradcheck(case):
     inputs, layout = case
 
@@ -137,11 +120,9 @@ def test_without_processes_it_is_torchs_lstm():
     assert torch.allclose(c_last, c_expected[0], atol=1e-13)
 
 
-@pytest.mark.parametrize("on_device", [False, True])
 @pytest.mark.parametrize("beyond, limit", [(9.0, 4.0), (-30.0, -20.0)])
-def test_a_standard_deviation_that_is_fed_back_is_clamped(beyond, limit, on_device, monkeypatch):
+def test_a_standard_deviation_that_is_fed_back_is_clamped(beyond, limit):
     """Outside of its range it is that at its end, and has no gradient."""
-    monkeypatch.setattr(recurrence, "compiles", lambda device: on_device)
     inputs, layout = loop_case(("latent",))
     weight = inputs.latent_weight.detach().clone()
     weight[UNITS:] = 0.0
@@ -156,41 +137,6 @@ def test_a_standard_deviation_that_is_fed_back_is_clamped(beyond, limit, on_devi
     assert torch.equal(*outputs)
     assert torch.equal(gradients[0][:UNITS], gradients[1][:UNITS])
     assert not gradients[0][UNITS:].any() and gradients[1][UNITS:].all()
-
-
-@pytest.mark.parametrize(
-    "positions",
-    [("cell_input",), ("hidden_input", "cell_state", "latent")],
-)
-def test_the_steps_compile_whole(positions, monkeypatch, caplog):
-    compiled, compile = [], torch.compile
-
-    def compile_whole(function, dynamic):
-        compiled.append(function.__code__.co_name)
-        return compile(function, backend="eager", fullgraph=True, dynamic=dynamic)
-
-    inputs, layout = loop_case(positions)
-    leaves = [x for x in inputs if x is not None and x.requires_grad]
-    expected = torch.autograd.grad(lstm_loop(inputs, layout)[0].square().sum(), leaves)
-    fused._compiled.cache_clear()
-    monkeypatch.setattr(torch, "compile", compile_whole)
-    for module in (recurrence, fused):
-        monkeypatch.setattr(module, "compiles", lambda device: True)
-    # as on a device
-    monkeypatch.setattr("espnet_bayeslm.kernels.gp.chunks", lambda rows: (rows,))
-    found = torch.autograd.grad(lstm_loop(inputs, layout)[0].square().sum(), leaves)
-    fused._compiled.cache_clear()
-    assert {"lstm_step", "lstm_backward"} <= set(compiled) and "uncompiled" not in caplog.text
-    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
-
-
-@pytest.mark.parametrize("steps, is_fast", [(1, False), (2, True)])
-def test_a_single_step_on_a_cpu_has_nothing_to_gain(steps, is_fast, monkeypatch):
-    chosen = []
-    monkeypatch.setattr(lstm, "fast", lambda plain: chosen.append(plain) or plain)
-    lm = BayesLSTMLM(7, unit=4, nlayers=1, uncertainty={"hidden_input@1": "gp"}).eval()
-    lm(torch.ones(2, steps, dtype=torch.long), None)
-    assert (lstm.lstm_loop in chosen) == is_fast
 
 
 def test_gradients_of_coefficients_are_summed_in_single_precision():

@@ -1,0 +1,105 @@
+"""Samples of those rows of an embedding's table that a forward pass looks up."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Callable, Iterator, Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+
+def distinct_ids(ids: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Ids, ascending, of which `places` uses one for each id there is, and the places.
+
+    Elsewhere than on a CPU the others are left in, up to as many as `ids` has: their number is
+    known without waiting for the device.
+
+    Args:
+        ids: Any shape.
+
+    Returns:
+        Ids (D,); for each id its place among them, of the shape of `ids`.
+    """
+    if ids.device.type == "cpu":
+        return torch.unique(ids, return_inverse=True)
+    ascending = ids.flatten().sort().values
+    return ascending, torch.searchsorted(ascending, ids)
+
+
+def look_up(
+    table: torch.Tensor, ids: torch.Tensor, padding_idx: Optional[int]
+) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Rows of a table, and the table, for the output projection that is tied to it.
+
+    Args:
+        table: (V, M).
+        ids: Any shape.
+        padding_idx: The id whose row gets no gradient from the rows.
+
+    Returns:
+        (..., M) and (V, M).
+    """
+    return F.embedding(ids, table, padding_idx), table
+
+
+def can_look_up(block: Any) -> bool:
+    """True if a sample of a block needs no more than the rows that one pass looks up."""
+    layer = block.owner
+    return (
+        isinstance(layer, nn.Embedding)
+        and type(layer).forward is nn.Embedding.forward
+        and "forward" not in vars(layer)
+        and layer.max_norm is None
+        and not (layer.scale_grad_by_freq or layer.sparse)
+        and block.span == (0, layer.num_embeddings)
+        and not block.aliases
+        and block.kind.look_up is not None
+    )
+
+
+class SampledRows:
+    """Forward pass of an embedding that samples the rows it looks up, once.
+
+    Args:
+        block: The table's block.
+        generator: Of the noise.
+    """
+
+    def __init__(self, block: Any, generator: torch.Generator):
+        self.block, self.generator = block, generator
+        self.is_used = False
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Be the embedding's forward pass within the block."""
+        layer = self.block.owner
+        layer.forward = self
+        try:
+            yield
+        finally:
+            del layer.forward
+
+    def __call__(self, input: torch.Tensor) -> torch.Tensor:
+        """Map ids (...) to vectors (..., embedding_dim), one sample for all tokens."""
+        return self.with_table(input, look_up)[0]
+
+    def with_table(
+        self, ids: torch.Tensor, look: Callable[..., Tuple[torch.Tensor, torch.Tensor]]
+    ) -> Tuple[torch.Tensor, torch.Tensor]:
+        """The vectors, and the table's mean for the projection that is tied to it.
+
+        Args:
+            ids: (...).
+            look: `look_up` or its fast twin.
+        """
+        if self.is_used:
+            raise RuntimeError(
+                "a sample of looked-up rows is for one forward pass: sample without one_pass"
+            )
+        self.is_used = True
+        distinct, places = distinct_ids(ids)
+        mean, table = look(self.block.whole, distinct, self.block.owner.padding_idx)
+        rows = self.block.kind.look_up(self.block, distinct, mean, self.generator)
+        return F.embedding(places, rows), table
