@@ -145,8 +145,8 @@ class Kind:
         is_uncertain: Whether anything is random then.
         group: What its parameters are for the optimizer: `posterior`, `networks`, `architecture`.
         colour: In figures.
-        formats: As what an LM that has it can be exported.
-        no_format: Why not as the others (`{places}`: where it is), and what to do.
+        no_export: Why an LM that has it has no point-estimate form (`{places}`: where it is), and
+            what to do; None: it has one.
 
     Raises:
         InputError: There is no such option.
@@ -159,8 +159,7 @@ class Kind:
     is_uncertain: ClassVar[bool] = True
     group: ClassVar[str] = "posterior"
     colour: ClassVar[str] = "tab:gray"
-    formats: ClassVar[Tuple[str, ...]] = ("checkpoint", "onnx")
-    no_format: ClassVar[Tuple[str, str]] = ("{places}", "")
+    no_export: ClassVar[Optional[Tuple[str, str]]] = None
 
     def __init__(self, **options: Any):
         for option in options:

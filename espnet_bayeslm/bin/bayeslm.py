@@ -21,7 +21,7 @@ TOOLS = {
     "interpolate": "EM weights of LMs and n-grams on held-out text",
     "rescore": "N-best lists in, LM scores and a new 1-best out",
     "lattice": "word lattices in, rescored lattices, N best and oracle WER out",
-    "export": "an LM's posterior means as an ordinary checkpoint or as ONNX graphs",
+    "export": "an LM's posterior means as an ordinary checkpoint",
     "snr": "signal-to-noise ratio of random weights, and pruning by it",
     "score": "WER with S/D/I, significance, oracle WER of N-best lists",
     "completion": "a script that completes tools and options in bash and zsh",

@@ -203,10 +203,9 @@ class Variational(Kind):
     option_names = ("latent_dim", "feedback", "init_std")
     group = "networks"
     colour = "tab:purple"
-    formats = ("onnx",)
-    no_format = (
+    no_export = (
         "the latent variables at {places} have no point-estimate form",
-        "--format onnx writes the LM at their means as a graph.",
+        "Decode and rescore with the LM itself.",
     )
 
     def apply(self, place: Place) -> None:

@@ -67,8 +67,7 @@ class Search(Kind):
     name = "search"
     option_names = ("candidates",)
     group = "architecture"
-    formats = ()
-    no_format = (
+    no_export = (
         "a super-network, at {places}, has no point-estimate form",
         "Train one of the architectures that `bayeslm search` ranks.",
     )

@@ -28,8 +28,6 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, check_folder, entries, staged, write_yaml
 
 CONFIG, CHECKPOINT = "config.yaml", "valid.loss.ave.pth"
-# As what an LM can be exported.
-FORMATS = ("checkpoint", "onnx")
 # What ESPnet's programs ask the configuration of a trained LM for, besides the LM and the model.
 READING = (
     *("token_list", "token_type", "bpemodel", "use_preprocessor"),
@@ -45,7 +43,6 @@ TOLERANCE = 1e-4
 # All that an export ever writes into its folder.
 WRITTEN = {
     *(CONFIG, CHECKPOINT, *TEXT_FILES.values(), "ngrams"),
-    *("tokens.txt", "step.onnx", "full.onnx", "onnx.json"),
     UNKNOWN_WORDS.parts[0],
 }
 
@@ -106,7 +103,14 @@ def point_config(args: argparse.Namespace, *, path: Path) -> Dict[str, Any]:
     Raises:
         InputError: The LM has no point-estimate form.
     """
-    check_kind(args, path=path)
+    if "components" in args.lm_conf:
+        raise InputError(
+            "a mixture is exported when it is made",
+            path=path,
+            remedy="Export its LMs, and then their mixture: --lm EXP --lm EXP --weights FILE.",
+        )
+    if args.lm_conf.get("num_samples"):
+        logging.warning(f"{path}: its searches average num_samples draws; the mean is exported")
     config = {**training_config(args), **{name: getattr(args, name, None) for name in READING}}
     config.update(lm=args.lm, lm_conf=dict(args.lm_conf), init=None, optim=args.optim)
     model = getattr(args, "model", "lm")
@@ -129,41 +133,20 @@ def point_config(args: argparse.Namespace, *, path: Path) -> Dict[str, Any]:
     return config
 
 
-def check_kind(args: argparse.Namespace, *, path: Path) -> None:
-    """Raise an InputError where an LM is none that is exported, in whatever format."""
-    if "components" in args.lm_conf:
-        raise InputError(
-            "a mixture is exported when it is made",
-            path=path,
-            remedy="Export its LMs, and then their mixture: --lm EXP --lm EXP --weights FILE.",
-        )
-    check_formats(args.lm_conf.get("uncertainty"), FORMATS, path=path)
-    if args.lm_conf.get("num_samples"):
-        logging.warning(f"{path}: its searches average num_samples draws; the mean is exported")
-
-
-def check_formats(
-    uncertainty: Optional[Mapping[str, Any]], formats: Sequence[str], *, path: Path
-) -> None:
-    """Raise an InputError where a location has a kind that is exported in none of some formats."""
-    refused: Dict[Tuple[str, str], List[str]] = {}
-    for entry, value in (uncertainty or {}).items():
-        kind = parse_kind(value)
-        if not set(kind.formats) & set(formats):
-            refused.setdefault(kind.no_format, []).append(entry)
-    for (what, remedy), found in refused.items():
-        places = ", ".join(found)
-        raise InputError(what.format(places=places), path=path, remedy=remedy)
-
-
 def point_uncertainty(uncertainty: Optional[Mapping[str, Any]], *, path: Path) -> Dict[str, Any]:
     """The `uncertainty` of the LM of the means, as of Gaussian processes their functions.
 
     Raises:
         InputError: A location has no point-estimate form.
     """
-    check_formats(uncertainty, FORMATS[:1], path=path)
-    forms = {entry: parse_kind(value).point_form() for entry, value in (uncertainty or {}).items()}
+    kinds = {entry: parse_kind(value) for entry, value in (uncertainty or {}).items()}
+    refused: Dict[Tuple[str, str], List[str]] = {}
+    for entry, kind in kinds.items():
+        if kind.no_export is not None:
+            refused.setdefault(kind.no_export, []).append(entry)
+    for (what, remedy), found in refused.items():
+        raise InputError(what.format(places=", ".join(found)), path=path, remedy=remedy)
+    forms = {entry: kind.point_form() for entry, kind in kinds.items()}
     return {entry: form for entry, form in forms.items() if form is not None}
 
 

@@ -93,21 +93,6 @@ def test_the_same_decoded_text(name, request, tmp_path, monkeypatch):
     assert len({text for text, _ in before}) > 5
 
 
-def test_graphs(bayes, tmp_path):
-    ort = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (extra `onnx`)")
-    run("--lm", bayes, "--output", tmp_path / "out", "--format", "onnx")
-    assert files(tmp_path / "out") == {"step.onnx", "full.onnx", "onnx.json", "tokens.txt"}
-    ids = torch.randint(1, SOS + 1, (2, 17))
-    session = ort.InferenceSession(tmp_path / "out" / "full.onnx")
-    found = session.run(None, {"tokens": ids.numpy()})[0]
-    with torch.no_grad():
-        expected = load_lm(bayes).lm(ids, None)[0].log_softmax(-1)
-    assert torch.allclose(torch.from_numpy(found), expected, atol=1e-5)
-    # both formats may share a folder
-    run("--lm", bayes, "--output", tmp_path / "out")
-    assert len(files(tmp_path / "out")) == 6
-
-
 def test_a_mixture(point, seq_rnn, ngram, plain_text, tmp_path):
     parts = {"lm": [point, seq_rnn], "ngram": ngram, "weights": "0.5,0.3,0.2"}
     for _ in range(2):  # what is exported may be exported again
@@ -183,12 +168,7 @@ BAD = {
     "no config": (["--lm", "{tmp_path}/alone.pth"], "found no config.yaml beside the checkpoint"),
     "latent": (["--lm", "{latent}"], "the latent variables at hidden_output@2 have no point"),
     "weights": (["--lm", "{bayes}", "--weights", "1"], "--weights are for several LMs"),
-    "graph of a mixture": (
-        ["--lm", "{bayes}", "--lm", "{seq_rnn}", "--weights", "0.5,0.5", "--format", "onnx"],
-        "--format onnx is for a single LM, and these are 2",
-    ),
     "no weights": (["--lm", "{bayes}", "--lm", "{seq_rnn}"], "no weights for the 2 components"),
-    "espnet's graph": (["--lm", "{seq_rnn}", "--format", "onnx"], "is for the LMs of this package"),
 }
 
 

@@ -1,6 +1,5 @@
 """`<unk>` stands for the same number of words in tools, `load()`, exports and mixtures."""
 
-import json
 import shutil
 
 import numpy as np
@@ -64,13 +63,3 @@ def test_a_mixture_has_the_size_of_its_lms(point, tmp_path, sizes):
     assert word_log_probs(tmp_path / "m") == pytest.approx(expected, rel=1e-5)
     write_mixture(tmp_path / "m", lms=[point])
     assert read_unk_size(tmp_path / "m") is None
-
-
-def test_graphs_say_the_size(counted, tmp_path):
-    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (extra `onnx`)")
-    pytest.importorskip("onnx", reason="onnx is not installed (extra `onnx`)")
-    from espnet_bayeslm.training.onnx import export_onnx
-
-    export_onnx(counted, tmp_path / "out")
-    about = json.loads((tmp_path / "out" / "onnx.json").read_text())
-    assert about["unk_size"] == 500
