@@ -249,10 +249,10 @@ def test_tied_output_keeps_the_mean():
     assert len(list(lm.parameters())) == len(list(theirs_of(case).parameters())) + 1
     ids = tokens()
     with lm.eval().sampled(0):
-        table = lm.encoder.value("weight")
+        table = lm.encoder.weight
         output, _ = lm.rnn(nn.functional.embedding(ids, table))
         assert distance(logits(lm, ids), lm.decoder(output)) < 1e-12
-        assert not torch.equal(table, lm.encoder.weight)
+        assert not torch.equal(table, lm.decoder.weight)
     assert torch.equal(lm.decoder.weight, lm.encoder.weight)
 
 
