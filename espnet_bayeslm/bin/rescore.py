@@ -339,9 +339,13 @@ def report(
     unit: str,
 ) -> None:
     """Print what was chosen, the errors, and their test against the first pass."""
-    print(weighting.scales)
+    if tuned is not None and tuned.folds:
+        print("\n".join(tuned.fold_lines()))
+    else:
+        print(weighting.scales)
     if tuned is not None:
-        print(tuned.held_out())
+        if not tuned.folds:
+            print(tuned.held_out())
         if tuned.risk_errors is not None:
             counts = f"{tuned.found.errors['tuned']} by max, {tuned.risk_errors} by mbr"
             print(f"errors on the tuning lists: {counts}")

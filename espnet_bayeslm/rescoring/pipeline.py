@@ -50,9 +50,11 @@ from espnet_bayeslm.rescoring.decision import (
 from espnet_bayeslm.rescoring.features import FIRST_PASS
 from espnet_bayeslm.rescoring.tuning import (
     AS_USUAL,
+    Fold,
     Tuned,
     Tuning,
     fold_lists,
+    hypothesis_errors,
     split_lists,
     tune_mixture,
 )
@@ -193,12 +195,15 @@ class Rescoring:
         known = [item for item, part in zip(lists, parts, strict=True) if part != "test"]
         self.weighting, self.tuned = self._tune(known, weighting)
         used = [self.weighting] * len(lists)
+        counts = []
         for fold in self._folds(nbests, folds) if folds is not None else ():
             parts = ["test"] * len(lists)
             rest = np.setdiff1d(np.arange(len(lists)), fold)
             of_others, _ = self._tune([lists[k] for k in rest], weighting)
             for k in fold:
                 used[k] = of_others
+            counts.append(self._count([lists[k] for k in fold], of_others))
+        self.tuned = self.tuned._replace(folds=tuple(counts))
         rows = zip(lists, used, parts, strict=True)
         self._rescored = (rescored_list(item, w)._replace(part=part) for item, w, part in rows)
 
@@ -211,6 +216,15 @@ class Rescoring:
                 remedy="Give lists of several, which can be divided.",
             )
         return found
+
+    def _count(self, lists: Sequence[ListScores], weighting: Weighting) -> Fold:
+        """Errors of the lists of a fold."""
+        refs = {item.nbest.utt: self._how[0][item.nbest.utt] for item in lists}
+        errors = hypothesis_errors([item.nbest for item in lists], refs)
+        places = [rescored_list(item, weighting).best for item in lists]
+        first = sum(int(counts[0]) for counts in errors)
+        rescored = sum(int(counts[k]) for counts, k in zip(errors, places, strict=True))
+        return Fold(weighting.scales, len(lists), first, rescored)
 
     def _tune(self, lists: Sequence[ListScores], weighting: Weighting) -> Tuple[Weighting, Tuned]:
         """The weighting that is tuned on some lists, and what was found."""

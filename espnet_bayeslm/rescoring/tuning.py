@@ -59,6 +59,22 @@ class Tuning(NamedTuple):
 AS_USUAL = Tuning()
 
 
+class Fold(NamedTuple):
+    """Lists that are rescored with scales that were tuned on the lists of the other folds.
+
+    Attributes:
+        scales: The scales.
+        num_lists: How many lists the fold holds.
+        first_pass: Word errors of the fold's first hypotheses.
+        rescored: Word errors of the fold's new best hypotheses.
+    """
+
+    scales: Scales
+    num_lists: int
+    first_pass: int
+    rescored: int
+
+
 class Tuned(NamedTuple):
     """Scales and weights chosen on a development set.
 
@@ -71,6 +87,7 @@ class Tuned(NamedTuple):
         words: Of the references.
         risk_errors: Word errors of the tuning lists by least expected errors, where that was asked
             for.
+        folds: The folds of `--folds`; empty without it.
     """
 
     scales: Scales
@@ -80,6 +97,29 @@ class Tuned(NamedTuple):
     tried: List[Tuple[np.ndarray, int]]
     words: int
     risk_errors: Optional[int] = None
+    folds: Tuple[Fold, ...] = ()
+
+    def fold_lines(self) -> List[str]:
+        """Choice and errors of each fold, and the errors of all lists; for people."""
+        lines = []
+        for number, fold in enumerate(self.folds, 1):
+            lines.append(
+                f"fold {number} ({fold.num_lists} lists): {_choice(fold.scales)};"
+                f" errors {fold.first_pass} -> {fold.rescored}"
+            )
+        lines.append(f"all lists (scales.yaml): {_choice(self.scales)}")
+        first = sum(fold.first_pass for fold in self.folds)
+        held_out = sum(fold.rescored for fold in self.folds)
+        fitted = self.found.errors["tuned"]
+        if self.scales.decision == "mbr" and self.risk_errors is not None:
+            fitted = self.risk_errors
+        lines.append(
+            f"errors: {first} in the first pass, {held_out} held out in {len(self.folds)} folds,"
+            f" {fitted} with the weights of all lists"
+        )
+        if fitted > held_out:
+            lines.append("the weights of all lists make more errors than those of the folds")
+        return lines
 
     def held_out(self) -> str:
         """Result of cross-validation, in one line."""
@@ -95,6 +135,11 @@ class Tuned(NamedTuple):
             f"{self.found.kept}: {base} -> {errors[self.found.kept]} errors on held-out lists"
             f" ({self.found.num_folds} folds)"
         )
+
+
+def _choice(scales: Scales) -> str:
+    """Scales, for people."""
+    return "first pass kept" if scales.features == FIRST_PASS else str(scales)
 
 
 def tune_mixture(

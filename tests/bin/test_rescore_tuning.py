@@ -84,9 +84,14 @@ def test_a_part_is_tuned_on_and_the_other_tested(rescore, tmp_path, capsys):
         assert alone.get(key) == found.get(key)
 
 
-def test_folds_are_rescored_with_what_the_others_tell(rescore, tmp_path):
+def test_folds_are_rescored_with_what_the_others_tell(rescore, tmp_path, capsys):
     write_jsonl(tmp_path / "all.jsonl")
-    folds, whole = rescore("all", "folds", folds=3), rescore("all", "all")
+    folds = rescore("all", "folds", folds=3)
+    lines = capsys.readouterr().out.splitlines()
+    whole = rescore("all", "all")
+    assert [line[:6] for line in lines[:3]] == ["fold 1", "fold 2", "fold 3"]
+    assert lines[4].startswith("errors: ") and "held out in 3 folds" in lines[4]
+    assert not any("as it came" in line for line in lines)
     # the scales that are kept are those of all lists; the errors are not
     assert folds["tuning"] == whole["tuning"] and folds.get("lmwt") == whole.get("lmwt")
     assert folds["wer"]["rescored"] >= whole["wer"]["rescored"] - 1

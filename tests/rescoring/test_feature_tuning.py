@@ -203,3 +203,11 @@ def test_large_problems_are_searched_on_a_part_and_finished_on_all(monkeypatch):
     monkeypatch.setattr(weight_search, "EXPLORED", 100)
     part = tune(lists, errors)
     assert part.errors["tuned"] <= 1.05 * whole.errors["tuned"] < 0.7 * whole.errors["first pass"]
+
+
+@pytest.mark.parametrize("better, sure", [(54, False), (75, True)])
+def test_a_gain_is_sure_above_the_standard_error_of_its_sum(better, sure):
+    """Of 100 gains of 1 and losses of 1 the sum has the standard error 10, and not 1."""
+    gains = np.where(np.arange(100) < better, 1, -1)
+    held_out = {AS_IT_CAME: np.full(100, 3), "all features": 3 - gains}
+    assert (feature_tuning._choose(held_out) != AS_IT_CAME) == sure

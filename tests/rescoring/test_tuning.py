@@ -10,13 +10,20 @@ from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.report import html_sweep
 from espnet_bayeslm.rescoring.decision import (
     ListScores,
+    Scales,
     Weighting,
     read_scales,
 )
 from espnet_bayeslm.rescoring.feature_tuning import TunedWeights, chosen_errors
-from espnet_bayeslm.rescoring.features import best_place
-from espnet_bayeslm.rescoring.pipeline import rescored_list
-from espnet_bayeslm.rescoring.tuning import Tuning, hypothesis_errors, scales_of, tune_mixture
+from espnet_bayeslm.rescoring.features import FIRST_PASS, best_place
+from espnet_bayeslm.rescoring.pipeline import Rescoring, rescored_list
+from espnet_bayeslm.rescoring.tuning import (
+    Tuning,
+    fold_lists,
+    hypothesis_errors,
+    scales_of,
+    tune_mixture,
+)
 
 PRESENT = {"all": 1, "half": 2, "none": 1000}
 NAMES = ("am_score", "graph_score", "log_prob", "words", "rank", "lm_score")
@@ -95,6 +102,11 @@ KALDI_FORMS = {
     "an LM against": ({"am_score": 0.1, "log_prob": -1.0}, "none", False),
     "acoustics against": ({"am_score": -0.1, "log_prob": 1.0}, "none", False),
     "more": ({"am_score": 0.1, "log_prob": 1.0, "rank": 0.3}, "none", False),
+    "more that decides nothing here": (
+        {"am_score": 0.1, "log_prob": 1.0, "rank": 1e-9},
+        "none",
+        False,
+    ),
 }
 
 
@@ -157,3 +169,65 @@ def test_the_errors_that_tuning_reports_are_those_of_scales_yaml(
     if scales.weights is not None:
         again = again._replace(weights=np.array([weight.weight for weight in scales.weights]))
     assert errors_of(lists, refs, again) == reported
+
+
+def folded(seed=4, num_lists=24, **options):
+    """Return the lists, references and rescoring of lists in three folds."""
+    lists, refs = simulated(seed, num_lists, present=("all", "none", "none"))
+    weighting = Weighting(["lm"], np.ones(1), "linear", Scales())
+    tuning = Tuning(num_folds=2)
+    return lists, refs, Rescoring(lists, weighting, refs=refs, tuning=tuning, folds=3, **options)
+
+
+def test_each_fold_is_said_with_its_choice_and_errors():
+    """The held-out errors are those of the lists that come out."""
+    lists, refs, rescoring = folded()
+    tuned = rescoring.tuned
+    errors = hypothesis_errors([item.nbest for item in lists], refs)
+    held_out = sum(int(e[item.best]) for e, item in zip(errors, list(rescoring), strict=True))
+    assert held_out == sum(fold.rescored for fold in tuned.folds)
+    first = sum(int(e[0]) for e in errors)
+    assert first == sum(fold.first_pass for fold in tuned.folds) == tuned.found.errors["first pass"]
+    assert sum(fold.num_lists for fold in tuned.folds) == len(lists)
+    lines = tuned.fold_lines()
+    for number, (fold, line) in enumerate(zip(tuned.folds, lines, strict=False), 1):
+        kept = fold.scales.features == FIRST_PASS
+        choice = "first pass kept" if kept else str(fold.scales)
+        assert line == (
+            f"fold {number} ({fold.num_lists} lists): {choice};"
+            f" errors {fold.first_pass} -> {fold.rescored}"
+        )
+    counts = f"{first} in the first pass, {held_out} held out in 3 folds"
+    counts += f", {tuned.found.errors['tuned']} with the weights of all lists"
+    assert lines[4] == f"errors: {counts}"
+
+
+def test_a_final_fit_that_keeps_the_first_pass_does_not_hide_better_folds():
+    """The final fit is worse than the folds: this is said, and the output is not `as it came`."""
+    tuned = folded()[2].tuned
+    kept = tuned._replace(
+        scales=Scales(features=FIRST_PASS),
+        found=tuned.found._replace(errors={**tuned.found.errors, "tuned": 999}),
+    )
+    lines = kept.fold_lines()
+    assert "all lists (scales.yaml): first pass kept" in lines and "999 with" in lines[-2]
+    assert lines[-1] == "the weights of all lists make more errors than those of the folds"
+    assert "as it came" not in "\n".join(lines)
+
+
+def test_the_lists_of_a_fold_have_no_say_in_its_scales():
+    """Other references of a fold change the scales of other folds, never of this one."""
+    lists, refs, rescoring = folded()
+    held = set(
+        np.array([item.nbest.utt for item in lists])[
+            fold_lists([item.nbest for item in lists], 3)[0]
+        ].tolist()
+    )
+    # the worst hypothesis of each held list becomes right
+    other = {item.nbest.utt: item.nbest.hypotheses[-1].words for item in lists}
+    refs = {utt: other[utt] if utt in held else ref for utt, ref in refs.items()}
+    weighting = Weighting(["lm"], np.ones(1), "linear", Scales())
+    again = Rescoring(lists, weighting, refs=refs, tuning=Tuning(num_folds=2), folds=3)
+    before, after = rescoring.tuned.folds, again.tuned.folds
+    assert after[0].scales == before[0].scales
+    assert all(a.scales != b.scales for a, b in zip(after[1:], before[1:], strict=True))

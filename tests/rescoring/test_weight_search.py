@@ -113,3 +113,17 @@ def test_folds_keep_groups_together_and_are_of_a_size():
         {groups[n] for n in a} & {groups[n] for n in b} for a in parts for b in parts if a is not b
     )
     assert len(folds(["one"] * 5, 5)) == 1
+
+
+@pytest.mark.parametrize("units", [(1.0, 1.0, 1.0), (1e-4, 1e5, 7.0)])
+def test_features_have_a_spread_of_one_within_lists(units):
+    """In any units; the spreads lead back to the features' own."""
+    features, errors, sizes = random_lists(4)
+    problem = make_problem(features * units, errors, sizes)
+    inside = [own[:size] for own, size in zip(problem.features, sizes, strict=True)]
+    spreads = np.sqrt(np.mean([own.var(axis=0) for own in inside], axis=0))
+    np.testing.assert_allclose(spreads, 1.0, rtol=1e-4)
+    for own, raw in zip(inside, features * units, strict=True):
+        expected = raw[: len(own)] - raw[0]
+        tolerance = 1e-5 * problem.spreads.max()
+        np.testing.assert_allclose(own * problem.spreads, expected, atol=tolerance)
