@@ -18,7 +18,9 @@ def entered():
         path = Path(frame.f_code.co_filename)
         # of a method with its class; Python 3.10 knows only its own name
         name = getattr(frame.f_code, "co_qualname", frame.f_code.co_name)
-        if event == "call" and path.is_relative_to(PACKAGE):
+        # a comprehension or a lambda is a part of the function around it
+        named = not frame.f_code.co_name.startswith("<")
+        if event == "call" and named and path.is_relative_to(PACKAGE):
             found.add((str(path.relative_to(PACKAGE)), name))
 
     before = sys.getprofile()

@@ -25,7 +25,7 @@ def test_the_path_from_lm_conf_to_a_sampled_weight():
         path_of(uncertainty)
     point, bayes = path_of({}), path_of({"ffn@1": "bayes"})
     more = bayes - point
-    assert any(file == "bayes/weights.py" and "draw_rows" in name for file, name in more)
+    assert any(file == "bayes/weights.py" and "sample_parameter" in name for file, name in more)
     assert len(more) <= MOST_FUNCTIONS, sorted(more)
     files = {file for file, _ in more}
     assert len(files) <= MOST_FILES, sorted(files)
