@@ -45,15 +45,14 @@ def look_up(
 
 
 def can_look_up(block: Any) -> bool:
-    """True if a sample of a block needs no more than the rows that one pass looks up."""
+    """True if a sample of an embedding's block needs no more than the rows of one look-up."""
     layer = block.owner
     return (
-        isinstance(layer, nn.Embedding)
-        and type(layer).forward is nn.Embedding.forward
+        type(layer).forward is nn.Embedding.forward
         and "forward" not in vars(layer)
         and layer.max_norm is None
         and not (layer.scale_grad_by_freq or layer.sparse)
-        and block.span == (0, layer.num_embeddings)
+        and block.rows == (0, layer.num_embeddings)
         and not block.aliases
         and block.kind.look_up is not None
     )

@@ -6,18 +6,16 @@ import contextlib
 import dataclasses
 import itertools
 from fnmatch import fnmatchcase
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
 
 from espnet_bayeslm.bayes.kinds import (
-    Rows,
     Weights,
     adapt_to_kinds,
     is_posterior_key,
     parse_kind,
-    select_rows,
 )
 from espnet_bayeslm.bayes.look_up import SampledRows, can_look_up
 from espnet_bayeslm.bayes.noise import refuse_recomputation
@@ -33,27 +31,27 @@ Place = Tuple[nn.Module, str]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Block:
-    """Rows of a parameter that are random.
+    """Rows of a parameter of a module, and their posterior.
 
     Attributes:
-        location: The location they belong to, as in the configuration.
         path: Name of the module that owns the parameter.
         owner: That module.
         parameter: The parameter's name in it. The parameter is the posterior mean.
-        key: What the posterior's own names begin with there (`KEY_log_std`, `KEY_prior_mean`).
-        rows: First row and the one after the last (None: all).
+        rows: First row and the one after the last.
+        aliases: Other places, (path, name), of the same parameter; a sample is put there too.
+        key: What the posterior's own names begin with in the owner (`KEY_log_std`).
+        location: The location they belong to, as in the configuration.
         kind: The `WeightKind` of their posterior.
-        aliases: Other places of the same parameter that a sample takes too.
     """
 
-    location: str
     path: str
     owner: nn.Module
     parameter: str
-    key: str
-    rows: Rows
-    kind: Any
+    rows: Tuple[int, int]
     aliases: Tuple[Tuple[str, str], ...] = ()
+    key: str = ""
+    location: str = ""
+    kind: Any = None
 
     @property
     def name(self) -> str:
@@ -64,13 +62,15 @@ class Block:
     def whole(self) -> torch.Tensor:
         """The parameter, whose values are means, whatever sample is in its place."""
         kept = vars(self.owner).get(MEANS, {})
-        value = kept.get(self.parameter)
-        return getattr(self.owner, self.parameter) if value is None else value
+        return (
+            kept[self.parameter] if self.parameter in kept else getattr(self.owner, self.parameter)
+        )
 
     @property
     def mean(self) -> torch.Tensor:
         """The posterior means, a part of the parameter."""
-        return self.select(self.whole)
+        whole = self.whole
+        return whole if self.rows == (0, len(whole)) else whole[slice(*self.rows)]
 
     @property
     def std(self) -> torch.Tensor:
@@ -82,36 +82,13 @@ class Block:
         """The standard deviation at the start of training; nan where it is not known."""
         return self.kind.start_std(self)
 
-    @property
-    def span(self) -> Tuple[int, int]:
-        """First row and the one after the last."""
-        return self.rows or (0, len(self.whole))
-
     def select(self, tensor: torch.Tensor) -> torch.Tensor:
         """The block's rows of a tensor shaped as the parameter."""
-        return select_rows(tensor, self.rows)
+        return tensor[slice(*self.rows)]
 
     def tensor(self, suffix: str) -> torch.Tensor:
         """One of the posterior's own tensors."""
         return getattr(self.owner, self.key + suffix)
-
-
-class Found(NamedTuple):
-    """A parameter of a module, or some rows of it.
-
-    Attributes:
-        path: Name of the module that owns it.
-        owner: That module.
-        parameter: Its name there.
-        rows: First row and the one after the last (None: all).
-        aliases: Other places, (path, name), of the same parameter.
-    """
-
-    path: str
-    owner: nn.Module
-    parameter: str
-    rows: Rows
-    aliases: Tuple[Tuple[str, str], ...]
 
 
 class Posterior:
@@ -173,12 +150,20 @@ class Posterior:
         kind.check(location)
         for chosen in weights:
             for found in self.find(chosen):
-                self._add_rows(found, chosen, kind, location)
-        order = {id(module): n for n, module in enumerate(self.module.modules())}
-        self._blocks.sort(key=lambda block: order[id(block.owner)])
+                named = dataclasses.replace(found, location=location or found.path, kind=kind)
+                for block in self._unclaimed(named):
+                    mean = block.mean.detach()
+                    kind.add(block, mean.clone() if chosen.is_new else torch.zeros_like(mean))
+                    kind.start(block)
+                    self._blocks.append(block)
+                    if not is_random(block.owner):
+                        # activation checkpointing would compute it again, without the sample
+                        block.owner.register_forward_pre_hook(refuse_mean)
+        order = {id(parameter): n for n, parameter in enumerate(self.module.parameters())}
+        self._blocks.sort(key=lambda block: (order[id(block.whole)], block.rows))
 
-    def find(self, weights: Weights) -> List[Found]:
-        """The parameters that a pattern matches, each once.
+    def find(self, weights: Weights) -> List[Block]:
+        """The parameters that a pattern matches, each once, as blocks without a posterior.
 
         Raises:
             InputError: There are none.
@@ -186,60 +171,40 @@ class Posterior:
         own = {id(p) for block in self._blocks for p in block.kind.parameters(block)}
         every = self.module.named_parameters(remove_duplicate=False)
         names = [(name, value) for name, value in every if id(value) not in own]
-        matched: Dict[int, List[Tuple[str, str]]] = {}
+        matched: Dict[int, Block] = {}
         for name, value in names:
-            if fnmatchcase(name, weights.pattern):
-                path, _, parameter = name.rpartition(".")
-                matched.setdefault(id(value), []).append((path, parameter))
+            if not fnmatchcase(name, weights.pattern):
+                continue
+            path, _, parameter = name.rpartition(".")
+            if id(value) in matched:  # tied
+                first = matched[id(value)]
+                aliases = (*first.aliases, (path, parameter))
+                matched[id(value)] = dataclasses.replace(first, aliases=aliases)
+                continue
+            n, count = weights.part or (0, 1)
+            rows = (n * len(value) // count, (n + 1) * len(value) // count)
+            key = f"{parameter}_{weights.label}" if weights.label else parameter
+            owner = self.module.get_submodule(path)
+            matched[id(value)] = Block(path, owner, parameter, rows, key=key)
         if not matched:
             some = ", ".join(name for name, _ in names[:4])
             raise InputError(
                 f"{weights.pattern!r} matches none of the {len(names)} parameters ({some}, ...)",
                 remedy="Choose from the names of `module.named_parameters()`.",
             )
-        return [self._found(places, weights.part) for places in matched.values()]
+        return list(matched.values())
 
-    def _found(self, places: Sequence[Tuple[str, str]], part: Optional[Tuple[int, int]]) -> Found:
-        (path, parameter), *aliases = places
-        owner, rows = self.module.get_submodule(path), None
-        if part is not None:
-            (n, count), size = part, len(getattr(owner, parameter))
-            rows = (n * size // count, (n + 1) * size // count)
-        return Found(path, owner, parameter, rows, tuple(aliases))
-
-    def _add_rows(self, found: Found, chosen: Weights, kind: Any, location: str) -> None:
-        path, owner, parameter, rows, aliases = found
-        key = f"{parameter}_{chosen.label}" if chosen.label else parameter
-        block = Block(location or path, path, owner, parameter, key, rows, kind, aliases)
-        runs = self._free_rows(block)
-        is_whole = runs == [block.span]
-        for run in runs:
-            # a run's first row tells it from the others
-            piece = dataclasses.replace(block, rows=run, key=f"{key}_{run[0]}")
-            piece = block if is_whole else piece
-            mean = piece.mean.detach()
-            kind.add(piece, mean.clone() if chosen.is_new else torch.zeros_like(mean))
-            self._blocks.append(piece)
-            kind.start(piece)
-        if runs and refuse_mean not in owner._forward_pre_hooks.values():
-            # activation checkpointing would compute the module again, without the sample
-            owner.register_forward_pre_hook(refuse_mean)
-
-    def _free_rows(self, block: Block) -> List[Tuple[int, int]]:
+    def _unclaimed(self, block: Block) -> List[Block]:
         """Runs of a block's rows that are not random yet.
 
         Raises:
             InputError: Some are random by a kind with other options.
         """
-        first, last = block.span
-        others = [
-            other
-            for other in self._blocks
-            if other.owner is block.owner and other.parameter == block.parameter
-        ]
-        free = []
-        for other in sorted(others, key=lambda other: other.span):
-            begin, end = other.span
+        (first, last), free = block.rows, []
+        for other in self._blocks:  # rows ascending
+            begin, end = other.rows
+            if (other.owner, other.parameter) != (block.owner, block.parameter):
+                continue
             if end <= first or last <= begin:
                 continue
             if not other.kind.has_posterior_of(block.kind):
@@ -250,7 +215,11 @@ class Posterior:
                 )
             free.append((first, begin))
             first = end
-        return [(begin, end) for begin, end in (*free, (first, last)) if begin < end]
+        runs = [(begin, end) for begin, end in (*free, (first, last)) if begin < end]
+        if runs == [block.rows]:
+            return [block]
+        # a run's first row tells it from the others
+        return [dataclasses.replace(block, rows=r, key=f"{block.key}_{r[0]}") for r in runs]
 
     def sample(self, generator: torch.Generator) -> Dict[str, torch.Tensor]:
         """One sample of all parameters with random weights, {name in the state_dict: value}."""
@@ -258,7 +227,7 @@ class Posterior:
         names = {id(module): name for name, module in self.module.named_modules()}
         return {
             f"{names[id(owner)]}.{parameter}".lstrip("."): value
-            for (owner, parameter), value in values
+            for (owner, parameter), value in values.items()
         }
 
     @contextlib.contextmanager
@@ -283,13 +252,22 @@ class Posterior:
         with sample.used(with_kl=with_kl):
             yield sample
 
-    def kl(self, *, per_weight: bool = False) -> torch.Tensor:
+    def kl(
+        self, *, per_weight: bool = False, known: Optional[Mapping[Block, torch.Tensor]] = None
+    ) -> torch.Tensor:
         """KL(posterior || prior) summed over all random weights, in nats, ().
 
         Args:
             per_weight: True for the sum of each block's mean over its weights.
+            known: The KL of blocks for which it was computed already.
         """
-        return _sum_kl(self, {}, per_weight=per_weight)
+        terms = []
+        for block in self._blocks:
+            term = known[block] if known and block in known else block.kind.kl(block)
+            terms.append(term / block.mean.numel() if per_weight else term)
+        if not terms:
+            return next(self.module.parameters()).new_zeros(())
+        return torch.stack(terms).sum()
 
     def reset(self) -> None:
         """Set every posterior to its start."""
@@ -344,37 +322,31 @@ class Sample:
     def __init__(self, posterior: Posterior, generator: torch.Generator, *, one_pass: bool = False):
         self.posterior = posterior
         self._kl: Dict[Block, torch.Tensor] = {}
-        self._looked_up: Dict[Block, SampledRows] = {}
+        self._looked_up: List[SampledRows] = []
         self._noise: Dict[Block, torch.Tensor] = {}
         for block in posterior.blocks():
-            if one_pass and can_look_up(block):
-                self._looked_up[block] = SampledRows(block, generator)
+            if one_pass and isinstance(block.owner, nn.Embedding) and can_look_up(block):
+                self._looked_up.append(SampledRows(block, generator))
             else:
                 self._noise[block] = block.kind.noise(block, generator)
 
-    def values(self, *, with_kl: bool = False) -> Tuple[List[Tuple[Place, torch.Tensor]], Any]:
+    def values(
+        self, *, with_kl: bool = False
+    ) -> Tuple[Dict[Place, torch.Tensor], Dict[Block, torch.Tensor]]:
         """Value of each parameter that is sampled, and the KL of blocks that came with it."""
-        values, terms = [], {}
-        for (owner, parameter), group in self._by_parameter():
-            value = group[0].whole
-            for kind, blocks in itertools.groupby(group, key=lambda block: type(block.kind)):
-                own = list(blocks)
-                noise = [self._noise[block] for block in own]
-                value, found = kind.sample_parameter(value, own, noise, with_kl=with_kl)
-                terms.update(found)
-            for path, name in group[0].aliases:
-                values.append(((self.posterior.module.get_submodule(path), name), value))
-            values.append(((owner, parameter), value))
+        values: Dict[Place, torch.Tensor] = {}
+        terms: Dict[Block, torch.Tensor] = {}
+        # blocks of one parameter stand side by side
+        for (_, parameter, kind), items in itertools.groupby(self._noise.items(), _kind_of_place):
+            blocks, noise = zip(*items, strict=True)
+            place = (blocks[0].owner, parameter)
+            value = values.get(place, blocks[0].whole)
+            value, found = kind.sample_parameter(value, blocks, noise, with_kl=with_kl)
+            terms.update(found)
+            values[place] = value
+            for path, name in blocks[0].aliases:
+                values[self.posterior.module.get_submodule(path), name] = value
         return values, terms
-
-    def _by_parameter(self) -> Iterator[Tuple[Place, List[Block]]]:
-        """Yield each parameter and its blocks, rows ascending."""
-        found: Dict[Tuple[int, str], List[Block]] = {}
-        for block in self._noise:
-            found.setdefault((id(block.owner), block.parameter), []).append(block)
-        for blocks in found.values():
-            blocks.sort(key=lambda block: block.span)
-            yield (blocks[0].owner, blocks[0].parameter), blocks
 
     @contextlib.contextmanager
     def used(self, *, with_kl: bool = False) -> Iterator[Sample]:
@@ -382,27 +354,20 @@ class Sample:
         values, terms = self.values(with_kl=with_kl)
         self._kl.update(terms)
         with contextlib.ExitStack() as stack:
-            for (owner, parameter), value in values:
+            for (owner, parameter), value in values.items():
                 stack.enter_context(_substituted(owner, parameter, value))
-            for rows in self._looked_up.values():
+            for rows in self._looked_up:
                 stack.enter_context(rows.installed())
             yield self
 
     def kl(self, *, per_weight: bool = False) -> torch.Tensor:
         """KL of the posterior; arguments as those of `Posterior.kl`."""
-        return _sum_kl(self.posterior, self._kl, per_weight=per_weight)
+        return self.posterior.kl(per_weight=per_weight, known=self._kl)
 
 
-def _sum_kl(
-    posterior: Posterior, known: Mapping[Block, torch.Tensor], *, per_weight: bool
-) -> torch.Tensor:
-    terms = []
-    for block in posterior.blocks():
-        term = known[block] if block in known else block.kind.kl(block)
-        terms.append(term / block.mean.numel() if per_weight else term)
-    if not terms:
-        return next(posterior.module.parameters()).new_zeros(())
-    return torch.stack(terms).sum()
+def _kind_of_place(item: Tuple[Block, torch.Tensor]) -> Tuple[int, str, type]:
+    block = item[0]
+    return id(block.owner), block.parameter, type(block.kind)
 
 
 @contextlib.contextmanager
@@ -414,22 +379,20 @@ def _substituted(owner: nn.Module, parameter: str, value: torch.Tensor) -> Itera
     before, is_outer = store[parameter], parameter not in means
     means.setdefault(parameter, before)
     store[parameter] = value
-    _refresh(owner)
+    # torch's recurrent layers keep a list of their weights
+    names = owner._flat_weights_names if isinstance(owner, nn.RNNBase) else ()
+    if names:
+        owner._flat_weights = [getattr(owner, name) for name in names]
     try:
         yield
     finally:
         store[parameter] = before
-        _refresh(owner)
+        if names:
+            owner._flat_weights = [getattr(owner, name) for name in names]
         if is_outer:
             del means[parameter]
             if not means:
                 del vars(owner)[MEANS]
-
-
-def _refresh(owner: nn.Module) -> None:
-    """Make torch's recurrent layers look at their weights again, of which they keep a list."""
-    if isinstance(owner, nn.RNNBase):
-        owner._flat_weights = [getattr(owner, name) for name in owner._flat_weights_names]
 
 
 def refuse_mean(module: nn.Module, _: Any = None) -> None:

@@ -117,19 +117,10 @@ class WeightKind(Kind):
         """
         parts, done = [], 0
         for block, eps in zip(blocks, noise, strict=True):
-            first, last = block.span
+            first, last = block.rows
             parts += [value[done:first], block.kind.sample(block, eps)]
             done = last
         return torch.cat([*parts, value[done:]]), {}
-
-
-def _check_one_of(
-    valid: Sequence[str], value: Any, name: str, location: str, *, or_else: str = ""
-) -> None:
-    if value not in valid:
-        raise InputError(
-            f"{name} of {location}: valid are {or_else}{', '.join(valid)}, got {value!r}"
-        )
 
 
 @register_kind
@@ -152,17 +143,28 @@ class Bayes(WeightKind):
         if options.pop("noise", "shared") != "shared":
             logging.warning("noise is no option any more: each forward pass has one sample")
         super().__init__(**options)
+        variance = self.options.get("prior_variance")
+        self.learns_prior = variance in LEARNED
+        known = isinstance(variance, (int, float)) and variance > 0
+        self.prior_std = math.sqrt(variance) if known else 0.0
 
     def check(self, location: str) -> None:
         """Raise an InputError where a standard deviation or a variance is none, or its unit."""
-        check_positive(self.options.get("init_std"), "init_std", location)
-        variance, place = self.options.get("prior_variance"), ("prior_variance", location)
-        if isinstance(variance, str):
-            _check_one_of(LEARNED, variance, *place, or_else="a number above 0 or one of ")
-        else:
-            check_positive(variance, *place)
-        unit = self.options.setdefault("init_std_unit", INIT_STD_UNITS[0])
-        _check_one_of(INIT_STD_UNITS, unit, "init_std_unit", location)
+        options, numbers = self.options, ["init_std"]
+        variance = options.get("prior_variance")
+        unit = options.setdefault("init_std_unit", INIT_STD_UNITS[0])
+        if isinstance(variance, str) and not self.learns_prior:
+            raise InputError(
+                f"prior_variance of {location}: valid are a number above 0 or one of"
+                f" {', '.join(LEARNED)}, got {variance!r}"
+            )
+        numbers += [] if self.learns_prior else ["prior_variance"]
+        for name in numbers:
+            check_positive(options.get(name), name, location)
+        if unit not in INIT_STD_UNITS:
+            raise InputError(
+                f"init_std_unit of {location}: valid are {', '.join(INIT_STD_UNITS)}, got {unit!r}"
+            )
 
     @classmethod
     def owns(cls, key: str) -> bool:
@@ -173,16 +175,6 @@ class Bayes(WeightKind):
     def may_lack(cls, key: str) -> bool:
         """True for the start, which was not always stored."""
         return key.endswith(START_STD)
-
-    @property
-    def learns_prior(self) -> bool:
-        """True if the prior's variances follow the posterior."""
-        return self.options["prior_variance"] in LEARNED
-
-    @property
-    def prior_std(self) -> float:
-        """The prior's standard deviation, where it is given."""
-        return math.sqrt(self.options["prior_variance"])
 
     def log_std(self, block: Block) -> torch.Tensor:
         """Logarithms of the standard deviations within their range, shaped as the block's rows."""
@@ -197,7 +189,9 @@ class Bayes(WeightKind):
 
     def start(self, block: Block) -> None:
         """Set all standard deviations to `init_std`, in its unit."""
-        std = self.options["init_std"] * self._unit(block)
+        std = self.options["init_std"]
+        if self.options["init_std_unit"] != INIT_STD_UNITS[0]:
+            std *= self._unit(block)
         check_start(std, block.location)
         block.tensor(START_STD).fill_(std)
         nn.init.constant_(block.tensor(LOG_STD), math.log(std))
@@ -211,8 +205,6 @@ class Bayes(WeightKind):
         unit, mean = self.options["init_std_unit"], block.mean.detach()
         if unit == "prior" and not self.learns_prior:
             return self.prior_std
-        if unit not in ("weights", "prior"):
-            return 1.0
         if unit == "weights":
             spread = float(mean.std(correction=0))
         else:
@@ -264,7 +256,7 @@ class Bayes(WeightKind):
         with_kl = with_kl and value.dtype in (torch.float32, torch.float64)
         draws = []
         for block, eps in zip(blocks, noise, strict=True):
-            rows = (*block.span, block.tensor(LOG_STD), eps)
+            rows = (*block.rows, block.tensor(LOG_STD), eps)
             wanted = with_kl and not block.kind.learns_prior
             prior = (block.tensor(PRIOR_MEAN), block.kind.prior_std) if wanted else ()
             draws.append(Draw(*rows, *prior))

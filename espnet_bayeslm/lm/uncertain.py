@@ -60,6 +60,9 @@ class LMSample:
         weights: Their sample; None: their mean.
         latents: How the latent outputs are sampled.
         is_mean: True if nothing is sampled.
+
+    Attributes:
+        kl: Gives the KL of the random weights, as `Posterior.kl`.
     """
 
     def __init__(
@@ -72,10 +75,7 @@ class LMSample:
     ):
         self.posterior, self.weights = posterior, weights
         self.latents, self.is_mean = latents, is_mean
-
-    def kl(self, *, per_weight: bool = False) -> torch.Tensor:
-        """KL of the random weights; arguments as those of `Posterior.kl`."""
-        return (self.weights or self.posterior).kl(per_weight=per_weight)
+        self.kl = (weights or posterior).kl
 
     def token_kl(self) -> Optional[torch.Tensor]:
         """KL of the latent outputs of the last forward pass, in nats, (B, L), summed over them.

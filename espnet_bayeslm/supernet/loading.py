@@ -8,8 +8,8 @@ from typing import Any, Dict, Iterator, Tuple
 import torch
 from torch import nn
 
+from espnet_bayeslm.bayes import Block
 from espnet_bayeslm.bayes.kinds import select_rows
-from espnet_bayeslm.bayes.posterior import Found
 from espnet_bayeslm.supernet.mixed import PREFIX, Mixed, name_in_path, path_name
 
 # Names of earlier versions, in which paths had no layers of their own.
@@ -58,7 +58,7 @@ def start_paths(lm: nn.Module, state: Dict[str, Any], prefix: str) -> None:
 def take_paths(lm: Any, state: Dict[str, Any], prefix: str) -> None:
     """Take the paths that an LM has from a super-network's checkpoint, in place."""
     # those of a recurrence or an input as a whole come last: they are what its gates see
-    for location, kind, found in sorted(_weights(lm), key=lambda item: item[2].rows is None):
+    for location, kind, found in sorted(_weights(lm), key=lambda item: _is_whole(item[2])):
         begin = f"{prefix}{found.path}."
         path = path_name(found.owner, kind, location)
         alias = f"{begin}{path}.{name_in_path(found.owner, found.parameter, location)}"
@@ -74,13 +74,17 @@ def take_paths(lm: Any, state: Dict[str, Any], prefix: str) -> None:
             _place_posterior(lm, found, other.removeprefix(alias), state.pop(other), state, begin)
 
 
+def _is_whole(found: Block) -> bool:
+    return found.rows == (0, len(found.whole))
+
+
 def _is_tied(lm: nn.Module, parameter: torch.Tensor) -> bool:
     """True if a parameter has several names."""
     every = lm.named_parameters(remove_duplicate=False)
     return sum(value is parameter for _, value in every) > 1
 
 
-def _weights(lm: Any) -> Iterator[Tuple[str, str, Found]]:
+def _weights(lm: Any) -> Iterator[Tuple[str, str, Block]]:
     """Yield (location, kind, parameter) of what has a kind and is not searched."""
     for location, kind in lm.kinds.items():
         place = lm.place(location, {})
@@ -95,7 +99,7 @@ def _weights(lm: Any) -> Iterator[Tuple[str, str, Found]]:
 
 
 def _place_posterior(
-    lm: Any, found: Found, suffix: str, value: torch.Tensor, state: Dict[str, Any], begin: str
+    lm: Any, found: Block, suffix: str, value: torch.Tensor, state: Dict[str, Any], begin: str
 ) -> None:
     """Put what a search's checkpoint has of a path's posterior under the layer's own keys.
 
@@ -107,11 +111,11 @@ def _place_posterior(
         state: The checkpoint, changed in place.
         begin: What the layer's keys begin with.
     """
-    first, last = found.rows or (0, len(getattr(found.owner, found.parameter)))
+    first, last = found.rows
     for block in lm.posterior.blocks():
         if (block.owner, block.parameter) != (found.owner, found.parameter):
             continue
-        start, end = block.span
+        start, end = block.rows
         top, bottom = max(start, first), min(end, last)
         if top >= bottom:
             continue

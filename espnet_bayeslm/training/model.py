@@ -172,9 +172,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         # a step, and its loss that is not known to be finite yet
         self._unchecked: Optional[Tuple[int, torch.Tensor]] = None
         # They never change: DistributedDataParallel need not send them at each step.
-        self._ddp_params_and_buffers_to_ignore = [
-            name for name, _ in self.named_buffers() if is_posterior_key(name)
-        ]
+        self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
 
     def set_prior_means(self, state: Mapping[str, torch.Tensor]) -> None:
         """Take the prior's means from the state_dict of a trained ESPnet LM model.
