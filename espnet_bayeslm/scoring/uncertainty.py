@@ -166,8 +166,9 @@ def _batch(
     columns = np.concatenate([tokens, [of_mean, information], ends])
     last = len(decoders)
     for values in along_paths(columns, tree, paths):
-        found = values[:last], *values[last : last + 3]
-        yield Uncertainty(*found, None if openings is None else values[last + 3 :])
+        after = None if openings is None else values[last + 3 :]
+        mean_log_probs, entropy, mutual_information = values[last : last + 3]
+        yield Uncertainty(values[:last], mean_log_probs, entropy, mutual_information, after)
 
 
 def _entropies(
