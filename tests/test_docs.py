@@ -136,12 +136,31 @@ def test_readme_is_short():
     assert len(text.split()) <= 900
 
 
+def rows_of(page, first):
+    """Rows of a page's table whose header begins with a cell, as {name: other cells}."""
+    pattern = rf"^\| {first} \|.*\n\|[-:|]+\n((?:\|.*\n)+)"
+    lines = re.search(pattern, page.read_text(), flags=re.MULTILINE)[1].splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {name: cells for name, *cells in rows}
+
+
 def test_readme_and_quick_start_have_one_table():
-    found = [
-        re.search(r"^\| eval \|.*\n(?:\|.*\n)+", page.read_text(), flags=re.MULTILINE)[0]
-        for page in (README, DOCS / "quickstart.md")
-    ]
-    assert found[0] == found[1] and found[0].count("\n") == 7
+    found = [rows_of(page, "eval") for page in (README, DOCS / "quickstart.md")]
+    assert found[0] == found[1] and len(found[0]) == 4
+
+
+def test_the_table_of_the_readme_is_the_mean_over_the_cpus():
+    """No CPU is further from it than its rounding and what another seed changes."""
+    table, runs = rows_of(README, "eval"), rows_of(DOCS / "quickstart.md", "CPU").values()
+    assert len(runs) > 1
+    first = float(table["first pass"][1])
+    for n, name in enumerate(("point-estimate + 3-gram", "Bayesian + 3-gram")):
+        perplexities, wers = ([float(run[m + n]) for run in runs] for m in (0, 2))
+        mean, rate = sum(perplexities) / len(runs), sum(wers) / len(runs)
+        assert table[name] == [f"{mean:.0f}", f"{rate:.1f}", f"{rate - first:.1f} †"]
+        assert all(abs(value - mean) < 1 for value in perplexities)
+        assert all(abs(value - rate) < 0.3 for value in wers)
+    assert all(float(run[1]) < float(run[0]) for run in runs)
 
 
 def targets(page):

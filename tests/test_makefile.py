@@ -1,6 +1,7 @@
-"""`make demo`: which Python it takes, and what it installs."""
+"""`make demo` and `make test`: which Python they take, and what they install."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -11,10 +12,10 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.fixture
 def make(tmp_path):
-    """Return a function that runs `make demo` with a Python that notes what it is asked for."""
+    """Return a function that runs a target with a Python that notes what it is asked for."""
     log = tmp_path / "log"
 
-    def run(*options, complete):
+    def run(*options, complete, target="demo"):
         python = tmp_path / "python"
         # `-c` asks whether all is installed; `-m venv DIR` makes an environment of this Python
         python.write_text(
@@ -22,7 +23,7 @@ def make(tmp_path):
             f'[ "$2" != venv ] || {{ mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; }}\n'
         )
         python.chmod(0o755)
-        command = ["make", "demo", f"PYTHON={python}", f"VENV={tmp_path}/venv", *options]
+        command = ["make", target, f"PYTHON={python}", f"VENV={tmp_path}/venv", *options]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
         subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True)
         return log.read_text().splitlines()
@@ -46,3 +47,34 @@ def test_without_one_the_demo_installs_no_linters_and_tests(make, tmp_path, opti
     assert install.startswith(f"{tmp_path}/venv/bin/python -m pip install ")
     assert install.endswith(f" -e {installed}")
     assert demo == [] if options else demo == [f"{tmp_path}/venv/bin/python {DEMO}"]
+
+
+@pytest.mark.parametrize("target, extra", [("demo", "."), ("test", ".[dev]")])
+def test_an_environment_left_without_pip_is_made_again(make, tmp_path, target, extra):
+    """Debian's Python without `python3-venv` leaves such an environment behind its error."""
+    left = tmp_path / "venv" / "bin" / "python"
+    left.parent.mkdir(parents=True)
+    left.write_text('#!/bin/sh\n[ "$1" = -c ] && exit 1\necho no module named pip >&2\nexit 1\n')
+    left.chmod(0o755)
+    venv, install, *_ = make(complete=False, target=target)
+    assert venv == f"{tmp_path}/python -m venv {tmp_path}/venv"
+    assert install.endswith(f" -e {extra}")
+
+
+@pytest.mark.parametrize("target", ["demo", "test"])
+def test_without_the_package_of_venv_the_error_names_it(tmp_path, target):
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nexit 1\n")
+    python.chmod(0o755)
+    command = ["make", target, f"PYTHON={python}", f"VENV={tmp_path}/venv"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode != 0
+    assert "apt-get install python3-venv python3-dev g++" in result.stderr
+
+
+def test_the_readme_begins_with_two_commands():
+    """One runs the main job, the other passes the tests, and is what `.ci/run` runs."""
+    screen = "\n".join((ROOT / "README.md").read_text().splitlines()[:50])
+    commands = re.findall(r"^(?:    |\$ )(make \w+|pip .*|bayeslm .*)", screen, re.MULTILINE)
+    assert commands == ["make demo", "make test"]
+    assert re.search(r"^make .*\btest\b", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)

@@ -14,8 +14,11 @@ FIRST, POINT = "first pass", "point-estimate + 3-gram"
 EXPLANATION = """\
 Word error rate (WER) in % on lists that nothing was tuned on; in brackets the 95 % bootstrap
 interval of a difference; † significantly fewer errors (MAPSSWE, two sides, 0.05). Perplexity per
-word, </s> counted, unknown words left out. Real text and a real recogniser, synthetic speech: the
-differences count, not the error rates.
+word, </s> counted, unknown words left out.
+Intervals and tests hold for these trained LMs. Another CPU rounds differently, which acts like
+another seed: it can turn the last column, by some tenths of a point.
+Text and recogniser are real and the speech is synthetic: the differences count, not the error
+rates.
 """
 
 
