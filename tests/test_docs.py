@@ -90,6 +90,8 @@ def workplace(corpus, tmp_path):
         if isinstance(config, dict) and config.get("lm") in TINY:
             config["lm_conf"].update(TINY[config["lm"]])
             config.update(max_epoch=2, num_workers=0, use_matplotlib=False)
+            # a pass each: 256 batches of these few sentences take seconds
+            config["model_conf"] = {**config.get("model_conf", {}), "min_iters_per_epoch": 0}
             (tmp_path / "conf" / path.name).write_text(yaml.safe_dump(config))
     return tmp_path
 

@@ -19,6 +19,9 @@ SHORT = {
     "max_epoch": 2,
 }
 
+# a shipped configuration goes through a little text up to 256 batches an epoch
+PASSES = ["--model_conf", "min_iters_per_epoch=0"]
+
 
 def words(**options):
     """Return options as a command line has them; a list is an option that comes several times."""

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from command_lines import PASSES
 
 from espnet_bayeslm.bin import lm_train, train
 from espnet_bayeslm.bin.configs import main
@@ -72,7 +73,7 @@ def lm_conf(exp):
 def test_sizes(plain_text, tmp_path, fails):
     """--size, those of --from for a shipped configuration, and those of a file of the user's."""
     command = ["--train_text", plain_text / "train.txt", "--valid_text", plain_text / "valid.txt"]
-    command += ["--max_epoch", 1, "--use_matplotlib", "false", "--num_workers", 0]
+    command += ["--max_epoch", 1, "--use_matplotlib", "false", "--num_workers", 0, *PASSES]
 
     def run(exp, config, *words):
         whole = [*command, "--exp", tmp_path / exp, "--config", config, *words]
