@@ -42,7 +42,7 @@ from espnet_bayeslm.rescoring.output_files import (
 )
 from espnet_bayeslm.rescoring.pipeline import Rescoring, recordings_of
 from espnet_bayeslm.rescoring.tally import ConfidenceTally, ErrorTally, UnknownTally
-from espnet_bayeslm.rescoring.tuning import Tuned, Tuning
+from espnet_bayeslm.rescoring.tuning import CONTROL, Tuned, Tuning
 from espnet_bayeslm.utils.cli import device_of, run_tool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import files_in, staged
@@ -126,6 +126,7 @@ def rescore(
             token_scores=token_scores,
             uncertainty=options["uncertainty"],
             confidence=rescoring.weighting.sure,
+            control=rescoring.weighting.scales.control is not None,
         )
         write_lists(folder, files, rescoring, tally, unknown, sure, format=lists.format)
         parts = {} if tally is None else tally.parts()
@@ -269,16 +270,23 @@ def write_lists(
                 sure.add(item)
 
 
-def describe(weighting: Weighting) -> Dict[str, Any]:
-    """Content of `--scales`' file, as yaml has it."""
-    scales = weighting.scales
+def describe_scales(scales: Scales) -> Dict[str, Any]:
+    """Weights of scores and the posterior over a list, as yaml has them."""
     features = dict(scales.features or ())
     found: Dict[str, Any] = {"features": features} if features else {}
     if scales.has_lmwt:
         found.update(lmwt=scales.lmwt, word_penalty=scales.word_penalty)
-    pairs = zip(weighting.names, weighting.weights.tolist(), strict=True)
     if scales.posterior is not None:
         found["posterior"] = dataclasses.asdict(scales.posterior)
+    return found
+
+
+def describe(weighting: Weighting) -> Dict[str, Any]:
+    """Content of `--scales`' file, as yaml has it."""
+    found = describe_scales(weighting.scales)
+    if weighting.scales.control is not None:
+        found["control"] = describe_scales(weighting.scales.control)
+    pairs = zip(weighting.names, weighting.weights.tolist(), strict=True)
     content = {**found, "combine": weighting.combine, "components": dict(pairs)}
     if weighting.decision != "max":
         content["decision"] = weighting.decision
@@ -311,6 +319,12 @@ def write_settings(
         }
         if tuned.risk_errors is not None:
             content["tuning"]["errors"]["mbr"] = tuned.risk_errors
+        if tuned.control is not None:
+            content["tuning"]["without_lm"] = {
+                "kept": tuned.control.kept,
+                "errors": dict(tuned.control.errors),
+                "held_out_errors": dict(tuned.control.held_out),
+            }
         write_sweep(folder, tuned, names=weighting.names)
     if parts:
         wer = {
@@ -332,7 +346,7 @@ def report(
     weighting: Weighting,
     tuned: Optional[Tuned],
     parts: Parts,
-    tests: Mapping[str, Mapsswe],
+    tests: Mapping[str, Mapping[str, Mapsswe]],
     confidences: Mapping[str, Mapping[str, float]],
     unknown: UnknownTally,
     *,
@@ -346,6 +360,8 @@ def report(
     if tuned is not None:
         if not tuned.folds:
             print(tuned.held_out())
+            if tuned.control is not None:
+                print(f"{CONTROL}: {tuned.held_out_control()}")
         if tuned.risk_errors is not None:
             counts = f"{tuned.found.errors['tuned']} by max, {tuned.risk_errors} by mbr"
             print(f"errors on the tuning lists: {counts}")
@@ -355,10 +371,10 @@ def report(
     for part, errors in parts.items():
         print(f"{part:<24}{errors_header(unit)[24:]}")
         print("\n".join(format_errors(name, counts) for name, counts in errors.items()))
-        if part in tests:
-            print(
-                f"first pass - rescored: MAPSSWE z = {tests[part].z:.2f}, p = {tests[part].p:.2g}"
-            )
+        for name, test in tests.get(part, {}).items():
+            print(f"{name} - rescored: MAPSSWE z = {test.z:.2f}, p = {test.p:.2g}")
+        if weighting.scales.control is not None and CONTROL not in errors:
+            logging.warning("%s: the lists lack a score that its scales weigh", CONTROL)
         if errors["rescored"].errors > errors["first pass"].errors:
             logging.warning(
                 "%srescored is worse than the first pass: %.2f > %.2f %%; does the LM fit?",

@@ -10,7 +10,9 @@ from urllib.parse import quote
 import kaldialign
 import numpy as np
 
+from espnet_bayeslm.evaluation.alignment import align
 from espnet_bayeslm.evaluation.calibration import auroc
+from espnet_bayeslm.evaluation.mapsswe import Mapsswe, Segment, compare_segments, utterance_segments
 from espnet_bayeslm.evaluation.markup import MarkedWords, closest_reading
 from espnet_bayeslm.evaluation.wer import RATES, Words, word_errors
 from espnet_bayeslm.nbest.counting import ALL_WORDS
@@ -18,6 +20,8 @@ from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.report.html_page import Section
 from espnet_bayeslm.report.html_rescored import MEASURES, Rescored, Uncertainty
 from espnet_bayeslm.report.tables import MISSING, Cell, Row, Table, fixed, typeset
+from espnet_bayeslm.rescoring.tally import FIRST_PASS, ORACLE, RESCORED
+from espnet_bayeslm.rescoring.tuning import CONTROL
 
 LABELS = {
     "log_prob": "−ln p",
@@ -25,7 +29,7 @@ LABELS = {
     "mutual_information": "mutual information",
     "variance": "variance of ln p",
 }
-WHAT = ("first pass", "rescored", "oracle")
+WHAT = FIRST_PASS, CONTROL, RESCORED, ORACLE
 CORRECT, SUBSTITUTION, DELETION, INSERTION = ".sdi"
 # What stands for a word that is not there, and how many errors the table shows
 GAP, MAX_CONFUSIONS = "—", 25
@@ -78,11 +82,13 @@ class View(NamedTuple):
         data: JSON.
         errors: What -> [words, substitutions, deletions, insertions] of all lists.
         judged: The words of the new best.
+        tests: The first pass or the control (A) -> its test against the new best (B).
     """
 
     data: Dict[str, Any]
     errors: Dict[str, np.ndarray]
     judged: Judged
+    tests: Dict[str, Mapsswe]
 
 
 def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> View:
@@ -90,7 +96,9 @@ def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> Vi
 
     Without references the first pass takes their place.
     """
-    errors = {name: np.zeros(4, dtype=int) for name in WHAT}
+    known = [name for name in WHAT if name != CONTROL or rescored.control]
+    errors = {name: np.zeros(4, dtype=int) for name in known}
+    segments: Dict[str, List[Segment]] = {n: [] for n in known if n in (FIRST_PASS, CONTROL)}
     judged: Judged = {}
     lists = []
     for nbest in rescored.nbests:
@@ -115,15 +123,21 @@ def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> Vi
         counts = [
             _counts(ref, words, texts.rows[k][1]) for words, k in zip(units, places, strict=True)
         ]
-        fewest = min(counts, key=lambda count: sum(count[1:]))
-        for name, count in zip(errors, (counts[0], counts[best], fewest), strict=True):
-            errors[name] += count
+        shown = {FIRST_PASS: 0, CONTROL: rescored.control.get(nbest.utt, 0), RESCORED: best}
+        shown[ORACLE] = min(range(len(counts)), key=lambda place: sum(counts[place][1:]))
+        for name in errors:
+            errors[name] += counts[shown[name]]
+        if refs:
+            after = align(ref, units[best])
+            for name, own in segments.items():
+                own += utterance_segments(align(ref, units[shown[name]]), after)
         if best in uncertainty:
             _judge(judged, uncertainty[best], texts.rows[places[best]][1])
     found = [values for places in rescored.uncertainty.values() for values in places.values()]
     measures = {name: LABELS[name] for name in MEASURES if any(name in v for v in found)}
     data = {"name": rescored.name, "measures": measures, "references": bool(refs), "lists": lists}
-    return View(data, errors, judged)
+    tests = {name: compare_segments(found) for name, found in segments.items()}
+    return View(data, errors, judged, tests)
 
 
 def _counts(ref: Words, hyp: Words, steps: str) -> List[int]:
@@ -189,8 +203,10 @@ def nbest_section(rescored: Sequence[Rescored], refs: Mapping[str, Words]) -> Op
         return None
     texts = Texts()
     views = [make_view(item, refs, texts) for item in rescored]
-    unit = rescored[0].counting.unit
-    tables = [error_table(views, unit), *confusion_tables(views, texts)] if refs else []
+    tables = []
+    if refs:
+        errors = error_table(views, rescored[0].counting.unit)
+        tables = [errors, test_table(views), *confusion_tables(views, texts)]
     if refs and any(view.judged for view in views):
         tables.append(judgement_table(views))
     measures = dict(pair for view in views for pair in view.data["measures"].items())
@@ -209,12 +225,14 @@ def nbest_section(rescored: Sequence[Rescored], refs: Mapping[str, Words]) -> Op
 
 
 def error_table(views: Sequence[View], unit: str = "word") -> Table:
-    """Errors of the first pass, the new best and the oracle of each rescoring."""
+    """Errors of the first pass, the control, the new best and the oracle of each rescoring."""
     rows = []
     for what in WHAT:
+        found = [view for view in views if what in view.errors]
         # lists that several LMs have rescored have one first pass and one oracle
-        same = len(views) > 1 and len({tuple(view.errors[what]) for view in views}) == 1
-        for view in views[:1] if same else views:
+        same = len(views) > 1 and len({tuple(view.errors[what]) for view in found}) == 1
+        same = same and len(found) == len(views)
+        for view in found[:1] if same else found:
             total, *wrong = map(int, view.errors[what])
             before = int(view.errors["first pass"][1:].sum())
             change = sum(wrong) - before
@@ -231,6 +249,21 @@ def error_table(views: Sequence[View], unit: str = "word") -> Table:
     what = "Word" if unit == "word" else "Character"
     caption = f"{what} errors of the lists below, and their change from the first pass"
     return Table(caption, header, rows, words=(1,))
+
+
+def test_table(views: Sequence[View]) -> Table:
+    """MAPSSWE of the first pass and of the control against the new best of each rescoring."""
+    rows: List[Row] = [
+        [view.data["name"], f"{name} − {RESCORED}", f"{test.z:.2f}", f"{test.p:.2g}"]
+        for view in views
+        for name, test in view.tests.items()
+    ]
+    caption = (
+        "MAPSSWE: does the rescoring make fewer errors (z > 0)? The second step is that of the LM"
+        if any(CONTROL in view.tests for view in views)
+        else "MAPSSWE: does the rescoring make fewer errors (z > 0)?"
+    )
+    return Table(caption, ["system", "step", "z", "p"], rows, words=(1,))
 
 
 def confusion_tables(views: Sequence[View], texts: Texts) -> List[Table]:

@@ -25,6 +25,7 @@ from espnet_bayeslm.report.html_input import (
     read_json_lines,
 )
 from espnet_bayeslm.rescoring.decision import Scales, ScoredList, read_scales
+from espnet_bayeslm.rescoring.output_files import WITHOUT_LM
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_keyed_lines
 
@@ -52,6 +53,8 @@ class Rescored:
             first pass' best and the new best.
         normalization: What words went through before they were scored; the lists' have.
         counting: How errors are counted.
+        control: Utterance id -> place of the best hypothesis by the scales that were tuned without
+            the new LMs' scores; empty where there are none.
     """
 
     name: str
@@ -62,6 +65,7 @@ class Rescored:
     uncertainty: Dict[str, Dict[int, Uncertainty]]
     normalization: Normalization = AS_IT_IS
     counting: Counting = ALL_WORDS
+    control: Dict[str, int] = dataclasses.field(default_factory=dict)
 
     def totals(self, nbest: NBest) -> Optional[List[float]]:
         """Objective that was maximised, None where it is not known."""
@@ -86,6 +90,8 @@ def read_rescored(name: str, folder: str, format: Optional[str]) -> Rescored:
     places = [path / file for file in JSON_LISTS.get(format, ()) if (path / file).exists()]
     nbests = list(read_nbest(places[0] if places else path, format))
     best = _best_places(nbests, path / BEST, lists=folder)
+    without_lm = path / WITHOUT_LM
+    control = _best_places(nbests, without_lm, lists=folder) if without_lm.exists() else {}
     scales = read_scales(path / SCALES) if (path / SCALES).exists() else None
     normalization, counting = _facts(path / SCALES)
     if normalization:
@@ -94,7 +100,10 @@ def read_rescored(name: str, folder: str, format: Optional[str]) -> Rescored:
     uncertainty = {}
     if (path / UNCERTAINTY).exists():
         uncertainty = _read_uncertainty(path / UNCERTAINTY, nbests, best)
-    return Rescored(name, nbests, best, lm_scores, scales, uncertainty, normalization, counting)
+    return Rescored(
+        *(name, nbests, best, lm_scores, scales, uncertainty, normalization, counting),
+        control=control,
+    )
 
 
 def _facts(scales: Path) -> Tuple[Normalization, Counting]:

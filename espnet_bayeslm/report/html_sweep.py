@@ -36,6 +36,7 @@ class SweepTable:
         oracle: Rate of the hypotheses with the fewest errors, where it is known.
         first_pass: Rate of the recogniser's own best, where it is known.
         weights: (weights of the components, rate with few features) of each mixture tried.
+        without_lm: Rate of weights that were tuned without the new LMs' scores, where it is known.
     """
 
     names: Sequence[str]
@@ -45,6 +46,7 @@ class SweepTable:
     oracle: Optional[float]
     first_pass: Optional[float]
     weights: List[Tuple[Dict[str, float], float]]
+    without_lm: Optional[float] = None
 
 
 def write_sweep(folder: Path, tuned: Tuned, *, names: Sequence[str]) -> None:
@@ -75,6 +77,8 @@ def write_sweep(folder: Path, tuned: Tuned, *, names: Sequence[str]) -> None:
         "rescored": float(_rates(np.array(errors["tuned"]), tuned)),
         "oracle": float(_rates(np.array(errors["oracle"]), tuned)),
     }
+    if tuned.control is not None:
+        content["without_lm"] = float(_rates(np.array(tuned.control.errors["tuned"]), tuned))
     write_json(folder / SWEEP, content, indent=None)
     table = read_sweep(folder)
     assert table is not None
@@ -106,14 +110,17 @@ def read_sweep(folder: Path) -> Optional[SweepTable]:
         row, column = (int(number(place)) for place in content["best"])
         if not (0 <= row < wer.shape[0] and 0 <= column < wer.shape[1]):
             raise ValueError(f"{row}, {column} is no place in {wer.shape}")
-        rates = [content.get(key) for key in ("oracle", "first_pass")]
+        rates = [content.get(key) for key in ("oracle", "first_pass", "without_lm")]
         known = [None if rate is None else number(rate) for rate in rates]
         weights = [
             ({name: number(w) for name, w in mapping(item["weights"]).items()}, number(item["wer"]))
             for item in content.get("weights", [])
         ]
         names = [str(first["name"]), str(second["name"])]
-        return SweepTable(names, values, wer, (row, column), known[0], known[1], weights)
+        oracle, first_pass, without_lm = known
+        return SweepTable(
+            names, values, wer, (row, column), oracle, first_pass, weights, without_lm
+        )
 
 
 def sweep_section(sweeps: Mapping[str, SweepTable]) -> Optional[Section]:
@@ -146,6 +153,8 @@ def _summary(sweep: SweepTable) -> str:
     parts = [f"{', '.join(chosen) or 'as it came'}: {best:.2f} %"]
     if sweep.first_pass is not None:
         parts.append(f"first pass {sweep.first_pass:.2f} %")
+    if sweep.without_lm is not None:
+        parts.append(f"tuned without the LM {sweep.without_lm:.2f} %")
     if sweep.oracle is not None:
         parts.append(f"oracle {sweep.oracle:.2f} %")
     return "; ".join(parts) + "."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import os
 from typing import (
@@ -25,7 +26,13 @@ from numpy.typing import ArrayLike
 
 from espnet_bayeslm.nbest.lattice import PathScales
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.rescoring.bayes_risk import DECISIONS, Posterior
+from espnet_bayeslm.rescoring.bayes_risk import (
+    DECISIONS,
+    Posterior,
+    edit_distances,
+    least_risk,
+    list_posterior,
+)
 from espnet_bayeslm.rescoring.features import (
     FIRST_PASS,
     LM,
@@ -69,6 +76,8 @@ class Scales:
         posterior: What the totals of a list say of its hypotheses and words; None: not tuned.
         combine: How several components were combined when they were tuned; None: not known.
         decision: What decided then; None: not known.
+        control: Scales that were tuned in the same way without the scores of the new LMs; None:
+            not tuned.
 
     Raises:
         ValueError: `lmwt` is not positive, or one is not finite.
@@ -81,6 +90,7 @@ class Scales:
     posterior: Optional[Posterior] = None
     combine: Optional[str] = None
     decision: Optional[str] = None
+    control: Optional[Scales] = None
 
     def __post_init__(self) -> None:
         if not (0 < self.lmwt < math.inf and math.isfinite(self.word_penalty)):
@@ -157,12 +167,41 @@ class ScoredList:
         found = found - scales.word_penalty * num_words
         return found if am is None else found + 1.0 / scales.lmwt * am
 
-    def choice(self, scales: Scales) -> int:
+    def without_lm(self) -> ScoredList:
+        """The list as an LM that knows nothing scores it."""
+        return ScoredList(self.nbest, np.zeros_like(self.log_probs))
+
+    @functools.cached_property
+    def distances(self) -> np.ndarray:
+        """Word errors of each hypothesis with each other one as the reference, (N, N)."""
+        return edit_distances([hyp.words for hyp in self.nbest.hypotheses])
+
+    def posterior(self, scales: Scales) -> np.ndarray:
+        """Probabilities of the hypotheses at some scales, (N,).
+
+        Raises:
+            InputError: A total is not finite, or the list lacks a score that has a weight.
+        """
+        sharpness = (scales.posterior or Posterior()).sharpness
+        try:
+            return list_posterior(self.totals(scales), sharpness)
+        except InputError as error:
+            raise InputError(f"utterance {self.nbest.utt[:80]!r}: {error}") from error
+
+    def choice(self, scales: Scales, decision: str = "max") -> int:
         """Index of the best hypothesis at some scales, the first of equals.
+
+        Weights that leave lists as they came do so with every decision.
+
+        Args:
+            scales: The scales.
+            decision: "max", or "mbr" for the fewest expected word errors.
 
         Raises:
             InputError: The list, or one of its hypotheses, lacks a score that has a weight.
         """
+        if decision == "mbr" and scales.features != FIRST_PASS:
+            return least_risk(self.posterior(scales), self.distances)
         if scales.features is None:
             return int(self.totals(scales).argmax())
         try:
@@ -229,31 +268,37 @@ def read_scales(path: PathLike) -> Scales:
     """
     text = read_text(path)
     try:
-        content = yaml.safe_load(text)
-        weights, digests = content.get("weights"), content.get("fingerprints") or {}
-        if weights is not None:
-            weights = tuple(
-                NamedWeight(str(name), float(weight), str(digests.get(name, "")))
-                for name, weight in weights.items()
-            )
-        posterior = content.get("posterior")
-        if posterior is not None:
-            posterior = Posterior(**{name: float(value) for name, value in posterior.items()})
-        features = content.get("features")
-        if features is not None:
-            features = tuple((str(k), float(v)) for k, v in features.items())
-            content = {"lmwt": Scales.lmwt, "word_penalty": Scales.word_penalty, **content}
-        lmwt, penalty = float(content["lmwt"]), float(content["word_penalty"])
-        # one component is not combined with anything
-        combine = content.get("combine") if len(content.get("components") or ()) > 1 else None
-        decision = content.get("decision")
-        return Scales(lmwt, penalty, weights, features, posterior, combine, decision)
+        return _scales_of(yaml.safe_load(text))
     except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"no usable `lmwt` and `word_penalty`, or `features`, in it ({error!r})",
             path=path,
             remedy="Give the scales.yaml of a tuned `bayeslm rescore`.",
         ) from error
+
+
+def _scales_of(content: Mapping[str, Any]) -> Scales:
+    """Scales from the content of a yaml file."""
+    weights, digests = content.get("weights"), content.get("fingerprints") or {}
+    if weights is not None:
+        weights = tuple(
+            NamedWeight(str(name), float(weight), str(digests.get(name, "")))
+            for name, weight in weights.items()
+        )
+    posterior = content.get("posterior")
+    if posterior is not None:
+        posterior = Posterior(**{name: float(value) for name, value in posterior.items()})
+    features = content.get("features")
+    if features is not None:
+        features = tuple((str(k), float(v)) for k, v in features.items())
+        content = {"lmwt": Scales.lmwt, "word_penalty": Scales.word_penalty, **content}
+    lmwt, penalty = float(content["lmwt"]), float(content["word_penalty"])
+    # one component is not combined with anything
+    combine = content.get("combine") if len(content.get("components") or ()) > 1 else None
+    # files of earlier versions have no control
+    control = None if content.get("control") is None else _scales_of(content["control"])
+    decision = content.get("decision")
+    return Scales(lmwt, penalty, weights, features, posterior, combine, decision, control)
 
 
 class Weighting(NamedTuple):

@@ -15,6 +15,7 @@ import numpy as np
 from espnet_bayeslm.rescoring.features import (
     FIRST_PASS,
     LENGTH_TIMES,
+    LM,
     Features,
     best_place,
     feature_table,
@@ -71,22 +72,30 @@ class TunedWeights(NamedTuple):
 def feature_sets(names: Sequence[str], *, normalised_scores: bool) -> Dict[str, Columns]:
     """Name -> columns of the candidates to choose from, those with fewer features first.
 
+    Without the scores of a new LM the recogniser's own `lm_score` takes their place.
+
     Args:
         names: The features that differ within lists.
         normalised_scores: Whether the scores may be divided by the length.
     """
     known = set(names)
-    lm: Column = tuple(name for name in ("graph_score", "log_prob") if name in known)
+    new = LM if LM in known else "lm_score"
+    lm: Column = tuple(name for name in ("graph_score", new) if name in known)
     few: Columns = (("words",),) if "words" in known else ()
     bases = [name for name in ("am_score", LENGTH_TIMES) if name in known]
     bases = (bases if normalised_scores else bases[:1]) or ["rank"]
-    more = ("lm_score",) if "lm_score" in known else ("is_first",)
+    more = ("lm_score",) if "lm_score" in known - {new} else ("is_first",)
     # a feature that stands in a sum already is not weighed apart by the small sets
-    small: Dict[str, Columns] = {f"{base}, LM, words": ((base,), lm, *few) for base in bases}
+    lms: Columns = (lm,) if lm else ()
+    labels = ["LM"] if LM in lm else ["+".join(column) for column in lms]
+    small: Dict[str, Columns] = {
+        ", ".join([base, *labels, "words"]): ((base,), *lms, *few) for base in bases
+    }
     middle = {f"{name}, {more[0]}": (*columns, more) for name, columns in small.items()}
     hidden = set() if normalised_scores else {LENGTH_TIMES}
-    rest = [(name,) for name in names if name not in {*bases[:1], "log_prob", *hidden}]
-    return {**small, **middle, "all features": ((bases[0],), ("log_prob",), *rest)}
+    own_lm: Columns = ((new,),) if new in known else ()
+    rest = [(name,) for name in names if name not in {*bases[:1], new, *hidden}]
+    return {**small, **middle, "all features": ((bases[0],), *own_lm, *rest)}
 
 
 def tune_features(
@@ -110,11 +119,11 @@ def tune_features(
         num_folds: Of the cross-validation.
         tune_by: One of `TUNE_BY`.
     """
-    problem, sets = _problem(lists, errors, normalised_scores=normalised_scores)
+    problem, sets = make_candidates(lists, errors, normalised_scores=normalised_scores)
     parts = folds(groups, num_folds)
     if len(parts) < 2:  # one recording: utterances are better than nothing
         parts = folds([str(n) for n in range(len(lists))], num_folds)
-    held_out = _held_out(problem, sets, parts, tune_by)
+    held_out = held_out_errors(problem, sets, parts, tune_by)
     kept = _choose(held_out)
     weights: Weights = FIRST_PASS
     scaled: Weights = FIRST_PASS
@@ -138,7 +147,7 @@ def small_errors(
 
     Arguments as in `tune_features`.
     """
-    problem, sets = _problem(lists, errors, normalised_scores=normalised_scores)
+    problem, sets = make_candidates(lists, errors, normalised_scores=normalised_scores)
     if not sets:
         return problem.first_pass
     name, columns = next(iter(sets.items()))
@@ -155,7 +164,7 @@ def chosen_errors(
     return int(sum(counts[best_place(features, weights)] for features, counts in pairs))
 
 
-def _problem(
+def make_candidates(
     lists: Sequence[Features], errors: Sequence[np.ndarray], *, normalised_scores: bool
 ) -> Tuple[Problem, Dict[str, Columns]]:
     """Tuning lists with a column for each sum of features, and the candidates that they allow."""
@@ -165,8 +174,8 @@ def _problem(
         row[: len(counts)] = counts
     spreads = make_problem(table, padded, sizes).spreads
     names = [name for name, spread in zip(every, spreads, strict=True) if spread > 0]
-    usable = {"rank", "log_prob"} <= set(names)
-    sets = feature_sets(names, normalised_scores=normalised_scores) if usable else {}
+    # the ranks are equal where every list has one hypothesis
+    sets = feature_sets(names, normalised_scores=normalised_scores) if "rank" in names else {}
     sets = {n: own for n, own in sets.items() if len(own) * LISTS_PER_WEIGHT <= len(lists)}
     columns = tuple(dict.fromkeys(column for own in sets.values() for column in own))
     if columns[:1] == (("rank",),):
@@ -206,9 +215,11 @@ def solve(whole: Problem, sets: Mapping[str, Columns], tune_by: str) -> Dict[str
 
 
 def _start(columns: Columns, share: float) -> np.ndarray:
-    """Weights on the recogniser's score and the LM's only."""
+    """Weights on the recogniser's score and the LM's only, (F,)."""
+    of_lm = [not {LM, "lm_score", "graph_score"}.isdisjoint(column) for column in columns[:2]]
     weights = np.zeros(len(columns))
-    weights[:2] = 1.0, share
+    weights[: len(of_lm)] = np.where(of_lm, share, 0.0)
+    weights[0] = 1.0
     return weights
 
 
@@ -227,7 +238,7 @@ def _least_risk(problem: Problem, weights: np.ndarray) -> np.ndarray:
     return min(found, key=lambda w: problem.list_errors(w).sum())
 
 
-def _held_out(
+def held_out_errors(
     problem: Problem, sets: Mapping[str, Columns], parts: Sequence[np.ndarray], tune_by: str
 ) -> Dict[str, np.ndarray]:
     """Errors of each list under each candidate, where the list was held out, (L,) each."""

@@ -23,24 +23,42 @@ if TYPE_CHECKING:
 UNCERTAINTY = "uncertainty.ndjson"
 CONFIDENCE = "confidence.ndjson"
 COSTS, WORD_COSTS, BEST, BEST_TRN, JOB = "lmwt.nn", "lmwt.nn.words", "text", "trn", "job.yaml"
+WITHOUT_LM = "text_without_lm"
 # What all jobs of one rescoring have in common.
 SHARED = ("num_jobs", "lists", "settings")
 
 
 class RescoredFiles:
-    """`lmwt.nn`, `lmwt.nn.words`, `text` and `trn` of a folder.
+    """`lmwt.nn`, `text`, `trn` and other files of a folder.
 
     Args:
         folder: Where they go.
         token_scores: Whether the costs of the words are written too.
         uncertainty: Whether the uncertainty of the words is.
         confidence: Whether the confidences of the best hypotheses' words are.
+        control: Whether the best hypotheses without the new LMs' scores are.
     """
 
-    def __init__(self, folder: Path, *, token_scores: bool, uncertainty: bool, confidence: bool):
-        optional = {WORD_COSTS: token_scores, UNCERTAINTY: uncertainty, CONFIDENCE: confidence}
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        token_scores: bool,
+        uncertainty: bool,
+        confidence: bool,
+        control: bool,
+    ):
+        optional = {
+            WORD_COSTS: token_scores,
+            UNCERTAINTY: uncertainty,
+            CONFIDENCE: confidence,
+            WITHOUT_LM: control,
+        }
         names = [COSTS, BEST, BEST_TRN, *(name for name, wanted in optional.items() if wanted)]
         self._stack = contextlib.ExitStack()
+        if control:
+            self._stack.callback(self._drop_part_of_control, folder / WITHOUT_LM)
+        self._whole_control = True
         self._files: Dict[str, IO] = {
             name: self._stack.enter_context((folder / name).open("w", encoding="utf-8"))
             for name in names
@@ -51,6 +69,11 @@ class RescoredFiles:
 
     def __exit__(self, *error: Any) -> None:
         self._stack.close()
+
+    def _drop_part_of_control(self, path: Path) -> None:
+        """Remove the control's hypotheses where some list has none."""
+        if not self._whole_control:
+            path.unlink()
 
     def add(self, item: RescoredList) -> None:
         """Write the costs of a list's hypotheses, and its best one."""
@@ -68,6 +91,10 @@ class RescoredFiles:
                 self._files[WORD_COSTS].write(f"{line}\n")
         if CONFIDENCE in self._files:
             self._files[CONFIDENCE].write(f"{confidence_line(item)}\n")
+        self._whole_control &= item.control is not None
+        if item.control is not None:
+            own = " ".join((utt, *item.text_of(item.control)))
+            self._files[WITHOUT_LM].write(f"{own}\n")
         self._files[BEST].write(f"{' '.join((utt, *item.text))}\n")
         self._files[BEST_TRN].write(f"{' '.join((*item.text, f'({utt})'))}\n")
 

@@ -28,9 +28,6 @@ from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import (
     Posterior,
     distances_of,
-    edit_distances,
-    least_risk,
-    list_posterior,
     word_confidences,
     words_in_place,
 )
@@ -47,7 +44,6 @@ from espnet_bayeslm.rescoring.decision import (
     Weighting,
     written_log_probs,
 )
-from espnet_bayeslm.rescoring.features import FIRST_PASS
 from espnet_bayeslm.rescoring.tuning import (
     AS_USUAL,
     Fold,
@@ -88,6 +84,8 @@ class RescoredList(NamedTuple):
         masses: Posterior mass of the hypotheses that have each of its words in place, (n,).
         confidences: Calibrated probability that each of its words is right, (n,); these three
             with the decision "mbr", or where they are wanted.
+        control: Index of the best hypothesis by the scales that were tuned without the new LMs'
+            scores; None where there are none, or the list lacks a score that they weigh.
     """
 
     nbest: NBest
@@ -100,6 +98,7 @@ class RescoredList(NamedTuple):
     expected_errors: Optional[float] = None
     masses: Optional[np.ndarray] = None
     confidences: Optional[np.ndarray] = None
+    control: Optional[int] = None
 
     @property
     def words(self) -> Tuple[str, ...]:
@@ -109,13 +108,15 @@ class RescoredList(NamedTuple):
     @property
     def text(self) -> Tuple[str, ...]:
         """The words of the best hypothesis as the list has them, before any normalisation."""
-        return restored(self.nbest).hypotheses[self.best].words
+        return self.text_of(self.best)
+
+    def text_of(self, place: int) -> Tuple[str, ...]:
+        """The words of a hypothesis as the list has them, before any normalisation."""
+        return restored(self.nbest).hypotheses[place].words
 
 
 def rescored_list(scores: ListScores, weighting: Weighting) -> RescoredList:
     """The new scores of a list and the choice by them, with what a posterior says of it if wanted.
-
-    Weights that leave lists as they came do so with every decision.
 
     Raises:
         InputError: A total is not finite, or the list lacks a feature that has a weight.
@@ -124,25 +125,33 @@ def rescored_list(scores: ListScores, weighting: Weighting) -> RescoredList:
     words = scores.mixed(weighting.weights, weighting.combine)
     names = weighting.names if scales.of_each_lm else ()
     scored = ScoredList(nbest, np.array(written_log_probs(words)), scores.of_lms(names))
-    best, lm_scores = scored.choice(scales), tuple(scored.log_probs.tolist())
-    found = RescoredList(nbest, lm_scores, words, best, scores.uncertainty, scores.unknown)
+    found = RescoredList(
+        nbest,
+        tuple(scored.log_probs.tolist()),
+        words,
+        scored.choice(scales, weighting.decision),
+        scores.uncertainty,
+        scores.unknown,
+        control=_control(scored, weighting),
+    )
     if not weighting.sure:
         return found
-    how = scales.posterior or Posterior()
+    posterior, scaling = scored.posterior(scales), (scales.posterior or Posterior()).scaling
     hyps = [hyp.words for hyp in nbest.hypotheses]
-    try:
-        posterior = list_posterior(scored.totals(scales), how.sharpness)
-    except InputError as error:
-        raise InputError(f"utterance {nbest.utt[:80]!r}: {error}") from error
-    if weighting.decision == "mbr" and scales.features != FIRST_PASS:
-        best = least_risk(posterior, edit_distances(hyps))
-    masses = word_confidences(posterior, words_in_place(hyps[best], hyps))
+    masses = word_confidences(posterior, words_in_place(found.words, hyps))
     return found._replace(
-        best=best,
-        expected_errors=float(distances_of(hyps[best], hyps) @ posterior),
+        expected_errors=float(distances_of(found.words, hyps) @ posterior),
         masses=masses,
-        confidences=how.scaling.calibrated(masses),
+        confidences=scaling.calibrated(masses),
     )
+
+
+def _control(scored: ScoredList, weighting: Weighting) -> Optional[int]:
+    """Index of the best hypothesis by the scales that were tuned without the new LMs' scores."""
+    control = weighting.scales.control
+    if control is None or not dict(control.features or ()).keys() <= scored.features().keys():
+        return None
+    return scored.choice(control, weighting.decision)
 
 
 class Rescoring:
@@ -220,11 +229,14 @@ class Rescoring:
     def _count(self, lists: Sequence[ListScores], weighting: Weighting) -> Fold:
         """Errors of the lists of a fold."""
         refs = {item.nbest.utt: self._how[0][item.nbest.utt] for item in lists}
-        errors = hypothesis_errors([item.nbest for item in lists], refs)
-        places = [rescored_list(item, weighting).best for item in lists]
+        errors = hypothesis_errors([item.nbest for item in lists], refs, self._how[2].counting)
+        found = [rescored_list(item, weighting) for item in lists]
         first = sum(int(counts[0]) for counts in errors)
-        rescored = sum(int(counts[k]) for counts, k in zip(errors, places, strict=True))
-        return Fold(weighting.scales, len(lists), first, rescored)
+        rescored = sum(int(counts[r.best]) for counts, r in zip(errors, found, strict=True))
+        pairs = zip(errors, (item.control for item in found), strict=True)
+        own = [int(counts[place]) for counts, place in pairs if place is not None]
+        control = sum(own) if len(own) == len(lists) else None
+        return Fold(weighting.scales, len(lists), first, rescored, control)
 
     def _tune(self, lists: Sequence[ListScores], weighting: Weighting) -> Tuple[Weighting, Tuned]:
         """The weighting that is tuned on some lists, and what was found."""

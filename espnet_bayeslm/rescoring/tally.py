@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, Sequence
+from typing import Dict, Iterable, List, Mapping, Sequence, Set
 
 import numpy as np
 
@@ -14,8 +14,9 @@ from espnet_bayeslm.evaluation.wer import NO_WORDS, ErrorCounts, word_errors
 from espnet_bayeslm.nbest.counting import ALL_WORDS, Counting
 from espnet_bayeslm.rescoring.bayes_risk import words_in_place
 from espnet_bayeslm.rescoring.pipeline import RescoredList
+from espnet_bayeslm.rescoring.tuning import CONTROL
 
-KINDS = ("first pass", "rescored", "oracle")
+FIRST_PASS, RESCORED, ORACLE = "first pass", "rescored", "oracle"
 
 
 class ErrorTally:
@@ -29,28 +30,47 @@ class ErrorTally:
     def __init__(self, refs: Mapping[str, Sequence[str]], counting: Counting = ALL_WORDS):
         self.refs, self.counting = refs, counting
         self._parts: Dict[str, Dict[str, ErrorCounts]] = {}
-        self._segments: Dict[str, List[Segment]] = {}
+        # part -> the system before (A) -> its segments with the new best (B)
+        self._segments: Dict[str, Dict[str, List[Segment]]] = {}
+        self._without_control: Set[str] = set()
 
     def add(self, item: RescoredList) -> None:
         """Count the errors of a list."""
         ref = self.counting.units(self.refs[item.nbest.utt])
         hyps = [self.counting.units(hyp.words) for hyp in item.nbest.hypotheses]
         counts = [word_errors(ref, hyp) for hyp in hyps]
-        errors = self._parts.setdefault(item.part, dict.fromkeys(KINDS, NO_WORDS))
-        errors["first pass"] += counts[0]
-        errors["rescored"] += counts[item.best]
-        errors["oracle"] += min(counts, key=lambda count: count.errors)
-        aligned = (align(ref, hyp) for hyp in (hyps[0], hyps[item.best]))
-        self._segments.setdefault(item.part, []).extend(utterance_segments(*aligned))
+        oracle = min(range(len(hyps)), key=lambda place: counts[place].errors)
+        places = {FIRST_PASS: 0, CONTROL: item.control, RESCORED: item.best, ORACLE: oracle}
+        if item.control is None:
+            self._without_control.add(item.part)
+        errors = self._parts.setdefault(item.part, dict.fromkeys(places, NO_WORDS))
+        segments = self._segments.setdefault(item.part, {FIRST_PASS: [], CONTROL: []})
+        best = align(ref, hyps[item.best])
+        for name, place in places.items():
+            if place is not None:
+                errors[name] += counts[place]
+                if name in segments:
+                    segments[name] += utterance_segments(align(ref, hyps[place]), best)
 
-    def tests(self) -> Dict[str, Mapsswe]:
-        """Part -> test of the first pass (A) against the new best (B)."""
-        return {part: compare_segments(found) for part, found in self._segments.items()}
+    def tests(self) -> Dict[str, Dict[str, Mapsswe]]:
+        """Part -> the first pass or the control (A) -> its test against the new best (B)."""
+        return {
+            part: {name: compare_segments(segments[name]) for name in self._known(part, segments)}
+            for part, segments in self._segments.items()
+        }
 
     def parts(self) -> Dict[str, Dict[str, ErrorCounts]]:
         """Part -> whose errors -> their counts; what was tuned on comes before what was not."""
-        found = self._parts or {"": dict.fromkeys(KINDS, NO_WORDS)}
-        return {part: found[part] for part in sorted(found, reverse=True)}
+        if not self._parts:
+            return {"": dict.fromkeys((FIRST_PASS, RESCORED, ORACLE), NO_WORDS)}
+        return {
+            part: {name: self._parts[part][name] for name in self._known(part, self._parts[part])}
+            for part in sorted(self._parts, reverse=True)
+        }
+
+    def _known(self, part: str, names: Iterable[str]) -> List[str]:
+        """Names of what every list of a part has."""
+        return [name for name in names if name != CONTROL or part not in self._without_control]
 
 
 class ConfidenceTally:

@@ -26,6 +26,8 @@ from espnet_bayeslm.rescoring.features import FIRST_PASS, LM, Features, is_norma
 from espnet_bayeslm.rescoring.sweep import Sweep, sweep
 from espnet_bayeslm.rescoring.weight_search import folds
 
+# Name of the hypotheses that scales without the new LMs' scores choose
+CONTROL = "without the LM"
 # A set of these has LMWT and a word penalty
 KALDI = ({"am_score", LM, "words"}, {"am_score", "graph_score", LM, "words"})
 
@@ -67,12 +69,14 @@ class Fold(NamedTuple):
         num_lists: How many lists the fold holds.
         first_pass: Word errors of the fold's first hypotheses.
         rescored: Word errors of the fold's new best hypotheses.
+        control: Word errors of the hypotheses that the control chooses; None if a list has none.
     """
 
     scales: Scales
     num_lists: int
     first_pass: int
     rescored: int
+    control: Optional[int] = None
 
 
 class Tuned(NamedTuple):
@@ -88,6 +92,7 @@ class Tuned(NamedTuple):
         risk_errors: Word errors of the tuning lists by least expected errors, where that was asked
             for.
         folds: The folds of `--folds`; empty without it.
+        control: The errors of the candidates without the scores of the new LMs.
     """
 
     scales: Scales
@@ -98,14 +103,16 @@ class Tuned(NamedTuple):
     words: int
     risk_errors: Optional[int] = None
     folds: Tuple[Fold, ...] = ()
+    control: Optional[TunedWeights] = None
 
     def fold_lines(self) -> List[str]:
         """Choice and errors of each fold, and the errors of all lists; for people."""
         lines = []
         for number, fold in enumerate(self.folds, 1):
+            own = "" if fold.control is None else f" ({fold.control} {CONTROL})"
             lines.append(
                 f"fold {number} ({fold.num_lists} lists): {_choice(fold.scales)};"
-                f" errors {fold.first_pass} -> {fold.rescored}"
+                f" errors {fold.first_pass} -> {fold.rescored}{own}"
             )
         lines.append(f"all lists (scales.yaml): {_choice(self.scales)}")
         first = sum(fold.first_pass for fold in self.folds)
@@ -117,24 +124,36 @@ class Tuned(NamedTuple):
             f"errors: {first} in the first pass, {held_out} held out in {len(self.folds)} folds,"
             f" {fitted} with the weights of all lists"
         )
+        own_errors = [fold.control for fold in self.folds if fold.control is not None]
+        if len(own_errors) == len(self.folds):
+            lines.append(f"{CONTROL}: {sum(own_errors)} held out in {len(self.folds)} folds")
         if fitted > held_out:
             lines.append("the weights of all lists make more errors than those of the folds")
         return lines
 
     def held_out(self) -> str:
         """Result of cross-validation, in one line."""
-        errors = self.found.held_out
-        base = errors[AS_IT_CAME]
-        if self.found.kept == AS_IT_CAME:
-            best = min(errors.values())
-            return (
-                f"as it came: no gain is sure on held-out lists ({base} errors, at best {best}"
-                f" in {self.found.num_folds} folds)"
-            )
+        return _held_out_line(self.found)
+
+    def held_out_control(self) -> str:
+        """Result of cross-validation without the new LMs' scores, in one line; "" without one."""
+        return _held_out_line(self.control) if self.control is not None else ""
+
+
+def _held_out_line(found: TunedWeights) -> str:
+    """Errors on held-out lists, in one line."""
+    errors = found.held_out
+    base = errors[AS_IT_CAME]
+    if found.kept == AS_IT_CAME:
+        best = min(errors.values())
         return (
-            f"{self.found.kept}: {base} -> {errors[self.found.kept]} errors on held-out lists"
-            f" ({self.found.num_folds} folds)"
+            f"as it came: no gain is sure on held-out lists ({base} errors, at best {best}"
+            f" in {found.num_folds} folds)"
         )
+    return (
+        f"{found.kept}: {base} -> {errors[found.kept]} errors on held-out lists"
+        f" ({found.num_folds} folds)"
+    )
 
 
 def _choice(scales: Scales) -> str:
@@ -183,6 +202,8 @@ def tune_mixture(
     final = scored(chosen)
     of_list = _groups([item.nbest for item in lists], groups)
     found, scales, picture = tune_scales(final, errors, groups=of_list, tuning=tuning)
+    without_lm = [item.without_lm() for item in final]
+    control, own = best_scales(without_lm, errors, groups=of_list, tuning=tuning)
     spoken = [refs[item.nbest.utt] for item in lists]
     posterior, by_risk = _tuned_posterior(final, scales, errors, spoken, decision=tuning.decision)
     decision, first = tuning.decision, found.errors["first pass"]
@@ -193,11 +214,15 @@ def tune_mixture(
             first,
         )
         decision = "max"
+    own_posterior, _ = _tuned_posterior(without_lm, own, errors, spoken, decision=decision)
+    own = dataclasses.replace(own, posterior=own_posterior)
     # one component is not combined with anything
     used = combine if len(weights) > 1 else None
-    scales = dataclasses.replace(scales, posterior=posterior, combine=used, decision=decision)
+    scales = dataclasses.replace(
+        scales, posterior=posterior, combine=used, decision=decision, control=own
+    )
     num_words = sum(_num_words(item.nbest, refs, tuning.counting) for item in lists)
-    return Tuned(scales, chosen, found, picture, tried, num_words, by_risk)
+    return Tuned(scales, chosen, found, picture, tried, num_words, by_risk, control=control)
 
 
 def _num_words(nbest: NBest, refs: Mapping[str, Sequence[str]], counting: Counting) -> int:
@@ -245,6 +270,30 @@ def tune_scales(
         groups: Of each list what stays in one fold.
         tuning: How.
     """
+    found, scales = best_scales(lists, errors, groups=groups, tuning=tuning)
+    features = [item.features() for item in lists]
+    weights = in_lm_units(found.weights)
+    picture = sweep(features, errors, weights=weights, scaled=found.scaled)
+    if found.kept != AS_IT_CAME and picture.at_edge:
+        logging.warning("the errors are fewest at the edge of the sweep: see sweep.png")
+    return found, scales, picture
+
+
+def best_scales(
+    lists: Sequence[ScoredList],
+    errors: Sequence[np.ndarray],
+    *,
+    groups: Sequence[str],
+    tuning: Tuning,
+) -> Tuple[TunedWeights, Scales]:
+    """Scales with the fewest word errors, and the errors of the candidates.
+
+    Args:
+        lists: The lists.
+        errors: Of each list the word errors of its hypotheses.
+        groups: Of each list what stays in one fold.
+        tuning: How.
+    """
     features = [item.features() for item in lists]
     found = tune_features(
         features,
@@ -254,12 +303,7 @@ def tune_scales(
         tune_by=tuning.tune_by,
         normalised_scores=tuning.normalised(features),
     )
-    scales = scales_of(found, lists)
-    weights = in_lm_units(found.weights)
-    picture = sweep(features, errors, weights=weights, scaled=found.scaled)
-    if found.kept != AS_IT_CAME and picture.at_edge:
-        logging.warning("the errors are fewest at the edge of the sweep: see sweep.png")
-    return found, scales, picture
+    return found, scales_of(found, lists)
 
 
 def _groups(nbests: Sequence[NBest], known: Optional[Mapping[str, str]]) -> List[str]:

@@ -95,16 +95,21 @@ def test_scales_of_one_set_are_applied_to_another(nbest, lms, tuned, tmp_path, c
     lmwt, word_penalty = scales["lmwt"], scales["word_penalty"]
     table = capsys.readouterr().out
     assert table.startswith(f"LMWT {lmwt:g}, word penalty {word_penalty:g}\n")
-    names = ["first pass", "rescored", "oracle", "first pass -"]
+    names = ["first pass", "without the", "rescored", "oracle", "first pass -", "without the"]
     assert [row[:12].strip() for row in table.splitlines()[2:]] == names
+    assert list(found["wer"]) == ["first pass", "without the LM", "rescored", "oracle"]
     assert (found["lmwt"], found["word_penalty"]) == (lmwt, word_penalty)
     assert "tuned_on" not in found and scales["tuned_on"] == str(nbest / "dev.ref")
     run(**lists, lmwt=lmwt, word_penalty=word_penalty, output=tmp_path / "b")
     a, b = contents(tmp_path / "a"), contents(tmp_path / "b")
+    assert len(a.pop("text_without_lm").splitlines()) == 20
     of_file, of_options = (yaml.safe_load(files.pop("scales.yaml")) for files in (a, b))
     assert a == b
     # only a tuned file knows how sharp the posterior is
-    assert of_file.pop("posterior") == scales["posterior"]
+    for key in ("posterior", "control"):
+        assert of_file.pop(key) == scales[key]
+    of_file["wer"].pop("without the LM")
+    of_file["files"].remove("text_without_lm")
     assert of_file == of_options
 
 
@@ -291,10 +296,14 @@ def test_normalised_text_is_scored_and_counted_and_what_is_written_stays(
     assert settings(plain)["wer"] == settings(loud)["wer"]
 
 
-def test_the_first_pass_is_tested_against(nbest, lms, tmp_path, capsys):
+def test_the_first_pass_and_the_control_are_tested_against(nbest, lms, tmp_path, capsys):
     ref = nbest / "dev.ref"
     output = run(nbest=nbest / "dev", **lms, tune_ref=ref, output=tmp_path / "out")
-    (line,) = [x for x in capsys.readouterr().out.splitlines() if "MAPSSWE" in x]
+    lines = [x for x in capsys.readouterr().out.splitlines() if "MAPSSWE" in x]
     first = {item.utt: item.hypotheses[0].words for item in read_nbest(nbest / "dev")}
-    found = mapsswe(read_transcripts(ref), first, read_transcripts(output / "text"))
-    assert line == f"first pass - rescored: MAPSSWE z = {found.z:.2f}, p = {found.p:.2g}"
+    own = read_transcripts(output / "text_without_lm")
+    for line, (name, hyps) in zip(
+        lines, {"first pass": first, "without the LM": own}.items(), strict=True
+    ):
+        found = mapsswe(read_transcripts(ref), hyps, read_transcripts(output / "text"))
+        assert line == f"{name} - rescored: MAPSSWE z = {found.z:.2f}, p = {found.p:.2g}"

@@ -56,6 +56,11 @@ def test_the_lists_own_references_are_the_defaults(rescore, tmp_path, capsys):
     own = rescore("dev", "own")
     out = capsys.readouterr().out
     assert "errors on held-out lists (5 folds)" in out and "first pass" in out
+    # the last step: what the LM adds to weights that were tuned without it
+    rows = [line.split("  ")[0] for line in out.splitlines()]
+    places = [rows.index(name) for name in ("first pass", "without the LM", "rescored")]
+    assert places == sorted(places) and "\nwithout the LM - rescored: MAPSSWE z = " in out
+    assert "\nwithout the LM: " in out and "held_out_errors" in own["tuning"]["without_lm"]
     file = rescore("dev", "file", tune_ref=tmp_path / "ref")
     assert own.pop("tuned_on") == str(tmp_path / "dev.jsonl") != file.pop("tuned_on")
     assert own == file and own["wer"]["rescored"] < own["wer"]["first pass"]
@@ -63,6 +68,8 @@ def test_the_lists_own_references_are_the_defaults(rescore, tmp_path, capsys):
     write_jsonl(tmp_path / "test.jsonl", seed=1)
     found = rescore("test", "test", scales=tmp_path / "own" / "scales.yaml")
     assert "tuning" not in found and found["wer"]["rescored"] < found["wer"]["first pass"]
+    assert "\nwithout the LM - rescored: MAPSSWE z = " in capsys.readouterr().out
+    assert found["control"] == own["control"]
 
 
 def test_a_part_is_tuned_on_and_the_other_tested(rescore, tmp_path, capsys):

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from oracles.alignment_naive import edit_distance
 from oracles.html_reader import Page
 
-from espnet_bayeslm.evaluation.wer import word_errors
+from espnet_bayeslm.evaluation.mapsswe import mapsswe
+from espnet_bayeslm.evaluation.wer import count_errors, word_errors
 from espnet_bayeslm.nbest.formats import write_nbest
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.report.html_nbest import nbest_section, operations
@@ -75,6 +76,27 @@ def test_data_of_the_page(make_rescored):
     assert cells[9:18] == ["lm", "first pass", "50.00", "–", "–", "3", "0", "0", "6"]
     assert cells[18:27] == ["lm", "rescored", "50.00", "0.00", "0.0", "2", "0", "1", "6"]
     assert cells[27:36] == ["lm", "oracle", "16.67", "−33.33", "−66.7", "0", "1", "0", "6"]
+
+
+def test_the_control_stands_between_the_first_pass_and_the_rescoring(make_rescored):
+    folder = make_rescored("lm", LISTS, best=BEST)
+    places = {utt: len(texts) - 1 for utt, texts in LISTS.items()}
+    own = {utt: LISTS[utt][place] for utt, place in places.items()}
+    (folder / "text_without_lm").write_text("".join(f"{utt} {own[utt]}\n" for utt in own))
+    item = read_rescored("lm", folder, "kaldi")
+    assert item.control == places
+    cells = Page(nbest_section([item], REFS).body).cells
+    assert [cells[place + 1] for place in (9, 18, 27, 36)] == [
+        *("first pass", "without the LM", "rescored", "oracle")
+    ]
+    errors = count_errors(REFS, {utt: tuple(text.split()) for utt, text in own.items()})
+    assert cells[20] == f"{100 * errors.rate:.2f}"
+    texts = [{u: LISTS[u][p[u]].split() for u in LISTS} for p in (dict.fromkeys(LISTS, 0), BEST)]
+    before = {utt: text.split() for utt, text in own.items()}
+    for name, hyps in (("first pass", texts[0]), ("without the LM", before)):
+        place = cells.index(f"{name} − rescored")
+        test = mapsswe(REFS, hyps, texts[1])
+        assert cells[place + 1 : place + 3] == [f"{test.z:.2f}", f"{test.p:.2g}"]
 
 
 def test_words_of_the_new_best_are_judged(make_rescored):

@@ -168,6 +168,10 @@ def test_sweep(make_rescored):
     section = sweep_section({"<i>lm": read_sweep(folder)})
     page = Page(section.body)
     assert "am_score 0.5, words -0.5: 20.00 %; first pass 25.00 %; oracle 10.00 %." in page.text
+    content = json.loads((folder / "sweep.json").read_text())
+    write_json(folder / "sweep.json", {**content, "without_lm": 22.0})
+    section = sweep_section({"lm": read_sweep(folder)})
+    assert "first pass 25.00 %; tuned without the LM 22.00 %; oracle" in Page(section.body).text
     assert page.cells[:4] == ["am_score \\ words", "-0.25", "-0.5", "-1"]
     assert page.cells[4:] == ["0.5", "30.00", "20.00", "21.00", "1", "25.00", "22.50", "20.00"]
     assert page.tags.count("svg") == 1 and page.tags.count("strong") == 1

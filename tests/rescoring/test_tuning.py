@@ -195,11 +195,13 @@ def test_each_fold_is_said_with_its_choice_and_errors():
         choice = "first pass kept" if kept else str(fold.scales)
         assert line == (
             f"fold {number} ({fold.num_lists} lists): {choice};"
-            f" errors {fold.first_pass} -> {fold.rescored}"
+            f" errors {fold.first_pass} -> {fold.rescored} ({fold.control} without the LM)"
         )
     counts = f"{first} in the first pass, {held_out} held out in 3 folds"
     counts += f", {tuned.found.errors['tuned']} with the weights of all lists"
     assert lines[4] == f"errors: {counts}"
+    own = sum(fold.control for fold in tuned.folds)
+    assert lines[5] == f"without the LM: {own} held out in 3 folds"
 
 
 def test_a_final_fit_that_keeps_the_first_pass_does_not_hide_better_folds():
@@ -210,7 +212,7 @@ def test_a_final_fit_that_keeps_the_first_pass_does_not_hide_better_folds():
         found=tuned.found._replace(errors={**tuned.found.errors, "tuned": 999}),
     )
     lines = kept.fold_lines()
-    assert "all lists (scales.yaml): first pass kept" in lines and "999 with" in lines[-2]
+    assert "all lists (scales.yaml): first pass kept" in lines and "999 with" in lines[4]
     assert lines[-1] == "the weights of all lists make more errors than those of the folds"
     assert "as it came" not in "\n".join(lines)
 

@@ -1,0 +1,179 @@
+"""The control: scales that are tuned in the same way without the scores of the new LMs."""
+
+import numpy as np
+import pytest
+import yaml
+
+from espnet_bayeslm.bin.rescore import describe
+from espnet_bayeslm.evaluation.mapsswe import mapsswe
+from espnet_bayeslm.nbest.counting import ALL_WORDS, Counting
+from espnet_bayeslm.nbest.types import Hypothesis, NBest
+from espnet_bayeslm.rescoring.decision import ListScores, Scales, Weighting, read_scales
+from espnet_bayeslm.rescoring.feature_tuning import feature_sets
+from espnet_bayeslm.rescoring.output_files import RescoredFiles
+from espnet_bayeslm.rescoring.pipeline import Rescoring, rescored_list
+from espnet_bayeslm.rescoring.tally import ErrorTally
+from espnet_bayeslm.rescoring.tuning import Tuning
+
+WEIGHTING = Weighting(["lm"], np.ones(1), "linear", Scales())
+
+
+def simulated(num_lists=24, *, know=0.0, own=2.0, seed=0):
+    """Return scored lists of four hypotheses and their references.
+
+    `know` and `own` say how much the LM's and the recogniser's score know of the errors.
+    """
+    rng = np.random.default_rng(seed)
+    lm_rng = np.random.default_rng(seed + 1000)
+    lists, refs = [], {}
+    for number in range(num_lists):
+        ref = tuple(rng.choice(list("abcdef"), size=rng.integers(3, 8)))
+        hyps, log_probs = [], []
+        for wrong in rng.permutation(4):
+            words = ("x",) * min(wrong, len(ref)) + ref[wrong:] + ("y",) * int(rng.integers(2))
+            hyps.append(Hypothesis(words, -own * wrong + rng.normal(), -float(rng.normal() ** 2)))
+            score = -know * wrong + lm_rng.normal()
+            log_probs.append(np.full((1, len(words) + 1), score / (len(words) + 1)))
+        nbest = NBest(f"u{number}", tuple(hyps))
+        lists.append(ListScores(nbest, tuple(log_probs)))
+        refs[nbest.utt] = ref
+    return lists, refs
+
+
+def rescoring(lists, refs, *, weighting=WEIGHTING, counting=ALL_WORDS, **options):
+    tuning = Tuning(num_folds=2, counting=counting)
+    return Rescoring(lists, weighting, refs=refs, tuning=tuning, **options)
+
+
+@pytest.mark.parametrize(
+    "names, small, more",
+    [
+        (["am_score", "lm_score", "words"], (("am_score",), ("lm_score",), ("words",)), "is_first"),
+        (
+            ["am_score", "graph_score", "lm_score", "words"],
+            (("am_score",), ("graph_score", "lm_score"), ("words",)),
+            "is_first",
+        ),
+        (["am_score", "words"], (("am_score",), ("words",)), "is_first"),
+        (["words"], (("rank",), ("words",)), "is_first"),
+    ],
+)
+def test_without_a_new_lm_the_recognisers_own_takes_its_place(names, small, more):
+    sets = feature_sets([*names, "rank", "is_first"], normalised_scores=False)
+    first, middle, full = sets.values()
+    assert (first, middle) == (small, (*small, (more,)))
+    assert {name for column in full for name in column} == {*names, "rank", "is_first"}
+    assert not any("LM" in name for name in sets)
+
+
+@pytest.mark.parametrize(
+    "options, decision",
+    [({}, "max"), ({}, "mbr"), ({"split": 0.5}, "max"), ({"folds": 2}, "max")],
+)
+def test_the_control_does_not_depend_on_the_lm(options, decision):
+    weighting = WEIGHTING._replace(decision=decision)
+    found = []
+    for know in (0.0, 3.0):
+        # a set of three weights needs 24 lists
+        lists, refs = simulated(48 if options else 24, know=know)
+        done = rescoring(lists, refs, weighting=weighting, **options)
+        found.append((done.weighting.scales.control, [item.control for item in done]))
+    assert found[0] == found[1]
+    control, places = found[0]
+    assert control is not None and None not in places
+    assert not any(name.startswith("log_prob") for name, _ in control.features)
+    # the recogniser's own score is worth weighing again
+    assert any(places)
+
+
+def test_an_lm_that_knows_nothing_gains_nothing_over_the_control():
+    tallies = {}
+    for know in (0.0, 3.0):
+        lists, refs = simulated(60, know=know, own=1.0)
+        tallies[know] = ErrorTally(refs)
+        for item in rescoring(lists, refs, folds=2):
+            tallies[know].add(item)
+    (blind,), (good,) = (tally.parts().values() for tally in tallies.values())
+    assert list(good) == ["first pass", "without the LM", "rescored", "oracle"]
+    assert blind["without the LM"] == good["without the LM"]
+    assert good["rescored"].errors < 0.8 * good["without the LM"].errors
+    assert good["without the LM"].errors < 0.8 * good["first pass"].errors
+    tests = [tally.tests()["test"] for tally in tallies.values()]
+    assert tests[0]["without the LM"].p > 0.05 > tests[1]["without the LM"].p
+    assert tests[0]["first pass"].p < 0.05
+
+
+def test_the_last_step_is_tested_by_mapsswe():
+    lists, refs = simulated(know=1.0)
+    tally, texts = ErrorTally(refs), ({}, {})
+    for item in rescoring(lists, refs):
+        tally.add(item)
+        for text, place in zip(texts, (item.control, item.best), strict=True):
+            text[item.nbest.utt] = item.nbest.hypotheses[place].words
+    assert tally.tests()[""]["without the LM"] == mapsswe(refs, *texts)
+
+
+@pytest.mark.parametrize(
+    "counting", [Counting(), Counting("char"), Counting(ignored=frozenset("x"))]
+)
+def test_the_folds_count_as_the_tables_do(counting):
+    """With `x` for a wrong word the units decide how many errors there are."""
+    lists, refs = simulated(48, know=1.0)
+    refs = {utt: tuple(word * 2 for word in ref) for utt, ref in refs.items()}
+    done = rescoring(lists, refs, counting=counting, folds=3)
+    tally = ErrorTally(refs, counting)
+    for item in done:
+        tally.add(item)
+    errors, folds = tally.parts()["test"], done.tuned.folds
+    assert sum(fold.first_pass for fold in folds) == errors["first pass"].errors
+    assert sum(fold.control for fold in folds) == errors["without the LM"].errors
+    assert sum(fold.rescored for fold in folds) == errors["rescored"].errors
+    assert done.tuned.words == errors["oracle"].words
+
+
+def test_the_control_of_a_file_is_applied_to_other_lists(tmp_path):
+    done = rescoring(*simulated())
+    path = tmp_path / "scales.yaml"
+    path.write_text(yaml.safe_dump(describe(done.weighting)))
+    scales = read_scales(path)
+    assert scales.control == done.weighting.scales.control
+    lists, _ = simulated(seed=1)
+    for decision in ("max", "mbr"):
+        tuned = done.weighting._replace(decision=decision)
+        of_file = WEIGHTING._replace(scales=scales, decision=decision)
+        expected = [rescored_list(item, tuned).control for item in lists]
+        assert [rescored_list(item, of_file).control for item in lists] == expected
+        assert any(expected)
+
+
+def test_a_file_of_an_earlier_version_has_no_control(tmp_path):
+    content = describe(rescoring(*simulated()).weighting)
+    del content["control"]
+    path = tmp_path / "scales.yaml"
+    path.write_text(yaml.safe_dump(content))
+    scales = read_scales(path)
+    assert scales.control is None
+    lists, refs = simulated(5)
+    tally = ErrorTally(refs)
+    for item in lists:
+        tally.add(rescored_list(item, WEIGHTING._replace(scales=scales)))
+    assert list(tally.parts()[""]) == ["first pass", "rescored", "oracle"]
+    assert list(tally.tests()[""]) == ["first pass"]
+
+
+def test_lists_that_lack_a_score_of_the_control_have_none(tmp_path):
+    """The rescoring itself goes on; a control of some lists is no control of the set."""
+    scales = Scales(control=Scales(features=(("lm_score", 1.0),)))
+    lists, refs = simulated(4)
+    bare = tuple(Hypothesis(hyp.words, hyp.am_score) for hyp in lists[0].nbest.hypotheses)
+    lists[0] = lists[0]._replace(nbest=NBest(lists[0].nbest.utt, bare))
+    done = [rescored_list(item, WEIGHTING._replace(scales=scales)) for item in lists]
+    assert [item.control is None for item in done] == [True, False, False, False]
+    tally = ErrorTally(refs)
+    options = dict(token_scores=False, uncertainty=False, confidence=False, control=True)
+    with RescoredFiles(tmp_path, **options) as files:
+        for item in done:
+            tally.add(item)
+            files.add(item)
+    assert "without the LM" not in {**tally.parts()[""], **tally.tests()[""]}
+    assert {path.name for path in tmp_path.iterdir()} == {"lmwt.nn", "text", "trn"}
