@@ -188,8 +188,11 @@ class NeuralScorer:
         scores = []
         for (ids, starts), values in zip(encoded, found, strict=True):
             unknown = self._unknown_tokens(ids)
+            if self.trained.token_type == "word":
+                scores.append(WordScores(values - self.log_unk_size * unknown, unknown))
+                continue
             log_probs, ends = (values, None) if self.openings is None else values
-            totals = word_log_probs(log_probs - self.log_unk_size * unknown, starts, ends)
+            totals = word_log_probs(log_probs, starts, ends)
             scores.append(WordScores(totals, word_sums(unknown, starts) > 0))
         return scores
 
@@ -213,14 +216,17 @@ class NeuralScorer:
 
     def _encode(self, words: Sequence[str]) -> Tuple[List[int], List[int]]:
         """Token ids, and where each word and `</s>` start in them."""
-        tokens, starts = tokens_of_words(words, self.trained.tokenize, self._tokens)
-        if self.trained.token_type == "word" and starts != list(range(len(words) + 1)):
+        if self.trained.token_type != "word":
+            tokens, starts = tokens_of_words(words, self.trained.tokenize, self._tokens)
+            return self.trained.ids(tokens), starts
+        tokens = self.trained.tokenize(" ".join(words)) if words else []
+        if len(tokens) != len(words):
             raise InputError(
                 f"{self.name}: {len(words)} words, but {len(tokens)} begin in its word tokens"
                 f" {tokens} of the sentence {' '.join(words)!r}",
                 remedy="The tokenizer drops or splits words: normalise the text as for training.",
             )
-        return self.trained.ids(tokens), starts
+        return self.trained.ids(tokens), list(range(len(words) + 1))
 
 
 def _check_token_list(trained: TokenLM) -> None:
