@@ -365,7 +365,7 @@ class Sample:
         return self.posterior.kl(per_weight=per_weight, known=self._kl)
 
 
-def _kind_of_place(item: Tuple[Block, torch.Tensor]) -> Tuple[int, str, type]:
+def _kind_of_place(item: Tuple[Block, torch.Tensor]) -> Tuple[int, str, Any]:
     block = item[0]
     return id(block.owner), block.parameter, type(block.kind)
 
@@ -379,20 +379,22 @@ def _substituted(owner: nn.Module, parameter: str, value: torch.Tensor) -> Itera
     before, is_outer = store[parameter], parameter not in means
     means.setdefault(parameter, before)
     store[parameter] = value
-    # torch's recurrent layers keep a list of their weights
-    names = owner._flat_weights_names if isinstance(owner, nn.RNNBase) else ()
-    if names:
-        owner._flat_weights = [getattr(owner, name) for name in names]
+    _refresh(owner)
     try:
         yield
     finally:
         store[parameter] = before
-        if names:
-            owner._flat_weights = [getattr(owner, name) for name in names]
+        _refresh(owner)
         if is_outer:
             del means[parameter]
             if not means:
                 del vars(owner)[MEANS]
+
+
+def _refresh(owner: nn.Module) -> None:
+    """Make torch's recurrent layers look at their weights again, of which they keep a list."""
+    if isinstance(owner, nn.RNNBase):
+        owner._flat_weights = [getattr(owner, name) for name in owner._flat_weights_names]
 
 
 def refuse_mean(module: nn.Module, _: Any = None) -> None:

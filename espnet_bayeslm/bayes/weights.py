@@ -143,7 +143,7 @@ class Bayes(WeightKind):
         if options.pop("noise", "shared") != "shared":
             logging.warning("noise is no option any more: each forward pass has one sample")
         super().__init__(**options)
-        variance = self.options.get("prior_variance")
+        variance: Any = self.options.get("prior_variance")
         self.learns_prior = variance in LEARNED
         known = isinstance(variance, (int, float)) and variance > 0
         self.prior_std = math.sqrt(variance) if known else 0.0
@@ -272,6 +272,7 @@ class Bayes(WeightKind):
         generator: torch.Generator,
     ) -> torch.Tensor:
         """A sample of the rows `ids` (N,) of a table, whose means are (N, M)."""
-        log_std = F.embedding(ids, block.tensor(LOG_STD), block.owner.padding_idx)
+        padding: Any = block.owner.padding_idx
+        log_std = F.embedding(ids, block.tensor(LOG_STD), padding)
         noise = torch.empty_like(mean, requires_grad=False).normal_(generator=generator)
         return draw_weights(mean, log_std, noise)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import ClassVar, List, Optional, Tuple
 
 import torch
-from torch import nn
 
 from espnet_bayeslm.bayes.kinds import Weights, is_posterior_key
 from espnet_bayeslm.bayes.posterior import Block, Posterior
@@ -79,6 +78,6 @@ def whole_blocks(posterior: Optional[Posterior]) -> List[Block]:
 
 
 @torch.no_grad()
-def perturb(parameter: nn.Parameter, std: torch.Tensor, generator: torch.Generator) -> None:
+def perturb(parameter: torch.Tensor, std: torch.Tensor, generator: torch.Generator) -> None:
     """Add noise of these standard deviations to a parameter, in place."""
     parameter.addcmul_(std, torch.empty_like(parameter).normal_(generator=generator))

@@ -27,7 +27,10 @@ class SampledLM(IncrementalLM):
     num_samples = 0
     _drawn: Optional[Tuple[Any, Contents, List[IncrementalLM]]] = None
 
-    posterior: Posterior
+    @property
+    @abstractmethod
+    def posterior(self) -> Posterior:
+        """The posterior over its random weights."""
 
     @abstractmethod
     def sampled(self, index: int, *, seed: int = 0) -> ContextManager[None]:

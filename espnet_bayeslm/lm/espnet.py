@@ -80,7 +80,7 @@ class BayesESPnetLM(UncertainLM):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> BayesESPnetLM:
         """An LM of the class of its backbone."""
-        backbone = kwargs.get("backbone", args[1] if len(args) > 1 else None)
+        backbone: Any = kwargs.get("backbone", args[1] if len(args) > 1 else None)
         chosen = BACKBONES.get(backbone, cls) if cls is BayesESPnetLM else cls
         return super().__new__(chosen)
 

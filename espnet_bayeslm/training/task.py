@@ -349,7 +349,8 @@ class BayesLMTask(LMTask):
             if isinstance(optimizer, IVON):
                 if isinstance(model, BayesLanguageModel) and model.num_train_tokens is not None:
                     optimizer.set_ess(model.num_train_tokens)
-                optimizer.attach(model, model.lm.posterior)
+                lm: Any = model.lm
+                optimizer.attach(model, lm.posterior)
         log_stds = {id(p) for p in parameters_of(model, POSTERIOR)}
         for optimizer in optimizers:
             for group in list(optimizer.param_groups):
