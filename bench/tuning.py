@@ -117,12 +117,10 @@ DISGUISES: Dict[str, Callable[[Lists], Lists]] = {
 }
 
 
-def tuned_choices(dev: Lists, test: Lists, tune_by: str = "mert"):
+def tuned_choices(dev: Lists, test: Lists):
     """What is tuned on dev, and the places that it chooses on test."""
     groups = [item.nbest.utt for item in dev.scored]
-    found, scales, _ = tune_scales(
-        dev.scored, dev.errors, groups=groups, tuning=Tuning(tune_by=tune_by)
-    )
+    found, scales, _ = tune_scales(dev.scored, dev.errors, groups=groups, tuning=Tuning())
     return found, [item.choice(scales) for item in test.scored]
 
 

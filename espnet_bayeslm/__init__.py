@@ -49,11 +49,9 @@ def rescore(
     combine: Optional[str] = None,
     scales: Union[PathLike, Scales, None] = None,
     tune: bool = False,
-    tune_by: str = "mert",
     tune_weights: bool = False,
     tune_lms: bool = False,
     tune_folds: int = 5,
-    score_normalized: Optional[bool] = None,
     decision: Optional[str] = None,
     confidence: bool = False,
     split: Optional[float] = None,
@@ -82,11 +80,9 @@ def rescore(
             when the scales were tuned, or "linear".
         scales: LMWT and word penalty, or the scales.yaml of a tuned run; None: the defaults.
         tune: Find scales on these lists; never worse on them than the first pass.
-        tune_by: "mert" (fewest errors) or "risk" (fewest expected errors).
         tune_weights: Try shares of the first component too.
         tune_lms: Give each LM a weight of its own, beside the mixture's.
         tune_folds: Of the cross-validation that chooses the features.
-        score_normalized: Whether scores are divided by the length; None: if they look so.
         decision: "max" (the highest total) or "mbr" (the fewest expected word errors); None: as
             when the scales were tuned, or "max".
         confidence: With "max" too give a confidence of each word of the best hypothesis.
@@ -144,9 +140,7 @@ def rescore(
         job=job,
         num_jobs=num_jobs,
     )
-    how = pipeline.Tuning(
-        tune_by, tune_folds, score_normalized, tune_lms, tune_weights, counting=counting
-    )
+    how = pipeline.Tuning(tune_folds, tune_lms, tune_weights, counting=counting)
     return pipeline.Rescoring(
         scores,
         weighting,

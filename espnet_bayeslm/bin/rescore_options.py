@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, List, Optional, Sequence
 
 import yaml
-from espnet2.utils.types import float_or_none, int_or_none, str2bool
+from espnet2.utils.types import float_or_none, int_or_none
 
 from espnet_bayeslm.bin.components import (
     FORMAT_HELP,
@@ -19,7 +19,7 @@ from espnet_bayeslm.bin.components import (
 from espnet_bayeslm.nbest.formats import NBEST_SIZE
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS
 from espnet_bayeslm.rescoring.decision import COMBINATIONS, Scales, read_scales
-from espnet_bayeslm.rescoring.feature_tuning import NUM_FOLDS, TUNE_BY
+from espnet_bayeslm.rescoring.feature_tuning import NUM_FOLDS
 from espnet_bayeslm.scoring.limits import MAX_CONTEXT
 from espnet_bayeslm.utils.cli import add_flag, tool_parser
 from espnet_bayeslm.utils.errors import InputError
@@ -184,12 +184,6 @@ def get_parser() -> argparse.ArgumentParser:
         help="Tune the weights of the scores on these references (default: the lists' own, where"
         " no scales are given)",
     )
-    parser.add_argument(
-        "--tune_by",
-        default="mert",
-        choices=TUNE_BY,
-        help="mert: the fewest word errors, by exact line search; risk: the fewest expected errors",
-    )
     add_flag(parser, "--tune_lms", "Give each LM a weight of its own beside the mixture's")
     parser.add_argument(
         "--tune_folds",
@@ -197,12 +191,6 @@ def get_parser() -> argparse.ArgumentParser:
         default=NUM_FOLDS,
         help="Folds of the cross-validation that chooses among the lists as they came, a few"
         " features, and all",
-    )
-    parser.add_argument(
-        "--score_normalized",
-        type=str2bool,
-        help="Whether the scores are divided by the length (default: if they look so); their"
-        " product with it is tried then too",
     )
     parser.add_argument(
         "--split",

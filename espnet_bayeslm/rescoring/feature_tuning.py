@@ -25,7 +25,6 @@ from espnet_bayeslm.rescoring.weight_search import (
     folds,
     make_problem,
     mert,
-    minimum_risk,
     normalised,
     without_losers,
 )
@@ -36,11 +35,8 @@ NUM_FOLDS = 5
 SURE = 1.0
 # Weights of the LM per weight of the score from which the search starts, in units of spread.
 LM_SHARES = (0.25, 1.0)
-# Logits of the posterior per unit of spread from which minimum risk starts.
-SHARPNESS = (0.5, 1.0, 2.0, 4.0)
 # Tuning lists that a set needs for each of its weights
 LISTS_PER_WEIGHT = 8
-TUNE_BY = ("mert", "risk")
 
 # Features whose sum has one weight
 Column = Tuple[str, ...]
@@ -105,7 +101,6 @@ def tune_features(
     groups: Sequence[str],
     normalised_scores: bool = False,
     num_folds: int = NUM_FOLDS,
-    tune_by: str = "mert",
 ) -> TunedWeights:
     """Weights with the fewest word errors, of the features that cross-validation keeps.
 
@@ -117,18 +112,17 @@ def tune_features(
         groups: Of each list what must be in one fold: a recording, a speaker, or itself.
         normalised_scores: Whether the scores may be divided by the length.
         num_folds: Of the cross-validation.
-        tune_by: One of `TUNE_BY`.
     """
     problem, sets = make_candidates(lists, errors, normalised_scores=normalised_scores)
     parts = folds(groups, num_folds)
     if len(parts) < 2:  # one recording: utterances are better than nothing
         parts = folds([str(n) for n in range(len(lists))], num_folds)
-    held_out = held_out_errors(problem, sets, parts, tune_by)
+    held_out = held_out_errors(problem, sets, parts)
     kept = _choose(held_out)
     weights: Weights = FIRST_PASS
     scaled: Weights = FIRST_PASS
     if kept != AS_IT_CAME:
-        found = solve(problem, sets, tune_by)[kept]
+        found = solve(problem, sets)[kept]
         weights, scaled = _named(sets[kept], found, problem.columns(sets[kept]).spreads)
     first = sum(int(counts[0]) for counts in errors)
     tuned = chosen_errors(lists, errors, dict(weights))
@@ -151,7 +145,7 @@ def small_errors(
     if not sets:
         return problem.first_pass
     name, columns = next(iter(sets.items()))
-    found = solve(problem, {name: columns}, "mert")[name]
+    found = solve(problem, {name: columns})[name]
     tuned = int(problem.columns(columns).list_errors(found).sum())
     return min(problem.first_pass, tuned)
 
@@ -186,13 +180,12 @@ def make_candidates(
     return without_losers(problem), sets
 
 
-def solve(whole: Problem, sets: Mapping[str, Columns], tune_by: str) -> Dict[str, np.ndarray]:
+def solve(whole: Problem, sets: Mapping[str, Columns]) -> Dict[str, np.ndarray]:
     """Weights of each set, in units of spread; larger sets start from the smallest one's.
 
     Args:
         whole: The lists with the columns of all sets.
         sets: By `feature_sets`.
-        tune_by: One of `TUNE_BY`.
     """
     found: Dict[str, np.ndarray] = {}
     known: Dict[Column, float] = {}
@@ -206,10 +199,7 @@ def solve(whole: Problem, sets: Mapping[str, Columns], tune_by: str) -> Dict[str
         if columns[0] in known:
             anchor = _spread_over(columns, known, problem.spreads)
             starts.append(anchor)
-        weights = mert(problem, starts, anchor)
-        if tune_by == "risk":
-            weights = _least_risk(problem, weights)
-        found[name] = weights
+        weights = found[name] = mert(problem, starts, anchor)
         known = known or dict(zip(columns, weights / problem.spreads, strict=True))
     return found
 
@@ -232,14 +222,8 @@ def _spread_over(
     return normalised(np.array(own) * spreads)
 
 
-def _least_risk(problem: Problem, weights: np.ndarray) -> np.ndarray:
-    """Weights of the least risk near some of few errors, of the sharpest fitting posterior."""
-    found = [minimum_risk(problem, weights * sharp) for sharp in SHARPNESS]
-    return min(found, key=lambda w: problem.list_errors(w).sum())
-
-
 def held_out_errors(
-    problem: Problem, sets: Mapping[str, Columns], parts: Sequence[np.ndarray], tune_by: str
+    problem: Problem, sets: Mapping[str, Columns], parts: Sequence[np.ndarray]
 ) -> Dict[str, np.ndarray]:
     """Errors of each list under each candidate, where the list was held out, (L,) each."""
     errors = problem.errors
@@ -248,7 +232,7 @@ def held_out_errors(
         return found
     for part in parts:
         rest = np.setdiff1d(np.arange(len(errors)), part)
-        weights = solve(problem.only(rest), sets, tune_by)
+        weights = solve(problem.only(rest), sets)
         for name, columns in sets.items():
             held = problem.only(part).columns(columns)
             found[name][part] = held.list_errors(weights[name])

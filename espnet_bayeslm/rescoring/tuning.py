@@ -22,7 +22,7 @@ from espnet_bayeslm.rescoring.feature_tuning import (
     small_errors,
     tune_features,
 )
-from espnet_bayeslm.rescoring.features import FIRST_PASS, LM, Features, is_normalised
+from espnet_bayeslm.rescoring.features import FIRST_PASS, LM, is_normalised
 from espnet_bayeslm.rescoring.sweep import Sweep, sweep
 from espnet_bayeslm.rescoring.weight_search import folds
 
@@ -36,26 +36,18 @@ class Tuning(NamedTuple):
     """How scales are tuned.
 
     Attributes:
-        tune_by: "mert", or "risk": the expected errors of a posterior.
         num_folds: Of the cross-validation that chooses the features.
-        score_normalized: Whether the scores are divided by the length; None: if they look so.
         each_lm: Whether each LM has a weight of its own beside the mixture's.
         tune_weights: Whether shares of the first component are tried.
         decision: "max", or "mbr", where no posterior makes more errors with it than the first pass.
         counting: How errors are counted.
     """
 
-    tune_by: str = "mert"
     num_folds: int = NUM_FOLDS
-    score_normalized: Optional[bool] = None
     each_lm: bool = False
     tune_weights: bool = False
     decision: str = "max"
     counting: Counting = ALL_WORDS
-
-    def normalised(self, lists: Sequence[Features]) -> bool:
-        """Whether the scores of lists may be divided by the length."""
-        return is_normalised(lists) if self.score_normalized is None else self.score_normalized
 
 
 AS_USUAL = Tuning()
@@ -195,7 +187,7 @@ def tune_mixture(
     if tuning.tune_weights:
         for mixing in candidates(weights):
             features = [item.features() for item in scored(mixing)]
-            fewest = small_errors(features, errors, normalised_scores=tuning.normalised(features))
+            fewest = small_errors(features, errors, normalised_scores=is_normalised(features))
             tried.append((mixing, fewest))
         order = sorted(tried, key=lambda pair: (pair[1], float(abs(pair[0] - weights).sum())))
         chosen = order[0][0]
@@ -300,8 +292,7 @@ def best_scales(
         errors,
         groups=groups,
         num_folds=tuning.num_folds,
-        tune_by=tuning.tune_by,
-        normalised_scores=tuning.normalised(features),
+        normalised_scores=is_normalised(features),
     )
     return found, scales_of(found, lists)
 

@@ -18,7 +18,6 @@ HALF_WIDTH = 0.15
 """Half of the angle, in radians, over which errors along a line are averaged."""
 PENALTY = 0.01
 """Part of the first pass's errors that weights at right angles to the anchor cost."""
-TEMPERATURE_PENALTY = 1e-3
 """Part of the first pass's errors that one squared unit of spread costs in minimum risk."""
 ROUNDS = 6
 RANDOM_DIRECTIONS = 2
@@ -164,33 +163,6 @@ def step(
     values = means + penalty * ((tried - anchor) ** 2).sum(axis=1)
     k = int(values.argmin())
     return (tried[k], float(values[k])) if values[k] < cost - 1e-9 else (weights, cost)
-
-
-def minimum_risk(problem: Problem, anchor: np.ndarray) -> np.ndarray:
-    """Weights with the fewest expected word errors under the posterior softmax(w x).
-
-    Their length is that of the posterior's logits.
-
-    Args:
-        problem: The lists.
-        anchor: (F,) in units of spread: the start, and what the penalty draws the weights to.
-    """
-    real = np.arange(problem.errors.shape[1]) < problem.sizes[:, None]
-    penalty = TEMPERATURE_PENALTY * problem.first_pass
-
-    def risk(weights: np.ndarray) -> Tuple[float, np.ndarray]:
-        totals = np.where(real, problem.features @ weights, -np.inf)
-        posterior = np.exp(totals - totals.max(axis=1, keepdims=True))
-        posterior /= posterior.sum(axis=1, keepdims=True)
-        expected = (posterior * problem.errors).sum(axis=1, keepdims=True)
-        excess = posterior * (problem.errors - expected)
-        slope = np.tensordot(excess, problem.features, axes=2)
-        away = weights - anchor
-        return float(expected.sum() + penalty * away @ away), slope + 2 * penalty * away
-
-    from scipy.optimize import minimize  # takes a while
-
-    return minimize(risk, anchor, jac=True, method="L-BFGS-B").x
 
 
 def without_losers(problem: Problem) -> Problem:

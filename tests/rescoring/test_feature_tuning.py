@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from espnet_bayeslm.rescoring import feature_tuning, weight_search
 from espnet_bayeslm.rescoring.feature_tuning import (
     AS_IT_CAME,
-    TUNE_BY,
     chosen_errors,
     feature_sets,
     tune_features,
@@ -87,15 +86,14 @@ def test_without_scores_the_rank_is_the_feature():
     assert tuned.errors["tuned"] < tuned.errors["first pass"]
 
 
-@pytest.mark.parametrize("tune_by", TUNE_BY)
 @pytest.mark.parametrize("factor", [1 / 3, 1000.0])
-def test_scores_in_other_units_choose_the_same(factor, tune_by):
+def test_scores_in_other_units_choose_the_same(factor):
     lists, errors = simulated(120, seed=3, lm=1.0)
     scaled = [
         {k: v * (factor if k in ("am_score", "lm_score") else 1) for k, v in features.items()}
         for features in lists
     ]
-    plain, other = tune(lists, errors, tune_by=tune_by), tune(scaled, errors, tune_by=tune_by)
+    plain, other = tune(lists, errors), tune(scaled, errors)
     assert other[:1] + other[2:] == plain[:1] + plain[2:]
     test, _ = simulated(500, seed=4, lm=1.0)
     for features in test:
@@ -103,31 +101,13 @@ def test_scores_in_other_units_choose_the_same(factor, tune_by):
         assert best_place(own, dict(other.weights)) == best_place(features, dict(plain.weights))
 
 
-def test_the_least_risk_is_sought_of_blunt_and_of_sharp_posteriors(monkeypatch):
-    """From the weights of the fewest errors, at half, one, two and four times their length."""
-    anchors = []
-
-    def keep(problem, anchor):
-        anchors.append(anchor)
-        return anchor
-
-    monkeypatch.setattr(feature_tuning, "minimum_risk", keep)
-    lists, errors = simulated(120, seed=3, lm=1.0)
-    tune(lists, errors, tune_by="risk")
-    assert anchors and len(anchors) % 4 == 0
-    for blunt, plain, sharp, sharper in zip(*[iter(anchors)] * 4, strict=True):
-        for anchor, factor in ((blunt, 0.5), (sharp, 2.0), (sharper, 4.0)):
-            np.testing.assert_allclose(anchor, factor * plain, rtol=1e-12)
-
-
 @settings(max_examples=10)
 @given(
     seed=st.integers(0, 10**6),
     num_lists=st.integers(1, 40),
-    tune_by=st.sampled_from(TUNE_BY),
     normalised=st.booleans(),
 )
-def test_tuned_lists_are_never_worse_than_their_first_pass(seed, num_lists, tune_by, normalised):
+def test_tuned_lists_are_never_worse_than_their_first_pass(seed, num_lists, normalised):
     rng = np.random.default_rng(seed)
     lists, errors = [], []
     for size in rng.integers(1, 6, num_lists):
@@ -142,7 +122,7 @@ def test_tuned_lists_are_never_worse_than_their_first_pass(seed, num_lists, tune
             }
         )
         errors.append(rng.integers(0, 4, size))
-    tuned = tune(lists, errors, tune_by=tune_by, normalised_scores=normalised)
+    tuned = tune(lists, errors, normalised_scores=normalised)
     first = sum(int(e[0]) for e in errors)
     found = chosen_errors(lists, errors, dict(tuned.weights))
     assert found == tuned.errors["tuned"] <= tuned.errors["first pass"] == first

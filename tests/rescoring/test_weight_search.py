@@ -8,7 +8,6 @@ from espnet_bayeslm.rescoring.weight_search import (
     descend,
     folds,
     make_problem,
-    minimum_risk,
     normalised,
     without_losers,
 )
@@ -69,27 +68,6 @@ def test_without_smoothing_the_minimum_along_a_line_is_exact(monkeypatch):
         angles = np.arange(-np.pi / 2, np.pi / 2, 1e-3) + 5e-4
         tried = [problem.list_errors(weights + np.tan(a) * direction).sum() for a in angles]
         assert problem.list_errors(found).sum() == round(cost) <= min(tried)
-
-
-def test_minimum_risk_is_stationary_and_finds_the_useful_feature():
-    problem = make_problem(*random_lists(3, num_lists=300))
-    anchor = np.zeros(3)
-    found = minimum_risk(problem, anchor)
-
-    def risk(weights):
-        """Return the penalised expected errors, list by list."""
-        total = weight_search.TEMPERATURE_PENALTY * problem.first_pass * float(weights @ weights)
-        for x, e, n in zip(problem.features, problem.errors, problem.sizes, strict=True):
-            p = np.exp(x[:n] @ weights)
-            total += p @ e[:n] / p.sum()
-        return total
-
-    for direction in np.eye(3):
-        slope = (risk(found + 1e-4 * direction) - risk(found - 1e-4 * direction)) / 2e-4
-        # against a curvature of some hundred errors
-        assert abs(slope) < 0.5
-    assert found[0] > 10 * abs(found[1:]).max()
-    assert problem.list_errors(found).sum() < problem.first_pass
 
 
 def test_hypotheses_that_never_win_are_left_out_of_large_problems(monkeypatch):
