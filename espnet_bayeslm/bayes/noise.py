@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Optional
+
 import numpy as np
 import torch
 
@@ -33,20 +35,25 @@ def noise_generator(
 class NoiseCounter:
     """Counts the samples of a training run, so that a resumed run repeats what an unbroken one has.
 
-    Replicas of torch's DataParallel share one.
+    Args:
+        of: The counter of the module, where this is one of a replica of torch's DataParallel: all
+            replicas have the same noise, and the module counts it once.
 
     Attributes:
         step: How many samples were made.
     """
 
-    def __init__(self) -> None:
-        self.step = 0
+    def __init__(self, of: Optional[NoiseCounter] = None) -> None:
+        self.step: int = 0 if of is None else of.step
+        self._of = of
 
     def next_generator(self, device: torch.device) -> torch.Generator:
         """Noise of the next sample in training, in this process."""
         refuse_recomputation()
         generator = noise_generator(torch.initial_seed(), process_rank(), self.step, device=device)
         self.step += 1
+        if self._of is not None:
+            self._of.step = self.step
         return generator
 
 

@@ -159,8 +159,8 @@ class Posterior:
                     if not is_random(block.owner):
                         # activation checkpointing would compute it again, without the sample
                         block.owner.register_forward_pre_hook(refuse_mean)
-        order = {id(parameter): n for n, parameter in enumerate(self.module.parameters())}
-        self._blocks.sort(key=lambda block: (order[id(block.whole)], block.rows))
+        order = {id(module): n for n, module in enumerate(self.module.modules())}
+        self._blocks.sort(key=lambda block: order[id(block.owner)])
 
     def find(self, weights: Weights) -> List[Block]:
         """The parameters that a pattern matches, each once, as blocks without a posterior.
@@ -201,7 +201,7 @@ class Posterior:
             InputError: Some are random by a kind with other options.
         """
         (first, last), free = block.rows, []
-        for other in self._blocks:  # rows ascending
+        for other in sorted(self._blocks, key=lambda other: other.rows):
             begin, end = other.rows
             if (other.owner, other.parameter) != (block.owner, block.parameter):
                 continue
@@ -336,10 +336,10 @@ class Sample:
         """Value of each parameter that is sampled, and the KL of blocks that came with it."""
         values: Dict[Place, torch.Tensor] = {}
         terms: Dict[Block, torch.Tensor] = {}
-        # blocks of one parameter stand side by side
-        for (_, parameter, kind), items in itertools.groupby(self._noise.items(), _kind_of_place):
-            blocks, noise = zip(*items, strict=True)
-            place = (blocks[0].owner, parameter)
+        order = sorted(self._noise, key=lambda block: (block.name, block.rows))
+        for (_, kind), group in itertools.groupby(order, lambda b: (b.name, type(b.kind))):
+            blocks = list(group)
+            place, noise = (blocks[0].owner, blocks[0].parameter), [self._noise[b] for b in blocks]
             value = values.get(place, blocks[0].whole)
             value, found = kind.sample_parameter(value, blocks, noise, with_kl=with_kl)
             terms.update(found)
@@ -363,11 +363,6 @@ class Sample:
     def kl(self, *, per_weight: bool = False) -> torch.Tensor:
         """KL of the posterior; arguments as those of `Posterior.kl`."""
         return self.posterior.kl(per_weight=per_weight, known=self._kl)
-
-
-def _kind_of_place(item: Tuple[Block, torch.Tensor]) -> Tuple[int, str, Any]:
-    block = item[0]
-    return id(block.owner), block.parameter, type(block.kind)
 
 
 @contextlib.contextmanager

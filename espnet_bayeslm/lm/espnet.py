@@ -205,6 +205,13 @@ class BayesESPnetLM(UncertainLM):
         return getattr(self, self.projection)(output), prefixes
 
 
+# Python takes the options of a class from `__new__` where it has one
+_init = inspect.signature(BayesESPnetLM.__init__)
+BayesESPnetLM.__signature__ = _init.replace(  # type: ignore[attr-defined]
+    parameters=[p for name, p in _init.parameters.items() if name != "self"]
+)
+
+
 def _ours(layer: nn.Module) -> nn.Module:
     """Layer of ours with the parameters of one of torch's: what is tied to them stays tied."""
     if isinstance(layer, nn.Linear):

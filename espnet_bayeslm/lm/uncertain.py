@@ -209,7 +209,7 @@ class UncertainLM(SampledLM):
         with contextlib.ExitStack() as stack:
             weights = None if outer is None or generator is not None else outer.weights
             if generator is None and outer is None and self._samples_in_training():
-                generator = self.noise.next_generator(next(self.parameters()).device)
+                generator = self.noise.next_generator(self._device())
             if generator is not None:
                 weights = Sample(self.posterior, generator, one_pass=not hold)
                 stack.enter_context(weights.used(with_kl=weight_kl))
@@ -233,14 +233,22 @@ class UncertainLM(SampledLM):
             finally:
                 self._sample = outer
 
+    def _device(self) -> torch.device:
+        for module in self.modules():
+            # a replica of torch's DataParallel has plain attributes
+            for value in (*module._parameters.values(), *vars(module).values()):
+                if isinstance(value, torch.Tensor):
+                    return value.device
+        raise RuntimeError("an LM without a parameter")
+
     def _samples_in_training(self) -> bool:
         return self.training and self.draws_in_training and bool(self.kinds)
 
     @contextlib.contextmanager
     def sampled(self, index: int, *, seed: int = 0) -> Iterator[None]:
         """Hold sample number `index` for all that is computed within, whatever the mode."""
-        device = next(self.parameters()).device
-        with self.drawn(noise_generator(seed, 0, index, device=device), hold=True):
+        generator = noise_generator(seed, 0, index, device=self._device())
+        with self.drawn(generator, hold=True):
             yield
 
     def forward(self, input: torch.Tensor, hidden: Any = None) -> Tuple[torch.Tensor, Any]:
@@ -269,6 +277,11 @@ class UncertainLM(SampledLM):
         """True if anything is random, and no sample is held."""
         held = self._sample is not None and not self._sample.is_mean
         return not held and bool(self.posterior.blocks() or next(self.latents(), None))
+
+    def _replicate_for_data_parallel(self) -> UncertainLM:
+        replica: UncertainLM = super()._replicate_for_data_parallel()  # type: ignore[misc]
+        replica.noise = NoiseCounter(self.noise)
+        return replica
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)

@@ -12,6 +12,7 @@ from command_lines import run, settings
 import espnet_bayeslm
 from espnet_bayeslm.evaluation.wer import read_transcripts
 from espnet_bayeslm.rescoring import read_nbest, token_log_probs
+from espnet_bayeslm.rescoring.decision import Scales
 from espnet_bayeslm.utils import files
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_keyed_lines
@@ -67,7 +68,8 @@ def test_rescore_is_the_tool(nbest, bayes, ngram, segments, tmp_path, monkeypatc
     rescoring = espnet_bayeslm.rescore(iter(lists), **given)
     check_same(rescoring, tmp_path / "out")
     scales = settings(tmp_path / "out")
-    assert rescoring.weighting.scales.lmwt == scales["lmwt"]
+    # weights of features have no LMWT where the LM has no weight
+    assert rescoring.weighting.scales.lmwt == scales.get("lmwt", Scales.lmwt)
     assert list(rescoring.weighting.weights) == list(scales["components"].values())
     assert (rescoring.tuned is not None) == ("tune" in options)
 

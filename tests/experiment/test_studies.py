@@ -172,9 +172,6 @@ def test_a_line_with_several_places_and_a_prior_that_is_learnt():
     lm_conf = paper_tables().config("tiny", line)["lm_conf"]
     assert lm_conf["uncertainty"] == {"ffn@1-3": "bayes", "embedding": "bayes"}
     assert lm_conf["prior_variance"] == "learn_rows"
-    line = parse_line("t", 4, {**row, "where": "ffn@1-3", "noise": "local"}, "plan.yaml")
-    config = paper_tables().config("tiny", line)
-    assert config["lm_conf"]["uncertainty"] == {"ffn@1-3": {"kind": "bayes", "noise": "local"}}
 
 
 def test_a_line_of_ivon_is_trained_by_ivon_at_every_size():

@@ -107,7 +107,7 @@ def test_noise_tokens_leave_the_weights_noise():
     drawn = []
     for m in (model, exact):
         with m.lm.drawn():
-            drawn.append(m.lm.rnn.value("weight_ih_l0"))
+            drawn.append(m.lm.rnn.weight_ih_l0)
     assert torch.equal(*drawn) and not torch.equal(drawn[0], exact.lm.rnn.weight_ih_l0)
 
 

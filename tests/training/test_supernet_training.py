@@ -7,7 +7,6 @@ import torch
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 from training_options import ADAM, BILEVEL, LSTM, QUIET, SEARCH, STILL, stats
 
-from espnet_bayeslm.bayes.kinds import select_rows
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.supernet import choices
 from espnet_bayeslm.supernet.mixed import name_in_path, path_name
@@ -258,9 +257,10 @@ def spoil(lm, planted):
     """Replace the weights of the paths that are not planted by noise."""
     for location in lm.kinds:
         place = str(location)
-        for w in lm.place(location, {}).weights():
-            parameter = select_rows(getattr(w.layer, w.parameter).data, w.rows)
+        weights = lm.place(location, {}).weights()
+        for found in (found for w in weights for found in lm.posterior.find(w)):
+            parameter = found.mean.data
             if planted[place] == "point":
-                path = getattr(w.layer, path_name(w.layer, "bayes", place))
-                parameter = getattr(path, name_in_path(w.layer, w.parameter, place)).data
+                path = getattr(found.owner, path_name(found.owner, "bayes", place))
+                parameter = getattr(path, name_in_path(found.owner, found.parameter, place)).data
             parameter.copy_(0.5 * torch.randn_like(parameter))
