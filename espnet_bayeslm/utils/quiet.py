@@ -11,12 +11,22 @@ import sys
 import types
 from typing import Any, Iterator
 
-# ESPnet imports it for phonemes; it takes seconds, and NLTK then asks the network for its data.
-PHONEMES = "g2p_en"
+# ESPnet imports them for phonemes and for numbers in words; both take seconds, and the former's
+# NLTK asks the network for its data.
+LAZY = ("g2p_en", "tacotron_cleaner.cleaners")
 
 
 def stand_in_for(name: str) -> None:
-    """Put a stand-in for a module where imports look; it imports the module on its first use."""
+    """Put a stand-in for a module where imports look; it imports the module on its first use.
+
+    Args:
+        name: The module; its package has a stand-in too, since importing a package may import it.
+    """
+    package = name.rpartition(".")[0]
+    if package:
+        stand_in_for(package)
+    if package and package not in sys.modules:
+        return
     spec = None if name in sys.modules else importlib.util.find_spec(name)
     if spec is None:
         return
@@ -37,8 +47,9 @@ def stand_in_for(name: str) -> None:
 
 @contextlib.contextmanager
 def quiet_imports() -> Iterator[None]:
-    """Imports within the block print nothing; phonemes are converted by an import on first use."""
-    stand_in_for(PHONEMES)
+    """Imports within the block print nothing, and leave out what ESPnet's LMs seldom need."""
+    for name in LAZY:
+        stand_in_for(name)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         yield

@@ -53,11 +53,11 @@ def test_a_trained_lm_needs_no_task(name, request):
     assert "nltk" not in shown
 
 
-def test_training_imports_no_phonemes():
+def test_training_imports_neither_phonemes_nor_spelled_numbers():
     """NLTK asks the network for its data where ESPnet's converter of phonemes is imported."""
     script = "import json, sys, espnet_bayeslm.training.task; print(json.dumps([*sys.modules]))"
     modules, shown = run(script)
-    assert "espnet2.tasks.lm" in modules and not {"g2p_en.g2p", "nltk"} & set(modules)
+    assert "espnet2.tasks.lm" in modules and not {"g2p_en.g2p", "nltk", "inflect"} & set(modules)
     assert "flash" not in shown.lower()
 
 
@@ -71,4 +71,21 @@ def test_a_stand_in_becomes_the_module(tmp_path, monkeypatch):
     assert spoken.SOUND == "boo" and sys.modules["spoken"] is not spoken
     monkeypatch.delitem(sys.modules, "spoken")
     stand_in_for("no_such_module")
+    stand_in_for("no_such_package.module")
     assert "no_such_module" not in sys.modules
+
+
+def test_a_stand_in_for_a_module_of_a_package(tmp_path, monkeypatch):
+    """As ESPnet's cleaner of text imports and uses it; the package imports its module, too."""
+    (tmp_path / "cleaning").mkdir()
+    (tmp_path / "cleaning" / "__init__.py").write_text("from . import rules\nNAME = 'package'\n")
+    (tmp_path / "cleaning" / "rules.py").write_text("def upper(text):\n    return text.upper()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    stand_in_for("cleaning.rules")
+    import cleaning.rules
+
+    assert not hasattr(cleaning.rules, "__file__") and not hasattr(cleaning, "__file__")
+    assert cleaning.rules.upper("a") == "A" and cleaning.NAME == "package"
+    assert hasattr(sys.modules["cleaning.rules"], "__file__")
+    for name in ("cleaning", "cleaning.rules"):
+        monkeypatch.delitem(sys.modules, name)
