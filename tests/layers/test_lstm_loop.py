@@ -90,13 +90,9 @@ def loop_case(positions):
     return inputs, layout
 
 
-@pytest.fixture(params=POSITIONS, ids=lambda p: "+".join(p) or "plain")
-def case(request):
-    return loop_case(request.param)
-
-
-def test_gradcheck(case):
-    inputs, layout = case
+@pytest.mark.parametrize("positions", [POSITIONS[k] for k in (5, 8, 11, 15)], ids="+".join)
+def test_gradcheck(positions):
+    inputs, layout = loop_case(positions)
 
     def function(*tensors):
         outputs = lstm_loop(LoopInputs(*tensors), layout)
