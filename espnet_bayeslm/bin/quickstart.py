@@ -16,8 +16,8 @@ def get_parser() -> argparse.ArgumentParser:
     parser = tool_parser(
         "quickstart",
         "Text and 20-best lists that come with the package, to a 3-gram, a point-estimate LM and a"
-        " Bayesian LM, to a table of word error rates with intervals and tests, and a report: two"
-        " or three minutes on two cores. The same command goes on where it was stopped.",
+        " Bayesian LM, to a table of word error rates with intervals and tests, and a report: three"
+        " to five minutes on two cores. The same command goes on where it was stopped.",
     )
     parser.add_argument("--output", default="exp/quickstart", help="The folder to write")
     parser.add_argument("--epochs", type=int, default=0, help=argparse.SUPPRESS)
