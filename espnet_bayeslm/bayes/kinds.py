@@ -81,7 +81,7 @@ class Output(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-    """What an LM offers at a position: one row of its table.
+    """Offer of an LM to kinds at a position: one row of its table.
 
     Attributes:
         weights: Its weights; None: it has none that a kind could make random.

@@ -301,7 +301,7 @@ class Posterior:
             block.kind.set_prior_mean(block, block.select(state[name]))
 
     def parameters_of(self, group: str) -> List[torch.Tensor]:
-        """What the posterior has besides its means in a group of the optimizer (`Kind.group`)."""
+        """The posterior's own parameters in a group of the optimizer (`Kind.group`)."""
         return [
             parameter
             for block in self._blocks

@@ -88,7 +88,7 @@ class WeightKind(Kind):
         raise NotImplementedError
 
     def noise(self, block: Block, generator: torch.Generator) -> torch.Tensor:
-        """What a sample needs besides parameters, shaped as the block's rows."""
+        """Noise of one sample, shaped as the block's rows."""
         return torch.empty_like(block.mean, requires_grad=False).normal_(generator=generator)
 
     def sample(self, block: Block, noise: torch.Tensor) -> torch.Tensor:

@@ -80,7 +80,7 @@ class Path(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """What the rows of `LoopInputs` mean.
+    """Meaning of the rows of `LoopInputs`.
 
     Attributes:
         paths: One for each H rows; the first four are of the four gates in order.
