@@ -77,20 +77,6 @@ class Mix:
         return total
 
 
-def slope(x: torch.Tensor, coefficients: torch.Tensor, basis: Sequence[str]) -> torch.Tensor:
-    """sum_j lambda_j phi_j'(x); x is (..., units)."""
-    return mix_gradients(None, x, coefficients, basis)[0]
-
-
-def coefficient_gradients(
-    grad: torch.Tensor, x: torch.Tensor, basis: Sequence[str]
-) -> torch.Tensor:
-    """Gradient of the coefficients, (len(basis), units); arguments as those of `mix_gradients`."""
-    result = mix_gradients(grad, x, None, basis)[1]
-    assert result is not None
-    return result
-
-
 def mix_gradients(
     grad: Optional[torch.Tensor],
     x: torch.Tensor,
