@@ -65,7 +65,7 @@ test-plain: $(READY)
 	OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 --dist worksteal $(PLAIN_TESTS)
 
 # What touches matrix products, autocast and the LSTM.
-AVX2_TESTS := $(addprefix tests/, kernels/test_product.py kernels/test_recurrence.py \
+AVX2_TESTS := $(addprefix tests/, kernels/test_product.py layers/test_lstm_loop.py \
   kernels/test_feed_forward.py layers/test_sampled.py kernels/test_vocabulary.py lm/test_kinds.py \
   lm/test_decoding.py lm/test_tree.py training/test_nll.py training/test_model.py \
   training/test_optimizer.py training/test_sampled_softmax.py)
