@@ -24,7 +24,7 @@ from espnet_bayeslm import kernels
 from espnet_bayeslm.rescoring import score_hypotheses
 
 # What is of no use alone.
-TOGETHER = {"CachedStep": "KeyValueCache", "run_step": "run_tree"}
+TOGETHER = {"make_step": "make_cache", "run_step": "run_tree"}
 TRAINING: List[Tuple[str, Dict[str, Any]]] = [
     ("lstm", {"all_gates@1-2": "bayes"}),
     ("lstm", {"cell_input@1-2": "gp"}),
@@ -47,7 +47,7 @@ SCORING: List[Tuple[str, Dict[str, Any]]] = [
     ("transformer", {"ffn@*": "gp"}),
 ]
 LISTS, HYPOTHESES, LENGTH, STEPS = 10, 20, 15, 20
-Work = Callable[[], Any]
+Work = Callable[..., Any]
 Gains = Dict[str, Dict[str, Tuple[float, str]]]
 
 
@@ -107,8 +107,16 @@ def works(shape: str, names: List[str]) -> List[Tuple[str, Callable[[], Work]]]:
 
 def used_by(work: Work) -> List[str]:
     """The kernels that a piece of work uses."""
-    found, kernel = set(), kernels.kernel
-    with patch.object(kernels, "kernel", lambda name: found.add(name) or kernel(name)):
+    found = set()
+
+    def noted(name: str, kernel: Work) -> Work:
+        return lambda *args, **kwargs: (found.add(name), kernel(*args, **kwargs))[1]
+
+    twins = {
+        name: kernels.Twins(plain, noted(name, kernel))
+        for name, (plain, kernel) in kernels.KERNELS.items()
+    }
+    with patch.dict(kernels.KERNELS, twins):
         work()
     return sorted({TOGETHER.get(name, name) for name in found})
 

@@ -1,14 +1,13 @@
-"""Gaussians: draws of weights (Eq. 22) and the KL in closed form (Eq. 23, 32, Xue et al. 2022)."""
+"""Gaussians: samples of weights (Eq. 22) and their KL (Eq. 23, 32, Xue et al. 2022)."""
 
 from __future__ import annotations
 
 import math
-from typing import Sequence, Tuple
+from typing import Optional, Tuple
 
 import torch
 
-from espnet_bayeslm.kernels import fast
-from espnet_bayeslm.kernels.draw import Draw
+from espnet_bayeslm.kernels import draw, has_kernel
 from espnet_bayeslm.utils.log_std import clamp_log_std
 
 
@@ -81,36 +80,28 @@ def kl_learned_prior(
     return of_each / 2 * optimum.log().sum() - log_std.sum()
 
 
-def draw_rows(mean: torch.Tensor, draws: Sequence[Draw]) -> Tuple[torch.Tensor, torch.Tensor]:
-    """A parameter, some of whose rows are drawn (Eq. 22), and their KL (Eq. 23).
+@has_kernel(draw.draw_weights)
+def draw_weights(
+    mean: torch.Tensor,
+    log_std: torch.Tensor,
+    noise: torch.Tensor,
+    prior_mean: Optional[torch.Tensor] = None,
+    prior_std: float = 1.0,
+) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Sample of Gaussian weights, mean + std * noise (Eq. 22), and their KL(q || p) (Eq. 23).
 
     Args:
-        mean: Means, at least one dimension.
-        draws: Of which rows, ascending.
+        mean: Posterior means, at least one dimension.
+        log_std: Logarithms of the posterior standard deviations, of that shape; clamped here.
+        noise: Standard normal, of that shape.
+        prior_mean: Prior means, of that shape; None: no KL is wanted.
+        prior_std: The prior's standard deviation, one for all weights.
 
     Returns:
-        mean + std * noise in the rows of draws, the mean elsewhere, shaped as the mean; KL(q || p)
-        of each draw in nats, 0 where none is wanted, (number of draws,).
+        The sample, of that shape; the KL summed over all weights in nats (0 where none is
+        wanted), ().
     """
-    parts, terms, done = [], [], 0
-    for draw in draws:
-        rows, std = mean[draw.first : draw.last], clamp_log_std(draw.log_std).exp()
-        parts += [mean[done : draw.first], rows + std * draw.noise]
-        terms.append(
-            mean.new_zeros(())
-            if draw.prior_mean is None
-            else kl_weights(rows, draw.log_std, draw.prior_mean, draw.prior_std)
-        )
-        done = draw.last
-    return torch.cat([*parts, mean[done:]]), torch.stack(terms)
-
-
-def draw_weights(mean: torch.Tensor, log_std: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-    """Mean + std * noise (Eq. 22), shaped as they are.
-
-    Args:
-        mean: Means, at least one dimension.
-        log_std: Logarithms of the standard deviations, of that shape; clamped here.
-        noise: Standard normal, of that shape.
-    """
-    return fast(draw_rows)(mean, [Draw(0, len(mean), log_std, noise)])[0]
+    value = mean + clamp_log_std(log_std).exp() * noise
+    if prior_mean is None:
+        return value, mean.new_zeros(())
+    return value, kl_weights(mean, log_std, prior_mean, prior_std)

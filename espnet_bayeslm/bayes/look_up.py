@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Iterator, Optional, Tuple
+from typing import Any, Iterator, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+from espnet_bayeslm.kernels import embedding, has_kernel
 
 
 def distinct_ids(ids: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
@@ -28,6 +30,7 @@ def distinct_ids(ids: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
     return ascending, torch.searchsorted(ascending, ids)
 
 
+@has_kernel(embedding.look_up)
 def look_up(
     table: torch.Tensor, ids: torch.Tensor, padding_idx: Optional[int]
 ) -> Tuple[torch.Tensor, torch.Tensor]:
@@ -82,23 +85,16 @@ class SampledRows:
 
     def __call__(self, input: torch.Tensor) -> torch.Tensor:
         """Map ids (...) to vectors (..., embedding_dim), one sample for all tokens."""
-        return self.with_table(input, look_up)[0]
+        return self.with_table(input)[0]
 
-    def with_table(
-        self, ids: torch.Tensor, look: Callable[..., Tuple[torch.Tensor, torch.Tensor]]
-    ) -> Tuple[torch.Tensor, torch.Tensor]:
-        """The vectors, and the table's mean for the projection that is tied to it.
-
-        Args:
-            ids: (...).
-            look: `look_up` or its fast twin.
-        """
+    def with_table(self, ids: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+        """Vectors of ids (...), and the table's mean for the projection that is tied to it."""
         if self.is_used:
             raise RuntimeError(
                 "a sample of looked-up rows is for one forward pass: sample without one_pass"
             )
         self.is_used = True
         distinct, places = distinct_ids(ids)
-        mean, table = look(self.block.whole, distinct, self.block.owner.padding_idx)
+        mean, table = look_up(self.block.whole, distinct, self.block.owner.padding_idx)
         rows = self.block.kind.look_up(self.block, distinct, mean, self.generator)
         return F.embedding(places, rows), table

@@ -337,16 +337,37 @@ class Sample:
         values: Dict[Place, torch.Tensor] = {}
         terms: Dict[Block, torch.Tensor] = {}
         order = sorted(self._noise, key=lambda block: (block.name, block.rows))
-        for (_, kind), group in itertools.groupby(order, lambda b: (b.name, type(b.kind))):
+        for _, group in itertools.groupby(order, lambda block: block.name):
             blocks = list(group)
-            place, noise = (blocks[0].owner, blocks[0].parameter), [self._noise[b] for b in blocks]
-            value = values.get(place, blocks[0].whole)
-            value, found = kind.sample_parameter(value, blocks, noise, with_kl=with_kl)
-            terms.update(found)
-            values[place] = value
+            value = self._value(blocks, terms if with_kl else None)
+            values[blocks[0].owner, blocks[0].parameter] = value
             for path, name in blocks[0].aliases:
                 values[self.posterior.module.get_submodule(path), name] = value
         return values, terms
+
+    def _value(
+        self, blocks: Sequence[Block], terms: Optional[Dict[Block, torch.Tensor]]
+    ) -> torch.Tensor:
+        """A parameter, the rows of whose blocks are sampled, and the others their mean.
+
+        Args:
+            blocks: All of the parameter, rows ascending.
+            terms: Gets the KL of those for which it costs little here; None: it is not wanted.
+        """
+        whole, parts, sizes = blocks[0].whole, [], []
+        for before, block in zip([0, *(b.rows[1] for b in blocks)], blocks, strict=False):
+            sizes += [block.rows[0] - before, block.rows[1] - block.rows[0]]
+        # split and not sliced: the gradients of slices would each be as large as the parameter
+        rows = whole.split([*sizes, len(whole) - blocks[-1].rows[1]])
+        for kept, mean, block in zip(rows[::2], rows[1::2], blocks, strict=False):
+            value, kl = block.kind.sample_with_kl(
+                block, mean, self._noise[block], wants_kl=terms is not None
+            )
+            parts += [kept, value]
+            if terms is not None and kl is not None:
+                terms[block] = kl
+        parts = [part for part in (*parts, rows[-1]) if len(part)]
+        return torch.cat(parts) if len(parts) > 1 else parts[0]
 
     @contextlib.contextmanager
     def used(self, *, with_kl: bool = False) -> Iterator[Sample]:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import Any, Callable, ClassVar, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, ClassVar, List, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from espnet_bayeslm.bayes.gaussian import draw_rows, draw_weights, kl_learned_prior, kl_weights
+from espnet_bayeslm.bayes.gaussian import draw_weights, kl_learned_prior, kl_weights
 from espnet_bayeslm.bayes.kinds import Kind, Place, check_positive, register_kind
 from espnet_bayeslm.bayes.posterior import Block
-from espnet_bayeslm.kernels import fast
-from espnet_bayeslm.kernels.draw import Draw
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log_std import check_spread, check_start, clamp_log_std
 
@@ -26,8 +24,6 @@ INIT_STD_UNITS = ("absolute", "weights", "prior")
 LEARNED = ("learn", "learn_rows")
 # The least spread of weights that an initial standard deviation is relative to: biases may be 0.
 MIN_SPREAD = 0.01
-# KL of the blocks whose KL came with their sample
-Terms = Dict[Block, torch.Tensor]
 
 
 class WeightKind(Kind):
@@ -52,8 +48,11 @@ class WeightKind(Kind):
     def has_posterior_of(self, other: WeightKind) -> bool:
         """True if the posterior, its start and its prior are those of another kind."""
         mine, its = ({n: k.options.get(n) for n in k.inherits} for k in (self, other))
-        same = type(self).sample_parameter.__func__ is type(other).sample_parameter.__func__  # type: ignore[attr-defined]
-        return same and type(self).sample is type(other).sample and mine == its
+        same = all(
+            getattr(type(self), name) is getattr(type(other), name)
+            for name in ("sample", "sample_with_kl")
+        )
+        return same and mine == its
 
     def add(self, block: Block, prior_mean: torch.Tensor) -> None:
         """Give the block's owner the posterior's tensors, named from `block.key`."""
@@ -91,36 +90,15 @@ class WeightKind(Kind):
         """Noise of one sample, shaped as the block's rows."""
         return torch.empty_like(block.mean, requires_grad=False).normal_(generator=generator)
 
-    def sample(self, block: Block, noise: torch.Tensor) -> torch.Tensor:
-        """The block's rows for this noise, with gradients."""
+    def sample(self, block: Block, mean: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+        """Sample of the block's rows for this noise, with gradients; `mean` has their means."""
         raise NotImplementedError
 
-    @classmethod
-    def sample_parameter(
-        cls,
-        value: torch.Tensor,
-        blocks: Sequence[Block],
-        noise: Sequence[torch.Tensor],
-        *,
-        with_kl: bool,
-    ) -> Tuple[torch.Tensor, Terms]:
-        """A parameter, some of whose rows are sampled.
-
-        Args:
-            value: The parameter, or what other kinds have made of it.
-            blocks: Blocks of it, rows ascending.
-            noise: Of each.
-            with_kl: True if their KL is wanted, should it cost little here.
-
-        Returns:
-            The parameter, and the KL of blocks for which it came with the sample.
-        """
-        parts, done = [], 0
-        for block, eps in zip(blocks, noise, strict=True):
-            first, last = block.rows
-            parts += [value[done:first], block.kind.sample(block, eps)]
-            done = last
-        return torch.cat([*parts, value[done:]]), {}
+    def sample_with_kl(
+        self, block: Block, mean: torch.Tensor, noise: torch.Tensor, *, wants_kl: bool
+    ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
+        """Sample of the block's rows, and their KL if it is wanted and costs little here."""
+        return self.sample(block, mean, noise), None
 
 
 @register_kind
@@ -241,28 +219,16 @@ class Bayes(WeightKind):
         if self.learns_prior:
             by_row = self.options["prior_variance"] == "learn_rows"
             return kl_learned_prior(block.mean, log_std, prior_mean, by_row=by_row)
-        return fast(kl_weights)(block.mean, log_std, prior_mean, self.prior_std)
+        return kl_weights(block.mean, log_std, prior_mean, self.prior_std)
 
-    @classmethod
-    def sample_parameter(
-        cls,
-        value: torch.Tensor,
-        blocks: Sequence[Block],
-        noise: Sequence[torch.Tensor],
-        *,
-        with_kl: bool,
-    ) -> Tuple[torch.Tensor, Terms]:
-        """Mean + standard deviation * noise (Eq. 22); arguments as those of `WeightKind`'s."""
-        with_kl = with_kl and value.dtype in (torch.float32, torch.float64)
-        draws = []
-        for block, eps in zip(blocks, noise, strict=True):
-            rows = (*block.rows, block.tensor(LOG_STD), eps)
-            wanted = with_kl and not block.kind.learns_prior
-            prior = (block.tensor(PRIOR_MEAN), block.kind.prior_std) if wanted else ()
-            draws.append(Draw(*rows, *prior))
-        value, terms = fast(draw_rows)(value, draws)
-        pairs = zip(blocks, draws, terms, strict=True)
-        return value, {block: kl for block, draw, kl in pairs if draw.prior_mean is not None}
+    def sample_with_kl(
+        self, block: Block, mean: torch.Tensor, noise: torch.Tensor, *, wants_kl: bool
+    ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
+        """Mean + standard deviation * noise (Eq. 22), and their KL where the prior is fixed."""
+        log_std = block.tensor(LOG_STD)
+        if not wants_kl or self.learns_prior or mean.dtype not in (torch.float32, torch.float64):
+            return draw_weights(mean, log_std, noise)[0], None
+        return draw_weights(mean, log_std, noise, block.tensor(PRIOR_MEAN), self.prior_std)
 
     def look_up(
         self,
@@ -275,4 +241,4 @@ class Bayes(WeightKind):
         padding: Any = block.owner.padding_idx
         log_std = F.embedding(ids, block.tensor(LOG_STD), padding)
         noise = torch.empty_like(mean, requires_grad=False).normal_(generator=generator)
-        return draw_weights(mean, log_std, noise)
+        return draw_weights(mean, log_std, noise)[0]

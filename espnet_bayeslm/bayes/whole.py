@@ -44,9 +44,9 @@ class OptimizerPosterior(WeightKind):
         """Zero: the optimizer has the prior in its own update."""
         return block.mean.new_zeros(())
 
-    def sample(self, block: Block, noise: torch.Tensor) -> torch.Tensor:
+    def sample(self, block: Block, mean: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
         """Mean + standard deviation * noise."""
-        return torch.addcmul(block.mean, self.std(block), noise)
+        return torch.addcmul(mean, self.std(block), noise)
 
 
 def add_whole_posterior(posterior: Posterior, *, log_std: float = LOG_STD_MIN) -> None:

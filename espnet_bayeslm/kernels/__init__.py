@@ -1,46 +1,59 @@
-"""Fast functions, each the twin of a plain one of the same name in `layers` or `bayes`.
+"""Fast functions, each the twin of a plain one in `bayes`, `layers` or `scoring`.
 
-The plain twin is the equation to read. A layer calls `fast(plain_function)(...)`, which is the fast
-twin, or within `plain()` the function itself. `ESPNET_BAYESLM_KERNELS=plain` switches a whole
-process.
+The plain twin is the equation to read. It names its kernel where it stands:
+
+    @has_kernel(vocabulary.summed_nll)
+    def summed_nll(...): ...
+
+A call of the plain function then runs the kernel, except within `plain()`.
+`ESPNET_BAYESLM_KERNELS=plain` switches a whole process.
 """
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
-import importlib
+import functools
 import os
-from typing import Any, Callable, Dict, FrozenSet, Iterator, Optional, TypeVar
+from typing import Any, Callable, Dict, Iterator, NamedTuple, Optional, TypeVar
 
 from espnet_bayeslm.utils.errors import InputError
 
-# {function or class: the module here that has it}
-KERNELS: Dict[str, str] = {
-    "CachedStep": "key_value_cache",
-    "KeyValueCache": "key_value_cache",
-    "TreeAttention": "tree_attention",
-    "draw_rows": "draw",
-    "dropout": "dropout",
-    "feed_forward": "feed_forward",
-    "kl_weights": "draw",
-    "linear": "product",
-    "look_up": "embedding",
-    "mixture": "gp",
-    "product": "product",
-    "run_step": "tree_lstm",
-    "run_tree": "tree_lstm",
-    "sample_with_kl": "latent_sample",
-    "summed_nll": "vocabulary",
-}
 VARIABLE = "ESPNET_BAYESLM_KERNELS"
 MODES = ("fast", "plain")
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-# None: as the environment says
-_plain: contextvars.ContextVar[Optional[FrozenSet[str]]] = contextvars.ContextVar(
-    "plain", default=None
+
+class Twins(NamedTuple):
+    """A plain function and its kernel, which computes the same."""
+
+    plain: Callable[..., Any]
+    kernel: Callable[..., Any]
+
+
+# {name of a plain function: it and its kernel}
+KERNELS: Dict[str, Twins] = {}
+# True for the name of a kernel that is switched off; None: as the environment says
+_is_plain: contextvars.ContextVar[Optional[Callable[[str], bool]]] = contextvars.ContextVar(
+    "is_plain", default=None
 )
+
+
+def has_kernel(kernel: Callable[..., Any]) -> Callable[[Function], Function]:
+    """Decorate a plain function: calls go to its kernel, except within `plain`."""
+
+    def register(function: Function) -> Function:
+        name = function.__name__
+        KERNELS[name] = Twins(function, kernel)
+
+        @functools.wraps(function)
+        def call_twin(*args: Any, **kwargs: Any) -> Any:
+            twins = KERNELS[name]
+            return (twins.plain if is_plain(name) else twins.kernel)(*args, **kwargs)
+
+        return call_twin  # type: ignore[return-value]
+
+    return register
 
 
 @contextlib.contextmanager
@@ -49,7 +62,7 @@ def plain(*names: str, others_fast: bool = False) -> Iterator[None]:
 
     Args:
         names: Only those of these names; default all.
-        others_fast: Whether the others are fast, whatever the environment or an outer `plain` says.
+        others_fast: True if the others are fast, whatever the environment or an outer `plain` says.
 
     Raises:
         InputError: There is no kernel of such a name.
@@ -57,23 +70,29 @@ def plain(*names: str, others_fast: bool = False) -> Iterator[None]:
     unknown = sorted(set(names) - set(KERNELS))
     if unknown:
         raise InputError(f"kernels.plain: no kernel {unknown[0]}; valid are {', '.join(KERNELS)}")
-    before = frozenset() if others_fast else frozenset(filter(is_plain, KERNELS))
-    token = _plain.set(before | frozenset(names or KERNELS))
+    outer = _is_plain.get() or _is_plain_process
+
+    def chosen(name: str) -> bool:
+        return not names or name in names or (not others_fast and outer(name))
+
+    token = _is_plain.set(chosen)
     try:
         yield
     finally:
-        _plain.reset(token)
+        _is_plain.reset(token)
 
 
 def is_plain(name: str) -> bool:
-    """Whether the kernel of this name is switched off.
+    """True if the kernel of this name is switched off.
 
     Raises:
         InputError: The environment variable has a value that means nothing.
     """
-    chosen = _plain.get()
-    if chosen is not None:
-        return name in chosen
+    return (_is_plain.get() or _is_plain_process)(name)
+
+
+def _is_plain_process(_: str) -> bool:
+    """True if the environment switches all kernels off."""
     mode = os.environ.get(VARIABLE) or "fast"
     if mode not in MODES:
         raise InputError(
@@ -81,14 +100,3 @@ def is_plain(name: str) -> bool:
             remedy=f"Unset it, or set {VARIABLE}=plain to compute without kernels.",
         )
     return mode == "plain"
-
-
-def fast(function: Function) -> Function:
-    """The kernel of the same name as a plain function or class; itself within `plain`."""
-    name = function.__name__
-    return function if is_plain(name) else kernel(name)
-
-
-def kernel(name: str) -> Any:
-    """The kernel of this name."""
-    return getattr(importlib.import_module(f"{__name__}.{KERNELS[name]}"), name)

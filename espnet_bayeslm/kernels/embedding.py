@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 def look_up(
     table: torch.Tensor, ids: torch.Tensor, padding_idx: Optional[int]
 ) -> Tuple[torch.Tensor, torch.Tensor]:
-    """See `layers.embedding.look_up`.
+    """Fast twin of `layers.embedding.look_up`.
 
     torch would make a gradient of the whole table from the rows, and add all of it to that of the
     projection. Here, on a CPU, autograd adds the rows' in place. Elsewhere it is torch's.

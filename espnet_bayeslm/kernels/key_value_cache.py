@@ -101,7 +101,7 @@ class KeyValueCache:
             heapq.heappush(self._free, row)
 
     def begin(self, keys_values: Sequence[torch.Tensor]) -> List[Prefix]:
-        """See `layers.attention.KeyValueCache.begin`."""
+        """Fast twin of `layers.attention.KeyValueCache.begin`."""
         count, _, length, _ = keys_values[0].shape
         rows = self.allocate(count * length)
         places = torch.tensor(rows, device=self.table.device)
@@ -166,7 +166,7 @@ class CachedStep:
     def attend(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     ) -> torch.Tensor:
-        """See `layers.attention.CachedStep.attend`."""
+        """Fast twin of `layers.attention.CachedStep.attend`."""
         # (head, capacity, M / head); (B, M) -> (head, B, M / head)
         keys, values = self.cache.table[layer].unbind(0)
         heads = [x.unflatten(1, (len(keys), -1)).transpose(0, 1) for x in (query, key, value)]

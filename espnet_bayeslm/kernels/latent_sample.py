@@ -102,7 +102,7 @@ def _rows(*tensors: torch.Tensor) -> Any:
 def sample_with_kl(
     packed: torch.Tensor, noise: Optional[torch.Tensor]
 ) -> Tuple[torch.Tensor, torch.Tensor]:
-    """See `layers.latent.sample_with_kl`."""
+    """Fast twin of `layers.latent.sample_with_kl`."""
     shape, size = packed.shape[:-1], packed.size(-1) // 4
     dtype = torch.promote_types(packed.dtype, torch.float32)
     rows = packed.reshape(-1, 4 * size).to(dtype)

@@ -47,7 +47,7 @@ def keeping_packed() -> Iterator[None]:
 def product(
     weight: torch.Tensor, rows: int, bias: Optional[torch.Tensor] = None, *, gelu: bool = False
 ) -> Callable[[torch.Tensor], torch.Tensor]:
-    """See `layers.linear.product`; without gradients.
+    """Fast twin of `layers.linear.product`; without gradients.
 
     oneDNN packs the weights once, where a plain product packs them at each call: for 1024 units
     a step then takes two thirds of the time on a CPU.
@@ -124,7 +124,7 @@ def linear(
     *,
     gelu: bool = False,
 ) -> torch.Tensor:
-    """See `layers.linear.linear`.
+    """Fast twin of `layers.linear.linear`.
 
     Without gradients by `product`, for many rows or within `keeping_packed`; with them large
     products by `multiply`.

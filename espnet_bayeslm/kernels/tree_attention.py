@@ -50,7 +50,7 @@ class TreeAttention:
         self.mask = added.unsqueeze(1)
 
     def attend(self, projected: torch.Tensor, heads: int) -> torch.Tensor:
-        """See `layers.attention.TreeAttention.attend`."""
+        """Fast twin of `layers.attention.TreeAttention.attend`."""
         query, key_value = projected.tensor_split([projected.size(1) // 3], dim=1)
         # (blocks, heads, BLOCK, M / heads)
         query = query.unflatten(1, (heads, -1)).unflatten(0, (-1, BLOCK)).transpose(1, 2)

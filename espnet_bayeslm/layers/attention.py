@@ -7,6 +7,8 @@ from typing import Any, List, Sequence
 import torch
 import torch.nn.functional as F
 
+from espnet_bayeslm.kernels import has_kernel, key_value_cache, tree_attention
+
 
 def split_heads(x: torch.Tensor, heads: int) -> torch.Tensor:
     """Each head's part, (..., L, M) -> (..., heads, L, M / heads)."""
@@ -128,3 +130,21 @@ class CachedStep:
             layers.append(torch.cat([own[layer], torch.stack([k, v]).to(own)], dim=2))
             found.append(F.scaled_dot_product_attention(q, *layers[-1].to(q)).flatten())
         return torch.stack(found)
+
+
+@has_kernel(tree_attention.TreeAttention)
+def make_tree_attention(tree: Any, dtype: torch.dtype) -> TreeAttention:
+    """Attention over the nodes of prefix trees; arguments as those of `TreeAttention`."""
+    return TreeAttention(tree, dtype)
+
+
+@has_kernel(key_value_cache.KeyValueCache)
+def make_cache(num_layers: int, head: int, size: int, like: torch.Tensor) -> KeyValueCache:
+    """Maker of a beam search's prefixes; arguments as those of `KeyValueCache`."""
+    return KeyValueCache(num_layers, head, size, like)
+
+
+@has_kernel(key_value_cache.CachedStep)
+def make_step(prefixes: Sequence[Prefix]) -> CachedStep:
+    """One more token for each of B hypotheses."""
+    return CachedStep(prefixes)

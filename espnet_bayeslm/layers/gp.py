@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.bayes import Bayes, Place, register_kind
-from espnet_bayeslm.kernels import fast
+from espnet_bayeslm.kernels import gp, has_kernel
 from espnet_bayeslm.utils.errors import InputError
 
 FUNCTIONS: Dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -27,6 +27,7 @@ BASIS = tuple(FUNCTIONS)
 RANDOM = ("coefficients", "weights")
 
 
+@has_kernel(gp.mixture)
 def mixture(x: torch.Tensor, coefficients: torch.Tensor, basis: Sequence[str]) -> torch.Tensor:
     """sum_j lambda_j phi_j(x) (Eq. 25), (..., units), in x's dtype.
 
@@ -136,4 +137,4 @@ class GPActivation(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Map (..., units) to (..., units)."""
-        return fast(mixture)(x, self.gp_coefficients, self.basis)
+        return mixture(x, self.gp_coefficients, self.basis)

@@ -12,7 +12,7 @@ from torch import nn
 from espnet_bayeslm.bayes import kl_gaussians
 from espnet_bayeslm.bayes.kinds import Kind, Place, check_positive, register_kind
 from espnet_bayeslm.bayes.noise import refuse_recomputation
-from espnet_bayeslm.kernels import fast
+from espnet_bayeslm.kernels import has_kernel, latent_sample
 from espnet_bayeslm.layers.linear import linear
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log_std import check_start, clamp_log_std
@@ -37,6 +37,7 @@ class LatentSampling:
     kl: Optional[torch.Tensor] = None
 
 
+@has_kernel(latent_sample.sample_with_kl)
 def sample_with_kl(
     packed: torch.Tensor, noise: Optional[torch.Tensor]
 ) -> Tuple[torch.Tensor, torch.Tensor]:
@@ -177,7 +178,7 @@ class LatentOutput(nn.Module):
             self.observer(mean.detach(), std)
         if self.wants_kl:
             assert self.sampling is not None
-            z, self.sampling.kl = fast(sample_with_kl)(packed, noise)
+            z, self.sampling.kl = sample_with_kl(packed, noise)
             self.mean_log_std = log_std.detach().mean()
             return z.to(packed.dtype)
         if noise is None:
@@ -249,4 +250,4 @@ def linear_of(heads: Sequence[nn.Linear], h: torch.Tensor) -> torch.Tensor:
     """
     weight, bias = side_by_side(heads)
     with torch.autocast(h.device.type, enabled=False):
-        return fast(linear)(h.to(weight.dtype), weight, bias)
+        return linear(h.to(weight.dtype), weight, bias)

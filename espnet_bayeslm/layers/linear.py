@@ -9,9 +9,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.bayes.posterior import is_random, refuse_mean
-from espnet_bayeslm.kernels import fast
+from espnet_bayeslm.kernels import has_kernel
+from espnet_bayeslm.kernels import product as kernels
 
 
+@has_kernel(kernels.linear)
 def linear(
     x: torch.Tensor,
     weight: torch.Tensor,
@@ -24,6 +26,7 @@ def linear(
     return F.gelu(y) if gelu else y
 
 
+@has_kernel(kernels.product)
 def product(
     weight: torch.Tensor, rows: int, bias: Optional[torch.Tensor] = None, *, gelu: bool = False
 ) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -34,7 +37,7 @@ def product(
 def project(layer: nn.Module, x: torch.Tensor) -> torch.Tensor:
     """A linear layer's output by `linear`, or by its own way where it has one."""
     # ESPnet's decoding can put a quantised layer in its place
-    return fast(linear)(x, layer.weight, layer.bias) if type(layer) is nn.Linear else layer(x)
+    return linear(x, layer.weight, layer.bias) if type(layer) is nn.Linear else layer(x)
 
 
 class Linear(nn.Linear):
@@ -51,4 +54,4 @@ class Linear(nn.Linear):
 
         With `gelu`, GELU of that: for many rows it costs nothing then.
         """
-        return fast(linear)(input, *self.weights(), gelu=gelu)
+        return linear(input, *self.weights(), gelu=gelu)

@@ -12,9 +12,8 @@ from torch import nn
 from espnet_bayeslm.bayes import Weights
 from espnet_bayeslm.bayes.kinds import Function, Output
 from espnet_bayeslm.bayes.posterior import MEANS, is_random, refuse_mean
-from espnet_bayeslm.kernels import fast
+from espnet_bayeslm.kernels import KERNELS, has_kernel, tree_lstm
 from espnet_bayeslm.kernels.product import warn_of_emulation
-from espnet_bayeslm.layers.dropout import dropout
 from espnet_bayeslm.layers.gp import initial_coefficients, mixture
 from espnet_bayeslm.layers.latent import LatentOutput, linear_of, side_by_side
 from espnet_bayeslm.layers.lstm_tensors import (
@@ -259,7 +258,7 @@ class LSTM(nn.LSTM):
         states = []
         for k in range(self.num_layers):
             if k > 0:
-                input = fast(dropout)(input, self.dropout) if self.training else input
+                input = F.dropout(input, self.dropout) if self.training else input
             run = self._loop_layer if self.has_loop(k) else self._fused_layer
             input, state = run(k, input, (hx[0][k], hx[1][k]))
             states.append(state)
@@ -333,6 +332,7 @@ def _has_fused(dtype: torch.dtype) -> bool:
     return True
 
 
+@has_kernel(tree_lstm.run_tree)
 def run_tree(
     lstm: nn.LSTM,
     inputs: torch.Tensor,
@@ -364,13 +364,14 @@ def run_tree(
     return outputs, (h, c)
 
 
+@has_kernel(tree_lstm.run_step)
 def run_step(lstm: nn.LSTM, inputs: torch.Tensor, state: State) -> Tuple[torch.Tensor, State]:
     """Run an LSTM for one step; inputs (B, input_size), otherwise as `run_tree`."""
     output, state = lstm(inputs.unsqueeze(1), state)
     return output.squeeze(1), state
 
 
-def twin_for(lstm: nn.Module, plain: Run) -> Run:
-    """`run_tree` or `run_step`, their kernel where that knows the LSTM's function."""
+def runner_for(lstm: nn.Module, run: Run) -> Run:
+    """`run_tree` or `run_step`; plain where the kernel does not know the LSTM's function."""
     is_fused = lstm.is_fused() if isinstance(lstm, LSTM) else isinstance(lstm, nn.LSTM)
-    return fast(plain) if is_fused else plain
+    return run if is_fused else KERNELS[run.__name__].plain  # type: ignore[return-value]

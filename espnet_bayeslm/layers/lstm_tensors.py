@@ -6,7 +6,6 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
-from espnet_bayeslm.kernels import fast
 from espnet_bayeslm.layers.gp import mixture
 from espnet_bayeslm.layers.linear import linear
 
@@ -162,9 +161,9 @@ class LayerTensors:
         """
         weight, own, basis = self.rows("weight_ih"), self.rows("bias_ih"), self.basis("layer_input")
         if not basis:
-            return fast(linear)(input, weight, own if bias is None else own + bias)
-        u = fast(linear)(input, weight, own)
-        mixed = u + fast(mixture)(u, self.coefficients("layer_input"), basis)
+            return linear(input, weight, own if bias is None else own + bias)
+        u = linear(input, weight, own)
+        mixed = u + mixture(u, self.coefficients("layer_input"), basis)
         return mixed if bias is None else mixed + bias
 
     def cell_state(self) -> Dict[str, Any]:

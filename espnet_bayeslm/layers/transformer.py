@@ -11,13 +11,14 @@ from torch import nn
 
 from espnet_bayeslm.bayes import Weights
 from espnet_bayeslm.bayes.kinds import Function, Output
-from espnet_bayeslm.kernels import fast
+from espnet_bayeslm.kernels import feed_forward as kernels
+from espnet_bayeslm.kernels import has_kernel
 from espnet_bayeslm.layers.attention import split_heads
-from espnet_bayeslm.layers.dropout import Dropout, dropout
 from espnet_bayeslm.layers.gp import GPActivation
 from espnet_bayeslm.layers.linear import Linear
 
 
+@has_kernel(kernels.feed_forward)
 def feed_forward(
     x: torch.Tensor,
     weight1: torch.Tensor,
@@ -38,7 +39,7 @@ def feed_forward(
         dropout_rate: Of the hidden units.
     """
     hidden = F.gelu(F.linear(x, weight1, bias1))  # (..., D)
-    return F.linear(dropout(hidden, dropout_rate), weight2, bias2)
+    return F.linear(F.dropout(hidden, dropout_rate), weight2, bias2)
 
 
 def sinusoids(positions: torch.Tensor, dim: int) -> torch.Tensor:
@@ -118,7 +119,7 @@ class TransformerBlock(nn.Module):
         self.linear2 = Linear(unit, att_unit)
         self.norm1 = nn.LayerNorm(att_unit)
         self.norm2 = nn.LayerNorm(att_unit)
-        self.dropout = Dropout(dropout_rate)
+        self.dropout = nn.Dropout(dropout_rate)
         self.latent: nn.Module = nn.Identity()
 
     def function(self, path: str) -> Function:
@@ -156,7 +157,7 @@ class TransformerBlock(nn.Module):
         layers = (self.linear1, self.linear2)
         weights = (value for layer in layers for value in layer.weights())
         rate = self.dropout.p if self.training else 0.0
-        return self.dropout(fast(feed_forward)(x, *weights, dropout_rate=rate))
+        return self.dropout(feed_forward(x, *weights, dropout_rate=rate))
 
     def forward(
         self, x: torch.Tensor, past: Optional[torch.Tensor] = None

@@ -5,7 +5,10 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
+from espnet_bayeslm.kernels import has_kernel, vocabulary
 
+
+@has_kernel(vocabulary.summed_nll)
 def summed_nll(
     outputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, targets: torch.Tensor
 ) -> torch.Tensor:

@@ -11,7 +11,6 @@ from typeguard import typechecked
 
 from espnet_bayeslm.bayes import Position, Weights
 from espnet_bayeslm.layers import GATES, LSTM, NATIVE
-from espnet_bayeslm.layers.dropout import Dropout
 from espnet_bayeslm.layers.embedding import embed
 from espnet_bayeslm.layers.lstm import gate_weights
 from espnet_bayeslm.lm.recurrent import RecurrentLM
@@ -80,7 +79,7 @@ class BayesLSTMLM(RecurrentLM):
         num_samples: int = 0,
     ):
         super().__init__(vocab_size, prior_variance=prior_variance, num_samples=num_samples)
-        self.drop = Dropout(dropout_rate)
+        self.drop = nn.Dropout(dropout_rate)
         self.encoder = nn.Embedding(vocab_size, unit, padding_idx=ignore_id)
         # nn.LSTM warns about a dropout between layers where there is only one
         between = dropout_rate if nlayers > 1 else 0.0

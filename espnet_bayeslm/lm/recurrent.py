@@ -9,7 +9,7 @@ from torch import nn
 
 from espnet_bayeslm.bayes.look_up import distinct_ids
 from espnet_bayeslm.layers.linear import project
-from espnet_bayeslm.layers.lstm import run_step, run_tree, twin_for
+from espnet_bayeslm.layers.lstm import run_step, run_tree, runner_for
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree
 from espnet_bayeslm.lm.uncertain import UncertainLM
@@ -50,7 +50,7 @@ class RecurrentLM(UncertainLM):
 
     def advance(self, tokens: torch.Tensor, states: List[Any]) -> Step:
         """See `IncrementalLM.advance`."""
-        step = twin_for(self.rnn, run_step)
+        step = runner_for(self.rnn, run_step)
         output, state = step(self.rnn, self.encoder(tokens), self.stack_states(states))
         return project(self.decoder, output), self.split_state(state)
 
@@ -82,5 +82,5 @@ class RecurrentLM(UncertainLM):
     def _along_tree(self, tree: TokenTree, state: Optional[Pair]) -> Tuple[torch.Tensor, Pair]:
         distinct, which = distinct_ids(tree.tokens)
         inputs = self.encoder(distinct)
-        run = twin_for(self.rnn, run_tree)
+        run = runner_for(self.rnn, run_tree)
         return run(self.rnn, inputs, which, tree.parents, tree.levels(), state)

@@ -11,10 +11,14 @@ from torch import nn
 from typeguard import typechecked
 
 from espnet_bayeslm.bayes import Position, Weights
-from espnet_bayeslm.kernels import fast
 from espnet_bayeslm.layers import TransformerBlock, sinusoids
-from espnet_bayeslm.layers.attention import CachedStep, KeyValueCache, Prefix, TreeAttention
-from espnet_bayeslm.layers.dropout import Dropout
+from espnet_bayeslm.layers.attention import (
+    KeyValueCache,
+    Prefix,
+    make_cache,
+    make_step,
+    make_tree_attention,
+)
 from espnet_bayeslm.layers.embedding import embed
 from espnet_bayeslm.layers.linear import project
 from espnet_bayeslm.lm.scoring import Step
@@ -110,7 +114,7 @@ class BayesTransformerLM(UncertainLM):
         self.pos_enc, self.head, self.att_unit = pos_enc, head, att_unit
         # No buffer: DistributedDataParallel would broadcast it, and its length differs by rank.
         self.encodings = torch.empty(0, att_unit)
-        self.drop = Dropout(_or(positional_dropout_rate, dropout_rate))
+        self.drop = nn.Dropout(_or(positional_dropout_rate, dropout_rate))
         self.blocks = nn.ModuleList(
             TransformerBlock(
                 att_unit,
@@ -185,7 +189,7 @@ class BayesTransformerLM(UncertainLM):
         """
         embedded = self.embed_proj(self.embed(tree.tokens))
         x = self._positioned(embedded, tree.depths, len(tree.level_sizes))
-        attention = fast(TreeAttention)(tree, x.dtype)
+        attention = make_tree_attention(tree, x.dtype)
         x = x[attention.order]
         for block in self.blocks:
             assert isinstance(block, TransformerBlock)
@@ -198,7 +202,7 @@ class BayesTransformerLM(UncertainLM):
 
     def _cache(self) -> KeyValueCache:
         like = self.embed.weight.detach()
-        return fast(KeyValueCache)(len(self.blocks), self.head, self.att_unit, like)
+        return make_cache(len(self.blocks), self.head, self.att_unit, like)
 
     def begin(self, tokens: torch.Tensor) -> Step:
         """See `IncrementalLM.begin`."""
@@ -207,7 +211,7 @@ class BayesTransformerLM(UncertainLM):
 
     def advance(self, tokens: torch.Tensor, states: List[Prefix]) -> Step:
         """See `IncrementalLM.advance`; keys and values of the prefixes are not computed again."""
-        step = fast(CachedStep)(states)
+        step = make_step(states)
         x = self._positioned(self.embed_proj(self.embed(tokens)), step.positions, step.end)
 
         def find(layer: int, projected: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,6 @@ from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence
 import numpy as np
 import torch
 
-from espnet_bayeslm.kernels import fast
 from espnet_bayeslm.layers.linear import product
 from espnet_bayeslm.lm.protocols import TreeLM
 from espnet_bayeslm.lm.tree import TokenTree, build_tree
@@ -109,7 +108,7 @@ class Blocks(NamedTuple):
     ) -> Callable[[torch.Tensor], torch.Tensor]:
         """Function (N, M) -> (N, tokens), for many calls: the weights are packed once."""
         rows = self.contexts[0].stop if self.contexts else 0
-        return fast(product)(weight[tokens], rows, bias[tokens])
+        return product(weight[tokens], rows, bias[tokens])
 
 
 def _slices(total: int, size: int) -> List[slice]:

@@ -6,7 +6,6 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
-from espnet_bayeslm.kernels import fast
 from espnet_bayeslm.layers import GATES, LSTM
 from espnet_bayeslm.layers.gp import mixture
 from espnet_bayeslm.layers.linear import linear
@@ -133,9 +132,9 @@ class MixedTensors(LayerTensors):
         weight, own_bias, coefficients, all_weights, all_biases = self.process(
             "layer_input", "weight_ih", "bias_ih"
         )
-        u = fast(linear)(input, weight, own_bias)
-        mixed = by_path(fast(mixture)(u, coefficients, self.basis("layer_input")), self.gates)
-        found = fast(linear)(input, all_weights, all_biases) + mixed
+        u = linear(input, weight, own_bias)
+        mixed = by_path(mixture(u, coefficients, self.basis("layer_input")), self.gates)
+        found = linear(input, all_weights, all_biases) + mixed
         return found if bias is None else found + bias
 
     def coefficients(self, position: str) -> torch.Tensor:

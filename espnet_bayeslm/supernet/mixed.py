@@ -13,7 +13,6 @@ import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.bayes.kinds import Rows, select_rows
-from espnet_bayeslm.kernels import fast
 from espnet_bayeslm.layers import GPActivation, LatentOutput, Linear
 from espnet_bayeslm.layers.linear import linear
 from espnet_bayeslm.utils.errors import InputError
@@ -141,9 +140,7 @@ class MixedLinear(Mixed, Linear):
         """Map (..., in_features) to (..., out_features), to {kind: that} where they stay apart."""
         if not self.is_apart:
             return super().forward(input, gelu=gelu)
-        return {
-            kind: fast(linear)(input, path.weight, path.bias) for kind, path in self.paths().items()
-        }
+        return {kind: linear(input, path.weight, path.bias) for kind, path in self.paths().items()}
 
 
 class MixedEmbedding(Mixed, nn.Embedding):

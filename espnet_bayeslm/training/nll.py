@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 
-from espnet_bayeslm.kernels import fast
 from espnet_bayeslm.kernels.product import has_onednn, warn_of_emulation
 from espnet_bayeslm.layers.vocabulary import summed_nll
 from espnet_bayeslm.scoring.log_probs import log_probs_of_logits
@@ -89,9 +88,7 @@ def batch_nll(model: ESPnetLanguageModel, batch: TokenBatch) -> torch.Tensor:
     projected = model.lm.outputs(batch.inputs)
     if projected is not None:
         outputs, weight = projected
-        return fast(summed_nll)(
-            batch.counted(outputs), weight, model.lm.decoder.bias, batch.targets
-        )
+        return summed_nll(batch.counted(outputs), weight, model.lm.decoder.bias, batch.targets)
     logits = batch.counted(model.lm(batch.inputs, None)[0])
     # half precision would lose the sum
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -8,9 +8,8 @@ from torch.autograd import gradcheck
 from torch.distributions import Normal, kl_divergence
 
 from espnet_bayeslm.bayes import Bayes, Posterior, Weights, kl_per_token, noise_generator
-from espnet_bayeslm.bayes.gaussian import draw_weights
-from espnet_bayeslm.kernels import draw as kernel
-from espnet_bayeslm.kernels.draw import draw_rows, kl_weights
+from espnet_bayeslm.bayes.gaussian import draw_weights as draw
+from espnet_bayeslm.bayes.gaussian import kl_weights
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -41,40 +40,51 @@ def test_kl_of_half_precision_weights_is_float32():
 def test_draw_and_kl_of_views_have_the_right_gradients():
     mean, log_std, prior, noise = (torch.randn(7, 3, dtype=torch.float64) for _ in range(4))
     inputs = (mean.requires_grad_(), log_std.requires_grad_())
-    assert gradcheck(lambda m, s: kl_weights(m[2:5], s[2:5], prior[2:5], 0.7), inputs)
-    assert gradcheck(lambda m, s: draw_weights(m.t(), s.t(), noise.t()), inputs)
+    rows = slice(2, 5)
+    assert gradcheck(lambda m, s: draw(m[rows], s[rows], noise[rows], prior[rows], 0.7), inputs)
+    assert gradcheck(lambda m, s: draw(m.t(), s.t(), noise.t())[0], inputs)
 
 
-def plain_draw(mean, draw):
-    """As `draw_rows`, by the formulas."""
-    rows, log_std = slice(draw.first, draw.last), draw.log_std.clamp(-20, 4)
-    value = mean.clone()
-    value[rows] = mean[rows] + log_std.exp() * draw.noise
-    prior = Normal(draw.prior_mean, draw.prior_std)
-    return value, kl_divergence(Normal(mean[rows], log_std.exp()), prior).sum()
+def test_a_draw_and_its_kl_are_those_of_the_formulas():
+    mean, log_std, noise, prior = torch.randn(4, 7, 3, dtype=torch.float64)
+    log_std[0, 1] = -25.0  # clamped
+    leaves = [mean.requires_grad_(), log_std.requires_grad_()]
+    std = log_std.clamp(-20, 4).exp()
+    kl = kl_divergence(Normal(mean, std), Normal(prior, 0.7)).sum()
+    found, expected = draw(mean, log_std, noise, prior, 0.7), (mean + std * noise, kl)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+    grads = [
+        torch.autograd.grad(value.sin().sum() + 2 * k, leaves) for value, k in (found, expected)
+    ]
+    torch.testing.assert_close(*grads, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("spans", [[(0, 7)], [(2, 5)], [(0, 2), (3, 4), (6, 7)]])
-def test_a_draw_and_its_kl_are_those_of_the_formulas(spans):
-    mean = torch.randn(7, 3, dtype=torch.float64, requires_grad=True)
-    draws = []
+def test_a_parameter_has_its_mean_outside_of_its_blocks(spans):
+    module = Vector(7, 3)
+    posterior = Posterior(module)
     for n, (first, last) in enumerate(spans):
-        log_std, noise, prior = torch.randn(3, last - first, 3, dtype=torch.float64)
-        log_std[0, 1] = -25.0  # clamped
-        draws.append(kernel.Draw(first, last, log_std.requires_grad_(), noise, prior, 0.7 + n))
-    value, kl = draw_rows(mean, draws)
-    expected, expected_kl = mean, []
-    for draw in draws:
-        expected, term = plain_draw(expected, draw)
-        expected_kl.append(term)
-    leaves = [mean, *(draw.log_std for draw in draws)]
-    weights = torch.arange(1.0, len(draws) + 1)
-    results = [(value, kl), (expected, torch.stack(expected_kl))]
-    for found, terms in results:
-        torch.testing.assert_close(terms, results[1][1], rtol=1e-12, atol=0)
-        torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
-    grads = [torch.autograd.grad((v.sin().sum() + (weights * k).sum()), leaves) for v, k in results]
-    torch.testing.assert_close(*grads, rtol=1e-12, atol=1e-12)
+        for row in range(first, last):
+            posterior.add(
+                [Weights("weight", (row, 7), f"r{row}")],
+                Bayes(init_std=0.1, prior_variance=1.0 + n),
+                "w",
+            )
+    mean = module.weight
+    blocks = posterior.blocks()
+    with posterior.sampled(noise_generator(0, 0, 0), with_kl=True) as sample:
+        value = module.weight
+        noise = {block.rows: sample._noise[block] for block in blocks}
+    expected = torch.cat(
+        [
+            mean[row : row + 1] + 0.1 * noise.get((row, row + 1), torch.zeros(1, 3))
+            for row in range(7)
+        ]
+    )
+    torch.testing.assert_close(value, expected, rtol=1e-12, atol=0)
+    torch.testing.assert_close(sample.kl(), posterior.kl(), rtol=1e-12, atol=0)
+    (grad,) = torch.autograd.grad(value.sin().sum(), mean)
+    torch.testing.assert_close(grad, value.cos())
 
 
 def test_the_gradient_that_autograd_gave_is_not_changed():
@@ -82,8 +92,8 @@ def test_the_gradient_that_autograd_gave_is_not_changed():
     mean, log_std, noise, prior = torch.randn(4, 6, 4, dtype=torch.float64)
     leaves = (mean.requires_grad_(), log_std.requires_grad_())
     given = torch.randn(6, 4, dtype=torch.float64)
-    kept, one = given.clone(), torch.ones(1, dtype=torch.float64)
-    value, kl = draw_rows(mean, [kernel.Draw(0, 6, log_std, noise, prior, 0.7)])
+    kept, one = given.clone(), torch.ones((), dtype=torch.float64)
+    value, kl = draw(mean, log_std, noise, prior, 0.7)
     alone = torch.autograd.grad(kl, leaves, one, retain_graph=True)
     found = torch.autograd.grad((value, kl), leaves, (given, one))
     assert torch.equal(given, kept)
@@ -94,7 +104,7 @@ def test_the_kl_of_a_sample_is_computed_with_it(monkeypatch, fast_kernels):
     _, posterior = make()
     expected, calls = posterior.kl(), []
     monkeypatch.setattr(
-        "espnet_bayeslm.kernels.draw.kl_weights",
+        "espnet_bayeslm.bayes.weights.kl_weights",
         lambda *args: calls.append(args) or kl_weights(*args),
     )
     with posterior.sampled(noise_generator(0, 0, 0), with_kl=True) as sample:
@@ -107,9 +117,9 @@ def test_the_kl_of_a_sample_is_computed_with_it(monkeypatch, fast_kernels):
 def test_standard_deviations_are_clamped_and_get_no_gradient_outside():
     log_std = torch.tensor([-30.0, 0.0, 9.0], requires_grad=True)
     zeros, noise = torch.zeros(3), torch.ones(3)
-    draw = draw_weights(zeros, log_std, noise)
-    assert torch.allclose(draw, torch.tensor([math.exp(-20), 1.0, math.exp(4)]))
-    (draw.sum() + kl_weights(zeros, log_std, zeros, 2.0)).backward()
+    value, _ = draw(zeros, log_std, noise)
+    assert torch.allclose(value, torch.tensor([math.exp(-20), 1.0, math.exp(4)]))
+    (value.sum() + kl_weights(zeros, log_std, zeros, 2.0)).backward()
     assert log_std.grad[0] == 0 and log_std.grad[1] != 0 and log_std.grad[2] == 0
 
 

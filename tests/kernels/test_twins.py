@@ -14,39 +14,17 @@ from test_trees import make_tree
 from torch import nn
 
 from espnet_bayeslm import kernels
-from espnet_bayeslm.bayes import gaussian
-from espnet_bayeslm.bayes import look_up as rows
-from espnet_bayeslm.kernels.draw import Draw
 from espnet_bayeslm.layers import (
     attention,
-    dropout,
     gp,
-    latent,
     linear,
-    lstm,
-    transformer,
-    vocabulary,
 )
 from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.rescoring import score_hypotheses
 from espnet_bayeslm.training.model import BayesLanguageModel
 
 PACKAGE = Path(kernels.__file__).parents[1]
-PLAIN_MODULES = [
-    *[gp, attention, dropout, latent, linear, lstm, transformer, vocabulary],
-    *[gaussian, rows],
-]
 SEEDS = range(4)
-
-
-def plain_twin(name):
-    """The one definition of this name in layers or bayes."""
-    (found,) = [
-        getattr(module, name)
-        for module in PLAIN_MODULES
-        if getattr(getattr(module, name, None), "__module__", None) == module.__name__
-    ]
-    return found
 
 
 def rand(*size):
@@ -69,12 +47,6 @@ def a_linear(f):
 def a_product(f):
     x, weight, bias = rand(5, 4), rand(n := size(), 4), maybe(rand(n))
     return f(weight, 5, bias, gelu=maybe(True) or False)(x), []
-
-
-def a_dropout(f):
-    # which units are dropped differs in between
-    x = rand(size(), 4)
-    return f(x, float(torch.randint(2, ()))), [x]
 
 
 def a_feed_forward(f):
@@ -111,18 +83,8 @@ def a_cached_step(make):
 
 
 def a_draw(f):
-    mean, draws, leaves = rand(7, n := size()), [], []
-    for first, last in ((0, 2), (3, 6)):
-        log_std, noise = rand(last - first, n), rand(last - first, n).detach()
-        prior = maybe(rand(last - first, n).detach())
-        draws.append(Draw(first, last, log_std, noise, prior, 0.7))
-        leaves.append(log_std)
-    return f(mean, draws), [mean, *leaves]
-
-
-def a_kl(f):
-    mean, log_std = rand(3, n := size()), rand(3, n)
-    return f(mean, log_std, rand(3, n).detach(), 0.7), [mean, log_std]
+    mean, log_std, noise = (rand(3, n) for n in [size()] * 3)
+    return f(mean, log_std, noise.detach(), maybe(torch.randn_like(mean)), 0.7), [mean, log_std]
 
 
 def a_mixture(f):
@@ -163,15 +125,13 @@ def a_loss(f):
 
 
 CASES = {
-    "CachedStep": a_cached_step,
-    "KeyValueCache": a_cache,
-    "TreeAttention": a_tree_attention,
-    "draw_rows": a_draw,
-    "dropout": a_dropout,
+    "draw_weights": a_draw,
     "feed_forward": a_feed_forward,
-    "kl_weights": a_kl,
     "linear": a_linear,
     "look_up": a_look_up,
+    "make_cache": a_cache,
+    "make_step": a_cached_step,
+    "make_tree_attention": a_tree_attention,
     "mixture": a_mixture,
     "product": a_product,
     "run_step": a_step,
@@ -196,42 +156,49 @@ def values_and_gradients(name, function, seed):
 
 
 def check_twins(name, seed):
-    twins = (kernels.kernel(name), plain_twin(name))
-    ours, theirs = (values_and_gradients(name, function, seed) for function in twins)
+    plain, kernel = kernels.KERNELS[name]
+    ours, theirs = (values_and_gradients(name, function, seed) for function in (kernel, plain))
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", kernels.KERNELS)
+@pytest.mark.parametrize("name", CASES)
 def test_twins_have_the_same_values_and_gradients(name, seed):
     check_twins(name, seed)
 
 
 @pytest.mark.parametrize("chunk", [1, 12])
-@pytest.mark.parametrize("name", ["draw_rows", "kl_weights", "mixture", "sample_with_kl"])
+@pytest.mark.parametrize("name", ["draw_weights", "mixture", "sample_with_kl"])
 def test_chunks_change_nothing(name, chunk, monkeypatch):
-    monkeypatch.setattr(importlib.import_module(kernels.kernel(name).__module__), "CHUNK", chunk)
+    monkeypatch.setattr(
+        importlib.import_module(kernels.KERNELS[name].kernel.__module__), "CHUNK", chunk
+    )
     for seed in SEEDS:
         check_twins(name, seed)
 
 
-@pytest.mark.parametrize("name", kernels.KERNELS)
+@pytest.mark.parametrize("name", CASES)
 def test_twins_have_the_same_arguments(name):
     fast, plain = (
         [(p.name, p.kind, p.default) for p in inspect.signature(f).parameters.values()]
-        for f in (kernels.kernel(name), plain_twin(name))
+        for f in reversed(kernels.KERNELS[name])
     )
     assert fast == plain
 
 
-def test_what_has_a_twin_is_called_through_the_switch():
+def test_every_kernel_has_a_case():
+    assert set(CASES) == set(kernels.KERNELS)
+
+
+def test_kernels_are_called_by_their_plain_twin_alone():
+    names = {f"{kernel.__module__}.{kernel.__name__}" for _, kernel in kernels.KERNELS.values()}
     for path in PACKAGE.rglob("*.py"):
         if path.parent.name == "kernels":
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module.startswith(kernels.__name__ + "."):
-                direct = {alias.name for alias in node.names} & set(kernels.KERNELS)
-                assert not direct, f"{path}: {direct} from {node.module}"
+                direct = {f"{node.module}.{alias.name}" for alias in node.names} & names
+                assert not direct, f"{path}: {direct}"
 
 
 LSTM = dict(unit=8, nlayers=2, dropout_rate=0.3)
@@ -279,8 +246,14 @@ def search(lm):
 @pytest.fixture
 def used(monkeypatch):
     """The kernels that are used."""
-    found, kernel = [], kernels.kernel
-    monkeypatch.setattr(kernels, "kernel", lambda name: found.append(name) or kernel(name))
+    found = []
+    for name, (plain, kernel) in kernels.KERNELS.items():
+
+        def noted(*args, name=name, kernel=kernel, **kwargs):
+            found.append(name)
+            return kernel(*args, **kwargs)
+
+        monkeypatch.setitem(kernels.KERNELS, name, kernels.Twins(plain, noted))
     monkeypatch.delenv(kernels.VARIABLE, raising=False)
     return found
 
@@ -318,11 +291,13 @@ def test_the_switch_reaches_everything(name, work, by_variable, used, monkeypatc
 
 
 def test_some_kernels_alone_can_be_switched_off(used):
-    with kernels.plain("linear", "dropout"):
-        assert kernels.fast(linear.linear) is linear.linear
-        assert kernels.fast(gp.mixture) is not gp.mixture
+    x, weight = torch.ones(2, 3), torch.ones(3, 3)
+    with kernels.plain("linear", "look_up"):
+        linear.linear(x, weight)
+        gp.mixture(x, weight[:1], ("gelu",))
+        assert used == ["mixture"]
         with kernels.plain("mixture"):
-            assert all(map(kernels.is_plain, ("linear", "dropout", "mixture")))
+            assert all(map(kernels.is_plain, ("linear", "look_up", "mixture")))
         with kernels.plain("mixture", others_fast=True):
             assert list(filter(kernels.is_plain, kernels.KERNELS)) == ["mixture"]
     assert not any(map(kernels.is_plain, kernels.KERNELS))
@@ -347,7 +322,7 @@ def test_the_switch_is_that_of_a_thread(used):
 def test_a_mode_that_does_not_exist(value, monkeypatch):
     monkeypatch.setenv(kernels.VARIABLE, value)
     with pytest.raises(ValueError, match=f"{kernels.VARIABLE}: expected fast or plain.*{value}"):
-        kernels.fast(linear.linear)
+        linear.linear(torch.ones(2, 3), torch.ones(3, 3))
 
 
 def test_the_package_of_kernels_imports_nothing_heavy():

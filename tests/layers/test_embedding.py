@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from espnet_bayeslm.bayes import Posterior, noise_generator
-from espnet_bayeslm.kernels import kernel
+from espnet_bayeslm.kernels import KERNELS
 from espnet_bayeslm.layers.embedding import embed
 
 ROWS, SIZE, PADDING = 50, 4, 0
@@ -98,7 +98,7 @@ def test_rows_and_table_have_one_gradient(embedding, random, padding):
 
 
 def test_a_gradient_of_the_tied_weight_that_a_hook_keeps_stays_as_it_was(embedding):
-    vectors, table = kernel("look_up")(embedding.weight, IDS, PADDING)
+    vectors, table = KERNELS["look_up"].kernel(embedding.weight, IDS, PADDING)
     weights, kept = torch.randn_like(table), []
     table.register_hook(kept.append)
     (vectors.sum() + (table * weights).sum()).backward()
@@ -110,7 +110,7 @@ def test_a_gradient_of_the_tied_weight_that_a_hook_keeps_stays_as_it_was(embeddi
 
 
 def test_a_gradient_of_the_tied_weight_that_nobody_keeps_is_not_copied(embedding):
-    vectors, table = kernel("look_up")(embedding.weight, IDS, PADDING)
+    vectors, table = KERNELS["look_up"].kernel(embedding.weight, IDS, PADDING)
     made = []
 
     class Product(torch.autograd.Function):

@@ -28,7 +28,7 @@ PACKAGE = Path(espnet_bayeslm.__file__).parent
 MAKE_NOISE = {
     *("bayes/weights.py", "bayes/whole.py", "layers/latent.py"),
     # dropout, initial values, noise tokens
-    *("layers/dropout.py", "kernels/dropout.py", "layers/sampled.py"),
+    *("kernels/feed_forward.py", "layers/sampled.py"),
 }
 SAMPLERS = {"normal_", "randn", "randn_like", "normal", "bernoulli", "bernoulli_", "exponential_"}
 

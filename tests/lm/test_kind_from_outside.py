@@ -29,11 +29,11 @@ class LaplaceKind(Bayes):
         uniform.uniform_(-0.5, 0.5, generator=generator)
         return -uniform.sign() * torch.log1p(-2 * uniform.abs()) / 2**0.5
 
-    sample_parameter = WeightKind.__dict__["sample_parameter"]
+    sample_with_kl = WeightKind.sample_with_kl
 
-    def sample(self, block, noise):
+    def sample(self, block, mean, noise):
         """Mean + standard deviation * noise."""
-        return block.mean + self.log_std(block).exp() * noise
+        return mean + self.log_std(block).exp() * noise
 
     def kl(self, block):
         """KL of two Laplace distributions, summed."""

@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from espnet_bayeslm.kernels import fast
 from espnet_bayeslm.layers.attention import (
-    CachedStep,
     KeyValueCache,
     Prefix,
-    TreeAttention,
+    make_cache,
+    make_step,
+    make_tree_attention,
     split_heads,
 )
 from espnet_bayeslm.lm.espnet import BayesESPnetLM, parameters
@@ -68,7 +68,7 @@ class Transformer(BayesESPnetLM):
     def _cache(self) -> KeyValueCache:
         own = self.encoder.encoders[0].self_attn
         size = own.h * own.d_k
-        return fast(KeyValueCache)(self.num_layers(), own.h, size, self.embed.weight.detach())
+        return make_cache(self.num_layers(), own.h, size, self.embed.weight.detach())
 
     def begin(self, tokens: torch.Tensor) -> Step:
         """See `IncrementalLM.begin`."""
@@ -78,7 +78,7 @@ class Transformer(BayesESPnetLM):
 
     def advance(self, tokens: torch.Tensor, states: List[Prefix]) -> Step:
         """See `IncrementalLM.advance`; token 0, which no search has in a prefix, is seen here."""
-        step = fast(CachedStep)(states)
+        step = make_step(states)
 
         def attend(layer: int, attention: Any, *heads: torch.Tensor) -> torch.Tensor:
             return step.attend(layer, *heads)
@@ -100,7 +100,7 @@ class Transformer(BayesESPnetLM):
     def tree_outputs(self, tree: TokenTree) -> torch.Tensor:
         """Input of the output projection at each node of prefix trees, (T, M)."""
         x = self.embed_at(tree.tokens, tree.depths, len(tree.level_sizes))
-        nodes = fast(TreeAttention)(tree, x.dtype)
+        nodes = make_tree_attention(tree, x.dtype)
 
         def attend(layer: int, attention: Any, *heads: torch.Tensor) -> torch.Tensor:
             return nodes.attend(torch.cat(heads, dim=-1), attention.h)
