@@ -7,7 +7,7 @@ of these it needs, and what it makes of a place that has it.
 from __future__ import annotations
 
 import dataclasses
-import math
+import logging
 from typing import Any, Callable, ClassVar, Dict, List, Mapping, NamedTuple, Optional, Tuple, Type
 
 import torch
@@ -41,12 +41,6 @@ class Weights(NamedTuple):
     part: Optional[Tuple[int, int]] = None
     label: str = ""
     is_new: bool = False
-
-    def at(self, layer: Optional[int]) -> Weights:
-        """These weights at a layer, counted from 1."""
-        if layer is None:
-            return self
-        return self._replace(pattern=self.pattern.replace("{k}", str(layer - 1)))
 
 
 class Function(NamedTuple):
@@ -87,7 +81,7 @@ class Position:
         weights: Its weights; None: it has none that a kind could make random.
         function: A function that may be replaced, by (LM, layer).
         output: An output that may become latent, by (LM, layer).
-        layered: Whether it comes once a layer.
+        layered: True if it comes once a layer.
         parts: Positions it stands for together (`all_gates`).
     """
 
@@ -112,18 +106,17 @@ class Place:
         location: `POSITION@LAYER`.
         layer: The layer, from 1 (None: no layers).
         position: Its `Position`.
-        defaults: Of options that the place's configuration does not give.
     """
 
     lm: Any
     location: str
     layer: Optional[int]
     position: Any
-    defaults: Mapping[str, Any]
 
     def weights(self) -> List[Weights]:
-        """Its weights."""
-        return [w.at(self.layer) for w in self.position.weights]
+        """Weights of the position at this layer."""
+        k = "" if self.layer is None else str(self.layer - 1)
+        return [w._replace(pattern=w.pattern.replace("{k}", k)) for w in self.position.weights]
 
     def function(self) -> Function:
         """A function that may be replaced."""
@@ -134,53 +127,52 @@ class Place:
         return self.position.output(self.lm, self.layer)
 
 
+def option(help: str, default: Any = None) -> Any:
+    """Field of a kind's dataclass that is an option of it in the configuration.
+
+    Args:
+        help: Its line in the reference.
+        default: Its value; None where the LM's or the position's is taken.
+    """
+    return dataclasses.field(default=default, kw_only=True, metadata={"help": help})
+
+
+@dataclasses.dataclass
 class Kind:
-    """A kind of uncertainty with its options.
+    """A kind of uncertainty; the fields of its dataclass are its options.
 
     Attributes:
         name: As the configuration has it.
-        needs: What of a place it needs: `weights`, `function` or `output`; None: nothing.
-        option_names: The options that it takes.
-        inherits: Those of them whose default is the LM's.
-        is_uncertain: Whether anything is random then.
-        group: What its parameters are for the optimizer: `posterior`, `networks`, `architecture`.
+        needs: Attribute of a `Position` that it needs: `weights`, `function` or `output`; None:
+            nothing.
+        inherits: Options whose default is the LM's.
+        retired: Options of earlier versions, which are ignored with a warning.
+        is_uncertain: True if anything is random then.
+        group: Group of its parameters in the optimizer: `posterior`, `networks`, `architecture`.
         colour: In figures.
         no_export: Why an LM that has it has no point-estimate form (`{places}`: where it is), and
             what to do; None: it has one.
-
-    Raises:
-        InputError: There is no such option.
     """
 
     name: ClassVar[str]
     needs: ClassVar[Optional[str]] = None
-    option_names: ClassVar[Tuple[str, ...]] = ()
     inherits: ClassVar[Tuple[str, ...]] = ()
+    retired: ClassVar[Tuple[str, ...]] = ()
     is_uncertain: ClassVar[bool] = True
     group: ClassVar[str] = "posterior"
     colour: ClassVar[str] = "tab:gray"
     no_export: ClassVar[Optional[Tuple[str, str]]] = None
 
-    def __init__(self, **options: Any):
-        for option in options:
-            if option not in self.option_names:
-                valid = ", ".join(self.option_names) or "none"
-                raise InputError(
-                    f"option {option!r} of kind {self.name!r}: valid options are {valid}"
-                )
-        self.options = options
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and vars(self) == vars(other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.options.items())})"
+    @property
+    def options(self) -> Dict[str, Any]:
+        """Options that differ from their defaults, by name."""
+        fields = dataclasses.fields(self)
+        values = {field.name: (getattr(self, field.name), field.default) for field in fields}
+        return {name: value for name, (value, default) in values.items() if value != default}
 
     @classmethod
     def fits(cls, position: Position) -> bool:
-        """Whether a position has what this kind needs."""
+        """True if a position has what this kind needs."""
         return cls.needs is None or getattr(position, cls.needs) is not None
 
     def fitted(self, position: Position) -> Kind:
@@ -189,33 +181,28 @@ class Kind:
         Raises:
             InputError: The position cannot have it.
         """
-        if not self.fits(position):
+        if self.needs is not None and getattr(position, self.needs) is None:
             raise InputError(
                 f"kind {self.name!r} does not fit this position; valid kinds are"
                 f" {', '.join(position.kinds)}"
             )
         return self
 
-    def with_defaults(self, defaults: Mapping[str, Any]) -> Any:
-        """This kind with the LM's defaults for what was not given."""
-        inherited = {name: defaults[name] for name in self.inherits if name in defaults}
-        return type(self)(**{**inherited, **self.options})
-
     def apply(self, place: Place) -> None:
         """Make a place of an LM uncertain."""
 
     def point_form(self) -> Any:
-        """What of it the LM of the means has, as the configuration says it; None: nothing."""
+        """Configuration of this kind in the exported point-estimate LM; None if it has none."""
         return None
 
     @classmethod
     def owns(cls, key: str) -> bool:
-        """Whether a state_dict's key is of what only this kind has."""
+        """True for a state_dict's key of a tensor that only this kind has."""
         return False
 
     @classmethod
     def may_lack(cls, key: str) -> bool:
-        """Whether a checkpoint that has this kind may lack a key that it owns."""
+        """True for a key that it owns and that a checkpoint of this kind may lack."""
         return False
 
     @classmethod
@@ -232,7 +219,7 @@ KINDS: Dict[str, Type[Kind]] = {}
 
 
 def register_kind(kind: Type[Kind]) -> Type[Kind]:
-    """Make a kind known by its name; a decorator of its class."""
+    """Make a kind known by its name; a decorator of its dataclass."""
     KINDS[kind.name] = kind
     return kind
 
@@ -246,13 +233,6 @@ class Point(Kind):
     colour = "tab:red"
 
 
-def check_positive(value: Any, name: str, location: str) -> None:
-    """Raise an InputError where an option of a location is not a number above 0."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not 0 < value < math.inf:
-        raise InputError(f"{name} of {location}: expected a number above 0, got {value!r}")
-
-
 def parse_kind(value: Any) -> Kind:
     """The kind that a yaml value (a word, or a mapping with `kind`) describes.
 
@@ -263,11 +243,21 @@ def parse_kind(value: Any) -> Kind:
     name = options.pop("kind", None)
     if not isinstance(name, str) or name not in KINDS:
         raise InputError(f"kind {name!r}: valid kinds are {', '.join(KINDS)}")
-    return KINDS[name](**{str(option): value for option, value in options.items()})
+    found = KINDS[name]
+    for old in found.retired:
+        if options.pop(old, None) not in (None, "shared"):
+            logging.warning(f"kind {name}: option {old} is ignored, as it is no option any more")
+    valid = [field.name for field in dataclasses.fields(found)]
+    for given in options:
+        if given not in valid:
+            raise InputError(
+                f"option {given!r} of kind {name!r}: valid options are {', '.join(valid) or 'none'}"
+            )
+    return found(**options)
 
 
 def is_posterior_key(key: str) -> bool:
-    """Whether a state_dict's key is one that only an uncertain LM has."""
+    """True for a state_dict's key that only an uncertain LM has."""
     is_counter = key.rpartition(".")[2] == NOISE_STEP
     return is_counter or any(kind.owns(key) for kind in KINDS.values())
 

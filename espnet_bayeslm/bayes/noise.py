@@ -32,6 +32,15 @@ def noise_generator(
     return torch.Generator(device).manual_seed(int(state[0]))
 
 
+# Number of the backward pass that is running, -1 in none; torch's own checkpointing asks this too
+_backward_pass = getattr(torch._C, "_current_graph_task_id", lambda: -1)
+
+
+def in_backward_pass() -> bool:
+    """True within a backward pass, as where activation checkpointing computes a layer again."""
+    return bool(_backward_pass() != -1)
+
+
 class NoiseCounter:
     """Counts the samples of a training run, so that a resumed run repeats what an unbroken one has.
 
@@ -49,7 +58,6 @@ class NoiseCounter:
 
     def next_generator(self, device: torch.device) -> torch.Generator:
         """Noise of the next sample in training, in this process."""
-        refuse_recomputation()
         generator = noise_generator(torch.initial_seed(), process_rank(), self.step, device=device)
         self.step += 1
         if self._of is not None:
@@ -57,16 +65,10 @@ class NoiseCounter:
         return generator
 
 
-def refuse_recomputation() -> None:
-    """Refuse to draw within a backward pass: it would not be the draw that the loss is of.
-
-    Raises:
-        InputError: A backward pass computes a forward pass again.
-    """
-    # -1: in no backward pass; torch's own checkpointing asks in this way
-    if getattr(torch._C, "_current_graph_task_id", lambda: -1)() != -1:
-        raise InputError(
-            "activation checkpointing (torch.utils.checkpoint) computes a random layer again, with"
-            " other noise than the loss had",
-            remedy="Checkpoint only layers without uncertainty, or none.",
-        )
+def recomputation_error() -> InputError:
+    """Error of a draw within a backward pass: it would not be the draw that the loss is of."""
+    return InputError(
+        "activation checkpointing (torch.utils.checkpoint) computes a random layer again, with"
+        " other noise than the loss had",
+        remedy="Checkpoint only layers without uncertainty, or none.",
+    )

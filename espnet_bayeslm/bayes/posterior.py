@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 from fnmatch import fnmatchcase
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
@@ -18,11 +17,11 @@ from espnet_bayeslm.bayes.kinds import (
     parse_kind,
 )
 from espnet_bayeslm.bayes.look_up import SampledRows, can_look_up
-from espnet_bayeslm.bayes.noise import refuse_recomputation
+from espnet_bayeslm.bayes.noise import in_backward_pass, recomputation_error
 from espnet_bayeslm.utils.errors import InputError
 
 # Options of kinds where neither the kind nor an LM gives them.
-DEFAULTS = {"init_std": 0.01, "prior_variance": 1.0}
+DEFAULTS = {"init_std": 0.01, "init_std_unit": "absolute", "prior_variance": 1.0}
 # Where a module keeps its parameters while a sample is in their place.
 MEANS = "_posterior_means"
 # A module and the name of a parameter of its own
@@ -104,20 +103,24 @@ class Posterior:
             mapping with `kind` and options. A parameter with several names that a pattern matches
             (tied weights) has one sample for all of them.
 
+    Attributes:
+        defaults: Options of kinds that a kind does not give.
+
     Raises:
         InputError: A pattern matches nothing, or a kind or an option is unknown.
     """
 
     def __init__(self, module: nn.Module, uncertainty: Optional[Mapping[str, Any]] = None):
         self.module = module
+        self.defaults = DEFAULTS
         self._blocks: List[Block] = []
         for pattern, kind in (uncertainty or {}).items():
-            self.add([Weights(pattern)], parse_kind(kind).with_defaults(DEFAULTS), pattern)
+            self.add([Weights(pattern)], parse_kind(kind), pattern)
 
     def on(self, module: nn.Module) -> Posterior:
         """The same posterior for a replica of the module, which has the same names."""
         other = Posterior(module)
-        other._blocks = self._blocks
+        other._blocks, other.defaults = self._blocks, self.defaults
         other.find_owners()
         return other
 
@@ -147,7 +150,10 @@ class Posterior:
             InputError: There are no such parameters, or another location has made some of them
                 random with other options.
         """
-        kind.check(location)
+        given = {name: getattr(kind, name) for name in kind.inherits}
+        kind = dataclasses.replace(
+            kind, **{n: self.defaults[n] for n, value in given.items() if value is None}
+        )
         for chosen in weights:
             for found in self.find(chosen):
                 named = dataclasses.replace(found, location=location or found.path, kind=kind)
@@ -320,15 +326,16 @@ class Sample:
     """
 
     def __init__(self, posterior: Posterior, generator: torch.Generator, *, one_pass: bool = False):
-        self.posterior = posterior
+        self.posterior, self.generator = posterior, generator
         self._kl: Dict[Block, torch.Tensor] = {}
-        self._looked_up: List[SampledRows] = []
-        self._noise: Dict[Block, torch.Tensor] = {}
-        for block in posterior.blocks():
-            if one_pass and isinstance(block.owner, nn.Embedding) and can_look_up(block):
-                self._looked_up.append(SampledRows(block, generator))
-            else:
-                self._noise[block] = block.kind.noise(block, generator)
+        every = posterior.blocks()
+        rows = {
+            block: SampledRows(block, generator)
+            for block in every
+            if one_pass and isinstance(block.owner, nn.Embedding) and can_look_up(block)
+        }
+        self._looked_up = list(rows.values())
+        self._blocks = [block for block in every if block not in rows]
 
     def values(
         self, *, with_kl: bool = False
@@ -336,9 +343,11 @@ class Sample:
         """Value of each parameter that is sampled, and the KL of blocks that came with it."""
         values: Dict[Place, torch.Tensor] = {}
         terms: Dict[Block, torch.Tensor] = {}
-        order = sorted(self._noise, key=lambda block: (block.name, block.rows))
-        for _, group in itertools.groupby(order, lambda block: block.name):
-            blocks = list(group)
+        parameters: Dict[Tuple[str, str], List[Block]] = {}
+        for block in self._blocks:
+            parameters.setdefault((block.path, block.parameter), []).append(block)
+        for blocks in parameters.values():
+            blocks.sort(key=lambda block: block.rows)
             value = self._value(blocks, terms if with_kl else None)
             values[blocks[0].owner, blocks[0].parameter] = value
             for path, name in blocks[0].aliases:
@@ -354,14 +363,14 @@ class Sample:
             blocks: All of the parameter, rows ascending.
             terms: Gets the KL of those for which it costs little here; None: it is not wanted.
         """
-        whole, parts, sizes = blocks[0].whole, [], []
+        whole, sizes, parts = blocks[0].whole, [], []
         for before, block in zip([0, *(b.rows[1] for b in blocks)], blocks, strict=False):
             sizes += [block.rows[0] - before, block.rows[1] - block.rows[0]]
         # split and not sliced: the gradients of slices would each be as large as the parameter
         rows = whole.split([*sizes, len(whole) - blocks[-1].rows[1]])
         for kept, mean, block in zip(rows[::2], rows[1::2], blocks, strict=False):
             value, kl = block.kind.sample_with_kl(
-                block, mean, self._noise[block], wants_kl=terms is not None
+                block, mean, self.generator, wants_kl=terms is not None
             )
             parts += [kept, value]
             if terms is not None and kl is not None:
@@ -375,8 +384,7 @@ class Sample:
         values, terms = self.values(with_kl=with_kl)
         self._kl.update(terms)
         with contextlib.ExitStack() as stack:
-            for (owner, parameter), value in values.items():
-                stack.enter_context(_substituted(owner, parameter, value))
+            stack.enter_context(_substituted(values))
             for rows in self._looked_up:
                 stack.enter_context(rows.installed())
             yield self
@@ -387,30 +395,35 @@ class Sample:
 
 
 @contextlib.contextmanager
-def _substituted(owner: nn.Module, parameter: str, value: torch.Tensor) -> Iterator[None]:
-    """Have a tensor in the place of a module's parameter within the block."""
-    # a replica of DataParallel has plain attributes
-    store: Dict[str, Any] = owner._parameters if parameter in owner._parameters else vars(owner)
-    means = vars(owner).setdefault(MEANS, {})
-    before, is_outer = store[parameter], parameter not in means
-    means.setdefault(parameter, before)
-    store[parameter] = value
-    _refresh(owner)
+def _substituted(values: Mapping[Place, torch.Tensor]) -> Iterator[None]:
+    """Have tensors in the place of modules' parameters within the block."""
+    undo = []
+    for (owner, parameter), value in values.items():
+        # a replica of DataParallel has plain attributes
+        store: Dict[str, Any] = owner._parameters if parameter in owner._parameters else vars(owner)
+        means = vars(owner).setdefault(MEANS, {})
+        undo.append((owner, store, parameter, store[parameter], parameter in means))
+        means.setdefault(parameter, store[parameter])
+        store[parameter] = value
+    recurrent = {owner for owner, _ in values if isinstance(owner, nn.RNNBase)}
+    for layer in recurrent:
+        _refresh(layer)
     try:
         yield
     finally:
-        store[parameter] = before
-        _refresh(owner)
-        if is_outer:
-            del means[parameter]
-            if not means:
+        for owner, store, parameter, before, is_inner in undo:
+            store[parameter] = before
+            if not is_inner:
+                del vars(owner)[MEANS][parameter]
+            if not vars(owner).get(MEANS, True):
                 del vars(owner)[MEANS]
+        for layer in recurrent:
+            _refresh(layer)
 
 
-def _refresh(owner: nn.Module) -> None:
-    """Make torch's recurrent layers look at their weights again, of which they keep a list."""
-    if isinstance(owner, nn.RNNBase):
-        owner._flat_weights = [getattr(owner, name) for name in owner._flat_weights_names]
+def _refresh(owner: nn.RNNBase) -> None:
+    """Make a recurrent layer of torch look at its weights again, of which it keeps a list."""
+    owner._flat_weights = [getattr(owner, name) for name in owner._flat_weights_names]
 
 
 def refuse_mean(module: nn.Module, _: Any = None) -> None:
@@ -422,8 +435,8 @@ def refuse_mean(module: nn.Module, _: Any = None) -> None:
     Raises:
         InputError: The pass is one of activation checkpointing.
     """
-    if module.training and MEANS not in vars(module):
-        refuse_recomputation()
+    if module.training and MEANS not in vars(module) and in_backward_pass():
+        raise recomputation_error()
 
 
 def is_random(module: nn.Module) -> bool:

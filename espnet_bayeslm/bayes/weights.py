@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import dataclasses
 import math
 from typing import Any, Callable, ClassVar, List, Optional, Tuple
 
@@ -11,10 +11,16 @@ import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.bayes.gaussian import draw_weights, kl_learned_prior, kl_weights
-from espnet_bayeslm.bayes.kinds import Kind, Place, check_positive, register_kind
+from espnet_bayeslm.bayes.kinds import Kind, Place, option, register_kind
 from espnet_bayeslm.bayes.posterior import Block
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.log_std import check_spread, check_start, clamp_log_std
+from espnet_bayeslm.utils.log_std import (
+    LEAST_START,
+    MOST_START,
+    check_spread,
+    clamp_log_std,
+    start_error,
+)
 
 # Of the Gaussian posterior's tensors
 LOG_STD, PRIOR_MEAN, START_STD = "_log_std", "_prior_mean", "_start_std"
@@ -29,25 +35,23 @@ MIN_SPREAD = 0.01
 class WeightKind(Kind):
     """Weights are random: the parameter is their mean, and what else there is the kind's.
 
-    A kind from elsewhere says what a sample is (`noise`, `sample`), its `kl`, and, where it has
+    A kind from elsewhere says how to `sample` rows, their `kl`, and, where it has
     tensors, `add`, `start` and `parameters`. A block is some rows of a parameter.
     """
 
     needs = "weights"
+    # False: `UncertainLM` uses the means in training, where an optimizer samples
+    samples_in_training: ClassVar[bool] = True
     # samples some rows of a table, in place of all; None: they are sampled together
     look_up: Optional[Callable[..., torch.Tensor]] = None
 
     def apply(self, place: Place) -> None:
         """Make all weights of a place random."""
-        kind = self.with_defaults(place.defaults)
-        place.lm.posterior.add(place.weights(), kind, place.location)
-
-    def check(self, location: str) -> None:
-        """Raise an InputError where an option of a location is invalid."""
+        place.lm.posterior.add(place.weights(), self, place.location)
 
     def has_posterior_of(self, other: WeightKind) -> bool:
         """True if the posterior, its start and its prior are those of another kind."""
-        mine, its = ({n: k.options.get(n) for n in k.inherits} for k in (self, other))
+        mine, its = ({n: getattr(k, n) for n in k.inherits} for k in (self, other))
         same = all(
             getattr(type(self), name) is getattr(type(other), name)
             for name in ("sample", "sample_with_kl")
@@ -86,22 +90,19 @@ class WeightKind(Kind):
         """KL(posterior || prior) summed over the block, in nats, ()."""
         raise NotImplementedError
 
-    def noise(self, block: Block, generator: torch.Generator) -> torch.Tensor:
-        """Noise of one sample, shaped as the block's rows."""
-        return torch.empty_like(block.mean, requires_grad=False).normal_(generator=generator)
-
-    def sample(self, block: Block, mean: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-        """Sample of the block's rows for this noise, with gradients; `mean` has their means."""
+    def sample(self, block: Block, mean: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """Sample of the block's rows, whose means are given, with gradients."""
         raise NotImplementedError
 
     def sample_with_kl(
-        self, block: Block, mean: torch.Tensor, noise: torch.Tensor, *, wants_kl: bool
+        self, block: Block, mean: torch.Tensor, generator: torch.Generator, *, wants_kl: bool
     ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
         """Sample of the block's rows, and their KL if it is wanted and costs little here."""
-        return self.sample(block, mean, noise), None
+        return self.sample(block, mean, generator), None
 
 
 @register_kind
+@dataclasses.dataclass
 class Bayes(WeightKind):
     """Weights have a Gaussian posterior, each by itself, and a Gaussian prior (Eq. 19-24).
 
@@ -112,37 +113,36 @@ class Bayes(WeightKind):
     """
 
     name = "bayes"
-    option_names: ClassVar[Tuple[str, ...]] = ("init_std", "init_std_unit", "prior_variance")
-    inherits = option_names
+    inherits = ("init_std", "init_std_unit", "prior_variance")
+    retired = ("noise",)
     colour = "tab:blue"
 
-    def __init__(self, **options: Any):
-        # older configurations say how training shared its noise; the posterior is the same
-        if options.pop("noise", "shared") != "shared":
-            logging.warning("noise is no option any more: each forward pass has one sample")
-        super().__init__(**options)
-        variance: Any = self.options.get("prior_variance")
-        self.learns_prior = variance in LEARNED
-        known = isinstance(variance, (int, float)) and variance > 0
-        self.prior_std = math.sqrt(variance) if known else 0.0
+    init_std: Any = option("Standard deviation of the weights' posterior at the start.")
+    init_std_unit: Any = option(
+        "Unit of init_std: `absolute`, `weights` (their standard deviation) or `prior`."
+    )
+    prior_variance: Any = option(
+        "Variance of the prior; `learn` or `learn_rows`: the one that makes the KL least."
+    )
 
-    def check(self, location: str) -> None:
-        """Raise an InputError where a standard deviation or a variance is none, or its unit."""
-        options, numbers = self.options, ["init_std"]
-        variance = options.get("prior_variance")
-        unit = options.setdefault("init_std_unit", INIT_STD_UNITS[0])
-        if isinstance(variance, str) and not self.learns_prior:
-            raise InputError(
-                f"prior_variance of {location}: valid are a number above 0 or one of"
-                f" {', '.join(LEARNED)}, got {variance!r}"
-            )
-        numbers += [] if self.learns_prior else ["prior_variance"]
-        for name in numbers:
-            check_positive(options.get(name), name, location)
-        if unit not in INIT_STD_UNITS:
-            raise InputError(
-                f"init_std_unit of {location}: valid are {', '.join(INIT_STD_UNITS)}, got {unit!r}"
-            )
+    def __post_init__(self) -> None:
+        """Check the options that are given.
+
+        Raises:
+            InputError: A standard deviation or a variance is none, or its unit.
+        """
+        unit, variance = self.init_std_unit, self.prior_variance
+        self.learns_prior, self.prior_std = variance in LEARNED, 0.0
+        if unit not in (None, *INIT_STD_UNITS):
+            raise InputError(f"init_std_unit: valid are {', '.join(INIT_STD_UNITS)}, got {unit!r}")
+        for name, words in (("init_std", ()), ("prior_variance", LEARNED)):
+            value: Any = getattr(self, name)
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if value not in (None, *words) and not (number and 0 < value < math.inf):
+                also = f" or one of {', '.join(words)}" if words else ""
+                raise InputError(f"{name}: expected a number above 0{also}, got {value!r}")
+        if variance is not None and not self.learns_prior:
+            self.prior_std = math.sqrt(variance)
 
     @classmethod
     def owns(cls, key: str) -> bool:
@@ -167,10 +167,11 @@ class Bayes(WeightKind):
 
     def start(self, block: Block) -> None:
         """Set all standard deviations to `init_std`, in its unit."""
-        std = self.options["init_std"]
-        if self.options["init_std_unit"] != INIT_STD_UNITS[0]:
+        std = self.init_std
+        if self.init_std_unit != INIT_STD_UNITS[0]:
             std *= self._unit(block)
-        check_start(std, block.location)
+        if not LEAST_START <= std <= MOST_START:
+            raise start_error(std, block.location)
         block.tensor(START_STD).fill_(std)
         nn.init.constant_(block.tensor(LOG_STD), math.log(std))
 
@@ -180,7 +181,7 @@ class Bayes(WeightKind):
         Raises:
             InputError: It is the spread of weights that are not those of a trained LM.
         """
-        unit, mean = self.options["init_std_unit"], block.mean.detach()
+        unit, mean = self.init_std_unit, block.mean.detach()
         if unit == "prior" and not self.learns_prior:
             return self.prior_std
         if unit == "weights":
@@ -217,15 +218,16 @@ class Bayes(WeightKind):
         """KL(posterior || prior) summed over the block (Eq. 23), in nats, ()."""
         log_std, prior_mean = block.tensor(LOG_STD), block.tensor(PRIOR_MEAN)
         if self.learns_prior:
-            by_row = self.options["prior_variance"] == "learn_rows"
+            by_row = self.prior_variance == "learn_rows"
             return kl_learned_prior(block.mean, log_std, prior_mean, by_row=by_row)
         return kl_weights(block.mean, log_std, prior_mean, self.prior_std)
 
     def sample_with_kl(
-        self, block: Block, mean: torch.Tensor, noise: torch.Tensor, *, wants_kl: bool
+        self, block: Block, mean: torch.Tensor, generator: torch.Generator, *, wants_kl: bool
     ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
         """Mean + standard deviation * noise (Eq. 22), and their KL where the prior is fixed."""
         log_std = block.tensor(LOG_STD)
+        noise = torch.empty_like(mean, requires_grad=False).normal_(generator=generator)
         if not wants_kl or self.learns_prior or mean.dtype not in (torch.float32, torch.float64):
             return draw_weights(mean, log_std, noise)[0], None
         return draw_weights(mean, log_std, noise, block.tensor(PRIOR_MEAN), self.prior_std)

@@ -6,31 +6,34 @@ model's checkpoint.
 
 from __future__ import annotations
 
-from typing import ClassVar, List, Optional, Tuple
+import dataclasses
+from typing import Any, List, Optional
 
 import torch
 
-from espnet_bayeslm.bayes.kinds import Weights, is_posterior_key
+from espnet_bayeslm.bayes.kinds import Weights, is_posterior_key, option
 from espnet_bayeslm.bayes.posterior import Block, Posterior
 from espnet_bayeslm.bayes.weights import LOG_STD, WeightKind
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log_std import LOG_STD_MIN, clamp_log_std
 
 
+@dataclasses.dataclass
 class OptimizerPosterior(WeightKind):
     """Standard deviations are buffers `{parameter}_log_std`: an optimizer learns them.
 
-    Args:
-        log_std: Their start; the default counts as certain.
+    In training the optimizer samples them by itself.
     """
 
-    name: ClassVar[str] = "optimizer"
-    option_names: ClassVar[Tuple[str, ...]] = ("log_std",)
+    name = "optimizer"
+    samples_in_training = False
+
+    log_std: Any = option("Start of the log standard deviations.", LOG_STD_MIN)
 
     def add(self, block: Block, prior_mean: torch.Tensor) -> None:
         """Register the log standard deviations."""
-        start = self.options.get("log_std", LOG_STD_MIN)
-        block.owner.register_buffer(block.key + LOG_STD, torch.full_like(prior_mean, start))
+        start = torch.full_like(prior_mean, self.log_std)
+        block.owner.register_buffer(block.key + LOG_STD, start)
 
     def tensors(self, block: Block) -> List[torch.Tensor]:
         """The log standard deviations, which are no parameters."""
@@ -44,8 +47,9 @@ class OptimizerPosterior(WeightKind):
         """Zero: the optimizer has the prior in its own update."""
         return block.mean.new_zeros(())
 
-    def sample(self, block: Block, mean: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    def sample(self, block: Block, mean: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """Mean + standard deviation * noise."""
+        noise = torch.empty_like(mean, requires_grad=False).normal_(generator=generator)
         return torch.addcmul(mean, self.std(block), noise)
 
 

@@ -6,9 +6,10 @@ chunks that stay in the cache.
 
 from __future__ import annotations
 
+import functools
 import math
 from itertools import repeat
-from typing import Any, Iterator, Optional, Tuple
+from typing import Any, Callable, Iterator, Optional, Tuple
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -48,7 +49,9 @@ class _Draw(torch.autograd.Function):
         ctx.prior_std = prior_std
         value = torch.empty_like(mean, memory_format=torch.contiguous_format)
         total = torch.zeros((), dtype=torch.float64, device=mean.device)
-        compute = fused(sample_and_kl, mean.device, prior_std)
+        compute: Callable[..., Any] = functools.partial(sample_and_kl, prior_std)
+        if mean.device.type != "cpu":
+            compute = fused(sample_and_kl, mean.device, prior_std)
         for *tensors, out in chunks(mean, log_std, noise, prior_mean, value):
             sample, kl = compute(*tensors)
             out.copy_(sample)
@@ -90,7 +93,7 @@ def sample_and_kl(
     noise: torch.Tensor,
     prior_mean: Optional[torch.Tensor],
 ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
-    """Sample of a chunk and its KL, for `fused`."""
+    """Sample of a chunk and its KL."""
     log_std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
     std = log_std.exp()
     value = torch.addcmul(mean, std, noise)
@@ -111,7 +114,7 @@ def gradients(
     prior_mean: Optional[torch.Tensor],
     grad_kl: torch.Tensor,
 ) -> Tuple[Optional[torch.Tensor], torch.Tensor]:
-    """Gradients by the mean (None: `grad`) and by the log standard deviation, for `fused`."""
+    """Gradients by the mean (None: `grad`) and by the log standard deviation."""
     clamped = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
     std, of_log_std = clamped.exp(), torch.mul(grad, noise)
     inside = log_std == clamped

@@ -7,6 +7,7 @@ activation function, whose coefficient then starts at 1, and the identity where 
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 import torch
@@ -14,6 +15,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.bayes import Bayes, Place, register_kind
+from espnet_bayeslm.bayes.kinds import option
 from espnet_bayeslm.kernels import gp, has_kernel
 from espnet_bayeslm.utils.errors import InputError
 
@@ -53,6 +55,7 @@ def initial_coefficients(
 
 
 @register_kind
+@dataclasses.dataclass
 class GP(Bayes):
     """A function of units is a Gaussian process, its coefficients and weights Gaussian (Eq. 26).
 
@@ -61,22 +64,21 @@ class GP(Bayes):
 
     name = "gp"
     needs = "function"
-    option_names = ("random", "basis", *Bayes.option_names)
     colour = "tab:green"
+
+    random: Any = option("List of `coefficients`, `weights`, one, both or none.", RANDOM)
+    basis: Any = option("List of basis functions: some of sigmoid, tanh, relu, gelu.", BASIS)
 
     def apply(self, place: Place) -> None:
         """Replace the function of a place."""
-        function, kind = place.function(), self.with_defaults(place.defaults)
-        kind.check(place.location)
-        random = kind.options.get("random", RANDOM)
-        basis = kind.options.get("basis", BASIS)
+        function, random, basis = place.function(), self.random, self.basis
         check_gp_options(place.location, random, basis, native=function.native)
         coefficients, *more = function.replace(tuple(basis))
         posterior = place.lm.posterior
         if "coefficients" in random:
-            posterior.add([coefficients], kind, place.location)
+            posterior.add([coefficients], self, place.location)
         if "weights" in random:
-            posterior.add([*more, *function.weights], kind, place.location)
+            posterior.add([*more, *function.weights], self, place.location)
 
     def point_form(self) -> Any:
         """The basis functions, which belong to the LM."""
@@ -101,12 +103,12 @@ def check_gp_options(location: str, random: Any, basis: Any, *, native: Optional
     Raises:
         InputError: Neither list can be used.
     """
-    for option, value, valid in (("random", random, RANDOM), ("basis", basis, BASIS)):
+    for name, value, valid in (("random", random, RANDOM), ("basis", basis, BASIS)):
         names = list(map(str, value)) if isinstance(value, (list, tuple)) else []
-        is_list = isinstance(value, (list, tuple)) and (names or option == "random")
+        is_list = isinstance(value, (list, tuple)) and (names or name == "random")
         if not is_list or len(set(names)) < len(names) or not set(names) <= set(valid):
             raise InputError(
-                f"{option} of {location}: expected a list of some of {', '.join(valid)},"
+                f"{name} of {location}: expected a list of some of {', '.join(valid)},"
                 f" each once, got {value!r}"
             )
     if native is not None and native not in basis:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
 
 from espnet_bayeslm.bayes import kl_gaussians
-from espnet_bayeslm.bayes.kinds import Kind, Place, check_positive, register_kind
-from espnet_bayeslm.bayes.noise import refuse_recomputation
+from espnet_bayeslm.bayes.kinds import Kind, Place, option, register_kind
+from espnet_bayeslm.bayes.noise import in_backward_pass, recomputation_error
 from espnet_bayeslm.kernels import has_kernel, latent_sample
 from espnet_bayeslm.layers.linear import linear
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.log_std import check_start, clamp_log_std
+from espnet_bayeslm.utils.log_std import LEAST_START, MOST_START, clamp_log_std, start_error
 
 Observer = Callable[[torch.Tensor, torch.Tensor], None]
 
@@ -89,7 +89,10 @@ class LatentOutput(nn.Module):
         if not isinstance(dim, int) or isinstance(dim, bool) or dim < 1:
             raise InputError(f"latent_dim of {location}: expected 1 or more, got {latent_dim!r}")
         self.location, self.feedback = location, False
-        check_start(init_std, location)
+        if isinstance(init_std, bool) or not isinstance(init_std, (int, float)):
+            raise InputError(f"init_std of {location}: expected a number above 0, got {init_std!r}")
+        if not LEAST_START <= init_std <= MOST_START:
+            raise start_error(init_std, location)
         self.init_std = init_std
         self.infer_mean, self.infer_log_std = nn.Linear(size, dim), nn.Linear(size, dim)
         self.prior_mean, self.prior_log_std = nn.Linear(size, dim), nn.Linear(size, dim)
@@ -150,8 +153,8 @@ class LatentOutput(nn.Module):
             shape: The shape.
             like: A tensor of the dtype and the device that are wanted.
         """
-        if self.training:
-            refuse_recomputation()
+        if self.training and in_backward_pass():
+            raise recomputation_error()
         if self.sampling is None:
             return None
         if self.sampling.generator is not None:
@@ -196,12 +199,12 @@ class LatentOutput(nn.Module):
 
 
 @register_kind
+@dataclasses.dataclass
 class Variational(Kind):
     """A hidden output is a latent variable with a Gaussian for each token (Eq. 29-34)."""
 
     name = "variational"
     needs = "output"
-    option_names = ("latent_dim", "feedback", "init_std")
     group = "networks"
     colour = "tab:purple"
     no_export = (
@@ -209,16 +212,23 @@ class Variational(Kind):
         "Decode and rescore with the LM itself.",
     )
 
+    latent_dim: Any = option("Size of the latent variable; default: that of the output.")
+    feedback: Any = option("True if the next time step gets the latent variable, too.", False)
+    init_std: Any = option("Standard deviation of posterior and prior at the start; default: 0.1.")
+
     def apply(self, place: Place) -> None:
         """Put the latent variable behind the output of a place."""
-        output, options = place.output(), dict(self.options)
-        feedback = options.pop("feedback", False)
-        check_positive(options.get("init_std", 1.0), "init_std", place.location)
+        output, feedback = place.output(), self.feedback
         if feedback and not output.recurs:
             raise InputError(
                 f"feedback of {place.location}: a Transformer has no recurrence to feed"
             )
-        latent = LatentOutput(output.size, location=place.location, **options)
+        latent = LatentOutput(
+            output.size,
+            location=place.location,
+            latent_dim=self.latent_dim,
+            init_std=0.1 if self.init_std is None else self.init_std,
+        )
         if not isinstance(feedback, bool) or (feedback and latent.back is not None):
             raise InputError(
                 f"feedback of {place.location}: expected true or false, and true only with"

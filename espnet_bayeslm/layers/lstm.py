@@ -168,7 +168,10 @@ class LSTM(nn.LSTM):
 
         weights: List[Weights] = []
         if position in GATES:
-            weights = [w.at(layer) for w in gate_weights("rnn", GATES, position)]
+            offered = gate_weights("rnn", GATES, position)
+            weights = [
+                w._replace(pattern=w.pattern.replace("{k}", str(layer - 1))) for w in offered
+            ]
         elif position in WHOLE:
             names = (f"{kind}_{WHOLE[position]}_l{layer - 1}" for kind in ("weight", "bias"))
             weights = [Weights(f"rnn.{name}") for name in names]

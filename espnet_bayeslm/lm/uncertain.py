@@ -32,7 +32,7 @@ from espnet_bayeslm.bayes import (
     parse_uncertainty,
 )
 from espnet_bayeslm.bayes.kinds import NOISE_STEP
-from espnet_bayeslm.bayes.noise import NoiseCounter
+from espnet_bayeslm.bayes.noise import NoiseCounter, in_backward_pass, recomputation_error
 from espnet_bayeslm.bayes.posterior import drop_posterior
 from espnet_bayeslm.layers import LatentOutput
 from espnet_bayeslm.layers.latent import LatentSampling
@@ -139,8 +139,9 @@ class UncertainLM(SampledLM):
         self.kinds = parse_uncertainty(
             uncertainty, positions=self.positions(), num_layers=num_layers
         )
+        self.posterior.defaults = defaults
         for location, kind in self.kinds.items():
-            kind.apply(self.place(location, defaults))
+            kind.apply(self.place(location))
         for module in self.modules():
             if module is not self:  # where ESPnet's --init_param loads a part of an LM
                 module.register_load_state_dict_pre_hook(drop_posterior)
@@ -148,10 +149,10 @@ class UncertainLM(SampledLM):
         for name, count in self.location_sizes().items():
             logging.info(f"Uncertain location {name}: {count} random {noun.get(name, 'weights')}")
 
-    def place(self, location: Location, defaults: Mapping[str, Any]) -> Place:
+    def place(self, location: Location) -> Place:
         """A location of this LM, as a kind gets it."""
         position = self.positions()[location.position]
-        return Place(self, str(location), location.layer, position, defaults)
+        return Place(self, str(location), location.layer, position)
 
     def latents(self) -> Iterator[Tuple[str, LatentOutput]]:
         """Yield (location, layer) of the variational hidden outputs."""
@@ -209,6 +210,8 @@ class UncertainLM(SampledLM):
         with contextlib.ExitStack() as stack:
             weights = None if outer is None or generator is not None else outer.weights
             if generator is None and outer is None and self._samples_in_training():
+                if in_backward_pass() and self.has_draws():
+                    raise recomputation_error()
                 generator = self.noise.next_generator(self._device())
             if generator is not None:
                 weights = Sample(self.posterior, generator, one_pass=not hold)
@@ -242,7 +245,9 @@ class UncertainLM(SampledLM):
         raise RuntimeError("an LM without a parameter")
 
     def _samples_in_training(self) -> bool:
-        return self.training and self.draws_in_training and bool(self.kinds)
+        kinds = [block.kind for block in self.posterior.blocks()]
+        samples = all(kind.samples_in_training for kind in kinds)
+        return self.training and self.draws_in_training and samples
 
     @contextlib.contextmanager
     def sampled(self, index: int, *, seed: int = 0) -> Iterator[None]:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from espnet_bayeslm.bayes import Kind, Place, Position, Weights, register_kind
-from espnet_bayeslm.bayes.kinds import KINDS, Function, Output, Rows, parse_kind
+from espnet_bayeslm.bayes.kinds import KINDS, Function, Output, Rows, option, parse_kind
 from espnet_bayeslm.supernet import loading
 from espnet_bayeslm.supernet.mixed import PREFIX, Mixed, mix, mix_at
 from espnet_bayeslm.utils.errors import InputError
@@ -56,6 +56,7 @@ def fixed_choices(lm: nn.Module) -> Iterator[None]:
 
 
 @register_kind
+@dataclasses.dataclass
 class Search(Kind):
     """A super-network decides between candidates: their paths are mixed and trained together.
 
@@ -65,16 +66,13 @@ class Search(Kind):
     """
 
     name = "search"
-    option_names = ("candidates",)
     group = "architecture"
     no_export = (
         "a super-network, at {places}, has no point-estimate form",
         "Train one of the architectures that `bayeslm search` ranks.",
     )
 
-    def __init__(self, **options: Any):
-        super().__init__(**options)
-        self.candidates: Tuple[Kind, ...] = ()
+    candidates: Any = option("List of the kinds to choose from; default: all that fit.")
 
     @classmethod
     def fits(cls, position: Position) -> bool:
@@ -87,8 +85,7 @@ class Search(Kind):
         Raises:
             InputError: Fewer than two kinds, one twice, or one that the position cannot have.
         """
-        given = self.options.get("candidates")
-        given = position.kinds if given is None else given
+        given = position.kinds if self.candidates is None else self.candidates
         if not isinstance(given, (list, tuple)) or len(given) < 2:
             raise InputError(
                 f"candidates {given!r}: expected a list of two or more of"
@@ -100,9 +97,7 @@ class Search(Kind):
         for name in names:
             if names.count(name) > 1:
                 raise InputError(f"candidates: {name} is named twice")
-        found = Search(**self.options)
-        found.candidates = tuple(sorted(kinds, key=lambda kind: list(KINDS).index(kind.name)))
-        return found
+        return Search(candidates=sorted(kinds, key=lambda kind: list(KINDS).index(kind.name)))
 
     def apply(self, place: Place) -> None:
         """Give a place a path for each candidate."""

@@ -87,7 +87,7 @@ def _is_tied(lm: nn.Module, parameter: torch.Tensor) -> bool:
 def _weights(lm: Any) -> Iterator[Tuple[str, str, Block]]:
     """Yield (location, kind, parameter) of what has a kind and is not searched."""
     for location, kind in lm.kinds.items():
-        place = lm.place(location, {})
+        place = lm.place(location)
         if str(location) in getattr(lm, PREFIX, ()):
             continue
         if kind.needs == "function":

@@ -217,11 +217,15 @@ class BayesLanguageModel(ESPnetLanguageModel):
         Raises:
             RuntimeError: The size of the training text, or the prior, is not known.
         """
-        if self.warming or not self.lm.posterior.blocks():
+        if self.warming:
             return num_tokens.new_zeros((), dtype=torch.float32)
-        if not self.training and self.num_train_tokens is None:
+        num_train_tokens = self.num_train_tokens
+        if not self.lm.posterior.blocks():
+            num_train_tokens = 1  # of a KL that is zero
+        elif not self.training and num_train_tokens is None:
             return torch.full_like(num_tokens, float("nan"), dtype=torch.float32)
-        num_train_tokens = self._known_tokens()
+        elif num_train_tokens is None or not self.prior_is_set:
+            raise self._unknown()
         raw = self._raw_kl
         if raw is None:
             # Autocast would take squares and exponentials of a million weights in half precision.
@@ -235,15 +239,13 @@ class BayesLanguageModel(ESPnetLanguageModel):
             return raw * (self.kl_weight * num_tokens / num_train_tokens)
         return kl_per_token(raw, num_train_tokens=num_train_tokens, weight=self.kl_weight)
 
-    def _known_tokens(self) -> int:
-        """Size of the training text, once it and the prior are known."""
-        if self.num_train_tokens is None or not self.prior_is_set:
-            missing = "num_train_tokens" if self.num_train_tokens is None else "the prior"
-            raise RuntimeError(
-                f"{missing} is not set: train with `python -m espnet_bayeslm -m"
-                " espnet2.bin.lm_train`, or set it on the model before the first step"
-            )
-        return self.num_train_tokens
+    def _unknown(self) -> RuntimeError:
+        """Error of a step before the size of the training text and the prior are known."""
+        missing = "num_train_tokens" if self.num_train_tokens is None else "the prior"
+        return RuntimeError(
+            f"{missing} is not set: train with `python -m espnet_bayeslm -m"
+            " espnet2.bin.lm_train`, or set it on the model before the first step"
+        )
 
     def start_epoch(self, number: int) -> None:
         """Set the KL's factor for an epoch of the uncertain phase, counted from 1."""
@@ -257,8 +259,9 @@ class BayesLanguageModel(ESPnetLanguageModel):
         self._map_means = {n: m.to(device) for n, m in self._map_means.items()}
         weight = self.regularizer_weight
         if weight is None:
-            known = self.training or self.num_train_tokens is not None
-            weight = 1 / self._known_tokens() if known else float("nan")
+            if self.training and (self.num_train_tokens is None or not self.prior_is_set):
+                raise self._unknown()
+            weight = 1 / self.num_train_tokens if self.num_train_tokens else float("nan")
         return weight * penalty(
             dict(self.lm.named_parameters()),
             self.regularizer,

@@ -185,7 +185,7 @@ def check_conf(name: str, cls: Any, conf: Mapping[str, Any]) -> None:
     for key in conf:
         if key not in valid and key != "ignore_id":
             near = difflib.get_close_matches(str(key), valid, n=1)
-            kind = next((kind for kind in KINDS.values() if key in kind.option_names), None)
+            kind = next((kind for kind in KINDS.values() if hasattr(kind, key)), None)
             remedy = ""
             if near:
                 remedy = f"Did you mean {near[0]}?"

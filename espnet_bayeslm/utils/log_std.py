@@ -10,6 +10,7 @@ from espnet_bayeslm.utils.errors import InputError
 
 # exp(-20) = 2e-9 counts as certain; exp(4) is beyond any useful weight.
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 4.0
+LEAST_START, MOST_START = math.exp(LOG_STD_MIN), math.exp(LOG_STD_MAX)
 
 
 def clamp_log_std(log_std: torch.Tensor) -> torch.Tensor:
@@ -35,20 +36,10 @@ def check_spread(spread: float, location: str) -> None:
         )
 
 
-def check_start(std: float, location: str) -> None:
-    """Check that a standard deviation that training starts from has a gradient, unclamped.
-
-    Args:
-        std: The standard deviation.
-        location: Whose it is.
-
-    Raises:
-        InputError: It is out of range.
-    """
-    least, most = math.exp(LOG_STD_MIN), math.exp(LOG_STD_MAX)
-    if not least <= std <= most:
-        raise InputError(
-            f"init_std of {location}: expected a start between {least:.2g} and {most:.3g}, got"
-            f" {std:.3g}, which no training would change",
-            remedy="For weights that are not random leave the location out.",
-        )
+def start_error(std: float, location: str) -> InputError:
+    """Error of a standard deviation that training starts from, and which would get no gradient."""
+    return InputError(
+        f"init_std of {location}: expected a start between {LEAST_START:.2g} and"
+        f" {MOST_START:.3g}, got {std:.3g}, which no training would change",
+        remedy="For weights that are not random leave the location out.",
+    )

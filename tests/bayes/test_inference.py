@@ -107,4 +107,4 @@ def test_a_looked_up_word_has_one_draw():
 
 def test_configurations_that_say_how_noise_was_shared_still_load(caplog):
     lm = BayesTransformerLM(9, **SMALL, uncertainty={"ffn@1": {"kind": "bayes", "noise": "local"}})
-    assert "noise is no option any more" in caplog.text and lm.locations() == ["ffn@1"]
+    assert "option noise is ignored" in caplog.text and lm.locations() == ["ffn@1"]

@@ -23,16 +23,13 @@ class LaplaceKind(Bayes):
     name, colour = "laplace", "tab:orange"
     look_up = None  # tables are drawn whole
 
-    def noise(self, block, generator):
-        """Noise of mean 0 and standard deviation 1."""
-        uniform = torch.empty_like(block.mean, requires_grad=False)
-        uniform.uniform_(-0.5, 0.5, generator=generator)
-        return -uniform.sign() * torch.log1p(-2 * uniform.abs()) / 2**0.5
-
     sample_with_kl = WeightKind.sample_with_kl
 
-    def sample(self, block, mean, noise):
-        """Mean + standard deviation * noise."""
+    def sample(self, block, mean, generator):
+        """Mean + standard deviation * noise of mean 0 and standard deviation 1."""
+        uniform = torch.empty_like(mean, requires_grad=False)
+        uniform.uniform_(-0.5, 0.5, generator=generator)
+        noise = -uniform.sign() * torch.log1p(-2 * uniform.abs()) / 2**0.5
         return mean + self.log_std(block).exp() * noise
 
     def kl(self, block):

@@ -257,7 +257,7 @@ def spoil(lm, planted):
     """Replace the weights of the paths that are not planted by noise."""
     for location in lm.kinds:
         place = str(location)
-        weights = lm.place(location, {}).weights()
+        weights = lm.place(location).weights()
         for found in (found for w in weights for found in lm.posterior.find(w)):
             parameter = found.mean.data
             if planted[place] == "point":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, Mapping, Tuple
+from typing import ClassVar, Mapping, Tuple
 
 import torch
 from espnet2.lm.seq_rnn_lm import SequentialRNNLM
@@ -40,7 +40,7 @@ class SeqRNN(RecurrentLM, BayesESPnetLM):
             layered["all_gates"] = dataclasses.replace(layered[gates[0]], parts=gates)
         return {**layered, **super().positions()}
 
-    def place(self, location: Location, defaults: Mapping[str, Any]) -> Place:
+    def place(self, location: Location) -> Place:
         """A location, as a kind gets it.
 
         Raises:
@@ -52,7 +52,7 @@ class SeqRNN(RecurrentLM, BayesESPnetLM):
                 " table, and keeps its mean",
                 remedy="Make `embedding` random, or set tie_weights: false in backbone_conf.",
             )
-        return super().place(location, defaults)
+        return super().place(location)
 
     def _gates(self) -> Tuple[str, ...]:
         """Its gates, in the order of torch's rows."""
