@@ -8,8 +8,6 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from espnet2.utils.types import str2bool
-
 from espnet_bayeslm.bin.train import (
     add_text_options,
     add_token_options,
@@ -53,12 +51,6 @@ def get_parser() -> argparse.ArgumentParser:
         help="Instead of training, rank this super-network's architectures; repeatable",
     )
     add_token_options(parser)
-    parser.add_argument(
-        "--bilevel",
-        type=str2bool,
-        help="Whether architecture weights learn from a held-out part of the training text."
-        " Default: as the configuration says",
-    )
     what = "Whether to train the best architectures too, in EXP/top1, ..."
     add_flag(parser, "--retrain", what)
     parser.add_argument(
@@ -79,7 +71,6 @@ def search(
     seeds: Optional[str],
     top: int,
     supernet: Optional[Sequence[Path]],
-    bilevel: Optional[bool],
     retrain: bool,
     retrain_from: str,
     espnet_options: Sequence[str],
@@ -101,14 +92,12 @@ def search(
     texts = {"train_text": train_text, "valid_text": valid_text}
     options = list(espnet_options)
     if supernet:
-        given = {"config": config, "seeds": seeds, "bilevel": bilevel}
+        given = {"config": config, "seeds": seeds}
         given.update(("from" if name == "source" else name, v) for name, v in tokens.items())
         check_ranking(given, texts, options, retrain=retrain)
         networks = [load_supernet(folder) for folder in supernet]
     else:
         runs = parse_seeds("0" if seeds is None else seeds)
-        if bilevel is not None:
-            options += ["--model_conf", f"bilevel={str(bilevel).lower()}"]
         check_training({"config": config, **texts}, options)
         networks = train_supernets(runs, exp, options, config=config, **texts, **tokens)
         options = without_confs(options)

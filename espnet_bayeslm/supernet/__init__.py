@@ -4,7 +4,7 @@ It wraps layers from outside, and knows no LM: it stands below `lm`, which makes
 """
 
 from espnet_bayeslm.supernet import lstm as lstm
-from espnet_bayeslm.supernet.kind import choices, fixed_choices
+from espnet_bayeslm.supernet.kind import choices
 from espnet_bayeslm.supernet.ranking import RankedArchitecture, rank, shares
 from espnet_bayeslm.supernet.space import check_searched, derived_config
 
@@ -13,7 +13,6 @@ __all__ = [
     "check_searched",
     "choices",
     "derived_config",
-    "fixed_choices",
     "rank",
     "shares",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
@@ -12,7 +11,7 @@ from torch import nn
 from espnet_bayeslm.bayes import Kind, Place, Position, Weights, register_kind
 from espnet_bayeslm.bayes.kinds import KINDS, Function, Output, Rows, option, parse_kind
 from espnet_bayeslm.supernet import loading
-from espnet_bayeslm.supernet.mixed import PREFIX, Mixed, mix, mix_at
+from espnet_bayeslm.supernet.mixed import PREFIX, mix, mix_at
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -40,19 +39,6 @@ def choices(lm: nn.Module) -> Iterator[Tuple[str, Choice]]:
     for module in lm.modules():
         if isinstance(module, Choice):
             yield module.location, module
-
-
-@contextlib.contextmanager
-def fixed_choices(lm: nn.Module) -> Iterator[None]:
-    """Give architecture weights no gradient in the forward passes within."""
-    mixed = [module for module in lm.modules() if isinstance(module, Mixed)]
-    for module in mixed:
-        module.is_fixed = True
-    try:
-        yield
-    finally:
-        for module in mixed:
-            module.is_fixed = False
 
 
 @register_kind

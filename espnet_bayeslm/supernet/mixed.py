@@ -44,13 +44,11 @@ class Mixed(nn.Module):
     """A layer with paths, mixed by the softmax of architecture weights.
 
     Attributes:
-        is_fixed: Whether the architecture weights get no gradient.
         mixtures: The candidates' names by the mixtures that it has.
         functions: The kind on whose path there is another function, by these too.
         sources: Of each further path {its parameter: the layer's own, and the rows of it}.
     """
 
-    is_fixed: bool
     mixtures: Dict[str, Tuple[str, ...]]
     functions: Dict[str, str]
     sources: Dict[str, Dict[str, Tuple[str, Rows]]]
@@ -62,7 +60,6 @@ class Mixed(nn.Module):
     def shares(self, mixture: str = "") -> Dict[str, torch.Tensor]:
         """{kind: its path's share, softmax(a) of Eq. 35}, each ()."""
         weights = getattr(self, WEIGHTS + mixture)
-        weights = weights.detach() if self.is_fixed else weights
         precise = weights.to(torch.promote_types(weights.dtype, torch.float32))
         values = precise.softmax(0).to(weights.dtype).unbind(0)
         return dict(zip(self.mixtures[mixture], values, strict=True))
@@ -217,7 +214,7 @@ def mix(layer: nn.Module, choice: Any) -> Any:
         cls = MIXED[type(layer)]
         mixed = cls.__new__(cls)
         vars(mixed).update(vars(layer))  # the same parameters and options
-        mixed.is_fixed, mixed.mixtures, mixed.functions, mixed.sources = False, {}, {}, {}
+        mixed.mixtures, mixed.functions, mixed.sources = {}, {}, {}
     name = mixed.mixture_of(choice.location)
     mixed.mixtures[name] = choice.kinds
     mixed.register_parameter(WEIGHTS + name, choice.weights)

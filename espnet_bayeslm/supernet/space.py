@@ -15,7 +15,7 @@ from espnet_bayeslm.utils.files import PathLike
 CandidateOptions = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 # What of `model_conf` only a search knows.
-SEARCH_OPTIONS = ("bilevel", "heldout_share", "architecture_lr")
+SEARCH_OPTIONS = ("architecture_lr",)
 
 
 def is_search(value: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 import torch
@@ -16,13 +15,7 @@ from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.bayes.objective import KL_SCALES, penalty
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.lm.uncertain import LMSample
-from espnet_bayeslm.supernet import fixed_choices
-from espnet_bayeslm.training.architecture import (
-    ArchitectureLog,
-    architecture_term,
-    check_bilevel,
-    heldout_mask,
-)
+from espnet_bayeslm.training.architecture import ArchitectureLog
 from espnet_bayeslm.training.checks import (
     check_finite,
     check_known,
@@ -95,9 +88,6 @@ class BayesLanguageModel(ESPnetLanguageModel):
             SGD would diverge. None: `optim` trains them too.
         architecture_lr: Rate of Adam for the architecture weights of a search. None: `optim`
             trains them.
-        bilevel: Whether the architecture weights learn from a held-out part of the training
-            text (first-order DARTS) and not, as in the paper, with the weights.
-        heldout_share: The share of the training sentences that is held out for them.
         self_normalization: A factor on half the variance of ln Z over a batch's tokens, added to
             the loss: then `rescore --self_normalized` needs no softmax (Chen et al. 2016).
         autocast: Precision of the products in training, `bfloat16` (on a CPU too) or null.
@@ -127,8 +117,6 @@ class BayesLanguageModel(ESPnetLanguageModel):
         regularizer_weight: Union[float, int, None] = None,
         posterior_lr: Union[float, int, None] = 0.01,
         architecture_lr: Union[float, int, None] = 0.003,
-        bilevel: bool = False,
-        heldout_share: Union[float, int] = 0.1,
         self_normalization: Union[float, int] = 0.0,
         autocast: Optional[str] = None,
         sampled_softmax: Any = None,
@@ -149,13 +137,11 @@ class BayesLanguageModel(ESPnetLanguageModel):
         check_least(0, min_iters_per_epoch=min_iters_per_epoch)
         check_regularizer(regularizer, regularizer_weight, lm)
         check_rates(posterior_lr=posterior_lr, architecture_lr=architecture_lr)
-        check_bilevel(bilevel, heldout_share, lm)
         check_known(("null", *PRECISIONS), autocast=autocast or "null")
         self.self_normalization, self.autocast = self_normalization, autocast
         sampling = sampled_softmax is not None
         self.sampler = SampledSoftmax(sampled_softmax, vocab_size) if sampling else None
         self.posterior_lr, self.architecture_lr = posterior_lr, architecture_lr
-        self.bilevel, self.heldout_share = bilevel, heldout_share
         self.architecture_log = ArchitectureLog(lm)
         self.regularizer = regularizer
         self.regularizer_weight = regularizer_weight
@@ -332,18 +318,18 @@ class BayesLanguageModel(ESPnetLanguageModel):
         text: torch.Tensor,
         text_lengths: torch.Tensor,
         lengths: torch.Tensor,
-        rows: Optional[torch.Tensor] = None,
     ) -> Sampled:
-        """The NLL of a batch and what belongs to it, means over K draws.
+        """Mean NLL and KL of a batch over K samples.
 
-        Only some rows of the batch count where these are given, bool (B,); they and `lengths` are
-        on the host.
+        Args:
+            text: Token ids without <sos/eos>, padded, (B, L).
+            text_lengths: (B,).
+            lengths: `text_lengths` on the host.
         """
         learns_posterior = self.training and not self.warming
         draws = self.num_samples if learns_posterior and self.lm.has_draws() else 1
-        counted = text_lengths + 1 if rows is None else (text_lengths + 1) * rows.to(text.device)
-        num_tokens = counted.sum().clamp(min=1)
-        batch = token_batch(self, text, text_lengths, rows, lengths=lengths)
+        num_tokens = (text_lengths + 1).sum()
+        batch = token_batch(self, text, text_lengths, lengths=lengths)
         total, total_kl = text_lengths.new_zeros(()), text_lengths.new_zeros(())
         spreads: List[LogZ] = []
         first: Optional[LMSample] = None
@@ -362,23 +348,6 @@ class BayesLanguageModel(ESPnetLanguageModel):
         per_token = draws * num_tokens
         assert first is not None
         return Sampled(total / per_token, total_kl / per_token, num_tokens, log_z_spread, first)
-
-    def _search_part(
-        self, text: torch.Tensor, text_lengths: torch.Tensor, lengths: torch.Tensor, utts: Any
-    ) -> Tuple[Optional[torch.Tensor], torch.Tensor]:
-        """Rows that the weights learn from (None: all), and what of the loss is 0.
-
-        In a bilevel search the others are for the architecture weights' gradient, in that term.
-        The rows and `lengths` are on the host.
-        """
-        if not (self.training and self.bilevel):
-            return None, torch.zeros((), device=text.device)
-        held = heldout_mask(utts, self.heldout_share, len(lengths))
-        nll = torch.zeros((), device=text.device)
-        if held.any():
-            chosen = held.nonzero().squeeze(1).to(text.device, non_blocking=True)
-            nll = self._sampled_nll(text[chosen], text_lengths[chosen], lengths[held]).nll
-        return ~held, architecture_term(nll, self.lm)
 
     def forward(
         self, text: torch.Tensor, text_lengths: torch.Tensor, **kwargs: Any
@@ -400,11 +369,10 @@ class BayesLanguageModel(ESPnetLanguageModel):
             InputError: The training loss is not a finite number; on CUDA that of the step before.
         """
         lengths = self._lengths_on_host(text_lengths)
-        batch = text, text_lengths, lengths
         with lowered(self.autocast if self.training else None, text.device):
-            rows, architecture = self._search_part(*batch, kwargs.get("utt_id"))
-            with contextlib.nullcontext() if rows is None else fixed_choices(self.lm):
-                nll, latent_kl, num_tokens, log_z, sample = self._sampled_nll(*batch, rows)
+            nll, latent_kl, num_tokens, log_z, sample = self._sampled_nll(
+                text, text_lengths, lengths
+            )
         kl = self.kl_term(num_tokens, sample) + self.kl_weight * latent_kl
         stats = dict(nll=nll.detach(), kl=kl.detach(), ppl=nll.detach().exp())
         # KL and penalty are reported, and not part of the validation loss.
@@ -421,7 +389,6 @@ class BayesLanguageModel(ESPnetLanguageModel):
             self.num_steps += 1
             self._check(loss)
             self.architecture_log.add()
-            loss = loss + architecture
         # A copy: the trainer divides the loss by accum_grad in place.
         stats["loss"] = loss.detach().clone()
         return force_gatherable((loss, stats, num_tokens), loss.device)

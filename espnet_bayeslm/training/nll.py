@@ -49,7 +49,6 @@ def token_batch(
     model: ESPnetLanguageModel,
     text: torch.Tensor,
     text_lengths: torch.Tensor,
-    rows: Optional[torch.Tensor] = None,
     *,
     lengths: Optional[torch.Tensor] = None,
 ) -> TokenBatch:
@@ -61,7 +60,6 @@ def token_batch(
         model: It knows the ids of start, end and padding.
         text: Token ids without <sos/eos>, padded, (B, L) or longer.
         text_lengths: (B,), L the greatest.
-        rows: Which sentences count, bool (B,), on the host; None: all.
         lengths: `text_lengths` on the host, where they are known.
     """
     lengths = text_lengths.cpu() if lengths is None else lengths
@@ -71,7 +69,6 @@ def token_batch(
     targets = targets.scatter(1, text_lengths.unsqueeze(1), model.eos)
     # with the end token
     counts = torch.arange(inputs.size(1)) <= lengths.unsqueeze(1)
-    counts = counts if rows is None else counts & rows.unsqueeze(1)
     places = None
     if not counts.all():
         places = counts.flatten().nonzero().squeeze(1).to(text.device, non_blocking=True)

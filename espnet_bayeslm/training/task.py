@@ -11,7 +11,7 @@ import itertools
 import logging
 import math
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence
 
 import torch
 from espnet2.train.abs_espnet_model import AbsESPnetModel
@@ -21,7 +21,6 @@ from espnet_bayeslm.bayes.kinds import KINDS
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.lm.protocols import RandomLM
 from espnet_bayeslm.lm.registry import LM_CLASSES
-from espnet_bayeslm.training.architecture import is_heldout
 from espnet_bayeslm.training.checkpoint import (
     check_fits,
     check_run,
@@ -62,12 +61,11 @@ from espnet_bayeslm.utils.yaml_numbers import conf_numbers
 register()
 
 
-def count_tokens(shape_files: Iterable[str], chosen: Optional[Callable[[str], bool]] = None) -> int:
+def count_tokens(shape_files: Iterable[str]) -> int:
     """Number of tokens of a text, one `</s>` per sentence included.
 
     Args:
         shape_files: Files of lines `utterance length` or `utterance length,vocab_size`.
-        chosen: Which utterances to count (None: all, and there must be one).
 
     Raises:
         InputError: A line of another form, or no line at all.
@@ -84,9 +82,8 @@ def count_tokens(shape_files: Iterable[str], chosen: Optional[Callable[[str], bo
                     line=number,
                     remedy="Collect the statistics again.",
                 )
-            if chosen is None or chosen(fields[0]):
-                total += int(length) + 1
-    if total == 0 and chosen is None:
+            total += int(length) + 1
+    if total == 0:
         raise InputError("the shape files list no utterance", path=next(iter(shape_files), None))
     return total
 
@@ -144,30 +141,6 @@ def adam_rates(model: torch.nn.Module) -> Dict[str, Optional[float]]:
     """Learning rates of what Adam trains beside `optim`, as `adam_groups` takes them."""
     names = {"lr": "posterior_lr", "architecture_lr": "architecture_lr"}
     return {argument: getattr(model, option, None) for argument, option in names.items()}
-
-
-def count_train_tokens(model: BayesLanguageModel, shape_files: Iterable[str]) -> int:
-    """Number of tokens that a model's weights are trained on.
-
-    Raises:
-        InputError: The shape files cannot be read, or bilevel search has no text to hold out.
-    """
-    if not model.bilevel:
-        return count_tokens(shape_files)
-    share = model.heldout_share
-    counts = [
-        count_tokens(shape_files, lambda utt: is_heldout(utt, share)),
-        count_tokens(shape_files, lambda utt: not is_heldout(utt, share)),
-    ]
-    logging.info(f"Held-out training tokens for the architecture weights: {counts[0]}")
-    if 0 in counts:
-        what = "nothing is held out" if counts[0] == 0 else "everything is held out"
-        raise InputError(
-            f"bilevel: true without held-out text: {what} with heldout_share {share}",
-            path=next(iter(shape_files), None),
-            remedy="Change heldout_share, or give more training text.",
-        )
-    return counts[1]
 
 
 # Arguments that do not come from a configuration
@@ -391,7 +364,7 @@ class BayesLMTask(LMTask):
         if not isinstance(model, BayesLanguageModel):
             return
         if model.num_train_tokens is None:
-            model.num_train_tokens = count_train_tokens(model, args.train_shape_file)
+            model.num_train_tokens = count_tokens(args.train_shape_file)
             logging.info(f"Training tokens (with </s>): {model.num_train_tokens}")
         if model.sampler is not None and model.sampler.proposal is None:
             counts = count_text_tokens(args, cls.build_preprocess_fn(args, train=True))

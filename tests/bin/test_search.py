@@ -252,14 +252,6 @@ def test_a_search_killed_in_an_epoch_goes_on_with_the_same_weights(python, texts
     assert histories[0] == histories[1]
 
 
-def test_bilevel_is_the_searchs_own(texts, config, tmp_path):
-    command = [*texts, "--config", config, "--exp", tmp_path, *OPTIONS]
-    run(*command, "--bilevel", "true", "--model_conf", "heldout_share=0.3")
-    written = yaml.safe_load((tmp_path / "seed0" / "config.yaml").read_text())
-    assert written["model_conf"]["bilevel"] is True
-    assert "model_conf" not in yaml.safe_load((tmp_path / "top1.yaml").read_text())
-
-
 @pytest.fixture
 def space(tmp_path):
     """Return a function that writes a configuration with this `uncertainty`."""
@@ -292,7 +284,6 @@ def test_a_super_network_without_a_search(bayes, tmp_path, refused):
         (["--seed=1"], "--seeds"),
         (["--output_dir", "x"], "--exp"),
         (["--supernet", "x"], "--config, "),
-        (["--bilevel", "true", "--supernet", "x"], "--bilevel"),
         (["--config", "missing.yaml"], "missing.yaml"),
         (["--from", "missing"], "missing"),
     ],

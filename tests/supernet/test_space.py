@@ -25,7 +25,7 @@ SEARCH = {
         "prior_variance": 1.0,
     },
     "model": "bayes_lm",
-    "model_conf": {"bilevel": True, "heldout_share": 0.5, "architecture_lr": 0.1, "kl_weight": 0.5},
+    "model_conf": {"architecture_lr": 0.1, "kl_weight": 0.5},
     "max_epoch": 3,
 }
 
@@ -128,11 +128,14 @@ def test_the_search_is_replaced_by_the_choice():
     }
     assert list(config) == list(SEARCH)
     assert list(config["lm_conf"]) == list(SEARCH["lm_conf"])
-    assert SEARCH["model_conf"]["bilevel"] and "all_gates@3" in SEARCH["lm_conf"]["uncertainty"]
+    assert (
+        SEARCH["model_conf"]["architecture_lr"]
+        and "all_gates@3" in SEARCH["lm_conf"]["uncertainty"]
+    )
 
 
 def test_model_conf_goes_where_only_the_search_needed_it():
-    config = {**SEARCH, "model_conf": {"bilevel": True}}
+    config = {**SEARCH, "model_conf": {"architecture_lr": 0.1}}
     assert "model_conf" not in derived_config(config, {"cell_input@1": "bayes"})
     config.pop("model_conf")
     assert "model_conf" not in derived_config(config, {"cell_input@1": "bayes"})

@@ -6,7 +6,6 @@ import pytest
 import torch
 from training_options import (
     ADAM,
-    BILEVEL,
     CELL,
     FFN,
     FFN_SEARCH,
@@ -29,7 +28,6 @@ RUNS = {
     "ivon": [*LSTM, *IVON],
     "sampled softmax": [*TRANSFORMER, *FFN, *ADAM, *SAMPLED],
     "search": [*TRANSFORMER, *FFN_SEARCH, *ADAM],
-    "bilevel search": [*TRANSFORMER, *FFN_SEARCH, *ADAM, *BILEVEL],
 }
 
 

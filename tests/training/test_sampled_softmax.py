@@ -22,7 +22,6 @@ from espnet_bayeslm.training.text import TokenOptions, made_tokens
 from espnet_bayeslm.utils.errors import InputError
 
 VOCAB = 13
-UTTS = ["u1", "u2", "u3"]
 
 
 def build(sampling, uncertainty=None, lm=BayesLSTMLM, **options):
@@ -190,8 +189,8 @@ SEARCH = {"cell_input@1": {"kind": "search", "candidates": ["point", "bayes"]}}
     "uncertainty, options",
     [
         ({**LATENT, "cell_input@2": "bayes"}, dict(num_samples=2)),
-        (SEARCH, dict(bilevel=True, heldout_share=0.5)),
-        (SEARCH, dict(bilevel=True, heldout_share=0.5, self_normalization=0.1)),
+        (SEARCH, {}),
+        (SEARCH, dict(self_normalization=0.1)),
         ({}, dict(regularizer="l2", self_normalization=0.1)),
         (LATENT, dict(autocast="bfloat16")),
     ],
@@ -200,8 +199,8 @@ def test_other_options_go_with_it(uncertainty, options):
     exact, model = (build(s, uncertainty, **options) for s in (None, {"num_samples": 5}))
     if "autocast" in options:
         exact, model = exact.float(), model.float()
-    _, expected, _ = exact(*batch(), utt_id=UTTS)
-    loss, found, _ = model(*batch(), utt_id=UTTS)
+    _, expected, _ = exact(*batch())
+    loss, found, _ = model(*batch())
     assert found.keys() == expected.keys()
     # the sampling alone makes a difference
     torch.testing.assert_close(found["kl"], expected["kl"])
@@ -210,18 +209,6 @@ def test_other_options_go_with_it(uncertainty, options):
     grads = [p.grad for name, p in model.lm.named_parameters() if not name.endswith("log_std")]
     assert all(torch.isfinite(grad).all() for grad in grads)
     assert any(grad.any() for grad in grads)
-
-
-def test_only_the_rows_that_count_are_asked():
-    model = build({"num_samples": 4})
-    rows = torch.tensor([True, False, True])
-    text, lengths = batch()
-    some, _ = model.sampler.nll_and_spread(model, token_batch(model, text, lengths, rows))
-    model.sampler.step -= 1
-    same, _ = model.sampler.nll_and_spread(model, token_batch(model, text[rows], lengths[rows]))
-    torch.testing.assert_close(some, same)
-    none, _ = model.sampler.nll_and_spread(model, token_batch(model, text, lengths, rows & ~rows))
-    assert none == 0
 
 
 def write_text(folder, sentences):

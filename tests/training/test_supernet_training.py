@@ -4,18 +4,15 @@ import json
 
 import pytest
 import torch
-from espnet2.lm.espnet_model import ESPnetLanguageModel
-from training_options import ADAM, BILEVEL, LSTM, QUIET, SEARCH, STILL, stats
+from training_options import ADAM, LSTM, SEARCH, STILL, stats
 
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.supernet import choices
 from espnet_bayeslm.supernet.mixed import name_in_path, path_name
-from espnet_bayeslm.training.architecture import is_heldout
 from espnet_bayeslm.training.checkpoint import load_state
 from espnet_bayeslm.training.load import load_lm
 from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.optimizer import split_posterior
-from espnet_bayeslm.training.task import count_tokens
 
 VOCAB = 13
 POINT_BAYES = {"kind": "search", "candidates": ["point", "bayes"]}
@@ -87,108 +84,6 @@ def test_an_architecture_starts_from_the_super_network(train_lm, tmp_path):
     assert load_lm(one).lm.locations() == ["cell_input@2"]
 
 
-def batch():
-    generator = torch.Generator().manual_seed(3)
-    lengths = torch.randint(2, 9, (8,), generator=generator)
-    text = torch.randint(1, VOCAB - 1, (8, int(lengths.max())), generator=generator)
-    return text, lengths
-
-
-def build(kind=POINT_BAYES, **options):
-    torch.manual_seed(1)
-    uncertainty = {"cell_input@1": kind}
-    lm = BayesLSTMLM(VOCAB, unit=8, dropout_rate=0.0, init_std=3e-9, uncertainty=uncertainty)
-    return BayesLanguageModel(lm, VOCAB, num_train_tokens=100, **options).double()
-
-
-UTTS = [f"u{n}" for n in range(8)]
-HELD_OUT = dict(bilevel=True, heldout_share=0.4)
-
-
-class TestBilevel:
-    @pytest.fixture
-    def held(self):
-        held = torch.tensor([is_heldout(utt, 0.4) for utt in UTTS])
-        assert 0 < held.sum() < 8
-        return held
-
-    @pytest.fixture
-    def model(self):
-        """Return one whose paths have different weights, and unequal shares."""
-        model = build(**HELD_OUT).train()
-        model.lm.search["cell_input@1"].weights.data.copy_(torch.tensor([0.5, -0.5]))
-        for name, parameter in model.named_parameters():
-            if "search_bayes" in name and not name.endswith("_log_std"):
-                parameter.data += 0.3 * torch.randn_like(parameter)
-        return model
-
-    def test_weights_and_architecture_learn_from_different_sentences(self, model, held):
-        text, lengths = batch()
-        model.kl_weight = 0.0
-        reference = build()
-        reference.load_state_dict(model.state_dict())
-        model(text, lengths, utt_id=UTTS)[0].backward()
-        for rows, chosen in ((held, True), (~held, False)):
-            nll = ESPnetLanguageModel.nll(reference, text[rows], lengths[rows])[0].sum()
-            reference.zero_grad()
-            (nll / (lengths[rows] + 1).sum()).backward()
-            for (name, found), expected in zip(
-                model.named_parameters(), reference.parameters(), strict=True
-            ):
-                if (".search." in name) == chosen and not name.endswith("_log_std"):
-                    assert torch.allclose(found.grad, expected.grad, atol=1e-7), name
-
-    def test_the_loss_is_that_of_the_training_sentences(self, model, held):
-        text, lengths = batch()
-        loss, parts, weight = model(text, lengths, utt_id=UTTS)
-        nll, counts = ESPnetLanguageModel.nll(model, text[~held], lengths[~held])
-        nll = nll.sum() / counts.sum()
-        assert parts["nll"] == pytest.approx(nll.item(), abs=1e-6)
-        for found in (loss, parts["loss"]):
-            assert torch.allclose(found, parts["nll"] + parts["kl"], rtol=0.0, atol=1e-9)
-        assert weight == (lengths[~held] + 1).sum()
-
-    def test_validation_uses_all_sentences(self, model):
-        text, lengths = batch()
-        assert model.eval()(text, lengths, utt_id=UTTS)[2] == (lengths + 1).sum()
-
-    def test_a_batch_without_held_out_sentences_gives_no_gradient(self, model):
-        text, lengths = batch()
-        kept, other = (next(u for u in UTTS if is_heldout(u, 0.4) == k) for k in (False, True))
-        model(text, lengths, utt_id=[kept] * 8)[0].backward()
-        weights = model.lm.search["cell_input@1"].weights
-        assert weights.grad is not None and not weights.grad.any()
-        loss, _, weight = model(text, lengths, utt_id=[other] * 8)
-        assert torch.isfinite(loss) and weight == 1
-
-    def test_ids_are_needed(self, model):
-        with pytest.raises(RuntimeError, match="utt_id"):
-            model(*batch())
-
-    def test_tokens_of_the_kl_are_those_that_train(self, corpus, train_lm, tmp_path):
-        still = ["--optim_conf", "lr=0.0", "--model_conf", "posterior_lr=null", *QUIET]
-        still += ["--model_conf", "architecture_lr=null"]
-        exp = train_lm(tmp_path / "exp", *LSTM, *SEARCH, *BILEVEL, *still)
-        shapes = [f"{corpus}/train.shape"]
-        trained = count_tokens(shapes, lambda utt: not is_heldout(utt, 0.3))
-        assert 0.5 < trained / count_tokens(shapes) < 0.9
-        kl = load_lm(exp).lm.kl().item()
-        assert stats(exp)["kl"] == pytest.approx(kl / trained, rel=1e-5)
-
-    def test_nothing_held_out_or_searched(self):
-        for share in (0.0, 1.0, -0.1):
-            with pytest.raises(ValueError, match="bilevel: true without held-out text"):
-                build(bilevel=True, heldout_share=share)
-        with pytest.raises(ValueError, match="nothing is searched"):
-            build("bayes", **HELD_OUT)
-
-    def test_no_sentence(self, train_lm, tmp_path):
-        few = ["--model_conf", "bilevel=true", "--model_conf", "heldout_share=1.0e-9"]
-        with pytest.raises(ValueError, match=r"nothing is held out.*heldout_share"):
-            train_lm(tmp_path / "exp", *LSTM, *SEARCH, *few)
-        assert not (tmp_path / "exp" / "checkpoint.pth").exists()
-
-
 def source(num_sentences, seed):
     """Sentences in which a letter is often followed by the next."""
     generator = torch.Generator().manual_seed(seed)
@@ -204,8 +99,7 @@ def train(model, steps, *, seed, **rates):
     optimizer = split_posterior(optimizer, model, **rates)
     for step in range(steps):
         optimizer.zero_grad()
-        text, lengths = source(16, 1000 * seed + step)
-        model(text, lengths, utt_id=[f"{seed}-{step}-{n}" for n in range(16)])[0].backward()
+        model(*source(16, 1000 * seed + step))[0].backward()
         optimizer.step()
     return model
 
@@ -220,16 +114,8 @@ CANDIDATES = {
 }
 
 
-@pytest.mark.parametrize(
-    "family, bilevel",
-    [
-        ("lstm", True),
-        ("transformer", False),
-        pytest.param("lstm", False, marks=pytest.mark.slow),
-        pytest.param("transformer", True, marks=pytest.mark.slow),
-    ],
-)
-def test_a_path_that_was_spoilt_is_not_chosen(family, bilevel):
+@pytest.mark.parametrize("family", CANDIDATES)
+def test_a_path_that_was_spoilt_is_not_chosen(family):
     """In a trained LM one path of each location is replaced by noise: in 9 of 10 seeds the search
     must choose the other one at all locations."""
     cls, conf, places = CANDIDATES[family]
@@ -241,8 +127,7 @@ def test_a_path_that_was_spoilt_is_not_chosen(family, bilevel):
     for seed in range(10):
         torch.manual_seed(seed)
         lm = cls(VOCAB, uncertainty=dict.fromkeys(places, POINT_BAYES), **conf)
-        options = dict(num_train_tokens=10**4, bilevel=bilevel, heldout_share=0.3)
-        model = BayesLanguageModel(lm, VOCAB, **options).train()
+        model = BayesLanguageModel(lm, VOCAB, num_train_tokens=10**4).train()
         model.load_state_dict(point.state_dict())
         model.lm.posterior.set_prior_means(point.lm.state_dict())
         planted = {place: ("point", "bayes")[int(torch.randint(2, ()))] for place in places}

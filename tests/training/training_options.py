@@ -21,7 +21,6 @@ SAMPLED = ["--model_conf", "sampled_softmax.num_samples=10"]
 SEARCH = ["--lm_conf", "uncertainty.cell_input@1-2.kind=search"]
 SEARCH += ["--lm_conf", "uncertainty.cell_input@1-2.candidates=[point,bayes]"]
 FFN_SEARCH = ["--lm_conf", "uncertainty.ffn@*.kind=search"]
-BILEVEL = ["--model_conf", "bilevel=true", "--model_conf", "heldout_share=0.3"]
 
 
 def data_options(corpus):
