@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from espnet_bayeslm.supernet import RankedArchitecture
     from espnet_bayeslm.training.supernets import TrainedSupernet
 
-SUPERNET, START = STARTS = ("supernet", "start")
-
 
 def get_parser() -> argparse.ArgumentParser:
     """Parser; options that it does not know go to ESPnet's LM training."""
@@ -51,14 +49,8 @@ def get_parser() -> argparse.ArgumentParser:
         help="Instead of training, rank this super-network's architectures; repeatable",
     )
     add_token_options(parser)
-    what = "Whether to train the best architectures too, in EXP/top1, ..."
+    what = "Train the best architectures too, from the super-network, in EXP/top1, ..."
     add_flag(parser, "--retrain", what)
-    parser.add_argument(
-        "--retrain_from",
-        default=SUPERNET,
-        choices=STARTS,
-        help="Start from the super-network, or from what that started from",
-    )
     return parser
 
 
@@ -72,7 +64,6 @@ def search(
     top: int,
     supernet: Optional[Sequence[Path]],
     retrain: bool,
-    retrain_from: str,
     espnet_options: Sequence[str],
     **tokens: Any,
 ) -> None:
@@ -101,9 +92,9 @@ def search(
         check_training({"config": config, **texts}, options)
         networks = train_supernets(runs, exp, options, config=config, **texts, **tokens)
         options = without_confs(options)
-    ranking, configs = rank_supernets(networks, exp, top, retrain_from=retrain_from)
+    ranking, configs = rank_supernets(networks, exp, top)
     if retrain:
-        retrain_best(networks, ranking, configs, exp, options, texts, retrain_from=retrain_from)
+        retrain_best(networks, ranking, configs, exp, options, texts)
 
 
 def parse_seeds(seeds: str) -> List[int]:
@@ -200,35 +191,17 @@ def prior_of(network: TrainedSupernet) -> str:
     return f"prior={json.dumps(prior and str(prior))}"
 
 
-def starting_points(network: TrainedSupernet, retrain_from: str) -> List[str]:
-    """Checkpoints that an architecture starts from, as `--init_param` takes them.
-
-    Args:
-        network: The super-network.
-        retrain_from: `supernet`, or `start`: what the super-network itself started from.
-    """
-    from espnet_bayeslm.training.experiment import find_files
-
-    if retrain_from == START:
-        return list(network.config.init_param)
-    return [str(find_files(network.path)[1].resolve())]
-
-
-def train_command(network: TrainedSupernet, config: Path, retrain_from: str) -> List[str]:
+def train_command(network: TrainedSupernet, config: Path) -> List[str]:
     """Lines that say how to train an architecture as `retrain_best` does."""
-    lines = [
+    return [
         "Train it, with the tokens and the prior of the super-network, by",
         f"  bayeslm train --config {config} --train_text F --valid_text F --exp NEW_EXP \\",
         f"      --from {network.path} --model_conf {prior_of(network)}",
     ]
-    if retrain_from == SUPERNET:
-        return lines
-    start = " ".join(starting_points(network, retrain_from))
-    return [*lines[:-1], f"{lines[-1]} \\", f"      --init_param {start}".rstrip()]
 
 
 def rank_supernets(
-    networks: Sequence[TrainedSupernet], exp: Path, top: int, *, retrain_from: str
+    networks: Sequence[TrainedSupernet], exp: Path, top: int
 ) -> Tuple[List[RankedArchitecture], List[Dict[str, Any]]]:
     """Write and print the best architectures; return them with their configurations."""
     from espnet_bayeslm.report.search import as_runs, print_ranking, print_weights, write_files
@@ -240,7 +213,7 @@ def rank_supernets(
     search_config = training_config(networks[0].config)
     configs = [derived_config(search_config, r.choices, networks[0].options) for r in ranking]
     howto = [
-        train_command(best_network(networks, item), exp / f"top{number}.yaml", retrain_from)
+        train_command(best_network(networks, item), exp / f"top{number}.yaml")
         for number, item in enumerate(ranking, 1)
     ]
     write_files(exp, runs, ranking, configs, howto=howto)
@@ -256,8 +229,6 @@ def retrain_best(
     exp: Path,
     options: Sequence[str],
     texts: Mapping[str, Any],
-    *,
-    retrain_from: str,
 ) -> None:
     """Train each of the best architectures by itself; write and print how good they are.
 
@@ -267,6 +238,7 @@ def retrain_best(
         InputError: A folder holds the training of another architecture, or see `train`.
     """
     from espnet_bayeslm.report.search import Retrained, print_retrained, write_retrained
+    from espnet_bayeslm.training.experiment import find_files
 
     # all alike, so that no architecture has luck of its own
     seed = str(networks[0].config.seed)
@@ -274,19 +246,15 @@ def retrain_best(
     for number, (item, config) in enumerate(zip(ranking, configs, strict=True), 1):
         logging.info(f"Architecture {number} of {len(ranking)}")
         network, folder = best_network(networks, item), exp / f"top{number}"
-        start = starting_points(network, retrain_from)
         check_same(folder, config)
         train(
             **texts,
             config=exp / f"top{number}.yaml",
             exp=folder,
-            # for its tokens; starting point and prior are those below
             source=network.path,
-            espnet_options=[
-                *("--model_conf", prior_of(network), *options),
-                *("--seed", seed, "--init_param", *start),
-            ],
+            espnet_options=["--model_conf", prior_of(network), *options, "--seed", seed],
         )
+        start = [str(find_files(network.path)[1].resolve())]
         results.append(Retrained(number, str(folder), start, *best_of(folder)))
     write_retrained(exp / "retrain.json", results, ranking)
     print_retrained(results, ranking)

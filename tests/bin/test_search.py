@@ -189,17 +189,6 @@ def test_super_networks_that_a_recipe_trained(searched, tmp_path, capsys):
     assert not (tmp_path / "retrain.json").exists()
 
 
-def test_training_from_where_the_search_started(searched, texts, point, tmp_path):
-    options = ["--top", "1", "--retrain", "true", "--retrain_from", "start"]
-    run("--supernet", searched / "seed0", "--exp", tmp_path, *options, *texts)
-    (result,) = read_json(tmp_path / "retrain.json")
-    assert result["start"] == [str((point / "valid.loss.ave.pth").resolve())]
-    written = yaml.safe_load((tmp_path / "top1" / "config.yaml").read_text())
-    assert written["init_param"] == result["start"]
-    assert written["model_conf"]["prior"] == result["start"][0]
-    assert load_lm(tmp_path / "top1").token_list == load_lm(point).token_list
-
-
 def test_another_architecture_in_the_folder(searched, texts, tmp_path, fails):
     run("--supernet", searched / "seed0", "--exp", tmp_path, "--top", "2")
     (tmp_path / "top1").mkdir()

@@ -111,12 +111,17 @@ if runs 9 "architecture search: LSTM (log: ${exp}/search_lstm.log)"; then
     # `bayeslm search` reads plain text; the words are the half-trained LM's
     cut -d ' ' -f 2- "${data}/dev/text.known" > "${exp}/dev.known.plain"
     # as stage 5: start from the half-trained LM, prior from the fully trained one, by the same steps
+    options=(--train_text "${data}/train/text.plain" --valid_text "${exp}/dev.known.plain"
+        --from "${exp}/half_lstm" --model_conf "prior=${exp}/point_lstm/valid.loss.ave.pth"
+        --ngpu "${ngpu}")
     "${bayeslm[@]}" search --config conf/search_bayes_lstm.yaml --exp "${exp}/search_lstm" \
-        --train_text "${data}/train/text.plain" --valid_text "${exp}/dev.known.plain" \
-        --from "${exp}/half_lstm" --seeds 0,1,2 --top 3 --retrain true --retrain_from start \
-        --model_conf "prior=${exp}/point_lstm/valid.loss.ave.pth" --ngpu "${ngpu}" \
-        2> "${exp}/search_lstm.log" ||
+        --seeds 0,1,2 --top 3 "${options[@]}" 2> "${exp}/search_lstm.log" ||
         { tail -n 20 "${exp}/search_lstm.log" >&2; die "the search failed"; }
+    for n in 1 2 3; do
+        "${bayeslm[@]}" train --config "${exp}/search_lstm/top${n}.yaml" \
+            --exp "${exp}/search_lstm/top${n}" "${options[@]}" --seed 0 2>> "${exp}/search_lstm.log" ||
+            { tail -n 20 "${exp}/search_lstm.log" >&2; die "the training failed"; }
+    done
     experiment 5 --table search
     experiment 6 --table search
     results
