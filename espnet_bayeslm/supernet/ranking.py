@@ -1,38 +1,58 @@
 """The most probable architectures of a super-network, best first.
 
-A super-network has at each location l a weight (logit) for each candidate kind; the kind's share
-is the softmax of the weights, and an architecture's probability the product over the locations of
-the shares of the kinds that it takes (Xue et al. 2022, IV-B).
+A super-network has at each location an architecture weight (a logit) for each candidate kind. The
+share of a kind is the softmax of the weights. The probability of an architecture is the product of
+the shares of its kinds over the locations (Xue et al. 2022, IV-B).
 """
 
 from __future__ import annotations
 
 import dataclasses
-import heapq
-import itertools
 import math
-from fractions import Fraction
-from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
 
 from espnet_bayeslm.utils.errors import InputError
 
 # Location -> kind -> architecture weight, a logit.
 ArchitectureWeights = Mapping[str, Mapping[str, float]]
-# Ln of the shares, a row for each location.
-Table = Sequence[Sequence[float]]
-# In each row of a table the number of the value that is taken.
-Taken = Tuple[int, ...]
+# Training epochs done, not whole within one, and the architecture weights then.
+Record = Tuple[float, ArchitectureWeights]
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A super-network that was trained: one run (seed) of a search.
+
+    Attributes:
+        name: Its name in tables and figures.
+        path: Its experiment folder.
+        seed: ESPnet's seed of the training.
+        weights: Its architecture weights after the last epoch.
+        history: The weights over the training; empty where they were not written down.
+        config: Its training configuration, as conf/*.yaml have one.
+        options: Location -> kind -> the options of this candidate.
+    """
+
+    name: str
+    path: str
+    seed: int
+    weights: ArchitectureWeights
+    history: Sequence[Record] = ()
+    config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
 class RankedArchitecture:
-    """An architecture, one kind for each location, under one or more runs (seeds) of a search.
+    """An architecture, one kind for each location, under one or more runs of a search.
 
     Attributes:
         choices: Location -> kind, in the order of the weights.
         mean_log_prob: Mean over the runs of ln of its probability; minus infinity where that is 0.
-        log_probs: ln of its probability under each run.
-        ranks: Its place under each run, from 1; None: beyond the limit.
+        log_probs: Ln of its probability under each run.
+        ranks: Its place under each run, from 1; None beyond the limit.
     """
 
     choices: Dict[str, str]
@@ -42,9 +62,19 @@ class RankedArchitecture:
 
     @property
     def mean_rank(self) -> Optional[float]:
-        """The mean of its ranks; None where one is None."""
+        """Mean of the ranks, or None if a rank is None."""
         known = [rank for rank in self.ranks if rank is not None]
         return sum(known) / len(known) if len(known) == len(self.ranks) else None
+
+    @property
+    def best_run(self) -> int:
+        """Number of the run, from 0, in which the architecture is the most probable."""
+        return self.log_probs.index(max(self.log_probs))
+
+
+def num_architectures(weights: ArchitectureWeights) -> int:
+    """Number of architectures to choose from."""
+    return math.prod(map(len, weights.values()))
 
 
 def shares(weights: ArchitectureWeights) -> Dict[str, Dict[str, float]]:
@@ -53,75 +83,80 @@ def shares(weights: ArchitectureWeights) -> Dict[str, Dict[str, float]]:
     Raises:
         InputError: There is no location, or weights have no softmax.
     """
-    logs = _log_shares(weights)
     return {
         location: {kind: math.exp(value) for kind, value in values.items()}
-        for location, values in logs.items()
+        for location, values in _log_shares(weights).items()
     }
-
-
-def num_architectures(weights: ArchitectureWeights) -> int:
-    """Number of architectures to choose from."""
-    return math.prod(map(len, weights.values()))
 
 
 def rank(
     runs: Sequence[ArchitectureWeights], top: int, *, limit: int = 20_000
 ) -> List[RankedArchitecture]:
-    """Architectures that are the most probable over several runs (seeds), best first.
+    """Architectures with the highest mean log-probability over the runs, best first.
 
-    The order is exact: by the sum over locations of the mean over runs of ln of the shares, rounded
-    once. Where sums are equal it is that of a counter: a location is a digit, its kinds by falling
-    share (equal ones as listed) are the digit's values, and the locations whose second kind costs
-    least turn fastest (of equal ones the last). A minus infinity as a weight is a share of 0.
+    The list is exact up to float64 rounding. Equally probable architectures stand in the order of
+    the locations and of their kinds. A weight of minus infinity is a share of 0.
 
     Args:
         runs: The weights of each run.
         top: How many; all where there are fewer.
-        limit: How far an architecture is looked for in the order of each run, of several.
+        limit: Number of architectures of each run among which a rank is looked for.
 
     Raises:
-        InputError: `top` is below 1, there is no run, the runs have not the same locations and
+        InputError: `top` is below 1, there is no run, the runs have different locations or
             candidates, there is no location, a location has no candidate, or weights have no
             softmax (one is nan or plus infinity, or all are minus infinity).
     """
     if top < 1:
         raise InputError(f"the best {top} architectures: expected 1 or more")
     logs = _check_same([_log_shares(weights) for weights in runs])
-    tables = [[list(values.values()) for values in run.values()] for run in logs]
-    means = [
-        [math.fsum(values) / len(runs) for values in zip(*location, strict=True)]
-        for location in zip(*tables, strict=True)
+    tables = [[np.array([*row.values()]) for row in run.values()] for run in logs]
+    totals, taken = _best([np.mean(rows, axis=0) for rows in zip(*tables, strict=True)], top)
+    orders = [_best(table, limit)[1] for table in tables] if len(runs) > 1 else [taken]
+    log_probs = [
+        sum(row[places] for row, places in zip(table, taken.T, strict=True)) for table in tables
     ]
-    best = list(itertools.islice(_best_first(means), top))
-    taken = [choice for _, choice in best]
-    several = len(tables) > 1
-    places = [_places(t, taken, limit) if several else range(1, len(best) + 1) for t in tables]
+    kinds = [list(row) for row in logs[0].values()]
+    chosen = [
+        [row[place] for row, place in zip(kinds, places, strict=True)] for places in taken.tolist()
+    ]
     return [
         RankedArchitecture(
-            {
-                location: list(candidates)[index]
-                for (location, candidates), index in zip(runs[0].items(), choice, strict=True)
-            },
+            dict(zip(logs[0], chosen[n], strict=True)),
             total,
-            tuple(_sum(table, choice) for table in tables),
-            ranks,
+            tuple(float(values[n]) for values in log_probs),
+            tuple(_place(order, taken[n]) for order in orders),
         )
-        for (total, choice), ranks in zip(best, zip(*places, strict=True), strict=True)
+        for n, total in enumerate(totals.tolist())
     ]
 
 
-def _places(table: Table, wanted: Sequence[Taken], limit: int) -> List[Optional[int]]:
-    """Place of each wanted architecture in the order of a run."""
-    known: Dict[Taken, int] = {}
-    missing = set(wanted)
-    for place, (_, taken) in enumerate(itertools.islice(_best_first(table), limit), 1):
-        if taken in missing:
-            known[taken] = place
-            missing.remove(taken)
-            if not missing:
-                break
-    return [known.get(taken) for taken in wanted]
+def _best(table: Sequence[np.ndarray], count: int) -> Tuple[np.ndarray, np.ndarray]:
+    """The N = `count` greatest sums of one value of each row, best first.
+
+    After each row only the `count` best beginnings are kept: a better beginning has the better sum
+    with every continuation.
+
+    Args:
+        table: R rows of values; none is nan.
+        count: How many; all where there are fewer.
+
+    Returns:
+        The sums (N,), and the place in each row of the value taken (N, R).
+    """
+    totals, taken = np.zeros(1), np.zeros((1, 0), dtype=int)
+    for row in table:
+        sums = np.add.outer(totals, row).ravel()
+        order = np.argsort(-sums, kind="stable")[:count]
+        totals = sums[order]
+        taken = np.column_stack([taken[order // len(row)], order % len(row)])
+    return totals, taken
+
+
+def _place(order: np.ndarray, wanted: np.ndarray) -> Optional[int]:
+    """Place, from 1, of an architecture (R,) in an order of architectures (N, R), if any."""
+    found = np.flatnonzero((order == wanted).all(axis=1))
+    return int(found[0]) + 1 if len(found) else None
 
 
 def _log_shares(weights: ArchitectureWeights) -> Dict[str, Dict[str, float]]:
@@ -142,7 +177,7 @@ def _log_softmax(location: str, weights: Mapping[str, float]) -> Dict[str, float
     highest = max(values)
     if any(map(math.isnan, values)) or math.isinf(highest):
         raise InputError(f"the weights of {location} have no softmax: {dict(weights)}")
-    # The highest apart: ln(1 + x) keeps what a share next to 1 lacks.
+    # The highest apart: ln(1 + x) keeps how far a share next to 1 is from it.
     first = values.index(highest)
     rest = math.fsum(math.exp(v - highest) for i, v in enumerate(values) if i != first)
     return {kind: (value - highest) - math.log1p(rest) for kind, value in weights.items()}
@@ -164,53 +199,3 @@ def _check_same(runs: List[Dict[str, Dict[str, float]]]) -> List[Dict[str, Dict[
     return [
         {name: {k: run[name][k] for k in kinds} for name, kinds in first.items()} for run in runs
     ]
-
-
-def _sum(table: Table, taken: Taken) -> float:
-    """Sum of the values that are taken, rounded once."""
-    return math.fsum(values[index] for values, index in zip(table, taken, strict=True))
-
-
-def _best_first(table: Table) -> Iterator[Tuple[float, Taken]]:
-    """Yield (sum, the values taken) of all choices, by falling sum, each when it is asked for.
-
-    A choice is kept as the places of its values in its rows, each row by falling value and the rows
-    by what their second value costs, the dearest first. Each choice but the first has one parent,
-    which is at least as good: of the first row r that has not its best value, either the value
-    before it there (if that is not the best), or the best there, or row r + 1 in its place (where
-    only r + 1 has its best again: that makes the step from row r + 1 to r one down). So every
-    choice is met once, from its parent. Places of equal sums compare as numbers do, which no step
-    down turns around either.
-
-    Args:
-        table: Values, rows of any lengths of at least 1; none is nan.
-    """
-    order = [sorted(range(len(row)), key=row.__getitem__, reverse=True) for row in table]
-    several = [number for number, row in enumerate(table) if len(row) > 1]
-    rows = sorted(several, key=lambda number: _gap(table[number]), reverse=True)
-
-    def entry(places: Tuple[int, ...]) -> Tuple[float, Tuple[int, ...], Taken]:
-        taken = [candidates[0] for candidates in order]
-        for number, place in zip(rows, places, strict=True):
-            taken[number] = order[number][place]
-        return -_sum(table, tuple(taken)), places, tuple(taken)
-
-    heap = [entry((0,) * len(rows))]
-    while heap:
-        cost, places, taken = heapq.heappop(heap)
-        yield -cost, taken
-        r = next((k for k, place in enumerate(places) if place), len(places))
-        if r < len(places) and places[r] + 1 < len(table[rows[r]]):
-            heapq.heappush(heap, entry((*places[:r], places[r] + 1, *places[r + 1 :])))
-        if r > 0:
-            heapq.heappush(heap, entry((*places[: r - 1], 1, *places[r:])))
-            if r < len(places) and places[r] == 1:
-                heapq.heappush(heap, entry((*places[: r - 1], 1, 0, *places[r + 1 :])))
-
-
-def _gap(row: Sequence[float]) -> Tuple[bool, Fraction]:
-    """What the second value costs, without rounding; first whether it has no end."""
-    second, best = sorted(row)[-2:]
-    if second == -math.inf:
-        return True, Fraction(0)
-    return False, Fraction(best) - Fraction(second)
