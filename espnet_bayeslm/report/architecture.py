@@ -12,8 +12,7 @@ from matplotlib.patches import Patch
 
 from espnet_bayeslm.bayes.kinds import KINDS, Kind
 from espnet_bayeslm.report.plots import new_figure, plain
-from espnet_bayeslm.supernet.history import Record
-from espnet_bayeslm.supernet.ranking import ArchitectureWeights, shares
+from espnet_bayeslm.supernet.ranking import ArchitectureWeights, Record, shares
 from espnet_bayeslm.utils.errors import InputError
 
 # A run's share in the middle of a bar

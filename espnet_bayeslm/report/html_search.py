@@ -13,8 +13,8 @@ from espnet_bayeslm.report.html_page import Section
 from espnet_bayeslm.report.plots import svg
 from espnet_bayeslm.report.search import describe
 from espnet_bayeslm.report.tables import Table
-from espnet_bayeslm.supernet.history import HISTORY, Record, read_history
-from espnet_bayeslm.supernet.ranking import ArchitectureWeights, shares
+from espnet_bayeslm.supernet.history import HISTORY, read_history
+from espnet_bayeslm.supernet.ranking import ArchitectureWeights, Record, shares
 
 SEARCH, RETRAINED = "search.json", "retrain.json"
 REMEDY = "Make it with `bayeslm search --exp DIR`."

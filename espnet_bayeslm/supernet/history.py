@@ -1,67 +1,120 @@
-"""Architecture weights over a training, as `architecture.jsonl` has them."""
+"""Architecture weights over a training: kept while it runs, written to and read from a file.
+
+`architecture.jsonl` has lines `{"epoch": 1.25, "weights": {"cell_input@1": {"point": 0.1, ...}}}`.
+"""
 
 from __future__ import annotations
 
 import json
-import math
-from typing import Any, Dict, List, Tuple
+import logging
+from pathlib import Path
+from typing import Any, Dict, List
 
-from espnet_bayeslm.supernet.ranking import ArchitectureWeights, shares
+import torch
+from torch import nn
+
+from espnet_bayeslm.supernet.kind import choices
+from espnet_bayeslm.supernet.ranking import ArchitectureWeights, Record, shares
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_lines
+from espnet_bayeslm.utils.files import PathLike, atomic_write, read_lines
 
 HISTORY = "architecture.jsonl"
-# Training epochs done, not whole within one, and the architecture weights then.
-Record = Tuple[float, ArchitectureWeights]
+# At most so many records an epoch.
+RECORDS = 50
+
+
+class ArchitectureLog:
+    """The architecture weights after each training step since the last `take`.
+
+    Args:
+        lm: The LM; without a search nothing is kept.
+    """
+
+    def __init__(self, lm: nn.Module):
+        self.lm = lm
+        self.steps: List[torch.Tensor] = []
+
+    def add(self) -> None:
+        """Keep the weights as they are now."""
+        weights = [choice.weights.detach() for _, choice in choices(self.lm)]
+        if weights:
+            self.steps.append(torch.cat(weights))
+
+    def take(self) -> List[Record]:
+        """Pairs (share of the steps done, weights), evenly thinned out; the steps are forgotten."""
+        self.add()
+        steps, self.steps = self.steps, []
+        if not steps:
+            return []
+        last = max(len(steps) - 1, 1)
+        chosen = sorted({round(k * last / RECORDS) for k in range(1, RECORDS + 1)} - {0})
+        return [(n / last, self._named(steps[min(n, len(steps) - 1)].tolist())) for n in chosen]
+
+    def _named(self, values: List[float]) -> Dict[str, Dict[str, float]]:
+        """{location: {kind: weight}}."""
+        left = iter(values)
+        return {
+            location: {kind: next(left) for kind in choice.kinds}
+            for location, choice in choices(self.lm)
+        }
+
+
+def show(records: List[Record], summary_writer: Any, *, epoch: int, first: int, last: int) -> None:
+    """Write an epoch's architecture weights to TensorBoard and the last ones to the log.
+
+    Args:
+        records: As `ArchitectureLog.take` returns them.
+        summary_writer: TensorBoard's, or None.
+        epoch: The epoch, from 1.
+        first: Training steps before it.
+        last: Training steps after it.
+    """
+    for share, weights in records if summary_writer is not None else ():
+        step = first + round(share * (last - first))
+        for location, of_location in weights.items():
+            for kind, value in of_location.items():
+                summary_writer.add_scalar(f"architecture/{location}/{kind}", value, step)
+    for location, by_kind in shares(records[-1][1]).items() if records else ():
+        paths = [f"{kind} {share:.3f}" for kind, share in by_kind.items()]
+        logging.info(f"Epoch {epoch}: {location}: {', '.join(paths)}")
+
+
+def write_history(folder: Path, epoch: int, records: List[Record]) -> None:
+    """Add an epoch to the history in a folder; an epoch that a kill undid is replaced."""
+    path = folder / HISTORY
+    before = [line for _, line in read_lines(path)] if path.exists() and epoch > 1 else []
+    kept = [line for line in before if json.loads(line)["epoch"] <= epoch - 1]
+    new = [
+        json.dumps({"epoch": round(epoch - 1 + share, 4), "weights": weights})
+        for share, weights in records
+    ]
+    with atomic_write(path) as f:
+        f.writelines(f"{line}\n" for line in (*kept, *new))
 
 
 def read_history(path: PathLike) -> List[Record]:
     """Architecture weights that a training run wrote down, in the order of time.
-
-    Args:
-        path: Lines `{"epoch": 1.25, "weights": {"cell_input@1": {"point": 0.1, "bayes": 0}}}`.
-            A run that went on after a stop may have repeated some: the later ones hold.
 
     Raises:
         InputError: A line of another form, or other locations or kinds than in the first.
     """
     records: List[Record] = []
     for number, line in read_lines(path):
-        epoch, weights = record = _parse_record(line, path=path, number=number)
-        if records and _names(weights) != _names(records[0][1]):
-            raise InputError("other locations or kinds than in line 1", path=path, line=number)
-        while records and records[-1][0] >= epoch:
-            records.pop()
-        records.append(record)
+        try:
+            content = json.loads(line)
+            records.append((float(content["epoch"]), content["weights"]))
+            shares(content["weights"])
+            if _names(content["weights"]) != _names(records[0][1]):
+                raise ValueError("other locations or kinds than in line 1")
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise InputError(
+                'expected {"epoch": NUMBER, "weights": {LOCATION: {KIND: NUMBER}}},'
+                f" got {line[:80]!r} ({error})",
+                path=path,
+                line=number,
+                remedy="Delete the line.",
+            ) from error
     return records
-
-
-def _parse_record(line: str, *, path: PathLike, number: int) -> Record:
-    """Line of a history."""
-    try:
-        content = json.loads(line)
-        epoch, given = content["epoch"], content["weights"]
-        weights = {
-            location: {kind: _number(value) for kind, value in kinds.items()}
-            for location, kinds in given.items()
-        }
-        shares(weights)
-        return _number(epoch), weights
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise InputError(
-            'expected {"epoch": NUMBER, "weights": {LOCATION: {KIND: NUMBER}}},'
-            f" got {line[:80]!r} ({error})",
-            path=path,
-            line=number,
-            remedy="Delete the line.",
-        ) from error
-
-
-def _number(value: Any) -> float:
-    """JSON number; a ValueError for anything else."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
-        raise ValueError(f"{value!r} is no number")
-    return float(value)
 
 
 def _names(weights: ArchitectureWeights) -> Dict[str, List[str]]:

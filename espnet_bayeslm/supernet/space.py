@@ -14,9 +14,6 @@ from espnet_bayeslm.utils.files import PathLike
 # Location -> kind -> the options that the search gave this candidate.
 CandidateOptions = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
-# What of `model_conf` only a search knows.
-SEARCH_OPTIONS = ("architecture_lr",)
-
 
 def is_search(value: Any) -> bool:
     """Whether a value of `uncertainty:` is a search."""
@@ -89,7 +86,8 @@ def derived_config(
 ) -> Dict[str, Any]:
     """Training configuration of one architecture of a search.
 
-    What was no search in `uncertainty` stays, as does all else but what only a search knows.
+    The choice replaces the search in `uncertainty`. The prior is always given: `bayeslm train
+    --from` would take the super-network as the prior where the configuration has none.
 
     Args:
         search_config: ESPnet's training options of the search.
@@ -106,10 +104,9 @@ def derived_config(
         # the choice comes where the first search stood
         uncertainty.update(uncertainty_of(choices, options) if is_search(value) else {entry: value})
     config["lm_conf"] = {**lm_conf, "uncertainty": uncertainty}
-    model_conf = config.get("model_conf") or {}
-    config["model_conf"] = {k: v for k, v in model_conf.items() if k not in SEARCH_OPTIONS}
-    if not config["model_conf"]:
-        del config["model_conf"]
+    model_conf = {"prior": None, **(config.get("model_conf") or {})}
+    model_conf.pop("architecture_lr", None)
+    config["model_conf"] = model_conf
     return config
 
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import functools
 from pathlib import Path
-from typing import Any, Dict, Sequence
+from typing import Any, Dict
 
-from espnet_bayeslm.supernet.history import HISTORY, Record, read_history
-from espnet_bayeslm.supernet.ranking import ArchitectureWeights, shares
-from espnet_bayeslm.supernet.space import CandidateOptions
-from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.supernet.history import HISTORY, read_history
+from espnet_bayeslm.supernet.ranking import Run
 
-CHECKPOINT = "checkpoint.pth"
 # What belongs to one run: where its data and outputs are, what it starts from, on what it runs.
 RUN_OPTIONS = (
     *("config", "output_dir", "seed", "ngpu", "num_workers", "log_level", "log_interval"),
@@ -29,62 +25,33 @@ FIRST_OPTIONS = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class TrainedSupernet:
-    """A trained super-network.
-
-    Attributes:
-        path: Its experiment folder.
-        config: ESPnet's options of its training.
-        weights: Its architecture weights after the last epoch.
-        options: The options of the candidates of each location.
-        history: The weights over the training, where it wrote them down.
-    """
-
-    path: Path
-    config: argparse.Namespace
-    weights: ArchitectureWeights
-    options: CandidateOptions
-    history: Sequence[Record]
-
-
-def load_supernet(path: Path) -> TrainedSupernet:
+def load_supernet(path: Path) -> Run:
     """Trained super-network with its latest architecture weights.
 
     Args:
-        path: Its experiment folder. The weights are those of `checkpoint.pth`: the others are
-            averages over epochs, or of the epoch that was best for the LM.
+        path: Its experiment folder. The weights are those of `checkpoint.pth`: the other
+            checkpoints are averages over epochs, or of the epoch that was best for the LM.
 
     Raises:
-        InputError: Files are missing or do not fit, or the LM has no location of kind search.
+        InputError: Files are missing or do not fit.
     """
     from espnet_bayeslm.supernet import choices
     from espnet_bayeslm.training.build import load_model
     from espnet_bayeslm.training.experiment import read_config
 
-    for name in ("config.yaml", CHECKPOINT):
-        if not (path / name).is_file():
-            remedy = "Give the folder of a super-network's training."
-            raise InputError(f"found no {name}", path=path, remedy=remedy)
     config = read_config(path / "config.yaml")
-    model = load_model(config, path / CHECKPOINT, posterior=True)
-    found = dict(choices(model.lm))
-    if not found:
-        raise InputError("empty search space: no location of this LM is of kind search", path=path)
+    found = dict(choices(load_model(config, path / "checkpoint.pth", posterior=True).lm))
     weights = {
         location: dict(zip(choice.kinds, choice.weights.tolist(), strict=True))
         for location, choice in found.items()
     }
-    try:
-        shares(weights)
-    except InputError as error:
-        raise InputError(str(error), path=path / CHECKPOINT) from error
     options = {
         location: {kind.name: dict(kind.options) for kind in choice.candidates}
         for location, choice in found.items()
     }
     records = read_history(path / HISTORY) if (path / HISTORY).exists() else []
-    return TrainedSupernet(path, config, weights, options, records)
+    given = training_config(config)
+    return Run(path.name, str(path), config.seed, weights, records, given, options)
 
 
 def training_config(config: argparse.Namespace) -> Dict[str, Any]:

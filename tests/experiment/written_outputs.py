@@ -139,4 +139,4 @@ def write_search(exp, name, weights):
     run = search_report.Run("seed1", "seed1", 1, weights)
     ranking = rank([weights], 2)
     configs = [{"lm_conf": {"uncertainty": item.choices}} for item in ranking]
-    search_report.write_files(exp / name, [run], ranking, configs, howto=[()] * len(ranking))
+    search_report.write_files(exp / name, [run], ranking, configs)

@@ -235,7 +235,7 @@ def write_folder(folder):
     runs = [Run("seed<0>", "moved/seed<0>", 0, weights)]
     ranking = rank([weights], 2)
     configs = [derived_config(CHOICES, item.choices) for item in ranking]
-    write_search(folder, runs, ranking, configs, howto=[[]] * 2)
+    write_search(folder, runs, ranking, configs)
     (folder / "seed<0>").mkdir()
     record = {"epoch": history[0][0], "weights": history[0][1]}
     (folder / "seed<0>" / "architecture.jsonl").write_text(json.dumps(record) + "\n")

@@ -25,85 +25,97 @@ def weights(*bayes):
     return {f"ffn@{n}": {"point": 0.0, "bayes": value} for n, value in enumerate(bayes, 1)}
 
 
+RUNS = [
+    Run(f"seed{n}", f"exp/seed{n}", n, weights(*values))
+    for n, values in enumerate([(2.0, -1.0), (1.0, 0.5)])
+]
+RANKING = rank([run.weights for run in RUNS], 3)
+CONFIGS = [derived_config(CONFIG, item.choices) for item in RANKING]
+
+
 @pytest.fixture
-def runs():
-    values = (weights(2.0, -1.0), weights(1.0, 0.5))
-    return [Run(f"seed{n}", f"exp/seed{n}", n, value) for n, value in enumerate(values)]
+def rows(capsys):
+    """Return a function that prints a table and returns the cells of its lines."""
+
+    def printed(function, *args):
+        capsys.readouterr()
+        function(*args)
+        return [line.split("  ") for line in capsys.readouterr().out.splitlines()]
+
+    def stripped(*args):
+        return [[cell.strip() for cell in row if cell.strip()] for row in printed(*args)]
+
+    return stripped
 
 
-@pytest.mark.parametrize(
-    "choices, expected",
-    [
-        ({"ffn@1": "point"}, "point at all locations"),
-        ({"ffn@1": "bayes", "ffn@2": "bayes", "embedding": "gp"}, "ffn@1-2 bayes, embedding gp"),
-    ],
-)
-def test_an_architecture_in_words(choices, expected):
-    assert describe(choices) == expected
+def test_an_architecture_in_words():
+    assert describe({"ffn@1": "point"}) == "point at all locations"
+    choices = {"ffn@1": "bayes", "ffn@2": "bayes", "embedding": "gp"}
+    assert describe(choices) == "ffn@1-2 bayes, embedding gp"
 
 
-def test_table_of_weights(runs, capsys):
-    print_weights(runs)
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert lines[0] == ["location", "kind", "share", "weights:", "seed0", "seed1"]
+def test_table_of_weights(rows):
+    header, *found = rows(print_weights, RUNS)
+    assert header == ["location", "kind", "share", "weight, seed0", "weight, seed1"]
     share = sum(1 / (1 + math.exp(-value)) for value in (2.0, 1.0)) / 2
-    assert lines[2] == ["ffn@1", "bayes", f"{share:.3f}", "+2.0000", "+1.0000"]
-    assert lines[3][3:] == ["+0.0000", "+0.0000"] and len(lines) == 5
+    assert found[1] == ["ffn@1", "bayes", f"{share:.3f}", "+2.0000", "+1.0000"]
+    assert found[2][3:] == ["+0.0000", "+0.0000"] and len(found) == 4
 
 
-def test_table_of_the_ranking(runs, capsys):
-    print_ranking(rank([run.weights for run in runs], 2), runs)
-    lines = capsys.readouterr().out.splitlines()[1:]
-    assert lines[0] == "The best of 4 architectures, by the mean over 2 runs of ln p"
-    assert lines[1].split() == ["rank", "probability", "mean", "rank", "ranks", "architecture"]
-    assert lines[2].split()[2:] == ["1.5", "1", "2", "ffn@1", "bayes"]
-    assert lines[3].split()[2:] == ["1.5", "2", "1", "ffn@1-2", "bayes"]
+def test_table_of_the_ranking(rows):
+    _, title, header, *found = rows(print_ranking, RANKING[:2], RUNS)
+    assert title == ["The best of 4 architectures, by the mean over 2 runs of ln p"]
+    ranks = ["mean rank", "rank, seed0", "rank, seed1"]
+    assert header == ["rank", "probability", *ranks, "architecture"]
+    assert [row[2:] for row in found] == [
+        ["1.5", "1", "2", "ffn@1 bayes"],
+        ["1.5", "2", "1", "ffn@1-2 bayes"],
+    ]
 
 
-def test_ranks_may_be_large_or_unknown(capsys):
-    values = (weights(*[1.0] * 14), weights(*[-0.9] * 14), weights(*[-0.9] * 14))
-    runs = [Run(f"seed{n}", "", n, value) for n, value in enumerate(values)]
-    print_ranking(rank([run.weights for run in runs[:2]], 1), runs[:2])
-    print_ranking(rank([run.weights for run in runs[:2]], 1, limit=10), runs[:2])
-    rows = [line for line in capsys.readouterr().out.splitlines() if "bayes" in line]
-    assert rows[0].split()[2:5] == ["8192.5", "1", "16384"]
-    assert rows[1].split()[2:5] == ["-", "1", "-"]
+def test_a_rank_beyond_the_limit_is_a_dash(rows):
+    runs = [Run(f"seed{n}", "", n, weights(*[w] * 14)) for n, w in enumerate((1.0, -0.9))]
+    ranking = rank([run.weights for run in runs], 1, limit=10)
+    assert rows(print_ranking, ranking, runs)[-1][2:5] == ["-", "1", "-"]
 
 
-def test_one_run_has_no_ranks(runs, capsys):
-    print_ranking(rank([runs[0].weights], 4), runs[:1])
-    out = capsys.readouterr().out
-    assert "ranks" not in out and "runs" not in out and out.count("\n") == 7
+def test_one_run_has_no_ranks(rows):
+    _, title, header, *found = rows(print_ranking, rank([RUNS[0].weights], 4), RUNS[:1])
+    assert title == ["The best of 4 architectures"] and len(found) == 4
+    assert header == ["rank", "probability", "architecture"]
 
 
-def test_files(runs, tmp_path):
-    ranking = rank([run.weights for run in runs], 3)
-    configs = [derived_config(CONFIG, item.choices) for item in ranking]
-    write_files(tmp_path, runs, ranking, configs, howto=[["how"]] * 3)
+def test_files(tmp_path):
+    write_files(tmp_path, RUNS, RANKING, CONFIGS)
     files = {"architecture.png", "search.json", "top1.yaml", "top2.yaml", "top3.yaml"}
     assert {path.name for path in tmp_path.iterdir()} == files
     text = (tmp_path / "top2.yaml").read_text()
     assert text.startswith("# Rank 2 of 4 in an architecture search: ffn@1-2 bayes.\n# Probability")
-    assert "rank in each: 2, 1 (mean 1.5).\n# how\nlm_conf:" in text
-    assert yaml.safe_load(text) == configs[1]
+    assert "rank in each: 2, 1 (mean 1.5).\n# Train it" in text
+    assert yaml.safe_load(text) == CONFIGS[1]
     content = json.loads((tmp_path / "search.json").read_text())
-    assert [row["uncertainty"] for row in content["ranking"]] == [
-        config["lm_conf"]["uncertainty"] for config in configs
-    ]
+    given = [config["lm_conf"]["uncertainty"] for config in CONFIGS]
+    assert [row["uncertainty"] for row in content["ranking"]] == given
     first = content["ranking"][0]
     assert math.prod(first["probabilities"]) == pytest.approx(first["probability"] ** 2)
 
 
-def test_retrained(runs, tmp_path, capsys):
-    ranking = rank([run.weights for run in runs], 2)
+def test_a_share_of_zero_is_valid_json(tmp_path):
+    run = Run("seed0", "exp/seed0", 0, {"ffn@1": {"point": -math.inf, "bayes": 0.0}})
+    ranking = rank([run.weights], 2)
+    write_files(tmp_path, [run], ranking, CONFIGS[:2])
+    content = json.loads((tmp_path / "search.json").read_text())
+    assert content["runs"][0]["weights"]["ffn@1"]["point"] is None
+    assert content["ranking"][1]["probability"] == 0
+
+
+def test_retrained(rows, tmp_path):
     results = [Retrained(n, f"exp/top{n}", ["start.pth"], 50.0 + n, n, 5) for n in (1, 2)]
-    write_retrained(tmp_path / "retrain.json", results, ranking)
-    print_retrained(results, ranking)
-    rows = json.loads((tmp_path / "retrain.json").read_text())
-    assert [(row["rank"], row["valid_ppl"], row["epoch"]) for row in rows] == [
-        (1, 51, 1),
-        (2, 52, 2),
+    write_retrained(tmp_path / "retrain.json", results, RANKING)
+    found = json.loads((tmp_path / "retrain.json").read_text())
+    keys = ("rank", "valid_ppl", "epoch", "choices")
+    assert [[row[key] for key in keys] for row in found] == [
+        [n, 50.0 + n, n, RANKING[n - 1].choices] for n in (1, 2)
     ]
-    assert rows[1]["choices"] == ranking[1].choices
-    last = capsys.readouterr().out.splitlines()[-1].split()
-    assert last[0] == "2" and last[2:] == ["52.00", "2", "of", "5", "ffn@1-2", "bayes"]
+    last = rows(print_retrained, results, RANKING)[-1]
+    assert last[0] == "2" and last[2:] == ["52.00", "2 of 5", "ffn@1-2 bayes"]

@@ -39,10 +39,7 @@ SEARCH = {
         ({"ffn@1": "bayes", "ffn@2": "bayes", "ffn@6": "bayes"}, {"ffn@1-2,6": "bayes"}),
         ({"ffn@3": "gp", "ffn@1": "gp"}, {"ffn@1,3": "gp"}),
         ({"ffn@1": "gp", "ffn@2": "bayes", "ffn@3": "gp"}, {"ffn@1,3": "gp", "ffn@2": "bayes"}),
-        (
-            {"ffn@1": "bayes", "embedding": "bayes", "ffn@2": "bayes"},
-            {"ffn@1-2": "bayes", "embedding": "bayes"},
-        ),
+        ({"ffn@1": "gp", "embedding": "gp", "ffn@2": "gp"}, {"ffn@1-2": "gp", "embedding": "gp"}),
     ],
 )
 def test_layers_of_a_kind_stand_together(choices, expected):
@@ -124,7 +121,7 @@ def test_the_search_is_replaced_by_the_choice():
             },
             "prior_variance": 1.0,
         },
-        "model_conf": {"kl_weight": 0.5},
+        "model_conf": {"prior": None, "kl_weight": 0.5},
     }
     assert list(config) == list(SEARCH)
     assert list(config["lm_conf"]) == list(SEARCH["lm_conf"])
@@ -134,30 +131,24 @@ def test_the_search_is_replaced_by_the_choice():
     )
 
 
-def test_model_conf_goes_where_only_the_search_needed_it():
-    config = {**SEARCH, "model_conf": {"architecture_lr": 0.1}}
-    assert "model_conf" not in derived_config(config, {"cell_input@1": "bayes"})
-    config.pop("model_conf")
-    assert "model_conf" not in derived_config(config, {"cell_input@1": "bayes"})
+@pytest.mark.parametrize("model_conf, prior", [(None, None), ({"prior": "a.pth"}, "a.pth")])
+def test_the_prior_is_that_of_the_search(model_conf, prior):
+    config = derived_config({**SEARCH, "model_conf": model_conf}, {"cell_input@1": "bayes"})
+    assert config["model_conf"] == {"prior": prior}
 
 
-@pytest.mark.parametrize(
-    "config", [{}, {"lm_conf": None}, {"lm_conf": {"uncertainty": {"ffn@1": "bayes"}}}]
-)
-def test_a_configuration_without_a_search(config):
+@pytest.mark.parametrize("uncertainty", [None, {}, "search", {"ffn@1": "bayes"}])
+def test_a_configuration_without_a_search(uncertainty):
     with pytest.raises(InputError, match="empty search space"):
-        derived_config(config, {"ffn@1": "bayes"})
+        derived_config({"lm_conf": {"uncertainty": uncertainty}}, {"ffn@1": "bayes"})
 
 
 def test_yaml_with_a_header():
     shared = ["weights"]
-    config = {
-        "lm_conf": {"uncertainty": {"ffn@1": {"random": shared}, "ffn@2": {"random": shared}}}
-    }
-    config["best_model_criterion"] = (("valid", "loss", "min"),)
+    config = {"lm_conf": {"uncertainty": {"ffn@1": shared, "ffn@2": shared}}, "a": (("b",),)}
     text = architecture_yaml(config, ["Rank 1", "", "how: to train"])
     assert text.startswith(
         "# Rank 1\n#\n# how: to train\nlm_conf:\n    uncertainty:\n        ffn@1:\n"
     )
     assert "&" not in text and "*" not in text
-    assert yaml.safe_load(text) == {**config, "best_model_criterion": [["valid", "loss", "min"]]}
+    assert yaml.safe_load(text) == {**config, "a": [["b"]]}

@@ -116,15 +116,14 @@ CANDIDATES = {
 
 @pytest.mark.parametrize("family", CANDIDATES)
 def test_a_path_that_was_spoilt_is_not_chosen(family):
-    """In a trained LM one path of each location is replaced by noise: in 9 of 10 seeds the search
+    """In a trained LM one path of each location is replaced by noise: with each seed the search
     must choose the other one at all locations."""
     cls, conf, places = CANDIDATES[family]
     conf = {**conf, "dropout_rate": 0.1}
     torch.manual_seed(0)
     point = BayesLanguageModel(cls(VOCAB, **conf), VOCAB, num_train_tokens=10**4).train()
-    train(point, 200, seed=1, lr=None)
-    right = 0
-    for seed in range(10):
+    train(point, 100, seed=1, lr=None)
+    for seed in range(3):
         torch.manual_seed(seed)
         lm = cls(VOCAB, uncertainty=dict.fromkeys(places, POINT_BAYES), **conf)
         model = BayesLanguageModel(lm, VOCAB, num_train_tokens=10**4).train()
@@ -134,8 +133,7 @@ def test_a_path_that_was_spoilt_is_not_chosen(family):
         spoil(lm, planted)
         train(model, 20, seed=seed + 2, lr=0.01, architecture_lr=0.06)
         picked = {place: c.kinds[int(c.weights.argmax())] for place, c in choices(lm)}
-        right += picked == planted
-    assert right >= 9
+        assert picked == planted, seed
 
 
 def spoil(lm, planted):
