@@ -24,14 +24,13 @@ DOT: Dict[str, Any] = {
     "markeredgecolor": "black",
     "markeredgewidth": 0.7,
 }
-# Where all kinds have the same share
-UNDECIDED = "0.4"
+# The line where all kinds have the same share
+UNDECIDED: Dict[str, Any] = {"color": "0.4", "linewidth": 0.8, "linestyle": ":"}
 LINE_STYLES = ("-", "--", ":", "-.")
-# Width of a location's bars, of the space from one layer to the next
+# Width of a location's bars; the distance to the next location is 1
 BAR_SPACE = 0.8
-# A panel is at least so many layers wide: its title needs the room
-MIN_COLUMNS = 3
-MAX_COLUMNS = 16
+# Panels side by side in the figure of the training
+MAX_COLUMNS = 6
 MAX_LEGEND = 6
 # The axis of a share over the training is at least so long
 MIN_SPAN = 0.05
@@ -45,35 +44,9 @@ def weights_figure(runs: Mapping[str, ArchitectureWeights]) -> Figure:
             are several, each is a dot too.
     """
     tables = [shares(weights) for weights in runs.values()]
-    rows = _rows(list(tables[0]))
-    width = max(sum(map(_columns, row)) for row in rows)
-    figure = new_figure((max(4.0, 0.9 + 0.5 * width), 0.5 + 2.1 * len(rows)))
-    grid = figure.add_gridspec(len(rows), width)
-    for number, row in enumerate(rows):
-        column = 0
-        for locations in row:
-            end = column + _columns(locations)
-            axes = figure.add_subplot(grid[number, column:end])
-            _draw_position(axes, locations, tables, first=column == 0)
-            column = end
-    kinds = _kinds(tables[0].values())
-    handles: List[Any] = [Patch(color=_colour(kind), label=plain(kind)) for kind in kinds]
-    if len(runs) > 1:
-        handles.append(Line2D([], [], **DOT, label=f"{len(runs)} runs, bars their mean"))
-    _legend(figure, handles)
-    return figure
-
-
-def _draw_position(
-    axes: Axes,
-    locations: Sequence[str],
-    tables: Sequence[Mapping[str, Mapping[str, float]]],
-    *,
-    first: bool,
-) -> None:
-    """Draw the shares at layers of one position."""
-    for x, location in enumerate(locations):
-        kinds = list(tables[0][location])
+    figure = new_figure((max(4.0, 1.0 + 0.45 * len(tables[0])), 3.2))
+    axes = figure.add_subplot()
+    for x, (location, kinds) in enumerate(tables[0].items()):
         width = BAR_SPACE / len(kinds)
         for place, kind in enumerate(kinds):
             values = [table[location][kind] for table in tables]
@@ -81,21 +54,18 @@ def _draw_position(
             axes.bar(at, float(np.mean(values)), 0.92 * width, color=_colour(kind))
             if len(values) > 1:
                 axes.plot([at] * len(values), values, clip_on=False, **DOT)
-        undecided = [1 / len(kinds)] * 2
-        axes.plot([x - 0.5, x + 0.5], undecided, color=UNDECIDED, linewidth=0.8, linestyle=":")
-    layers = [location.partition("@")[2] for location in locations]
-    # as wide as the layers that the panel has room for, so that all bars are of one width
-    spare = (_columns(locations) - len(locations)) / 2
-    axes.set(xlim=(-0.5 - spare, len(locations) - 0.5 + spare), ylim=(0, 1))
-    axes.set_title(plain(locations[0].partition("@")[0]), fontsize="medium")
-    axes.set_xticks(range(len(locations)), layers, fontsize="small")
+        axes.plot([x - 0.5, x + 0.5], [1 / len(kinds)] * 2, **UNDECIDED)
+    axes.set(xlim=(-0.5, len(tables[0]) - 0.5), ylim=(0, 1), ylabel="share")
+    names = list(map(plain, tables[0]))
+    axes.set_xticks(range(len(names)), names, rotation=90, fontsize="small")
     axes.tick_params(axis="x", length=0)
-    if any(layers):
-        axes.set_xlabel("layer", fontsize="small")
-    if first:
-        axes.set_ylabel("share")
-    else:
-        axes.set_yticklabels([])
+    handles: List[Any] = [
+        Patch(color=_colour(kind), label=plain(kind)) for kind in _kinds(tables[0].values())
+    ]
+    if len(runs) > 1:
+        handles.append(Line2D([], [], **DOT, label=f"{len(runs)} runs, bars their mean"))
+    _legend(figure, handles)
+    return figure
 
 
 def history_figure(history: Mapping[str, Sequence[Record]]) -> Figure:
@@ -124,7 +94,7 @@ def history_figure(history: Mapping[str, Sequence[Record]]) -> Figure:
                 values = [table[location][kind] for table in tables]
                 marker = "." if len(values) == 1 else ""
                 axes.plot(epochs, values, marker=marker, **_line(number, _colour(kind)))
-        axes.axhline(1 / len(start), color=UNDECIDED, linewidth=0.8, linestyle=":")
+        axes.axhline(1 / len(start), **UNDECIDED)
     # of 0 to 1 the part that is used
     low, high = panels[0].get_ylim()
     spare = max(0.0, MIN_SPAN - (high - low)) / 2
@@ -137,54 +107,31 @@ def history_figure(history: Mapping[str, Sequence[Record]]) -> Figure:
 
 
 def _small_multiples(titles: Sequence[str]) -> Tuple[Figure, List[Axes]]:
-    """Figure and as many small panels, with common axes."""
-    num_columns = min(len(titles), 4)
-    if len(titles) > 4:
-        # of these the one that leaves the fewest places empty
-        choice = (4, 3) if len(titles) <= 12 else (8, 7, 6)
-        num_columns = min(choice, key=lambda columns: -len(titles) % columns)
+    """Figure and a small panel for each title, with common axes."""
+    num_columns = min(len(titles), MAX_COLUMNS)
     num_rows = -(-len(titles) // num_columns)
     figure = new_figure((max(4.0, 0.8 + 1.7 * num_columns), 1.0 + 1.4 * num_rows))
     grid = figure.subplots(num_rows, num_columns, squeeze=False, sharex=True, sharey=True)
     panels = list(grid.flat)
     for axes in panels[len(titles) :]:
         axes.remove()
-    for axes, title in zip(panels, titles, strict=False):
+    panels = panels[: len(titles)]
+    for axes, title in zip(panels, titles, strict=True):
         axes.set_title(plain(title), fontsize="small")
         axes.grid(alpha=0.3)
         axes.tick_params(labelsize="small")
+    for axes in panels[-num_columns:]:
+        # the row below may have no panel
+        axes.tick_params(labelbottom=True)
     figure.supxlabel("epoch", fontsize="medium")
     figure.supylabel("share", fontsize="medium")
-    for axes in panels[: len(titles)][-num_columns:]:
-        # where the row below has no panel
-        axes.tick_params(labelbottom=True)
-    return figure, panels[: len(titles)]
+    return figure, panels
 
 
 def _line(number: int, colour: str) -> Dict[str, Any]:
     """Line style of run number `number`."""
     style = LINE_STYLES[number % len(LINE_STYLES)]
     return {"color": colour, "linestyle": style, "linewidth": 1.2}
-
-
-def _columns(locations: Sequence[str]) -> int:
-    """Number of layers that the panel of these locations has room for."""
-    return max(MIN_COLUMNS, len(locations))
-
-
-def _rows(locations: Sequence[str]) -> List[List[List[str]]]:
-    """Rows of panels of the locations of a position, each of at most `MAX_COLUMNS`."""
-    positions: Dict[str, List[str]] = {}
-    for location in locations:
-        positions.setdefault(location.partition("@")[0], []).append(location)
-    rows: List[List[List[str]]] = []
-    for every in positions.values():
-        for start in range(0, len(every), MAX_COLUMNS):
-            panel = every[start : start + MAX_COLUMNS]
-            if not rows or sum(map(_columns, [*rows[-1], panel])) > MAX_COLUMNS:
-                rows.append([])
-            rows[-1].append(panel)
-    return rows
 
 
 def _colour(kind: str) -> str:
@@ -204,5 +151,6 @@ def _uncertain(table: Iterable[Mapping[str, float]]) -> List[str]:
 
 
 def _legend(figure: Figure, handles: Sequence[Any]) -> None:
+    """Put a legend above the panels."""
     columns = min(MAX_LEGEND, len(handles))
     figure.legend(handles=handles, loc="outside upper center", ncols=columns, frameon=False)
