@@ -28,7 +28,7 @@ from steps import (
     timed,
 )
 
-from espnet_bayeslm.supernet.ranking import rank
+from espnet_bayeslm.kinds.search.ranking import rank
 from espnet_bayeslm.training.task import BayesLMTask
 
 GATES = ("input_gate", "forget_gate", "cell_input", "output_gate")

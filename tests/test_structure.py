@@ -11,7 +11,7 @@ PACKAGE = ROOT / "espnet_bayeslm"
 # A part may import itself and the parts to its right.
 LAYERS = [
     *["bin", "quickstart", "experiment", "report", "training", "rescoring", "scoring", "nbest"],
-    *["ngram", "evaluation", "lm", "supernet", "layers", "bayes", "kernels", "configs", "utils"],
+    *["ngram", "evaluation", "lm", "kinds", "layers", "bayes", "kernels", "configs", "utils"],
 ]
 # The parts below these know nothing of ESPnet's registries and trainer.
 KNOWS_ESPNET_TASKS = {"bin", "training"}

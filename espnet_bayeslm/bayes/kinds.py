@@ -182,11 +182,15 @@ class Kind:
             InputError: The position cannot have it.
         """
         if self.needs is not None and getattr(position, self.needs) is None:
-            raise InputError(
-                f"kind {self.name!r} does not fit this position; valid kinds are"
-                f" {', '.join(position.kinds)}"
-            )
+            raise self.misfit(position)
         return self
+
+    def misfit(self, position: Position) -> InputError:
+        """Error of a position that cannot have this kind."""
+        return InputError(
+            f"kind {self.name!r} does not fit this position; valid kinds are"
+            f" {', '.join(position.kinds)}"
+        )
 
     def apply(self, place: Place) -> None:
         """Make a place of an LM uncertain."""

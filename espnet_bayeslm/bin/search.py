@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
 
 from espnet_bayeslm.bin.train import (
     add_text_options,
@@ -18,8 +18,8 @@ from espnet_bayeslm.utils.cli import add_flag, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 
 if TYPE_CHECKING:
+    from espnet_bayeslm.kinds.search.ranking import RankedArchitecture, Run
     from espnet_bayeslm.report.search import Retrained
-    from espnet_bayeslm.supernet.ranking import RankedArchitecture, Run
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -66,14 +66,14 @@ def search(
     Raises:
         InputError: An option, a text or a configuration cannot be used, or nothing is searched.
     """
+    from espnet_bayeslm.kinds.search import derived_config, rank
     from espnet_bayeslm.report.search import print_ranking, print_weights, write_files
-    from espnet_bayeslm.supernet import derived_config, rank
     from espnet_bayeslm.training.experiment import check_exp
     from espnet_bayeslm.training.supernets import load_supernet
 
     check_exp(exp, ",:")
     check_options(config, top, espnet_options)
-    texts = {"train_text": train_text, "valid_text": valid_text}
+    texts: Dict[str, Any] = {"train_text": train_text, "valid_text": valid_text}
     folders = []
     for seed in parse_seeds(seeds):
         logging.info(f"Super-network of seed {seed}")
@@ -92,7 +92,7 @@ def search(
 
 def check_options(config: Path, top: int, options: Sequence[str]) -> None:
     """Raise an InputError where the options or the configuration fit no search."""
-    from espnet_bayeslm.supernet import check_searched
+    from espnet_bayeslm.kinds.search import check_searched
 
     if top < 1:
         raise InputError(f"--top {top}: expected 1 or more")
@@ -131,7 +131,7 @@ def train_best(
     runs: Sequence[Run],
     ranking: Sequence[RankedArchitecture],
     options: Sequence[str],
-    **texts: Path,
+    **texts: Any,
 ) -> None:
     """Train each of the best architectures by itself; write and print how good they are.
 

@@ -1,6 +1,6 @@
 """ESPnet LMs with uncertain locations."""
 
-import espnet_bayeslm.supernet  # noqa: F401 (makes the kind `search` known)
+import espnet_bayeslm.kinds.search  # noqa: F401 (makes the kind `search` known)
 from espnet_bayeslm.lm.espnet import BayesESPnetLM
 from espnet_bayeslm.lm.lstm import BayesLSTMLM
 from espnet_bayeslm.lm.mixture import MixtureLM

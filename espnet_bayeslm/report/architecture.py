@@ -11,8 +11,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from espnet_bayeslm.bayes.kinds import KINDS, Kind
+from espnet_bayeslm.kinds.search.ranking import ArchitectureWeights, Record, shares
 from espnet_bayeslm.report.plots import new_figure, plain
-from espnet_bayeslm.supernet.ranking import ArchitectureWeights, Record, shares
 from espnet_bayeslm.utils.errors import InputError
 
 # A run's share in the middle of a bar

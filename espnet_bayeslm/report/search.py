@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from espnet_bayeslm.evaluation.perplexity import perplexity_text
-from espnet_bayeslm.supernet.ranking import RankedArchitecture, Run, num_architectures, shares
-from espnet_bayeslm.supernet.space import architecture_yaml, uncertainty_of
+from espnet_bayeslm.kinds.search.ranking import RankedArchitecture, Run, num_architectures, shares
+from espnet_bayeslm.kinds.search.space import architecture_yaml, uncertainty_of
 from espnet_bayeslm.utils.files import write_json, write_text
 
 

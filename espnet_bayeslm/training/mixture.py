@@ -12,9 +12,9 @@ import torch
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 
 from espnet_bayeslm.bayes.whole import whole_blocks
+from espnet_bayeslm.kinds.search import choices
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.rescoring.weights_file import read_weights, unique_names
-from espnet_bayeslm.supernet import choices
 from espnet_bayeslm.training.experiment import (
     UNKNOWN_WORDS,
     fingerprint,

@@ -13,9 +13,9 @@ from typeguard import typechecked
 from espnet_bayeslm.bayes import kl_per_token
 from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.bayes.objective import KL_SCALES, penalty
+from espnet_bayeslm.kinds.search.history import ArchitectureLog
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.lm.uncertain import LMSample
-from espnet_bayeslm.supernet.history import ArchitectureLog
 from espnet_bayeslm.training.checks import (
     check_finite,
     check_known,

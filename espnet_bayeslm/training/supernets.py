@@ -7,8 +7,8 @@ import functools
 from pathlib import Path
 from typing import Any, Dict
 
-from espnet_bayeslm.supernet.history import HISTORY, read_history
-from espnet_bayeslm.supernet.ranking import Run
+from espnet_bayeslm.kinds.search.history import HISTORY, read_history
+from espnet_bayeslm.kinds.search.ranking import Run
 
 # What belongs to one run: where its data and outputs are, what it starts from, on what it runs.
 RUN_OPTIONS = (
@@ -35,7 +35,7 @@ def load_supernet(path: Path) -> Run:
     Raises:
         InputError: Files are missing or do not fit.
     """
-    from espnet_bayeslm.supernet import choices
+    from espnet_bayeslm.kinds.search import choices
     from espnet_bayeslm.training.build import load_model
     from espnet_bayeslm.training.experiment import read_config
 

@@ -10,12 +10,12 @@ import yaml
 
 from espnet_bayeslm.bin.rescore import write_settings
 from espnet_bayeslm.evaluation.snr import summarize
+from espnet_bayeslm.kinds.search.ranking import rank
 from espnet_bayeslm.nbest.formats import write_nbest
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.report import search as search_report
 from espnet_bayeslm.report import snr as snr_report
 from espnet_bayeslm.rescoring.decision import Scales, Weighting
-from espnet_bayeslm.supernet.ranking import rank
 
 SETS = ("dev", "eval")
 # Utterance -> words of the reference; 10 utterances of 10 words.

@@ -35,7 +35,7 @@ SAMPLERS = {"normal_", "randn", "randn_like", "normal", "bernoulli", "bernoulli_
 
 def test_noise_is_made_in_few_places():
     found = set()
-    for part in ("bayes", "kernels", "layers", "supernet", "lm", "scoring", "training"):
+    for part in ("bayes", "kernels", "layers", "kinds", "lm", "scoring", "training"):
         for path in (PACKAGE / part).rglob("*.py"):
             names = {
                 n.attr

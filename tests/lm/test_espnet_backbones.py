@@ -9,11 +9,11 @@ from test_contract import VOCAB, make_certain, tokens
 from torch import nn
 
 from espnet_bayeslm.bayes.kinds import is_posterior_key
+from espnet_bayeslm.kinds.search import choices
 from espnet_bayeslm.lm import BayesESPnetLM
 from espnet_bayeslm.lm.backbones import BACKBONES, SeqRNN
 from espnet_bayeslm.lm.protocols import has_trees
 from espnet_bayeslm.rescoring import score_hypotheses
-from espnet_bayeslm.supernet import choices
 from espnet_bayeslm.utils.errors import InputError
 
 RNN = dict(unit=6, nhid=8, nlayers=2)

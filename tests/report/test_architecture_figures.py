@@ -5,10 +5,10 @@ import json
 import pytest
 from matplotlib.colors import same_color
 
+from espnet_bayeslm.kinds.search import shares
+from espnet_bayeslm.kinds.search.history import read_history
 from espnet_bayeslm.report.architecture import history_figure, weights_figure
 from espnet_bayeslm.report.plots import save_figure
-from espnet_bayeslm.supernet import shares
-from espnet_bayeslm.supernet.history import read_history
 from espnet_bayeslm.utils.errors import InputError
 
 MIXED = {

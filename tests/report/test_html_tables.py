@@ -10,6 +10,7 @@ from oracles.html_reader import Page
 
 from espnet_bayeslm.evaluation.comparison import compare_systems, score_set
 from espnet_bayeslm.evaluation.snr import BIN_EDGES, PruningStep, SnrSummary
+from espnet_bayeslm.kinds.search import derived_config, rank
 from espnet_bayeslm.report.html_learning import learning_section, read_epochs
 from espnet_bayeslm.report.html_scores import (
     read_perplexities,
@@ -25,7 +26,6 @@ from espnet_bayeslm.report.search import Run
 from espnet_bayeslm.report.search import write_files as write_search
 from espnet_bayeslm.report.snr import LocationRow
 from espnet_bayeslm.report.snr import write_files as write_snr
-from espnet_bayeslm.supernet import derived_config, rank
 from espnet_bayeslm.utils.errors import InputError
 
 REF = {f"u{n}": ("a", "b", "c", "d") for n in range(40)}

@@ -6,6 +6,7 @@ import math
 import pytest
 import yaml
 
+from espnet_bayeslm.kinds.search import derived_config, rank
 from espnet_bayeslm.report.search import (
     Retrained,
     Run,
@@ -16,7 +17,6 @@ from espnet_bayeslm.report.search import (
     write_files,
     write_retrained,
 )
-from espnet_bayeslm.supernet import derived_config, rank
 
 CONFIG = {"lm_conf": {"uncertainty": {"ffn@1-2": "search"}}}
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 from training_options import ADAM, LSTM, SEARCH, STILL, stats
 
+from espnet_bayeslm.kinds.search import choices
+from espnet_bayeslm.kinds.search.history import HISTORY, read_history, write_history
+from espnet_bayeslm.kinds.search.mixed import name_in_path, path_name
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
-from espnet_bayeslm.supernet import choices
-from espnet_bayeslm.supernet.mixed import name_in_path, path_name
 from espnet_bayeslm.training.checkpoint import load_state
-from espnet_bayeslm.training.load import load_lm
 from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.optimizer import split_posterior
 
@@ -40,17 +40,19 @@ def test_architecture_weights_are_learnt_and_shown(train_lm, tmp_path, caplog):
     assert "Epoch 2: cell_input@1: point 0." in caplog.text
 
 
-def test_an_epoch_that_a_kill_undid_is_written_once(train_lm, tmp_path):
-    options = [*LSTM, *SEARCH, *ADAM]
-    exp = train_lm(tmp_path / "exp", *options, max_epoch=2)
-    history = (exp / "architecture.jsonl").read_text()
-    with open(exp / "architecture.jsonl", "a") as f:  # written, and its checkpoint was not
-        f.write('{"epoch": 2.5, "weights": {}}\n{"epoch": 3.0, "weights": {}}\n')
-    train_lm(exp, *options, "--resume", "true", max_epoch=3)
-    lines = (exp / "architecture.jsonl").read_text().splitlines()
-    assert "\n".join(lines).startswith(history.strip())
-    assert all(json.loads(line)["weights"] for line in lines)
-    assert len({json.loads(line)["epoch"] for line in lines}) == len(lines)
+def test_an_epoch_that_a_kill_undid_is_written_once(tmp_path):
+    def record(value):
+        return [(share, {"ffn@1": {"point": 0.0, "bayes": value}}) for share in (0.5, 1.0)]
+
+    for epoch in (1, 2, 3):
+        write_history(tmp_path, epoch, record(float(epoch)))
+    # the third epoch was written, and its checkpoint was not
+    write_history(tmp_path, 3, record(5.0))
+    found = read_history(tmp_path / HISTORY)
+    assert [epoch for epoch, _ in found] == [0.5, 1.0, 1.5, 2.0, 2.5, 3.0]
+    assert [weights["ffn@1"]["bayes"] for _, weights in found] == [1, 1, 2, 2, 5, 5]
+    write_history(tmp_path, 1, record(0.0))  # a training that begins anew
+    assert len(read_history(tmp_path / HISTORY)) == 2
 
 
 def test_all_paths_start_from_a_point_estimate_lm(point, train_lm, tmp_path):
@@ -65,23 +67,6 @@ def test_all_paths_start_from_a_point_estimate_lm(point, train_lm, tmp_path):
     assert stats(exp, 1, "valid")["nll"] == pytest.approx(
         min(stats(point, n, "valid")["nll"] for n in (1, 2)), abs=1e-5
     )
-
-
-def test_an_architecture_starts_from_the_super_network(train_lm, tmp_path):
-    exp = train_lm(tmp_path / "search", *LSTM, *SEARCH, *ADAM)
-    found = ["--lm_conf", "uncertainty.cell_input@2=bayes"]
-    still = [*STILL, "--model_conf", "posterior_lr=null"]
-    start = ["--init_param", exp / "1epoch.pth"]
-    one = train_lm(tmp_path / "one", *LSTM, *found, *still, *start)
-    state, before = load_state(one / "1epoch.pth"), load_state(exp / "1epoch.pth")
-    copy = before["lm.rnn.search_bayes_cell_input_l1.weight_hh"]
-    assert torch.equal(state["lm.rnn.weight_hh_l1"][16:24], copy)
-    assert torch.equal(
-        state["lm.rnn.weight_hh_l1_cell_input_log_std"],
-        before["lm.rnn.search_bayes_cell_input_l1.weight_hh_log_std"],
-    )
-    assert torch.equal(state["lm.rnn.weight_hh_l0"], before["lm.rnn.weight_hh_l0"])
-    assert load_lm(one).lm.locations() == ["cell_input@2"]
 
 
 def source(num_sentences, seed):

@@ -13,8 +13,8 @@ from typing import Any, Dict, List
 import torch
 from torch import nn
 
-from espnet_bayeslm.supernet.kind import choices
-from espnet_bayeslm.supernet.ranking import ArchitectureWeights, Record, shares
+from espnet_bayeslm.kinds.search.kind import choices
+from espnet_bayeslm.kinds.search.ranking import ArchitectureWeights, Record, shares
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, atomic_write, read_lines
 

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from espnet_bayeslm.bayes import parse_uncertainty
+from espnet_bayeslm.kinds.search.space import architecture_yaml, derived_config, uncertainty_of
 from espnet_bayeslm.lm.lstm import POSITIONS as LSTM
 from espnet_bayeslm.lm.transformer import POSITIONS as TRANSFORMER
-from espnet_bayeslm.supernet.space import architecture_yaml, derived_config, uncertainty_of
 from espnet_bayeslm.utils.errors import InputError
 
 NUM_LAYERS = 12
@@ -33,11 +33,8 @@ SEARCH = {
 @pytest.mark.parametrize(
     "choices, expected",
     [
-        ({}, {}),
         ({"ffn@1": "point", "embedding": "point"}, {}),
-        ({"cell_input@1": "bayes", "cell_input@2": "bayes"}, {"cell_input@1-2": "bayes"}),
         ({"ffn@1": "bayes", "ffn@2": "bayes", "ffn@6": "bayes"}, {"ffn@1-2,6": "bayes"}),
-        ({"ffn@3": "gp", "ffn@1": "gp"}, {"ffn@1,3": "gp"}),
         ({"ffn@1": "gp", "ffn@2": "bayes", "ffn@3": "gp"}, {"ffn@1,3": "gp", "ffn@2": "bayes"}),
         ({"ffn@1": "gp", "embedding": "gp", "ffn@2": "gp"}, {"ffn@1-2": "gp", "embedding": "gp"}),
     ],
@@ -45,23 +42,6 @@ SEARCH = {
 def test_layers_of_a_kind_stand_together(choices, expected):
     result = uncertainty_of(choices)
     assert result == expected and list(result) == list(expected)
-
-
-def test_options_of_the_candidate_that_was_chosen():
-    options = {
-        "ffn@1": {"gp": {"random": ["weights"]}, "bayes": {"init_std": 0.1}},
-        "ffn@2": {"gp": {"random": ["weights"]}},
-        "ffn@3": {"gp": {"random": ["coefficients"]}},
-        "ffn@4": {"gp": {}},
-    }
-    assert uncertainty_of({f"ffn@{n}": "gp" for n in range(1, 6)}, options) == {
-        "ffn@1-2": {"kind": "gp", "random": ["weights"]},
-        "ffn@3": {"kind": "gp", "random": ["coefficients"]},
-        "ffn@4-5": "gp",
-    }
-    assert uncertainty_of({"ffn@1": "bayes"}, options) == {
-        "ffn@1": {"kind": "bayes", "init_std": 0.1}
-    }
 
 
 def locations(positions):

@@ -1,4 +1,4 @@
-"""An LSTM, of whose gates and functions some have several paths."""
+"""LSTM in which some gates and functions have several paths."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
+from espnet_bayeslm.kinds.search.mixed import MIXED, PREFIX, Mixed, key_of
 from espnet_bayeslm.layers import GATES, LSTM
 from espnet_bayeslm.layers.gp import mixture
 from espnet_bayeslm.layers.linear import linear
 from espnet_bayeslm.layers.lstm_tensors import LayerTensors, Path, by_path
-from espnet_bayeslm.supernet.mixed import MIXED, PREFIX, Mixed, key_of
 
 
 class MixedLSTM(Mixed, LSTM):
-    """An LSTM that mixes the values of gates, or what Gaussian processes at other places make.
+    """LSTM that mixes the values of gates, or the outputs of Gaussian processes at other places.
 
-    A further path of a gate (`search_KIND_cell_input_l0`) has the gate's rows of the weights, one
-    of what goes into all gates all rows.
+    A further path of a gate (`search_KIND_cell_input_l0`) has copies of the gate's rows. A further
+    path of a position that feeds all gates has copies of all rows.
     """
 
     def mixture_of(self, location: str) -> str:
-        """The name of the mixture that belongs to a location."""
+        """Name of the mixture of a location."""
         return f"_{key_of(location)}"
 
     def add_function(self, location: str, kind: str, layers: Sequence[Any]) -> None:
-        """Have a Gaussian process on a kind's path only."""
+        """Put a Gaussian process on the path of a kind only."""
         self.functions[self.mixture_of(location)] = kind
 
     def further_paths(self, k: int) -> List[Tuple[int, str, Any]]:
-        """(gate, kind, layer) of each path of layer k's gates that is not the LSTM's own."""
+        """(gate, kind, path) of each further path of a gate in layer k."""
         return [
             (number, kind, getattr(self, f"{PREFIX}_{kind}_{gate}_l{k}"))
             for number, gate in enumerate(GATES)
@@ -58,11 +58,11 @@ class MixedTensors(LayerTensors):
         return self.lstm.shares(mixture) if mixture in self.lstm.mixtures else {}
 
     def function_kind(self, position: str) -> str:
-        """The kind on whose path there is a Gaussian process; "" where it is not searched."""
+        """Kind whose path has a Gaussian process; "" where the position is not searched."""
         return self.lstm.functions.get(f"_{position}_l{self.k}", "")
 
     def rows(self, parameter: str) -> torch.Tensor:
-        """See `LayerTensors.rows`."""
+        """Rows of a parameter: the own gates, then the further paths."""
         own, further = (
             super().rows(parameter),
             [getattr(path, parameter) for _, _, path in self.further],
@@ -73,7 +73,7 @@ class MixedTensors(LayerTensors):
         return torch.cat([1.0 * part for part in (own, *further)]) if further else own
 
     def paths(self) -> Tuple[Path, ...]:
-        """See `LayerTensors.paths`: a process is on its kind's path only."""
+        """Gate and basis functions of each path; a process is on the path of its kind only."""
         kinds = [self.function_kind(gate) for gate in GATES]
         taken = {gate for gate, kind, _ in self.further if kind == kinds[gate]}
         own = [path._replace(basis=()) if path.gate in taken else path for path in super().paths()]
@@ -84,7 +84,7 @@ class MixedTensors(LayerTensors):
         return (*own, *further)
 
     def shares(self) -> Optional[torch.Tensor]:
-        """See `LayerTensors.shares`."""
+        """Share of each path, (P,), or None if all gates have one path."""
         if not self.further:
             return None
         one = self.lstm.weight_hh_l0.new_ones(())
@@ -113,7 +113,7 @@ class MixedTensors(LayerTensors):
         return own[0], own[1], share * self.coefficients(position), together[0], together[1]
 
     def recurrence(self) -> Tuple[Dict[str, Any], Optional[torch.Tensor]]:
-        """See `LayerTensors.recurrence`."""
+        """Recurrent weights and process of the loop, and the bias added to the inputs, (PH,)."""
         if not self.function_kind("hidden_input"):
             found, bias = super().recurrence()
             if "hidden_input" in found:
@@ -126,7 +126,7 @@ class MixedTensors(LayerTensors):
         return {"weight": together, **found}, bias
 
     def gates_in(self, input: torch.Tensor, bias: Optional[torch.Tensor]) -> torch.Tensor:
-        """See `LayerTensors.gates_in`."""
+        """Contribution of inputs (L, B, M) and biases to the paths, (L, B, PH)."""
         if not self.function_kind("layer_input"):
             return super().gates_in(input, bias)
         weight, own_bias, coefficients, all_weights, all_biases = self.process(
@@ -138,13 +138,13 @@ class MixedTensors(LayerTensors):
         return found if bias is None else found + bias
 
     def coefficients(self, position: str) -> torch.Tensor:
-        """See `LayerTensors.coefficients`; those of an input are each path's."""
+        """Coefficients of a process; at the layer input one set for each path."""
         found = super().coefficients(position)
         searched = bool(self.function_kind(position))
         return found if searched or position != "layer_input" else by_path(found, self.gates)
 
     def cell_state(self) -> Dict[str, Any]:
-        """See `LayerTensors.cell_state`: only the process has a share."""
+        """Gaussian process on the cells, its coefficients times its share."""
         found, kind = super().cell_state(), self.function_kind("cell_state")
         if kind:
             # both paths have the identity as the mean function

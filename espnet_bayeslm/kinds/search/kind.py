@@ -10,13 +10,13 @@ from torch import nn
 
 from espnet_bayeslm.bayes import Kind, Place, Position, Weights, register_kind
 from espnet_bayeslm.bayes.kinds import KINDS, Function, Output, Rows, option, parse_kind
-from espnet_bayeslm.supernet import loading
-from espnet_bayeslm.supernet.mixed import PREFIX, mix, mix_at
+from espnet_bayeslm.kinds.search import loading
+from espnet_bayeslm.kinds.search.mixed import PREFIX, mix, mix_at
 from espnet_bayeslm.utils.errors import InputError
 
 
 class Choice(nn.Module):
-    """The architecture weights of a location."""
+    """Architecture weights of a location."""
 
     def __init__(self, location: str, candidates: Sequence[Kind]):
         super().__init__()
@@ -26,11 +26,11 @@ class Choice(nn.Module):
 
     @property
     def kinds(self) -> Tuple[str, ...]:
-        """The candidates' names."""
+        """Names of the candidates."""
         return tuple(kind.name for kind in self.candidates)
 
     def parameters_of(self, group: str) -> List[torch.Tensor]:
-        """The architecture weights, if the group is theirs."""
+        """Architecture weights, if this is their group for the optimizer."""
         return [self.weights] if group == Search.group else []
 
 
@@ -62,11 +62,11 @@ class Search(Kind):
 
     @classmethod
     def fits(cls, position: Position) -> bool:
-        """No: it is no candidate."""
+        """False: a search is no candidate of another search."""
         return False
 
     def fitted(self, position: Position) -> Kind:
-        """The search at a position, its candidates those given, or all that the position can have.
+        """Search at a position between the given candidates, or between all kinds that it can have.
 
         Raises:
             InputError: Fewer than two kinds, one twice, or one that the position cannot have.
@@ -77,13 +77,16 @@ class Search(Kind):
                 f"candidates {given!r}: expected a list of two or more of"
                 f" {', '.join(position.kinds)}"
             )
-        # as any other kind: a search is no candidate
-        kinds = [Kind.fitted(parse_kind(candidate), position) for candidate in given]
+        kinds = [parse_kind(candidate) for candidate in given]
+        for kind in kinds:
+            if not kind.fits(position):
+                raise kind.misfit(position)
         names = [kind.name for kind in kinds]
         for name in names:
             if names.count(name) > 1:
                 raise InputError(f"candidates: {name} is named twice")
-        return Search(candidates=sorted(kinds, key=lambda kind: list(KINDS).index(kind.name)))
+        order = list(KINDS)
+        return Search(candidates=tuple(sorted(kinds, key=lambda kind: order.index(kind.name))))
 
     def apply(self, place: Place) -> None:
         """Give a place a path for each candidate."""
@@ -97,12 +100,12 @@ class Search(Kind):
 
     @classmethod
     def owns(cls, key: str) -> bool:
-        """See `Kind.owns`."""
+        """True if a key of the state_dict belongs to architecture weights or further paths."""
         return any(word.startswith(PREFIX) for word in key.split("."))
 
     @classmethod
     def renamed(cls, state: Mapping[str, Any]) -> Dict[str, Any]:
-        """See `Kind.renamed`: paths' parameters were those of the layer itself."""
+        """Checkpoint of an earlier version, whose paths had no layers, with the present names."""
         return {loading.current_name(key): value for key, value in state.items()}
 
     @classmethod
@@ -114,7 +117,7 @@ class Search(Kind):
 
 @dataclasses.dataclass(frozen=True)
 class _Path(Place):
-    """A place as the path of one candidate sees it.
+    """Place of an LM with the path of one candidate.
 
     Attributes:
         choice: Its architecture weights.
@@ -128,7 +131,7 @@ class _Path(Place):
         return self._of_path(super().weights())
 
     def _of_path(self, weights: Sequence[Weights]) -> List[Weights]:
-        """These weights, or copies in layers that are paths of the layers that have them."""
+        """These weights for the first candidate; copies in further paths for the others."""
         if self.kind == self.choice.kinds[0]:
             return list(weights)
         return [

@@ -30,12 +30,12 @@ def key_of(location: str) -> str:
 
 
 def path_name(layer: nn.Module, kind: str, location: str) -> str:
-    """What the path of a kind at a location is called in a layer."""
+    """Name, in a layer, of the path of a kind at a location."""
     return f"{PREFIX}_{kind}" + (f"_{key_of(location)}" if isinstance(layer, nn.LSTM) else "")
 
 
 def name_in_path(layer: nn.Module, parameter: str, location: str) -> str:
-    """What a layer's parameter is called in a path."""
+    """Name, in a path, of a parameter of the layer."""
     suffix = "_l" + str(int(location.partition("@")[2]) - 1) if isinstance(layer, nn.LSTM) else ""
     return parameter.removesuffix(suffix)
 
@@ -44,9 +44,9 @@ class Mixed(nn.Module):
     """A layer with paths, mixed by the softmax of architecture weights.
 
     Attributes:
-        mixtures: The candidates' names by the mixtures that it has.
-        functions: The kind on whose path there is another function, by these too.
-        sources: Of each further path {its parameter: the layer's own, and the rows of it}.
+        mixtures: Mixture -> the names of its candidates.
+        functions: Mixture -> the kind whose path has another function.
+        sources: Further path -> {its parameter: (the parameter of the layer, its rows)}.
     """
 
     mixtures: Dict[str, Tuple[str, ...]]
@@ -54,18 +54,18 @@ class Mixed(nn.Module):
     sources: Dict[str, Dict[str, Tuple[str, Rows]]]
 
     def mixture_of(self, location: str) -> str:
-        """The name of the mixture that belongs to a location; "" where there is only one."""
+        """Name of the mixture of a location; "" where the layer has only one."""
         return ""
 
     def shares(self, mixture: str = "") -> Dict[str, torch.Tensor]:
-        """{kind: its path's share, softmax(a) of Eq. 35}, each ()."""
+        """{kind: share of the path, softmax(a) of Eq. 35}, each ()."""
         weights = getattr(self, WEIGHTS + mixture)
         precise = weights.to(torch.promote_types(weights.dtype, torch.float32))
         values = precise.softmax(0).to(weights.dtype).unbind(0)
         return dict(zip(self.mixtures[mixture], values, strict=True))
 
     def empty_path(self) -> nn.Module:
-        """A layer for copies of this one's weights."""
+        """Layer for copies of the weights of this layer."""
         return nn.Module()
 
     def add_path(self, location: str, kind: str, weights: Sequence[Tuple[str, Rows]]) -> List[str]:
@@ -89,12 +89,12 @@ class Mixed(nn.Module):
         return [f"{name}.{parameter}" for parameter in source]
 
     def paths(self) -> Dict[str, Any]:
-        """{kind: the layer that is its path}; the first is this one."""
+        """{kind: the layer that is its path}; the first path is this layer."""
         first, *others = self.mixtures[""]
         return {first: self, **{kind: getattr(self, f"{PREFIX}_{kind}") for kind in others}}
 
     def reset(self) -> None:
-        """Make all paths equal to this layer's own."""
+        """Make all paths equal to the first."""
         for name, source in self.sources.items():
             for parameter, (own, rows) in source.items():
                 value = select_rows(getattr(self, own).detach(), rows)
@@ -113,17 +113,17 @@ class Mixed(nn.Module):
 
 
 class MixedLinear(Mixed, Linear):
-    """Linear layers, whose outputs are mixed, or handed on apart to a `MixedFunction`."""
+    """Linear layers whose outputs are mixed here or, apart, in a `MixedFunction`."""
 
     is_apart = False
 
     def empty_path(self) -> nn.Module:
-        """A linear layer of these sizes."""
+        """Linear layer of the same sizes."""
         sizes = (self.in_features, self.out_features)
         return Linear(*sizes, bias=self.bias is not None, device="meta")
 
     def weights(self) -> Tuple[torch.Tensor, torch.Tensor]:
-        """The paths' parameters mixed: the output is linear in them, so that it is mixed too."""
+        """Mixed weight and bias: the output is linear in them, so the output is mixed too."""
         return self._mixed("weight"), self.bias if self.bias is None else self._mixed("bias")
 
     def _mixed(self, parameter: str) -> torch.Tensor:
@@ -134,17 +134,17 @@ class MixedLinear(Mixed, Linear):
         return sum(others, first)
 
     def forward(self, input: torch.Tensor, *, gelu: bool = False) -> Any:
-        """Map (..., in_features) to (..., out_features), to {kind: that} where they stay apart."""
+        """Map (..., in_features) to (..., out_features), or to {kind: output} if apart."""
         if not self.is_apart:
             return super().forward(input, gelu=gelu)
         return {kind: linear(input, path.weight, path.bias) for kind, path in self.paths().items()}
 
 
 class MixedEmbedding(Mixed, nn.Embedding):
-    """Embeddings, whose vectors are mixed."""
+    """Embeddings whose vectors are mixed."""
 
     def empty_path(self) -> nn.Module:
-        """An embedding of these sizes."""
+        """Embedding of the same sizes."""
         sizes = (self.num_embeddings, self.embedding_dim)
         return nn.Embedding(*sizes, padding_idx=self.padding_idx, device="meta")
 
@@ -161,7 +161,7 @@ class MixedFunction(Mixed, GPActivation):
     """Activation functions of the paths of a feed-forward net, mixed."""
 
     def add_function(self, location: str, kind: str, layers: Sequence[Any]) -> None:
-        """Be the function of a kind's path, and have those of the other paths beside it."""
+        """Put this function on the path of a kind; the other paths keep the native function."""
         self.functions[""] = kind
         for layer in layers:
             layer.is_apart = True
@@ -194,7 +194,7 @@ MIXED: Dict[type, Type[Mixed]] = {
 
 
 def mix(layer: nn.Module, choice: Any) -> Any:
-    """A layer with paths that are mixed by a location's weights, to take a layer's place.
+    """Layer with paths that are mixed by the architecture weights of a location.
 
     Args:
         layer: The layer; one with paths is returned as it is.
@@ -222,7 +222,7 @@ def mix(layer: nn.Module, choice: Any) -> Any:
 
 
 def mix_at(lm: Any, path: str, choice: Any) -> Any:
-    """The layer of this name in an LM, with paths; it takes the place of one without."""
+    """Layer of this name in an LM, with paths; a layer without paths is replaced."""
     owner, _, name = path.rpartition(".")
     mixed = mix(lm.get_submodule(path), choice)
     setattr(lm.get_submodule(owner), name, mixed)

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from espnet2.utils.yaml_no_alias_safe_dump import yaml_no_alias_safe_dump
 
 from espnet_bayeslm.bayes.kinds import KINDS
-from espnet_bayeslm.supernet.kind import Search
+from espnet_bayeslm.kinds.search.kind import Search
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 
@@ -16,19 +16,19 @@ CandidateOptions = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 
 def is_search(value: Any) -> bool:
-    """Whether a value of `uncertainty:` is a search."""
+    """True if a value of `uncertainty:` is a search."""
     return (value.get("kind") if isinstance(value, Mapping) else value) == Search.name
 
 
 def check_searched(uncertainty: Any, *, path: Optional[PathLike] = None) -> Mapping[str, Any]:
-    """`uncertainty:` of a configuration, in which something is searched.
+    """Check that a configuration's `uncertainty:` has a search, and return it.
 
     Args:
-        uncertainty: That of an LM's configuration, whatever it is.
-        path: The file that it is from.
+        uncertainty: The value in the configuration of an LM.
+        path: The configuration file.
 
     Raises:
-        InputError: No location is.
+        InputError: No location is of kind search.
     """
     if not isinstance(uncertainty, Mapping) or not any(map(is_search, uncertainty.values())):
         raise InputError(

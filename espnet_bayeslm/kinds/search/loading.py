@@ -10,7 +10,7 @@ from torch import nn
 
 from espnet_bayeslm.bayes import Block
 from espnet_bayeslm.bayes.kinds import select_rows
-from espnet_bayeslm.supernet.mixed import PREFIX, Mixed, name_in_path, path_name
+from espnet_bayeslm.kinds.search.mixed import PREFIX, Mixed, name_in_path, path_name
 
 # Names of earlier versions, in which paths had no layers of their own.
 OLD_GATE = re.compile(
@@ -21,7 +21,7 @@ OLD_PARAMETER = re.compile(r"(.*\.)?search_([a-z]+)_((?:weight|bias)[a-z_]*)")
 
 
 def current_name(key: str) -> str:
-    """The name that a key of an earlier version's checkpoint has now."""
+    """Present name of a key of an earlier version's checkpoint."""
     if match := OLD_GATE.fullmatch(key):
         layer, kind, parameter, k, position, suffix = match.groups(default="")
         return f"{layer}{PREFIX}_{kind}_{position}_l{k}.{parameter}{suffix}"
@@ -36,7 +36,7 @@ def start_paths(lm: nn.Module, state: Dict[str, Any], prefix: str) -> None:
 
     Args:
         lm: The super-network.
-        state: What is about to be loaded into it. ESPnet's `--init_param` puts the checkpoint's
+        state: The state_dict about to be loaded. ESPnet's `--init_param` puts the checkpoint's
             tensors over the model's own, which are then the same memory.
         prefix: Of the LM's keys.
     """
@@ -85,7 +85,7 @@ def _is_tied(lm: nn.Module, parameter: torch.Tensor) -> bool:
 
 
 def _weights(lm: Any) -> Iterator[Tuple[str, str, Block]]:
-    """Yield (location, kind, parameter) of what has a kind and is not searched."""
+    """Yield (location, kind, parameter) of each uncertain weight that is not searched."""
     for location, kind in lm.kinds.items():
         place = lm.place(location)
         if str(location) in getattr(lm, PREFIX, ()):
@@ -101,15 +101,15 @@ def _weights(lm: Any) -> Iterator[Tuple[str, str, Block]]:
 def _place_posterior(
     lm: Any, found: Block, suffix: str, value: torch.Tensor, state: Dict[str, Any], begin: str
 ) -> None:
-    """Put what a search's checkpoint has of a path's posterior under the layer's own keys.
+    """Put the posterior of a path, from a search's checkpoint, under the keys of the layer.
 
     Args:
         lm: The LM.
         found: The weights.
-        suffix: Which of the posterior's tensors.
-        value: That tensor, shaped as the weights' rows, or ().
+        suffix: Suffix of a tensor of the posterior.
+        value: The tensor, shaped as the rows of the weights, or ().
         state: The checkpoint, changed in place.
-        begin: What the layer's keys begin with.
+        begin: Prefix of the keys of the layer.
     """
     first, last = found.rows
     for block in lm.posterior.blocks():

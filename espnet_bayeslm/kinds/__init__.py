@@ -1,0 +1,1 @@
+"""Kinds of uncertainty that need more than one module: one folder each."""
