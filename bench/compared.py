@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from espnet2.train.distributed_utils import DistributedOption
-from steps import SHAPES, espnet_options, lm_options
+from steps import espnet_options, lm_options
 
 from espnet_bayeslm.kernels.product import has_onednn
 from espnet_bayeslm.training.task import BayesLMTask
@@ -66,24 +66,6 @@ def lm_conf(shape: str, family: str, variant: Variant) -> Dict[str, Any]:
     if variant.uncertainty is None:
         return espnet_options(shape, family)
     return {**lm_options(shape, family), "uncertainty": dict(variant.uncertainty)}
-
-
-def forward_flops(shape: str, family: str, outputs: int, length: float) -> float:
-    """Return the floating-point operations of a token's products in the forward pass.
-
-    Args:
-        shape: The sizes.
-        family: `lstm` or `transformer`.
-        outputs: Words whose logits are computed.
-        length: Tokens of its sentence, for attention.
-    """
-    sizes = SHAPES[shape][1][family]
-    if family == "lstm":
-        unit = sizes["unit"]
-        return 2.0 * (2 * 8 * unit**2 + unit * outputs)
-    dim, layers = sizes["att_unit"], sizes["layer"]
-    per_layer = 4 * dim**2 + 2 * dim * sizes["unit"] + dim * length
-    return 2.0 * (layers * per_layer + dim * outputs)
 
 
 def noise_tokens(vocab: int) -> int:

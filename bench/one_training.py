@@ -18,9 +18,6 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from espnet_bayeslm.training.task import BayesLMTask
 from espnet_bayeslm.training.trainer import BayesLMTrainer
 
-# Parts of names of torch's operators that multiply matrices.
-PRODUCTS = ("mm", "linear", "mkldnn_rnn", "cudnn_rnn", "attention", "gemm")
-
 
 class GivenGradients(torch.autograd.Function):
     """0, whose gradients with respect to tensors are given, and nobody's but autograd's then."""
@@ -171,19 +168,3 @@ class Training:
         seconds = min(timed(work) for _ in range(2))
         self.model.zero_grad()
         return seconds
-
-    def product_share(self, batches: Sequence[Batch]) -> float:
-        """Return the share of the steps' time that products of matrices take."""
-        on_cuda = self.device.type == "cuda"
-        activity = torch.profiler.ProfilerActivity
-        with torch.profiler.profile(
-            activities=[activity.CPU, *([activity.CUDA] if on_cuda else [])]
-        ) as profile:
-            seconds = timed(functools.partial(self.train, batches))
-        name = "self_device_time_total" if on_cuda else "self_cpu_time_total"
-        microseconds = sum(
-            getattr(event, name)
-            for event in profile.key_averages()
-            if "::" in event.key and any(part in event.key for part in PRODUCTS)
-        )
-        return float(microseconds) * 1e-6 / seconds

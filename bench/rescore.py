@@ -1,12 +1,11 @@
 """Speed of rescoring N-best lists, over that of two other ways, and its memory.
 
 The other ways: (a) one hypothesis at a time; (b) ESPnet's `batchify_nll` in batches of 100, which
-pads to the longest hypothesis of all; beside it, without a goal, (c) batches sorted by length. They
-score a sample of each list's hypotheses, since tokens per second are compared. "products" is what
-torch.mm needs for the LM's matrix products over the distinct prefixes, and for nothing else.
-"self-normalised" skips the softmax; the mean of ln Z is measured once for all lists, before. Rounds
-are interleaved and the medians of their ratios are printed. The weights are random: what they are
-changes no time.
+pads to the longest hypothesis of all. They score a sample of each list's hypotheses, since tokens
+per second are compared. "products" is the time of torch.mm for the LM's matrix products over the
+distinct prefixes, and for nothing else. "self-normalised" skips the softmax; the mean of ln Z is
+measured once for all lists, before. Rounds are interleaved and the medians of their ratios are
+printed. Weights are random, and so are the lists without `--nbest`: the values change no time.
 """
 
 from __future__ import annotations
@@ -20,9 +19,8 @@ import os
 import random
 import statistics
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
-import numpy as np
 import torch
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 from steps import (
@@ -34,18 +32,17 @@ from steps import (
     ratio,
     resident_mib,
     started,
-    timed,
 )
 from torch import nn
+from twins import nbest_lists
 
 from espnet_bayeslm.kernels.product import has_onednn
-from espnet_bayeslm.rescoring import em_weights, read_nbest, token_log_probs
+from espnet_bayeslm.rescoring import read_nbest, token_log_probs
 from espnet_bayeslm.scoring.normalizer import measure_normalizer
 
-NBEST = Path(__file__).parents[2] / "shared/data/ami_nbest/eval_us"
 Ids = Tuple[int, ...]
 OURS, SELF, HALF, PRODUCTS = "prefix tree", "self-normalised", "  in bfloat16", "products"
-ONE, BATCHIFY, SORTED = "(a) one at a time", "(b) batchify_nll", "(c) sorted batches"
+ONE, BATCHIFY = "(a) one at a time", "(b) batchify_nll"
 # The least ratios of rates: {(row, over what): {shape: goal}}
 GOALS = {
     (OURS, ONE): {"small": 8.0, "paper": 9.0},
@@ -55,7 +52,6 @@ GOALS = {
 }
 BATCH = 100
 # Of the memory: hypotheses of one utterance, their words, how many at the end differ, and the goal
-EM_WORDS, EM_GOAL = 1_000_000, 2.0
 MANY, LENGTH, VARIED, MEMORY_GOAL = 10_000, 60, 14, 1536
 
 
@@ -78,20 +74,22 @@ def num_tokens(hypotheses: List[Ids]) -> int:
     return sum(len(ids) + 1 for ids in hypotheses)
 
 
-def read_lists(path: Path, num_utts: int, *, sample: int, vocab: int) -> Lists:
+def read_lists(path: Optional[Path], num_utts: int, *, sample: int, vocab: int) -> Lists:
     """Return the hypotheses of some of the lists; the slow ways get one in `sample`."""
-    lists = list(read_nbest(path, "kaldi"))
-    lists = lists[:: max(1, len(lists) // num_utts)][:num_utts]
-    numbers: Dict[str, int] = {}
-    encoded = [
-        [
-            tuple(2 + numbers.setdefault(w, len(numbers)) % (vocab - 4) for w in h.words)
-            for h in hyps
+    if path is None:
+        encoded = nbest_lists(vocab)
+    else:
+        lists = list(read_nbest(path, "kaldi"))
+        numbers: Dict[str, int] = {}
+        encoded = [
+            [
+                [2 + numbers.setdefault(w, len(numbers)) % (vocab - 4) for w in hyp.words]
+                for hyp in item.hypotheses
+            ]
+            for item in lists[:: max(1, len(lists) // num_utts)][:num_utts]
         ]
-        for hyps in (item.hypotheses for item in lists)
-    ]
-    every = [ids for hyps in encoded for ids in hyps]
-    some = [ids for hyps in encoded for ids in hyps[::sample]]
+    every = [tuple(ids) for hyps in encoded for ids in hyps]
+    some = [tuple(ids) for hyps in encoded for ids in hyps[::sample]]
     prefixes = {ids[:n] for ids in every for n in range(len(ids) + 1)}
     return Lists(every, some, len(prefixes))
 
@@ -111,13 +109,6 @@ def batchify(model: nn.Module, hypotheses: List[Ids]) -> None:
         row[: len(ids)] = torch.tensor(ids, dtype=torch.long)
     with torch.no_grad():
         model.batchify_nll(text, lengths, BATCH)
-
-
-def sorted_batches(model: nn.Module, hypotheses: List[Ids]) -> None:
-    """Score hypotheses sorted by length, each batch padded to its own longest."""
-    hypotheses = sorted(hypotheses, key=len)
-    for start in range(0, len(hypotheses), BATCH):
-        batchify(model, hypotheses[start : start + BATCH])
 
 
 def products(lm: nn.Module, rows: int) -> Callable[[], None]:
@@ -154,12 +145,11 @@ def measure_speed(shape: str, family: str, lists: Lists, rounds: int) -> None:
         PRODUCTS: products(model.lm, lists.prefixes),
         ONE: functools.partial(one_at_a_time, espnets, lists.some),
         BATCHIFY: functools.partial(batchify, espnets, lists.some),
-        SORTED: functools.partial(sorted_batches, espnets, lists.some),
     }
     if not has_onednn(torch.bfloat16):
         del calls[HALF]  # it would be emulated
     times = interleave({"score": calls}, rounds)["score"]
-    sizes = {n: lists.some if n in (ONE, BATCHIFY, SORTED) else lists.all for n in calls}
+    sizes = {n: lists.some if n in (ONE, BATCHIFY) else lists.all for n in calls}
     rates = {n: [num_tokens(sizes[n]) / s for s in times[n]] for n in calls}
     hypotheses, tokens = len(lists.all), num_tokens(lists.all)
     print(f"\n{family}, {shape} shape: {SHAPES[shape][0]} words, {hypotheses} hypotheses,", end=" ")
@@ -170,7 +160,7 @@ def measure_speed(shape: str, family: str, lists: Lists, rounds: int) -> None:
 
 def print_rates(shape: str, rates: Dict[str, List[float]]) -> None:
     """Print a row for each way: tokens per second, and the ratios to the others."""
-    bases = [ONE, BATCHIFY, SORTED, PRODUCTS]
+    bases = [ONE, BATCHIFY, PRODUCTS]
     print(f"{'':20} {'tokens/s':>10}", *(f"{'/ ' + base:>22}" for base in bases))
     for name, values in rates.items():
         cells = [f"{statistics.median(values):10.0f}"]
@@ -208,30 +198,14 @@ def measure_memory(shape: str, family: str) -> None:
     print(f"(goal {MEMORY_GOAL})", flush=True)
 
 
-def measure_em(rounds: int) -> None:
-    """Print how long the weights of five components on a million words take."""
-    generator = np.random.default_rng(0)
-    common = generator.gamma(1.0, 2.0, (EM_WORDS, 1))
-    log_probs = -common - generator.gamma(0.5, 1.5, (EM_WORDS, 5)) * [1.0, 1.2, 0.8, 1.5, 1.0]
-    seconds = statistics.median(
-        timed(functools.partial(em_weights, log_probs)) for _ in range(rounds)
-    )
-    print(f"\nEM of 5 components on {EM_WORDS} words: {seconds:.2f} s", end="")
-    print(f" (median of {rounds}; goal {EM_GOAL:g} s)")
-
-
 def main() -> None:
     """Run the benchmark."""
     families = ["lstm", "transformer"]
     parser = get_parser(__doc__, shapes=["small", "paper"], families=families)
-    parser.add_argument("--nbest", type=Path, default=NBEST, help="N-best lists, Kaldi's format")
+    parser.add_argument("--nbest", type=Path, help="N-best lists, Kaldi's format; none: random")
     parser.add_argument("--num_utts", type=int, default=60, help="How many lists are scored")
     parser.add_argument("--sample", type=int, default=10, help="Of the slow ways: one in so many")
     args = started(parser)
-    measure_em(args.rounds)
-    if not args.nbest.exists():
-        print(f"rescoring: not measured, there are no N-best lists in {args.nbest} (--nbest)")
-        return
     os.environ.setdefault("TQDM_DISABLE", "1")
     logging.disable(logging.WARNING)
     for shape, family in itertools.product(args.shapes, args.families):

@@ -19,7 +19,6 @@ import argparse
 import contextlib
 import functools
 import gc
-import json
 import logging
 import os
 import socket
@@ -27,7 +26,7 @@ import statistics
 import tempfile
 import warnings
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Sequence
+from typing import Callable, Dict, List, Sequence
 
 import torch
 from compared import (
@@ -36,8 +35,6 @@ from compared import (
     Variant,
     count_tokens,
     espnet_args,
-    forward_flops,
-    noise_tokens,
     read_batches,
     variants,
     write_corpus,
@@ -49,10 +46,9 @@ from steps import SHAPES, in_new_process, in_new_processes, ratio, resident_mib,
 MEMORY_BATCH = (32, 100)
 
 
-def measure_speed(args: argparse.Namespace, family: str, vocab: int) -> List[Dict[str, Any]]:
-    """Return what was measured of each variant of a family, and print it."""
+def measure_speed(args: argparse.Namespace, family: str, vocab: int) -> None:
+    """Print the speed of each variant of a family, and the shares of a step."""
     args.vocab = vocab
-    rows: List[Dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         write_corpus(Path(folder), args, vocab)
         single = DistributedOption()
@@ -71,57 +67,24 @@ def measure_speed(args: argparse.Namespace, family: str, vocab: int) -> List[Dic
             taken = timed(functools.partial(training.train, batches))
             if done >= 0:  # the first round warms up
                 times.append(taken)
-    length = tokens / sum(len(keys) for keys, _ in batches)
+    columns = ("tokens/s", "/ESPnet", "/point", "vocab", "sampling", "optim")
+    print(f"{'':34}", *(f"{column:>9}" for column in columns))
     for training, times in zip(trainings, seconds, strict=True):
         variant, taken = training.variant, statistics.median(times)
         low = [i for i, v in enumerate(chosen) if v.uncertainty is None and v.low == variant.low]
-        outputs = noise_tokens(vocab) if variant.sampled else vocab
-        flops = 3 * forward_flops(args.shape, family, outputs, length) * tokens / taken
-        row = {
-            "family": family,
-            "vocab": vocab,
-            "name": variant.name,
-            "tokens_per_second": tokens / taken,
-            "speed_over_espnet": ratio(seconds[low[0] if low else 0], times),
-            "speed_over_point": ratio(seconds[1], times),
-            "vocabulary": training.vocabulary_seconds(batches) / taken,
-            "sampling": training.sampling_seconds(batches) / taken,
-            "optimizer": training.optimizer_seconds(batches) / taken,
-            "products": training.product_share(batches),
-            "gflops": flops / 1e9,
-            "of_peak": flops / (args.peak_tflops * 1e12) if args.peak_tflops else None,
-            "parameters": sum(p.numel() for p in training.model.parameters()),
-        }
-        print_speed(row, heads=not rows)
-        rows.append(row)
-    return rows
-
-
-def print_speed(row: Mapping[str, Any], *, heads: bool) -> None:
-    """Print what was measured of a variant, the first below the columns' heads.
-
-    Shares are of the step's time.
-    """
-    if heads:
-        columns = ("tokens/s", "/ESPnet", "/point", "vocab", "sampling", "optim", "products")
-        cells = [*(f"{column:>9}" for column in columns), f"{'GFLOP/s':>9} {'of peak':>8}"]
-        print(f"{'':34}", *cells)
-    shares = (row[key] for key in ("vocabulary", "sampling", "optimizer", "products"))
-    peak = "" if row["of_peak"] is None else f"{100 * row['of_peak']:7.1f}%"
-    print(
-        f"{row['name']:34} {row['tokens_per_second']:9.0f} {row['speed_over_espnet']:9.2f}",
-        f"{row['speed_over_point']:9.2f}",
-        *(f"{100 * share:8.1f}%" for share in shares),
-        f"{row['gflops']:9.1f} {peak:>8}",
-        flush=True,
-    )
+        parts = (training.vocabulary_seconds, training.sampling_seconds, training.optimizer_seconds)
+        print(
+            f"{variant.name:34} {tokens / taken:9.0f}",
+            f"{ratio(seconds[low[0] if low else 0], times):9.2f} {ratio(seconds[1], times):9.2f}",
+            *(f"{100 * part(batches) / taken:8.1f}%" for part in parts),
+            flush=True,
+        )
 
 
 def prepare(threads: int) -> None:
     """Set this process's threads, and let ESPnet and torch say nothing."""
     logging.getLogger().setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     torch.set_num_threads(threads)
 
 
@@ -148,19 +111,16 @@ def memory_job(args: argparse.Namespace, family: str, variant: Variant) -> float
     return resident_mib("VmHWM") - baseline
 
 
-def measure_memory(args: argparse.Namespace, family: str, vocab: int) -> List[Dict[str, Any]]:
-    """Return the peak memory of each variant, each in a process of its own, and print it."""
+def measure_memory(args: argparse.Namespace, family: str, vocab: int) -> None:
+    """Print the peak memory of each variant, each in a process of its own."""
     args.vocab = vocab
     size, length = MEMORY_BATCH
     print(f"\npeak memory, {family}, {args.shape} shape, {vocab} words, {size} x {length} tokens")
-    rows: List[Dict[str, Any]] = []
+    espnets = 0.0
     for variant in variants(family, args.device):
         mb = in_new_process(memory_job, args, family, variant)
-        row = {"family": family, "vocab": vocab, "name": variant.name, "mb": mb}
-        row["over_espnet"] = mb / max(rows[0]["mb"], 1.0) if rows else 1.0
-        rows.append(row)
-        print(f"{row['name']:34} {row['mb']:9.0f} MB {row['over_espnet']:9.2f}", flush=True)
-    return rows
+        espnets = espnets or max(mb, 1.0)
+        print(f"{variant.name:34} {mb:9.0f} MB {mb / espnets:9.2f}", flush=True)
 
 
 def seconds_of_group(training: Training, batches: Sequence[Batch]) -> float:
@@ -204,13 +164,12 @@ def speed_job(
     return int(tokens) / seconds
 
 
-def measure_processes(args: argparse.Namespace, family: str, vocab: int) -> List[Dict[str, Any]]:
-    """Return and print the speed of two processes on two cores over that of one on one core."""
+def measure_processes(args: argparse.Namespace, family: str, vocab: int) -> None:
+    """Print the speed of two processes on two cores over that of one on one core."""
     if len(os.sched_getaffinity(0)) < 2:
         print("\ntwo processes: needs two cores")
-        return []
+        return
     args.vocab = vocab
-    rows: List[Dict[str, Any]] = []
     print(f"\ntwo gloo processes over one, {family}, {args.shape} shape, {vocab} words,", end=" ")
     print(f"{args.batch_size} sentences a step", flush=True)
     for variant in variants(family, args.device)[1:3]:
@@ -220,21 +179,12 @@ def measure_processes(args: argparse.Namespace, family: str, vocab: int) -> List
                 group = world, free_port()
                 jobs = [(args, family, variant, rank, *group) for rank in range(world)]
                 found.append(min(in_new_processes(speed_job, *jobs)))
-        row = {
-            "family": family,
-            "vocab": vocab,
-            "name": variant.name,
-            "one": statistics.median(speeds[1]),
-            "two": statistics.median(speeds[2]),
-            "two_over_one": ratio(speeds[2], speeds[1]),
-        }
-        rows.append(row)
         print(
-            f"{row['name']:34} {row['one']:9.0f} {row['two']:9.0f} tokens/s,"
-            f" {row['two_over_one']:.2f} times (goal 1.60)",
+            f"{variant.name:34} {statistics.median(speeds[1]):9.0f}"
+            f" {statistics.median(speeds[2]):9.0f} tokens/s,"
+            f" {ratio(speeds[2], speeds[1]):.2f} times (goal 1.60)",
             flush=True,
         )
-    return rows
 
 
 def free_port() -> int:
@@ -245,7 +195,7 @@ def free_port() -> int:
         return port
 
 
-PARTS: Dict[str, Callable[[argparse.Namespace, str, int], List[Dict[str, Any]]]] = {
+PARTS: Dict[str, Callable[[argparse.Namespace, str, int], None]] = {
     "speed": measure_speed,
     "memory": measure_memory,
     "processes": measure_processes,
@@ -268,8 +218,6 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--ddp_comm_hook", help="of two processes, as ESPnet's")
     parser.add_argument("--optim", default="sgd", help="as ESPnet's")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--peak_tflops", type=float, help="of the device, for the share of it")
-    parser.add_argument("--output", help="a json file")
     return parser
 
 
@@ -278,16 +226,12 @@ def main() -> None:
     args = get_parser().parse_args()
     prepare(args.threads)
     os.environ["OMP_NUM_THREADS"] = str(args.threads)  # of the processes that are started
-    results: Dict[str, Any] = {"torch": torch.__version__, "options": vars(args).copy()}
     print(f"torch {torch.__version__}, {args.device}, {args.threads} thread(s)")
     for part in args.parts:
-        results[part] = []
         for family in args.families:
             for vocab in args.vocabs:
-                results[part] += PARTS[part](args, family, vocab)
+                PARTS[part](args, family, vocab)
                 gc.collect()
-    if args.output:
-        Path(args.output).write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":
