@@ -78,7 +78,7 @@ test-avx2: $(READY)
 # 40 changes of one operator or number each: do the tests that run the line notice? Which do is
 # recorded in build/ first, and again when the package has changed.
 mutants: $(READY)
-	"$(BIN)/python" tests/mutation.py --count 40
+	"$(BIN)/python" tools/mutation.py --count 40
 
 lint: $(READY)
 	"$(BIN)/ruff" check .

@@ -1,6 +1,6 @@
 """Single-line mutants of the package: would the tests notice?
 
-`python tests/mutation.py --count 40` changes one operator or number at a time in a copy of the
+`python tools/mutation.py --count 40` changes one operator or number at a time in a copy of the
 package, runs the tests that run that line, the quickest first, and prints which changes nobody
 noticed, and which test noticed the others. What only steers speed or words a message is left out:
 names in capitals, `raise`, logging, annotations.
@@ -25,9 +25,12 @@ from typing import Any, Dict, Iterator, List, Set, Tuple
 from xml.etree import ElementTree
 
 import coverage
-import forking_python
 
 ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+import forking_python  # noqa: E402
+
 PACKAGE = "espnet_bayeslm"
 # Each part, and the tests that are to notice what runs at import; the module's own come first.
 PARTS = {
@@ -261,11 +264,11 @@ def failures(mutant: Mutant | None, tests: Tests, timeout: float, server: str) -
         for name in ("egs2", "bench", "setup.cfg", "README.md", "docs", "Makefile"):
             if (ROOT / name).exists():
                 os.symlink(ROOT / name, Path(folder) / name)
-        for name in ("tests", "conf", PACKAGE):  # conf/ links into the package
+        for name in ("tests", "tools", "conf", PACKAGE):  # conf/ links into the package
             shutil.copytree(ROOT / name, Path(folder) / name, symlinks=True)
         command = [sys.executable, "-I", "-S", forking_python.__file__, server]
         command += ["-m", "pytest", "-q", *tests.paths]
-        env = {**os.environ, "PYTHONPATH": f"{folder}:{folder}/tests"}
+        env = {**os.environ, "PYTHONPATH": f"{folder}:{folder}/tools"}
         if mutant is not None:
             target = Path(folder) / PACKAGE / mutant.path
             target.write_text(mutant.apply(target.read_text()))
