@@ -67,7 +67,7 @@ test-plain: $(READY)
 # What touches matrix products, autocast and the LSTM.
 AVX2_TESTS := $(addprefix tests/, kernels/test_product.py layers/test_lstm_loop.py \
   kernels/test_feed_forward.py layers/test_sampled.py kernels/test_vocabulary.py lm/test_kinds.py \
-  lm/test_decoding.py lm/test_tree.py training/test_nll.py training/test_model.py \
+  lm/test_tree.py training/test_nll.py training/test_model.py \
   training/test_optimizer.py training/test_sampled_softmax.py)
 
 test-avx2: export ATEN_CPU_CAPABILITY := avx2

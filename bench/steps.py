@@ -8,7 +8,6 @@ machine only ratios within one run mean anything.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import functools
 import gc
 import multiprocessing
@@ -43,43 +42,24 @@ OTHER = {"lstm": "nn.LSTM", "transformer": "ESPnet"}
 FEEDBACK = {"kind": "variational", "feedback": True}
 
 
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """An uncertain LM to measure.
-
-    Attributes:
-        name: What its row is called.
-        uncertainty: As in `lm_conf`.
-        goals: Largest ratios to the point of comparison, in the order of the columns.
-    """
-
-    name: str
-    uncertainty: Mapping[str, Any]
-    goals: Sequence[float] = ()
-
-
-def case(place: str, kind: str, *goals: float) -> Case:
-    """Return an LM that is uncertain at one place; goals of training and evaluation."""
-    return Case(f"{place} {kind}", {place: kind}, goals)
-
-
-UNCERTAIN: Dict[str, List[Case]] = {
-    "lstm": [
-        case("cell_input@1-2", "bayes", 1.02, 1.00),
-        case("all_gates@1-2", "bayes", 1.02, 1.00),
-        case("cell_input@1-2", "gp", 1.10, 1.10),
-        case("hidden_input@1-2", "gp", 1.10, 1.10),
-        case("hidden_output@1-2", "variational", 1.05, 1.03),
-        Case("hidden_output@1-2 feedback", {"hidden_output@1-2": FEEDBACK}),
-    ],
-    "transformer": [
-        case("ffn@1", "bayes", 1.02, 1.00),
-        case("ffn@*", "bayes", 1.02, 1.00),
-        case("ffn@1", "gp", 1.05, 1.10),
-        case("ffn@*", "gp", 1.05, 1.10),
-        case("hidden_output@1", "variational", 1.05, 1.03),
-        case("hidden_output@*", "variational", 1.05, 1.03),
-    ],
+# `uncertainty` of the LMs to measure, by the names of their rows
+UNCERTAIN: Dict[str, Dict[str, Mapping[str, Any]]] = {
+    "lstm": {
+        "cell_input@1-2 bayes": {"cell_input@1-2": "bayes"},
+        "all_gates@1-2 bayes": {"all_gates@1-2": "bayes"},
+        "cell_input@1-2 gp": {"cell_input@1-2": "gp"},
+        "hidden_input@1-2 gp": {"hidden_input@1-2": "gp"},
+        "hidden_output@1-2 variational": {"hidden_output@1-2": "variational"},
+        "hidden_output@1-2 feedback": {"hidden_output@1-2": FEEDBACK},
+    },
+    "transformer": {
+        "ffn@1 bayes": {"ffn@1": "bayes"},
+        "ffn@* bayes": {"ffn@*": "bayes"},
+        "ffn@1 gp": {"ffn@1": "gp"},
+        "ffn@* gp": {"ffn@*": "gp"},
+        "hidden_output@1 variational": {"hidden_output@1": "variational"},
+        "hidden_output@* variational": {"hidden_output@*": "variational"},
+    },
 }
 # What is timed: {column: {model: a call}}, and the seconds of each round.
 Work = Dict[str, Dict[str, Callable[[], None]]]
@@ -121,8 +101,8 @@ def build(shape: str, family: str, names: Sequence[str] = ()) -> Dict[str, nn.Mo
     """Return the models to compare, by name: the two points of comparison first."""
     other = ESPnetLanguageModel(make_espnet(shape, family), SHAPES[shape][0])
     models = {"point": make_lm(shape, family, {}), OTHER[family]: other}
-    cases = [lm for lm in UNCERTAIN[family] if not names or lm.name in names]
-    return models | {lm.name: make_lm(shape, family, lm.uncertainty) for lm in cases}
+    cases = {n: place for n, place in UNCERTAIN[family].items() if not names or n in names}
+    return models | {n: make_lm(shape, family, place) for n, place in cases.items()}
 
 
 def train_step(model: nn.Module, text: torch.Tensor, lengths: torch.Tensor) -> None:
@@ -224,9 +204,8 @@ def measure(shape: str, family: str, rounds: int, *, names: Sequence[str] = ()) 
         for column, function in (("train", train_step), ("eval", evaluate))
     }
     print_title(shape, family)
-    goals = {lm.name: lm.goals for lm in UNCERTAIN[family]}
     times = interleave(work, rounds)
-    print_table(times, bases=list(models)[:2], goals=goals)
+    print_table(times, bases=list(models)[:2])
 
 
 def print_title(shape: str, family: str) -> None:
@@ -236,21 +215,18 @@ def print_title(shape: str, family: str) -> None:
     print(f"\n{family}, {shape} shape: {words}, {tokens}, {threads}")
 
 
-def print_table(
-    times: Times, *, bases: Sequence[str], goals: Mapping[str, Sequence[float]]
-) -> None:
+def print_table(times: Times, *, bases: Sequence[str]) -> None:
     """Print a row for each model: milliseconds, and their ratios to those of `bases`."""
     heads = ("ms", *(f"/{base}" for base in bases))
     columns = [f"{column} {head}" for column in times for head in heads]
-    print(f"{'':32}", *(f"{column:>14}" for column in columns), "   goals")
+    print(f"{'':32}", *(f"{column:>14}" for column in columns))
     for name in next(iter(times.values())):
         cells = []
         for column in times.values():
             cells.append(f"{1000 * statistics.median(column[name]):14.1f}")
             for base in bases:
                 cells.append(f"{ratio(column[name], column[base]):14.3f}")
-        goal = " / ".join(f"{goal:.2f}" for goal in goals.get(name, ()))
-        print(f"{name:32}", *cells, f"   {goal}", flush=True)
+        print(f"{name:32}", *cells, flush=True)
 
 
 def main() -> None:

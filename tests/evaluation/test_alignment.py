@@ -15,7 +15,7 @@ def cost(pairs):
     return sum(UNPAIRED if None in pair else SUBSTITUTION * (pair[0] != pair[1]) for pair in pairs)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(ref=WORDS, hyp=WORDS)
 def test_an_alignment_holds_both_texts_at_the_lowest_cost(ref, hyp):
     aligned = align(ref, hyp)

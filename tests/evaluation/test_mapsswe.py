@@ -65,7 +65,7 @@ def test_segments_by_hand(ref, a, b, expected):
     assert utterance_segments(*alignments[::-1]) == [(y, x) for x, y in expected]
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(TEXTS)
 def test_a_naive_oracle(texts):
     ref, a, b = as_sets(texts)

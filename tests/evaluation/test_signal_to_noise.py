@@ -148,6 +148,7 @@ def test_rows_of_a_matrix_are_pruned_in_the_matrix_itself_and_restored_after_an_
     assert matrix[1, 1] == 0 and matrix[3, 0] == 0 and int((matrix == 0).sum()) == 2
 
 
+@pytest.mark.slow
 def test_more_elements_than_torch_quantile_takes():
     ratios = torch.linspace(0, 1, 2**24 + 3)
     with pytest.raises(RuntimeError):

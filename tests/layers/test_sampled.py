@@ -117,19 +117,12 @@ def test_values_and_gradients_by_hand(candidates):
         )
 
 
-def test_the_target_is_the_only_candidate():
+@pytest.mark.parametrize("candidates", [[3], []])
+def test_no_candidate_but_the_target(candidates):
     *leaves, targets = tensors()
     targets[:] = 3
-    loss = sampled_loss(*leaves, targets, torch.tensor([3]), proposal(2).log_inclusion)
-    assert (loss.objective == 0).all() and (loss.nll == 0).all()
-    for gradient in torch.autograd.grad(loss.objective.sum(), leaves):
-        assert (gradient == 0).all()
-
-
-def test_no_candidates():
-    *leaves, targets = tensors()
-    none = torch.zeros(0, dtype=torch.long)
-    loss = sampled_loss(*leaves, targets, none, proposal(1).log_inclusion)
+    candidates = torch.tensor(candidates, dtype=torch.long)
+    loss = sampled_loss(*leaves, targets, candidates, proposal(2).log_inclusion)
     assert (loss.objective == 0).all() and (loss.nll == 0).all()
     for gradient in torch.autograd.grad(loss.objective.sum(), leaves):
         assert (gradient == 0).all()

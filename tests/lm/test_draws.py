@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_contract import (
+from lm_cases import (
     BATCH,
-    CASES,
+    RANDOM,
     VOCAB,
     build,
     is_latent,
-    is_random,
     make_generic,
     name,
     tokens,
@@ -45,9 +44,6 @@ def test_noise_is_made_in_few_places():
             if names & SAMPLERS:
                 found.add(path.relative_to(PACKAGE).as_posix())
     assert found <= MAKE_NOISE and {"bayes/weights.py", "layers/latent.py"} <= found
-
-
-RANDOM = [case for case in CASES if is_random(case)]
 
 
 @pytest.mark.parametrize("case", RANDOM, ids=map(name, RANDOM))

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from test_contract import LSTM, SEQ_RNN, TRANSFORMER, VOCAB, build, search
-from test_contract import TestContract as Contract
-from test_contract import name as case_name
+from lm_cases import LSTM, SEQ_RNN, TRANSFORMER, VOCAB, build, search
+from lm_cases import name as case_name
+from test_contract import Contract, LocationContract
 from torch.distributions import Laplace, kl_divergence
 
 from espnet_bayeslm.bayes import Bayes, WeightKind
@@ -65,7 +65,7 @@ def lm(case, known):
     return build(case)
 
 
-class TestLaplaceContract(Contract):
+class TestLaplaceContract(LocationContract, Contract):
     def test_kl_equals_torch_distributions(self, lm, case):
         expected = sum(b.kind.kl(b) for b in lm.posterior.blocks())
         assert torch.allclose(lm.kl(), expected) and lm.kl() > 0

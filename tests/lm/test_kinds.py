@@ -140,53 +140,56 @@ def test_a_trained_sigma_is_not_started_again():
     assert torch.equal(lm.rnn.weight_hh_l0_cell_input_log_std, before)
 
 
+# place, kind, its options, the error
+LSTM_REFUSALS = [
+    ("cell_state@1", "bayes", {}, "kind 'bayes' does not fit.*point, gp"),
+    ("hidden_output@1", "gp", {}, "kind 'gp' does not fit.*variational"),
+    ("cell_input@1", "variational", {}, "does not fit.*point, bayes, gp"),
+    ("cell_input@1", "bayes", {"init_std_unit": "x"}, "init_std_unit"),
+    ("cell_input@1", "gp", {"bases": []}, "valid options are random"),
+    ("hidden_output@1", "variational", {"latent_dim": 0}, "latent_dim"),
+    (
+        "hidden_output@1",
+        "variational",
+        {"latent_dim": 3, "feedback": True},
+        "feedback of hidden",
+    ),
+]
+TRANSFORMER_REFUSALS = [
+    ("attention@1", "gp", {}, "kind 'gp' does not fit"),
+    ("hidden_output@1", "variational", {"feedback": True}, "feedback"),
+    ("ffn@1", "gp", {"basis": ["gelu", "x"]}, "basis of ffn@1.*sigmoid, tanh, relu, gelu.*'x'"),
+    ("ffn@1", "gp", {"basis": []}, "basis of ffn@1"),
+    ("ffn@1", "gp", {"basis": [["gelu"]]}, "basis of ffn@1"),
+    ("ffn@1", "gp", {"basis": ["relu"]}, "must hold gelu"),
+    ("ffn@1", "gp", {"random": "weights"}, "random of ffn@1"),
+    ("ffn@1", "gp", {"random": ["coeficients"]}, "random of ffn@1.*coefficients, weights"),
+    ("ffn@1", "gp", {"random": ["weights", "weights"]}, "each once"),
+]
+
+
 @pytest.mark.parametrize(
-    ("cls", "uncertainty", "said"),
+    "cls, place, kind, options, said",
     [
-        (BayesLSTMLM, {"cell_state@1": "bayes"}, "kind 'bayes' does not fit.*point, gp"),
-        (BayesLSTMLM, {"hidden_output@1": "gp"}, "kind 'gp' does not fit.*variational"),
-        (BayesLSTMLM, {"cell_input@1": "variational"}, "does not fit.*point, bayes, gp"),
-        (BayesTransformerLM, {"attention@1": "gp"}, "kind 'gp' does not fit"),
-        *[
-            (BayesTransformerLM, {"ffn@1": {"kind": "gp", **options}}, said)
-            for options, said in (
-                ({"basis": ["gelu", "swish"]}, "basis of ffn@1.*sigmoid, tanh, relu, gelu.*swish"),
-                ({"basis": []}, "basis of ffn@1"),
-                ({"basis": [["gelu"]]}, "basis of ffn@1"),
-                ({"basis": ["relu"]}, "must hold gelu"),
-                ({"random": "weights"}, "random of ffn@1"),
-                ({"random": ["coeficients"]}, "random of ffn@1.*coefficients, weights"),
-                ({"random": ["weights", "weights"]}, "each once"),
-            )
-        ],
-        (BayesLSTMLM, {"hidden_output@1": {"kind": "variational", "latent_dim": 0}}, "latent_dim"),
-        (
-            BayesLSTMLM,
-            {"hidden_output@1": {"kind": "variational", "latent_dim": 3, "feedback": True}},
-            "feedback of hidden_output@1",
-        ),
-        (
-            BayesTransformerLM,
-            {"hidden_output@1": {"kind": "variational", "feedback": True}},
-            "feedback",
-        ),
-        (
-            BayesLSTMLM,
-            {"hidden_input@1": {"kind": "gp", "prior_variance": 2.0}, "all_gates@1": "bayes"},
-            "the same weights.*different options",
-        ),
-        (
-            BayesLSTMLM,
-            {"layer_input@1": "gp", "cell_input@1": {"kind": "gp", "init_std": 0.5}},
-            "the same weights.*different options",
-        ),
-        (BayesLSTMLM, {"cell_input@1": {"kind": "bayes", "init_std_unit": "x"}}, "init_std_unit"),
-        (BayesLSTMLM, {"cell_input@1": {"kind": "gp", "bases": []}}, "valid options are random"),
+        *[(BayesLSTMLM, *refusal) for refusal in LSTM_REFUSALS],
+        *[(BayesTransformerLM, *refusal) for refusal in TRANSFORMER_REFUSALS],
     ],
 )
-def test_what_does_not_fit(cls, uncertainty, said):
+def test_what_does_not_fit(cls, place, kind, options, said):
     with pytest.raises(ValueError, match=said):
-        cls(VOCAB, uncertainty=uncertainty, **SIZES[cls])
+        cls(VOCAB, uncertainty={place: {"kind": kind, **options}}, **SIZES[cls])
+
+
+@pytest.mark.parametrize(
+    "uncertainty",
+    [
+        {"hidden_input@1": {"kind": "gp", "prior_variance": 2.0}, "all_gates@1": "bayes"},
+        {"layer_input@1": "gp", "cell_input@1": {"kind": "gp", "init_std": 0.5}},
+    ],
+)
+def test_weights_of_two_locations_have_one_kind(uncertainty):
+    with pytest.raises(ValueError, match=r"the same weights.*different options"):
+        BayesLSTMLM(VOCAB, uncertainty=uncertainty, **SIZES[BayesLSTMLM])
 
 
 @pytest.fixture

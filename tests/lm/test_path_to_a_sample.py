@@ -1,7 +1,7 @@
 """How many functions a reader goes through from `lm_conf` to a sampled weight."""
 
 from entered import entered
-from test_contract import BATCH, VOCAB
+from lm_cases import BATCH, VOCAB
 
 from espnet_bayeslm.lm import BayesTransformerLM
 from espnet_bayeslm.training.model import BayesLanguageModel

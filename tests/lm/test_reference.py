@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 from espnet2.lm.seq_rnn_lm import SequentialRNNLM
-from test_contract import VOCAB, make_certain, tokens
+from lm_cases import VOCAB, make_certain, tokens
 from torch import nn
 
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM

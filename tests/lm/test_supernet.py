@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 import torch
-from test_contract import LSTM, SEARCHES, TRANSFORMER, VOCAB, build, make_generic, search, tokens
-from test_contract import name as case_name
+from lm_cases import LSTM, SEARCHES, TRANSFORMER, VOCAB, build, make_generic, search, tokens
+from lm_cases import name as case_name
 
 from espnet_bayeslm.kinds.search import choices as choices_of
 from espnet_bayeslm.layers import GPActivation, TransformerBlock
@@ -19,7 +19,7 @@ def is_tied(case):
     return "embedding" in case[2] and case[1].get("tie_weights", True)
 
 
-def architectures(lm, most=12):
+def architectures(lm, most=6):
     """Return some of the combinations of kinds, among them the first and the last."""
     places = [place for place, _ in choices_of(lm)]
     every = list(itertools.islice(itertools.product(*(c.kinds for _, c in choices_of(lm))), 5000))

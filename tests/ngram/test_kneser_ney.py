@@ -112,7 +112,7 @@ def test_discounts_equal_the_definition(data):
         np.testing.assert_allclose(estimate_discounts(tables)[-1], expected, rtol=1e-12)
 
 
-# reference tool: ARPA files that lmplz made, see tests/oracles/lmplz_reference.sh
+# reference tool: ARPA files that lmplz made, see tools/lmplz_reference.sh
 
 # ARPA files carry 7 digits and lmplz computes in float32
 TOLERANCE = 1e-4

@@ -46,7 +46,7 @@ def best_alignments(words, other):
     yield from {item for item in found if item[0] == least}
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @example(items=[((), 0), ((), 5), (("a",), 0), (("a",), 5), (("a", "a"), 0)], sharpness=4.0)
 @given(items=LISTS, sharpness=st.sampled_from([0.25, 1.0, 4.0]))
 def test_risk_is_that_of_exhaustive_enumeration(items, sharpness):
@@ -64,7 +64,7 @@ def test_risk_is_that_of_exhaustive_enumeration(items, sharpness):
     assert all(risk > risks[best] for risk in risks[:best])
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(WORDS, st.lists(WORDS, min_size=1, max_size=4))
 def test_places_are_those_of_an_alignment_with_the_fewest_errors(words, others):
     found = words_in_place(words, others)

@@ -73,7 +73,7 @@ def test_tiny_probabilities_do_not_underflow():
     assert np.allclose(em_weights(log_probs - 5000.0), em_weights(log_probs), atol=1e-9)
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(log_probs=LOG_PROBS)
 def test_the_likelihood_never_falls(log_probs):
     # the less a weight may change at the end, the later the step
@@ -86,7 +86,7 @@ def test_the_likelihood_never_falls(log_probs):
         assert (weights >= 0).all() and weights.sum() == pytest.approx(1)
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(log_probs=LOG_PROBS)
 def test_nothing_nearby_is_better(log_probs):
     """The likelihood is concave: at its maximum no mixture with a single component helps."""

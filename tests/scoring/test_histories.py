@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 from espnet2.lm.seq_rnn_lm import SequentialRNNLM
+from lm_cases import LSTM, SOME, TRANSFORMER, VOCAB, build, make_generic
+from lm_cases import name as case_name
 from oracles.one_sequence import naive
-from test_contract import CASES, LSTM, TRANSFORMER, VOCAB, build, make_generic
-from test_contract import name as case_name
 
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.scoring.histories import History, extend, score_in_context
@@ -44,7 +44,7 @@ def assert_same(found, expected, **tolerance):
             np.testing.assert_allclose(a, b, rtol=0, **tolerance)
 
 
-@pytest.mark.parametrize("case", CASES, ids=map(case_name, CASES))
+@pytest.mark.parametrize("case", SOME, ids=map(case_name, SOME))
 def test_equals_the_whole_text(case):
     lm = make_generic(build(case))
     expected = all_naive(lm)
@@ -54,7 +54,7 @@ def test_equals_the_whole_text(case):
         assert_same(found, expected, atol=1e-9)
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if len(c[2]) > 1], ids=case_name)
+@pytest.mark.parametrize("case", [c for c in SOME if len(c[2]) > 1], ids=case_name)
 def test_each_draw_has_a_history_of_its_own(case):
     lm, expected = make_generic(build(case)), []
     for index in range(3):

@@ -1,76 +1,37 @@
 """The latent variables' Gaussians over a text, against a sentence-by-sentence pass."""
 
-import itertools
-
 import torch
+from test_neural import make
 
-from espnet_bayeslm.layers.latent import LatentOutput
 from espnet_bayeslm.scoring.latents import latent_moments
 
-
-class ToyLM(torch.nn.Module):
-    """Two latent outputs above an embedding that also sees how far it is in the sentence."""
-
-    vocab_size = 6
-
-    def __init__(self):
-        super().__init__()
-        self.embed = torch.nn.Embedding(6, 4)
-        self.first = LatentOutput(4, location="hidden_output@1", init_std=0.1)
-        self.second = LatentOutput(4, location="hidden_output@2", latent_dim=3, init_std=0.2)
-        for parameter in self.parameters():
-            torch.nn.init.normal_(parameter)
-        self.shapes = []
-
-    def latents(self):
-        for layer in (self.first, self.second):
-            yield layer.location, layer
-
-    def forward(self, input, hidden):
-        self.shapes.append(tuple(input.shape))
-        h = self.embed(input) + torch.arange(input.shape[1])[None, :, None]
-        return self.second(self.first(h)), None
+UNCERTAINTY = {"hidden_output@1": "variational", "hidden_output@2": {"kind": "variational"}}
+UNCERTAINTY["hidden_output@2"]["latent_dim"] = 3
+SENTENCES = ["the cat sat", "the", "", "a dog", "the cat sat", "a cat met", "on on", "a", "a " * 6]
 
 
-class Trained:
-    name, token_list, token_type = "toy", ["<blank>", "<unk>", "a", "b", "c", "<sos/eos>"], "word"
-
-    def __init__(self):
-        self.lm = ToyLM().eval()
-
-    def tokenize(self, text):
-        return text.split()
-
-    def ids(self, tokens):
-        return [self.token_list.index(token) for token in tokens]
-
-
-def test_all_tokens_of_all_sentences_and_no_padding():
-    torch.manual_seed(2)
-    trained = Trained()
-    sentences = [tuple(s) for s in ("abc", "b", "", "ca", "abc", "cab", "bb", "c", "aabbcc")]
+def test_all_tokens_of_all_sentences_and_no_padding(tmp_path):
+    trained = make("word", tmp_path, uncertainty=UNCERTAINTY)
+    lm, seen, shapes = trained.lm.double().eval(), {}, []
+    for parameter in lm.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    sentences = [text.split() for text in SENTENCES]
+    for location, layer in lm.latents():
+        seen[location] = []
+        layer.observer = lambda *moments, kept=seen[location]: kept.append(moments)
+    with torch.no_grad():
+        for words in sentences:
+            lm(torch.tensor([[lm.vocab_size - 1, *trained.ids(words)]]), None)
+    lm.register_forward_pre_hook(lambda _, args: shapes.append(args[0].shape))
     found = latent_moments(trained, sentences, max_tokens=32)
-    assert len(trained.lm.shapes) == 6  # of 1, 2, 3, 4, 4, 7 tokens a sentence
-    assert all(b == 1 or b * length <= 8 for b, length in trained.lm.shapes)
-    assert sum(b * length for b, length in trained.lm.shapes) == sum(len(s) + 1 for s in sentences)
-
-    values = {location: [] for location in found}
-    for words in sentences:
-        with torch.no_grad():
-            h = trained.lm.embed(torch.tensor([[5, *trained.ids(words)]]))
-            h = h + torch.arange(len(words) + 1)[None, :, None]
-            for location, layer in trained.lm.latents():
-                std = layer.infer_log_std(h).clamp(-20, 4).exp()
-                values[location].append((layer.infer_mean(h).reshape(-1), std.reshape(-1)))
-                h = layer(h)
-    for location, part in itertools.product(found, (0, 1)):
-        batched = torch.cat([moments[part].reshape(-1) for moments in found[location]]).sort()
-        single = torch.cat([moments[part] for moments in values[location]]).sort()
-        torch.testing.assert_close(batched.values, single.values)
-    assert found["hidden_output@2"][0][0].shape[-1] == 3
-
-
-def test_the_observers_are_gone_afterwards():
-    trained = Trained()
-    latent_moments(trained, [("a",)])
-    assert all(layer.observer is None for _, layer in trained.lm.latents())
+    assert len(shapes) == 6  # of 1, 2, 3, 4, 4, 7 tokens a sentence
+    assert all(shape[0] == 1 or shape.numel() <= 8 for shape in shapes)
+    assert found.keys() == seen.keys() and found["hidden_output@2"][0][0].shape[-1] == 3
+    for location, moments in found.items():
+        for part in (0, 1):
+            batched, single = (
+                torch.cat([pair[part].flatten() for pair in pairs]).sort().values
+                for pairs in (moments, seen[location])
+            )
+            torch.testing.assert_close(batched, single, rtol=0, atol=1e-12)
+    assert all(layer.observer is None for _, layer in lm.latents())

@@ -103,12 +103,8 @@ def test_the_words_after_a_prefix_sum_to_one(token_type, before, num_samples):
 
 def test_opening_tokens():
     assert opening_tokens(["<unk>", "a", "<sos/eos>"], "word") is None
-    assert opening_tokens(TOKENS["bpe"], "bpe").tolist() == [False] * 2 + [True] * 2 + [
-        False,
-        False,
-        True,
-    ]
-    assert opening_tokens(TOKENS["char"], "char").tolist() == [False] * 4 + [True] * 2
+    assert opening_tokens(TOKENS["bpe"], "bpe").nonzero().flatten().tolist() == [2, 3, 6]
+    assert opening_tokens(TOKENS["char"], "char").nonzero().flatten().tolist() == [4, 5]
     # pieces that end with a blank, or go on after one
     for piece in ("a" + MARK, f"{MARK}a{MARK}b"):
         assert opening_tokens(["<unk>", MARK, piece, "<sos/eos>"], "bpe") is None
@@ -119,33 +115,26 @@ def test_a_word_without_tokens_sums_to_0():
     np.testing.assert_array_equal(found, [[0, 3, 0, 4, 8]] * 2)
 
 
-BLANKS = {
-    "acute accent": (["don\u00b4t", "go"], [0, 5]),
-    "diaeresis": (["na\u00a8ve", "a"], [0, 5]),
-    "Persian": (["\u0645\u06cc\u200c\u0631\u0648\u062f", "go"], [0, 6]),
-    "Telugu": (["\u0c15\u0c4d\u200c\u0c37", "go"], [0, 4]),
-    "Sinhala": (["\u0d9a\u0dca\u200d\u0dc2", "go"], [0, 4]),
-    "byte order mark": (["\ufeffgo", "a\ufeffb"], [0, 2]),
-    "counts that agree": (["\u200b", "a\u200cb", "go"], [0, 0, 3]),
-    "only blanks": (["\u200b", "\u200b"], [0, 0]),
-}
+# characters that sentencepiece makes blanks of, or drops
+BLANKS = [
+    ["don\u00b4t", "go"],
+    ["na\u00a8ve", "a"],
+    ["\u0645\u06cc\u200c\u0631\u0648\u062f", "go"],
+    ["\u0c15\u0c4d\u200c\u0c37", "go"],
+    ["\u0d9a\u0dca\u200d\u0dc2", "go"],
+    ["\ufeffgo", "a\ufeffb"],
+    ["\u200b", "a\u200cb", "go"],
+    ["\u200b", "\u200b"],
+]
 
 
-@pytest.fixture(scope="module")
-def pieces(tmp_path_factory):
-    """Return sentencepiece models that know characters, by their options."""
-    folder = tmp_path_factory.mktemp("sp")
-    lines = [" ".join(words) for words, _ in BLANKS.values()] + ["go a don t b"] * 9
+def train_pieces(folder, **options):
+    """Return the tokenizer of a sentencepiece model that knows all characters of BLANKS."""
+    lines = [*map(" ".join, BLANKS)] + ["go a don t b"] * 9
     (folder / "text").write_text("\n".join(lines))
-
-    def train(**options):
-        name = str(folder / str(len(list(folder.iterdir()))))
-        sentencepiece.SentencePieceTrainer.train(
-            input=f"{folder}/text", model_prefix=name, minloglevel=2, **options
-        )
-        return sentencepiece.SentencePieceProcessor(name + ".model").EncodeAsPieces
-
-    return train
+    files = {"input": f"{folder}/text", "model_prefix": f"{folder}/model"}
+    sentencepiece.SentencePieceTrainer.train(**files, minloglevel=2, **options)
+    return sentencepiece.SentencePieceProcessor(f"{folder}/model.model").EncodeAsPieces
 
 
 OPTIONS = [
@@ -158,14 +147,14 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-@pytest.mark.parametrize("name", BLANKS)
-def test_all_pieces_between_two_blanks_are_a_word(pieces, name, options):
-    encode = pieces(**options)
-    words, _ = BLANKS[name]
-    tokens, starts = tokens_of_words(words, encode, {})
-    assert tokens == encode(" ".join(words))
-    assert len(starts) == len(words) + 1 and starts[-1] == len(tokens)
-    if "split_by_whitespace" not in options and "treat_whitespace_as_suffix" not in options:
+def test_all_pieces_between_two_blanks_are_a_word(tmp_path, options):
+    encode = train_pieces(tmp_path, **options)
+    for words in BLANKS:
+        tokens, starts = tokens_of_words(words, encode, {})
+        assert tokens == encode(" ".join(words))
+        assert len(starts) == len(words) + 1 and starts[-1] == len(tokens)
+        if "split_by_whitespace" in options or "treat_whitespace_as_suffix" in options:
+            continue
         for word, (start, end) in zip(words, itertools.pairwise(starts), strict=True):
             letters = "".join(tokens[start:end]).replace(MARK, "")
             assert letters == "".join(encode(word)).replace(MARK, "")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Make tests/ngram/data with KenLM's lmplz, from the root of the repository:
-#   tests/oracles/lmplz_reference.sh LMPLZ
+#   tools/lmplz_reference.sh LMPLZ
 #
 # lmplz comes from the source archive of PyPI's kenlm 0.3.0, on Debian:
 #   apt-get install cmake g++ libboost-program-options-dev libboost-system-dev \
@@ -16,7 +16,7 @@ work=$(mktemp -d)
 trap 'rm -r "${work}"' EXIT
 
 mkdir -p "${data}"
-python3 tests/oracles/lmplz_reference_text.py "${data}"
+python3 tools/lmplz_reference_text.py "${data}"
 for order in 1 2 3 4; do
     "${lmplz}" -o "${order}" -S 100M <"${data}/reference.txt" >"${work}/reference"
     gzip -9n <"${work}/reference" >"${data}/reference_${order}.arpa.gz"

@@ -1,0 +1,200 @@
+"""The LMs of the contract, which have every kind at every location, and helpers for them."""
+
+import torch
+
+from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
+
+VOCAB = 17
+LSTM = dict(unit=8, nlayers=2, dropout_rate=0.0)
+UNTIED = {**LSTM, "tie_weights": False}
+TRANSFORMER = dict(att_unit=8, head=2, unit=12, layer=3, dropout_rate=0.0)
+NORM_FIRST = {**TRANSFORMER, "norm_first": True}
+SEQ_RNN = dict(backbone="seq_rnn", backbone_conf=dict(unit=8, nlayers=2, tie_weights=True))
+NO_DROPOUT = dict(dropout_rate=0.0, positional_dropout_rate=0.0, attention_dropout_rate=0.0)
+SIZES = dict(att_unit=8, embed_unit=6, head=2, unit=12, layer=3, pos_enc="sinusoidal")
+ESPNET_TRANSFORMER = dict(backbone="transformer", backbone_conf={**SIZES, **NO_DROPOUT})
+
+GP_COEFFICIENTS = {"kind": "gp", "random": ["coefficients"]}
+GP_WEIGHTS = {"kind": "gp", "random": ["weights"], "basis": ["gelu", "tanh", "sigmoid"]}
+FEEDBACK = {"kind": "variational", "feedback": True}
+GATES = ["input_gate", "forget_gate", "cell_input", "output_gate"]
+WHOLE_LSTM = ["cell_state", "hidden_input", "layer_input"]
+
+
+def search(*candidates):
+    return {"kind": "search", "candidates": list(candidates)}
+
+
+POINT_BAYES, POINT_GP = search("point", "bayes"), search("point", "gp")
+
+# The LMs of SOME have every kind and every way of running; REST has the other locations.
+SOME_LSTMS = [
+    (UNTIED, {}),
+    (LSTM, {"embedding": "bayes"}),
+    (LSTM, {"cell_input@1-2": "bayes"}),
+    (LSTM, {"cell_input@*": "gp"}),
+    (LSTM, {"hidden_output@*": FEEDBACK}),
+    (
+        LSTM,
+        {
+            "all_gates@1": "bayes",
+            "cell_state@1": "gp",
+            "hidden_input@1": GP_COEFFICIENTS,
+            "layer_input@2": "gp",
+            "hidden_output@1": "variational",
+            "hidden_output@2": FEEDBACK,
+        },
+    ),
+]
+REST_LSTMS = [
+    (LSTM, {}),
+    (UNTIED, {"embedding": "bayes", "cell_input@2": "bayes"}),
+    *[(LSTM, {f"{gate}@1": "bayes"}) for gate in GATES if gate != "cell_input"],
+    (LSTM, {"all_gates@2": "bayes"}),
+    ({**LSTM, "nlayers": 1}, {"cell_input@1": "bayes", "input_gate@1": "bayes"}),
+    *[(LSTM, {f"{gate}@1": "gp"}) for gate in GATES if gate != "cell_input"],
+    (LSTM, {"all_gates@*": "gp"}),
+    *[(LSTM, {place: "gp"}) for place in ("cell_state@1", "hidden_input@*", "layer_input@2")],
+    (LSTM, {"cell_input@2": GP_COEFFICIENTS}),
+    (LSTM, {"cell_input@2": GP_WEIGHTS, "cell_state@2": GP_WEIGHTS}),
+    (LSTM, {"hidden_output@1": "variational"}),
+    (LSTM, {"hidden_output@2": {"kind": "variational", "latent_dim": 5}}),
+    (LSTM, {"hidden_output@1": {"kind": "variational", "latent_dim": 11}}),
+]
+SOME_TRANSFORMERS = [
+    (TRANSFORMER, {"ffn@1": "gp"}),
+    (NORM_FIRST, {"hidden_output@*": {"kind": "variational", "latent_dim": 3}}),
+    (
+        {**TRANSFORMER, "tie_weights": False, "embed_unit": 6, "pos_enc": None},
+        {
+            "embedding": "bayes",
+            "attention@*": "bayes",
+            "ffn@1-2": "gp",
+            "ffn@3": "bayes",
+            "ffn_out@*": "bayes",
+            "hidden_output@2": "variational",
+        },
+    ),
+]
+REST_TRANSFORMERS = [
+    (TRANSFORMER, {}),
+    (TRANSFORMER, {"embedding": "bayes"}),
+    (TRANSFORMER, {"attention@1": "bayes", "ffn_out@3": "bayes"}),
+    (NORM_FIRST, {"ffn@*": "bayes"}),
+    (TRANSFORMER, {"ffn@1,3": GP_COEFFICIENTS}),
+    (NORM_FIRST, {"ffn@2": GP_WEIGHTS}),
+    (TRANSFORMER, {"hidden_output@1": "variational"}),
+]
+SOME_ESPNETS = [
+    (SEQ_RNN, {"cell_input@1": "bayes", "embedding": "bayes"}),
+    (
+        ESPNET_TRANSFORMER,
+        {"embedding": "bayes", "attention@*": "bayes", "ffn@1-2": "bayes", "ffn_out@3": "bayes"},
+    ),
+]
+REST_ESPNETS = [(SEQ_RNN, {})]
+SOME_SEARCHES = [
+    (BayesLSTMLM, LSTM, {"embedding": "search"}),
+    (BayesLSTMLM, LSTM, {f"{p}@1": "search" for p in [*GATES, *WHOLE_LSTM, "hidden_output"]}),
+    (BayesTransformerLM, TRANSFORMER, {"ffn@1-2": POINT_GP, "ffn@3": search("bayes", "gp")}),
+    (
+        BayesTransformerLM,
+        {**NORM_FIRST, "tie_weights": False},
+        {
+            place: "search"
+            for place in ["embedding", "attention@*", "ffn@*", "ffn_out@1-2", "hidden_output@*"]
+        },
+    ),
+]
+# Super-networks: locations that are mixed, alone and together.
+SEARCHES = [
+    *SOME_SEARCHES,
+    (BayesLSTMLM, LSTM, {"forget_gate@1": "search"}),
+    (BayesLSTMLM, LSTM, {"all_gates@*": POINT_BAYES}),
+    (BayesLSTMLM, LSTM, {f"{gate}@*": POINT_GP for gate in [*GATES[2:], "hidden_input"]}),
+    *[(BayesLSTMLM, LSTM, {f"{position}@2": POINT_GP}) for position in WHOLE_LSTM],
+    (BayesLSTMLM, LSTM, {"cell_input@1": search("gp", "bayes"), "hidden_input@1": "gp"}),
+    (BayesLSTMLM, LSTM, {"output_gate@1": POINT_GP, "layer_input@1": "gp", "cell_state@1": "gp"}),
+    (BayesLSTMLM, LSTM, {"hidden_output@*": "search"}),
+    (BayesLSTMLM, UNTIED, {"embedding": "search"}),
+    *[
+        (BayesTransformerLM, TRANSFORMER, {place: "search"})
+        for place in ["embedding", "attention@2", "ffn@1", "ffn_out@*", "hidden_output@3"]
+    ],
+]
+
+
+# (class, options, uncertainty) of each LM
+SOME = [
+    *[(BayesLSTMLM, *case) for case in SOME_LSTMS],
+    *[(BayesTransformerLM, *case) for case in SOME_TRANSFORMERS],
+    *[(BayesESPnetLM, *case) for case in SOME_ESPNETS],
+    *SOME_SEARCHES,
+]
+CASES = [
+    *SOME,
+    *[(BayesLSTMLM, *case) for case in REST_LSTMS],
+    *[(BayesTransformerLM, *case) for case in REST_TRANSFORMERS],
+    *[(BayesESPnetLM, *case) for case in REST_ESPNETS],
+    *SEARCHES[len(SOME_SEARCHES) :],
+]
+
+
+def name(case):
+    cls, conf, uncertainty = case
+    kinds = [
+        k if isinstance(k, str) else "_".join(map(str, k.values())) for k in uncertainty.values()
+    ]
+    kinds = ["".join(c for c in kind if c.isalnum() or c in "_ ") for kind in kinds]
+    places = [f"{place}:{kind}" for place, kind in zip(uncertainty, kinds, strict=True)]
+    return f"{cls.__name__}-{','.join(places) or 'point'}-{len(conf)}"
+
+
+def build(case, **kwargs):
+    cls, conf, uncertainty = case
+    torch.manual_seed(0)
+    return cls(VOCAB, uncertainty=uncertainty, **{**conf, **kwargs}).double()
+
+
+def tokens(batch=3, length=7):
+    ids = torch.randint(1, VOCAB - 1, (batch, length))
+    ids[:, 0] = VOCAB - 1
+    return ids
+
+
+def is_random(case):
+    return bool(case[2])
+
+
+def is_latent(case):
+    return any(place.startswith("hidden_output") for place in case[2])
+
+
+def has_noise_of_sequences(case):
+    """Whether equal sequences of a batch may have other noise."""
+    return is_latent(case) or any("noise" in kind for kind in case[2].values())
+
+
+def make_generic(lm, std=0.1):
+    """Move every parameter away from where it starts (latent outputs start with q = p)."""
+    for parameter in lm.parameters():
+        parameter.data += std * torch.randn_like(parameter)
+    return lm
+
+
+def make_certain(lm):
+    """Set every standard deviation to almost nothing."""
+    for block in lm.posterior.blocks():
+        torch.nn.init.constant_(block.tensor("_log_std"), -40.0)
+    for _, latent in lm.latents():
+        torch.nn.init.zeros_(latent.infer_log_std.weight)
+        torch.nn.init.constant_(latent.infer_log_std.bias, -40.0)
+
+
+BATCH = (
+    torch.randint(1, VOCAB - 1, (3, 6), generator=torch.Generator().manual_seed(0)),
+    torch.tensor([6, 3, 4]),
+)
+
+
+RANDOM = [case for case in SOME if is_random(case)]
