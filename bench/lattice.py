@@ -16,6 +16,7 @@ from typing import Any, Callable, Dict, List, Tuple
 import numpy as np
 
 from espnet_bayeslm.evaluation.wer import NO_WORDS, read_transcripts, word_errors
+from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.nbest.htk import read_lattice
 from espnet_bayeslm.nbest.lattice import PathScales, best_paths, kaldi_scales, oracle_words
@@ -23,7 +24,6 @@ from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.scoring.lattices import MERGING, rescore_lattices
 from espnet_bayeslm.scoring.neural import NeuralScorer
-from espnet_bayeslm.training.load import load_lm
 
 Words = Tuple[str, ...]
 LMWTS = (4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 18, 20, 24, 28)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Collection, Iterable, Mapping, Optional, Sequence, Union
 
 if TYPE_CHECKING:
+    from espnet_bayeslm.loading.trained_lm import TrainedLM
     from espnet_bayeslm.nbest.segments import Segment
     from espnet_bayeslm.nbest.types import NBest
     from espnet_bayeslm.rescoring.decision import Scales
     from espnet_bayeslm.rescoring.pipeline import Rescoring
-    from espnet_bayeslm.training.load import TrainedLM
     from espnet_bayeslm.utils.files import PathLike
 
 __version__ = "0.1.0"
@@ -35,7 +35,7 @@ def load(exp: PathLike, *, device: str = "cpu") -> TrainedLM:
     Raises:
         InputError: Files are missing, or the checkpoint does not fit the configuration.
     """
-    from espnet_bayeslm.training.load import load_lm
+    from espnet_bayeslm.loading.trained_lm import load_lm
 
     return load_lm(exp, device=device)
 
@@ -89,8 +89,8 @@ def rescore(
         split: Tune on this share of the lists only; recordings or speakers stay whole.
         folds: Rescore each of so many parts with scales that were tuned on the others.
         refs: Utterance id -> words, to tune on; None: the lists' own references.
-        normalize: Steps of `nbest.normalization.STEPS`, as "lower,punct", for what is scored and
-            counted; `RescoredList.text` is the list's own.
+        normalize: Steps of `evaluation.normalization.STEPS`, as "lower,punct", for what is scored
+            and counted; `RescoredList.text` is the list's own.
         unit: Unit that errors and unknown words are counted in: "word" or "char".
         ignore_words: Words that are left out before errors are counted: a file with one on each
             line, or the words.
@@ -109,11 +109,12 @@ def rescore(
     Raises:
         InputError: Something does not fit; lists are checked as they come.
     """
-    from espnet_bayeslm.nbest.counting import Counting
-    from espnet_bayeslm.nbest.normalization import Normalization, normalized
+    from espnet_bayeslm.evaluation.counting import Counting
+    from espnet_bayeslm.evaluation.normalization import Normalization
+    from espnet_bayeslm.loading.components import load_components
+    from espnet_bayeslm.nbest.normalized_lists import normalized
     from espnet_bayeslm.rescoring import pipeline
     from espnet_bayeslm.rescoring.decision import Weighting
-    from espnet_bayeslm.training.components import load_components
 
     counting = Counting.of(unit, ignore_words)
     normalization = Normalization(normalize, kept=counting.ignored)

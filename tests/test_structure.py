@@ -10,11 +10,12 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "espnet_bayeslm"
 # A part may import itself and the parts to its right.
 LAYERS = [
-    *["bin", "quickstart", "experiment", "report", "training", "rescoring", "scoring", "nbest"],
-    *["ngram", "evaluation", "lm", "kinds", "layers", "bayes", "kernels", "configs", "utils"],
+    *["bin", "quickstart", "experiment", "report", "training", "rescoring", "loading", "scoring"],
+    *["nbest", "ngram", "evaluation", "lm", "kinds", "layers", "bayes", "kernels", "configs"],
+    "utils",
 ]
 # The parts below these know nothing of ESPnet's registries and trainer.
-KNOWS_ESPNET_TASKS = {"bin", "training"}
+KNOWS_ESPNET_TASKS = {"bin", "training", "loading"}
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

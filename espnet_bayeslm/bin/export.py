@@ -16,8 +16,8 @@ def export(*, lm: Sequence[str], ngram: Sequence[str], weights: Optional[str], o
     Raises:
         InputError: The LMs or their weights cannot be used.
     """
-    from espnet_bayeslm.training.export import check_output, export_lm
-    from espnet_bayeslm.training.mixture import write_mixture
+    from espnet_bayeslm.loading.export import check_output, export_lm
+    from espnet_bayeslm.loading.mixture_export import write_mixture
 
     if not lm and not ngram:
         raise InputError("no LM", remedy="Give --lm EXP.")

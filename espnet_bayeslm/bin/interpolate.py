@@ -7,10 +7,10 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 
-from espnet_bayeslm.bin.components import add_component_options
+from espnet_bayeslm.bin.lm_options import add_component_options
 from espnet_bayeslm.bin.perplexity import add_text_options, print_table, read_inputs, score_text
-from espnet_bayeslm.rescoring.components import TextScores
-from espnet_bayeslm.rescoring.interpolation import estimate_weights
+from espnet_bayeslm.evaluation.interpolation import estimate_weights
+from espnet_bayeslm.evaluation.perplexity import TextScores
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.files import write_yaml
 

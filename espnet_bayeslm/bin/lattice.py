@@ -25,9 +25,11 @@ from typing import (
 import numpy as np
 from espnet2.utils.types import float_or_none, int_or_none
 
-from espnet_bayeslm.bin.components import add_component_options, add_normalize_option
+from espnet_bayeslm.bin.lm_options import add_component_options, add_normalize_option
 from espnet_bayeslm.bin.rescore_options import NO_LMWT
+from espnet_bayeslm.evaluation.counting import UnknownWords
 from espnet_bayeslm.evaluation.markup import closest_reading
+from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.wer import (
     ERRORS_HEADER,
     NO_WORDS,
@@ -37,7 +39,8 @@ from espnet_bayeslm.evaluation.wer import (
     read_transcripts,
     word_errors,
 )
-from espnet_bayeslm.evaluation.word_scores import WordScores
+from espnet_bayeslm.evaluation.word_scores import Component, WordScores
+from espnet_bayeslm.loading.components import load_components
 from espnet_bayeslm.nbest.detection import find_format
 from espnet_bayeslm.nbest.formats import (
     LATTICE_READERS,
@@ -48,16 +51,11 @@ from espnet_bayeslm.nbest.formats import (
 )
 from espnet_bayeslm.nbest.lattice import Lattice, kaldi_scales, nbest_list, oracle_words, pruned
 from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS
-from espnet_bayeslm.nbest.normalization import (
-    Normalization,
-    normalized_lattice,
-    restored_lattice,
-)
+from espnet_bayeslm.nbest.normalized_lists import normalized_lattice, restored_lattice
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.rescoring.components import Component, UnknownWords, inner_scorer
 from espnet_bayeslm.rescoring.decision import COMBINATIONS, Weighting, combined
+from espnet_bayeslm.scoring.cache import uncached
 from espnet_bayeslm.scoring.limits import BEAM, MAX_HYPS, MERGE_ORDER, PRUNE
-from espnet_bayeslm.training.components import load_components
 from espnet_bayeslm.utils.cli import add_flag, device_of, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import (
@@ -136,7 +134,7 @@ def lattice(
         weighting = Weighting.of(components, weights, None, combine=combine)
         every = rescore_lattices(
             counted(every, components, max_oov_rate),
-            [inner_scorer(component) for component in components],
+            [uncached(component.scorer) for component in components],
             partial(combined, weights=weighting.weights, combine=combine),
             scales=scales,
             options=merging,
@@ -241,7 +239,7 @@ def counted(
     for item in lattices:
         words = list(dict.fromkeys(arc.label for arc in item.arcs if arc.word is not None))
         for component, count in zip(components, unknown, strict=True):
-            scorer: Any = inner_scorer(component)  # of an n-gram or a neural LM
+            scorer: Any = uncached(component.scorer)  # of an n-gram or a neural LM
             oov = np.array([*scorer.unknown(words), False])
             count.add([words], [WordScores(np.zeros(len(oov)), oov)])
         yield item

@@ -6,20 +6,21 @@ import argparse
 import logging
 from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
-from espnet_bayeslm.bin.components import add_component_options, add_normalize_option
-from espnet_bayeslm.evaluation.perplexity import BEYOND_SENSE, MAX_SENSIBLE, perplexity_text
-from espnet_bayeslm.evaluation.text import check_no_ids, read_sentences
-from espnet_bayeslm.evaluation.word_scores import WordScores
-from espnet_bayeslm.nbest.normalization import Normalization
-from espnet_bayeslm.rescoring.components import (
+from espnet_bayeslm.bin.lm_options import add_component_options, add_normalize_option
+from espnet_bayeslm.evaluation.normalization import Normalization
+from espnet_bayeslm.evaluation.perplexity import (
+    BEYOND_SENSE,
+    MAX_SENSIBLE,
     UNITS,
-    Component,
     Sentences,
     TextScores,
+    perplexity_text,
     score_components,
 )
-from espnet_bayeslm.rescoring.weights_file import read_weights
-from espnet_bayeslm.training.components import load_components
+from espnet_bayeslm.evaluation.text import check_no_ids, read_sentences
+from espnet_bayeslm.evaluation.word_scores import Component, WordScores
+from espnet_bayeslm.loading.components import load_components
+from espnet_bayeslm.loading.weights_file import read_weights
 from espnet_bayeslm.utils.cli import add_flag, device_of, run_tool, tool_parser
 from espnet_bayeslm.utils.files import atomic_write, write_json
 
@@ -57,7 +58,7 @@ def read_inputs(
     Args:
         text: The file.
         keyed: Whether its lines begin with an utterance id.
-        normalize: Steps of `nbest.normalization.STEPS`.
+        normalize: Steps of `evaluation.normalization.STEPS`.
         ngpu: The number of gpus.
         **options: Of `load_components`.
 

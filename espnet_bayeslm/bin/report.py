@@ -8,7 +8,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence, Tuple
 
-from espnet_bayeslm.bin.components import FORMAT_HELP
+from espnet_bayeslm.bin.lm_options import FORMAT_HELP
 from espnet_bayeslm.nbest.formats import check_format
 from espnet_bayeslm.report.html_input import Repeated, named_paths
 from espnet_bayeslm.utils.cli import command_line, run_tool, tool_parser

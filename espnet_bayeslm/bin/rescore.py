@@ -21,7 +21,9 @@ from espnet_bayeslm.bin.rescore_options import (
     fixed_scales,
     get_parser,
 )
+from espnet_bayeslm.evaluation.counting import Counting, warn_without_blanks
 from espnet_bayeslm.evaluation.mapsswe import Mapsswe
+from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.wer import (
     ErrorCounts,
     check_same_utterances,
@@ -29,9 +31,8 @@ from espnet_bayeslm.evaluation.wer import (
     format_errors,
     read_transcripts,
 )
-from espnet_bayeslm.nbest.counting import Counting, warn_without_blanks
 from espnet_bayeslm.nbest.formats import CheckedLists, nbest_writer
-from espnet_bayeslm.nbest.normalization import Normalization, restored
+from espnet_bayeslm.nbest.normalized_lists import restored
 from espnet_bayeslm.rescoring.decision import Scales, Weighting
 from espnet_bayeslm.rescoring.output_files import (
     JOB,

@@ -10,7 +10,7 @@ from typing import Any, List, Optional, Sequence
 import yaml
 from espnet2.utils.types import float_or_none, int_or_none
 
-from espnet_bayeslm.bin.components import (
+from espnet_bayeslm.bin.lm_options import (
     FORMAT_HELP,
     add_component_options,
     add_counting_options,

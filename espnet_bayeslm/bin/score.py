@@ -6,14 +6,16 @@ import argparse
 import logging
 from typing import Dict, Mapping, Optional, Sequence, Tuple, TypeVar
 
-from espnet_bayeslm.bin.components import (
+from espnet_bayeslm.bin.conditions import ConditionFiles, condition_files
+from espnet_bayeslm.bin.lm_options import (
     FORMAT_HELP,
     add_counting_options,
     add_normalize_option,
 )
-from espnet_bayeslm.bin.conditions import ConditionFiles, condition_files
 from espnet_bayeslm.evaluation.bootstrap import NUM_REPLICATES
 from espnet_bayeslm.evaluation.comparison import ScoredSet, Scores, compare_systems, score_set
+from espnet_bayeslm.evaluation.counting import Counting, warn_without_blanks
+from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.wer import (
     NO_WORDS,
     ErrorCounts,
@@ -22,9 +24,7 @@ from espnet_bayeslm.evaluation.wer import (
     oracle_errors,
     read_transcripts,
 )
-from espnet_bayeslm.nbest.counting import Counting, warn_without_blanks
 from espnet_bayeslm.nbest.formats import read_nbest
-from espnet_bayeslm.nbest.normalization import Normalization
 from espnet_bayeslm.report.html_input import Repeated
 from espnet_bayeslm.report.scores import FIRST_PASS, ORACLE, RESERVED, print_scores, scores_json
 from espnet_bayeslm.utils.cli import add_flag, run_tool, tool_parser

@@ -67,8 +67,8 @@ def search(
         InputError: An option, a text or a configuration cannot be used, or nothing is searched.
     """
     from espnet_bayeslm.kinds.search import derived_config, rank
+    from espnet_bayeslm.loading.experiment import check_exp
     from espnet_bayeslm.report.search import print_ranking, print_weights, write_files
-    from espnet_bayeslm.training.experiment import check_exp
     from espnet_bayeslm.training.supernets import load_supernet
 
     check_exp(exp, ",:")
@@ -138,8 +138,8 @@ def train_best(
     An architecture starts from the super-network in which it is the most probable. A training that
     was stopped goes on where it was.
     """
+    from espnet_bayeslm.loading.experiment import find_files
     from espnet_bayeslm.report.search import Retrained, print_retrained, write_retrained
-    from espnet_bayeslm.training.experiment import find_files
 
     # one seed for all, so that the architectures can be compared
     seed = str(runs[0].seed)

@@ -9,8 +9,9 @@ from typing import Any, Dict, List, Optional, Sequence
 
 import numpy as np
 
-from espnet_bayeslm.bin.components import add_lm_options
+from espnet_bayeslm.bin.lm_options import add_lm_options
 from espnet_bayeslm.bin.perplexity import add_keyed_option, score_text
+from espnet_bayeslm.evaluation.perplexity import Sentences, TextScores
 from espnet_bayeslm.evaluation.snr import (
     PruningStep,
     prune_weights,
@@ -18,9 +19,9 @@ from espnet_bayeslm.evaluation.snr import (
     summarize_weights,
 )
 from espnet_bayeslm.evaluation.text import read_sentences
+from espnet_bayeslm.evaluation.word_scores import Component
+from espnet_bayeslm.loading.components import load_components
 from espnet_bayeslm.report.snr import LocationRow, print_pruning, print_snr, write_files
-from espnet_bayeslm.rescoring.components import Component, Sentences, TextScores
-from espnet_bayeslm.training.components import load_components
 from espnet_bayeslm.utils.cli import add_flag, device_of, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 

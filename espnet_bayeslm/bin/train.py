@@ -86,7 +86,7 @@ def parse_training_options(config: Path, words: Sequence[str]) -> argparse.Names
     Raises:
         InputError: There is no such configuration, or it is no yaml mapping.
     """
-    from espnet_bayeslm.training.experiment import read_yaml_mapping
+    from espnet_bayeslm.loading.experiment import read_yaml_mapping
     from espnet_bayeslm.training.task import BayesLMTask
 
     config = find_config(config)
@@ -122,13 +122,13 @@ def train(
             in the folder.
     """
     from espnet_bayeslm.lm.registry import LM_CLASSES
-    from espnet_bayeslm.training import adaptation, text
-    from espnet_bayeslm.training.experiment import (
+    from espnet_bayeslm.loading.experiment import (
         check_exp,
         find_files,
         read_config,
         read_yaml_mapping,
     )
+    from espnet_bayeslm.training import adaptation, text
     from espnet_bayeslm.training.task import BayesLMTask
     from espnet_bayeslm.utils.locks import folder_lock
 
@@ -183,7 +183,8 @@ def best_of(exp: Path) -> Tuple[float, int, int]:
     Raises:
         InputError: No epoch was trained.
     """
-    from espnet_bayeslm.training.checkpoint import read_checkpoint, valid_perplexities
+    from espnet_bayeslm.loading.checkpoint import read_checkpoint
+    from espnet_bayeslm.training.saving import valid_perplexities
 
     path = exp / "checkpoint.pth"
     if not path.is_file():
@@ -197,7 +198,7 @@ def best_of(exp: Path) -> Tuple[float, int, int]:
 
 def train_and_tell(exp: Path, **options: Any) -> None:
     """Train an LM as `train` does, and print how good it is and what to do with it."""
-    from espnet_bayeslm.training.experiment import find_files
+    from espnet_bayeslm.loading.experiment import find_files
 
     train(exp=exp, **options)
     perplexity, epoch, num_epochs = best_of(exp)

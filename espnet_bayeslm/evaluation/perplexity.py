@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.word_scores import CountingScorer, WordScorer, WordScores
+from espnet_bayeslm.evaluation.counting import UnknownWords
+from espnet_bayeslm.evaluation.interpolation import MixtureScorer, mix
+from espnet_bayeslm.evaluation.word_scores import Component, CountingScorer, WordScorer, WordScores
 
+UNITS = {"word": "words", "token": "tokens", "character": "characters"}
+Sentences = Mapping[str, Sequence[str]]
 # A larger perplexity tells only that a word has a probability near zero.
 MAX_SENSIBLE = 1e6
 BEYOND_SENSE = (
@@ -131,3 +135,95 @@ def token_counts(scorer: WordScorer, words: Sequence[str]) -> np.ndarray:
     if isinstance(scorer, CountingScorer):
         return scorer.token_counts(words)
     return np.ones(len(words) + 1, int)
+
+
+def score_components(
+    components: Sequence[Component],
+    sentences: Sequence[Sequence[str]],
+    *,
+    max_oov_rate: float = 1.0,
+) -> List[List[WordScores]]:
+    """Scores of each sentence by each component.
+
+    Repeated ones are the scorers' own affair: an LM with context needs them where they stand.
+
+    Raises:
+        InputError: A component does not know more than `max_oov_rate` of the words.
+    """
+    scores = []
+    for component in components:
+        scores.append(component.scorer.word_scores(sentences))
+        unknown = UnknownWords(component.name, max_oov_rate=max_oov_rate)
+        unknown.add(sentences, scores[-1])
+        unknown.check(report=True)
+    return scores
+
+
+class TextScores:
+    """The scores of a text under components and, where there are weights, their mixture.
+
+    "Without OOVs" leaves out the words that any of the components does not know: the same words
+    for all of them. What follows one counts there, and depends on how an LM takes <unk>; known
+    sentences are those without any such word. The tokens of a mixture are words.
+
+    Args:
+        components: The components.
+        sentences: Key -> words.
+        scores: The components' scores.
+        weights: (K,), or None.
+    """
+
+    def __init__(
+        self,
+        components: Sequence[Component],
+        sentences: Sentences,
+        scores: Sequence[Sequence[WordScores]],
+        weights: Optional[np.ndarray] = None,
+    ):
+        self.sentences = sentences
+        self.components = list(components)
+        self.scores = list(scores)
+        self._excluded = [
+            np.logical_or.reduce([s.oov for s in row]) for row in zip(*scores, strict=True)
+        ]
+        if weights is not None and len(components) > 1:
+            mixture = MixtureScorer([c.scorer for c in components], weights)
+            self.components.append(Component(mixture.name, "mixture", mixture))
+            self.scores.append(mix(scores, weights))
+
+    def perplexities(self, index: int) -> List[Perplexity]:
+        """Perplexity of each sentence under a component (the mixture comes last)."""
+        scorer = self.components[index].scorer
+        rows = zip(self.sentences.values(), self.scores[index], self._excluded, strict=True)
+        return [
+            sentence_perplexity(words, score, tokens=token_counts(scorer, words), excluded=excluded)
+            for words, score, excluded in rows
+        ]
+
+    def summary(self, index: int) -> Dict[str, Any]:
+        """Figures of a component over the whole text."""
+        found = self.perplexities(index)
+        total = sum(found, Perplexity())
+        known = sum((sentence for sentence in found if not sentence.oov.words), Perplexity())
+        num_words = total.all.words - total.sentences
+        num_oovs = int(sum(score.oov.sum() for score in self.scores[index]))
+        return {
+            "name": self.components[index].name,
+            "kind": self.components[index].kind,
+            "log_prob": total.all.log_prob,
+            "words": num_words,
+            "sentences": total.sentences,
+            "tokens": total.all.tokens,
+            "characters": total.all.characters,
+            "oovs": num_oovs,
+            "oov_rate": num_oovs / num_words if num_words else 0.0,
+            "excluded": total.oov.words,
+            "perplexity": {u: total.all.perplexity(n) for u, n in UNITS.items()},
+            "perplexity_without_oov": {u: total.known.perplexity(n) for u, n in UNITS.items()},
+            "known_sentences": known.sentences,
+            "perplexity_of_known_sentences": {u: known.all.perplexity(n) for u, n in UNITS.items()},
+        }
+
+    def summaries(self) -> List[Dict[str, Any]]:
+        """Figures of every component, the mixture last."""
+        return [self.summary(index) for index in range(len(self.components))]

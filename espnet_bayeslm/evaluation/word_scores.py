@@ -1,4 +1,4 @@
-"""Scores of a sentence by any LM, n-gram or mixture: ln p of each word and of </s>."""
+"""Ln p of each word and of `</s>` of a sentence, by any LM, n-gram or mixture: a component."""
 
 from __future__ import annotations
 
@@ -40,6 +40,22 @@ class WordScorer(Protocol):
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
         """Scores of each sentence (words without `<s>`, `</s>`), in order."""
+
+
+class Component(NamedTuple):
+    """One LM or n-gram of a mixture.
+
+    Attributes:
+        name: Its name, unique among the components; weights files go by it.
+        kind: "lm", "ngram" or "mixture".
+        scorer: It scores sentences word by word.
+        fingerprint: A digest of its files: by it weights find their component under any name.
+    """
+
+    name: str
+    kind: str
+    scorer: WordScorer
+    fingerprint: str = ""
 
 
 @runtime_checkable

@@ -17,13 +17,13 @@ from espnet_bayeslm.evaluation.snr import BIN_EDGES, PERCENTILES, SnrSummary
 from espnet_bayeslm.experiment.plan import backbone
 from espnet_bayeslm.experiment.train import BEST
 from espnet_bayeslm.kinds.search.ranking import shares
+from espnet_bayeslm.loading.checkpoint import load_state, read_checkpoint
 from espnet_bayeslm.report.html_input import expecting
 from espnet_bayeslm.report.html_scores import read_perplexities
 from espnet_bayeslm.report.html_search import read_search
 from espnet_bayeslm.report.html_snr import SNR, read_snr
 from espnet_bayeslm.report.search import describe
 from espnet_bayeslm.rescoring.decision import read_scales
-from espnet_bayeslm.training.checkpoint import load_state, read_checkpoint
 
 CHECKPOINT = "checkpoint.pth"
 # The stages of run.sh that make what may be missing.

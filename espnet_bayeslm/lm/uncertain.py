@@ -36,7 +36,7 @@ from espnet_bayeslm.bayes.noise import NoiseCounter, in_backward_pass, recomputa
 from espnet_bayeslm.bayes.posterior import drop_posterior
 from espnet_bayeslm.layers import LatentOutput
 from espnet_bayeslm.layers.latent import LatentSampling
-from espnet_bayeslm.lm.checkpoint import adapt_checkpoint
+from espnet_bayeslm.lm.adapted_state import adapt_checkpoint
 from espnet_bayeslm.lm.draws import SampledLM
 from espnet_bayeslm.utils.errors import InputError
 

@@ -10,6 +10,7 @@ import hashlib
 from pathlib import Path
 from typing import Callable, ContextManager, Dict, Iterable, Iterator, Optional, Tuple
 
+from espnet_bayeslm.evaluation.normalization import AS_IT_IS, Normalization
 from espnet_bayeslm.evaluation.transcripts import END, START, without_marks
 from espnet_bayeslm.nbest.detection import find_format
 from espnet_bayeslm.nbest.espnet import espnet_writer, read_espnet
@@ -20,7 +21,7 @@ from espnet_bayeslm.nbest.kaldi import kaldi_writer, read_kaldi, read_kaldi_once
 from espnet_bayeslm.nbest.kaldi_lattice import kaldi_lattice_writer, read_kaldi_lattices
 from espnet_bayeslm.nbest.lattice import Lattice, PathScales, nbest_list
 from espnet_bayeslm.nbest.nemo import nemo_writer, read_nemo
-from espnet_bayeslm.nbest.normalization import AS_IT_IS, Normalization, normalized
+from espnet_bayeslm.nbest.normalized_lists import normalized
 from espnet_bayeslm.nbest.srilm import read_srilm, srilm_writer
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.nbest.vosk import Vosk

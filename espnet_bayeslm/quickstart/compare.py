@@ -20,6 +20,7 @@ import yaml
 from espnet_bayeslm.configs import find_config
 from espnet_bayeslm.configs.tables import paper_tables
 from espnet_bayeslm.evaluation.text import check_no_ids, read_sentences
+from espnet_bayeslm.loading.experiment import check_exp
 from espnet_bayeslm.quickstart.compare_table import (
     BOTH,
     HALF,
@@ -32,7 +33,6 @@ from espnet_bayeslm.quickstart.compare_table import (
 )
 from espnet_bayeslm.quickstart.plan import words
 from espnet_bayeslm.quickstart.steps import Step, Tool, run_steps
-from espnet_bayeslm.training.experiment import check_exp
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import check_folder, sha256, write_json, write_yaml
 from espnet_bayeslm.utils.locks import folder_lock

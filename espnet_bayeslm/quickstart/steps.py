@@ -19,7 +19,7 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_text
 
 # What each step's process would import by itself
-HEAVY = ("espnet_bayeslm.training.task", "espnet_bayeslm.training.components")
+HEAVY = ("espnet_bayeslm.training.task", "espnet_bayeslm.loading.components")
 # Whoever waits is told of a step that is done every so many seconds
 LONG = 60.0
 # What runs a command line: `bayeslm`'s main()

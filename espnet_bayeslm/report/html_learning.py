@@ -42,7 +42,7 @@ def read_epochs(path: str) -> List[Epoch]:
     Raises:
         InputError: There is no checkpoint of a training, or none of its epochs was validated.
     """
-    from espnet_bayeslm.training.checkpoint import read_checkpoint  # imports torch
+    from espnet_bayeslm.loading.checkpoint import read_checkpoint  # imports torch
 
     file = Path(path) / CHECKPOINT if Path(path).is_dir() else Path(path)
     if not file.is_file():

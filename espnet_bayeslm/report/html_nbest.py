@@ -12,10 +12,10 @@ import numpy as np
 
 from espnet_bayeslm.evaluation.alignment import align
 from espnet_bayeslm.evaluation.calibration import auroc
+from espnet_bayeslm.evaluation.counting import ALL_WORDS
 from espnet_bayeslm.evaluation.mapsswe import Mapsswe, Segment, compare_segments, utterance_segments
 from espnet_bayeslm.evaluation.markup import MarkedWords, closest_reading
 from espnet_bayeslm.evaluation.wer import RATES, Words, word_errors
-from espnet_bayeslm.nbest.counting import ALL_WORDS
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.report.html_page import Section
 from espnet_bayeslm.report.html_rescored import MEASURES, Rescored, Uncertainty

@@ -9,12 +9,13 @@ from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tup
 import numpy as np
 import yaml
 
+from espnet_bayeslm.evaluation.counting import ALL_WORDS, Counting
+from espnet_bayeslm.evaluation.normalization import AS_IT_IS, Normalization
 from espnet_bayeslm.evaluation.wer import Words, check_same_utterances, read_transcripts
-from espnet_bayeslm.nbest.counting import ALL_WORDS, Counting
 from espnet_bayeslm.nbest.fields import parse_number
 from espnet_bayeslm.nbest.formats import format_of, read_nbest
 from espnet_bayeslm.nbest.kaldi import key_of
-from espnet_bayeslm.nbest.normalization import AS_IT_IS, Normalization, normalized
+from espnet_bayeslm.nbest.normalized_lists import normalized
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.report.html_input import (
     Repeated,

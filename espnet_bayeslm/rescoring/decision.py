@@ -24,6 +24,8 @@ import numpy as np
 import yaml
 from numpy.typing import ArrayLike
 
+from espnet_bayeslm.evaluation.interpolation import COMBINATIONS, combined
+from espnet_bayeslm.loading.weights_file import NamedWeight, match_weights, read_weights
 from espnet_bayeslm.nbest.lattice import PathScales
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import (
@@ -41,18 +43,15 @@ from espnet_bayeslm.rescoring.features import (
     hypothesis_features,
     totals,
 )
-from espnet_bayeslm.rescoring.weights_file import NamedWeight, match_weights, read_weights
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_text
 from espnet_bayeslm.utils.weights import check_weights
 
 if TYPE_CHECKING:
-    from espnet_bayeslm.rescoring.components import Component
+    from espnet_bayeslm.evaluation.word_scores import Component
     from espnet_bayeslm.scoring.uncertainty import Uncertainty
 
 Words = Tuple[str, ...]
-# Of p = sum_k w_k p_k, word by word; of ln P = sum_k w_k ln P_k, as Kaldi's lmrescore.
-COMBINATIONS = ("linear", "loglinear")
 # Shares of the first component that a sweep tries.
 SHARES = tuple(round(0.1 * k, 1) for k in range(11))
 # Digits after the point of a written cost. Choices are made with what is written, so that they
@@ -407,21 +406,6 @@ def check_combination(combine: str, weights: ArrayLike, num_components: int) -> 
             remedy="Give one for each --lm, then for each --ngram.",
         )
     return values
-
-
-def combined(log_probs: np.ndarray, weights: np.ndarray, combine: str) -> np.ndarray:
-    """Combined score of each word and `</s>`, (n + 1,), in nats.
-
-    Args:
-        log_probs: ln p of each component, (K, n + 1).
-        weights: (K,).
-        combine: One of `COMBINATIONS`; a log-linear score is not a probability.
-    """
-    used = weights > 0
-    if combine == "linear":
-        with np.errstate(divide="ignore"):
-            return np.logaddexp.reduce(log_probs[used] + np.log(weights[used])[:, None], axis=0)
-    return weights[used] @ log_probs[used]
 
 
 def candidates(weights: np.ndarray) -> List[np.ndarray]:

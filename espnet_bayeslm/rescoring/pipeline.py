@@ -21,8 +21,9 @@ from typing import (
 
 import numpy as np
 
-from espnet_bayeslm.nbest.counting import ALL_WORDS, Counting
-from espnet_bayeslm.nbest.normalization import restored
+from espnet_bayeslm.evaluation.counting import ALL_WORDS, Counting
+from espnet_bayeslm.evaluation.word_scores import Component
+from espnet_bayeslm.nbest.normalized_lists import restored
 from espnet_bayeslm.nbest.segments import Segment, read_segments
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import (
@@ -31,19 +32,13 @@ from espnet_bayeslm.rescoring.bayes_risk import (
     word_confidences,
     words_in_place,
 )
-from espnet_bayeslm.rescoring.components import (
-    Component,
-    ContextScorer,
-    ListScorer,
-    Recording,
-    inner_scorer,
-)
 from espnet_bayeslm.rescoring.decision import (
     ListScores,
     ScoredList,
     Weighting,
     written_log_probs,
 )
+from espnet_bayeslm.rescoring.list_scores import ContextScorer, ListScorer, Recording
 from espnet_bayeslm.rescoring.tuning import (
     AS_USUAL,
     Fold,
@@ -54,6 +49,7 @@ from espnet_bayeslm.rescoring.tuning import (
     split_lists,
     tune_mixture,
 )
+from espnet_bayeslm.scoring.cache import uncached
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 
@@ -370,7 +366,7 @@ def prepared(work: Iterable[Block], components: Sequence[Component]) -> Iterator
 
     for number, block in enumerate(work):
         for component in components if number == 0 else ():
-            scorer = inner_scorer(component)
+            scorer = uncached(component.scorer)
             if isinstance(scorer, NeuralScorer) and scorer.self_normalized:
                 items = (item for recording in block for item in recording)
                 scorer.prepare([hyp.words for item in items for hyp in item.hypotheses])
@@ -386,7 +382,7 @@ def uncertain_scorer(components: Sequence[Component]) -> NeuralScorer:
     from espnet_bayeslm.scoring.neural import NeuralScorer  # imports torch
 
     for component in components:
-        scorer = inner_scorer(component)
+        scorer = uncached(component.scorer)
         if isinstance(scorer, NeuralScorer) and scorer.is_uncertain:
             return scorer
     raise InputError("--uncertainty, and no LM is uncertain", remedy="Give a Bayesian LM by --lm.")

@@ -8,10 +8,10 @@ import numpy as np
 
 from espnet_bayeslm.evaluation.alignment import align
 from espnet_bayeslm.evaluation.calibration import auroc, calibration_error
+from espnet_bayeslm.evaluation.counting import ALL_WORDS, Counting
 from espnet_bayeslm.evaluation.mapsswe import Mapsswe, Segment, compare_segments, utterance_segments
 from espnet_bayeslm.evaluation.markup import closest_reading
 from espnet_bayeslm.evaluation.wer import NO_WORDS, ErrorCounts, word_errors
-from espnet_bayeslm.nbest.counting import ALL_WORDS, Counting
 from espnet_bayeslm.rescoring.bayes_risk import words_in_place
 from espnet_bayeslm.rescoring.pipeline import RescoredList
 from espnet_bayeslm.rescoring.tuning import CONTROL

@@ -9,9 +9,9 @@ from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
+from espnet_bayeslm.evaluation.counting import ALL_WORDS, Counting
 from espnet_bayeslm.evaluation.markup import closest_reading
 from espnet_bayeslm.evaluation.wer import check_same_utterances
-from espnet_bayeslm.nbest.counting import ALL_WORDS, Counting
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import Posterior, PosteriorTuning
 from espnet_bayeslm.rescoring.decision import ListScores, Scales, ScoredList, candidates

@@ -73,6 +73,11 @@ def _write(scores: Sequence[WordScores], path: Path) -> None:
         )
 
 
+def uncached(scorer: WordScorer) -> WordScorer:
+    """Scorer itself, loaded, where a cache stands before it."""
+    return scorer.scorer if isinstance(scorer, CachedScorer) else scorer
+
+
 def _read(path: Path) -> List[WordScores]:
     with np.load(path, allow_pickle=False) as arrays:
         ends = arrays["ends"][:-1]

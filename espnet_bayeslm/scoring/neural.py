@@ -32,7 +32,7 @@ TOKEN_TYPES = ("word", "bpe", "char")
 
 
 class TokenLM(Protocol):
-    """A trained LM with its tokenizer, as `espnet_bayeslm.training.load.load_lm` returns it."""
+    """A trained LM with its tokenizer, as `load_lm` returns it."""
 
     @property
     def name(self) -> str:

@@ -8,7 +8,7 @@ from typing import Any, List, Mapping
 import yaml
 
 from espnet_bayeslm.lm.backbones import BACKBONES
-from espnet_bayeslm.training.experiment import find_files, read_config
+from espnet_bayeslm.loading.experiment import find_files, read_config
 from espnet_bayeslm.utils.errors import InputError
 
 LM = "bayes_espnet"

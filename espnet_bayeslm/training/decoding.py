@@ -12,8 +12,8 @@ from typing import Any, Dict, List, Optional, Sequence
 
 import yaml
 
-from espnet_bayeslm.training.espnet_tasks import TransformerLM, lm_choices
-from espnet_bayeslm.training.experiment import read_yaml_mapping, token_difference
+from espnet_bayeslm.loading.espnet_tasks import TransformerLM, lm_choices
+from espnet_bayeslm.loading.experiment import read_yaml_mapping, token_difference
 from espnet_bayeslm.utils.errors import InputError
 
 Config = Dict[str, Any]

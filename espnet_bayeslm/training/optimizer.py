@@ -17,9 +17,8 @@ from typing import (
 import torch
 from torch.optim import Optimizer
 
-from espnet_bayeslm.bayes import Posterior
-from espnet_bayeslm.bayes.whole import add_whole_posterior
 from espnet_bayeslm.lm import UncertainLM
+from espnet_bayeslm.loading.build import add_ivon_posterior
 from espnet_bayeslm.utils.errors import InputError
 
 POSTERIOR = "posterior"
@@ -181,6 +180,4 @@ def add_optimizer_posterior(model: torch.nn.Module) -> None:
             f"optim ivon draws its weights once a step, and num_samples is {model.num_samples}",
             remedy="Use model_conf num_samples: 1 with it.",
         )
-    if not isinstance(lm, UncertainLM):
-        lm.posterior = Posterior(lm)
-    add_whole_posterior(lm.posterior)
+    add_ivon_posterior(lm)

@@ -21,21 +21,16 @@ from espnet_bayeslm.bayes.kinds import KINDS
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.lm.protocols import RandomLM
 from espnet_bayeslm.lm.registry import LM_CLASSES
-from espnet_bayeslm.training.checkpoint import (
-    check_fits,
-    check_run,
-    load_state,
-    read_checkpoint,
-    writing_errors,
-)
-from espnet_bayeslm.training.espnet_tasks import (
+from espnet_bayeslm.loading.build import MIXTURE, MODEL, OPTIM
+from espnet_bayeslm.loading.checkpoint import check_fits, load_state, read_checkpoint
+from espnet_bayeslm.loading.espnet_tasks import (
     LMTask,
     lm_choices,
     model_choices,
     optim_classes,
     scheduler_classes,
 )
-from espnet_bayeslm.training.experiment import check_token_list, read_config
+from espnet_bayeslm.loading.experiment import check_token_list, read_config
 from espnet_bayeslm.training.ivon import IVON
 from espnet_bayeslm.training.model import START_PRIOR, ZERO_PRIOR, BayesLanguageModel
 from espnet_bayeslm.training.optimizer import (
@@ -47,8 +42,9 @@ from espnet_bayeslm.training.optimizer import (
     parameters_of,
     split_posterior,
 )
-from espnet_bayeslm.training.register import MIXTURE, MODEL, OPTIM, register
+from espnet_bayeslm.training.register import register
 from espnet_bayeslm.training.sampled_softmax import count_text_tokens
+from espnet_bayeslm.training.saving import check_run, writing_errors
 from espnet_bayeslm.training.trainer import BayesLMTrainer
 from espnet_bayeslm.training.warmup import check_warmup
 from espnet_bayeslm.utils.cli import device_of

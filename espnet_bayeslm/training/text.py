@@ -16,9 +16,8 @@ import yaml
 
 from espnet_bayeslm.evaluation.text import check_no_ids
 from espnet_bayeslm.evaluation.transcripts import without_marks
-from espnet_bayeslm.scoring.unknown_words import unknown_words
-from espnet_bayeslm.training.build import text_reader
-from espnet_bayeslm.training.experiment import (
+from espnet_bayeslm.loading.build import text_reader
+from espnet_bayeslm.loading.experiment import (
     SPECIAL_TOKENS,
     UNKNOWN_WORDS,
     check_token_list,
@@ -27,6 +26,7 @@ from espnet_bayeslm.training.experiment import (
     read_config,
     read_yaml_mapping,
 )
+from espnet_bayeslm.scoring.unknown_words import unknown_words
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, atomic_write, keyed_lines, read_lines, sha256
 

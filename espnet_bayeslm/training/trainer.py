@@ -22,8 +22,8 @@ from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.kinds.search.history import show, write_history
 from espnet_bayeslm.lm.sigma import typical_sigma
 from espnet_bayeslm.lm.uncertain import UncertainLM
-from espnet_bayeslm.training.checkpoint import valid_perplexities, whole_checkpoints
 from espnet_bayeslm.training.model import BayesLanguageModel
+from espnet_bayeslm.training.saving import valid_perplexities, whole_checkpoints
 from espnet_bayeslm.training.warmup import is_over, states, switch, warming
 from espnet_bayeslm.utils.cli import PROGRESS
 

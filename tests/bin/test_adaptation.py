@@ -9,7 +9,7 @@ from command_lines import SHORT
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 
 from espnet_bayeslm.bin.train import main
-from espnet_bayeslm.training.load import load_lm
+from espnet_bayeslm.loading.trained_lm import load_lm
 
 CONF = Path(__file__).parents[2] / "conf"
 ADAM = ["--optim", "adam", "--optim_conf", "lr=0.005"]

@@ -13,8 +13,8 @@ from espnet2.tasks.lm import LMTask
 
 from espnet_bayeslm.bin import train
 from espnet_bayeslm.bin.export import main
+from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.training.launch import run_program
-from espnet_bayeslm.training.load import load_lm
 
 ADAM = ["--optim", "adam", "--optim_conf", "lr=0.02"]
 BACKBONE = ["--lm", "bayes_espnet", "--lm_conf", "backbone=transformer", "--lm_conf"]

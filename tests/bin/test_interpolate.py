@@ -7,9 +7,9 @@ from command_lines import perplexities, words
 
 from espnet_bayeslm.bin import perplexity as perplexity_tool
 from espnet_bayeslm.bin.interpolate import main
+from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.rescoring import em_weights, token_log_probs
-from espnet_bayeslm.training.load import load_lm
 
 
 def run(**options):

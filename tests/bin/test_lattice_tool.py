@@ -11,11 +11,11 @@ from oracles.lattice_paths import all_paths, random_lattice, write_htk, write_ka
 
 from espnet_bayeslm.bin import rescore
 from espnet_bayeslm.bin.lattice import main
+from espnet_bayeslm.loading.components import load_components
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.nbest.htk import read_htk
 from espnet_bayeslm.nbest.lattice import PathScales, best_paths, kaldi_scales, nbest_list
 from espnet_bayeslm.ngram.query import NgramScorer
-from espnet_bayeslm.training.components import load_components
 
 LATTICES = [random_lattice(np.random.default_rng(n), words="abcde", utt=f"u{n}") for n in range(8)]
 SCALES = kaldi_scales(5.0, 0.5)

@@ -8,10 +8,10 @@ from command_lines import espnet_perplexity, words
 from command_lines import perplexities as figures
 
 from espnet_bayeslm.bin.perplexity import main
+from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.rescoring import token_log_probs
 from espnet_bayeslm.scoring.sequences import running_log_probs
-from espnet_bayeslm.training.load import load_lm
 
 
 @pytest.mark.parametrize("lm", ["point", "bayes", "seq_rnn"])

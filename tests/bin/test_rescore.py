@@ -12,9 +12,9 @@ from espnet_bayeslm.bin import interpolate, rescore
 from espnet_bayeslm.bin.rescore import main
 from espnet_bayeslm.evaluation import mapsswe
 from espnet_bayeslm.evaluation.wer import count_errors, read_transcripts
+from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.rescoring import read_nbest, token_log_probs
-from espnet_bayeslm.training.load import load_lm
 from espnet_bayeslm.utils.files import read_keyed_lines
 
 FILES = {"words_text", "acwt", "lmwt.nolm", "lmwt.withlm", "lmwt.nn", "text", "trn"}
@@ -127,7 +127,7 @@ def test_the_cache_changes_nothing_and_loads_nothing(nbest, lms, bayes, tmp_path
     run(**lists, **lms, **cache, output=tmp_path / "first")
     assert len(list((tmp_path / "cache").iterdir())) == 2  # the two neural LMs
     with monkeypatch.context() as patch:
-        patch.setattr("espnet_bayeslm.training.load.load_lm", None)
+        patch.setattr("espnet_bayeslm.loading.trained_lm.load_lm", None)
         run(**lists, **lms, **cache, output=tmp_path / "second")
         with pytest.raises(TypeError):  # other draws are other scores: the LM is needed
             run(**lists, lm=bayes, num_samples=2, **cache, output=tmp_path / "third")

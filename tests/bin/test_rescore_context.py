@@ -6,9 +6,9 @@ from command_lines import costs as costs_of_keys
 from command_lines import json_lines, run, run_jobs, words
 
 from espnet_bayeslm.bin.rescore import main
+from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.rescoring import read_nbest
 from espnet_bayeslm.scoring.neural import NeuralScorer
-from espnet_bayeslm.training.load import load_lm
 from espnet_bayeslm.utils.files import read_keyed_lines
 
 

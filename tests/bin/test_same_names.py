@@ -6,10 +6,10 @@ import yaml
 from command_lines import costs, perplexities, run, words
 
 from espnet_bayeslm.bin import interpolate, perplexity
+from espnet_bayeslm.loading.experiment import fingerprint
+from espnet_bayeslm.loading.mixture_export import write_mixture
+from espnet_bayeslm.loading.weights_file import NamedWeight, match_weights
 from espnet_bayeslm.ngram.build import build_ngram
-from espnet_bayeslm.rescoring.weights_file import NamedWeight, match_weights
-from espnet_bayeslm.training.experiment import fingerprint
-from espnet_bayeslm.training.mixture import write_mixture
 from espnet_bayeslm.utils.errors import InputError
 
 

@@ -20,7 +20,7 @@ from espnet_bayeslm.bin.search import main, parse_seeds, without_confs
 from espnet_bayeslm.bin.train import best_of
 from espnet_bayeslm.kinds.search import rank, shares
 from espnet_bayeslm.lm.lstm import POSITIONS
-from espnet_bayeslm.training.load import load_lm
+from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.utils.errors import InputError
 
 GP = {"kind": "gp", "random": ["coefficients"]}

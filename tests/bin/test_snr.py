@@ -9,7 +9,7 @@ import torch
 from command_lines import is_whole_png, perplexities
 
 from espnet_bayeslm.bin.snr import main, parse_steps
-from espnet_bayeslm.training.load import load_lm
+from espnet_bayeslm.loading.trained_lm import load_lm
 
 
 def run(*command):

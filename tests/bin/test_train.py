@@ -12,9 +12,9 @@ from command_lines import SHORT
 from espnet2.bin import tokenize_text
 
 from espnet_bayeslm.bin.train import main
-from espnet_bayeslm.training.checkpoint import read_checkpoint
-from espnet_bayeslm.training.components import load_components
-from espnet_bayeslm.training.load import load_lm
+from espnet_bayeslm.loading.checkpoint import read_checkpoint
+from espnet_bayeslm.loading.components import load_components
+from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.training.task import BayesLMTask
 from espnet_bayeslm.training.trainer import BayesLMTrainer, EpochLines
 from espnet_bayeslm.utils.errors import InputError

@@ -125,7 +125,7 @@ def lm(train, tmp_path_factory):
         return train("lm_train", models.LM | config, name, files)
 
     def mix(folder, lms, weights):
-        from espnet_bayeslm.training.mixture import write_mixture
+        from espnet_bayeslm.loading.mixture_export import write_mixture
 
         write_mixture(folder, lms=[get(name) for name in lms], weights=weights)
         return folder

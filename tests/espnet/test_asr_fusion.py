@@ -9,8 +9,8 @@ import soundfile
 import yaml
 
 from espnet_bayeslm.bin import rescore
+from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.rescoring import score_hypotheses
-from espnet_bayeslm.training.load import load_lm
 from espnet_bayeslm.utils.files import read_keyed_lines, read_lines
 
 SEARCH = {"beam_size": 20, "nbest": 20, "ctc_weight": 0.3}

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from espnet_bayeslm.bin import perplexity
-from espnet_bayeslm.training.load import load_lm
+from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.utils.files import read_keyed_lines
 
 # ESPnet drops the first token of a prompt, since with sentencepieces it may be a space

@@ -6,8 +6,8 @@ import homophones
 import models
 import pytest
 
+from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.rescoring import score_hypotheses
-from espnet_bayeslm.training.load import load_lm
 
 CHUNK = 8000  # samples
 OPTIONS = {"beam_size": 5, "nbest": 5, "ctc_weight": 0.3, "lm_weight": 0.8}

@@ -7,7 +7,7 @@ import torch
 import yaml
 from watching import watch
 
-from espnet_bayeslm.training.load import load_lm
+from espnet_bayeslm.loading.trained_lm import load_lm
 
 SEARCHES = [
     *[("asr_inference", name) for name in ("default", "tsd", "alsd", "nsc", "maes")],

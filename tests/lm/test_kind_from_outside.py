@@ -11,8 +11,8 @@ from espnet_bayeslm.bayes import Bayes, WeightKind
 from espnet_bayeslm.bayes.kinds import KINDS
 from espnet_bayeslm.evaluation.snr import summarize_weights
 from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.loading.export import point_uncertainty
 from espnet_bayeslm.report.architecture import weights_figure
-from espnet_bayeslm.training.export import point_uncertainty
 from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.optimizer import split_posterior
 

@@ -14,11 +14,11 @@ from search_contract import SearchContract
 
 from espnet_bayeslm.bayes import Posterior
 from espnet_bayeslm.bayes.whole import add_whole_posterior
+from espnet_bayeslm.evaluation.interpolation import mix
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.lm.registry import build_lm
 from espnet_bayeslm.ngram.build import build_ngram
 from espnet_bayeslm.ngram.query import NgramScorer
-from espnet_bayeslm.rescoring.interpolation import mix
 from espnet_bayeslm.scoring.neural import NeuralScorer
 from espnet_bayeslm.utils.errors import InputError
 

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from oracles.lattice_paths import all_paths, random_lattice
 
-from espnet_bayeslm.nbest.normalization import (
-    STEPS,
-    Normalization,
+from espnet_bayeslm.evaluation.normalization import STEPS, Normalization
+from espnet_bayeslm.nbest.normalized_lists import (
     normalized,
     normalized_lattice,
     restored,

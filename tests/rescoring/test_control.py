@@ -5,8 +5,8 @@ import pytest
 import yaml
 
 from espnet_bayeslm.bin.rescore import describe
+from espnet_bayeslm.evaluation.counting import ALL_WORDS, Counting
 from espnet_bayeslm.evaluation.mapsswe import mapsswe
-from espnet_bayeslm.nbest.counting import ALL_WORDS, Counting
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring.decision import ListScores, Scales, Weighting, read_scales
 from espnet_bayeslm.rescoring.feature_tuning import feature_sets

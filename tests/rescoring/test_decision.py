@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from espnet_bayeslm.loading.weights_file import NamedWeight, read_weights
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring.decision import Scales, ScoredList, distinct_hypotheses, read_scales
 from espnet_bayeslm.rescoring.features import FIRST_PASS
-from espnet_bayeslm.rescoring.weights_file import NamedWeight, read_weights
 from espnet_bayeslm.utils.errors import InputError
 
 # quarters make ties, and add without rounding

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from oracles.em_plain import plain_em
 
+from espnet_bayeslm.evaluation.interpolation import check_weights, estimate_weights, mix
 from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.rescoring import MixtureScorer
 from espnet_bayeslm.rescoring.decision import candidates
-from espnet_bayeslm.rescoring.interpolation import check_weights, estimate_weights, mix
 from espnet_bayeslm.scoring.cache import CachedScorer
 from espnet_bayeslm.utils.errors import InputError
 

@@ -5,10 +5,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import espnet_bayeslm
+from espnet_bayeslm.evaluation.word_scores import Component
 from espnet_bayeslm.lm import BayesLSTMLM
 from espnet_bayeslm.nbest import Hypothesis, NBest, write_nbest
 from espnet_bayeslm.nbest.formats import CheckedLists
-from espnet_bayeslm.rescoring.components import Component
 from espnet_bayeslm.rescoring.decision import Scales, Weighting
 from espnet_bayeslm.rescoring.pipeline import Rescoring, score_lists
 from espnet_bayeslm.scoring import NeuralScorer

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_interpolation import Table
 
+from espnet_bayeslm.evaluation.word_scores import Component
 from espnet_bayeslm.nbest.segments import Segment, read_segments
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring import pipeline as module
-from espnet_bayeslm.rescoring.components import Component
 from espnet_bayeslm.rescoring.decision import Weighting
 from espnet_bayeslm.rescoring.pipeline import blocks, by_recording, score_lists
 from espnet_bayeslm.utils.errors import InputError

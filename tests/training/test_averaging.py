@@ -4,8 +4,8 @@ import pytest
 import torch
 from training_options import ADAM, CELL, LSTM
 
-from espnet_bayeslm.training.checkpoint import load_state, read_checkpoint
-from espnet_bayeslm.training.load import load_lm
+from espnet_bayeslm.loading.checkpoint import load_state, read_checkpoint
+from espnet_bayeslm.loading.trained_lm import load_lm
 
 AVERAGED = [*LSTM, *CELL, *ADAM, "--lm_conf", "uncertainty.embedding=bayes"]
 AVERAGED += ["--lm_conf", "prior_variance=learn_rows", "--keep_nbest_models", "3"]

@@ -19,8 +19,8 @@ from training_options import (
     stats,
 )
 
-from espnet_bayeslm.training.checkpoint import load_state
-from espnet_bayeslm.training.load import load_lm
+from espnet_bayeslm.loading.checkpoint import load_state
+from espnet_bayeslm.loading.trained_lm import load_lm
 
 RUNS = {
     "bayes": [*TRANSFORMER, *FFN, *ADAM],

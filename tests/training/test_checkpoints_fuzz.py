@@ -10,9 +10,9 @@ import torch
 from espnet2.torch_utils.load_pretrained_model import load_pretrained_model
 from training_options import ADAM, CELL, LSTM
 
-from espnet_bayeslm.training.checkpoint import load_state
-from espnet_bayeslm.training.experiment import read_config
-from espnet_bayeslm.training.load import load_lm
+from espnet_bayeslm.loading.checkpoint import load_state
+from espnet_bayeslm.loading.experiment import read_config
+from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.training.task import BayesLMTask, check_resume
 from espnet_bayeslm.utils.errors import InputError
 

@@ -6,6 +6,7 @@ import subprocess
 import pytest
 import torch
 import yaml
+from espnet2.lm.espnet_model import ESPnetLanguageModel
 from espnet2.tasks.lm import LMTask
 from experiments import (
     BACKBONES,
@@ -17,10 +18,10 @@ from experiments import (
     espnet,
 )
 
-from espnet_bayeslm.training import export
-from espnet_bayeslm.training.export import export_lm
-from espnet_bayeslm.training.load import load_lm
-from espnet_bayeslm.training.mixture import write_mixture
+from espnet_bayeslm.loading import export
+from espnet_bayeslm.loading.export import export_lm
+from espnet_bayeslm.loading.mixture_export import write_mixture
+from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.training.text import TokenOptions, made_tokens
 from espnet_bayeslm.utils.errors import InputError
 
@@ -48,6 +49,7 @@ except ModuleNotFoundError:
     pass
 else:
     raise SystemExit("espnet_bayeslm is here")
+from espnet2.lm.espnet_model import ESPnetLanguageModel
 from espnet2.tasks.lm import LMTask
 
 text, lengths = torch.load("ids.pt")
@@ -70,7 +72,8 @@ def text():
 
 @torch.no_grad()
 def nll(model):
-    return model.eval().nll(*text())[0]
+    """Return the NLL as ESPnet's own model computes it, whatever the class of the model."""
+    return ESPnetLanguageModel.nll(model.eval(), *text())[0]
 
 
 @pytest.mark.parametrize("name", CASES)

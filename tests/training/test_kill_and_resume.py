@@ -13,7 +13,7 @@ import pytest
 from forked import finish, log_of, ready, start, train
 from training_options import ADAM, CELL, LSTM, assert_same, stats
 
-from espnet_bayeslm.training.checkpoint import read_checkpoint
+from espnet_bayeslm.loading.checkpoint import read_checkpoint
 
 LMS = {
     "point": [*LSTM, *ADAM],

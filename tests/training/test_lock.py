@@ -13,7 +13,7 @@ import torch
 from forked import finish, log_of, start, train
 from training_options import LSTM
 
-from espnet_bayeslm.training.experiment import read_config
+from espnet_bayeslm.loading.experiment import read_config
 from espnet_bayeslm.training.task import BayesLMTask
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.locks import LOCK, folder_lock

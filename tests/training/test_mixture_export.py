@@ -10,9 +10,9 @@ from espnet2.tasks.lm import LMTask
 from experiments import BAYES, SEARCH, write_experiment
 
 from espnet_bayeslm.bin import interpolate, perplexity
+from espnet_bayeslm.loading.mixture_export import write_mixture
+from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.ngram.build import build_ngram
-from espnet_bayeslm.training.load import load_lm
-from espnet_bayeslm.training.mixture import write_mixture
 from espnet_bayeslm.training.task import BayesLMTask
 from espnet_bayeslm.utils.errors import InputError
 

@@ -10,7 +10,7 @@ from espnet_bayeslm.kinds.search import choices
 from espnet_bayeslm.kinds.search.history import HISTORY, read_history, write_history
 from espnet_bayeslm.kinds.search.mixed import name_in_path, path_name
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
-from espnet_bayeslm.training.checkpoint import load_state
+from espnet_bayeslm.loading.checkpoint import load_state
 from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.optimizer import split_posterior
 

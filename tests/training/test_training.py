@@ -7,9 +7,9 @@ import torch
 from training_options import ADAM, CELL, IVON, LSTM, QUIET, STILL, TRANSFORMER, assert_same, stats
 
 from espnet_bayeslm.bayes.kinds import is_posterior_key
-from espnet_bayeslm.training.checkpoint import load_state
-from espnet_bayeslm.training.experiment import read_config
-from espnet_bayeslm.training.load import load_lm
+from espnet_bayeslm.loading.checkpoint import load_state
+from espnet_bayeslm.loading.experiment import read_config
+from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.training.task import BayesLMTask, count_tokens
 
 

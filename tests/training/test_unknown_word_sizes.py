@@ -5,11 +5,11 @@ import shutil
 import numpy as np
 import pytest
 
-from espnet_bayeslm.training.components import load_components
-from espnet_bayeslm.training.experiment import UNKNOWN_WORDS, read_unk_size
-from espnet_bayeslm.training.export import export_lm
-from espnet_bayeslm.training.load import load_lm
-from espnet_bayeslm.training.mixture import write_mixture
+from espnet_bayeslm.loading.components import load_components
+from espnet_bayeslm.loading.experiment import UNKNOWN_WORDS, read_unk_size
+from espnet_bayeslm.loading.export import export_lm
+from espnet_bayeslm.loading.mixture_export import write_mixture
+from espnet_bayeslm.loading.trained_lm import load_lm
 
 SENTENCE = ["a", "nobody-knows-it", "b"]
 

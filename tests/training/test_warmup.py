@@ -5,8 +5,8 @@ import torch
 from training_options import LSTM, assert_same
 
 from espnet_bayeslm.lm import BayesLSTMLM
+from espnet_bayeslm.loading.checkpoint import load_state, read_checkpoint
 from espnet_bayeslm.training import trainer as trainer_module
-from espnet_bayeslm.training.checkpoint import load_state, read_checkpoint
 from espnet_bayeslm.training.trainer import BayesLMTrainer
 from espnet_bayeslm.utils.errors import InputError
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from espnet_bayeslm.training.checkpoint import load_state, read_checkpoint
+from espnet_bayeslm.loading.checkpoint import load_state, read_checkpoint
 
 LSTM = ["--lm", "bayes_lstm", "--lm_conf", "unit=8", "--lm_conf", "dropout_rate=0.0"]
 TRANSFORMER = ["--lm", "bayes_transformer", "--lm_conf", "att_unit=8"]

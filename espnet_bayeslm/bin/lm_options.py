@@ -6,9 +6,9 @@ import argparse
 
 from espnet2.utils.types import float_or_none
 
-from espnet_bayeslm.nbest.counting import UNITS
+from espnet_bayeslm.evaluation.counting import UNITS
+from espnet_bayeslm.evaluation.normalization import STEPS
 from espnet_bayeslm.nbest.formats import FORMATS
-from espnet_bayeslm.nbest.normalization import STEPS
 from espnet_bayeslm.scoring.limits import MAX_TOKENS
 
 FORMAT_HELP = f"Their format: {', '.join(FORMATS)} (default: as names or contents of the files say)"

@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
+from espnet_bayeslm.evaluation.counting import Counting, read_word_list, warn_without_blanks
 from espnet_bayeslm.evaluation.markup import parse_markup
-from espnet_bayeslm.nbest.counting import Counting, read_word_list, warn_without_blanks
-from espnet_bayeslm.nbest.normalization import Normalization
+from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.utils.errors import InputError
 
 NOISE = ("[laugh]", "!SIL")

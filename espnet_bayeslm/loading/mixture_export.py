@@ -14,8 +14,8 @@ from espnet2.lm.espnet_model import ESPnetLanguageModel
 from espnet_bayeslm.bayes.whole import whole_blocks
 from espnet_bayeslm.kinds.search import choices
 from espnet_bayeslm.lm.mixture import MixtureLM
-from espnet_bayeslm.rescoring.weights_file import read_weights, unique_names
-from espnet_bayeslm.training.experiment import (
+from espnet_bayeslm.loading.build import MIXTURE
+from espnet_bayeslm.loading.experiment import (
     UNKNOWN_WORDS,
     fingerprint,
     read_config,
@@ -23,9 +23,9 @@ from espnet_bayeslm.training.experiment import (
     token_difference,
     write_unk_size,
 )
-from espnet_bayeslm.training.export import CHECKPOINT, CONFIG, READING, copy_text_files
-from espnet_bayeslm.training.load import TrainedLM, load_lm
-from espnet_bayeslm.training.register import MIXTURE
+from espnet_bayeslm.loading.export import CHECKPOINT, CONFIG, READING, copy_text_files
+from espnet_bayeslm.loading.trained_lm import TrainedLM, load_lm
+from espnet_bayeslm.loading.weights_file import read_weights, unique_names
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, staged, write_yaml
 from espnet_bayeslm.utils.ngram_files import ngram_fingerprint, ngram_name

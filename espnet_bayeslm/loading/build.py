@@ -12,16 +12,20 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 
+from espnet_bayeslm import register
+from espnet_bayeslm.bayes import Posterior
 from espnet_bayeslm.bayes.kinds import KINDS, current_names, is_posterior_key
+from espnet_bayeslm.bayes.whole import add_whole_posterior
+from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.lm.backbones import BACKBONES
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.lm.registry import LM_CLASSES
-from espnet_bayeslm.training.checkpoint import check_fits, load_state
-from espnet_bayeslm.training.model import BayesLanguageModel
-from espnet_bayeslm.training.optimizer import add_optimizer_posterior
-from espnet_bayeslm.training.register import MIXTURE, MODEL, OPTIM, register
+from espnet_bayeslm.loading.checkpoint import check_fits, load_state
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.yaml_numbers import conf_numbers
+
+# Names that a configuration gives our LM of several LMs, our model and our optimizer.
+MIXTURE, MODEL, OPTIM = "mixture", "bayes_lm", "ivon"
 
 TextReader = Tuple[Callable[[str], List[str]], Callable[[Sequence[str]], List[int]]]
 
@@ -35,23 +39,36 @@ def lm_classes() -> Dict[str, Any]:
 def build_model(args: argparse.Namespace) -> ESPnetLanguageModel:
     """ESPnet's model around a new LM, whose weights a checkpoint will replace.
 
+    Its loss is the NLL, however the LM was trained.
+
     Args:
         args: The configuration of its training; others than `lm_classes` are built by ESPnet.
     """
-    models = {"lm": ESPnetLanguageModel, MODEL: BayesLanguageModel}
     model = getattr(args, "model", None) or "lm"
-    if args.lm not in lm_classes() or model not in models:
-        from espnet_bayeslm.training.espnet_tasks import LMTask
+    if args.lm not in lm_classes() or model not in ("lm", MODEL):
+        from espnet_bayeslm.loading.espnet_tasks import LMTask
 
         register()
         return LMTask.build_model(args)
     size = len(args.token_list)
-    lm_class, model_class = lm_classes()[args.lm], models[model]
+    lm_class = lm_classes()[args.lm]
     # a mixture's has the names of files and tokens; `export` wrote it
     lm_conf = args.lm_conf if args.lm == MIXTURE else conf_numbers(args.lm_conf, lm_class)
     lm = lm_class(vocab_size=size, **lm_conf)
-    conf = conf_numbers(getattr(args, "model_conf", None) or {}, model_class)
-    return model_class(lm=lm, vocab_size=size, **conf)
+    # how a model is trained is of no account here
+    ignore_id = (getattr(args, "model_conf", None) or {}).get("ignore_id", 0)
+    return ESPnetLanguageModel(lm, size, ignore_id)
+
+
+def add_ivon_posterior(lm: Any) -> None:
+    """Add the buffers in which `optim: ivon` keeps the posterior over all weights of an LM.
+
+    Raises:
+        InputError: Some of the LM is uncertain already.
+    """
+    if not isinstance(lm, UncertainLM):
+        lm.posterior = Posterior(lm)
+    add_whole_posterior(lm.posterior)
 
 
 def load_model(args: argparse.Namespace, checkpoint: Path, *, posterior: bool = False) -> Any:
@@ -67,7 +84,7 @@ def load_model(args: argparse.Namespace, checkpoint: Path, *, posterior: bool = 
     """
     model: Any = build_model(args)
     if args.optim == OPTIM:
-        add_optimizer_posterior(model)
+        add_ivon_posterior(model.lm)
     state = load_state(checkpoint)
     check_fits(state, model, path=checkpoint, posterior=posterior)
     if not posterior:

@@ -11,19 +11,19 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 import torch
 from torch import nn
 
+from espnet_bayeslm import register
 from espnet_bayeslm.bayes.kinds import is_posterior_key, parse_kind
 from espnet_bayeslm.lm.registry import LM_CLASSES
-from espnet_bayeslm.training.build import build_model
-from espnet_bayeslm.training.experiment import (
+from espnet_bayeslm.loading.build import MODEL, OPTIM, build_model
+from espnet_bayeslm.loading.experiment import (
     UNKNOWN_WORDS,
     find_files,
     read_config,
     read_unk_size,
     write_unk_size,
 )
-from espnet_bayeslm.training.load import TrainedLM, load_lm
-from espnet_bayeslm.training.register import MODEL, OPTIM, register
-from espnet_bayeslm.training.supernets import training_config
+from espnet_bayeslm.loading.trained_lm import TrainedLM, load_lm
+from espnet_bayeslm.loading.training_config import training_config
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, check_folder, entries, staged, write_yaml
 
@@ -219,7 +219,7 @@ def check_same(trained: TrainedLM, folder: Path) -> None:
 
     ESPnet itself says nothing of weights that it does not find.
     """
-    from espnet_bayeslm.training.espnet_tasks import LMTask  # takes seconds
+    from espnet_bayeslm.loading.espnet_tasks import LMTask  # takes seconds
 
     register()
     lm = LMTask.build_model_from_file(folder / CONFIG, folder / CHECKPOINT)[0].lm.eval()

@@ -1,13 +1,8 @@
-"""Text as another system would have written it: lists, references and LM made to agree.
-
-What is scored and counted is the normalised text; what is written is the list's own.
-"""
+"""Text as another system would have written it: lists, references and LM made to agree."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import logging
 import re
 import unicodedata
 from typing import (
@@ -16,23 +11,16 @@ from typing import (
     Collection,
     Dict,
     Iterable,
-    Iterator,
-    List,
     Mapping,
     Sequence,
     Tuple,
 )
 
 from espnet_bayeslm.evaluation.markup import mapped
-from espnet_bayeslm.nbest.lattice import NULL, Arc, Lattice
-from espnet_bayeslm.nbest.spoken_numbers import spoken_numbers
-from espnet_bayeslm.nbest.types import NBest
+from espnet_bayeslm.evaluation.spoken_numbers import spoken_numbers
 from espnet_bayeslm.utils.errors import InputError
 
 Words = Tuple[str, ...]
-LABEL = "label as it came"
-"""Name of the original label among the details of an arc of a normalised lattice."""
-
 TextFunction = Callable[[str], str]
 
 # Format characters that shape the letters beside them
@@ -177,98 +165,3 @@ class Normalization:
 
 
 AS_IT_IS = Normalization()
-
-
-def restored(nbest: NBest) -> NBest:
-    """A list as it came, before any normalisation."""
-    return nbest if nbest.source is None else nbest.source
-
-
-def normalized(
-    lists: Iterable[NBest], normalization: Normalization, *, report: bool = True
-) -> Iterator[NBest]:
-    """Yield lists with normalised words, which remember how they came.
-
-    Args:
-        lists: N-best lists.
-        normalization: What is applied to their hypotheses and references.
-        report: Whether the log says at the end what it did.
-    """
-    num_changed = num_hyps = 0
-    emptied: List[str] = []
-    for nbest in lists:
-        hypotheses = []
-        for hyp in nbest.hypotheses:
-            words = normalization.words(hyp.words)
-            num_hyps += 1
-            num_changed += words != hyp.words
-            if hyp.words and not words:
-                emptied.append(f"{' '.join(hyp.words)[:40]!r} of {nbest.utt}")
-            hypotheses.append(dataclasses.replace(hyp, words=words))
-        ref = None if nbest.ref is None else normalization.words(nbest.ref)
-        source = restored(nbest)
-        yield dataclasses.replace(nbest, hypotheses=tuple(hypotheses), ref=ref, source=source)
-    if not report:
-        return
-    steps = ",".join(normalization.steps)
-    logging.info("--normalize %s changes %d of %d hypotheses", steps, num_changed, num_hyps)
-    if emptied:
-        logging.warning(
-            "--normalize %s leaves no word of %d hypotheses, the first %s: they count as empty",
-            *(steps, len(emptied), emptied[0]),
-        )
-
-
-def normalized_lattice(lattice: Lattice, normalization: Normalization) -> Lattice:
-    """Lattice with the normalised words of its arcs; `restored_lattice` gives their labels back.
-
-    A word that becomes several is an arc for each, in a chain whose first arc has all scores. A
-    word that becomes none is an arc without a word.
-    """
-    if not normalization:
-        return lattice
-    outgoing = [[(arc, _arc_labels(arc, normalization)) for arc in a] for a in lattice.outgoing()]
-    place, count = [], 0
-    for pairs in outgoing:
-        place.append(count)
-        count += 1 + sum(len(labels) - 1 for _, labels in pairs)
-    arcs: List[Arc] = []
-    for node, pairs in enumerate(outgoing):
-        inner = place[node]
-        for arc, labels in pairs:
-            nodes = [place[node], *range(inner + 1, inner + len(labels)), place[arc.target]]
-            inner += len(labels) - 1
-            arcs += _chain(arc, labels, nodes)
-    times = dict(zip(place, lattice.times, strict=False))
-    return dataclasses.replace(
-        lattice,
-        num_nodes=count,
-        end=place[lattice.end],
-        arcs=tuple(sorted(arcs, key=lambda arc: arc.source)),
-        times=tuple(times.get(node) for node in range(count)) if times else (),
-    )
-
-
-def _arc_labels(arc: Arc, normalization: Normalization) -> Words:
-    """Labels of the arcs that an arc becomes, one or more."""
-    if arc.word is None:
-        return (arc.label,)
-    return normalization.words((arc.word,)) or (NULL,)
-
-
-def _chain(arc: Arc, labels: Words, nodes: Sequence[int]) -> Iterator[Arc]:
-    """Yield arcs with these labels from each node to the next; the first has the scores."""
-    rest = Arc(0, 0, NULL, details=((LABEL, NULL),))
-    for number, label in enumerate(labels):
-        kept = rest if number else arc._replace(details=(*arc.details, (LABEL, arc.label)))
-        yield kept._replace(source=nodes[number], target=nodes[number + 1], label=label)
-
-
-def restored_lattice(lattice: Lattice) -> Lattice:
-    """Lattice with the labels that its arcs had before any normalisation."""
-    arcs = []
-    for arc in lattice.arcs:
-        label = dict(arc.details).get(LABEL, arc.label)
-        kept = tuple(pair for pair in arc.details if pair[0] != LABEL)
-        arcs.append(arc._replace(label=label, details=kept))
-    return dataclasses.replace(lattice, arcs=tuple(arcs))

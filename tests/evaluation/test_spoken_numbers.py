@@ -2,8 +2,8 @@
 
 import pytest
 
-from espnet_bayeslm.nbest.normalization import Normalization
-from espnet_bayeslm.nbest.spoken_numbers import spoken_numbers
+from espnet_bayeslm.evaluation.normalization import Normalization
+from espnet_bayeslm.evaluation.spoken_numbers import spoken_numbers
 from espnet_bayeslm.utils.errors import InputError
 
 SPOKEN = """

@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Union
 
+from espnet_bayeslm.evaluation.word_scores import Component
+from espnet_bayeslm.loading.experiment import experiment_name, find_files, fingerprint
+from espnet_bayeslm.loading.weights_file import unique_names
 from espnet_bayeslm.ngram.query import NgramScorer
-from espnet_bayeslm.rescoring.components import Component
-from espnet_bayeslm.rescoring.weights_file import unique_names
 from espnet_bayeslm.scoring.cache import CachedScorer
 from espnet_bayeslm.scoring.limits import MAX_CONTEXT, MAX_TOKENS
-from espnet_bayeslm.training.experiment import experiment_name, find_files, fingerprint
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.ngram_files import ngram_fingerprint
@@ -77,7 +77,7 @@ def _lm_component(
     digest = fingerprint(path)
 
     def load() -> NeuralScorer:
-        from espnet_bayeslm.training.load import load_lm  # imports torch, which takes seconds
+        from espnet_bayeslm.loading.trained_lm import load_lm  # imports torch, which takes seconds
 
         trained = load_lm(path, device=device)
         return _neural_scorer(trained, **options)

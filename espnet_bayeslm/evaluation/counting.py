@@ -1,4 +1,4 @@
-"""How errors are counted: in words or characters, and without which words."""
+"""How errors and unknown words are counted: in words or characters, and without which words."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import dataclasses
 import logging
 import os
 import unicodedata
+from collections import Counter
 from typing import Collection, Dict, FrozenSet, Mapping, Sequence, Tuple, Union
 
 from espnet_bayeslm.evaluation.markup import mapped
 from espnet_bayeslm.evaluation.wer import RATES, ErrorCounts, word_errors
+from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
 
@@ -90,6 +92,50 @@ class Counting:
 
 
 ALL_WORDS = Counting()
+
+
+class UnknownWords:
+    """Counts the words that a component does not know.
+
+    Args:
+        name: The component's name.
+        max_oov_rate: The largest part of the words that it may not know.
+        counting: Whether words or characters are counted, and which words are not.
+    """
+
+    def __init__(self, name: str, *, max_oov_rate: float, counting: Counting = ALL_WORDS):
+        self.name, self.max_oov_rate, self.counting = name, max_oov_rate, counting
+        self.words: Counter = Counter()
+        self.num_words = 0
+
+    def add(self, sentences: Sequence[Sequence[str]], scores: Sequence[WordScores]) -> None:
+        """Count the words of some sentences."""
+        self.num_words += sum(map(self.counting.size, sentences))
+        for words, score in zip(sentences, scores, strict=True):
+            if score.oov.any():
+                known = zip(words, score.oov[:-1], strict=True)
+                for word in (word for word, oov in known if oov):
+                    self.words[word] += self.counting.size((word,))
+                self.words = +self.words  # without those that do not count
+
+    def check(self, *, report: bool = False) -> None:
+        """Raise an InputError where they are too many; `report`: write their rate into the log."""
+        total, distinct = self.words.total(), len(self.words)
+        words = "" if self.counting.unit == "word" else " words"
+        rate = total / max(self.num_words, 1)
+        examples = ", ".join(f"{word!r}" for word, _ in self.words.most_common(5))
+        message = (
+            f"{self.name} does not know {total} of {self.num_words} {self.counting.noun}"
+            f" ({100 * rate:.2f} %, {distinct} distinct{words}{': ' if distinct else ''}{examples})"
+        )
+        if rate > self.max_oov_rate:
+            raise InputError(
+                f"{message}, and --max_oov_rate is {self.max_oov_rate}",
+                remedy="Do text and LM agree in case, spelling and tokens?"
+                " `--normalize lower,punct` makes text in upper case or with punctuation agree.",
+            )
+        if report:
+            logging.info(message)
 
 
 def read_word_list(path: PathLike) -> FrozenSet[str]:

@@ -7,10 +7,27 @@ from typing import List, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from espnet_bayeslm.evaluation.em import em_weights
 from espnet_bayeslm.evaluation.word_scores import WordScorer, WordScores
-from espnet_bayeslm.rescoring.decision import combined
-from espnet_bayeslm.rescoring.em import em_weights
 from espnet_bayeslm.utils.weights import check_weights
+
+# Of p = sum_k w_k p_k, word by word; of ln P = sum_k w_k ln P_k, as Kaldi's lmrescore.
+COMBINATIONS = ("linear", "loglinear")
+
+
+def combined(log_probs: np.ndarray, weights: np.ndarray, combine: str) -> np.ndarray:
+    """Combined score of each word and `</s>`, (n + 1,), in nats.
+
+    Args:
+        log_probs: ln p of each component, (K, n + 1).
+        weights: (K,).
+        combine: One of `COMBINATIONS`; a log-linear score is not a probability.
+    """
+    used = weights > 0
+    if combine == "linear":
+        with np.errstate(divide="ignore"):
+            return np.logaddexp.reduce(log_probs[used] + np.log(weights[used])[:, None], axis=0)
+    return weights[used] @ log_probs[used]
 
 
 class MixtureScorer:

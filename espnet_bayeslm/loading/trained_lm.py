@@ -13,17 +13,17 @@ from espnet2.lm.espnet_model import ESPnetLanguageModel
 
 from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.lm import UncertainLM
-from espnet_bayeslm.scoring.neural import NeuralScorer
-from espnet_bayeslm.scoring.uncertainty import Uncertainty
-from espnet_bayeslm.scoring.unknown_words import usual_unk_size
-from espnet_bayeslm.training.build import load_model, text_reader
-from espnet_bayeslm.training.experiment import (
+from espnet_bayeslm.loading.build import load_model, text_reader
+from espnet_bayeslm.loading.experiment import (
     check_token_list,
     experiment_name,
     find_files,
     read_config,
     read_unk_size,
 )
+from espnet_bayeslm.scoring.neural import NeuralScorer
+from espnet_bayeslm.scoring.uncertainty import Uncertainty
+from espnet_bayeslm.scoring.unknown_words import usual_unk_size
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 

@@ -1,0 +1,1 @@
+"""A trained LM from its folder: files, tokens and checkpoint; components, mixtures and exports."""

@@ -1,0 +1,120 @@
+"""Checkpoints: read safely, and checked against a module."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any, Dict, List, Mapping
+
+import numpy as np
+import torch
+
+from espnet_bayeslm.bayes.kinds import current_names, is_posterior_key
+from espnet_bayeslm.utils.errors import InputError
+
+# Classes that ESPnet's reporter leaves in `checkpoint.pth` beside plain values.
+REPORTER_TYPES: List[Any] = [
+    *(np.float64(0).__reduce__()[0], np.dtype, datetime.timedelta),
+    *(type(np.dtype(number)) for number in (np.float64, np.float32, np.int64)),
+]
+
+
+def read_checkpoint(path: Any) -> Any:
+    """Content of a checkpoint, read with `weights_only=True`.
+
+    Raises:
+        InputError: Not readable, damaged, or with more in it than values and tensors.
+    """
+    try:
+        with torch.serialization.safe_globals(REPORTER_TYPES):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # damaged bytes may end in any
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        raise InputError(
+            f"cannot be read as a checkpoint ({reason})",
+            path=path,
+            remedy="Restore the file, or delete it and train again.",
+        ) from error
+
+
+def load_state(path: Any) -> Dict[str, torch.Tensor]:
+    """The model's state_dict in a checkpoint.
+
+    Args:
+        path: `Nepoch.pth`, `valid.loss.ave.pth` or `checkpoint.pth`.
+
+    Raises:
+        InputError: Not readable, or not a dictionary of tensors.
+    """
+    state = read_checkpoint(path)
+    if isinstance(state, dict) and isinstance(state.get("model"), Mapping):
+        state = state["model"]
+    if not isinstance(state, Mapping) or not all(map(_is_weight, state, state.values())):
+        raise InputError(
+            "expected a dictionary of tensors",
+            path=path,
+            remedy="Give a model file that ESPnet's training wrote.",
+        )
+    return dict(state)
+
+
+def _is_weight(key: Any, value: Any) -> bool:
+    """Whether an entry of a checkpoint is a dense tensor with a name."""
+    return isinstance(key, str) and torch.is_tensor(value) and value.layout == torch.strided
+
+
+def check_fits(
+    state: Mapping[str, torch.Tensor],
+    module: torch.nn.Module,
+    *,
+    path: Any,
+    complete: bool = True,
+    posterior: bool = False,
+) -> None:
+    """Check that a checkpoint is of a module's architecture.
+
+    Args:
+        state: The checkpoint.
+        module: The module it is meant for.
+        path: Its file, for the message.
+        complete: Whether it must have every tensor of the module.
+        posterior: Whether posteriors must be the same too; else they may be there or not.
+
+    Raises:
+        InputError: Tensors are missing, have no place in the module, or have another shape.
+    """
+    problem = _misfit(current_names(state), module.state_dict(), complete, posterior)
+    if problem:
+        raise InputError(
+            problem,
+            path=path,
+            remedy="Use the configuration and the token list that it was trained with.",
+        )
+
+
+def _misfit(
+    state: Mapping[str, torch.Tensor],
+    every: Mapping[str, torch.Tensor],
+    complete: bool,
+    posterior: bool,
+) -> str:
+    """What of a checkpoint does not fit a module's state_dict, in words; "" where all does."""
+    own, given = ([k for k in x if posterior or not is_posterior_key(k)] for x in (every, state))
+    names = {
+        "of the model are not in it": [k for k in own if k not in state] if complete else [],
+        "of it have no place in the model": [key for key in given if key not in every],
+    }
+    problems = [f"{len(k)} tensors {what} (the first: {k[0]})" for what, k in names.items() if k]
+    if problems:
+        return f"the checkpoint is of another architecture: {', '.join(problems)}"
+    both = [(key, value, every[key]) for key, value in state.items() if key in every]
+    shapes = [part for part in both if part[1].shape != part[2].shape]
+    if shapes:
+        key, value, expected = shapes[0]
+        return (
+            f"{key} has shape {tuple(value.shape)} in the checkpoint, expected"
+            f" {tuple(expected.shape)} ({len(shapes)} such tensors)"
+        )
+    for key, value, expected in both:
+        if value.dtype.is_floating_point != expected.dtype.is_floating_point:
+            return f"{key} holds {value.dtype}, expected {expected.dtype}"
+    return ""
