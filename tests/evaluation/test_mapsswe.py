@@ -155,6 +155,5 @@ def test_stored_numbers_of_sctk(stored):
 @pytest.mark.skipif(not shutil.which("sctk"), reason="Debian's sctk is not installed")
 @pytest.mark.parametrize("kind", KINDS)
 def test_sctk_itself(kind):
-    for seed in (101, 102):
-        texts = random_set(kind, seed)
-        check_against_sctk(texts, *run_sctk(*texts))
+    texts = random_set(kind, 101)
+    check_against_sctk(texts, *run_sctk(*texts))

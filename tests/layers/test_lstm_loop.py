@@ -11,7 +11,7 @@ from espnet_bayeslm.layers.gp import mixture as plain_mixture
 from espnet_bayeslm.layers.lstm import lstm_loop
 from espnet_bayeslm.layers.lstm_tensors import Layout, LoopInputs, Path
 
-STEPS, BATCH, UNITS = 4, 3, 5
+STEPS, BATCH, UNITS = 3, 2, 3
 POSITIONS = [
     GATES,
     ("cell_input", "hidden_input", "cell_state"),

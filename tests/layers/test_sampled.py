@@ -138,11 +138,11 @@ def every_draw(one):
         yield chosen.nonzero().squeeze(1), probability
 
 
-@pytest.mark.parametrize("num_samples", [1, 6])
+@pytest.mark.parametrize("num_samples", [1, 4])
 def test_z_is_right_on_average(num_samples):
-    *leaves, targets = tensors()
+    *leaves, targets = tensors(vocab=7)
     targets[0] = 5
-    one, total = proposal(num_samples), 0
+    one, total = proposal(num_samples, vocab=7), 0
     for candidates, probability in every_draw(one):
         loss = sampled_loss(*leaves, targets, candidates, one.log_inclusion)
         total = total + probability * loss.log_z.exp()
@@ -151,16 +151,16 @@ def test_z_is_right_on_average(num_samples):
     torch.testing.assert_close(total, expected, rtol=1e-10, atol=0)
 
 
-@pytest.mark.parametrize("num_samples", [1, 3, 6])
+@pytest.mark.parametrize("num_samples", [1, 3])
 def test_the_objective_is_least_at_the_targets_distribution(num_samples):
     """With few candidates too; without the target's correction it would not be."""
-    _, _, bias, _ = tensors()
+    _, _, bias, _ = tensors(vocab=7)
     bias = bias[1:].detach()
     true = bias.softmax(0)
     logits = torch.cat([torch.zeros(1).double(), bias]).requires_grad_()
     # each token once as the target, weighed by its probability
-    targets, none = torch.arange(1, VOCAB), torch.zeros(VOCAB, 1).double()
-    one = proposal(num_samples)
+    targets, none = torch.arange(1, 7), torch.zeros(7, 1).double()
+    one = proposal(num_samples, vocab=7)
     objective = uncorrected = 0
     for candidates, probability in every_draw(one):
         loss = sampled_loss(none[1:], none, logits, targets, candidates, one.log_inclusion)

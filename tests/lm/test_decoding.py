@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lm_cases import CASES, LSTM, RANDOM, TRANSFORMER, VOCAB, build, make_generic, name
+from lm_cases import LSTM, RANDOM, SOME, TRANSFORMER, VOCAB, build, make_generic, name
 from search_contract import SearchContract, check_scores, teacher_forced, walk
 
 from espnet_bayeslm.bayes.whole import add_whole_posterior, whole_blocks
@@ -27,7 +27,7 @@ def close(a, b, *, atol):
     return torch.allclose(a, b, rtol=0, atol=atol)
 
 
-@pytest.mark.parametrize("case", CASES, ids=map(name, CASES))
+@pytest.mark.parametrize("case", SOME, ids=map(name, SOME))
 def test_any_search_gets_the_scores_of_teacher_forcing(case):
     lm = build(case).eval()
     make_generic(lm)
@@ -35,7 +35,7 @@ def test_any_search_gets_the_scores_of_teacher_forcing(case):
         check_scores(lm, scores, prefixes)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 2**32), beam=st.integers(1, 8), length=st.integers(1, 25))
 @pytest.mark.parametrize("case", [LSTM_CASE, TRANSFORMER_CASE], ids=["lstm", "transformer"])
 def test_beams_of_any_shape(case, seed, beam, length):
@@ -44,9 +44,8 @@ def test_beams_of_any_shape(case, seed, beam, length):
         check_scores(lm, scores, prefixes, atol=1e-5)
 
 
-@pytest.mark.parametrize("norm_first", [False, True])
-def test_two_hundred_tokens(norm_first):
-    lm = build(TRANSFORMER_CASE, norm_first=norm_first).float().eval()
+def test_two_hundred_tokens():
+    lm = build(TRANSFORMER_CASE, norm_first=True).float().eval()
     for prefixes, scores in walk(lm, random.Random(1), length=200, check=40):
         check_scores(lm, scores, prefixes, atol=1e-5)
 
@@ -86,10 +85,10 @@ COPIES["pickle"] = lambda state: pickle.loads(pickle.dumps(state))
 
 @pytest.fixture(scope="class")
 def long_search(fast_kernels):
-    """Return an LM and the states of two hypotheses that part after 2,000 tokens."""
+    """Return an LM and the states of two hypotheses that part after 1,200 tokens."""
     lm = build((BayesTransformerLM, {**TRANSFORMER, "layer": 1}, {})).eval()
     state = lm.zero_state()
-    for n in range(2_000):
+    for n in range(1_200):
         _, [state] = lm.batch_score(torch.tensor([[n % SOS + 1]]), [state], None)
     _, states = lm.batch_score(torch.tensor([[3], [4]]), [state, state], None)
     return lm, states
@@ -98,12 +97,12 @@ def long_search(fast_kernels):
 @pytest.mark.usefixtures("fast_kernels")
 class TestCopies:
     @pytest.mark.parametrize("way", COPIES)
-    def test_two_thousand_tokens(self, way, long_search):
+    def test_more_tokens_than_calls_may_be_nested(self, way, long_search):
         lm, states = long_search
         ys = torch.tensor([[5], [6]])
         expected, _ = lm.batch_score(ys, states, None)
         copies = [COPIES[way](state) for state in states]
-        assert [len(state) for state in copies] == [2_001, 2_001]
+        assert [len(state) for state in copies] == [1_201, 1_201]
         assert copies[0].cache is not states[0].cache
         assert close(lm.batch_score(ys, copies, None)[0], expected, atol=1e-10)
 

@@ -1,5 +1,6 @@
 """Tuned scales: they make the errors that tuning reports, in memory and from their file."""
 
+import functools
 import itertools
 
 import numpy as np
@@ -151,7 +152,7 @@ def test_the_errors_that_tuning_reports_are_those_of_scales_yaml(
     monkeypatch.setattr(html_sweep, "write_sweep", lambda *_, **__: None)
     num_lms = lists.get("num_lms", 1)
     names, weights = [f"lm{k}" for k in range(num_lms)], np.full(num_lms, 1 / num_lms)
-    lists, refs = simulated(3, **lists)
+    lists, refs = simulated(3, 24, **lists)
     tuned = tune_mixture(
         lists, refs, weights, combine=combine, names=names, tuning=Tuning(num_folds=2, **how)
     )
@@ -171,12 +172,13 @@ def test_the_errors_that_tuning_reports_are_those_of_scales_yaml(
     assert errors_of(lists, refs, again) == reported
 
 
-def folded(seed=4, num_lists=24, **options):
+@functools.cache
+def folded():
     """Return the lists, references and rescoring of lists in three folds."""
-    lists, refs = simulated(seed, num_lists, present=("all", "none", "none"))
+    lists, refs = simulated(4, 24, present=("all", "none", "none"))
     weighting = Weighting(["lm"], np.ones(1), "linear", Scales())
     tuning = Tuning(num_folds=2)
-    return lists, refs, Rescoring(lists, weighting, refs=refs, tuning=tuning, folds=3, **options)
+    return lists, refs, Rescoring(lists, weighting, refs=refs, tuning=tuning, folds=3)
 
 
 def test_each_fold_is_said_with_its_choice_and_errors():

@@ -60,7 +60,7 @@ def test_the_search_ends_where_no_feature_alone_betters_the_smoothed_errors(seed
 def test_without_smoothing_the_minimum_along_a_line_is_exact(monkeypatch):
     monkeypatch.setattr(weight_search, "PENALTY", 0.0)
     monkeypatch.setattr(weight_search, "HALF_WIDTH", 1e-12)
-    for seed in range(20):
+    for seed in range(8):
         problem = make_problem(*random_lists(seed))
         weights, direction = normalised(np.array([1.0, 0.5, -0.2])), np.eye(3)[1]
         found, cost = weight_search.step(problem, weights, np.inf, direction, weights)
