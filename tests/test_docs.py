@@ -3,6 +3,7 @@
 import argparse
 import ast
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -61,6 +62,27 @@ def write_lists(path, sentences, *, format, num_scores=1, with_refs=True):
     write_nbest(lists, path, format=format)
 
 
+def write_foreign_lists(folder, sentences):
+    """Write such lists as Whisper's, NeMo's and Vosk's."""
+    folder.mkdir(parents=True)
+    (folder / "nemo").mkdir()
+    (folder / "vosk").mkdir()
+    texts = [[" ".join(words) for words in ((*s, "a"), s, s[:-1])] for s in map(tuple, sentences)]
+    whisper = [{"input": hyps, "output": hyps[1]} for hyps in texts]
+    (folder / "whisper.json").write_text(json.dumps(whisper))
+    scores = (-101.0, -102.0, -103.0)
+    beams, manifest = [], []
+    for n, hyps in enumerate(texts):
+        beams += [f"{hyp}\t{score}\n" for hyp, score in zip(hyps, scores, strict=True)]
+        entry = {"audio_filepath": f"u{n:03d}.wav", "text": hyps[1], "num_hypotheses": len(hyps)}
+        manifest.append(json.dumps(entry) + "\n")
+        pairs = zip(hyps, scores, strict=True)
+        vosk = {"alternatives": [{"confidence": score, "text": hyp} for hyp, score in pairs]}
+        (folder / "vosk" / f"u{n:03d}.json").write_text(json.dumps(vosk))
+    (folder / "nemo" / "preds_out.tsv").write_text("".join(beams))
+    (folder / "nemo" / "manifest.json").write_text("".join(manifest))
+
+
 def write_refs(path, sentences):
     """Write the references of such lists."""
     path.write_text("".join(f"u{n:03d} {' '.join(s)}\n" for n, s in enumerate(sentences)))
@@ -79,9 +101,7 @@ def workplace(corpus, tmp_path):
         write_lists(kaldi, part, format="kaldi", num_scores=3, with_refs=False)
         write_refs(kaldi / "text", part)
     lists = tmp_path / "lists"
-    write_lists(lists / "whisper.json", sentences["valid"], format="whisper", num_scores=0)
-    write_lists(lists / "nemo", sentences["valid"], format="nemo")
-    write_lists(lists / "vosk", sentences["valid"], format="vosk", with_refs=False)
+    write_foreign_lists(lists, sentences["valid"])
     write_lists(lists / "k2.jsonl", sentences["valid"], format="jsonl")
     write_refs(lists / "text", sentences["valid"])
     (tmp_path / "conf").mkdir()

@@ -46,7 +46,7 @@ from espnet_bayeslm.nbest.formats import (
     LATTICE_READERS,
     LATTICE_WRITERS,
     NBEST_SIZE,
-    READERS,
+    WRITERS,
     nbest_writer,
 )
 from espnet_bayeslm.nbest.lattice import Lattice, kaldi_scales, nbest_list, oracle_words, pruned
@@ -310,7 +310,7 @@ def get_parser() -> argparse.ArgumentParser:
     add_normalize_option(parser, "the words of arcs and references")
     parser.add_argument("--output", help="The folder to write")
     parser.add_argument(
-        "--nbest_format", default="jsonl", choices=sorted(READERS), help="That of the lists"
+        "--nbest_format", default="jsonl", choices=sorted(WRITERS), help="That of the lists"
     )
     parser.add_argument(
         "--nbest_size", type=int, default=NBEST_SIZE, help="Hypotheses of a list, at most"

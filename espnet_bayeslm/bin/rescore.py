@@ -31,7 +31,7 @@ from espnet_bayeslm.evaluation.wer import (
     format_errors,
     read_transcripts,
 )
-from espnet_bayeslm.nbest.formats import CheckedLists, nbest_writer
+from espnet_bayeslm.nbest.formats import CheckedLists, nbest_writer, written_format
 from espnet_bayeslm.nbest.normalized_lists import restored
 from espnet_bayeslm.rescoring.decision import Scales, Weighting
 from espnet_bayeslm.rescoring.output_files import (
@@ -85,6 +85,8 @@ def rescore(
     normalization = Normalization(normalize, kept=counting.ignored)
     lists = CheckedLists(nbest, nbest_format, size=nbest_size, normalization=normalization)
     logging.info("read %d N-best lists (%s) from %s", len(lists.utts), lists.format, nbest)
+    if (written := written_format(lists.format)) != lists.format:
+        logging.info("lists of the format %s are written as %s", lists.format, written)
     may_tune = fixed is None and options["num_jobs"] == 1
     refs = read_references(tune_ref, lists) if may_tune else None
     if lists.scales:
@@ -129,7 +131,7 @@ def rescore(
             confidence=rescoring.weighting.sure,
             control=rescoring.weighting.scales.control is not None,
         )
-        write_lists(folder, files, rescoring, tally, unknown, sure, format=lists.format)
+        write_lists(folder, files, rescoring, tally, unknown, sure, format=written)
         parts = {} if tally is None else tally.parts()
         confidences = {} if sure is None else sure.parts()
         facts: Dict[str, Any] = dict(counting.facts())

@@ -158,8 +158,9 @@ def get_parser() -> argparse.ArgumentParser:
     parser = tool_parser(
         "rescore",
         "Rescores N-best lists: am_score / LMWT + graph_score + ln P_LM - word_penalty * words,"
-        " or a tuned sum of features, is maximised. --output holds the lists with lmwt.nn added"
-        " (-ln P_LM), the new best as text and trn, and scales.yaml.",
+        " or a tuned sum of features, is maximised. --output holds the lists (Kaldi's as archives,"
+        " all others as nbest.jsonl), lmwt.nn (-ln P_LM), the new best as text and trn, and"
+        " scales.yaml.",
     )
     parser.add_argument("--nbest", required=True, help="The N-best lists")
     parser.add_argument("--nbest_format", help=FORMAT_HELP)

@@ -8,7 +8,7 @@ from typing import Callable, Dict, Optional, Union
 
 from espnet_bayeslm.nbest import espnet, kaldi
 from espnet_bayeslm.nbest.fields import natural_order
-from espnet_bayeslm.nbest.json_values import json_items
+from espnet_bayeslm.nbest.json_values import BadValue, json_items, parse_json
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
 
@@ -56,7 +56,13 @@ def _format_of(path: Path, name: str) -> Optional[str]:
 
 def _json_format(path: Path) -> Optional[str]:
     """Format of a JSON file by the keys of its first object."""
-    _, first = next(json_items(path, remedy=""), (0, None))
+    _, line = next(read_lines(path), (1, ""))
+    try:
+        first = parse_json(line)  # of JSON lines, whose file may be large
+    except BadValue:
+        first = None
+    if not isinstance(first, dict):
+        _, first = next(json_items(path, remedy=""), (0, None))
     keys = first if isinstance(first, dict) else {}
     return next((format for key, format in JSON_KEYS.items() if key in keys), None)
 

@@ -2,48 +2,37 @@
 
 `score` is the weighted total of all that took part in the beam search, natural log, and becomes
 `am_score`: nothing tells the parts apart, so a list to be rescored is decoded without an LM.
-`token` and `token_int` are not read. An utterance may have fewer hypotheses than others.
+`token` and `token_int` are not read. An utterance may have fewer hypotheses than others. The files
+of one job are in memory.
 """
 
 from __future__ import annotations
 
-import collections
-import contextlib
 import re
 from pathlib import Path
-from typing import Dict, Iterator, List, Sequence, Set
+from typing import Iterator, List, Optional, Tuple
 
 from espnet_bayeslm.nbest.fields import (
-    NUMBER,
-    AddList,
-    Columns,
-    OutOfStep,
-    Row,
-    Rows,
     UniqueUtterances,
-    Writable,
-    are_in_step,
     check_has_keys,
-    format_number,
     numbered,
     packed,
     parse_number,
-    rows_in_step,
-    words_line,
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, Table, read_table
+from espnet_bayeslm.utils.files import Entry, PathLike, Table, read_table
+
+Row = Tuple[Entry, Entry]
+"""Text and score of a hypothesis."""
 
 PATTERN = r"[0-9]+best_recog|output\.[0-9]+"
 """Names that `read_espnet` reads in a folder."""
 
 # The beam search's scores are tensors, and ESPnet prints them by str(score)
 _TENSOR = re.compile(
-    rf"tensor\((\[)?(?P<score>{NUMBER}|[-+]?inf|nan)(?(1)\])(?:, [a-z_]+=[^()]*)?\)", re.ASCII
+    r"tensor\((\[)?(?P<score>[^()\[\], ]+)(?(1)\])(?:, [a-z_]+=[^()]*)?\)", re.ASCII
 )
-_MAX_OPEN_FILES = 400  # 1024 is what a process may have open on most systems
-_FLUSH_EVERY = 2000  # utterances
 
 
 def read_espnet(path: PathLike) -> Iterator[NBest]:
@@ -63,7 +52,7 @@ def read_espnet(path: PathLike) -> Iterator[NBest]:
     utterances = UniqueUtterances(path, remedy=remedy)
     for job in _jobs(Path(path)):
         for utt, rows in _read_job(job):
-            file, line, _ = rows[0]["text"]
+            (file, line, _), _ = rows[0]
             utterances.add(utt, file, line)
             yield NBest(utt, tuple(map(_hypothesis, rows)))
     utterances.check("", problem="no hypotheses")
@@ -86,60 +75,29 @@ def _jobs(folder: Path) -> List[Path]:
     return jobs or [folder]
 
 
-def _read_job(job: Path) -> Rows:
-    """Yield the rows of a job: ranks 2, 3, ... may leave utterances out."""
+def _read_job(job: Path) -> Iterator[Tuple[str, List[Row]]]:
+    """Yield (utterance, its text and score of each rank): later ranks may leave utterances out."""
     folders = numbered(job, "{}best_recog")
     if not folders:
         raise InputError("no 1best_recog in it", path=job, remedy="Did the job fail?")
-    ranks = [{kind: [packed(rank / kind)] for kind in ("text", "score")} for rank in folders]
-    few = 2 * len(ranks) <= _MAX_OPEN_FILES
-    in_step = few and are_in_step(_side_by_side(ranks))
-    return _side_by_side(ranks) if in_step else _by_key(ranks)
-
-
-def _side_by_side(ranks: Sequence[Columns]) -> Rows:
-    """Yield the rows of files in step.
-
-    Raises:
-        OutOfStep: They are not, or a key comes twice; what was yielded may then be incomplete.
-    """
-    first, *others = map(rows_in_step, ranks)
-    heads = [next(rank, None) for rank in others]
-    utts: Set[str] = set()
-    for utt, row in first:
-        rows = [row]
-        for n, rank in enumerate(others):
-            head = heads[n]
-            if head is None or head[0] != utt:
-                break
-            rows.append(head[1])
-            heads[n] = next(rank, None)
-        if utt in utts:
-            raise OutOfStep
-        utts.add(utt)
-        yield utt, rows
-    if any(head is not None for head in heads):
-        raise OutOfStep
-
-
-def _by_key(ranks: Sequence[Columns]) -> Rows:
-    """Yield the rows of files whose lines stand in any order."""
-    tables: List[Dict[str, Table]] = []
-    for number, columns in enumerate(ranks):
-        text, score = map(read_table, columns.values())
-        check_has_keys(score, text, paths=columns["score"])
-        check_has_keys(text, score, paths=columns["text"])
-        if tables:
-            check_has_keys(tables[-1]["text"], text, paths=ranks[number - 1]["text"])
-        tables.append({"text": text, "score": score})
-    for utt in tables[0]["text"]:
-        of_utt = (found for found in tables if utt in found["text"])
-        yield utt, [{kind: table[utt] for kind, table in found.items()} for found in of_utt]
+    ranks: List[Tuple[Table, Table]] = []
+    before: Optional[Path] = None
+    for folder in folders:
+        paths = [packed(folder / name) for name in ("text", "score")]
+        text, score = (read_table([path]) for path in paths)
+        check_has_keys(score, text, paths=paths[1:])
+        check_has_keys(text, score, paths=paths[:1])
+        if before is not None:
+            check_has_keys(ranks[-1][0], text, paths=[before])
+        ranks.append((text, score))
+        before = paths[0]
+    for utt in ranks[0][0]:
+        yield utt, [(text[utt], score[utt]) for text, score in ranks if utt in text]
 
 
 def _hypothesis(row: Row) -> Hypothesis:
     """Hypothesis of one utterance and rank."""
-    path, line, value = row["score"]
+    (_, _, words), (path, line, value) = row
     tensor = _TENSOR.fullmatch(value)
     total = parse_number(
         tensor["score"] if tensor else value,
@@ -147,39 +105,4 @@ def _hypothesis(row: Row) -> Hypothesis:
         line=line,
         remedy="Lines are `utterance score`, a number or ESPnet's tensor(number).",
     )
-    return Hypothesis(tuple(row["text"][2].split()), total)
-
-
-@contextlib.contextmanager
-def espnet_writer(folder: Path) -> Iterator[AddList]:
-    """Write one job's folder, list by list; reading it gives the same lists.
-
-    Raises:
-        ValueError: A list without an `am_score` or with other scores, or other lists stand there.
-            Nothing is written then.
-    """
-    known = Writable("espnet", needs=("am_score",))
-    lines: Dict[str, List[str]] = collections.defaultdict(list)
-    with known.staged(folder, PATTERN) as temporary:
-
-        def add(nbest: NBest) -> None:
-            known.check(nbest)
-            for rank, hyp in enumerate(nbest.hypotheses, 1):
-                assert hyp.am_score is not None  # `Writable` has seen to it
-                values = {"text": words_line(hyp.words), "score": format_number(hyp.am_score)}
-                for kind, value in values.items():
-                    lines[f"{rank}best_recog/{kind}"].append(f"{nbest.utt} {value}\n")
-            if len(known.utts) % _FLUSH_EVERY == 0:  # N may be more than the files that may be open
-                _append(temporary, lines)
-
-        yield add
-        _append(temporary, lines)
-
-
-def _append(folder: Path, lines: Dict[str, List[str]]) -> None:
-    """Append {file: lines} to the files, and forget them."""
-    for name, new in lines.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        with open(folder / name, "a", encoding="utf-8") as f:
-            f.writelines(new)
-    lines.clear()
+    return Hypothesis(tuple(words.split()), total)

@@ -1,6 +1,7 @@
-"""The formats of N-best lists. A new one is a reader and a writer, named here.
+"""The formats of N-best lists. A new one is a reader, named here.
 
-Formats of lattices are read as the N best hypotheses of each, which are written as jsonl.
+Kaldi's lists are written as they are read, all others as jsonl, which holds everything. Formats
+of lattices are read as the N best hypotheses of each.
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ from typing import Callable, ContextManager, Dict, Iterable, Iterator, Optional,
 from espnet_bayeslm.evaluation.normalization import AS_IT_IS, Normalization
 from espnet_bayeslm.evaluation.transcripts import END, START, without_marks
 from espnet_bayeslm.nbest.detection import find_format
-from espnet_bayeslm.nbest.espnet import espnet_writer, read_espnet
-from espnet_bayeslm.nbest.fields import AddList, OutOfStep
+from espnet_bayeslm.nbest.espnet import read_espnet
 from espnet_bayeslm.nbest.htk import htk_writer, read_htk
-from espnet_bayeslm.nbest.jsonl import Jsonl
-from espnet_bayeslm.nbest.kaldi import kaldi_writer, read_kaldi, read_kaldi_once
+from espnet_bayeslm.nbest.jsonl import jsonl_writer, read_jsonl
+from espnet_bayeslm.nbest.kaldi import kaldi_writer, read_kaldi
 from espnet_bayeslm.nbest.kaldi_lattice import kaldi_lattice_writer, read_kaldi_lattices
 from espnet_bayeslm.nbest.lattice import Lattice, PathScales, nbest_list
-from espnet_bayeslm.nbest.nemo import nemo_writer, read_nemo
+from espnet_bayeslm.nbest.nemo import read_nemo
 from espnet_bayeslm.nbest.normalized_lists import normalized
-from espnet_bayeslm.nbest.srilm import read_srilm, srilm_writer
+from espnet_bayeslm.nbest.srilm import read_srilm
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.nbest.vosk import Vosk
-from espnet_bayeslm.nbest.whisper import Whisper
+from espnet_bayeslm.nbest.vosk import read_vosk
+from espnet_bayeslm.nbest.whisper import read_whisper
+from espnet_bayeslm.nbest.writing import AddList
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, check_seekable
 
@@ -33,24 +34,15 @@ READERS: Dict[str, Callable[[PathLike], Iterator[NBest]]] = {
     "kaldi": read_kaldi,
     "espnet": read_espnet,
     "srilm": read_srilm,
-    "jsonl": Jsonl().read,
-    "whisper": Whisper().read,
+    "jsonl": read_jsonl,
+    "whisper": read_whisper,
     "nemo": read_nemo,
-    "vosk": Vosk().read,
+    "vosk": read_vosk,
 }
-# Readers of files that are in step, which they find out as they go.
-ONCE = {"kaldi": read_kaldi_once}
 WRITERS: Dict[str, Callable[[Path], ContextManager[AddList]]] = {
     "kaldi": kaldi_writer,
-    "espnet": espnet_writer,
-    "srilm": srilm_writer,
-    "jsonl": Jsonl().writer,
-    "whisper": Whisper().writer,
-    "nemo": nemo_writer,
-    "vosk": Vosk().writer,
+    "jsonl": jsonl_writer,
 }
-
-
 LATTICE_READERS: Dict[str, Callable[..., Iterator[Lattice]]] = {
     "htk": read_htk,
     "kaldi_lattice": read_kaldi_lattices,
@@ -81,6 +73,11 @@ def check_format(format: str) -> None:
         )
 
 
+def written_format(format: str) -> str:
+    """Format that lists of a format are written in: the same where it has a writer, else jsonl."""
+    return format if format in WRITERS else "jsonl"
+
+
 def format_of(path: PathLike, format: Optional[str] = None) -> str:
     """Format of lists or lattices: the one that is given, else the one that their files say.
 
@@ -106,9 +103,10 @@ def read_nbest(
 ) -> Iterator[NBest]:
     """N-best lists of a file or folder, one by one.
 
-    No more than one list and the ids are kept in memory, except where the lines of a Kaldi
-    archive's or an ESPnet job's files are not in the same order. Utterances come as the files
-    have them; files of a folder by natural order (u2 before u10).
+    No more than one list and the ids are kept in memory, except for the lines of a Kaldi archive
+    whose files are not in the same order, of an ESPnet job, of NeMo's beam file, and of a file of
+    Whisper's or Vosk's. Utterances come as the files have them; files of a folder by natural order
+    (u2 before u10).
 
     Args:
         path: The file or folder.
@@ -167,22 +165,25 @@ def _unmarked(nbest: NBest, path: PathLike) -> NBest:
 
 
 def nbest_writer(path: PathLike, *, format: str = "kaldi") -> ContextManager[AddList]:
-    """Write N-best lists one by one, in the format that `read_nbest` reads, all or nothing.
+    """Write N-best lists one by one, all or nothing; `read_nbest` reads them again.
 
-    The block gets what adds a list; reading what was written gives the same lists.
+    The block gets the function that adds a list.
 
     Args:
         path: The folder (made where it is missing), or, for jsonl, a name that ends in .jsonl
             or .jsonl.gz.
-        format: One of `FORMATS`; a format of lattices holds no lists, and jsonl is written.
+        format: One of `WRITERS`.
 
     Raises:
-        ValueError: The format is unknown or cannot hold a list (a reference, a score that it has
-            no place for, a word with white space), or there are other lists in the folder that
-            would be read with these.
+        ValueError: The format is not written or cannot hold a list (a reference in Kaldi's, a word
+            with white space), or there are other lists in the folder that would be read with these.
     """
-    check_format(format)
-    return WRITERS["jsonl" if format in LATTICE_READERS else format](Path(path))
+    if format not in WRITERS:
+        raise InputError(
+            f"N-best lists are not written in the format {format!r}",
+            remedy=f"Write one of: {', '.join(WRITERS)}; jsonl holds everything.",
+        )
+    return WRITERS[format](Path(path))
 
 
 def write_nbest(nbests: Iterable[NBest], path: PathLike, *, format: str = "kaldi") -> None:
@@ -226,14 +227,8 @@ class CheckedLists:
         self.path, self.normalization = path, normalization
         self.scales: LatticeScales = {}
         self.format = format_of(path, format)
-        reader = _reader(self.format, size, scales=self.scales)
-        once = ONCE.get(self.format)
-        self._read = reader if once is None else lambda path: _without_marks(once(path), path)
-        try:
-            self._scan()
-        except OutOfStep:
-            self._read = reader
-            self._scan()
+        self._read = _reader(self.format, size, scales=self.scales)
+        self._scan()
 
     def __iter__(self) -> Iterator[NBest]:
         return self._lists(report=False)

@@ -17,15 +17,13 @@ from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from espnet_bayeslm.nbest.fields import (
     UniqueUtterances,
-    Writable,
-    check_file_name,
     files_matching,
-    format_number,
     is_utf8,
     utterance_of,
 )
 from espnet_bayeslm.nbest.lattice import NULL, SILENT, TRANSITIONS, Arc, Lattice, PathScales
 from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS, LatticeBuilder
+from espnet_bayeslm.nbest.writing import Writable, check_file_name, format_number
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
 
@@ -51,6 +49,7 @@ SCORES = {"a": "am_score", "l": "lm_score", "r": "graph_score"}
 SCALES = {"acscale": "am", "lmscale": "lm", "prscale": "graph", "wdpenalty": "word"}
 # Fields of a header that are written from the lattice itself
 WRITTEN = {"VERSION", "N", "L", "start", "end", "base", *SCALES}
+INTEGERS = ("N", "L", "start", "end")
 NODE_KEYS = ("I", "t", "W")
 LINK_KEYS = ("J", "S", "E", "W", *SCORES)
 
@@ -102,6 +101,8 @@ class _Reader(LatticeBuilder):
 
     def __init__(self, path: Path, max_arcs: int):
         super().__init__(utterance_of(path, SUFFIXES), path, max_arcs=max_arcs, remedy=REMEDY)
+        self.base = math.e
+        """Base of the logs; 0: probabilities."""
         self.header: Fields = {}
         self.header_lines: Dict[str, int] = {}
         self.node_fields: List[_Node] = []
@@ -115,25 +116,25 @@ class _Reader(LatticeBuilder):
 
     def read(self) -> Lattice:
         """Lattice of the file."""
-        last, lines = 1, read_lines(self.path)
-        for last, line in lines:
+        lines = read_lines(self.path)
+        for self.line, line in lines:
             if line.startswith("#") or not line.strip():
                 continue
-            fields = self._fields(line, last)
+            fields = self._fields(line)
             if "I" in fields:
-                self._add_node(fields, last)
+                self._add_node(fields)
             elif "J" in fields:
                 if len(self.links) == self.max_arcs:
                     others = sum(rest.lstrip().startswith("J=") for _, rest in lines)
-                    self.check_size(len(self.links) + 1 + others, last)
-                self._add_link(fields, last)
+                    self.check_size(len(self.links) + 1 + others)
+                self._add_link(fields)
             else:
-                self._add_header(fields, last)
+                self._add_header(fields)
         if not self.nodes:
-            raise self.error("no nodes, and lines `I=0 W=word` were expected", last)
-        return self._lattice(last)
+            raise self.error("no nodes, and lines `I=0 W=word` were expected")
+        return self._lattice()
 
-    def _fields(self, line: str, number: int) -> Fields:
+    def _fields(self, line: str) -> Fields:
         """Fields of a line, by their short names."""
         fields: Fields = {}
         position, text = 0, line.rstrip()
@@ -141,19 +142,16 @@ class _Reader(LatticeBuilder):
             match = _FIELD.match(text, position)
             if match is None:
                 shown = text[position : position + 60].strip()
-                raise self.error(f"{shown!r} stands where `key=value` was expected", number)
+                raise self.error(f"{shown!r} stands where `key=value` was expected")
             key = LONG_NAMES.get(match[1], match[1])
             if key in fields:
-                raise self.error(f"the field {key[:40]!r} comes twice in the line", number)
-            quoted = match[2] is not None
-            fields[key] = self._unescaped(match[2][1:-1] if quoted else match[3], number)
+                raise self.error(f"the field {key[:40]!r} comes twice in the line")
+            fields[key] = self._unescaped(match[3] if match[2] is None else match[2][1:-1])
             position = match.end()
         return fields
 
-    def _unescaped(self, value: str, line: int) -> str:
+    def _unescaped(self, value: str) -> str:
         """Value of a field without escapes; three octal digits are a byte of UTF-8."""
-        if "\\" not in value:
-            return value
 
         def character(match: re.Match) -> str:
             if match[2] is not None:
@@ -164,101 +162,94 @@ class _Reader(LatticeBuilder):
         try:
             return _ESCAPED.sub(character, value)
         except UnicodeDecodeError as error:
-            raise self.error(
-                f"the bytes of {value[:60]!r} are not UTF-8", line, "Convert the lattice to UTF-8."
-            ) from error
+            problem = f"the bytes of {value[:60]!r} are not UTF-8"
+            raise self.error(problem, "Convert the lattice to UTF-8.") from error
 
-    def _add_header(self, fields: Fields, line: int) -> None:
+    def _add_header(self, fields: Fields) -> None:
         if self.nodes:
             shown = ", ".join(fields)[:60]
-            raise self.error(f"the fields {shown} stand after the nodes, not in the header", line)
+            raise self.error(f"the fields {shown} stand after the nodes, not in the header")
         for key, value in fields.items():
             if key in self.header:
                 first = self.header_lines[key]
-                raise self.error(f"the field {key[:40]!r} stands already in line {first}", line)
+                raise self.error(f"the field {key[:40]!r} stands already in line {first}")
             if key == "SUBLAT":
-                raise self.error(
-                    "a sub-lattice, and one lattice without any was expected",
-                    line,
-                    "Expand it first (HTK's HLRescore or SRILM's lattice-tool).",
-                )
-            self.header[key], self.header_lines[key] = value, line
+                problem = "a sub-lattice, and one lattice without any was expected"
+                remedy = "Expand it first (HTK's HLRescore or SRILM's lattice-tool)."
+                raise self.error(problem, remedy)
+            if key in INTEGERS:
+                self._integer(fields, key)
+            elif key in (*SCALES, "base"):
+                self.number(value)
+            self.header[key], self.header_lines[key] = value, self.line
+        if "base" in fields:
+            self.base = float(fields["base"])
+            if self.base < 0 or self.base == 1:
+                raise self.error(f"base={fields['base'][:60]}: expected that of logs")
         if "L" in fields:
-            self.check_size(self._integer(fields, "L", line), line)
+            self.check_size(int(fields["L"]))
 
-    def _integer(self, fields: Fields, key: str, line: int) -> int:
+    def _integer(self, fields: Fields, key: str) -> int:
         """Number of a field that must be there."""
         if key not in fields:
-            raise self.error(f"the field {key} is missing", line)
+            raise self.error(f"the field {key} is missing")
         if not _INTEGER.fullmatch(fields[key]):
-            raise self.error(f"{key}={fields[key][:60]}: expected a number from 0", line)
+            raise self.error(f"{key}={fields[key][:60]}: expected a number from 0")
         return int(fields[key])
 
-    def _word(self, fields: Fields, line: int) -> Optional[str]:
+    def _word(self, fields: Fields) -> Optional[str]:
         """Word of a node or link; None where there is no field for it."""
         word = fields.get("W")
         if word is not None and (word.split() != [word] or not is_utf8(word)):
-            raise self.error(f"W={word[:60]!r}: expected one word without white space", line)
+            raise self.error(f"W={word[:60]!r}: expected one word without white space")
         return word
 
-    def _add_node(self, fields: Fields, line: int) -> None:
-        name = self._integer(fields, "I", line)
+    def _add_node(self, fields: Fields) -> None:
+        name = self._integer(fields, "I")
         if name in self.nodes:
-            raise self.error(f"the node {name} stands there already", line)
+            raise self.error(f"the node {name} stands there already")
         if "L" in fields:
             problem = "a sub-lattice in place of a word"
-            raise self.error(problem, line, "Expand it first (HTK's HLRescore).")
-        time = self.number(fields["t"], line) if "t" in fields else None
+            raise self.error(problem, "Expand it first (HTK's HLRescore).")
+        time = self.number(fields["t"]) if "t" in fields else None
         details = tuple((k, v) for k, v in fields.items() if k not in NODE_KEYS)
-        self.node_fields.append(_Node(self._word(fields, line), time, details))
-        self.node(name, line)
+        self.node_fields.append(_Node(self._word(fields), time, details))
+        self.node(name)
 
-    def _add_link(self, fields: Fields, line: int) -> None:
-        name = self._integer(fields, "J", line)
+    def _add_link(self, fields: Fields) -> None:
+        name = self._integer(fields, "J")
         if name in self.links:
-            raise self.error(f"the link {name} stands already in line {self.links[name]}", line)
-        self.links[name] = line
-        ends = [self._integer(fields, key, line) for key in "SE"]
+            raise self.error(f"the link {name} stands already in line {self.links[name]}")
+        self.links[name] = self.line
+        ends = [self._integer(fields, key) for key in "SE"]
         for end in ends:
             if end not in self.nodes:
-                problem = f"a link to the node {end}, and no line `I={end}` before it"
-                raise self.error(problem, line)
+                raise self.error(f"a link to the node {end}, and no line `I={end}` before it")
         keys = tuple(key for key in SCORES if key in fields)
         self.keys.append(keys)
-        scores = {SCORES[key]: self._score(fields[key], line) for key in keys}
+        scores = {SCORES[key]: self._score(fields[key]) for key in keys}
         details = tuple((k, v) for k, v in fields.items() if k not in LINK_KEYS)
         source, target = (self.nodes[end] for end in ends)
-        self.labels.append(self._word(fields, line))
-        self.add(Arc(source, target, NULL, **scores, details=details), line)
+        self.labels.append(self._word(fields))
+        self.add(Arc(source, target, NULL, **scores, details=details))
 
-    def _score(self, value: str, line: int) -> float:
+    def _score(self, value: str) -> float:
         """Natural log of a score, -inf where it is the log of zero."""
-        base = self._base()
-        if base > 0:
-            return self.log(value, line, unit=math.log(base))
-        number = self.number(value, line)  # HTK: no logs
+        if self.base > 0:
+            return self.log(value, unit=math.log(self.base))
+        number = self.number(value)  # HTK: no logs
         if number < 0:
-            raise self.error(f"the probability {value[:60]} has no logarithm", line)
+            raise self.error(f"the probability {value[:60]} has no logarithm")
         return math.log(number) if number else -math.inf
 
-    def _base(self) -> float:
-        """Base of the logs; 0: probabilities."""
-        if "base" not in self.header:
-            return math.e
-        value, line = self.header["base"], self.header_lines["base"]
-        base = self.number(value, line)
-        if base < 0 or base == 1:
-            raise self.error(f"base={value[:60]}: expected that of logs", line)
-        return base
-
-    def _lattice(self, last: int) -> Lattice:
+    def _lattice(self) -> Lattice:
         """Lattice of all lines."""
         for key, number in (("N", len(self.nodes)), ("L", len(self.links))):
-            line = self.header_lines.get(key, last)
-            if key in self.header and self._integer(self.header, key, line) != number:
+            if key in self.header and int(self.header[key]) != number:
                 found = f"there are {number} {'nodes' if key == 'N' else 'links'}"
-                raise self.error(f"{key}={self.header[key]}, and {found}", line, "Was it cut?")
-        start, end = self._terminal("start", last), self._terminal("end", last)
+                line = self.header_lines[key]
+                raise self.error(f"{key}={self.header[key]}, and {found}", "Was it cut?", line=line)
+        start, end = self._terminal("start"), self._terminal("end")
         self._set_labels()
         keys = self._scores()
         start = self._with_first_word(start)
@@ -280,18 +271,18 @@ class _Reader(LatticeBuilder):
                 raise self.error(
                     f"the link of {arc.word!r:.60} has the scores {', '.join(keys) or 'none'},"
                     f" others {', '.join(found)}",
-                    line,
                     "Give it all of them, 0 where there is none.",
+                    line=line,
                 )
         return found
 
-    def _terminal(self, key: str, last: int) -> int:
+    def _terminal(self, key: str) -> int:
         """Index of the start or end node: as the header says, or the only one that can be it."""
         if key in self.header:
-            line = self.header_lines[key]
-            name = self._integer(self.header, key, line)
+            name = int(self.header[key])
             if name not in self.nodes:
-                raise self.error(f"{key}={name}, and there is no node {name}", line)
+                problem = f"{key}={name}, and there is no node {name}"
+                raise self.error(problem, line=self.header_lines[key])
             return self.nodes[name]
         joined = {arc.source if key == "end" else arc.target for arc in self.arcs}
         free = [name for name, index in self.nodes.items() if index not in joined]
@@ -300,7 +291,6 @@ class _Reader(LatticeBuilder):
             found = f"{len(free)} nodes ({', '.join(map(str, free[:5]))})" if free else "no node"
             raise self.error(
                 f"no field {key}=, and {found} where one {what} node was expected",
-                last,
                 f"Name the {what} node in the header: {key}=N.",
             )
         return self.nodes[free[0]]
@@ -310,15 +300,14 @@ class _Reader(LatticeBuilder):
         on_links = any(label is not None for label in self.labels)
         for node, line in zip(self.node_fields, self.node_lines, strict=True):
             if not on_links and node.word is None:
-                raise self.error("the field W is missing", line)
+                raise self.error("the field W is missing", line=line)
             if on_links and node.word not in (None, *SILENT):
-                raise self.error(
-                    f"the node has the word {node.word!r:.60}, and links have words too", line
-                )
+                problem = f"the node has the word {node.word!r:.60}, and links have words too"
+                raise self.error(problem, line=line)
         for number, (arc, label) in enumerate(zip(self.arcs, self.labels, strict=True)):
             node = self.node_fields[arc.target]
             if on_links and label is None:
-                raise self.error("the field W is missing", self.arc_lines[number])
+                raise self.error("the field W is missing", line=self.arc_lines[number])
             own = {key for key, _ in arc.details}
             self.arcs[number] = arc._replace(
                 label=(node.word or NULL) if label is None else label,
@@ -330,21 +319,18 @@ class _Reader(LatticeBuilder):
         word, time, details = self.node_fields[start]
         if word is None or word in SILENT:
             return start
-        line = self.node_lines[start]
-        first = self.node(-1, line)
+        self.line = self.node_lines[start]
+        first = self.node(-1)
         self.node_fields.append(_Node(None, time, ()))
-        self.add(Arc(first, start, word, details=details), line)
+        self.add(Arc(first, start, word, details=details))
         return first
 
     def _scales(self) -> PathScales:
         """Weights of the header."""
-        found = {
-            name: self.number(self.header[key], self.header_lines[key])
-            for key, name in SCALES.items()
-            if key in self.header
-        }
-        if "word" in found and self._base() > 0:
-            found["word"] *= math.log(self._base())
+        names = SCALES.items()
+        found = {name: float(self.header[key]) for key, name in names if key in self.header}
+        if "word" in found and self.base > 0:
+            found["word"] *= math.log(self.base)
         return PathScales(**found)
 
 
@@ -356,7 +342,7 @@ def htk_writer(folder: PathLike) -> Iterator[Callable[[Lattice], None]]:
         InputError: There is none, an id comes twice or cannot be a file's name, a score is not
             finite, or other lattices stand there. Nothing is written then.
     """
-    known = Writable("htk")
+    known = Writable()
     with known.staged(Path(folder), PATTERN) as temporary:
 
         def add(lattice: Lattice) -> None:

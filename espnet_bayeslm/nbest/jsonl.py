@@ -10,78 +10,72 @@ what has another key is kept and written again.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import re
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Set, Tuple
+from typing import Any, Dict, Iterator, List, Set
 
-from espnet_bayeslm.nbest.fields import SCORES, words_line
+from espnet_bayeslm.nbest.fields import SCORES
 from espnet_bayeslm.nbest.json_values import (
     BadValue,
-    Beside,
-    JsonFormat,
+    Value,
     as_list,
     as_object,
     as_score,
+    as_text,
     as_words,
+    nbest_of,
     others,
     parse_json,
+    read_json_lists,
     shown,
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
-from espnet_bayeslm.utils.files import PathLike, read_lines
+from espnet_bayeslm.nbest.writing import AddList, Writable, check_no_others, words_line
+from espnet_bayeslm.utils.files import PathLike, atomic_write, compress_to, read_lines
 
+KEYS = ("utt", "hypotheses", "ref", "speaker")
 HYPOTHESIS_KEYS = ("text", *SCORES)
 READ_AS_OTHERS = {"score", "rank"}
+PATTERN = r".*\.jsonl(\.gz)?"
+"""Names that are read in a folder."""
+
+DEFAULT_NAME = "nbest.jsonl"
+REMEDY = (
+    'Lines are {"utt": .., "hypotheses": [{"text": .., "am_score": .., "lm_score": ..}, ..],'
+    ' "ref": ..}.'
+)
 
 
-class Jsonl(JsonFormat):
-    """Files *.jsonl and *.jsonl.gz; a value is a line."""
+def read_jsonl(path: PathLike) -> Iterator[NBest]:
+    """Yield the N-best lists of a file, or of a folder's *.jsonl; log which keys are only kept.
 
-    name = "jsonl"
-    remedy = (
-        'Lines are {"utt": .., "hypotheses": [{"text": .., "am_score": .., "lm_score": ..}, ..],'
-        ' "ref": ..}.'
-    )
-    suffixes = (".jsonl", ".jsonl.gz")
-    beside = Beside(("utt", "hypotheses", "ref", "speaker"))
-    holds = (*SCORES, "ref")
+    Raises:
+        InputError: What is not such JSON (file, line, remedy), an id twice, or no such file.
+    """
+    kept: Set[str] = set()
+    for nbest in read_json_lists(path, _nbest, remedy=REMEDY, suffix=".jsonl", values=_values):
+        kept.update(nbest.extra, *(hyp.extra for hyp in nbest.hypotheses))
+        yield nbest
+    kept -= READ_AS_OTHERS
+    if kept:  # among them may be a misspelt one
+        logging.info("%s: kept, and not used: %s", path, ", ".join(sorted(kept))[:200])
 
-    def read(self, path: PathLike) -> Iterator[NBest]:
-        """Yield the N-best lists, and log which keys are kept. See `JsonFormat.read`.
 
-        Raises:
-            InputError: As there.
-        """
-        kept: Set[str] = set()
-        for nbest in super().read(path):
-            kept.update(nbest.extra, *(hyp.extra for hyp in nbest.hypotheses))
-            yield nbest
-        kept -= READ_AS_OTHERS
-        if kept:  # among them may be a misspelt one
-            logging.info("%s: kept, and not used: %s", path, ", ".join(sorted(kept))[:200])
+def _values(path: Path) -> Iterator[Value]:
+    """Yield (line, nothing, text) of each line: lists must have an id."""
+    return ((number, "", line) for number, line in read_lines(path))
 
-    def values(self, file: Path) -> Iterator[Tuple[int, str, str]]:
-        """Yield (line, nothing, text) of each line: lists must have an id."""
-        return ((number, "", line) for number, line in read_lines(file))
 
-    def parse(self, value: str, name: str) -> NBest:
-        """List of one line."""
-        content = as_object(parse_json(value), "the line")
-        utt = content.get("utt")
-        if not isinstance(utt, str):
-            raise BadValue(f"utt is {shown(utt)}, and a string was expected")
-        objects = _in_order(as_list(content.get("hypotheses"), "hypotheses"))
-        return self.list_of(utt, list(map(_hypothesis, objects)), content)
-
-    def as_json(self, nbest: NBest) -> Dict[str, Any]:
-        """JSON object of a list."""
-        hypotheses = []
-        for hyp in nbest.hypotheses:
-            scores = {name: getattr(hyp, name) for name in SCORES}
-            given = {name: score for name, score in scores.items() if score is not None}
-            hypotheses.append({"text": words_line(hyp.words), **given})
-            hypotheses[-1].update(others(hyp.extra, HYPOTHESIS_KEYS))
-        return {"utt": nbest.utt, "hypotheses": hypotheses}
+def _nbest(text: str, _: str) -> NBest:
+    """List of one line."""
+    content = as_object(parse_json(text), "the line")
+    utt = content.get("utt")
+    if not isinstance(utt, str):
+        raise BadValue(f"utt is {shown(utt)}, and a string was expected")
+    objects = _in_order(as_list(content.get("hypotheses"), "hypotheses"))
+    return nbest_of(utt, map(_hypothesis, objects), content, keys=KEYS)
 
 
 def _in_order(hypotheses: List[Any]) -> List[Dict[str, Any]]:
@@ -105,3 +99,46 @@ def _hypothesis(content: Dict[str, Any]) -> Hypothesis:
         am_score = as_score(content.get("score"), "score")
     words = as_words(content.get("text"), "text")
     return Hypothesis(words, am_score, lm_score, graph_score, others(content, HYPOTHESIS_KEYS))
+
+
+@contextlib.contextmanager
+def jsonl_writer(path: Path) -> Iterator[AddList]:
+    """Write N-best lists into one file, one by one; reading them gives the same lists.
+
+    Args:
+        path: The file where it ends in .jsonl or .jsonl.gz (gzipped), else the folder in which
+            `nbest.jsonl` is written (made where it is missing).
+
+    Raises:
+        ValueError: A list that cannot be held, or the folder has other such files. Nothing is
+            written then.
+    """
+    is_file = re.fullmatch(PATTERN, path.name, re.DOTALL) and not path.is_dir()
+    file = path if is_file else path / DEFAULT_NAME
+    if not is_file:
+        check_no_others(path, PATTERN, written=(DEFAULT_NAME,))
+    known = Writable()
+    with atomic_write(file, "wb") as raw, compress_to(raw, file) as f:
+
+        def add(nbest: NBest) -> None:
+            known.check(nbest)
+            f.write(f"{as_text(_as_json(nbest))}\n".encode())
+
+        yield add
+        known.finish()
+
+
+def _as_json(nbest: NBest) -> Dict[str, Any]:
+    """JSON object of a list."""
+    hypotheses = []
+    for hyp in nbest.hypotheses:
+        scores = {name: getattr(hyp, name) for name in SCORES}
+        given = {name: score for name, score in scores.items() if score is not None}
+        kept = others(hyp.extra, HYPOTHESIS_KEYS)
+        hypotheses.append({"text": words_line(hyp.words), **given, **kept})
+    content: Dict[str, Any] = {"utt": nbest.utt, "hypotheses": hypotheses}
+    if nbest.ref is not None:
+        content["ref"] = words_line(nbest.ref)
+    if nbest.speaker is not None:
+        content["speaker"] = nbest.speaker
+    return {**content, **others(nbest.extra, KEYS)}

@@ -12,32 +12,23 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import decimal
 import itertools
 import re
-from decimal import Decimal
 from pathlib import Path
 from typing import IO, Counter, Dict, Iterator, List, Set, Tuple
 
-from espnet_bayeslm.nbest.fields import (
-    AddList,
-    Columns,
-    OutOfStep,
-    Row,
-    Rows,
-    Writable,
-    are_in_step,
-    check_has_keys,
-    format_number,
-    numbered,
-    packed,
-    parse_number,
-    rows_in_step,
-    words_line,
-)
+from espnet_bayeslm.nbest.fields import check_has_keys, numbered, packed, parse_number
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
+from espnet_bayeslm.nbest.writing import AddList, Writable, format_number, words_line
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, Table, read_table, read_text
+from espnet_bayeslm.utils.files import (
+    Entry,
+    PathLike,
+    Table,
+    read_entries,
+    read_table,
+    read_text,
+)
 
 WORDS, ACOUSTIC, NOLM, WITHLM = "words_text", "acwt", "lmwt.nolm", "lmwt.withlm"
 PATTERN = r"(words_text|acwt|lmwt\.nolm|lmwt\.withlm)(\.gz)?|archives\.[0-9]+"
@@ -45,8 +36,18 @@ PATTERN = r"(words_text|acwt|lmwt\.nolm|lmwt\.withlm)(\.gz)?|archives\.[0-9]+"
 
 KEY = re.compile(r"(.+)-([1-9][0-9]{0,8})", re.ASCII | re.DOTALL)
 
-# Enough for the exact difference of any two float64
-_EXACT = decimal.Context(prec=1200)
+Columns = Dict[str, List[Path]]
+"""Name of what is in some files -> the files, which are read as one."""
+
+Row = Dict[str, Entry]
+"""The entries of one key, by the names of the columns."""
+
+Rows = Iterator[Tuple[str, List[Row]]]
+"""(utterance, its hypotheses from rank 1 on)."""
+
+
+class OutOfStep(Exception):
+    """Files do not have the same keys in the same order."""
 
 
 def read_kaldi(path: PathLike) -> Iterator[NBest]:
@@ -57,21 +58,7 @@ def read_kaldi(path: PathLike) -> Iterator[NBest]:
     """
     columns = _find_columns(Path(path))
     # what is at fault `_by_key` finds out
-    in_step = are_in_step(_side_by_side(columns))
-    yield from _lists(_side_by_side(columns) if in_step else _by_key(columns))
-
-
-def read_kaldi_once(path: PathLike) -> Iterator[NBest]:
-    """Yield the lists of a folder whose files have the same keys in the same order.
-
-    Raises:
-        OutOfStep: They have not; what was yielded may then be incomplete.
-        InputError: As `read_kaldi`.
-    """
-    yield from _lists(_side_by_side(_find_columns(Path(path))))
-
-
-def _lists(rows: Rows) -> Iterator[NBest]:
+    rows = _side_by_side(columns) if _are_in_step(columns) else _by_key(columns)
     for utt, of_utterance in rows:
         yield NBest(utt, tuple(map(_hypothesis, of_utterance)))
 
@@ -87,17 +74,9 @@ def _hypothesis(row: Row) -> Hypothesis:
     return Hypothesis(
         words=tuple(row[WORDS][2].split()),
         am_score=-costs[ACOUSTIC],
-        lm_score=_difference(row[NOLM][2], row[WITHLM][2]) if WITHLM in row else None,
+        lm_score=costs[NOLM] - costs[WITHLM] if WITHLM in row else None,
         graph_score=-costs[NOLM] if NOLM in row else None,
     )
-
-
-def _difference(first: str, second: str) -> float:
-    """Difference of two numbers, rounded once: a written one comes back exactly."""
-    try:
-        return float(_EXACT.subtract(Decimal(first), Decimal(second)))
-    except decimal.DecimalException:  # an exponent beyond decimal's own limits
-        return float(first) - float(second)
 
 
 def key_of(utt: str, rank: int) -> str:
@@ -157,6 +136,15 @@ def _parts(folder: Path) -> List[Path]:
     return parts
 
 
+def _are_in_step(columns: Columns) -> bool:
+    """True if the files can be read side by side."""
+    try:
+        collections.deque(_side_by_side(columns), maxlen=0)
+    except OutOfStep:
+        return False
+    return True
+
+
 def _side_by_side(columns: Columns) -> Rows:
     """Yield the rows of files in step.
 
@@ -179,10 +167,13 @@ def _side_by_side(columns: Columns) -> Rows:
 
 def _ranked(columns: Columns) -> Iterator[Tuple[str, int, Row]]:
     """Yield (utterance, rank, row) of each line of files in step."""
-    for key, row in rows_in_step(columns):
-        match = KEY.fullmatch(key)
+    for entries in itertools.zip_longest(*map(read_entries, columns.values())):
+        if None in entries or any(key != entries[0][0] for key, _ in entries):
+            raise OutOfStep
+        match = KEY.fullmatch(entries[0][0])
         if not match:
             raise OutOfStep
+        row = {name: entry for name, (_, entry) in zip(columns, entries, strict=True)}
         yield match[1], int(match[2]), row
 
 
@@ -241,51 +232,60 @@ def _check_ranks(text: Table, ranks: Dict[str, Dict[int, str]]) -> None:
 
 @contextlib.contextmanager
 def kaldi_writer(folder: Path) -> Iterator[AddList]:
-    """Write archives, list by list; reading them gives the same lists.
+    """Write archives, list by list; reading them gives the same words and acoustic scores.
 
-    All hypotheses must have the same kinds of scores. A hypothesis with an LM score and no graph
-    score is read with a graph score of 0.
+    All hypotheses must have the same kinds of scores. `lmwt.withlm` has 12 digits: the LM score
+    that is read again may differ after them. A hypothesis with an LM score and no graph score is
+    read with a graph score of 0.
 
     Raises:
         ValueError: Some hypotheses have an LM or a graph score, and some have not; a list that
             the format cannot hold; or other archives stand there. Nothing is written then.
     """
-    known = Writable("kaldi", holds=("lm_score", "graph_score"), needs=("am_score",))
+    known = Writable()
     counts: Counter[str] = collections.Counter()
-    with known.staged(folder, PATTERN) as temporary:
-        with contextlib.ExitStack() as stack:
-            files: Dict[str, IO[str]] = {}
+    with known.staged(folder, PATTERN) as temporary, contextlib.ExitStack() as stack:
+        files: Dict[str, IO[str]] = {
+            name: stack.enter_context(open(temporary / name, "w", encoding="utf-8"))
+            for name in (WORDS, ACOUSTIC, NOLM, WITHLM)
+        }
 
-            def add(nbest: NBest) -> None:
-                known.check(nbest)
-                for rank, hyp in enumerate(nbest.hypotheses, 1):
-                    for name, value in _columns(hyp).items():
-                        if name not in files:
-                            opened = open(temporary / name, "w", encoding="utf-8")  # noqa: SIM115
-                            files[name] = stack.enter_context(opened)
-                        counts[name] += 1
-                        files[name].write(f"{key_of(nbest.utt, rank)} {value}".rstrip() + "\n")
+        def add(nbest: NBest) -> None:
+            known.check(nbest)
+            _check_place(nbest)
+            for rank, hyp in enumerate(nbest.hypotheses, 1):
+                for name, value in _columns(hyp).items():
+                    counts[name] += 1
+                    files[name].write(f"{key_of(nbest.utt, rank)} {value}".rstrip() + "\n")
 
-            yield add
-        for name, count in counts.items():
-            if count != counts[WORDS]:
-                raise ValueError(f"{count} of {counts[WORDS]} hypotheses have a cost {name}")
+        yield add
+        for name in files:
+            if counts[name] == 0:
+                (temporary / name).unlink()
+            elif counts[name] != counts[WORDS]:
+                raise ValueError(f"{counts[name]} of {counts[WORDS]} hypotheses have a cost {name}")
+
+
+def _check_place(nbest: NBest) -> None:
+    """Raise an InputError where the format has no place for something of a list."""
+    problem = "has a reference" if nbest.ref is not None else ""
+    if nbest.hypotheses[0].am_score is None:
+        problem = "has no am_score"
+    if problem:
+        raise InputError(
+            f"the kaldi format cannot hold this: the utterance {nbest.utt!r} {problem}",
+            remedy="Change the lists (dataclasses.replace), or write jsonl, which holds all.",
+        )
 
 
 def _columns(hyp: Hypothesis) -> Dict[str, str]:
     """{file name: the hypothesis's entry there}."""
-    assert hyp.am_score is not None  # `Writable` has seen to it
+    assert hyp.am_score is not None  # `_check_place` has seen to it
     values = {WORDS: words_line(hyp.words), ACOUSTIC: format_number(0.0 - hyp.am_score)}
     if hyp.graph_score is not None or hyp.lm_score is not None:
         graph_cost = 0.0 - (hyp.graph_score or 0.0)
         values[NOLM] = format_number(graph_cost)
         if hyp.lm_score is not None:
-            values[WITHLM] = _sum_cost(values[NOLM], hyp.lm_score)
+            # 12 digits hide the rounding of the difference that was read: 0.1 comes back as 0.1
+            values[WITHLM] = f"{graph_cost - hyp.lm_score:.12g}"
     return values
-
-
-def _sum_cost(graph_cost: str, lm_score: float) -> str:
-    """Graph + LM cost, in few digits where the difference still gives the LM cost back."""
-    cost = _EXACT.subtract(Decimal(graph_cost), Decimal(repr(lm_score)))
-    short = f"{float(cost):.12g}"
-    return short if _difference(graph_cost, short) == lm_score else str(cost)

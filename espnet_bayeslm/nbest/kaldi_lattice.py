@@ -21,15 +21,13 @@ from typing import Callable, Dict, Iterator, List, Optional, Tuple
 
 from espnet_bayeslm.nbest.fields import (
     UniqueUtterances,
-    Writable,
     check_id,
-    check_no_others,
     files_matching,
-    format_number,
     packed,
 )
 from espnet_bayeslm.nbest.lattice import NULL, TRANSITIONS, Arc, Lattice, kaldi_scales
 from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS, LatticeBuilder
+from espnet_bayeslm.nbest.writing import Writable, check_no_others, format_number
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, atomic_write, compress_to, read_lines
 
@@ -141,8 +139,8 @@ class _Reader(LatticeBuilder):
 
     def read(self, lines: Lines, first: int) -> Lattice:
         """Lattice of the lines up to an empty one, or to the end of the file."""
-        number = first
-        for number, line in lines:
+        self.line = first
+        for self.line, line in lines:
             fields = line.split()
             if not fields:
                 break
@@ -150,52 +148,49 @@ class _Reader(LatticeBuilder):
                 others = sum(len(rest.split()) > 2 for rest in _block(lines))
                 self.check_size(len(self.arcs) + 1 + others, first)
             if len(fields) in (3, 4):
-                self._add_arc(fields, number)
+                self._add_arc(fields)
             elif len(fields) < 3:
-                self._add_final(fields, number)
+                self._add_final(fields)
             else:
                 raise self.error(
                     f"{line[:80]!r} has {len(fields)} fields, 1 to 4 were expected",
-                    number,
                     "Write compact lattices: lattice-copy ark:- ark,t:-",
                 )
         if not self.nodes:
-            raise self.error(f"the lattice of {self.utt[:80]!r} has no states", first)
+            raise self.error(f"the lattice of {self.utt[:80]!r} has no states", line=first)
         if not self.finals:
-            raise self.error(
-                f"the lattice of {self.utt[:80]!r} has no final state", number, "Was it cut?"
-            )
+            problem = f"the lattice of {self.utt[:80]!r} has no final state"
+            raise self.error(problem, "Was it cut?")
         if self.symbols is None and self.arcs and self.all_numbers:
             raise self.error(
                 "all words are numbers, and there is no words.txt",
-                first,
                 "Put words.txt beside the lattices, or give --words words.txt.",
+                line=first,
             )
-        end = self.node(max(self.nodes) + 1, number)  # the last in the order of numbers
-        for line_number, arc in self.finals.values():
-            self.add(arc._replace(target=end), line_number)
+        end = self.node(max(self.nodes) + 1)  # the last in the order of numbers
+        for number, arc in self.finals.values():
+            self.line = number
+            self.add(arc._replace(target=end))
         return self.lattice(0, end, scales=kaldi_scales(LMWT))
 
-    def _state(self, field: str, line: int) -> int:
+    def _state(self, field: str) -> int:
         """Index of a state."""
         if not _STATE.fullmatch(field):
-            raise self.error(f"{field[:80]!r} stands where a state's number was expected", line)
-        return self.node(int(field), line)
+            raise self.error(f"{field[:80]!r} stands where a state's number was expected")
+        return self.node(int(field))
 
-    def _add_arc(self, fields: List[str], line: int) -> None:
-        source, target = (self._state(field, line) for field in fields[:2])
-        label = self._label(fields[2], line)
-        self.add(self._arc(source, target, label, fields[3:], line), line)
+    def _add_arc(self, fields: List[str]) -> None:
+        source, target = map(self._state, fields[:2])
+        self.add(self._arc(source, target, self._label(fields[2]), fields[3:]))
 
-    def _add_final(self, fields: List[str], line: int) -> None:
-        state = self._state(fields[0], line)
+    def _add_final(self, fields: List[str]) -> None:
+        state = self._state(fields[0])
         if state in self.finals:
-            raise self.error(
-                f"the state {fields[0]} is final already in line {self.finals[state][0]}", line
-            )
-        self.finals[state] = line, self._arc(state, -1, NULL, fields[1:], line)
+            first, _ = self.finals[state]
+            raise self.error(f"the state {fields[0]} is final already in line {first}")
+        self.finals[state] = self.line, self._arc(state, -1, NULL, fields[1:])
 
-    def _label(self, field: str, line: int) -> str:
+    def _label(self, field: str) -> str:
         """Word of a symbol or an id."""
         is_number = bool(_STATE.fullmatch(field))
         self.all_numbers &= is_number
@@ -204,19 +199,18 @@ class _Reader(LatticeBuilder):
         if not is_number or (int(field) and int(field) not in self.symbols):
             raise self.error(
                 f"{field[:80]!r} stands where an id of words.txt was expected",
-                line,
                 "Give the words.txt of these lattices; without one beside them, words are symbols.",
             )
         word = self.symbols[int(field)] if int(field) else EPSILON
         return NULL if word == EPSILON else word
 
-    def _arc(self, source: int, target: int, label: str, weight: List[str], line: int) -> Arc:
+    def _arc(self, source: int, target: int, label: str, weight: List[str]) -> Arc:
         """Arc of the weight `graph,acoustic,ids`, of costs 0 where there is none."""
         field = weight[0] if weight else "0,0,"
         parts = field.split(",")
         if len(parts) != 3 or not _IDS.fullmatch(parts[2]):
-            raise self.error(f"{field[:80]!r} stands where graph,acoustic,ids was expected", line)
-        lm_score, am_score = (self.log(part, line, unit=-1.0) for part in parts[:2])
+            raise self.error(f"{field[:80]!r} stands where graph,acoustic,ids was expected")
+        lm_score, am_score = (self.log(part, unit=-1.0) for part in parts[:2])
         details = ((TRANSITIONS, parts[2]),) if parts[2] else ()
         return Arc(source, target, label, am_score, lm_score, details=details)
 
@@ -248,7 +242,7 @@ def kaldi_lattice_writer(path: PathLike) -> Iterator[Callable[[Lattice], None]]:
     file = target if named else target / DEFAULT_NAME
     if not named:
         check_no_others(target, PATTERN, written=(DEFAULT_NAME,))
-    known = Writable("kaldi_lattice")
+    known = Writable()
     with atomic_write(file, "wb") as raw, compress_to(raw, file) as f:
 
         def add(lattice: Lattice) -> None:

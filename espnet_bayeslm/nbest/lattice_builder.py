@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import graphlib
 import heapq
 import math
 import re
@@ -29,30 +30,34 @@ class LatticeBuilder:
         path: The file, for errors.
         max_arcs: The most arcs that are taken.
         remedy: What errors say that the file should be.
+
+    Attributes:
+        line: The line that is read now, or the last one.
     """
 
     def __init__(self, utt: str, path: PathLike, *, max_arcs: int, remedy: str):
         self.utt, self.path, self.max_arcs, self.remedy = utt, path, max_arcs, remedy
+        self.line = 1
         self.nodes: Dict[int, int] = {}
         """Name of each node -> its index, in the order of their appearance."""
         self.node_lines: List[int] = []
         self.arcs: List[Arc] = []
         self.arc_lines: List[int] = []
 
-    def error(self, problem: str, line: int, remedy: str = "") -> InputError:
-        """Error of a line."""
+    def error(self, problem: str, remedy: str = "", *, line: Optional[int] = None) -> InputError:
+        """Error of a line; None: of the one that is read."""
+        line = self.line if line is None else line
         return InputError(problem, path=self.path, line=line, remedy=remedy or self.remedy)
 
-    def number(self, value: str, line: int) -> float:
+    def number(self, value: str) -> float:
         """Finite number of a field."""
-        return parse_number(value, path=self.path, line=line, remedy=self.remedy)
+        return parse_number(value, path=self.path, line=self.line, remedy=self.remedy)
 
-    def log(self, value: str, line: int, *, unit: float = 1.0) -> float:
+    def log(self, value: str, *, unit: float = 1.0) -> float:
         """Natural log of a field, -inf where it is the log of zero.
 
         Args:
             value: The field.
-            line: Its line.
             unit: What the field counts, in nats; -1 for costs.
 
         Raises:
@@ -60,24 +65,24 @@ class LatticeBuilder:
         """
         if _INFINITE.fullmatch(value) and unit * float(value) < 0:
             return -math.inf
-        log = unit * self.number(value, line)
+        log = unit * self.number(value)
         if log == math.inf:
-            raise self.error(f"{value[:60]!r} is too large a number", line)
+            raise self.error(f"{value[:60]!r} is too large a number")
         return log if log > LOG_ZERO else -math.inf
 
-    def node(self, name: int, line: int) -> int:
+    def node(self, name: int) -> int:
         """Index of the node of a name, a new one where there is none."""
         index = self.nodes.setdefault(name, len(self.nodes))
         if index == len(self.node_lines):
-            self.node_lines.append(line)
+            self.node_lines.append(self.line)
         return index
 
-    def add(self, arc: Arc, line: int) -> None:
+    def add(self, arc: Arc) -> None:
         """Take one more arc, whose ends are indices."""
         self.arcs.append(arc)
-        self.arc_lines.append(line)
+        self.arc_lines.append(self.line)
 
-    def check_size(self, size: int, line: int) -> None:
+    def check_size(self, size: int, line: Optional[int] = None) -> None:
         """Check how many arcs the lattice has, before they are in memory.
 
         Raises:
@@ -87,8 +92,8 @@ class LatticeBuilder:
             raise self.error(
                 f"the lattice of {self.utt[:80]!r} has {size} arcs, at most {self.max_arcs} were"
                 " expected",
-                line,
                 "Prune it where it comes from, or raise --max_arcs (500 bytes each).",
+                line=line,
             )
 
     def lattice(
@@ -112,12 +117,12 @@ class LatticeBuilder:
         for number, arc in enumerate(self.arcs):
             following[arc.source].append(number)
         self._check_reached(start, following)
-        order = self._order(start, following)
+        order = self._order(start)
         if following[end]:
             raise self.error(
                 f"an arc begins at the end node {self._name(end)}, where paths must end",
-                self.arc_lines[following[end][0]],
                 "Name another end node.",
+                line=self.arc_lines[following[end][0]],
             )
         place = {index: number for number, index in enumerate(order)}
         if times:
@@ -142,8 +147,8 @@ class LatticeBuilder:
             raise self.error(
                 f"every path of the lattice of {self.utt[:80]!r} has a score that is the log of"
                 " zero, and one path with finite scores was expected",
-                self.arc_lines[0],
                 "Leave the lattice out, or write it anew with finite scores.",
+                line=self.arc_lines[0],
             )
         return kept
 
@@ -164,53 +169,47 @@ class LatticeBuilder:
         raise self.error(
             f"the node {self._name(index)} cannot be reached from the start node"
             f" {self._name(start)}; {seen.count(False)} of {len(seen)} nodes cannot",
-            self.node_lines[index],
             "All nodes must be connected: was a part of the lattice lost?",
+            line=self.node_lines[index],
         )
 
-    def _order(self, start: int, following: Sequence[Sequence[int]]) -> List[int]:
-        """Nodes in topological order; those whose names are in it stay as they are.
+    def _order(self, start: int) -> List[int]:
+        """Nodes in topological order; of those that may come next the one of the lowest name.
 
         Raises:
             InputError: There is a cycle.
         """
-        waiting = [0] * len(following)
-        for arc in self.arcs:
-            waiting[arc.target] += 1
         names = list(self.nodes)
-        ready, order = [] if waiting[start] else [(names[start], start)], []
+        sorter = graphlib.TopologicalSorter({start: ()})
+        for arc in self.arcs:
+            sorter.add(arc.target, arc.source)
+        try:
+            sorter.prepare()
+        except graphlib.CycleError as error:
+            raise self._cycle(error.args[1]) from error
+        ready, order = [(names[start], start)], []
+        sorter.get_ready()  # the start alone, from which all nodes are reached
         while ready:
             _, index = heapq.heappop(ready)
             order.append(index)
-            for number in following[index]:
-                target = self.arcs[number].target
-                waiting[target] -= 1
-                if waiting[target] == 0:
-                    heapq.heappush(ready, (names[target], target))
-        if len(order) < len(following):
-            index = self._in_cycle(waiting)
-            line = next(
-                line
-                for arc, line in zip(self.arcs, self.arc_lines, strict=True)
-                if arc.target == index and waiting[arc.source]
-            )
-            raise self.error(
-                f"the lattice of {self.utt[:80]!r} has a cycle through the node"
-                f" {self._name(index)}, and none was expected",
-                line,
-                "A word lattice has no cycles: was a node's number changed?",
-            )
+            sorter.done(index)
+            for following_index in sorter.get_ready():
+                heapq.heappush(ready, (names[following_index], following_index))
         return order
 
-    def _in_cycle(self, waiting: Sequence[int]) -> int:
-        """Index of a node of a cycle: of those left, walk backwards until one comes again."""
-        before = {a.target: a.source for a in self.arcs if waiting[a.source] and waiting[a.target]}
-        index = next(iter(before))
-        seen = set()
-        while index not in seen:
-            seen.add(index)
-            index = before[index]
-        return index
+    def _cycle(self, nodes: Sequence[int]) -> InputError:
+        """Error of a cycle, whose nodes each come before the next; the last is the first."""
+        line = next(
+            line
+            for arc, line in zip(self.arcs, self.arc_lines, strict=True)
+            if (arc.source, arc.target) == (nodes[0], nodes[1])
+        )
+        return self.error(
+            f"the lattice of {self.utt[:80]!r} has a cycle through the node"
+            f" {self._name(nodes[1])}, and none was expected",
+            "A word lattice has no cycles: was a node's number changed?",
+            line=line,
+        )
 
     def _name(self, index: int) -> int:
         return next(name for name, place in self.nodes.items() if place == index)

@@ -12,43 +12,31 @@ have the same size, and the scores rise from each list to the next and nowhere e
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import re
 from pathlib import Path, PurePosixPath
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
-from espnet_bayeslm.nbest.fields import (
-    AddList,
-    UniqueUtterances,
-    Writable,
-    format_number,
-    parse_number,
-    words_line,
-)
+from espnet_bayeslm.nbest.fields import UniqueUtterances, parse_number
 from espnet_bayeslm.nbest.json_values import (
     BadValue,
-    Beside,
     as_object,
     as_string,
-    as_text,
     located,
-    others,
+    nbest_of,
     parse_json,
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
 
-BEAMS, MANIFEST = "preds_out.tsv", "manifest.json"
-PATTERN = r".*\.(tsv|jsonl?)(\.gz)?"
 COUNT = "num_hypotheses"
-_WIDTH = re.compile(r"width([0-9]{1,9})(?![0-9])", re.ASCII)
+KEYS = ("utt", "text", "speaker", COUNT)
+"""Keys of the manifest's lines that are read; others are kept."""
 REMEDY = "Lines are `text<TAB>score`, as of eval_beamsearch_ngram's --preds_output_folder."
 MANIFEST_SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
 MANIFEST_REMEDY = 'Lines are {"audio_filepath": .., "text": ..}.'
-BESIDE = Beside(("utt", "text", "speaker", COUNT), ref="text")
-"""Of the manifest's lines."""
+_WIDTH = re.compile(r"width([0-9]{1,9})(?![0-9])", re.ASCII)
 
 
 def read_nemo(path: PathLike) -> Iterator[NBest]:
@@ -69,18 +57,13 @@ def read_nemo(path: PathLike) -> Iterator[NBest]:
         beams = _one(beams, (".tsv", ".tsv.gz"), "preds")
     manifest = _one(beams.parent, MANIFEST_SUFFIXES, "manifest")
     entries = _read_manifest(manifest)
-    counts = _counts(entries, beams, manifest)
-    hypotheses = (_hypothesis(line, beams, number) for number, line in read_lines(beams))
-    for utt, entry, count in zip(_ids(entries, manifest), entries, counts, strict=True):
-        found = tuple(itertools.islice(hypotheses, count))
-        if entry["audio_filepath"] == _made_up(utt):
-            del entry["audio_filepath"]
-        yield BESIDE.list_of(utt, found, entry)
-
-
-def _made_up(utt: str) -> str:
-    """Name of an audio file where nothing is known of one, which a manifest must name."""
-    return f"{utt}.wav"
+    utts = _ids(entries, manifest)
+    hypotheses = [_hypothesis(text, beams, line) for line, text in read_lines(beams)]
+    counts, rest = _counts(entries, hypotheses, beams, manifest), iter(hypotheses)
+    for line, (utt, entry, count) in enumerate(zip(utts, entries, counts, strict=True), 1):
+        with located(manifest, line, MANIFEST_REMEDY):
+            nbest = nbest_of(utt, itertools.islice(rest, count), entry, keys=KEYS, ref="text")
+        yield nbest
 
 
 def _one(folder: Path, suffixes: Tuple[str, ...], name: str) -> Path:
@@ -105,13 +88,11 @@ def _read_manifest(path: Path) -> List[Dict[str, Any]]:
         with located(path, number, MANIFEST_REMEDY):
             entry = as_object(parse_json(line), "the line")
             as_string(entry.get("audio_filepath"), "audio_filepath")
-            for key in ("text", "speaker", "utt"):
-                if entry.get(key) is not None:
-                    as_string(entry[key], key)
+            if entry.get("utt") is not None:
+                as_string(entry["utt"], "utt")
             count = entry.get(COUNT)
             if count is not None and (type(count) is not int or count < 1):
                 raise BadValue(f"{COUNT} is {count!r}, and a number from 1 was expected")
-            others(entry, BESIDE.keys)
         entries.append(entry)
     if not entries:
         raise InputError("no utterances", path=path, remedy=MANIFEST_REMEDY)
@@ -127,13 +108,18 @@ def _hypothesis(text: str, path: Path, line: int) -> Hypothesis:
     return Hypothesis(tuple(words.split()), number)
 
 
-def _counts(entries: Sequence[Dict[str, Any]], beams: Path, manifest: Path) -> List[int]:
+def _counts(
+    entries: Sequence[Dict[str, Any]],
+    hypotheses: Sequence[Hypothesis],
+    beams: Path,
+    manifest: Path,
+) -> List[int]:
     """Number of hypotheses of each utterance, as the manifest says or the beam file proves.
 
     Raises:
         InputError: The manifest disagrees with the beam file, or nothing tells the lists apart.
     """
-    scores = [_hypothesis(line, beams, number).am_score for number, line in read_lines(beams)]
+    scores = [hyp.am_score for hyp in hypotheses]
     num_lines, num_utts = len(scores), len(entries)
     said = [entry[COUNT] for entry in entries if entry.get(COUNT) is not None]
     if len(said) == num_utts and sum(said) == num_lines:
@@ -179,32 +165,3 @@ def _ids(entries: Sequence[Dict[str, Any]], manifest: Path) -> List[str]:
     for line, utt in enumerate(utts, 1):
         unique.add(utt, manifest, line)
     return utts
-
-
-@contextlib.contextmanager
-def nemo_writer(path: Path) -> Iterator[AddList]:
-    """Write a beam file and a manifest, list by list; reading them gives the same lists.
-
-    Raises:
-        ValueError: A list without an `am_score` or with other scores, or other such files stand
-            there. Nothing is written then.
-    """
-    known = Writable("nemo", holds=("ref",), needs=("am_score",))
-    with (
-        known.staged(path, PATTERN) as temporary,
-        open(temporary / BEAMS, "w", encoding="utf-8") as beams,
-        open(temporary / MANIFEST, "w", encoding="utf-8") as manifest,
-    ):
-
-        def add(nbest: NBest) -> None:
-            known.check(nbest)
-            for hyp in nbest.hypotheses:
-                assert hyp.am_score is not None  # `check` has seen to it
-                beams.write(f"{words_line(hyp.words)}\t{format_number(hyp.am_score)}\n")
-            audio = nbest.extra.get("audio_filepath")
-            audio = audio if isinstance(audio, str) else _made_up(nbest.utt)
-            entry = {"audio_filepath": audio, "utt": nbest.utt, COUNT: len(nbest.hypotheses)}
-            entry |= {**BESIDE.fields(nbest), "audio_filepath": audio}
-            manifest.write(as_text(entry) + "\n")
-
-        yield add

@@ -11,59 +11,56 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import Any, Dict, Iterator, Tuple
+from typing import Any, Iterator
 
-from espnet_bayeslm.nbest.fields import words_line
 from espnet_bayeslm.nbest.json_values import (
-    Beside,
-    JsonFormat,
+    Value,
     as_list,
     as_object,
     as_score,
     as_string,
     as_words,
+    json_stem,
+    nbest_of,
+    numbered_items,
     others,
+    read_json_lists,
 )
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
+from espnet_bayeslm.utils.files import PathLike
 
+KEYS = ("alternatives", "utt", "ref", "speaker")
 HYPOTHESIS_KEYS = ("text", "confidence")
+REMEDY = (
+    'Objects are {"alternatives": [{"text": .., "confidence": ..}, ..]}, as of SetMaxAlternatives.'
+)
 
 
-class Vosk(JsonFormat):
-    """Files *.json and *.json.gz; a value has the alternatives of an utterance."""
+def read_vosk(path: PathLike) -> Iterator[NBest]:
+    """Yield the N-best lists of a file, or of a folder's *.json and *.json.gz.
 
-    name = "vosk"
-    remedy = (
-        'Objects are {"alternatives": [{"text": .., "confidence": ..}, ..]},'
-        " as of SetMaxAlternatives."
-    )
-    suffixes = (".json", ".json.gz")
-    beside = Beside(("alternatives", "utt", "ref", "speaker"))
-    scored = "alternatives have a confidence"
+    Raises:
+        InputError: What is not such JSON (file, line, remedy), an id twice, or no such file.
+    """
+    return read_json_lists(path, _nbest, remedy=REMEDY, values=_values)
 
-    def values(self, file: Path) -> Iterator[Tuple[int, str, Any]]:
-        """Yield (line, name, value) of each list; the name of the only one is the file's."""
-        values = super().values(file)
-        first = list(itertools.islice(values, 2))
-        if len(first) == 1:
-            ((line, _, value),) = first
-            first = [(line, self.stem(file), value)]
-        yield from itertools.chain(first, values)
 
-    def parse(self, value: Any, name: str) -> NBest:
-        """List of one object."""
-        content = as_object(value, "it")
-        found = [_hypothesis(a) for a in as_list(content.get("alternatives"), "alternatives")]
-        return self.list_of(as_string(content.get("utt", name), "utt"), found, content)
+def _values(path: Path) -> Iterator[Value]:
+    """Yield the values of a file; the only one has the file's name."""
+    values = numbered_items(path, REMEDY)
+    first = list(itertools.islice(values, 2))
+    if len(first) == 1:
+        ((line, _, value),) = first
+        first = [(line, json_stem(path), value)]
+    yield from itertools.chain(first, values)
 
-    def as_json(self, nbest: NBest) -> Dict[str, Any]:
-        """JSON object of a list."""
-        alternatives = []
-        for hyp in nbest.hypotheses:
-            score = {} if hyp.am_score is None else {"confidence": hyp.am_score}
-            kept = others(hyp.extra, HYPOTHESIS_KEYS)
-            alternatives.append({**score, "text": words_line(hyp.words), **kept})
-        return {"utt": nbest.utt, "alternatives": alternatives}
+
+def _nbest(value: Any, name: str) -> NBest:
+    """List of one object."""
+    content = as_object(value, "it")
+    alternatives = as_list(content.get("alternatives"), "alternatives")
+    utt = as_string(content.get("utt", name), "utt")
+    return nbest_of(utt, map(_hypothesis, alternatives), content, keys=KEYS)
 
 
 def _hypothesis(content: Any) -> Hypothesis:

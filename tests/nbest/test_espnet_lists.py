@@ -8,7 +8,7 @@ from espnet2.fileio.datadir_writer import DatadirWriter
 from nbest_mutations import write_files
 from oracles.refused import check_refused
 
-from espnet_bayeslm.nbest.formats import read_nbest, write_nbest
+from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.utils.errors import InputError
 
@@ -57,22 +57,10 @@ def test_what_espnets_own_writer_writes(tmp_path):
     assert [hyp.am_score for hyp in nbest.hypotheses] == [-12.5, -0.002, -3.0]
 
 
-def test_more_ranks_than_files_may_be_open(tmp_path):
-    hypotheses = tuple(Hypothesis((str(n),), -float(n)) for n in range(700))
-    lists = [NBest("u1", hypotheses), NBest("u2", hypotheses[:3])]
-    write_nbest(lists, tmp_path, format="espnet")
-    assert read(tmp_path) == lists
-
-
 TEXT1, SCORE1, TEXT2, SCORE2, *_ = GOOD
 BAD = [
     ({TEXT1: None}, r"1best_recog/text: cannot be read"),
-    ({SCORE2: None}, r"2best_recog/score: cannot be read"),
     ({TEXT1: None, SCORE1: None}, r"output\.1: 1best_recog is missing, and 2best_recog is there"),
-    (
-        {"output.1/4best_recog/text": "u1-1\n"},
-        r"output\.1: 3best_recog is missing, and 4best_recog is there",
-    ),
     ({"output.4/1best_recog/text": "u4\n"}, r"output\.3 is missing, and output\.4 is there"),
     ({"output.3/asr_inference.3.log": ""}, r"output\.3: no 1best_recog"),
     (
@@ -89,17 +77,11 @@ BAD = [
     ),
     ({TEXT1: GOOD[TEXT1] + "u2 a\n"}, r"1best_recog/text:3: the key 'u2' stands already in line 2"),
     (
-        {name: GOOD[name] * 2 for name in (TEXT1, SCORE1)},
-        r"1best_recog/text:3: the key 'u1-1' stands already in line 1",
-    ),
-    (
         {name: content.replace("u1-2", "u2") for name, content in GOOD.items() if "put.2" in name},
         r"output\.2/1best_recog/text:1: the utterance 'u2' stands already in .*output\.1",
     ),
-    ({TEXT1: "u1-1\n\nu2\n"}, r"text:2: an empty line"),
     ({SCORE1: "u1-1 a\nu2 1\n"}, r"score:1: 'a' stands where one num"),
     ({SCORE1: "u1-1 tensor(nan)\nu2 1\n"}, r"score:1: 'nan' is not a finite"),
-    ({SCORE1: "u1-1 tensor(-inf)\nu2 1\n"}, r"score:1: '-inf' is not a finite"),
     (
         {SCORE1: "u1-1 tensor([1., 2.])\nu2 1\n"},
         r"score:1: 'tensor\(\[1\., 2\.\]\)' stands where one number",

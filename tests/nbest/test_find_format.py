@@ -5,8 +5,7 @@ import nbest_mutations
 import pytest
 from nbest_mutations import write_files
 
-from espnet_bayeslm.nbest.formats import CheckedLists, find_format, read_nbest, write_nbest
-from espnet_bayeslm.nbest.types import Hypothesis, NBest
+from espnet_bayeslm.nbest.formats import READERS, CheckedLists, find_format, read_nbest
 from espnet_bayeslm.utils.errors import InputError
 
 KINDS = nbest_mutations.KINDS | lattice_mutations.KINDS
@@ -31,13 +30,10 @@ def test_the_format_of_a_folder_and_of_its_files(kind, tmp_path):
         assert find_format(tmp_path / beams) == "nemo"
 
 
-@pytest.mark.parametrize("format", ["kaldi", "espnet", "srilm", "jsonl", "whisper", "nemo", "vosk"])
+@pytest.mark.parametrize("format", READERS)
 def test_what_a_rescoring_writes_beside_its_lists(format, tmp_path):
-    write_nbest(
-        [NBest("u", (Hypothesis(("a",), -1.0, -2.0 if format == "srilm" else None),))],
-        tmp_path,
-        format=format,
-    )
+    write_files(tmp_path, nbest_mutations.KINDS[format][1])
+    lists = list(read_nbest(tmp_path))
     beside = (
         "sweep.json",
         "sweep.tsv",
@@ -48,7 +44,8 @@ def test_what_a_rescoring_writes_beside_its_lists(format, tmp_path):
         "confidence.ndjson",
     )
     write_files(tmp_path, dict.fromkeys(beside, "{}"))
-    assert find_format(tmp_path) == CheckedLists(tmp_path).format == format
+    assert find_format(tmp_path) == format
+    assert list(read_nbest(tmp_path)) == lists
 
 
 def test_other_names_that_say_it(tmp_path):

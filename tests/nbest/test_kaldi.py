@@ -1,6 +1,5 @@
 """Kaldi's N-best archives, split and gzipped ones too; one error for each thing that is bad."""
 
-import gzip
 import re
 
 import nbest_mutations
@@ -58,18 +57,12 @@ BAD = [
     ({"acwt": None}, r"acwt: cannot be read"),
     ({"lmwt.nolm": None}, r"lmwt\.nolm: missing"),
     ({name: "" for name in GOOD}, r"words_text: no hypotheses"),
-    (change("words_text", "en-A_1-1", "\nen-A_1-1"), r"words_text:3: an empty line"),
     (change("acwt", "en-A_1-1", "\nen-A_1-1"), r"acwt:3: an empty line"),
     (rename("en-A_1-1", "utterance"), r"words_text:3: the key 'utterance' is not of the form"),
-    (rename("en-A_1-1", "u-0"), r"words_text:3: the key 'u-0' is not of the form"),
     (rename("en-A_1-1", "u-01"), r"words_text:3: the key 'u-01' is not of the form"),
     (rename("2-2", "2-3"), r"words_text:2: the hypothesis 'en-A_1-2-2' is missing"),
     (rename("en-A_1-1", "en-A_1-7"), r"words_text:3: the hypothesis 'en-A_1-1' is missing"),
-    (change("words_text", "A_1-1 ", "A_1-2-1 "), r"words_text:3: .*'en-A_1-2-1' stands already in"),
-    (
-        change("acwt", "A_1-1 ", "A_1-2-1 "),
-        r"acwt:3: the key 'en-A_1-2-1' stands already in line 1",
-    ),
+    (change("acwt", "A_1-1 ", "A_1-2-1 "), r"acwt:3: the key .* stands already in line 1"),
     (
         change("acwt", "en-A_1-2-2 1e1\n", ""),
         r"acwt: 1 of the 3 keys of words_text are missing, the first 'en-A_1-2-2' \(words_text:2\)",
@@ -78,27 +71,43 @@ BAD = [
         {"lmwt.withlm": GOOD["lmwt.withlm"] + "new-1 3\n"},
         r"words_text: 1 of the 4 keys of lmwt\.withlm .* 'new-1' \(lmwt\.withlm:4\)",
     ),
-    (
-        change("lmwt.nolm", "n-A_1-2-1", "n-A-1-2-1"),
-        r"lmwt\.nolm: 1 of the 3 keys of .*'en-A_1-2-1'",
-    ),
     (change("acwt", " 10.5", ""), r"acwt:1: '' stands where one number"),
-    (change("acwt", "10.5", "high"), r"acwt:1: 'high' stands where one number"),
     (change("acwt", "10.5", "1 2"), r"acwt:1: '1 2' stands where one number"),
-    (change("acwt", "10.5", "10,5"), r"acwt:1: '10,5' stands where one number"),
-    (change("acwt", "10.5", "1_0"), r"acwt:1: '1_0' stands where one number"),
     (change("acwt", "10.5", "nan"), r"acwt:1: 'nan' is not a finite number"),
-    (change("acwt", "10.5", "-Inf"), r"acwt:1: '-Inf' is not a finite number"),
-    (change("lmwt.withlm", " .5", " inf"), r"lmwt\.withlm:2: 'inf' is not a finite"),
-    (change("acwt", "10.5", "1e999"), r"acwt:1: '1e999' is too large"),
+    (change("lmwt.withlm", " .5", " 1e999"), r"lmwt\.withlm:2: '1e999' is not a finite"),
+    ({"words_text": b"a-1 \xff\n"}, r"words_text:1: not UTF-8"),
+    ({"acwt.gz": b""}, r"acwt: acwt\.gz is there too"),
+    ({"archives.1/acwt": ""}, r"holds words_text and archives\.1"),
+]
+PARTS = nbest_mutations.split({name: text.encode() for name, text in GOOD.items()}, (2,))
+BAD_PARTS = [
+    ({"num_jobs": "3\n"}, r"num_jobs: says '3', and there are 2 archives"),
+    (
+        {"archives.2/lmwt.withlm": None},
+        r"archives\.2/lmwt\.withlm: missing, and .*archives\.1/lmwt\.withlm is there",
+    ),
+    ({"archives.4/acwt": ""}, r"archives\.3 is missing, and archives\.4 is there"),
+    ({"archives.02/acwt": ""}, r"archives\.3 is missing, and archives\.02 is there"),
+    ({"archives.2/acwt": "en-A_1-1 high\n"}, r"archives\.2/acwt:1: 'high' stands"),
+    (
+        {"archives.2/acwt": "en-A_1-1 1\nen-A_1-2 2\n"},
+        r"archives\.2/words_text: 1 of the 4 keys of acwt .* 'en-A_1-2' \(acwt:2\)",
+    ),
+    (
+        {"archives.2/acwt": "en-A_1-1 1\nen-A_1-2-1 2\n"},
+        r"archives\.2/acwt:2: .* line 1 of .*archives\.1/acwt",
+    ),
 ]
 
 
-@pytest.mark.parametrize("changes, message", BAD)
-def test_bad_archives_are_one_error_with_file_and_line_or_key(tmp_path, changes, message):
-    folder = write(tmp_path / "nbest", **changes)
+@pytest.mark.parametrize(
+    "good, changes, message",
+    [*((GOOD, *row) for row in BAD), *((PARTS, *row) for row in BAD_PARTS)],
+)
+def test_bad_archives_are_one_error_with_file_and_line_or_key(tmp_path, good, changes, message):
+    folder = write_files(tmp_path / "nbest", {**good, **changes})
     remedy = not re.search("cannot be read|no hypotheses", message)
-    check_refused(lambda: read(folder), message, f"{folder}/", remedy=remedy)
+    check_refused(lambda: read(folder), message, folder, remedy=remedy)
 
 
 def split(folder, *, at=(2,), zipped=False):
@@ -130,67 +139,19 @@ def test_parts_in_any_order(tmp_path):
     assert [nbest.utt for nbest in read(tmp_path / "many")] == [f"u{n}" for n in range(1, 12)]
 
 
-def test_a_part_that_is_missing_is_an_error(tmp_path):
-    folder = split(tmp_path / "nbest")
-    (folder / "num_jobs").write_text("3\n")
-    with pytest.raises(InputError, match=r"num_jobs: says '3', and there are 2 archives"):
-        read(folder)
-    (folder / "num_jobs").unlink()
-    (folder / "archives.2" / "lmwt.withlm").unlink()
-    with pytest.raises(InputError, match=r"archives\.2/lmwt\.withlm: missing, and .*archives\.1"):
-        read(folder)
-    (folder / "archives.2").rename(folder / "archives.3")
-    with pytest.raises(InputError, match=r"archives\.2 is missing, and archives\.3 is there"):
-        read(folder)
-    (folder / "archives.1").rename(folder / "archives.01")
-    with pytest.raises(InputError, match=r"archives\.1 is missing"):
-        read(folder)
-
-
-def test_faults_of_parts_are_found_in_their_files(tmp_path):
-    acwt = split(tmp_path / "nbest") / "archives.2" / "acwt"
-    for content, message in (
-        ("en-A_1-1 high\n", r"archives\.2/acwt:1: 'high' stands"),
-        (
-            "en-A_1-1 1\nen-A_1-2 2\n",
-            r"archives\.2/words_text: 1 of the 4 keys of acwt .* 'en-A_1-2' \(acwt:2\)",
-        ),
-        ("en-A_1-1 1\nen-A_1-2-1 2\n", r"archives\.2/acwt:2: .* line 1 of .*archives\.1/acwt"),
-    ):
-        acwt.write_text(content)
-        with pytest.raises(InputError, match=message):
-            read(tmp_path / "nbest")
-
-
-def test_two_files_of_one_kind(tmp_path):
-    write(tmp_path)
-    (tmp_path / "acwt.gz").write_bytes(gzip.compress(GOOD["acwt"].encode()))
-    with pytest.raises(InputError, match=r"acwt: acwt\.gz is there too"):
-        read(tmp_path)
-    (tmp_path / "acwt.gz").unlink()
-    split(tmp_path, zipped=True)
-    with pytest.raises(InputError, match=r"holds words_text and archives\.1"):
-        read(tmp_path)
-
-
-def test_the_difference_of_two_costs_is_rounded_once(tmp_path):
+def test_costs_are_written_as_they_came(tmp_path):
     costs = {"acwt": "u-1 1\n", "lmwt.nolm": "u-1 0.3\n", "lmwt.withlm": "u-1 0.1\n"}
-    (nbest,) = read(write(tmp_path, words_text="u-1\n", **costs))
-    assert nbest.hypotheses[0].lm_score == 0.2 != 0.3 - 0.1
+    (nbest,) = read(write(tmp_path / "a", words_text="u-1\n", **costs))
+    assert nbest.hypotheses[0].lm_score == pytest.approx(0.2)
+    write_nbest([nbest], tmp_path / "b")
+    assert {name: (tmp_path / "b" / name).read_text() for name in costs} == costs
 
 
-def test_no_folder_and_no_text(tmp_path):
-    write(tmp_path)
-    (tmp_path / "words_text").write_bytes(b"a-1 \xff\n")
-    with pytest.raises(InputError, match="words_text:1: not UTF-8"):
-        read(tmp_path)
+def test_no_folder(tmp_path):
     with pytest.raises(InputError, match="nosuch: not a folder of Kaldi N-best archives"):
         read(tmp_path / "nosuch")
 
 
-def test_hypotheses_with_different_kinds_of_scores_are_not_written(tmp_path):
-    hyps = (Hypothesis(("a",), -1.0, -2.0, -3.0), Hypothesis(("b",), -1.0))
-    with pytest.raises(ValueError, match="1 of 2 hypotheses have a cost lmwt"):
-        write_nbest([NBest("u", hyps)], tmp_path)
+def test_a_list_has_a_hypothesis():
     with pytest.raises(ValueError, match="'u' has no hypothesis"):
         NBest("u", ())

@@ -228,7 +228,7 @@ def test_rescore_reads_the_n_best_of_lattices(tmp_path):
         assert nbest.hypotheses[0].lm_score == pytest.approx(
             paths[0].lm_score + paths[0].graph_score
         )
-    write_nbest(expected, tmp_path / "lists", format="htk")
+    write_nbest(expected, tmp_path / "lists", format="jsonl")
     assert list(read_nbest(tmp_path / "lists", "jsonl")) == expected
     with pytest.raises(InputError, match="--nbest_size 0: 1 or more"):
         read_nbest(tmp_path / "htk", "htk", size=0)

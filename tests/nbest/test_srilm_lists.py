@@ -3,12 +3,13 @@
 import gzip
 import logging
 import math
+import re
 
 import pytest
+from nbest_mutations import packed, write_files
 from oracles.refused import check_refused
 
 from espnet_bayeslm.nbest.formats import read_nbest
-from espnet_bayeslm.nbest.srilm import to_log10, to_natural
 from espnet_bayeslm.nbest.types import Hypothesis
 from espnet_bayeslm.utils.errors import InputError
 
@@ -76,57 +77,38 @@ def test_marks_and_pauses_are_no_words(tmp_path, line, words):
     assert [hyp.words for hyp in read(tmp_path)[0].hypotheses] == [tuple(words.split())]
 
 
-def test_log10_is_rounded_once():
-    assert to_natural("1") == math.log(10)
-    assert to_log10(math.log(1000)) == "3"
-    for value in (0.1, -1234.5678, 1e-300, 5e-324, -1e300, 0.0, math.pi):
-        assert to_natural(to_log10(value)) == value
-
-
+GOOD = "-1 -2 1 a\n"
 BAD = [
-    ("", r"u: no hypotheses"),
-    ("-1 -2 1 a\n\n-1 -2 1 a\n", r"u:2: '' is not `ascore"),
-    ("NBestList1.0\n(-5) a b\n", r"u:1: 'NBestList1.0' is a Decipher list"),
-    ("NBestList2.0\n(-5) a ( st: 1 )\n", r"u:1: 'NBestList2.0' is a Decipher"),
-    ("(-513) a b\n", r"u:1: '\(-513\) a b' is a Decipher list"),
-    ("-1 -2\n", r"u:1: '-1 -2' is not `ascore"),
-    ("a b c d\n", r"u:1: 'a b c d' is not `ascore"),
-    ("-1 -2 1 a\n-1 -2 1 a b\n", r"u:2: nwords is 1, and there are 2 words"),
-    ("-1 -2 3 a <s>\n", r"u:1: nwords is 3, and there are 2 words"),
-    ("-1 -2 -1\n", r"u:1: '-1 -2 -1' is not `ascore"),
-    ("-1 -2 1.0 a\n", r"u:1: '-1 -2 1.0 a' is not `ascore"),
-    ("x -2 1 a\n", r"u:1: 'x' stands where one number"),
-    ("-1 -inf 1 a\n", r"u:1: '-inf' is not a finite number"),
-    ("nan -1 1 a\n", r"u:1: 'nan' is not a finite number"),
-    ("-1e999 -1 1 a\n", r"u:1: '-1e999' is too large a number"),
-    ("-1e308 -1 1 a\n", r"u:1: '-1e308' is too large a number"),  # in nats
+    ({"u": ""}, r"u: no hypotheses"),
+    ({"u": f"{GOOD}\n{GOOD}"}, r"u:2: '' is not `ascore"),
+    ({"u": "NBestList1.0\n(-5) a b\n"}, r"u:1: 'NBestList1.0' is a Decipher list"),
+    ({"u": "(-513) a b\n"}, r"u:1: '\(-513\) a b' is a Decipher list"),
+    ({"u": "-1 -2\n"}, r"u:1: '-1 -2' is not `ascore"),
+    ({"u": "-1 -2 1 a\n-1 -2 1 a b\n"}, r"u:2: nwords is 1, and there are 2 words"),
+    ({"u": "-1 -2 3 a <s>\n"}, r"u:1: nwords is 3, and there are 2 words"),
+    ({"u": "-1 -2 1.0 a\n"}, r"u:1: '-1 -2 1.0 a' is not `ascore"),
+    ({"u": "x -2 1 a\n"}, r"u:1: 'x' stands where one number"),
+    ({"u": "-1 -inf 1 a\n"}, r"u:1: '-inf' is not a finite number"),
+    ({"u": "-1e308 -1 1 a\n"}, r"u:1: '-1e308' is too large a number"),  # in nats
+    ({}, "no N-best lists"),
+    ({"u/v": ""}, r"u: cannot be read \(Is a directory\)"),
+    ({"u": GOOD, "u.score.Z": GOOD}, "compress"),
+    ({"a b": GOOD}, "cannot be an utterance id"),
+    ({"u": GOOD, "u.gz": packed({"u": GOOD.encode()})["u.gz"]}, r"u\.gz:1: .*'u' stands already"),
 ]
 
 
-@pytest.mark.parametrize("content, message", BAD)
-def test_bad_lists_are_one_error_with_file_and_line(tmp_path, content, message):
-    write(tmp_path / "u", content)
-    check_refused(lambda: read(tmp_path), message, f"{tmp_path}/u", remedy=bool(content))
+@pytest.mark.parametrize("files, message", BAD)
+def test_bad_lists_are_one_error_with_file_and_line(tmp_path, files, message):
+    folder = write_files(tmp_path / "lists", files) if files else tmp_path
+    remedy = not re.search("cannot be read|no ", message)
+    check_refused(lambda: read(folder), message, folder, remedy=remedy)
 
 
-def test_bad_folders(tmp_path):
+def test_names_that_are_no_ids(tmp_path):
     with pytest.raises(InputError, match="nosuch: not a folder of SRILM N-best lists"):
         read(tmp_path / "nosuch")
-    with pytest.raises(InputError, match="no N-best lists"):
-        read(tmp_path)
-    (tmp_path / "u").mkdir()
-    with pytest.raises(InputError, match=r"u: cannot be read \(Is a directory\)"):
-        read(tmp_path)
-    (tmp_path / "u").rmdir()
-    write(tmp_path / "u", "-1 -2 1 a\n")
-    write(tmp_path / "u.gz", "-1 -2 1 a\n")
-    with pytest.raises(InputError, match=r"u\.gz:1: the utterance 'u' stands already in .*u:1"):
-        read(tmp_path)
-    for name, message in (("u.Z", "compress"), ("a b", "cannot be an utterance id")):
-        path = write(tmp_path / name, "-1 -2 1 a\n")
-        with pytest.raises(InputError, match=message):
-            read(path)
     with open(bytes(tmp_path) + b"/u\xff", "w") as f:
-        f.write("-1 -2 1 a\n")
+        f.write(GOOD)
     with pytest.raises(InputError, match="cannot be an utterance id"):
         read(tmp_path)
