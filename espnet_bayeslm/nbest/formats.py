@@ -17,7 +17,7 @@ from espnet_bayeslm.nbest.detection import find_format
 from espnet_bayeslm.nbest.espnet import read_espnet
 from espnet_bayeslm.nbest.htk import htk_writer, read_htk
 from espnet_bayeslm.nbest.jsonl import jsonl_writer, read_jsonl
-from espnet_bayeslm.nbest.kaldi import kaldi_writer, read_kaldi
+from espnet_bayeslm.nbest.kaldi import OutOfStep, kaldi_writer, read_kaldi, read_kaldi_in_step
 from espnet_bayeslm.nbest.kaldi_lattice import kaldi_lattice_writer, read_kaldi_lattices
 from espnet_bayeslm.nbest.lattice import Lattice, PathScales, nbest_list
 from espnet_bayeslm.nbest.nemo import read_nemo
@@ -228,7 +228,16 @@ class CheckedLists:
         self.scales: LatticeScales = {}
         self.format = format_of(path, format)
         self._read = _reader(self.format, size, scales=self.scales)
-        self._scan()
+        if self.format != "kaldi":
+            self._scan()
+            return
+        # the check finds out whether the files are in step: one reading less each time
+        reader, self._read = self._read, lambda path: _without_marks(read_kaldi_in_step(path), path)
+        try:
+            self._scan()
+        except OutOfStep:
+            self._read = reader
+            self._scan()
 
     def __iter__(self) -> Iterator[NBest]:
         return self._lists(report=False)

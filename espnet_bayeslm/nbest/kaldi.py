@@ -58,7 +58,20 @@ def read_kaldi(path: PathLike) -> Iterator[NBest]:
     """
     columns = _find_columns(Path(path))
     # what is at fault `_by_key` finds out
-    rows = _side_by_side(columns) if _are_in_step(columns) else _by_key(columns)
+    yield from _lists(_side_by_side(columns) if _are_in_step(columns) else _by_key(columns))
+
+
+def read_kaldi_in_step(path: PathLike) -> Iterator[NBest]:
+    """Yield the lists of a folder whose files have the same keys in the same order.
+
+    Raises:
+        OutOfStep: They have not; what was yielded may then be incomplete.
+        InputError: As `read_kaldi`.
+    """
+    yield from _lists(_side_by_side(_find_columns(Path(path))))
+
+
+def _lists(rows: Rows) -> Iterator[NBest]:
     for utt, of_utterance in rows:
         yield NBest(utt, tuple(map(_hypothesis, of_utterance)))
 
