@@ -16,7 +16,7 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_text
 
 if TYPE_CHECKING:
-    from espnet_bayeslm.report.html_page import Section
+    from espnet_bayeslm.report.page import Section
 
 
 def report(
@@ -30,11 +30,11 @@ def report(
 ) -> None:
     """Write one HTML file of what is given; options as `get_parser` explains them."""
     from espnet_bayeslm.report.html_learning import learning_section, read_epochs
-    from espnet_bayeslm.report.html_page import page
     from espnet_bayeslm.report.html_provenance import provenance_section
     from espnet_bayeslm.report.html_scores import read_perplexities, read_scores, scores_section
     from espnet_bayeslm.report.html_search import read_search, search_section
     from espnet_bayeslm.report.html_snr import read_snr, snr_section
+    from espnet_bayeslm.report.page import page
 
     def named(option: str, *, unique: bool = False) -> List[Tuple[str, str]]:
         return named_paths(f"--{option}", repeated[option], unique=unique)

@@ -13,7 +13,7 @@ from espnet_bayeslm.experiment.figures import write_figures
 from espnet_bayeslm.experiment.plan import POINT, Settings
 from espnet_bayeslm.experiment.report_input import write_report_input
 from espnet_bayeslm.experiment.view import DAGGER, PARTLY, WORSE, View
-from espnet_bayeslm.report.tables import signed
+from espnet_bayeslm.report.table import signed
 from espnet_bayeslm.utils.files import write_text
 
 

@@ -11,7 +11,7 @@ from espnet_bayeslm.experiment.cells import NOTHING, Values, by_seed, cell, chan
 from espnet_bayeslm.experiment.outputs import Json
 from espnet_bayeslm.experiment.plan import ALONE, NGRAM, POINT
 from espnet_bayeslm.experiment.view import View
-from espnet_bayeslm.report.tables import signed
+from espnet_bayeslm.report.table import signed
 
 NOT_RUN = "not run"
 ROLES = (ALONE, NGRAM, POINT)

@@ -11,7 +11,7 @@ import numpy as np
 
 from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.experiment.cells import Values, markdown_table
-from espnet_bayeslm.report.tables import signed
+from espnet_bayeslm.report.table import signed
 from espnet_bayeslm.utils.files import staged, write_json
 
 POINT, BAYES, BOTH = "point + 3-gram", "Bayesian + 3-gram", "Bayesian + point + 3-gram"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from espnet_bayeslm.evaluation.perplexity import perplexity_text
-from espnet_bayeslm.report.tables import signed
+from espnet_bayeslm.report.table import signed
 
 FIRST, POINT = "first pass", "point-estimate + 3-gram"
 EXPLANATION = """\

@@ -11,9 +11,9 @@ from matplotlib.ticker import LogFormatter, MaxNLocator
 
 from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.report.html_input import expecting
-from espnet_bayeslm.report.html_page import Section
+from espnet_bayeslm.report.page import Section
 from espnet_bayeslm.report.plots import new_figure, plain, svg
-from espnet_bayeslm.report.tables import Table, fixed
+from espnet_bayeslm.report.table import Table, fixed
 from espnet_bayeslm.utils.errors import InputError
 
 CHECKPOINT = "checkpoint.pth"

@@ -17,9 +17,9 @@ from espnet_bayeslm.evaluation.mapsswe import Mapsswe, Segment, compare_segments
 from espnet_bayeslm.evaluation.markup import MarkedWords, closest_reading
 from espnet_bayeslm.evaluation.wer import RATES, Words, word_errors
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.report.html_page import Section
 from espnet_bayeslm.report.html_rescored import MEASURES, Rescored, Uncertainty
-from espnet_bayeslm.report.tables import MISSING, Cell, Row, Table, fixed, typeset
+from espnet_bayeslm.report.page import Section
+from espnet_bayeslm.report.table import MISSING, Cell, Row, Table, fixed, typeset
 from espnet_bayeslm.rescoring.tally import FIRST_PASS, ORACLE, RESCORED
 from espnet_bayeslm.rescoring.tuning import CONTROL
 

@@ -11,9 +11,9 @@ from typing import Any, Mapping, Sequence, Tuple
 
 import yaml
 
-from espnet_bayeslm.report.html_page import Section
 from espnet_bayeslm.report.html_rescored import SCALES
-from espnet_bayeslm.report.tables import MISSING, Table
+from espnet_bayeslm.report.page import Section
+from espnet_bayeslm.report.table import MISSING, Table
 from espnet_bayeslm.utils.cli import command_file
 from espnet_bayeslm.utils.files import PathLike, sha256
 

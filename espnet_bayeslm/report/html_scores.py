@@ -9,9 +9,9 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.evaluation.wer import RATES
 from espnet_bayeslm.report.html_input import expecting, mapping, number, read_json
-from espnet_bayeslm.report.html_page import Section
+from espnet_bayeslm.report.page import Section
 from espnet_bayeslm.report.scores import FIRST_PASS, IDENTICAL, RESERVED, marks
-from espnet_bayeslm.report.tables import MISSING, Cell, Row, Table, fixed, typeset
+from espnet_bayeslm.report.table import MISSING, Cell, Row, Table, fixed, typeset
 from espnet_bayeslm.utils.errors import InputError
 
 COUNTS = ("wer", "substitutions", "deletions", "insertions", "words")

@@ -11,10 +11,10 @@ from espnet_bayeslm.kinds.search.history import HISTORY, read_history
 from espnet_bayeslm.kinds.search.ranking import ArchitectureWeights, Record, shares
 from espnet_bayeslm.report.architecture import history_figure, weights_figure
 from espnet_bayeslm.report.html_input import expecting, mapping, number, read_json
-from espnet_bayeslm.report.html_page import Section
+from espnet_bayeslm.report.page import Section
 from espnet_bayeslm.report.plots import svg
 from espnet_bayeslm.report.search import describe
-from espnet_bayeslm.report.tables import Table
+from espnet_bayeslm.report.table import Table
 
 SEARCH, RETRAINED = "search.json", "retrain.json"
 REMEDY = "Make it with `bayeslm search --exp DIR`."

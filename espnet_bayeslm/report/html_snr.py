@@ -7,9 +7,9 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.snr import BIN_EDGES, PERCENTILES, SnrSummary
 from espnet_bayeslm.report.html_input import expecting, mapping, number, numbers, read_json
-from espnet_bayeslm.report.html_page import Section
+from espnet_bayeslm.report.page import Section
 from espnet_bayeslm.report.plots import STYLES, pruning_figure, snr_figure, svg
-from espnet_bayeslm.report.tables import MISSING, Table
+from espnet_bayeslm.report.table import MISSING, Table
 from espnet_bayeslm.utils.errors import InputError
 
 SNR, PRUNING = "snr.json", "prune.json"

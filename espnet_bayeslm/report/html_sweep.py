@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -11,11 +12,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from espnet_bayeslm.report.html_input import expecting, mapping, number, numbers, read_json
-from espnet_bayeslm.report.html_page import Section
+from espnet_bayeslm.report.page import Section
 from espnet_bayeslm.report.plots import new_figure, save_figure, svg
-from espnet_bayeslm.report.tables import Cell, Row, Table
+from espnet_bayeslm.report.table import Cell, Row, Table
 from espnet_bayeslm.rescoring.tuning import Tuned
-from espnet_bayeslm.utils.files import write_json, write_text
+from espnet_bayeslm.utils.files import atomic_write, write_json
 
 SWEEP = "sweep.json"
 REMEDY = "Tune again with `bayeslm rescore --tune_ref`, or delete it."
@@ -82,7 +83,10 @@ def write_sweep(folder: Path, tuned: Tuned, *, names: Sequence[str]) -> None:
     write_json(folder / SWEEP, content, indent=None)
     table = read_sweep(folder)
     assert table is not None
-    write_text(folder / "sweep.tsv", value_table(table, "").csv(delimiter="\t"))
+    content = value_table(table, "").data()
+    with atomic_write(folder / "sweep.tsv") as f:
+        lines = csv.writer(f, delimiter="\t", lineterminator="\n")
+        lines.writerows([content["columns"], *content["rows"]])
     save_figure(sweep_figure(table), folder / "sweep.png")
 
 

@@ -8,7 +8,7 @@ from typing import Any, Dict, Mapping, Optional, Sequence
 
 from espnet_bayeslm.evaluation.comparison import Scores, SystemPair
 from espnet_bayeslm.evaluation.wer import RATES, ErrorCounts, errors_header, format_errors
-from espnet_bayeslm.report.tables import BETTER, WORSE
+from espnet_bayeslm.report.table import BETTER, WORSE
 
 # Keys of the JSON beside the names of the systems.
 RESERVED = ("significance", "conditions", "average_wer")

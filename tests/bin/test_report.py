@@ -42,7 +42,8 @@ def test_everything(outputs, bayes, nbest, tmp_path, capsys, monkeypatch):
     assert sections <= set(page.ids)
     # links within the page, and pictures that are part of it
     assert all(
-        address.startswith(("#", "data:image/png;", "data:text/")) for address in page.addresses
+        address.startswith(("#", "data:image/png;", "data:application/json;"))
+        for address in page.addresses
     )
     assert not page.handlers
     assert {"ngram", "fixed", "bayes", "oracle"} <= set(page.cells)

@@ -14,8 +14,8 @@ from espnet_bayeslm.evaluation.wer import count_errors, word_errors
 from espnet_bayeslm.nbest.formats import write_nbest
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.report.html_nbest import nbest_section, operations
-from espnet_bayeslm.report.html_page import page
 from espnet_bayeslm.report.html_rescored import read_references, read_rescored
+from espnet_bayeslm.report.page import page
 from espnet_bayeslm.utils.errors import InputError
 
 WORDS = st.lists(st.sampled_from("abcd"), max_size=8)

@@ -18,7 +18,7 @@ from espnet_bayeslm.quickstart.compare import Comparison, Work, compare
 from espnet_bayeslm.quickstart.compare_table import BOTH, POINT, SYSTEMS
 from espnet_bayeslm.quickstart.plan import words
 from espnet_bayeslm.quickstart.steps import Step, run_steps
-from espnet_bayeslm.report.tables import signed
+from espnet_bayeslm.report.table import signed
 from espnet_bayeslm.utils.cli import parse_numbers, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines, write_text

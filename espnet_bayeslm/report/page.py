@@ -6,11 +6,14 @@ import base64
 import dataclasses
 import functools
 import hashlib
+import json
 from pathlib import Path
-from typing import Any, Mapping, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
 import jinja2
 from markupsafe import Markup
+
+from espnet_bayeslm.report.table import Table
 
 PARTS = "parts.html"
 TEMPLATES = Path(__file__).with_name("templates")
@@ -51,6 +54,15 @@ class Section:
         return Markup(environment().get_template(f"{self.key}.html").render(self.values))
 
 
+def tables_in(values: Any) -> Iterator[Table]:
+    """Yield the tables among values that a template shows, in their order."""
+    if isinstance(values, Table):
+        yield values
+    elif isinstance(values, (dict, list)):
+        for value in values.values() if isinstance(values, dict) else values:
+            yield from tables_in(value)
+
+
 def page(title: str, sections: Sequence[Section]) -> str:
     """HTML file that asks for nothing outside itself.
 
@@ -59,9 +71,15 @@ def page(title: str, sections: Sequence[Section]) -> str:
         sections: Its parts.
     """
     style, script = ((TEMPLATES / name).read_text("utf-8") for name in ("page.css", "page.js"))
+    tables = [
+        {"section": section.title, **table.data()}
+        for section in sections
+        for table in tables_in(section.values)
+    ]
     return environment().get_template("page.html").render(
         title=title,
         sections=sections,
+        tables=json.dumps(tables, ensure_ascii=False),
         style=Markup(style),
         script=Markup(script),
         digest=base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii"),
