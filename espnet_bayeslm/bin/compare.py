@@ -14,9 +14,9 @@ def run(*, exp: Path, seeds: str, dropout_rates: str, **options: Any) -> None:
     """Print the table; options as `get_parser` explains them.
 
     Raises:
-        InputError: See `quickstart.compare.compare`.
+        InputError: A text, a seed or a rate cannot be used.
     """
-    from espnet_bayeslm.quickstart.compare import Comparison, compare
+    from espnet_bayeslm.quickstart.seed_comparison import Comparison, compare
 
     device_of(options["ngpu"])
     numbers = [*parse_numbers("--seeds", seeds)]

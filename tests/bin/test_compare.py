@@ -14,8 +14,9 @@ from command_lines import PASSES
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.bin.compare import main
 from espnet_bayeslm.configs import find_config
-from espnet_bayeslm.quickstart.compare import Comparison, Work, compare
-from espnet_bayeslm.quickstart.compare_table import ROWS, TWO, interval, markdown, percent, ratios
+from espnet_bayeslm.quickstart.interval import over_seeds
+from espnet_bayeslm.quickstart.perplexity_table import ROWS, TWO, Dropout, Results, ratios
+from espnet_bayeslm.quickstart.seed_comparison import Comparison, Work, compare
 from espnet_bayeslm.utils.errors import InputError
 
 # Options of the point-estimate LMs that are those of the Bayesian one
@@ -59,7 +60,7 @@ def test_a_stopped_run_goes_on_to_the_table(texts, tmp_path):
     text = compare(what, exp, seeds=[1, 2], rates=[0.0, 0.1], tool=short)
     assert before.items() <= {p.name: p.stat().st_mtime_ns for p in (exp / "log").iterdir()}.items()
     assert (exp / "RESULTS.md").read_text() == text
-    assert [row.split(" | ")[0][2:] for row in text.splitlines()[2:9]] == list(ROWS)
+    assert [row.split(" | ")[0][2:].strip() for row in text.splitlines()[2:9]] == list(ROWS)
     assert "1 of 11 words are unknown" in text
     assert "of the 3 of 4 sentences without unknown words" in text
 
@@ -153,46 +154,56 @@ def test_intervals_of_overlapping_pairs_cover(num_seeds, of_pairs):
     missed = 0
     for parts in rng.normal(0, 0.01, (num_trials, num_seeds)):
         noise = rng.normal(0, of_pairs, num_seeds)
-        _, low, high = interval(np.exp((parts + np.roll(parts, -1)) / 2 + noise), ring=True)
+        _, low, high, _ = over_seeds(np.exp((parts + np.roll(parts, -1)) / 2 + noise), ring=True)
         missed += low > 1 or high < 1
     # 5 % with four standard errors of 1500 trials; what pairs have by themselves widens it
     assert missed / num_trials < 0.0725
     assert of_pairs or missed / num_trials > 0.0275
 
 
-def test_three_overlapping_pairs_have_twice_the_interval():
-    logs = [0.03, -0.01, 0.05]
-    (_, low, _), (_, wide, _) = (interval(np.exp(logs), ring=ring) for ring in (False, True))
-    mean = statistics.fmean(logs)
-    assert mean - math.log(wide) == pytest.approx(2 * (mean - math.log(low)))
+def results_of(perplexity, known=None, **changes):
+    content = dict(sentences=2, words=4, excluded=0, known_sentences=2, dropout={}, weights={})
+    content["perplexity_of_known_sentences"] = known or perplexity
+    return Results(**{**content, "seeds": [1, 2, 3], "perplexity": perplexity, **changes})
 
 
 def test_pairs_are_taken_in_the_order_of_the_ring():
     seeds, values = [3, 1, 2, 4], {3: 100.0, 1: 101.0, 2: 104.0, 4: 99.0}
-    sorted_values = dict(sorted(values.items()))
     base = dict.fromkeys(seeds, 100.0)
     found = [
-        percent({"perplexity": {"a": base, TWO: two}, "seeds": seeds}, TWO, "a")
-        for two in (values, sorted_values)
+        results_of({"a": base, TWO: two}, seeds=seeds).change(TWO, "a")[:3]
+        for two in (values, dict(sorted(values.items())))
     ]
     assert found[0] == pytest.approx(found[1])
 
 
-def test_intervals_and_pairs():
+@pytest.mark.parametrize("logs, half", [((4.0, 4.2), 1.27062), ((4.0, 4.1, 4.2), 0.248414)])
+def test_intervals(logs, half):
     """t(0.975) is 12.706 of one degree of freedom, 4.303 of two."""
-    for logs, half in (([4.0, 4.2], 1.27062), ([4.0, 4.1, 4.2], 0.4302653 / math.sqrt(3))):
-        mean, low, high = interval([math.exp(value) for value in logs])
-        middle = sum(logs) / len(logs)
-        assert math.log(mean) == pytest.approx(middle)
-        expected = middle - half, middle + half
-        assert (math.log(low), math.log(high)) == pytest.approx(expected, abs=1e-5)
-    assert interval([5.0])[0] == pytest.approx(5) and math.isnan(interval([5.0])[1])
-    perplexity = {"a": {1: 80.0, 2: 125.0}, TWO: {1: 95.0}}
-    assert ratios(perplexity, TWO, "a", [1, 2]) == pytest.approx({1: 0.95})
-    assert ratios(perplexity, "a", TWO, [1, 2]) == pytest.approx({1: 100 / 95})
-    perplexity = {"a": {1: 80.0, 2: 125.0, 3: 80.0}, TWO: {1: 95.0, 2: 105.0, 3: 76.0}}
-    assert ratios(perplexity, TWO, "a", [1, 2, 3]) == pytest.approx({1: 0.95, 2: 1.05, 3: 0.95})
-    assert ratios(perplexity, "a", "a", [1, 2, 3]) == dict.fromkeys((1, 2, 3), 1.0)
+    found = over_seeds([math.exp(value) for value in logs])
+    expected = [4.1, 4.1 - half, 4.1 + half]
+    assert [math.log(value) for value in found[:3]] == pytest.approx(expected, abs=1e-5)
+    assert over_seeds([5.0])[0] == pytest.approx(5) and math.isnan(over_seeds([5.0])[1])
+
+
+def test_three_overlapping_pairs_have_twice_the_interval():
+    logs = [0.03, -0.01, 0.05]
+    (_, low, *_), (_, wide, *_) = (over_seeds(np.exp(logs), ring=ring) for ring in (False, True))
+    mean = statistics.fmean(logs)
+    assert mean - math.log(wide) == pytest.approx(2 * (mean - math.log(low)))
+
+
+def test_ratios_of_pairs():
+    two, three = {1: 80.0, 2: 125.0}, {1: 80.0, 2: 125.0, 3: 80.0}
+    for values, pair, expected in (
+        (two, {1: 95.0}, {1: 0.95}),
+        (three, {1: 95.0, 2: 105.0, 3: 76.0}, {1: 0.95, 2: 1.05, 3: 0.95}),
+    ):
+        perplexity, seeds = {"a": values, TWO: pair}, list(values)
+        assert ratios(perplexity, TWO, "a", seeds) == pytest.approx(expected)
+        inverse = {seed: 1 / value for seed, value in expected.items()}
+        assert ratios(perplexity, "a", TWO, seeds) == pytest.approx(inverse)
+        assert ratios(perplexity, "a", "a", seeds) == dict.fromkeys(seeds, 1.0)
 
 
 def test_what_hurts_is_said():
@@ -201,31 +212,15 @@ def test_what_hurts_is_said():
         "Bayesian + point + 3-gram": (95.0, 96.0, 97.0),
     }
     perplexity = {k: dict(zip((1, 2, 3), v, strict=True)) for k, v in figures.items()}
-    results = dict(
-        perplexity=perplexity,
-        # all of the gain is what follows unknown words
-        perplexity_of_known_sentences=dict.fromkeys(ROWS, perplexity["3-gram"]),
-        seeds=[1, 2, 3],
-        dropout={
-            1: {
-                "chosen": 0.1,
-                "valid": {0.0: 9.0, 0.1: 8.0},
-                "valid_of_known_sentences": {0.0: 6.0, 0.1: 7.0},
-            },
-            2: {
-                "chosen": 0.1,
-                "valid": {"half": 9.0, 0.1: 8.0, 0.3: 9.0},
-                "valid_of_known_sentences": {"half": 8.0, 0.1: 7.0, 0.3: 8.0},
-            },
-            3: {
-                "chosen": 0.0,
-                "valid": {0.0: 8.0, 0.1: 9.0},
-                "valid_of_known_sentences": {0.0: math.nan, 0.1: math.nan},
-            },
-        },
-        **dict(sentences=2, words=4, excluded=0, known_sentences=2, weights={}),
-    )
-    text = markdown(results)
+    # all of the gain is what follows unknown words
+    known = dict.fromkeys(ROWS, perplexity["3-gram"])
+    dropout = {
+        1: Dropout(0.1, {0.0: 9.0, 0.1: 8.0}, {0.0: 6.0, 0.1: 7.0}),
+        2: Dropout(0.1, {"half": 9.0, 0.1: 8.0, 0.3: 9.0}, {"half": 8.0, 0.1: 7.0, 0.3: 8.0}),
+        3: Dropout(0.0, {0.0: 8.0, 0.1: 9.0}, {0.0: math.nan, 0.1: math.nan}),
+    }
+    results = results_of(perplexity, known, dropout=dropout)
+    text = results.markdown()
     assert "known sentences" not in text
     said = {line.split(": ")[0]: line for line in text.splitlines() if " against " in line}
     assert said["Bayesian + 3-gram against point + 3-gram"].endswith("%: HIGHER.")
@@ -238,14 +233,18 @@ def test_what_hurts_is_said():
     )
     assert smallest == "Seed 2: the smallest rate of dropout was the best; try 0 too."
 
-    text = markdown({**results, "excluded": 1, "known_sentences": 1})
+    text = dataclasses.replace(results, excluded=1, known_sentences=1).markdown()
     assert "; 0.0 [0.0, 0.0] %: no certain difference in known sentences." in text
     assert "of the 1 of 2 sentences without unknown words" in text
-    assert "known sentences" not in markdown({**results, "excluded": 2, "known_sentences": 0})
+    assert (
+        "known sentences"
+        not in dataclasses.replace(results, excluded=2, known_sentences=0).markdown()
+    )
 
     # of weight 0.00003, say: a certain change that no one sees
     same = {seed: 0.9999 * value for seed, value in perplexity["point + 3-gram"].items()}
-    text = markdown({**results, "perplexity": {**perplexity, "Bayesian + 3-gram": same}})
+    changed = {**perplexity, "Bayesian + 3-gram": same}
+    text = dataclasses.replace(results, perplexity=changed).markdown()
     assert "Bayesian + 3-gram against point + 3-gram: 0.0 [0.0, 0.0] %: no certain" in text
 
 

@@ -15,9 +15,10 @@ from espnet_bayeslm import quickstart
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.bin.quickstart import main
 from espnet_bayeslm.quickstart import steps
-from espnet_bayeslm.quickstart.plan import SHIPPED, SYSTEMS
+from espnet_bayeslm.quickstart.demo import SHIPPED, SYSTEMS
+from espnet_bayeslm.quickstart.error_table import Row, table
+from espnet_bayeslm.quickstart.interval import Interval
 from espnet_bayeslm.quickstart.steps import Step, run_steps
-from espnet_bayeslm.quickstart.table import Difference, Row, table
 from espnet_bayeslm.utils.errors import InputError
 
 SIZES = {"train.txt": 1500, "dev.txt": 40, "eval.txt": 40, "dev.jsonl": 12, "eval.jsonl": 12}
@@ -150,8 +151,8 @@ def test_what_is_shipped_is_small_and_whole():
 
 def test_the_table_says_what_was_not_gained():
     """Daggers stand where there are fewer errors, and words where nothing was gained."""
-    better, worse = Difference(-1.0, -1.5, -0.5, 0.001), Difference(0.5, 0.1, 0.9, 0.02)
-    nothing = Difference(-0.001, -0.3, 0.3, 0.9)
+    better, worse = Interval(-1.0, -1.5, -0.5, 0.001), Interval(0.5, 0.1, 0.9, 0.02)
+    nothing = Interval(-0.001, -0.3, 0.3, 0.9)
     first = Row("first pass", 30.0, None, {})
     point = Row("point-estimate + 3-gram", 29.0, 100.0, {"first pass": better})
     rows = [first, point]

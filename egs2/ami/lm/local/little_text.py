@@ -14,9 +14,9 @@ from typing import Any, Iterator, List, Optional, Sequence
 
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.experiment.cells import markdown_table
-from espnet_bayeslm.quickstart.compare import Comparison, Work, compare
-from espnet_bayeslm.quickstart.compare_table import BOTH, POINT, SYSTEMS
-from espnet_bayeslm.quickstart.plan import words
+from espnet_bayeslm.quickstart.perplexity_table import BOTH, POINT, SYSTEMS
+from espnet_bayeslm.quickstart.runner import words
+from espnet_bayeslm.quickstart.seed_comparison import Comparison, Work, compare
 from espnet_bayeslm.quickstart.steps import Step, run_steps
 from espnet_bayeslm.report.table import signed
 from espnet_bayeslm.utils.cli import parse_numbers, run_tool, tool_parser
@@ -63,8 +63,8 @@ def rescored(work: Work, nbest: Path, condition: str, seed: int, name: str) -> S
     )
     kaldi = dict(nbest_format="kaldi")
     refs, scales = dev["nbest"] / "text", dev["output"] / "scales.yaml"
-    tune = work.scored("rescore", seed, name, **dev, **kaldi, tune_ref=refs)
-    apply = work.scored("rescore", seed, name, **test, **kaldi, scales=scales)
+    tune = work.scored_by("rescore", seed, name, **dev, **kaldi, tune_ref=refs)
+    apply = work.scored_by("rescore", seed, name, **test, **kaldi, scales=scales)
     return Step(f"{folder.name}_{condition}", [tune, apply])
 
 

@@ -1,0 +1,160 @@
+"""`bayeslm quickstart`: the shipped text and lists, to LMs, rescored lists and a table."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+import time
+from pathlib import Path
+from typing import List, Tuple
+
+from espnet_bayeslm.quickstart.error_table import POINT, read_rows, table
+from espnet_bayeslm.quickstart.runner import Runner, mixture_key, words
+from espnet_bayeslm.quickstart.steps import Step, Tool, run_steps
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import check_folder, staged, write_text
+from espnet_bayeslm.utils.locks import folder_lock
+
+SHIPPED = Path(__file__).parent
+# System -> the LMs that are interpolated with the 3-gram
+SYSTEMS = {
+    "3-gram": (),
+    POINT: ("point",),
+    "Bayesian + 3-gram": ("bayes",),
+    "Bayesian + point-estimate + 3-gram": ("bayes", "point"),
+}
+KEYS = {name: mixture_key(lms) for name, lms in SYSTEMS.items()}
+SETS = ("dev", "eval")
+
+
+def run(output: str, *, tool: Tool, data: Path = SHIPPED / "data", epochs: int = 0) -> None:
+    """Make OUTPUT/RESULTS.md and OUTPUT/report.html, and print the table.
+
+    The LMs are trained on `train.txt`; interpolation weights and the scales of scores are
+    tuned on dev; eval is scored once with what was tuned.
+
+    Args:
+        output: The folder of all that is made. A run that was stopped goes on there.
+        tool: What runs a command line of `bayeslm`.
+        data: Texts and lists.
+        epochs: Of each training, in place of those of the configurations (0).
+
+    Raises:
+        InputError: The folder cannot be written to, or holds what was made of other data.
+    """
+    check_folder(output)
+    begin, folder = time.monotonic(), Path(output)
+    with folder_lock(folder):
+        unpack(data, folder)
+        demo = Demo(folder, epochs)
+        stages = demo.stages()
+        commands = "".join(step.script() for _, steps in stages for step in steps)
+        write_text(folder / "commands.sh", commands)
+        for what, steps in stages:
+            print(f"[{time.monotonic() - begin:3.0f} s] {what}", file=sys.stderr, flush=True)
+            run_steps(steps, folder / "log", tool)
+        perplexities = {name: demo.perplexity(key) for name, key in KEYS.items()}
+        text = table(read_rows(demo.scores, perplexities))
+        write_text(folder / "RESULTS.md", text)
+    print(text)
+    print(f"{folder}/report.html: every list beside its reference, learning curves, tests")
+    print(f"{folder}/commands.sh: the commands of all this")
+    print(f"[{time.monotonic() - begin:3.0f} s] done", file=sys.stderr)
+
+
+def unpack(data: Path, folder: Path) -> None:
+    """Write data and configurations to FOLDER/data, with the references of the lists.
+
+    Raises:
+        InputError: Other data is there.
+    """
+    target = folder / "data"
+    files = {path.stem: gzip.decompress(path.read_bytes()) for path in data.glob("*.gz")}
+    files.update((path.name, path.read_bytes()) for path in SHIPPED.glob("*.yaml"))
+    for name in SETS:
+        lists = map(json.loads, files[f"{name}.jsonl"].splitlines())
+        refs = (f"{content['utt']} {content['ref']}\n" for content in lists)
+        files[f"{name}.ref"] = "".join(refs).encode()
+    if not target.exists():
+        with staged(target) as temporary:
+            for name, content in files.items():
+                (temporary / name).write_bytes(content)
+    elif any((target / name).read_bytes() != content for name, content in files.items()):
+        remedy = "Give a new --output."
+        raise InputError("holds other data than is shipped now", path=target, remedy=remedy)
+
+
+class Demo(Runner):
+    """Steps of the quick start.
+
+    Args:
+        folder: The folder of all that is made, with the data.
+        epochs: Of each training, in place of those of the configurations (0).
+    """
+
+    def __init__(self, folder: Path, epochs: int):
+        self.data, self.scores = folder / "data", folder / "score.json"
+        files = {"train": "train.txt", "valid": "dev.txt", "test": "eval.txt"}
+        texts = {name: self.data / file for name, file in files.items()}
+        super().__init__(folder, texts, {"max_epoch": epochs or None}, {})
+
+    def stages(self) -> List[Tuple[str, List[Step]]]:
+        """What is done, in this order, and the steps of each, which are run side by side."""
+        half = self.exp / "half"
+        second = dict(config=self.data / "bayes.yaml", source=half)
+        lms = [
+            # the same steps, without uncertainty
+            self.train(self.exp / "point", **second, lm_conf="uncertainty={}"),
+            self.train(self.exp / "bayes", **second),
+        ]
+        alone, point, bayes, both = map(self.system, SYSTEMS)
+        # the scores of the neural LMs are kept for the mixture of both
+        return [
+            (
+                "a 3-gram, and an LM with point-estimate weights, half-trained",
+                [self.train(half, self.data / "half.yaml"), self.estimate()],
+            ),
+            ("it goes on with point-estimate weights, and with random ones", lms),
+            ("interpolation weights, perplexity, rescored lists", [point, bayes]),
+            ("the same with the 3-gram alone, and with both LMs", [both, alone]),
+            ("significance, report", [Step("report", [self.errors(), self.report()])]),
+        ]
+
+    def system(self, name: str) -> Step:
+        """Weights and scales of a system, tuned on dev, then its perplexity and lists of eval."""
+        lms, key = [self.exp / lm for lm in SYSTEMS[name]], KEYS[name]
+        common = dict(nbest_format="jsonl", ngram=self.ngram, weights=self.weights(key))
+        dev, test = (self.rescored(name, part) for part in SETS)
+        tune = dict(nbest=self.data / "dev.jsonl", output=dev)
+        apply = dict(nbest=self.data / "eval.jsonl", output=test, scales=dev / "scales.yaml")
+        rescore = [self.scored("rescore", lms, **common, **options) for options in (tune, apply)]
+        return Step(f"rescore_{key}", [*self.mixture(key, lms), *rescore])
+
+    def rescored(self, name: str, part: str) -> Path:
+        """Folder of a system's rescored lists."""
+        return self.exp / "rescored" / KEYS[name] / part
+
+    def errors(self) -> List[str]:
+        """Command line of the word errors of all systems on eval, with their tests."""
+        return words(
+            "score",
+            ref=self.data / "eval.ref",
+            hyp=[f"{name}={self.rescored(name, 'eval')}/text" for name in SYSTEMS],
+            nbest=self.data / "eval.jsonl",
+            nbest_format="jsonl",
+            output=self.scores,
+        )
+
+    def report(self) -> List[str]:
+        """Command line of the report."""
+        return words(
+            "report",
+            score=self.scores,
+            perplexity=[f"{name}={self.perplexity(key)}" for name, key in KEYS.items()],
+            rescored=[f"{name}={self.rescored(name, 'eval')}" for name in SYSTEMS],
+            nbest_format="jsonl",
+            exp=[f"{name}={self.exp / name}" for name in ("point", "bayes")],
+            title="bayeslm quickstart",
+            output=self.exp / "report.html",
+        )

@@ -1,0 +1,103 @@
+"""The table of a quick start, and what it says in words."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
+
+from espnet_bayeslm.evaluation.perplexity import perplexity_text
+from espnet_bayeslm.quickstart.interval import Interval
+from espnet_bayeslm.quickstart.runner import read_perplexities
+from espnet_bayeslm.report.table import Table, signed
+
+FIRST, POINT = "first pass", "point-estimate + 3-gram"
+EXPLANATION = """\
+Word error rate (WER) in % on lists that nothing was tuned on; in brackets the 95 % bootstrap
+interval of a difference; † significantly fewer errors (MAPSSWE, two sides, 0.05). Perplexity per
+word, </s> counted, unknown words left out.
+Intervals and tests hold for these trained LMs. Another CPU rounds differently, which acts like
+another seed: it can turn the last column, by some tenths of a point.
+Text and recogniser are real and the speech is synthetic: the differences count, not the error
+rates.
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A system on eval.
+
+    Attributes:
+        name: What it is.
+        wer: Its word error rate in %.
+        perplexity: Of the mixture, unknown words left out; None for the first pass.
+        against: Other system -> its WER less that system's, in points; of systems above it.
+    """
+
+    name: str
+    wer: float
+    perplexity: Optional[float]
+    against: Dict[str, Interval]
+
+
+def read_rows(scores: Path, perplexities: Mapping[str, Path]) -> List[Row]:
+    """Rows of the table.
+
+    Args:
+        scores: The JSON of `bayeslm score`.
+        perplexities: System -> the JSON of `bayeslm perplexity`.
+    """
+    errors = json.loads(scores.read_text(encoding="utf-8"))
+    pairs = errors["significance"]["pairs"]
+    mixtures = {name: read_perplexities(path)[-1] for name, path in perplexities.items()}
+    return [
+        Row(
+            name,
+            errors[name]["wer"],
+            mixtures.get(name),
+            {pair["a"]: _difference(pair) for pair in pairs if pair["b"] == name},
+        )
+        for name in (FIRST, *perplexities)
+    ]
+
+
+def _difference(pair: Mapping[str, Any]) -> Interval:
+    """The second system's WER less the first's, of a pair whose interval is the other way."""
+    found = pair["bootstrap"]
+    return Interval(-found["difference"], -found["high"], -found["low"], pair["mapsswe"]["p"])
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Table of the systems in Markdown, and in words what was gained and what was not."""
+    header = ("eval", "perplexity", "WER", f"against the {FIRST}", f"against {POINT}")
+    cells = [
+        [
+            row.name,
+            "" if row.perplexity is None else perplexity_text(row.perplexity, 1),
+            f"{row.wer:.2f}",
+            *(
+                row.against[name].text(signed) if name in row.against else ""
+                for name in (FIRST, POINT)
+            ),
+        ]
+        for row in rows
+    ]
+    return "\n".join([Table("", header, cells).markdown(), EXPLANATION, *verdicts(rows), ""])
+
+
+def verdicts(rows: Sequence[Row]) -> Iterator[str]:
+    """What each system with a Bayesian LM changes against the point-estimate one, in words."""
+    point = next(row for row in rows if row.name == POINT)
+    for row in rows:
+        change = row.against.get(POINT)
+        if change is None or row.perplexity is None or point.perplexity is None:
+            continue
+        relative = 100 * (row.perplexity / point.perplexity - 1)
+        verdict = "no significant difference"
+        if change.p < 0.05:
+            verdict = f"significantly {'fewer' if change.value < 0 else 'MORE'} errors"
+        yield (
+            f"{row.name} against {POINT}: perplexity {signed(relative, 1)} %, WER"
+            f" {signed(change.value)} points, p = {change.p:.2g}: {verdict}."
+        )

@@ -1,0 +1,97 @@
+"""Command lines that train, mix and score the LMs of one folder."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+from espnet_bayeslm.quickstart.steps import Step
+
+# Figures of `bayeslm perplexity`
+WITHOUT_OOV, KNOWN_ONLY = "perplexity_without_oov", "perplexity_of_known_sentences"
+
+
+def words(tool: str, **options: object) -> List[str]:
+    """Command line of a tool; an option that has a list is repeated, None is left out."""
+    line = [tool]
+    for name, value in options.items():
+        for one in value if isinstance(value, list) else [value]:
+            line += [] if one is None else [f"--{name}", str(one)]
+    return line
+
+
+class Runner:
+    """Command lines of a 3-gram, of LMs, and of mixtures of both.
+
+    Args:
+        exp: The folder of all that is made.
+        texts: Paths of the texts: `train`, `valid` and `test`.
+        training: Options of every training.
+        scoring: Options of every command that scores with LMs.
+    """
+
+    def __init__(
+        self,
+        exp: Path,
+        texts: Mapping[str, Path],
+        training: Mapping[str, Any],
+        scoring: Mapping[str, Any],
+    ):
+        self.exp, self.texts, self.training = exp, texts, training
+        self.scoring = {"cache": exp / "cache", **scoring}
+        self.ngram = exp / "3gram.arpa"
+
+    def estimate(self) -> Step:
+        """Estimation of the 3-gram."""
+        options = dict(order=3, arpa=self.ngram, discount_fallback="true")
+        return Step("ngram", [words("ngram", text=self.texts["train"], **options)])
+
+    def train(
+        self, folder: Path, config: object, *, source: Optional[Path] = None, **options: Any
+    ) -> Step:
+        """Training of an LM, perhaps on from another LM."""
+        texts = {f"{name}_text": self.texts[name] for name in ("train", "valid")}
+        common = {"config": config, "exp": folder, "from": source, **texts, **self.training}
+        name = "_".join(folder.relative_to(self.exp).parts)
+        return Step(name, [words("train", **common, **options)])
+
+    def scored(self, tool: str, lms: Sequence[Path], **options: object) -> List[str]:
+        """Command line of a tool that takes LMs."""
+        return words(tool, lm=[*lms], **self.scoring, **options)
+
+    def mixture(self, key: str, lms: Sequence[Path]) -> List[List[str]]:
+        """EM weights of LMs and 3-gram on the validation text, and their perplexity of the test."""
+        parts = dict(ngram=self.ngram)
+        tune = dict(text=self.texts["valid"], output=self.weights(key))
+        measure = dict(text=self.texts["test"], weights=tune["output"], output=self.perplexity(key))
+        return [
+            self.scored("interpolate", lms, **parts, **tune),
+            self.scored("perplexity", lms, **parts, **measure),
+        ]
+
+    def weights(self, key: str) -> Path:
+        """File of a mixture's weights."""
+        return self.exp / "weights" / f"{key}.yaml"
+
+    def perplexity(self, key: str) -> Path:
+        """File of a mixture's perplexity of the test text."""
+        return self.exp / "perplexity" / f"{key}.json"
+
+
+def mixture_key(lms: Sequence[str]) -> str:
+    """Name of the files of LMs and 3-gram."""
+    return "_".join([*lms, "3gram"])
+
+
+def read_components(path: Path) -> List[Dict[str, Any]]:
+    """Components that `bayeslm perplexity` wrote, the mixture last."""
+    components: List[Dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["components"]
+    return components
+
+
+def read_perplexities(path: Path, figure: str = WITHOUT_OOV) -> List[float]:
+    """Perplexity per word of each component, nan where nothing is counted."""
+    values = (component[figure]["word"] for component in read_components(path))
+    return [math.nan if value is None else value for value in values]

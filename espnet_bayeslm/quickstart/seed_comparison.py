@@ -1,0 +1,295 @@
+"""Point estimate against Bayesian LM on any text: a table of perplexities with intervals.
+
+For each seed a half-trained point-estimate LM is the start of point-estimate LMs with several rates
+of dropout, and of the Bayesian LM by the shipped configuration as it is. Of the former and of the
+half-trained LM as it came (with little text more steps only overfit) the validation text chooses
+one. It also gives the interpolation weights.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+
+import yaml
+
+from espnet_bayeslm.configs import find_config
+from espnet_bayeslm.configs.tables import paper_tables
+from espnet_bayeslm.evaluation.text import check_no_ids, read_sentences
+from espnet_bayeslm.loading.experiment import check_exp
+from espnet_bayeslm.quickstart.interval import pairs
+from espnet_bayeslm.quickstart.perplexity_table import (
+    BOTH,
+    HALF,
+    ROWS,
+    SYSTEMS,
+    TWO,
+    Choice,
+    Dropout,
+    Results,
+    Values,
+)
+from espnet_bayeslm.quickstart.runner import (
+    KNOWN_ONLY,
+    WITHOUT_OOV,
+    Runner,
+    mixture_key,
+    read_components,
+    read_perplexities,
+)
+from espnet_bayeslm.quickstart.steps import Step, Tool, run_steps
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import check_folder, sha256, write_json, write_yaml
+from espnet_bayeslm.utils.locks import folder_lock
+
+QUIET = dict(num_workers=0, num_att_plot=0, use_tensorboard="false", use_matplotlib="false")
+# Every unknown word is left out of the figures, however many there are.
+ANY_OOV = 1.0
+# Components of the mixture of all, in the order of its file
+BOTH_ROWS = ("Bayesian alone", "point alone", "3-gram", BOTH)
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """What is compared.
+
+    Attributes:
+        train_text: Training text, a sentence a line.
+        valid_text: Text that dropout and weights are tuned on.
+        test_text: Text that is only scored.
+        size: Size of the LMs: `tiny`, `small` or `paper`.
+        lm: `lstm` or `transformer`.
+        token_type: `word`, `bpe` or `char`.
+        vocab_size: At most so many tokens; None: all words, 5000 pieces.
+        epochs: Of each training, in place of those of the configurations (0).
+        ngpu: GPUs.
+        autocast: Precision of the products in training, see `BayesLanguageModel`; None: single.
+    """
+
+    train_text: Path
+    valid_text: Path
+    test_text: Path
+    size: str
+    lm: str
+    token_type: str
+    vocab_size: Any
+    epochs: int
+    ngpu: int
+    autocast: Optional[str] = None
+
+
+def compare(
+    what: Comparison, exp: Path, *, seeds: Sequence[int], rates: Sequence[float], tool: Tool
+) -> str:
+    """Table of perplexities; EXP/RESULTS.md, results.tsv and results.json have it too.
+
+    Args:
+        what: Texts and LMs.
+        exp: The folder of all that is made. A run that was stopped goes on there.
+        seeds: Of the trainings.
+        rates: Rates of dropout of the point-estimate LM.
+        tool: What runs a command line of `bayeslm`.
+
+    Raises:
+        InputError: A text cannot be used, there are too few seeds, or the folder is another
+            comparison's.
+    """
+    if len(seeds) < 2:
+        raise InputError(f"--seeds {seeds}: expected two or more, for an interval over them")
+    if not rates or not all(0 <= rate < 1 for rate in rates):
+        raise InputError(f"--dropout_rates {rates}: expected one or more of at least 0, below 1")
+    check_exp(exp, ",:")
+    check_texts(what)
+    check_folder(exp)
+    with folder_lock(exp):
+        check_inputs(what, exp)
+        work = Work(what, exp, seeds, rates)
+        for name, steps in work.stages():
+            print(name, file=sys.stderr, flush=True)
+            run_steps(steps, exp / "log", tool)
+        return work.results().write(exp)
+
+
+def check_texts(what: Comparison) -> None:
+    """Check that there is text, and that its lines do not begin with utterance ids.
+
+    Raises:
+        InputError: A text is missing or has no words, or its lines do.
+    """
+    paths = (what.train_text, what.valid_text, what.test_text)
+    train, *others = (list(read_sentences(path, keyed=False).values()) for path in paths)
+    known = {word for sentence in train for word in sentence}
+    for path, sentences in zip(paths, (train, *others), strict=True):
+        if not any(sentences):
+            raise InputError("no words", path=path, remedy="Give one sentence per line.")
+        remedy = "If they are utterance ids, give the texts without them."
+        check_no_ids(sentences, known, path=path, remedy=remedy)
+
+
+def check_inputs(what: Comparison, exp: Path) -> None:
+    """Note in the folder what is compared there; seeds and rates may be added later.
+
+    Raises:
+        InputError: Something else is compared there.
+    """
+    content = {name: str(value) for name, value in dataclasses.asdict(what).items()}
+    del content["ngpu"]
+    if what.autocast is None:
+        del content["autocast"]  # a folder of before there was the option goes on
+    for name in ("train_text", "valid_text", "test_text"):
+        content[name] = sha256(content[name])
+    path = exp / "inputs.json"
+    if not path.exists():
+        write_json(path, content)
+        return
+    before = json.loads(path.read_text(encoding="utf-8"))
+    names = dict.fromkeys([*content, *before])
+    other = [f"--{name}" for name in names if before.get(name) != content.get(name)]
+    if other:
+        raise InputError(
+            f"another comparison, of other {', '.join(other)}",
+            path=exp,
+            remedy="Give a new --exp.",
+        )
+
+
+def half_config(lm: str, size: str) -> Dict[str, Any]:
+    """The point-estimate phase of the shipped configuration, in a size and with its dropout."""
+    config = yaml.safe_load(find_config(f"bayes_{lm}").read_text(encoding="utf-8"))
+    epochs = config["model_conf"]["warmup_epochs"]
+    # each is one pass: where more only overfit, a point estimate would start from what is spoilt
+    del config["model"], config["model_conf"]
+    return {**config, "lm_conf": paper_tables().half(size, lm)["lm_conf"], "max_epoch": epochs}
+
+
+class Work(Runner):
+    """Steps of a comparison, and their results.
+
+    Args:
+        what: Texts and LMs.
+        exp: The folder.
+        seeds: Of the trainings.
+        rates: Rates of dropout.
+    """
+
+    def __init__(self, what: Comparison, exp: Path, seeds: Sequence[int], rates: Sequence[float]):
+        self.what, self.seeds, self.rates = what, list(seeds), sorted(rates)
+        self.half = exp / "half.yaml"
+        # of two seeds there is one pair of starts
+        self.systems = [
+            (seed, name)
+            for seed in seeds
+            for name in SYSTEMS
+            if name != TWO or seed in pairs(seeds)
+        ]
+        training: Dict[str, Any] = dict(**QUIET, ngpu=what.ngpu, max_epoch=what.epochs or None)
+        training["model_conf"] = f"autocast={what.autocast}" if what.autocast else None
+        texts = {"train": what.train_text, "valid": what.valid_text, "test": what.test_text}
+        super().__init__(exp, texts, training, dict(max_oov_rate=ANY_OOV, ngpu=what.ngpu))
+
+    def stages(self) -> Iterator[Tuple[str, List[Step]]]:
+        """Yield each stage's name and the steps that are run side by side in it."""
+        what = self.what
+        write_yaml(self.half, half_config(what.lm, what.size))
+        tokens: Dict[str, Any] = dict(token_type=what.token_type, vocab_size=what.vocab_size)
+        first = [self.estimate()]
+        first += [self.train(self.lm(n, HALF), self.half, seed=n, **tokens) for n in self.seeds]
+        yield "a 3-gram, and a half-trained point-estimate LM a seed", first
+        second = [step for seed in self.seeds for step in self._second_halves(seed)]
+        yield "the second half: point estimates by rate of dropout, and the Bayesian LM", second
+        keys = {self._key(*system): self._lms(*system) for system in self.systems}
+        mixtures = [Step(key, self.mixture(key, lms)) for key, lms in keys.items()]
+        yield "interpolation weights and perplexities", mixtures
+
+    def _second_halves(self, seed: int) -> Iterator[Step]:
+        """Yield the Bayesian LM, and point estimates with their perplexity of validation text."""
+        options: Dict[str, Any] = dict(seed=seed, source=self.lm(seed, HALF))
+        config = f"bayes_{self.what.lm}"
+        yield self.train(self.lm(seed, "bayes"), config, **options)
+        for rate in self.rates:
+            # the same steps, without uncertainty
+            conf = ["uncertainty={}", f"dropout_rate={rate}"]
+            step = self.train(self.lm(seed, rate), config, **options, lm_conf=conf)
+            yield Step(step.name, [*step.commands, self._validated(seed, rate)])
+        yield Step(f"seed{seed}_valid_{HALF}", [self._validated(seed, HALF)])
+
+    def _validated(self, seed: int, choice: Choice) -> List[str]:
+        """The perplexity of the validation text."""
+        valid = dict(text=self.texts["valid"], output=self._valid(seed, choice))
+        return self.scored("perplexity", [self.lm(seed, choice)], **valid)
+
+    def scored_by(self, tool: str, seed: int, name: str, **options: object) -> List[str]:
+        """Command line of a tool that takes the LMs of a system, the 3-gram and their weights."""
+        options = {"ngram": self.ngram, "weights": self.weights(self._key(seed, name)), **options}
+        return self.scored(tool, self._lms(seed, name), **options)
+
+    def _key(self, seed: int, name: str) -> str:
+        return f"seed{seed}_{mixture_key(SYSTEMS[name])}"
+
+    def _lms(self, seed: int, name: str) -> List[Path]:
+        """Folders of a system's LMs, point estimates as they were chosen."""
+        other = pairs(self.seeds)[seed][1] if name == TWO else seed
+        seeds = {"bayes": seed, "point": seed, "other": other}
+        return [
+            self.lm(seeds[lm], "bayes" if lm == "bayes" else self._chosen(seeds[lm]))
+            for lm in SYSTEMS[name]
+        ]
+
+    def lm(self, seed: int, choice: Choice) -> Path:
+        """Folder of an LM: `bayes`, `half`, or the point estimate with a rate of dropout."""
+        name = choice if isinstance(choice, str) else f"point_{choice}"
+        return self.exp / f"seed{seed}" / name
+
+    def _valid(self, seed: int, choice: Choice) -> Path:
+        return self.exp / f"seed{seed}" / f"valid_point_{choice}.json"
+
+    def _tuned(self, seed: int, figure: str = WITHOUT_OOV) -> Dict[Choice, float]:
+        """{rate of dropout, or `half`: a figure of the validation text}."""
+        choices: Tuple[Choice, ...] = (HALF, *self.rates)
+        return {c: read_perplexities(self._valid(seed, c), figure)[-1] for c in choices}
+
+    def _chosen(self, seed: int) -> Choice:
+        """The best; of equally good ones the first, less training and then less dropout."""
+        tuned = self._tuned(seed)
+        return min(tuned, key=lambda choice: tuned[choice])
+
+    def results(self) -> Results:
+        """Figures of all seeds."""
+        last = read_components(self.perplexity(self._key(*self.systems[0])))[-1]
+        return Results(
+            **{key: last[key] for key in ("sentences", "words", "excluded", "known_sentences")},
+            seeds=self.seeds,
+            dropout={
+                seed: Dropout(self._chosen(seed), self._tuned(seed), self._tuned(seed, KNOWN_ONLY))
+                for seed in self.seeds
+            },
+            weights=self._all_weights(),
+            perplexity=self._test(WITHOUT_OOV),
+            perplexity_of_known_sentences=self._test(KNOWN_ONLY),
+        )
+
+    def _test(self, figure: str) -> Dict[str, Values]:
+        """{system: {seed: a figure of the test text}}.
+
+        The LMs alone are taken from the mixture of all, so that every figure leaves out the same
+        words, those that one of its components does not know.
+        """
+        found: Dict[str, Values] = {name: {} for name in ROWS}
+        for seed, name in self.systems:
+            figures = read_perplexities(self.perplexity(self._key(seed, name)), figure)
+            rows = BOTH_ROWS if name == BOTH else (name,)
+            for row, value in zip(rows, figures[-len(rows) :], strict=True):
+                found[row][seed] = value
+        return found
+
+    def _all_weights(self) -> Dict[int, Dict[str, List[float]]]:
+        """{seed: {system: weights}}, the 3-gram's last."""
+        found: Dict[int, Dict[str, List[float]]] = {seed: {} for seed in self.seeds}
+        for seed, name in self.systems:
+            path = self.weights(self._key(seed, name))
+            content = yaml.safe_load(path.read_text(encoding="utf-8"))
+            found[seed][name] = [row["weight"] for row in content["components"]]
+        return found
