@@ -130,11 +130,12 @@ def train(
     )
     from espnet_bayeslm.training import adaptation, text
     from espnet_bayeslm.training.task import BayesLMTask
+    from espnet_bayeslm.training.tokens import TokenOptions, given_tokens
     from espnet_bayeslm.utils.locks import folder_lock
 
     config = find_config(config)
-    wanted = text.TokenOptions(source=source, **tokens)
-    given = text.given_tokens(wanted)
+    wanted = TokenOptions(source=source, **tokens)
+    given = given_tokens(wanted)
     sizes: List[str] = []
     if size is not None:
         lm = parse_training_options(config, espnet_options).lm

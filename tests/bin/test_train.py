@@ -148,7 +148,7 @@ def test_what_was_made_of_the_same_text_is_kept(command, tmp_path, monkeypatch):
     def again(*args, **kwargs):
         raise AssertionError("made again")
 
-    for name in ("count_tokens", "made_tokens"):
+    for name in ("write_counts", "made_tokens"):
         monkeypatch.setattr(f"espnet_bayeslm.training.text.{name}", again)
     main(command("point", "point", *tokens))
     start = ["--from", tmp_path / "point", "--max_epoch", "1"]

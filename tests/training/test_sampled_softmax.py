@@ -18,7 +18,7 @@ from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.nll import token_batch
 from espnet_bayeslm.training.sampled_softmax import SampledSoftmax, count_text_tokens
 from espnet_bayeslm.training.task import BayesLMTask
-from espnet_bayeslm.training.text import TokenOptions, made_tokens
+from espnet_bayeslm.training.tokens import TokenOptions, made_tokens
 from espnet_bayeslm.utils.errors import InputError
 
 VOCAB = 13
