@@ -4,6 +4,7 @@ import os
 
 import pytest
 import torch
+from espnet2.torch_utils.load_pretrained_model import load_pretrained_model
 from training_options import (
     ADAM,
     CELL,
@@ -19,8 +20,14 @@ from training_options import (
     stats,
 )
 
+from espnet_bayeslm.bayes.kinds import is_posterior_key
+from espnet_bayeslm.lm import BayesLSTMLM
 from espnet_bayeslm.loading.checkpoint import load_state
+from espnet_bayeslm.loading.experiment import read_config
 from espnet_bayeslm.loading.trained_lm import load_lm
+from espnet_bayeslm.training.model import BayesLanguageModel
+from espnet_bayeslm.training.task import BayesLMTask, check_init_param, check_resume
+from espnet_bayeslm.utils.errors import InputError
 
 RUNS = {
     "bayes": [*TRANSFORMER, *FFN, *ADAM],
@@ -49,17 +56,45 @@ def test_a_resumed_run_repeats_the_unbroken_one(train_lm, tmp_path, name):
         assert histories[0] == histories[1]
 
 
-def test_checkpoint_of_another_architecture(point, train_lm, tmp_path):
-    shallow = point / "valid.loss.best.pth"
-    deep = train_lm(tmp_path / "deep", *LSTM, "--lm_conf", "nlayers=3") / "1epoch.pth"
-    for options, checkpoint, message in (
-        (TRANSFORMER, shallow, "another architecture"),
-        ([*LSTM, "--lm_conf", "unit=12"], shallow, "has shape"),
-        ([*LSTM, *CELL], deep, "have no place in the model"),
-    ):
-        for start in (["--init_param", checkpoint], ["--model_conf", f"prior={checkpoint}"]):
-            with pytest.raises(ValueError, match=message):
-                train_lm(tmp_path / "exp", *options, *start)
+def lm_model(**options):
+    return BayesLanguageModel(BayesLSTMLM(12, **{"unit": 8, "nlayers": 2, **options}), 12)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Return a checkpoint of a model of two layers."""
+    torch.save(lm_model().state_dict(), tmp_path / "two.pth")
+    return tmp_path / "two.pth"
+
+
+@pytest.mark.parametrize(
+    "form, options, message",
+    [
+        ("", dict(nlayers=3), "another architecture: .* of the model are not in it"),
+        ("", dict(unit=12), "has shape"),
+        ("", dict(nlayers=1, uncertainty={"cell_input@1": "bayes"}), "have no place in the model"),
+        (":lmx:lm", {}, "no tensor of it is named lmx"),
+        (":lm:foo", {}, "no foo"),
+    ],
+)
+def test_initial_checkpoints_that_do_not_fit(saved, form, options, message):
+    with pytest.raises(InputError, match=message):
+        check_init_param(f"{saved}{form}", lm_model(**options), complete=True)
+
+
+@pytest.mark.parametrize("form", [":lm:lm", ":lm.rnn:lm.rnn", ":::lm.encoder,lm.decoder"])
+def test_parts_of_a_checkpoint(saved, form):
+    model = lm_model(uncertainty={"cell_input@1-2": "bayes"})
+    check_init_param(f"{saved}{form}", model, complete=True)
+    load_pretrained_model(f"{saved}{form}", model, ignore_init_mismatch=False)
+    for name in ("lm.rnn.weight_ih_l1", "lm.rnn.bias_hh_l0"):
+        assert torch.equal(model.state_dict()[name], load_state(saved)[name])
+
+
+def test_a_prior_of_another_architecture(point, train_lm, tmp_path):
+    prior = f"prior={point / 'valid.loss.best.pth'}"
+    with pytest.raises(ValueError, match="another architecture"):
+        train_lm(tmp_path / "exp", *TRANSFORMER, *FFN, "--model_conf", prior)
 
 
 def test_checkpoints_with_code_are_refused(tmp_path):
@@ -73,12 +108,13 @@ def test_checkpoints_with_code_are_refused(tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-def test_point_checkpoint_is_not_taken_for_a_bayesian_one(point, train_lm, tmp_path):
-    bayes = train_lm(tmp_path / "exp", *LSTM, *CELL)
-    target = (bayes / "valid.loss.ave.pth").resolve()
-    target.write_bytes((point / "valid.loss.best.pth").read_bytes())
-    with pytest.raises(ValueError, match="not in the checkpoint"):
-        load_lm(bayes)
+def test_point_checkpoint_is_not_taken_for_a_bayesian_one(make):
+    exp = make("bayes", "bayes_lstm", dict(unit=8, uncertainty={"cell_input@1": "bayes"}))
+    state = load_state(exp / "valid.loss.ave.pth")
+    means = {key: value for key, value in state.items() if not is_posterior_key(key)}
+    torch.save(means, exp / "valid.loss.ave.pth")
+    with pytest.raises(InputError, match="not in the checkpoint"):
+        load_lm(exp)
 
 
 def test_a_kill_between_checkpoint_and_model_heals(train_lm, tmp_path):
@@ -106,14 +142,14 @@ def test_resuming_with_other_locations_is_refused_before_anything_is_written(tra
     assert (exp / "config.yaml").read_bytes() == before
 
 
-def test_resuming_with_other_tokens_of_the_same_number_is_refused(corpus, train_lm, tmp_path):
-    exp = train_lm(tmp_path / "exp", *LSTM)
-    tokens = (corpus / "tokens.txt").read_text().split()
-    tokens[2], tokens[3] = tokens[3], tokens[2]
-    (tmp_path / "tokens.txt").write_text("\n".join(tokens) + "\n")
-    with pytest.raises(ValueError, match="another token list"):
-        options = ["--token_list", tmp_path / "tokens.txt", "--resume", "true"]
-        train_lm(exp, *LSTM, *options, max_epoch=2)
+def test_resuming_with_other_tokens_of_the_same_number_is_refused(point):
+    args = read_config(point / "config.yaml")
+    model = BayesLMTask.build_model(args)
+    check_resume(point / "checkpoint.pth", model, args)
+    tokens = args.token_list
+    args.token_list = [*tokens[:2], tokens[3], tokens[2], *tokens[4:]]
+    with pytest.raises(InputError, match="another token list"):
+        check_resume(point / "checkpoint.pth", model, args)
 
 
 def test_the_prior_asked_for_wins_over_the_initial_checkpoints(point, train_lm, tmp_path):
@@ -125,19 +161,3 @@ def test_the_prior_asked_for_wins_over_the_initial_checkpoints(point, train_lm, 
         # the rows of the cell input, of 8 units
         assert torch.equal(state[f"{name}_cell_input_prior_mean"], load_state(prior)[name][16:24])
         assert torch.equal(state[name], load_state(bayes / "1epoch.pth")[name])
-
-
-def test_parts_of_a_checkpoint(train_lm, tmp_path):
-    bayes = train_lm(tmp_path / "bayes", *LSTM, *CELL, *ADAM) / "1epoch.pth"
-    for n, form in enumerate(
-        (f"{bayes}:lm:lm", f"{bayes}:lm.rnn:lm.rnn", f"{bayes}:::lm.encoder,lm.decoder")
-    ):
-        exp = train_lm(tmp_path / f"exp{n}", *LSTM, *STILL, "--init_param", form)
-        name = "lm.rnn.weight_ih_l1"
-        assert torch.equal(load_state(exp / "1epoch.pth")[name], load_state(bayes)[name])
-    for form, word in (
-        (f"{bayes}:lmx:lm", "no tensor of it is named lmx"),
-        (f"{bayes}:lm:foo", "no foo"),
-    ):
-        with pytest.raises(ValueError, match=word):
-            train_lm(tmp_path / "exp", *LSTM, "--init_param", form)

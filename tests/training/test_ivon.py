@@ -298,10 +298,19 @@ def test_wrong_use_is_an_error():
         optimizer.step()
 
 
-def test_several_draws_a_step_are_refused():
-    lm = BayesLSTMLM(10, unit=4)
-    with pytest.raises(InputError, match="num_samples is 3"):
-        add_optimizer_posterior(BayesLanguageModel(lm, 10, num_samples=3))
+@pytest.mark.parametrize(
+    "lm_conf, model_conf, problem",
+    [
+        ({"uncertainty": {"cell_input@1": "bayes"}}, {}, "is uncertain at cell_input@1"),
+        ({"uncertainty": {"hidden_output@1": "variational"}}, {}, "is uncertain at hidden_output"),
+        ({}, {"regularizer": "l2"}, "has a regularizer"),
+        ({}, {"num_samples": 3}, "num_samples is 3"),
+    ],
+)
+def test_models_that_ivon_cannot_train(lm_conf, model_conf, problem):
+    model = BayesLanguageModel(BayesLSTMLM(10, unit=4, **lm_conf), 10, **model_conf)
+    with pytest.raises(InputError, match=f"optim ivon .*{problem}"):
+        add_optimizer_posterior(model)
 
 
 def test_replicas_are_refused():

@@ -115,12 +115,19 @@ def test_a_prior_that_was_not_loaded_is_an_error(text):
         ("self_normalization", [-0.1, math.nan, math.inf], ".*: expected 0 or more"),
         ("autocast", ["half"], "'half': valid are null, bfloat16"),
         ("regularizer", ["l2"], "l2 .* uncertain at cell_input@1, cell_input@2"),
+        ("regularizer", ["l3"], "'l3': valid are l1, l2, map"),
+        ("regularizer_weight", [1.0], "is given, and no regularizer"),
     ],
 )
 def test_bad_options(option, values, message):
     for value in values:
         with pytest.raises(InputError, match=f"{option} {message}"):
             build(10, **{option: value})
+
+
+def test_a_negative_regularizer_weight():
+    with pytest.raises(InputError, match=r"regularizer_weight .* expected 0 or more"):
+        point(regularizer="l2", regularizer_weight=-1.0)
 
 
 def test_other_lms_are_refused():
@@ -233,18 +240,6 @@ class TestRegularizers:
             found, expected = (getattr(lm.rnn, name).grad for lm in (model.lm, bayes))
             assert torch.allclose(found, expected), name
 
-    @pytest.mark.parametrize(
-        ("options", "said"),
-        [
-            (dict(regularizer="l3"), "valid are l1, l2, map"),
-            (dict(regularizer="l2", regularizer_weight=-1.0), "expected 0 or more"),
-            (dict(regularizer_weight=1.0), "no regularizer"),
-        ],
-    )
-    def test_bad_options(self, options, said):
-        with pytest.raises(ValueError, match=said):
-            point(**options)
-
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_loss_that_is_not_finite_stops_with_location_and_sigma(text, value):
@@ -259,17 +254,17 @@ def test_a_loss_that_is_not_finite_stops_with_location_and_sigma(text, value):
     assert where in message
 
 
-def test_a_variational_model_that_diverges_is_told_too(text):
-    model = build(10, LATENT)
-    model.lm.rnn.latent_l1.prior_mean.bias.data[2] = float("inf")
-    with pytest.raises(ValueError, match=r"training loss is .*hidden_output@1 has sigma"):
-        model(*text)
-
-
-def test_a_point_model_that_diverges_is_told_too(text):
-    model = point()
-    model.lm.decoder.bias.data[2] = float("inf")
-    with pytest.raises(ValueError, match=r"training loss is (nan|inf) at step 1"):
+@pytest.mark.parametrize(
+    "uncertainty, module, message",
+    [
+        (LATENT, "rnn.latent_l1.prior_mean", r"training loss is .*hidden_output@1 has sigma"),
+        ({}, "decoder", r"training loss is (nan|inf) at step 1"),
+    ],
+)
+def test_other_models_that_diverge_are_told_too(text, uncertainty, module, message):
+    model = build(10, uncertainty)
+    model.lm.get_submodule(module).bias.data[2] = float("inf")
+    with pytest.raises(InputError, match=message):
         model(*text)
 
 

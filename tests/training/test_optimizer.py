@@ -205,16 +205,3 @@ def test_ivon_trains_and_leaves_a_posterior(train_lm, tmp_path):
         draw = lm(x)[0]
     assert not torch.allclose(draw, mean) and torch.equal(lm(x)[0], mean)
     assert set(lm.locations()) == {piece.location for piece in pieces}
-
-
-@pytest.mark.parametrize(
-    "options, problem",
-    [
-        (CELL, "is uncertain at"),
-        (["--lm_conf", "uncertainty.hidden_output@1=variational"], "is uncertain at"),
-        (["--model_conf", "regularizer=l2"], "has a regularizer"),
-    ],
-)
-def test_ivon_wants_the_whole_lm(train_lm, tmp_path, options, problem):
-    with pytest.raises(ValueError, match=f"optim ivon .* {problem}"):
-        train_lm(tmp_path / "exp", *LSTM, *options, *IVON)
