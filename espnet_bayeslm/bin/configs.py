@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from pathlib import Path
 from typing import List, Optional, Sequence
 
@@ -18,6 +19,20 @@ from espnet_bayeslm.configs.tables import (
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_text
+from espnet_bayeslm.utils.options import add_options, option
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ConfigsOptions:
+    """Options of `bayeslm configs`."""
+
+    name: Optional[str] = option("The configuration to print or copy", None, positional=True)
+    table: Optional[str] = option("Of the paper: I, III, IV, V or VI", None)
+    line: Optional[int] = option("Its line; --output alone: all", None)
+    size: str = option("Of the table's LMs: as small or paper", "paper")
+    output: Optional[Path] = option(
+        "Copy to this file, which must not exist; of a table, a folder", None
+    )
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -28,51 +43,38 @@ def get_parser() -> argparse.ArgumentParser:
         " with one, print it or copy it. With --table, list the lines of a table of the paper,"
         " print the configuration of one of them (--line), or write files (--output).",
     )
-    parser.add_argument("name", nargs="?", help="The configuration to print or copy")
-    parser.add_argument("--table", help="Of the paper: I, III, IV, V or VI")
-    parser.add_argument("--line", type=int, help="Its line; --output alone: all")
-    parser.add_argument("--size", default="paper", help="Of the table's LMs: as small or paper")
-    parser.add_argument(
-        "--output", type=Path, help="Copy to this file, which must not exist; of a table, a folder"
-    )
-    return parser
+    return add_options(parser, ConfigsOptions)
 
 
-def configs(
-    *,
-    name: Optional[str],
-    output: Optional[Path],
-    table: Optional[str] = None,
-    line: Optional[int] = None,
-    size: str = "paper",
-) -> None:
+def configs(options: ConfigsOptions) -> None:
     """List, print or copy shipped configurations, or those of the paper's tables.
 
     Raises:
         InputError: No such name, table, line or size, or an output exists.
     """
+    name, table = options.name, options.table
     if table is not None:
         if name is not None:
             raise InputError(f"{name} and --table {table}: expected one of them")
-        table_configs(NUMERALS.get(table, table), line, size, output)
-        return
-    if line is not None:
-        raise InputError(f"--line {line} without --table")
-    if name is None:
-        if output is not None:
-            raise InputError("--output without a name", remedy="Say which: `bayeslm configs`.")
+        table_configs(NUMERALS.get(table, table), options)
+    elif options.line is not None:
+        raise InputError(f"--line {options.line} without --table")
+    elif name is not None:
+        put(find_config(name).read_text(encoding="utf-8"), options.output)
+    elif options.output is not None:
+        raise InputError("--output without a name", remedy="Say which: `bayeslm configs`.")
+    else:
         found = shipped()
         width = max(map(len, found))
         for known, path in found.items():
             print(f"{known:{width}}  {describe(path)}")
-        return
-    put(find_config(name).read_text(encoding="utf-8"), output)
 
 
-def table_configs(table: str, number: Optional[int], size: str, output: Optional[Path]) -> None:
+def table_configs(table: str, options: ConfigsOptions) -> None:
     """List a table's lines, or print or write the configurations of one or all of its LMs."""
+    number, output = options.line, options.output
     tables = paper_tables()
-    tables.check_size(size)
+    tables.check_size(options.size)
     lines = tables.table(table) if number is None else [tables.line(table, number)]
     if number is None and output is None:
         for line in lines:
@@ -83,7 +85,7 @@ def table_configs(table: str, number: Optional[int], size: str, output: Optional
     for path in filter(None, files.values()):
         refuse_existing(path)
     for line in lms:
-        put(config_text(size, line), files[line.number])
+        put(config_text(options.size, line), files[line.number])
 
 
 def refuse_existing(path: Path) -> None:
@@ -103,7 +105,7 @@ def put(text: str, output: Optional[Path]) -> None:
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Run `bayeslm configs`."""
-    run_tool(get_parser(), configs, cmd)
+    run_tool(get_parser(), configs, cmd, options=ConfigsOptions)
 
 
 if __name__ == "__main__":

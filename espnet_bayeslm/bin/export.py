@@ -3,15 +3,35 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import logging
 from typing import Optional, Sequence
 
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.options import add_options, option
 
 
-def export(*, lm: Sequence[str], ngram: Sequence[str], weights: Optional[str], output: str) -> None:
-    """Write an LM, or a mixture of several, for use elsewhere; options as `get_parser` says.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """Options of `bayeslm export`."""
+
+    lms: Sequence[str] = option(
+        "A trained LM: its experiment folder or checkpoint (repeatable, for a mixture)",
+        (),
+        name="lm",
+    )
+    ngrams: Sequence[str] = option(
+        "An ARPA file or KenLM binary, for a mixture (repeatable)", (), name="ngram"
+    )
+    weights: Optional[str] = option(
+        "A mixture's weights.yaml of `bayeslm interpolate`, or W,W,..", None
+    )
+    output: str = option("The folder to write")
+
+
+def export(options: ExportOptions) -> None:
+    """Write an LM, or a mixture of several, for use elsewhere.
 
     Raises:
         InputError: The LMs or their weights cannot be used.
@@ -19,43 +39,29 @@ def export(*, lm: Sequence[str], ngram: Sequence[str], weights: Optional[str], o
     from espnet_bayeslm.loading.export import check_output, export_lm
     from espnet_bayeslm.loading.mixture_export import write_mixture
 
-    if not lm and not ngram:
+    lms, ngrams, output = options.lms, options.ngrams, options.output
+    if not lms and not ngrams:
         raise InputError("no LM", remedy="Give --lm EXP.")
-    if len(lm) == 1 and not ngram:
-        if weights is not None:
+    if len(lms) == 1 and not ngrams:
+        if options.weights is not None:
             raise InputError("--weights are for several LMs, and there is one")
-        export_lm(lm[0], output)
+        export_lm(lms[0], output)
     else:
-        check_output(output, sources=lm)
-        write_mixture(output, lms=lm, ngrams=ngram, weights=weights)
+        check_output(output, sources=lms)
+        write_mixture(output, lms=lms, ngrams=ngrams, weights=options.weights)
     logging.info(f"Wrote {output}")
 
 
 def get_parser() -> argparse.ArgumentParser:
     """Parser of `bayeslm export`."""
-    parser = tool_parser("export", "Trained LMs as an ordinary checkpoint")
-    parser.add_argument(
-        "--lm",
-        action="append",
-        default=[],
-        help="A trained LM: its experiment folder or checkpoint (repeatable, for a mixture)",
+    return add_options(
+        tool_parser("export", "Trained LMs as an ordinary checkpoint"), ExportOptions
     )
-    parser.add_argument(
-        "--ngram",
-        action="append",
-        default=[],
-        help="An ARPA file or KenLM binary, for a mixture (repeatable)",
-    )
-    parser.add_argument(
-        "--weights", help="A mixture's weights.yaml of `bayeslm interpolate`, or W,W,.."
-    )
-    parser.add_argument("--output", required=True, help="The folder to write")
-    return parser
 
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Run `bayeslm export`."""
-    run_tool(get_parser(), export, cmd)
+    run_tool(get_parser(), export, cmd, options=ExportOptions)
 
 
 if __name__ == "__main__":

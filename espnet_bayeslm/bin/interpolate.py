@@ -3,30 +3,51 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 
-from espnet_bayeslm.bin.lm_options import add_component_options
-from espnet_bayeslm.bin.perplexity import add_text_options, print_table, read_inputs, score_text
+from espnet_bayeslm.bin.lm_options import TextOptions
+from espnet_bayeslm.bin.perplexity import print_table, read_inputs, score_text
 from espnet_bayeslm.evaluation.interpolation import estimate_weights
 from espnet_bayeslm.evaluation.perplexity import TextScores
+from espnet_bayeslm.rescoring.options import ComponentOptions, GPUOptions
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.files import write_yaml
+from espnet_bayeslm.utils.options import add_options, option
 
 
-def interpolate(*, keyed: bool, max_oov_rate: float, output: str, **options: Any) -> None:
-    """Write the weights that are best for a text; options as `get_parser` explains them.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class InterpolateOptions(ComponentOptions, GPUOptions, TextOptions):
+    """Options of `bayeslm interpolate`."""
+
+    output: str = option("The weights.yaml to write")
+
+
+def interpolate(options: InterpolateOptions) -> None:
+    """Write the weights that are best for a text.
 
     Raises:
-        InputError: See `read_inputs` and `score_text`.
+        InputError: Text, LMs or n-grams cannot be used.
     """
-    sentences, components = read_inputs(keyed=keyed, **options)
-    scores = score_text(components, sentences, keyed=keyed, max_oov_rate=max_oov_rate)
+    keyed = options.keyed
+    sentences, components = read_inputs(
+        text=options.text,
+        keyed=keyed,
+        normalize=options.normalize,
+        ngpu=options.ngpu,
+        lm=options.lms,
+        ngram=options.ngrams,
+        context=options.context,
+        **options.scoring,
+    )
+    limit = options.max_oov_rate
+    scores = score_text(components, sentences, keyed=keyed, max_oov_rate=limit)
     weights = estimate_weights(scores)
     summaries = TextScores(components, sentences, scores, weights).summaries()
     digests = [component.fingerprint for component in components]
-    write_yaml(output, weights_content(summaries, weights, digests))
+    write_yaml(options.output, weights_content(summaries, weights, digests))
     print_table(summaries)
     for row, weight in zip(summaries, weights, strict=False):
         print(f"weight {weight:.4f}  {row['name']}")
@@ -63,15 +84,12 @@ def weights_content(
 def get_parser() -> argparse.ArgumentParser:
     """Parser of `bayeslm interpolate`."""
     parser = tool_parser("interpolate", "EM weights of a mixture of LMs on held-out text")
-    add_text_options(parser)
-    add_component_options(parser, weighted=False)
-    parser.add_argument("--output", required=True, help="The weights.yaml to write")
-    return parser
+    return add_options(parser, InterpolateOptions)
 
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Run `bayeslm interpolate`."""
-    run_tool(get_parser(), interpolate, cmd)
+    run_tool(get_parser(), interpolate, cmd, options=InterpolateOptions)
 
 
 if __name__ == "__main__":

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
+import dataclasses
 import logging
 import math
 from functools import partial
-from pathlib import Path
 from typing import (
+    TYPE_CHECKING,
     Any,
     Callable,
     ContextManager,
@@ -17,15 +17,12 @@ from typing import (
     Iterable,
     Iterator,
     List,
-    Mapping,
     Optional,
     Sequence,
 )
 
 import numpy as np
-from espnet2.utils.types import float_or_none, int_or_none
 
-from espnet_bayeslm.bin.lm_options import add_component_options, add_normalize_option
 from espnet_bayeslm.bin.rescore_options import NO_LMWT
 from espnet_bayeslm.evaluation.counting import UnknownWords
 from espnet_bayeslm.evaluation.markup import closest_reading
@@ -49,23 +46,34 @@ from espnet_bayeslm.nbest.formats import (
     WRITERS,
     nbest_writer,
 )
-from espnet_bayeslm.nbest.lattice import Lattice, kaldi_scales, nbest_list, oracle_words, pruned
+from espnet_bayeslm.nbest.lattice import (
+    Lattice,
+    PathScales,
+    kaldi_scales,
+    nbest_list,
+    oracle_words,
+    pruned,
+)
 from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS
 from espnet_bayeslm.nbest.normalized_lists import normalized_lattice, restored_lattice
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.decision import COMBINATIONS, Weighting, combined
+from espnet_bayeslm.rescoring.options import GPUOptions, MixtureOptions, normalize_option
 from espnet_bayeslm.scoring.cache import uncached
 from espnet_bayeslm.scoring.limits import BEAM, MAX_HYPS, MERGE_ORDER, PRUNE
-from espnet_bayeslm.utils.cli import add_flag, device_of, run_tool, tool_parser
+from espnet_bayeslm.utils.cli import device_of, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import (
-    check_outside,
+    check_output,
     check_seekable,
-    entries,
     files_in,
     staged,
     write_json,
 )
+from espnet_bayeslm.utils.options import add_options, option
+
+if TYPE_CHECKING:
+    from espnet_bayeslm.scoring.lattices import MergeOptions
 
 LISTS, LATTICES, BEST = "nbest", "lattices", "text"
 """What is written into --output."""
@@ -73,79 +81,119 @@ MANIFEST = "lattice.json"
 """The names of these files: by it a later run knows what it may replace."""
 
 
-def lattice(
-    *,
-    lattices: str,
-    lattice_format: Optional[str],
-    words: Optional[str],
-    max_arcs: int,
-    normalize: str,
-    output: Optional[str],
-    nbest_format: str,
-    nbest_size: int,
-    write_lattices: bool,
-    ref: Optional[str],
-    lm: Sequence[str],
-    ngram: Sequence[str],
-    weights: Optional[str],
-    combine: str,
-    lmwt: Optional[float],
-    word_penalty: Optional[float],
-    merge_order: int,
-    beam: float,
-    prune: Optional[float],
-    max_hyps_per_node: Optional[int],
-    max_oov_rate: float,
-    ngpu: int,
-    **options: Any,
-) -> None:
-    """Rescore lattices and take their N best; options as `get_parser` explains them."""
-    from espnet_bayeslm.scoring.lattices import MergeOptions, check_merging, rescore_lattices
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LatticeOptions(MixtureOptions, GPUOptions):
+    """Options of `bayeslm lattice`.
 
+    Raises:
+        InputError: Options ask for nothing, or for what cannot be.
+    """
+
+    lattices: str = option("A folder, or a file")
+    lattice_format: Optional[str] = option(
+        "Format of --lattices (default: as names or contents of the files say, else htk)",
+        None,
+        choices=sorted(LATTICE_READERS),
+    )
+    words: Optional[str] = option("Kaldi's words.txt, where words are ids", None)
+    max_arcs: int = option("Lattices of more arcs are refused", MAX_ARCS)
+    normalize: str = normalize_option("the words of arcs and references")
+    output: Optional[str] = option("The folder to write", None)
+    nbest_format: str = option("Format of the written lists", "jsonl", choices=sorted(WRITERS))
+    nbest_size: int = option("Hypotheses of a list, at most", NBEST_SIZE)
+    write_lattices: bool = option("Write the lattices too", False)
+    ref: Optional[str] = option("References, a Kaldi `text` or a trn", None)
+    lmwt: Optional[float] = option(
+        "Divisor of the acoustic score (default: the scales of the lattices)", None
+    )
+    word_penalty: Optional[float] = option("Cost per word, with --lmwt", None)
+    combine: str = option(
+        "Combination of LMs and n-grams, as of `bayeslm rescore`", "linear", choices=COMBINATIONS
+    )
+    merge_order: int = option(
+        "Hypotheses at a node that share so many last words are merged", MERGE_ORDER
+    )
+    beam: float = option(
+        "Hypotheses worse than the best, as whole paths, by more (nats of the LM) are dropped",
+        BEAM,
+    )
+    prune: Optional[float] = option(
+        "First drop arcs whose best path is worse by more; where lattices have no LM scores,"
+        " these are estimated: the best of a word after any one word; default:"
+        f" {PRUNE:g} with --lm or --ngram, else inf",
+        None,
+    )
+    max_hyps_per_node: Optional[int] = option(
+        f"The most hypotheses of a node, 0: no limit; default: {MAX_HYPS}, 0 with --beam inf",
+        None,
+    )
+
+    def __post_init__(self) -> None:
+        lmwt, penalty = self.lmwt, self.word_penalty
+        if self.output is None and self.ref is None:
+            raise InputError("nothing to do", remedy="Give --output DIR, --ref TEXT, or both.")
+        if self.nbest_size < 1:
+            raise InputError(f"--nbest_size {self.nbest_size}: 1 or more hypotheses were expected")
+        if lmwt is None and penalty is not None:
+            raise InputError(NO_LMWT, remedy="Give both.")
+        if lmwt is not None and not (0 < lmwt < math.inf and math.isfinite(penalty or 0.0)):
+            raise InputError(f"--lmwt {lmwt} --word_penalty {penalty}: LMWT must be positive")
+
+    @property
+    def rescored(self) -> bool:
+        """True if LMs or n-grams rescore the lattices."""
+        return bool(self.lms or self.ngrams)
+
+    def merging(self) -> MergeOptions:
+        """Merging and pruning of hypotheses, checked."""
+        from espnet_bayeslm.scoring.lattices import MergeOptions, check_merging
+
+        prune, most = self.prune, self.max_hyps_per_node
+        if prune is None:
+            prune = PRUNE if self.rescored else math.inf
+        if most is None:
+            most = 0 if math.isinf(self.beam) else MAX_HYPS
+        merging = MergeOptions(self.merge_order, self.beam, prune, most)
+        check_merging(merging)
+        return merging
+
+
+def lattice(options: LatticeOptions) -> None:
+    """Rescore lattices and take their N best."""
     # 1. Whatever can be wrong is found before the long work
-    check_options(output, ref, nbest_size=nbest_size, lmwt=lmwt, penalty=word_penalty)
-    replaces = check_output(output, {"--lattices": lattices, "--ref": ref, "--words": words})
-    for path in filter(None, (lattices, words)):
+    inputs = {"--lattices": options.lattices, "--ref": options.ref, "--words": options.words}
+    replaces = []
+    if options.output is not None:
+        replaces = check_output(options.output, MANIFEST, tool="lattice", inputs=inputs)
+    for path in filter(None, (options.lattices, options.words)):
         check_seekable(path)
-    if lattice_format is None:
-        found = find_format(lattices)
-        lattice_format = found if found in LATTICE_READERS else "htk"
-    rescored = bool(lm or ngram)
-    if prune is None:
-        prune = PRUNE if rescored else math.inf
-    if max_hyps_per_node is None:
-        max_hyps_per_node = 0 if math.isinf(beam) else MAX_HYPS
-    merging = MergeOptions(merge_order, beam, prune, max_hyps_per_node)
-    check_merging(merging)
-    scales = None if lmwt is None else kaldi_scales(lmwt, word_penalty or 0.0)
-    read = partial(LATTICE_READERS[lattice_format], lattices, max_arcs=max_arcs)
+    merging = options.merging()
+    scales = None
+    if options.lmwt is not None:
+        scales = kaldi_scales(options.lmwt, options.word_penalty or 0.0)
+    lattice_format = options.lattice_format or find_format(options.lattices)
+    if lattice_format not in LATTICE_READERS:
+        lattice_format = "htk"
+    read = partial(LATTICE_READERS[lattice_format], options.lattices, max_arcs=options.max_arcs)
     if lattice_format == "kaldi_lattice":
-        read = partial(read, words=words)
-    normalization = Normalization(normalize)
-    refs = None if ref is None else normalization.text(read_transcripts(ref))
-    check_lattices(read(), lattices, refs, ref)
+        read = partial(read, words=options.words)
+    normalization = Normalization(options.normalize)
+    refs = None if options.ref is None else normalization.text(read_transcripts(options.ref))
+    check_lattices(read(), options.lattices, refs, options.ref)
     # 2. Rescore: a stream of lattices
     every: Iterable[Lattice] = (normalized_lattice(item, normalization) for item in read())
-    if not rescored and prune < math.inf:
-        every = (pruned(item, scales or item.scales, prune) for item in every)
-    if rescored:
-        device = device_of(ngpu)
-        components = load_components(lm, ngram, device=device, **options)
-        weighting = Weighting.of(components, weights, None, combine=combine)
-        every = rescore_lattices(
-            counted(every, components, max_oov_rate),
-            [uncached(component.scorer) for component in components],
-            partial(combined, weights=weighting.weights, combine=combine),
-            scales=scales,
-            options=merging,
-        )
+    if options.rescored:
+        every = rescored_lattices(every, options, merging, scales)
+    elif merging.prune < math.inf:
+        every = (pruned(item, scales or item.scales, merging.prune) for item in every)
     # 3. Write as they come, and report
     errors: Dict[str, List[ErrorCounts]] = {"1-best": [], "oracle": []}
-    written = lattice_format if write_lattices else None
-    with outputs(output, nbest_format, written, replaces=replaces) as add:
+    written = lattice_format if options.write_lattices else None
+    size = options.nbest_size if options.output else 1
+    with outputs(options.output, options.nbest_format, written, replaces=replaces) as add:
         for item in every:
             own = restored_lattice(item) if normalization else item
-            nbest = nbest_list(own, nbest_size if output else 1, scales)
+            nbest = nbest_list(own, size, scales)
             add(own, nbest)
             if refs is not None:
                 best = normalization.each(nbest.hypotheses[0].words)
@@ -158,52 +206,26 @@ def lattice(
             print(format_errors(name, sum(counts, NO_WORDS)))
 
 
-def check_options(
-    output: Optional[str],
-    ref: Optional[str],
-    *,
-    nbest_size: int,
-    lmwt: Optional[float],
-    penalty: Optional[float],
-) -> None:
-    """Raise an InputError where options ask for nothing, or for what cannot be."""
-    if output is None and ref is None:
-        raise InputError("nothing to do", remedy="Give --output DIR, --ref TEXT, or both.")
-    if nbest_size < 1:
-        raise InputError(f"--nbest_size {nbest_size}: 1 or more hypotheses were expected")
-    if lmwt is None and penalty is not None:
-        raise InputError(NO_LMWT, remedy="Give both.")
-    if lmwt is not None and not (0 < lmwt < math.inf and math.isfinite(penalty or 0.0)):
-        raise InputError(f"--lmwt {lmwt} --word_penalty {penalty}: LMWT must be positive")
+def rescored_lattices(
+    lattices: Iterable[Lattice],
+    options: LatticeOptions,
+    merging: MergeOptions,
+    scales: Optional[PathScales],
+) -> Iterator[Lattice]:
+    """Yield lattices with the scores of LMs and n-grams."""
+    from espnet_bayeslm.scoring.lattices import rescore_lattices
 
-
-def check_output(output: Optional[str], inputs: Mapping[str, Optional[str]]) -> List[str]:
-    """Check that the output folder is new, or has what an earlier run has written and no input.
-
-    Returns:
-        The files in it that an earlier run has written.
-
-    Raises:
-        InputError: It has something else.
-    """
-    if output is None or not Path(output).exists():
-        return []
-    folder = Path(output)
-    if not folder.is_dir() or (entries(folder) and not (folder / MANIFEST).exists()):
-        raise InputError(
-            f"is there, without the {MANIFEST} that says what `bayeslm lattice` may replace",
-            path=output,
-            remedy="Give --output a new folder.",
-        )
-    check_outside(output, inputs)
-    if not entries(folder):
-        return []
-    try:
-        content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        return [str(name) for name in content["files"]]
-    except (ValueError, KeyError, TypeError) as error:
-        remedy = "Give --output a new folder."
-        raise InputError("no names of files", path=folder / MANIFEST, remedy=remedy) from error
+    device = device_of(options.ngpu)
+    components = load_components(options.lms, options.ngrams, device=device, **options.scoring)
+    combine = options.combine
+    weighting = Weighting.of(components, options.weights, None, combine=combine)
+    return rescore_lattices(
+        counted(lattices, components, options.max_oov_rate),
+        [uncached(component.scorer) for component in components],
+        partial(combined, weights=weighting.weights, combine=combine),
+        scales=scales,
+        options=merging,
+    )
 
 
 def check_lattices(
@@ -297,66 +319,12 @@ def get_parser() -> argparse.ArgumentParser:
         " rescoring of the lattices themselves by LMs and n-grams. --output DIR gets the lists"
         " (nbest/), the 1-best (text) and the lattices (lattices/).",
     )
-    parser.add_argument("--lattices", required=True, help="A folder, or a file")
-    parser.add_argument(
-        "--lattice_format",
-        choices=sorted(LATTICE_READERS),
-        help="Their format (default: as names or contents of the files say, else htk)",
-    )
-    parser.add_argument("--words", help="Kaldi's words.txt, where words are ids")
-    parser.add_argument(
-        "--max_arcs", type=int, default=MAX_ARCS, help="Lattices of more arcs are refused"
-    )
-    add_normalize_option(parser, "the words of arcs and references")
-    parser.add_argument("--output", help="The folder to write")
-    parser.add_argument(
-        "--nbest_format", default="jsonl", choices=sorted(WRITERS), help="That of the lists"
-    )
-    parser.add_argument(
-        "--nbest_size", type=int, default=NBEST_SIZE, help="Hypotheses of a list, at most"
-    )
-    add_flag(parser, "--write_lattices", "Write the lattices too")
-    parser.add_argument("--ref", help="References, a Kaldi `text` or a trn")
-    parser.add_argument(
-        "--lmwt",
-        type=float_or_none,
-        help="What divides the acoustic score; default: the scales of the lattices",
-    )
-    parser.add_argument("--word_penalty", type=float_or_none, help="Cost per word, with --lmwt")
-    add_component_options(parser)
-    parser.add_argument(
-        "--combine", default="linear", choices=COMBINATIONS, help="As of `bayeslm rescore`"
-    )
-    parser.add_argument(
-        "--merge_order",
-        type=int,
-        default=MERGE_ORDER,
-        help="Hypotheses at a node that share so many last words are merged",
-    )
-    parser.add_argument(
-        "--beam",
-        type=float,
-        default=BEAM,
-        help="Hypotheses worse than the best, as whole paths, by more (nats of the LM) are dropped",
-    )
-    parser.add_argument(
-        "--prune",
-        type=float_or_none,
-        help="First drop arcs whose best path is worse by more; where lattices have no LM scores,"
-        " these are estimated: the best of a word after any one word; default:"
-        f" {PRUNE:g} with --lm or --ngram, else inf",
-    )
-    parser.add_argument(
-        "--max_hyps_per_node",
-        type=int_or_none,
-        help=f"The most hypotheses of a node, 0: no limit; default: {MAX_HYPS}, 0 with --beam inf",
-    )
-    return parser
+    return add_options(parser, LatticeOptions)
 
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Run `bayeslm lattice`."""
-    run_tool(get_parser(), lattice, cmd)
+    run_tool(get_parser(), lattice, cmd, options=LatticeOptions)
 
 
 if __name__ == "__main__":

@@ -3,86 +3,55 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 
-from espnet2.utils.types import float_or_none
-
-from espnet_bayeslm.evaluation.counting import UNITS
-from espnet_bayeslm.evaluation.normalization import STEPS
 from espnet_bayeslm.nbest.formats import FORMATS
-from espnet_bayeslm.scoring.limits import MAX_TOKENS
+from espnet_bayeslm.rescoring.options import (
+    GPUOptions,
+    LMOptions,
+    MixtureOptions,
+    normalize_option,
+)
+from espnet_bayeslm.utils.options import add_options, option
 
 FORMAT_HELP = f"Their format: {', '.join(FORMATS)} (default: as names or contents of the files say)"
 
 
-def add_lm_options(group: argparse._ActionsContainer) -> None:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LMCommand(LMOptions, GPUOptions):
+    """Options of a tool that scores with LMs."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MixtureCommand(MixtureOptions, GPUOptions):
+    """Options of a tool that scores with LMs and n-grams."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextOptions:
+    """Options that say which text is read, and how."""
+
+    text: str = option("The text, one sentence per line")
+    keyed: bool = option("Whether lines begin with an utterance id, as in a Kaldi `text`", False)
+    normalize: str = normalize_option("the text")
+    context: int = option(
+        "Score runs of so many sentences after the so many before them, joined by <sos/eos>:"
+        " for LMs that were trained on such lines; n-grams take each sentence by itself",
+        0,
+    )
+
+
+def add_lm_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of a tool that scores with LMs."""
-    group.add_argument(
-        "--lm",
-        action="append",
-        default=[],
-        help="A trained ESPnet LM: its experiment folder or checkpoint (repeatable)",
-    )
-    group.add_argument(
-        "--max_tokens", type=int, default=MAX_TOKENS, help="The most tokens of a batch"
-    )
-    group.add_argument("--ngpu", type=int, default=0, help="The number of gpus. 0: CPU mode")
-    group.add_argument(
-        "--max_oov_rate",
-        type=float,
-        default=0.2,
-        help="More unknown words than this part of all words are an error",
-    )
+    add_options(parser, LMCommand)
 
 
-def add_component_options(parser: argparse.ArgumentParser, *, weighted: bool = True) -> None:
+def add_component_options(parser: argparse.ArgumentParser) -> None:
     """Add the options that `load_components` and `score_components` take, and the weights."""
-    group = parser.add_argument_group("LMs and n-grams")
-    add_lm_options(group)
-    group.add_argument(
-        "--ngram",
-        action="append",
-        default=[],
-        help="An ARPA file or KenLM binary (repeatable; after the LMs in the order of weights)",
-    )
-    group.add_argument(
-        "--num_samples",
-        type=int,
-        default=0,
-        help="Weight draws whose probabilities are averaged; 0: the posterior mean",
-    )
-    group.add_argument(
-        "--unk_size",
-        type=float_or_none,
-        help="Words that share the probability of <unk>. Default: as counted in an LM's training"
-        " (else three quarters of its vocabulary), 1 for n-grams and LMs of word pieces",
-    )
-    group.add_argument("--cache", help="A folder that keeps the LMs' word scores")
-    if weighted:
-        group.add_argument("--weights", help="weights.yaml of `bayeslm interpolate`, or W,W,..")
-
-
-def add_counting_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say how errors are counted, as `Counting` has them."""
-    parser.add_argument(
-        "--unit",
-        default="word",
-        choices=UNITS,
-        help="What errors are counted in: words, or characters (CER; Unicode code points after NFC,"
-        " blanks left out)",
-    )
-    parser.add_argument(
-        "--ignore_words",
-        metavar="FILE",
-        help="Words that do not count, one a line, such as [laugh]: they are left out of references"
-        " and hypotheses before errors are counted; what is written keeps them",
-    )
+    add_options(parser, MixtureCommand)
 
 
 def add_normalize_option(parser: argparse.ArgumentParser, what: str) -> None:
     """Add the option that says how text is normalised; `what` text goes into its help."""
-    parser.add_argument(
-        "--normalize",
-        default="",
-        help=f"Normalise {what} for scoring and counting; what is written stays as it came."
-        f" Steps with commas between them: {', '.join(STEPS)}",
-    )
+    made = dataclasses.make_dataclass("Made", [("normalize", str, normalize_option(what))])
+    add_options(parser, made)

@@ -3,35 +3,43 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from typing import Optional, Sequence
 
 from espnet_bayeslm.ngram.build import build_ngram
-from espnet_bayeslm.utils.cli import add_flag, run_tool, tool_parser
+from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.options import add_options, option
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NgramOptions:
+    """Options of `bayeslm ngram`, which are the arguments of `build_ngram`."""
+
+    text: str = option("One sentence per line, words; .gz is unpacked")
+    order: int = option("Words in the longest n-gram", 3)
+    arpa: str = option("The ARPA file to write; gzipped if it ends in .gz")
+    discount_fallback: bool = option(
+        "Take the discounts 0.5, 1 and 1.5 where the text allows no estimate", False
+    )
+    lmplz: str = option(
+        "KenLM's lmplz: its path, `auto` (lmplz if it is on the PATH) or `none` (our own)", "auto"
+    )
+
+
+def ngram(options: NgramOptions) -> None:
+    """Estimate the n-gram that the options ask for."""
+    build_ngram(**dataclasses.asdict(options))
 
 
 def get_parser() -> argparse.ArgumentParser:
     """Parser of `bayeslm ngram`."""
     parser = tool_parser("ngram", "Estimate a modified Kneser-Ney n-gram from text, ARPA out")
-    parser.add_argument(
-        "--text", required=True, help="One sentence per line, words; .gz is unpacked"
-    )
-    parser.add_argument("--order", type=int, default=3, help="Words in the longest n-gram")
-    parser.add_argument(
-        "--arpa", required=True, help="The ARPA file to write; gzipped if it ends in .gz"
-    )
-    what = "Take the discounts 0.5, 1 and 1.5 where the text allows no estimate"
-    add_flag(parser, "--discount_fallback", what)
-    parser.add_argument(
-        "--lmplz",
-        default="auto",
-        help="KenLM's lmplz: its path, `auto` (lmplz if it is on the PATH) or `none` (our own)",
-    )
-    return parser
+    return add_options(parser, NgramOptions)
 
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
-    """Estimate the n-gram that the options ask for."""
-    run_tool(get_parser(), build_ngram, cmd)
+    """Run `bayeslm ngram`."""
+    run_tool(get_parser(), ngram, cmd, options=NgramOptions)
 
 
 if __name__ == "__main__":

@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import dataclasses
 import logging
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Sequence
+from typing import Dict, Mapping, Optional, Sequence, Union
 
 import numpy as np
-import yaml
 
-import espnet_bayeslm
-from espnet_bayeslm.bin.rescore_options import (
-    NO_LMWT,
-    SCALES,
-    check_output,
-    check_tuning,
-    check_work,
-    fixed_scales,
-    get_parser,
-)
-from espnet_bayeslm.evaluation.counting import Counting, warn_without_blanks
-from espnet_bayeslm.evaluation.mapsswe import Mapsswe
+from espnet_bayeslm.bin.rescore_options import NO_LMWT, SCALES, RescoreCommand
+from espnet_bayeslm.bin.rescore_output import describe, report, write_settings
+from espnet_bayeslm.evaluation.counting import warn_without_blanks
 from espnet_bayeslm.evaluation.normalization import Normalization
-from espnet_bayeslm.evaluation.wer import (
-    ErrorCounts,
-    check_same_utterances,
-    errors_header,
-    format_errors,
-    read_transcripts,
-)
+from espnet_bayeslm.evaluation.wer import check_same_utterances, read_transcripts
 from espnet_bayeslm.nbest.formats import CheckedLists, nbest_writer, written_format
 from espnet_bayeslm.nbest.normalized_lists import restored
 from espnet_bayeslm.rescoring.decision import Scales, Weighting
+from espnet_bayeslm.rescoring.in_memory import rescore_lists
 from espnet_bayeslm.rescoring.output_files import (
     JOB,
     RescoredFiles,
@@ -41,140 +27,62 @@ from espnet_bayeslm.rescoring.output_files import (
     merged_lists,
     write_job,
 )
-from espnet_bayeslm.rescoring.pipeline import Rescoring, recordings_of
+from espnet_bayeslm.rescoring.pipeline import Rescoring
 from espnet_bayeslm.rescoring.tally import ConfidenceTally, ErrorTally, UnknownTally
-from espnet_bayeslm.rescoring.tuning import CONTROL, Tuned, Tuning
-from espnet_bayeslm.utils.cli import device_of, run_tool
+from espnet_bayeslm.utils.cli import device_of, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import files_in, staged
+from espnet_bayeslm.utils.files import check_output, staged
+from espnet_bayeslm.utils.options import add_options
 
-# Part of the lists ("" for all) -> whose errors -> their counts
-Parts = Mapping[str, Mapping[str, ErrorCounts]]
+Refs = Mapping[str, Sequence[str]]
 
 
-def rescore(
-    *,
-    nbest: str,
-    nbest_format: Optional[str],
-    nbest_size: int,
-    normalize: str,
-    unit: str,
-    ignore_words: Optional[str],
-    output: str,
-    lm: Sequence[str],
-    ngram: Sequence[str],
-    scales: Optional[str],
-    lmwt: Optional[float],
-    word_penalty: Optional[float],
-    tune_ref: Optional[str],
-    ref: Optional[str],
-    merge: Sequence[str],
-    token_scores: bool,
-    ngpu: int,
-    **options: Any,
-) -> None:
-    """Rescore N-best lists; options as `get_parser` explains them.
-
-    Those that are not named here are `espnet_bayeslm.rescore`'s.
-    """
+def rescore(options: RescoreCommand) -> None:
+    """Rescore N-best lists and write the result."""
     # 1. Whatever can be wrong is found before the long work
-    replaces = check_output(output, nbest)
-    check_work(tune_ref=tune_ref, merge=merge, **options)
-    fixed = fixed_scales(tune_ref, scales, lmwt=lmwt, word_penalty=word_penalty)
-    counting = Counting.of(unit, ignore_words)
-    normalization = Normalization(normalize, kept=counting.ignored)
-    lists = CheckedLists(nbest, nbest_format, size=nbest_size, normalization=normalization)
-    logging.info("read %d N-best lists (%s) from %s", len(lists.utts), lists.format, nbest)
+    inputs = {"--nbest": options.nbest}
+    replaces = check_output(options.output, SCALES, tool="rescore", inputs=inputs)
+    given = options.given_scales()
+    normalization = Normalization(options.normalize, kept=options.counting.ignored)
+    lists = CheckedLists(
+        options.nbest,
+        options.nbest_format,
+        size=options.nbest_size,
+        normalization=normalization,
+    )
+    logging.info("read %d N-best lists (%s) from %s", len(lists.utts), lists.format, lists.path)
     if (written := written_format(lists.format)) != lists.format:
         logging.info("lists of the format %s are written as %s", lists.format, written)
-    may_tune = fixed is None and options["num_jobs"] == 1
-    refs = read_references(tune_ref, lists) if may_tune else None
-    if lists.scales:
-        fixed = lattice_scales(
-            lists, fixed, lmwt=lmwt, penalty=word_penalty, tuned=refs is not None
-        )
-    scored = read_references(ref or tune_ref, lists)
-    warn_without_blanks(scored or {}, counting)
-    tally = None if scored is None else ErrorTally(scored, counting)
-    if refs is None:
-        check_tuning(**options)
-        if fixed is None:
-            logging.warning("scales are not tuned, and none are given: the defaults are used")
-    elif tune_ref is None:
+    may_tune = given is None and options.num_jobs == 1
+    refs = read_references(options.tune_ref, lists) if may_tune else None
+    if lists.scales and options.word_penalty is not None and options.lmwt is None:
+        raise InputError(NO_LMWT, remedy="Give both.")
+    if lists.scales and given is None and refs is None:
+        given = lattice_scales(lists)
+    if refs is None and given is None:
+        logging.warning("scales are not tuned, and none are given: the defaults are used")
+    elif refs is not None and options.tune_ref is None:
         logging.info("the weights of the scores are tuned on the lists' own references")
+    scored = read_references(options.ref or options.tune_ref, lists)
+    warn_without_blanks(scored or {}, options.counting)
     # 2. Scores and choices, a stream of lists
-    if merge:
-        rescoring = of_jobs(
-            lists, merge, fixed, counting, token_scores=token_scores, refs=refs, **options
-        )
+    work = dataclasses.replace(
+        options, scales=given, normalize="", ignore_words=options.counting.ignored
+    )
+    if options.merge:
+        rescoring = merged_jobs(lists, work, refs)
     else:
-        rescoring = espnet_bayeslm.rescore(
-            lists,
-            lms=lm,
-            ngrams=ngram,
-            scales=fixed,
-            tune=refs is not None,
-            refs=refs,
-            unit=unit,
-            ignore_words=counting.ignored,
-            device=device_of(ngpu),
-            **options,
-        )
+        rescoring = rescore_lists(lists, work, refs=refs, device=device_of(options.ngpu))
     # 3. Write them as they come, and report
-    unknown = UnknownTally(rescoring.weighting.names, counting)
-    sure = None if tally is None else ConfidenceTally(tally.refs)
-    with staged(output, replaces=replaces, last=(SCALES, JOB)) as folder:
-        files = RescoredFiles(
-            folder,
-            token_scores=token_scores,
-            uncertainty=options["uncertainty"],
-            confidence=rescoring.weighting.sure,
-            control=rescoring.weighting.scales.control is not None,
-        )
-        write_lists(folder, files, rescoring, tally, unknown, sure, format=written)
-        parts = {} if tally is None else tally.parts()
-        confidences = {} if sure is None else sure.parts()
-        facts: Dict[str, Any] = dict(counting.facts())
-        if rescoring.tuned is not None:
-            facts["tuned_on"] = tune_ref or nbest
-        if normalization:
-            facts["normalize"] = ",".join(normalization.steps)
-        write_settings(folder, rescoring.weighting, rescoring.tuned, parts, confidences, facts)
-        if options["num_jobs"] > 1:
-            work_of = {"job": options["job"], "num_jobs": options["num_jobs"]}
-            settings = describe(rescoring.weighting)
-            write_job(folder, **work_of, lists=lists.digest, settings=settings)
-    tests = {} if tally is None else tally.tests()
-    report(rescoring.weighting, rescoring.tuned, parts, tests, confidences, unknown, unit=unit)
+    write(rescoring, lists, options, scored, replaces=replaces)
 
 
-def lattice_scales(
-    lists: CheckedLists,
-    given: Optional[Scales],
-    *,
-    lmwt: Optional[float],
-    penalty: Optional[float],
-    tuned: bool,
-) -> Optional[Scales]:
-    """Scales of lattices: those that are given, else those that come with the lattices.
-
-    Args:
-        lists: The N best of the lattices.
-        given: The scales that options give.
-        lmwt: The option.
-        penalty: The option.
-        tuned: True if scales are to be tuned.
-
-    Returns:
-        None where they are tuned.
+def lattice_scales(lists: CheckedLists) -> Scales:
+    """Scales that come with lattices.
 
     Raises:
-        InputError: A penalty is given without an LMWT, or lattices have different scales.
+        InputError: Lattices have different scales.
     """
-    if penalty is not None and lmwt is None:
-        raise InputError(NO_LMWT, remedy="Give both.")
-    if given is not None or tuned:
-        return given
     found = {Scales.of_lattice(*key): utt for key, utt in lists.scales.items()}
     if len(found) > 1:
         (first, utt), (second, other) = list(found.items())[:2]
@@ -186,9 +94,7 @@ def lattice_scales(
     return next(iter(found))
 
 
-def read_references(
-    path: Optional[str], lists: CheckedLists
-) -> Optional[Mapping[str, Sequence[str]]]:
+def read_references(path: Optional[str], lists: CheckedLists) -> Optional[Refs]:
     """References of a file, or the lists' own; None where there are none.
 
     Raises:
@@ -209,49 +115,70 @@ def read_references(
     return lists.refs or None
 
 
-def of_jobs(
-    lists: CheckedLists,
-    merge: Sequence[str],
-    scales: Optional[Scales],
-    counting: Counting,
-    *,
-    token_scores: bool,
-    refs: Optional[Mapping[str, Sequence[str]]],
-    segments: Optional[str],
-    tune_folds: int,
-    split: Optional[float],
-    folds: Optional[int],
-    decision: Optional[str],
-    confidence: bool,
-    **_: Any,
-) -> Rescoring:
+def merged_jobs(lists: CheckedLists, options: RescoreCommand, refs: Optional[Refs]) -> Rescoring:
     """The rescored lists of jobs, put together.
+
+    Args:
+        lists: The lists that the jobs have rescored.
+        options: The options; `scales` holds the scales that are given.
+        refs: References to tune on.
 
     Raises:
         InputError: They are not all jobs of one rescoring of these lists.
     """
-    folders = [Path(folder) for folder in merge]
+    if refs is None:
+        options.check_untuned()
+    folders = [Path(folder) for folder in options.merge]
     check_jobs(folders, digest=lists.digest)
-    scores = merged_lists(lists, folders, token_scores=token_scores)
-    weighting = Weighting(["merged"], np.ones(1), "linear", scales or Scales())
-    return Rescoring(
-        scores,
-        weighting._replace(confidence=confidence).deciding(decision),
-        refs=refs,
-        tuning=Tuning(tune_folds, counting=counting),
-        groups=recordings_of(segments),
-        split=split,
-        folds=folds,
-    )
+    scores = merged_lists(lists, folders, token_scores=options.token_scores)
+    scales = options.scales if isinstance(options.scales, Scales) else Scales()
+    weighting = Weighting(["merged"], np.ones(1), "linear", scales, confidence=options.confidence)
+    return Rescoring(scores, weighting.deciding(options.decision), options, refs=refs)
+
+
+def write(
+    rescoring: Rescoring,
+    lists: CheckedLists,
+    options: RescoreCommand,
+    refs: Optional[Refs],
+    *,
+    replaces: Sequence[str],
+) -> None:
+    """Write the lists, their scores and best hypotheses as they come, then print the errors."""
+    weighting, counting = rescoring.weighting, options.counting
+    unknown = UnknownTally(weighting.names, counting)
+    errors = None if refs is None else ErrorTally(refs, counting)
+    sure = None if refs is None else ConfidenceTally(refs)
+    with staged(options.output, replaces=replaces, last=(SCALES, JOB)) as folder:
+        files = RescoredFiles(
+            folder,
+            token_scores=options.token_scores,
+            uncertainty=options.uncertainty,
+            confidence=weighting.sure,
+            control=weighting.scales.control is not None,
+        )
+        tallies = [tally for tally in (unknown, errors, sure) if tally is not None]
+        write_lists(folder, files, rescoring, tallies, format=written_format(lists.format))
+        parts = {} if errors is None else errors.parts()
+        confidences = {} if sure is None else sure.parts()
+        facts: Dict[str, object] = dict(counting.facts())
+        if rescoring.tuned is not None:
+            facts["tuned_on"] = options.tune_ref or options.nbest
+        if lists.normalization:
+            facts["normalize"] = ",".join(lists.normalization.steps)
+        write_settings(folder, weighting, rescoring.tuned, parts, confidences, facts)
+        if options.num_jobs > 1:
+            of = {"job": options.job, "num_jobs": options.num_jobs}
+            write_job(folder, **of, lists=lists.digest, settings=describe(weighting))
+    tests = {} if errors is None else errors.tests()
+    report(weighting, rescoring.tuned, parts, tests, confidences, unknown, unit=options.unit)
 
 
 def write_lists(
     folder: Path,
     files: RescoredFiles,
     rescoring: Rescoring,
-    tally: Optional[ErrorTally],
-    unknown: UnknownTally,
-    sure: Optional[ConfidenceTally],
+    tallies: Sequence[Union[UnknownTally, ErrorTally, ConfidenceTally]],
     *,
     format: str,
 ) -> None:
@@ -265,145 +192,24 @@ def write_lists(
                 add_list = stack.enter_context(nbest_writer(folder, format=format))
             add_list(restored(item.nbest))
             files.add(item)
-            unknown.add(item)
-            if tally is not None and sure is not None:
+            for tally in tallies:
                 tally.add(item)
-                sure.add(item)
 
 
-def describe_scales(scales: Scales) -> Dict[str, Any]:
-    """Weights of scores and the posterior over a list, as yaml has them."""
-    features = dict(scales.features or ())
-    found: Dict[str, Any] = {"features": features} if features else {}
-    if scales.has_lmwt:
-        found.update(lmwt=scales.lmwt, word_penalty=scales.word_penalty)
-    if scales.posterior is not None:
-        found["posterior"] = dataclasses.asdict(scales.posterior)
-    return found
-
-
-def describe(weighting: Weighting) -> Dict[str, Any]:
-    """Content of `--scales`' file, as yaml has it."""
-    found = describe_scales(weighting.scales)
-    if weighting.scales.control is not None:
-        found["control"] = describe_scales(weighting.scales.control)
-    pairs = zip(weighting.names, weighting.weights.tolist(), strict=True)
-    content = {**found, "combine": weighting.combine, "components": dict(pairs)}
-    if weighting.decision != "max":
-        content["decision"] = weighting.decision
-    if any(weighting.fingerprints):
-        digests = zip(weighting.names, weighting.fingerprints, strict=True)
-        content["fingerprints"] = dict(digests)
-    return content
-
-
-def write_settings(
-    folder: Path,
-    weighting: Weighting,
-    tuned: Optional[Tuned],
-    parts: Parts,
-    confidences: Mapping[str, Mapping[str, float]],
-    facts: Mapping[str, Any],
-) -> None:
-    """Write what `--scales` reads, remarks for people (`facts`, ..), and the sweep."""
-    content = {**describe(weighting), **facts}
-    if tuned is not None:
-        from espnet_bayeslm.report.html_sweep import write_sweep  # imports matplotlib
-
-        if tuned.tried:
-            content["weights"] = content["components"]
-        content["tuning"] = {
-            "kept": tuned.found.kept,
-            "words": tuned.words,
-            "errors": dict(tuned.found.errors),
-            "held_out_errors": dict(tuned.found.held_out),
-        }
-        if tuned.risk_errors is not None:
-            content["tuning"]["errors"]["mbr"] = tuned.risk_errors
-        if tuned.control is not None:
-            content["tuning"]["without_lm"] = {
-                "kept": tuned.control.kept,
-                "errors": dict(tuned.control.errors),
-                "held_out_errors": dict(tuned.control.held_out),
-            }
-        write_sweep(folder, tuned, names=weighting.names)
-    if parts:
-        wer = {
-            part: {name: round(100 * c.rate, 3) for name, c in errors.items()}
-            for part, errors in parts.items()
-        }
-        content["wer"] = wer.pop(list(parts)[-1])
-        content.update({f"wer_of_{part}": rates for part, rates in wer.items()})
-    for part, measures in confidences.items():
-        name = "confidence" + (f"_of_{part}" if part == "tuning" else "")
-        content[name] = {key: round(value, 5) for key, value in measures.items()}
-    # by these a later run knows what it may replace
-    content["files"] = sorted({*files_in(folder), SCALES})
-    text = yaml.safe_dump(content, sort_keys=False)
-    (folder / SCALES).write_text(text, encoding="utf-8")
-
-
-def report(
-    weighting: Weighting,
-    tuned: Optional[Tuned],
-    parts: Parts,
-    tests: Mapping[str, Mapping[str, Mapsswe]],
-    confidences: Mapping[str, Mapping[str, float]],
-    unknown: UnknownTally,
-    *,
-    unit: str,
-) -> None:
-    """Print what was chosen, the errors, and their test against the first pass."""
-    if tuned is not None and tuned.folds:
-        print("\n".join(tuned.fold_lines()))
-    else:
-        print(weighting.scales)
-    if tuned is not None:
-        if not tuned.folds:
-            print(tuned.held_out())
-            if tuned.control is not None:
-                print(f"{CONTROL}: {tuned.held_out_control()}")
-        if tuned.risk_errors is not None:
-            counts = f"{tuned.found.errors['tuned']} by max, {tuned.risk_errors} by mbr"
-            print(f"errors on the tuning lists: {counts}")
-        if tuned.tried:
-            pairs = zip(weighting.names, weighting.weights, strict=True)
-            print("weights", ", ".join(f"{name} {weight:.3f}" for name, weight in pairs))
-    for part, errors in parts.items():
-        print(f"{part:<24}{errors_header(unit)[24:]}")
-        print("\n".join(format_errors(name, counts) for name, counts in errors.items()))
-        for name, test in tests.get(part, {}).items():
-            print(f"{name} - rescored: MAPSSWE z = {test.z:.2f}, p = {test.p:.2g}")
-        if weighting.scales.control is not None and CONTROL not in errors:
-            logging.warning("%s: the lists lack a score that its scales weigh", CONTROL)
-        if errors["rescored"].errors > errors["first pass"].errors:
-            logging.warning(
-                "%srescored is worse than the first pass: %.2f > %.2f %%; does the LM fit?",
-                f"{part}: " if part else "",
-                100 * errors["rescored"].rate,
-                100 * errors["first pass"].rate,
-            )
-    for part, measures in confidences.items():
-        title = f"confidence of {measures['words']:g} words{part and ' of ' + part}"
-        print(f"{title}: {before_and_after(measures)}")
-    for line in unknown.lines():
-        print(line)
-
-
-def before_and_after(measures: Mapping[str, float]) -> str:
-    """How calibration has changed confidences, in words."""
-    kinds = (("ece", "calibration error"), ("auroc", "AUROC"))
-    pairs = [
-        (label, measures[f"{kind}_of_posterior"], measures[f"{kind}_of_confidence"])
-        for kind, label in kinds
-        if f"{kind}_of_posterior" in measures
-    ]
-    return ", ".join(f"{label} {before:.4f} -> {after:.4f}" for label, before, after in pairs)
+def get_parser() -> argparse.ArgumentParser:
+    """Parser of `bayeslm rescore`."""
+    parser = tool_parser(
+        "rescore",
+        "Rescores N-best lists: am_score / LMWT + graph_score + ln P_LM - word_penalty * words,"
+        " or a tuned sum of features, is maximised. --output holds the lists with lmwt.nn added"
+        " (-ln P_LM), the new best as text and trn, and scales.yaml.",
+    )
+    return add_options(parser, RescoreCommand)
 
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Run `bayeslm rescore`."""
-    run_tool(get_parser(), rescore, cmd, signed="output")
+    run_tool(get_parser(), rescore, cmd, options=RescoreCommand, signed="output")
 
 
 if __name__ == "__main__":

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import logging
 from typing import Dict, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from espnet_bayeslm.bin.conditions import ConditionFiles, condition_files
-from espnet_bayeslm.bin.lm_options import (
-    FORMAT_HELP,
-    add_counting_options,
-    add_normalize_option,
-)
+from espnet_bayeslm.bin.lm_options import FORMAT_HELP
 from espnet_bayeslm.evaluation.bootstrap import NUM_REPLICATES
 from espnet_bayeslm.evaluation.comparison import ScoredSet, Scores, compare_systems, score_set
-from espnet_bayeslm.evaluation.counting import Counting, warn_without_blanks
+from espnet_bayeslm.evaluation.counting import warn_without_blanks
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.wer import (
     NO_WORDS,
@@ -25,47 +22,63 @@ from espnet_bayeslm.evaluation.wer import (
     read_transcripts,
 )
 from espnet_bayeslm.nbest.formats import read_nbest
-from espnet_bayeslm.report.html_input import Repeated
 from espnet_bayeslm.report.scores import FIRST_PASS, ORACLE, RESERVED, print_scores, scores_json
-from espnet_bayeslm.utils.cli import add_flag, run_tool, tool_parser
+from espnet_bayeslm.rescoring.options import CountingOptions, normalize_option
+from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_json
+from espnet_bayeslm.utils.options import add_options, option
 
 T = TypeVar("T")
 
 
-def score(
-    *,
-    ref: Repeated,
-    hyp: Repeated,
-    nbest: Repeated,
-    nbest_format: Optional[str],
-    normalize: str,
-    unit: str,
-    ignore_words: Optional[str],
-    partial_ref: bool,
-    baseline: Optional[str],
-    num_replicates: int,
-    seed: int,
-    output: Optional[str],
-) -> None:
-    """Print tables of word errors and of their significance; options as `get_parser` explains."""
-    files = condition_files(ref, hyp, nbest)
-    counting = Counting.of(unit, ignore_words)
-    normalization = Normalization(normalize, kept=counting.ignored)
-    compared = choose_baseline(files[0], baseline)
-    if num_replicates < 1:
-        raise InputError(f"--num_replicates {num_replicates}", remedy="Give 1 or more.")
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScoreOptions(CountingOptions):
+    """Options of `bayeslm score`."""
+
+    ref: Sequence[str] = option(
+        "References, a Kaldi `text` or a trn: TEXT, or CONDITION=TEXT for each condition", ()
+    )
+    hyp: Sequence[str] = option(
+        "Output of a system, a Kaldi `text` or a trn (repeatable): NAME=TEXT, or"
+        " NAME:CONDITION=TEXT for each condition",
+        (),
+    )
+    baseline: Optional[str] = option(
+        "The NAME that others are compared with: a dagger marks those with significantly"
+        " fewer errors, a double dagger those with more; without it, the first pass of --nbest,"
+        " else the first --hyp",
+        None,
+    )
+    nbest: Sequence[str] = option(
+        "N-best lists, for the first pass and the oracle: DIR, or CONDITION=DIR for each", ()
+    )
+    nbest_format: Optional[str] = option(FORMAT_HELP, None)
+    partial_ref: bool = option(
+        "Score the utterances that have a reference, where some have none", False
+    )
+    normalize: str = normalize_option("references, outputs and hypotheses")
+    num_replicates: int = option("How often the bootstrap draws the utterances", NUM_REPLICATES)
+    seed: int = option("Seed of the bootstrap", 0)
+    output: Optional[str] = option("Write all numbers here, as JSON", None)
+
+    def __post_init__(self) -> None:
+        if self.num_replicates < 1:
+            raise InputError(f"--num_replicates {self.num_replicates}", remedy="Give 1 or more.")
+
+
+def score(options: ScoreOptions) -> None:
+    """Print tables of word errors and of their significance."""
+    files = condition_files(options.ref, options.hyp, options.nbest)
+    compared = choose_baseline(files[0], options.baseline)
     # 1. Word errors, utterance by utterance
-    read = [
-        read_condition(item, nbest_format, normalization, counting, partial_ref) for item in files
-    ]
+    read = [read_condition(item, options) for item in files]
     sets = [item for item, _ in read]
     oracles = [oracle for _, oracle in read if oracle is not None]
 
     # 2. Totals and tests, for each condition and pooled
     def compare(sets: Sequence[ScoredSet], oracles: Sequence[ErrorCounts]) -> Scores:
-        scores = compare_systems(sets, num_replicates=num_replicates, seed=seed)
+        scores = compare_systems(sets, num_replicates=options.num_replicates, seed=options.seed)
         if oracles:
             scores.errors[ORACLE] = sum(oracles, NO_WORDS)
         return scores
@@ -78,8 +91,10 @@ def score(
             for n, condition in enumerate(files)
         }
     # 3. Write and print
-    if output is not None:
-        write_json(output, scores_json(conditions, pooled, baseline=compared, unit=unit))
+    unit = options.unit
+    if options.output is not None:
+        found = scores_json(conditions, pooled, baseline=compared, unit=unit)
+        write_json(options.output, found)
     print_scores(conditions, pooled, baseline=compared, unit=unit)
     first = pooled.errors.get(FIRST_PASS)
     for name in files[0].hyps:
@@ -108,28 +123,18 @@ def choose_baseline(files: ConditionFiles, baseline: Optional[str]) -> Optional[
 
 
 def read_condition(
-    files: ConditionFiles,
-    format: Optional[str],
-    normalization: Normalization,
-    counting: Counting,
-    partial_ref: bool,
+    files: ConditionFiles, options: ScoreOptions
 ) -> Tuple[ScoredSet, Optional[ErrorCounts]]:
-    """Word errors of all systems in one condition, and of the oracle of its N-best lists.
-
-    Args:
-        files: The condition.
-        format: That of the lists, whose first hypotheses are a system; None: as they say.
-        normalization: What references and outputs go through.
-        counting: How errors are counted.
-        partial_ref: Whether outputs without a reference are left out.
-    """
+    """Word errors of all systems in one condition, and of the oracle of its N-best lists."""
+    counting = options.counting
+    normalization = Normalization(options.normalize, kept=counting.ignored)
     refs = read_transcripts(files.ref)
     normalised = normalization.text(refs)
     warn_without_blanks(normalised, counting)
     known = counting.text(normalised)
 
     def with_reference(found: Mapping[str, T], path: str) -> Dict[str, T]:
-        kept = {utt: item for utt, item in found.items() if utt in refs or not partial_ref}
+        kept = {utt: item for utt, item in found.items() if utt in refs or not options.partial_ref}
         if len(kept) < len(found):
             logging.warning("%s: %d of %d have a reference", path, len(kept), len(found))
         check_same_utterances(refs, kept, ref_path=files.ref, hyp_path=path)
@@ -140,7 +145,7 @@ def read_condition(
     if files.nbest is not None:
         read = {
             item.utt: [counting.units(normalization.words(hyp.words)) for hyp in item.hypotheses]
-            for item in read_nbest(files.nbest, format)
+            for item in read_nbest(files.nbest, options.nbest_format)
         }
         lists = with_reference(read, files.nbest)
         hyps[FIRST_PASS] = {utt: hypotheses[0] for utt, hypotheses in lists.items()}
@@ -160,51 +165,12 @@ def get_parser() -> argparse.ArgumentParser:
         " conditions, each tested by itself and all of them pooled: --ref ihm=REF1 --ref sdm=REF2"
         " --hyp lstm:ihm=TEXT1 --hyp lstm:sdm=TEXT2 --hyp bayes:ihm=TEXT3 --hyp bayes:sdm=TEXT4.",
     )
-    parser.add_argument(
-        "--ref",
-        action="append",
-        default=[],
-        help="References, a Kaldi `text` or a trn: TEXT, or CONDITION=TEXT for each condition",
-    )
-    parser.add_argument(
-        "--hyp",
-        action="append",
-        default=[],
-        help="Output of a system, a Kaldi `text` or a trn (repeatable): NAME=TEXT, or"
-        " NAME:CONDITION=TEXT for each condition",
-    )
-    parser.add_argument(
-        "--baseline",
-        help="The NAME that others are compared with: a dagger marks those with significantly"
-        " fewer errors, a double dagger those with more; without it, the first pass of --nbest,"
-        " else the first --hyp",
-    )
-    parser.add_argument(
-        "--nbest",
-        action="append",
-        default=[],
-        help="N-best lists, for the first pass and the oracle: DIR, or CONDITION=DIR for each",
-    )
-    parser.add_argument("--nbest_format", help=FORMAT_HELP)
-    add_flag(
-        parser, "--partial_ref", "Score the utterances that have a reference, where some have none"
-    )
-    add_normalize_option(parser, "references, outputs and hypotheses")
-    add_counting_options(parser)
-    parser.add_argument(
-        "--num_replicates",
-        type=int,
-        default=NUM_REPLICATES,
-        help="How often the bootstrap draws the utterances",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="Seed of the bootstrap")
-    parser.add_argument("--output", help="Write all numbers here, as JSON")
-    return parser
+    return add_options(parser, ScoreOptions)
 
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Run `bayeslm score`."""
-    run_tool(get_parser(), score, cmd, signed="output")
+    run_tool(get_parser(), score, cmd, options=ScoreOptions, signed="output")
 
 
 if __name__ == "__main__":

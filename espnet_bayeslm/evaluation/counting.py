@@ -87,8 +87,8 @@ class Counting:
         return word_errors(self.units(ref), self.units(hyp))
 
     def size(self, words: Sequence[str]) -> int:
-        """Number of words or characters that are counted."""
-        return len(self.units(words))
+        """Number of words or characters of a hypothesis, which has no markup, that are counted."""
+        return len(self._plain_units(words))
 
 
 ALL_WORDS = Counting()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import logging
 import os
 from typing import (
     TYPE_CHECKING,
+    Any,
     Dict,
     Iterable,
     Iterator,
@@ -21,7 +23,6 @@ from typing import (
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.counting import ALL_WORDS, Counting
 from espnet_bayeslm.evaluation.word_scores import Component
 from espnet_bayeslm.nbest.normalized_lists import restored
 from espnet_bayeslm.nbest.segments import Segment, read_segments
@@ -39,11 +40,11 @@ from espnet_bayeslm.rescoring.decision import (
     written_log_probs,
 )
 from espnet_bayeslm.rescoring.list_scores import ContextScorer, ListScorer, Recording
+from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.rescoring.tuning import (
     AS_USUAL,
     Fold,
     Tuned,
-    Tuning,
     fold_lists,
     hypothesis_errors,
     split_lists,
@@ -150,71 +151,40 @@ def _control(scored: ScoredList, weighting: Weighting) -> Optional[int]:
     return scored.choice(control, weighting.decision)
 
 
-class Rescoring:
-    """An iterator of rescored lists.
-
-    Args:
-        scores: The lists with their scores, one by one.
-        weighting: How these are weighed.
-        refs: Utterance id -> words: tune the scales on them. All lists are kept in memory then.
-        tuning: How.
-        groups: Utterance id -> recording: a recording is in one part or fold.
-        split: The share of the lists to tune on; the others are tested only.
-        folds: Each of so many parts is rescored with scales that were tuned on the others.
+class _Tuner(NamedTuple):
+    """Tuning on all lists of a rescoring, or on some of them.
 
     Attributes:
-        weighting: How scores are weighed, as tuned.
-        tuned: What the tuning has found, where there was one.
+        refs: Utterance id -> words.
+        groups: Utterance id -> recording: a recording is in one part or fold.
+        options: How scales are tuned, and on which of the lists.
+        weighting: How scores are weighed before.
     """
 
-    def __init__(
-        self,
-        scores: Iterable[ListScores],
-        weighting: Weighting,
-        *,
-        refs: Optional[Mapping[str, Sequence[str]]] = None,
-        tuning: Tuning = AS_USUAL,
-        groups: Optional[Mapping[str, str]] = None,
-        split: Optional[float] = None,
-        folds: Optional[int] = None,
-    ):
-        self.tuned: Optional[Tuned] = None
-        self.weighting = weighting
-        untuned = refs is None and weighting.scales.posterior is None
-        if untuned and weighting.sure:
-            logging.warning("the posterior over the lists is not tuned: its sharpness is 1")
-        if refs is None:
-            self._rescored = (rescored_list(item, weighting) for item in scores)
-            return
-        lists = list(scores)
-        nbests = [item.nbest for item in lists]
-        self._how = (refs, groups, tuning)
-        parts = [""] * len(lists)
-        if split is not None:
-            parts = ["tuning" if first else "test" for first in split_lists(nbests, split, groups)]
-            if len(set(parts)) < 2:
-                raise InputError(
-                    f"--split {split:g} leaves a part of the {len(lists)} lists empty",
-                    remedy="Give a share that recordings or speakers can be divided by.",
-                )
-        known = [item for item, part in zip(lists, parts, strict=True) if part != "test"]
-        self.weighting, self.tuned = self._tune(known, weighting)
-        used = [self.weighting] * len(lists)
-        counts = []
-        for fold in self._folds(nbests, folds) if folds is not None else ():
-            parts = ["test"] * len(lists)
-            rest = np.setdiff1d(np.arange(len(lists)), fold)
-            of_others, _ = self._tune([lists[k] for k in rest], weighting)
-            for k in fold:
-                used[k] = of_others
-            counts.append(self._count([lists[k] for k in fold], of_others))
-        self.tuned = self.tuned._replace(folds=tuple(counts))
-        rows = zip(lists, used, parts, strict=True)
-        self._rescored = (rescored_list(item, w)._replace(part=part) for item, w, part in rows)
+    refs: Mapping[str, Sequence[str]]
+    groups: Optional[Mapping[str, str]]
+    options: RescoreOptions
+    weighting: Weighting
 
-    def _folds(self, nbests: Sequence[NBest], count: int) -> List[np.ndarray]:
-        """Places of the lists of each fold."""
-        found = fold_lists(nbests, count, self._how[1])
+    def parts(self, nbests: Sequence[NBest]) -> List[str]:
+        """Part of each list: "tuning" or "test" with `split`, else ""."""
+        share = self.options.split
+        if share is None:
+            return [""] * len(nbests)
+        first = split_lists(nbests, share, self.groups)
+        if len(set(first)) < 2:
+            raise InputError(
+                f"--split {share:g} leaves a part of the {len(nbests)} lists empty",
+                remedy="Give a share that recordings or speakers can be divided by.",
+            )
+        return ["tuning" if tunes else "test" for tunes in first]
+
+    def folds(self, nbests: Sequence[NBest]) -> List[np.ndarray]:
+        """Places of the lists of each fold; no folds without the option."""
+        count = self.options.folds
+        if count is None:
+            return []
+        found = fold_lists(nbests, count, self.groups)
         if len(found) < 2:
             raise InputError(
                 f"--folds {count}: the {len(nbests)} lists are one list, recording or speaker",
@@ -222,10 +192,10 @@ class Rescoring:
             )
         return found
 
-    def _count(self, lists: Sequence[ListScores], weighting: Weighting) -> Fold:
+    def fold_errors(self, lists: Sequence[ListScores], weighting: Weighting) -> Fold:
         """Errors of the lists of a fold."""
-        refs = {item.nbest.utt: self._how[0][item.nbest.utt] for item in lists}
-        errors = hypothesis_errors([item.nbest for item in lists], refs, self._how[2].counting)
+        refs = {item.nbest.utt: self.refs[item.nbest.utt] for item in lists}
+        errors = hypothesis_errors([item.nbest for item in lists], refs, self.options.counting)
         found = [rescored_list(item, weighting) for item in lists]
         first = sum(int(counts[0]) for counts in errors)
         rescored = sum(int(counts[r.best]) for counts, r in zip(errors, found, strict=True))
@@ -234,24 +204,74 @@ class Rescoring:
         control = sum(own) if len(own) == len(lists) else None
         return Fold(weighting.scales, len(lists), first, rescored, control)
 
-    def _tune(self, lists: Sequence[ListScores], weighting: Weighting) -> Tuple[Weighting, Tuned]:
-        """The weighting that is tuned on some lists, and what was found."""
-        refs, groups, tuning = self._how
-        tuning = tuning._replace(decision=weighting.decision)
+    def tune(self, lists: Sequence[ListScores]) -> Tuple[Weighting, Tuned]:
+        """Weighting that is tuned on some lists, and the result of the tuning."""
+        refs, before = self.refs, self.weighting
         if len(lists) < len(refs):
             refs = {item.nbest.utt: refs[item.nbest.utt] for item in lists}
         tuned = tune_mixture(
             lists,
             refs,
-            weighting.weights,
-            combine=weighting.combine,
-            names=weighting.names,
-            groups=groups,
-            tuning=tuning,
+            before.weights,
+            combine=before.combine,
+            names=before.names,
+            groups=self.groups,
+            options=dataclasses.replace(self.options, decision=before.decision),
         )
         # where mbr was wanted and max decides, there are confidences all the same
-        found = weighting._replace(weights=tuned.weights, scales=tuned.scales)
-        return found._replace(confidence=weighting.sure).deciding(None), tuned
+        found = before._replace(weights=tuned.weights, scales=tuned.scales)
+        return found._replace(confidence=before.sure).deciding(None), tuned
+
+
+class Rescoring:
+    """An iterator of rescored lists.
+
+    Args:
+        scores: The lists with their scores, one by one.
+        weighting: How these are weighed.
+        options: How scales are tuned, and on which of the lists.
+        refs: Utterance id -> words: tune the scales on them. All lists are kept in memory then.
+
+    Raises:
+        InputError: Options ask for parts that would be empty.
+
+    Attributes:
+        weighting: How scores are weighed, as tuned.
+        tuned: Result of the tuning, where there was one.
+    """
+
+    def __init__(
+        self,
+        scores: Iterable[ListScores],
+        weighting: Weighting,
+        options: RescoreOptions = AS_USUAL,
+        *,
+        refs: Optional[Mapping[str, Sequence[str]]] = None,
+    ):
+        self.tuned: Optional[Tuned] = None
+        self.weighting = weighting
+        if refs is None:
+            if weighting.sure and weighting.scales.posterior is None:
+                logging.warning("the posterior over the lists is not tuned: its sharpness is 1")
+            self._rescored = (rescored_list(item, weighting) for item in scores)
+            return
+        lists = list(scores)
+        tuner = _Tuner(refs, recordings_of(options.segments), options, weighting)
+        parts = tuner.parts([item.nbest for item in lists])
+        known = [item for item, part in zip(lists, parts, strict=True) if part != "test"]
+        self.weighting, self.tuned = tuner.tune(known)
+        used = [self.weighting] * len(lists)
+        counts = []
+        for fold in tuner.folds([item.nbest for item in lists]):
+            parts = ["test"] * len(lists)
+            rest = np.setdiff1d(np.arange(len(lists)), fold)
+            of_others, _ = tuner.tune([lists[k] for k in rest])
+            for k in fold:
+                used[k] = of_others
+            counts.append(tuner.fold_errors([lists[k] for k in fold], of_others))
+        self.tuned = self.tuned._replace(folds=tuple(counts))
+        rows = zip(lists, used, parts, strict=True)
+        self._rescored = (rescored_list(item, w)._replace(part=part) for item, w, part in rows)
 
     def __iter__(self) -> Iterator[RescoredList]:
         return self
@@ -264,15 +284,7 @@ def score_lists(
     lists: Iterable[NBest],
     components: Sequence[Component],
     weighting: Weighting,
-    *,
-    segments: Segments = None,
-    context: str = "none",
-    uncertainty: bool = False,
-    self_normalized: bool = False,
-    max_oov_rate: float = 1.0,
-    counting: Counting = ALL_WORDS,
-    job: int = 1,
-    num_jobs: int = 1,
+    options: RescoreOptions = AS_USUAL,
 ) -> Iterator[ListScores]:
     """Yield lists with ln p of their words, in the order of the lists, or of the recordings.
 
@@ -280,37 +292,25 @@ def score_lists(
         lists: The lists; no more than a block of them is kept in memory.
         components: The LMs and n-grams.
         weighting: With `context` it says which hypotheses count as said.
-        segments: Utterance id -> where it is, or a file that says so; None: each utterance is a
-            recording by itself.
-        context: "none", or "previous": LMs go on from the best hypotheses so far of a recording.
-        uncertainty: Whether the uncertainty of the first uncertain LM is wanted.
-        self_normalized: Whether some LM takes one number for every context's ln Z.
-        max_oov_rate: The largest part of the words that a component may not know.
-        counting: Whether unknown words or their characters are counted, and which words are not.
-        job: Which part of the lists is scored, from 1.
-        num_jobs: Of how many parts.
+        options: Recordings, context, jobs, and how unknown words are counted.
 
     Raises:
-        InputError: There is no such job, too many unknown words, no uncertain LM, or an utterance
-            without a segment.
+        InputError: Too many words are unknown, no LM is uncertain, or an utterance has no segment.
     """
-    if not 1 <= job <= num_jobs:
-        raise InputError(f"--job {job} of --num_jobs {num_jobs}: expected 1 to {num_jobs}")
-    path = segments if isinstance(segments, (str, os.PathLike)) else ""
-    work = blocks(by_recording(lists, _known_segments(segments), path=path))
-    if self_normalized:
+    path = options.segments if isinstance(options.segments, (str, os.PathLike)) else ""
+    work = blocks(by_recording(lists, _known_segments(options.segments), path=path))
+    if options.self_normalized:
         work = prepared(work, components)
-    scorer = ListScorer(components, max_oov_rate=max_oov_rate, counting=counting)
-    if context != "none":
+    unknown: Dict[str, Any] = {"max_oov_rate": options.max_oov_rate, "counting": options.counting}
+    scorer = ListScorer(components, **unknown)
+    if options.context != "none":
 
         def choose(item: ListScores) -> Sequence[str]:
             return rescored_list(item, weighting).words
 
-        scorer = ContextScorer(
-            components, max_oov_rate=max_oov_rate, choose=choose, counting=counting
-        )
-    scores = score_blocks(scorer, itertools.islice(work, job - 1, None, num_jobs))
-    return with_uncertainty(scores, uncertain_scorer(components)) if uncertainty else scores
+        scorer = ContextScorer(components, choose=choose, **unknown)
+    scores = score_blocks(scorer, itertools.islice(work, options.job - 1, None, options.num_jobs))
+    return with_uncertainty(scores, uncertain_scorer(components)) if options.uncertainty else scores
 
 
 def by_recording(

@@ -17,12 +17,12 @@ from espnet_bayeslm.rescoring.bayes_risk import Posterior, PosteriorTuning
 from espnet_bayeslm.rescoring.decision import ListScores, Scales, ScoredList, candidates
 from espnet_bayeslm.rescoring.feature_tuning import (
     AS_IT_CAME,
-    NUM_FOLDS,
     TunedWeights,
     small_errors,
     tune_features,
 )
 from espnet_bayeslm.rescoring.features import FIRST_PASS, LM, is_normalised
+from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.rescoring.sweep import Sweep, sweep
 from espnet_bayeslm.rescoring.weight_search import folds
 
@@ -30,27 +30,7 @@ from espnet_bayeslm.rescoring.weight_search import folds
 CONTROL = "without the LM"
 # A set of these has LMWT and a word penalty
 KALDI = ({"am_score", LM, "words"}, {"am_score", "graph_score", LM, "words"})
-
-
-class Tuning(NamedTuple):
-    """How scales are tuned.
-
-    Attributes:
-        num_folds: Of the cross-validation that chooses the features.
-        each_lm: Whether each LM has a weight of its own beside the mixture's.
-        tune_weights: Whether shares of the first component are tried.
-        decision: "max", or "mbr", where no posterior makes more errors with it than the first pass.
-        counting: How errors are counted.
-    """
-
-    num_folds: int = NUM_FOLDS
-    each_lm: bool = False
-    tune_weights: bool = False
-    decision: str = "max"
-    counting: Counting = ALL_WORDS
-
-
-AS_USUAL = Tuning()
+AS_USUAL = RescoreOptions()
 
 
 class Fold(NamedTuple):
@@ -161,7 +141,7 @@ def tune_mixture(
     combine: str,
     names: Sequence[str] = (),
     groups: Optional[Mapping[str, str]] = None,
-    tuning: Tuning = AS_USUAL,
+    options: RescoreOptions = AS_USUAL,
 ) -> Tuned:
     """Scales, and weights if asked for, with the fewest word errors.
 
@@ -174,17 +154,17 @@ def tune_mixture(
         combine: How they combine the scores.
         names: The components' names.
         groups: Utterance id -> what stays in one fold; None: the lists' speakers, or each list.
-        tuning: How.
+        options: How scales are tuned, errors counted and hypotheses chosen.
     """
-    errors = hypothesis_errors([item.nbest for item in lists], refs, tuning.counting)
-    each = names if tuning.each_lm else ()
+    errors = hypothesis_errors([item.nbest for item in lists], refs, options.counting)
+    each = names if options.tune_lms else ()
 
     def scored(mixing: np.ndarray) -> List[ScoredList]:
         return [item.scored(mixing, combine, names=each) for item in lists]
 
     tried: List[Tuple[np.ndarray, int]] = []
     chosen = weights
-    if tuning.tune_weights:
+    if options.tune_weights:
         for mixing in candidates(weights):
             features = [item.features() for item in scored(mixing)]
             fewest = small_errors(features, errors, normalised_scores=is_normalised(features))
@@ -193,12 +173,13 @@ def tune_mixture(
         chosen = order[0][0]
     final = scored(chosen)
     of_list = _groups([item.nbest for item in lists], groups)
-    found, scales, picture = tune_scales(final, errors, groups=of_list, tuning=tuning)
+    num_folds = options.tune_folds
+    found, scales, picture = tune_scales(final, errors, groups=of_list, num_folds=num_folds)
     without_lm = [item.without_lm() for item in final]
-    control, own = best_scales(without_lm, errors, groups=of_list, tuning=tuning)
+    control, own = best_scales(without_lm, errors, groups=of_list, num_folds=num_folds)
     spoken = [refs[item.nbest.utt] for item in lists]
-    posterior, by_risk = _tuned_posterior(final, scales, errors, spoken, decision=tuning.decision)
-    decision, first = tuning.decision, found.errors["first pass"]
+    decision, first = options.decision or "max", found.errors["first pass"]
+    posterior, by_risk = _tuned_posterior(final, scales, errors, spoken, decision=decision)
     if by_risk is not None and by_risk > first:
         logging.warning(
             "by mbr the tuning lists have %d errors, in the first pass %d: max decides",
@@ -213,7 +194,7 @@ def tune_mixture(
     scales = dataclasses.replace(
         scales, posterior=posterior, combine=used, decision=decision, control=own
     )
-    num_words = sum(_num_words(item.nbest, refs, tuning.counting) for item in lists)
+    num_words = sum(_num_words(item.nbest, refs, options.counting) for item in lists)
     return Tuned(scales, chosen, found, picture, tried, num_words, by_risk, control=control)
 
 
@@ -252,7 +233,7 @@ def tune_scales(
     errors: Sequence[np.ndarray],
     *,
     groups: Sequence[str],
-    tuning: Tuning,
+    num_folds: int,
 ) -> Tuple[TunedWeights, Scales, Sweep]:
     """Scales with the fewest word errors, and the errors around them.
 
@@ -260,9 +241,9 @@ def tune_scales(
         lists: The lists.
         errors: Of each list the word errors of its hypotheses.
         groups: Of each list what stays in one fold.
-        tuning: How.
+        num_folds: Folds of the cross-validation that chooses the features.
     """
-    found, scales = best_scales(lists, errors, groups=groups, tuning=tuning)
+    found, scales = best_scales(lists, errors, groups=groups, num_folds=num_folds)
     features = [item.features() for item in lists]
     weights = in_lm_units(found.weights)
     picture = sweep(features, errors, weights=weights, scaled=found.scaled)
@@ -276,7 +257,7 @@ def best_scales(
     errors: Sequence[np.ndarray],
     *,
     groups: Sequence[str],
-    tuning: Tuning,
+    num_folds: int,
 ) -> Tuple[TunedWeights, Scales]:
     """Scales with the fewest word errors, and the errors of the candidates.
 
@@ -284,14 +265,14 @@ def best_scales(
         lists: The lists.
         errors: Of each list the word errors of its hypotheses.
         groups: Of each list what stays in one fold.
-        tuning: How.
+        num_folds: Folds of the cross-validation that chooses the features.
     """
     features = [item.features() for item in lists]
     found = tune_features(
         features,
         errors,
         groups=groups,
-        num_folds=tuning.num_folds,
+        num_folds=num_folds,
         normalised_scores=is_normalised(features),
     )
     return found, scales_of(found, lists)

@@ -18,10 +18,10 @@ from espnet_bayeslm.loading.experiment import (
     read_yaml_mapping,
 )
 from espnet_bayeslm.scoring.unknown_words import unknown_words
+from espnet_bayeslm.training.options import TokenOptions
 from espnet_bayeslm.training.tokens import (
     BPE_MODEL,
     TOKEN_LIST,
-    TokenOptions,
     Tokens,
     made_tokens,
     write_once,

@@ -18,50 +18,11 @@ from espnet_bayeslm.loading.experiment import (
     read_config,
     read_yaml_mapping,
 )
+from espnet_bayeslm.training.options import TokenOptions
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, atomic_write, keyed_lines, read_lines
 
 TOKEN_LIST, BPE_MODEL = "tokens.txt", "bpe.model"
-
-
-class TokenOptions(NamedTuple):
-    """Where an LM's tokens come from: a trained LM, a recogniser, files, or the training text.
-
-    Attributes:
-        token_type: `word`, `bpe` or `char`; None: `word`, or what comes with the tokens.
-        vocab_size: At most so many tokens.
-        source: A trained LM.
-        asr_exp: A recogniser's experiment folder.
-        token_list: A token list.
-        bpemodel: Its sentencepiece model.
-    """
-
-    token_type: Optional[str] = None
-    vocab_size: Optional[int] = None
-    source: Optional[Path] = None
-    asr_exp: Optional[Path] = None
-    token_list: Optional[Path] = None
-    bpemodel: Optional[Path] = None
-
-    def check(self) -> None:
-        """Raise an InputError where options contradict each other."""
-        given = [f"--{name}" for name, value in self._asdict().items() if value is not None]
-        given = ["--from" if word == "--source" else word for word in given]
-        for owner in ("--from", "--asr_exp"):
-            if owner in given and len(given) > 1:
-                others = " and ".join(word for word in given if word != owner)
-                raise InputError(f"{owner} brings its own tokens", remedy=f"Leave out {others}.")
-        if self.bpemodel is not None and self.token_list is None:
-            raise InputError(
-                "--bpemodel without --token_list",
-                remedy="Give both, or --asr_exp DIR, which takes both from a recogniser.",
-            )
-        if self.token_list is not None and self.vocab_size is not None:
-            raise InputError("--token_list has its own size", remedy="Leave out --vocab_size.")
-        if self.token_list is not None and (self.token_type == "bpe") > (self.bpemodel is not None):
-            raise InputError("--token_type bpe needs the list's model", remedy="Give --bpemodel.")
-        if self.bpemodel is not None and self.token_type not in (None, "bpe"):
-            raise InputError(f"--bpemodel with --token_type {self.token_type}")
 
 
 class Tokens(NamedTuple):

@@ -9,7 +9,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Any, Callable, Iterable, Iterator, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, Iterator, Optional, Sequence, Tuple, Type
 
 from espnet2.utils import config_argparse
 from espnet2.utils.types import str2bool
@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, write_text
+from espnet_bayeslm.utils.options import options_from
 
 PROGRESS = logging.getLogger("espnet_bayeslm.progress")
 """Lines for whoever waits; see `log_to`."""
@@ -155,6 +156,7 @@ def run_tool(
     function: Callable,
     cmd: Optional[Sequence[str]] = None,
     *,
+    options: Optional[Type] = None,
     rest: Optional[str] = None,
     stopped: str = "",
     signed: str = "",
@@ -162,10 +164,12 @@ def run_tool(
     """Call `function` with the parsed options; bad input ends in one line and status 1.
 
     Args:
-        parser: Made by `tool_parser`; its options are `function`'s keyword arguments.
-        function: What the tool does.
+        parser: Made by `tool_parser`.
+        function: What the tool does: it takes one object of the class `options`; without such a
+            class it takes the parser's options as keyword arguments.
         cmd: The command line (default: sys.argv).
-        rest: The argument that takes options which the parser does not know; without it
+        options: The dataclass that `add_options` has made the parser of.
+        rest: The field or argument that takes options which the parser does not know; without it
             they are errors.
         stopped: What is said after Ctrl-C.
         signed: The option that names an output beside which the command line is left.
@@ -176,20 +180,23 @@ def run_tool(
     known, unknown = parser.parse_known_args(cmd)
     if unknown and rest is None:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}")
-    options = vars(known)
+    values = vars(known)
     if rest is not None:
-        options[rest] = unknown
-    else:
+        values[rest] = unknown
+    elif options is None:
         # --config gave its values to the other options
-        options.pop("config", None)
-    logging.basicConfig(level=options.pop("log_level"), stream=sys.stderr)
+        values.pop("config", None)
+    logging.basicConfig(level=values.pop("log_level"), stream=sys.stderr)
     for handler in logging.getLogger().handlers:
         if type(handler) is logging.StreamHandler:
             handler.setFormatter(ToolFormatter(FORMAT))
     try:
-        function(**options)
-        if signed and options[signed] is not None:
-            write_text(command_file(options[signed]), command_line(parser, cmd) + "\n")
+        if options is None:
+            function(**values)
+        else:
+            function(options_from(options, values))
+        if signed and values[signed] is not None:
+            write_text(command_file(values[signed]), command_line(parser, cmd) + "\n")
     except (ValueError, OSError) as error:
         logging.debug("traceback", exc_info=True)
         parser.exit(1, f"{parser.prog}: error: {_as_line(error)}\n")

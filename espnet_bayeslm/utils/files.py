@@ -32,7 +32,7 @@ import yaml
 
 from espnet_bayeslm.utils.errors import InputError
 
-PathLike = Union[str, "os.PathLike[str]"]
+PathLike = Union[str, os.PathLike[str]]
 
 BYTE_ORDER_MARK = "\ufeff"
 
@@ -149,6 +149,44 @@ def check_outside(folder: PathLike, inputs: Mapping[str, Optional[PathLike]]) ->
             raise InputError(
                 f"{option} {path} is in it", path=folder, remedy="Give --output a new folder."
             )
+
+
+def check_output(
+    output: PathLike, marker: str, *, tool: str, inputs: Mapping[str, Optional[PathLike]]
+) -> List[str]:
+    """Check that a tool can write its output folder, and find the files of an earlier run.
+
+    Args:
+        output: The folder.
+        marker: Its yaml or JSON file that names the `files` of a run; without it the folder must
+            be new or empty.
+        tool: The tool's name, for messages.
+        inputs: Option -> a path that must not lie in the folder.
+
+    Returns:
+        Files in the folder that an earlier run has written.
+
+    Raises:
+        InputError: The folder holds something else or an input, or cannot be written.
+    """
+    folder = Path(output)
+    there = entries(folder) if folder.is_dir() else []
+    # a run that was killed while its files came into place has left a folder within
+    ours = marker in there or (folder.is_dir() and len(os.listdir(folder)) > len(there))
+    if ours:
+        check_outside(output, inputs)
+    if (folder.exists() and not folder.is_dir()) or (there and not ours):
+        raise InputError(
+            f"is there, and is not the output of an earlier `bayeslm {tool}`",
+            path=output,
+            remedy="Give --output a new folder.",
+        )
+    check_folder(folder)
+    try:
+        content = yaml.safe_load((folder / marker).read_text(encoding="utf-8"))
+        return [str(name) for name in content["files"]]
+    except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError):
+        return []
 
 
 def entries(folder: PathLike) -> List[str]:

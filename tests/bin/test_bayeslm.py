@@ -37,7 +37,7 @@ def test_every_tool_is_a_module(tool, capsys, monkeypatch):
     monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(sys, "argv", [tool, "--help"])
     with pytest.raises(SystemExit) as stop:
-        runpy.run_module(name, run_name="__main__")
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
     assert stop.value.code == 0
     out = capsys.readouterr().out
     assert "--config" in out

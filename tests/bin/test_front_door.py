@@ -41,12 +41,9 @@ def check_same(rescored, output):
 
 
 WAYS = {
-    "mean": {},
     "draws": {"num_samples": 2},
-    "loglinear": {"combine": "loglinear"},
     "second job": {"job": 2, "num_jobs": 2, "segments": "segments"},
     "context": {"context": "previous", "segments": "segments"},
-    "tuned": {"tune": True},
     "tuned weights": {"tune": True, "tune_weights": True},
 }
 

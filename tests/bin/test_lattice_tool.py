@@ -10,12 +10,13 @@ from oracles.alignment_naive import edit_distance
 from oracles.lattice_paths import all_paths, random_lattice, write_htk, write_kaldi_lattices
 
 from espnet_bayeslm.bin import rescore
-from espnet_bayeslm.bin.lattice import main
+from espnet_bayeslm.bin.lattice import LatticeOptions, main
 from espnet_bayeslm.loading.components import load_components
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.nbest.htk import read_htk
 from espnet_bayeslm.nbest.lattice import PathScales, best_paths, kaldi_scales, nbest_list
 from espnet_bayeslm.ngram.query import NgramScorer
+from espnet_bayeslm.utils.errors import InputError
 
 LATTICES = [random_lattice(np.random.default_rng(n), words="abcde", utt=f"u{n}") for n in range(8)]
 SCALES = kaldi_scales(5.0, 0.5)
@@ -101,7 +102,7 @@ def test_an_output_is_replaced_and_nothing_else_is(folder, refused):
     (folder / "ref").rename(folder / "dev" / "text")
     given = {"lattices": folder / "dev" / "lattices", "ref": folder / "dev" / "text"}
     before = sorted(folder.joinpath("dev").rglob("*"))
-    refused(main, words(**given, output=folder / "dev"), "without the lattice.json that says")
+    refused(main, words(**given, output=folder / "dev"), "is not the output of an earlier")
     assert sorted(folder.joinpath("dev").rglob("*")) == before
     main(words(**given, output=folder / "again", write_lattices="true"))
     given["lattices"] = folder / "again" / "lattices"
@@ -220,26 +221,36 @@ def test_normalised_words_are_scored_and_counted_and_others_written(folder, ngra
     }
 
 
-FAILURES = {
-    "nothing to do": ([], "nothing to do"),
-    "a penalty alone": (["--output", "x", "--word_penalty", "1"], "--word_penalty without --lmwt"),
-    "a negative LMWT": (["--output", "x", "--lmwt", "-1"], "LMWT must be positive"),
-    "no list": (["--output", "x", "--nbest_size", "0"], "--nbest_size 0: 1 or more"),
-    "an order": (["--output", "x", "--merge_order", "0"], "--merge_order 0: 1 or more"),
-    "a beam": (["--output", "x", "--beam", "-1"], "--beam -1.0: a number from 0"),
-    "pruning": (["--output", "x", "--prune", "nan"], "--prune nan: a number from 0"),
-    "too many arcs": (["--output", "x", "--max_arcs", "3"], "at most 3 were expected"),
-    "the input": (["--output", "{folder}/lattices"], "without the lattice.json that says"),
-    "references": (["--ref", "{folder}/short"], "have no reference"),
-    "no weights": (["--output", "x", "--ngram", "{ngram}", "--ngram", "{ngram}"], "no --weights"),
-    "unknown words": (
+REFUSED = [
+    ({}, "nothing to do"),
+    ({"output": "x", "word_penalty": 1.0}, "--word_penalty without --lmwt"),
+    ({"output": "x", "lmwt": -1.0}, "LMWT must be positive"),
+    ({"output": "x", "nbest_size": 0}, "--nbest_size 0: 1 or more"),
+    ({"output": "x", "merge_order": 0}, "--merge_order 0: 1 or more"),
+    ({"output": "x", "beam": -1.0}, "--beam -1.0: a number from 0"),
+    ({"output": "x", "prune": float("nan")}, "--prune nan: a number from 0"),
+]
+
+
+@pytest.mark.parametrize("options, message", REFUSED)
+def test_options_that_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        LatticeOptions(lattices="x", **options).merging()
+
+
+FAILURES = [
+    (["--output", "x", "--max_arcs", "3"], "at most 3 were expected"),
+    (["--output", "{folder}/lattices"], "is not the output of an earlier"),
+    (["--ref", "{folder}/short"], "have no reference"),
+    (["--output", "x", "--ngram", "{ngram}", "--ngram", "{ngram}"], "no --weights"),
+    (
         ["--output", "x", "--ngram", "{ngram}", "--max_oov_rate", "0", "--lattices", "{folder}/z"],
         "does not know",
     ),
-}
+]
 
 
-@pytest.mark.parametrize("options, message", FAILURES.values(), ids=FAILURES)
+@pytest.mark.parametrize("options, message", FAILURES)
 def test_wrong_input(folder, refused, monkeypatch, options, message):
     monkeypatch.chdir(folder)
     (folder / "short").write_text("u0 a\n")

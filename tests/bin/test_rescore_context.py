@@ -52,11 +52,6 @@ def test_context_does_not_depend_on_the_jobs(
     assert {**first, **second} == costs(run(**lists, output=tmp_path / "one"))
 
 
-def test_context_needs_recordings(nbest, point, tmp_path, refused):
-    lists = {"nbest": nbest / "dev", "lm": point, "output": tmp_path / "out"}
-    refused(main, words(**lists, context="previous"), "needs to know the recordings")
-
-
 def test_self_normalized_costs_differ_by_ln_z_alone(nbest, point, tmp_path, monkeypatch):
     monkeypatch.setattr("espnet_bayeslm.rescoring.pipeline.BLOCK_SIZE", 40)
     lists = {"nbest": nbest / "dev", "lm": point}
@@ -92,7 +87,6 @@ def test_uncertainty_of_each_word_is_written(nbest, bayes, ngram, tmp_path):
         assert all(e <= np.log(13) * 1.001 for e in row["entropy"])
 
 
-def test_uncertainty_needs_draws_and_a_bayesian_lm(nbest, bayes, point, tmp_path, refused):
+def test_uncertainty_needs_a_bayesian_lm(nbest, point, tmp_path, refused):
     lists = {"nbest": nbest / "dev", "uncertainty": "true", "output": tmp_path / "out"}
-    refused(main, words(**lists, lm=bayes), "needs several weight draws")
     refused(main, words(**lists, lm=point, num_samples=3), "no LM is uncertain")

@@ -6,7 +6,6 @@ import logging
 import pytest
 import yaml
 
-import espnet_bayeslm
 from espnet_bayeslm.bin.rescore import main
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.report.html_nbest import Texts, make_view
@@ -46,23 +45,10 @@ def write_lists(folder, lists):
             f.write(json.dumps({"utt": utt, "hypotheses": hyps}) + "\n")
 
 
-def texts_of(path):
-    """Return {utterance: texts} of N-best lists."""
-    lists = read_nbest(path, "jsonl")
-    return {item.utt: [" ".join(hyp.words) for hyp in item.hypotheses] for item in lists}
-
-
 @pytest.fixture
 def files(tmp_path):
     (tmp_path / "x.arpa").write_text(ARPA)
-    rows = [
-        {
-            "utt": utt,
-            "hypotheses": [{"text": text, "am_score": -float(n)} for n, text in enumerate(texts)],
-        }
-        for utt, texts in LISTS.items()
-    ]
-    (tmp_path / "lists.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lists(tmp_path, LISTS)
     (tmp_path / "ref").write_text("".join(f"{text} ({utt})\n" for utt, text in REFS.items()))
     (tmp_path / "noise").write_text("[laugh]\n!SIL\n")
     return tmp_path
@@ -85,50 +71,32 @@ def table(text):
     return {row[0].strip(): row[1:] for row in rows if len(row) == 6}
 
 
-def test_words_that_do_not_count(files, capsys):
-    output = rescore(files, "--ignore_words", str(files / "noise"))
-    rows = table(capsys.readouterr().out)
-    assert rows["first pass"] == ["42.86", "3", "0", "0", "7"]
-    assert rows["oracle"] == ["0.00", "0", "0", "0", "7"]
-    # what is written keeps its words
-    assert texts_of(output / "nbest.jsonl") == LISTS
-    content = yaml.safe_load((output / "scales.yaml").read_text())
-    assert content["ignore_words"] == ["!SIL", "[laugh]"] and "unit" not in content
-    assert content["tuning"]["errors"]["first pass"] == 3 and content["tuning"]["words"] == 7
-
-
-def test_characters(files, capsys):
-    output = rescore(files, "--ignore_words", str(files / "noise"), "--unit", "char")
-    printed = capsys.readouterr().out
-    assert "CER %" in printed and "chars" in printed and "WER" not in printed
-    rows = table(printed)
-    assert rows["first pass"][-1] == "20" and rows["oracle"][0] == "0.00"
-    content = yaml.safe_load((output / "scales.yaml").read_text())
-    assert content["unit"] == "char" and content["tuning"]["words"] == 20
-    assert "characters of the first pass" in printed
-
-
-@pytest.mark.parametrize("unit", ["word", "char"])
-def test_the_report_counts_as_the_rescoring(files, capsys, unit):
+@pytest.mark.parametrize(
+    "unit, first_pass, num_units",
+    [("word", ["42.86", "3", "0", "0", "7"], 7), ("char", None, 20)],
+)
+def test_the_table_the_settings_and_the_report_count_alike(
+    files, capsys, unit, first_pass, num_units
+):
     output = rescore(files, "--ignore_words", str(files / "noise"), "--unit", unit)
-    rows = table(capsys.readouterr().out)
+    printed = capsys.readouterr().out
+    assert ("CER %" in printed) == ("WER" not in printed) == (unit == "char")
+    noun = "words" if unit == "word" else "characters"
+    assert f"{noun} of the first pass" in printed
+    rows = table(printed)
+    assert first_pass is None or rows["first pass"] == first_pass
+    assert rows["first pass"][-1] == str(num_units) and rows["oracle"][0] == "0.00"
+    # what is written keeps its words
+    lists = list(read_nbest(output / "nbest.jsonl", "jsonl"))
+    written = {item.utt: [" ".join(hyp.words) for hyp in item.hypotheses] for item in lists}
+    assert written == LISTS
+    content = yaml.safe_load((output / "scales.yaml").read_text())
+    assert content["ignore_words"] == ["!SIL", "[laugh]"]
+    assert content.get("unit", "word") == unit and content["tuning"]["words"] == num_units
     item = read_rescored("lm", str(output), "jsonl")
     refs = read_references([str(files / "ref")], [item], [("lm", str(output))])
-    for name, counts in make_view(item, refs, Texts()).errors.items():
-        words, *wrong = map(str, counts)
-        assert [*wrong, words] == rows[name][1:]
-
-
-def test_the_function_counts_as_the_tool(files):
-    lists = list(read_nbest(files / "lists.jsonl", "jsonl"))
-    refs = {utt: tuple(texts[1].split()[:-1]) for utt, texts in LISTS.items()}
-    refs["u-3"] = ("red", "kite")
-    options = {"ngrams": [files / "x.arpa"], "tune": True, "refs": refs, "max_oov_rate": 1.0}
-    plain = espnet_bayeslm.rescore(lists, **options).tuned
-    assert plain.found.errors["first pass"] == 5
-    for words in (files / "noise", ["[laugh]", "!SIL"]):
-        tuned = espnet_bayeslm.rescore(lists, ignore_words=words, **options).tuned
-        assert tuned.found.errors["first pass"] == 3
+    for name, (words, *wrong) in make_view(item, refs, Texts()).errors.items():
+        assert [*map(str, wrong), str(words)] == rows[name][1:]
 
 
 def test_lines_without_blanks_are_warned_of(files, caplog):

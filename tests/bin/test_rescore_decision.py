@@ -5,11 +5,9 @@ import math
 import kaldialign
 import numpy as np
 import pytest
-import yaml
-from command_lines import json_lines, run, run_jobs, same_files, settings, words
+from command_lines import json_lines, run, run_jobs, same_files, settings
 
 import espnet_bayeslm
-from espnet_bayeslm.bin.rescore import main
 from espnet_bayeslm.evaluation.wer import read_transcripts
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
@@ -131,16 +129,9 @@ def test_jobs_decide_as_one(tuned, nbest, ngram, tmp_path):
     assert same_files(one, merged, "text", "confidence.ndjson")
 
 
-def test_bad_posteriors_and_scores(nbest, ngram, tmp_path, refused):
-    base = {"nbest": nbest / "test", "ngram": ngram, "output": tmp_path / "out"}
-    scales = {"lmwt": 10.0, "word_penalty": 0.0}
-    for posterior in ({"sharpness": 0}, {"sharpness": "x"}, [1], {"blunt": 1}, {"slope": -1}):
-        (tmp_path / "bad.yaml").write_text(yaml.safe_dump({**scales, "posterior": posterior}))
-        command = words(**base, scales=tmp_path / "bad.yaml", decision="mbr")
-        refused(main, command, "bad.yaml: no usable")
-    lists = list(read_nbest(nbest / "test", "kaldi"))
+def test_a_decision_that_is_none(nbest, ngram):
     with pytest.raises(InputError, match="decision is 'vote', not one of max, mbr"):
-        espnet_bayeslm.rescore(lists, ngrams=[ngram], decision="vote")
+        espnet_bayeslm.rescore(read_nbest(nbest / "test"), ngrams=[ngram], decision="vote")
 
 
 def test_an_infinite_score_is_one_clear_error(ngram):

@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -27,16 +26,6 @@ def small_blocks(monkeypatch):
 @pytest.fixture
 def lms(point, bayes):
     return {"lm": [point, bayes], "weights": "0.4,0.6"}
-
-
-@pytest.fixture
-def segments(nbest, tmp_path):
-    """Return a `segments` of four recordings, the utterances of each in an order of their own."""
-    rng = random.Random(1)
-    utts = [item.utt for item in read_nbest(nbest / "dev")]
-    lines = [f"{u} rec{n % 4} {rng.random():.3f} 9" for n, u in enumerate(utts)]
-    (tmp_path / "segments").write_text("\n".join(lines) + "\n")
-    return tmp_path / "segments"
 
 
 @pytest.mark.parametrize("with_segments", [False, True])
@@ -83,9 +72,6 @@ def test_jobs_that_cannot_be_merged(nbest, lms, tmp_path, small_blocks, refused)
     check("not a job of `bayeslm rescore --job`", "whole")
     check("was made from other lists", "job1", "job2", lists="test")
     check("lmwt.nn.words", "job1", "job2", token_scores="true")
-    check("--merge with --job", "job1", "job2", num_jobs=2)
-    tuning = words(**lists, tune_ref=nbest / "dev.ref", num_jobs=2, output=tmp_path / "out")
-    refused(main, tuning, "a job has a part")
     costs_of_job = tmp_path / "job2" / "lmwt.nn"
     good = costs_of_job.read_text()
     first = good.split()[0]
@@ -140,14 +126,6 @@ def test_scales_bring_the_combination_they_were_tuned_with(nbest, point, ngram, 
     command = words(**lms, scales=tuned / "scales.yaml", output=tmp_path / "other")
     message = "--combine linear, and --scales were tuned with loglinear"
     refused(main, [*command, "--combine", "linear"], message)
-
-
-def test_weights_that_fit_no_combination(nbest, point, bayes, tmp_path, refused):
-    lms = words(nbest=nbest / "dev", lm=[point, bayes], output=tmp_path / "out")
-    refused(main, [*lms, "--weights", "0.5,1.25"], "with the sum")
-    for weights in ("0.5,-1", "0.5,1,1"):
-        command = [*lms, "--combine", "loglinear", "--weights", weights]
-        refused(main, command, "2 numbers from 0")
 
 
 def test_tuned_weights_have_the_fewest_errors_and_go_with_the_scales(

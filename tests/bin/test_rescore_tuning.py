@@ -142,20 +142,11 @@ def test_lists_without_scores_have_a_rank(rescore, tmp_path, caplog):
     assert wer["rescored"] <= wer["first pass"]
 
 
-def test_bad_references_and_options(ngram, tmp_path, refused):
+def test_references_of_some_lists_are_refused(ngram, tmp_path, refused):
     write_jsonl(tmp_path / "half.jsonl", with_refs="half")
-    write_jsonl(tmp_path / "none.jsonl", with_refs=False)
     lists = {"nbest_format": "jsonl", "ngram": ngram, "output": tmp_path / "out"}
     message = "half.jsonl: 30 of 60 lists have a reference, 'u000' has none"
     refused(main, words(nbest=tmp_path / "half.jsonl", **lists), message)
-    for options, message in (
-        ({"split": 0.5}, "--split needs references to tune on"),
-        ({"tune_lms": "true"}, "--tune_lms needs references"),
-        ({"split": 1.5}, "expected a share between 0 and 1"),
-        ({"split": 0.5, "folds": 2}, "--split and --folds"),
-        ({"folds": 1}, "expected 2 or more"),
-    ):
-        refused(main, words(nbest=tmp_path / "none.jsonl", **lists, **options), message)
 
 
 def test_each_lm_may_have_a_weight_of_its_own(ngram, tmp_path):

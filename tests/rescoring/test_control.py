@@ -5,15 +5,14 @@ import pytest
 import yaml
 
 from espnet_bayeslm.bin.rescore import describe
-from espnet_bayeslm.evaluation.counting import ALL_WORDS, Counting
 from espnet_bayeslm.evaluation.mapsswe import mapsswe
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring.decision import ListScores, Scales, Weighting, read_scales
 from espnet_bayeslm.rescoring.feature_tuning import feature_sets
+from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.rescoring.output_files import RescoredFiles
 from espnet_bayeslm.rescoring.pipeline import Rescoring, rescored_list
 from espnet_bayeslm.rescoring.tally import ErrorTally
-from espnet_bayeslm.rescoring.tuning import Tuning
 
 WEIGHTING = Weighting(["lm"], np.ones(1), "linear", Scales())
 
@@ -40,9 +39,8 @@ def simulated(num_lists=24, *, know=0.0, own=2.0, seed=0):
     return lists, refs
 
 
-def rescoring(lists, refs, *, weighting=WEIGHTING, counting=ALL_WORDS, **options):
-    tuning = Tuning(num_folds=2, counting=counting)
-    return Rescoring(lists, weighting, refs=refs, tuning=tuning, **options)
+def rescoring(lists, refs, *, weighting=WEIGHTING, **options):
+    return Rescoring(lists, weighting, RescoreOptions(tune_folds=2, **options), refs=refs)
 
 
 @pytest.mark.parametrize(
@@ -113,13 +111,14 @@ def test_the_last_step_is_tested_by_mapsswe():
     assert tally.tests()[""]["without the LM"] == mapsswe(refs, *texts)
 
 
-@pytest.mark.parametrize("counting", [Counting("char"), Counting(ignored=frozenset("x"))])
+@pytest.mark.parametrize("counting", [{}, {"unit": "char"}, {"ignore_words": ["x"]}])
 def test_the_folds_count_as_the_tables_do(counting):
     """With `x` for a wrong word the units decide how many errors there are."""
     lists, refs = simulated(18, know=1.0)
     refs = {utt: tuple(word * 2 for word in ref) for utt, ref in refs.items()}
-    done = rescoring(lists, refs, counting=counting, folds=3)
-    tally = ErrorTally(refs, counting)
+    options = RescoreOptions(tune_folds=2, folds=3, **counting)
+    done = Rescoring(lists, WEIGHTING, options, refs=refs)
+    tally = ErrorTally(refs, options.counting)
     for item in done:
         tally.add(item)
     errors, folds = tally.parts()["test"], done.tuned.folds

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 
 from espnet_bayeslm.loading.weights_file import NamedWeight, read_weights
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
-from espnet_bayeslm.rescoring.decision import Scales, ScoredList, distinct_hypotheses, read_scales
+from espnet_bayeslm.rescoring.decision import (
+    Scales,
+    ScoredList,
+    check_combination,
+    distinct_hypotheses,
+    read_scales,
+)
 from espnet_bayeslm.rescoring.features import FIRST_PASS
 from espnet_bayeslm.utils.errors import InputError
 
@@ -94,6 +100,20 @@ def test_weights_of_features_stand_in_place_of_lmwt_and_penalty():
         item.choice(Scales(features=(("log_prob.gru", 1.0),)))
 
 
+@pytest.mark.parametrize(
+    "combine, weights, message",
+    [
+        ("linear", [0.5, 1.25], "with the sum"),
+        ("loglinear", [0.5, -1.0], "2 numbers from 0"),
+        ("loglinear", [0.5, 1.0, 1.0], "2 numbers from 0"),
+        ("product", [0.5, 0.5], "expected linear or loglinear"),
+    ],
+)
+def test_weights_that_fit_no_combination(combine, weights, message):
+    with pytest.raises(InputError, match=message):
+        check_combination(combine, weights, 2)
+
+
 def test_distinct_hypotheses():
     nbests = [
         NBest("u", (Hypothesis(("b",), -1.0), Hypothesis((), -2.0))),
@@ -133,6 +153,8 @@ def test_weights_of_a_gzipped_file(tmp_path):
 
 BAD_SCALES = ["", "lmwt: 7\n", "- 7\n", "lmwt: a\nword_penalty: 0\n", "a: b: c\n", "features: 3\n"]
 BAD_SCALES += ["lmwt: 0\nword_penalty: 0\n", "features: {}\n", "features: {rank: .nan}\n"]
+BAD_POSTERIORS = ["{sharpness: 0}", "{sharpness: x}", "[1]", "{blunt: 1}", "{slope: -1}"]
+BAD_SCALES += [f"lmwt: 10\nword_penalty: 0\nposterior: {text}\n" for text in BAD_POSTERIORS]
 
 
 @pytest.mark.parametrize("content", BAD_SCALES)

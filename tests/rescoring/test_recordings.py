@@ -10,6 +10,7 @@ from espnet_bayeslm.nbest.segments import Segment, read_segments
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring import pipeline as module
 from espnet_bayeslm.rescoring.decision import Weighting
+from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.rescoring.pipeline import blocks, by_recording, score_lists
 from espnet_bayeslm.utils.errors import InputError
 
@@ -19,7 +20,7 @@ LM = [Component("table", "ngram", Table("table", "a", 0))]
 def scored(nbests, job, num_jobs):
     """Return the lists that a job scores."""
     weighting = Weighting.of(LM, None, None)
-    found = score_lists(nbests, LM, weighting, job=job, num_jobs=num_jobs)
+    found = score_lists(nbests, LM, weighting, RescoreOptions(job=job, num_jobs=num_jobs))
     return [item.nbest for item in found]
 
 

@@ -1,6 +1,5 @@
 """Tuned scales: they make the errors that tuning reports, in memory and from their file."""
 
-import functools
 import itertools
 
 import numpy as np
@@ -17,9 +16,9 @@ from espnet_bayeslm.rescoring.decision import (
 )
 from espnet_bayeslm.rescoring.feature_tuning import TunedWeights, chosen_errors
 from espnet_bayeslm.rescoring.features import FIRST_PASS, best_place
+from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.rescoring.pipeline import Rescoring, rescored_list
 from espnet_bayeslm.rescoring.tuning import (
-    Tuning,
     fold_lists,
     hypothesis_errors,
     scales_of,
@@ -138,9 +137,9 @@ MIXTURES = [
     ]
 ]
 MIXTURES += [
-    (dict(num_lms=2, present=("all", "all", "none")), dict(each_lm=True), "linear"),
+    (dict(num_lms=2, present=("all", "all", "none")), dict(tune_lms=True), "linear"),
     (dict(num_lms=2), dict(tune_weights=True), "linear"),
-    (dict(num_lms=3, ties=True), dict(each_lm=True, tune_weights=True), "loglinear"),
+    (dict(num_lms=3, ties=True), dict(tune_lms=True, tune_weights=True), "loglinear"),
     (dict(num_lms=2, present=("all", "half", "none")), {}, "loglinear"),
 ]
 
@@ -154,12 +153,17 @@ def test_the_errors_that_tuning_reports_are_those_of_scales_yaml(
     names, weights = [f"lm{k}" for k in range(num_lms)], np.full(num_lms, 1 / num_lms)
     lists, refs = simulated(3, 24, **lists)
     tuned = tune_mixture(
-        lists, refs, weights, combine=combine, names=names, tuning=Tuning(num_folds=2, **how)
+        lists,
+        refs,
+        weights,
+        combine=combine,
+        names=names,
+        options=RescoreOptions(tune_folds=2, **how),
     )
     reported = tuned.found.errors["tuned"]
     weighting = Weighting(names, tuned.weights, combine, tuned.scales)
     assert reported == errors_of(lists, refs, weighting) <= tuned.found.errors["first pass"]
-    each = names if how.get("each_lm") else ()
+    each = names if how.get("tune_lms") else ()
     scored = [item.scored(tuned.weights, combine, names=each) for item in lists]
     errors = hypothesis_errors([item.nbest for item in lists], refs)
     own = dict(tuned.found.weights)
@@ -172,13 +176,12 @@ def test_the_errors_that_tuning_reports_are_those_of_scales_yaml(
     assert errors_of(lists, refs, again) == reported
 
 
-@functools.cache
-def folded():
+def folded(seed=4, num_lists=24):
     """Return the lists, references and rescoring of lists in three folds."""
     lists, refs = simulated(4, 24, present=("all", "none", "none"))
     weighting = Weighting(["lm"], np.ones(1), "linear", Scales())
-    tuning = Tuning(num_folds=2)
-    return lists, refs, Rescoring(lists, weighting, refs=refs, tuning=tuning, folds=3)
+    options = RescoreOptions(tune_folds=2, folds=3)
+    return lists, refs, Rescoring(lists, weighting, options, refs=refs)
 
 
 def test_each_fold_is_said_with_its_choice_and_errors():
@@ -231,7 +234,7 @@ def test_the_lists_of_a_fold_have_no_say_in_its_scales():
     other = {item.nbest.utt: item.nbest.hypotheses[-1].words for item in lists}
     refs = {utt: other[utt] if utt in held else ref for utt, ref in refs.items()}
     weighting = Weighting(["lm"], np.ones(1), "linear", Scales())
-    again = Rescoring(lists, weighting, refs=refs, tuning=Tuning(num_folds=2), folds=3)
+    again = Rescoring(lists, weighting, RescoreOptions(tune_folds=2, folds=3), refs=refs)
     before, after = rescoring.tuned.folds, again.tuned.folds
     assert after[0].scales == before[0].scales
     assert all(a.scales != b.scales for a, b in zip(after[1:], before[1:], strict=True))

@@ -1,0 +1,159 @@
+"""Settings and errors of a rescoring: what scales.yaml holds, and what is printed."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional
+
+import yaml
+
+from espnet_bayeslm.bin.rescore_options import SCALES
+from espnet_bayeslm.evaluation.mapsswe import Mapsswe
+from espnet_bayeslm.evaluation.wer import ErrorCounts, errors_header, format_errors
+from espnet_bayeslm.rescoring.decision import Scales, Weighting
+from espnet_bayeslm.rescoring.feature_tuning import TunedWeights
+from espnet_bayeslm.rescoring.tally import UnknownTally
+from espnet_bayeslm.rescoring.tuning import CONTROL, Tuned
+from espnet_bayeslm.utils.files import files_in
+
+# Part of the lists ("" for all) -> whose errors -> their counts
+Parts = Mapping[str, Mapping[str, ErrorCounts]]
+
+
+def describe_scales(scales: Scales) -> Dict[str, Any]:
+    """Weights of scores and the posterior over a list, as yaml has them."""
+    features = dict(scales.features or ())
+    found: Dict[str, Any] = {"features": features} if features else {}
+    if scales.has_lmwt:
+        found.update(lmwt=scales.lmwt, word_penalty=scales.word_penalty)
+    if scales.posterior is not None:
+        found["posterior"] = dataclasses.asdict(scales.posterior)
+    return found
+
+
+def describe(weighting: Weighting) -> Dict[str, Any]:
+    """Content of `--scales`' file, as yaml has it."""
+    found = describe_scales(weighting.scales)
+    if weighting.scales.control is not None:
+        found["control"] = describe_scales(weighting.scales.control)
+    pairs = zip(weighting.names, weighting.weights.tolist(), strict=True)
+    content = {**found, "combine": weighting.combine, "components": dict(pairs)}
+    if weighting.decision != "max":
+        content["decision"] = weighting.decision
+    if any(weighting.fingerprints):
+        digests = zip(weighting.names, weighting.fingerprints, strict=True)
+        content["fingerprints"] = dict(digests)
+    return content
+
+
+def describe_tuning(tuned: Tuned) -> Dict[str, Any]:
+    """Errors of a tuning, as yaml has them."""
+
+    def of(found: TunedWeights) -> Dict[str, Any]:
+        held_out = dict(found.held_out)
+        return {"kept": found.kept, "errors": dict(found.errors), "held_out_errors": held_out}
+
+    content = {**of(tuned.found), "words": tuned.words}
+    if tuned.risk_errors is not None:
+        content["errors"]["mbr"] = tuned.risk_errors
+    if tuned.control is not None:
+        content["without_lm"] = of(tuned.control)
+    return content
+
+
+def write_settings(
+    folder: Path,
+    weighting: Weighting,
+    tuned: Optional[Tuned],
+    parts: Parts,
+    confidences: Mapping[str, Mapping[str, float]],
+    facts: Mapping[str, Any],
+) -> None:
+    """Write what `--scales` reads, remarks for people (`facts`, ..), and the sweep."""
+    content = {**describe(weighting), **facts}
+    if tuned is not None:
+        from espnet_bayeslm.report.html_sweep import write_sweep  # imports matplotlib
+
+        if tuned.tried:
+            content["weights"] = content["components"]
+        content["tuning"] = describe_tuning(tuned)
+        write_sweep(folder, tuned, names=weighting.names)
+    if parts:
+        wer = {
+            part: {name: round(100 * c.rate, 3) for name, c in errors.items()}
+            for part, errors in parts.items()
+        }
+        content["wer"] = wer.pop(list(parts)[-1])
+        content.update({f"wer_of_{part}": rates for part, rates in wer.items()})
+    for part, measures in confidences.items():
+        name = "confidence" + (f"_of_{part}" if part == "tuning" else "")
+        content[name] = {key: round(value, 5) for key, value in measures.items()}
+    # by these a later run knows what it may replace
+    content["files"] = sorted({*files_in(folder), SCALES})
+    text = yaml.safe_dump(content, sort_keys=False)
+    (folder / SCALES).write_text(text, encoding="utf-8")
+
+
+def report(
+    weighting: Weighting,
+    tuned: Optional[Tuned],
+    parts: Parts,
+    tests: Mapping[str, Mapping[str, Mapsswe]],
+    confidences: Mapping[str, Mapping[str, float]],
+    unknown: UnknownTally,
+    *,
+    unit: str,
+) -> None:
+    """Print what was chosen, the errors, and their test against the first pass."""
+    print("\n".join(choice_lines(weighting, tuned)))
+    for part, errors in parts.items():
+        print(f"{part:<24}{errors_header(unit)[24:]}")
+        print("\n".join(format_errors(name, counts) for name, counts in errors.items()))
+        for name, test in tests.get(part, {}).items():
+            print(f"{name} - rescored: MAPSSWE z = {test.z:.2f}, p = {test.p:.2g}")
+        if weighting.scales.control is not None and CONTROL not in errors:
+            logging.warning("%s: the lists lack a score that its scales weigh", CONTROL)
+        if errors["rescored"].errors > errors["first pass"].errors:
+            logging.warning(
+                "%srescored is worse than the first pass: %.2f > %.2f %%; does the LM fit?",
+                f"{part}: " if part else "",
+                100 * errors["rescored"].rate,
+                100 * errors["first pass"].rate,
+            )
+    for part, measures in confidences.items():
+        title = f"confidence of {measures['words']:g} words{part and ' of ' + part}"
+        print(f"{title}: {before_and_after(measures)}")
+    for line in unknown.lines():
+        print(line)
+
+
+def choice_lines(weighting: Weighting, tuned: Optional[Tuned]) -> List[str]:
+    """Chosen scales and weights, and the errors of their tuning; for people."""
+    if tuned is None:
+        return [str(weighting.scales)]
+    if tuned.folds:
+        lines = tuned.fold_lines()
+    else:
+        lines = [str(weighting.scales), tuned.held_out()]
+        if tuned.control is not None:
+            lines.append(f"{CONTROL}: {tuned.held_out_control()}")
+    if tuned.risk_errors is not None:
+        counts = f"{tuned.found.errors['tuned']} by max, {tuned.risk_errors} by mbr"
+        lines.append(f"errors on the tuning lists: {counts}")
+    if tuned.tried:
+        pairs = zip(weighting.names, weighting.weights, strict=True)
+        lines.append("weights " + ", ".join(f"{name} {weight:.3f}" for name, weight in pairs))
+    return lines
+
+
+def before_and_after(measures: Mapping[str, float]) -> str:
+    """How calibration has changed confidences, in words."""
+    kinds = (("ece", "calibration error"), ("auroc", "AUROC"))
+    pairs = [
+        (label, measures[f"{kind}_of_posterior"], measures[f"{kind}_of_confidence"])
+        for kind, label in kinds
+        if f"{kind}_of_posterior" in measures
+    ]
+    return ", ".join(f"{label} {before:.4f} -> {after:.4f}" for label, before, after in pairs)

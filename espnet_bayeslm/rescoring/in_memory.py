@@ -1,0 +1,89 @@
+"""Rescoring in memory: N-best lists in, rescored lists out, by LMs and n-grams from their files."""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, Mapping, Optional, Sequence
+
+from espnet_bayeslm.evaluation.normalization import Normalization
+from espnet_bayeslm.loading.components import load_components
+from espnet_bayeslm.nbest.normalized_lists import normalized
+from espnet_bayeslm.nbest.types import NBest
+from espnet_bayeslm.rescoring.decision import Weighting
+from espnet_bayeslm.rescoring.options import RescoreOptions
+from espnet_bayeslm.rescoring.pipeline import Rescoring, own_refs, score_lists
+from espnet_bayeslm.utils.options import with_options
+
+Refs = Mapping[str, Sequence[str]]
+
+
+@with_options(RescoreOptions)
+def rescore(
+    lists: Iterable[NBest],
+    *,
+    tune: bool = False,
+    refs: Optional[Refs] = None,
+    device: str = "cpu",
+    **options: Any,
+) -> Rescoring:
+    """An iterator of rescored lists, as `bayeslm rescore` makes them; nothing is written.
+
+    Args:
+        lists: N-best lists, as `read_nbest` yields them; a block of them is kept in memory, with
+            `tune` all.
+        tune: Find scales on these lists; never worse on them than the first pass.
+        refs: Utterance id -> words, to tune on; None: the lists' own references.
+        device: Where the weights of LMs go that are loaded.
+        **options: Fields of `RescoreOptions`.
+
+    Returns:
+        An iterator of `RescoredList`, with the attributes `weighting` and `tuned`.
+
+    Raises:
+        InputError: Something does not fit; lists are checked as they come.
+    """
+    if tune and refs is None:
+        lists = list(lists)
+        refs = own_refs(lists)
+    return rescore_lists(
+        lists, RescoreOptions(**options), refs=refs if tune else None, device=device
+    )
+
+
+def rescore_lists(
+    lists: Iterable[NBest], options: RescoreOptions, *, refs: Optional[Refs], device: str
+) -> Rescoring:
+    """An iterator of rescored lists.
+
+    Args:
+        lists: The lists; a block of them is kept in memory, with `refs` all.
+        options: The options.
+        refs: Utterance id -> words: tune the scales on them.
+        device: Where the weights of LMs go that are loaded.
+
+    Raises:
+        InputError: Options ask for tuning without `refs`, or LMs or lists cannot be used.
+    """
+    if refs is None:
+        options.check_untuned()
+    normalization = Normalization(options.normalize, kept=options.counting.ignored)
+    if normalization:
+        lists = normalized(lists, normalization)
+        refs = None if refs is None else normalization.text(refs)
+    components = load_components(
+        options.lms,
+        options.ngrams,
+        device=device,
+        self_normalized=options.self_normalized,
+        max_context=options.max_context,
+        **options.scoring,
+    )
+    weighting = Weighting.of(
+        components,
+        options.weights,
+        options.scales,
+        combine=options.combine,
+        decision=options.decision,
+        confidence=options.confidence,
+    )
+    scores = score_lists(lists, components, weighting, options)
+    return Rescoring(scores, weighting, options, refs=refs)

@@ -1,0 +1,57 @@
+"""Options that say what the tokens of an LM are, and what its training starts from."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Optional
+
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.options import described_fields, option, option_name
+
+GROUP = "tokens and start"
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenOptions:
+    """Where an LM's tokens come from: a trained LM, a recogniser, files, or the training text."""
+
+    token_type: Optional[str] = option(
+        "Default: word", None, choices=("word", "bpe", "char"), group=GROUP
+    )
+    vocab_size: Optional[int] = option("Default: all words, or 5000 BPE pieces", None, group=GROUP)
+    token_list: Optional[Path] = option("Take these tokens, a file as ESPnet's", None, group=GROUP)
+    bpemodel: Optional[Path] = option("The sentencepiece model of --token_list", None, group=GROUP)
+    asr_exp: Optional[Path] = option(
+        "An ESPnet recogniser: take the tokens, and the BPE model, of its config.yaml",
+        None,
+        group=GROUP,
+    )
+    source: Optional[Path] = option(
+        "A trained point-estimate LM: its tokens, the starting point, and the prior where the"
+        " configuration chooses none (model_conf: prior); for `lm: bayes_espnet` also the"
+        " backbone, if it is one of ESPnet's own LMs",
+        None,
+        name="from",
+        group=GROUP,
+    )
+
+    def check(self) -> None:
+        """Raise an InputError where options contradict each other."""
+        fields = described_fields(TokenOptions)
+        given = [f"--{option_name(f)}" for f in fields if getattr(self, f.name) is not None]
+        for owner in ("--from", "--asr_exp"):
+            if owner in given and len(given) > 1:
+                others = " and ".join(word for word in given if word != owner)
+                raise InputError(f"{owner} brings its own tokens", remedy=f"Leave out {others}.")
+        if self.bpemodel is not None and self.token_list is None:
+            raise InputError(
+                "--bpemodel without --token_list",
+                remedy="Give both, or --asr_exp DIR, which takes both from a recogniser.",
+            )
+        if self.token_list is not None and self.vocab_size is not None:
+            raise InputError("--token_list has its own size", remedy="Leave out --vocab_size.")
+        if self.token_list is not None and (self.token_type == "bpe") > (self.bpemodel is not None):
+            raise InputError("--token_type bpe needs the list's model", remedy="Give --bpemodel.")
+        if self.bpemodel is not None and self.token_type not in (None, "bpe"):
+            raise InputError(f"--bpemodel with --token_type {self.token_type}")

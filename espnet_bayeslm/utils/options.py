@@ -1,0 +1,157 @@
+"""Options of a tool as one dataclass: it makes the parser, the object, and the Python signature.
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class NgramOptions:
+        text: str = option("One sentence per line")
+        order: int = option("Words in the longest n-gram", 3)
+
+The annotation says how a word of the command line is read: `bool` as true|false, `Optional[int]`
+and `Optional[float]` also as `none`, a sequence as an option that may be repeated, and any other
+type that is not a number or a path as a string.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections.abc
+import dataclasses
+import inspect
+import keyword
+import re
+from pathlib import Path
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Type,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from espnet2.utils.types import float_or_none, int_or_none, str2bool
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable)
+
+
+def option(
+    help: str,
+    default: Any = dataclasses.MISSING,
+    *,
+    name: str = "",
+    group: str = "",
+    choices: Optional[Sequence[str]] = None,
+    metavar: Optional[str] = None,
+    positional: bool = False,
+) -> Any:
+    """Field of a tool's options.
+
+    Args:
+        help: Help text: of the parser, the docstring and the reference page.
+        default: Value of an option that is not given; an option without one is required.
+        name: Name on the command line, if it is not the field's.
+        group: Title of a group of options in the parser's help.
+        choices: Values that are allowed.
+        metavar: Name of the value in the parser's help.
+        positional: True for an argument without `--`.
+    """
+    metadata = {"help": help, "name": name, "group": group, "positional": positional}
+    return dataclasses.field(
+        default=default, metadata={**metadata, "choices": choices, "metavar": metavar}
+    )
+
+
+def described_fields(cls: Type) -> List[dataclasses.Field]:
+    """Fields of a dataclass that `option` has made, required ones first."""
+    found = [field for field in dataclasses.fields(cls) if "help" in field.metadata]
+    return sorted(found, key=lambda field: field.default is not dataclasses.MISSING)
+
+
+def option_name(field: dataclasses.Field) -> str:
+    """Name of an option on the command line, without `--`."""
+    return field.metadata["name"] or field.name
+
+
+def _key(field: dataclasses.Field) -> str:
+    """Name of an option in the parser's namespace."""
+    return field.name if keyword.iskeyword(option_name(field)) else option_name(field)
+
+
+def add_options(parser: argparse.ArgumentParser, cls: Type) -> argparse.ArgumentParser:
+    """Add an option for each field of a dataclass, and return the parser."""
+    hints = get_type_hints(cls)
+    groups: Dict[str, Any] = {"": parser}
+    for field in described_fields(cls):
+        title = field.metadata["group"]
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
+        _add_option(groups[title], field, hints[field.name])
+    return parser
+
+
+def _add_option(group: argparse._ActionsContainer, field: dataclasses.Field, hint: Any) -> None:
+    """Add one option to a parser or a group."""
+    known = ("help", "choices", "metavar")
+    keywords = {name: field.metadata[name] for name in known if field.metadata[name] is not None}
+    required = field.default is dataclasses.MISSING
+    if get_origin(hint) is collections.abc.Sequence:
+        keywords.update(action="append", default=[], type=_reader(get_args(hint)[0]))
+    else:
+        keywords.update(default=None if required else field.default, type=_reader(hint))
+    if field.metadata["positional"]:
+        group.add_argument(field.name, nargs=None if required else "?", **keywords)
+    else:
+        name = f"--{option_name(field)}"
+        group.add_argument(name, dest=_key(field), required=required, **keywords)
+
+
+def _reader(hint: Any) -> Callable[[str], Any]:
+    """Function that reads a word of the command line as a type."""
+    kinds = get_args(hint) or (hint,)
+    optional = type(None) in kinds
+    readers = {bool: str2bool, int: int, float: float, Path: Path}
+    if optional:
+        readers.update({int: int_or_none, float: float_or_none})
+    return next((reader for kind, reader in readers.items() if kind in kinds), str)
+
+
+def options_from(cls: Type[T], values: Mapping[str, Any]) -> T:
+    """Options of a dataclass from the values that its parser has found."""
+    fields: Sequence[dataclasses.Field] = dataclasses.fields(cls)  # type: ignore[arg-type]
+    keys = {f.name: _key(f) if "help" in f.metadata else f.name for f in fields}
+    return cls(**{name: values[key] for name, key in keys.items() if key in values})
+
+
+def with_options(cls: Type) -> Callable[[F], F]:
+    """Decorate a function that takes `**options`: signature and Args get the fields of a dataclass.
+
+    Args:
+        cls: The dataclass, whose keyword arguments the function takes as `**options`.
+    """
+
+    def decorate(function: F) -> F:
+        own = inspect.signature(function)
+        kinds = inspect.Parameter
+        parameters = [p for p in own.parameters.values() if p.kind is not kinds.VAR_KEYWORD]
+        for field in dataclasses.fields(cls):
+            default = kinds.empty if field.default is dataclasses.MISSING else field.default
+            parameters.append(
+                kinds(field.name, kinds.KEYWORD_ONLY, default=default, annotation=field.type)
+            )
+        function.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        lines = [f"{field.name}: {field.metadata['help']}" for field in described_fields(cls)]
+        function.__doc__ = re.sub(
+            r"^( *)\*\*options:.*$",
+            lambda found: "\n".join(found[1] + line for line in lines),
+            function.__doc__ or "",
+            flags=re.MULTILINE,
+        )
+        return function
+
+    return decorate
