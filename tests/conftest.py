@@ -13,6 +13,8 @@ from hypothesis import settings
 
 # the LMs of the contract test
 sys.path.insert(0, str(Path(__file__).parent / "lm"))
+# what the recipes share
+sys.path.insert(0, str(Path(__file__).parent.parent / "egs2" / "TEMPLATE" / "lm"))
 
 # On a busy machine any example may take long
 settings.register_profile("any time", deadline=None)

@@ -26,7 +26,6 @@ TOOLS = {
     "score": "WER with S/D/I, significance, oracle WER of N-best lists",
     "completion": "a script that completes tools and options in bash and zsh",
     "batch": "command lines of these tools from a file, run in one process",
-    "experiment": "a plan in yaml: LMs trained, interpolated, rescored with; tables and figures",
     "report": "results in one HTML file: tables, figures, N-best lists to look through",
 }
 

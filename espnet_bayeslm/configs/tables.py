@@ -7,7 +7,7 @@ import functools
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Union
 
 import yaml
 
@@ -113,33 +113,6 @@ class Line:
             + where.get(self.where, f", {self.where}")
             + options
         )
-
-    @property
-    def base(self) -> str:
-        """The point-estimate LM that it is compared and interpolated with."""
-        return f"point_{self.lm}"
-
-    def systems(self, ngram: str = "3g") -> List[Tuple[str, ...]]:
-        """Mixtures in which it is evaluated: names of LMs, and the n-gram's."""
-        if self.kind == MIXTURE:
-            return [(*self.where.split("+"), ngram)]
-        alone: List[Tuple[str, ...]] = [(self.name,), (self.name, ngram)]
-        return alone if self.kind == "point" else [*alone, (self.name, self.base, ngram)]
-
-    @property
-    def has_point_prior(self) -> bool:
-        """Whether the mean of its prior is the point-estimate LM, and not zero.
-
-        Raises:
-            InputError: Its option `prior_mean` is not 0.
-        """
-        mean = self.options.get("prior_mean")
-        if str(mean) not in ("None", "0"):
-            raise InputError(
-                f"line {self.number} of table {self.table}: prior_mean={mean}; valid is 0",
-                remedy="Without the option the prior's mean is the point-estimate LM.",
-            )
-        return self.kind in WITH_PRIOR and mean is None
 
 
 def merged(base: Mapping[str, Any], *changes: Optional[Mapping[str, Any]]) -> Config:
@@ -302,30 +275,6 @@ def paper_tables() -> Tables:
     content = paper_content()
     lines = {name: parse_lines(name, rows, TABLES) for name, rows in content["tables"].items()}
     return Tables(lines, content["sizes"], content["shared"])
-
-
-def paper_figures(corpus: Optional[str], name: str) -> Tuple[str, str]:
-    """The paper's (perplexity, WER) of the `ngram` or the `oracle` of a corpus, or dashes."""
-    found = paper_content()["corpora"][corpus][name] if corpus else {}
-    return found.get("ppl", "-"), found.get("wer", "-")
-
-
-def mixed_figures(corpus: Optional[str], line: Line) -> Tuple[str, str]:
-    """The paper's (perplexity, WER) of a line + n-gram + point-estimate LM, or dashes.
-
-    The paper has such a line only without any option but the rank in its search.
-    """
-    rank = line.options.get("nas")
-    if corpus is None or set(line.options) - {"nas"}:
-        return "-", "-"
-    for table in paper_content()["corpora"][corpus]["tables"]:
-        for other in paper_tables().table(table):
-            same = other.where == line.where and line.where != SEARCHED
-            found = line.where == SEARCHED and str(other.options.get("nas")) == str(rank)
-            kind = (other.lm, other.kind) == (line.lm, line.kind)
-            if kind and (same or found) and other.mixed_ppl != "-":
-                return other.mixed_ppl, other.mixed_wer
-    return "-", "-"
 
 
 def describe_line(line: Line) -> str:

@@ -8,7 +8,7 @@ import sys
 import pytest
 from recipe_scripts import RECIPES
 
-from espnet_bayeslm.experiment import lists
+from lab import lists
 
 
 @pytest.fixture

@@ -26,6 +26,10 @@ def files_of(folder):
 def run_script(folder, *words, **variables):
     """Run a script of a recipe in a folder."""
     environment = {k: v for k, v in os.environ.items() if k not in VARIABLES}
-    environment |= {"PYTHON": sys.executable, "PYTHONPATH": str(ROOT), **variables}
+    environment |= {
+        "PYTHON": sys.executable,
+        "PYTHONPATH": f"{ROOT}:{RECIPES}/TEMPLATE/lm",
+        **variables,
+    }
     command = ["bash", *map(str, words)]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)

@@ -8,8 +8,8 @@ import sys
 import pytest
 from recipe_scripts import write
 
-from espnet_bayeslm.experiment import lists
 from espnet_bayeslm.nbest.kaldi import read_kaldi
+from lab import lists
 
 # Stands in for Kaldi's programs. A path is a line `key word,word graph_cost acoustic_cost`, the
 # grammar a cost for each word; a call is noted in $CALLS.

@@ -5,7 +5,7 @@ import shutil
 import pytest
 from recipe_scripts import run_script, write
 
-from espnet_bayeslm.experiment import lists
+from lab import lists
 
 
 def write_archive(folder, utts, **more):

@@ -1,6 +1,1 @@
-#!/usr/bin/env bash
-# The experiments of conf/plan.yaml, stage by stage (see README.md): `./run.sh --help`.
-set -euo pipefail
-. ./path.sh
-. ./cmd.sh
-exec "${PYTHON}" -m espnet_bayeslm.bin.bayeslm experiment --plan conf/plan.yaml "$@"
+../../TEMPLATE/lm/run.sh

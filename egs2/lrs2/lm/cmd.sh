@@ -1,1 +1,1 @@
-../../sotu/lm/cmd.sh
+../../TEMPLATE/lm/cmd.sh

@@ -1,1 +1,1 @@
-../../sotu/lm/lm.sh
+../../TEMPLATE/lm/lm.sh

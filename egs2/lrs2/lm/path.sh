@@ -1,1 +1,1 @@
-../../sotu/lm/path.sh
+../../TEMPLATE/lm/path.sh

@@ -1,1 +1,1 @@
-../../ami/lm/run.sh
+../../TEMPLATE/lm/run.sh

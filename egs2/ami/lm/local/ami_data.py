@@ -14,10 +14,10 @@ from typing import Container, Dict, Optional, Sequence, Set, Tuple
 from ami_annotations import DOWNLOAD, SETS, Sentences, read_annotations
 from fisher_data import read_fisher
 
-from espnet_bayeslm.experiment.texts import write_corpus
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines
+from lab.texts import write_corpus
 
 # What is no word: a plain text with any of these was not prepared as the recipe needs it.
 PUNCTUATION = re.compile(r'[,;:?!"()\[\]{}<>]')

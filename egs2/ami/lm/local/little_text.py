@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Iterator, List, Optional, Sequence
 
 from espnet_bayeslm.bin import bayeslm
-from espnet_bayeslm.experiment.cells import markdown_table
 from espnet_bayeslm.quickstart.perplexity_table import BOTH, POINT, SYSTEMS
 from espnet_bayeslm.quickstart.runner import words
 from espnet_bayeslm.quickstart.seed_comparison import Comparison, Work, compare
@@ -22,6 +21,7 @@ from espnet_bayeslm.report.table import signed
 from espnet_bayeslm.utils.cli import parse_numbers, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines, write_text
+from espnet_bayeslm.utils.markdown import markdown_table
 
 
 def part(lines: Sequence[str], percent: int) -> List[str]:

@@ -1,13 +1,1 @@
-#!/usr/bin/env bash
-# Puts 20-best lists of all sets and conditions into data/nbest (options: local/nbest.sh --help).
-set -euo pipefail
-declare -A given=()
-for name in NBEST NBEST_TEXT NBEST_LANG; do
-    [ -z "${!name+set}" ] || given[${name}]=${!name}
-done
-. ./db.sh
-for name in "${!given[@]}"; do printf -v "${name}" '%s' "${given[${name}]}"; done
-. ./path.sh
-# options come later, and so win
-"${PYTHON}" -m espnet_bayeslm.experiment.lists --nbest "${NBEST:-}" --references "${NBEST_TEXT:-}" \
-    --lang "${NBEST_LANG:-}" "$@"
+../../../TEMPLATE/lm/nbest.sh

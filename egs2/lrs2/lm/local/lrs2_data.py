@@ -8,9 +8,9 @@ from typing import Dict, Iterable, List, Optional, Sequence, Set, Tuple
 from espnet2.utils.types import str2bool, str_or_none
 from lrs2_corpus import Clip, clip_files, find_corpus, find_lists, read_sets
 
-from espnet_bayeslm.experiment.texts import write_corpus
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
+from lab.texts import write_corpus
 
 Sentence = Tuple[str, ...]
 

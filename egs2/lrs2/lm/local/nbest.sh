@@ -1,1 +1,1 @@
-../../../ami/lm/local/nbest.sh
+../../../TEMPLATE/lm/nbest.sh

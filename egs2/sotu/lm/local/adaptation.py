@@ -9,11 +9,11 @@ from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from adaptation_data import SHARES
 
-from espnet_bayeslm.experiment.cells import markdown_table
 from espnet_bayeslm.report.plots import new_figure, save_figure
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_text
+from espnet_bayeslm.utils.markdown import markdown_table
 
 BACKBONES = {"seq_rnn": "ESPnet's LSTM (seq_rnn)", "transformer": "ESPnet's transformer"}
 METHODS = {

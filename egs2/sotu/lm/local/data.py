@@ -13,8 +13,8 @@ import re
 import unicodedata
 from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
-from espnet_bayeslm.experiment.texts import write_corpus
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from lab.texts import write_corpus
 
 Utterances = List[Tuple[str, List[str]]]
 

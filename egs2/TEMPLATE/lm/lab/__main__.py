@@ -1,4 +1,4 @@
-"""From a plan in yaml to trained LMs, weights, perplexities, rescored lists, tables and figures."""
+"""`python -m lab`: from a plan in yaml to trained LMs, rescored lists, tables and figures."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Optional, Sequence
 
 from espnet_bayeslm.bin import bayeslm
-from espnet_bayeslm.experiment.plan import Settings, check_parts, read_plan
-from espnet_bayeslm.experiment.run import Choice, Experiment, parse_units
 from espnet_bayeslm.utils.cli import parse_numbers, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
+from lab.plan import Settings, check_parts, read_plan
+from lab.run import Choice, Experiment, parse_units
 
 STAGES = """
 stages: 1 text, 2 n-gram, token list and statistics, 3 N-best lists, 4 training, 5 interpolation and
@@ -21,8 +21,9 @@ perplexity, 6 rescoring, 7 tables and figures, 8 HTML report
 
 
 def get_parser() -> Any:
-    """Parser of `bayeslm experiment`."""
-    parser = tool_parser("experiment", __doc__.splitlines()[0])
+    """Parser of `run.sh`."""
+    parser = tool_parser("lab", __doc__.partition(": ")[2])
+    parser.prog = "run.sh"
     parser.epilog = STAGES
     parser.add_argument("--plan", type=Path, default=Path("conf/plan.yaml"), help="The plan")
     parser.add_argument("--table", help="Of the plan; default: the plan's `table`")
@@ -89,11 +90,6 @@ def experiment(
         raise InputError(f"--seeds {seeds!r} --nj {nj} --join {join}: expected numbers")
     if join and "parts" in content.studies.get(table, {}):
         raise InputError(f"--join {join}: not with --table {table}")
-    if content.flat and len(numbers) > 1:
-        raise InputError(
-            f"--seeds {seeds!r}: the plan is `flat`, and its one folder is of one seed",
-            remedy="Give --seeds 1.",
-        )
     study = content.studies.get(table, {})
     for option, given, key in (("--parts", parts, "parts"), ("--units", units, "units")):
         if given and key not in study:
@@ -122,13 +118,6 @@ def experiment(
         return
     for number, (what, do) in work.stages.items():
         if stage <= number <= stop_stage:
-            if content.systems and number in (7, 8):
-                raise InputError(
-                    f"stage {number} is about each line's own mixtures, and the plan has `systems`",
-                    path=plan,
-                    remedy="Stop at stage 6 (--stop_stage 6): results are in EXP/perplexity and"
-                    " EXP/rescore.",
-                )
             logging.info(f"stage {number}: {what}")
             do()
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from espnet_bayeslm.experiment.plan import Settings, read_plan
+from lab.plan import Settings, read_plan
 
 PLAN = """
 sets: {dev: dev, test: eval}

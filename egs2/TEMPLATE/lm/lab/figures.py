@@ -12,14 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
 
-from espnet_bayeslm.configs.tables import LABELS, MIXTURE, NAMES, paper_content
-from espnet_bayeslm.experiment import studies
-from espnet_bayeslm.experiment.cells import Values, mean
-from espnet_bayeslm.experiment.outputs import Json
-from espnet_bayeslm.experiment.plan import POINT, TRAIN
-from espnet_bayeslm.experiment.studies import UNITS, Curve, Study
-from espnet_bayeslm.experiment.view import View
+from espnet_bayeslm.configs.tables import LABELS, NAMES, paper_content
 from espnet_bayeslm.report.plots import new_figure, save_figure
+from lab import studies
+from lab.cells import Values, mean
+from lab.plan import POINT, TRAIN, Entry
+from lab.results import Results
+from lab.studies import UNITS, Curve, Study
 
 # Okabe and Ito's colours, which colour-blind readers tell apart; one for each kind.
 COLOURS = {
@@ -44,30 +43,30 @@ MAX_LABEL = 38
 MAX_LINE = 66
 
 
-def write_figures(view: View, folder: Path) -> Dict[str, Path]:
+def write_figures(results: Results, folder: Path) -> Dict[str, Path]:
     """Write the figures for which there is something, and return {name: file}.
 
     Args:
-        view: The results.
+        results: The results.
         folder: Where they go.
     """
     written = {}
-    for name, figure in all_figures(view):
-        written[name] = folder / f"{name}_{view.table}.png"
+    for name, figure in all_figures(results):
+        written[name] = folder / f"{name}_{results.table}.png"
         save_figure(figure, written[name])
     return written
 
 
-def all_figures(view: View) -> Iterator[Tuple[str, Figure]]:
+def all_figures(results: Results) -> Iterator[Tuple[str, Figure]]:
     """(name, figure)."""
-    if any(run["lms"] for run in view.whole.values()) and view.backbones():
-        yield "learning_curves", curves_figure(view)
-    found = studies.studies(view, view.study) if view.study else {}
+    if any(run.lms for run in results.whole.values()) and results.backbones():
+        yield "learning_curves", curves_figure(results)
+    found = studies.studies(results, results.study) if results.study else {}
     if found:
-        yield view.table, study_figure(found)
+        yield results.table, study_figure(found)
     ratios = {lm: s for lm, s in found.items() if s.snr()}
     if ratios:
-        yield f"snr_{view.table}", snr_figure(ratios)
+        yield f"snr_{results.table}", snr_figure(ratios)
 
 
 def panels(
@@ -89,23 +88,24 @@ def legend_columns(labels: Sequence[str]) -> int:
     return 2 if len(labels) > 4 and max(map(len, labels)) <= MAX_LABEL else 1
 
 
-def curves_figure(view: View) -> Figure:
+def curves_figure(results: Results) -> Figure:
     """Validation perplexities by epoch, mean over the seeds, a column for each backbone.
 
     Below them is their change against the point-estimate LM at the same epoch: the curves
     themselves often lie upon each other.
     """
-    labels = [view.label(line) for line in max(map(view.of_backbone, view.backbones()), key=len)]
-    figure, (upper, lower) = panels(2, len(view.backbones()), labels=labels, sharex="col")
-    for axes, changes, lm in zip(upper, lower, view.backbones(), strict=True):
-        half, point = epochs(view, f"half_{lm}"), epochs(view, f"point_{lm}")
+    longest = max(map(results.of_backbone, results.backbones()), key=len)
+    labels = [results.label(entry) for entry in longest]
+    figure, (upper, lower) = panels(2, len(results.backbones()), labels=labels, sharex="col")
+    for axes, changes, lm in zip(upper, lower, results.backbones(), strict=True):
+        half, point = epochs(results, f"half_{lm}"), epochs(results, f"point_{lm}")
         axes.plot(range(1, len(half) + 1), half, "-", color="0.6", label="half-trained LM")
-        lines = [line for line in view.of_backbone(lm) if line["kind"] != MIXTURE]
-        for line, style in zip(lines, line_styles(lines), strict=True):
-            values = epochs(view, line["name"])
+        entries = results.of_backbone(lm)
+        for entry, style in zip(entries, line_styles(entries), strict=True):
+            values = epochs(results, entry.name)
             if not values:
                 continue
-            style["label"] = legend_name(view, line, lines)
+            style["label"] = legend_name(results, entry, entries)
             # all go on from the half-trained LM
             points = [*half[-1:], *values]
             end = len(half) + len(values) + 1
@@ -122,34 +122,34 @@ def curves_figure(view: View) -> Figure:
     return figure
 
 
-def epochs(view: View, name: str) -> List[float]:
+def epochs(results: Results, name: str) -> List[float]:
     """LM's validation perplexities, mean over the seeds that have the epoch."""
-    curves = [[epoch["valid_ppl"] for epoch in lm["epochs"]] for lm in view.lms(name).values()]
+    curves = [[epoch.valid_ppl for epoch in lm.epochs] for lm in results.lms(name).values()]
     longest = max(map(len, curves), default=0)
     values = ([c[n] for c in curves if len(c) > n] for n in range(longest))
     return [sum(column) / len(column) for column in values]
 
 
-def line_styles(lines: Sequence[Json]) -> Iterator[Dict[str, Any]]:
+def line_styles(entries: Sequence[Entry]) -> Iterator[Dict[str, Any]]:
     """How each line is drawn: a colour for its kind, a style within the kind."""
     seen: Dict[str, int] = {}
-    for line in lines:
-        number = seen.get(line["kind"], 0)
-        seen[line["kind"]] = number + 1
+    for entry in entries:
+        number = seen.get(entry.line.kind, 0)
+        seen[entry.line.kind] = number + 1
         yield {
-            "color": COLOURS[line["kind"]],
+            "color": COLOURS[entry.line.kind],
             "linestyle": STYLES[number % len(STYLES)],
-            "marker": MARKERS[list(COLOURS).index(line["kind"])],
+            "marker": MARKERS[list(COLOURS).index(entry.line.kind)],
             "markersize": 4,
             "linewidth": 1.3,
         }
 
 
-def legend_name(view: View, line: Json, lines: Sequence[Json]) -> str:
+def legend_name(results: Results, entry: Entry, entries: Sequence[Entry]) -> str:
     """What the legend calls a line: only its kind of LM where there are many."""
-    if len(lines) <= MAX_LINES:
-        return view.label(line)
-    return LABELS[line["kind"]].format(lm=NAMES[line["lm"]])
+    if len(entries) <= MAX_LINES:
+        return results.label(entry)
+    return LABELS[entry.line.kind].format(lm=NAMES[entry.line.lm])
 
 
 def legend_below(source: Axes, axes: Axes, *, below: float = -0.17) -> None:
@@ -206,7 +206,7 @@ def draw_curves(axes: Axes, study: Study, values: Sequence[Dict[int, Values]], l
     for n, (curve, each) in enumerate(zip(study.curves, values, strict=True)):
         style = curve_style(study, curve)
         draw_values(axes, each, shift=n, label=curve.label, **style)
-    axes.set_ylabel(f"{label}, {study.view.test}")
+    axes.set_ylabel(f"{label}, {study.results.test}")
     place_axis(axes, study.places)
     axes.grid(alpha=0.3)
 
@@ -266,7 +266,9 @@ def place_axis(axes: Axes, places: Sequence[int]) -> None:
 
 def snr_figure(found: Mapping[str, Study]) -> Figure:
     """Median signal-to-noise ratios over a study, the paper's beside them."""
-    labels = max(([s.view.label(line) for line, _ in s.snr()] for s in found.values()), key=len)
+    labels = max(
+        ([s.results.label(entry) for entry, _ in s.snr()] for s in found.values()), key=len
+    )
     figure, ((*all_axes,),) = panels(1, len(found), labels=labels)
     for axes, (lm, study) in zip(all_axes, found.items(), strict=True):
         paper = paper_content()["snr"][study.study][lm]
@@ -274,9 +276,9 @@ def snr_figure(found: Mapping[str, Study]) -> Figure:
         label = "paper (Table VII; other text and widths)"
         axes.plot(places, [*paper.values()], "--x", color=PAPER_COLOUR, label=label)
         ratios = study.snr()
-        styles = line_styles([line for line, _ in ratios])
-        for n, ((line, values), style) in enumerate(zip(ratios, styles, strict=True)):
-            draw_values(axes, values, shift=n, label=study.view.label(line), **style)
+        styles = line_styles([entry for entry, _ in ratios])
+        for n, ((entry, values), style) in enumerate(zip(ratios, styles, strict=True)):
+            draw_values(axes, values, shift=n, label=study.results.label(entry), **style)
         place_axis(axes, sorted({*places, *study.places}))
         axes.set(yscale="log", title=NAMES[lm], xlabel=axis_label(study))
         axes.set_ylabel("median |mean| / std of the random weights")

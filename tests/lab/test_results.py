@@ -1,5 +1,6 @@
 """Results of a table: numbers from outputs that were written by hand."""
 
+import dataclasses
 import json
 import math
 import shutil
@@ -8,11 +9,12 @@ from pathlib import Path
 import pytest
 import written_outputs as out
 
-from espnet_bayeslm.bin import experiment
+from espnet_bayeslm.utils.errors import InputError
+from lab.collect import collect
+from lab.document import write_results
+from lab.plan import Settings, read_plan
 
 CONDITIONS = ("us", "gb")
-OPTIONS = ["--table", "some", "--size", "small", "--seeds", "1 2", "--log_level", "ERROR"]
-OPTIONS += ["--stage", "7", "--stop_stage", "7"]
 BAYES, POINT = "bayes_lstm_cell_input_1-2", "point_lstm"
 # what tables call the former
 LINE = "3. Bayesian LSTM, cell_input@1-2"
@@ -71,40 +73,29 @@ def outputs(written, plan, tmp_path):
     return tmp_path
 
 
-def test_a_flat_plan_finds_its_outputs(outputs, plan):
-    one = [*OPTIONS, "--seeds", "1"]
-    experiment.main(one)
-    names = ("results_some.json", "report_some.yaml")
-    expected = [Path("exp/small", name).read_text() for name in names]
-    for path in Path("exp/small/seed1").iterdir():
-        path.rename(Path("exp") / path.name)
-    shutil.rmtree("exp/small")
-    plan(flat=True)
-    experiment.main(one)
-    found = [Path("exp", name).read_text() for name in names]
-    assert found == [
-        text.replace("exp/small/seed1/", "exp/").replace("exp/small/", "exp/") for text in expected
-    ]
+def the_settings(seeds=(1, 2)):
+    plan = read_plan(Path("conf/plan.yaml"))
+    return Settings(plan, "some", "small", seeds, Path("exp"), Path("data"))
 
 
 @pytest.fixture
-def fail(outputs, fails):
-    """Return a function: options -> the one line that is said of bad input."""
+def fail(outputs):
+    """Return a function: seeds -> the error of outputs that cannot be used."""
 
-    def run(*options):
-        error = fails(experiment.main, [*OPTIONS, *options])
-        assert error.startswith("bayeslm experiment: error: ")
-        return error
+    def run(*seeds):
+        with pytest.raises(InputError) as raised:
+            settings = the_settings(seeds or (1, 2))
+            write_results(collect(settings), settings)
+        return str(raised.value)
 
     return run
 
 
-def run(*options):
-    """Return the results file and RESULTS."""
-    experiment.main([*OPTIONS, *options])
-    folder = Path("exp/small")
-    content = json.loads((folder / "results_some.json").read_text())
-    return content, (folder / "RESULTS_some.md").read_text()
+def run(*seeds, notes=()):
+    """Return the results and RESULTS."""
+    settings = the_settings(seeds or (1, 2))
+    results = collect(settings)
+    return results, write_results(results, settings, notes)
 
 
 def rows_of(text, title):
@@ -120,50 +111,52 @@ def rows_of(text, title):
     return rows
 
 
-def test_numbers_of_the_results_file(outputs):
-    content, _ = run()
-    first = next(r for r in content["runs"] if r["seed"] == 1)["systems"]
+def test_numbers_of_the_results(outputs):
+    results, _ = run()
+    first = results.whole[1].systems
     best = first[f"{BAYES}+{POINT}+3g"]
-    assert best["perplexity"]["eval"]["ppl"] == 76.0
-    assert best["perplexity"]["dev"]["ppl_with_oov"] == pytest.approx(1.1 * 84.0)
-    assert best["weights"] == pytest.approx(dict.fromkeys((BAYES, POINT, "3g"), 1 / 3))
-    assert best["scales"]["gb"] == {"lmwt": 11.5, "word_penalty": -0.5}
+    assert best.perplexity["eval"].ppl == 76.0
+    assert best.weights == pytest.approx(dict.fromkeys((BAYES, POINT, "3g"), 1 / 3))
+    assert (best.scales["gb"].lmwt, best.scales["gb"].word_penalty) == (11.5, -0.5)
     # 8 sentences with 2 wrong of 10 words, 2 with 1, in each condition
-    assert best["errors"]["eval"]["us"]["substitutions"] == 18
-    assert best["errors"]["eval"]["pooled"]["words"] == 200
-    assert best["errors"]["eval"]["pooled"]["wer"] == pytest.approx(18.0)
-    assert first[f"{BAYES}+3g"]["errors"]["eval"]["pooled"]["wer"] == pytest.approx(25.0)
-    assert content["lists"]["eval"]["first_pass"]["pooled"]["wer"] == pytest.approx(40.0)
-    assert content["lists"]["eval"]["oracle"]["gb"]["wer"] == pytest.approx(10.0)
+    assert best.errors["eval"]["us"].substitutions == 18
+    assert best.errors["eval"]["pooled"].words == 200
+    assert best.errors["eval"]["pooled"].rate == pytest.approx(0.18)
+    assert first[f"{BAYES}+3g"].errors["eval"]["pooled"].rate == pytest.approx(0.25)
+    assert results.lists["eval"]["first_pass"]["pooled"].rate == pytest.approx(0.4)
+    assert results.lists["eval"]["oracle"]["gb"].rate == pytest.approx(0.1)
     # a segment a sentence: point has 3 errors in each of 20, so d is 1 in 16 and 2 in 4
-    test = best["tests"][f"{POINT}+3g"]
+    test = best.tests[f"{POINT}+3g"]
     std = math.sqrt((16 * 0.2**2 + 4 * 0.8**2) / 19)
-    assert (test["segments"], test["better"], test["worse"]) == (20, True, False)
-    assert test["z"] == pytest.approx(1.2 / (std / math.sqrt(20)))
-    assert test["difference"] == pytest.approx(12.0)
-    assert test["low"] < 12.0 < test["high"]
+    assert (test.segments, test.better, test.worse) == (20, True, False)
+    assert test.z == pytest.approx(1.2 / (std / math.sqrt(20)))
+    assert test.difference == pytest.approx(12.0)
+    assert test.low < 12.0 < test.high
+    written = json.loads(Path("exp/small/results_some.json").read_text())
+    assert written == json.loads(json.dumps(dataclasses.asdict(results)))
 
 
 def test_trainings_ratios_and_searches(outputs):
-    content, text = run()
-    lms = next(r for r in content["runs"] if r["seed"] == 2)["lms"]
-    assert lms[BAYES]["epochs"][1] == {"train_nll": 4.5, "train_kl": 0.25, "valid_ppl": 100.0}
-    assert lms[BAYES]["minutes"] == 4.0
+    results, text = run()
+    lms = results.whole[2].lms
+    assert dataclasses.astuple(lms[BAYES].epochs[1]) == (4.5, 0.25, 100.0)
+    assert lms[BAYES].minutes == 4.0
     # the first and the last layer share their weights; buffers are no parameters
-    assert (lms[BAYES]["parameters"], lms[BAYES]["random"]) == (100, 90)
-    assert (lms[POINT]["unit"], lms[POINT]["random"]) == (200, 0)
-    assert [row["median"] for row in lms[BAYES]["snr"]][:2] == [1.0, 2.0]
+    assert (lms[BAYES].parameters, lms[BAYES].random) == (100, 90)
+    assert (lms[POINT].unit, lms[POINT].random) == (200, 0)
+    assert [summary.median for summary in lms[BAYES].snr] == [1.0, 2.0]
     training = rows_of(text, "Training")
     assert training[LINE] == ["2", "100", "90", "2", "4.0", "4.500", "0.250", "120.0, 100.0"]
     ratios = text.split("## Signal-to-noise ratio")[1]
-    assert f"| {LINE} | cell_input@2 | 3 | 2 / 2 | " in ratios and "| 2 / 2 |" in ratios
+    assert (
+        f"| {LINE} | cell_input@2 | 3 | 2 / 2 | " in ratios and f"| {LINE} | all | 6 | " in ratios
+    )
     assert "| search_lstm_bayes: cell_input@1 bayes | 0.250 | 0.250 |" in text
     assert "| search_lstm_bayes | 1 | 1 | point at all locations | 0.75 |" in text
 
 
-def test_tables_of_perplexities_and_errors(outputs, capsys):
-    _, text = run("--note", "Synthetic speech. Two cores.")
-    assert capsys.readouterr().out.strip() == text.strip()
+def test_tables_of_perplexities_and_errors(outputs):
+    _, text = run(notes=["Synthetic speech. Two cores."])
     assert "Synthetic speech. Two cores.\n" in text and "\ntrain: 807033 words\n" in text
     ppl = rows_of(text, "Perplexity")
     assert ppl["3-gram"] == ["130.0", "120.0", *[""] * 4, "81.9/93.6", ""]
@@ -171,7 +164,7 @@ def test_tables_of_perplexities_and_errors(outputs, capsys):
         *("98.5 ± 0.5", "88.5 ± 0.5", "86.5 ± 0.5", "78.5 ± 0.5", "84.5 ± 0.5", "76.5 ± 0.5"),
         *("46.0/47.1", "47.1/47.3"),
     ]
-    assert ppl["5. Transformer"] == ["not run", *[""] * 5, "46.9/48.4", ""]
+    assert "5. Transformer" not in ppl
     wer = rows_of(text, "Word error rate")
     assert wer["first pass"][:4] == ["40.00", "40.00", "40.00", ""]
     assert wer["oracle"][:3] == ["10.00"] * 3
@@ -185,9 +178,9 @@ def test_tables_of_perplexities_and_errors(outputs, capsys):
 
 
 def test_the_best_line_is_chosen_on_dev_and_has_controls(outputs):
-    content, text = run()
+    results, text = run()
     # the searched line has the lowest perplexity of eval, and no uncertain location
-    assert content["chosen"] == {"lstm": 3}
+    assert results.chosen == {"lstm": 3}
     chosen = "- 4. Bayesian LSTM, searched (top 1), seed 1, 2: no location, a point-estimate LM"
     assert chosen in text
     rows = rows_of(text, "The comparison that hurts")
@@ -202,8 +195,8 @@ def test_the_best_line_is_chosen_on_dev_and_has_controls(outputs):
     assert cells[:3] == ["86.5 ± 0.5", "77.5 ± 0.5", "25.00"]
     assert cells[3] == f"{100 * (76 / 77 - 1):+.2f} %"
     assert cells[5].startswith("-7.00 [")
-    tests = next(r for r in content["runs"] if r["seed"] == 1)["systems"]
-    assert set(tests[f"{BAYES}+{POINT}+3g"]["tests"]) == {
+    systems = results.whole[1].systems
+    assert set(systems[f"{BAYES}+{POINT}+3g"].tests) == {
         *(f"{POINT}+3g", "map_lstm+3g", f"map_lstm+{POINT}+3g", f"{POINT}+{POINT}.seed2+3g")
     }
 
@@ -249,8 +242,8 @@ def test_what_is_missing_is_named_with_its_stage(outputs):
 
 def test_without_lists_there_are_perplexities_alone(outputs):
     shutil.rmtree("data/nbest")
-    content, text = run()
-    assert content["conditions"] == []
+    results, text = run()
+    assert results.conditions == []
     assert "There are no N-best lists (stage 3 makes them)" in text
     assert "## Word error rate" not in text
     assert rows_of(text, "Against the point-estimate LM")[LINE] == ["-5.00 %", "-4.94 %"]
@@ -259,7 +252,7 @@ def test_without_lists_there_are_perplexities_alone(outputs):
 
 def test_an_lm_alone_is_found_in_a_mixture(outputs):
     shutil.rmtree(f"exp/small/seed1/perplexity/{POINT}")
-    _, text = run("--seeds", "1")
+    _, text = run(1)
     assert rows_of(text, "Perplexity")["1. LSTM"][:2] == ["150.0", "150.0"]
 
 
@@ -272,15 +265,15 @@ def test_other_names_of_sets_and_n_gram(plan, tmp_path):
         given = {"wrong": {"clean": 3}, "conditions": ("clean",), "sets": sets}
         out.write_system(folder, name, (ppl, ppl), **given)
     out.write_lists(tmp_path / "data", ("clean",), sets=sets)
-    content, text = run("--seeds", "1")
+    results, text = run(1)
     assert rows_of(text, "Perplexity")["4-gram"][0] == "77.0"
     # one condition: no column of a pool
     assert rows_of(text, "Word error rate")["1. LSTM"][0] == "30.00"
-    assert content["ngram"] == "4g"
+    assert results.ngram == "4g"
 
 
 def test_not_trained_and_not_evaluated(fail):
-    assert "has been trained (size small, seeds 7). Run stages 4" in fail("--seeds", "7")
+    assert "has been trained (size small, seeds 7). Run stages 4" in fail(7)
     for seed in (1, 2):
         shutil.rmtree(f"exp/small/seed{seed}/perplexity")
     assert "has been evaluated" in (error := fail())
@@ -350,8 +343,8 @@ def test_a_line_of_one_seed_has_that_seed_alone(plan, outputs):
 
 def test_a_seed_that_was_not_run(outputs):
     shutil.rmtree("exp/small/seed1")
-    content, text = run()
+    results, text = run()
     assert rows_of(text, "Perplexity")["1. LSTM"][0] == "101.0 (seed 2)"
     assert "1. LSTM: seed 1: point_lstm is not trained (stage 4)" in text
-    assert content["chosen"] == {"lstm": 3}
+    assert results.chosen == {"lstm": 3}
     assert "seed 2" in Path("exp/small/report_some.yaml").read_text().splitlines()[0]

@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 import written_outputs as out
 
-from espnet_bayeslm.configs.tables import Line, mixed_figures, paper_tables, parse_line
-from espnet_bayeslm.experiment import figures, outputs, sections, studies
-from espnet_bayeslm.experiment.collect import collect
-from espnet_bayeslm.experiment.evaluate import Evaluation
-from espnet_bayeslm.experiment.plan import Settings, read_plan
-from espnet_bayeslm.experiment.train import Place
-from espnet_bayeslm.experiment.view import View
+from espnet_bayeslm.configs.tables import Line, paper_tables, parse_line
 from espnet_bayeslm.utils.errors import InputError
+from lab import figures, outputs, studies
+from lab.collect import collect
+from lab.evaluate import Evaluation
+from lab.plan import Entry, Figures, Settings, has_point_prior, mixed_figures, read_plan
+from lab.train import Place
 
 BAYES, POINT = "bayes_lstm_cell_input_1-2", "point_lstm"
 GAINS = {5: 6.0, 25: 4.0, 100: 2.0}
@@ -52,7 +51,7 @@ def views(plan, settings, tmp_path):
     out.write_lists(tmp_path / "data", ["us"])
     mixtures = {8: {"kind": "mix", "where": f"{BAYES} + half_lstm"}}
     plan({**mixtures, 9: {"kind": "mix", "where": "half_lstm"}})
-    return lambda table: View(collect(settings(table)))
+    return lambda table: collect(settings(table))
 
 
 @pytest.fixture
@@ -70,14 +69,14 @@ def test_studies_over_share_and_width(view, views):
     *_, best, mixture = study.curves
     assert mixture.label == "Bayesian LSTM, cell_input@1-2 + half-trained LSTM + 3-gram"
     assert mixture.kind == "bayes"
-    half = study.view.by_number(9)
-    assert study.view.label(half) == "half-trained LSTM"
+    half = study.results.by_number(9)
+    assert study.results.label(half) == "half-trained LSTM"
     assert study.change(mixture)[25] == pytest.approx({1: -1.0, 2: -1.0})
     assert study.change(best)[5] == pytest.approx({1: -7.0, 2: -8.0})
     assert study.wer(best.name)[25] == pytest.approx({1: 19.0, 2: 30.0})
     assert [study.significant(best, place) for place in study.places] == [False, False, True]
     ((line, ratios),) = study.snr()
-    assert line["name"] == BAYES
+    assert line.name == BAYES
     assert ratios[25] == pytest.approx({1: 0.25, 2: 0.25})
     (width,) = studies.studies(views("model_size"), "unit").values()
     assert width.places == [100, 200]
@@ -88,13 +87,12 @@ def test_studies_over_share_and_width(view, views):
 
 def test_a_table_that_is_no_study_leaves_shares_and_widths_out(views):
     view = views("some")
-    assert {run["study"] for run in view.content["runs"]} == {"all"}
+    assert {run.study for run in view.runs} == {"all"}
     assert [name for name, _ in figures.all_figures(view)] == ["learning_curves"]
-    assert list(sections.study_sections(view, {})) == []
 
 
 def test_a_study_that_was_not_made_has_no_figure(view):
-    view.content["runs"] = [r for r in view.content["runs"] if r["study"] == "all"]
+    view.runs = [run for run in view.runs if run.study == "all"]
     assert studies.study_tables(view, "train") == ""
     assert [name for name, _ in figures.all_figures(view)] == ["learning_curves"]
 
@@ -122,7 +120,8 @@ def test_figures(view, views, tmp_path):
 
 
 def test_the_legend_of_many_lines_names_their_kinds_of_lm():
-    lines = [{"kind": kind, "lm": "lstm"} for kind in ("bayes", "l2") for _ in range(10)]
+    kinds = [kind for kind in ("bayes", "l2") for _ in range(10)]
+    lines = [Entry(Line("some", 1, "lstm", kind), [1], {}, None, {}) for kind in kinds]
     names = [figures.legend_name(None, line, lines) for line in lines]
     assert set(names) == {"Bayesian LSTM", "LSTM, L2"}
 
@@ -141,28 +140,28 @@ def test_figures_of_the_paper_with_the_point_estimate_lm():
     def figures(corpus, *line, **options):
         return mixed_figures(corpus, Line("some", 1, *line, options))
 
-    assert figures("ami", "lstm", "bayes", "nas", nas=1) == ("47.1/47.3", "24.1/26.6")
-    assert figures("ami", "lstm", "bayes", "cell_input@1-2") == ("47.1/47.3", "24.1/26.6")
-    assert figures("lrs2", "lstm", "bayes", "nas", nas=1) == ("64.4", "10.0")
-    assert figures("ami", "lstm", "map", "-") == ("51.4/52.4", "24.4/26.9")
-    assert figures("ami", "lstm", "map", "-", prior_variance=0.01) == ("-", "-")
-    assert figures("ami", "lstm", "bayes", "cell_input@1") == ("-", "-")
-    assert figures(None, "lstm", "map", "-") == ("-", "-")
+    assert figures("ami", "lstm", "bayes", "nas", nas=1) == Figures("47.1/47.3", "24.1/26.6")
+    assert figures("ami", "lstm", "bayes", "cell_input@1-2") == Figures("47.1/47.3", "24.1/26.6")
+    assert figures("lrs2", "lstm", "bayes", "nas", nas=1) == Figures("64.4", "10.0")
+    assert figures("ami", "lstm", "map", "-") == Figures("51.4/52.4", "24.4/26.9")
+    assert figures("ami", "lstm", "map", "-", prior_variance=0.01) == Figures()
+    assert figures("ami", "lstm", "bayes", "cell_input@1") == Figures()
+    assert figures(None, "lstm", "map", "-") == Figures()
 
 
 def test_the_mean_of_a_prior():
     options = {"prior_mean": 0, "prior_variance": 0.02}
     for kind in ("bayes", "map"):
         line = Line("t", 3, "lstm", kind, "embedding" if kind == "bayes" else "-", options)
-        assert not line.has_point_prior
+        assert not has_point_prior(line)
         config = paper_tables().config("tiny", line)
         assert config["lm_conf"]["prior_variance"] == 0.02
         assert "prior_mean" not in {**config["lm_conf"], **config.get("model_conf", {})}
         assert line.name.endswith("prior_mean0_prior_variance0.02")
-        assert Line("t", 3, "lstm", kind).has_point_prior
-    assert not Line("t", 3, "lstm", "variational", "hidden_output@1").has_point_prior
+        assert has_point_prior(Line("t", 3, "lstm", kind))
+    assert not has_point_prior(Line("t", 3, "lstm", "variational", "hidden_output@1"))
     with pytest.raises(ValueError, match="line 3 of table t: prior_mean=1; valid is 0"):
-        _ = Line("t", 3, "lstm", "bayes", "embedding", {"prior_mean": "1"}).has_point_prior
+        has_point_prior(Line("t", 3, "lstm", "bayes", "embedding", {"prior_mean": "1"}))
 
 
 def test_a_line_with_several_places_and_a_prior_that_is_learnt():
@@ -233,67 +232,38 @@ def test_a_plan_like_another(plan, tmp_path):
 
 def test_what_changed_is_made_anew(plan, tmp_path):
     """An output is older than a text, lists or weights of it: all that follows from them too."""
-    plan(systems={"point": [POINT, "3g"]}, flat=True, ngram="3g")
-    settings = Settings(
-        read_plan(Path("conf/plan.yaml")), "some", "small", (0,), Path("exp"), tmp_path
-    )
+    content = read_plan(Path("conf/plan.yaml"))
+    settings = Settings(content, "some", "small", (1,), tmp_path / "exp", tmp_path)
+    exp, both = settings.seed_folder(1), f"{POINT}+3g"
     inputs = [tmp_path / "3g.arpa"]
     for name in ("dev", "eval"):
         inputs += [tmp_path / name / "text.plain", tmp_path / "nbest" / f"{name}_us" / "text"]
     (tmp_path / "nbest").mkdir()
     (tmp_path / "nbest" / "conditions").write_text("us\n")
-    out.write_lm(Path("exp") / POINT)
-    place = Place(Path("exp"), 0, tmp_path, tmp_path, tmp_path, tmp_path / "3g.arpa")
-    outputs = [Path("exp/weights/point.yaml")]
+    out.write_lm(exp / POINT)
+    place = Place(exp, 1, tmp_path, tmp_path, tmp_path, tmp_path / "3g.arpa")
+    outputs = [f"weights/{both}.yaml"]
     for name in ("dev", "eval"):
-        outputs += [
-            Path(f"exp/{what}")
-            for system in ("3g", "point")
-            for what in (f"perplexity/{system}/{name}.json", f"rescore/{system}/{name}_us/text")
-        ]
-    for time, path in [(1000, path) for path in inputs] + [(2000, path) for path in outputs]:
+        outputs += [f"perplexity/{system}/{name}.json" for system in ("3g", POINT, both)]
+        outputs += [f"rescore/{system}/{name}_us/text" for system in ("3g", both)]
+    for time, path in [(1000, path) for path in inputs] + [(2000, exp / name) for name in outputs]:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
         os.utime(path, (time, time))
-    for path in Path("exp", POINT).iterdir():
+    for path in (exp / POINT).iterdir():
         os.utime(path, (1000, 1000))
 
     def made(step):
         commands = Evaluation(settings, place).commands(step, "both", [POINT])
-        return [words[-1].removeprefix("exp/") for words in commands]
+        return [words[-1].removeprefix(f"{exp}/") for words in commands]
 
     assert made("perplexity") == made("rescore") == []
     os.utime(tmp_path / "eval" / "text.plain", (3000, 3000))
-    assert made("perplexity") == [f"perplexity/{name}/eval.json" for name in ("3g", "point")]
+    assert made("perplexity") == [f"perplexity/{name}/eval.json" for name in ("3g", POINT, both)]
     os.utime(tmp_path / "dev" / "text.plain", (3000, 3000))
-    assert "weights/point.yaml" in made("perplexity") and len(made("perplexity")) == 5
+    assert f"weights/{both}.yaml" in made("perplexity") and len(made("perplexity")) == 7
     os.utime(tmp_path / "nbest" / "dev_us" / "text", (3000, 3000))
-    sets = [f"rescore/{name}/{part}_us" for name in ("3g", "point") for part in ("dev", "eval")]
+    sets = [f"rescore/{name}/{part}_us" for name in ("3g", both) for part in ("dev", "eval")]
     assert made("rescore") == sets
-
-
-def test_the_plans_systems(plan, tmp_path):
-    """Of a flat plan: their names are the folders of their outputs; an LM in none is alone."""
-    plan(systems={"point": [POINT, "3g"], "both": [BAYES, POINT, "3g"]}, flat=True, ngram="3g")
-    content = read_plan(Path("conf/plan.yaml"))
-    settings = Settings(content, "some", "small", (0,), Path("exp"), tmp_path)
-    assert settings.seed_folder(0) == Path("exp")
-    (tmp_path / "3g.arpa").touch()
-    (tmp_path / "nbest").mkdir()
-    (tmp_path / "nbest" / "conditions").write_text("us\n")
-    for name in (POINT, "map_lstm"):
-        out.write_lm(Path("exp") / name)
-    place = Place(Path("exp"), 0, tmp_path, tmp_path, tmp_path, tmp_path / "3g.arpa")
-    evaluation = Evaluation(settings, place)
-    outputs = [words[-1] for words in evaluation.commands("perplexity", "both", ())]
-    assert outputs == [
-        *(f"exp/perplexity/3g/{name}.json" for name in ("dev", "eval")),
-        "exp/weights/point.yaml",
-        *(f"exp/perplexity/point/{name}.json" for name in ("dev", "eval")),
-        *(f"exp/perplexity/map_lstm/{name}.json" for name in ("dev", "eval")),
-    ]
-    Path("exp/weights").mkdir()
-    Path("exp/weights/point.yaml").touch()
-    lists = [words[-1] for words in evaluation.commands("rescore", "both", ())]
-    names = ("3g/dev", "3g/eval", "point/dev", "point/eval")
-    assert lists == [f"exp/rescore/{name}_us" for name in names]
+    # an LM that is not there is left out
+    assert Evaluation(settings, place).commands("perplexity", "both", ["map_lstm"]) is None

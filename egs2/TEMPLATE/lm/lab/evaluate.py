@@ -12,10 +12,10 @@ from typing import Iterator, List, Optional, Sequence, Tuple
 import yaml
 
 from espnet_bayeslm.configs.tables import UNCERTAIN, Line
-from espnet_bayeslm.experiment.plan import Settings, chosen_lines
-from espnet_bayeslm.experiment.texts import need, read_conditions
-from espnet_bayeslm.experiment.train import BEST, Place
 from espnet_bayeslm.utils.files import is_older
+from lab.plan import Settings, chosen_lines, systems_of
+from lab.texts import need, read_conditions
+from lab.train import BEST, Place
 
 # A command line; what is no string yet becomes one at the end.
 Words = List[object]
@@ -38,16 +38,11 @@ class Evaluation:
         self.dev, self.test = settings.sets
         need({self.ngram: 2}, "n-gram")
         self.conditions = read_conditions(settings.data / "nbest")
-        self.names = {system: name for name, system in settings.plan.systems.items()}
 
     def folder(self, component: str) -> Path:
         """An LM's folder; `NAME.seed2` is another seed's."""
         name, dot, seed = component.rpartition(".seed")
         return self.exp.parent / f"seed{seed}" / name if dot else self.exp / component
-
-    def system_name(self, system: System) -> str:
-        """The folder of a mixture's outputs."""
-        return self.names.get(system, "+".join(system))
 
     def trained(self, system: Sequence[str]) -> bool:
         """Whether all LMs of a mixture are there."""
@@ -71,7 +66,7 @@ class Evaluation:
         return [*words, "--cache", self.exp / "cache"]
 
     def _weights(self, system: System) -> Path:
-        return self.exp / "weights" / f"{self.system_name(system)}.yaml"
+        return self.exp / "weights" / f"{'+'.join(system)}.yaml"
 
     def perplexities(self, system: System) -> Iterator[Words]:
         """Commands for a mixture's weights and perplexities, or an LM's by itself."""
@@ -85,7 +80,7 @@ class Evaluation:
                 yield [*words, "--output", weights]
             components += ["--weights", weights]
         for text in (self.dev, self.test):
-            output = self.exp / "perplexity" / self.system_name(system) / f"{text}.json"
+            output = self.exp / "perplexity" / "+".join(system) / f"{text}.json"
             plain = self.data / text / "text.plain"
             if anew or self._missing(output, system, plain):
                 words = ["perplexity", "--text", plain, *self.context, *components]
@@ -105,7 +100,7 @@ class Evaluation:
             need({weights: 5}, "weights")
             components += ["--weights", weights]
             inputs = [weights]
-        lists, outputs = self.data / "nbest", self.exp / "rescore" / self.system_name(system)
+        lists, outputs = self.data / "nbest", self.exp / "rescore" / "+".join(system)
         for condition in self.conditions:
             dev, test = (f"{name}_{condition}" for name in (self.dev, self.test))
             scales, anew = outputs / dev / "scales.yaml", False
@@ -133,17 +128,13 @@ class Evaluation:
             yield ["snr", "--lm", self.exp / line.name, "--text", text, "--output", output]
 
     def systems(self, line: Line) -> Iterator[System]:
-        """Mixtures of a line whose LMs are trained: those that the plan names, or its own.
+        """Mixtures of a line whose LMs are trained.
 
         A point-estimate line is mixed with the LMs of other seeds too: what a second LM is worth
         that is not uncertain.
         """
         ngram = self.settings.ngram
-        if self.names:
-            mine = [system for system in self.names if line.name in system]
-            yield from filter(self.trained, mine or [(line.name,)])
-            return
-        systems: List[System] = line.systems(ngram)
+        systems = list(systems_of(line, ngram).values())
         if line.kind == "point":
             others = (seed for seed in self.settings.seeds if seed != self.place.seed)
             systems += [(line.name, f"{line.name}.seed{n}", ngram) for n in others]

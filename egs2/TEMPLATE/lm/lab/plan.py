@@ -1,11 +1,11 @@
-"""The plan of a corpus's experiments, a yaml file, and what is asked of it."""
+"""The plan of a corpus's experiments, a yaml file, and the lines of its tables."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import yaml
 
@@ -14,10 +14,10 @@ from espnet_bayeslm.configs.tables import (
     NAMES,
     NUMERALS,
     SEARCHED,
+    WITH_PRIOR,
     Line,
     Tables,
     merged,
-    mixed_figures,
     paper_content,
     paper_tables,
     parse_lines,
@@ -27,12 +27,9 @@ from espnet_bayeslm.utils.files import read_lines
 
 # Studies, over the share of the training text and over the LMs' width.
 TRAIN, UNIT = "train", "unit"
-# What an LM is interpolated with: nothing, the n-gram, the n-gram and the point-estimate LM.
+# Roles: an LM alone, with the n-gram, with the n-gram and the point-estimate LM.
 ALONE, NGRAM, POINT = "alone", "ngram", "point"
-KEYS = (
-    *("like", "sets", "order", "ngram", "paper", "table", "tables", "systems", "studies"),
-    *("sizes", "flat", "text", "lists"),
-)
+KEYS = ("like", "sets", "order", "paper", "table", "tables", "studies", "sizes", "text", "lists")
 NEEDED = ("sets", "tables")
 
 
@@ -49,9 +46,6 @@ class Plan:
         paper: The corpus whose figures of the paper stand beside the results.
         text: The command that makes the texts, given --output.
         lists: The command that makes the N-best lists, given --nbest, --output and --sets.
-        ngram: The n-gram's name in systems.
-        systems: {name: LMs and n-gram} of the mixtures that are evaluated; none: each line's.
-        flat: Whether the LMs, of one size and seed, stand in the folder of experiments itself.
     """
 
     sets: Tuple[str, str]
@@ -62,9 +56,11 @@ class Plan:
     paper: Optional[str]
     text: str
     lists: str
-    ngram: str
-    systems: Dict[str, Tuple[str, ...]]
-    flat: bool
+
+    @property
+    def ngram(self) -> str:
+        """Name of the n-gram in the names of systems."""
+        return f"{self.order}g"
 
 
 def read_plan(path: Path) -> Plan:
@@ -108,19 +104,15 @@ def _plan(content: Mapping[str, Any], path: Path) -> Plan:
             what = "expected `parts` or `units`"
             raise InputError(f"studies: {name}: {study!r}: {what}", path=path)
         check_parts(study.get("parts", ()), path=path)
-    order = int(content.get("order", 3))
     return Plan(
         (sets["dev"], sets["test"]),
-        order,
+        int(content.get("order", 3)),
         tables,
         str(content.get("table", next(iter(tables.lines)))),
         studies,
         paper,
         content.get("text", "local/data.sh"),
         content.get("lists", "local/nbest.sh"),
-        content.get("ngram", f"{order}g"),
-        {str(name): tuple(parts) for name, parts in content.get("systems", {}).items()},
-        bool(content.get("flat", False)),
     )
 
 
@@ -226,11 +218,11 @@ class Settings:
     @property
     def folder(self) -> Path:
         """The folder of the size."""
-        return self.exp if self.plan.flat else self.exp / self.size
+        return self.exp / self.size
 
     def seed_folder(self, seed: int) -> Path:
         """The folder of a seed's LMs."""
-        return self.folder if self.plan.flat else self.folder / f"seed{seed}"
+        return self.folder / f"seed{seed}"
 
     @property
     def results(self) -> Path:
@@ -238,31 +230,105 @@ class Settings:
         return self.folder / f"results_{self.table}.json"
 
 
-def line_entry(settings: Settings, line: Line) -> Dict[str, Any]:
-    """What is known of a line without its outputs."""
-    point_ppl, point_wer = mixed_figures(settings.plan.paper, line)
+@dataclasses.dataclass(frozen=True)
+class Figures:
+    """Perplexity and WER in % as the paper prints them, `dev/eval`, or `-`."""
+
+    ppl: str = "-"
+    wer: str = "-"
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A line of a table with its systems.
+
+    Attributes:
+        line: The line.
+        seeds: Seeds of its trainings.
+        systems: {role: name of the system}.
+        base: The system that the line is compared with, or None.
+        paper: {role: figures of the paper}.
+    """
+
+    line: Line
+    seeds: List[int]
+    systems: Dict[str, str]
+    base: Optional[str]
+    paper: Dict[str, Figures]
+
+    @property
+    def name(self) -> str:
+        """Name of the line's LM."""
+        return self.line.name
+
+    @property
+    def is_mixture(self) -> bool:
+        """True if the line only interpolates LMs of other lines."""
+        return self.line.kind == MIXTURE
+
+
+def entry_of(settings: Settings, line: Line) -> Entry:
+    """Line of a table with its systems."""
     seed = line.options.get("seed")
-    return {
-        **{k: getattr(line, k) for k in ("number", "name", "label", "lm", "kind", "where")},
-        "seeds": list(settings.seeds) if seed is None else [int(seed)],
-        "seed": None if seed is None else int(seed),
-        "systems": dict(line_systems(line, settings.ngram)),
-        "base": base_of(settings, line),
-        "paper": {
-            NGRAM: {"ppl": line.ppl, "wer": line.wer},
-            POINT: {"ppl": point_ppl, "wer": point_wer},
-        },
-    }
+    paper = {NGRAM: Figures(line.ppl, line.wer), POINT: mixed_figures(settings.plan.paper, line)}
+    return Entry(
+        line,
+        list(settings.seeds) if seed is None else [int(seed)],
+        {role: "+".join(system) for role, system in systems_of(line, settings.ngram).items()},
+        base_of(settings, line),
+        paper,
+    )
 
 
-def line_systems(line: Line, ngram: str) -> Iterator[Tuple[str, str]]:
-    """(role, folder) of the systems in which a line is evaluated."""
-    for system in line.systems(ngram):
-        if len(system) == 1:
-            yield ALONE, "+".join(system)
-        else:
-            mixed = len(system) == 2 or line.kind == MIXTURE
-            yield (NGRAM if mixed else POINT), "+".join(system)
+def systems_of(line: Line, ngram: str) -> Dict[str, Tuple[str, ...]]:
+    """{role: names of LMs and n-gram} of the mixtures in which a line is evaluated."""
+    if line.kind == MIXTURE:
+        return {NGRAM: (*line.where.split("+"), ngram)}
+    found: Dict[str, Tuple[str, ...]] = {ALONE: (line.name,), NGRAM: (line.name, ngram)}
+    return found if line.kind == "point" else {**found, POINT: (line.name, point_of(line), ngram)}
+
+
+def point_of(line: Line) -> str:
+    """Name of the point-estimate LM that a line is compared and interpolated with."""
+    return f"point_{line.lm}"
+
+
+def has_point_prior(line: Line) -> bool:
+    """True if the mean of a line's prior is the point-estimate LM, and not zero.
+
+    Raises:
+        InputError: The option `prior_mean` of the line is not 0.
+    """
+    mean = line.options.get("prior_mean")
+    if str(mean) not in ("None", "0"):
+        raise InputError(
+            f"line {line.number} of table {line.table}: prior_mean={mean}; valid is 0",
+            remedy="Without the option the prior's mean is the point-estimate LM.",
+        )
+    return line.kind in WITH_PRIOR and mean is None
+
+
+def paper_figures(corpus: Optional[str], name: str) -> Figures:
+    """Figures of the `ngram` or the `oracle` of a corpus."""
+    return Figures(**(paper_content()["corpora"][corpus][name] if corpus else {}))
+
+
+def mixed_figures(corpus: Optional[str], line: Line) -> Figures:
+    """Figures of a line + n-gram + point-estimate LM.
+
+    The paper has such a line only without any option but the rank in its search.
+    """
+    rank = line.options.get("nas")
+    if corpus is None or set(line.options) - {"nas"}:
+        return Figures()
+    for table in paper_content()["corpora"][corpus]["tables"]:
+        for other in paper_tables().table(table):
+            same = other.where == line.where and line.where != SEARCHED
+            found = line.where == SEARCHED and str(other.options.get("nas")) == str(rank)
+            kind = (other.lm, other.kind) == (line.lm, line.kind)
+            if kind and (same or found) and other.mixed_ppl != "-":
+                return Figures(other.mixed_ppl, other.mixed_wer)
+    return Figures()
 
 
 def base_of(settings: Settings, line: Line) -> Optional[str]:
@@ -272,14 +338,14 @@ def base_of(settings: Settings, line: Line) -> Optional[str]:
     Table V; None where there is no such line.
     """
     if line.kind != MIXTURE:
-        return f"{line.base}+{settings.ngram}"
+        return f"{point_of(line)}+{settings.ngram}"
     lms = {backbone(name) for name in line.where.split("+")}
     if len(lms) == 1:
         return f"point_{lms.pop()}+{settings.ngram}"
     wanted = {f"point_{lm}" for lm in lms}
     for other in settings.lines:
         if other.kind == MIXTURE and set(other.where.split("+")) == wanted:
-            return "+".join(other.systems(settings.ngram)[0])
+            return "+".join(systems_of(other, settings.ngram)[NGRAM])
     return None
 
 

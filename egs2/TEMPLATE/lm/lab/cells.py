@@ -5,16 +5,11 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, Mapping, Sequence
 
 from espnet_bayeslm.evaluation.perplexity import perplexity_text
+from espnet_bayeslm.utils.markdown import markdown_table
 
 # Seed -> value.
 Values = Dict[int, float]
 NOTHING = ""
-
-
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Table in Markdown, the first column left-aligned, the others right-aligned."""
-    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
 def mean(values: Mapping[int, float]) -> float:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.wer import read_transcripts
-from espnet_bayeslm.experiment.lattices import Decoding, linear_lists
 from espnet_bayeslm.nbest.fields import numbered
 from espnet_bayeslm.nbest.formats import write_nbest
 from espnet_bayeslm.nbest.kaldi import read_kaldi
@@ -24,6 +23,7 @@ from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import staged
+from lab.lattices import Decoding, linear_lists
 
 CONDITION = r"[A-Za-z0-9][A-Za-z0-9_.+-]*"
 CONDITIONS = "conditions"

@@ -11,10 +11,11 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, T
 import yaml
 
 from espnet_bayeslm.configs.tables import SEARCHED, Line, Tables
-from espnet_bayeslm.experiment.texts import need, token_list
 from espnet_bayeslm.utils.cli import command_file
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_text, write_yaml
+from lab.plan import has_point_prior, point_of
+from lab.texts import need, token_list
 
 BEST = "valid.loss.ave.pth"
 # Runs a command line of `bayeslm`.
@@ -78,7 +79,7 @@ class Trainer:
         self._fit(line.name, config, half, prior=self._prior(line))
 
     def _prior(self, line: Line) -> Optional[Path]:
-        return self.exp / line.base / BEST if line.has_point_prior else None
+        return self.exp / point_of(line) / BEST if has_point_prior(line) else None
 
     def _fit(
         self,

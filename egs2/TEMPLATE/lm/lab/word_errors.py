@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.comparison import ScoredSet, compare_systems, score_set
 from espnet_bayeslm.evaluation.wer import (
@@ -16,17 +16,15 @@ from espnet_bayeslm.evaluation.wer import (
     oracle_errors,
     read_transcripts,
 )
-from espnet_bayeslm.experiment.texts import read_conditions
 from espnet_bayeslm.nbest.kaldi import read_kaldi
-from espnet_bayeslm.report.scores import errors_json
 from espnet_bayeslm.utils.errors import InputError
+from lab.results import POOLED, Errors, Test
+from lab.texts import read_conditions
 
-POOLED = "pooled"
 LISTS_STAGE = 3
 # Enough for the interval's ends to two digits; there are many pairs.
 NUM_REPLICATES = 2000
 Texts = Dict[str, Words]
-Errors = Dict[str, Dict[str, float]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,8 +73,7 @@ def read_lists(folder: Path, sets: Sequence[str]) -> Optional[Lists]:
 
 def pooled(counts: Mapping[str, ErrorCounts]) -> Errors:
     """Errors of each condition, and of all of them together."""
-    total = sum(counts.values(), NO_WORDS)
-    return {name: errors_json(value) for name, value in {**counts, POOLED: total}.items()}
+    return {**counts, POOLED: sum(counts.values(), NO_WORDS)}
 
 
 def list_errors(lists: Lists, name: str) -> Dict[str, Errors]:
@@ -133,20 +130,21 @@ class Rescored:
             for c in self.lists.conditions
         }
 
-    def test(self, system: str, other: str) -> Dict[str, Any]:
-        """MAPSSWE and a bootstrap interval of two systems on the pooled test lists.
-
-        `difference`, `low` and `high` are of the word error rate in %, that of `other` less that
-        of `system`: positive where `system` is better.
-        """
+    def test(self, system: str, other: str) -> Test:
+        """MAPSSWE and a bootstrap interval of two systems on the pooled test lists."""
         scored = self.scored([other, system]).values()
         (pair,) = compare_systems(list(scored), num_replicates=NUM_REPLICATES).pairs
         test, interval = pair.test, pair.interval
-        return {
-            **{key: getattr(test, key) for key in ("p", "z", "segments")},
-            **{"better": test.b_is_better, "worse": test.a_is_better},
-            **{key: 100 * getattr(interval, key) for key in ("difference", "low", "high")},
-        }
+        return Test(
+            test.p,
+            test.z,
+            test.segments,
+            better=test.b_is_better,
+            worse=test.a_is_better,
+            difference=100 * interval.difference,
+            low=100 * interval.low,
+            high=100 * interval.high,
+        )
 
     def _path(self, system: str, name: str, condition: str) -> Path:
         return self.folder / "rescore" / system / f"{name}_{condition}" / "text"

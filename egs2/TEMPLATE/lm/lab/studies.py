@@ -6,10 +6,9 @@ import dataclasses
 from typing import Callable, Dict, List, Optional, Tuple
 
 from espnet_bayeslm.configs.tables import NAMES, UNCERTAIN
-from espnet_bayeslm.experiment.cells import Values, cell, change, table
-from espnet_bayeslm.experiment.outputs import Json
-from espnet_bayeslm.experiment.plan import NGRAM, POINT, TRAIN, UNIT, backbone
-from espnet_bayeslm.experiment.view import Runs, View, ppl_of, wer_of
+from lab.cells import Values, cell, change, table
+from lab.plan import NGRAM, POINT, TRAIN, UNIT, Entry, backbone
+from lab.results import Results, Run, Runs, ppl_of, wer_of
 
 TITLES = {TRAIN: "Over the share of the training text", UNIT: "Over the width"}
 # What the widths are of.
@@ -39,19 +38,19 @@ class Study:
     """One study of one backbone.
 
     Args:
-        view: The results.
+        results: The results.
         study: `train` or `unit`.
         lm: The backbone.
     """
 
-    def __init__(self, view: View, study: str, lm: str):
-        self.view, self.study, self.lm = view, study, lm
-        self.runs: Dict[int, Dict[int, Json]] = {}
-        parts = [run for run in view.content["runs"] if run["study"] == study]
-        for run in [*parts, *view.whole.values()]:
+    def __init__(self, results: Results, study: str, lm: str):
+        self.results, self.study, self.lm = results, study, lm
+        self.runs: Dict[int, Dict[int, Run]] = {}
+        parts = [run for run in results.runs if run.study == study]
+        for run in [*parts, *results.whole.values()]:
             place = self._place(run)
             if place is not None:
-                self.runs.setdefault(place, {})[run["seed"]] = run
+                self.runs.setdefault(place, {})[run.seed] = run
         self.places = sorted(self.runs)
         self.curves = [curve for curve in self._curves() if self._is_studied(curve)]
 
@@ -59,37 +58,37 @@ class Study:
         """Whether there is something beside the LMs of the tables."""
         return len(self.places) > 1 and bool(self.curves)
 
-    def _place(self, run: Json) -> Optional[int]:
+    def _place(self, run: Run) -> Optional[int]:
         """Where a folder stands on the axis; None where it has nothing of the backbone."""
         point = f"point_{self.lm}"
-        if not ppl_of({0: run}, f"{point}+{self.view.ngram}", self.view.test):
+        if not ppl_of({0: run}, f"{point}+{self.results.ngram}", self.results.test):
             return None
-        if run["study"] != "all":
-            return int(run["value"])
+        if run.study != "all":
+            return int(run.value)
         if self.study == TRAIN:
             return 100
-        unit = run["lms"].get(point, {"unit": None})["unit"]
+        unit = run.lms[point].unit if point in run.lms else None
         return None if unit is None else int(unit)
 
     def _curves(self) -> List[Curve]:
         found = []
-        for line in self.view.lines:
-            kind = self._kind(line)
+        for entry in self.results.lines:
+            kind = self._kind(entry)
             for role in (NGRAM, POINT) if kind else ():
-                if role in line["systems"]:
-                    label = self.view.role_label(line, role)
-                    name = line["systems"][role]
-                    found.append(Curve(label, kind, role, name, line["base"]))
+                if role in entry.systems:
+                    label = self.results.role_label(entry, role)
+                    name = entry.systems[role]
+                    found.append(Curve(label, kind, role, name, entry.base or ""))
         return found
 
-    def _kind(self, line: Json) -> str:
+    def _kind(self, entry: Entry) -> str:
         """Kind that a line is drawn as; empty where it is not of the backbone alone.
 
         A mixture is drawn as the first of its LMs.
         """
-        if not self.view.is_mixture(line):
-            return str(line["kind"]) if line["lm"] == self.lm else ""
-        names = line["where"].split("+")
+        if not entry.is_mixture:
+            return str(entry.line.kind) if entry.line.lm == self.lm else ""
+        names = entry.line.where.split("+")
         if {backbone(name) for name in names} != {self.lm}:
             return ""
         kind = names[0].partition("_")[0]
@@ -98,8 +97,8 @@ class Study:
     def _is_studied(self, curve: Curve) -> bool:
         """Whether a system was evaluated at another place than the tables' LMs."""
         runs = (run for seeds in self.runs.values() for run in seeds.values())
-        others = [{0: run} for run in runs if run["study"] == self.study]
-        return any(ppl_of(run, curve.name, self.view.test) for run in others)
+        others = [{0: run} for run in runs if run.study == self.study]
+        return any(ppl_of(run, curve.name, self.results.test) for run in others)
 
     def _values(self, value: Callable[..., Values], *of: str) -> Dict[int, Values]:
         """{place: {seed: value}}, where there is one."""
@@ -108,11 +107,11 @@ class Study:
 
     def ppl(self, name: str) -> Dict[int, Values]:
         """Perplexities of the test set."""
-        return self._values(ppl_of, name, self.view.test)
+        return self._values(ppl_of, name, self.results.test)
 
     def wer(self, name: str) -> Dict[int, Values]:
         """Pooled word error rates of the test set in %."""
-        return self._values(wer_of, name, self.view.test)
+        return self._values(wer_of, name, self.results.test)
 
     def change(self, curve: Curve) -> Dict[int, Values]:
         """Change of a system's perplexity against its base there, in %."""
@@ -121,50 +120,50 @@ class Study:
 
     def significant(self, curve: Curve, place: int) -> bool:
         """Whether a system makes significantly fewer errors at every seed."""
-        systems = [run["systems"].get(curve.name) for run in self.runs[place].values()]
-        tests = [s["tests"].get(curve.base) for s in systems if s and s["errors"]]
-        return bool(tests) and all(test is not None and test["better"] for test in tests)
+        systems = [run.systems.get(curve.name) for run in self.runs[place].values()]
+        tests = [s.tests.get(curve.base) for s in systems if s and s.errors]
+        return bool(tests) and all(test is not None and test.better for test in tests)
 
-    def snr(self) -> List[Tuple[Json, Dict[int, Values]]]:
+    def snr(self) -> List[Tuple[Entry, Dict[int, Values]]]:
         """Uncertain lines, each with {place: {seed: median signal-to-noise ratio}}."""
-        lines = [line for line in self.view.of_backbone(self.lm) if line["kind"] in UNCERTAIN]
-        found = [(line, self._values(snr_of, line["name"])) for line in lines]
-        return [(line, values) for line, values in found if len(values) > 1]
+        entries = self.results.of_backbone(self.lm)
+        uncertain = [entry for entry in entries if entry.line.kind in UNCERTAIN]
+        found = [(entry, self._values(snr_of, entry.name)) for entry in uncertain]
+        return [(entry, values) for entry, values in found if len(values) > 1]
 
 
 def snr_of(runs: Runs, name: str) -> Values:
     """Median signal-to-noise ratio of an LM by seed."""
-    rows = {seed: run["lms"].get(name, {"snr": []})["snr"] for seed, run in runs.items()}
-    # the last row is of all locations
-    return {seed: each[-1]["median"] for seed, each in rows.items() if each}
+    lms = {seed: run.lms[name] for seed, run in runs.items() if name in run.lms}
+    return {seed: lm.median_snr for seed, lm in lms.items() if lm.median_snr is not None}
 
 
-def studies(view: View, study: str) -> Dict[str, Study]:
+def studies(results: Results, study: str) -> Dict[str, Study]:
     """{backbone: study} of those that were made."""
-    found = {lm: Study(view, study, lm) for lm in view.backbones()}
+    found = {lm: Study(results, study, lm) for lm in results.backbones()}
     return {lm: value for lm, value in found.items() if value}
 
 
-def study_tables(view: View, study: str) -> str:
+def study_tables(results: Results, study: str) -> str:
     """Tables of a study of all backbones; nothing where there is none."""
     parts = []
-    for lm, found in studies(view, study).items():
+    for lm, found in studies(results, study).items():
         what = "share of the training text in %" if study == TRAIN else f"width of {UNITS[lm]}"
-        parts.append(f"{NAMES[lm]}, {what}. Perplexity of {view.test}:\n")
+        parts.append(f"{NAMES[lm]}, {what}. Perplexity of {results.test}:\n")
         parts.append(_table(found, found.ppl, digits=1))
         parts.append(
             "Change of that perplexity against the point-estimate LM + n-gram there, in %:\n"
         )
         parts.append(_change_table(found))
         if any(map(found.wer, (curve.name for curve in found.curves))):
-            parts.append(f"Pooled word error rate of {view.test} in %, † as above:\n")
+            parts.append(f"Pooled word error rate of {results.test} in %, † as above:\n")
             parts.append(_table(found, found.wer, digits=2))
     return "\n".join(parts)
 
 
 def _table(study: Study, values: Callable[[str], Dict[int, Values]], *, digits: int) -> str:
-    view = study.view
-    names = {view.ngram: view.ngram_label, **{c.name: c.label for c in study.curves}}
+    results = study.results
+    names = {results.ngram: results.ngram_label, **{c.name: c.label for c in study.curves}}
     marked = {c.name: c for c in study.curves} if digits == 2 else {}
     rows = []
     for name, label in names.items():

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from espnet_bayeslm.bin import experiment
 from espnet_bayeslm.configs.tables import Line, paper_tables
-from espnet_bayeslm.experiment import texts
-from espnet_bayeslm.experiment.lattices import read_symbols
-from espnet_bayeslm.experiment.run import Choice, Experiment, call, from_db, parse_units, run_jobs
-from espnet_bayeslm.experiment.train import Place, Trainer
 from espnet_bayeslm.utils.errors import InputError
+from lab import texts
+from lab.__main__ import main
+from lab.lattices import read_symbols
+from lab.run import Choice, Experiment, Job, call, from_db, parse_units, run_jobs
+from lab.train import Place, Trainer
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_a_training_starts_from_the_half_and_leaves_its_command(data, tmp_path):
 
 
 def test_a_job_that_fails_is_named_after_all_are_done(tmp_path, capsys):
-    jobs = [(tmp_path / f"{n}.log", ["sh", "-c", f"echo job {n}; exit {n}"]) for n in (1, 0, 2)]
+    jobs = [Job(tmp_path / f"{n}.log", ["sh", "-c", f"echo job {n}; exit {n}"]) for n in (1, 0, 2)]
     with pytest.raises(ValueError, match=r"failed: \S*/1\.log \S*/2\.log"):
         run_jobs(jobs, 2)
     assert capsys.readouterr().err == "job 1\njob 2\n"
@@ -144,7 +144,7 @@ def test_variables_of_a_recipes_db(tmp_path, monkeypatch):
 def test_options_that_a_plan_cannot_take(options, error, capsys):
     plan = Path(__file__).parents[2] / "egs2" / "ami" / "lm" / "conf" / "plan.yaml"
     with pytest.raises(SystemExit):
-        experiment.main(["--plan", str(plan), *options])
+        main(["--plan", str(plan), *options])
     assert error in capsys.readouterr().err
 
 

@@ -11,22 +11,27 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Dict, List, Mapping, Sequence, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 from espnet_bayeslm.configs.tables import NAMES
-from espnet_bayeslm.experiment import texts
-from espnet_bayeslm.experiment.evaluate import Evaluation
-from espnet_bayeslm.experiment.plan import Settings, chosen_lines
-from espnet_bayeslm.experiment.train import Place, Run, Trainer
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import is_older
+from lab import texts
+from lab.evaluate import Evaluation
+from lab.plan import Settings, chosen_lines
+from lab.train import Place, Run, Trainer
 
 # A recipe says which Python.
-BAYESLM = [os.environ.get("PYTHON") or sys.executable, "-m", "espnet_bayeslm.bin.bayeslm"]
-# What the log of a failed job shows of its end.
+PYTHON = os.environ.get("PYTHON") or sys.executable
+# Lines from the end of a failed job's log that are shown.
 TAIL = 5
-# (log, command line)
-Job = Tuple[Path, List[str]]
+
+
+class Job(NamedTuple):
+    """A command line whose output goes to a log."""
+
+    log: Path
+    words: List[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +118,7 @@ class Experiment:
             for lm in place.backbones:
                 log = place.exp / f"train_{self.settings.table}_{lm}.log"
                 unit = ["--unit", name, "--lm", lm]
-                jobs.append((log, [*BAYESLM, "experiment", *self.choice.again, *unit]))
+                jobs.append(Job(log, [PYTHON, "-m", "lab", *self.choice.again, *unit]))
         run_jobs(jobs, self.choice.nj)
 
     def train_unit(self, name: str) -> None:
@@ -139,13 +144,14 @@ class Experiment:
 
     def results(self) -> None:
         """Write tables and figures."""
-        from espnet_bayeslm.experiment.sections import write_results
+        from lab.collect import collect
+        from lab.document import write_results
 
         notes = list(self.choice.notes)
         if self.choice.join:
             count = self.choice.join
             notes.append(f"The LMs read each sentence after the {count} or more before it.")
-        print(write_results(self.settings, notes))
+        print(write_results(collect(self.settings), self.settings, notes))
 
     def report(self) -> None:
         """Write the HTML report."""
@@ -233,7 +239,8 @@ class Experiment:
             place.exp.mkdir(parents=True, exist_ok=True)
             file = Path(f"{log}.commands")
             file.write_text("".join(f"{shlex.join(words)}\n" for words in commands))
-            jobs.append((Path(f"{log}.log"), [*BAYESLM, "batch", str(file)]))
+            batch = [PYTHON, "-m", "espnet_bayeslm.bin.batch", str(file)]
+            jobs.append(Job(Path(f"{log}.log"), batch))
         if not jobs:
             remedy = "Run stage 4 first."
             where = self.settings.folder
@@ -261,29 +268,29 @@ def from_db(name: str) -> str:
 
 
 def run_jobs(jobs: Sequence[Job], nj: int) -> None:
-    """Run commands, `nj` at a time, the output of each in its log.
+    """Run jobs, `nj` at a time.
 
     Raises:
-        InputError: One has failed.
+        InputError: A job has failed.
     """
     threads = os.environ.get("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // nj)))
-    environment = {**os.environ, "OMP_NUM_THREADS": threads}
-
-    def run_job(job: Job) -> int:
-        log, words = job
-        logging.info(str(log))
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with open(log, "w", encoding="utf-8") as f:
-            return subprocess.run(words, stdout=f, stderr=f, env=environment).returncode
-
-    with concurrent.futures.ThreadPoolExecutor(nj) as pool:
-        results = zip(jobs, pool.map(run_job, jobs), strict=True)
-        failed = [log for (log, _), status in results if status]
+    with concurrent.futures.ThreadPoolExecutor(nj) as executor:
+        statuses = list(executor.map(run_job, jobs, [threads] * len(jobs)))
+    failed = [job.log for job, status in zip(jobs, statuses, strict=True) if status]
     for log in failed:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
         print("\n".join(lines[-TAIL:]), file=sys.stderr)
     if failed:
         raise InputError(f"failed: {' '.join(map(str, failed))}")
+
+
+def run_job(job: Job, threads: str) -> int:
+    """Run a job with a number of threads, and return its exit status."""
+    logging.info(str(job.log))
+    job.log.parent.mkdir(parents=True, exist_ok=True)
+    with open(job.log, "w", encoding="utf-8") as f:
+        environment = {**os.environ, "OMP_NUM_THREADS": threads}
+        return subprocess.run(job.words, stdout=f, stderr=f, env=environment).returncode
 
 
 def parse_units(words: str) -> Dict[str, List[int]]:

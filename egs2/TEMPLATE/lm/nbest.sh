@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Puts 20-best lists of all sets and conditions into data/nbest (options: local/nbest.sh --help).
+set -euo pipefail
+declare -A given=()
+for name in NBEST NBEST_TEXT NBEST_LANG; do
+    [ -z "${!name+set}" ] || given[${name}]=${!name}
+done
+. ./db.sh
+for name in "${!given[@]}"; do printf -v "${name}" '%s' "${given[${name}]}"; done
+. ./path.sh
+# options come later, and so win
+"${PYTHON}" -m lab.lists --nbest "${NBEST:-}" --references "${NBEST_TEXT:-}" \
+    --lang "${NBEST_LANG:-}" "$@"
