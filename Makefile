@@ -4,7 +4,7 @@
 # make test-plain  LMs, scoring, decoding and training without kernels/
 # make test-avx2   what depends on the CPU's instructions, as on a CPU without AVX-512
 #
-# KINDS="bayes gp variational" make demo FULL=true   all three families, 17 minutes
+# KINDS="bayes gp variational" make demo FULL=true   all three families
 # VENV=DIR make ...   uses the environment in DIR (made if it is not there).
 
 VENV ?= .venv

@@ -60,10 +60,8 @@ def test_the_recipe(run, ami, tmp_path, lines):
     found = (tiny / "RESULTS_main.md").read_text()
     perplexities = found.partition("## Perplexity")[2].partition("## Word error rate")[0]
     rows = dict(re.findall(r"^\| (\d+)\. .*?\| (.*)", perplexities, re.MULTILINE))
-    assert list(map(int, rows)) == list(range(1, 26))
-    evaluated = {int(number): row for number, row in rows.items() if "not run" not in row}
-    assert list(evaluated) == list(lines or range(1, 26))
-    values = [row.partition(" ")[0] for number, row in evaluated.items() if number < 21]
+    assert list(map(int, rows)) == list(lines or range(1, 26))
+    values = [row.partition(" ")[0] for number, row in rows.items() if int(number) < 21]
     assert all(1 < float(value) < 48 for value in values)
     assert "\n| train | 300 |" in found
     assert json.loads((tiny / "results_main.json").read_text())
@@ -127,7 +125,7 @@ def test_lrs2(run, tmp_path):
     options += ["--only", "point_lstm variational_lstm_hidden_output_1_2"]
     run(LRS2, tmp_path, *options, NBEST=str(tmp_path / "lists"))
     found = (tmp_path / "exp" / "tiny" / "RESULTS_6.md").read_text()
-    for part in ("clean", "mvdr", "4-gram", "62.4", "not run"):
+    for part in ("clean", "mvdr", "4-gram", "62.4", "Not trained"):
         assert part in found, part
 
 

@@ -219,7 +219,7 @@ def test_significance_needs_each_seed(outputs):
     assert cells[5] == "42.00 ‡"
 
 
-def test_what_is_missing_is_named_with_its_stage(outputs):
+def test_what_is_missing_is_named_with_its_step(outputs):
     seed = Path("exp/small/seed2")
     (seed / "map_lstm" / "valid.loss.ave.pth").unlink()
     for name in ("map_lstm", "map_lstm+3g", f"map_lstm+{POINT}+3g"):
@@ -228,10 +228,10 @@ def test_what_is_missing_is_named_with_its_stage(outputs):
     shutil.rmtree(Path("exp/small/seed1/rescore") / f"bayes_lstm_nas1+{POINT}+3g" / "eval_gb")
     _, text = run()
     missing = text.split("## Not run\n")[1]
-    assert "2. LSTM, MAP: seed 2: map_lstm is not trained (stage 4)" in missing
-    assert f"{LINE}: seed 2: no perplexities (stage 5)" in missing
-    assert "eval_gb/text (stage 6)" in missing
-    assert "5. Transformer: point_transformer is not trained (stage 4)" in missing
+    assert "- Not trained (seed 2): lines 2.\n" in missing
+    assert "- Not trained: lines 5, 6, 7.\n" in missing
+    assert "- Not evaluated (seed 2): lines 3.\n" in missing
+    assert "- Not rescored (seed 1): lines 4.\n" in missing
     ppl = rows_of(text, "Perplexity")
     assert ppl["2. LSTM, MAP"][0] == "99.0 (seed 1)"
     assert ppl[LINE][2:5] == ["86.0 (seed 1)", "78.0 (seed 1)", "84.5 ± 0.5"]
@@ -345,6 +345,6 @@ def test_a_seed_that_was_not_run(outputs):
     shutil.rmtree("exp/small/seed1")
     results, text = run()
     assert rows_of(text, "Perplexity")["1. LSTM"][0] == "101.0 (seed 2)"
-    assert "1. LSTM: seed 1: point_lstm is not trained (stage 4)" in text
+    assert "- Not trained (seed 1): lines 1, " in text
     assert results.chosen == {"lstm": 3}
     assert "seed 2" in Path("exp/small/report_some.yaml").read_text().splitlines()[0]

@@ -10,7 +10,7 @@ from espnet_bayeslm.utils.errors import InputError
 from lab import texts
 from lab.__main__ import main
 from lab.lattices import read_symbols
-from lab.run import Choice, Experiment, Job, call, from_db, parse_units, run_jobs
+from lab.run import Choice, Experiment, Job, call, run_jobs
 from lab.train import Place, Trainer
 
 
@@ -122,19 +122,12 @@ def test_a_recipes_own_command_ends_the_stage_where_it_fails():
     assert stop.value.code == 3
 
 
-def test_variables_of_a_recipes_db(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert from_db("NBEST") == ""
-    (tmp_path / "db.sh").write_text("NBEST='some lists'\nAMI=\n")
-    assert [from_db(name) for name in ("NBEST", "AMI", "OTHER")] == ["some lists", "", ""]
-
-
 @pytest.mark.parametrize(
     "options, error",
     [
         (["--table", "2"], "--table 2: unknown; valid are main, 1, 3, 4, 5, data_size"),
         (["--size", "huge"], "--size huge: unknown; valid are paper, small, long, tiny"),
-        (["--lm", "gru"], "--lm gru: expected lstm, transformer or both"),
+        (["--lm", "gru"], "argument --lm: invalid choice: 'gru'"),
         (["--seeds", "a"], "--seeds 'a': expected numbers"),
         (["--nj", "0"], "--nj 0 --join 0: expected numbers"),
         (["--seeds", ""], "--seeds '' --nj 2 --join 0: expected numbers"),
@@ -155,9 +148,3 @@ def test_symbols_that_are_none(tmp_path, text, error):
     (tmp_path / "words.txt").write_text(text)
     with pytest.raises(InputError, match=error):
         read_symbols(tmp_path / "words.txt")
-
-
-def test_units():
-    assert parse_units("lstm:50,100 transformer:8") == {"lstm": [50, 100], "transformer": [8]}
-    with pytest.raises(ValueError, match="expected as 'lstm:50,100 transformer:128'"):
-        parse_units("gru:5")

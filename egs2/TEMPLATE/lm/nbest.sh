@@ -8,6 +8,8 @@ done
 . ./db.sh
 for name in "${!given[@]}"; do printf -v "${name}" '%s' "${given[${name}]}"; done
 . ./path.sh
+[ -n "${NBEST:-}" ] || [[ " $* " =~ " --"(nbest|help)" " ]] ||
+    { echo "no NBEST in db.sh or the environment: perplexities only" >&2; exit 0; }
 # options come later, and so win
 "${PYTHON}" -m lab.lists --nbest "${NBEST:-}" --references "${NBEST_TEXT:-}" \
     --lang "${NBEST_LANG:-}" "$@"

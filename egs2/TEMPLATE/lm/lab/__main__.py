@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import logging
 import sys
@@ -11,8 +12,8 @@ from typing import Any, Optional, Sequence
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.utils.cli import parse_numbers, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
-from lab.plan import Settings, check_parts, read_plan
-from lab.run import Choice, Experiment, parse_units
+from lab.plan import TRAIN, Settings, check_parts, read_plan
+from lab.run import Choice, Experiment
 
 STAGES = """
 stages: 1 text, 2 n-gram, token list and statistics, 3 N-best lists, 4 training, 5 interpolation and
@@ -20,7 +21,7 @@ perplexity, 6 rescoring, 7 tables and figures, 8 HTML report
 """
 
 
-def get_parser() -> Any:
+def get_parser() -> argparse.ArgumentParser:
     """Parser of `run.sh`."""
     parser = tool_parser("lab", __doc__.partition(": ")[2])
     parser.prog = "run.sh"
@@ -33,10 +34,11 @@ def get_parser() -> Any:
     parser.add_argument("--stop_stage", type=int, default=8, help="The last")
     parser.add_argument("--ngpu", type=int, default=0, help="GPUs of a training")
     parser.add_argument("--nj", type=int, default=2, help="Trainings, or evaluations, at once")
-    parser.add_argument("--lm", default="both", help="lstm, transformer or both")
+    parser.add_argument(
+        "--lm", default="both", choices=("lstm", "transformer", "both"), help="Backbone of the LMs"
+    )
     parser.add_argument("--only", default="", help="Names of some of the table's lines")
     parser.add_argument("--parts", default="", help="Of a study: '5 10 25 50' %% of the text")
-    parser.add_argument("--units", default="", help="Of a study: 'lstm:50,100 transformer:128'")
     parser.add_argument(
         "--join",
         type=int,
@@ -47,79 +49,60 @@ def get_parser() -> Any:
     parser.add_argument("--note", default="", help="A sentence for the head of the results")
     parser.add_argument("--data", type=Path, default=Path("data"), help="Folder of text and lists")
     parser.add_argument("--expdir", type=Path, default=Path("exp"), help="Folder of the LMs")
-    parser.add_argument("--nbest", default="", help="Lists of another recogniser than db.sh's")
     parser.add_argument("--unit", default="", help="Train the LMs of SEED/VARIANT only (for jobs)")
     return parser
 
 
-def experiment(
-    *,
-    plan: Path,
-    table: Optional[str],
-    size: str,
-    seeds: str,
-    stage: int,
-    stop_stage: int,
-    ngpu: int,
-    only: str,
-    parts: str,
-    units: str,
-    lm_args: str,
-    note: str,
-    data: Path,
-    expdir: Path,
-    unit: str,
-    **options: Any,
-) -> None:
-    """Run stages of a plan; options as `get_parser` explains them.
-
-    Those that are not named here are `Choice`'s.
+def experiment(**options: Any) -> None:
+    """Run stages of a plan; `get_parser` explains the options.
 
     Raises:
         InputError: An option, the plan or an input cannot be used, or a job failed.
     """
-    content = read_plan(plan)
-    table = table or content.table
-    lines = content.tables.table(table)
-    content.tables.check_size(size)
-    lm, nj, join = (options[name] for name in ("lm", "nj", "join"))
-    if lm not in ("lstm", "transformer", "both"):
-        raise InputError(f"--lm {lm}: expected lstm, transformer or both")
-    numbers = parse_numbers("--seeds", seeds)
-    if not numbers or nj < 1 or join < 0:
-        raise InputError(f"--seeds {seeds!r} --nj {nj} --join {join}: expected numbers")
-    if join and "parts" in content.studies.get(table, {}):
-        raise InputError(f"--join {join}: not with --table {table}")
-    study = content.studies.get(table, {})
-    for option, given, key in (("--parts", parts, "parts"), ("--units", units, "units")):
-        if given and key not in study:
-            raise InputError(
-                f"{option} {given}: the table {table} has no study of {key}",
-                remedy=f"Give it `studies: {{{table}: {{{key}: ...}}}}` in the plan.",
-            )
-    exp = expdir / f"join{join}" if join else expdir
-    percents = parse_numbers("--parts", parts)
-    check_parts(percents)
-    settings = Settings(content, table, size, numbers, exp, data)
-    choice = Choice(
-        only=tuple(only.split()),
-        parts=percents,
-        units=parse_units(units),
-        options=("--ngpu", str(ngpu), *lm_args.split()),
-        notes=(note,) if note else (),
-        **options,
-    )
-    for name in choice.only:
-        if name not in (known := [line.name for line in lines]):
-            raise InputError(f"--only {name}: no line of the table; it has {', '.join(known)}")
-    work = Experiment(settings, choice, expdir / "lm_stats", bayeslm.main)
-    if unit:
-        work.train_unit(unit)
+    args = argparse.Namespace(**options)
+    settings = _settings(args)
+    work = Experiment(settings, _choice(args, settings), args.expdir / "lm_stats", bayeslm.main)
+    if args.unit:
+        work.train_unit(args.unit)
         return
     for number, (what, do) in work.stages.items():
-        if stage <= number <= stop_stage:
+        if args.stage <= number <= args.stop_stage:
             logging.info(f"stage {number}: {what}")
             do()
+
+
+def _settings(args: argparse.Namespace) -> Settings:
+    """Table, size, seeds and folders of the options."""
+    plan = read_plan(args.plan)
+    table = args.table or plan.table
+    plan.tables.table(table)
+    plan.tables.check_size(args.size)
+    seeds = parse_numbers("--seeds", args.seeds)
+    if not seeds or args.nj < 1 or args.join < 0:
+        what = f"--seeds {args.seeds!r} --nj {args.nj} --join {args.join}"
+        raise InputError(f"{what}: expected numbers")
+    exp = args.expdir / f"join{args.join}" if args.join else args.expdir
+    return Settings(plan, table, args.size, seeds, exp, args.data)
+
+
+def _choice(args: argparse.Namespace, settings: Settings) -> Choice:
+    """Part of the table's work that the options ask for."""
+    parts, of_parts = parse_numbers("--parts", args.parts), settings.study == TRAIN
+    check_parts(parts)
+    if args.join and of_parts:
+        raise InputError(f"--join {args.join}: not with --table {settings.table}")
+    if parts and not of_parts:
+        raise InputError(
+            f"--parts {args.parts}: the table {settings.table} has no study of parts",
+            remedy=f"Give it `studies: {{{settings.table}: {{parts: ...}}}}` in the plan.",
+        )
+    names = [line.name for line in settings.lines]
+    only = tuple(args.only.split())
+    for name in only:
+        if name not in names:
+            raise InputError(f"--only {name}: no line of the table; it has {', '.join(names)}")
+    options = ("--ngpu", str(args.ngpu), *args.lm_args.split())
+    return Choice(args.lm, only, parts, args.join, options, args.nj, args.note, args.again)
 
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:

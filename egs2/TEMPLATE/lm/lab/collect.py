@@ -128,23 +128,16 @@ class Collector:
             outputs.read_weights(path, name),
         )
         if found.perplexity is None:
-            found.missing = self._missing_perplexity(name)
+            lms = [path / lm for lm in name.split("+") if lm != self.settings.ngram]
+            found.missing = "evaluated" if all(map(outputs.is_trained, lms)) else "trained"
         if self.rescored is None or self.settings.ngram not in name.split("+"):
             return found
-        texts = self.rescored.missing(name)
-        if not texts:
+        if self.rescored.is_complete(name):
             found.errors = self.rescored.errors(name)
             found.scales = outputs.read_tuned(path, name, dev, self.rescored.lists.conditions)
-        elif found.missing is None:
-            found.missing = f"no {texts[0]} (stage {RESCORING})"
+        else:
+            found.missing = found.missing or "rescored"
         return found
-
-    def _missing_perplexity(self, name: str) -> str:
-        lms = [lm for lm in name.split("+") if lm != self.settings.ngram]
-        untrained = [lm for lm in lms if not outputs.is_trained(self.part.path / lm)]
-        if untrained:
-            return f"{untrained[0]} is not trained (stage {TRAINING})"
-        return f"no perplexities (stage {PERPLEXITY})"
 
     def _add_alone(self, systems: Mapping[str, System]) -> None:
         """Take an LM's own perplexity from a mixture with it, if it has no file."""

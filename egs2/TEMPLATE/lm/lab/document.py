@@ -64,6 +64,6 @@ def document(results: Results, images: Mapping[str, str], notes: Sequence[str] =
         tuned=tables.tuned_table(results),
         snr=tables.snr_table(results),
         shares=tables.share_table(results),
-        not_run=list(results.not_run()),
+        not_run=tables.not_run(results),
     )
     return re.sub(r"\n{3,}", "\n\n", text)

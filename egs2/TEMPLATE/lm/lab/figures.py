@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
@@ -37,10 +36,6 @@ STYLES = ("-", "--", ":", "-.")
 # With more lines, the legend names only the kinds.
 MAX_LINES = 12
 WIDTH, HEIGHT = 5.2, 3.4
-# The longest label of which two stand side by side below a panel.
-MAX_LABEL = 38
-# The longest line of a label.
-MAX_LINE = 66
 
 
 def write_figures(results: Results, folder: Path) -> Dict[str, Path]:
@@ -69,23 +64,22 @@ def all_figures(results: Results) -> Iterator[Tuple[str, Figure]]:
         yield f"snr_{results.table}", snr_figure(ratios)
 
 
-def panels(
-    rows: int, columns: int, *, labels: Sequence[str], **options: Any
-) -> Tuple[Figure, List[List[Axes]]]:
-    """Figure with panels, and room below them for a legend with some labels."""
-    entries = math.ceil(sum(map(len, map(wrapped, labels))) / legend_columns(labels))
-    figure = new_figure((WIDTH * columns, HEIGHT * rows + 0.6 + 0.16 * entries))
+def panels(rows: int, columns: int, **options: Any) -> Tuple[Figure, List[List[Axes]]]:
+    """Figure with panels, (rows, columns)."""
+    figure = new_figure((WIDTH * columns, HEIGHT * rows))
     return figure, figure.subplots(rows, columns, squeeze=False, **options).tolist()
 
 
-def wrapped(label: str) -> List[str]:
-    """Lines of a label, each no longer than a panel with its axis is wide."""
-    return textwrap.wrap(label, MAX_LINE)
-
-
-def legend_columns(labels: Sequence[str]) -> int:
-    """How many columns of labels fit below a panel."""
-    return 2 if len(labels) > 4 and max(map(len, labels)) <= MAX_LABEL else 1
+def add_legend(figure: Figure, columns: int, note: str = "") -> None:
+    """Put one legend below all panels, each label once, and make room for it."""
+    found = {}
+    for axes in figure.axes:
+        handles, labels = axes.get_legend_handles_labels()
+        found.update(zip(labels, handles, strict=True))
+    figure.set_figheight(figure.get_figheight() + 0.5 + 0.17 * math.ceil(len(found) / columns))
+    options: Dict[str, Any] = {"ncols": columns, "frameon": False, "title": note}
+    options |= dict.fromkeys(("fontsize", "title_fontsize"), "x-small")
+    figure.legend(found.values(), found.keys(), loc="outside lower center", **options)
 
 
 def curves_figure(results: Results) -> Figure:
@@ -94,9 +88,7 @@ def curves_figure(results: Results) -> Figure:
     Below them is their change against the point-estimate LM at the same epoch: the curves
     themselves often lie upon each other.
     """
-    longest = max(map(results.of_backbone, results.backbones()), key=len)
-    labels = [results.label(entry) for entry in longest]
-    figure, (upper, lower) = panels(2, len(results.backbones()), labels=labels, sharex="col")
+    figure, (upper, lower) = panels(2, len(results.backbones()), sharex="col")
     for axes, changes, lm in zip(upper, lower, results.backbones(), strict=True):
         half, point = epochs(results, f"half_{lm}"), epochs(results, f"point_{lm}")
         axes.plot(range(1, len(half) + 1), half, "-", color="0.6", label="half-trained LM")
@@ -118,7 +110,7 @@ def curves_figure(results: Results) -> Figure:
         for panel in (axes, changes):
             panel.xaxis.set_major_locator(MaxNLocator(integer=True))
             panel.grid(alpha=0.3)
-        legend_below(axes, changes)
+    add_legend(figure, len(upper))
     return figure
 
 
@@ -152,20 +144,6 @@ def legend_name(results: Results, entry: Entry, entries: Sequence[Entry]) -> str
     return LABELS[entry.line.kind].format(lm=NAMES[entry.line.lm])
 
 
-def legend_below(source: Axes, axes: Axes, *, below: float = -0.17) -> None:
-    """Put the legend of a panel below another, each label once."""
-    handles = dict(zip(*reversed(source.get_legend_handles_labels()), strict=True))
-    axes.legend(
-        handles.values(),
-        ["\n".join(wrapped(label)) for label in handles],
-        loc="upper center",
-        bbox_to_anchor=(0.5, below),
-        fontsize="x-small",
-        ncols=legend_columns(list(handles)),
-        frameon=False,
-    )
-
-
 def zoom(axes: Axes, half: Sequence[float]) -> None:
     """Let the second half fill the panel: the first epochs are far above it."""
     values = [v for line in axes.get_lines()[1:] for v in np.asarray(line.get_ydata(), float)]
@@ -179,8 +157,7 @@ def zoom(axes: Axes, half: Sequence[float]) -> None:
 def study_figure(found: Mapping[str, Study]) -> Figure:
     """Perplexity, its change and word error rate, a column for each backbone."""
     with_errors = any(s.wer(c.name) for s in found.values() for c in s.curves)
-    labels = [curve.label for curve in max((s.curves for s in found.values()), key=len)]
-    figure, rows = panels(2 + with_errors, len(found), labels=labels, sharex="col")
+    figure, rows = panels(2 + with_errors, len(found), sharex="col")
     for column, study in enumerate(found.values()):
         values = {
             "perplexity": [study.ppl(curve.name) for curve in study.curves],
@@ -193,11 +170,10 @@ def study_figure(found: Mapping[str, Study]) -> Figure:
             fill_significant(rows[-1][column], study)
         rows[0][column].set_title(NAMES[study.lm])
         rows[-1][column].set_xlabel(axis_label(study))
-        legend_below(rows[0][column], rows[-1][column])
     note = "bars: lowest to highest seed"
     if with_errors:
         note += "; filled: significantly fewer errors at each seed (MAPSSWE, p < 0.05)"
-    figure.supxlabel(note, fontsize="x-small")
+    add_legend(figure, len(found), note)
     return figure
 
 
@@ -266,10 +242,7 @@ def place_axis(axes: Axes, places: Sequence[int]) -> None:
 
 def snr_figure(found: Mapping[str, Study]) -> Figure:
     """Median signal-to-noise ratios over a study, the paper's beside them."""
-    labels = max(
-        ([s.results.label(entry) for entry, _ in s.snr()] for s in found.values()), key=len
-    )
-    figure, ((*all_axes,),) = panels(1, len(found), labels=labels)
+    figure, ((*all_axes,),) = panels(1, len(found))
     for axes, (lm, study) in zip(all_axes, found.items(), strict=True):
         paper = paper_content()["snr"][study.study][lm]
         places = [*paper]
@@ -288,5 +261,5 @@ def snr_figure(found: Mapping[str, Study]) -> Figure:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.tick_params(axis="x", labelrotation=45)
         axes.grid(alpha=0.3)
-        legend_below(axes, axes, below=-0.24)
+    add_legend(figure, len(found))
     return figure

@@ -45,7 +45,7 @@ class Plan:
         studies: {table: {`parts`: shares of the training text in %} or {`units`: widths}}.
         paper: The corpus whose figures of the paper stand beside the results.
         text: The command that makes the texts, given --output.
-        lists: The command that makes the N-best lists, given --nbest, --output and --sets.
+        lists: The command that makes the N-best lists, given --output and --sets.
     """
 
     sets: Tuple[str, str]

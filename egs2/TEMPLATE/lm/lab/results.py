@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Sequence
 
 from espnet_bayeslm.configs.tables import NAMES, UNCERTAIN
 from espnet_bayeslm.evaluation.snr import SnrSummary
@@ -107,7 +107,7 @@ class System:
         scales: {condition: scales}.
         errors: {set: word errors}; empty if the lists were not rescored.
         tests: {other system: test against it}.
-        missing: What is missing, and which stage makes it; None if nothing is.
+        missing: Step that was not made: `trained`, `evaluated`, `rescored`, or None.
     """
 
     perplexity: Optional[Dict[str, Perplexity]] = None
@@ -336,21 +336,9 @@ class Results:
         mixtures = [name for name in run.controls if backbone(name.split("+")[0]) == lm]
         return [name for name in [*found, *mixtures] if name in run.systems]
 
-    def not_run(self) -> Iterator[Tuple[Entry, str]]:
-        """Lines of which something is missing, with what is missing."""
-        for entry in self.lines:
-            reasons: Dict[str, List[int]] = {}
-            for seed in entry.seeds:
-                reason = self._missing(entry, seed)
-                if reason is not None:
-                    reasons.setdefault(reason, []).append(seed)
-            for reason, seeds in reasons.items():
-                if entry.seeds != self.seeds or seeds != self.seeds:
-                    reason = f"seed {', '.join(map(str, seeds))}: {reason}"
-                yield entry, reason
-
-    def _missing(self, entry: Entry, seed: int) -> Optional[str]:
+    def missing(self, entry: Entry, seed: int) -> Optional[str]:
+        """First step that was not made for a line: `trained`, `evaluated`, `rescored`, or None."""
         if seed not in self.whole:
-            return "a seed that was not asked for"
+            return "in --seeds"
         systems = (self.system(seed, name) for name in entry.systems.values())
         return next((s.missing for s in systems if s and s.missing), None)

@@ -11,9 +11,8 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Sequence, Tuple
 
-from espnet_bayeslm.configs.tables import NAMES
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import is_older
 from lab import texts
@@ -36,30 +35,26 @@ class Job(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """What of a table is done, and how.
+    """Part of a table's work, and how it is done.
 
     Attributes:
         lm: `lstm`, `transformer` or `both`.
         only: Names of lines; all where empty.
-        parts: Shares of the training text in % of a study over them.
-        units: {backbone: widths} of a study over them.
-        join: So many consecutive sentences are a line; 0: each by itself.
+        parts: Shares of the training text in %, in place of the plan's.
+        join: Number of consecutive sentences in a line; 0: each sentence by itself.
         options: More options of `espnet2.bin.lm_train`.
         nj: Trainings, or evaluations, at the same time.
-        nbest: Lists of another recogniser than that of db.sh.
-        notes: Sentences for the head of the results.
-        again: The tool's own command line, for its jobs.
+        note: A sentence for the head of the results.
+        again: The command line, for its jobs.
     """
 
     lm: str = "both"
     only: Tuple[str, ...] = ()
     parts: Tuple[int, ...] = ()
-    units: Mapping[str, Sequence[int]] = dataclasses.field(default_factory=dict)
     join: int = 0
     options: Tuple[str, ...] = ()
     nj: int = 2
-    nbest: str = ""
-    notes: Tuple[str, ...] = ()
+    note: str = ""
     again: Tuple[str, ...] = ()
 
 
@@ -101,13 +96,9 @@ class Experiment:
         texts.prepare_tokens(self.data, self.train, self.valid, self.stats)
 
     def lists(self) -> None:
-        """Make N-best lists by the plan's command, where a recogniser's are at hand."""
-        nbest = self.choice.nbest or os.environ.get("NBEST") or from_db("NBEST")
-        if not nbest:
-            logging.info("neither --nbest nor NBEST in db.sh: perplexities only")
-            return
-        words = ["--nbest", nbest, "--output", str(self.data / "nbest")]
-        call([*shlex.split(self.plan.lists), *words, "--sets", " ".join(self.settings.sets)])
+        """Make N-best lists by the plan's command."""
+        words = ["--output", str(self.data / "nbest"), "--sets", " ".join(self.settings.sets)]
+        call([*shlex.split(self.plan.lists), *words])
 
     def training(self) -> None:
         """Train the table's LMs, each backbone of a place in a job."""
@@ -147,7 +138,7 @@ class Experiment:
         from lab.collect import collect
         from lab.document import write_results
 
-        notes = list(self.choice.notes)
+        notes = [self.choice.note]
         if self.choice.join:
             count = self.choice.join
             notes.append(f"The LMs read each sentence after the {count} or more before it.")
@@ -192,7 +183,7 @@ class Experiment:
                 # with a quarter of the text an epoch has half of the steps
                 passes=math.sqrt(100 / int(percent)),
             )
-        for lm, units in (self.choice.units or study["units"]).items() if "units" in study else ():
+        for lm, units in study.get("units", {}).items():
             for unit in units:
                 found[f"{lm}_unit{unit}"] = dataclasses.replace(
                     whole,
@@ -259,14 +250,6 @@ def call(words: Sequence[str]) -> None:
         raise SystemExit(status)
 
 
-def from_db(name: str) -> str:
-    """A variable of the recipe's db.sh; empty where there is none."""
-    if not Path("db.sh").exists():
-        return ""
-    script = f'. ./db.sh && echo "${{{name}:-}}"'
-    return subprocess.run(["bash", "-c", script], capture_output=True, text=True).stdout.strip()
-
-
 def run_jobs(jobs: Sequence[Job], nj: int) -> None:
     """Run jobs, `nj` at a time.
 
@@ -291,18 +274,3 @@ def run_job(job: Job, threads: str) -> int:
     with open(job.log, "w", encoding="utf-8") as f:
         environment = {**os.environ, "OMP_NUM_THREADS": threads}
         return subprocess.run(job.words, stdout=f, stderr=f, env=environment).returncode
-
-
-def parse_units(words: str) -> Dict[str, List[int]]:
-    """{backbone: widths} of `lstm:50,100 transformer:128`.
-
-    Raises:
-        InputError: It is something else.
-    """
-    found = {}
-    for word in words.split():
-        lm, _, units = word.partition(":")
-        if lm not in NAMES or not all(unit.isdecimal() for unit in units.split(",")):
-            raise InputError(f"--units {words!r}: expected as 'lstm:50,100 transformer:128'")
-        found[lm] = [int(unit) for unit in units.split(",")]
-    return found

@@ -323,3 +323,18 @@ def share_table(results: Results) -> str:
     ]
     header = ["", *(f"seed {seed}" for seed in results.seeds)]
     return table(header, rows)
+
+
+def not_run(results: Results) -> str:
+    """List the numbers of the lines of which a step was not made."""
+    found: Dict[str, List[str]] = {}
+    for entry in results.lines:
+        steps: Dict[str, List[int]] = {}
+        for seed in entry.seeds:
+            step = results.missing(entry, seed)
+            if step is not None:
+                steps.setdefault(step, []).append(seed)
+        for step, seeds in steps.items():
+            of = "" if seeds == results.seeds else f" (seed {', '.join(map(str, seeds))})"
+            found.setdefault(f"{step}{of}", []).append(f"{entry.line.number}")
+    return "".join(f"- Not {step}: lines {', '.join(found[step])}.\n" for step in found)

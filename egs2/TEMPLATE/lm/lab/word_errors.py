@@ -102,10 +102,10 @@ class Rescored:
         self.folder, self.lists, self.sets = folder, lists, list(sets)
         self._texts: Dict[Tuple[str, str], Dict[str, Texts]] = {}
 
-    def missing(self, system: str) -> List[Path]:
-        """Texts of a system that are not there."""
-        paths = (self._path(system, s, c) for s in self.sets for c in self.lists.conditions)
-        return [path for path in paths if not path.exists()]
+    def is_complete(self, system: str) -> bool:
+        """True if all texts of a system are there."""
+        conditions = self.lists.conditions
+        return all(self._path(system, s, c).exists() for s in self.sets for c in conditions)
 
     def errors(self, system: str) -> Dict[str, Errors]:
         """{set: errors} of a system.
