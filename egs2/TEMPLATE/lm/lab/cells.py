@@ -1,4 +1,4 @@
-"""How values that depend on the seed are written into tables."""
+"""Cells of tables: values by seed."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Evaluation:
     Args:
         settings: The table.
         place: The folder.
-        context: How many sentences before each the LMs see (perplexities only).
+        context: Number of sentences before each that the LMs see (perplexities only).
     """
 
     def __init__(self, settings: Settings, place: Place, context: int = 0):
@@ -45,16 +45,16 @@ class Evaluation:
         return self.exp.parent / f"seed{seed}" / name if dot else self.exp / component
 
     def trained(self, system: Sequence[str]) -> bool:
-        """Whether all LMs of a mixture are there."""
+        """True if all LMs of a mixture are trained."""
         lms = (name for name in system if not self.is_ngram(name))
         return all((self.folder(name) / BEST).exists() for name in lms)
 
     def is_ngram(self, component: str) -> bool:
-        """Whether a component is the n-gram."""
+        """True if a component is the n-gram."""
         return component == self.settings.ngram
 
     def _missing(self, output: Path, system: Sequence[str], *inputs: Path) -> bool:
-        """Whether an output is not there, or older than an LM or an input that it is made with."""
+        """True if an output is missing, or older than an LM or an input."""
         models = [self.ngram if self.is_ngram(c) else self.folder(c) / BEST for c in system]
         return is_older(output, *models, *inputs)
 

@@ -123,7 +123,7 @@ def epochs(results: Results, name: str) -> List[float]:
 
 
 def line_styles(entries: Sequence[Entry]) -> Iterator[Dict[str, Any]]:
-    """How each line is drawn: a colour for its kind, a style within the kind."""
+    """Style of each line: a colour for its kind, a line style within the kind."""
     seen: Dict[str, int] = {}
     for entry in entries:
         number = seen.get(entry.line.kind, 0)
@@ -138,7 +138,7 @@ def line_styles(entries: Sequence[Entry]) -> Iterator[Dict[str, Any]]:
 
 
 def legend_name(results: Results, entry: Entry, entries: Sequence[Entry]) -> str:
-    """What the legend calls a line: only its kind of LM where there are many."""
+    """Name of a line in the legend: only its kind of LM if there are many lines."""
     if len(entries) <= MAX_LINES:
         return results.label(entry)
     return LABELS[entry.line.kind].format(lm=NAMES[entry.line.lm])
@@ -199,12 +199,12 @@ def fill_significant(axes: Axes, study: Study) -> None:
 
 
 def axis_label(study: Study) -> str:
-    """What the places of a study are."""
+    """Label of the axis of a study."""
     return "share of the training text, %" if study.study == TRAIN else f"width: {UNITS[study.lm]}"
 
 
 def curve_style(study: Study, curve: Curve) -> Dict[str, Any]:
-    """How a system is drawn: a colour for its kind, solid with the point-estimate LM."""
+    """Style of a system: a colour for its kind, solid with the point-estimate LM."""
     same = [c.name for c in study.curves if (c.kind, c.role) == (curve.kind, curve.role)]
     number = same.index(curve.name)
     styles = ("-", "-.") if curve.role == POINT or curve.kind == "point" else ("--", ":")

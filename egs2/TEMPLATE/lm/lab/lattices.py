@@ -6,13 +6,15 @@ is taken off them, so that the graph's cost is known without and with it.
 
 from __future__ import annotations
 
+import gzip
 import shutil
-import signal
 import subprocess
+import tempfile
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Dict, Iterator, List, Optional, Sequence
+from typing import Dict, Iterator, Optional, Sequence
 
 from espnet_bayeslm.utils.cli import progress
 from espnet_bayeslm.utils.errors import InputError
@@ -25,7 +27,7 @@ CARPA_PROGRAMS = ("lattice-lmrescore-const-arpa",)
 
 @dataclass(frozen=True)
 class Decoding:
-    """What the lattices were decoded with, and how lists are made of them.
+    """Decoding of the lattices, and the search for N-best lists in them.
 
     Attributes:
         lang: Kaldi's lang folder: words.txt, G.carpa (which comes first, as in Kaldi) or G.fst.
@@ -52,7 +54,7 @@ def linear_lists(lattices: Sequence[Path], decoding: Decoding, work: Path) -> No
 
     Args:
         lattices: lat.1.gz, ...
-        decoding: How.
+        decoding: Decoding of the lattices.
         work: An empty folder.
 
     Raises:
@@ -103,7 +105,7 @@ def _find_grammar(lang: Optional[Path], lattices: Path) -> Path:
 def _need_programs(grammar: Path, lattice: Path) -> None:
     """Check that the programs are on the PATH."""
     programs = CARPA_PROGRAMS if grammar.suffix == ".carpa" else FST_PROGRAMS
-    missing = [name for name in ("gzip", *PROGRAMS, *programs) if shutil.which(name) is None]
+    missing = [name for name in (*PROGRAMS, *programs) if shutil.which(name) is None]
     if missing:
         raise InputError(
             f"lattices need Kaldi's programs, and {', '.join(missing)} is not on the PATH",
@@ -126,63 +128,45 @@ def _project(grammar: Path, output: Path) -> Path:
 
 def _take_apart(lattice: Path, grammar: Path, decoding: Decoding, part: Path) -> None:
     """Write words (as numbers), acwt, lmwt.nolm and lmwt.withlm of a lattice archive."""
-    paths, bare = part / "nbest.with", part / "nbest.without"
-    nbest = ["lattice-to-nbest", f"--acoustic-scale={decoding.acoustic_scale:g}"]
-    nbest += [f"--n={decoding.num_best}", "ark:-", f"ark:{paths}"]
-    _pipe([["gzip", "-dc", str(lattice)], nbest], lattice, part / "log")
-    if grammar.suffix == ".carpa":
-        rescore = ["lattice-lmrescore-const-arpa", "--lm-scale=-1.0"]
-        commands = [[*rescore, f"ark:{paths}", str(grammar), f"ark:{bare}"]]
-    else:
-        # the best path through the LM is that of the highest cost once signs are changed
-        scale = ["lattice-scale", "--acoustic-scale=-1", "--lm-scale=-1"]
-        commands = [
-            [*scale, f"ark:{paths}", "ark:-"],
-            ["lattice-compose", "ark:-", str(grammar), "ark:-"],
-            ["lattice-1best", "ark:-", "ark:-"],
-            [*scale, "ark:-", f"ark:{bare}"],
-        ]
-    _pipe(commands, lattice, part / "log")
-    linear = ["nbest-to-linear", f"ark:{bare}", "ark:/dev/null"]
-    linear += [f"ark,t:{part / name}" for name in ("words", "lmwt.nolm", "acwt")]
-    _pipe([linear], lattice, part / "log")
-    linear = ["nbest-to-linear", f"ark:{paths}", "ark:/dev/null", "ark:/dev/null"]
-    _pipe([[*linear, f"ark,t:{part / 'lmwt.withlm'}", "ark:/dev/null"]], lattice, part / "log")
-    paths.unlink()
-    bare.unlink()
+    with tempfile.TemporaryDirectory(dir=part) as folder:
+        paths, bare = f"ark:{folder}/with", f"ark:{folder}/without"
+        nbest = ["lattice-to-nbest", f"--acoustic-scale={decoding.acoustic_scale:g}"]
+        _run([*nbest, f"--n={decoding.num_best}", "ark:-", paths], lattice, _unpacked(lattice))
+        if grammar.suffix == ".carpa":
+            rescore = ["lattice-lmrescore-const-arpa", "--lm-scale=-1.0"]
+            _run([*rescore, paths, str(grammar), bare], lattice)
+        else:
+            # the best path through the LM is that of the highest cost once signs are changed
+            scale = ["lattice-scale", "--acoustic-scale=-1", "--lm-scale=-1"]
+            scaled, composed, best = (f"ark:{folder}/{n}" for n in range(3))
+            _run([*scale, paths, scaled], lattice)
+            _run(["lattice-compose", scaled, str(grammar), composed], lattice)
+            _run(["lattice-1best", composed, best], lattice)
+            _run([*scale, best, bare], lattice)
+        none = "ark:/dev/null"
+        columns = [f"ark,t:{part / name}" for name in ("words", "lmwt.nolm", "acwt")]
+        _run(["nbest-to-linear", bare, none, *columns], lattice)
+        graph = f"ark,t:{part / 'lmwt.withlm'}"
+        _run(["nbest-to-linear", paths, none, none, graph, none], lattice)
 
 
-def _pipe(commands: Sequence[Sequence[str]], lattice: Path, log: Path) -> None:
-    """Run programs, each on the output of the one before it.
+def _unpacked(lattice: Path) -> bytes:
+    """Content of a lattice archive."""
+    try:
+        return gzip.decompress(lattice.read_bytes())
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"gzip failed: {error}", path=lattice) from error
+
+
+def _run(command: Sequence[str], lattice: Path, content: bytes = b"") -> None:
+    """Run a program on some input.
 
     Raises:
-        InputError: One fails; it gives the last lines that it wrote.
+        InputError: It fails; the error has the last lines that it wrote.
     """
-    processes: List[subprocess.Popen] = []
-    before: Optional[IO[bytes]] = None
-    logs = [log.with_name(f"{log.name}.{number}") for number in range(len(commands))]
-    try:
-        for command, its_log in zip(commands, logs, strict=True):
-            with open(its_log, "wb") as errors:
-                process = subprocess.Popen(
-                    command,
-                    stdin=before or subprocess.DEVNULL,
-                    stdout=subprocess.PIPE if command is not commands[-1] else errors,
-                    stderr=errors,
-                )
-            processes.append(process)
-            if before is not None:
-                before.close()  # so that the writer learns when this reader ends
-            before = process.stdout
-        codes = [process.wait() for process in processes]
-    except BaseException:
-        for process in processes:
-            process.kill()
-            process.wait()
-        raise
-    for command, code, its_log in zip(commands, codes, logs, strict=True):
-        if code not in (0, -signal.SIGPIPE):  # which only says that its reader ended early
-            raise _failed(command, its_log.read_text(errors="replace"), lattice)
+    result = subprocess.run(command, input=content, capture_output=True)
+    if result.returncode:
+        raise _failed(command, result.stderr.decode(errors="replace"), lattice)
 
 
 def _failed(command: Sequence[str], said: str, path: Path) -> InputError:

@@ -68,7 +68,7 @@ def find_folders(nbest: Path, sets: Sequence[str]) -> Folders:
 
 
 def _looked_for(sets: Sequence[str]) -> str:
-    """What is expected of the folder."""
+    """Names of the folders that are expected."""
     names = " and ".join(f"{name}_CONDITION" for name in sets)
     return f"Looked for folders {names}, or the same after decode_; NBEST or --nbest says where."
 
@@ -97,7 +97,7 @@ def read_lists(folder: Path, decoding: Decoding, work: Path) -> Iterator[NBest]:
 
     Args:
         folder: An archive, or lattices.
-        decoding: How the lattices are to be taken apart.
+        decoding: Decoding of the lattices.
         work: An empty folder for that.
 
     Raises:
@@ -177,7 +177,7 @@ def make_lists(
     acoustic_scale: float,
     nj: int,
 ) -> None:
-    """Write the lists and OUTPUT/conditions; see the options.
+    """Write the lists and OUTPUT/conditions.
 
     Raises:
         InputError: The lists are not there or do not fit together, or OUTPUT is of another use.

@@ -206,7 +206,7 @@ class Settings:
 
     @property
     def study(self) -> Optional[str]:
-        """What the table's LMs are studied over, `train` or `unit`."""
+        """Study of the table, `train` or `unit`, or None."""
         study = self.plan.studies.get(self.table)
         return None if study is None else TRAIN if "parts" in study else UNIT
 

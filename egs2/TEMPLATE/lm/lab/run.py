@@ -63,7 +63,7 @@ class Experiment:
 
     Args:
         settings: The table.
-        choice: What of it.
+        choice: Part of the table's work.
         stats: Folder of the statistics of the whole training text.
         run: Runs command lines of `bayeslm`.
     """

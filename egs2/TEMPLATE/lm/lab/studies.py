@@ -20,10 +20,10 @@ class Curve:
     """A system over a study.
 
     Attributes:
-        label: What it is called.
+        label: Name of the system in tables.
         kind: Kind of its line.
-        role: What it is interpolated with.
-        name: The system.
+        role: Role of the system.
+        name: Name of the system.
         base: The system that it is compared with.
     """
 
@@ -55,11 +55,11 @@ class Study:
         self.curves = [curve for curve in self._curves() if self._is_studied(curve)]
 
     def __bool__(self) -> bool:
-        """Whether there is something beside the LMs of the tables."""
+        """True if there is something beside the LMs of the tables."""
         return len(self.places) > 1 and bool(self.curves)
 
     def _place(self, run: Run) -> Optional[int]:
-        """Where a folder stands on the axis; None where it has nothing of the backbone."""
+        """Place of a folder on the axis; None if it has nothing of the backbone."""
         point = f"point_{self.lm}"
         if not ppl_of({0: run}, f"{point}+{self.results.ngram}", self.results.test):
             return None
@@ -95,7 +95,7 @@ class Study:
         return "point" if kind == "half" else kind
 
     def _is_studied(self, curve: Curve) -> bool:
-        """Whether a system was evaluated at another place than the tables' LMs."""
+        """True if a system was evaluated at another place than the tables' LMs."""
         runs = (run for seeds in self.runs.values() for run in seeds.values())
         others = [{0: run} for run in runs if run.study == self.study]
         return any(ppl_of(run, curve.name, self.results.test) for run in others)
@@ -119,7 +119,7 @@ class Study:
         return {n: change(values[n], base[n]) for n in values if n in base}
 
     def significant(self, curve: Curve, place: int) -> bool:
-        """Whether a system makes significantly fewer errors at every seed."""
+        """True if a system makes significantly fewer errors at every seed."""
         systems = [run.systems.get(curve.name) for run in self.runs[place].values()]
         tests = [s.tests.get(curve.base) for s in systems if s and s.errors]
         return bool(tests) and all(test is not None and test.better for test in tests)

@@ -68,7 +68,7 @@ def error_table(results: Results) -> str:
 
 
 def list_rates(results: Results, which: str) -> List[str]:
-    """What the lists themselves have: the first pass or the oracle of the test set."""
+    """Word error rates of the first pass or the oracle of the test set."""
     errors = results.lists[results.test][which]
     return [f"{100 * errors[condition].rate:.2f}" for condition in results.columns]
 
@@ -132,7 +132,7 @@ def chosen_line(results: Results, lm: str) -> str:
 
 
 def control_table(results: Results, lm: str) -> str:
-    """Backbone's systems without uncertainty beside its best uncertain line."""
+    """Systems of a backbone without uncertainty beside its best uncertain line."""
     best = results.by_number(results.chosen[lm]).systems[POINT]
     names = {f"**{results.system_label(best)}**": dict.fromkeys(results.seeds, best)}
     controls = control_names(results, lm)
@@ -183,7 +183,7 @@ def _figures(results: Results, names: Mapping[int, str]) -> List[str]:
 
 
 def _against(results: Results, best: str, names: Mapping[int, str]) -> List[str]:
-    """What the best line changes against systems, by seed."""
+    """Changes of the best line against systems, by seed."""
     if best in names.values():
         return [NOTHING] * 2 * len(results.seeds)
     others = _of_seeds(results.ppl, names, results.test)
@@ -224,7 +224,7 @@ def _scales(systems: Mapping[int, System], condition: str) -> str:
 
 
 def training_table(results: Results) -> str:
-    """What each training says of itself, a row for each LM and seed."""
+    """Figures of each training, a row for each LM and seed."""
     rows = []
     for entry in results.lines:
         for seed, lm in results.lms(entry.name).items():

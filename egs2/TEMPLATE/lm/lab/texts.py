@@ -27,7 +27,7 @@ def need(files: Mapping[Path, int], what: str = "file") -> None:
 
     Args:
         files: {file: stage}.
-        what: What such a file is.
+        what: Name of the kind of file.
     """
     for path, stage in files.items():
         if not path.is_file():
@@ -102,7 +102,7 @@ def write_corpus(
         output: The folder.
         sets: {set: utterances}; one is `train`, whose words are the lexicon's.
         dev: The set for validation.
-        statistics: What is said of the sets, which is logged too.
+        statistics: Text about the sets, which is logged too.
     """
     known = {word for _, words in sets["train"] for word in words}
     understood = (" ".join([utt, *words]) for utt, words in sets[dev] if known.issuperset(words))
@@ -136,7 +136,7 @@ def write_part(data: Path, valid: Path, percent: int, output: Path, stats: Path)
 
 
 def recording(utterance: str) -> str:
-    """What the ids of a recording's sentences have in common."""
+    """Part of an utterance id that all sentences of a recording share."""
     found = NUMBER.match(utterance)
     return found[1] if found else utterance
 

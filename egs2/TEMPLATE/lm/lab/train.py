@@ -33,8 +33,8 @@ class Place:
         valid: The validation text, Kaldi text.
         stats: Folder of the statistics of both.
         ngram: The n-gram of the training text.
-        passes: How often an epoch goes through the text.
-        backbones: Of which LMs are trained here.
+        passes: Passes through the text in an epoch.
+        backbones: Backbones of the LMs that are trained here.
         options: More options of `espnet2.bin.lm_train`.
     """
 
@@ -53,7 +53,7 @@ class Trainer:
     """Trains LMs into one folder; what is there already is left alone.
 
     Args:
-        tables: Of which lines are trained, and in which sizes.
+        tables: Tables of the lines, with their sizes.
         size: The size.
         data: The corpus's data folder.
         place: The folder.

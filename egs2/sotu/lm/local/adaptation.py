@@ -40,7 +40,7 @@ def read_adapted(folder: Path, setting: str = "") -> Adapted:
 
 
 def best_of(folder: Path, method: str, share: int) -> Optional[Adapted]:
-    """Return what a method reached with a share of the text; None where it was not run."""
+    """Return the best setting of a method with a share of the text; None if it was not run."""
     found = []
     for path in folder.glob(f"{method}@*_{share}"):
         if (path / "test.json").exists():

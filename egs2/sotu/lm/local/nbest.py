@@ -38,7 +38,7 @@ def select_sentences(
     Args:
         text: Kaldi text.
         pronounced: The words that have a pronunciation; a sentence needs one for each word.
-        num: How many; all where there are fewer.
+        num: Number of sentences; all if there are fewer.
         length: Words of the shortest and of the longest sentence taken.
         seed: Of the draw.
 
@@ -186,7 +186,7 @@ def make_lists(
     seed: int,
     work: str,
 ) -> None:
-    """Write OUTPUT_VOICE for each voice; see the options."""
+    """Write OUTPUT_VOICE for each voice."""
     length = (min_words, max_words)
     sentences = select_sentences(
         text, recogniser.cmudict(), num=num_sentences, length=length, seed=seed

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `bayeslm quickstart` ships: text, and 20-best lists of its dev and eval sentences.
+"""Data that `bayeslm quickstart` ships: text, and 20-best lists of dev and eval sentences.
 
 From what stages 1 and 2 of run.sh made (`data/{train,dev,test}`, the 3-gram). The voices take
 turns from sentence to sentence, so that each is spoken once and the sentences are independent,
@@ -63,7 +63,7 @@ def write_gzip(path: Path, lines: Iterator[str]) -> None:
 
 
 def make_data(data: str, output: str, num_dev: int, num_eval: int, nj: int) -> None:
-    """Write the text and the lists; see the options."""
+    """Write the text and the lists."""
     lm = Path(data) / "local" / "3gram.arpa"
     with staged(output) as folder:
         for name, source in TEXTS.items():
