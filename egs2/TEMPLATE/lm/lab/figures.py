@@ -72,14 +72,14 @@ def panels(rows: int, columns: int, **options: Any) -> Tuple[Figure, List[List[A
 
 def add_legend(figure: Figure, columns: int, note: str = "") -> None:
     """Put one legend below all panels, each label once, and make room for it."""
-    found = {}
+    found: Dict[str, Any] = {}
     for axes in figure.axes:
         handles, labels = axes.get_legend_handles_labels()
         found.update(zip(labels, handles, strict=True))
     figure.set_figheight(figure.get_figheight() + 0.5 + 0.17 * math.ceil(len(found) / columns))
     options: Dict[str, Any] = {"ncols": columns, "frameon": False, "title": note}
     options |= dict.fromkeys(("fontsize", "title_fontsize"), "x-small")
-    figure.legend(found.values(), found.keys(), loc="outside lower center", **options)
+    figure.legend([*found.values()], [*found], loc="outside lower center", **options)
 
 
 def curves_figure(results: Results) -> Figure:

@@ -19,6 +19,12 @@ while [ $# -gt 0 ]; do
 done
 . ./path.sh
 source=${exp}/general_${backbone}
+# Bayesian adaptation: all matrices are random (seq_rnn's output projection is the embedding's mean),
+# the prior's means are the source LM.
+random=(embedding 'all_gates@*')
+[ "${backbone}" != transformer ] || random=(embedding 'attention@*' 'ffn@*' 'ffn_out@*' output)
+bayes=(--lm_conf prior_variance=0.001 --lm_conf init_std=0.01)
+for place in "${random[@]}"; do bayes+=(--lm_conf "uncertainty.${place}=bayes"); done
 
 train() { # EXP TRAIN_TEXT DEV_TEXT CONFIG [option ...]: the command, if it is not done yet
     # ESPnet writes the average of the checkpoints at the very end
@@ -30,23 +36,23 @@ train() { # EXP TRAIN_TEXT DEV_TEXT CONFIG [option ...]: the command, if it is n
 adaptations() { # all commands
     # four epochs of so many steps: 80, 200, 340 and 1,040 in all
     for share in 1:20 5:50 10:85 100:260; do
-        adapt() { # NAME CONFIG [option ...]
-            train "${exp}/${backbone}/$1_${share%:*}" "train_${share%:*}" dev "$2" \
-                --from "${source}" --num_iters_per_epoch "${share#*:}" "${@:3}"
+        adapt() { # NAME [option ...]
+            train "${exp}/${backbone}/$1_${share%:*}" "train_${share%:*}" dev adapt \
+                --from "${source}" --num_iters_per_epoch "${share#*:}" "${@:2}"
         }
         for lr in 0.001 0.0003; do
-            adapt "finetune@lr${lr}" adapt_point --optim_conf "lr=${lr}"
+            adapt "finetune@lr${lr}" --optim_conf "lr=${lr}"
             # the prior's variance is 0.001: of the means' penalty a KL weight of 0.01 makes as
             # much as a variance of 0.1
             for weight in 0.1:0.01 1:0.001; do
-                adapt "l2@variance${weight%:*}-lr${lr}" adapt_point --optim_conf "lr=${lr}" \
+                adapt "l2@variance${weight%:*}-lr${lr}" --optim_conf "lr=${lr}" \
                     --model_conf regularizer=map --lm_conf "prior_variance=${weight%:*}"
-                adapt "bayes@kl${weight#*:}-lr${lr}" "adapt_${backbone}_bayes" --optim_conf "lr=${lr}" \
+                adapt "bayes@kl${weight#*:}-lr${lr}" "${bayes[@]}" --optim_conf "lr=${lr}" \
                     --model_conf "kl_weight=${weight#*:}"
             done
         done
         # the exact bound
-        [ "${share%:*}" != 10 ] || adapt "exact@kl1-lr0.0003" "adapt_${backbone}_bayes"
+        [ "${share%:*}" != 10 ] || adapt "exact@kl1-lr0.0003" "${bayes[@]}"
     done
 }
 
