@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from espnet_bayeslm.report.html_input import Repeated, labelled_paths
+from espnet_bayeslm.report.inputs import Repeated, labelled_paths
 from espnet_bayeslm.utils.errors import InputError
 
 # The condition of a --ref that gives none.

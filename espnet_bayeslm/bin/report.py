@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence, Tuple
 
 from espnet_bayeslm.bin.lm_options import FORMAT_HELP
 from espnet_bayeslm.nbest.formats import check_format
-from espnet_bayeslm.report.html_input import Repeated, named_paths
+from espnet_bayeslm.report.inputs import Repeated, named_paths
 from espnet_bayeslm.utils.cli import command_line, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_text
@@ -29,12 +29,13 @@ def report(
     **repeated: Repeated,
 ) -> None:
     """Write one HTML file of what is given; options as `get_parser` explains them."""
-    from espnet_bayeslm.report.html_learning import learning_section, read_epochs
-    from espnet_bayeslm.report.html_provenance import provenance_section
-    from espnet_bayeslm.report.html_scores import read_perplexities, read_scores, scores_section
-    from espnet_bayeslm.report.html_search import read_search, search_section
-    from espnet_bayeslm.report.html_snr import read_snr, snr_section
+    from espnet_bayeslm.report.learning_section import learning_section, read_epochs
     from espnet_bayeslm.report.page import page
+    from espnet_bayeslm.report.provenance_section import provenance_section
+    from espnet_bayeslm.report.score_results import read_scores
+    from espnet_bayeslm.report.score_section import read_perplexities, scores_section
+    from espnet_bayeslm.report.search_results import read_search, search_section
+    from espnet_bayeslm.report.weight_noise import read_snr, snr_section
 
     def named(option: str, *, unique: bool = False) -> List[Tuple[str, str]]:
         return named_paths(f"--{option}", repeated[option], unique=unique)
@@ -72,9 +73,9 @@ def rescoring_sections(
     folders: Mapping[str, str], nbest_format: Optional[str], ref: Repeated
 ) -> List[Optional[Section]]:
     """N-best lists of rescorings and the sweeps that tuned them."""
-    from espnet_bayeslm.report.html_nbest import nbest_section
-    from espnet_bayeslm.report.html_rescored import read_references, read_rescored
-    from espnet_bayeslm.report.html_sweep import read_sweep, sweep_section
+    from espnet_bayeslm.report.nbest_section import nbest_section
+    from espnet_bayeslm.report.rescored_lists import read_references, read_rescored
+    from espnet_bayeslm.report.weight_sweep import read_sweep, sweep_section
 
     if ref and not folders:
         raise InputError("--ref without lists", remedy="Give --rescored NAME=DIR too.")

@@ -74,7 +74,7 @@ def write_settings(
     """Write what `--scales` reads, remarks for people (`facts`, ..), and the sweep."""
     content = {**describe(weighting), **facts}
     if tuned is not None:
-        from espnet_bayeslm.report.html_sweep import write_sweep  # imports matplotlib
+        from espnet_bayeslm.report.weight_sweep import write_sweep  # imports matplotlib
 
         if tuned.tried:
             content["weights"] = content["components"]

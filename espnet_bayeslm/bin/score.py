@@ -22,7 +22,13 @@ from espnet_bayeslm.evaluation.wer import (
     read_transcripts,
 )
 from espnet_bayeslm.nbest.formats import read_nbest
-from espnet_bayeslm.report.scores import FIRST_PASS, ORACLE, RESERVED, print_scores, scores_json
+from espnet_bayeslm.report.score_results import (
+    FIRST_PASS,
+    ORACLE,
+    RESERVED,
+    print_scores,
+    scores_json,
+)
 from espnet_bayeslm.rescoring.options import CountingOptions, normalize_option
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError

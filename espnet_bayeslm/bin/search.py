@@ -19,7 +19,7 @@ from espnet_bayeslm.utils.errors import InputError
 
 if TYPE_CHECKING:
     from espnet_bayeslm.kinds.search.ranking import RankedArchitecture, Run
-    from espnet_bayeslm.report.search import Retrained
+    from espnet_bayeslm.report.search_results import Retrained
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -68,7 +68,7 @@ def search(
     """
     from espnet_bayeslm.kinds.search import derived_config, rank
     from espnet_bayeslm.loading.experiment import check_exp
-    from espnet_bayeslm.report.search import print_ranking, print_weights, write_files
+    from espnet_bayeslm.report.search_results import print_ranking, print_weights, write_files
     from espnet_bayeslm.training.supernets import load_supernet
 
     check_exp(exp, ",:")
@@ -139,7 +139,7 @@ def train_best(
     was stopped goes on where it was.
     """
     from espnet_bayeslm.loading.experiment import find_files
-    from espnet_bayeslm.report.search import Retrained, print_retrained, write_retrained
+    from espnet_bayeslm.report.search_results import Retrained, print_retrained, write_retrained
 
     # one seed for all, so that the architectures can be compared
     seed = str(runs[0].seed)

@@ -12,7 +12,7 @@ import numpy as np
 from espnet_bayeslm.bin.lm_options import add_lm_options
 from espnet_bayeslm.bin.perplexity import add_keyed_option, score_text
 from espnet_bayeslm.evaluation.perplexity import Sentences, TextScores
-from espnet_bayeslm.evaluation.snr import (
+from espnet_bayeslm.evaluation.signal_to_noise import (
     PruningStep,
     prune_weights,
     summarize_latent,
@@ -21,7 +21,7 @@ from espnet_bayeslm.evaluation.snr import (
 from espnet_bayeslm.evaluation.text import read_sentences
 from espnet_bayeslm.evaluation.word_scores import Component
 from espnet_bayeslm.loading.components import load_components
-from espnet_bayeslm.report.snr import LocationRow, print_pruning, print_snr, write_files
+from espnet_bayeslm.report.weight_noise import LocationRow, print_pruning, print_snr, write_files
 from espnet_bayeslm.utils.cli import add_flag, device_of, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 

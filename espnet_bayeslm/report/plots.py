@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
-from espnet_bayeslm.evaluation.snr import BIN_EDGES, SnrSummary
+from espnet_bayeslm.evaluation.signal_to_noise import BIN_EDGES, SnrSummary
 from espnet_bayeslm.utils.files import PathLike, atomic_write
 
 Curve = Sequence[Tuple[float, float]]

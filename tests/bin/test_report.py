@@ -11,7 +11,7 @@ from oracles.html_reader import Page
 
 from espnet_bayeslm.bin import score, snr
 from espnet_bayeslm.bin.report import main
-from espnet_bayeslm.report.html_rescored import read_references, read_rescored
+from espnet_bayeslm.report.rescored_lists import read_references, read_rescored
 from espnet_bayeslm.utils.errors import InputError
 
 

@@ -8,8 +8,8 @@ import yaml
 
 from espnet_bayeslm.bin.rescore import main
 from espnet_bayeslm.nbest.formats import read_nbest
-from espnet_bayeslm.report.html_nbest import Texts, make_view
-from espnet_bayeslm.report.html_rescored import read_references, read_rescored
+from espnet_bayeslm.report.nbest_section import Texts, make_view
+from espnet_bayeslm.report.rescored_lists import read_references, read_rescored
 
 ARPA = """\\data\\
 ngram 1=6

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from espnet_bayeslm.evaluation.snr import (
+from espnet_bayeslm.evaluation.signal_to_noise import (
     BIN_EDGES,
     CRITERIA,
     PERCENTILES,

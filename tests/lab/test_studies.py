@@ -127,7 +127,7 @@ def test_the_legend_of_many_lines_names_their_kinds_of_lm():
 
 
 def test_median_of_locations_together():
-    from espnet_bayeslm.evaluation.snr import summarize
+    from espnet_bayeslm.evaluation.signal_to_noise import summarize
 
     rng = np.random.default_rng(0)
     parts = [np.exp(rng.normal(mean, 1.0, size=n)) for mean, n in ((0.0, 4000), (2.0, 1000))]

@@ -9,12 +9,12 @@ import torch
 import yaml
 
 from espnet_bayeslm.bin.rescore import write_settings
-from espnet_bayeslm.evaluation.snr import summarize
+from espnet_bayeslm.evaluation.signal_to_noise import summarize
 from espnet_bayeslm.kinds.search.ranking import rank
 from espnet_bayeslm.nbest.formats import write_nbest
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
-from espnet_bayeslm.report import search as search_report
-from espnet_bayeslm.report import snr as snr_report
+from espnet_bayeslm.report import search_results as search_report
+from espnet_bayeslm.report import weight_noise as snr_report
 from espnet_bayeslm.rescoring.decision import Scales, Weighting
 
 SETS = ("dev", "eval")

@@ -7,7 +7,7 @@ from matplotlib.colors import same_color
 
 from espnet_bayeslm.kinds.search import shares
 from espnet_bayeslm.kinds.search.history import read_history
-from espnet_bayeslm.report.architecture import history_figure, weights_figure
+from espnet_bayeslm.report.architecture_figures import history_figure, weights_figure
 from espnet_bayeslm.report.plots import save_figure
 from espnet_bayeslm.utils.errors import InputError
 

@@ -10,8 +10,8 @@ from espnet_bayeslm.evaluation.bootstrap import WerDifference
 from espnet_bayeslm.evaluation.comparison import Scores, SystemPair
 from espnet_bayeslm.evaluation.mapsswe import Mapsswe
 from espnet_bayeslm.evaluation.wer import ErrorCounts
-from espnet_bayeslm.report import scores as report
-from espnet_bayeslm.report.scores import print_scores, scores_json
+from espnet_bayeslm.report import score_results as report
+from espnet_bayeslm.report.score_results import print_scores, scores_json
 
 
 def result(z, errors_b, words=100):

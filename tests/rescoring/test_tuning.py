@@ -7,7 +7,7 @@ import pytest
 
 from espnet_bayeslm.bin.rescore import describe, write_settings
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
-from espnet_bayeslm.report import html_sweep
+from espnet_bayeslm.report import weight_sweep
 from espnet_bayeslm.rescoring.decision import (
     ListScores,
     Scales,
@@ -148,7 +148,7 @@ MIXTURES += [
 def test_the_errors_that_tuning_reports_are_those_of_scales_yaml(
     lists, how, combine, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(html_sweep, "write_sweep", lambda *_, **__: None)
+    monkeypatch.setattr(weight_sweep, "write_sweep", lambda *_, **__: None)
     num_lms = lists.get("num_lms", 1)
     names, weights = [f"lm{k}" for k in range(num_lms)], np.full(num_lms, 1 / num_lms)
     lists, refs = simulated(3, 24, **lists)

@@ -7,7 +7,7 @@ import torch
 from training_options import ADAM, CELL, IVON, LSTM, SGD, stats
 
 from espnet_bayeslm.bayes import Posterior, kl_per_token
-from espnet_bayeslm.evaluation.snr import summarize_weights
+from espnet_bayeslm.evaluation.signal_to_noise import summarize_weights
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.loading.checkpoint import load_state, read_checkpoint
 from espnet_bayeslm.loading.trained_lm import load_lm

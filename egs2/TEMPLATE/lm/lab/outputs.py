@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
@@ -13,14 +14,13 @@ import yaml
 
 from espnet_bayeslm.bayes.kinds import NOISE_STEP
 from espnet_bayeslm.bayes.weights import LOG_STD, PRIOR_MEAN, START_STD
-from espnet_bayeslm.evaluation.snr import BIN_EDGES, SnrSummary
+from espnet_bayeslm.evaluation.signal_to_noise import BIN_EDGES, SnrSummary
 from espnet_bayeslm.kinds.search.ranking import shares
 from espnet_bayeslm.loading.checkpoint import load_state, read_checkpoint
-from espnet_bayeslm.report.html_input import expecting
-from espnet_bayeslm.report.html_scores import read_perplexities
-from espnet_bayeslm.report.html_search import read_search
-from espnet_bayeslm.report.html_snr import SNR, read_snr
-from espnet_bayeslm.report.search import describe
+from espnet_bayeslm.report.inputs import expecting
+from espnet_bayeslm.report.score_section import read_perplexities
+from espnet_bayeslm.report.search_results import describe, read_search
+from espnet_bayeslm.report.weight_noise import SNR, read_snr
 from espnet_bayeslm.rescoring.decision import read_scales
 from lab.plan import backbone
 from lab.results import Epoch, Perplexity, Ranked, Search, Training, Tuned
@@ -111,7 +111,7 @@ def read_ratios(path: Path) -> List[SnrSummary]:
     if not path.exists():
         return []
     lms, _ = read_snr([str(path)])
-    return [summary for rows in lms.values() for summary in rows]
+    return [row.summary for rows in lms.values() for row in rows if row.summary]
 
 
 def pooled_median(summaries: Sequence[SnrSummary]) -> float:
@@ -140,8 +140,8 @@ def read_perplexity(
     found = {}
     for name, path in paths.items():
         rows = read_perplexities([(system, str(path))])[0].rows
-        values = {row["name"]: row["perplexity_without_oov"]["word"] for row in rows}
-        ppl = values[rows[-1]["name"]]
+        values = {row.name: row.perplexity_without_oov["word"] or math.nan for row in rows}
+        ppl = values[rows[-1].name]
         found[name] = Perplexity(ppl, {key: v for key, v in values.items() if key != "mixture"})
     return found
 
@@ -173,10 +173,10 @@ def read_searches(folder: Path) -> Dict[str, Search]:
     for path in sorted(folder.glob("search_*/search.json")):
         search = read_search(str(path.parent))
         ranking = [
-            Ranked(item["rank"], describe(item["choices"]), item["probability"])
-            for item in search.ranking
+            Ranked(rank, describe(item.choices), math.exp(item.mean_log_prob))
+            for rank, item in enumerate(search.ranking, 1)
         ]
-        found[path.parent.name] = Search([shares(w) for w in search.runs.values()], ranking)
+        found[path.parent.name] = Search([shares(run.weights) for run in search.runs], ranking)
     return found
 
 

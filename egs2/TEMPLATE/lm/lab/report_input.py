@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Dict, List
 
 from espnet_bayeslm.evaluation.comparison import compare_systems
-from espnet_bayeslm.report.scores import scores_json
+from espnet_bayeslm.report.score_results import scores_json
 from espnet_bayeslm.utils.files import write_json, write_yaml
 from lab.plan import ALONE, NGRAM, POINT, Settings
 from lab.results import Results

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Callable, Dict, List, Mapping, Optional, Sequence
 
 from espnet_bayeslm.configs.tables import NAMES, UNCERTAIN
-from espnet_bayeslm.evaluation.snr import SnrSummary
+from espnet_bayeslm.evaluation.signal_to_noise import SnrSummary
 from espnet_bayeslm.evaluation.wer import ErrorCounts
 from lab.cells import NOTHING, Values
 from lab.plan import ALONE, NGRAM, Entry, backbone

@@ -7,7 +7,7 @@ from typing import Callable, Dict, List, Mapping, Optional
 
 from espnet_bayeslm.configs.tables import NAMES, SEARCHED
 from espnet_bayeslm.evaluation.perplexity import perplexity_text
-from espnet_bayeslm.evaluation.snr import PERCENTILES, SnrSummary
+from espnet_bayeslm.evaluation.signal_to_noise import PERCENTILES, SnrSummary
 from espnet_bayeslm.report.table import signed
 from lab.cells import NOTHING, Values, by_seed, cell, change, mean, table
 from lab.plan import ALONE, NGRAM, POINT, Entry, Figures, paper_figures

@@ -1,19 +1,25 @@
-"""Tables and JSON of `bayeslm score`: word error rates, with daggers as in the papers' tables."""
+"""Results of `bayeslm score`: printed with daggers as in the papers' tables, written and read."""
 
 from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import Any, Dict, Mapping, Optional, Sequence
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
 
+from espnet_bayeslm.evaluation.bootstrap import WerDifference
 from espnet_bayeslm.evaluation.comparison import Scores, SystemPair
+from espnet_bayeslm.evaluation.mapsswe import Mapsswe
 from espnet_bayeslm.evaluation.wer import RATES, ErrorCounts, errors_header, format_errors
+from espnet_bayeslm.report.inputs import expecting, read_json, typed
 from espnet_bayeslm.report.table import BETTER, WORSE
 
 # Keys of the JSON beside the names of the systems.
 RESERVED = ("significance", "conditions", "average_wer")
 IDENTICAL = "identical outputs"
 ORACLE, FIRST_PASS = "oracle", "first pass"
+REMEDY = "Make it with `bayeslm score --output FILE`."
+# Of a bootstrap interval these are in percent in the JSON, as `wer` is
+IN_PERCENT = ("difference", "low", "high")
 
 
 def print_scores(
@@ -52,7 +58,7 @@ def print_scores(
 
 def print_errors(scores: Scores, baseline: Optional[str], unit: str) -> None:
     """Print a table of errors, and one of the pairs of systems where there are any."""
-    found, sign = _marks(scores, baseline), signs()
+    found, sign = marks(scores.pairs, baseline), signs()
     print(errors_header(unit))
     for name, counts in scores.errors.items():
         print(format_errors(name, counts, mark=sign[found.get(name, "")]))
@@ -85,7 +91,8 @@ def print_conditions(
     """Print error rates, a column for each condition, for their average, and pooled."""
     columns = {**conditions, "average": None, "pooled": pooled}
     widths = [max(8, len(name)) for name in columns]
-    found, sign = [_marks(scores, baseline) for scores in columns.values()], signs()
+    found = [marks(scores.pairs, baseline) if scores else {} for scores in columns.values()]
+    sign = signs()
     print(
         f"{RATES[unit] + ' %':<24}",
         *(f"{name:>{w}}" for name, w in zip(columns, widths, strict=True)),
@@ -107,24 +114,19 @@ def signs() -> Dict[str, str]:
     return {BETTER: BETTER, WORSE: WORSE, "": " "}
 
 
-def marks(pairs: Sequence[Mapping[str, Any]], baseline: Optional[str]) -> Dict[str, str]:
+def marks(pairs: Sequence[SystemPair], baseline: Optional[str]) -> Dict[str, str]:
     """Systems with significantly fewer or more errors than another, and the mark of which.
 
     Args:
-        pairs: The tests as the JSON has them.
+        pairs: The tests.
         baseline: The system with which the others are compared.
     """
     found = {}
     for pair in pairs:
-        a, b, test = pair["a"], pair["b"], pair["mapsswe"]
-        if baseline in (a, b) and test.get("significant"):
-            b_is_better = test["z"] > 0
-            found[b if baseline == a else a] = BETTER if b_is_better == (baseline == a) else WORSE
+        if baseline in (pair.a, pair.b) and pair.test.significant:
+            other_is_better = pair.test.b_is_better == (baseline == pair.a)
+            found[pair.b if baseline == pair.a else pair.a] = BETTER if other_is_better else WORSE
     return found
-
-
-def _marks(scores: Optional[Scores], baseline: Optional[str]) -> Dict[str, str]:
-    return marks([_pair_json(pair) for pair in scores.pairs], baseline) if scores else {}
 
 
 def average_rate(conditions: Mapping[str, Scores], system: str) -> float:
@@ -168,7 +170,7 @@ def _scores_json(scores: Scores, baseline: Optional[str], unit: str) -> Dict[str
     if scores.pairs:
         found["significance"] = {
             "baseline": baseline,
-            "better": [name for name in found if _marks(scores, baseline).get(name) == BETTER],
+            "better": [n for n in found if marks(scores.pairs, baseline).get(n) == BETTER],
             "pairs": [_pair_json(pair) for pair in scores.pairs],
         }
     return found
@@ -181,14 +183,72 @@ def errors_json(counts: ErrorCounts) -> Dict[str, float]:
 
 def _pair_json(pair: SystemPair) -> Dict[str, Any]:
     """Tests of two systems; rates in percent, as `wer` is."""
-    interval = pair.interval
+    interval = dataclasses.asdict(pair.interval)
     return {
         "a": pair.a,
         "b": pair.b,
         **({"identical": True} if pair.identical else {}),
         "mapsswe": {**dataclasses.asdict(pair.test), "significant": pair.test.significant},
-        "bootstrap": {
-            **{key: 100 * getattr(interval, key) for key in ("difference", "low", "high")},
-            **{key: getattr(interval, key) for key in ("level", "improvement")},
-        },
+        "bootstrap": {**interval, **{key: 100 * interval[key] for key in IN_PERCENT}},
     }
+
+
+class ScoreFile(NamedTuple):
+    """Results that `bayeslm score` wrote.
+
+    Attributes:
+        conditions: Condition -> results, where there are several conditions.
+        pooled: The results of all conditions together.
+        baseline: The system with which marks compare, where there is one.
+        unit: Unit that errors were counted in, "word" or "char".
+    """
+
+    conditions: Dict[str, Scores]
+    pooled: Scores
+    baseline: Optional[str]
+    unit: str
+
+
+def read_scores(path: str) -> ScoreFile:
+    """Results of a file.
+
+    Raises:
+        InputError: `bayeslm score` did not write it.
+    """
+    content = read_json(path, remedy=REMEDY)
+    with expecting("word errors of systems", path=path, remedy=REMEDY):
+        pooled = _scores(content)
+        parts = typed(Dict[str, Any], content.get("conditions", {}))
+        conditions = {name: _scores(part) for name, part in parts.items()}
+        if any(part.errors.keys() != pooled.errors.keys() for part in conditions.values()):
+            raise ValueError("not all conditions have the same systems")
+        baseline = content.get("significance", {}).get("baseline")
+        if baseline not in (None, *pooled.errors):
+            raise ValueError(f"no system {str(baseline)[:40]!r}, which is the baseline")
+        unit = content[next(iter(pooled.errors))].get("unit", "word")
+        if unit not in RATES:
+            raise ValueError(f"the unit {str(unit)[:40]!r} is none of {', '.join(RATES)}")
+    return ScoreFile(conditions, pooled, baseline, unit)
+
+
+def _scores(content: Any) -> Scores:
+    """Results of JSON."""
+    systems = {k: v for k, v in typed(Dict[str, Any], content).items() if k not in RESERVED}
+    if not systems:
+        raise ValueError("there is no system")
+    tests = typed(Dict[str, Any], content.get("significance", {}))
+    pairs = [_pair(pair) for pair in tests.get("pairs", [])]
+    return Scores(typed(Dict[str, ErrorCounts], systems), pairs)
+
+
+def _pair(content: Dict[str, Any]) -> SystemPair:
+    """Tests of two systems, of JSON."""
+    interval = typed(WerDifference, content["bootstrap"])
+    fractions = {key: getattr(interval, key) / 100 for key in IN_PERCENT}
+    return SystemPair(
+        typed(str, content["a"]),
+        typed(str, content["b"]),
+        typed(Mapsswe, content["mapsswe"]),
+        dataclasses.replace(interval, **fractions),
+        bool(content.get("identical")),
+    )

@@ -11,8 +11,8 @@ from typing import Any, Mapping, Sequence, Tuple
 
 import yaml
 
-from espnet_bayeslm.report.html_rescored import SCALES
 from espnet_bayeslm.report.page import Section
+from espnet_bayeslm.report.rescored_lists import SCALES
 from espnet_bayeslm.report.table import MISSING, Table
 from espnet_bayeslm.utils.cli import command_file
 from espnet_bayeslm.utils.files import PathLike, sha256

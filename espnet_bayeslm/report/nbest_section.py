@@ -15,10 +15,10 @@ from espnet_bayeslm.evaluation.calibration import auroc
 from espnet_bayeslm.evaluation.counting import ALL_WORDS
 from espnet_bayeslm.evaluation.mapsswe import Mapsswe, Segment, compare_segments, utterance_segments
 from espnet_bayeslm.evaluation.markup import MarkedWords, closest_reading
-from espnet_bayeslm.evaluation.wer import RATES, Words, word_errors
+from espnet_bayeslm.evaluation.wer import NO_WORDS, RATES, ErrorCounts, Words, word_errors
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.report.html_rescored import MEASURES, Rescored, Uncertainty
 from espnet_bayeslm.report.page import Section
+from espnet_bayeslm.report.rescored_lists import MEASURES, Rescored, Uncertainty
 from espnet_bayeslm.report.table import MISSING, Cell, Row, Table, fixed, typeset
 from espnet_bayeslm.rescoring.tally import FIRST_PASS, ORACLE, RESCORED
 from espnet_bayeslm.rescoring.tuning import CONTROL
@@ -80,13 +80,13 @@ class View(NamedTuple):
 
     Attributes:
         data: JSON.
-        errors: What -> [words, substitutions, deletions, insertions] of all lists.
+        errors: What -> word errors of all lists.
         judged: The words of the new best.
         tests: The first pass or the control (A) -> its test against the new best (B).
     """
 
     data: Dict[str, Any]
-    errors: Dict[str, np.ndarray]
+    errors: Dict[str, ErrorCounts]
     judged: Judged
     tests: Dict[str, Mapsswe]
 
@@ -97,7 +97,7 @@ def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> Vi
     Without references the first pass takes their place.
     """
     known = [name for name in WHAT if name != CONTROL or rescored.control]
-    errors = {name: np.zeros(4, dtype=int) for name in known}
+    errors = dict.fromkeys(known, NO_WORDS)
     segments: Dict[str, List[Segment]] = {n: [] for n in known if n in (FIRST_PASS, CONTROL)}
     judged: Judged = {}
     lists = []
@@ -124,7 +124,7 @@ def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> Vi
             _counts(ref, words, texts.rows[k][1]) for words, k in zip(units, places, strict=True)
         ]
         shown = {FIRST_PASS: 0, CONTROL: rescored.control.get(nbest.utt, 0), RESCORED: best}
-        shown[ORACLE] = min(range(len(counts)), key=lambda place: sum(counts[place][1:]))
+        shown[ORACLE] = min(range(len(counts)), key=lambda place: counts[place].errors)
         for name in errors:
             errors[name] += counts[shown[name]]
         if refs:
@@ -140,12 +140,11 @@ def make_view(rescored: Rescored, refs: Mapping[str, Words], texts: Texts) -> Vi
     return View(data, errors, judged, tests)
 
 
-def _counts(ref: Words, hyp: Words, steps: str) -> List[int]:
-    """Words, substitutions, deletions and insertions, of the reading nearest to a hypothesis."""
+def _counts(ref: Words, hyp: Words, steps: str) -> ErrorCounts:
+    """Word errors of the reading nearest to a hypothesis."""
     if isinstance(ref, MarkedWords):
-        found = word_errors(ref, hyp)
-        return [found.words, found.substitutions, found.deletions, found.insertions]
-    return [len(ref), *map(steps.count, "sdi")]
+        return word_errors(ref, hyp)
+    return ErrorCounts(*map(steps.count, "sdi"), len(ref))
 
 
 def _counted_uncertainty(rescored: Rescored, nbest: NBest) -> Dict[int, Uncertainty]:
@@ -230,20 +229,17 @@ def error_table(views: Sequence[View], unit: str = "word") -> Table:
     for what in WHAT:
         found = [view for view in views if what in view.errors]
         # lists that several LMs have rescored have one first pass and one oracle
-        same = len(views) > 1 and len({tuple(view.errors[what]) for view in found}) == 1
-        same = same and len(found) == len(views)
+        same = len({view.errors[what] for view in found}) == 1 and len(found) == len(views) > 1
         for view in found[:1] if same else found:
-            total, *wrong = map(int, view.errors[what])
-            before = int(view.errors["first pass"][1:].sum())
-            change = sum(wrong) - before
-            name = "all" if same else view.data["name"]
-            rates = [MISSING] * 3
-            if total:
-                rates[0] = f"{100 * sum(wrong) / total:.2f}"
-            if total and what != "first pass":
+            counts, before = view.errors[what], view.errors[FIRST_PASS].errors
+            change, total = counts.errors - before, counts.words
+            rates = [f"{100 * counts.rate:.2f}" if total else MISSING, MISSING, MISSING]
+            if total and what != FIRST_PASS:
                 rates[1] = typeset(100 * change / total)
                 rates[2] = typeset(100 * change / before, 1) if before else MISSING
-            rows.append([name, what, *rates, *map(str, wrong), str(total)])
+            wrong = [counts.substitutions, counts.deletions, counts.insertions, total]
+            name = "all" if same else view.data["name"]
+            rows.append([name, what, *rates, *map(str, wrong)])
     header = ["system", "output", f"{RATES[unit]} %", "change", "relative %", "sub", "del", "ins"]
     header.append(f"{unit}s")
     what = "Word" if unit == "word" else "Character"

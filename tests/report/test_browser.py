@@ -7,9 +7,9 @@ import re
 import pytest
 from oracles.html_reader import Page, browser, opened
 
-from espnet_bayeslm.report.html_nbest import nbest_section
-from espnet_bayeslm.report.html_rescored import read_rescored
+from espnet_bayeslm.report.nbest_section import nbest_section
 from espnet_bayeslm.report.page import page
+from espnet_bayeslm.report.rescored_lists import read_rescored
 
 pytestmark = pytest.mark.skipif(browser() is None, reason="no chromium or google-chrome on PATH")
 

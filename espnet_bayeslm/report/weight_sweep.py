@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import dataclasses
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from espnet_bayeslm.report.html_input import expecting, mapping, number, numbers, read_json
+from espnet_bayeslm.report.inputs import expecting, read_json, typed
 from espnet_bayeslm.report.page import Section
 from espnet_bayeslm.report.plots import new_figure, save_figure, svg
 from espnet_bayeslm.report.table import Cell, Row, Table
@@ -26,28 +26,62 @@ MAX_TICKS = 16
 
 
 @dataclasses.dataclass(frozen=True)
+class Scaled:
+    """A feature whose weight is multiplied.
+
+    Attributes:
+        name: The feature; "" where there is none.
+        weights: Its weights.
+    """
+
+    name: str
+    weights: List[float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Tried:
+    """A mixture that was tried.
+
+    Attributes:
+        weights: Component -> weight.
+        wer: Word error rate with few features, in percent.
+    """
+
+    weights: Dict[str, float]
+    wer: float
+
+
+@dataclasses.dataclass(frozen=True)
 class SweepTable:
     """Word error rates of a development set where two weights are multiplied, in percent.
 
     Attributes:
-        names: The two features; "" where there is none.
-        values: Their weights, (A,) and (B,).
-        wer: (A, B).
+        features: The two features, of A and of B weights.
+        wer: (A, B) rates.
         best: Place of the weights that were chosen.
-        oracle: Rate of the hypotheses with the fewest errors, where it is known.
+        weights: The mixtures that were tried.
         first_pass: Rate of the recogniser's own best, where it is known.
-        weights: (weights of the components, rate with few features) of each mixture tried.
+        rescored: Rate of the chosen weights, where it is known.
+        oracle: Rate of the hypotheses with the fewest errors, where it is known.
         without_lm: Rate of weights that were tuned without the new LMs' scores, where it is known.
     """
 
-    names: Sequence[str]
-    values: Sequence[List[float]]
-    wer: np.ndarray
-    best: Tuple[int, int]
-    oracle: Optional[float]
-    first_pass: Optional[float]
-    weights: List[Tuple[Dict[str, float], float]]
+    features: Tuple[Scaled, ...]
+    wer: List[List[float]]
+    best: Tuple[int, ...]
+    weights: List[Tried] = dataclasses.field(default_factory=list)
+    first_pass: Optional[float] = None
+    rescored: Optional[float] = None
+    oracle: Optional[float] = None
     without_lm: Optional[float] = None
+
+    def __post_init__(self) -> None:
+        first, second = (len(feature.weights) for feature in self.features)
+        if len(self.wer) != first or any(len(row) != second for row in self.wer):
+            raise ValueError(f"not {first} x {second} rates, as there are weights")
+        row, column = self.best
+        if not (0 <= row < first and 0 <= column < second):
+            raise ValueError(f"{row}, {column} is no place in {first} x {second} rates")
 
 
 def write_sweep(folder: Path, tuned: Tuned, *, names: Sequence[str]) -> None:
@@ -55,44 +89,42 @@ def write_sweep(folder: Path, tuned: Tuned, *, names: Sequence[str]) -> None:
 
     Args:
         folder: Where they go.
-        tuned: What was found on the tuning lists.
+        tuned: Result of the tuning.
         names: The components' names.
     """
-    sweep = tuned.sweep
-    rates = _rates(sweep.errors, tuned)
-    pairs = zip(sweep.names, sweep.weights, strict=True)
-    errors = tuned.found.errors
-    content: Dict[str, Any] = {
-        "features": [{"name": name, "weights": values.tolist()} for name, values in pairs],
-        "wer": rates.tolist(),
-        # in the middle stands what was chosen
-        "best": [size // 2 for size in rates.shape],
-        "weights": [
-            {
-                "weights": dict(zip(names, weights.tolist(), strict=True)),
-                "wer": float(_rates(np.array(count), tuned)),
-            }
-            for weights, count in tuned.tried
-        ],
-        "first_pass": float(_rates(np.array(errors["first pass"]), tuned)),
-        "rescored": float(_rates(np.array(errors["tuned"]), tuned)),
-        "oracle": float(_rates(np.array(errors["oracle"]), tuned)),
-    }
-    if tuned.control is not None:
-        content["without_lm"] = float(_rates(np.array(tuned.control.errors["tuned"]), tuned))
+    table = sweep_table(tuned, names)
+    content = {k: v for k, v in dataclasses.asdict(table).items() if v is not None}
     write_json(folder / SWEEP, content, indent=None)
-    table = read_sweep(folder)
-    assert table is not None
-    content = value_table(table, "").data()
+    values = value_table(table, "").data()
     with atomic_write(folder / "sweep.tsv") as f:
         lines = csv.writer(f, delimiter="\t", lineterminator="\n")
-        lines.writerows([content["columns"], *content["rows"]])
+        lines.writerows([values["columns"], *values["rows"]])
     save_figure(sweep_figure(table), folder / "sweep.png")
 
 
-def _rates(errors: np.ndarray, tuned: Tuned) -> np.ndarray:
-    """Errors in percent of the words."""
-    return (100 * errors / max(tuned.words, 1)).round(3)
+def sweep_table(tuned: Tuned, names: Sequence[str]) -> SweepTable:
+    """Rates of a tuning; `names` are the components'."""
+
+    def rate(errors: int) -> float:
+        return round(100 * errors / max(tuned.words, 1), 3)
+
+    sweep, errors = tuned.sweep, tuned.found.errors
+    pairs = zip(sweep.names, sweep.weights, strict=True)
+    control = tuned.control
+    return SweepTable(
+        tuple(Scaled(name, values.tolist()) for name, values in pairs),
+        [[rate(count) for count in row] for row in sweep.errors.tolist()],
+        # in the middle stand the chosen weights
+        tuple(size // 2 for size in sweep.errors.shape),
+        [
+            Tried(dict(zip(names, weights.tolist(), strict=True)), rate(count))
+            for weights, count in tuned.tried
+        ],
+        rate(errors["first pass"]),
+        rate(errors["tuned"]),
+        rate(errors["oracle"]),
+        None if control is None else rate(control.errors["tuned"]),
+    )
 
 
 def read_sweep(folder: Path) -> Optional[SweepTable]:
@@ -106,25 +138,8 @@ def read_sweep(folder: Path) -> Optional[SweepTable]:
         return None
     content = read_json(path, remedy=REMEDY)
     with expecting("word error rates over the weights of two features", path=path, remedy=REMEDY):
-        first, second = content["features"]
-        values = [numbers(mapping(feature)["weights"]) for feature in (first, second)]
-        wer = np.array([numbers(row) for row in content["wer"]])
-        if wer.shape != (len(values[0]), len(values[1])) or not wer.size:
-            raise ValueError(f"{len(values[0])} x {len(values[1])} weights, and {wer.shape} rates")
-        row, column = (int(number(place)) for place in content["best"])
-        if not (0 <= row < wer.shape[0] and 0 <= column < wer.shape[1]):
-            raise ValueError(f"{row}, {column} is no place in {wer.shape}")
-        rates = [content.get(key) for key in ("oracle", "first_pass", "without_lm")]
-        known = [None if rate is None else number(rate) for rate in rates]
-        weights = [
-            ({name: number(w) for name, w in mapping(item["weights"]).items()}, number(item["wer"]))
-            for item in content.get("weights", [])
-        ]
-        names = [str(first["name"]), str(second["name"])]
-        oracle, first_pass, without_lm = known
-        return SweepTable(
-            names, values, wer, (row, column), oracle, first_pass, weights, without_lm
-        )
+        table: SweepTable = typed(SweepTable, content)
+    return table
 
 
 def sweep_section(sweeps: Mapping[str, SweepTable]) -> Optional[Section]:
@@ -133,7 +148,7 @@ def sweep_section(sweeps: Mapping[str, SweepTable]) -> Optional[Section]:
         return None
     parts = []
     for name, sweep in sweeps.items():
-        features = " and ".join(filter(None, sweep.names)) or "nothing (as it came)"
+        features = " and ".join(f.name for f in sweep.features if f.name) or "nothing (as it came)"
         label = f"Word error rate of {name} by the weights of {features}"
         parts.append(
             {
@@ -148,27 +163,28 @@ def sweep_section(sweeps: Mapping[str, SweepTable]) -> Optional[Section]:
 
 
 def _summary(sweep: SweepTable) -> str:
-    best = sweep.wer[sweep.best]
+    row, column = sweep.best
     chosen = [
-        f"{name} {values[place]:.4g}"
-        for name, values, place in zip(sweep.names, sweep.values, sweep.best, strict=True)
-        if name
+        f"{feature.name} {feature.weights[place]:.4g}"
+        for feature, place in zip(sweep.features, sweep.best, strict=True)
+        if feature.name
     ]
-    parts = [f"{', '.join(chosen) or 'as it came'}: {best:.2f} %"]
-    if sweep.first_pass is not None:
-        parts.append(f"first pass {sweep.first_pass:.2f} %")
-    if sweep.without_lm is not None:
-        parts.append(f"tuned without the LM {sweep.without_lm:.2f} %")
-    if sweep.oracle is not None:
-        parts.append(f"oracle {sweep.oracle:.2f} %")
+    others = {
+        "first pass": sweep.first_pass,
+        "tuned without the LM": sweep.without_lm,
+        "oracle": sweep.oracle,
+    }
+    parts = [f"{', '.join(chosen) or 'as it came'}: {sweep.wer[row][column]:.2f} %"]
+    parts += [f"{name} {rate:.2f} %" for name, rate in others.items() if rate is not None]
     return "; ".join(parts) + "."
 
 
 def sweep_figure(sweep: SweepTable) -> Figure:
     """Heat map of the rates, both weights in a log scale."""
-    figure = new_figure((8.5, 0.9 + 0.22 * max(6, len(sweep.values[1]))))
+    first, second = sweep.features
+    figure = new_figure((8.5, 0.9 + 0.22 * max(6, len(second.weights))))
     axes = figure.subplots()
-    rates = sweep.wer.T
+    rates = np.array(sweep.wer).T
     top = max(float(np.quantile(rates, SHOWN)), float(rates.min()) + 0.1)
     mesh = axes.pcolormesh(rates, cmap="viridis_r", vmax=top, edgecolors="face", linewidth=0.8)
     cut = float(rates.max()) > top
@@ -179,11 +195,11 @@ def sweep_figure(sweep: SweepTable) -> Figure:
         _draw_border(axes, rates <= sweep.first_pass, color="white", linestyle="--")
     column, row = sweep.best
     axes.plot(column + 0.5, row + 0.5, "o", markersize=8, markerfacecolor="none", color="red")
-    for axis, values in ((axes.xaxis, sweep.values[0]), (axes.yaxis, sweep.values[1])):
+    for axis, values in ((axes.xaxis, first.weights), (axes.yaxis, second.weights)):
         step = -(-len(values) // MAX_TICKS)
         names = [f"{value:.3g}".replace("-", "−") for value in values]
         axis.set_ticks(np.arange(len(values))[::step] + 0.5, names[::step])
-    axes.set(xlabel=f"weight of {sweep.names[0]}", ylabel=f"weight of {sweep.names[1]}")
+    axes.set(xlabel=f"weight of {first.name}", ylabel=f"weight of {second.name}")
     return figure
 
 
@@ -206,13 +222,14 @@ def _draw_border(axes: Axes, inside: np.ndarray, *, color: str, linestyle: str) 
 
 def value_table(sweep: SweepTable, caption: str) -> Table:
     """Rates by the first feature's weight and, in columns, by the second's."""
-    header = [" \\ ".join(sweep.names), *(f"{value:.4g}" for value in sweep.values[1])]
+    first, second = sweep.features
+    header = [f"{first.name} \\ {second.name}", *(f"{value:.4g}" for value in second.weights)]
     rows: List[Row] = [
         [
             f"{weight:.4g}",
             *(Cell(f"{v:.2f}", strong=(n, k) == sweep.best) for k, v in enumerate(row)),
         ]
-        for n, (weight, row) in enumerate(zip(sweep.values[0], sweep.wer, strict=True))
+        for n, (weight, row) in enumerate(zip(first.weights, sweep.wer, strict=True))
     ]
     return Table(caption, header, rows)
 
@@ -220,7 +237,10 @@ def value_table(sweep: SweepTable, caption: str) -> Table:
 def _weight_table(sweep: SweepTable, name: str) -> Table:
     """Rate at the best scales of each mixture that was tried."""
     rows = [
-        [", ".join(f"{name} {weight:.3g}" for name, weight in weights.items()), f"{rate:.2f}"]
-        for weights, rate in sweep.weights
+        [
+            ", ".join(f"{name} {weight:.3g}" for name, weight in tried.weights.items()),
+            f"{tried.wer:.2f}",
+        ]
+        for tried in sweep.weights
     ]
     return Table(f"Weights of the mixture that were tried: {name}", ["weights", "WER %"], rows)

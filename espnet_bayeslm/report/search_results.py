@@ -1,16 +1,29 @@
-"""Tables, JSON, yaml and figures of `bayeslm search`."""
+"""Results of `bayeslm search`: printed, written, read, and the report's section of them."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from espnet_bayeslm.evaluation.perplexity import perplexity_text
-from espnet_bayeslm.kinds.search.ranking import RankedArchitecture, Run, num_architectures, shares
+from espnet_bayeslm.kinds.search.history import HISTORY, read_history
+from espnet_bayeslm.kinds.search.ranking import (
+    RankedArchitecture,
+    Record,
+    Run,
+    num_architectures,
+    shares,
+)
 from espnet_bayeslm.kinds.search.space import architecture_yaml, uncertainty_of
+from espnet_bayeslm.report.inputs import expecting, read_json, typed
+from espnet_bayeslm.report.page import Section
+from espnet_bayeslm.report.table import Table
 from espnet_bayeslm.utils.files import write_json, write_text
+
+SEARCH, RETRAINED = "search.json", "retrain.json"
+REMEDY = "Make it with `bayeslm search --exp DIR`."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +123,7 @@ def write_files(
         ranking: Their best architectures.
         configs: The training configuration of each of them.
     """
-    from espnet_bayeslm.report.architecture import history_figure, weights_figure
+    from espnet_bayeslm.report.architecture_figures import history_figure, weights_figure
     from espnet_bayeslm.report.plots import save_figure
 
     rows = []
@@ -127,7 +140,7 @@ def write_files(
         "num_architectures": num_architectures(runs[0].weights),
         "ranking": rows,
     }
-    write_json(folder / "search.json", content, allow_nan=False)
+    write_json(folder / SEARCH, content, allow_nan=False)
 
 
 def _header(number: int, item: RankedArchitecture, runs: Sequence[Run], path: Path) -> List[str]:
@@ -185,3 +198,114 @@ def write_retrained(
         more = {"choices": item.choices, "probability": math.exp(item.mean_log_prob)}
         rows.append({**dataclasses.asdict(result), **more})
     write_json(path, rows, allow_nan=False)
+
+
+class Search(NamedTuple):
+    """Results of a search.
+
+    Attributes:
+        runs: The super-networks.
+        ranking: The best architectures.
+        retrained: Rank -> perplexity of the architecture trained by itself, where it was.
+    """
+
+    runs: List[Run]
+    ranking: List[RankedArchitecture]
+    retrained: Dict[int, Optional[float]]
+
+
+def read_search(folder: str) -> Search:
+    """Search of a folder.
+
+    Raises:
+        InputError: A file is missing or not usable.
+    """
+    path = Path(folder) / SEARCH
+    content = read_json(path, remedy=REMEDY)
+    with expecting("architecture weights and a ranking", path=path, remedy=REMEDY):
+        runs = [_run(item) for item in typed(List[Dict[str, Any]], content["runs"])]
+        if not runs:
+            raise ValueError("there is no run")
+        spaces = {
+            str([(name, list(shares(run.weights)[name])) for name in run.weights]) for run in runs
+        }
+        if len(spaces) > 1:
+            raise ValueError("the runs have different locations or kinds")
+        ranking = [_ranked(item) for item in content["ranking"]]
+    runs = [
+        dataclasses.replace(run, history=_history(Path(folder), Path(run.path))) for run in runs
+    ]
+    path = Path(folder) / RETRAINED
+    rows = read_json(path, remedy=REMEDY) if path.exists() else []
+    with expecting("trained architectures", path=path, remedy=REMEDY):
+        retrained = {row.rank: row.valid_ppl for row in typed(List[Retrained], rows)}
+    return Search(runs, ranking, retrained)
+
+
+def _run(content: Dict[str, Any]) -> Run:
+    """Run of JSON; null is a weight of minus infinity."""
+    weights = {
+        location: {kind: -math.inf if value is None else value for kind, value in kinds.items()}
+        for location, kinds in typed(
+            Dict[str, Dict[str, Optional[float]]], content["weights"]
+        ).items()
+    }
+    run: Run = typed(Run, {**content, "weights": weights})
+    return run
+
+
+def _ranked(content: Dict[str, Any]) -> RankedArchitecture:
+    """Architecture of JSON."""
+    return RankedArchitecture(
+        typed(Dict[str, str], content["choices"]),
+        _log(typed(float, content["probability"])),
+        tuple(map(_log, typed(List[float], content["probabilities"]))),
+        tuple(typed(List[Optional[int]], content["ranks"])),
+    )
+
+
+def _log(probability: float) -> float:
+    """Ln of a probability, which may be zero."""
+    return math.log(probability) if probability else -math.inf
+
+
+def _history(folder: Path, run: Path) -> Sequence[Record]:
+    """Weights over a run's training; the folder may have been moved."""
+    for path in (folder / run.name / HISTORY, run / HISTORY):
+        if path.is_file():
+            return read_history(path)
+    return []
+
+
+def search_section(searches: Mapping[str, Search]) -> Optional[Section]:
+    """Figures and tables of searches; None where there is none."""
+    from espnet_bayeslm.report.architecture_figures import history_figure, weights_figure
+    from espnet_bayeslm.report.plots import svg
+
+    if not searches:
+        return None
+    parts = []
+    for name, search in searches.items():
+        drawn = weights_figure({run.name: run.weights for run in search.runs})
+        figures = [svg(drawn, f"Share of each kind by location: {name}")]
+        history = {run.name: run.history for run in search.runs if run.history}
+        if history:
+            figures.append(svg(history_figure(history), f"Shares over the training: {name}"))
+        parts.append({"name": name, "figures": figures, "ranking": ranking_table(search, name)})
+    return Section("search", "Architecture weights", {"searches": parts})
+
+
+def ranking_table(search: Search, name: str) -> Table:
+    """Best architectures."""
+    header = ["rank", "uncertain", "probability", "rank in each run"]
+    header += ["valid ppl, trained by itself"] if search.retrained else []
+    rows = []
+    for number, item in enumerate(search.ranking, 1):
+        ranks = ", ".join("–" if rank is None else f"{rank}" for rank in item.ranks)
+        probability = f"{math.exp(item.mean_log_prob):.3g}"
+        row = [f"{number}", describe(item.choices), probability, ranks]
+        if search.retrained:
+            row.append(perplexity_text(search.retrained.get(number)))
+        rows.append(row)
+    total = num_architectures(search.runs[0].weights)
+    return Table(f"The best of {total} architectures: {name}", header, rows, words=(1,))

@@ -9,23 +9,26 @@ import torch
 from oracles.html_reader import Page
 
 from espnet_bayeslm.evaluation.comparison import compare_systems, score_set
-from espnet_bayeslm.evaluation.snr import BIN_EDGES, PruningStep, SnrSummary
+from espnet_bayeslm.evaluation.signal_to_noise import BIN_EDGES, PruningStep, SnrSummary
 from espnet_bayeslm.kinds.search import derived_config, rank
-from espnet_bayeslm.report.html_learning import learning_section, read_epochs
-from espnet_bayeslm.report.html_scores import (
+from espnet_bayeslm.report.learning_section import learning_section, read_epochs
+from espnet_bayeslm.report.score_results import read_scores, scores_json
+from espnet_bayeslm.report.score_section import (
     read_perplexities,
-    read_scores,
     scores_section,
     short_names,
 )
-from espnet_bayeslm.report.html_search import read_search, search_section
-from espnet_bayeslm.report.html_snr import read_snr, snr_section
-from espnet_bayeslm.report.html_sweep import read_sweep, sweep_section
-from espnet_bayeslm.report.scores import scores_json
-from espnet_bayeslm.report.search import Run
-from espnet_bayeslm.report.search import write_files as write_search
-from espnet_bayeslm.report.snr import LocationRow
-from espnet_bayeslm.report.snr import write_files as write_snr
+from espnet_bayeslm.report.search_results import (
+    Retrained,
+    Run,
+    read_search,
+    search_section,
+    write_retrained,
+)
+from espnet_bayeslm.report.search_results import write_files as write_search
+from espnet_bayeslm.report.weight_noise import LocationRow, read_snr, snr_section
+from espnet_bayeslm.report.weight_noise import write_files as write_snr
+from espnet_bayeslm.report.weight_sweep import read_sweep, sweep_section
 from espnet_bayeslm.utils.errors import InputError
 
 REF = {f"u{n}": ("a", "b", "c", "d") for n in range(40)}
@@ -94,12 +97,12 @@ def test_word_errors_with_daggers_and_perplexities(tmp_path):
 
 @pytest.mark.parametrize("names, mark", [(["first", "<b>new"], "†"), (["<b>new", "first"], "‡")])
 def test_a_dagger_stands_only_where_the_row_is_better(tmp_path, names, mark):
-    sets = [score_set(REF, {name: HYPS[name] for name in names})]
-    pooled = compare_systems(sets, num_replicates=50)
-    content = scores_json({"": pooled}, pooled, baseline=names[0])
-    section = errors_section(tmp_path, content)
-    marked = [cell for cell in rows(section) if cell[-1:] in ("†", "‡")]
+    pooled = compare_systems(
+        [score_set(REF, {name: HYPS[name] for name in names})], num_replicates=50
+    )
+    section = errors_section(tmp_path, scores_json({"": pooled}, pooled, baseline=names[0]))
     # the table of systems, and that of pairs
+    marked = [cell for cell in rows(section) if cell[-1:] in ("†", "‡")]
     assert marked == [f"{100 * pooled.errors[names[1]].rate:.2f}{mark}", f"{names[1]}{mark}"]
     assert f"errors than {names[0]}, ‡ significantly more" in text_of(section)
 
@@ -108,7 +111,7 @@ def test_changes_are_counted_from_the_first_pass(tmp_path):
     sets = [score_set(REF, {"first pass": HYPS["first"], **HYPS})]
     pooled = compare_systems(sets, num_replicates=50)
     content = scores_json({"": pooled}, pooled, baseline="<b>new")
-    content["oracle"] = {**content["first"], "wer": 0.0}
+    content["oracle"] = {**content["first"], "substitutions": 0, "deletions": 0}
     section = errors_section(tmp_path, content)
     cells = rows(section)
     names = ["first pass", "first", "<b>new", "oracle"]
@@ -221,7 +224,7 @@ def test_signal_to_noise(tmp_path):
     page = Page(section.body)
     assert page.tags.count("svg") == 2 and page.text.count("$one^$<lm>") == 3
     first = ["$one^$<lm>", "ffn@1", "100", "0.3", "0.1 to 0.5", "0.01", "–"]
-    assert page.cells[7:16] == [*first, "two", "needs a text"]
+    assert page.cells[7:17] == [*first, "two", "hidden_output@1", "needs a text"]
     # the file alone has no pruning beside it
     assert snr_section(*read_snr([f"{tmp_path}/snr/snr.json"])).body.count("<svg") == 1
     with pytest.raises(InputError, match=r"is in another file too"):
@@ -232,14 +235,14 @@ def test_signal_to_noise(tmp_path):
 def write_folder(folder):
     weights = {f"ffn@{n}": {"point": -math.inf if n == 2 else 0.0, "bayes": 1.0} for n in (1, 2)}
     history = [(1.0, {name: {"point": 0.0, "bayes": 0.5} for name in weights})]
-    runs = [Run("seed<0>", "moved/seed<0>", 0, weights)]
-    ranking = rank([weights], 2)
+    runs = [Run("seed<0>", "moved/seed<0>", 0, weights), Run("b", "b", 1, weights)]
+    ranking = rank([weights] * 2, 2)
     configs = [derived_config(CHOICES, item.choices) for item in ranking]
     write_search(folder, runs, ranking, configs)
     (folder / "seed<0>").mkdir()
     record = {"epoch": history[0][0], "weights": history[0][1]}
     (folder / "seed<0>" / "architecture.jsonl").write_text(json.dumps(record) + "\n")
-    write_json(folder / "retrain.json", [{"rank": 2, "valid_ppl": 44.4}])
+    write_retrained(folder / "retrain.json", [Retrained(2, "top2", [], 44.4, 1, 1)], ranking)
     return str(folder)
 
 
@@ -247,46 +250,77 @@ def test_architecture_weights(tmp_path):
     section = search_section({"search": read_search(write_folder(tmp_path / "search"))})
     page = Page(section.body)
     assert page.tags.count("svg") == 2
-    assert page.cells[5:9] == ["1", "ffn@1-2 bayes", "0.731", "1"]
-    assert page.cells[10:15] == ["2", "ffn@2 bayes", "0.269", "2", "44.40"]
+    assert page.cells[5:9] == ["1", "ffn@1-2 bayes", "0.731", "1, 1"]
+    assert page.cells[10:15] == ["2", "ffn@2 bayes", "0.269", "2, 2", "44.40"]
     assert search_section({}) is None
 
 
-def changed(content, path, value):
-    """Return a copy of JSON in which one value is another, or left out where that is None."""
-    content = json.loads(json.dumps(content))
-    inner = content
-    for key in path[:-1]:
-        inner = inner[key]
-    if value is None:
-        del inner[path[-1]]
-    else:
-        inner[path[-1]] = value
-    return content
-
-
 BAD_SCORES = [
-    (["first", "wer"], "nan", "'nan' is not a number"),
+    (["first", "deletions"], "1", "'1' is not a whole number"),
     (["first", "words"], None, "no 'words'"),
     (["first"], [], "'[]' is not an object"),
-    (["significance", "pairs", 0, "mapsswe", "p"], math.nan, "nan is not a finite number"),
+    (["significance", "pairs", 0, "mapsswe", "p"], math.nan, "'nan' is not a number"),
     (["significance", "pairs", 0, "bootstrap"], None, "no 'bootstrap'"),
-    (["significance", "pairs", 0, "a"], 5, "a pair of systems without names"),
+    (["significance", "pairs", 0, "a"], 5, "'5' is not a text"),
     (["significance"], 3, "'3' is not an object"),
     (["conditions", "c1", "first"], None, "not all conditions have the same systems"),
-    (["average_wer", "first"], None, "no 'first'"),
     (["significance", "baseline"], "other", "no system 'other', which is the baseline"),
+]
+BAD_SWEEPS = [
+    (["wer", 0], [1.0], "not 2 x 3 rates"),
+    (["wer"], [[1.0, 2.0, 3.0]], "not 2 x 3 rates"),
+    (["wer", 0, 0], "x", "'x' is not a number"),
+    (["best", 0], 77, "77, 1 is no place"),
+    (["features"], None, "no 'features'"),
+    (["oracle"], [], "'[]' is not a number"),
+    (["weights"], [{"weights": {}}], "no 'wer'"),
+]
+# Of other locations than the first run's
+OTHER_RUN = {"name": "b", "path": "b", "seed": 1, "weights": {"ffn@1": {"point": 0, "gp": 1}}}
+BAD_SEARCHES = [
+    (["runs", 1], OTHER_RUN, "the runs have different locations"),
+    (["runs"], [], "there is no run"),
+    (["ranking", 0, "choices"], None, "no 'choices'"),
 ]
 
 
-@pytest.mark.parametrize("place, value, message", BAD_SCORES)
-def test_bad_scores(tmp_path, place, value, message):
-    content = scored(2)
-    path = write_json(tmp_path / "s.json", changed(content, place, value))
+@pytest.fixture
+def files(make_rescored, tmp_path):
+    """Readers of a score, a sweep and a search, each with its file."""
+    folder = make_rescored("lm", {"u": ["a"]}, best={"u": 0}, sweep=True)
+    write_json(tmp_path / "score.json", scored(2))
+    content = json.loads((folder / "sweep.json").read_text())
+    write_json(folder / "sweep.json", {**content, "weights": []})
+    search = write_folder(tmp_path / "search")
+    path = tmp_path / "search" / "search.json"
+    return {
+        "score": (lambda: read_scores(f"{tmp_path}/score.json"), tmp_path / "score.json"),
+        "sweep": (lambda: read_sweep(folder), folder / "sweep.json"),
+        "search": (lambda: read_search(search), path),
+    }
+
+
+@pytest.mark.parametrize(
+    "kind, place, value, message",
+    [
+        (kind, *row)
+        for kind, rows in (("score", BAD_SCORES), ("sweep", BAD_SWEEPS), ("search", BAD_SEARCHES))
+        for row in rows
+    ],
+)
+def test_bad_values(files, kind, place, value, message):
+    read, path = files[kind]
+    content = inner = json.loads(path.read_text())
+    for key in place[:-1]:
+        inner = inner[key]
+    if value is None:
+        del inner[place[-1]]
+    else:
+        inner[place[-1]] = value
+    write_json(path, content)
     with pytest.raises(InputError) as error:
-        read_scores(path)
-    assert str(error.value).startswith(f"{path}: expected word errors")
-    assert message in str(error.value)
+        read()
+    assert str(error.value).startswith(f"{path}: expected") and message in str(error.value)
 
 
 @pytest.mark.parametrize("text", ["", "[1, 2]", "{}", "{", "[" * 100000, '{"a": {}}', "null"])
@@ -306,28 +340,6 @@ def test_files_of_another_kind(tmp_path, text):
         assert str(error.value).startswith(f"{tmp_path}/") and "`" in str(error.value)
 
 
-BAD_SWEEPS = [
-    (["wer", 0], [1.0], "inhomogeneous"),
-    (["wer"], [[1.0, 2.0, 3.0]], "2 x 3 weights, and (1, 3) rates"),
-    (["wer", 0, 0], "x", "'x' is not a number"),
-    (["best", 0], 77, "77, 1 is no place"),
-    (["features"], None, "no 'features'"),
-    (["oracle"], [], "'[]' is not a number"),
-    (["weights"], [{"weights": {}}], "no 'wer'"),
-]
-
-
-@pytest.mark.parametrize("place, value, message", BAD_SWEEPS)
-def test_bad_sweeps(make_rescored, place, value, message):
-    folder = make_rescored("lm", {"u": ["a"]}, best={"u": 0}, sweep=True)
-    content = json.loads((folder / "sweep.json").read_text())
-    content.setdefault("weights", [])
-    write_json(folder / "sweep.json", changed(content, place, value))
-    with pytest.raises(InputError) as error:
-        read_sweep(folder)
-    assert f"{folder}/sweep.json: expected" in str(error.value) and message in str(error.value)
-
-
 def test_bad_experiments(tmp_path):
     with pytest.raises(InputError, match=r"found no checkpoint\.pth"):
         read_epochs(str(tmp_path))
@@ -342,12 +354,3 @@ def test_bad_experiments(tmp_path):
         with pytest.raises(InputError) as error:
             read_epochs(str(tmp_path))
         assert str(error.value).startswith(f"{path}: ") and message in str(error.value)
-
-
-def test_a_search_with_other_locations_in_another_run(tmp_path):
-    folder = write_folder(tmp_path / "search")
-    content = json.loads((tmp_path / "search" / "search.json").read_text())
-    content["runs"].append({"name": "b", "path": "b", "weights": {"ffn@1": {"point": 0, "gp": 1}}})
-    write_json(tmp_path / "search" / "search.json", content)
-    with pytest.raises(InputError, match="the runs have different locations"):
-        read_search(folder)

@@ -17,13 +17,12 @@ from espnet_bayeslm.nbest.formats import format_of, read_nbest
 from espnet_bayeslm.nbest.kaldi import key_of
 from espnet_bayeslm.nbest.normalized_lists import normalized
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.report.html_input import (
+from espnet_bayeslm.report.inputs import (
     Repeated,
     expecting,
-    mapping,
     named_paths,
-    numbers,
     read_json_lines,
+    typed,
 )
 from espnet_bayeslm.rescoring.decision import Scales, ScoredList, read_scales
 from espnet_bayeslm.rescoring.output_files import WITHOUT_LM
@@ -110,7 +109,7 @@ def read_rescored(name: str, folder: str, format: Optional[str]) -> Rescored:
 def _facts(scales: Path) -> Tuple[Normalization, Counting]:
     """How `bayeslm rescore` normalised words and counted errors, as its scales.yaml says."""
     content = yaml.safe_load(scales.read_text(encoding="utf-8")) if scales.exists() else None
-    facts = mapping(content or {})
+    facts = typed(Dict[str, Any], content or {})
     counting = Counting.of(str(facts.get("unit", "word")), list(facts.get("ignore_words", ())))
     return Normalization(str(facts.get("normalize", "")), kept=counting.ignored), counting
 
@@ -163,7 +162,7 @@ def _read_uncertainty(
             if place not in (0, best[utt]):
                 continue
             words = lists[utt].hypotheses[place].words
-            found.setdefault(utt, {})[place] = _checked(mapping(content), words)
+            found.setdefault(utt, {})[place] = _checked(content, words)
     return found
 
 
@@ -171,7 +170,7 @@ def _checked(content: Mapping[str, Any], words: Words) -> Uncertainty:
     """Values of a line."""
     if tuple(content["words"]) != words:
         raise ValueError("its words are not those of the list")
-    values = {name: numbers(content[name]) for name in MEASURES if name in content}
+    values = {name: typed(List[float], content[name]) for name in MEASURES if name in content}
     for name, given in values.items():
         if len(given) != len(words) + 1:
             raise ValueError(f"{len(given)} values of {name}, not {len(words)} + 1")

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogFormatter, MaxNLocator
 
 from espnet_bayeslm.evaluation.perplexity import perplexity_text
-from espnet_bayeslm.report.html_input import expecting
+from espnet_bayeslm.report.inputs import expecting
 from espnet_bayeslm.report.page import Section
 from espnet_bayeslm.report.plots import new_figure, plain, svg
 from espnet_bayeslm.report.table import Table, fixed

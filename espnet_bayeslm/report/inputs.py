@@ -1,16 +1,25 @@
-"""What the parts of the HTML report read: named paths, JSON with numbers in it."""
+"""Inputs of tools: named paths, and JSON as dataclasses."""
 
 from __future__ import annotations
 
+import collections.abc
 import contextlib
+import dataclasses
 import json
 import math
+import typing
 from pathlib import Path
-from typing import Any, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines, read_text
 
+# Types that a list, an object of JSON becomes
+LISTS: Dict[Any, Any] = {list: list, tuple: tuple, collections.abc.Sequence: list}
+OBJECTS = (dict, collections.abc.Mapping)
+# Types as messages name them
+NAMES: Dict[Any, str] = {**dict.fromkeys(LISTS, "a list"), **dict.fromkeys(OBJECTS, "an object")}
+NAMES |= {float: "a number", int: "a whole number", str: "a text"}
 # A repeatable option; one value may stand in a --config file without a list.
 Repeated = Union[str, Sequence[str], None]
 
@@ -111,40 +120,38 @@ def expecting(
         ) from error
 
 
-def number(value: Any, *, infinite: bool = False) -> float:
-    """JSON number.
+def typed(kind: Any, value: Any) -> Any:
+    """JSON value as a type: a dataclass by its fields' names, a list, a dictionary, a number.
+
+    Keys that a dataclass has no field for are left out. An integer of JSON is a float too.
 
     Args:
+        kind: A dataclass, `Dict[str, T]`, `List[T]`, `Tuple[T, ...]`, `Optional[T]`, `float`,
+            `int`, `str` or `Any`.
         value: The value.
-        infinite: Whether it may be infinite.
 
     Raises:
-        ValueError: It is something else.
+        ValueError: The value is of another type, or is no number (nan).
+        KeyError: A field without default is missing.
     """
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"{str(value)[:40]!r} is not a number")
-    if math.isnan(value) or (math.isinf(value) and not infinite):
-        raise ValueError(f"{value} is not a finite number")
-    return float(value)
-
-
-def numbers(values: Any) -> List[float]:
-    """JSON list of numbers.
-
-    Raises:
-        ValueError: It is something else.
-    """
-    if not isinstance(values, list):
-        raise ValueError(f"{str(values)[:40]!r} is not a list of numbers")
-    return [number(value) for value in values]
-
-
-def mapping(value: Any) -> Mapping[str, Any]:
-    """JSON object.
-
-    Raises:
-        ValueError: It is something else.
-    """
-    if not isinstance(value, dict):
-        raise ValueError(f"{str(value)[:40]!r} is not an object")
-    return value
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return value
+    if origin is Union:
+        return None if value is None else typed(inner[0], value)
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        content, hints = typed(Dict[str, Any], value), typing.get_type_hints(kind)
+        fields = dataclasses.fields(kind)
+        required = {f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING}
+        given = [name for name in hints if name in required or name in content]
+        return kind(**{name: typed(hints[name], content[name]) for name in given})
+    if origin in LISTS and isinstance(value, list):
+        return LISTS[origin](typed(inner[0], item) for item in value)
+    if origin in OBJECTS and isinstance(value, dict):
+        return {key: typed(inner[1], item) for key, item in value.items()}
+    if kind in (int, float) and type(value) in (int, kind) and not math.isnan(value):
+        return kind(value)
+    if kind is str and isinstance(value, str):
+        return value
+    name = NAMES[origin or kind]
+    raise ValueError(f"{str(value)[:40]!r} is not {name}")

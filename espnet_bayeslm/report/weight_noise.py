@@ -1,0 +1,213 @@
+"""Results of `bayeslm snr`: printed, written, read, and the report's section of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from espnet_bayeslm.evaluation.perplexity import perplexity_text
+from espnet_bayeslm.evaluation.signal_to_noise import (
+    BIN_EDGES,
+    CRITERIA,
+    PERCENTILES,
+    PruningStep,
+    SnrSummary,
+)
+from espnet_bayeslm.report.inputs import expecting, read_json, typed
+from espnet_bayeslm.report.page import Section
+from espnet_bayeslm.report.table import MISSING, Table
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import write_json
+
+SNR, PRUNING = "snr.json", "prune.json"
+REMEDY = "Make it with `bayeslm snr --output DIR`."
+NEEDS_TEXT = "a Gaussian for each token: give --text"
+# LM -> criterion -> (share of the weights, perplexity), ...
+Curves = Dict[str, Dict[str, List[Tuple[float, float]]]]
+
+
+class LocationRow(NamedTuple):
+    """A location of an LM and its figures.
+
+    Attributes:
+        location: Its name.
+        kind: "weights", or "latent" for a Gaussian at each token.
+        summary: Its figures; None where they need a text.
+    """
+
+    location: str
+    kind: str
+    summary: Optional[SnrSummary]
+
+
+def print_snr(lms: Mapping[str, Sequence[LocationRow]]) -> None:
+    """Print one row for each LM and location."""
+    columns = [f"{p} %" for p in PERCENTILES if p != 50]
+    width = max(map(len, ("LM", *lms)))
+    print(f"{'LM':<{width}} {'location':<18} {'random':>11} {'median SNR':>10}", end=" ")
+    print(*(f"{column:>9}" for column in columns), f"{'sigma':>10} {'/ start':>8}")
+    for name, rows in lms.items():
+        for row in rows:
+            print(f"{name:<{width}} {row.location:<18}", _figures(row.summary))
+
+
+def _figures(summary: Optional[SnrSummary]) -> str:
+    """Figures of a row of the table."""
+    if summary is None:
+        return NEEDS_TEXT
+    spread = [v for p, v in zip(PERCENTILES, summary.percentiles, strict=True) if p != 50]
+    ratio = summary.median_std_ratio
+    values = " ".join(f"{value:9.3g}" for value in spread)
+    start = f"{'-':>8}" if ratio is None else f"{ratio:8.3g}"
+    return f"{summary.count:11d} {summary.median:10.3g} {values} {summary.median_std:10.3g} {start}"
+
+
+def print_pruning(name: str, steps: Sequence[PruningStep]) -> None:
+    """Print the perplexities of an LM, one row for each share."""
+    by_snr, by_magnitude = ([s for s in steps if s.criterion == name] for name in CRITERIA)
+    print(f"\n{name}: perplexity per word with the least random weights set to zero")
+    print(f"{'share %':>8} {'weights':>11} {'by SNR':>12} {'by |mean|':>12}")
+    for pair in zip(by_snr, by_magnitude, strict=True):
+        values = (f"{perplexity_text(_word_perplexity(step)):>12}" for step in pair)
+        print(f"{100 * pair[0].share:8.1f} {pair[0].num_zeroed:11d}", *values)
+
+
+def _word_perplexity(step: PruningStep) -> float:
+    """Perplexity per word, OOVs included, of a pruned LM."""
+    return float(step.result["perplexity"]["word"])
+
+
+def pruning_curves(lms: Mapping[str, Sequence[PruningStep]]) -> Curves:
+    """Perplexities of pruned LMs by criterion."""
+    curves: Curves = {}
+    for name, steps in lms.items():
+        for step in steps:
+            curve = curves.setdefault(name, {}).setdefault(step.criterion, [])
+            curve.append((step.share, _word_perplexity(step)))
+    return curves
+
+
+def write_files(
+    folder: Path,
+    lms: Mapping[str, Sequence[LocationRow]],
+    steps: Mapping[str, Sequence[PruningStep]],
+    *,
+    text: Optional[str],
+) -> None:
+    """Write the figures as JSON and PNG."""
+    from espnet_bayeslm.report.plots import pruning_figure, save_figure, snr_figure
+
+    rows = {name: [_row_json(row) for row in rows] for name, rows in lms.items()}
+    edges = BIN_EDGES.tolist()
+    write_json(folder / SNR, {"text": text, "histogram_edges": edges, "lms": rows})
+    drawn = _summaries(lms)
+    if drawn:
+        save_figure(snr_figure(drawn), folder / "snr.png")
+    if steps:
+        content = {name: [dataclasses.asdict(s) for s in values] for name, values in steps.items()}
+        write_json(folder / PRUNING, {"text": text, "lms": content})
+        save_figure(pruning_figure(pruning_curves(steps)), folder / "prune.png")
+
+
+def _summaries(lms: Mapping[str, Sequence[LocationRow]]) -> Dict[str, List[SnrSummary]]:
+    """Figures of the LMs that have some."""
+    found = {name: [row.summary for row in rows if row.summary] for name, rows in lms.items()}
+    return {name: summaries for name, summaries in found.items() if summaries}
+
+
+def _row_json(row: LocationRow) -> Dict[str, Any]:
+    """Row as JSON, its percentiles by name."""
+    if row.summary is None:
+        return {"location": row.location, "kind": row.kind, "note": NEEDS_TEXT}
+    figures = dataclasses.asdict(row.summary)
+    values = figures.pop("percentiles")
+    figures["snr_percentiles"] = dict(zip(map(str, PERCENTILES), values, strict=True))
+    return {"kind": row.kind, "median_snr": row.summary.median, **figures}
+
+
+def read_snr(paths: Sequence[str]) -> Tuple[Dict[str, List[LocationRow]], Curves]:
+    """Ratios of LMs by location, and the perplexities of pruned LMs.
+
+    Args:
+        paths: Folders of `bayeslm snr`, or their snr.json.
+
+    Raises:
+        InputError: A file is missing or not usable, or an LM's name comes twice.
+    """
+    lms: Dict[str, List[LocationRow]] = {}
+    curves: Curves = {}
+    for name in paths:
+        path = Path(name) / SNR if Path(name).is_dir() else Path(name)
+        content = read_json(path, remedy=REMEDY)
+        with expecting("signal-to-noise ratios of LMs", path=path, remedy=REMEDY):
+            rows = typed(Dict[str, List[Dict[str, Any]]], content["lms"])
+            found = {lm: [_row(row) for row in values] for lm, values in rows.items()}
+        twice = [lm for lm in found if lm in lms]
+        if twice:
+            raise InputError(f"{twice[0]} is in another file too", path=path)
+        lms.update(found)
+        if Path(name).is_dir() and (path.parent / PRUNING).exists():
+            curves.update(_read_curves(path.parent / PRUNING))
+    return lms, curves
+
+
+def _row(content: Dict[str, Any]) -> LocationRow:
+    """Row of JSON; without figures where it needed a text that was not given."""
+    summary = None
+    if "histogram" in content:
+        ratios = typed(Dict[str, float], content["snr_percentiles"])
+        percentiles = [ratios[str(p)] for p in PERCENTILES]
+        summary = typed(SnrSummary, {**content, "percentiles": percentiles})
+        if len(summary.histogram) != len(BIN_EDGES) - 1 or not sum(summary.histogram):
+            raise ValueError(f"a histogram of {len(summary.histogram)} bins")
+    return LocationRow(str(content["location"]), str(content["kind"]), summary)
+
+
+def _read_curves(path: Path) -> Curves:
+    content = read_json(path, remedy=REMEDY)
+    with expecting("perplexities of pruned LMs", path=path, remedy=REMEDY):
+        steps = typed(Dict[str, List[PruningStep]], content["lms"])
+        for step in (step for values in steps.values() for step in values):
+            if step.criterion not in CRITERIA:
+                raise ValueError(f"criterion {step.criterion!r}")
+        return pruning_curves(steps)
+
+
+def snr_section(lms: Mapping[str, Sequence[LocationRow]], curves: Curves) -> Optional[Section]:
+    """Histograms and a table; None where there is no LM."""
+    from espnet_bayeslm.report.plots import pruning_figure, snr_figure, svg
+
+    if not lms:
+        return None
+    shown = _summaries(lms)
+    ratios = "Signal-to-noise ratio of the random weights"
+    pruning = "Perplexity against the share of random weights set to zero"
+    values = {
+        "ratios": svg(snr_figure(shown), ratios) if shown else None,
+        "locations": location_table(lms),
+        "pruning": svg(pruning_figure(curves), pruning) if curves else None,
+    }
+    return Section("snr", "Signal-to-noise ratio", values)
+
+
+def location_table(lms: Mapping[str, Sequence[LocationRow]]) -> Table:
+    """Rows of each location of each LM."""
+    rows = []
+    for name, location, summary in (
+        (n, r.location, r.summary) for n, rs in lms.items() for r in rs
+    ):
+        cells = ["needs a text", *[MISSING] * 4]
+        if summary is not None:
+            ratio = summary.median_std_ratio
+            cells = [
+                f"{summary.count}",
+                f"{summary.median:.3g}",
+                f"{summary.percentiles[0]:.2g} to {summary.percentiles[-1]:.2g}",
+                f"{summary.median_std:.3g}",
+                MISSING if ratio is None else f"{ratio:.3g}",
+            ]
+        rows.append([name, location, *cells])
+    header = ["LM", "location", "random", "median SNR", "5 to 95 %", "median σ", "σ / start"]
+    caption = "Signal-to-noise ratio |mean| / σ of the random weights"
+    return Table(caption, header, rows, words=(1,))
