@@ -144,7 +144,7 @@ def _counts(ref: Words, hyp: Words, steps: str) -> ErrorCounts:
     """Word errors of the reading nearest to a hypothesis."""
     if isinstance(ref, MarkedWords):
         return word_errors(ref, hyp)
-    return ErrorCounts(*map(steps.count, "sdi"), len(ref))
+    return ErrorCounts(steps.count("s"), steps.count("d"), steps.count("i"), len(ref))
 
 
 def _counted_uncertainty(rescored: Rescored, nbest: NBest) -> Dict[int, Uncertainty]:

@@ -208,10 +208,10 @@ def pair_table(scores: Scores, caption: str, unit: str) -> Table:
         better = f"{interval.improvement:.3f}"
         if pair.identical:
             ends, better = IDENTICAL, MISSING
-        systems = [pair.a, Cell(pair.b, marks([pair], pair.a).get(pair.b, ""))]
+        other = Cell(pair.b, marks([pair], pair.a).get(pair.b, ""))
         bootstrap = [typeset(100 * interval.difference), ends, better]
         mapsswe = [f"{test.segments}", typeset(test.mean, 4), typeset(test.z, 3), f"{test.p:.2g}"]
-        rows.append([*systems, *bootstrap, *mapsswe])
+        rows.append([pair.a, other, *bootstrap, *mapsswe])
     return Table(caption, header, rows, words=(1,))
 
 
