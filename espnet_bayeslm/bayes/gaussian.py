@@ -70,8 +70,9 @@ def kl_learned_prior(
 ) -> torch.Tensor:
     """KL(q || p) summed over all weights where p has the variances that make it least, ().
 
-    Its gradient is that of `kl_weights` with these variances held, since their own is zero there.
-    Arguments as those of `kl_weights` and `prior_variances`; in nats, float32 or better.
+    The gradient equals the gradient of `kl_weights` with these variances held: the KL is at its
+    least there. Arguments have the shapes that `kl_weights` and `prior_variances` take; the result
+    is in nats, float32 or better.
     """
     dtype = torch.promote_types(mean.dtype, torch.float32)
     mean, log_std, prior_mean = (x.to(dtype) for x in (mean, clamp_log_std(log_std), prior_mean))

@@ -1,7 +1,7 @@
 """Kinds of uncertainty: each is one class, registered by name, and all that follows from it.
 
-A position of an LM says what it offers: weights, a function of units, an output. A kind says which
-of these it needs, and what it makes of a place that has it.
+A position of an LM offers weights, a function of units or an output. A kind says which of these it
+needs, and makes the place random.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import nn
 from espnet_bayeslm.utils.errors import InputError
 
 Rows = Optional[Tuple[int, int]]
-# The counter of draws, a buffer that every uncertain LM has.
+# The counter of samples, a buffer that every uncertain LM has.
 NOISE_STEP = "noise_step"
 
 
@@ -29,11 +29,11 @@ class Weights(NamedTuple):
     """Parameters of a module, by their names.
 
     Attributes:
-        pattern: Of the names, as `fnmatch` reads it: `encoder.layers.0.linear1.*`. In a table of
-            positions `{k}` stands for the layer, counted from 0.
+        pattern: Pattern of the names, as `fnmatch` reads it: `encoder.layers.0.linear1.*`. In a
+            table of positions `{k}` stands for the layer, counted from 0.
         part: (n, count): part n, from 0, of `count` equal parts of the rows, as an LSTM's gate;
             None: all rows.
-        label: What the posterior's tensors of a part have in their names beside the parameter's.
+        label: Suffix of the parameter's name in the names of a part's posterior tensors.
         is_new: True if a point-estimate LM has no such parameter: the prior's mean is its start.
     """
 
@@ -48,7 +48,7 @@ class Function(NamedTuple):
 
     Attributes:
         native: The activation function; None: there is none, and the mean function is the identity.
-        weights: Those that its argument is computed with.
+        weights: Weights that compute the function's argument.
         replace: Names of basis functions -> the parameters that are new, the coefficients first.
         path: Name of the module that computes it after `replace`.
     """
@@ -63,9 +63,9 @@ class Output(NamedTuple):
     """A hidden output that may become a latent variable.
 
     Attributes:
-        size: Its units.
-        recurs: True if the next time step may get what takes its place.
-        replace: Puts a layer (B, L, size) -> (B, L, size) behind it.
+        size: Number of units.
+        recurs: True if the next time step may get the layer's output.
+        replace: Puts a layer (B, L, size) -> (B, L, size) behind the hidden output.
     """
 
     size: int
@@ -78,7 +78,7 @@ class Position:
     """Offer of an LM to kinds at a position: one row of its table.
 
     Attributes:
-        weights: Its weights; None: it has none that a kind could make random.
+        weights: Weights that a kind may make random; None: there are none.
         function: A function that may be replaced, by (LM, layer).
         output: An output that may become latent, by (LM, layer).
         layered: True if it comes once a layer.
@@ -99,13 +99,13 @@ class Position:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """A place in an LM, as a kind gets it; a kind asks only for what the position offers.
+    """One place of an LM, with the interface that a kind uses to make it random.
 
     Attributes:
         lm: The LM.
         location: `POSITION@LAYER`.
         layer: The layer, from 1 (None: no layers).
-        position: Its `Position`.
+        position: The `Position`, a row of the LM's table.
     """
 
     lm: Any
@@ -131,8 +131,8 @@ def option(help: str, default: Any = None) -> Any:
     """Field of a kind's dataclass that is an option of it in the configuration.
 
     Args:
-        help: Its line in the reference.
-        default: Its value; None where the LM's or the position's is taken.
+        help: Line in the reference.
+        default: Default value; None where the LM or the position has one.
     """
     return dataclasses.field(default=default, kw_only=True, metadata={"help": help})
 
@@ -142,16 +142,16 @@ class Kind:
     """A kind of uncertainty; the fields of its dataclass are its options.
 
     Attributes:
-        name: As the configuration has it.
+        name: Name in the configuration.
         needs: Attribute of a `Position` that it needs: `weights`, `function` or `output`; None:
             nothing.
         inherits: Options whose default is the LM's.
         retired: Options of earlier versions, which are ignored with a warning.
         is_uncertain: True if anything is random then.
         group: Group of its parameters in the optimizer: `posterior`, `networks`, `architecture`.
-        colour: In figures.
-        no_export: Why an LM that has it has no point-estimate form (`{places}`: where it is), and
-            what to do; None: it has one.
+        colour: Colour in figures.
+        no_export: Why an LM of this kind has no point-estimate form (`{places}`: its locations),
+            and a remedy; None: the LM has one.
     """
 
     name: ClassVar[str]
@@ -172,11 +172,11 @@ class Kind:
 
     @classmethod
     def fits(cls, position: Position) -> bool:
-        """True if a position has what this kind needs."""
+        """True if a position offers the attribute that this kind needs."""
         return cls.needs is None or getattr(position, cls.needs) is not None
 
     def fitted(self, position: Position) -> Kind:
-        """This kind as a position has it.
+        """This kind, with the options that a position allows.
 
         Raises:
             InputError: The position cannot have it.

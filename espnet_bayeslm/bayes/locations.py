@@ -63,8 +63,8 @@ def parse_uncertainty(
 
     Args:
         uncertainty: `{POSITION@LAYERS: kind}`; None or {} is the point-estimate LM.
-        positions: What the LM offers, by name.
-        num_layers: How many layers the LM has.
+        positions: Name -> position of the LM.
+        num_layers: Number of layers of the LM.
 
     Returns:
         Location -> kind, without the locations where nothing is random.

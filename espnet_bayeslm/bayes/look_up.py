@@ -15,8 +15,8 @@ from espnet_bayeslm.kernels import embedding, has_kernel
 def distinct_ids(ids: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
     """Ids, ascending, of which `places` uses one for each id there is, and the places.
 
-    Elsewhere than on a CPU the others are left in, up to as many as `ids` has: their number is
-    known without waiting for the device.
+    On other devices than a CPU the result is padded to the number of `ids` with repeated ids: the
+    shape is then known without waiting for the device.
 
     Args:
         ids: Any shape.
@@ -66,7 +66,7 @@ class SampledRows:
 
     Args:
         block: The table's block.
-        generator: Of the noise.
+        generator: Source of the noise.
     """
 
     def __init__(self, block: Any, generator: torch.Generator):

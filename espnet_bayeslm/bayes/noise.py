@@ -1,4 +1,4 @@
-"""Noise by a counter: the same (seed, rank, step) always gives the same draw."""
+"""Noise by a counter: equal (seed, rank, step) always give equal noise."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def noise_generator(
     Args:
         seed: The run's seed, 0 or above.
         rank: The process's rank in distributed training.
-        step: How many draws this run has made before.
+        step: Number of samples that this run has made before.
         device: Where the noise is wanted.
     """
     # SeedSequence hashes the three, so that neighbours share nothing.
@@ -42,14 +42,14 @@ def in_backward_pass() -> bool:
 
 
 class NoiseCounter:
-    """Counts the samples of a training run, so that a resumed run repeats what an unbroken one has.
+    """Counts the samples of a training run: a resumed run repeats the samples of an unbroken one.
 
     Args:
         of: The counter of the module, where this is one of a replica of torch's DataParallel: all
             replicas have the same noise, and the module counts it once.
 
     Attributes:
-        step: How many samples were made.
+        step: Number of samples made.
     """
 
     def __init__(self, of: Optional[NoiseCounter] = None) -> None:
@@ -66,7 +66,7 @@ class NoiseCounter:
 
 
 def recomputation_error() -> InputError:
-    """Error of a draw within a backward pass: it would not be the draw that the loss is of."""
+    """Error of a sample within a backward pass: it would differ from the sample of the loss."""
     return InputError(
         "activation checkpointing (torch.utils.checkpoint) computes a random layer again, with"
         " other noise than the loss had",

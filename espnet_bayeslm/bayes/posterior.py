@@ -34,12 +34,12 @@ class Block:
 
     Attributes:
         path: Name of the module that owns the parameter.
-        owner: That module.
+        owner: The module that owns the parameter.
         parameter: The parameter's name in it. The parameter is the posterior mean.
         rows: First row and the one after the last.
         aliases: Other places, (path, name), of the same parameter; a sample is put there too.
-        key: What the posterior's own names begin with in the owner (`KEY_log_std`).
-        location: The location they belong to, as in the configuration.
+        key: Prefix of the posterior's tensors in the owner (`KEY_log_std`).
+        location: Location of the rows, as in the configuration.
         kind: The `WeightKind` of their posterior.
     """
 
@@ -94,8 +94,8 @@ class Posterior:
     """Posterior over parameters of a module, chosen by name.
 
     The parameter itself is the posterior mean, under its usual name, so that a point-estimate
-    checkpoint loads. What else the posterior has is registered in the module that owns the
-    parameter, so that it is trained, moved and saved with it.
+    checkpoint loads. The other tensors of the posterior are registered in the module that owns the
+    parameter, so that they are trained, moved and saved with it.
 
     Args:
         module: Any module; its code does not know about the posterior.
@@ -118,7 +118,7 @@ class Posterior:
             self.add([Weights(pattern)], parse_kind(kind), pattern)
 
     def on(self, module: nn.Module) -> Posterior:
-        """The same posterior for a replica of the module, which has the same names."""
+        """This posterior for a replica of the module, which has equal names."""
         other = Posterior(module)
         other._blocks, other.defaults = self._blocks, self.defaults
         other.find_owners()
@@ -142,9 +142,10 @@ class Posterior:
         value the parameter starts with. A weight belongs to the first location that claims it.
 
         Args:
-            weights: Which ones.
+            weights: The weights, by patterns of parameter names.
             kind: The `WeightKind` of their posterior.
-            location: Their name in logs and reports; "": the name of each parameter's module.
+            location: Name of the weights in logs and reports; "": the name of each parameter's
+                module.
 
         Raises:
             InputError: There are no such parameters, or another location has made some of them
@@ -246,13 +247,13 @@ class Posterior:
         belong outside.
 
         Args:
-            generator: Of the noise, of the weights' device.
+            generator: Source of the noise, on the device of the weights.
             one_pass: True if one forward pass uses the sample: then only those rows of an
                 embedding are sampled that the pass looks up.
             with_kl: True if the KL is wanted of the same pass over the weights, which costs little.
 
         Yields:
-            The sample; its `kl()` is that of the posterior.
+            The sample; `sample.kl()` is the KL of the posterior.
         """
         sample = Sample(self, generator, one_pass=one_pass)
         with sample.used(with_kl=with_kl):
@@ -281,7 +282,7 @@ class Posterior:
             block.kind.start(block)
 
     def start_untrained(self) -> None:
-        """Set what training has not changed to its start, which may depend on the means."""
+        """Set posteriors that training has not changed to their start, at the present mean."""
         for block in self._blocks:
             block.kind.start_if_untrained(block)
 
@@ -289,7 +290,7 @@ class Posterior:
         """Take the prior's means from the weights of another model of this architecture.
 
         Raises:
-            InputError: It lacks a weight that is random here, or has it in another shape.
+            InputError: The other model lacks a random weight, or has it in another shape.
         """
         state = dict(state)
         adapt_to_kinds(self.module, state, "")
@@ -321,7 +322,7 @@ class Sample:
 
     Args:
         posterior: The posterior.
-        generator: Of the noise.
+        generator: Source of the noise.
         one_pass: True if one forward pass uses it, and looked-up rows are sampled then.
     """
 
@@ -357,11 +358,11 @@ class Sample:
     def _value(
         self, blocks: Sequence[Block], terms: Optional[Dict[Block, torch.Tensor]]
     ) -> torch.Tensor:
-        """A parameter, the rows of whose blocks are sampled, and the others their mean.
+        """Value of a parameter: sampled rows of the blocks, and the mean in all other rows.
 
         Args:
             blocks: All of the parameter, rows ascending.
-            terms: Gets the KL of those for which it costs little here; None: it is not wanted.
+            terms: Gets the KL of the blocks whose KL costs little here; None: no KL is wanted.
         """
         whole, sizes, parts = blocks[0].whole, [], []
         for before, block in zip([0, *(b.rows[1] for b in blocks)], blocks, strict=False):
@@ -390,7 +391,7 @@ class Sample:
             yield self
 
     def kl(self, *, per_weight: bool = False) -> torch.Tensor:
-        """KL of the posterior; arguments as those of `Posterior.kl`."""
+        """KL of the posterior, as `Posterior.kl` gives it."""
         return self.posterior.kl(per_weight=per_weight, known=self._kl)
 
 
@@ -447,7 +448,7 @@ def is_random(module: nn.Module) -> bool:
 def drop_posterior(
     module: nn.Module, state: Dict[str, Any], prefix: str, *_others: Any
 ) -> List[str]:
-    """Take what a module without that posterior has no place for out of a checkpoint; the keys."""
+    """Remove a posterior's tensors that the module lacks from a checkpoint; the removed keys."""
     own = {prefix + key for key in module.state_dict()}
     extra = [k for k in state if k.startswith(prefix) and k not in own and is_posterior_key(k)]
     for key in extra:

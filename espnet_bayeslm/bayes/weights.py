@@ -1,4 +1,4 @@
-"""Random weights: what a kind of posterior over them says, and the Gaussian one."""
+"""Random weights: the base of all kinds of posterior over weights, and the Gaussian kind."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MIN_SPREAD = 0.01
 
 
 class WeightKind(Kind):
-    """Weights are random: the parameter is their mean, and what else there is the kind's.
+    """Weights are random: the parameter is their mean, and the kind adds its own tensors.
 
     A kind from elsewhere says how to `sample` rows, their `kl`, and, where it has
     tensors, `add`, `start` and `parameters`. A block is some rows of a parameter.
@@ -50,7 +50,7 @@ class WeightKind(Kind):
         place.lm.posterior.add(place.weights(), self, place.location)
 
     def has_posterior_of(self, other: WeightKind) -> bool:
-        """True if the posterior, its start and its prior are those of another kind."""
+        """True if another kind has an equal posterior, start and prior."""
         mine, its = ({n: getattr(k, n) for n in k.inherits} for k in (self, other))
         same = all(
             getattr(type(self), name) is getattr(type(other), name)
@@ -62,10 +62,10 @@ class WeightKind(Kind):
         """Give the block's owner the posterior's tensors, named from `block.key`."""
 
     def start(self, block: Block) -> None:
-        """Set them to their start, for the present means."""
+        """Set the posterior's tensors to their start, for the present means."""
 
     def start_if_untrained(self, block: Block) -> None:
-        """Set what training has not changed to its start: that may depend on the means."""
+        """Set tensors that training has not changed to their start, for the present means."""
 
     def set_prior_mean(self, block: Block, mean: torch.Tensor) -> None:
         """Take the prior's mean, shaped as the block's rows."""
@@ -106,10 +106,10 @@ class WeightKind(Kind):
 class Bayes(WeightKind):
     """Weights have a Gaussian posterior, each by itself, and a Gaussian prior (Eq. 19-24).
 
-    Their standard deviations are kept as logarithms: `{block}_log_std` (parameter),
-    `{block}_prior_mean` and `{block}_start_std` (buffers). With `prior_variance: learn` or
-    `learn_rows` the prior's variance is at each step the one that makes the KL least (of a
-    parameter, or of each of its rows): there is nothing to tune.
+    The standard deviations are kept as logarithms: `{block}_log_std` (parameter),
+        `{block}_prior_mean` and `{block}_start_std` (buffers). With `prior_variance: learn` or
+        `learn_rows` the prior variance at each step is the one with the least KL (for a parameter,
+        or for each of its rows): there is nothing to tune.
     """
 
     name = "bayes"
@@ -179,7 +179,7 @@ class Bayes(WeightKind):
         """Unit of `init_std`, as `init_std_unit` names it.
 
         Raises:
-            InputError: It is the spread of weights that are not those of a trained LM.
+            InputError: The weights have no spread that a trained LM could have.
         """
         unit, mean = self.init_std_unit, block.mean.detach()
         if unit == "prior" and not self.learns_prior:
@@ -193,7 +193,7 @@ class Bayes(WeightKind):
         return max(spread, MIN_SPREAD)
 
     def start_if_untrained(self, block: Block) -> None:
-        """Set standard deviations that are where they started to their start."""
+        """Set standard deviations that training has not changed to their start."""
         log_std = block.tensor(LOG_STD).detach()
         if torch.allclose(log_std, block.tensor(START_STD).log(), rtol=0, atol=1e-6):
             self.start(block)

@@ -57,8 +57,8 @@ def add_whole_posterior(posterior: Posterior, *, log_std: float = LOG_STD_MIN) -
     """Make every parameter of a module random, with a buffer `{parameter}_log_std` beside it.
 
     Args:
-        posterior: Of the model, before it is loaded from a checkpoint that has the buffers.
-        log_std: Their start; the default counts as certain.
+        posterior: Posterior of the model, before a checkpoint with the buffers is loaded.
+        log_std: Initial value of the buffers; the default counts as certain.
 
     Raises:
         InputError: A parameter has a posterior already; nothing was added.

@@ -52,7 +52,7 @@ SHAPES = {
         *("pos_enc", "tie_weights", "norm_first"),
     ),
 }
-"""What two LMs must have in common for the weights of one to be the start of the other."""
+"""Options that must be equal for the weights of one LM to be the start of another."""
 
 
 def shipped() -> Dict[str, Path]:
@@ -101,7 +101,7 @@ def lm_conf_options(values: Mapping[str, Any]) -> List[str]:
 
 
 def size_options(config: Path, lm: Optional[str], size: str) -> List[str]:
-    """ESPnet's options that give an LM one of `SIZES`, and what goes with it.
+    """ESPnet's options that give an LM one of `SIZES`, with the options tuned for that size.
 
     Args:
         config: The LM's configuration.
@@ -121,7 +121,7 @@ def size_options(config: Path, lm: Optional[str], size: str) -> List[str]:
 
 
 def read_config(path: Path) -> Dict[str, Any]:
-    """What a configuration says, empty where it is no mapping."""
+    """Content of a configuration file, empty where it is no mapping."""
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     return content if isinstance(content, dict) else {}
 
@@ -129,7 +129,7 @@ def read_config(path: Path) -> Dict[str, Any]:
 def _original(config: Path, content: Mapping[str, Any]) -> Optional[str]:
     """Name of the shipped configuration that a file is, or that its LM was copied from.
 
-    A copy has the same places and sizes; what it says of them is no more than a default then, too.
+    A copy has the same places and sizes; its options for them then count as defaults, too.
     """
     if config.resolve().parent == FOLDER.resolve():
         return config.stem
@@ -152,10 +152,10 @@ def _lm_conf(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _chosen(content: Mapping[str, Any], original: Optional[str], size: str) -> Dict[str, Any]:
-    """What a shipped configuration, or its copy, has in a size beside the sizes."""
+    """Size-specific options of a shipped configuration, or of a copy of it."""
     chosen = CHOSEN.get(size, {}).get(original or "", {})
     theirs = _lm_conf(read_config(shipped()[original])) if original and chosen else {}
-    # what a copy says otherwise stays
+    # options that the copy has changed stay
     return {k: v for k, v in chosen.items() if _lm_conf(content).get(k) == theirs.get(k)}
 
 
@@ -173,12 +173,12 @@ def inherited_size_options(
 ) -> List[str]:
     """ESPnet's options that give an LM the sizes of the trained LM that it starts from.
 
-    And what a shipped configuration has at such a size.
+    The options that a shipped configuration adds at such a size are included.
 
     Args:
         config: The LM's configuration. Sizes of a shipped one, and of a copy that has the same,
             are the paper's, and only defaults.
-        content: What it says.
+        content: Content of the configuration.
         source: The trained LM's `lm_conf`.
     """
     lm, original = content["lm"], _original(config, content)

@@ -55,17 +55,17 @@ class Line:
         table: The table's name.
         number: The line's number there.
         lm: `lstm` or `transformer`; `-` of a mixture.
-        kind: What is done to it: `point`, `l1`, `l2`, `map`, `bayes`, `gp`, `variational`, `ivon`
-            or `mix`.
-        where: The location, `POSITION@LAYERS`, or several, a space between; `nas`; the mixture's
-            LMs; `-` of the others.
+        kind: Kind or regularisation of the LM: `point`, `l1`, `l2`, `map`, `bayes`, `gp`,
+            `variational`, `ivon` or `mix`.
+        where: The location, `POSITION@LAYERS`, or several, a space between; `nas`; the LMs of a
+            mixture; `-` in every other line.
         options: Options of the line: of the search (`nas`, its rank), the only `seed` that it is
             trained with, `prior_mean: 0` for a prior whose mean is not the point-estimate LM, else
             of `lm_conf` or `model_conf`.
         ppl: The paper's perplexities with the n-gram, `dev/eval`, or `-`.
         wer: The paper's average WERs in % with the n-gram, `dev/eval`, or `-`.
-        mixed_ppl: The same with n-gram and point-estimate LM.
-        mixed_wer: The same with n-gram and point-estimate LM.
+        mixed_ppl: The paper's perplexities with n-gram and point-estimate LM.
+        mixed_wer: The paper's average WERs with n-gram and point-estimate LM.
         given_name: The LM's folder, where the line says it.
     """
 
@@ -101,7 +101,7 @@ class Line:
 
     @property
     def label(self) -> str:
-        """What stands in the table's first column."""
+        """Text of the table's first column."""
         if self.kind == MIXTURE:
             return " + ".join(self.where.split("+"))
         where = {"-": "", SEARCHED: f", searched (top {self.options.get('nas', '1')})"}
@@ -136,7 +136,7 @@ class Tables:
     Args:
         lines: {table: its lines, by number}.
         sizes: {size: {`both` or a backbone: {part: differences}}}.
-        shared: What all configurations have.
+        shared: Options that all configurations have.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class Tables:
                 yield self.sizes[size].get(backbone, {}).get(part, {})
 
     def _kind(self, size: str, line: Line) -> Iterator[Config]:
-        """What a line's kind changes."""
+        """Changes that a line's kind makes to the configuration."""
         own = any(line.kind in self.sizes[size].get(backbone, {}) for backbone in ("both", line.lm))
         if line.kind == "ivon" and not own:
             # the optimizer would be another

@@ -27,7 +27,7 @@ def align(ref: Sequence[str], hyp: Sequence[str]) -> List[Pair]:
 
     Of several with that cost it is sclite's: from the last word to the first, a pair is preferred
     to an insertion, and that to a deletion. (kaldialign prefers them the other way round.)
-    Where there is markup, it is that of the cheapest pair of readings.
+    Words with markup are aligned in the cheapest pair of readings.
     """
     if isinstance(ref, MarkedWords) or isinstance(hyp, MarkedWords):
         return align_marked(ref, hyp)

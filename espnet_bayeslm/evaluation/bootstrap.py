@@ -54,9 +54,9 @@ def bootstrap_wer_difference(
         errors_a: (U,) errors of system A in each utterance.
         errors_b: (U,) errors of system B in the same utterances.
         words: (U,) words of their references.
-        num_replicates: How often U utterances are drawn.
+        num_replicates: Number of replicates of U utterances each.
         level: Probability of the interval.
-        seed: Of the draws; one seed and one U give the same draws for all systems.
+        seed: Seed of the replicates; one seed and one U give equal replicates for all systems.
 
     Raises:
         InputError: The references have no words.
@@ -80,8 +80,8 @@ def replicate_totals(
 
     Args:
         counts: (U, K) K counts of each utterance: errors of some systems, words.
-        num_replicates: How often U utterances are drawn.
-        seed: Of the draws.
+        num_replicates: Number of replicates of U utterances each.
+        seed: Seed of the replicates.
 
     Returns:
         (num_replicates, K) float64, whole numbers.
@@ -93,7 +93,7 @@ def replicate_totals(
     rng = np.random.default_rng(seed)
     totals = []
     for start in range(0, num_replicates, rows):
-        # the draws do not depend on how many are held at a time
+        # the replicates do not depend on how many are held at a time
         shape = min(rows, num_replicates - start), num_utts
         block = rng.integers(num_utts, size=shape, dtype=np.int32)
         # how often each row holds each utterance, (R, U)

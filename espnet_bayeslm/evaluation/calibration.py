@@ -7,7 +7,7 @@ from typing import NamedTuple, Optional, Sequence, Tuple
 import numpy as np
 
 NUM_BINS = 15
-# Log-odds of a confidence of 0 or 1 are those of this distance from it.
+# The log-odds of a confidence of 0 or 1 are taken at this distance from it.
 NEAREST = 1e-4
 
 
@@ -18,7 +18,7 @@ def calibration_error(confidences: np.ndarray, correct: np.ndarray) -> float:
 
     Args:
         confidences: (n,) between 0 and 1.
-        correct: (n,) whether each word is right.
+        correct: (n,), True for each right word.
     """
     bins = np.minimum((confidences * NUM_BINS).astype(int), NUM_BINS - 1)
     gaps = np.bincount(bins, weights=correct - confidences, minlength=NUM_BINS)
@@ -52,7 +52,7 @@ class Platt(NamedTuple):
     offset: float = 0.0
 
     def calibrated(self, confidences: np.ndarray) -> np.ndarray:
-        """Probabilities of being right, (n,); those that are not scaled stay as they are."""
+        """Probabilities of being right, (n,); without a scaling the confidences themselves."""
         if self == Platt():
             return confidences
         return 1.0 / (1.0 + np.exp(-(self.slope * log_odds(confidences) + self.offset)))
@@ -71,7 +71,7 @@ def fit_platt(confidences: np.ndarray, correct: np.ndarray) -> Tuple[Platt, floa
 
     Args:
         confidences: (n,), one or more.
-        correct: (n,) whether each word is right.
+        correct: (n,), True for each right word.
     """
     num_right = int(correct.sum())
     num_wrong = len(correct) - num_right

@@ -61,7 +61,7 @@ class Scores:
 
 @dataclasses.dataclass(frozen=True)
 class ScoredSet:
-    """A test set with what all systems made of it, kept by utterance; sets can be pooled.
+    """A test set with the errors of all systems, kept by utterance; sets can be pooled.
 
     Attributes:
         errors: System -> utterance id -> word errors.
@@ -120,7 +120,7 @@ def compare_systems(
     totals = {name: sum(by_utt[name].values(), NO_WORDS) for name in names}
     if len(names) < 2:
         return Scores(totals, [])
-    # sorted, so that the draws do not depend on the order of a file
+    # sorted, so that the replicates do not depend on the order of a file
     utts = sorted(by_utt[names[0]])
     columns = [[by_utt[name][utt].errors for utt in utts] for name in names]
     columns += [[by_utt[name][utt].words for utt in utts] for name in names]

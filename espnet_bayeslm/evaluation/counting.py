@@ -1,4 +1,4 @@
-"""How errors and unknown words are counted: in words or characters, and without which words."""
+"""Units in which errors and unknown words are counted: words or characters, some left out."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LONG = 40
 
 @dataclasses.dataclass(frozen=True)
 class Counting:
-    """How errors are counted. Lists and texts keep their words.
+    """Unit of error counts and words left out of them. Lists and texts keep their words.
 
     Attributes:
         unit: "word", or "char": code points after NFC, without blanks.
@@ -58,7 +58,7 @@ class Counting:
         return "words" if self.unit == "word" else "characters"
 
     def facts(self) -> Dict[str, Union[str, Sequence[str]]]:
-        """What differs from words that all count, for files that say how errors were counted."""
+        """Differences from the default counting, for files that say how errors were counted."""
         found: Dict[str, Union[str, Sequence[str]]] = {}
         if self.unit != "word":
             found["unit"] = self.unit
@@ -79,7 +79,7 @@ class Counting:
         return tuple(character for word in kept for character in unicodedata.normalize("NFC", word))
 
     def text(self, texts: Mapping[str, Sequence[str]]) -> Dict[str, Words]:
-        """Utterance id -> what is counted."""
+        """Utterance id -> the units that are counted."""
         return {utt: self.units(words) for utt, words in texts.items()}
 
     def errors(self, ref: Sequence[str], hyp: Sequence[str]) -> ErrorCounts:
@@ -100,7 +100,7 @@ class UnknownWords:
     Args:
         name: The component's name.
         max_oov_rate: The largest part of the words that it may not know.
-        counting: Whether words or characters are counted, and which words are not.
+        counting: Unit of the counts, and words left out of them.
     """
 
     def __init__(self, name: str, *, max_oov_rate: float, counting: Counting = ALL_WORDS):
@@ -119,7 +119,7 @@ class UnknownWords:
                 self.words = +self.words  # without those that do not count
 
     def check(self, *, report: bool = False) -> None:
-        """Raise an InputError where they are too many; `report`: write their rate into the log."""
+        """Raise an InputError where too many words are unknown; `report`: log their rate."""
         total, distinct = self.words.total(), len(self.words)
         words = "" if self.counting.unit == "word" else " words"
         rate = total / max(self.num_words, 1)

@@ -14,11 +14,11 @@ MAX_STEPS = 1000
 def em_weights(log_probs: np.ndarray, tol: float = 1e-6) -> np.ndarray:
     """Interpolation weights that maximise the likelihood, which falls in no step.
 
-    A step from equal weights on is that of expectation-maximisation, w_k <- mean(w_k p_k /
-    sum_j w_j p_j) (Jelinek and Mercer 1980), unless the maximum of the quadratic model at w over
-    all w >= 0 (Kim et al. 2020, "A fast algorithm for maximum likelihood estimation of mixture
-    proportions using sequential quadratic programming") is higher: EM alone needs hundreds of
-    steps where components are alike.
+    From equal weights on, each step takes the maximum over all w >= 0 of the quadratic model at w,
+    if the likelihood is higher there (Kim et al. 2020, "A fast algorithm for maximum likelihood
+    estimation of mixture proportions using sequential quadratic programming"). Otherwise it is a
+    step of expectation-maximisation, w_k <- mean(w_k p_k / sum_j w_j p_j) (Jelinek and Mercer
+    1980). EM alone needs hundreds of steps where components are alike.
 
     Args:
         log_probs: (T, K) ln p of T words under each of K components; -inf is allowed
@@ -58,7 +58,7 @@ def em_weights(log_probs: np.ndarray, tol: float = 1e-6) -> np.ndarray:
 
 
 def _scaled_probs(log_probs: np.ndarray) -> np.ndarray:
-    """(K, T) probabilities, those of a word divided by the largest: no maximum moves."""
+    """(K, T) probabilities, each word's divided by its largest: the maximum stays in place."""
     values = np.asarray(log_probs, dtype=np.float64)
     if values.ndim != 2 or 0 in values.shape:
         raise InputError(
@@ -80,8 +80,8 @@ def _scaled_probs(log_probs: np.ndarray) -> np.ndarray:
 def _newton(weights: np.ndarray, gradient: np.ndarray, ratio: np.ndarray) -> Optional[np.ndarray]:
     """Maximum over w >= 0 of the quadratic model at `weights`, scaled to the sum 1.
 
-    The model is that of mean(ln p w) - sum(w), whose maximum has the sum 1 by itself: gradient
-    `g - 1`, curvature `H = ratio ratio' / T` with `H w = g`; so it is maximal at the
+    The quadratic model approximates mean(ln p w) - sum(w), whose maximum has the sum 1 by itself.
+    With gradient `g - 1` and curvature `H = ratio ratio' / T`, `H w = g`, it is maximal at the
     non-negative least squares solution of `R y = R^-T (2g - 1)`, `R' R = H`.
     """
     from scipy.optimize import nnls  # takes a while

@@ -36,7 +36,7 @@ class MixtureScorer:
     Args:
         components: The K scorers.
         weights: (K,), not negative, sum 1.
-        name: What reports call it.
+        name: Name in reports.
 
     Raises:
         InputError: The weights do not fit.

@@ -26,8 +26,8 @@ class Segment(NamedTuple):
     """A stretch of an utterance in which at least one of two systems is wrong.
 
     Attributes:
-        errors_a: Substitutions, deletions and insertions of system A in it.
-        errors_b: Those of system B.
+        errors_a: Substitutions, deletions and insertions of system A in the segment.
+        errors_b: Substitutions, deletions and insertions of system B in the segment.
     """
 
     errors_a: int
@@ -54,17 +54,17 @@ class Mapsswe:
 
     @property
     def significant(self) -> bool:
-        """Whether the systems differ at the level of 0.05."""
+        """True if the systems differ significantly at the level of 0.05."""
         return abs(self.z) > CRITICAL_Z
 
     @property
     def a_is_better(self) -> bool:
-        """Whether A makes significantly fewer errors than B."""
+        """True if A makes significantly fewer errors than B."""
         return self.z < -CRITICAL_Z
 
     @property
     def b_is_better(self) -> bool:
-        """Whether B makes significantly fewer errors than A."""
+        """True if B makes significantly fewer errors than A."""
         return self.z > CRITICAL_Z
 
 
@@ -93,7 +93,7 @@ def find_segments(
 
     Args:
         aligned_a: Utterance id -> alignment of system A's words with the reference.
-        aligned_b: The same of system B.
+        aligned_b: Utterance id -> alignment of system B's words with the reference.
 
     Raises:
         InputError: The utterances are not the same.
@@ -137,13 +137,13 @@ def utterance_segments(alignment_a: Alignment, alignment_b: Alignment) -> List[S
 
 
 class _Slot(NamedTuple):
-    """An item of the reference (None: the end) and what a system made of it.
+    """An item of the reference (None: the end) with a system's errors in it.
 
     Attributes:
         item: A word, or the branches of an alternation.
         insertions: Insertions before and within it.
-        wrong: Its words that are wrong.
-        words: Its words; an alternation can have none, or several.
+        wrong: Number of wrong words in the item.
+        words: Number of words; an alternation can have none, or several.
     """
 
     item: Optional[Item]

@@ -1,6 +1,6 @@
 """NIST's markup in transcripts: alternatives, null words, words that may be left out, fragments.
 
-The format and its costs are those of sclite (`sclite -F -D -s -i spu_id`); words keep their case.
+Format and costs agree with sclite (`sclite -F -D -s -i spu_id`); words keep their case.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class MarkedWords(Tuple[str, ...]):
         items: Words, and the branches of alternations.
 
     Attributes:
-        items: The same.
+        items: Words, and the branches of alternations.
     """
 
     items: Items
@@ -174,8 +174,8 @@ class MarkedAlignment(List[Pair]):
 
     Attributes:
         items: Items of the reference.
-        places: Of each pair, the item that its reference word belongs to; of an insertion, the
-            item before which it stands.
+        places: Index of the item of each pair's reference word; for an insertion, the item that
+            follows it.
     """
 
     items: Items
@@ -220,7 +220,7 @@ def align_marked(ref: Sequence[str], hyp: Sequence[str]) -> MarkedAlignment:
 
 
 def _network(items: Items) -> Tuple[List[_Arc], Tuple[int, ...]]:
-    """Arcs in an order in which each follows those before it, and the last ones; 0 is the start."""
+    """Arcs, each after its predecessors, and the last ones; 0 is the start."""
     arcs = [_Arc("", (), -1)]
     ends: Tuple[int, ...] = (0,)
     for place, item in enumerate(items):

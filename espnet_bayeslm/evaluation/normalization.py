@@ -47,7 +47,7 @@ _CONTRACTIONS: Dict[str, str] = {
 
 
 def contractions(text: str) -> str:
-    """Text whose contractions with one reading are written out: I'm, don't, we'll."""
+    """Text with contractions written out that have one reading: I'm, don't, we'll."""
     text = text.translate(_APOSTROPHES)
     for pattern, words in _CONTRACTIONS.items():
         text = re.sub(pattern, words, text, flags=re.IGNORECASE)
@@ -55,7 +55,7 @@ def contractions(text: str) -> str:
 
 
 def nfc(text: str) -> str:
-    """Text whose letters have their accents with them: e and U+0301 are the one letter U+00E9."""
+    """Text with its letters and accents composed: e and U+0301 are the one letter U+00E9."""
     return unicodedata.normalize("NFC", text)
 
 
@@ -65,7 +65,7 @@ def punct(text: str) -> str:
 
 
 def _kept(match: re.Match[str]) -> str:
-    """A sign where it is a part of a word; of an emoji nothing stays, of others a blank."""
+    """Replacement of a sign: itself within a word, nothing for an emoji, a blank for any other."""
     sign, text, place = match[0], match.string, match.start()
     if sign in _EMOJI:
         return ""
@@ -77,7 +77,7 @@ def _kept(match: re.Match[str]) -> str:
 
 
 def _follows_letter(text: str, place: int) -> bool:
-    """Whether a letter or digit is before a place, perhaps with marks, such as vowel signs."""
+    """True if a letter or digit stands before a place; marks, as vowel signs, may stand between."""
     for sign in reversed(text[:place]):
         if not (sign in _JOINERS or unicodedata.category(sign)[0] == "M"):
             return sign.isalnum()
@@ -102,7 +102,7 @@ def _whisper_normalizer() -> Any:
     )
 
 
-# In the order in which they are applied: what reads a sign comes before what takes it away.
+# In the order in which they are applied: a step that reads a sign comes before one that removes it.
 STEPS: Mapping[str, TextFunction] = {
     "nfc": nfc,
     "whisper": _whisper,
@@ -121,7 +121,7 @@ class Normalization:
         kept: Words that no step changes, such as `[laugh]`.
 
     Attributes:
-        steps: Their names, in the order in which they are applied.
+        steps: Names of the steps, in the order in which they are applied.
 
     Raises:
         InputError: One is unknown.
@@ -156,7 +156,7 @@ class Normalization:
         return tuple(text.split())
 
     def each(self, words: Iterable[str]) -> Words:
-        """Words as the steps leave each by itself: as those of a lattice."""
+        """Words, each normalised by itself, as a lattice needs them."""
         return tuple(found for word in words for found in self.words((word,)))
 
     def text(self, texts: Mapping[str, Sequence[str]]) -> Dict[str, Words]:

@@ -65,7 +65,7 @@ class Tally:
         """Perplexity exp(-log_prob / count), nan where nothing is counted.
 
         Args:
-            per: What is counted: "words", "tokens" or "characters".
+            per: Unit of the count: "words", "tokens" or "characters".
         """
         count = getattr(self, per)
         return math.exp(min(-self.log_prob / count, 700.0)) if count else math.nan
@@ -73,7 +73,7 @@ class Tally:
 
 @dataclasses.dataclass(frozen=True)
 class Perplexity:
-    """The perplexity of a text, kept as sums; those of several texts add.
+    """The perplexity of a text, kept as sums that add over texts.
 
     Attributes:
         known: Words that count in both figures, and every `</s>`.
@@ -108,8 +108,8 @@ def sentence_perplexity(
     """Perplexity of one sentence.
 
     Args:
-        words: Its n words.
-        scores: Their n + 1 scores, the last one that of `</s>`.
+        words: The n words of the sentence.
+        scores: Scores of the n words and of `</s>`, n + 1.
         tokens: (n + 1,) LM tokens of each word (default: one each).
         excluded: (n + 1,) bool, the words that are left out of the figure "without OOVs"
             (default: `scores.oov`); several LMs must share it to be comparable.
@@ -160,11 +160,12 @@ def score_components(
 
 
 class TextScores:
-    """The scores of a text under components and, where there are weights, their mixture.
+    """The scores of a text under components and, if there are weights, under their mixture.
 
-    "Without OOVs" leaves out the words that any of the components does not know: the same words
-    for all of them. What follows one counts there, and depends on how an LM takes <unk>; known
-    sentences are those without any such word. The tokens of a mixture are words.
+    "Without OOVs" leaves out the words that any of the components does not know: the same words for
+    all components. The word after an unknown one counts, and its score depends on how an LM reads
+    <unk>. Known sentences are the sentences without unknown words. The tokens of a mixture are
+    words.
 
     Args:
         components: The components.

@@ -31,7 +31,7 @@ class SnrSummary:
         percentiles: The ratio at each of `PERCENTILES`.
         median_std: Median standard deviation.
         median_std_ratio: Median of std / std at the start of training (None: not known).
-        histogram: How many ratios lie in each bin of `BIN_EDGES`.
+        histogram: Number of ratios in each bin of `BIN_EDGES`.
     """
 
     location: str
@@ -120,8 +120,8 @@ class PruningStep:
     Attributes:
         criterion: By which of `CRITERIA` they were chosen.
         share: The share that was asked for, 0 to 1.
-        num_zeroed: How many weights that is.
-        result: What was measured.
+        num_zeroed: Number of weights set to zero.
+        result: The result of the measurement.
     """
 
     criterion: str
@@ -161,7 +161,7 @@ def prune_weights(
     originals = [posterior.mean.detach().clone() for posterior in posteriors]
     for criterion, worth in CRITERIA.items():
         values = np.concatenate([worth(p.mean, p.std) for p in posteriors])
-        # equal weights keep their order: what a share prunes is a part of what a larger one does
+        # equal weights keep their order: a larger share prunes all weights of a smaller one
         order = np.argsort(values, kind="stable")
         try:
             for share in shares:

@@ -15,7 +15,7 @@ def read_sentences(path: PathLike, *, keyed: bool) -> Dict[str, Tuple[str, ...]]
     Args:
         path: A Kaldi `text` or trn (keyed), or one sentence per line; an empty line is an
             empty sentence. `<s>` and `</s>` around a sentence are left out.
-        keyed: Whether the first word of each line is a key.
+        keyed: True if the first word of each line is a key.
 
     Raises:
         InputError: The file holds nothing, its keys cannot be used, or `<s>` is within a sentence.
@@ -38,11 +38,11 @@ def check_no_ids(
     path: Optional[PathLike] = None,
     remedy: str,
 ) -> None:
-    """Check that lines do not begin with what looks like utterance ids.
+    """Check that lines do not begin with utterance ids.
 
     Args:
-        sentences: Their words.
-        known: Words that somebody knows.
+        sentences: Words of each sentence.
+        known: Words of a known vocabulary.
         path: The file, for the message.
         remedy: For the message.
 

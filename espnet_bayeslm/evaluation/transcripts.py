@@ -1,4 +1,4 @@
-"""Transcripts of utterances: Kaldi's `text` and NIST's trn, told apart by what they hold."""
+"""Transcripts of utterances: Kaldi's `text` and NIST's trn, told apart by their content."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def without_marks(
     Args:
         words: Words of a sentence or hypothesis.
         path: The file, for the message.
-        line: Its line, for the message.
+        line: Line number, for the message.
 
     Raises:
         InputError: `<s>` or `</s>` stands elsewhere, or one of them alone.

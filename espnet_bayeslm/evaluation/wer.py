@@ -67,7 +67,7 @@ RATES = {"word": "WER", "char": "CER"}
 def word_errors(ref: Sequence[str], hyp: Sequence[str]) -> ErrorCounts:
     """Fewest errors that turn `ref` into `hyp` (unit costs, by kaldialign).
 
-    Of words with markup the readings are those of sclite's cheapest alignment.
+    Words with markup have the readings of sclite's cheapest alignment.
     """
     if isinstance(ref, MarkedWords) or isinstance(hyp, MarkedWords):
         return errors_of(align_marked(ref, hyp))
@@ -153,8 +153,8 @@ def format_errors(name: str, counts: ErrorCounts, *, mark: str = " ") -> str:
     """Row of a table of error rates (header: `errors_header`).
 
     Args:
-        name: What the row is called.
-        counts: Its numbers.
+        name: Name of the row.
+        counts: Error counts of the row.
         mark: One character that follows the rate.
     """
     return (

@@ -11,7 +11,7 @@ from espnet_bayeslm.utils.errors import InputError
 
 
 class WordScores(NamedTuple):
-    """Natural-log probabilities of a sentence of n words, the last one that of `</s>`.
+    """Natural-log probabilities of a sentence of n words and of its `</s>`.
 
     Attributes:
         log_probs: (n + 1,) float64, ln P(word | preceding words).
@@ -26,7 +26,7 @@ def log_unk_size(unk_size: float) -> float:
     """Natural log of the number of words that share the probability of `<unk>`.
 
     Raises:
-        InputError: It is less than a word, or not finite.
+        InputError: The number is below 1, or not finite.
     """
     if not 1 <= unk_size < math.inf:
         raise InputError(f"--unk_size {unk_size:g}: expected the number of words, 1 or more")
@@ -46,9 +46,9 @@ class Component(NamedTuple):
     """One LM or n-gram of a mixture.
 
     Attributes:
-        name: Its name, unique among the components; weights files go by it.
+        name: Unique name among the components; weights files identify a component by it.
         kind: "lm", "ngram" or "mixture".
-        scorer: It scores sentences word by word.
+        scorer: Scorer of sentences, word by word.
         fingerprint: A digest of its files: by it weights find their component under any name.
     """
 
@@ -68,7 +68,7 @@ class CountingScorer(Protocol):
 
 @runtime_checkable
 class ContextualScorer(Protocol):
-    """A scorer that goes on from what was said before in a recording."""
+    """A scorer that takes the earlier sentences of a recording into account."""
 
     def scores_in_context(
         self, groups: Sequence[Sequence[Sequence[str]]], histories: Sequence[Any]

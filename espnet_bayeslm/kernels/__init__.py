@@ -61,8 +61,9 @@ def plain(*names: str, others_fast: bool = False) -> Iterator[None]:
     """Compute by the plain functions within, in this thread.
 
     Args:
-        names: Only those of these names; default all.
-        others_fast: True if the others are fast, whatever the environment or an outer `plain` says.
+        names: Names of the kernels to turn off; default all.
+        others_fast: True if the other kernels are fast, whatever the environment or an outer
+            `plain` says.
 
     Raises:
         InputError: There is no kernel of such a name.

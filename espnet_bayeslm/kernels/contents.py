@@ -1,4 +1,4 @@
-"""Whether tensors were written to, noticed without reading them."""
+"""Detection of writes to tensors, without reading the tensors."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _numbers = itertools.count()
 def content_number(tensor: torch.Tensor) -> Optional[Tuple[Any, ...]]:
     """Number of a tensor's content, another one after each write to its memory.
 
-    Torch's version counter sees neither `tensor.data.copy_(x)` nor what was made in
+    Torch's version counter sees neither `tensor.data.copy_(x)` nor tensors made in
     `torch.inference_mode`. But torch marks the memory of a lazy clone, and takes the mark away
-    before anybody writes there: through `.data`, another view, NumPy. Some that only read
-    do so too, as torch's fused LSTM; then a number is new without need. What writes through an
-    address that it took earlier (an old NumPy array) is not seen.
+    before anybody writes there: through `.data`, another view, NumPy. Some readers take it away
+    too, as torch's fused LSTM; then a number is new without need. Writes through an older address
+    (an old NumPy array) are not seen.
 
     Returns:
-        None where torch cannot mark the memory, as that of a mapped file.
+        The number, or None where torch cannot mark the memory, as of a mapped file.
     """
     storage: Any = tensor.untyped_storage()  # it gets an attribute of ours
     try:
@@ -35,10 +35,10 @@ def content_number(tensor: torch.Tensor) -> Optional[Tuple[Any, ...]]:
 
 
 class Contents:
-    """What tensors hold now, to be asked later whether they still do.
+    """Snapshot of the content of tensors, to be compared later.
 
     Args:
-        tensors: Those that torch cannot watch are copied.
+        tensors: The tensors; only where torch cannot watch one is it copied.
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor]):
@@ -49,7 +49,7 @@ class Contents:
         ]
 
     def are_those_of(self, tensors: List[torch.Tensor]) -> bool:
-        """Whether these tensors hold the same."""
+        """True if the tensors hold the content of the snapshot."""
         if len(tensors) != len(self._copies):
             return False
         return all(

@@ -14,12 +14,13 @@ def look_up(
 ) -> Tuple[torch.Tensor, torch.Tensor]:
     """Fast twin of `layers.embedding.look_up`.
 
-    torch would make a gradient of the whole table from the rows, and add all of it to that of the
-    projection. Here, on a CPU, autograd adds the rows' in place. Elsewhere it is torch's.
+    torch would make a gradient of the whole table from the rows, and add all of it to the
+    projection's gradient. Here, on a CPU, autograd adds the rows' gradients in place. Other devices
+    use torch's own look-up.
     """
     if table.device.type != "cpu" or not torch.is_grad_enabled():
         return F.embedding(ids, table, padding_idx), table
-    # given twice: autograd adds in place only what comes as a gradient of its own, sparse first
+    # given twice: autograd adds separate gradients in place, if the sparse one comes first
     rows, tied = _LookUp.apply(table, table, ids, padding_idx)
     return rows, tied
 

@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from espnet_bayeslm.kernels.product import multiply, weight_gradient
 
-# Taken from what goes into a dropped unit: its GELU and the derivative of that are 0 there.
+# Subtracted from the input of a dropped unit: GELU and its derivative are 0 there.
 FAR = 1e4
 # A unit is dropped by 16 random bits, so its probability is a multiple of 2^-16.
 LEVELS = 1 << 16
@@ -28,8 +28,8 @@ def feed_forward(
 ) -> torch.Tensor:
     """Fast twin of `layers.transformer.feed_forward`.
 
-    Of the D hidden units only what goes into GELU is kept for the backward pass, a third of what
-    autograd would keep. Under autocast all of it is in its precision, as the products would be.
+    Of the D hidden units only the input of GELU is kept for the backward pass, a third of what
+    autograd would keep. Under autocast all of it is in the precision of the products.
     """
     device = x.device.type
     tensors: Tuple[torch.Tensor, ...] = (x, weight1, bias1, weight2, bias2)
@@ -42,7 +42,7 @@ def feed_forward(
 
 
 def dropped(like: torch.Tensor, level: int) -> torch.Tensor:
-    """Mask, 1 for each unit to drop and 0 for the others, in the type and shape of `like`.
+    """Mask, 1 for each unit to drop and 0 elsewhere, in the type and shape of `like`.
 
     The probability is level / LEVELS. `bernoulli_` takes six times as long on a CPU: it makes
     64 random bits for each unit.

@@ -16,14 +16,15 @@ def fused(
 ) -> Callable[..., Any]:
     """A function of tensors, compiled by torch on CUDA: a kernel for all of its operators.
 
-    It is itself on other devices, and where nothing can be compiled: without triton, on a GPU that
-    triton does not know, with TORCH_COMPILE_DISABLE=1, or after an error of the compiler, which
-    the log then has.
+    The function is returned as it is on other devices, and where nothing can be compiled: without
+        triton, on a GPU that triton does not know, with TORCH_COMPILE_DISABLE=1, or after an error
+        of the compiler, which is then logged.
 
     Args:
         function: Changes none of its arguments, and gives the same each time.
-        device: Of its arguments.
-        constants: Its first arguments, no tensors; it is compiled for them.
+        device: Device of the arguments.
+        constants: The first arguments of the function, no tensors; the function is compiled for
+            them.
     """
     if compiles(device):
         return _compiled(function, constants)
@@ -31,7 +32,7 @@ def fused(
 
 
 def compiles(device: torch.device) -> bool:
-    """Whether `fused` compiles functions for a device."""
+    """True if `fused` compiles functions for a device."""
     return device.type == "cuda" and _has_compiler()
 
 
@@ -61,7 +62,7 @@ def _compiled(function: Callable[..., Any], constants: Tuple[Any, ...]) -> Calla
 
 @functools.cache
 def _has_compiler() -> bool:
-    """Whether torch can compile for this GPU."""
+    """True if torch can compile for this GPU."""
     if os.environ.get("TORCH_COMPILE_DISABLE") == "1":
         return False
     if importlib.util.find_spec("triton") is None or not torch.cuda.is_available():

@@ -30,8 +30,8 @@ class Term(NamedTuple):
 
     Attributes:
         psi: A function of torch, its result a new tensor.
-        gradient: (gradient of psi's result, x, psi(x)) -> that of x.
-        scale: Of psi.
+        gradient: (gradient of psi's result, x, psi(x)) -> gradient of x.
+        scale: Factor of psi.
         offset: Added to it.
     """
 
@@ -87,7 +87,7 @@ def mix_gradients(
 
     Args:
         grad: Gradient of the mixture's result, (..., units); None: no coefficients' gradient.
-        x: Its argument, (..., units).
+        x: Argument of the mixture, (..., units).
         coefficients: (len(basis), units); None: no slope.
         basis: Names of the basis functions.
 

@@ -21,13 +21,13 @@ CAPACITY = 64
 class Prefix:
     """A hypothesis' tokens so far: the state that a beam search keeps.
 
-    Its own rows are given back to the cache when neither the search nor a longer prefix refers to
-    it any more.
+    The prefix gives its own rows back to the cache when neither the search nor a longer prefix
+    refers to it any more.
 
     Attributes:
         cache: Where its keys and values are.
-        rows: Those of all its tokens, as the bits of a number.
-        length: How many tokens it has.
+        rows: Rows of all tokens, as the bits of a number.
+        length: Number of tokens.
     """
 
     __slots__ = ("_own", "_parent", "cache", "length", "rows")
@@ -46,7 +46,7 @@ class Prefix:
         self.cache.release(self._own)
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        # rows have one owner: a copy, or what is pickled, is alone in a cache of its own
+        # rows have one owner: a copy, also a pickled one, is alone in a cache of its own
         return _alone, (self.keys_values(),)
 
     def keys_values(self) -> torch.Tensor:
@@ -112,7 +112,7 @@ class KeyValueCache:
         return [Prefix(self, rows[i * length : (i + 1) * length]) for i in range(count)]
 
     def adopt(self, prefix: Prefix) -> Prefix:
-        """Prefix, with a copy of what another cache has of it."""
+        """Prefix in this cache; a prefix of another cache is copied."""
         if prefix.cache is self:
             return prefix
         rows = self.allocate(len(prefix))
@@ -133,10 +133,11 @@ class CachedStep:
     """One more token for each of B hypotheses.
 
     Args:
-        prefixes: Their states; those of other caches than the longest one's are copied to it.
+        prefixes: States of the hypotheses; the longest one's cache gets copies of prefixes of other
+            caches.
 
     Attributes:
-        prefixes: Their new states, the new token counted.
+        prefixes: New states, which count the new token.
         positions: (B,), how many tokens each had before.
         end: All positions are below it.
     """

@@ -1,4 +1,4 @@
-"""Draws of latent outputs and their KL as one autograd function."""
+"""Samples of latent outputs and their KL as one autograd function."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LatentSample(torch.autograd.Function):
     def forward(
         ctx: Any, packed: torch.Tensor, noise: torch.Tensor
     ) -> Tuple[torch.Tensor, torch.Tensor]:
-        """Draws z (N, latent_dim), and the KL in nats (N,).
+        """Samples z (N, latent_dim), and the KL in nats (N,).
 
         `packed` is mean and log standard deviation of q, then of p, (N, 4 * latent_dim);
         `noise` (N, latent_dim), zeros for the mean.
@@ -77,7 +77,7 @@ class LatentSample(torch.autograd.Function):
 
 
 def _scratch(like: torch.Tensor, count: int) -> Tuple[torch.Tensor, ...]:
-    """Memory for what is worked on at a time: to take it anew at each turn costs a CPU more."""
+    """Memory for intermediate results, allocated once: a CPU spends time on each allocation."""
     rows = next(iter(_rows(like.new_empty(len(like), 4 * like.size(1)))))[0]
     return like.new_empty(count, len(rows), like.size(1)).unbind(0)
 

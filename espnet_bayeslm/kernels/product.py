@@ -62,7 +62,7 @@ def product(
 @functools.cache
 @torch.no_grad()
 def has_onednn(dtype: torch.dtype) -> bool:
-    """Whether oneDNN multiplies matrices of this type on this CPU, by the operators used here."""
+    """True if oneDNN multiplies matrices of this type on this CPU, by the operators used here."""
     if dtype not in (torch.float32, torch.bfloat16):
         return False
     x = torch.zeros(16, 16, dtype=dtype)
@@ -84,7 +84,7 @@ def warn_of_emulation() -> None:
 
 
 def _is_large(x: torch.Tensor, weight: torch.Tensor) -> bool:
-    """Whether oneDNN pays for x weight^T without packing, (..., K), (N, K)."""
+    """True if oneDNN pays for x weight^T without packing, (..., K), (N, K)."""
     is_large = x.device.type == "cpu" and x.numel() * len(weight) >= LARGE_PRODUCT
     return is_large and has_onednn(x.dtype)
 
@@ -148,7 +148,7 @@ def linear(
 def _trained(
     x: torch.Tensor, weight: torch.Tensor, bias: Optional[torch.Tensor], gelu: bool
 ) -> torch.Tensor:
-    """As `linear`, with gradients."""
+    """Compute `linear` with gradients."""
     lowered = torch.is_autocast_enabled(x.device.type)
     if lowered or x.dtype != weight.dtype or not _is_large(x, weight):
         return _plain(x, weight, bias, gelu)
@@ -157,7 +157,7 @@ def _trained(
 
 
 def _kept_product(weight: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Product x -> x weight^T, whose packed weights are those of the last call if they can be."""
+    """Product x -> x weight^T, with the packed weights of the last call if they are unchanged."""
     known, number = _kept.get(weight), content_number(weight)
     if number is None or not has_onednn(weight.dtype):
         return lambda x: F.linear(x, weight)

@@ -1,7 +1,7 @@
 """Self-attention over the nodes of prefix trees: from each node to its ancestors and itself.
 
-The nodes are taken depth first, and cut into blocks. An ancestor that a node of a block has outside
-of it is one of the block's first node too: the keys of a block are its own and those on the path
+The nodes are taken depth first, and cut into blocks. An ancestor outside of its node's block is an
+ancestor of the block's first node too. So the keys of a block are its own, and the keys on the path
 from the root to its first node, however large the trees are.
 """
 
@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 BLOCK = 64
-# The most keys that are gathered at once: those of long sentences would need much memory
+# The most keys that are gathered at once: long sentences would need much memory
 MAX_KEYS = 1 << 16
 
 
@@ -45,7 +45,7 @@ class TreeAttention:
         seen = exists.unsqueeze(1) & (key <= query) & (query < ends.unsqueeze(1))
         # a row of padding that saw nothing would be divided by zero
         seen |= key == query
-        # as what is added to the scores: a mask of bools would be converted in each layer
+        # an additive mask: a mask of bools would be converted in each layer
         added = torch.zeros_like(seen, dtype=dtype).masked_fill_(~seen, float("-inf"))
         self.mask = added.unsqueeze(1)
 
@@ -68,7 +68,8 @@ class TreeAttention:
 def _paths(before: torch.Tensor, nodes: torch.Tensor, depth: int) -> torch.Tensor:
     """Ancestors of some nodes, (N, P) with -1 for none; P is a multiple of 8.
 
-    On a CPU P is what they need; elsewhere it is by `depth`, which is known without waiting.
+    On a CPU P is as small as possible; elsewhere it follows from `depth`, which is known without
+    waiting.
     """
     found: List[torch.Tensor] = []
     on_cpu = nodes.device.type == "cpu"

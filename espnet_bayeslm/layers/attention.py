@@ -20,7 +20,7 @@ class TreeAttention:
 
     Args:
         tree: A `TokenTree` of T nodes.
-        dtype: Of what will attend.
+        dtype: Type of the queries, keys and values.
 
     Attributes:
         order: (R,), a node for each row.
@@ -35,11 +35,11 @@ class TreeAttention:
                 self.mask[node] |= self.mask[parent]
 
     def attend(self, projected: torch.Tensor, heads: int) -> torch.Tensor:
-        """What each node finds at its ancestors and itself, (R, M).
+        """Attention of each node over its ancestors and itself, (R, M).
 
         Args:
             projected: Query, key and value of each row, side by side, (R, 3 M).
-            heads: How many heads there are.
+            heads: Number of heads.
         """
         query, key, value = (split_heads(x, heads) for x in projected.chunk(3, dim=1))
         found = F.scaled_dot_product_attention(query, key, value, self.mask)
@@ -71,7 +71,7 @@ class KeyValueCache:
         num_layers: Number of layers.
         head: Number of attention heads.
         size: M, the size of keys and values of all heads together.
-        like: A tensor of their type and device.
+        like: A tensor with the type and device of the keys and values.
     """
 
     def __init__(self, num_layers: int, head: int, size: int, like: torch.Tensor):
@@ -86,7 +86,7 @@ class KeyValueCache:
         """Prefixes of equal length whose keys and values are known.
 
         Args:
-            keys_values: Of each layer, (B, 2, L, M).
+            keys_values: Keys and values of each layer, (B, 2, L, M).
         """
         layers = torch.stack([split_heads(x, self.head) for x in keys_values])
         return [Prefix(own) for own in layers.unbind(1)]
@@ -109,13 +109,13 @@ class CachedStep:
 
     @property
     def prefixes(self) -> List[Prefix]:
-        """Their new states, the new token counted, after `attend` in all layers."""
+        """New states, which count the new token, after `attend` in all layers."""
         return [Prefix(torch.stack(layers)) for layers in self._after]
 
     def attend(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     ) -> torch.Tensor:
-        """What the new tokens find at their prefixes and themselves, (B, M).
+        """Attention of the new tokens over their prefixes and themselves, (B, M).
 
         Args:
             layer: From 0.
@@ -134,13 +134,13 @@ class CachedStep:
 
 @has_kernel(tree_attention.TreeAttention)
 def make_tree_attention(tree: Any, dtype: torch.dtype) -> TreeAttention:
-    """Attention over the nodes of prefix trees; arguments as those of `TreeAttention`."""
+    """Attention over the nodes of prefix trees: a `TreeAttention`."""
     return TreeAttention(tree, dtype)
 
 
 @has_kernel(key_value_cache.KeyValueCache)
 def make_cache(num_layers: int, head: int, size: int, like: torch.Tensor) -> KeyValueCache:
-    """Maker of a beam search's prefixes; arguments as those of `KeyValueCache`."""
+    """Maker of a beam search's prefixes: a `KeyValueCache`."""
     return KeyValueCache(num_layers, head, size, like)
 
 

@@ -47,7 +47,7 @@ def mixture(x: torch.Tensor, coefficients: torch.Tensor, basis: Sequence[str]) -
 def initial_coefficients(
     units: int, basis: Sequence[str], native: Optional[str] = None
 ) -> nn.Parameter:
-    """Coefficients (len(basis), units): 1 for the native activation, 0 for the others."""
+    """Coefficients (len(basis), units): 1 for the native activation, else 0."""
     coefficients = torch.zeros(len(basis), units)
     if native is not None:
         coefficients[list(basis).index(native)] = 1.0
@@ -59,7 +59,7 @@ def initial_coefficients(
 class GP(Bayes):
     """A function of units is a Gaussian process, its coefficients and weights Gaussian (Eq. 26).
 
-    Its own parameters have names that begin with `gp_`.
+    The parameters of the process have names that begin with `gp_`.
     """
 
     name = "gp"
@@ -92,16 +92,16 @@ class GP(Bayes):
 
 
 def check_gp_options(location: str, random: Any, basis: Any, *, native: Optional[str]) -> None:
-    """Check what is to be random, and the basis functions.
+    """Check the options of a Gaussian process: its random parts and its basis functions.
 
     Args:
-        location: Where they are meant for.
-        random: Of `coefficients` and `weights`, one, both or none.
+        location: Location of the process.
+        random: List of `coefficients` and `weights`, one, both or none.
         basis: Names of basis functions.
         native: The activation function that is replaced (None: none is).
 
     Raises:
-        InputError: Neither list can be used.
+        InputError: One of the lists cannot be used.
     """
     for name, value, valid in (("random", random, RANDOM), ("basis", basis, BASIS)):
         names = list(map(str, value)) if isinstance(value, (list, tuple)) else []

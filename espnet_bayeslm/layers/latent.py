@@ -22,7 +22,7 @@ Observer = Callable[[torch.Tensor, torch.Tensor], None]
 
 @dataclasses.dataclass
 class LatentSampling:
-    """How a latent output is sampled in forward passes.
+    """Sampling options of a latent output in forward passes, and the KL of the last pass.
 
     Attributes:
         generator: Noise of each token, as it comes.
@@ -61,8 +61,8 @@ class LatentOutput(nn.Module):
     """Replaces a hidden vector h_t by a latent z_t with q(z_t) and p(z_t) computed from h_t.
 
     Each of the four outputs (mean and log standard deviation of q and p) is one linear layer.
-    It starts as the identity with q = p: the mean of q is h_t. With another `latent_dim` the
-    first units of h_t are replaced by a linear map of z_t, and the others are kept and added to.
+    The layer starts as the identity with q = p: the mean of q is h_t. With another `latent_dim` a
+    linear map of z_t replaces the first units of h_t, and is added to the rest.
 
     Args:
         size: a, the size of h_t.
@@ -71,9 +71,9 @@ class LatentOutput(nn.Module):
         init_std: Standard deviation of q and p at the start; the KL's curvature is 1 / init_std^2.
 
     Attributes:
-        feedback: True if z_t takes the place of h_t in the next time step too, and not only for
-            what is above.
-        sampling: How forward passes sample z_t; None: they use its mean.
+        feedback: True if z_t takes the place of h_t in the next time step too, and not only in the
+            layer above.
+        sampling: Sampling options of forward passes; None: they use the mean of z_t.
 
     Raises:
         InputError: `latent_dim` is not a number above 0, or `init_std` outside of its range.
@@ -118,7 +118,7 @@ class LatentOutput(nn.Module):
             nn.init.zeros_(self.back.bias)
 
     def parameters_of(self, group: str) -> List[torch.Tensor]:
-        """Its networks' parameters, if the group is theirs."""
+        """Parameters of the networks of q and p, if the group is `networks`."""
         return list(self.parameters()) if group == Variational.group else []
 
     @property
@@ -244,10 +244,10 @@ class Variational(Kind):
 
 
 def side_by_side(heads: Sequence[nn.Linear]) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Weight and bias of linear layers as those of one.
+    """Weight and bias of linear layers, joined into one layer.
 
     The gradients of `torch.cat` are views of one tensor, which the parameters would keep, and
-    clipping then scales it once for each of them; those of products have a memory each.
+    clipping then scales it once for each of them. Gradients of products have a memory each.
     """
     weights, biases = ([1.0 * getattr(x, name) for x in heads] for name in ("weight", "bias"))
     return torch.cat(weights), torch.cat(biases)

@@ -28,9 +28,9 @@ from espnet_bayeslm.layers.lstm_tensors import (
 from espnet_bayeslm.utils.log_std import clamp_log_std
 
 PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-# Positions on what goes into all gates, and whose weights they are on.
+# Positions on the input of all gates, and the suffix of their weights.
 WHOLE = {"hidden_input": "hh", "layer_input": "ih"}
-# What a Gaussian process replaces there; the other three are linear in an LSTM.
+# Position -> activation function that a Gaussian process replaces; None where an LSTM is linear.
 NATIVE = {
     "input_gate": "sigmoid",
     "forget_gate": "sigmoid",
@@ -51,10 +51,10 @@ def lstm_loop(
 
     Args:
         inputs: The tensors; `gates_in` is Theta [x_t, 1] of the four gates.
-        layout: What their rows mean.
+        layout: Meaning of the rows.
 
     Returns:
-        h_t (L, B, H); what recurs, and c, after the last step, (B, H); mean and log standard
+        h_t (L, B, H); recurrent vector and c after the last step, (B, H); mean and log standard
         deviation of q(z_t), (L, B, 2H), or None.
     """
     h, c = inputs.h, inputs.c  # (B, H)
@@ -96,7 +96,7 @@ def gates(pre: torch.Tensor, inputs: LoopInputs, layout: Layout) -> List[torch.T
 
 
 def recurrent_part(h: torch.Tensor, inputs: LoopInputs, layout: Layout) -> torch.Tensor:
-    """What recurs adds to the gates: u = W h, or f(u) = u + sum_j lambda_j phi_j(u) (h-Gate)."""
+    """Recurrent part of the gates: u = W h, or f(u) = u + sum_j lambda_j phi_j(u) (h-Gate)."""
     u = F.linear(h, inputs.weight)  # (B, PH)
     if inputs.hidden_input is None:
         return u
@@ -109,7 +109,7 @@ def recurrent_part(h: torch.Tensor, inputs: LoopInputs, layout: Layout) -> torch
 
 
 def cell_part(c: torch.Tensor, inputs: LoopInputs, layout: Layout) -> torch.Tensor:
-    """What the forget gate is multiplied with: c, or f(c) = c + sum_j lambda_j phi_j(V c + b)."""
+    """Factor of the forget gate: c, or f(c) = c + sum_j lambda_j phi_j(V c + b)."""
     if inputs.cell_state is None:
         return c
     u = F.linear(c, given(inputs.cell_weight), inputs.cell_bias)
@@ -148,10 +148,11 @@ class LSTM(nn.LSTM):
     def function(self, position: str, layer: int) -> Function:
         """A function that a Gaussian process may replace, at a position of a layer (from 1).
 
-        The gates have an activation function. The others are linear in an LSTM and get the identity
-        as the process' mean function: f(u) = u + sum_j lambda_j phi_j(u), all coefficients 0 at the
-        start, where u is W_ih x + b_ih (`layer_input`) or W_hh h + b_hh (`hidden_input`), 4H units
-        each; for `cell_state` f(c) = c + sum_j lambda_j phi_j(V c + b), V an identity at the start.
+        The gates have an activation function. At the other positions an LSTM is linear, and the
+        mean function of the process is the identity: f(u) = u + sum_j lambda_j phi_j(u), all
+        coefficients 0 at the start. There u is W_ih x + b_ih (`layer_input`) or W_hh h + b_hh
+        (`hidden_input`), 4H units each; for `cell_state` f(c) = c + sum_j lambda_j phi_j(V c + b),
+        V an identity at the start.
         """
         native, size, key = NATIVE[position], self.hidden_size, f"{position}_l{layer - 1}"
 
@@ -200,14 +201,14 @@ class LSTM(nn.LSTM):
         return getattr(self, f"latent_l{k}", None)
 
     def has_loop(self, k: int) -> bool:
-        """Whether layer k (from 0) needs the loop of its own."""
+        """True if layer k (from 0) needs its own loop over time steps."""
         latent = self._latent(k)
         feeds_back = latent is not None and latent.feedback
         has_process = any(key.endswith(f"_l{k}") for key in self.bases)
         return feeds_back or has_process
 
     def is_fused(self) -> bool:
-        """Whether torch's fused kernel computes all layers, as in an ordinary LSTM."""
+        """True if torch's fused kernel computes all layers, as in an ordinary LSTM."""
         return not any(self.has_loop(k) or self._latent(k) for k in range(self.num_layers))
 
     def _values_in_use(self, names: List[str]) -> List[torch.Tensor]:
@@ -236,7 +237,7 @@ class LSTM(nn.LSTM):
             hx: h and c, each (num_layers, B, hidden_size); default zeros.
 
         Returns:
-            Outputs (B, L, hidden_size), and h (what recurs) and c after the last step.
+            Outputs (B, L, hidden_size); recurrent vector h and cells c after the last step.
         """
         if not stays_precise(self):
             return self._forward(input, hx)
@@ -311,7 +312,7 @@ class LSTM(nn.LSTM):
 
 
 def stays_precise(lstm: nn.LSTM) -> bool:
-    """Whether an LSTM must be computed in its weights' precision, for want of autocast's."""
+    """True if an LSTM must compute in its weights' precision, because autocast's is missing."""
     if lstm.weight_ih_l0.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
         return False
     dtype = torch.get_autocast_dtype("cpu")
@@ -325,7 +326,7 @@ def stays_precise(lstm: nn.LSTM) -> bool:
 @functools.cache
 @torch.no_grad()
 def _has_fused(dtype: torch.dtype) -> bool:
-    """Whether torch's fused LSTM runs in this precision on this CPU, within the environment."""
+    """True if torch's fused LSTM runs in this precision on this CPU, within the environment."""
     x, weight = torch.zeros(1, 1, 8), torch.zeros(32, 8)
     try:
         with torch.autocast("cpu", dtype=dtype):
@@ -344,7 +345,7 @@ def run_tree(
     levels: Sequence[slice],
     state: Optional[State] = None,
 ) -> Tuple[torch.Tensor, State]:
-    """Run an LSTM whose step t continues that of a node's parent, a level of nodes at a time.
+    """Run an LSTM over prefix trees, level by level: a node continues its parent's state.
 
     Args:
         lstm: The LSTM.

@@ -1,4 +1,4 @@
-"""The tensors of an LSTM layer's loop over time, what their rows mean, and where they come from."""
+"""The tensors of an LSTM layer's loop over time, and the layout of their rows."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def given(tensor: Optional[torch.Tensor]) -> torch.Tensor:
 class LoopInputs(NamedTuple):
     """The tensors of a layer's loop over L steps of B sequences with H units.
 
-    Without a search each gate is a path, P = 4. A gate that is searched has several, and its value
-    is the mean of their activations, weighted by their shares (Eq. 35).
+    Without a search each gate is a path, P = 4. A gate that is searched has several paths, and the
+    gate's value is the mean of the paths' activations, weighted by the paths' shares (Eq. 35).
 
     Attributes:
-        gates_in: What the inputs and the biases contribute to the paths, (L, B, PH).
-        h: What recurred last, (B, H).
-        c: The cells, (B, H).
+        gates_in: Contribution of the inputs and the biases to the paths, (L, B, PH).
+        h: Recurrent vector before the first step, (B, H).
+        c: Cells before the first step, (B, H).
         weight: Recurrent weights, (PH, H).
         shares: Each path's share of its gate, (P,); None: each gate has one path.
-        coefficients: Of all paths whose activation is a mixture, (sum of J, H).
+        coefficients: Coefficients of all paths whose activation is a mixture, (sum of J, H).
         hidden_input: Coefficients of the h-Gate, (J, PH): f(u) = u + sum_j lambda_j phi_j(u),
             u = weight h + hidden_bias. With `hidden_weight` (J, 4H): f(h) = weight h +
             sum_j lambda_j phi_j(u), u = hidden_weight h + hidden_bias, each gate's rows the
@@ -105,7 +105,7 @@ class Layout(NamedTuple):
 
 
 def by_path(x: torch.Tensor, gates: Sequence[int], dim: int = -1) -> torch.Tensor:
-    """Give each path what its gate has, (..., 4H) -> (..., PH)."""
+    """Repeat each gate's values for all of its paths, (..., 4H) -> (..., PH)."""
     if len(gates) == 4:
         return x
     parts = x.chunk(4, dim=dim)
@@ -145,7 +145,7 @@ class LayerTensors:
         return torch.cat(parts) if parts else None
 
     def recurrence(self) -> Tuple[Dict[str, Any], Optional[torch.Tensor]]:
-        """What the loop does with what recurs, and the bias that is added to the inputs, (PH,)."""
+        """Recurrent tensors of the loop, and the bias that is added to the inputs, (PH,)."""
         weight, bias = self.rows("weight_hh"), self.rows("bias_hh")
         if not self.basis("hidden_input"):
             return {"weight": weight}, bias
@@ -153,11 +153,11 @@ class LayerTensors:
         return {"weight": weight, "hidden_bias": bias, "hidden_input": coefficients}, None
 
     def gates_in(self, input: torch.Tensor, bias: Optional[torch.Tensor]) -> torch.Tensor:
-        """What inputs (L, B, M) and biases contribute to the paths, (L, B, PH).
+        """Contribution of inputs (L, B, M) and biases to the paths, (L, B, PH).
 
         Args:
             input: The inputs.
-            bias: What the recurrence adds outside of a Gaussian process, (PH,).
+            bias: Recurrent bias that is added outside of a Gaussian process, (PH,).
         """
         weight, own, basis = self.rows("weight_ih"), self.rows("bias_ih"), self.basis("layer_input")
         if not basis:
@@ -184,7 +184,7 @@ class LayerTensors:
     def inputs(
         self, input: torch.Tensor, state: Tuple[torch.Tensor, torch.Tensor]
     ) -> Tuple[LoopInputs, Layout]:
-        """The loop's tensors and what they mean; input (L, B, M)."""
+        """Tensors of the loop and the layout of their rows; input (L, B, M)."""
         # the loop computes in the weights' precision, whatever autocast says
         dtype = self.lstm.weight_hh_l0.dtype
         with torch.autocast(input.device.type, enabled=False):

@@ -17,25 +17,25 @@ NEVER = -1e30
 
 
 class Proposal:
-    """The distribution of the noise tokens: each is drawn, or not, independently of the others.
+    """The distribution of the noise tokens: each is drawn, or not, independently.
 
     The probability to be drawn is proportional to a token's weight, but at most 1: the most
     frequent tokens are always there, and no draw is spent on one that is there already.
 
     Attributes:
         inclusion: The probability of each token to be drawn, double precision, (V,).
-        log_inclusion: Its logarithm, (V,); 0 for a token that is never drawn.
+        log_inclusion: Logarithm of `inclusion`, (V,); 0 for a token that is never drawn.
 
     Args:
         weights: 0 or more, (V,).
-        num_samples: How many tokens to draw on average, at most as many as weights are above 0.
+        num_samples: Average number of tokens to draw, at most as many as weights are above 0.
     """
 
     def __init__(self, weights: torch.Tensor, num_samples: int):
         weights = weights.double()
         falling = weights.sort(descending=True).values
         rest = falling.flip(0).cumsum(0).flip(0)
-        # what the next token's would be after so many certain ones
+        # token n of falling weight is certain if left * weight / rest, after n certain ones, is > 1
         left = num_samples - torch.arange(len(weights), device=weights.device)
         certain = int((left * falling > rest * (1 + 1e-12)).sum())
         factor = left[certain] / rest[certain]
@@ -55,10 +55,10 @@ class Proposal:
 
 
 class SampledLoss(NamedTuple):
-    """What sampled tokens tell of each token of a batch, in nats.
+    """Estimates for each token of a batch from sampled tokens, in nats.
 
     Attributes:
-        objective: What to minimise, (N,).
+        objective: The objective to minimise, (N,).
         nll: An estimate of -ln p, (N,).
         log_z: An estimate of ln Z = ln sum_v exp(logit_v), (N,).
     """
@@ -85,8 +85,8 @@ def sampled_loss(
     is another one, of the same zero: whatever their number, the objective is least, in
     expectation over candidates drawn independently, where softmax(logits) is the distribution of
     the targets. (Without the target's correction it is least where logits are too peaked.)
-    Its value is not an NLL: a rare target wins against the candidates more easily than against
-    the vocabulary.
+    The value of the objective is not an NLL: a rare target wins against the candidates more easily
+        than against the vocabulary.
 
     `log_z` is ln of an unbiased estimate of Z: the target is certain, and each other candidate
     stands for 1 / its inclusion probability tokens. Its logarithm, and so `nll`, is on average
@@ -97,7 +97,7 @@ def sampled_loss(
     gradients are in single precision or better.
 
     Args:
-        outputs: What the output projection gets, (N, M).
+        outputs: Input of the output projection, (N, M).
         weight: (V, M).
         bias: (V,).
         targets: Token ids, (N,).

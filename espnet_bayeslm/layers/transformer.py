@@ -36,7 +36,7 @@ def feed_forward(
         bias1: (D,).
         weight2: (M, D).
         bias2: (M,).
-        dropout_rate: Of the hidden units.
+        dropout_rate: Dropout of the hidden units.
     """
     hidden = F.gelu(F.linear(x, weight1, bias1))  # (..., D)
     return F.linear(F.dropout(hidden, dropout_rate), weight2, bias2)
@@ -96,8 +96,8 @@ class TransformerBlock(nn.Module):
         att_unit: M, the width.
         head: Number of attention heads.
         unit: D, the feed-forward net's hidden size.
-        dropout_rate: Of the sub-layers' outputs and the hidden activations.
-        attention_dropout_rate: Of the attention weights.
+        dropout_rate: Dropout of the sub-layers' outputs and the hidden activations.
+        attention_dropout_rate: Dropout of the attention weights.
         norm_first: LayerNorm before each sub-layer (pre-norm) and not after the residual.
     """
 
@@ -169,16 +169,16 @@ class TransformerBlock(nn.Module):
     def attend_by(
         self, x: torch.Tensor, find: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor:
-        """Map (R, M) to (R, M); `find` has what each row's heads find for queries, keys and values.
+        """Map (R, M) to (R, M); `find` computes the attention of all heads.
 
-        These are side by side, (R, 3 M).
+        The input of `find` is query, key and value of each row, side by side, (R, 3 M).
         """
         attention = self.attention
         found = find(attention.in_proj(self.norm1(x) if self.norm_first else x))
         return self._after_attention(x, attention.out_proj(found))
 
     def _after_attention(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """Add what attention found, y, to its input, and apply the feed-forward net."""
+        """Add the attention, y, to its input, and apply the feed-forward net."""
         x = x + self.dropout(y)
         if self.norm_first:
             return self.latent(x + self._feed_forward(self.norm2(x)))

@@ -15,7 +15,7 @@ def summed_nll(
     """The sum over tokens of -ln softmax(outputs weight^T + bias)[target], in nats, () (Eq. 10).
 
     Args:
-        outputs: What the output projection gets, (N, M).
+        outputs: Input of the output projection, (N, M).
         weight: (V, M).
         bias: (V,).
         targets: Token ids, (N,).

@@ -19,7 +19,7 @@ def _shared(names: List[str]) -> str:
 
 
 def _check_tied(module: nn.Module, state: Mapping[str, Any], prefix: str) -> None:
-    """Raise an InputError where a checkpoint has two tables for what is one tensor here."""
+    """Raise an InputError where a checkpoint has two tables for one tensor of the LM."""
     first: Dict[int, str] = {}
     for key, value in module.state_dict(keep_vars=True).items():
         other = first.setdefault(id(value), key)
@@ -31,10 +31,11 @@ def _check_tied(module: nn.Module, state: Mapping[str, Any], prefix: str) -> Non
 
 
 def adapt_checkpoint(module: nn.Module, state: Dict[str, Any], prefix: str, *_others: Any) -> None:
-    """Fit a checkpoint to this LM's locations, and say in the log what did not match.
+    """Fit a checkpoint to this LM's locations, and log the differences.
 
-    Means have the names of point-estimate weights, so only what belongs to the posterior can
-    differ: it is left out, or kept at its start. Anything else missing is another architecture.
+    The posterior mean has the names of point-estimate weights, so only the tensors of a posterior
+    can differ: extra ones are left out, missing ones keep their start. Anything else missing means
+    another architecture.
 
     Raises:
         InputError: The checkpoint lacks weights of this LM.

@@ -1,7 +1,7 @@
 """ARPA files in arrays.
 
-They hold what KenLM holds, in float32, and sums are taken in its order: the results are KenLM's,
-bit for bit.
+The arrays hold KenLM's numbers, in float32, and sums are taken in KenLM's order: the results equal
+KenLM's bit for bit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Ngrams(NamedTuple):
 
     Attributes:
         words: (G, k) int64, word ids.
-        probs: (G,) float32, log10 p of the last word after the others.
+        probs: (G,) float32, log10 p of the last word after the words before it.
         backoffs: (G,) float32, log10 of the back-off weight after all of them.
     """
 
@@ -44,7 +44,7 @@ def read_arpa(path: PathLike, wanted: Set[bytes]) -> Tuple[Dict[bytes, int], Lis
         wanted: The words; the unknown word is one of them in any case.
 
     Returns:
-        The ids of those that the file has, `UNK` for the unknown word; the n-grams by order.
+        Ids of the words that the file has, `UNK` for the unknown word; the n-grams by order.
 
     Raises:
         InputError: The file is damaged.
@@ -83,7 +83,7 @@ class ArpaTable:
 
     Attributes:
         order: The highest order.
-        known: (V,) bool, whether the n-gram knows the word; the others are `<unk>` to it.
+        known: (V,) bool, True if the n-gram knows the word; any other word counts as `<unk>`.
     """
 
     def __init__(self, path: PathLike, *, words: Sequence[str], history: Sequence[str]):
@@ -156,7 +156,7 @@ class ArpaTable:
         values = self._unigrams.copy()
         for order, row in enumerate(state, 1):
             if row >= 0:
-                # all back off, and what the file has replaces it
+                # all back off; probabilities of the file replace the result
                 values += self._backoffs[order - 1][row]
                 found = self._children(order, row)
                 values[self._keys[order][found] - row * self._num_words] = self._probs[order][found]

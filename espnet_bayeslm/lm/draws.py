@@ -1,4 +1,4 @@
-"""Scoring with weight draws: what a beam search reads is the mean of K LMs."""
+"""Averaging over weight samples: a beam search reads the mean probability of K LMs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from espnet_bayeslm.lm.scoring import IncrementalLM, Step
 
 
 class SampledLM(IncrementalLM):
-    """An LM whose weights can be drawn; `batch_score` may average over K draws.
+    """An LM whose weights can be sampled; `batch_score` may average over K samples.
 
-    The draws are numbers 0 to K - 1 of `sampled`, the same for every utterance: a score depends
-    neither on the order of the utterances nor on what else a job decodes, and rescoring with K
-    samples gives it too.
+    The samples are numbers 0 to K - 1 of `sampled`, the same for every utterance: a score depends
+    neither on the order of the utterances nor on the rest of a job. Rescoring with K samples gives
+    the same score.
     """
 
     num_samples = 0
@@ -30,20 +30,20 @@ class SampledLM(IncrementalLM):
     @property
     @abstractmethod
     def posterior(self) -> Posterior:
-        """The posterior over its random weights."""
+        """The posterior over the random weights."""
 
     @abstractmethod
     def sampled(self, index: int, *, seed: int = 0) -> ContextManager[None]:
-        """Hold draw number `index` for all that is computed within."""
+        """Hold sample number `index` for all that is computed within."""
 
     @abstractmethod
     def has_draws(self) -> bool:
-        """Whether anything is random."""
+        """True if anything is random."""
 
     def batch_score(self, ys: torch.Tensor, states: List[Any], xs: torch.Tensor) -> Step:
-        """See `IncrementalLM.batch_score`; with `num_samples`, ln of the draws' mean probability.
+        """Score the next token; with `num_samples`, ln of the mean probability over samples.
 
-        A state then has that of each draw.
+        A state then holds one state of each sample.
         """
         if self.num_samples == 0 or not self.has_draws():
             return super().batch_score(ys, states, xs)
@@ -68,7 +68,7 @@ class SampledLM(IncrementalLM):
         return self._drawn[2]
 
     def _weights(self) -> Tuple[List[torch.Tensor], List[torch.Tensor]]:
-        """The tensors that the draws share, and those that they are drawn from."""
+        """Tensors that all samples share, and tensors that samples are made from."""
         tensors = (*self.parameters(), *self.buffers())
         drawn_from = {
             id(tensor)
@@ -79,15 +79,15 @@ class SampledLM(IncrementalLM):
         return [tensor for tensor in tensors if id(tensor) not in drawn_from], random
 
     def __getstate__(self) -> Dict[str, Any]:
-        """State of a copy: it makes its own draws."""
+        """State of a copy: it makes its own samples."""
         return {name: value for name, value in self.__dict__.items() if name != "_drawn"}
 
 
 @torch.no_grad()
 def fixed_copy(lm: Any, index: int) -> Any:
-    """A copy of an LM in evaluation mode that has draw number `index` for its weights.
+    """A copy of an LM in evaluation mode that has sample number `index` for its weights.
 
-    It runs at the cost of point estimates, and shares all that is not random with the LM.
+    The copy runs at the cost of point estimates, and shares all that is not random with the LM.
     """
     with lm.sampled(index):
         memo = {id(tensor): tensor for tensor in (*lm.parameters(), *lm.buffers())}

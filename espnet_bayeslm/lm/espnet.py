@@ -26,35 +26,37 @@ def parameters(*layers: str) -> Tuple[str, ...]:
 
 
 class BayesESPnetLM(UncertainLM):
-    """An ESPnet LM as it is, and its weights random where the configuration says so.
+    """An ESPnet LM with random weights at the locations that the configuration names.
 
-    Its parameters have the names of ESPnet's LM, so that a checkpoint of that LM is its start
-    (`--init_param`) and its prior (`model_conf: prior`), and its means are a checkpoint of that LM.
-    A new one is of the class of its backbone, which says how ESPnet's LM is built, made random and
-    run; what stands here is so for most of them.
+    The parameters have the names of ESPnet's LM. A checkpoint of ESPnet's LM is therefore a start
+    (`--init_param`) and a prior (`model_conf: prior`), and the posterior mean is such a checkpoint.
+    A new LM is of the class of its backbone, which builds ESPnet's LM, makes it random and runs it.
+    This class has the methods that most backbones share.
 
     Args:
         vocab_size: Number of tokens.
         backbone: ESPnet's name of the LM: `seq_rnn`, `transformer` or `transformer_opt`;
             `bayeslm train --from` takes it, and its options, from a trained one.
-        backbone_conf: Its options, those of ESPnet's `lm_conf`.
+        backbone_conf: Options of the backbone, as in ESPnet's `lm_conf`.
         uncertainty: `{POSITION@LAYERS: bayes}`; positions of `seq_rnn`: `input_gate`,
             `forget_gate`, `cell_input`, `output_gate` (GRU: `reset_gate`, `update_gate`,
-            `new_gate`) or `all_gates`; of the others: `attention` (query, key, value and output
-            projections), `ffn`, `ffn_out` (the feed-forward net's two layers); of all, without
-            layers: `embedding` (the look-up: with tied weights the output projection keeps the
-            mean) and `output` (the output projection, where it is not tied).
+            `new_gate`) or `all_gates`; positions of any other backbone: `attention` (query, key,
+            value and output projections), `ffn`, `ffn_out` (the feed-forward net's two layers);
+            positions of every backbone, without layers: `embedding` (the look-up: with tied weights
+            the output projection keeps the mean) and `output` (the output projection, where it is
+            not tied).
         prior_variance: Variance of the Gaussian prior, or `learn`, `learn_rows`: the one that makes
             the KL least, for a parameter or for each of its rows (default: as in the paper, IV-A:
             1 for `seq_rnn`, else 1e-3).
         init_std: Standard deviation of the weights' posterior at the start.
-        init_std_unit: What init_std is relative to: `absolute`, `weights` (their standard
-            deviation) or `prior`.
-        num_samples: Weight draws over which a beam search averages the probability of a token;
-            0: the posterior mean.
+        init_std_unit: Unit of init_std: `absolute`, `weights` (their standard deviation) or
+            `prior`.
+        num_samples: Number of weight samples over which a beam search averages the probability of a
+            token; 0: the posterior mean.
 
     Attributes:
-        backbone: Of a backbone's class, as the following, ESPnet's name of the LM.
+        backbone: ESPnet's name of the LM. A backbone's class sets this and the following
+            attributes.
         espnet_class: ESPnet's class.
         usual_prior_variance: The prior's variance unless the configuration says otherwise.
         projection: The name of the output projection.
@@ -152,7 +154,7 @@ class BayesESPnetLM(UncertainLM):
             raise InputError(f"backbone_conf: ESPnet's {cls.backbone} says: {reason}") from error
 
     def positions(self) -> Mapping[str, Position]:
-        """Positions that can be random: those of a Transformer."""
+        """Random positions of a Transformer, by name."""
         return {
             name: Position(weights=tuple(map(Weights, patterns)), layered="{k}" in patterns[0])
             for name, patterns in self.parameters_at.items()
@@ -166,13 +168,13 @@ class BayesESPnetLM(UncertainLM):
         return getattr(self, self.projection)(self.projected(input)), None
 
     def keeps_projection(self) -> bool:
-        """Whether the output projection is the linear layer `decoder`, with nothing random."""
+        """True if the output projection is the linear layer `decoder`, with nothing random."""
         projection = getattr(self, self.projection)
         blocks = self.posterior.blocks()
         return projection is self.decoder and all(b.owner is not projection for b in blocks)
 
     def outputs(self, input: torch.Tensor) -> Optional[Projected]:
-        """See `UncertainLM.outputs`; not every backbone has them."""
+        """Input of the output projection and its weight; None where the backbone has none."""
         if not self.keeps_projection():
             return None
         with self.drawn():
@@ -180,7 +182,7 @@ class BayesESPnetLM(UncertainLM):
 
     @property
     def computes_trees(self) -> bool:  # type: ignore[override]
-        """See `UncertainLM.computes_trees`; rescoring takes the output projection's mean."""
+        """True if the output projection keeps its mean, which rescoring takes."""
         return self.keeps_projection()
 
     def zero_state(self) -> Any:
@@ -188,11 +190,11 @@ class BayesESPnetLM(UncertainLM):
         return ()
 
     def begin(self, tokens: torch.Tensor) -> Step:
-        """See `IncrementalLM.begin`."""
+        """Read prefixes from their start."""
         return self._read_again([tuple(row) for row in tokens.tolist()], tokens.device)
 
     def advance(self, tokens: torch.Tensor, states: List[Any]) -> Step:
-        """See `IncrementalLM.advance`."""
+        """Read one more token of each hypothesis, with all tokens before it."""
         prefixes = [(*old, new) for old, new in zip(states, tokens.tolist(), strict=True)]
         return self._read_again(prefixes, tokens.device)
 
@@ -213,7 +215,7 @@ BayesESPnetLM.__signature__ = _init.replace(  # type: ignore[attr-defined]
 
 
 def _ours(layer: nn.Module) -> nn.Module:
-    """Layer of ours with the parameters of one of torch's: what is tied to them stays tied."""
+    """Layer of this package with the parameters of one of torch's; tied parameters stay tied."""
     if isinstance(layer, nn.Linear):
         has_bias = layer.bias is not None
         other: nn.Module = Linear(

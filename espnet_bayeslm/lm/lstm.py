@@ -44,8 +44,8 @@ class BayesLSTMLM(RecurrentLM):
         vocab_size: Number of tokens.
         unit: Size of the embedding and of the hidden layers.
         nlayers: Number of LSTM layers.
-        dropout_rate: Of the embedding and of each layer's output.
-        tie_weights: Whether the output projection is the embedding table.
+        dropout_rate: Dropout of the embedding and of each layer's output.
+        tie_weights: True if the output projection is the embedding table.
         uncertainty: `{POSITION@LAYERS: kind}`; positions `embedding` (the look-up alone, also
             where weights are tied; `bayes`); `input_gate`, `forget_gate`, `cell_input`,
             `output_gate`, `all_gates` (`bayes`, `gp`); `cell_state` (c-Gate), `hidden_input`
@@ -53,11 +53,11 @@ class BayesLSTMLM(RecurrentLM):
         prior_variance: Variance of the Gaussian prior, or `learn`, `learn_rows`: the one that makes
             the KL least, for a parameter or for each of its rows (paper, IV-A: 1).
         init_std: Standard deviation of the weights' posterior at the start.
-        init_std_unit: What init_std is relative to: `absolute`, `weights` (their standard
-            deviation) or `prior`.
+        init_std_unit: Unit of init_std: `absolute`, `weights` (their standard deviation) or
+            `prior`.
         ignore_id: The padding token.
-        num_samples: Weight draws over which a beam search averages the probability of a token;
-            0: the posterior mean.
+        num_samples: Number of weight samples over which a beam search averages the probability of a
+            token; 0: the posterior mean.
     """
 
     rnn_type = "lstm"
@@ -102,7 +102,7 @@ class BayesLSTMLM(RecurrentLM):
         return POSITIONS
 
     def outputs(self, input: torch.Tensor) -> Projected:
-        """See `UncertainLM.outputs`."""
+        """Input of the output projection, (B, L, unit), and its weight, (V, unit)."""
         with self.drawn():
             embedded, weight = embed(self.encoder, input, self.decoder.weight)
             return self.encode(embedded)[0], weight

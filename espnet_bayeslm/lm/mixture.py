@@ -43,7 +43,7 @@ class MixtureLM(LogProbLM):
 
     Attributes:
         names: The components' names.
-        weights: Their weights, of sum 1.
+        weights: Weights of the components, of sum 1.
 
     Raises:
         InputError: There are no components, one is not as described, an n-gram cannot be used,
@@ -78,11 +78,11 @@ class MixtureLM(LogProbLM):
         return torch.stack(weighted).logsumexp(0)
 
     def zero_state(self) -> State:
-        """State before the first token: that of each component in use."""
+        """State before the first token: one state of each component in use."""
         return (None,) * len(self._used)
 
     def advance(self, tokens: torch.Tensor, states: List[State]) -> Step:
-        """See `IncrementalLM.advance`; a state has that of each component in use."""
+        """Mix the components' ln p of the next token; a state has one of each component in use."""
         columns = zip(*states, strict=True)
         last = tokens.unsqueeze(1)
         steps = [
@@ -95,10 +95,10 @@ class MixtureLM(LogProbLM):
     def compute(
         self, input: torch.Tensor, hidden: Optional[State]
     ) -> Tuple[torch.Tensor, Optional[State]]:
-        """See `IncrementalLM.compute`; the state has that of each component in use.
+        """Mixed ln p of a batch, (B, L, V); the state has one of each component in use.
 
         Raises:
-            InputError: There is a state, and a component that does not go on from one.
+            InputError: There is a state, and a component cannot continue from a state.
         """
         before = (None,) * len(self._used) if hidden is None else hidden
         log_probs, after = [], []
@@ -128,7 +128,7 @@ class MixtureLM(LogProbLM):
 
     @contextlib.contextmanager
     def sampled(self, index: int, *, seed: int = 0) -> Iterator[None]:
-        """Hold draw number `index` of each component for all that is computed within."""
+        """Hold sample number `index` of each component for all that is computed within."""
         with contextlib.ExitStack() as stack:
             for lm in self._lms():
                 if isinstance(lm, RandomLM):

@@ -89,11 +89,11 @@ def load_table(path: PathLike, *, words: Sequence[str], history: Sequence[str]) 
 
 
 class LogProbLM(IncrementalLM):
-    """An LM that gives ln p where others give logits: they may have another sum than 1."""
+    """An LM that gives ln p in the place of logits: the probabilities may not sum to 1."""
 
     @torch.no_grad()
     def batch_score(self, ys: torch.Tensor, states: List[Any], xs: torch.Tensor) -> Step:
-        """See `IncrementalLM.batch_score`."""
+        """Score the next token of each hypothesis, in evaluation mode."""
         with self.scoring():
             return self._read(ys, states)
 
@@ -111,17 +111,18 @@ class NgramLM(LogProbLM):
     """A back-off n-gram over the tokens of an ESPnet LM.
 
     ln p of a token is KenLM's: a token that the n-gram does not know has the probability of
-    `<unk>`, `<sos/eos>` that of `</s>`, and after `<sos/eos>` the context begins with `<s>`.
-    `<blank>` has probability 0 in a search. Only in `forward` it has what the n-gram gives to
-    words that are no tokens, so that the softmax of ESPnet's model changes nothing; it does where
-    several tokens have the probability of `<unk>`, and the sum is more than 1.
+    `<unk>`. `<sos/eos>` is scored as `</s>`, and as the first token of a context it is `<s>`.
+    `<blank>` has probability 0 in a search. Only in `forward` it has the probability that the
+    n-gram gives to words that are no tokens, so that the softmax of ESPnet's model changes nothing.
+    The softmax does change probabilities where several tokens share the probability of `<unk>`,
+    because their sum is more than 1.
 
     Args:
         path: An ARPA file or a KenLM binary.
         tokens: The token list; the first is `<blank>`, the last `<sos/eos>`.
 
     Attributes:
-        unknown: The tokens that it does not know, special ones left out.
+        unknown: Tokens that the n-gram does not know, without the special ones.
 
     Raises:
         InputError: The file cannot be read, or its words are not the tokens.
@@ -183,18 +184,18 @@ class NgramLM(LogProbLM):
         return ()
 
     def begin(self, tokens: torch.Tensor) -> Step:
-        """See `IncrementalLM.begin`."""
+        """Score the next token after prefixes."""
         return self._score([self._last(row) for row in tokens.tolist()])
 
     def advance(self, tokens: torch.Tensor, states: List[State]) -> Step:
-        """See `IncrementalLM.advance`."""
+        """Score the next token after one more token of each hypothesis."""
         pairs = zip(states, tokens.tolist(), strict=True)
         return self._score([self._last((*state, token)) for state, token in pairs])
 
     def compute(
         self, input: torch.Tensor, hidden: Optional[List[State]]
     ) -> Tuple[torch.Tensor, List[State]]:
-        """See `IncrementalLM.compute`; the state is that of each row of the batch."""
+        """Ln p of each next token, (B, L, V); the state holds the last tokens of each row."""
         before = hidden if hidden is not None else [self.zero_state() for _ in input]
         rows = [(*state, *row) for state, row in zip(before, input.tolist(), strict=True)]
         log_probs = [

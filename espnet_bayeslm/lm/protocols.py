@@ -26,7 +26,7 @@ class RandomLM(Protocol):
     """An LM with random weights, activations or outputs."""
 
     def sampled(self, index: int, *, seed: int = 0) -> ContextManager[None]:
-        """Hold draw number `index` for all that is computed within."""
+        """Hold sample number `index` for all that is computed within."""
         ...
 
     def locations(self) -> List[Any]:
@@ -45,17 +45,18 @@ class TreeLM(Protocol):
     decoder: nn.Linear
 
     def tree_outputs(self, tree: TokenTree, state: Optional[Pair] = None, /) -> torch.Tensor:
-        """What the output projection gets after each node, (T, M).
+        """Input of the output projection after each node, (T, M).
 
         Args:
             tree: The trees.
-            state: Of a recurrent LM h and c before the roots; None: those of a text's beginning.
+            state: State of a recurrent LM before the roots, h and c; None: the state at a text's
+                beginning.
         """
         ...
 
 
 class RecurrentTreeLM(TreeLM, Protocol):
-    """A `TreeLM` that goes on from its state."""
+    """A `TreeLM` that continues from its state."""
 
     def tree_states(self, tree: TokenTree, state: Optional[Pair] = None, /) -> Pair:
         """States h and c after each node, (nlayers, T, unit) each."""
@@ -66,7 +67,7 @@ class RecurrentTreeLM(TreeLM, Protocol):
         ...
 
     def stack_states(self, states: List[Pair], /) -> Pair:
-        """State of a batch from those of its hypotheses."""
+        """State of a batch from the states of its hypotheses."""
         ...
 
     def split_state(self, state: Pair, /) -> List[Pair]:
@@ -75,10 +76,10 @@ class RecurrentTreeLM(TreeLM, Protocol):
 
 
 def has_trees(lm: object) -> TypeGuard[TreeLM]:
-    """Whether an LM computes prefix trees, as it is now."""
+    """True if an LM computes prefix trees, as it is now."""
     return bool(getattr(lm, "computes_trees", False))
 
 
 def has_tree_states(lm: object) -> TypeGuard[RecurrentTreeLM]:
-    """Whether an LM goes on from its state after a node of a prefix tree, as it is now."""
+    """True if an LM continues from its state after a node of a prefix tree, as it is now."""
     return bool(getattr(lm, "continues_trees", False))

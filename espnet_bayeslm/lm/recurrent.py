@@ -1,4 +1,4 @@
-"""How an LM with the layers of ESPnet's `seq_rnn` is run: `encoder`, `drop`, `rnn`, `decoder`."""
+"""Forward pass of an LM with the layers of ESPnet's `seq_rnn`: encoder, drop, rnn, decoder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RecurrentLM(UncertainLM):
         return self.drop(output), hidden
 
     def compute(self, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, Any]:
-        """See `UncertainLM.compute`; the state is h and c, or h, (nlayers, B, unit) each."""
+        """Logits (B, L, V); the state is h and c, or h, (nlayers, B, unit) each."""
         output, hidden = self.encode(self.encoder(input), hidden)
         return project(self.decoder, output), hidden
 
@@ -44,12 +44,12 @@ class RecurrentLM(UncertainLM):
         return (zeros, zeros.clone()) if isinstance(self.rnn, nn.LSTM) else zeros
 
     def begin(self, tokens: torch.Tensor) -> Step:
-        """See `IncrementalLM.begin`."""
+        """Read prefixes from their start; logits and states after them."""
         output, state = self.encode(self.encoder(tokens))
         return project(self.decoder, output[:, -1]), self.split_state(state)
 
     def advance(self, tokens: torch.Tensor, states: List[Any]) -> Step:
-        """See `IncrementalLM.advance`."""
+        """Read one more token of each hypothesis; logits and states after it."""
         step = runner_for(self.rnn, run_step)
         output, state = step(self.rnn, self.encoder(tokens), self.stack_states(states))
         return project(self.decoder, output), self.split_state(state)
@@ -70,13 +70,13 @@ class RecurrentLM(UncertainLM):
     def tree_outputs(self, tree: TokenTree, state: Optional[Pair] = None) -> torch.Tensor:
         """Input of the output projection at each node of prefix trees, (T, unit).
 
-        With the mean or what `drawn` holds, in evaluation mode. `state` is that before the roots,
-        (nlayers, G, unit).
+        Computed with the mean or the sample of `drawn`, in evaluation mode. `state` is the state
+        before the roots, (nlayers, G, unit).
         """
         return self._along_tree(tree, state)[0]
 
     def tree_states(self, tree: TokenTree, state: Optional[Pair] = None) -> Pair:
-        """States h and c after each node, (nlayers, T, unit); `state` as in `tree_outputs`."""
+        """States h and c after each node, (nlayers, T, unit), from the state before the roots."""
         return self._along_tree(tree, state)[1]
 
     def _along_tree(self, tree: TokenTree, state: Optional[Pair]) -> Tuple[torch.Tensor, Pair]:

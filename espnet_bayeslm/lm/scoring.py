@@ -17,8 +17,8 @@ Step = Tuple[torch.Tensor, List[Any]]
 class IncrementalLM(AbsLM):
     """An ESPnet LM whose state after a prefix is kept, so that a token costs one step.
 
-    ESPnet's own searches call `score` and `batch_score`. Its transducer searches give only the
-    last token of hypotheses of different lengths, as a recurrent LM can do with; so can ours.
+    ESPnet's own searches call `score` and `batch_score`. Its transducer searches give only the last
+    token of hypotheses of different lengths, which is enough here as for any recurrent LM.
     """
 
     vocab_size: int
@@ -37,14 +37,14 @@ class IncrementalLM(AbsLM):
 
         Args:
             tokens: (B,).
-            states: Their states before it; the prefixes may have different lengths.
+            states: States of the hypotheses; their prefixes may have different lengths.
 
         Returns:
             Logits (B, vocab_size); the new states.
         """
 
     def begin(self, tokens: torch.Tensor) -> Step:
-        """Read prefixes from their start, (B, L), L at least 1; results as those of `advance`."""
+        """Read prefixes from their start, (B, L), L at least 1; logits and states after them."""
         states = [self.zero_state() for _ in tokens]
         for column in tokens.unbind(1):
             logits, states = self.advance(column, states)
@@ -57,13 +57,13 @@ class IncrementalLM(AbsLM):
 
     @torch.no_grad()
     def batch_score(self, ys: torch.Tensor, states: List[Any], xs: torch.Tensor) -> Step:
-        """Score the next token of each hypothesis, never with a new draw.
+        """Score the next token of each hypothesis, without a new sample.
 
         Args:
             ys: Prefixes that begin with <sos/eos>, (B, L); of hypotheses with a state only the
                 last token is read.
-            states: What an earlier call returned for the prefixes without their last token; None
-                at the start.
+            states: States that an earlier call returned for the prefixes without their last token;
+                None at the start.
             xs: Encoder output (not used).
 
         Returns:
@@ -75,7 +75,7 @@ class IncrementalLM(AbsLM):
 
     @contextlib.contextmanager
     def scoring(self) -> Iterator[None]:
-        """Hold evaluation mode: a score is never computed with a new draw.
+        """Hold evaluation mode: a score is never computed with a new sample.
 
         ESPnet's transducer programs leave an LM in training mode, with its dropout.
         """
@@ -90,7 +90,7 @@ class IncrementalLM(AbsLM):
                 self.train()
 
     def _read(self, ys: torch.Tensor, states: List[Any]) -> Step:
-        """Logits and new states; arguments as `batch_score`."""
+        """Logits and new states of the next token, (B, vocab_size)."""
         # ESPnet's transducer searches write the start of a sentence as <blank>
         ys = ys.masked_fill(ys == 0, self.vocab_size - 1)
         if all(state is None for state in states):

@@ -1,4 +1,4 @@
-"""How large the standard deviations of an LM are."""
+"""Standard deviations of an LM's random weights, by location."""
 
 from __future__ import annotations
 

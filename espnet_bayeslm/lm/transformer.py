@@ -62,10 +62,10 @@ class BayesTransformerLM(UncertainLM):
         head: Number of attention heads.
         unit: Hidden size of the feed-forward nets.
         layer: Number of layers.
-        dropout_rate: Of sub-layer outputs and hidden activations.
-        positional_dropout_rate: After the position encodings (default dropout_rate).
-        attention_dropout_rate: Of the attention weights (default dropout_rate).
-        tie_weights: Whether the output projection is the embedding table's mean.
+        dropout_rate: Dropout of sub-layer outputs and hidden activations.
+        positional_dropout_rate: Dropout after the position encodings (default dropout_rate).
+        attention_dropout_rate: Dropout of the attention weights (default dropout_rate).
+        tie_weights: True if the output projection is the embedding table's mean.
         norm_first: Pre-norm blocks, with a LayerNorm after the last.
         uncertainty: `{POSITION@LAYERS: kind}`; positions `embedding`, `attention` (Theta_q,
             Theta_k, Theta_v, Theta_h), `ffn` (Theta_1), `ffn_out` (Theta_2) (`bayes`; `gp` for
@@ -73,10 +73,10 @@ class BayesTransformerLM(UncertainLM):
         prior_variance: Variance of the Gaussian prior, or `learn`, `learn_rows`: the one that makes
             the KL least, for a parameter or for each of its rows (paper, IV-A: 1e-3).
         init_std: Standard deviation of the weights' posterior at the start.
-        init_std_unit: What init_std is relative to: `absolute`, `weights` (their standard
-            deviation) or `prior`.
-        num_samples: Weight draws over which a beam search averages the probability of a token;
-            0: the posterior mean.
+        init_std_unit: Unit of init_std: `absolute`, `weights` (their standard deviation) or
+            `prior`.
+        num_samples: Number of weight samples over which a beam search averages the probability of a
+            token; 0: the posterior mean.
     """
 
     # ESPnet's transducer search wants an LM that needs no more than the last token
@@ -155,7 +155,7 @@ class BayesTransformerLM(UncertainLM):
         return x * math.sqrt(x.size(-1)) + self.encodings[positions]
 
     def compute(self, input: torch.Tensor, hidden: Optional[State]) -> Tuple[torch.Tensor, State]:
-        """See `UncertainLM.compute`.
+        """Logits (B, L, V), and the state after the last token.
 
         The state holds each layer's keys and values of all tokens so far, (B, 2, L, att_unit).
         """
@@ -163,7 +163,7 @@ class BayesTransformerLM(UncertainLM):
         return self.decoder(output), hidden
 
     def outputs(self, input: torch.Tensor) -> Projected:
-        """See `UncertainLM.outputs`."""
+        """Input of the output projection, (B, L, M), and its weight, (V, M)."""
         with self.drawn():
             embedded, weight = embed(self.embed, input, self.decoder.weight)
             return self._encode(embedded, None)[0], weight
@@ -184,8 +184,8 @@ class BayesTransformerLM(UncertainLM):
     def tree_outputs(self, tree: TokenTree) -> torch.Tensor:
         """Input of the output projection at each node of prefix trees, (T, M).
 
-        With the mean or what `drawn` holds, in evaluation mode. A node's position
-        is its depth.
+        Computed with the mean or the sample of `drawn`, in evaluation mode. A node's position is
+        its depth.
         """
         embedded = self.embed_proj(self.embed(tree.tokens))
         x = self._positioned(embedded, tree.depths, len(tree.level_sizes))
@@ -205,12 +205,12 @@ class BayesTransformerLM(UncertainLM):
         return make_cache(len(self.blocks), self.head, self.att_unit, like)
 
     def begin(self, tokens: torch.Tensor) -> Step:
-        """See `IncrementalLM.begin`."""
+        """Read prefixes from their start and cache their keys and values."""
         logits, keys_values = self.compute(tokens, None)
         return logits[:, -1], self._cache().begin(keys_values)
 
     def advance(self, tokens: torch.Tensor, states: List[Prefix]) -> Step:
-        """See `IncrementalLM.advance`; keys and values of the prefixes are not computed again."""
+        """Read one more token of each hypothesis, with cached keys and values of its prefix."""
         step = make_step(states)
         x = self._positioned(self.embed_proj(self.embed(tokens)), step.positions, step.end)
 

@@ -12,12 +12,12 @@ class TokenTree(NamedTuple):
     """The distinct prefixes of some sequences, as T nodes; shallow nodes come first.
 
     Attributes:
-        tokens: (T,), each node's own token; that of a root is <sos/eos>.
-        parents: (T,), the node before it; that of a root is -1.
+        tokens: (T,), each node's own token; <sos/eos> for a root.
+        parents: (T,), the node before it; -1 for a root.
         depths: (T,), 0 for a root.
-        sizes: (T,), how many nodes there are below a node, itself counted.
+        sizes: (T,), number of nodes of the subtree of a node, the node included.
         preorder: (T,), the nodes depth first, tree by tree.
-        level_sizes: How many nodes there are of each depth.
+        level_sizes: Number of nodes of each depth.
     """
 
     tokens: torch.Tensor
@@ -55,7 +55,7 @@ def build_tree(
     rows = [ids for group in groups for ids in group]
     number = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
     lengths = np.array([len(ids) for ids in rows])
-    # (S, L + 1): what stands in the first column tells the groups apart
+    # (S, L + 1): the first column tells the groups apart
     table = np.full((len(rows), int(lengths.max(initial=0)) + 1), -1)
     table[:, 0] = number
     valid = np.arange(table.shape[1]) <= lengths[:, None]

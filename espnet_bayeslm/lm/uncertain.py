@@ -1,4 +1,4 @@
-"""What all our LMs share: locations, draws and KL."""
+"""Base class of all uncertain LMs: locations, samples and KL."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from espnet_bayeslm.lm.adapted_state import adapt_checkpoint
 from espnet_bayeslm.lm.draws import SampledLM
 from espnet_bayeslm.utils.errors import InputError
 
-# Of an output projection: what it gets, (B, L, M), and its weight, (V, M).
+# Input of an output projection, (B, L, M), and the projection's weight, (V, M).
 Projected = Tuple[torch.Tensor, torch.Tensor]
 
 
@@ -49,16 +49,16 @@ class Resettable(Protocol):
     """A layer that can go back to its start."""
 
     def reset(self) -> None:
-        """Set parameters that a kind of uncertainty has added to their start."""
+        """Set the parameters of a kind of uncertainty to their start."""
 
 
 class LMSample:
     """One sample of an LM's random weights and latent outputs, or their mean.
 
     Args:
-        posterior: Of the weights.
-        weights: Their sample; None: their mean.
-        latents: How the latent outputs are sampled.
+        posterior: Posterior of the weights.
+        weights: Sample of the weights; None: their mean.
+        latents: Sampling options of the latent outputs.
         is_mean: True if nothing is sampled.
 
     Attributes:
@@ -89,15 +89,15 @@ class LMSample:
 class UncertainLM(SampledLM):
     """An ESPnet LM, some of whose locations are random; without any, a point-estimate LM.
 
-    While training, each forward pass draws once; in `eval()` mode the posterior mean is used
-    (Eq. 36, Xue et al. 2022), or the draw that `sampled` holds.
+    While training, each forward pass makes one sample. In `eval()` mode the posterior mean is used
+    (Eq. 36, Xue et al. 2022), or the sample that `sampled` holds.
 
     Attributes:
         kinds: The uncertain locations, as the configuration has them.
         noise: Counts the samples of training.
         draws_in_training: True if training samples; else it uses the mean too.
-        computes_trees: Whether it is a `TreeLM`: computes each distinct prefix once.
-        continues_trees: Whether it is a `RecurrentTreeLM`: goes on from its state after a node.
+        computes_trees: True if it is a `TreeLM`: computes each distinct prefix once.
+        continues_trees: True if it is a `RecurrentTreeLM`: continues from its state after a node.
     """
 
     computes_trees = continues_trees = False
@@ -129,12 +129,12 @@ class UncertainLM(SampledLM):
         """The positions of this LM, by name."""
 
     def make_uncertain(self, uncertainty: Any, *, num_layers: int, **defaults: Any) -> None:
-        """Give each location its kind of uncertainty and log what was done.
+        """Give each location its kind of uncertainty and log the locations.
 
         Args:
             uncertainty: `{POSITION@LAYERS: kind}`.
-            num_layers: How many layers there are.
-            **defaults: Of the kinds' options.
+            num_layers: Number of layers.
+            **defaults: Defaults of the kinds' options.
         """
         self.kinds = parse_uncertainty(
             uncertainty, positions=self.positions(), num_layers=num_layers
@@ -161,7 +161,7 @@ class UncertainLM(SampledLM):
                 yield module.location, module
 
     def location_sizes(self) -> Dict[str, int]:
-        """How many random weights each location has (latent outputs: units per token)."""
+        """Number of random weights of each location (latent outputs: units per token)."""
         sizes: Dict[str, int] = {}
         for block in self.posterior.blocks():
             sizes[block.location] = sizes.get(block.location, 0) + block.mean.numel()
@@ -191,17 +191,17 @@ class UncertainLM(SampledLM):
         weight_kl: bool = False,
         token_kl: bool = False,
     ) -> Iterator[LMSample]:
-        """Compute with one sample of all that is random within: the only place where any is made.
+        """Compute with one sample of all that is random: the only place where samples are made.
 
         Args:
-            generator: Of the noise. None: the sample that is used already, if there is one; else a
-                new one by the counter in training, and the mean in evaluation.
+            generator: Source of the noise. None: the sample that is used already, if there is one;
+                else a new one by the counter in training, and the mean in evaluation.
             hold: True if any number of forward passes within has this sample.
             weight_kl: True to compute the KL of weights as they are sampled, which costs little.
             token_kl: True to compute the KL of latent outputs.
 
         Yields:
-            The sample; its `kl()` and `token_kl()` are those of the computation within.
+            The sample; its `kl()` and `token_kl()` belong to the computation within the block.
         """
         outer = self._sample
         if generator is None and outer is not None and not token_kl:
@@ -270,11 +270,11 @@ class UncertainLM(SampledLM):
             return self.compute(input, hidden)
 
     def outputs(self, input: torch.Tensor) -> Optional[Projected]:
-        """What the output projection `decoder` gets in a forward pass, and its weight.
+        """Input of the output projection `decoder` in a forward pass, and the projection's weight.
 
-        Shaped (B, L, M) and (V, M). The weight is to be used in place of the layer's own: it
-        belongs to the pass. None, and no pass, where the logits are not those of one linear layer
-        that keeps its mean.
+        Shaped (B, L, M) and (V, M). The weight belongs to the pass: use it in place of the layer's
+        own. The result is None, without a pass, where the logits come from anything else than one
+        linear layer that keeps its mean.
         """
         return None
 

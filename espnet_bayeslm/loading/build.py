@@ -39,10 +39,10 @@ def lm_classes() -> Dict[str, Any]:
 def build_model(args: argparse.Namespace) -> ESPnetLanguageModel:
     """ESPnet's model around a new LM, whose weights a checkpoint will replace.
 
-    Its loss is the NLL, however the LM was trained.
+    The loss of the model is the NLL, however the LM was trained.
 
     Args:
-        args: The configuration of its training; others than `lm_classes` are built by ESPnet.
+        args: Training configuration; an LM that is not in `lm_classes` is built by ESPnet.
     """
     model = getattr(args, "model", None) or "lm"
     if args.lm not in lm_classes() or model not in ("lm", MODEL):
@@ -77,7 +77,7 @@ def load_model(args: argparse.Namespace, checkpoint: Path, *, posterior: bool = 
     Args:
         args: The configuration of its training.
         checkpoint: The file.
-        posterior: Whether posteriors must be the same too; else they may be there or not.
+        posterior: True if posteriors must match too; else any posterior, or none, is accepted.
 
     Raises:
         InputError: The checkpoint cannot be read, or does not fit.

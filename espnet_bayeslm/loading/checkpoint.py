@@ -58,7 +58,7 @@ def load_state(path: Any) -> Dict[str, torch.Tensor]:
 
 
 def _is_weight(key: Any, value: Any) -> bool:
-    """Whether an entry of a checkpoint is a dense tensor with a name."""
+    """True if an entry of a checkpoint is a dense tensor with a name."""
     return isinstance(key, str) and torch.is_tensor(value) and value.layout == torch.strided
 
 
@@ -74,10 +74,10 @@ def check_fits(
 
     Args:
         state: The checkpoint.
-        module: The module it is meant for.
-        path: Its file, for the message.
-        complete: Whether it must have every tensor of the module.
-        posterior: Whether posteriors must be the same too; else they may be there or not.
+        module: Module that would load the checkpoint.
+        path: File of the checkpoint, for the message.
+        complete: True if the checkpoint must have every tensor of the module.
+        posterior: True if posteriors must match too; else any posterior, or none, is accepted.
 
     Raises:
         InputError: Tensors are missing, have no place in the module, or have another shape.
@@ -97,7 +97,7 @@ def _misfit(
     complete: bool,
     posterior: bool,
 ) -> str:
-    """What of a checkpoint does not fit a module's state_dict, in words; "" where all does."""
+    """Description of a checkpoint's mismatch with a module's state_dict; "" if there is none."""
     own, given = ([k for k in x if posterior or not is_posterior_key(k)] for x in (every, state))
     names = {
         "of the model are not in it": [k for k in own if k not in state] if complete else [],

@@ -36,17 +36,18 @@ def load_components(
     """The LMs, then the n-grams.
 
     Args:
-        lm: LMs: experiment folders, checkpoints, or what `load_lm` returned.
+        lm: LMs: experiment folders, checkpoints, or LMs that `load_lm` returned.
         ngram: ARPA files or KenLM binaries.
-        num_samples: Weight draws whose probabilities are averaged; 0 for the mean weights.
+        num_samples: Number of weight samples whose probabilities are averaged; 0: the posterior
+            mean.
         max_tokens: The most tokens of a batch.
         device: Where the weights of an LM that is loaded go.
         cache: A folder that keeps the word scores of LMs that come as files.
-        self_normalized: Whether one number is taken for every context's ln Z.
+        self_normalized: True if one number is taken for every context's ln Z.
         max_context: The most tokens before an utterance that a Transformer reads again.
-        context: Sentences of a text that each is scored after.
-        unk_size: Words that share the probability of `<unk>`, in each LM and n-gram; None: what
-            the LM's training has counted, and 1 for n-grams, which have it so.
+        context: Number of sentences of a text before each sentence that the LM reads first.
+        unk_size: Number of words that share the probability of `<unk>`, in each LM and n-gram;
+            None: the number that the LM's training has counted, and 1 for n-grams.
 
     Raises:
         InputError: There is none, or a file cannot be used.

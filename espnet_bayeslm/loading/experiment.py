@@ -16,7 +16,7 @@ from espnet_bayeslm.utils.files import PathLike, read_lines, sha256, write_yaml
 
 # A token list of 50,000 words takes the loader that is written in Python ten seconds.
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-# Keys without which nobody can tell what an LM and its tokens are.
+# Keys that define an LM and its tokens.
 NEEDED = ("lm", "lm_conf", "token_list", "token_type")
 # Other keys that are read of a trained LM's configuration: ESPnet's defaults.
 DEFAULTS: Dict[str, Any] = {
@@ -78,10 +78,10 @@ def check_exp(exp: Path, signs: str) -> None:
 
 
 def read_yaml_mapping(path: Path) -> Dict[str, Any]:
-    """What a yaml file holds.
+    """Content of a yaml file.
 
     Raises:
-        InputError: It cannot be read, or is no mapping.
+        InputError: The file cannot be read, or is no mapping.
     """
     try:
         text = "\n".join(line for _, line in read_lines(path))
@@ -94,7 +94,7 @@ def read_yaml_mapping(path: Path) -> Dict[str, Any]:
 
 
 def read_config(path: Path) -> argparse.Namespace:
-    """Arguments of an LM training run; those of `DEFAULTS` may be missing.
+    """Arguments of an LM training run; the keys of `DEFAULTS` may be missing.
 
     Raises:
         InputError: The file is not one.
@@ -156,7 +156,7 @@ def check_token_list(tokens: Sequence[str], *, path: str) -> None:
 
 
 def token_difference(tokens: Sequence[str], others: Sequence[str], *, whose: str) -> str:
-    """How an LM's token list differs from another, of `whose`, in words; nothing if it does not."""
+    """Description of the differences between two token lists; "" if there are none."""
     pairs = list(itertools.zip_longest(tokens, others))
     named = [tuple("none" if token is None else repr(token) for token in pair) for pair in pairs]
     differing = [f"{n} is {a} and {b}" for n, (a, b) in enumerate(named) if a != b]
@@ -173,10 +173,10 @@ def token_difference(tokens: Sequence[str], others: Sequence[str], *, whose: str
 
 
 def fingerprint(path: PathLike) -> str:
-    """Digest of all that is read where a trained LM is loaded.
+    """Digest of all files that loading a trained LM reads.
 
-    That is its configuration, its checkpoint, and the files that the configuration names: of a
-    mixture the n-grams, and what reading text needs.
+    It covers the configuration, the checkpoint, and the files that the configuration names: the
+        n-grams of a mixture, and the files that reading text needs.
 
     Args:
         path: The experiment folder, or a checkpoint beside its config.yaml.
@@ -196,10 +196,10 @@ def fingerprint(path: PathLike) -> str:
 
 
 def read_unk_size(folder: Path) -> Optional[float]:
-    """How many words `<unk>` stands for, as `bayeslm train` has counted; None where it has not.
+    """Number of words of `<unk>`, as `bayeslm train` has counted; None where it has not.
 
     Raises:
-        InputError: The file that says it is damaged.
+        InputError: The file with the number is damaged.
     """
     path = folder / UNKNOWN_WORDS
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""Trained LMs as what other programs load: the posterior means, an ordinary checkpoint."""
+"""Export of trained LMs: the posterior mean as an ordinary checkpoint, for other programs."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def export_lm(path: PathLike, output: PathLike) -> None:
 
 
 def check_output(output: PathLike, *, sources: Sequence[PathLike]) -> None:
-    """Raise an InputError where writing to a folder would spoil what is in it."""
+    """Raise an InputError where writing to a folder would spoil its content."""
     folder = Path(output)
     for source in map(Path, sources):
         if folder.exists() and folder.samefile(find_files(source)[0].parent):
@@ -96,9 +96,10 @@ def check_output(output: PathLike, *, sources: Sequence[PathLike]) -> None:
 
 
 def point_config(args: argparse.Namespace, *, path: Path) -> Dict[str, Any]:
-    """Configuration of the LM of an uncertain LM's means.
+    """Configuration of the posterior mean as a point-estimate LM.
 
-    It says how the LM was trained, and names nothing that the machine of the training has.
+    The configuration says how the LM was trained, and names nothing that only the machine of the
+    training has.
 
     Raises:
         InputError: The LM has no point-estimate form.
@@ -120,7 +121,7 @@ def point_config(args: argparse.Namespace, *, path: Path) -> Dict[str, Any]:
         kept = {k: v for k, v in args.lm_conf.items() if k not in UNCERTAIN_OPTIONS}
         config["lm_conf"] = {**kept, "uncertainty": uncertainty}
     if model == MODEL:
-        # the others are about training
+        # every other option is about training
         config["model_conf"] = {k: v for k, v in args.model_conf.items() if k == "ignore_id"}
     if "backbone" in args.lm_conf:
         conf = dict(args.lm_conf.get("backbone_conf") or {})
@@ -134,7 +135,7 @@ def point_config(args: argparse.Namespace, *, path: Path) -> Dict[str, Any]:
 
 
 def point_uncertainty(uncertainty: Optional[Mapping[str, Any]], *, path: Path) -> Dict[str, Any]:
-    """The `uncertainty` of the LM of the means, as of Gaussian processes their functions.
+    """The `uncertainty` of the exported LM: the point-estimate form of each location's kind.
 
     Raises:
         InputError: A location has no point-estimate form.
@@ -151,12 +152,12 @@ def point_uncertainty(uncertainty: Optional[Mapping[str, Any]], *, path: Path) -
 
 
 def copy_text_files(args: argparse.Namespace, folder: Path, *, named: Path) -> Dict[str, str]:
-    """Copy what reading text needs; return the options that name the copies.
+    """Copy the files that reading text needs; return the options that name the copies.
 
     Args:
         args: The configuration of the trained LM.
         folder: Where the copies go.
-        named: What that folder will be called.
+        named: Final name of the folder.
 
     Raises:
         InputError: A file is missing.
@@ -210,12 +211,12 @@ def log_probs(lm: nn.Module, ids: torch.Tensor) -> torch.Tensor:
 
 
 def difference(expected: torch.Tensor, found: torch.Tensor) -> float:
-    """Largest difference of ln p, relative to what was expected or to 1."""
+    """Largest difference of ln p, relative to the expected value or to 1."""
     return float(((found - expected).abs() / expected.abs().clamp(min=1.0)).max())
 
 
 def check_same(trained: TrainedLM, folder: Path) -> None:
-    """Raise an InputError where ESPnet loads an LM from a folder that is not a trained one's mean.
+    """Raise an InputError where ESPnet's LM in a folder differs from a trained LM's mean.
 
     ESPnet itself says nothing of weights that it does not find.
     """

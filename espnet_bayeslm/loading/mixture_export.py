@@ -182,7 +182,7 @@ def _config(
         parts: The components, n-grams by their present paths.
         first: The LM that text is read for.
         folder: Where the copies go.
-        named: What that folder will be called.
+        named: Final name of the folder.
     """
     args = read_config(first.config)
     reading: Dict[str, Any] = {name: getattr(args, name, None) for name in READING}

@@ -42,7 +42,7 @@ class TrainedLM:
         token_list: All tokens; the index is the id.
         token_type: `word`, `bpe` or `char`.
         tokenize: A sentence -> its tokens, by ESPnet's tokenizer.
-        ids: Tokens -> ids, unknown ones that of <unk>.
+        ids: Tokens -> ids; an unknown token has the id of <unk>.
     """
 
     name: str
@@ -80,7 +80,8 @@ class TrainedLM:
 
         Args:
             text: A string, or its words.
-            num_samples: Weight draws whose probabilities are averaged; 0 for the mean weights.
+            num_samples: Number of weight samples whose probabilities are averaged; 0: the posterior
+                mean.
         """
         return float(self.word_scores([text], num_samples=num_samples)[0].log_probs.sum())
 
@@ -89,7 +90,8 @@ class TrainedLM:
 
         Args:
             texts: Strings, or lists of words.
-            num_samples: Weight draws whose probabilities are averaged; 0 for the mean weights.
+            num_samples: Number of weight samples whose probabilities are averaged; 0: the posterior
+                mean.
 
         Raises:
             InputError: One string, where a list of sentences is expected.
@@ -102,11 +104,11 @@ class TrainedLM:
         return self._scorer(num_samples).word_scores([words_of(text) for text in texts])
 
     def uncertainty(self, text: Text, *, num_samples: int = 10) -> Uncertainty:
-        """How uncertain the LM is of each word and of `</s>` of a sentence, in nats.
+        """Uncertainty of the LM about each word and `</s>` of a sentence, in nats.
 
         Args:
             text: A string, or its words.
-            num_samples: Weight draws.
+            num_samples: Number of weight samples.
         """
         return self._scorer(num_samples).uncertainty([words_of(text)])[0]
 

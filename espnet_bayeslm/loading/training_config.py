@@ -24,7 +24,7 @@ FIRST_OPTIONS = (
 def training_config(config: argparse.Namespace) -> Dict[str, Any]:
     """Options of a run that make a file like conf/*.yaml.
 
-    That is what differs from ESPnet's defaults, less what belongs to that one run.
+    They are the differences from ESPnet's defaults, without the options of that one run.
     """
     defaults = _defaults()
     given = {
@@ -44,7 +44,7 @@ def _defaults() -> Dict[str, Any]:
 
 
 def _same(value: Any, default: Any) -> bool:
-    """Whether two options are the same; yaml has lists for tuples."""
+    """True if two options are equal; yaml has lists for tuples."""
     if isinstance(value, (list, tuple)) and isinstance(default, (list, tuple)):
         return len(value) == len(default) and all(map(_same, value, default))
     return bool(value == default)

@@ -31,8 +31,8 @@ class NamedWeight(NamedTuple):
 
     Attributes:
         name: The component's name where the weights were estimated.
-        weight: Its weight.
-        fingerprint: The digest of its files then; empty where the file does not say.
+        weight: Weight of the component.
+        fingerprint: Digest of the component's files then; empty where the file does not say.
     """
 
     name: str
@@ -50,7 +50,8 @@ def match_weights(
     Args:
         known: The weights.
         names: The components' names, equal ones numbered.
-        fingerprints: The digests of their files, in the same order; empty where none is known.
+        fingerprints: Digests of the components' files, in the same order; empty where none is
+            known.
 
     Raises:
         InputError: There are weights of other components, or of several of one name.
@@ -103,7 +104,7 @@ def read_weights(
     Args:
         weights: A file that `bayeslm interpolate` wrote, numbers with commas, or None.
         names: The components' names, each different.
-        check: Whether numbers with commas must be those of a linear mixture.
+        check: True if numbers with commas must be the weights of a linear mixture.
         fingerprints: The digests of the components' files, where they are known.
 
     Returns:

@@ -19,7 +19,7 @@ def parse_number(value: str, *, path: PathLike, line: int, remedy: str) -> float
     """Finite number of a field.
 
     Raises:
-        InputError: It is something else.
+        InputError: The field is no finite number.
     """
     try:
         number = float(value)
@@ -64,7 +64,7 @@ def check_id(utt: str, *, path: Optional[PathLike] = None, line: Optional[int] =
     """Check that an utterance id can stand in every format.
 
     Raises:
-        InputError: It is empty, has white space in it, begins with a byte order mark, or cannot
+        InputError: The id is empty, has white space in it, begins with a byte order mark, or cannot
             be written as UTF-8.
     """
     if utt.split() == [utt] and not utt.startswith(BYTE_ORDER_MARK) and is_utf8(utt):
@@ -81,7 +81,7 @@ def utterance_of(path: Path, suffixes: Sequence[str]) -> str:
     """Utterance id of a file: its name without .gz and the first of the suffixes that it has.
 
     Raises:
-        InputError: That can be no id.
+        InputError: The name can be no id.
     """
     name = path.name.removesuffix(".gz")
     utt = name.removesuffix(next((suffix for suffix in suffixes if name.endswith(suffix)), ""))
@@ -93,8 +93,8 @@ class UniqueUtterances:
     """Checks the ids of lists or lattices as they are read, and that there are some.
 
     Args:
-        path: What is read, for the error.
-        remedy: What to do about an id that comes twice.
+        path: The file or folder that is read, for the error.
+        remedy: Advice for an id that comes twice.
     """
 
     def __init__(self, path: PathLike, *, remedy: str = "Utterance ids must be unique."):
@@ -134,13 +134,13 @@ def is_utf8(text: str) -> bool:
 
 
 def files_matching(path: Path, pattern: str, *, problem: str, remedy: str = "") -> List[Path]:
-    """Files to read: the one, or those of a folder whose names match, in natural order.
+    """Files to read: the one, or a folder's files of matching names, in natural order.
 
     Args:
         path: The file or folder.
-        pattern: Of the whole name.
-        problem: What is wrong with a folder that has none.
-        remedy: What to do then.
+        pattern: Regular expression of the whole name.
+        problem: Message for a folder that has no such file.
+        remedy: Advice for a folder that has no such file.
 
     Raises:
         InputError: The folder has none.
@@ -168,15 +168,16 @@ def packed(path: Path) -> Path:
 
 
 def check_has_keys(table: Table, wanted: Table, *, paths: Sequence[Path]) -> None:
-    """Check that files have all the keys of others.
+    """Check that files have all the keys of other files.
 
     Args:
-        table: What the files hold.
-        wanted: What the others hold.
+        table: Keys of the files.
+        wanted: Keys of the other files, which must be in `table`.
         paths: The files.
 
     Raises:
-        InputError: They have not; it names the file beside that of the first such key.
+        InputError: A key is missing; the message names the file beside the one with the first such
+            key.
     """
     missing = [key for key in wanted if key not in table]
     if missing:

@@ -63,7 +63,7 @@ def check_format(format: str) -> None:
     """Check that a format is known.
 
     Raises:
-        InputError: It is not; the error names those that are.
+        InputError: The format is unknown; the error names the known ones.
     """
     known = (*READERS, *LATTICE_READERS)  # with those that were added later
     if format not in known:
@@ -79,7 +79,7 @@ def written_format(format: str) -> str:
 
 
 def format_of(path: PathLike, format: Optional[str] = None) -> str:
-    """Format of lists or lattices: the one that is given, else the one that their files say.
+    """Format of lists or lattices: the one that is given, else the one that their files show.
 
     Raises:
         InputError: The format is unknown; or none is given, and the files say none or several.
@@ -200,15 +200,15 @@ class CheckedLists:
 
     Args:
         path: The file or folder.
-        format: One of `FORMATS`; None: the one that names or contents of the files say.
+        format: One of `FORMATS`; None: the format is found from names or contents of the files.
         size: The most hypotheses that are taken of a lattice, as by `read_nbest`.
-        normalization: What their words go through, as by `normalized`.
+        normalization: Normalization of the words, as by `normalized`.
 
     Attributes:
-        format: Their format.
+        format: Format of the lists.
         utts: The utterances, in their order.
-        digest: What tells the words of these lists from those of others.
-        refs: Utterance id -> words of the reference, of those that hold one.
+        digest: Digest of the words of these lists.
+        refs: Utterance id -> words of the reference, for utterances that have one.
         scales: Scales of lattices, and their first utterances; empty for lists.
 
     Raises:

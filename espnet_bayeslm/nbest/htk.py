@@ -2,9 +2,9 @@
 
 One file an utterance, `UTT.lat`, `.slf` or `.htk`, perhaps gzipped. Lines are `key=value` fields: a
 header, nodes (`I=`), links (`J=`). Words stand on the nodes or on the links: a path has the same
-words either way, and what is written has them on the links. Scores are logs to the header's `base`
-(natural ones where it has none), and are written as natural logs. Links of log zero (-inf, or
-HTK's -1e10) are on no path.
+words either way, and a written lattice has words on the links. Scores are logs to the header's
+`base` (natural ones where it has none), and are written as natural logs. Links of log zero (-inf,
+or HTK's -1e10) are on no path.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ class _Node(NamedTuple):
 
 
 def read_htk(path: PathLike, *, max_arcs: int = MAX_ARCS) -> Iterator[Lattice]:
-    """Yield the lattices of a folder by natural order, or that of a file.
+    """Yield the lattice of a file, or the lattices of a folder by natural order.
 
     Args:
-        path: The folder or file; a file's name without what tells its format is the id.
+        path: The folder or file; a file's name without its suffix is the id.
         max_arcs: The most arcs of a lattice.
 
     Raises:
@@ -86,7 +86,7 @@ def read_lattice(path: PathLike, *, max_arcs: int = MAX_ARCS) -> Lattice:
     """Lattice of one file.
 
     Raises:
-        InputError: It is no HTK lattice, or one of more than `max_arcs` arcs.
+        InputError: The file is no HTK lattice, or has more than `max_arcs` arcs.
     """
     return _Reader(Path(path), max_arcs).read()
 
@@ -264,7 +264,7 @@ class _Reader(LatticeBuilder):
         )
 
     def _scores(self) -> List[str]:
-        """Scores of the links; of those without a word some may lack, which are 0 (SRILM)."""
+        """Keys of the links' scores; a link without a word may lack some, which are 0 (SRILM)."""
         found = [key for key in SCORES if any(key in keys for keys in self.keys)]
         for arc, keys, line in zip(self.arcs, self.keys, self.arc_lines, strict=True):
             if arc.word is not None and len(keys) < len(found):
@@ -296,7 +296,7 @@ class _Reader(LatticeBuilder):
         return self.nodes[free[0]]
 
     def _set_labels(self) -> None:
-        """Give each arc its word: that of the link, or of the node where it ends."""
+        """Give each arc the word of its link, or of the node where it ends."""
         on_links = any(label is not None for label in self.labels)
         for node, line in zip(self.node_fields, self.node_lines, strict=True):
             if not on_links and node.word is None:
@@ -378,7 +378,7 @@ def _finite(value: float) -> str:
     """Text of a number.
 
     Raises:
-        InputError: It is not finite.
+        InputError: The number is not finite.
     """
     if not math.isfinite(value):
         raise InputError(f"a score of {value} cannot be written", remedy="Give finite scores.")

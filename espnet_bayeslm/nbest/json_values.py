@@ -41,7 +41,7 @@ def parse_json(text: str) -> Any:
     """JSON value of a text.
 
     Raises:
-        BadValue: It is no JSON, has a key twice, or a number that is not finite.
+        BadValue: The text is no JSON, has a key twice, or a number that is not finite.
     """
     try:
         return _DECODER.decode(text)
@@ -56,10 +56,10 @@ def json_items(path: PathLike, *, remedy: str) -> Iterator[Tuple[int, Any]]:
 
     Args:
         path: The file; its text is in memory.
-        remedy: What errors say that the file should be.
+        remedy: Description of the file that was expected, for errors.
 
     Raises:
-        InputError: It cannot be read, or is not such JSON.
+        InputError: The file cannot be read, or is not such JSON.
     """
     text = read_text(path)
     listed = _LIST.match(text)
@@ -120,7 +120,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse, p
 
 
 def as_object(content: Any, what: str) -> Dict[str, Any]:
-    """JSON object, checked; `what` it is goes into the error."""
+    """JSON object, checked; `what` names it in the error."""
     if not isinstance(content, dict):
         raise BadValue(f"{what} is {shown(content)}, and an object was expected")
     return content
@@ -221,12 +221,13 @@ def read_json_lists(
     Args:
         path: The file or folder.
         parse: Makes a list of a JSON value and of the id that it has where the value says none.
-        remedy: What errors say that a file should be.
-        suffix: Of the files that are read in a folder, perhaps with .gz.
+        remedy: Description of the file that was expected, for errors.
+        suffix: Suffix of the files that are read in a folder, perhaps with .gz.
         values: Yields the values of a file; None: `numbered_items`.
 
     Raises:
-        InputError: What is not such JSON (file, line, remedy), an id twice, or no such file.
+        InputError: A value is not such JSON (file, line, remedy), an id comes twice, or there is no
+            file.
     """
     # rescore writes sweep.json beside its lists
     pattern = rf"(?!sweep\.json).*{re.escape(suffix)}(\.gz)?"

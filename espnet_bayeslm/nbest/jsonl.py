@@ -4,8 +4,8 @@
 
 Scores are natural logs; each may be missing or null, `am_score` from all hypotheses of an
 utterance or none. A total `score` stands for a missing `am_score`. A hypothesis may be a string.
-Where all hypotheses have a `rank`, they are in its order. `speaker` and `ref` are optional, and
-what has another key is kept and written again.
+Where all hypotheses have a `rank`, they are in its order. `speaker` and `ref` are optional. Any
+other key is kept and written again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def read_jsonl(path: PathLike) -> Iterator[NBest]:
     """Yield the N-best lists of a file, or of a folder's *.jsonl; log which keys are only kept.
 
     Raises:
-        InputError: What is not such JSON (file, line, remedy), an id twice, or no such file.
+        InputError: A line is not such JSON (file, line, remedy), an id comes twice, or there is no
+            file.
     """
     kept: Set[str] = set()
     for nbest in read_json_lists(path, _nbest, remedy=REMEDY, suffix=".jsonl", values=_values):

@@ -57,7 +57,7 @@ def read_kaldi(path: PathLike) -> Iterator[NBest]:
         InputError: A line, a key or a score that cannot be used (file, line, remedy).
     """
     columns = _find_columns(Path(path))
-    # what is at fault `_by_key` finds out
+    # `_by_key` finds the fault
     yield from _lists(_side_by_side(columns) if _are_in_step(columns) else _by_key(columns))
 
 
@@ -65,8 +65,8 @@ def read_kaldi_in_step(path: PathLike) -> Iterator[NBest]:
     """Yield the lists of a folder whose files have the same keys in the same order.
 
     Raises:
-        OutOfStep: They have not; what was yielded may then be incomplete.
-        InputError: As `read_kaldi`.
+        OutOfStep: The keys differ; the lists yielded before may be incomplete.
+        InputError: A file cannot be read, or a value cannot be used.
     """
     yield from _lists(_side_by_side(_find_columns(Path(path))))
 
@@ -162,9 +162,9 @@ def _side_by_side(columns: Columns) -> Rows:
     """Yield the rows of files in step.
 
     Raises:
-        OutOfStep: They are not: a file has another key than `words_text`, a key is no key or
-            comes twice, a rank is missing, or an utterance's keys do not stand together. What was
-            yielded may then be incomplete.
+        OutOfStep: The files are not in step: one has another key than `words_text`, a key is no key
+            or comes twice, a rank is missing, or an utterance's keys do not stand together. The
+            rows yielded before may be incomplete.
     """
     utts: Set[str] = set()
     for utt, group in itertools.groupby(_ranked(columns), key=lambda item: item[0]):

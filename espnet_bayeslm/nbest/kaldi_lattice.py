@@ -38,7 +38,7 @@ SUFFIXES = (".lat", ".lats", ".txt", ".ark")
 DEFAULT_NAME = "lattices.lats"
 WORDS = "words.txt"
 LMWT = 10.0
-"""Of the scales that lattices come with: Kaldi's files hold none."""
+"""LM scale (LMWT) of the lattices: Kaldi's files hold no scales."""
 
 EPSILON = "<eps>"
 REMEDY = "Lines are `state state word graph,acoustic,ids`; see `lattice-copy ark:- ark,t:-`."
@@ -124,7 +124,7 @@ class _Reader(LatticeBuilder):
     """Reads one lattice.
 
     Args:
-        utt: Its utterance id.
+        utt: Utterance id.
         path: The file.
         symbols: The words by their ids; None: words are symbols.
         max_arcs: The most arcs.

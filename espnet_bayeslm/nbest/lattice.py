@@ -36,7 +36,7 @@ class Arc(NamedTuple):
     Attributes:
         source: The node where it begins.
         target: The node where it ends, of a higher number.
-        label: Its word, or one of `SILENT`.
+        label: Word of the arc, or one of `SILENT`.
         am_score: Acoustic log-likelihood, unscaled, in nats.
         lm_score: First-pass LM log-probability, in nats; 0 where the lattice has none.
         graph_score: Log-probability of the rest of the graph, in nats; 0 where it has none.
@@ -58,13 +58,13 @@ class Arc(NamedTuple):
 
 
 class PathScales(NamedTuple):
-    """Weights of a path's scores: their weighted sum is what a best path has the most of.
+    """Weights of a path's scores; the best path has the highest weighted sum.
 
     Attributes:
-        am: That of the acoustic score.
-        lm: That of the LM score.
-        graph: That of the graph score.
-        word: What each word adds, in nats: minus the word penalty.
+        am: Weight of the acoustic score.
+        lm: Weight of the LM score.
+        graph: Weight of the graph score.
+        word: Score of each word, in nats: minus the word penalty.
     """
 
     am: float = 1.0
@@ -92,11 +92,12 @@ class Lattice:
 
     Attributes:
         utt: Utterance id.
-        num_nodes: Its nodes are 0 ... num_nodes - 1, in topological order; all are reached from
-            node 0. Some may not lead to the end.
+        num_nodes: Number of nodes; they are 0 ... num_nodes - 1, in topological order. All are
+            reached from node 0, and some may not lead to the end.
         end: The node where all paths end.
-        arcs: By source; those of one source as they came.
-        scores: Which of "am_score", "lm_score" and "graph_score" it holds.
+        arcs: All arcs, sorted by source; arcs of one source in their order in the file.
+        scores: Names of the scores in the lattice: some of "am_score", "lm_score" and
+            "graph_score".
         scales: The weights that come with it.
         times: Seconds of each node, None where it has none; () where no node has.
         header: Other fields of its format, kept as they came.
@@ -123,11 +124,11 @@ class Path(NamedTuple):
     """A path from the start of a lattice to its end.
 
     Attributes:
-        words: Its words.
-        am_score: Sum of its arcs' acoustic scores, in nats.
-        lm_score: Sum of their LM scores.
-        graph_score: Sum of their graph scores.
-        total: Their weighted sum.
+        words: Words of the path.
+        am_score: Sum of the arcs' acoustic scores, in nats.
+        lm_score: Sum of the arcs' LM scores, in nats.
+        graph_score: Sum of the arcs' graph scores, in nats.
+        total: Weighted sum of the scores.
     """
 
     words: Words
@@ -162,9 +163,10 @@ def best_paths(lattice: Lattice, scales: PathScales, size: int) -> List[Path]:
     """Best path of each of the `size` best distinct word sequences, the best first; exact.
 
     A* search over the prefixes of the word sequences: an item is a prefix with the best path to
-    each node that it reaches (a determinization as far as it is needed), and what is still to come
-    is known exactly. So no prefix is looked at that is not one of a result; of equal ones the
-    longest first, or where all are equal none would end before all are looked at.
+        each node that the prefix reaches (a determinization as far as it is needed). The best score
+        from each node to the end is known exactly. So the search expands only prefixes of results.
+        Of equal totals the longest prefix is first: if all totals are equal, the shortest first
+        would expand everything.
     """
     rest = best_rest(lattice, scales).tolist()
     arcs = [
@@ -175,7 +177,7 @@ def best_paths(lattice: Lattice, scales: PathScales, size: int) -> List[Path]:
     same = SAME_TOTAL * _largest_sum(arcs, rest, lattice.end) or SAME_TOTAL
 
     def below(total: float) -> float:
-        """How far a total is below the best, in whole units: sums differ in the last digits."""
+        """Distance of a total from the best, in whole units: sums differ in the last digits."""
         units = (rest[0] - total) / same
         return round(units) if math.isfinite(units) else units
 
@@ -203,7 +205,7 @@ def best_paths(lattice: Lattice, scales: PathScales, size: int) -> List[Path]:
 
 
 def _largest_sum(arcs: _Outgoing, rest: Sequence[float], end: int) -> float:
-    """Largest size of a score, or of the sum of what is still to come, along the best path."""
+    """Largest size of a score, or of a remaining sum, along the best path."""
     node, largest = 0, 0.0
     while node != end:
         arc, total = max(arcs[node], key=lambda pair: pair[1] + rest[pair[0].target])
@@ -246,12 +248,12 @@ def _next_words(nodes: Dict[int, _Sums], arcs: _Outgoing) -> Dict[str, Dict[int,
 
 
 def nbest_list(lattice: Lattice, size: int, scales: Optional[PathScales] = None) -> NBest:
-    """N best distinct hypotheses of a lattice, with those of the scores that it holds.
+    """N best distinct hypotheses of a lattice, with the scores that the lattice holds.
 
     Args:
         lattice: The lattice.
         size: The most hypotheses.
-        scales: Weights of the scores; None: those that come with the lattice.
+        scales: Weights of the scores; None: the scales of the lattice.
     """
     paths = best_paths(lattice, scales or lattice.scales, size)
     held = [name for name in ("lm_score", "graph_score") if name in lattice.scores]
@@ -263,7 +265,7 @@ def nbest_list(lattice: Lattice, size: int, scales: Optional[PathScales] = None)
 
 
 def acoustic_scores(lattice: Lattice, hypotheses: Iterable[Sequence[str]]) -> List[float]:
-    """Acoustic score of each hypothesis: that of its best path from start to end.
+    """Acoustic score of each hypothesis, along its best path from start to end.
 
     Args:
         lattice: The lattice.

@@ -1,4 +1,4 @@
-"""A lattice from the nodes and arcs of its file: what they must be, and their order."""
+"""A lattice from the nodes and arcs of its file, checked and in topological order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LatticeBuilder:
         utt: Utterance id.
         path: The file, for errors.
         max_arcs: The most arcs that are taken.
-        remedy: What errors say that the file should be.
+        remedy: Description of the file that was expected, for errors.
 
     Attributes:
         line: The line that is read now, or the last one.
@@ -58,10 +58,10 @@ class LatticeBuilder:
 
         Args:
             value: The field.
-            unit: What the field counts, in nats; -1 for costs.
+            unit: Unit of the field, in nats; -1 for costs.
 
         Raises:
-            InputError: It is no number, or too large.
+            InputError: The field is no number, or too large.
         """
         if _INFINITE.fullmatch(value) and unit * float(value) < 0:
             return -math.inf
@@ -101,7 +101,7 @@ class LatticeBuilder:
     ) -> Lattice:
         """Lattice of all that was taken, its nodes in topological order.
 
-        Arcs of log zero go, with what only they lead to and what leads only to them.
+        Arcs of log zero are left out, with all arcs that are on no path without them.
 
         Args:
             start: Index of the node where all paths begin.
@@ -174,7 +174,7 @@ class LatticeBuilder:
         )
 
     def _order(self, start: int) -> List[int]:
-        """Nodes in topological order; of those that may come next the one of the lowest name.
+        """Nodes in topological order; of several possible next nodes the one of the lowest name.
 
         Raises:
             InputError: There is a cycle.

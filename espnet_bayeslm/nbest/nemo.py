@@ -4,10 +4,11 @@ r"""NeMo's beam files: `text<TAB>score` lines, k for each utterance, beside the 
 order of the manifest's lines, `{"audio_filepath": .., "text": reference, ..}`, which hold no
 hypotheses. The folder has one of each. Scores are natural logs, the totals of the beam search. An
 utterance's id is its `utt`, else the name of its audio file, with as many folders as tell it from
-the others. The manifest says how many hypotheses each utterance has (`num_hypotheses`). Without it
-lists are told apart only where that is certain: there is one utterance, or one line for each; or
-all lists are full (`width16` in the beam file's name is the most that a list can have); or they
-have the same size, and the scores rise from each list to the next and nowhere else.
+other audio files. The manifest says how many hypotheses each utterance has (`num_hypotheses`).
+Without this number lists are told apart only where the borders are certain: there is one utterance,
+or one line for each; or all lists are full (`width16` in the beam file's name is the most that a
+list can have); or they have the same size, and the scores rise from each list to the next and
+nowhere else.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ def read_nemo(path: PathLike) -> Iterator[NBest]:
             *.jsonl (of several that whose name has `manifest` in it).
 
     Raises:
-        InputError: A line that cannot be used (file, line, remedy), a number of lines that is
-            not that of the manifest, or no such files.
+        InputError: A line cannot be used (file, line, remedy), the number of lines differs from the
+            manifest's, or there are no such files.
     """
     beams = Path(path)
     if not beams.exists():
@@ -67,7 +68,7 @@ def read_nemo(path: PathLike) -> Iterator[NBest]:
 
 
 def _one(folder: Path, suffixes: Tuple[str, ...], name: str) -> Path:
-    """The one file of a folder with such a suffix; of several that with the name."""
+    """The one file of a folder with such a suffix; of several the one with the name in it."""
     found = sorted(f for f in folder.iterdir() if f.name.endswith(suffixes))
     named = [f for f in found if name in f.name]
     chosen = found if len(found) == 1 else named
@@ -140,9 +141,9 @@ def _are_even(scores: Sequence[Any], size: int, name: str) -> bool:
     """True if it is proved that all lists have the same size.
 
     Args:
-        scores: Of all lines.
+        scores: Scores of all lines.
         size: Hypotheses of each list.
-        name: Of the beam file; NeMo puts the width of the beam into it, which no list exceeds.
+        name: Name of the beam file; NeMo puts the width of the beam into it, which no list exceeds.
     """
     width = _WIDTH.search(name)
     if size in (1, len(scores)) or (width and int(width[1]) == size):

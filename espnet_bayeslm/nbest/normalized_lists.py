@@ -1,6 +1,6 @@
 """Lists and lattices with normalised words, which remember how they came.
 
-What is scored and counted is the normalised text; what is written is the list's own.
+Scores and counts are of the normalised text; a written list has its own words.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def normalized(
 
     Args:
         lists: N-best lists.
-        normalization: What is applied to their hypotheses and references.
-        report: Whether the log says at the end what it did.
+        normalization: Normalization of hypotheses and references.
+        report: True to log the number of changed hypotheses at the end.
     """
     num_changed = num_hyps = 0
     emptied: List[str] = []

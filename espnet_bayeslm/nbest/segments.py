@@ -1,4 +1,4 @@
-"""Which recording an utterance is from and when: Kaldi's `segments`, or an `utt2start`."""
+"""Recording and time of each utterance: Kaldi's `segments`, or an `utt2start`."""
 
 from __future__ import annotations
 

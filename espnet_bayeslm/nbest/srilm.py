@@ -1,9 +1,9 @@
 """SRILM's N-best lists: a file per utterance, lines `ascore lscore nwords w1 w2 ...`, log10.
 
-See nbest-format(5). The utterance id is the file's name without .gz and .score (or .nbest). As
-SRILM's tools do, where a folder has files *.score (*.score.gz), only these are read; and `<s>`
-and `</s>` at the ends of a hypothesis and pauses (-pau-) are no words, so that nwords may count
-them or not. The older formats with a header `NBestList1.0` or `NBestList2.0` are not read.
+nbest-format(5) describes them. The utterance id is the file's name without .gz and .score (or
+.nbest). As SRILM's tools do, where a folder has files *.score (*.score.gz), only these are read.
+`<s>` and `</s>` at the ends of a hypothesis and pauses (-pau-) are no words, so that nwords may
+count them or not. The older formats with a header `NBestList1.0` or `NBestList2.0` are not read.
 """
 
 from __future__ import annotations

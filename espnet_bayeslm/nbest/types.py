@@ -9,7 +9,7 @@ import numpy as np
 
 from espnet_bayeslm.utils.errors import InputError
 
-# What a format holds beside words and scores; kept for those who write it again.
+# Entries of a format beside words and scores; kept, and written again.
 Extra = Mapping[str, Any]
 
 
@@ -18,13 +18,13 @@ class Hypothesis:
     """One hypothesis of a recogniser.
 
     Attributes:
-        words: Its words; none is valid.
+        words: Words; an empty hypothesis is valid.
         am_score: Acoustic log-likelihood, unscaled, in nats; the recogniser's total where it
             gives no parts; None where it gives no score.
         lm_score: First-pass LM log-probability, where the format holds it apart.
         graph_score: Log-probability of the graph without the LM (pronunciations,
             transitions), where the format holds it.
-        extra: Other things that the file has for it.
+        extra: Other entries of the file for this hypothesis.
     """
 
     words: Tuple[str, ...]

@@ -40,7 +40,8 @@ def read_vosk(path: PathLike) -> Iterator[NBest]:
     """Yield the N-best lists of a file, or of a folder's *.json and *.json.gz.
 
     Raises:
-        InputError: What is not such JSON (file, line, remedy), an id twice, or no such file.
+        InputError: A value is not such JSON (file, line, remedy), an id comes twice, or there is no
+            file.
     """
     return read_json_lists(path, _nbest, remedy=REMEDY, values=_values)
 

@@ -55,7 +55,7 @@ class Writable:
     """Checks of the lists or lattices that are written, one by one.
 
     Attributes:
-        utts: Their utterance ids so far.
+        utts: Utterance ids so far.
     """
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Writable:
         """Take an id.
 
         Raises:
-            InputError: It cannot be one, or comes twice.
+            InputError: The id is not valid, or comes twice.
         """
         check_id(utt)
         if utt in self.utts:
@@ -76,7 +76,7 @@ class Writable:
         """Take a list.
 
         Raises:
-            InputError: Its id cannot be one or comes twice, a score is not finite, or only some
+            InputError: The id is not valid or comes twice, a score is not finite, or only some
                 hypotheses have an `am_score`.
         """
         self.add(nbest.utt)
@@ -110,15 +110,15 @@ class Writable:
 
 
 def check_no_others(folder: Path, pattern: str, *, written: Container[str]) -> None:
-    """Check that a folder holds no lists that would be read with those written now.
+    """Check that a folder holds no other lists, which would be read with the new ones.
 
     Args:
-        folder: It may be missing.
-        pattern: What the names of such files match.
+        folder: The folder, which may be missing.
+        pattern: Regular expression of such files' names.
         written: Names that will be replaced.
 
     Raises:
-        InputError: It does.
+        InputError: The folder holds such a file.
     """
     others = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
     for name in others:

@@ -96,7 +96,7 @@ def arpa_lines(
 
     Args:
         tables: The n-grams of orders 1 to n.
-        probs: Their probabilities and back-off weights.
+        probs: Probabilities and back-off weights of the n-grams.
         words: The word of each id.
     """
     yield "\\data\\\n"
@@ -146,10 +146,10 @@ def run_lmplz(
         output: Open binary stream.
         program: Path of lmplz.
         order: Highest order.
-        discount_fallback: Its option of this name, with its default discounts.
+        discount_fallback: True to pass lmplz its option of this name, with its default discounts.
 
     Raises:
-        InputError: lmplz failed; holds what it said.
+        InputError: lmplz failed; the message has its output.
     """
     command = [program, "--order", str(order), "--memory", _SORT_MEMORY]
     if discount_fallback:

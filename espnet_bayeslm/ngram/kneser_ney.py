@@ -20,7 +20,7 @@ FALLBACK = np.array([0.0, 0.5, 1.0, 1.5])
 SMALL_TEXT = (
     "The text is small or artificial: take more text, a lower --order, or --discount_fallback true."
 )
-"""What to do where the discounts cannot be estimated."""
+"""Remedy where the discounts cannot be estimated."""
 
 
 class NgramTable(NamedTuple):

@@ -22,11 +22,11 @@ class NgramScorer:
 
     Args:
         path: The file.
-        unk_size: Words that share the probability of its `<unk>`; 1 where that is one word's, as
-            lmplz and `bayeslm ngram` estimate it.
+        unk_size: Number of words that share the probability of `<unk>`; 1 where it is one word's,
+            as lmplz and `bayeslm ngram` estimate it.
 
     Attributes:
-        name: The file's name without what tells its format: `3gram` for `3gram.arpa.gz`.
+        name: The file's name without its suffixes: `3gram` for `3gram.arpa.gz`.
         order: The highest order of the model.
     """
 
@@ -46,7 +46,7 @@ class NgramScorer:
         return [self._score(words) for words in sentences]
 
     def unknown(self, words: Sequence[str]) -> List[bool]:
-        """Whether the n-gram does not know it, for each word."""
+        """True for each word that the n-gram does not know."""
         return [word not in self._model for word in words]
 
     def start_state(self) -> kenlm.State:

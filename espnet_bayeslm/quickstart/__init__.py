@@ -1,4 +1,4 @@
-"""From what the package ships to a table of word error rates and a report, in minutes."""
+"""Experiment with the shipped data: from text to word error rates and a report, in minutes."""
 
 from espnet_bayeslm.quickstart.demo import run
 

@@ -31,17 +31,17 @@ SETS = ("dev", "eval")
 def run(output: str, *, tool: Tool, data: Path = SHIPPED / "data", epochs: int = 0) -> None:
     """Make OUTPUT/RESULTS.md and OUTPUT/report.html, and print the table.
 
-    The LMs are trained on `train.txt`; interpolation weights and the scales of scores are
-    tuned on dev; eval is scored once with what was tuned.
+    The LMs are trained on `train.txt`. Interpolation weights and the scales of scores are tuned on
+    dev. The set eval is scored once, with the tuned values.
 
     Args:
         output: The folder of all that is made. A run that was stopped goes on there.
-        tool: What runs a command line of `bayeslm`.
+        tool: Function that runs a command line of `bayeslm`.
         data: Texts and lists.
-        epochs: Of each training, in place of those of the configurations (0).
+        epochs: Number of epochs of each training; 0: as the configurations say.
 
     Raises:
-        InputError: The folder cannot be written to, or holds what was made of other data.
+        InputError: The folder cannot be written to, or holds results of other data.
     """
     check_folder(output)
     begin, folder = time.monotonic(), Path(output)
@@ -90,7 +90,7 @@ class Demo(Runner):
 
     Args:
         folder: The folder of all that is made, with the data.
-        epochs: Of each training, in place of those of the configurations (0).
+        epochs: Number of epochs of each training; 0: as the configurations say.
     """
 
     def __init__(self, folder: Path, epochs: int):
@@ -100,7 +100,7 @@ class Demo(Runner):
         super().__init__(folder, texts, {"max_epoch": epochs or None}, {})
 
     def stages(self) -> List[Tuple[str, List[Step]]]:
-        """What is done, in this order, and the steps of each, which are run side by side."""
+        """Stages in their order: a description, and the steps, which run side by side."""
         half = self.exp / "half"
         second = dict(config=self.data / "bayes.yaml", source=half)
         lms = [

@@ -1,4 +1,4 @@
-"""The table of a quick start, and what it says in words."""
+"""The table of a quick start, and its conclusions in words."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class Row:
     """A system on eval.
 
     Attributes:
-        name: What it is.
-        wer: Its word error rate in %.
-        perplexity: Of the mixture, unknown words left out; None for the first pass.
-        against: Other system -> its WER less that system's, in points; of systems above it.
+        name: Name of the system.
+        wer: Word error rate in %.
+        perplexity: Perplexity of the mixture, unknown words left out; None for the first pass.
+        against: Other system above -> WER of this system less WER of the other, in points.
     """
 
     name: str
@@ -63,13 +63,13 @@ def read_rows(scores: Path, perplexities: Mapping[str, Path]) -> List[Row]:
 
 
 def _difference(pair: Mapping[str, Any]) -> Interval:
-    """The second system's WER less the first's, of a pair whose interval is the other way."""
+    """Difference of WERs, the second system's less the first's; the pair has the opposite sign."""
     found = pair["bootstrap"]
     return Interval(-found["difference"], -found["high"], -found["low"], pair["mapsswe"]["p"])
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Table of the systems in Markdown, and in words what was gained and what was not."""
+    """Table of the systems in Markdown, and its conclusions in words."""
     header = ("eval", "perplexity", "WER", f"against the {FIRST}", f"against {POINT}")
     cells = [
         [
@@ -87,7 +87,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def verdicts(rows: Sequence[Row]) -> Iterator[str]:
-    """What each system with a Bayesian LM changes against the point-estimate one, in words."""
+    """Yield each Bayesian system's change against the point-estimate one, in words."""
     point = next(row for row in rows if row.name == POINT)
     for row in rows:
         change = row.against.get(POINT)

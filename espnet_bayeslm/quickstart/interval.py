@@ -16,7 +16,7 @@ class Interval(NamedTuple):
         value: The figure.
         low: Lower end; nan where there is no interval.
         high: Upper end; nan where there is no interval.
-        p: Of a test that the figure is zero; nan where there is no test.
+        p: p-value of a test that the figure is zero; nan where there is no test.
     """
 
     value: float
@@ -41,7 +41,7 @@ def pairs(seeds: Sequence[int]) -> Dict[int, Tuple[int, int]]:
 def over_seeds(values: Sequence[float], *, ring: bool = False) -> Interval:
     """Geometric mean and its 95 % t interval; of one value there is no interval.
 
-    A perplexity is exp of a mean of nats per word, so that the mean is over what is measured.
+    A perplexity is exp of a mean of nats per word: the mean is taken over these nats.
 
     Args:
         values: Perplexities or their ratios, of each seed.
@@ -63,8 +63,8 @@ def ring_variance(values: Sequence[float]) -> Tuple[float, int]:
 
     Value n of N is (u_n + u_(n+1)) / 2 with independent u: its Fourier coefficient m has the
     variance of u times cos^2(pi m / N). Each coefficient but the mean estimates the variance; with
-    even N, the alternating one holds nothing of it. What a pair has beside its two parts makes the
-    estimate larger.
+    even N, the alternating coefficient holds nothing of it. Anything else that differs between
+    pairs makes the estimate larger.
 
     Args:
         values: Values of N >= 3 pairs, in the order of `pairs`.

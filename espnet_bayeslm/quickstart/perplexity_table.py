@@ -1,4 +1,4 @@
-"""The table of a comparison: means over seeds, t intervals, and what they say in words."""
+"""The table of a comparison: means over seeds, t intervals, and conclusions in words."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Dropout:
     valid_of_known_sentences: Dict[Choice, float]
 
     def hints(self) -> Iterator[str]:
-        """Yield what other rates might give."""
+        """Yield hints at other dropout rates that might be better."""
         rates = [choice for choice in self.valid if choice != HALF]
         if len(rates) > 1 and self.chosen == max(rates):
             yield "the largest rate of dropout was the best; try larger ones too."
@@ -85,7 +85,7 @@ class Results:
         excluded: Words that are unknown to an LM or the 3-gram.
         known_sentences: Sentences without unknown words.
         seeds: The seeds.
-        dropout: Seed -> choice of its point-estimate LM.
+        dropout: Seed -> dropout that was chosen for the point-estimate LM.
         weights: Seed -> system -> weights, the 3-gram's last.
         perplexity: System -> seed -> perplexity of the test text.
         perplexity_of_known_sentences: System -> seed -> perplexity of the known sentences.
@@ -123,7 +123,7 @@ class Results:
         yield "" if name == POINT else change.text(lambda x: signed(x, 1))
 
     def verdicts(self) -> Iterator[str]:
-        """Yield what each mixture with the Bayesian LM changes, and what other rates might give."""
+        """Yield each Bayesian mixture's change of perplexity, and hints at other dropout rates."""
         for name, base in ((BAYES, POINT), (BOTH, POINT), (BOTH, TWO)):
             found = [
                 verdict(self.change(name, base, figure)) + " in known sentences" * bool(index)
@@ -134,7 +134,7 @@ class Results:
             yield from (f"Seed {seed}: {hint}" for hint in dropout.hints())
 
     def markdown(self) -> str:
-        """The table, and in words what was gained and what was lost."""
+        """The table in Markdown, and its conclusions in words."""
         figures = self.figures()
         header = [""]
         for heading in figures.values():
@@ -197,10 +197,10 @@ def averaged(values: Values, seeds: Sequence[int]) -> Values:
 
 
 def verdict(change: Interval) -> str:
-    """A change in %, and whether it is one at all."""
+    """A change in %, and its direction, if it is certain."""
     said = "no interval, of one pair of starts"
     if not math.isnan(change.low):
-        # what rounds to nothing is nothing, however certain
+        # a change that rounds to zero is none, however certain
         said = "no certain difference"
         if change.high < -LEAST or change.low > LEAST:
             said = "lower" if change.high < -LEAST else "HIGHER"

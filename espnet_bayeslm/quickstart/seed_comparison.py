@@ -54,7 +54,7 @@ BOTH_ROWS = ("Bayesian alone", "point alone", "3-gram", BOTH)
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """What is compared.
+    """Texts, LMs and trainings of a comparison.
 
     Attributes:
         train_text: Training text, a sentence a line.
@@ -63,10 +63,11 @@ class Comparison:
         size: Size of the LMs: `tiny`, `small` or `paper`.
         lm: `lstm` or `transformer`.
         token_type: `word`, `bpe` or `char`.
-        vocab_size: At most so many tokens; None: all words, 5000 pieces.
-        epochs: Of each training, in place of those of the configurations (0).
+        vocab_size: Largest number of tokens; None: all words, 5000 pieces.
+        epochs: Number of epochs of each training; 0: as the configurations say.
         ngpu: GPUs.
-        autocast: Precision of the products in training, see `BayesLanguageModel`; None: single.
+        autocast: Precision of the products in training, as `BayesLanguageModel` takes it; None:
+            single.
     """
 
     train_text: Path
@@ -89,9 +90,9 @@ def compare(
     Args:
         what: Texts and LMs.
         exp: The folder of all that is made. A run that was stopped goes on there.
-        seeds: Of the trainings.
+        seeds: Seeds of the trainings.
         rates: Rates of dropout of the point-estimate LM.
-        tool: What runs a command line of `bayeslm`.
+        tool: Function that runs a command line of `bayeslm`.
 
     Raises:
         InputError: A text cannot be used, there are too few seeds, or the folder is another
@@ -130,10 +131,10 @@ def check_texts(what: Comparison) -> None:
 
 
 def check_inputs(what: Comparison, exp: Path) -> None:
-    """Note in the folder what is compared there; seeds and rates may be added later.
+    """Note the comparison's texts and LMs in the folder; seeds and rates may be added later.
 
     Raises:
-        InputError: Something else is compared there.
+        InputError: The folder holds another comparison.
     """
     content = {name: str(value) for name, value in dataclasses.asdict(what).items()}
     del content["ngpu"]
@@ -171,7 +172,7 @@ class Work(Runner):
     Args:
         what: Texts and LMs.
         exp: The folder.
-        seeds: Of the trainings.
+        seeds: Seeds of the trainings.
         rates: Rates of dropout.
     """
 
@@ -274,8 +275,8 @@ class Work(Runner):
     def _test(self, figure: str) -> Dict[str, Values]:
         """{system: {seed: a figure of the test text}}.
 
-        The LMs alone are taken from the mixture of all, so that every figure leaves out the same
-        words, those that one of its components does not know.
+        LMs alone are taken from the mixture of all, so that every figure leaves out the same words:
+        the words that a component of this mixture does not know.
         """
         found: Dict[str, Values] = {name: {} for name in ROWS}
         for seed, name in self.systems:

@@ -1,4 +1,4 @@
-"""Command lines in processes of their own, a few at a time; what is done is not done again."""
+"""Command lines in processes of their own, a few at a time; finished steps are skipped."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Step:
     """Command lines of `bayeslm` that are run one after the other.
 
     Attributes:
-        name: Of its log.
-        commands: Their words.
+        name: Name of the step and of its log.
+        commands: Words of the command lines.
     """
 
     name: str
@@ -44,18 +44,18 @@ class Step:
 
 
 def run_steps(steps: Sequence[Step], logs: Path, tool: Tool) -> None:
-    """Run steps side by side, on as many cores as there are; those that are done already are not.
+    """Run unfinished steps side by side, on as many cores as there are.
 
-    What a step prints goes to LOGS/NAME.log. Processes are forked, so that what takes seconds to
-    import is imported once.
+    The output of a step goes to LOGS/NAME.log. Processes are forked, so that slow imports are made
+    once.
 
     Args:
         steps: Steps that do not need each other.
-        logs: The folder of logs, and of what tells which steps are done; made where there is none.
-        tool: What runs a command line.
+        logs: The folder of logs and of marks of finished steps; made where there is none.
+        tool: Function that runs a command line.
 
     Raises:
-        InputError: A step failed; the others are stopped.
+        InputError: A step failed; all other steps are stopped.
     """
     logs.mkdir(exist_ok=True)
     todo = [step for step in steps if not _is_done(step, logs)]
@@ -90,7 +90,7 @@ def run_steps(steps: Sequence[Step], logs: Path, tool: Tool) -> None:
 
 
 def _is_done(step: Step, logs: Path) -> bool:
-    """Whether the step has been run to its end with the same command lines."""
+    """True if the step has been run to its end with the same command lines."""
     done = logs / f"{step.name}.done"
     return done.exists() and done.read_text(encoding="utf-8") == step.script()
 
@@ -99,7 +99,7 @@ def _finish(step: Step, status: Optional[int], logs: Path) -> None:
     """Note that a step is done.
 
     Raises:
-        InputError: It is not.
+        InputError: The step failed.
     """
     log = logs / f"{step.name}.log"
     if status != 0:
@@ -135,7 +135,7 @@ def _run(step: Step, logs: Path, tool: Tool, num_threads: int) -> None:
     import torch
 
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    # it stays open: multiprocessing writes there what a SystemExit says
+    # it stays open: multiprocessing writes the message of a SystemExit there
     log = open(logs / f"{step.name}.log", "w", encoding="utf-8", buffering=1)  # noqa: SIM115
     os.dup2(log.fileno(), 1)
     os.dup2(log.fileno(), 2)

@@ -1,1 +1,1 @@
-"""What is shown of results: figures."""
+"""Results of tools: tables, figures and the HTML report."""

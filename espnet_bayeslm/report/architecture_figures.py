@@ -71,7 +71,7 @@ def weights_figure(runs: Mapping[str, ArchitectureWeights]) -> Figure:
 def history_figure(history: Mapping[str, Sequence[Record]]) -> Figure:
     """Shares of the kinds over the training, a panel for each location.
 
-    Point estimates are left out: their share is what the others lack of 1.
+    Point estimates are left out: their share is 1 less all other shares.
 
     Args:
         history: Run (seed) -> its records, which are of the same locations and kinds.

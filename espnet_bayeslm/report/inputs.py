@@ -29,8 +29,8 @@ def labelled_paths(option: str, values: Repeated, what: str = "NAME") -> List[Tu
 
     Args:
         option: The option, for messages.
-        values: Its values.
-        what: What a label is, for messages.
+        values: Values of the option.
+        what: Name of a label, for messages.
 
     Raises:
         InputError: A value has no path, or an empty label.
@@ -53,8 +53,8 @@ def named_paths(option: str, values: Repeated, *, unique: bool = False) -> List[
 
     Args:
         option: The option, for messages.
-        values: Its values.
-        unique: Whether each needs a name of its own.
+        values: Values of the option.
+        unique: True if each needs a name of its own.
 
     Raises:
         InputError: A value has no path, or a name comes twice.
@@ -72,10 +72,10 @@ def named_paths(option: str, values: Repeated, *, unique: bool = False) -> List[
 
 
 def read_json(path: PathLike, *, remedy: str) -> Any:
-    """Content of a JSON file; `remedy` is what the user can do where it is none.
+    """Content of a JSON file.
 
     Raises:
-        InputError: It cannot be read, or is not JSON.
+        InputError: The file cannot be read, or is not JSON; `remedy` is its advice.
     """
     return _parsed(read_text(path), path, None, remedy)
 
@@ -101,13 +101,13 @@ def _parsed(text: str, path: PathLike, line: Optional[int], remedy: str) -> Any:
 def expecting(
     what: str, *, path: PathLike, remedy: str, line: Optional[int] = None
 ) -> Iterator[None]:
-    """Turn what goes wrong with a value of another form into an `InputError`.
+    """Turn errors about a value of another form into an `InputError`.
 
     Args:
-        what: What is expected.
+        what: Description of the value that was expected.
         path: The file concerned.
-        remedy: What the user can do.
-        line: Its line.
+        remedy: Advice for the user.
+        line: Line number.
     """
     try:
         yield

@@ -23,12 +23,12 @@ MAX_LEGEND = 3
 
 
 class Epoch(NamedTuple):
-    """The statistics of an epoch, those of `STATISTICS` that there are.
+    """The statistics of an epoch, as far as `STATISTICS` names them.
 
     Attributes:
-        number: Its number.
-        train: Over the training, with its draws and its dropout.
-        valid: Of the validation text at the posterior mean.
+        number: Number of the epoch.
+        train: Statistics over the training, with samples and dropout.
+        valid: Statistics of the validation text at the posterior mean.
     """
 
     number: int
@@ -96,7 +96,7 @@ def learning_figure(experiments: Mapping[str, Sequence[Epoch]]) -> Figure:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
         if statistic == "ppl":
-            # first epochs are far above what follows
+            # first epochs are far above later ones
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter(LogFormatter())
             axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(1.5, 0.5)))

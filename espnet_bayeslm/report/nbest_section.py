@@ -1,4 +1,4 @@
-"""The report's N-best lists: what the page's program shows of them, and their errors."""
+"""The report's section of N-best lists: data of the page's program, and word errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GAP, MAX_CONFUSIONS = "—", 25
 # Digits of scores after the point, significant digits of uncertainties
 DIGITS, SIGNIFICANT = 3, 3
 
-# Measure -> (values, whether the word is wrong)
+# Measure -> (value of each word, True for each wrong word)
 Judged = Dict[str, Tuple[List[float], List[bool]]]
 
 
@@ -48,7 +48,7 @@ class Texts:
         self._places: Dict[Tuple[Words, Words], int] = {}
 
     def add(self, pivot: Words, words: Words) -> int:
-        """Place of words that are compared with others."""
+        """Place of words that are compared with other words; new words are added."""
         key = pivot, words
         if key not in self._places:
             self._places[key] = len(self.rows)
@@ -76,11 +76,11 @@ def operations(ref: Sequence[str], hyp: Sequence[str]) -> str:
 
 
 class View(NamedTuple):
-    """The lists of a rescoring as the page's program reads them, and what tables say of them.
+    """The lists of a rescoring as the page's program reads them, with figures for tables.
 
     Attributes:
         data: JSON.
-        errors: What -> word errors of all lists.
+        errors: First pass, control, new best or oracle -> word errors of all lists.
         judged: The words of the new best.
         tests: The first pass or the control (A) -> its test against the new best (B).
     """
@@ -187,7 +187,7 @@ def _rounded(uncertainty: Uncertainty) -> Dict[str, List[float]]:
 
 
 def _judge(judged: Judged, uncertainty: Uncertainty, steps: str) -> None:
-    """Add the words of a hypothesis: their uncertainties, and whether they are wrong."""
+    """Add the words of a hypothesis: their uncertainties, and their errors."""
     wrong = [step != CORRECT for step in steps if step != DELETION]
     for name, values in uncertainty.items():
         sign = -1.0 if name == "log_prob" else 1.0
@@ -197,7 +197,7 @@ def _judge(judged: Judged, uncertainty: Uncertainty, steps: str) -> None:
 
 
 def nbest_section(rescored: Sequence[Rescored], refs: Mapping[str, Words]) -> Optional[Section]:
-    """Lists, their errors, and how uncertain the LMs are of wrong words."""
+    """Section of lists, their errors, and the LMs' uncertainty about wrong words."""
     if not rescored:
         return None
     texts = Texts()
@@ -293,7 +293,7 @@ def confusion_tables(views: Sequence[View], texts: Texts) -> List[Table]:
 
 
 def word_errors_of(ref: str, hyp: str, steps: str) -> Iterator[Tuple[str, str]]:
-    """Pairs of a word and what stands in its place, a dash where there is none."""
+    """Pairs of a word and the word in its place, a dash where there is none."""
     refs, hyps = iter(ref.split()), iter(hyp.split())
     for step in steps:
         word = GAP if step == INSERTION else next(refs)

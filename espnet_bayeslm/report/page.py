@@ -21,7 +21,7 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 @functools.lru_cache(maxsize=1)
 def environment() -> jinja2.Environment:
-    """Templates beside this module: what comes from data is escaped, unknown names are errors."""
+    """Templates beside this module: data are escaped, unknown names are errors."""
     found = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -39,9 +39,9 @@ class Section:
     """A part of the page.
 
     Attributes:
-        key: Its id, which links lead to, and the name of its template.
-        title: Its heading.
-        values: What the template shows.
+        key: Id of the section, which links lead to, and the name of its template.
+        title: Heading.
+        values: Values that the template shows.
     """
 
     key: str
@@ -67,8 +67,8 @@ def page(title: str, sections: Sequence[Section]) -> str:
     """HTML file that asks for nothing outside itself.
 
     Args:
-        title: Its heading.
-        sections: Its parts.
+        title: Heading of the page.
+        sections: Sections of the page.
     """
     style, script = ((TEMPLATES / name).read_text("utf-8") for name in ("page.css", "page.js"))
     tables = [

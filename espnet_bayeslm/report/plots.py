@@ -23,7 +23,7 @@ Curve = Sequence[Tuple[float, float]]
 MAX_RISE = 1000.0
 # the curves often lie upon each other
 STYLES = {"snr": ("by |mean| / std", "-"), "magnitude": ("by |mean|", "--")}
-# what the figure of the ratios leaves out at either side
+# share of the ratios that their figure leaves out at either side
 TAIL = 0.001
 # What matplotlib writes before and beside the drawing; its <style> would hold for the whole page.
 _PREAMBLE = re.compile(
@@ -59,7 +59,7 @@ def svg(figure: Figure, label: str) -> Markup:
 
     Args:
         figure: The figure.
-        label: What it shows, for those who do not see it; unlike those of the other figures.
+        label: Description for readers who cannot see the figure; no two figures share one.
     """
     buffer = io.StringIO()
     # text remains text: it can be searched, and has the reader's fonts

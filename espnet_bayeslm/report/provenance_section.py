@@ -1,4 +1,4 @@
-"""What a report was made of: command, versions, LMs with their weights and scales, files."""
+"""Provenance of a report: command, versions, LMs with their weights and scales, files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def provenance_section(command: str, read: Mapping[str, Sequence[Tuple[str, str]
 
     Args:
         command: The command line.
-        read: Option -> (name, path) of what was read by it.
+        read: Option -> (name, path) of each file or folder that was read.
     """
     settings = {name: dict(_read(Path(path) / SCALES)) for name, path in read["rescored"]}
     trainings = {name: _read(Path(path) / "config.yaml") for name, path in read["exp"]}
@@ -95,7 +95,7 @@ def _read(path: Path) -> Mapping[str, Any]:
 def _settings_table(
     caption: str, columns: Mapping[str, str], settings: Mapping[str, Mapping[str, Any]]
 ) -> Table:
-    """One row for each of what was made, a column for each setting."""
+    """Table of settings: one row for each item, a column for each setting."""
     rows = [
         [name, *(_text(found.get(key)) for key in columns.values())]
         for name, found in settings.items()

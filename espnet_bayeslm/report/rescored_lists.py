@@ -1,4 +1,4 @@
-"""What the report reads of a folder that `bayeslm rescore` wrote."""
+"""Reader of a folder that `bayeslm rescore` wrote."""
 
 from __future__ import annotations
 
@@ -41,18 +41,19 @@ Uncertainty = Dict[str, List[float]]
 
 @dataclasses.dataclass(frozen=True)
 class Rescored:
-    """N-best lists and what a rescoring made of them.
+    """N-best lists and the result of a rescoring.
 
     Attributes:
-        name: What the report calls it.
+        name: Name in the report.
         nbests: The lists.
         best: Utterance id -> place (from 0) of the new best hypothesis in its list.
         lm_scores: Utterance id -> ln P of each hypothesis under the new LM, where it is known.
-        scales: How the scores were weighed, where it is known.
+        scales: Weights of the scores, where they are known.
         uncertainty: Utterance id -> place -> uncertainty of the hypothesis' words; of the
             first pass' best and the new best.
-        normalization: What words went through before they were scored; the lists' have.
-        counting: How errors are counted.
+        normalization: Normalization of words before they were scored; the lists' words have it
+            already.
+        counting: Unit of error counts and words left out.
         control: Utterance id -> place of the best hypothesis by the scales that were tuned without
             the new LMs' scores; empty where there are none.
     """
@@ -107,7 +108,7 @@ def read_rescored(name: str, folder: str, format: Optional[str]) -> Rescored:
 
 
 def _facts(scales: Path) -> Tuple[Normalization, Counting]:
-    """How `bayeslm rescore` normalised words and counted errors, as its scales.yaml says."""
+    """Normalization and counting of errors, as the scales.yaml of a rescoring says."""
     content = yaml.safe_load(scales.read_text(encoding="utf-8")) if scales.exists() else None
     facts = typed(Dict[str, Any], content or {})
     counting = Counting.of(str(facts.get("unit", "word")), list(facts.get("ignore_words", ())))
@@ -215,7 +216,7 @@ def read_references(
 
 
 def _add(refs: Dict[str, Words], more: Mapping[str, Words], *, source: str) -> None:
-    """Add references to those of other files."""
+    """Add references to the references of other files."""
     for utt, words in more.items():
         if refs.setdefault(utt, words) != words:
             raise InputError(f"another reference of {utt[:80]!r} than before", path=source)

@@ -29,7 +29,7 @@ def print_scores(
     baseline: Optional[str],
     unit: str = "word",
 ) -> None:
-    """Print error rates and what is significant of their differences.
+    """Print error rates and the significance of their differences.
 
     Args:
         conditions: Name of the condition -> results.
@@ -119,7 +119,7 @@ def marks(pairs: Sequence[SystemPair], baseline: Optional[str]) -> Dict[str, str
 
     Args:
         pairs: The tests.
-        baseline: The system with which the others are compared.
+        baseline: The system with which every other one is compared.
     """
     found = {}
     for pair in pairs:
@@ -141,12 +141,12 @@ def scores_json(
     baseline: Optional[str],
     unit: str = "word",
 ) -> Dict[str, Any]:
-    """Numbers of the table: pooled ones, and where there are several conditions those of each.
+    """Numbers of the table, pooled, and for each condition where there are several.
 
     Args:
         conditions: Name of the condition -> results.
         pooled: The results of all conditions together.
-        baseline: The system with which the others are compared.
+        baseline: The system with which every other one is compared.
         unit: Unit that errors were counted in. Where it is "char", each system has it as `unit`,
             and `wer` is the CER.
     """

@@ -83,7 +83,7 @@ def read_perplexities(pairs: Sequence[Tuple[str, str]]) -> List[Perplexities]:
 def scores_section(
     scores: Optional[ScoreFile], perplexities: Sequence[Perplexities]
 ) -> Optional[Section]:
-    """Tables of what is given; None where nothing is."""
+    """Tables of scores and perplexities; None if there are neither."""
     if scores is None and not perplexities:
         return None
     systems = list(dict.fromkeys(item.system for item in perplexities))
@@ -182,9 +182,9 @@ def _perplexity_columns(
 
 
 def short_names(paths: Sequence[str]) -> List[str]:
-    """Folders and names of each path that are not those of all the others too.
+    """Short name of each path: the folders and names that tell it from the other paths.
 
-    Of a single one the last: of `data/dev/text`, as Kaldi names them, `dev`.
+    A single path has its last name: `dev` for `data/dev/text`, as Kaldi names files.
     """
     parts = [path.split("/") for path in paths]
     if len(parts) == 1:

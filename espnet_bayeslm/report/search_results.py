@@ -31,11 +31,11 @@ class Retrained:
     """An architecture that was trained by itself.
 
     Attributes:
-        rank: Its rank in the search.
+        rank: Rank in the search.
         path: The experiment folder.
         start: The checkpoints that it started from.
         valid_ppl: Perplexity per token of the validation text in the best epoch.
-        epoch: That epoch.
+        epoch: The best epoch.
         num_epochs: Epochs that were trained.
     """
 
@@ -79,7 +79,7 @@ def print_ranking(ranking: Sequence[RankedArchitecture], runs: Sequence[Run]) ->
 
 
 def print_retrained(results: Sequence[Retrained], ranking: Sequence[RankedArchitecture]) -> None:
-    """Print how good the architectures are, trained by themselves, beside their probability."""
+    """Print perplexities of architectures trained by themselves, beside their probability."""
     print("\nTrained by themselves")
     rows = [["rank", "probability", "valid ppl", "epoch", "architecture"]]
     for result in results:
@@ -120,7 +120,7 @@ def write_files(
     Args:
         folder: The folder of the search.
         runs: The super-networks.
-        ranking: Their best architectures.
+        ranking: The best architectures.
         configs: The training configuration of each of them.
     """
     from espnet_bayeslm.report.architecture_figures import history_figure, weights_figure

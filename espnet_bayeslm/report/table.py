@@ -11,7 +11,7 @@ _NUMBERS = str.maketrans({"−": "-", "\u00a0": " ", "∞": "inf", MISSING: ""})
 
 
 class Cell(NamedTuple):
-    """A cell: its text, a mark of significance, what it links to, and whether it stands out."""
+    """A cell: its text, a mark of significance, the target of its link, and emphasis."""
 
     text: str
     mark: str = ""
@@ -27,7 +27,7 @@ class Table:
     """A table whose first column names the rows.
 
     Attributes:
-        caption: What it shows.
+        caption: Caption.
         header: The columns' names.
         rows: The cells.
         words: Further columns (from 0) that hold words: they are aligned to the left.
@@ -49,11 +49,11 @@ class Table:
         return [any(row[n].mark for row in self.cells) for n in range(len(self.header))]
 
     def is_words(self, column: int) -> bool:
-        """Whether a column holds words."""
+        """True if a column holds words."""
         return column == 0 or column in self.words
 
     def data(self) -> Dict[str, Any]:
-        """JSON object: numbers as programs read them, marks in columns of their own."""
+        """JSON object: numbers in a form for programs, marks in columns of their own."""
         columns: List[str] = []
         rows: List[List[str]] = [[] for _ in self.rows]
         for n, (head, marked) in enumerate(zip(self.header, self.marked, strict=True)):

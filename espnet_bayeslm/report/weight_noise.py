@@ -31,9 +31,9 @@ class LocationRow(NamedTuple):
     """A location of an LM and its figures.
 
     Attributes:
-        location: Its name.
+        location: Name of the location.
         kind: "weights", or "latent" for a Gaussian at each token.
-        summary: Its figures; None where they need a text.
+        summary: Figures of the location; None where they need a text.
     """
 
     location: str

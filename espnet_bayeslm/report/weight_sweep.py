@@ -20,7 +20,7 @@ from espnet_bayeslm.utils.files import atomic_write, write_json
 
 SWEEP = "sweep.json"
 REMEDY = "Tune again with `bayeslm rescore --tune_ref`, or delete it."
-# Rates above this part of all have the same colour: what matters is near the best.
+# Rates above this part of all have the same colour: only rates near the best matter.
 SHOWN = 0.75
 MAX_TICKS = 16
 
@@ -31,7 +31,7 @@ class Scaled:
 
     Attributes:
         name: The feature; "" where there is none.
-        weights: Its weights.
+        weights: Weights of the feature.
     """
 
     name: str
@@ -131,7 +131,7 @@ def read_sweep(folder: Path) -> Optional[SweepTable]:
     """Sweep of a rescoring's folder; None where there is none.
 
     Raises:
-        InputError: Its file is not usable.
+        InputError: The file of the sweep is not usable.
     """
     path = folder / SWEEP
     if not path.exists():
@@ -204,7 +204,7 @@ def sweep_figure(sweep: SweepTable) -> Figure:
 
 
 def _draw_border(axes: Axes, inside: np.ndarray, *, color: str, linestyle: str) -> None:
-    """Draw the border between the cells that are inside and the others of the picture."""
+    """Draw the border between the cells that are inside and the cells outside."""
     near = np.pad(inside, 1)
     lines = []
     for row, column in np.argwhere(near):

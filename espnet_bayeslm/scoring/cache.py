@@ -24,7 +24,8 @@ class CachedScorer:
         load: Returns the scorer.
         name: The scorer's name.
         folder: Where the scores are kept.
-        fingerprint: What the scores depend on besides the sentences: the LM's files, its options.
+        fingerprint: Digest of all that the scores depend on besides the sentences: LM files,
+            options.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
-"""Scores that depend on what was said before in a recording.
+"""Scores that depend on the earlier sentences of a recording.
 
 An LM reads a recording as one text, `<sos/eos> w1 .. wn <sos/eos> v1 ..`: a sentence's end is the
-next one's beginning. A recurrent LM goes on from its state after the last word; a Transformer
+next one's beginning. A recurrent LM continues from its state after the last word; a Transformer
 reads the last tokens again, the first of them at position 0. An LM that was trained on single
-sentences has never seen a `<sos/eos>` in the middle: what context gains is to be tried on dev.
+sentences has never seen a `<sos/eos>` in the middle: try on dev whether context helps.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ State = Tuple[torch.Tensor, torch.Tensor]
 
 
 class History(NamedTuple):
-    """State of an LM after all that was said before; None stands for a recording's beginning.
+    """State of an LM after the recording so far; None stands for a recording's beginning.
 
     Attributes:
         tokens: The last tokens, with a `<sos/eos>` before each sentence; of a recurrent LM none.
-        states: Of a recurrent LM h and c after them, (nlayers, unit), for each weight draw.
+        states: h and c of a recurrent LM after the recording so far, (nlayers, unit), for each
+            sample.
     """
 
     tokens: Ids = ()
@@ -49,9 +50,9 @@ class _Piece(NamedTuple):
     """Hypotheses of one group, or some of them, that are scored in one tree.
 
     Attributes:
-        number: Of the group.
-        history: Of the group.
-        prefix: What the tree begins with, its root first: `<sos/eos>`, or more before it.
+        number: Number of the group.
+        history: History of the group.
+        prefix: First tokens of the tree, the root first: `<sos/eos>`, or more tokens before it.
         sequences: The hypotheses, in lexical order.
     """
 
@@ -81,11 +82,12 @@ def score_in_context(
         lm: One of our LMs.
         groups: Token ids, without `<sos/eos>`, of the hypotheses of an utterance, for each of
             some recordings.
-        histories: Of each of these recordings; None at its beginning.
-        max_tokens: As in `score_hypotheses`; a Transformer's context counts.
-        num_samples: As in `score_hypotheses`, and as in `extend`.
-        normalizer: As in `score_hypotheses`.
-        openings: As in `token_log_probs`: the result then is (2, n + 1).
+        histories: History of each of these recordings; None at its beginning.
+        max_tokens: The most distinct prefixes of a batch; a Transformer's context counts.
+        num_samples: Number of weight samples, the same as for `extend`; 0: the posterior mean.
+        normalizer: Its mean is taken for the ln Z of every context.
+        openings: (V,) bool, True for the tokens that end the word before them: the result then is
+            (2, n + 1).
 
     Raises:
         InputError: The LM is not one of ours, or a token is out of the vocabulary.
@@ -118,9 +120,9 @@ def extend(
 
     Args:
         lm: One of our LMs.
-        histories: Before it; None at a recording's beginning.
-        chosen: The token ids of what was said.
-        num_samples: As in `score_in_context`.
+        histories: Histories before the utterance; None at a recording's beginning.
+        chosen: Token ids of each utterance.
+        num_samples: Number of weight samples, the same as for `score_in_context`.
         max_context: The most tokens that a Transformer reads again.
 
     Raises:
@@ -153,7 +155,7 @@ def _pieces(
     histories: Histories,
     max_tokens: int,
 ) -> Iterator[_Piece]:
-    """Yield the groups, in pieces whose trees have at most so many nodes."""
+    """Yield the groups, in pieces whose trees have at most `max_tokens` nodes."""
     sos = vocab_size(lm) - 1
     for number, (group, history) in enumerate(zip(groups, histories, strict=True)):
         prefix = (*(() if history is None else history.tokens), sos)
@@ -166,7 +168,7 @@ def _pieces(
 
 
 def _batches(pieces: Sequence[_Piece], max_tokens: int) -> Iterator[List[_Piece]]:
-    """Yield runs of pieces whose trees have at most so many nodes together."""
+    """Yield runs of pieces whose trees have at most `max_tokens` nodes together."""
     batch: List[_Piece] = []
     room = max_tokens
     for piece in pieces:
@@ -199,6 +201,6 @@ def _scores(
 
 
 def _stacked(lm: RecurrentTreeLM, histories: Histories, index: int) -> State:
-    """A draw's h and c before the roots, (nlayers, G, unit) each."""
+    """States h and c of a sample before the roots, (nlayers, G, unit) each."""
     states = [lm.zero_state() if h is None else h.states[index] for h in histories]
     return lm.stack_states(states)

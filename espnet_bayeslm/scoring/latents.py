@@ -24,7 +24,7 @@ def latent_moments(
     Args:
         trained: An LM with latent variables, in evaluation mode.
         sentences: The text, of which all are read, equal ones too.
-        max_tokens: As in `score_hypotheses`.
+        max_tokens: The most tokens of a batch.
     """
     lm: Any = trained.lm
     encoded = [
@@ -50,7 +50,7 @@ def _equal_batches(sequences: List[List[int]], max_tokens: int) -> Iterator[List
 
 @contextlib.contextmanager
 def _recorded(lm: Any) -> Iterator[Dict[str, Moments]]:
-    """Keep what each latent variable's observer is told."""
+    """Collect mean and standard deviation of each latent variable in the block, by location."""
     outputs = dict(lm.latents())
     moments: Dict[str, Moments] = {location: [] for location in outputs}
 

@@ -4,9 +4,9 @@ At a node, hypotheses that share their last words are merged: the best of them g
 2014). With an order as long as the paths nothing is merged but equal words, which is exact, as is
 an n-gram of order n for n - 1 words. Nodes of a level, in many lattices, are scored together.
 
-What is dropped is dropped by estimates of whole paths: their scores so far, and ahead the LM scores
-that came with the lattice or, where none did, the best that the LMs give each word after any one
-word that may stand before it.
+Hypotheses are dropped by estimates of whole paths. An estimate is the score so far, plus the LM
+scores that came with the rest of the lattice. Where none came, it takes the best score that the LMs
+give each word after any one word that may stand before it.
 """
 
 from __future__ import annotations
@@ -44,13 +44,14 @@ Mixture = Callable[[np.ndarray], np.ndarray]
 
 
 class MergeOptions(NamedTuple):
-    """How far hypotheses of a lattice are kept apart.
+    """Limits of the hypotheses of a lattice that are kept apart.
 
     Attributes:
-        order: Hypotheses at a node are merged that share so many last words.
-        beam: Those worse than the best of all, as whole paths are estimated, by more nats of the
-            LM's scale are dropped.
-        prune: So are arcs, before, whose best path is estimated to be worse than the best.
+        order: Hypotheses at a node are merged that share this number of last words.
+        beam: Hypotheses are dropped that are worse than the best by more nats of the LM's scale, as
+            whole paths are estimated.
+        prune: Arcs are dropped before the search if their best path is estimated worse than the
+            best by more nats.
         max_hyps: The most hypotheses of a node; 0: there is no limit.
     """
 
@@ -71,7 +72,7 @@ class _Hypothesis(NamedTuple):
     word: Optional[str] = None
 
     def closed(self) -> _Hypothesis:
-        """The same with the word in the prefix: most hypotheses are dropped before that."""
+        """Hypothesis with the word in the prefix: most hypotheses are dropped before that."""
         return self if self.word is None else _Hypothesis(self.total, self.prefix.after(self.word))
 
 
@@ -111,9 +112,10 @@ def rescore_lattices(
     Args:
         lattices: The lattices; `BLOCK` of them are in memory.
         scorers: The K components: `NgramScorer` or `NeuralScorer`.
-        mix: What makes one score of theirs.
-        scales: Weights of the scores; None: those of each lattice. A result carries them.
-        options: What is merged.
+        mix: Function that mixes the components' scores.
+        scales: Weights of the scores; None: the scales of each lattice. A result carries its
+            scales.
+        options: Limits of merging and pruning.
 
     Raises:
         InputError: An option, or an LM, cannot be used.
@@ -144,8 +146,9 @@ def _estimates(
 ) -> List[Lattice]:
     """Lattices with LM scores to estimate whole paths by.
 
-    They are the scores that came. Where there are none, they are the best that the LMs give a word
-    after any one word that may stand before it; that of `</s>` is in the arcs to the end.
+    Lattices with LM scores keep them. In any other lattice a word has the best score that the LMs
+    give it after any one word that may stand before it. The score of `</s>` is in the arcs to the
+    end.
     """
     without = [item for item in lattices if "lm_score" not in item.scores]
     if not without or (math.isinf(options.beam) and math.isinf(options.prune)):
@@ -166,7 +169,7 @@ def _estimates(
 
 
 def _contexts(lattice: Lattice, root: Prefix, anywhere: Prefix) -> List[Dict[Prefix, None]]:
-    """Last words of the paths to each node, as prefixes of one word; at the start that of none."""
+    """Last words of the paths to each node, as prefixes of one word; at the start the root."""
     contexts: List[Dict[Prefix, None]] = [{} for _ in range(lattice.num_nodes)]
     contexts[0][root] = None
     for arc in lattice.arcs:
@@ -215,18 +218,18 @@ class _Search:
         estimate: The lattice, with LM scores to estimate whole paths by.
         root: The empty prefix.
         scales: Weights of the scores.
-        options: What is merged, and what is dropped.
+        options: Limits of merging and pruning.
     """
 
     def __init__(self, estimate: Lattice, root: Prefix, scales: PathScales, options: MergeOptions):
         unit = abs(scales.lm) or 1.0
-        # what does not lead to the end is not scored, and what is not likely to
+        # arcs that do not lead to the end, or are unlikely to, are not scored
         estimate = pruned(estimate, scales, options.prune * unit)
         self.source, self.scales, self.options = estimate, scales, options
         self.rest = best_rest(estimate, scales).tolist()
         self.beam = options.beam * unit
         static = scales._replace(lm=0.0)
-        # per node: number of an arc, its target, its word, its scores but that of the LM
+        # per node: number of an arc, its target, its word, its scores without the LM's
         self.outgoing: List[List[Tuple[int, int, Optional[str], float]]] = [
             [] for _ in range(estimate.num_nodes)
         ]
@@ -244,12 +247,12 @@ class _Search:
 
     @property
     def done(self) -> bool:
-        """Whether all levels are behind."""
+        """True if the search has passed all levels."""
         return self.level == len(self.levels)
 
     def _prune(self) -> None:
-        """Drop what is outside the beam at the nodes of the level, and what are too many."""
-        # a total at the end, the last level, is still without `</s>`, which the others estimate
+        """Drop hypotheses outside the beam at the nodes of the level, and all beyond `max_hyps`."""
+        # a total at the end, the last level, is still without `</s>`, which other totals estimate
         early = {self.source.end} if len(self.hypotheses) > 1 else set()
         best = max(
             item.total + self.rest[node]
@@ -267,7 +270,7 @@ class _Search:
             self.hypotheses[node] = {key: item.closed() for key, item in kept}
 
     def requests(self) -> Iterator[Request]:
-        """Yield what has to be known before the next level, after what is outside is dropped."""
+        """Yield the words to score before the next level, after the level is pruned."""
         self._prune()
         for node in self.levels[self.level]:
             words = list(dict.fromkeys(word for _, _, word, _ in self.outgoing[node] if word))

@@ -11,7 +11,7 @@ MAX_CONTEXT = 64
 MERGE_ORDER = 4
 BEAM = 6.0
 PRUNE = 6.0
-"""Of lattices, in nats, of the LM's scale."""
+"""Limits of a lattice's search, in nats of the LM's scale."""
 
 MAX_HYPS = 20
 """The most hypotheses of a lattice's node."""

@@ -1,6 +1,6 @@
-"""ln p of tokens from logits, from what the output layer gets, or over prefix trees: the one place.
+"""Ln p of tokens: from logits, from inputs of the output layer, or over prefix trees.
 
-The logits of many contexts never exist all at once: those of the targets are looked up, and ln Z is
+The logits of many contexts never exist all at once: the targets' logits are looked up, and ln Z is
 summed in blocks. Over a prefix tree each distinct prefix goes through the LM once.
 """
 
@@ -57,12 +57,12 @@ def log_probs_of_outputs(
     """Ln p of one token after each of some contexts, and every context's ln Z.
 
     Args:
-        outputs: What the output projection gets, (T, M).
+        outputs: Input of the output projection, (T, M).
         contexts: Rows of `outputs`, (N,).
         targets: Tokens, (N,).
         weight: (V, M).
         bias: (V,).
-        log_z: What is taken for every context's ln Z; None: it is computed.
+        log_z: Constant that replaces every context's ln Z; None: ln Z is computed.
         openings: (V,) bool, True for the tokens that end the word before them; or None.
 
     Returns:
@@ -147,7 +147,7 @@ def shared_prefix(a: Ids, b: Ids) -> int:
 
 
 def tree_batches(sequences: Sequence[Ids], *, max_tokens: int) -> Iterator[Group]:
-    """Yield runs of sequences whose prefix tree has at most so many nodes.
+    """Yield runs of sequences whose prefix tree has at most `max_tokens` nodes.
 
     Args:
         sequences: In lexical order, each once.
@@ -186,11 +186,11 @@ def tree_log_probs(
         lm: One of our LMs, in evaluation mode, at its mean or within `sampled`.
         tree: The trees.
         paths: Each sequence's nodes.
-        starts: Where on its path each sequence begins: after that node. What is before needs no
-            softmax. None: after the root.
-        states: Of a recurrent LM h and c before the roots; None: those of a text's beginning.
-        log_z: What is taken for every context's ln Z; None: it is computed.
-        openings: As of `log_probs_of_outputs`: then (2, n + 1).
+        starts: Index on its path of the node after which each sequence begins; the part before
+            needs no softmax. None: after the root.
+        states: h and c of a recurrent LM before the roots; None: the state at a text's beginning.
+        log_z: Constant that replaces every context's ln Z; None: ln Z is computed.
+        openings: (V,) bool, as `log_probs_of_outputs` takes it: the results then are (2, n + 1).
     """
     contexts, targets = targets_of(tree, paths, lm.vocab_size - 1)
     outputs = lm.tree_outputs(tree) if states is None else lm.tree_outputs(tree, states)
@@ -213,7 +213,7 @@ def tree_log_probs(
 
 
 def _wanted(tree: TokenTree, paths: Sequence[np.ndarray], starts: Sequence[int]) -> torch.Tensor:
-    """Which of the targets of `targets_of` are a sequence's own, and not before it; indices."""
+    """Indices of the targets of `targets_of` that belong to a sequence, and not to its prefix."""
     num_roots = tree.level_sizes[0]
     own = np.zeros(len(tree) + len(paths), dtype=bool)
     own[len(tree) :] = True

@@ -64,18 +64,19 @@ class NeuralScorer:
 
     Args:
         trained: The LM with its tokenizer.
-        num_samples: Weight draws whose probabilities are averaged; 0 for the mean weights.
+        num_samples: Number of weight samples whose probabilities are averaged; 0: the posterior
+            mean.
         max_tokens: The most tokens of a batch.
-        self_normalized: Whether one number is taken for every context's ln Z, its mean over a
+        self_normalized: True if one number is taken for every context's ln Z: the mean over a
             sample of the contexts of the first sentences that are scored.
         max_context: The most tokens before an utterance that a Transformer reads again.
-        context: Sentences of a text that each is scored after, see `running_log_probs`; 0: each
-            by itself.
-        unk_size: Words that share the probability of `<unk>`, where tokens are words.
+        context: Number of sentences of a text before each sentence that the LM reads first
+            (`running_log_probs`); 0: each sentence by itself.
+        unk_size: Number of words that share the probability of `<unk>`, where tokens are words.
 
     Attributes:
-        normalizer: That mean and its spread, once it is known; it may be set before.
-        log_unk_size: What each `<unk>` costs, since words share its probability, in nats.
+        normalizer: Mean of ln Z and its spread, once they are known; may be set before.
+        log_unk_size: Cost of each `<unk>`, since words share its probability, in nats.
 
         openings: (V,) bool, True for the tokens that end the word before them; None where a
             token is a word.
@@ -113,7 +114,7 @@ class NeuralScorer:
 
     @property
     def is_uncertain(self) -> bool:
-        """Whether something in the LM is random."""
+        """True if something in the LM is random."""
         return isinstance(self.trained.lm, RandomLM) and bool(self.trained.lm.locations())
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
@@ -133,7 +134,7 @@ class NeuralScorer:
 
         Args:
             groups: The hypotheses of an utterance, for each of some recordings.
-            histories: What was said before in these, as `extended` returned it; None: nothing.
+            histories: History of each recording, as `extended` returned it; None: its beginning.
         """
         encoded = [[self._encode(words) for words in group] for group in groups]
         sequences = [[ids for ids, _ in group] for group in encoded]
@@ -184,7 +185,7 @@ class NeuralScorer:
     def _of_words(
         self, encoded: Sequence[Tuple[List[int], List[int]]], found: Sequence[np.ndarray]
     ) -> List[WordScores]:
-        """Scores of the words of sentences from what is found of their tokens."""
+        """Scores of the words of sentences from the scores of their tokens."""
         scores = []
         for (ids, starts), values in zip(encoded, found, strict=True):
             unknown = self._unknown_tokens(ids)
@@ -197,7 +198,7 @@ class NeuralScorer:
         return scores
 
     def _unknown_tokens(self, ids: Sequence[int]) -> np.ndarray:
-        """Whether each token is `<unk>`, (n + 1,)."""
+        """True for each token that is `<unk>`, (n + 1,)."""
         return np.array([*(token == self.unk for token in ids), False])
 
     def token_counts(self, words: Sequence[str]) -> np.ndarray:
@@ -206,7 +207,7 @@ class NeuralScorer:
         return np.diff([*starts, len(ids) + 1])
 
     def unknown(self, words: Sequence[str]) -> List[bool]:
-        """Whether one of its tokens is `<unk>`, for each word."""
+        """True for each word that has `<unk>` among its tokens."""
         return [self.unk in self._encode([word])[0] for word in words]
 
     def word_tokens(self, word: str) -> Tuple[List[int], List[int]]:

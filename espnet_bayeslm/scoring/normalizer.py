@@ -43,8 +43,8 @@ def measure_normalizer(
     Args:
         lm: One of our LMs.
         sequences: Token ids without `<sos/eos>`.
-        num_contexts: About how many contexts, whole sequences being taken.
-        num_samples: As in `score_hypotheses`.
+        num_contexts: Approximate number of contexts; whole sequences are taken.
+        num_samples: Number of weight samples; 0: the posterior mean.
 
     Raises:
         InputError: The LM is not one of ours, or there is nothing to measure.

@@ -29,9 +29,9 @@ class Prefix:
 
     Attributes:
         depth: The number of words.
-        key: What it shares with those it is merged with; None: not asked for yet.
-        states: What each scorer has after them.
-        log_probs: ln p of words after them, as far as it was asked for.
+        key: Key that prefixes share which are merged; None: not asked for yet.
+        states: Scorer's index -> its state after the words.
+        log_probs: ln p of the next words that were asked for.
     """
 
     __slots__ = ("children", "depth", "key", "log_probs", "parent", "states", "word")
@@ -81,7 +81,7 @@ class PrefixScorer(Protocol):
         """Ln p of the words of each request after its prefix, `</s>` among them."""
 
     def begin_anywhere(self, prefix: Prefix) -> None:
-        """Take an empty prefix for one that may be in the midst of a sentence."""
+        """Give an empty prefix the state of an unknown place in a sentence."""
 
 
 class NgramPrefixes:
@@ -89,24 +89,24 @@ class NgramPrefixes:
 
     Args:
         scorer: The n-gram.
-        index: Its place in `Prefix.states`.
+        index: Index of the scorer in `Prefix.states`.
     """
 
     def __init__(self, scorer: NgramScorer, index: int):
         self.scorer, self.index = scorer, index
 
     def next_log_probs(self, requests: Sequence[Request]) -> List[np.ndarray]:
-        """See `PrefixScorer.next_log_probs`."""
+        """Ln p of the requested words after each prefix."""
         return [
             self.scorer.next_log_probs(self._state(prefix), words) for prefix, words in requests
         ]
 
     def begin_anywhere(self, prefix: Prefix) -> None:
-        """See `PrefixScorer.begin_anywhere`."""
+        """Give a prefix the n-gram's state without a context."""
         prefix.states[self.index] = self.scorer.null_state()
 
     def _state(self, prefix: Prefix) -> Any:
-        """State after a prefix; that of its parent is there already, or is made too."""
+        """State after a prefix, made from its parents' states where it is missing."""
         missing = []
         node: Optional[Prefix] = prefix
         while node is not None and self.index not in node.states:
@@ -151,12 +151,12 @@ class NeuralPrefixes:
     """A neural LM as a `PrefixScorer`: a tree of tokens, each node computed once.
 
     Args:
-        scorer: The LM and its tokenizer; its weight draws are averaged.
-        index: Its place in `Prefix.states`.
+        scorer: The LM and its tokenizer; probabilities are averaged over its weight samples.
+        index: Index of the scorer in `Prefix.states`.
         vocabulary: All words that will be asked for.
 
     Raises:
-        InputError: The LM has no weights to draw, or cannot be scored token by token.
+        InputError: The LM has no weights to sample, or cannot be scored token by token.
     """
 
     def __init__(self, scorer: NeuralScorer, index: int, vocabulary: Iterable[str]):
@@ -185,7 +185,7 @@ class NeuralPrefixes:
             self.columns = {END: self.column[self.eos], **first}
 
     def next_log_probs(self, requests: Sequence[Request]) -> List[np.ndarray]:
-        """See `PrefixScorer.next_log_probs`."""
+        """Ln p of the requested words after each prefix, averaged over weight samples."""
         rows = self._of_tokens(requests) if self.columns else self._of_pieces(requests)
         if self.log_unk_size and self.unknown:
             for row, (_, words) in zip(rows, requests, strict=True):
@@ -215,14 +215,14 @@ class NeuralPrefixes:
         return path if ends or len(path) == 1 else path[:-1]
 
     def _log_prob(self, path: Sequence[_Token]) -> float:
-        """Ln p of a word, from the node before it to that of its last token."""
+        """Ln p of a word, along the path from the node before it to the node of its last token."""
         pairs = itertools.pairwise(path)
         total = sum(before.log_probs[self.column[node.token]] for before, node in pairs)
         # nothing comes after `</s>`, whose node is not read
         return total + path[-1].opening - path[0].opening
 
     def begin_anywhere(self, prefix: Prefix) -> None:
-        """See `PrefixScorer.begin_anywhere`: a neural LM knows beginnings only."""
+        """Do nothing: a neural LM knows beginnings only."""
 
     def _node(self, prefix: Prefix) -> _Token:
         """Tokens of a prefix."""
@@ -237,14 +237,14 @@ class NeuralPrefixes:
         return prefix.states[self.index]
 
     def _path(self, prefix: Prefix, word: str) -> List[_Token]:
-        """Node before a word, and those of its tokens."""
+        """Node before a word, then the nodes of its tokens."""
         path = [self._node(prefix)]
         for token in (self.eos,) if word == END else self.tokens[word][prefix.depth > 0]:
             path.append(path[-1].after(token))
         return path
 
     def _compute(self, nodes: Iterable[_Token]) -> None:
-        """Compute the nodes that are not known, and those before them, the short ones first."""
+        """Compute unknown nodes and their unknown ancestors, the short ones first."""
         missing: Dict[_Token, None] = {}
         for start in nodes:
             node: Optional[_Token] = start

@@ -1,4 +1,4 @@
-"""ln p of token sequences under any LM, in batches and over its weight draws."""
+"""Ln p of token sequences under any LM, in batches and over weight samples."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ Result = TypeVar("Result")
 
 
 class Normalizer(NamedTuple):
-    """How ln Z, the log of the softmax's sum, is distributed over contexts, in nats.
+    """Distribution of ln Z, the log of the softmax's sum, over contexts, in nats.
 
     Attributes:
-        mean: Its mean.
-        std: Its standard deviation: how far a token's score is from its log-probability.
+        mean: Mean of ln Z.
+        std: Standard deviation of ln Z: how far a token's score is from its log-probability.
     """
 
     mean: float
@@ -65,16 +65,16 @@ def score_hypotheses(
         lm: An `AbsLM`; its last token is `<sos/eos>`.
         hypotheses: Token ids per utterance and hypothesis, without `<sos/eos>`: sequences of
             integers, or tensors or arrays of them.
-        max_tokens: The most distinct prefixes of a batch; a longer hypothesis goes alone. An LM
-            that is not ours gets a quarter of it, padding counted, since it holds all logits.
-        num_samples: 0 for the LM's mean weights; else the number of weight draws over which
-            each token's probability is averaged, the same draws for all hypotheses.
-        normalizer: Take its mean for the ln Z of every context, which then is not computed
-            (self-normalised scoring); see `measure_normalizer`.
+        max_tokens: The most distinct prefixes of a batch; a longer hypothesis goes alone. An LM of
+            another package gets a quarter of it, padding counted, since it holds all logits.
+        num_samples: Number of weight samples over which each token's probability is averaged, the
+            same samples for all hypotheses; 0: the posterior mean.
+        normalizer: Normalizer (`measure_normalizer`) whose mean is taken for the ln Z of every
+            context, which then is not computed (self-normalised scoring).
 
     Raises:
         InputError: A token is no integer or out of the vocabulary, or the LM has no weights to
-            draw.
+            sample.
     """
     flat = [ids for utterance in hypotheses for ids in utterance]
     found = token_log_probs(
@@ -95,14 +95,15 @@ def token_log_probs(
 ) -> List[np.ndarray]:
     """(n + 1,) float64 ln p of the n tokens and `</s>` of each sequence, in nats.
 
-    Equal sequences are scored once. Other arguments are those of `score_hypotheses`.
+    Equal sequences are scored once.
 
     Args:
         lm: The LM.
         sequences: Token ids without `<sos/eos>`.
         max_tokens: The most distinct prefixes of a batch.
-        num_samples: Weight draws whose probabilities are averaged; 0 for the mean weights.
-        normalizer: Its mean is taken for the ln Z of every context.
+        num_samples: Number of weight samples whose probabilities are averaged; 0: the posterior
+            mean.
+        normalizer: Its mean is taken for the ln Z of every context; None: ln Z is computed.
         openings: (V,) bool, True for the tokens that end the word before them: the result then is
             (2, n + 1), the second row being ln P(one of these tokens) in the same contexts.
     """
@@ -129,16 +130,17 @@ def running_log_probs(
 ) -> List[np.ndarray]:
     """(n + 1,) float64 ln p of the n tokens and `</s>` of each sentence, in nats.
 
-    Runs of `context` sentences are scored at once, after the `context` sentences before the run:
-    a sentence sees at least so many before it, fewer than twice as many, and at the text's start
-    what there is. Sentences are joined by `<sos/eos>`, which is `</s>` of the one and `<s>` of the
-    next; the LM should have been trained on lines that are joined in this way.
+    Runs of `context` sentences are scored at once, after the `context` sentences before the run. A
+    sentence thus sees at least `context` sentences before it, fewer than twice as many, and at the
+    text's start all earlier ones. Sentences are joined by `<sos/eos>`, which is `</s>` of one
+    sentence and `<s>` of the next. The LM should have been trained on lines that are joined in this
+    way.
 
     Args:
         lm: The LM.
         sequences: Token ids of the text's sentences, in order.
-        context: How many sentences, from 1.
-        **options: Those of `token_log_probs`.
+        context: Number of sentences, from 1.
+        **options: Keyword arguments of `token_log_probs`.
     """
     end = vocab_size(lm) - 1
     begins = range(0, len(sequences), context)
@@ -147,7 +149,7 @@ def running_log_probs(
     scores: List[np.ndarray] = []
     for text, values in zip(texts, token_log_probs(lm, joined, **options), strict=True):
         edges = np.cumsum([len(ids) + 1 for ids in text])[:-1]
-        # what was read before is all that there is before, or `context` sentences
+        # the sentences before the run are all earlier ones, or `context` of them
         scores += np.split(values, edges, axis=-1)[min(context, len(scores)) :]
     return scores
 
@@ -159,7 +161,7 @@ def _log_probs(
     normalizer: Optional[Normalizer],
     openings: Optional[torch.Tensor],
 ) -> Iterator[Tuple[Ids, np.ndarray]]:
-    """Yield each sequence, in an order of their own, and its ln p."""
+    """Yield each sequence and its ln p, in another order than the given one."""
     if openings is not None:
         openings = openings.to(next(lm.parameters()).device)
     if has_trees(lm):
@@ -271,10 +273,10 @@ def check_finite(log_probs: np.ndarray) -> None:
 
 
 def num_draws(lm: Any, num_samples: int) -> int:
-    """Number of draws that are needed: none for our LMs where nothing is random.
+    """Number of samples that are needed: none for LMs of this package where nothing is random.
 
     Raises:
-        InputError: `num_samples` is negative, or the LM has no weights to draw.
+        InputError: `num_samples` is negative, or the LM has no weights to sample.
     """
     if num_samples < 0:
         raise InputError(f"num_samples is {num_samples} where 0 or more was expected")
@@ -299,12 +301,12 @@ def evaluating(lm: torch.nn.Module) -> Iterator[None]:
 
 
 def over_draws(lm: Any, num_samples: int, compute: Callable[[int], Result]) -> List[Result]:
-    """Results of a computation with each weight draw held, or once with the mean weights.
+    """Results of a computation with each weight sample held, or once with the posterior mean.
 
     Args:
         lm: The LM; it is held in evaluation mode, without gradients.
-        num_samples: 0 for the mean weights; else the number of draws.
-        compute: Gets the draw's number; an iterator would come too late.
+        num_samples: Number of samples; 0: the posterior mean.
+        compute: Gets the sample's number; must not return an iterator, which would run too late.
     """
     draws = num_draws(lm, num_samples)
     found = []
@@ -318,12 +320,12 @@ def over_draws(lm: Any, num_samples: int, compute: Callable[[int], Result]) -> L
 def mean_log_probs(
     lm: Any, num_samples: int, score: Callable[[int], Iterable[Tuple[Key, np.ndarray]]]
 ) -> Dict[Key, np.ndarray]:
-    """Ln of the mean probability over the weight draws, of each thing that is scored.
+    """Ln of the mean probability over the weight samples, of each scored item.
 
     Args:
         lm: The LM.
-        num_samples: As in `over_draws`.
-        score: Gets the draw's number and yields each thing once, with ln p of its tokens.
+        num_samples: Number of weight samples; 0: the posterior mean.
+        score: Gets the sample's number and yields each item once, with ln p of its tokens.
 
     Raises:
         InputError: A score is not a finite number.
@@ -344,7 +346,7 @@ def require_tree(lm: Any, what: str) -> TreeLM:
     """The LM, which computes prefix trees.
 
     Raises:
-        InputError: It cannot.
+        InputError: The LM does not compute prefix trees.
     """
     if not has_trees(lm):
         raise InputError(

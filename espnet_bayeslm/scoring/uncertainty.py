@@ -1,9 +1,9 @@
-"""How uncertain a Bayesian LM is of each token: about the word, and about its own weights.
+"""Uncertainty of a Bayesian LM about each token: about the word, and about its own weights.
 
-Over K draws of the weights, with p_k the k-th LM's distribution of the next token and p their mean:
-the predictive entropy H[p] is the whole uncertainty; the mutual information between token and
-weights, H[p] - mean_k H[p_k], is what of it more training text would remove (Depeweg et al. 2018).
-All are in nats.
+Take K samples of the weights, with p_k the k-th LM's distribution of the next token and p their
+mean. The predictive entropy H[p] is the whole uncertainty. The mutual information between token and
+weights, H[p] - mean_k H[p_k], is the part that more training text would remove (Depeweg et al.
+2018). All are in nats.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ Decoder = Tuple[torch.Tensor, torch.Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class Uncertainty:
-    """Of n tokens, or words, and of `</s>`.
+    """Uncertainty measures of n tokens, or words, and of `</s>`.
 
     Attributes:
-        draws: (K, n + 1) ln p_k of each under each draw.
-        log_probs: (n + 1,) ln p of each, of the mean probability (of a word: of its tokens).
+        draws: (K, n + 1) ln p_k of each token under each sample.
+        log_probs: (n + 1,) ln of each token's mean probability (of a word: of its tokens).
         entropy: (n + 1,) H[p].
         mutual_information: (n + 1,) H[p] - mean_k H[p_k], 0 or more.
         openings: (K + 1, n + 1) ln of the probability that the word before has ended, under each
-            draw and of the mean probability; None: it is 1.
+            sample and of the mean probability; None: the probability is 1.
     """
 
     draws: np.ndarray
@@ -66,11 +66,11 @@ class Uncertainty:
 
     @property
     def variance(self) -> np.ndarray:
-        """The variance over the draws of ln p_k, (n + 1,)."""
+        """Variance over the samples of ln p_k, (n + 1,)."""
         return self.draws.var(axis=0)
 
     def less(self, costs: np.ndarray) -> Uncertainty:
-        """With every ln p less by a cost, (n + 1,), such as that of words that share `<unk>`."""
+        """Uncertainty with every ln p less by a cost, (n + 1,), as `<unk>` has one."""
         return dataclasses.replace(self, draws=self.draws - costs, log_probs=self.log_probs - costs)
 
     def of_words(self, starts: Sequence[int]) -> Uncertainty:

@@ -1,7 +1,7 @@
-"""How many words an LM's `<unk>` stands for: its probability is shared among them.
+"""Number of words that an LM's `<unk>` stands for, and that share its probability.
 
-`<unk>` is one token for all words that the LM does not know. Were its probability given to each of
-them, lists would gain by unknown words.
+`<unk>` is one token for all words that the LM does not know. If each of them had the whole
+probability, lists would gain by unknown words.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ ZIPF_SHARE = 0.75
 
 
 def unknown_words(counts: Mapping[str, int], known: Collection[str]) -> Dict[str, float]:
-    """Size of `<unk>`: the different words of a text that are not known, and those not in it.
+    """Size of `<unk>`: unknown words of a text, and words that the text has not shown.
 
-    How many it has not shown is estimated by Good-Turing counts (Chao 1984).
+    Good-Turing counts estimate the number of words that it has not shown (Chao 1984).
 
     Args:
         counts: Word -> how often it occurs in the training text.
         known: The LM's words.
 
     Returns:
-        `unk_size`, and what it was made of.
+        `unk_size`, and the counts that it is made of.
     """
     once, twice = (sum(count == n for count in counts.values()) for n in (1, 2))
     unseen = once**2 / (2 * twice) if twice else once * (once - 1) / 2

@@ -52,7 +52,7 @@ def tokens_of_words(
     if [token for part in parts for token in part] == tokens:
         ends = np.cumsum([len(part) for part in parts], dtype=int)
     else:
-        # the tokens of a word depend on those beside it
+        # the tokens of a word depend on the words beside it
         counts = [len(tokenize(" ".join(words[:n]))) for n in range(1, len(words))]
         ends = np.minimum(np.maximum.accumulate([*counts, len(tokens)]), len(tokens))
     return tokens, [0, *ends.tolist()]
@@ -61,7 +61,7 @@ def tokens_of_words(
 def opening_tokens(token_list: Sequence[str], token_type: str) -> Optional[torch.Tensor]:
     """(V,) bool, True for the tokens that end the word before them.
 
-    They are those that open a word, and `<sos/eos>`, the last.
+    The tokens are all that open a word, and `<sos/eos>`, the last.
 
     Args:
         token_list: All V tokens.
@@ -98,7 +98,7 @@ def word_sums(values: np.ndarray, starts: Sequence[int]) -> np.ndarray:
 def word_log_probs(
     log_probs: np.ndarray, starts: Sequence[int], openings: Optional[np.ndarray] = None
 ) -> np.ndarray:
-    """(..., n + 1) ln p of each word and of `</s>`, from those of their tokens.
+    """(..., n + 1) ln p of each word and of `</s>`, from their tokens' ln p.
 
     Args:
         log_probs: Ln p of the tokens and `</s>`, (..., number of tokens + 1).

@@ -1,1 +1,1 @@
-"""Errors, files and command lines: what every other part may use."""
+"""Errors, files and command lines: tools that every other part may use."""

@@ -51,9 +51,9 @@ def not_an_ngram(reason: str, path: PathLike, line: Optional[int] = None) -> Inp
     """Error of a file that is no n-gram.
 
     Args:
-        reason: What is wrong in it.
+        reason: Description of the fault.
         path: The file.
-        line: Its line, counted from 1.
+        line: Line number, from 1.
     """
     return InputError(
         f"not an n-gram that KenLM can read ({reason})",
@@ -125,7 +125,7 @@ def log10_of(field: bytes, path: PathLike, number: int) -> float:
     """Number of an ARPA line.
 
     Raises:
-        InputError: It is no number.
+        InputError: The field is no number.
     """
     try:
         return float(field)

@@ -32,7 +32,7 @@ def device_of(ngpu: int) -> str:
     if ngpu:
         import torch
 
-        # looks without a context: what is forked later may still make one
+        # looks without making a CUDA context: a process forked later may still make one
         os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
         if not torch.cuda.is_available():
             raise InputError(f"--ngpu {ngpu}, and torch finds no GPU", remedy="Give --ngpu 0.")
@@ -44,9 +44,9 @@ FORMAT = "%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s"
 
 @contextlib.contextmanager
 def log_to(path: Path) -> Iterator[None]:
-    """Log, and print, to a file within the block; the terminal gets what `--log_level` says.
+    """Log, and print, to a file within the block; `--log_level` applies to the terminal.
 
-    It gets the lines of `PROGRESS` too.
+    The file gets the lines of `PROGRESS` too.
 
     Args:
         path: The file, which is added to.
@@ -113,9 +113,9 @@ def tool_parser(
 
     Args:
         tool: The tool's name.
-        description: What it does.
+        description: Description of the tool.
         log_level: The default.
-        trains: Whether what it does not know, and `--config`, goes to ESPnet's training.
+        trains: True if unknown options, and `--config`, go to ESPnet's training.
     """
     make = argparse.ArgumentParser if trains else config_argparse.ArgumentParser
     parser = make(
@@ -138,7 +138,7 @@ def parse_numbers(option: str, text: str, kind: Callable = int) -> Tuple[Any, ..
     """Numbers with spaces between them, each once.
 
     Raises:
-        InputError: It is something else.
+        InputError: The text holds anything but numbers.
     """
     try:
         return tuple(dict.fromkeys(map(kind, text.split())))
@@ -165,13 +165,13 @@ def run_tool(
 
     Args:
         parser: Made by `tool_parser`.
-        function: What the tool does: it takes one object of the class `options`; without such a
+        function: Function of the tool. It takes one object of the class `options`; without such a
             class it takes the parser's options as keyword arguments.
         cmd: The command line (default: sys.argv).
         options: The dataclass that `add_options` has made the parser of.
         rest: The field or argument that takes options which the parser does not know; without it
             they are errors.
-        stopped: What is said after Ctrl-C.
+        stopped: Message after Ctrl-C.
         signed: The option that names an output beside which the command line is left.
 
     Raises:
@@ -219,7 +219,7 @@ def _as_line(error: Exception) -> str:
     """Message of an error, with a remedy where the operating system refuses a file."""
     if not isinstance(error, OSError) or error.filename is None:
         return str(error)
-    # what is written stands under a name of its own, with a point before it, until it is whole
+    # until an output is whole it has a name of its own, with a point before it
     folder, name = os.path.split(os.fspath(error.filename))
     place = folder if name.startswith(".") else os.fspath(error.filename)
     return (
@@ -231,12 +231,12 @@ def _as_line(error: Exception) -> str:
 def progress(
     iterable: Optional[Iterable] = None, *, desc: str, unit: str, total: Optional[int] = None
 ) -> tqdm:
-    """Progress bar with rate and time left, of what takes longer than two seconds.
+    """Progress bar with rate and time left, shown after two seconds.
 
     Args:
-        iterable: What to walk; without it, call `.update(n)` and `.close()`.
-        desc: What is being done.
-        unit: What is counted.
+        iterable: Items to walk; without it, call `.update(n)` and `.close()`.
+        desc: Description of the work.
+        unit: Unit of the count.
         total: The count at the end, where the iterable has no length.
     """
     return tqdm(

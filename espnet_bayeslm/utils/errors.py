@@ -10,13 +10,13 @@ from typeguard import TypeCheckError
 
 
 class InputError(ValueError):
-    """Input that cannot be used: says where, what came, what was expected, what to do.
+    """Input that cannot be used: the place, the fault, the expected input, and a remedy.
 
     Args:
-        problem: What came, and what was expected.
+        problem: Description of the fault, and of the input that was expected.
         path: The file concerned.
-        line: Its line, counted from 1.
-        remedy: What the user can do about it.
+        line: Line number, from 1.
+        remedy: Advice for the user.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class InputError(ValueError):
         if path is not None and line is not None:
             where += f":{line}"
         message = f"{where}: {problem}" if where else problem
-        # what a library says may end in its own full stop
+        # the message of a library may end in its own full stop
         super().__init__(f"{message.removesuffix('.')}. {remedy}".rstrip() if remedy else message)
 
 
@@ -40,7 +40,7 @@ def one_line_errors(program: str) -> Iterator[None]:
     """Turn bad input within the block into one line and exit status 1.
 
     Args:
-        program: What the line begins with.
+        program: First word of the line.
 
     Raises:
         SystemExit: In place of an InputError, or of an option of the wrong type.

@@ -104,8 +104,8 @@ def staged(
 ) -> Iterator[Path]:
     """Make a folder whose files move into the folder `path` when the block ends well.
 
-    What else stands in `path`, or in the folder that it leads to, stays. After an error nothing
-    has been written.
+    Anything else in `path`, or in the folder that it leads to, stays. After an error nothing has
+    been written.
 
     Args:
         path: The folder.
@@ -158,8 +158,8 @@ def check_output(
 
     Args:
         output: The folder.
-        marker: Its yaml or JSON file that names the `files` of a run; without it the folder must
-            be new or empty.
+        marker: Name of the yaml or JSON file that names the `files` of a run; without it the folder
+            must be new or empty.
         tool: The tool's name, for messages.
         inputs: Option -> a path that must not lie in the folder.
 
@@ -230,7 +230,7 @@ def _filled(path: PathLike) -> Iterator[Tuple[Path, Path]]:
 
 
 def is_older(output: PathLike, *inputs: Path) -> bool:
-    """Whether a file is missing, or older than a file of its inputs or in their folders."""
+    """True if a file is missing, or older than a file of its inputs or in their folders."""
     if not Path(output).exists():
         return True
     files = [f for path in inputs for f in (path, *(path.rglob("*") if path.is_dir() else ()))]
@@ -239,7 +239,7 @@ def is_older(output: PathLike, *inputs: Path) -> bool:
 
 
 def files_in(folder: PathLike) -> List[str]:
-    """Files of a folder and of those in it, as paths from it."""
+    """Files of a folder and its subfolders, as paths from it."""
     paths = (path for path in Path(folder).rglob("*") if not path.is_dir())
     return sorted(str(path.relative_to(folder)) for path in paths)
 
@@ -285,7 +285,7 @@ def decoded(line: bytes, path: PathLike, number: int) -> str:
     """Text of a line of UTF-8.
 
     Raises:
-        InputError: It is something else.
+        InputError: The line is no UTF-8.
     """
     try:
         return line.decode("utf-8")
@@ -299,7 +299,7 @@ def decoded(line: bytes, path: PathLike, number: int) -> str:
 
 
 def check_seekable(path: PathLike) -> None:
-    """Raise an InputError where a path is a pipe, which what is read twice cannot be."""
+    """Raise an InputError for a pipe, which cannot be read twice."""
     if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
         raise InputError(
             "a pipe, and it is read twice: a file or folder was expected",
@@ -343,13 +343,13 @@ def read_text(path: PathLike) -> str:
     """Text of a file, as `read_lines` reads it.
 
     Raises:
-        InputError: It cannot be read.
+        InputError: The file cannot be read.
     """
     return "\n".join(line for _, line in read_lines(path))
 
 
 def split_files(path: PathLike) -> List[str]:
-    """A file, or those that ESPnet's `split_scps` has made of it (`--num_splits_lm` of asr.sh)."""
+    """A file, or its parts by ESPnet's `split_scps` (`--num_splits_lm` of asr.sh)."""
     if not Path(path).is_dir():
         return [str(path)]
     number = (Path(path) / "num_splits").read_text(encoding="utf-8")

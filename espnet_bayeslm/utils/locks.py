@@ -35,7 +35,7 @@ def folder_lock(folder: PathLike) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab+", buffering=0) as f:
         try:
-            # lockf, not flock: what is forked (a data loader's worker) must not inherit the lock
+            # lockf, not flock: a forked process (a data loader's worker) must not inherit the lock
             # and outlive its owner with it.
             fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError) as error:

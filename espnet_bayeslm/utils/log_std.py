@@ -19,14 +19,14 @@ def clamp_log_std(log_std: torch.Tensor) -> torch.Tensor:
 
 
 def check_spread(spread: float, location: str) -> None:
-    """Check that the weights of a location may be those of a trained LM.
+    """Check that the weights of a location have a spread that a trained LM could have.
 
     Args:
-        spread: Their standard deviation.
-        location: Where they are.
+        spread: Standard deviation of the weights.
+        location: Location of the weights.
 
     Raises:
-        InputError: It is not finite, or beyond any LM's.
+        InputError: The spread is not finite, or beyond any LM's.
     """
     if not spread <= math.exp(LOG_STD_MAX):
         raise InputError(

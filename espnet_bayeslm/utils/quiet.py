@@ -47,7 +47,7 @@ def stand_in_for(name: str) -> None:
 
 @contextlib.contextmanager
 def quiet_imports() -> Iterator[None]:
-    """Imports within the block print nothing, and leave out what ESPnet's LMs seldom need."""
+    """Imports within the block print nothing, and omit modules that ESPnet's LMs seldom need."""
     for name in LAZY:
         stand_in_for(name)
     printed = io.StringIO()

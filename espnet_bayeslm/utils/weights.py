@@ -12,8 +12,9 @@ def check_weights(weights: ArrayLike, num_components: int) -> np.ndarray:
     """Weights as float64 of sum 1.
 
     Raises:
-        InputError: Their number differs from the components', one is negative or not finite, or
-            their sum is not 1 (within 1e-3, which rounding for print may cost).
+        InputError: The number of weights differs from the number of components, a weight is
+            negative or not finite, or the sum is not 1 (within 1e-3, which rounding for print may
+            cost).
     """
     values = np.asarray(weights, dtype=np.float64)
     problem = ""

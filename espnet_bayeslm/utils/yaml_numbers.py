@@ -13,7 +13,8 @@ def as_numbers(value: Any) -> Any:
     """Value of a yaml file with its numbers as numbers, in mappings and lists too.
 
     Args:
-        value: What PyYAML has read, where a word in the form of a number can only be a number.
+        value: Value that PyYAML has read, where a word in the form of a number can only be a
+            number.
     """
     if isinstance(value, str):
         return float(value) if NUMBER.fullmatch(value.strip()) else value

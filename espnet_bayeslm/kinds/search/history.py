@@ -63,7 +63,7 @@ def show(records: List[Record], summary_writer: Any, *, epoch: int, first: int, 
     """Write an epoch's architecture weights to TensorBoard and the last ones to the log.
 
     Args:
-        records: As `ArchitectureLog.take` returns them.
+        records: Records that `ArchitectureLog.take` has returned.
         summary_writer: TensorBoard's, or None.
         epoch: The epoch, from 1.
         first: Training steps before it.

@@ -30,7 +30,7 @@ class Choice(nn.Module):
         return tuple(kind.name for kind in self.candidates)
 
     def parameters_of(self, group: str) -> List[torch.Tensor]:
-        """Architecture weights, if this is their group for the optimizer."""
+        """Architecture weights, if the optimizer's group is `architecture`."""
         return [self.weights] if group == Search.group else []
 
 
@@ -46,8 +46,8 @@ def choices(lm: nn.Module) -> Iterator[Tuple[str, Choice]]:
 class Search(Kind):
     """A super-network decides between candidates: their paths are mixed and trained together.
 
-    The first candidate has the place's own layers; each of the others has copies of them, which
-    become children of the layers, that are mixed. The architecture weights are the LM's
+    The first candidate has the place's own layers. Every other candidate has copies of them, which
+    become children of the mixed layers. The architecture weights are the LM's
     `search.{location}.weights`.
     """
 
@@ -120,8 +120,8 @@ class _Path(Place):
     """Place of an LM with the path of one candidate.
 
     Attributes:
-        choice: Its architecture weights.
-        kind: The candidate; the first has the layers' own weights, the others copies.
+        choice: Choice between the candidates, with its architecture weights.
+        kind: The candidate; the first has the layers' own weights, every other one has copies.
     """
 
     choice: Choice
@@ -131,7 +131,7 @@ class _Path(Place):
         return self._of_path(super().weights())
 
     def _of_path(self, weights: Sequence[Weights]) -> List[Weights]:
-        """These weights for the first candidate; copies in further paths for the others."""
+        """Weights of the candidate: these for the first, copies in a further path for any other."""
         if self.kind == self.choice.kinds[0]:
             return list(weights)
         return [

@@ -38,7 +38,7 @@ def start_paths(lm: nn.Module, state: Dict[str, Any], prefix: str) -> None:
         lm: The super-network.
         state: The state_dict about to be loaded. ESPnet's `--init_param` puts the checkpoint's
             tensors over the model's own, which are then the same memory.
-        prefix: Of the LM's keys.
+        prefix: Prefix of the LM's keys.
     """
 
     def is_given(key: str, own: torch.Tensor) -> bool:
@@ -66,7 +66,7 @@ def take_paths(lm: Any, state: Dict[str, Any], prefix: str) -> None:
         if alias not in state or key not in state:
             continue
         value = state.pop(alias)
-        # what is tied has learnt with the layer's own
+        # tied parameters have learnt with the layer's own
         if not _is_tied(lm, getattr(found.owner, found.parameter)):
             state[key] = state[key].clone()
             select_rows(state[key], found.rows).copy_(value)

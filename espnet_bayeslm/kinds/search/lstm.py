@@ -93,7 +93,7 @@ class MixedTensors(LayerTensors):
         return torch.stack([*own, *(found[gate][kind] for gate, kind, _ in self.further)])
 
     def process(self, position: str, weight: str, bias: str) -> Process:
-        """A searched Gaussian process on what goes into all gates, and the linear parts.
+        """A searched Gaussian process on the input of all gates, and the linear parts.
 
         Returns:
             Weight, bias and coefficients of the process, the last times its share; weight and bias

@@ -1,4 +1,4 @@
-"""Layers with several paths: the first is the layer itself, the others are its children.
+"""Layers with several paths: the first is the layer itself, further paths are its children.
 
 A layer with paths takes the place of a layer in the LM and has the same parameters, under the same
 names.

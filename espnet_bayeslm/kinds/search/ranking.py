@@ -26,12 +26,12 @@ class Run:
     """A super-network that was trained: one run (seed) of a search.
 
     Attributes:
-        name: Its name in tables and figures.
-        path: Its experiment folder.
+        name: Name in tables and figures.
+        path: Experiment folder.
         seed: ESPnet's seed of the training.
-        weights: Its architecture weights after the last epoch.
+        weights: Architecture weights after the last epoch.
         history: The weights over the training; empty where they were not written down.
-        config: Its training configuration, as conf/*.yaml have one.
+        config: Training configuration, as a file of conf/ has it.
         options: Location -> kind -> the options of this candidate.
     """
 
@@ -52,7 +52,7 @@ class RankedArchitecture:
         choices: Location -> kind, in the order of the weights.
         mean_log_prob: Mean over the runs of ln of its probability; minus infinity where that is 0.
         log_probs: Ln of its probability under each run.
-        ranks: Its place under each run, from 1; None beyond the limit.
+        ranks: Rank under each run, from 1; None beyond the limit.
     """
 
     choices: Dict[str, str]
@@ -99,7 +99,7 @@ def rank(
 
     Args:
         runs: The weights of each run.
-        top: How many; all where there are fewer.
+        top: Number of architectures; all are returned where there are fewer.
         limit: Number of architectures of each run among which a rank is looked for.
 
     Raises:
@@ -139,7 +139,7 @@ def _best(table: Sequence[np.ndarray], count: int) -> Tuple[np.ndarray, np.ndarr
 
     Args:
         table: R rows of values; none is nan.
-        count: How many; all where there are fewer.
+        count: Number of sums; all are returned where there are fewer.
 
     Returns:
         The sums (N,), and the place in each row of the value taken (N, R).

@@ -41,10 +41,10 @@ class SeqRNN(RecurrentLM, BayesESPnetLM):
         return {**layered, **super().positions()}
 
     def place(self, location: Location) -> Place:
-        """A location, as a kind gets it.
+        """Place of a location in the LM.
 
         Raises:
-            InputError: It is the output projection, whose table is the embedding's.
+            InputError: The location is the output projection, and its table is the embedding's.
         """
         if location.position == "output" and self.decoder.weight is self.encoder.weight:
             raise InputError(
@@ -55,21 +55,21 @@ class SeqRNN(RecurrentLM, BayesESPnetLM):
         return super().place(location)
 
     def _gates(self) -> Tuple[str, ...]:
-        """Its gates, in the order of torch's rows."""
+        """Gates of the layers, in the order of torch's rows."""
         if isinstance(self.rnn, nn.LSTM):
             return GATES
         return GRU_GATES if isinstance(self.rnn, nn.GRU) else ()
 
     def projected(self, input: torch.Tensor) -> torch.Tensor:
-        """See `BayesESPnetLM.projected`."""
+        """Input of the output projection, (B, L, M)."""
         return self.encode(self.encoder(input))[0]
 
     @property
     def computes_trees(self) -> bool:  # type: ignore[override]
-        """See `UncertainLM.computes_trees`: an LSTM does."""
+        """True if the recurrent layers are an LSTM and the output projection keeps its mean."""
         return isinstance(self.rnn, nn.LSTM) and self.keeps_projection()
 
     @property
     def continues_trees(self) -> bool:  # type: ignore[override]
-        """See `UncertainLM.continues_trees`."""
+        """True if prefix trees can be computed."""
         return self.computes_trees

@@ -47,7 +47,7 @@ class Transformer(BayesESPnetLM):
         return len(self.encoder.encoders)
 
     def projected(self, input: torch.Tensor, keep: Any = None) -> torch.Tensor:
-        """See `BayesESPnetLM.projected`; `keep` takes keys and values."""
+        """Input of the output projection, (B, L, M); `keep` collects keys and values."""
         x = self.encoder.embed(self.embed(input))
         length = input.size(1)
         causal = torch.ones(length, length, dtype=torch.bool, device=input.device).tril()
@@ -71,13 +71,13 @@ class Transformer(BayesESPnetLM):
         return make_cache(self.num_layers(), own.h, size, self.embed.weight.detach())
 
     def begin(self, tokens: torch.Tensor) -> Step:
-        """See `IncrementalLM.begin`."""
+        """Read prefixes from their start and cache their keys and values."""
         keys_values: List[torch.Tensor] = []
         x = self.projected(tokens, keys_values)
         return self.decoder(x[:, -1]), self._cache().begin(keys_values)
 
     def advance(self, tokens: torch.Tensor, states: List[Prefix]) -> Step:
-        """See `IncrementalLM.advance`; token 0, which no search has in a prefix, is seen here."""
+        """Read one more token of each hypothesis; token 0, which no prefix has, is visible here."""
         step = make_step(states)
 
         def attend(layer: int, attention: Any, *heads: torch.Tensor) -> torch.Tensor:
@@ -113,8 +113,8 @@ def run_layers(encoder: Any, x: torch.Tensor, attend: Callable[..., torch.Tensor
 
     Args:
         encoder: ESPnet's encoder.
-        x: What its first layer gets.
-        attend: (layer from 0, ESPnet's attention, query, key, value) -> what the heads find.
+        x: Input of the first layer.
+        attend: (layer from 0, ESPnet's attention, query, key, value) -> attention of the heads.
     """
     for number, layer in enumerate(encoder.encoders):
         attention, normed = layer.self_attn, layer.norm1(x)
@@ -131,7 +131,7 @@ def _attend(layer: Any, heads: Heads, mask: torch.Tensor) -> torch.Tensor:
     Args:
         layer: ESPnet's attention.
         heads: Query, key and value, (B, L, M) each.
-        mask: What is seen, bool (B, 1, L, L).
+        mask: True where a token sees another one, bool (B, 1, L, L).
     """
     blind = ~mask.any(-1, keepdim=True)
     rate = layer.dropout.p if layer.training else 0.0

@@ -37,10 +37,10 @@ class TransformerOPT(BayesESPnetLM):
 
     @classmethod
     def build(cls, vocab_size: int, conf: Optional[Mapping[str, Any]]) -> AbsLM:
-        """See `BayesESPnetLM.build`; the pretrained weights are in it already.
+        """Build ESPnet's LM, with the pretrained weights in it.
 
         Raises:
-            InputError: They are not to be found either.
+            InputError: The pretrained weights, or the package transformers, are not to be found.
         """
         if importlib.util.find_spec("transformers") is None:
             raise InputError(
@@ -65,6 +65,6 @@ class TransformerOPT(BayesESPnetLM):
         return len(self.decoder.decoder.layers)
 
     def projected(self, input: torch.Tensor) -> torch.Tensor:
-        """See `BayesESPnetLM.projected`."""
+        """Input of the output projection, (B, L, M)."""
         result = self.decoder(input, attention_mask=input != 0, use_cache=False, return_dict=True)
         return result.last_hidden_state
