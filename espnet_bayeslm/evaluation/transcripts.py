@@ -71,7 +71,7 @@ def read_transcripts(path: PathLike) -> Dict[str, Words]:
         _check_untimed(spoken, path)
         transcripts = _of_trn(lines, path) if _is_trn(spoken) else _of_text(path)
     if not transcripts:
-        raise InputError("no utterances", path=path, remedy="One line for each is expected.")
+        raise InputError("no utterances", path=path, remedy="Write one line for each.")
     return transcripts
 
 
@@ -92,7 +92,7 @@ def _check_untimed(lines: Sequence[Line], path: PathLike) -> None:
                 path=path,
                 line=lines[0][0],
                 remedy="Write one line `utterance-id word word ...` for each segment of the other"
-                " files, with the ids that they have.",
+                " files, with the same ids.",
             )
 
 
@@ -121,7 +121,7 @@ def _of_trn(lines: Sequence[Line], path: PathLike) -> Dict[str, Words]:
             )
         if utt in transcripts:
             raise InputError(
-                f"the utterance {utt!r} stands there already",
+                f"the utterance {utt!r} comes twice",
                 path=path,
                 line=number,
                 remedy="Utterance ids must be unique.",

@@ -112,7 +112,11 @@ class ArpaTable:
             keys = self._keys[level]
             rows = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
             if len(wanted) and (len(keys) == 0 or not np.array_equal(keys[rows], wanted)):
-                raise InputError("an n-gram whose context is not in the file", path=path)
+                raise InputError(
+                    "the context of an n-gram is not among the n-grams of the file",
+                    path=path,
+                    remedy="Estimate it again, as `bayeslm ngram` does.",
+                )
         # KenLM takes the first of n-grams that are there twice, and so does unique
         keys, chosen = np.unique(rows * self._num_words + ngrams.words[:, -1], return_index=True)
         self._keys.append(keys)

@@ -144,8 +144,7 @@ class NgramLM(LogProbLM):
                 f"does not know {len(self.unknown)} of the {len(rest)} tokens of the LM"
                 f" ({examples}, ...)",
                 path=path,
-                remedy="It must be trained on text in the LM's tokens, which are those of its"
-                " token_list.",
+                remedy="Train it on text in the tokens of the LM's token_list.",
             )
         self._rows: Dict[Hashable, np.ndarray] = {}
         self._max_rows = max(_KEPT_BYTES // (8 * self.vocab_size), _MIN_KEPT)

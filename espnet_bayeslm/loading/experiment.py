@@ -42,7 +42,7 @@ def find_files(path: PathLike) -> Tuple[Path, Path]:
     path = Path(path)
     if path.is_file() and set(path.suffixes) & NGRAMS:
         raise InputError(
-            "an n-gram, and a trained LM's experiment folder or checkpoint was expected",
+            "an n-gram, where an experiment folder or a checkpoint was expected",
             path=path,
             remedy="Give it by --ngram.",
         )
@@ -61,7 +61,11 @@ def find_files(path: PathLike) -> Tuple[Path, Path]:
         raise InputError(f"found no {expected}", path=path, remedy="Train the LM first.")
     config = folder / "config.yaml"
     if not config.is_file():
-        raise InputError("found no config.yaml beside the checkpoint", path=folder)
+        raise InputError(
+            "found no config.yaml beside the checkpoint",
+            path=folder,
+            remedy="Copy it from the folder of the training.",
+        )
     return config, existing[0]
 
 
@@ -208,7 +212,9 @@ def read_unk_size(folder: Path) -> Optional[float]:
         return float(yaml.safe_load(path.read_text(encoding="utf-8"))["unk_size"])
     except (yaml.YAMLError, TypeError, KeyError, ValueError) as error:
         raise InputError(
-            f"no `unk_size` in it ({error!r})", path=path, remedy="Delete it, or train again."
+            f"no number `unk_size` ({error!r})",
+            path=path,
+            remedy="Delete the file, or train again.",
         ) from error
 
 

@@ -190,7 +190,7 @@ def _means(trained: TrainedLM, config: Mapping[str, Any]) -> Dict[str, torch.Ten
     lost += [key for key in target if key not in state]
     if lost:
         raise InputError(
-            f"{len(lost)} tensors are not of both this LM and its point-estimate form"
+            f"{len(lost)} tensors are in only one of this LM and its point-estimate form"
             f" (the first: {lost[0]})",
             path=trained.path,
         )

@@ -69,7 +69,7 @@ def match_weights(
         raise InputError(
             f"has weights for {', '.join(row.name for row in known)}, but the components are"
             f" {', '.join(names)}",
-            remedy="Give the same --lm and --ngram as where they were estimated.",
+            remedy="Give the --lm and --ngram with which the weights were estimated.",
         )
     twice = [name for name, count in Counter(bases).items() if count > 1]
     if twice:

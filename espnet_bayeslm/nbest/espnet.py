@@ -79,7 +79,11 @@ def _read_job(job: Path) -> Iterator[Tuple[str, List[Row]]]:
     """Yield (utterance, its text and score of each rank): later ranks may leave utterances out."""
     folders = numbered(job, "{}best_recog")
     if not folders:
-        raise InputError("no 1best_recog in it", path=job, remedy="Did the job fail?")
+        raise InputError(
+            "no 1best_recog in this folder",
+            path=job,
+            remedy="Run the job again: it may have failed.",
+        )
     ranks: List[Tuple[Table, Table]] = []
     before: Optional[Path] = None
     for folder in folders:

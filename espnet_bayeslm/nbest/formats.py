@@ -264,7 +264,7 @@ class CheckedLists:
         if 0 < len(unscored) < len(self.utts):
             raise InputError(
                 f"{len(unscored)} of {len(self.utts)} lists have no first-pass score (the first:"
-                f" {next(iter(unscored))[:80]!r}), and the others do",
+                f" {next(iter(unscored))[:80]!r})",
                 path=self.path,
-                remedy="Give scores of all lists, or of none: then the rank stands in for them.",
+                remedy="Give scores for all lists, or for none: then the ranks take their place.",
             )

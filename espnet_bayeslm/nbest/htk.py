@@ -185,7 +185,7 @@ class _Reader(LatticeBuilder):
         if "base" in fields:
             self.base = float(fields["base"])
             if self.base < 0 or self.base == 1:
-                raise self.error(f"base={fields['base'][:60]}: expected that of logs")
+                raise self.error(f"base={fields['base'][:60]}: expected the base of logarithms")
         if "L" in fields:
             self.check_size(int(fields["L"]))
 
@@ -207,7 +207,7 @@ class _Reader(LatticeBuilder):
     def _add_node(self, fields: Fields) -> None:
         name = self._integer(fields, "I")
         if name in self.nodes:
-            raise self.error(f"the node {name} stands there already")
+            raise self.error(f"the node {name} comes twice")
         if "L" in fields:
             problem = "a sub-lattice in place of a word"
             raise self.error(problem, "Expand it first (HTK's HLRescore).")
@@ -248,7 +248,11 @@ class _Reader(LatticeBuilder):
             if key in self.header and int(self.header[key]) != number:
                 found = f"there are {number} {'nodes' if key == 'N' else 'links'}"
                 line = self.header_lines[key]
-                raise self.error(f"{key}={self.header[key]}, and {found}", "Was it cut?", line=line)
+                raise self.error(
+                    f"{key}={self.header[key]}, and {found}",
+                    "Copy it again: it may be cut.",
+                    line=line,
+                )
         start, end = self._terminal("start"), self._terminal("end")
         self._set_labels()
         keys = self._scores()
@@ -270,8 +274,8 @@ class _Reader(LatticeBuilder):
             if arc.word is not None and len(keys) < len(found):
                 raise self.error(
                     f"the link of {arc.word!r:.60} has the scores {', '.join(keys) or 'none'},"
-                    f" others {', '.join(found)}",
-                    "Give it all of them, 0 where there is none.",
+                    f" other links {', '.join(found)}",
+                    "Give each link with a word all scores, 0 for a missing one.",
                     line=line,
                 )
         return found

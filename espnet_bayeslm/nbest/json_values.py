@@ -48,7 +48,7 @@ def parse_json(text: str) -> Any:
     except json.JSONDecodeError as error:
         raise BadValue(f"not JSON ({error.msg} at column {error.colno})") from error
     except RecursionError as error:
-        raise BadValue("brackets within brackets without an end") from error
+        raise BadValue("brackets are nested too deeply") from error
 
 
 def json_items(path: PathLike, *, remedy: str) -> Iterator[Tuple[int, Any]]:
@@ -95,14 +95,14 @@ def _value_at(text: str, place: int, path: PathLike, line: int, remedy: str) -> 
             problem = f"not JSON ({error.msg} at column {error.colno})"
             raise InputError(problem, path=path, line=error.lineno, remedy=remedy) from error
         except RecursionError as error:
-            raise BadValue("brackets within brackets without an end") from error
+            raise BadValue("brackets are nested too deeply") from error
 
 
 def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
     """JSON object whose keys come once each."""
     content = dict(pairs)
     if len(content) != len(pairs):
-        raise BadValue("a key that comes twice in one object")
+        raise BadValue("a key comes twice in one object")
     return content
 
 

@@ -136,7 +136,7 @@ def _parts(folder: Path) -> List[Path]:
         raise InputError(
             f"holds {WORDS} and {parts[0].name}",
             path=folder,
-            remedy="Which is meant? Move one of them to another folder.",
+            remedy="Move one of them to another folder.",
         )
     if (jobs := packed(folder / "num_jobs")).is_file():
         num_jobs = read_text(jobs).strip()

@@ -160,7 +160,7 @@ class _Reader(LatticeBuilder):
             raise self.error(f"the lattice of {self.utt[:80]!r} has no states", line=first)
         if not self.finals:
             problem = f"the lattice of {self.utt[:80]!r} has no final state"
-            raise self.error(problem, "Was it cut?")
+            raise self.error(problem, "Copy it again: it may be cut.")
         if self.symbols is None and self.arcs and self.all_numbers:
             raise self.error(
                 "all words are numbers, and there is no words.txt",

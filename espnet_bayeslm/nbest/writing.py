@@ -46,7 +46,7 @@ def words_line(words: Tuple[str, ...]) -> str:
     if tuple(line.split()) != words or not is_utf8(line):
         raise InputError(
             f"{line[:80]!r} holds an empty word, or one with white space or half a character",
-            remedy="Such words cannot be written.",
+            remedy="Replace it: no format can hold such words.",
         )
     return line
 

@@ -106,9 +106,9 @@ def _finish(step: Step, status: Optional[int], logs: Path) -> None:
         lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
         said = [line for line in lines if line.strip()]
         raise InputError(
-            f"status {status}: {said[-1][:300] if said else 'nothing was said'}",
+            f"ended with status {status}: {said[-1][:300] if said else 'no message'}",
             path=log,
-            remedy="The same command goes on from here.",
+            remedy="Mend the cause; the same command continues from here.",
         )
     write_text(logs / f"{step.name}.done", step.script())
 

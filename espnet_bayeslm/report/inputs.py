@@ -43,7 +43,9 @@ def labelled_paths(option: str, values: Repeated, what: str = "NAME") -> List[Tu
         if alone:
             label, path = "", value
         if not path or not (label or alone):
-            raise InputError(f"{option} {value}", remedy=f"Give {option} {what}=PATH.")
+            raise InputError(
+                f"{option} {value}: no path, or an empty name", remedy=f"Give {option} {what}=PATH."
+            )
         pairs.append((label, path))
     return pairs
 

@@ -219,4 +219,4 @@ def _add(refs: Dict[str, Words], more: Mapping[str, Words], *, source: str) -> N
     """Add references to the references of other files."""
     for utt, words in more.items():
         if refs.setdefault(utt, words) != words:
-            raise InputError(f"another reference of {utt[:80]!r} than before", path=source)
+            raise InputError(f"a second, different reference of {utt[:80]!r}", path=source)

@@ -145,7 +145,11 @@ def read_snr(paths: Sequence[str]) -> Tuple[Dict[str, List[LocationRow]], Curves
             found = {lm: [_row(row) for row in values] for lm, values in rows.items()}
         twice = [lm for lm in found if lm in lms]
         if twice:
-            raise InputError(f"{twice[0]} is in another file too", path=path)
+            raise InputError(
+                f"the LM {twice[0]} is in another file too",
+                path=path,
+                remedy="Give each LM once.",
+            )
         lms.update(found)
         if Path(name).is_dir() and (path.parent / PRUNING).exists():
             curves.update(_read_curves(path.parent / PRUNING))

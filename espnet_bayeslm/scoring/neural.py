@@ -223,8 +223,8 @@ class NeuralScorer:
         tokens = self.trained.tokenize(" ".join(words)) if words else []
         if len(tokens) != len(words):
             raise InputError(
-                f"{self.name}: {len(words)} words, but {len(tokens)} begin in its word tokens"
-                f" {tokens} of the sentence {' '.join(words)!r}",
+                f"{self.name}: the sentence {' '.join(words)!r} has {len(words)} words, and"
+                f" {len(tokens)} word tokens: {tokens}",
                 remedy="The tokenizer drops or splits words: normalise the text as for training.",
             )
         return self.trained.ids(tokens), list(range(len(words) + 1))

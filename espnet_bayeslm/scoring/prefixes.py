@@ -165,7 +165,7 @@ class NeuralPrefixes:
         self.draws = num_draws(self.lm, scorer.num_samples)
         if self.draws and not isinstance(self.lm, SampledLM):
             raise InputError(
-                f"{scorer.name}: lattices are not rescored by weight draws of {type(self.lm)}",
+                f"{scorer.name}: {type(self.lm).__name__} cannot rescore lattices with samples",
                 remedy="Use --num_samples 0, or N-best lists.",
             )
         self.eos = vocab_size(self.lm) - 1

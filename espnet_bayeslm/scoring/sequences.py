@@ -267,7 +267,7 @@ def check_finite(log_probs: np.ndarray) -> None:
     """
     if not np.isfinite(log_probs).all():
         raise InputError(
-            "the LM gives a log-probability that is not a finite number",
+            "a log-probability of the LM is not a finite number",
             remedy="Its training has diverged: use an earlier checkpoint.",
         )
 

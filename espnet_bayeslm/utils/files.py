@@ -209,7 +209,11 @@ def _filled(path: PathLike) -> Iterator[Tuple[Path, Path]]:
     """
     target = Path(path)
     if target.is_symlink() and not target.exists():
-        raise InputError(f"a link to {os.readlink(target)}, which is not there", path=target)
+        raise InputError(
+            f"a link to {os.readlink(target)}, which does not exist",
+            path=target,
+            remedy="Remove the link, or make its target.",
+        )
     if target.exists() and not target.is_dir():
         raise InputError("a file, where a folder is to be written", path=target)
     target = target.resolve()
@@ -249,7 +253,11 @@ def _check_way(folder: Path, names: Iterable[str]) -> None:
     for name in names:
         above = [folder / part for part in list(Path(name).parents)[:-1]]
         if (folder / name).is_dir() or any(p.exists() and not p.is_dir() for p in above):
-            raise InputError("stands in the way of what is to be written", path=folder / name)
+            raise InputError(
+                "is in the way of a file to be written",
+                path=folder / name,
+                remedy="Move it, or give another folder.",
+            )
 
 
 def _remove(folder: Path, name: str) -> None:

@@ -94,7 +94,7 @@ def _check_file(path: PathLike) -> None:
     """Raise an InputError where there is no such file."""
     if os.path.isdir(path):
         raise InputError(
-            "a folder, and an n-gram is a file",
+            "a folder, where an n-gram file was expected",
             path=path,
             remedy="An LM's experiment folder is given by --lm; `bayeslm ngram` makes an n-gram.",
         )

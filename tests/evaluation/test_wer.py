@@ -110,7 +110,7 @@ def test_transcripts_of_both_formats(tmp_path, name):
         ("ref.trn", "x (a)\nx y\n", r"ref.trn:2: got 'x y' where"),
         ("ref.trn", "x (a)\n\n", r"ref.trn:2: got ''"),
         ("ref.trn", "x ()\n", r"ref.trn:1: got"),
-        ("ref.trn", "x (a)\ny (a)\n", r"ref.trn:2: the utterance 'a' stands there already"),
+        ("ref.trn", "x (a)\ny (a)\n", r"ref.trn:2: the utterance 'a' comes twice"),
     ],
 )
 def test_bad_transcripts_are_named_by_file_and_line(tmp_path, name, content, message):

@@ -121,8 +121,8 @@ BAD = [
         [{"utt": "u", "hypotheses": [{"text": "", "am_score": 1}, {"text": ""}]}],
         r":1: 1 of 2 hypotheses have a score",
     ),
-    (['{"utt": "u", "utt": "v"}'], r":1: a key that comes twice"),
-    (["[" * 10**6], r":1: brackets within brackets"),
+    (['{"utt": "u", "utt": "v"}'], r":1: a key comes twice"),
+    (["[" * 10**6], r":1: brackets are nested too deeply"),
 ]  # fmt: skip
 
 

@@ -223,5 +223,5 @@ def test_references_that_do_not_fit(make_rescored, tmp_path):
     (tmp_path / "other").write_text("u1 b\n")
     with pytest.raises(InputError, match="2 utterances have no reference"):
         read_references(f"{tmp_path}/short", [item], folders)
-    with pytest.raises(InputError, match="other: another reference of 'u1' than before"):
+    with pytest.raises(InputError, match="other: a second, different reference of 'u1'"):
         read_references([f"{tmp_path}/short", f"{tmp_path}/other"], [item], folders)

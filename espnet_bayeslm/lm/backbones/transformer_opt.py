@@ -52,8 +52,8 @@ class TransformerOPT(BayesESPnetLM):
         except OSError as error:
             raise InputError(
                 f"opt_name {(conf or {}).get('opt_name')!r}: {str(error).splitlines()[0]}",
-                remedy="ESPnet builds the LM from the pretrained one, before a checkpoint is read:"
-                " give its local folder, or its name where it can be downloaded or was before.",
+                remedy="Give the local folder of the pretrained LM, or the name of one to download:"
+                " ESPnet builds the LM from it before a checkpoint is read.",
             ) from error
         # ESPnet's task would do it for an LM of this name
         lm.reload_pretrained_parameters()
