@@ -1,6 +1,7 @@
 """Imports point down the list of layers, and every module says what it is."""
 
 import ast
+import collections
 import re
 from pathlib import Path
 
@@ -18,6 +19,27 @@ LAYERS = [
 KNOWS_ESPNET_TASKS = {"bin", "training", "loading"}
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
+
+# Modules of one name -> their folders. Twins are about one thing: a kernel and its plain twin, a
+# tool and its module, an LM and its layers.
+TWINS = {
+    **{name: {"kernels", "layers"} for name in ("embedding", "gp", "vocabulary")},
+    **{"export": {"bin", "loading"}, "perplexity": {"bin", "evaluation"}},
+    **{"lattice": {"bin", "nbest"}, "ngram": {"bin", "lm"}},
+    **{"lstm": {"kinds/search", "layers", "lm"}, "transformer": {"layers", "lm", "lm/backbones"}},
+}
+# One name for different things: each pair that gets two names leaves this table.
+HOMONYMS = {
+    **{"build": {"loading", "ngram"}, "espnet": {"lm", "nbest"}, "weights": {"bayes", "utils"}},
+    **{"options": {"rescoring", "training", "utils"}, "text": {"evaluation", "ngram", "training"}},
+}
+
+# A first line begins with a verb or a noun of the field.
+RIDDLE = re.compile(
+    r"(Returns? )?(What|Whether|How|See|That|Those|It|Its|Their|As|The same)\b", re.IGNORECASE
+)
+# Parts whose first lines are not yet so.
+RIDDLES_LEFT = {"bin", "rescoring", "training"}
 
 
 def imported(path):
@@ -52,6 +74,46 @@ def test_imports_point_down(path):
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_modules_are_documented(path):
     assert ast.get_docstring(ast.parse(path.read_text())), path
+
+
+def test_no_module_name_stands_twice():
+    folders = collections.defaultdict(set)
+    for path in MODULES:
+        if path.stem != "__init__":
+            folders[path.stem].add(str(path.parent.relative_to(PACKAGE)))
+    allowed = {**TWINS, **HOMONYMS}
+    twice = {name: found for name, found in folders.items() if len(found) > 1}
+    assert {
+        name: found for name, found in twice.items() if not found <= allowed.get(name, set())
+    } == {}
+
+
+def public_docstrings(node, name):
+    """Yield the name and docstring of a module, and of all public classes and functions in it."""
+    yield name, ast.get_docstring(node) or ""
+    for child in node.body:
+        is_definition = isinstance(child, (ast.ClassDef, ast.FunctionDef))
+        if is_definition and not child.name.startswith("_"):
+            yield from public_docstrings(child, f"{name}: {child.name}")
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun():
+    riddles = [
+        f"{name}: {text.splitlines()[0]}"
+        for path in MODULES
+        if path.relative_to(PACKAGE).parts[0] not in RIDDLES_LEFT
+        for name, text in public_docstrings(
+            ast.parse(path.read_text()), str(path.relative_to(PACKAGE))
+        )
+        if RIDDLE.match(text)
+    ]
+    assert not riddles, "\n".join(riddles)
+
+
+def test_modules_of_the_glossary_exist():
+    named = set(re.findall(r"`(\w+/[\w/]+\.py)`", (ROOT / "docs/glossary.md").read_text()))
+    assert len(named) > 30
+    assert {name for name in named if not (PACKAGE / name).exists()} == set()
 
 
 def test_the_tools_are_listed_and_exist():
