@@ -15,8 +15,8 @@ from espnet_bayeslm.utils.errors import InputError
 
 NUM_REPLICATES = 10_000
 LEVEL = 0.95
-# Draws of utterances that are held at a time, so that memory does not grow with the set
-_BLOCK = 1 << 22
+# The most utterance numbers that are held at a time, so that memory does not grow with the set
+_HELD = 1 << 22
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,16 +89,16 @@ def replicate_totals(
     num_utts = len(counts)
     if num_utts == 0:
         return np.zeros((num_replicates, counts.shape[1]))
-    rows = max(1, _BLOCK // num_utts)
+    rows = max(1, _HELD // num_utts)
     rng = np.random.default_rng(seed)
     totals = []
     for start in range(0, num_replicates, rows):
         # the replicates do not depend on how many are held at a time
         shape = min(rows, num_replicates - start), num_utts
-        block = rng.integers(num_utts, size=shape, dtype=np.int32)
+        chosen = rng.integers(num_utts, size=shape, dtype=np.int32)
         # how often each row holds each utterance, (R, U)
-        places = (block + num_utts * np.arange(len(block))[:, None]).ravel()
-        drawn = np.bincount(places, minlength=block.size).reshape(block.shape)
+        places = (chosen + num_utts * np.arange(len(chosen))[:, None]).ravel()
+        drawn = np.bincount(places, minlength=chosen.size).reshape(chosen.shape)
         totals.append(drawn @ counts.astype(np.float64))
     return np.concatenate(totals)
 

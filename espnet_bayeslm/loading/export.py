@@ -111,7 +111,7 @@ def point_config(args: argparse.Namespace, *, path: Path) -> Dict[str, Any]:
             remedy="Export its LMs, and then their mixture: --lm EXP --lm EXP --weights FILE.",
         )
     if args.lm_conf.get("num_samples"):
-        logging.warning(f"{path}: its searches average num_samples draws; the mean is exported")
+        logging.warning(f"{path}: its searches average num_samples samples; the mean is exported")
     config = {**training_config(args), **{name: getattr(args, name, None) for name in READING}}
     config.update(lm=args.lm, lm_conf=dict(args.lm_conf), init=None, optim=args.optim)
     model = getattr(args, "model", "lm")

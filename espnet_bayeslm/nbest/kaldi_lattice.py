@@ -145,7 +145,7 @@ class _Reader(LatticeBuilder):
             if not fields:
                 break
             if len(fields) > 2 and len(self.arcs) == self.max_arcs:
-                others = sum(len(rest.split()) > 2 for rest in _block(lines))
+                others = sum(len(rest.split()) > 2 for rest in _rest(lines))
                 self.check_size(len(self.arcs) + 1 + others, first)
             if len(fields) in (3, 4):
                 self._add_arc(fields)
@@ -215,8 +215,8 @@ class _Reader(LatticeBuilder):
         return Arc(source, target, label, am_score, lm_score, details=details)
 
 
-def _block(lines: Lines) -> Iterator[str]:
-    """Yield the lines that are left of a lattice."""
+def _rest(lines: Lines) -> Iterator[str]:
+    """Yield the remaining lines of a lattice."""
     for _, line in lines:
         if not line.strip():
             return

@@ -35,7 +35,7 @@ from espnet_bayeslm.scoring.limits import BEAM, MAX_HYPS, MERGE_ORDER, PRUNE
 from espnet_bayeslm.scoring.prefixes import END, Prefix, PrefixScorer, Request, prefix_scorer
 from espnet_bayeslm.utils.errors import InputError
 
-BLOCK = 32
+BATCH = 32
 """Lattices that are scored together."""
 
 
@@ -110,7 +110,7 @@ def rescore_lattices(
     The score of `</s>` is on an arc of its own to the end.
 
     Args:
-        lattices: The lattices; `BLOCK` of them are in memory.
+        lattices: The lattices; `BATCH` of them are in memory.
         scorers: The K components: `NgramScorer` or `NeuralScorer`.
         mix: Function that mixes the components' scores.
         scales: Weights of the scores; None: the scales of each lattice. A result carries its
@@ -122,11 +122,11 @@ def rescore_lattices(
     """
     check_merging(options)
     remaining = iter(lattices)
-    while block := list(itertools.islice(remaining, BLOCK)):
-        words = {arc.label: None for item in block for arc in item.arcs if arc.word is not None}
+    while batch := list(itertools.islice(remaining, BATCH)):
+        words = {arc.label: None for item in batch for arc in item.arcs if arc.word is not None}
         parts = [prefix_scorer(scorer, n, words) for n, scorer in enumerate(scorers)]
         root = Prefix()
-        estimates = _estimates(block, root, parts, mix, options)
+        estimates = _estimates(batch, root, parts, mix, options)
         searches = [_Search(item, root, scales or item.scales, options) for item in estimates]
         waiting = list(searches)
         while waiting:

@@ -68,7 +68,7 @@ class NeuralScorer:
             mean.
         max_tokens: The most tokens of a batch.
         self_normalized: True if one number is taken for every context's ln Z: the mean over a
-            sample of the contexts of the first sentences that are scored.
+            subset of the contexts of the first sentences that are scored.
         max_context: The most tokens before an utterance that a Transformer reads again.
         context: Number of sentences of a text before each sentence that the LM reads first
             (`running_log_probs`); 0: each sentence by itself.

@@ -35,9 +35,9 @@ def measure_normalizer(
     num_contexts: int = NUM_CONTEXTS,
     num_samples: int = 0,
 ) -> Normalizer:
-    """Mean and standard deviation of ln Z over a sample of the distinct contexts.
+    """Mean and standard deviation of ln Z over a subset of the distinct contexts.
 
-    The sample is the same whatever the order of the sequences. Jobs that share their work should
+    The subset is the same whatever the order of the sequences. Jobs that share their work should
     share one result too: another constant shifts the score of every word.
 
     Args:
@@ -50,7 +50,7 @@ def measure_normalizer(
         InputError: The LM is not one of ours, or there is nothing to measure.
     """
     require_tree(lm, "self-normalised scoring")
-    chosen = _sample(sequences, num_contexts) or [()]
+    chosen = _subset(sequences, num_contexts) or [()]
     check_tokens(chosen, vocab_size(lm))
 
     def measure(_: int) -> np.ndarray:
@@ -73,8 +73,8 @@ def measure_normalizer(
     return normalizer
 
 
-def _sample(sequences: Sequence[Sequence[int]], num_contexts: int) -> List[Ids]:
-    """Sample of the sequences, sorted, with so many contexts or more."""
+def _subset(sequences: Sequence[Sequence[int]], num_contexts: int) -> List[Ids]:
+    """Random subset of the sequences, sorted, with `num_contexts` contexts or more."""
     texts = sorted({tuple(ids) for ids in sequences})
     chosen, found = [], 0
     for index in np.random.default_rng(0).permutation(len(texts)):

@@ -40,7 +40,7 @@ from espnet_bayeslm.scoring.words import word_log_probs, word_sums
 from espnet_bayeslm.utils.cli import progress
 from espnet_bayeslm.utils.errors import InputError
 
-# The most outputs that are held, of all draws together
+# The most outputs that are held, of all samples together
 MAX_OUTPUTS = 1 << 16
 Decoder = Tuple[torch.Tensor, torch.Tensor]
 

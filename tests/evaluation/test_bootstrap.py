@@ -35,7 +35,7 @@ def counts(refs, *systems):
 def test_a_plain_loop_over_the_same_draws(level, monkeypatch):
     errors_a, errors_b, words = counts(*make_texts(1, 37))
     # several blocks, the last one not full
-    monkeypatch.setattr(bootstrap, "_BLOCK", 37 * 60)
+    monkeypatch.setattr(bootstrap, "_HELD", 37 * 60)
     found = bootstrap_wer_difference(
         errors_a, errors_b, words, num_replicates=200, level=level, seed=5
     )
