@@ -107,9 +107,9 @@ class Bayes(WeightKind):
     """Weights have a Gaussian posterior, each by itself, and a Gaussian prior (Eq. 19-24).
 
     The standard deviations are kept as logarithms: `{block}_log_std` (parameter),
-        `{block}_prior_mean` and `{block}_start_std` (buffers). With `prior_variance: learn` or
-        `learn_rows` the prior variance at each step is the one with the least KL (for a parameter,
-        or for each of its rows): there is nothing to tune.
+    `{block}_prior_mean` and `{block}_start_std` (buffers). With `prior_variance: learn` or
+    `learn_rows` the prior variance at each step is the one with the least KL (for a parameter,
+    or for each of its rows): there is nothing to tune.
     """
 
     name = "bayes"

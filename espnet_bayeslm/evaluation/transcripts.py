@@ -55,9 +55,9 @@ def without_marks(
 def read_transcripts(path: PathLike) -> Dict[str, Words]:
     """{utterance id: words} of a Kaldi `text` or a trn, either perhaps gzipped.
 
-    A trn has a name that ends in `trn`, or lines that all end in `(utterance-1)`. Its alternations
+    A trn has a name that ends in `trn`, or lines that all end in `(utterance-1)`. Alternations
     `{ a / b }`, null words `@`, deletable words `(uh)`, fragments and tags are read as sclite reads
-    them (`evaluation.markup`), and comments `;;` are left out.
+    them (`evaluation.markup`). Comments `;;` are left out.
 
     Raises:
         InputError: A line without an id, an id that comes twice, an empty file, markup that is cut

@@ -17,8 +17,8 @@ def fused(
     """A function of tensors, compiled by torch on CUDA: a kernel for all of its operators.
 
     The function is returned as it is on other devices, and where nothing can be compiled: without
-        triton, on a GPU that triton does not know, with TORCH_COMPILE_DISABLE=1, or after an error
-        of the compiler, which is then logged.
+    triton, on a GPU that triton does not know, with TORCH_COMPILE_DISABLE=1, or after an error
+    of the compiler, which is then logged.
 
     Args:
         function: Changes none of its arguments, and gives the same each time.

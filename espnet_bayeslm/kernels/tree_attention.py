@@ -1,8 +1,8 @@
 """Self-attention over the nodes of prefix trees: from each node to its ancestors and itself.
 
 The nodes are taken depth first, and cut into blocks. An ancestor outside of its node's block is an
-ancestor of the block's first node too. So the keys of a block are its own, and the keys on the path
-from the root to its first node, however large the trees are.
+ancestor of the block's first node too. So a block needs its own keys and the keys on the path from
+the root to its first node, however large the trees are.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ def given(tensor: Optional[torch.Tensor]) -> torch.Tensor:
 class LoopInputs(NamedTuple):
     """The tensors of a layer's loop over L steps of B sequences with H units.
 
-    Without a search each gate is a path, P = 4. A gate that is searched has several paths, and the
-    gate's value is the mean of the paths' activations, weighted by the paths' shares (Eq. 35).
+    Without a search each gate is a path, P = 4. A gate that is searched has several paths. The
+    gate's value is the mean of their activations, weighted by the paths' shares (Eq. 35).
 
     Attributes:
         gates_in: Contribution of the inputs and the biases to the paths, (L, B, PH).

@@ -78,15 +78,14 @@ def sampled_loss(
 ) -> SampledLoss:
     """Objective, NLL and ln Z of each token, from the logits of sampled tokens.
 
-    The objective is -ln of the target's share among the target and the candidates, where each
-    logit, the target's too, has ln of its inclusion probability subtracted, and a candidate that
-    is the token's own target does not count twice. Its gradient tends to the exact softmax's as
-    candidates become certain, where both are the same. With few candidates the expected gradient
-    is another one, of the same zero: whatever their number, the objective is least, in
-    expectation over candidates drawn independently, where softmax(logits) is the distribution of
-    the targets. (Without the target's correction it is least where logits are too peaked.)
-    The value of the objective is not an NLL: a rare target wins against the candidates more easily
-        than against the vocabulary.
+    The objective is -ln of the target's share among the target and the candidates. Each logit,
+    the target's too, is less by ln of its inclusion probability. A candidate that is the token's
+    own target does not count twice. The gradient tends to the exact softmax's as candidates
+    become certain. With few candidates the expected gradient differs, but has the same zero. The
+    objective is least, in expectation over candidates drawn independently, where
+    softmax(logits) is the distribution of the targets. (Without the target's correction it is
+    least where logits are too peaked.) The value of the objective is not an NLL: a rare target
+    wins against the candidates more easily than against the vocabulary.
 
     `log_z` is ln of an unbiased estimate of Z: the target is certain, and each other candidate
     stands for 1 / its inclusion probability tokens. Its logarithm, and so `nll`, is on average

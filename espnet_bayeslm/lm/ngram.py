@@ -112,10 +112,9 @@ class NgramLM(LogProbLM):
 
     ln p of a token is KenLM's: a token that the n-gram does not know has the probability of
     `<unk>`. `<sos/eos>` is scored as `</s>`, and as the first token of a context it is `<s>`.
-    `<blank>` has probability 0 in a search. Only in `forward` it has the probability that the
-    n-gram gives to words that are no tokens, so that the softmax of ESPnet's model changes nothing.
-    The softmax does change probabilities where several tokens share the probability of `<unk>`,
-    because their sum is more than 1.
+    `<blank>` has probability 0 in a search. In `forward` it has the probability that the n-gram
+    gives to words that are no tokens. The softmax of ESPnet's model then changes nothing, unless
+    several tokens share the probability of `<unk>` and the sum is more than 1.
 
     Args:
         path: An ARPA file or a KenLM binary.

@@ -103,16 +103,16 @@ def read_nbest(
 ) -> Iterator[NBest]:
     """N-best lists of a file or folder, one by one.
 
-    No more than one list and the ids are kept in memory, except for the lines of a Kaldi archive
-    whose files are not in the same order, of an ESPnet job, of NeMo's beam file, and of a file of
-    Whisper's or Vosk's. Utterances come as the files have them; files of a folder by natural order
-    (u2 before u10).
+    Memory holds one list and the ids. Some inputs are read whole: a Kaldi archive whose files
+    have different orders, an ESPnet job, NeMo's beam file, and a file of Whisper's or Vosk's.
+    Utterances come as the files have them; files of a folder by natural order (u2 before u10).
 
     Args:
         path: The file or folder.
-        format: One of `FORMATS`; None: the one that names or contents of the files say.
-        size: The most hypotheses that are taken of a lattice, distinct and the best first, by the
-            scales of its file or, of Kaldi's, an LMWT of 10. Lists come whole.
+        format: One of `FORMATS`; None: the format is found from names or contents of the files.
+        size: The most hypotheses that are taken of a lattice, distinct and the best first. They
+            are ranked by the scales of the lattice's file; Kaldi's have an LMWT of 10. Lists come
+            whole.
 
     Raises:
         InputError: The format is unknown, or the input cannot be used.

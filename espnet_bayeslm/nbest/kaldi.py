@@ -3,9 +3,8 @@
 `words_text` holds the words, `acwt` the acoustic cost; `lmwt.nolm` and `lmwt.withlm`, where they
 are there, the graph cost without and with the first-pass LM, whose cost is the difference. They
 stand in the folder, or in its `archives.1` ... `archives.N`, as Kaldi's rnnlm/lmrescore_nbest.sh
-leaves them, and may be gzipped. Where all files have the same keys in the same order, which is how
-Kaldi writes them, they are read side by side and nothing is kept but the ids. Other orders take the
-memory of all lines.
+leaves them, and may be gzipped. Kaldi writes all files with the same keys in the same order: they
+are read side by side, and only the ids are kept. Other orders take the memory of all lines.
 """
 
 from __future__ import annotations

@@ -163,10 +163,10 @@ def best_paths(lattice: Lattice, scales: PathScales, size: int) -> List[Path]:
     """Best path of each of the `size` best distinct word sequences, the best first; exact.
 
     A* search over the prefixes of the word sequences: an item is a prefix with the best path to
-        each node that the prefix reaches (a determinization as far as it is needed). The best score
-        from each node to the end is known exactly. So the search expands only prefixes of results.
-        Of equal totals the longest prefix is first: if all totals are equal, the shortest first
-        would expand everything.
+    each node that the prefix reaches (a determinization as far as it is needed). The best score
+    from each node to the end is known exactly. So the search expands only prefixes of results.
+    Of equal totals the longest prefix is first: if all totals are equal, the shortest first
+    would expand everything.
     """
     rest = best_rest(lattice, scales).tolist()
     arcs = [

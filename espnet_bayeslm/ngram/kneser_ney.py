@@ -44,8 +44,8 @@ class NgramTable(NamedTuple):
 def count_ngrams(corpus: Corpus, *, order: int) -> List[NgramTable]:
     """Tables of orders 1 to `order`.
 
-    Each n-gram is found by its suffix's row and its first word, so that one sort of T numbers
-    per order counts it, and all links between the orders come with it.
+    An n-gram's key is the row of its suffix and its first word. One sort of T numbers per order
+    therefore counts the n-grams, and gives all links between the orders.
 
     Args:
         corpus: The text.
@@ -83,8 +83,8 @@ def _count_unigrams(corpus: Corpus) -> NgramTable:
 def _adjust_counts(tables: List[NgramTable]) -> List[NgramTable]:
     """Tables with adjusted counts: Sec. 3.2, Heafield et al. 2013.
 
-    Below the highest order this is the number of distinct words to the left, except that an
-    n-gram which starts with `<s>` has nothing to its left and keeps its raw count.
+    Below the highest order the adjusted count is the number of distinct words to the left. An
+    n-gram that starts with `<s>` has nothing to its left and keeps its raw count.
     """
     adjusted = []
     for table, higher in pairwise(tables):

@@ -1,9 +1,9 @@
 """Point estimate against Bayesian LM on any text: a table of perplexities with intervals.
 
-For each seed a half-trained point-estimate LM is the start of point-estimate LMs with several rates
-of dropout, and of the Bayesian LM by the shipped configuration as it is. Of the former and of the
-half-trained LM as it came (with little text more steps only overfit) the validation text chooses
-one. It also gives the interpolation weights.
+For each seed a half-trained point-estimate LM is the start of several LMs: point-estimate LMs with
+several rates of dropout, and the Bayesian LM of the shipped configuration. The validation text
+chooses among the point-estimate LMs. The half-trained LM is one of them, because with little text
+more steps only overfit. The validation text also gives the interpolation weights.
 """
 
 from __future__ import annotations

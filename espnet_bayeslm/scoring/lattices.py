@@ -1,8 +1,8 @@
 """Rescoring of word lattices: each distinct prefix of their paths goes through the LMs once.
 
 At a node, hypotheses that share their last words are merged: the best of them goes on (Liu et al.
-2014). With an order as long as the paths nothing is merged but equal words, which is exact, as is
-an n-gram of order n for n - 1 words. Nodes of a level, in many lattices, are scored together.
+2014). Two cases are exact: an order as long as the paths, where only equal words are merged, and
+n - 1 words for an n-gram of order n. Nodes of a level, in many lattices, are scored together.
 
 Hypotheses are dropped by estimates of whole paths. An estimate is the score so far, plus the LM
 scores that came with the rest of the lattice. Where none came, it takes the best score that the LMs

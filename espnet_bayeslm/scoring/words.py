@@ -30,9 +30,9 @@ def tokens_of_words(
 ) -> Tuple[List[str], List[int]]:
     """Tokens of a sentence, and where each word and `</s>` start in them.
 
-    All tokens between two blanks of the text belong to the word there, even where the tokenizer's
-    normalisation makes a blank of a character in the word. A word may have no token. A token over
-    several words belongs to the first.
+    All tokens between two blanks of the text belong to the word there. This holds even where the
+    tokenizer's normalisation replaces a character of the word by a blank. A word may have no
+    token. A token over several words belongs to the first.
 
     Args:
         words: The n words.

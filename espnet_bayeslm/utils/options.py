@@ -6,8 +6,8 @@
         order: int = option("Words in the longest n-gram", 3)
 
 The annotation says how a word of the command line is read: `bool` as true|false, `Optional[int]`
-and `Optional[float]` also as `none`, a sequence as an option that may be repeated, and any other
-type that is not a number or a path as a string.
+and `Optional[float]` also as `none`, a sequence as an option that may be repeated. Numbers and
+paths are read as such, and any other type as a string.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ LAYER = "decoder.decoder.layers.{k}"
 class TransformerOPT(BayesESPnetLM):
     """`HuggingfaceOPTModel`; a hypothesis' state is its tokens, all read again at each step.
 
-    ESPnet's `batch_score` reads them again too (its `score` gives the model the whole prefix beside
-    the keys and values of it, and is wrong from the second token on).
+    ESPnet's `batch_score` reads them again too. ESPnet's `score` gives the model the whole prefix
+    beside the prefix's keys and values, and is wrong from the second token on.
     """
 
     backbone = "transformer_opt"
