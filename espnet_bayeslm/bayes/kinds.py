@@ -127,16 +127,6 @@ class Place:
         return self.position.output(self.lm, self.layer)
 
 
-def option(help: str, default: Any = None) -> Any:
-    """Field of a kind's dataclass that is an option of it in the configuration.
-
-    Args:
-        help: Line in the reference.
-        default: Default value; None where the LM or the position has one.
-    """
-    return dataclasses.field(default=default, kw_only=True, metadata={"help": help})
-
-
 @dataclasses.dataclass
 class Kind:
     """A kind of uncertainty; the fields of its dataclass are its options.

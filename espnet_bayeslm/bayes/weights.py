@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.bayes.gaussian import draw_weights, kl_learned_prior, kl_weights
-from espnet_bayeslm.bayes.kinds import Kind, Place, option, register_kind
+from espnet_bayeslm.bayes.kinds import Kind, Place, register_kind
 from espnet_bayeslm.bayes.posterior import Block
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log_std import (
@@ -21,6 +21,7 @@ from espnet_bayeslm.utils.log_std import (
     clamp_log_std,
     start_error,
 )
+from espnet_bayeslm.utils.options import option
 
 # Of the Gaussian posterior's tensors
 LOG_STD, PRIOR_MEAN, START_STD = "_log_std", "_prior_mean", "_start_std"
@@ -117,12 +118,14 @@ class Bayes(WeightKind):
     retired = ("noise",)
     colour = "tab:blue"
 
-    init_std: Any = option("Standard deviation of the weights' posterior at the start.")
+    init_std: Any = option("Standard deviation of the weights' posterior at the start.", None)
     init_std_unit: Any = option(
-        "Unit of init_std: `absolute`, `weights` (their standard deviation) or `prior`."
+        "Unit of init_std: `absolute`, `weights` (their standard deviation) or `prior`.",
+        None,
     )
     prior_variance: Any = option(
-        "Variance of the prior; `learn` or `learn_rows`: the one that makes the KL least."
+        "Variance of the prior; `learn` or `learn_rows`: the one that makes the KL least.",
+        None,
     )
 
     def __post_init__(self) -> None:

@@ -11,11 +11,12 @@ from typing import Any, List, Optional
 
 import torch
 
-from espnet_bayeslm.bayes.kinds import Weights, is_posterior_key, option
+from espnet_bayeslm.bayes.kinds import Weights, is_posterior_key
 from espnet_bayeslm.bayes.posterior import Block, Posterior
 from espnet_bayeslm.bayes.weights import LOG_STD, WeightKind
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log_std import LOG_STD_MIN, clamp_log_std
+from espnet_bayeslm.utils.options import option
 
 
 @dataclasses.dataclass

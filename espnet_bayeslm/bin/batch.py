@@ -6,6 +6,7 @@ The same as a loop over `bayeslm TOOL ...`, less the seconds that importing ESPn
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import shlex
 import sys
 from typing import Optional, Sequence
@@ -13,13 +14,24 @@ from typing import Optional, Sequence
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.files import read_lines
+from espnet_bayeslm.utils.options import add_options, option
 
 
-def batch(file: Optional[str]) -> None:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BatchOptions:
+    """Options of `bayeslm batch`."""
+
+    file: Optional[str] = option(
+        "The command lines; default: standard input", None, positional=True
+    )
+
+
+def batch(options: BatchOptions) -> None:
     """Run the command lines of a file, or of standard input; the first that fails ends all.
 
     `bayeslm` itself may be left out of them.
     """
+    file = options.file
     lines = sys.stdin if file is None else [line for _, line in read_lines(file)]
     commands = [shlex.split(line, comments=True) for line in lines]
     for words in filter(None, commands):
@@ -31,13 +43,12 @@ def batch(file: Optional[str]) -> None:
 def get_parser() -> argparse.ArgumentParser:
     """Parser of `bayeslm batch`."""
     parser = tool_parser("batch", __doc__.splitlines()[0])
-    parser.add_argument("file", nargs="?", help="The command lines; default: standard input")
-    return parser
+    return add_options(parser, BatchOptions)
 
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Run command lines."""
-    run_tool(get_parser(), batch, cmd)
+    run_tool(get_parser(), batch, cmd, options=BatchOptions)
 
 
 if __name__ == "__main__":

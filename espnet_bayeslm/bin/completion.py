@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
 import re
 from typing import List, Optional, Sequence
@@ -10,6 +11,7 @@ from typing import List, Optional, Sequence
 from espnet_bayeslm.bin import lm_train
 from espnet_bayeslm.bin.bayeslm import TOOLS
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.options import add_options, option
 
 SCRIPT = """\
 _bayeslm() {{
@@ -29,6 +31,13 @@ complete -o default -F _bayeslm bayeslm
 ZSH = "autoload -Uz bashcompinit && bashcompinit\n"
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompletionOptions:
+    """Options of `bayeslm completion`."""
+
+    shell: str = option("The shell", choices=("bash", "zsh"), positional=True)
+
+
 def options_of(tool: str) -> List[str]:
     """Options of a tool."""
     module = importlib.import_module(f"espnet_bayeslm.bin.{tool}")
@@ -37,11 +46,11 @@ def options_of(tool: str) -> List[str]:
     return sorted(o for o in module.get_parser()._option_string_actions if o.startswith("--"))
 
 
-def completion(*, shell: str) -> None:
+def completion(options: CompletionOptions) -> None:
     """Print the script."""
     cases = [f'            {tool}) options="{" ".join(options_of(tool))}" ;;' for tool in TOOLS]
     script = SCRIPT.format(tools=" ".join([*TOOLS, "--help", "--version"]), cases="\n".join(cases))
-    print((ZSH if shell == "zsh" else "") + script, end="")
+    print((ZSH if options.shell == "zsh" else "") + script, end="")
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -51,13 +60,12 @@ def get_parser() -> argparse.ArgumentParser:
         "A script that completes tools, options and files: put"
         ' `eval "$(bayeslm completion bash)"` into ~/.bashrc (or zsh, ~/.zshrc)',
     )
-    parser.add_argument("shell", choices=("bash", "zsh"), help="The shell")
-    return parser
+    return add_options(parser, CompletionOptions)
 
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Run `bayeslm completion`."""
-    run_tool(get_parser(), completion, cmd)
+    run_tool(get_parser(), completion, cmd, options=CompletionOptions)
 
 
 if __name__ == "__main__":

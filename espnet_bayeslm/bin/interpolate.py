@@ -8,18 +8,21 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 
-from espnet_bayeslm.bin.lm_options import TextOptions
-from espnet_bayeslm.bin.perplexity import print_table, read_inputs, score_text
+from espnet_bayeslm.bin.perplexity import (
+    ScoredTextOptions,
+    print_table,
+    read_inputs,
+    score_text,
+)
 from espnet_bayeslm.evaluation.interpolation import estimate_weights
 from espnet_bayeslm.evaluation.perplexity import TextScores
-from espnet_bayeslm.rescoring.options import ComponentOptions, GPUOptions
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.files import write_yaml
 from espnet_bayeslm.utils.options import add_options, option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class InterpolateOptions(ComponentOptions, GPUOptions, TextOptions):
+class InterpolateOptions(ScoredTextOptions):
     """Options of `bayeslm interpolate`."""
 
     output: str = option("The weights.yaml to write")
@@ -31,19 +34,9 @@ def interpolate(options: InterpolateOptions) -> None:
     Raises:
         InputError: Text, LMs or n-grams cannot be used.
     """
-    keyed = options.keyed
-    sentences, components = read_inputs(
-        text=options.text,
-        keyed=keyed,
-        normalize=options.normalize,
-        ngpu=options.ngpu,
-        lm=options.lms,
-        ngram=options.ngrams,
-        context=options.context,
-        **options.scoring,
-    )
+    sentences, components = read_inputs(options)
     limit = options.max_oov_rate
-    scores = score_text(components, sentences, keyed=keyed, max_oov_rate=limit)
+    scores = score_text(components, sentences, keyed=options.keyed, max_oov_rate=limit)
     weights = estimate_weights(scores)
     summaries = TextScores(components, sentences, scores, weights).summaries()
     digests = [component.fingerprint for component in components]

@@ -26,7 +26,7 @@ import numpy as np
 from espnet_bayeslm.bin.rescore_options import NO_LMWT
 from espnet_bayeslm.evaluation.counting import UnknownWords
 from espnet_bayeslm.evaluation.markup import closest_reading
-from espnet_bayeslm.evaluation.normalization import Normalization
+from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
 from espnet_bayeslm.evaluation.wer import (
     ERRORS_HEADER,
     NO_WORDS,
@@ -37,7 +37,7 @@ from espnet_bayeslm.evaluation.wer import (
     word_errors,
 )
 from espnet_bayeslm.evaluation.word_scores import Component, WordScores
-from espnet_bayeslm.loading.components import load_components
+from espnet_bayeslm.loading.components import GPUOptions, MixtureOptions
 from espnet_bayeslm.nbest.detection import find_format
 from espnet_bayeslm.nbest.formats import (
     LATTICE_READERS,
@@ -58,7 +58,6 @@ from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS
 from espnet_bayeslm.nbest.normalized_lists import normalized_lattice, restored_lattice
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.decision import COMBINATIONS, Weighting, combined
-from espnet_bayeslm.rescoring.options import GPUOptions, MixtureOptions, normalize_option
 from espnet_bayeslm.scoring.cache import uncached
 from espnet_bayeslm.scoring.limits import BEAM, MAX_HYPS, MERGE_ORDER, PRUNE
 from espnet_bayeslm.utils.cli import device_of, run_tool, tool_parser
@@ -215,8 +214,7 @@ def rescored_lattices(
     """Yield lattices with the scores of LMs and n-grams."""
     from espnet_bayeslm.scoring.lattices import rescore_lattices
 
-    device = device_of(options.ngpu)
-    components = load_components(options.lms, options.ngrams, device=device, **options.scoring)
+    components = options.components(device_of(options.ngpu))
     combine = options.combine
     weighting = Weighting.of(components, options.weights, None, combine=combine)
     return rescore_lattices(

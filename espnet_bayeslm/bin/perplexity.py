@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import logging
 from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
-from espnet_bayeslm.bin.lm_options import add_component_options, add_normalize_option
-from espnet_bayeslm.evaluation.normalization import Normalization
+from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
 from espnet_bayeslm.evaluation.perplexity import (
     BEYOND_SENSE,
     MAX_SENSIBLE,
@@ -19,10 +19,35 @@ from espnet_bayeslm.evaluation.perplexity import (
 )
 from espnet_bayeslm.evaluation.text import check_no_ids, read_sentences
 from espnet_bayeslm.evaluation.word_scores import Component, WordScores
-from espnet_bayeslm.loading.components import load_components
+from espnet_bayeslm.loading.components import ComponentOptions, GPUOptions, MixtureOptions
 from espnet_bayeslm.loading.weights_file import read_weights
-from espnet_bayeslm.utils.cli import add_flag, device_of, run_tool, tool_parser
+from espnet_bayeslm.utils.cli import device_of, run_tool, tool_parser
 from espnet_bayeslm.utils.files import atomic_write, write_json
+from espnet_bayeslm.utils.options import add_options, option
+
+KEYED = "Lines begin with an utterance id, as in a Kaldi `text`"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScoredTextOptions(ComponentOptions, GPUOptions):
+    """A text, and the LMs and n-grams that score it."""
+
+    text: str = option("The text, one sentence per line")
+    keyed: bool = option(KEYED, False)
+    normalize: str = normalize_option("the text")
+    context: int = option(
+        "Score runs of so many sentences after the so many before them, joined by <sos/eos>:"
+        " for LMs that were trained on such lines; n-grams take each sentence by itself",
+        0,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PerplexityOptions(ScoredTextOptions, MixtureOptions):
+    """Options of `bayeslm perplexity`."""
+
+    per_sentence: Optional[str] = option("Write a table of the sentences here", None)
+    output: Optional[str] = option("Write the figures here, as JSON", None)
 
 
 def print_table(summaries: Sequence[Mapping[str, Any]]) -> None:
@@ -50,24 +75,16 @@ def print_table(summaries: Sequence[Mapping[str, Any]]) -> None:
         print(BEYOND_SENSE)
 
 
-def read_inputs(
-    *, text: str, keyed: bool, normalize: str, ngpu: int, **options: Any
-) -> Tuple[Sentences, List[Component]]:
+def read_inputs(options: ScoredTextOptions) -> Tuple[Sentences, List[Component]]:
     """Sentences of a text, and the LMs and n-grams that score them.
 
-    Args:
-        text: The file.
-        keyed: Whether its lines begin with an utterance id.
-        normalize: Steps of `evaluation.normalization.STEPS`.
-        ngpu: The number of gpus.
-        **options: Of `load_components`.
-
     Raises:
-        InputError: See `read_sentences` and `load_components`.
+        InputError: The text, an LM or an n-gram cannot be used.
     """
-    sentences = Normalization(normalize).text(read_sentences(text, keyed=keyed))
-    logging.info("read %d sentences from %s", len(sentences), text)
-    return sentences, load_components(device=device_of(ngpu), **options)
+    text = read_sentences(options.text, keyed=options.keyed)
+    sentences = Normalization(options.normalize).text(text)
+    logging.info("read %d sentences from %s", len(sentences), options.text)
+    return sentences, options.components(device_of(options.ngpu), context=options.context)
 
 
 def score_text(
@@ -93,31 +110,23 @@ def score_text(
     return scores
 
 
-def perplexity(
-    *,
-    text: str,
-    keyed: bool,
-    weights: Optional[str],
-    max_oov_rate: float,
-    per_sentence: Optional[str],
-    output: Optional[str],
-    **options: Any,
-) -> None:
-    """Print the perplexity of a text; options as `get_parser` explains them.
+def perplexity(options: PerplexityOptions) -> None:
+    """Print the perplexity of a text under LMs, n-grams and their mixture.
 
     Raises:
-        InputError: See `read_inputs`, `read_weights` and `score_text`.
+        InputError: The text, an LM, an n-gram or the weights cannot be used.
     """
-    sentences, components = read_inputs(text=text, keyed=keyed, **options)
+    sentences, components = read_inputs(options)
     names, digests = [c.name for c in components], [c.fingerprint for c in components]
-    mixture_weights = read_weights(weights, names, fingerprints=digests)
-    scores = score_text(components, sentences, keyed=keyed, max_oov_rate=max_oov_rate)
-    result = TextScores(components, sentences, scores, mixture_weights)
+    weights = read_weights(options.weights, names, fingerprints=digests)
+    limit = options.max_oov_rate
+    scores = score_text(components, sentences, keyed=options.keyed, max_oov_rate=limit)
+    result = TextScores(components, sentences, scores, weights)
     summaries = result.summaries()
-    if per_sentence is not None:
-        write_per_sentence(per_sentence, result)
-    if output is not None:
-        write_json(output, {"text": text, "components": summaries})
+    if options.per_sentence is not None:
+        write_per_sentence(options.per_sentence, result)
+    if options.output is not None:
+        write_json(options.output, {"text": options.text, "components": summaries})
     print_table(summaries)
 
 
@@ -138,39 +147,15 @@ def write_per_sentence(path: str, result: TextScores) -> None:
                 )
 
 
-def add_keyed_option(parser: argparse.ArgumentParser) -> None:
-    """Add the option that says whether a text has utterance ids."""
-    what = "Whether lines begin with an utterance id, as in a Kaldi `text`"
-    add_flag(parser, "--keyed", what)
-
-
-def add_text_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say which text is read, and how."""
-    parser.add_argument("--text", required=True, help="The text, one sentence per line")
-    add_keyed_option(parser)
-    add_normalize_option(parser, "the text")
-    parser.add_argument(
-        "--context",
-        type=int,
-        default=0,
-        help="Score runs of so many sentences after the so many before them, joined by <sos/eos>:"
-        " for LMs that were trained on such lines; n-grams take each sentence by itself",
-    )
-
-
 def get_parser() -> argparse.ArgumentParser:
     """Parser of `bayeslm perplexity`."""
     parser = tool_parser("perplexity", "Perplexity of a text; </s> is counted, <s> is not")
-    add_text_options(parser)
-    add_component_options(parser)
-    parser.add_argument("--per_sentence", help="Write a table of the sentences here")
-    parser.add_argument("--output", help="Write the figures here, as JSON")
-    return parser
+    return add_options(parser, PerplexityOptions)
 
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Run `bayeslm perplexity`."""
-    run_tool(get_parser(), perplexity, cmd, signed="output")
+    run_tool(get_parser(), perplexity, cmd, options=PerplexityOptions, signed="output")
 
 
 if __name__ == "__main__":

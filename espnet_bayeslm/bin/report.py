@@ -3,32 +3,60 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence, Tuple
 
-from espnet_bayeslm.bin.lm_options import FORMAT_HELP
-from espnet_bayeslm.nbest.formats import check_format
+from espnet_bayeslm.nbest.formats import FORMAT_HELP, check_format
 from espnet_bayeslm.report.inputs import Repeated, named_paths
 from espnet_bayeslm.utils.cli import command_line, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_text
+from espnet_bayeslm.utils.options import add_options, option
 
 if TYPE_CHECKING:
     from espnet_bayeslm.report.page import Section
 
 
-def report(
-    *,
-    output: str,
-    title: str,
-    score: Optional[str],
-    nbest_format: Optional[str],
-    command: str,
-    **repeated: Repeated,
-) -> None:
-    """Write one HTML file of what is given; options as `get_parser` explains them."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """Options of `bayeslm report`."""
+
+    output: str = option("The file to write", "report.html")
+    title: str = option("Its heading", "Language models for rescoring")
+    score: Optional[str] = option("The JSON of `bayeslm score --output`", None)
+    perplexity: Sequence[str] = option(
+        "NAME=FILE, the JSON of `bayeslm perplexity --output`; NAME as in --score (repeatable)", ()
+    )
+    rescored: Sequence[str] = option(
+        "NAME=DIR, the output of `bayeslm rescore`: its lists, its sweep.json (repeatable)", ()
+    )
+    ref: Sequence[str] = option("References of the lists, a Kaldi `text` or a trn (repeatable)", ())
+    exp: Sequence[str] = option("NAME=EXP, an experiment folder: learning curves (repeatable)", ())
+    snr: Sequence[str] = option(
+        "The output of `bayeslm snr`: its folder or its snr.json (repeatable)", ()
+    )
+    search: Sequence[str] = option(
+        "NAME=DIR, the folder of `bayeslm search`: architecture weights (repeatable)", ()
+    )
+    nbest_format: Optional[str] = option(f"Of the lists in --rescored. {FORMAT_HELP}", None)
+
+
+INPUTS = ("score", "perplexity", "rescored", "ref", "exp", "snr", "search")
+
+
+def report(options: ReportOptions, *, command: str) -> None:
+    """Write one HTML file of what is given.
+
+    Args:
+        options: The options.
+        command: The command line, for the section on provenance.
+
+    Raises:
+        InputError: A file cannot be used, or there is none.
+    """
     from espnet_bayeslm.report.learning_section import learning_section, read_epochs
     from espnet_bayeslm.report.page import page
     from espnet_bayeslm.report.provenance_section import provenance_section
@@ -37,16 +65,17 @@ def report(
     from espnet_bayeslm.report.search_results import read_search, search_section
     from espnet_bayeslm.report.weight_noise import read_snr, snr_section
 
-    def named(option: str, *, unique: bool = False) -> List[Tuple[str, str]]:
-        return named_paths(f"--{option}", repeated[option], unique=unique)
+    def named(name: str, *, unique: bool = False) -> List[Tuple[str, str]]:
+        return named_paths(f"--{name}", getattr(options, name), unique=unique)
 
+    nbest_format = options.nbest_format
     if nbest_format is not None:
         check_format(nbest_format)
-    word_errors = None if score is None else read_scores(score)
+    word_errors = None if options.score is None else read_scores(options.score)
     tables = scores_section(word_errors, read_perplexities(named("perplexity")))
     experiments, searches = named("exp", unique=True), named("search", unique=True)
     folders = dict(named("rescored", unique=True))
-    lists, sweeps = rescoring_sections(folders, nbest_format, repeated["ref"])
+    lists, sweeps = rescoring_sections(folders, nbest_format, options.ref)
     sections = [
         tables,
         sweeps,
@@ -61,12 +90,10 @@ def report(
             "nothing to report",
             remedy="Give one or more of --score, --perplexity, --rescored, --exp, --snr, --search.",
         )
-    read = {"score": named_paths("--score", score)}
-    read.update((option, named(option)) for option in repeated)
-    given.append(provenance_section(command, read))
-    write_text(output, page(title, given))
-    size = Path(output).stat().st_size / 1e6
-    print(f"{output}: {', '.join(section.title for section in given)} ({size:.1f} MB)")
+    given.append(provenance_section(command, {name: named(name) for name in INPUTS}))
+    write_text(options.output, page(options.title, given))
+    size = Path(options.output).stat().st_size / 1e6
+    print(f"{options.output}: {', '.join(section.title for section in given)} ({size:.1f} MB)")
 
 
 def rescoring_sections(
@@ -96,27 +123,14 @@ def get_parser() -> argparse.ArgumentParser:
         " lists to look through. It has a part for each option that is given. NAME= may be left"
         " out: a file or folder then has its own name.",
     )
-    parser.add_argument("--output", default="report.html", help="The file to write")
-    parser.add_argument("--title", default="Language models for rescoring", help="Its heading")
-    parser.add_argument("--score", help="The JSON of `bayeslm score --output`")
-    repeatable = {
-        "--perplexity": "NAME=FILE, the JSON of `bayeslm perplexity --output`; NAME as in --score",
-        "--rescored": "NAME=DIR, the output of `bayeslm rescore`: its lists, its sweep.json",
-        "--ref": "References of the lists, a Kaldi `text` or a trn",
-        "--exp": "NAME=EXP, an experiment folder: learning curves",
-        "--snr": "The output of `bayeslm snr`: its folder or its snr.json",
-        "--search": "NAME=DIR, the folder of `bayeslm search`: architecture weights",
-    }
-    for option, what in repeatable.items():
-        parser.add_argument(option, action="append", default=[], help=f"{what} (repeatable)")
-    parser.add_argument("--nbest_format", help=f"Of the lists in --rescored. {FORMAT_HELP}")
-    return parser
+    return add_options(parser, ReportOptions)
 
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Run `bayeslm report`."""
     parser = get_parser()
-    run_tool(parser, functools.partial(report, command=command_line(parser, cmd)), cmd)
+    run = functools.partial(report, command=command_line(parser, cmd))
+    run_tool(parser, run, cmd, options=ReportOptions)
 
 
 if __name__ == "__main__":

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Optional, Sequence
 
-from espnet_bayeslm.bin.lm_options import FORMAT_HELP
-from espnet_bayeslm.nbest.formats import NBEST_SIZE
+from espnet_bayeslm.loading.components import GPUOptions
+from espnet_bayeslm.nbest.formats import FORMAT_HELP, NBEST_SIZE
 from espnet_bayeslm.rescoring.decision import Scales, read_scales
-from espnet_bayeslm.rescoring.options import GPUOptions, RescoreOptions
+from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import option
 

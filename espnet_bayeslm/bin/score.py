@@ -8,11 +8,10 @@ import logging
 from typing import Dict, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from espnet_bayeslm.bin.conditions import ConditionFiles, condition_files
-from espnet_bayeslm.bin.lm_options import FORMAT_HELP
 from espnet_bayeslm.evaluation.bootstrap import NUM_REPLICATES
 from espnet_bayeslm.evaluation.comparison import ScoredSet, Scores, compare_systems, score_set
-from espnet_bayeslm.evaluation.counting import warn_without_blanks
-from espnet_bayeslm.evaluation.normalization import Normalization
+from espnet_bayeslm.evaluation.counting import CountingOptions, warn_without_blanks
+from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
 from espnet_bayeslm.evaluation.wer import (
     NO_WORDS,
     ErrorCounts,
@@ -21,7 +20,7 @@ from espnet_bayeslm.evaluation.wer import (
     oracle_errors,
     read_transcripts,
 )
-from espnet_bayeslm.nbest.formats import read_nbest
+from espnet_bayeslm.nbest.formats import FORMAT_HELP, read_nbest
 from espnet_bayeslm.report.score_results import (
     FIRST_PASS,
     ORACLE,
@@ -29,7 +28,6 @@ from espnet_bayeslm.report.score_results import (
     print_scores,
     scores_json,
 )
-from espnet_bayeslm.rescoring.options import CountingOptions, normalize_option
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_json

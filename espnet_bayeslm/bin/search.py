@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
 
-from espnet_bayeslm.bin.train import (
-    add_text_options,
-    add_token_options,
-    best_of,
-    parse_training_options,
-    train,
-)
-from espnet_bayeslm.utils.cli import add_flag, run_tool, tool_parser
+from espnet_bayeslm.training.options import TextOptions, TokenOptions
+from espnet_bayeslm.training.plain_text import best_of, parse_training_options, train
+from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.options import add_options, option
 
 if TYPE_CHECKING:
     from espnet_bayeslm.kinds.search.ranking import RankedArchitecture, Run
     from espnet_bayeslm.report.search_results import Retrained
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchOptions(TokenOptions, TextOptions):
+    """Options of `bayeslm search`; `espnet_options` are more options of `espnet2.bin.lm_train`."""
+
+    config: Path = option(
+        "ESPnet's configuration: a file, or a name of `bayeslm configs`, as search_bayes_lstm"
+    )
+    exp: Path = option("The search's folder")
+    seeds: str = option("One super-network for each, as 0,1,2", "0")
+    top: int = option("How many architectures to write", 3)
+    retrain: bool = option(
+        "Train the best architectures too, from the super-network, in EXP/top1, ...", False
+    )
+    espnet_options: Sequence[str] = ()
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -33,74 +46,57 @@ def get_parser() -> argparse.ArgumentParser:
         " espnet2.bin.lm_train.",
         trains=True,
     )
-    add_text_options(parser, required=True)
-    parser.add_argument(
-        "--config",
-        type=Path,
-        required=True,
-        help="ESPnet's configuration: a file, or a name of `bayeslm configs`, as search_bayes_lstm",
-    )
-    parser.add_argument("--exp", type=Path, required=True, help="The search's folder")
-    parser.add_argument("--seeds", default="0", help="One super-network for each, as 0,1,2")
-    parser.add_argument("--top", type=int, default=3, help="How many architectures to write")
-    add_token_options(parser)
-    what = "Train the best architectures too, from the super-network, in EXP/top1, ..."
-    add_flag(parser, "--retrain", what)
-    return parser
+    return add_options(parser, SearchOptions)
 
 
-def search(
-    *,
-    train_text: Path,
-    valid_text: Path,
-    config: Path,
-    exp: Path,
-    seeds: str,
-    top: int,
-    retrain: bool,
-    espnet_options: Sequence[str],
-    **tokens: Any,
-) -> None:
-    """Search for the best architectures; options as `get_parser` explains them.
+def search(options: SearchOptions) -> None:
+    """Search for the best architectures.
 
     Raises:
         InputError: An option, a text or a configuration cannot be used, or nothing is searched.
     """
     from espnet_bayeslm.kinds.search import derived_config, rank
-    from espnet_bayeslm.loading.experiment import check_exp
     from espnet_bayeslm.report.search_results import print_ranking, print_weights, write_files
     from espnet_bayeslm.training.supernets import load_supernet
 
-    check_exp(exp, ",:")
-    check_options(config, top, espnet_options)
-    texts: Dict[str, Any] = {"train_text": train_text, "valid_text": valid_text}
-    folders = []
-    for seed in parse_seeds(seeds):
-        logging.info(f"Super-network of seed {seed}")
-        folders.append(exp / f"seed{seed}")
-        options = [*espnet_options, "--seed", str(seed)]
-        train(**texts, **tokens, config=config, exp=folders[-1], espnet_options=options)
-    runs = [load_supernet(folder) for folder in folders]
-    ranking = rank([run.weights for run in runs], top)
+    exp = options.exp
+    check_options(options)
+    runs = [load_supernet(folder) for folder in train_supernets(options)]
+    ranking = rank([run.weights for run in runs], options.top)
     configs = [derived_config(runs[0].config, item.choices, runs[0].options) for item in ranking]
     write_files(exp, runs, ranking, configs)
     print_weights(runs)
     print_ranking(ranking, runs)
-    if retrain:
-        train_best(exp, runs, ranking, without_confs(espnet_options), **texts)
+    if options.retrain:
+        train_best(options, runs, ranking)
 
 
-def check_options(config: Path, top: int, options: Sequence[str]) -> None:
+def train_supernets(options: SearchOptions) -> List[Path]:
+    """Train a super-network for each seed, or go on with its training; returns the folders."""
+    shared = (*dataclasses.fields(TextOptions), *dataclasses.fields(TokenOptions))
+    given: Dict[str, Any] = {field.name: getattr(options, field.name) for field in shared}
+    folders = []
+    for seed in parse_seeds(options.seeds):
+        logging.info(f"Super-network of seed {seed}")
+        folders.append(options.exp / f"seed{seed}")
+        words = [*options.espnet_options, "--seed", str(seed)]
+        train(**given, config=options.config, exp=folders[-1], espnet_options=words)
+    return folders
+
+
+def check_options(options: SearchOptions) -> None:
     """Raise an InputError where the options or the configuration fit no search."""
     from espnet_bayeslm.kinds.search import check_searched
+    from espnet_bayeslm.loading.experiment import check_exp
 
-    if top < 1:
-        raise InputError(f"--top {top}: expected 1 or more")
+    check_exp(options.exp, ",:")
+    if options.top < 1:
+        raise InputError(f"--top {options.top}: expected 1 or more")
     for word, instead in (("--seed", "--seeds"), ("--output_dir", "--exp")):
-        if any(option.partition("=")[0] == word for option in options):
+        if any(given.partition("=")[0] == word for given in options.espnet_options):
             raise InputError(f"{word}: each run of a search has its own", remedy=f"Use {instead}.")
-    args = parse_training_options(config, options)
-    check_searched(args.lm_conf.get("uncertainty"), path=config)
+    args = parse_training_options(options.config, options.espnet_options)
+    check_searched(args.lm_conf.get("uncertainty"), path=options.config)
 
 
 def parse_seeds(seeds: str) -> List[int]:
@@ -127,11 +123,7 @@ def without_confs(options: Sequence[str]) -> List[str]:
 
 
 def train_best(
-    exp: Path,
-    runs: Sequence[Run],
-    ranking: Sequence[RankedArchitecture],
-    options: Sequence[str],
-    **texts: Any,
+    options: SearchOptions, runs: Sequence[Run], ranking: Sequence[RankedArchitecture]
 ) -> None:
     """Train each of the best architectures by itself; write and print how good they are.
 
@@ -142,17 +134,19 @@ def train_best(
     from espnet_bayeslm.report.search_results import Retrained, print_retrained, write_retrained
 
     # one seed for all, so that the architectures can be compared
-    seed = str(runs[0].seed)
+    words = [*without_confs(options.espnet_options), "--seed", str(runs[0].seed)]
+    exp = options.exp
     results: List[Retrained] = []
     for number, item in enumerate(ranking, 1):
         logging.info(f"Architecture {number} of {len(ranking)}")
         folder, source = exp / f"top{number}", Path(runs[item.best_run].path)
         train(
-            **texts,
+            train_text=options.train_text,
+            valid_text=options.valid_text,
             config=exp / f"top{number}.yaml",
             exp=folder,
             source=source,
-            espnet_options=[*options, "--seed", seed],
+            espnet_options=words,
         )
         start = [str(find_files(source)[1].resolve())]
         results.append(Retrained(number, str(folder), start, *best_of(folder)))
@@ -163,8 +157,15 @@ def train_best(
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Search for the best architectures."""
     stopped = "; the same command goes on where it was"
-    rest = "espnet_options"
-    run_tool(get_parser(), search, cmd, rest=rest, stopped=stopped, signed="exp")
+    run_tool(
+        get_parser(),
+        search,
+        cmd,
+        options=SearchOptions,
+        rest="espnet_options",
+        stopped=stopped,
+        signed="exp",
+    )
 
 
 if __name__ == "__main__":

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import logging
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
 import numpy as np
 
-from espnet_bayeslm.bin.lm_options import add_lm_options
-from espnet_bayeslm.bin.perplexity import add_keyed_option, score_text
+from espnet_bayeslm.bin.perplexity import KEYED, score_text
 from espnet_bayeslm.evaluation.perplexity import Sentences, TextScores
 from espnet_bayeslm.evaluation.signal_to_noise import (
     PruningStep,
@@ -20,12 +20,26 @@ from espnet_bayeslm.evaluation.signal_to_noise import (
 )
 from espnet_bayeslm.evaluation.text import read_sentences
 from espnet_bayeslm.evaluation.word_scores import Component
-from espnet_bayeslm.loading.components import load_components
+from espnet_bayeslm.loading.components import GPUOptions, LMOptions, load_components
 from espnet_bayeslm.report.weight_noise import LocationRow, print_pruning, print_snr, write_files
-from espnet_bayeslm.utils.cli import add_flag, device_of, run_tool, tool_parser
+from espnet_bayeslm.utils.cli import device_of, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.options import add_options, option
 
 STEPS = "0,0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,0.95"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SnrOptions(LMOptions, GPUOptions):
+    """Options of `bayeslm snr`."""
+
+    text: Optional[str] = option(
+        "A text, one sentence per line: for --prune, latent variables", None
+    )
+    keyed: bool = option(KEYED, False)
+    prune: bool = option("Measure the text with ever more random weights set to zero", False)
+    prune_steps: str = option("Their shares, 0 to 1, or how many shares from 0 to 1", STEPS)
+    output: Optional[str] = option("A folder for snr.json, snr.png, prune.json, prune.png", None)
 
 
 def parse_steps(steps: str) -> List[float]:
@@ -49,7 +63,7 @@ def parse_steps(steps: str) -> List[float]:
     return sorted(set(values))
 
 
-def load_uncertain(lm: Sequence[str], *, max_tokens: int, ngpu: int) -> List[Component]:
+def load_uncertain(options: SnrOptions) -> List[Component]:
     """LMs, each with something that is random.
 
     Raises:
@@ -58,9 +72,10 @@ def load_uncertain(lm: Sequence[str], *, max_tokens: int, ngpu: int) -> List[Com
     # with it comes torch, which the help needs not
     from espnet_bayeslm.lm import UncertainLM
 
-    if not lm:
+    if not options.lms:
         raise InputError("no LM", remedy="Give --lm EXP, repeatable.")
-    components = load_components(lm, [], max_tokens=max_tokens, device=device_of(ngpu))
+    device = device_of(options.ngpu)
+    components = load_components(options.lms, [], max_tokens=options.max_tokens, device=device)
     for component in components:
         model = trained_lm(component).lm
         if not (isinstance(model, UncertainLM) and [*model.posterior.blocks(), *model.latents()]):
@@ -98,33 +113,28 @@ def location_rows(
     ]
 
 
-def snr(
-    *,
-    lm: Sequence[str],
-    text: Optional[str],
-    keyed: bool,
-    prune: bool,
-    prune_steps: str,
-    max_oov_rate: float,
-    max_tokens: int,
-    ngpu: int,
-    output: Optional[str],
-) -> None:
-    """Print signal-to-noise ratios; options as `get_parser` explains them."""
+def snr(options: SnrOptions) -> None:
+    """Print signal-to-noise ratios, and what pruning by them does to a text.
+
+    Raises:
+        InputError: An LM, the text or the shares cannot be used.
+    """
+    text, prune, keyed = options.text, options.prune, options.keyed
     if prune and text is None:
         raise InputError("--prune true without a text", remedy="Give --text FILE to measure on.")
-    shares = parse_steps(prune_steps) if prune else []
+    shares = parse_steps(options.prune_steps) if prune else []
     sentences = None if text is None else read_sentences(text, keyed=keyed)
-    components = load_uncertain(lm, max_tokens=max_tokens, ngpu=ngpu)
-    rows = {c.name: location_rows(c, sentences, max_tokens=max_tokens) for c in components}
+    components = load_uncertain(options)
+    limit = options.max_tokens
+    rows = {c.name: location_rows(c, sentences, max_tokens=limit) for c in components}
     steps: Dict[str, List[PruningStep]] = {}
     if sentences is not None and prune:
         for component in components:
             steps[component.name] = prune_component(
-                component, shares, sentences, keyed=keyed, max_oov_rate=max_oov_rate
+                component, shares, sentences, keyed=keyed, max_oov_rate=options.max_oov_rate
             )
-    if output is not None:
-        write_files(Path(output), rows, steps, text=text)
+    if options.output is not None:
+        write_files(Path(options.output), rows, steps, text=text)
     print_snr(rows)
     for name, values in steps.items():
         print_pruning(name, values)
@@ -156,23 +166,12 @@ def prune_component(
 def get_parser() -> argparse.ArgumentParser:
     """Parser of `bayeslm snr`."""
     parser = tool_parser("snr", "Signal-to-noise ratio |mean| / std of random weights, and pruning")
-    add_lm_options(parser)
-    parser.add_argument(
-        "--text", help="A text, one sentence per line: for --prune, latent variables"
-    )
-    add_keyed_option(parser)
-    what = "Whether to measure the text with ever more random weights set to zero"
-    add_flag(parser, "--prune", what)
-    parser.add_argument(
-        "--prune_steps", default=STEPS, help="Their shares, 0 to 1, or how many shares from 0 to 1"
-    )
-    parser.add_argument("--output", help="A folder for snr.json, snr.png, prune.json, prune.png")
-    return parser
+    return add_options(parser, SnrOptions)
 
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
     """Run `bayeslm snr`."""
-    run_tool(get_parser(), snr, cmd, signed="output")
+    run_tool(get_parser(), snr, cmd, options=SnrOptions, signed="output")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import os
 import unicodedata
@@ -14,6 +15,7 @@ from espnet_bayeslm.evaluation.wer import RATES, ErrorCounts, word_errors
 from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines
+from espnet_bayeslm.utils.options import option
 
 Words = Tuple[str, ...]
 
@@ -178,3 +180,26 @@ def _is_unspaced(word: str) -> bool:
     """True if a word is likely to be a sentence that is written without blanks."""
     letters = sum(unicodedata.name(c, "").startswith(_UNSPACED) for c in word)
     return letters > 2 or len(word) >= _LONG
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CountingOptions:
+    """How errors are counted."""
+
+    unit: str = option(
+        "What errors are counted in: words, or characters (CER; Unicode code points after NFC,"
+        " blanks left out)",
+        "word",
+        choices=UNITS,
+    )
+    ignore_words: Union[PathLike, Collection[str], None] = option(
+        "Words that do not count, one a line, such as [laugh]: they are left out of references"
+        " and hypotheses before errors are counted; what is written keeps them",
+        None,
+        metavar="FILE",
+    )
+
+    @functools.cached_property
+    def counting(self) -> Counting:
+        """Counting of these options; `ignore_words` is read where it is a file."""
+        return Counting.of(self.unit, self.ignore_words)

@@ -19,6 +19,7 @@ from typing import (
 from espnet_bayeslm.evaluation.markup import mapped
 from espnet_bayeslm.evaluation.spoken_numbers import spoken_numbers
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.options import option
 
 Words = Tuple[str, ...]
 TextFunction = Callable[[str], str]
@@ -165,3 +166,12 @@ class Normalization:
 
 
 AS_IT_IS = Normalization()
+
+
+def normalize_option(what: str) -> Any:
+    """Field that says how text is normalised; `what` text goes into its help."""
+    return option(
+        f"Normalise {what} for scoring and counting; what is written stays as it came."
+        f" Steps with commas between them: {', '.join(STEPS)}",
+        "",
+    )

@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from espnet_bayeslm.bayes import Bayes, Place, register_kind
-from espnet_bayeslm.bayes.kinds import option
 from espnet_bayeslm.kernels import gp, has_kernel
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.options import option
 
 FUNCTIONS: Dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "sigmoid": torch.sigmoid,

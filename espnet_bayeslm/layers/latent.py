@@ -10,12 +10,13 @@ import torch
 from torch import nn
 
 from espnet_bayeslm.bayes import kl_gaussians
-from espnet_bayeslm.bayes.kinds import Kind, Place, option, register_kind
+from espnet_bayeslm.bayes.kinds import Kind, Place, register_kind
 from espnet_bayeslm.bayes.noise import in_backward_pass, recomputation_error
 from espnet_bayeslm.kernels import has_kernel, latent_sample
 from espnet_bayeslm.layers.linear import linear
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.log_std import LEAST_START, MOST_START, clamp_log_std, start_error
+from espnet_bayeslm.utils.options import option
 
 Observer = Callable[[torch.Tensor, torch.Tensor], None]
 
@@ -212,9 +213,11 @@ class Variational(Kind):
         "Decode and rescore with the LM itself.",
     )
 
-    latent_dim: Any = option("Size of the latent variable; default: that of the output.")
+    latent_dim: Any = option("Size of the latent variable; default: that of the output.", None)
     feedback: Any = option("True if the next time step gets the latent variable, too.", False)
-    init_std: Any = option("Standard deviation of posterior and prior at the start; default: 0.1.")
+    init_std: Any = option(
+        "Standard deviation of posterior and prior at the start; default: 0.1.", None
+    )
 
     def apply(self, place: Place) -> None:
         """Put the latent variable behind the output of a place."""

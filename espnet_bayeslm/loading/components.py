@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Union
@@ -15,9 +16,12 @@ from espnet_bayeslm.scoring.limits import MAX_CONTEXT, MAX_TOKENS
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.ngram_files import ngram_fingerprint
+from espnet_bayeslm.utils.options import option
 
 if TYPE_CHECKING:
     from espnet_bayeslm.scoring.neural import NeuralScorer, TokenLM
+
+GROUP = "LMs and n-grams"
 
 
 def load_components(
@@ -69,34 +73,113 @@ def load_components(
 
 
 def _lm_component(
-    lm: Union[PathLike, TokenLM], *, device: str, cache: Optional[PathLike], **options: Any
+    lm: Union[PathLike, TokenLM],
+    *,
+    device: str,
+    cache: Optional[PathLike],
+    unk_size: Optional[float],
+    **options: Any,
 ) -> Component:
+    def load() -> NeuralScorer:
+        # these import torch, which takes seconds
+        from espnet_bayeslm.loading.trained_lm import load_lm
+        from espnet_bayeslm.scoring.neural import NeuralScorer
+
+        trained = load_lm(lm, device=device) if isinstance(lm, (str, os.PathLike)) else lm
+        size = getattr(trained, "unk_size", 1.0) if unk_size is None else unk_size
+        return NeuralScorer(trained, unk_size=size, **options)
+
     if not isinstance(lm, (str, os.PathLike)):
-        return Component(lm.name, "lm", _neural_scorer(lm, **options))
+        return Component(lm.name, "lm", load())
     path = Path(lm)
     name = experiment_name(find_files(path)[1])
     digest = fingerprint(path)
-
-    def load() -> NeuralScorer:
-        from espnet_bayeslm.loading.trained_lm import load_lm  # imports torch, which takes seconds
-
-        trained = load_lm(path, device=device)
-        return _neural_scorer(trained, **options)
-
     if cache is None:
         return Component(name, "lm", load(), digest)
-    kept = {k: options[k] for k in ("num_samples", "self_normalized", "context", "unk_size")}
+    kept = {name: options[name] for name in ("num_samples", "self_normalized", "context")}
+    kept["unk_size"] = unk_size
     cached = CachedScorer(load, name=name, folder=cache, fingerprint=f"{digest} {kept}")
     return Component(name, "lm", cached, digest)
-
-
-def _neural_scorer(lm: TokenLM, *, unk_size: Optional[float], **options: Any) -> NeuralScorer:
-    from espnet_bayeslm.scoring.neural import NeuralScorer
-
-    size = getattr(lm, "unk_size", 1.0) if unk_size is None else unk_size
-    return NeuralScorer(lm, unk_size=size, **options)
 
 
 def _ngram_component(path: PathLike, unk_size: Optional[float]) -> Component:
     scorer = NgramScorer(path, unk_size=1.0 if unk_size is None else unk_size)
     return Component(scorer.name, "ngram", scorer, ngram_fingerprint(path))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LMOptions:
+    """LMs, and how they score."""
+
+    # in Python also what `espnet_bayeslm.load` returns
+    lms: Sequence[Any] = option(
+        "A trained ESPnet LM: its experiment folder or checkpoint (repeatable)",
+        (),
+        name="lm",
+        group=GROUP,
+    )
+    max_tokens: int = option("The most tokens of a batch", MAX_TOKENS, group=GROUP)
+    max_oov_rate: float = option(
+        "More unknown words than this part of all words are an error", 0.2, group=GROUP
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ComponentOptions(LMOptions):
+    """LMs and n-grams, and how they score."""
+
+    ngrams: Sequence[PathLike] = option(
+        "An ARPA file or KenLM binary (repeatable; after the LMs in the order of weights)",
+        (),
+        name="ngram",
+        group=GROUP,
+    )
+    num_samples: int = option(
+        "Weight draws whose probabilities are averaged; 0: the posterior mean", 0, group=GROUP
+    )
+    unk_size: Optional[float] = option(
+        "Words that share the probability of <unk>. Default: as counted in an LM's training"
+        " (else three quarters of its vocabulary), 1 for n-grams and LMs of word pieces",
+        None,
+        group=GROUP,
+    )
+    cache: Optional[PathLike] = option(
+        "A folder that keeps the LMs' word scores", None, group=GROUP
+    )
+
+    def components(self, device: str, **more: Any) -> List[Component]:
+        """LMs, then n-grams.
+
+        Args:
+            device: Where the weights of LMs go.
+            **more: More arguments of `load_components`.
+
+        Raises:
+            InputError: There is none, or a file cannot be used.
+        """
+        return load_components(
+            self.lms,
+            self.ngrams,
+            device=device,
+            num_samples=self.num_samples,
+            max_tokens=self.max_tokens,
+            cache=self.cache,
+            unk_size=self.unk_size,
+            **more,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MixtureOptions(ComponentOptions):
+    """LMs and n-grams with their weights."""
+
+    weights: Union[PathLike, Sequence[float], None] = option(
+        "weights.yaml of `bayeslm interpolate`, or W,W,..", None, group=GROUP
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GPUOptions:
+    """Device of a command line."""
+
+    ngpu: int = option("The number of gpus. 0: CPU mode", 0, group=GROUP)

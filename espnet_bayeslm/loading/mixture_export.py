@@ -67,8 +67,7 @@ def write_mixture(
         check_same_tokens(trained[0], other)
     names = unique_names([*(t.name for t in trained), *(ngram_name(path) for path in ngrams)])
     digests = [*(fingerprint(t.path) for t in trained), *map(ngram_fingerprint, ngrams)]
-    given = None if weights is None else os.fspath(weights)
-    found = read_weights(given, names, fingerprints=digests)
+    found = read_weights(weights, names, fingerprints=digests)
     if found is None:
         raise InputError(
             f"no weights for the {len(names)} components {', '.join(names)}",

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Dict, List, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 import yaml
 
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import read_text
+from espnet_bayeslm.utils.files import PathLike, read_text
 from espnet_bayeslm.utils.weights import check_weights
 
 
@@ -93,7 +94,7 @@ def _base(name: str) -> str:
 
 
 def read_weights(
-    weights: Optional[str],
+    weights: Union[PathLike, Sequence[float], None],
     names: Sequence[str],
     *,
     check: bool = True,
@@ -102,9 +103,9 @@ def read_weights(
     """Weights of the components: of a file, of a list `W,W,..`, or 1 for a single one.
 
     Args:
-        weights: A file that `bayeslm interpolate` wrote, numbers with commas, or None.
+        weights: A file that `bayeslm interpolate` wrote, `W,W,..`, numbers, or None.
         names: The components' names, each different.
-        check: True if numbers with commas must be the weights of a linear mixture.
+        check: True if numbers must be the weights of a linear mixture.
         fingerprints: The digests of the components' files, where they are known.
 
     Returns:
@@ -115,6 +116,8 @@ def read_weights(
     """
     if weights is None:
         return np.ones(1) if len(names) == 1 else None
+    if not isinstance(weights, (str, os.PathLike)):
+        return _checked(weights, names, check)
     if Path(weights).is_file():
         return _weights_of_file(Path(weights), names, fingerprints)
     try:
@@ -124,7 +127,11 @@ def read_weights(
             f"--weights {weights}: neither a file nor numbers with commas",
             remedy="Give the weights.yaml of `bayeslm interpolate`, or W,W,...",
         ) from None
-    return check_weights(values, len(names)) if check else np.array(values)
+    return _checked(values, names, check)
+
+
+def _checked(weights: Sequence[float], names: Sequence[str], check: bool) -> np.ndarray:
+    return check_weights(weights, len(names)) if check else np.asarray(weights, np.float64)
 
 
 def _weights_of_file(path: Path, names: Sequence[str], fingerprints: Sequence[str]) -> np.ndarray:

@@ -44,6 +44,7 @@ from espnet_bayeslm.quickstart.steps import Step, Tool, run_steps
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import check_folder, sha256, write_json, write_yaml
 from espnet_bayeslm.utils.locks import folder_lock
+from espnet_bayeslm.utils.options import option
 
 QUIET = dict(num_workers=0, num_att_plot=0, use_tensorboard="false", use_matplotlib="false")
 # Every unknown word is left out of the figures, however many there are.
@@ -52,34 +53,24 @@ ANY_OOV = 1.0
 BOTH_ROWS = ("Bayesian alone", "point alone", "3-gram", BOTH)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Texts, LMs and trainings of a comparison.
+    """Texts and LMs that are compared."""
 
-    Attributes:
-        train_text: Training text, a sentence a line.
-        valid_text: Text that dropout and weights are tuned on.
-        test_text: Text that is only scored.
-        size: Size of the LMs: `tiny`, `small` or `paper`.
-        lm: `lstm` or `transformer`.
-        token_type: `word`, `bpe` or `char`.
-        vocab_size: Largest number of tokens; None: all words, 5000 pieces.
-        epochs: Number of epochs of each training; 0: as the configurations say.
-        ngpu: GPUs.
-        autocast: Precision of the products in training, as `BayesLanguageModel` takes it; None:
-            single.
-    """
-
-    train_text: Path
-    valid_text: Path
-    test_text: Path
-    size: str
-    lm: str
-    token_type: str
-    vocab_size: Any
-    epochs: int
-    ngpu: int
-    autocast: Optional[str] = None
+    train_text: Path = option("Training text, a sentence a line")
+    valid_text: Path = option("Text to tune dropout and weights on, a sentence a line")
+    test_text: Path = option("Text that is only scored, a sentence a line")
+    size: str = option("Of the LMs", "small", choices=("small", "paper", "tiny"))
+    lm: str = option("The backbone", "transformer", choices=("transformer", "lstm"))
+    token_type: str = option("The LMs' tokens", "word", choices=("word", "bpe", "char"))
+    vocab_size: Optional[int] = option("Default: all words, or 5000 BPE pieces", None)
+    epochs: int = option("Of each training; 0: as the configurations say", 0)
+    autocast: Optional[str] = option(
+        "Precision of the products in training: faster where the CPU or GPU has it",
+        None,
+        choices=("bfloat16",),
+    )
+    ngpu: int = option("The number of gpus. 0: CPU mode", 0)
 
 
 def compare(
@@ -136,7 +127,7 @@ def check_inputs(what: Comparison, exp: Path) -> None:
     Raises:
         InputError: The folder holds another comparison.
     """
-    content = {name: str(value) for name, value in dataclasses.asdict(what).items()}
+    content = {f.name: str(getattr(what, f.name)) for f in dataclasses.fields(Comparison)}
     del content["ngpu"]
     if what.autocast is None:
         del content["autocast"]  # a folder of before there was the option goes on

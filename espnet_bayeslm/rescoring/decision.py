@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import os
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -360,11 +359,9 @@ class Weighting(NamedTuple):
                 values: Any = match_weights(known.weights, names, digests)
             except InputError as error:
                 raise InputError(f"--scales {error}") from None
-        elif weights is None or isinstance(weights, (str, os.PathLike)):
-            text = None if weights is None else os.fspath(weights)
-            values = read_weights(text, names, check=combine == "linear", fingerprints=digests)
         else:
-            values = weights
+            check = combine == "linear"
+            values = read_weights(weights, names, check=check, fingerprints=digests)
         if values is None:
             raise InputError(
                 f"{len(components)} components and no --weights",

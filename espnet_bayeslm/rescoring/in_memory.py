@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Iterable, Mapping, Optional, Sequence
 
 from espnet_bayeslm.evaluation.normalization import Normalization
-from espnet_bayeslm.loading.components import load_components
 from espnet_bayeslm.nbest.normalized_lists import normalized
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.decision import Weighting
@@ -69,13 +68,8 @@ def rescore_lists(
     if normalization:
         lists = normalized(lists, normalization)
         refs = None if refs is None else normalization.text(refs)
-    components = load_components(
-        options.lms,
-        options.ngrams,
-        device=device,
-        self_normalized=options.self_normalized,
-        max_context=options.max_context,
-        **options.scoring,
+    components = options.components(
+        device, self_normalized=options.self_normalized, max_context=options.max_context
     )
     weighting = Weighting.of(
         components,

@@ -1,118 +1,21 @@
-"""Options of the tools that score with LMs and n-grams, and of a rescoring."""
+"""Options of a rescoring."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-from typing import Any, Collection, Dict, Mapping, Optional, Sequence, Union
+from typing import Mapping, Optional, Union
 
-from espnet_bayeslm.evaluation.counting import UNITS, Counting
-from espnet_bayeslm.evaluation.normalization import STEPS
+from espnet_bayeslm.evaluation.counting import CountingOptions
+from espnet_bayeslm.evaluation.normalization import normalize_option
+from espnet_bayeslm.loading.components import MixtureOptions
 from espnet_bayeslm.nbest.segments import Segment
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS
 from espnet_bayeslm.rescoring.decision import COMBINATIONS, Scales
 from espnet_bayeslm.rescoring.feature_tuning import NUM_FOLDS
-from espnet_bayeslm.scoring.limits import MAX_CONTEXT, MAX_TOKENS
+from espnet_bayeslm.scoring.limits import MAX_CONTEXT
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.options import option
-
-GROUP = "LMs and n-grams"
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LMOptions:
-    """LMs, and how they score."""
-
-    # in Python also what `espnet_bayeslm.load` returns
-    lms: Sequence[Any] = option(
-        "A trained ESPnet LM: its experiment folder or checkpoint (repeatable)",
-        (),
-        name="lm",
-        group=GROUP,
-    )
-    max_tokens: int = option("The most tokens of a batch", MAX_TOKENS, group=GROUP)
-    max_oov_rate: float = option(
-        "More unknown words than this part of all words are an error", 0.2, group=GROUP
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ComponentOptions(LMOptions):
-    """LMs and n-grams, and how they score."""
-
-    ngrams: Sequence[PathLike] = option(
-        "An ARPA file or KenLM binary (repeatable; after the LMs in the order of weights)",
-        (),
-        name="ngram",
-        group=GROUP,
-    )
-    num_samples: int = option(
-        "Weight draws whose probabilities are averaged; 0: the posterior mean", 0, group=GROUP
-    )
-    unk_size: Optional[float] = option(
-        "Words that share the probability of <unk>. Default: as counted in an LM's training"
-        " (else three quarters of its vocabulary), 1 for n-grams and LMs of word pieces",
-        None,
-        group=GROUP,
-    )
-    cache: Optional[PathLike] = option(
-        "A folder that keeps the LMs' word scores", None, group=GROUP
-    )
-
-    @property
-    def scoring(self) -> Dict[str, Any]:
-        """Arguments of `load_components` beside the LMs, the n-grams and the device."""
-        names = ("num_samples", "max_tokens", "cache", "unk_size")
-        return {name: getattr(self, name) for name in names}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MixtureOptions(ComponentOptions):
-    """LMs and n-grams with their weights."""
-
-    weights: Union[PathLike, Sequence[float], None] = option(
-        "weights.yaml of `bayeslm interpolate`, or W,W,..", None, group=GROUP
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class GPUOptions:
-    """Device of a command line."""
-
-    ngpu: int = option("The number of gpus. 0: CPU mode", 0, group=GROUP)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class CountingOptions:
-    """How errors are counted."""
-
-    unit: str = option(
-        "What errors are counted in: words, or characters (CER; Unicode code points after NFC,"
-        " blanks left out)",
-        "word",
-        choices=UNITS,
-    )
-    ignore_words: Union[PathLike, Collection[str], None] = option(
-        "Words that do not count, one a line, such as [laugh]: they are left out of references"
-        " and hypotheses before errors are counted; what is written keeps them",
-        None,
-        metavar="FILE",
-    )
-
-    @functools.cached_property
-    def counting(self) -> Counting:
-        """Counting of these options; `ignore_words` is read where it is a file."""
-        return Counting.of(self.unit, self.ignore_words)
-
-
-def normalize_option(what: str) -> Any:
-    """Field that says how text is normalised; `what` text goes into its help."""
-    return option(
-        f"Normalise {what} for scoring and counting; what is written stays as it came."
-        f" Steps with commas between them: {', '.join(STEPS)}",
-        "",
-    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

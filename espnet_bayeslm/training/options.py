@@ -1,15 +1,24 @@
-"""Options that say what the tokens of an LM are, and what its training starts from."""
+"""Options of a training on plain text."""
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Optional
+from typing import Optional, Sequence
 
+from espnet_bayeslm.configs import SIZES
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import described_fields, option, option_name
 
 GROUP = "tokens and start"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextOptions:
+    """Texts of a training."""
+
+    train_text: Path = option("Training text, a sentence a line")
+    valid_text: Path = option("Validation text, a sentence a line")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,3 +64,18 @@ class TokenOptions:
             raise InputError("--token_type bpe needs the list's model", remedy="Give --bpemodel.")
         if self.bpemodel is not None and self.token_type not in (None, "bpe"):
             raise InputError(f"--bpemodel with --token_type {self.token_type}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainOptions(TokenOptions, TextOptions):
+    """Options of `bayeslm train`; `espnet_options` are more options of `espnet2.bin.lm_train`."""
+
+    config: Path = option("ESPnet's training configuration: a file, or a name of `bayeslm configs`")
+    size: Optional[str] = option(
+        "The sizes of bayes_lstm or bayes_transformer. Default: those of --from, else of"
+        " --config; a shipped configuration has the paper's",
+        None,
+        choices=tuple(SIZES),
+    )
+    exp: Path = option("The experiment's folder")
+    espnet_options: Sequence[str] = ()

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, Optional, Sequence, Tuple, Type
 
 from espnet2.utils import config_argparse
-from espnet2.utils.types import str2bool
 from tqdm import tqdm
 
 from espnet_bayeslm.utils.errors import InputError
@@ -144,11 +143,6 @@ def parse_numbers(option: str, text: str, kind: Callable = int) -> Tuple[Any, ..
         return tuple(dict.fromkeys(map(kind, text.split())))
     except ValueError:
         raise InputError(f"{option} {text!r}: expected numbers with spaces between them") from None
-
-
-def add_flag(parser: argparse._ActionsContainer, name: str, help: str) -> None:
-    """Add an option true|false, by default false."""
-    parser.add_argument(name, type=str2bool, default=False, help=help)
 
 
 def run_tool(

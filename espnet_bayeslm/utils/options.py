@@ -1,4 +1,6 @@
-"""Options of a tool as one dataclass: it makes the parser, the object, and the Python signature.
+"""Options of a tool, or of a kind of uncertainty, as the fields of one dataclass.
+
+The dataclass of a tool makes the parser, the object, and the Python signature.
 
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class NgramOptions:
@@ -34,8 +36,6 @@ from typing import (
     get_type_hints,
 )
 
-from espnet2.utils.types import float_or_none, int_or_none, str2bool
-
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable)
 
@@ -50,10 +50,11 @@ def option(
     metavar: Optional[str] = None,
     positional: bool = False,
 ) -> Any:
-    """Field of a tool's options.
+    """Field of a dataclass of options.
 
     Args:
-        help: Help text: of the parser, the docstring and the reference page.
+        help: Help text of the parser, the docstring and the reference page; `argparse.SUPPRESS`
+            hides the option.
         default: Value of an option that is not given; an option without one is required.
         name: Name on the command line, if it is not the field's.
         group: Title of a group of options in the parser's help.
@@ -63,7 +64,8 @@ def option(
     """
     metadata = {"help": help, "name": name, "group": group, "positional": positional}
     return dataclasses.field(
-        default=default, metadata={**metadata, "choices": choices, "metavar": metavar}
+        default=default,
+        metadata={**metadata, "choices": choices, "metavar": metavar},
     )
 
 
@@ -113,6 +115,8 @@ def _add_option(group: argparse._ActionsContainer, field: dataclasses.Field, hin
 
 def _reader(hint: Any) -> Callable[[str], Any]:
     """Function that reads a word of the command line as a type."""
+    from espnet2.utils.types import float_or_none, int_or_none, str2bool
+
     kinds = get_args(hint) or (hint,)
     optional = type(None) in kinds
     readers = {bool: str2bool, int: int, float: float, Path: Path}

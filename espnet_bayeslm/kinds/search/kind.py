@@ -9,10 +9,11 @@ import torch
 from torch import nn
 
 from espnet_bayeslm.bayes import Kind, Place, Position, Weights, register_kind
-from espnet_bayeslm.bayes.kinds import KINDS, Function, Output, Rows, option, parse_kind
+from espnet_bayeslm.bayes.kinds import KINDS, Function, Output, Rows, parse_kind
 from espnet_bayeslm.kinds.search import loading
 from espnet_bayeslm.kinds.search.mixed import PREFIX, mix, mix_at
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.options import option
 
 
 class Choice(nn.Module):
@@ -58,7 +59,7 @@ class Search(Kind):
         "Train one of the architectures that `bayeslm search` ranks.",
     )
 
-    candidates: Any = option("List of the kinds to choose from; default: all that fit.")
+    candidates: Any = option("List of the kinds to choose from; default: all that fit.", None)
 
     @classmethod
     def fits(cls, position: Position) -> bool:

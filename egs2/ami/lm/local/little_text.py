@@ -124,7 +124,15 @@ def little_text(
     exp.parent.mkdir(parents=True, exist_ok=True)
     texts = exp.with_name(f"text_{percent}")
     train, dev, test = write_parts(data, texts, percent=percent, sentences=sentences)
-    what = Comparison(train, dev, test, size, lm, "word", None, epochs, 0, autocast)
+    what = Comparison(
+        train_text=train,
+        valid_text=dev,
+        test_text=test,
+        size=size,
+        lm=lm,
+        epochs=epochs,
+        autocast=autocast,
+    )
     numbers = parse_numbers("--seeds", seeds)
     rates = [*parse_numbers("--dropout_rates", dropout_rates, float)]
     print(compare(what, exp, seeds=[*numbers], rates=rates, tool=bayeslm.main), flush=True)

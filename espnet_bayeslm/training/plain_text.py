@@ -1,0 +1,136 @@
+"""Training on plain text: token list, statistics and ESPnet's training, in one call."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any, List, Optional, Sequence, Tuple
+
+from espnet_bayeslm.configs import find_config, inherited_size_options, size_options
+from espnet_bayeslm.training.options import TrainOptions
+from espnet_bayeslm.utils.cli import PROGRESS, log_to
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.options import with_options
+
+LOG = "train.log"
+
+
+@with_options(TrainOptions)
+def train(**options: Any) -> None:
+    """Train an LM on plain text.
+
+    Args:
+        **options: Fields of `TrainOptions`.
+        espnet_options: More options of `espnet2.bin.lm_train`, as words of a command line.
+
+    Raises:
+        InputError: Text, configuration or the trained LM cannot be used, or another process trains
+            in the folder.
+    """
+    from espnet_bayeslm.loading.experiment import check_exp
+    from espnet_bayeslm.training import text
+    from espnet_bayeslm.training.task import BayesLMTask
+    from espnet_bayeslm.training.tokens import given_tokens
+    from espnet_bayeslm.utils.locks import folder_lock
+
+    wanted = TrainOptions(**options)
+    config, exp = find_config(wanted.config), wanted.exp
+    given = given_tokens(wanted)
+    words = [*size_of(wanted, config), *wanted.espnet_options]
+    args = parse_training_options(config, words)
+    check_exp(exp, ",")
+    start: List[str] = ["--config", str(config), "--output_dir", str(exp), "--resume", "true"]
+    if not args.fold_length:
+        # as the recipes, for batches of type `folded`
+        start += ["--fold_length", "150"]
+    start += starting_point(wanted.source, args)
+    reading = {name: getattr(args, name) for name in ("cleaner", "non_linguistic_symbols")}
+    texts = wanted.train_text, wanted.valid_text
+    with folder_lock(exp):
+        pass  # refused before anything is written
+    with log_to(exp / LOG):
+        PROGRESS.info(f"{exp}: reading {texts[0]} and {texts[1]}; the log is in {exp / LOG}")
+        with folder_lock(exp):
+            start += text.prepare(texts, exp / "data", wanted=wanted, given=given, reading=reading)
+        BayesLMTask.main(cmd=[*start, *words])
+
+
+def size_of(wanted: TrainOptions, config: Path) -> List[str]:
+    """ESPnet's options for the LM's size: that of `size`, or of the trained LM."""
+    from espnet_bayeslm.loading.experiment import find_files, read_config, read_yaml_mapping
+
+    if wanted.size is not None:
+        lm = parse_training_options(config, wanted.espnet_options).lm
+        return size_options(config, lm, wanted.size)
+    if wanted.source is None:
+        return []
+    theirs, ours = read_config(find_files(wanted.source)[0]), read_yaml_mapping(config)
+    return (
+        inherited_size_options(config, ours, theirs.lm_conf) if ours.get("lm") == theirs.lm else []
+    )
+
+
+def starting_point(source: Optional[Path], args: argparse.Namespace) -> List[str]:
+    """ESPnet's options that start from a trained LM, with its weights as the prior.
+
+    Args:
+        source: The trained LM; None: none.
+        args: The training's options.
+
+    Raises:
+        InputError: ESPnet cannot take the LM's path.
+    """
+    from espnet_bayeslm.lm.registry import LM_CLASSES
+    from espnet_bayeslm.loading.experiment import find_files
+    from espnet_bayeslm.training import adaptation
+
+    if source is None:
+        return []
+    checkpoint = find_files(source)[1].resolve()
+    if ":" in str(checkpoint):
+        raise InputError(
+            "ESPnet's --init_param takes what comes after a `:` for parts of the LM",
+            path=checkpoint,
+            remedy="Rename the folder.",
+        )
+    options = ["--init_param", str(checkpoint)]
+    # the configuration may choose its own prior, as `prior: zero`
+    if args.lm in LM_CLASSES and "prior" not in args.model_conf:
+        options += ["--model_conf", f"prior={json.dumps(str(checkpoint))}"]
+    if args.lm == adaptation.LM:
+        options += adaptation.backbone_options(args.lm_conf, source)
+    return options
+
+
+def best_of(exp: Path) -> Tuple[float, int, int]:
+    """(Lowest perplexity of the validation text, its epoch, number of epochs) of a training.
+
+    Raises:
+        InputError: No epoch was trained.
+    """
+    from espnet_bayeslm.loading.checkpoint import read_checkpoint
+    from espnet_bayeslm.training.saving import valid_perplexities
+
+    path = exp / "checkpoint.pth"
+    if not path.is_file():
+        raise InputError(f"found no {path.name}: no epoch was trained", path=exp)
+    perplexities = valid_perplexities(read_checkpoint(path)["reporter"]["stats"])
+    if not perplexities:
+        raise InputError("no epoch was trained", path=exp, remedy="Give --max_epoch 1 or more.")
+    epoch = min(perplexities, key=lambda number: (perplexities[number], number))
+    return perplexities[epoch], epoch, max(perplexities)
+
+
+def parse_training_options(config: Path, words: Sequence[str]) -> argparse.Namespace:
+    """ESPnet's options, those of the configuration and those of the command line.
+
+    Raises:
+        InputError: There is no such configuration, or it is no yaml mapping.
+    """
+    from espnet_bayeslm.loading.experiment import read_yaml_mapping
+    from espnet_bayeslm.training.task import BayesLMTask
+
+    config = find_config(config)
+    read_yaml_mapping(config)
+    return BayesLMTask.parse(["--config", str(config), *words])
