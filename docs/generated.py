@@ -50,6 +50,8 @@ def cell(text: str) -> str:
 
 def value_of(value: Any) -> str:
     """A value as yaml and command lines have it."""
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(value_of, value))}]"
     named = value is None or isinstance(value, bool)
     return {None: "null", True: "true", False: "false"}[value] if named else str(value)
 
@@ -144,6 +146,27 @@ def configuration() -> str:
     return "\n".join(lines)
 
 
+def kinds() -> str:
+    """A section for each kind of uncertainty that has options, with a row for each option."""
+    import espnet_bayeslm.lm  # noqa: F401 it makes the kinds known
+    from espnet_bayeslm.bayes.kinds import KINDS
+    from espnet_bayeslm.utils.options import described_fields
+
+    lines = []
+    for name, kind in KINDS.items():
+        fields = described_fields(kind)
+        if fields:
+            first = (kind.__doc__ or "").strip().splitlines()[0]
+            lines += [f"### `{name}`", "", first, "", "| option | default | |", "|---|---|---|"]
+        for field in fields:
+            default = "" if field.default is None else code_cell(value_of(field.default))
+            lines.append(
+                f"| {code_cell(field.name)} | {default} | {cell(field.metadata['help'])} |"
+            )
+        lines.append("")
+    return "\n".join(lines)
+
+
 def shipped_configurations() -> str:
     """A table of the configurations that `--config NAME` finds."""
     from espnet_bayeslm.configs import describe, shipped
@@ -155,6 +178,7 @@ def shipped_configurations() -> str:
 PARTS: Dict[str, Callable[[], str]] = {
     "tools": tools,
     "configuration": configuration,
+    "kinds": kinds,
     "shipped_configurations": shipped_configurations,
 }
 

@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import dataclasses
 import importlib.util
 import json
 import os
@@ -312,6 +313,18 @@ def test_generated_parts_name_every_option_and_key(docs_modules):
     keys = generated.configuration()
     for key in ("uncertainty", "prior_variance", "kl_weight", "posterior_lr", "beta2", "backbone"):
         assert f"| `{key}` |" in keys
+
+
+def test_the_reference_names_every_option_of_every_kind(docs_modules):
+    import espnet_bayeslm.lm  # noqa: F401 it makes the kinds known
+    from espnet_bayeslm.bayes.kinds import KINDS
+
+    sections = docs_modules["generated"].kinds().split("### ")[1:]
+    found = {
+        part.split("`")[1]: set(re.findall(r"^\| `(\w+)` \|", part, re.M)) for part in sections
+    }
+    fields = {name: {f.name for f in dataclasses.fields(kind)} for name, kind in KINDS.items()}
+    assert found == {name: options for name, options in fields.items() if options}
 
 
 @pytest.mark.slow
