@@ -18,8 +18,8 @@ class CompareOptions(Comparison):
     """Options of `bayeslm compare`."""
 
     exp: Path = option("Folder to write", Path("exp/compare"))
-    seeds: str = option("Of the trainings, two or more", "1 2 3")
-    dropout_rates: str = option("Those of the point-estimate LM to try", "0.1 0.2 0.3 0.5")
+    seeds: str = option("Seeds of the trainings, two or more", "1 2 3")
+    dropout_rates: str = option("Rates of the point-estimate LM to try", "0.1 0.2 0.3 0.5")
 
 
 def run(options: CompareOptions) -> None:

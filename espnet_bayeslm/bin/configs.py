@@ -27,9 +27,9 @@ class ConfigsOptions:
     """Options of `bayeslm configs`."""
 
     name: Optional[str] = option("The configuration to print or copy", None, positional=True)
-    table: Optional[str] = option("Of the paper: I, III, IV, V or VI", None)
-    line: Optional[int] = option("Its line; --output alone: all", None)
-    size: str = option("Of the table's LMs: as small or paper", "paper")
+    table: Optional[str] = option("Table of the paper: I, III, IV, V or VI", None)
+    line: Optional[int] = option("Line of the table; with --output the default is all lines", None)
+    size: str = option("Size of the table's LMs, as small or paper", "paper")
     output: Optional[Path] = option(
         "Copy to this file, which must not exist; of a table, a folder", None
     )

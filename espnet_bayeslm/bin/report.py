@@ -25,7 +25,7 @@ class ReportOptions:
     """Options of `bayeslm report`."""
 
     output: str = option("The file to write", "report.html")
-    title: str = option("Its heading", "Language models for rescoring")
+    title: str = option("Heading of the page", "Language models for rescoring")
     score: Optional[str] = option("The JSON of `bayeslm score --output`", None)
     perplexity: Sequence[str] = option(
         "NAME=FILE, the JSON of `bayeslm perplexity --output`; NAME as in --score (repeatable)", ()

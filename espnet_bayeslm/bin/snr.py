@@ -38,7 +38,9 @@ class SnrOptions(LMOptions, GPUOptions):
     )
     keyed: bool = option(KEYED, False)
     prune: bool = option("Measure the text with ever more random weights set to zero", False)
-    prune_steps: str = option("Their shares, 0 to 1, or how many shares from 0 to 1", STEPS)
+    prune_steps: str = option(
+        "Shares of the weights, from 0 to 1 with commas, or the number of such shares", STEPS
+    )
     output: Optional[str] = option("A folder for snr.json, snr.png, prune.json, prune.png", None)
 
 

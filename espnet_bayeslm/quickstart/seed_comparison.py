@@ -60,11 +60,13 @@ class Comparison:
     train_text: Path = option("Training text, a sentence a line")
     valid_text: Path = option("Text to tune dropout and weights on, a sentence a line")
     test_text: Path = option("Text that is only scored, a sentence a line")
-    size: str = option("Of the LMs", "small", choices=("small", "paper", "tiny"))
-    lm: str = option("The backbone", "transformer", choices=("transformer", "lstm"))
-    token_type: str = option("The LMs' tokens", "word", choices=("word", "bpe", "char"))
-    vocab_size: Optional[int] = option("Default: all words, or 5000 BPE pieces", None)
-    epochs: int = option("Of each training; 0: as the configurations say", 0)
+    size: str = option("Size of the LMs", "small", choices=("small", "paper", "tiny"))
+    lm: str = option("Backbone of the LMs", "transformer", choices=("transformer", "lstm"))
+    token_type: str = option("Tokens of the LMs", "word", choices=("word", "bpe", "char"))
+    vocab_size: Optional[int] = option(
+        "Number of tokens; default: all words, or 5000 BPE pieces", None
+    )
+    epochs: int = option("Epochs of each training; 0: as the configurations say", 0)
     autocast: Optional[str] = option(
         "Precision of the products in training: faster where the CPU or GPU has it",
         None,
