@@ -152,7 +152,9 @@ class TransformerBlock(nn.Module):
 
     def _feed_forward(self, x: torch.Tensor) -> torch.Tensor:
         """Theta_2 f(Theta_1 x), f the activation function, (B, L, M) -> (B, L, M)."""
-        if not (isinstance(self.activation, nn.GELU) and torch.is_grad_enabled()):
+        # also where a checkpointed pass runs without gradients: the units dropped are the same
+        learns = self.training or torch.is_grad_enabled()
+        if not (isinstance(self.activation, nn.GELU) and learns):
             return self.dropout(self.linear2(self.dropout(self._hidden(x))))
         layers = (self.linear1, self.linear2)
         weights = (value for layer in layers for value in layer.weights())

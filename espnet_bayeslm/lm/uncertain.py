@@ -33,7 +33,7 @@ from espnet_bayeslm.bayes import (
 )
 from espnet_bayeslm.bayes.kinds import NOISE_STEP
 from espnet_bayeslm.bayes.noise import NoiseCounter, in_backward_pass, recomputation_error
-from espnet_bayeslm.bayes.posterior import drop_posterior
+from espnet_bayeslm.bayes.posterior import DEFAULTS, drop_posterior
 from espnet_bayeslm.layers import LatentOutput
 from espnet_bayeslm.layers.latent import LatentSampling
 from espnet_bayeslm.lm.adapted_state import adapt_checkpoint
@@ -139,7 +139,7 @@ class UncertainLM(SampledLM):
         self.kinds = parse_uncertainty(
             uncertainty, positions=self.positions(), num_layers=num_layers
         )
-        self.posterior.defaults = defaults
+        self.posterior.defaults = {**DEFAULTS, **defaults}
         for location, kind in self.kinds.items():
             kind.apply(self.place(location))
         for module in self.modules():

@@ -1,5 +1,6 @@
 """`rescore` and the report count errors in one way: markup, characters, words left out."""
 
+import dataclasses
 import json
 import logging
 
@@ -95,8 +96,8 @@ def test_the_table_the_settings_and_the_report_count_alike(
     assert content.get("unit", "word") == unit and content["tuning"]["words"] == num_units
     item = read_rescored("lm", str(output), "jsonl")
     refs = read_references([str(files / "ref")], [item], [("lm", str(output))])
-    for name, (words, *wrong) in make_view(item, refs, Texts()).errors.items():
-        assert [*map(str, wrong), str(words)] == rows[name][1:]
+    for name, counts in make_view(item, refs, Texts()).errors.items():
+        assert [*map(str, dataclasses.astuple(counts))] == rows[name][1:]
 
 
 def test_lines_without_blanks_are_warned_of(files, caplog):
