@@ -279,8 +279,8 @@ def outputs(
 
     Args:
         output: The folder; None: nothing is written.
-        nbest_format: That of the lists.
-        lattice_format: That of the lattices, or None.
+        nbest_format: Format of the lists.
+        lattice_format: Format of the lattices; None: no lattices are written.
         replaces: What an earlier run has written there.
 
     Yields:

@@ -14,8 +14,8 @@ from espnet_bayeslm.evaluation.mapsswe import Mapsswe
 from espnet_bayeslm.evaluation.wer import ErrorCounts, errors_header, format_errors
 from espnet_bayeslm.rescoring.decision import Scales, Weighting
 from espnet_bayeslm.rescoring.feature_tuning import TunedWeights
-from espnet_bayeslm.rescoring.tally import UnknownTally
-from espnet_bayeslm.rescoring.tuning import CONTROL, Tuned
+from espnet_bayeslm.rescoring.tally import Calibration, UnknownTally
+from espnet_bayeslm.rescoring.tuning import CONTROL, Tuned, held_out_line
 from espnet_bayeslm.utils.files import files_in
 
 # Part of the lists ("" for all) -> whose errors -> their counts
@@ -68,7 +68,7 @@ def write_settings(
     weighting: Weighting,
     tuned: Optional[Tuned],
     parts: Parts,
-    confidences: Mapping[str, Mapping[str, float]],
+    confidences: Mapping[str, Calibration],
     facts: Mapping[str, Any],
 ) -> None:
     """Write what `--scales` reads, remarks for people (`facts`, ..), and the sweep."""
@@ -89,7 +89,8 @@ def write_settings(
         content.update({f"wer_of_{part}": rates for part, rates in wer.items()})
     for part, measures in confidences.items():
         name = "confidence" + (f"_of_{part}" if part == "tuning" else "")
-        content[name] = {key: round(value, 5) for key, value in measures.items()}
+        figures = dataclasses.asdict(measures).items()
+        content[name] = {key: round(value, 5) for key, value in figures if value is not None}
     # by these a later run knows what it may replace
     content["files"] = sorted({*files_in(folder), SCALES})
     text = yaml.safe_dump(content, sort_keys=False)
@@ -101,7 +102,7 @@ def report(
     tuned: Optional[Tuned],
     parts: Parts,
     tests: Mapping[str, Mapping[str, Mapsswe]],
-    confidences: Mapping[str, Mapping[str, float]],
+    confidences: Mapping[str, Calibration],
     unknown: UnknownTally,
     *,
     unit: str,
@@ -123,8 +124,7 @@ def report(
                 100 * errors["first pass"].rate,
             )
     for part, measures in confidences.items():
-        title = f"confidence of {measures['words']:g} words{part and ' of ' + part}"
-        print(f"{title}: {before_and_after(measures)}")
+        print(f"confidence of {measures.words} words{part and ' of ' + part}: {measures}")
     for line in unknown.lines():
         print(line)
 
@@ -136,9 +136,9 @@ def choice_lines(weighting: Weighting, tuned: Optional[Tuned]) -> List[str]:
     if tuned.folds:
         lines = tuned.fold_lines()
     else:
-        lines = [str(weighting.scales), tuned.held_out()]
+        lines = [str(weighting.scales), held_out_line(tuned.found)]
         if tuned.control is not None:
-            lines.append(f"{CONTROL}: {tuned.held_out_control()}")
+            lines.append(f"{CONTROL}: {held_out_line(tuned.control)}")
     if tuned.risk_errors is not None:
         counts = f"{tuned.found.errors['tuned']} by max, {tuned.risk_errors} by mbr"
         lines.append(f"errors on the tuning lists: {counts}")
@@ -146,14 +146,3 @@ def choice_lines(weighting: Weighting, tuned: Optional[Tuned]) -> List[str]:
         pairs = zip(weighting.names, weighting.weights, strict=True)
         lines.append("weights " + ", ".join(f"{name} {weight:.3f}" for name, weight in pairs))
     return lines
-
-
-def before_and_after(measures: Mapping[str, float]) -> str:
-    """How calibration has changed confidences, in words."""
-    kinds = (("ece", "calibration error"), ("auroc", "AUROC"))
-    pairs = [
-        (label, measures[f"{kind}_of_posterior"], measures[f"{kind}_of_confidence"])
-        for kind, label in kinds
-        if f"{kind}_of_posterior" in measures
-    ]
-    return ", ".join(f"{label} {before:.4f} -> {after:.4f}" for label, before, after in pairs)

@@ -119,7 +119,7 @@ def least_risk(posterior: np.ndarray, distances: np.ndarray) -> int:
 
 
 def words_in_place(words: Words, hypotheses: Sequence[Words]) -> np.ndarray:
-    """Whether each hypothesis has each of some words at its place of the alignment, (N, n).
+    """True where a hypothesis has a word at the place of the alignment, (N, n).
 
     Args:
         words: n words, those of one hypothesis.

@@ -68,7 +68,7 @@ class Scales:
     Attributes:
         lmwt: What divides the acoustic score, Kaldi's LMWT.
         word_penalty: Kaldi's word insertion penalty, in nats per word.
-        weights: Those of the components, where they were tuned too.
+        weights: Weights of the components, where they were tuned too.
         features: (name, weight) of features (`rescoring.features`); they stand in place of
             `lmwt` and `word_penalty`, which then are the ratios of three of them, for tables.
         posterior: What the totals of a list say of its hypotheses and words; None: not tuned.
@@ -124,7 +124,7 @@ class Scales:
 
     @property
     def of_each_lm(self) -> bool:
-        """Whether single LMs have a weight beside their mixture."""
+        """True if single LMs have a weight beside their mixture."""
         return any(name.startswith(f"{LM}.") for name, _ in self.features or ())
 
     def __str__(self) -> str:
@@ -306,10 +306,10 @@ class Weighting(NamedTuple):
         names: The components' names.
         weights: Their weights, (K,).
         combine: How the weights combine their scores.
-        scales: Those of acoustic scores and words.
+        scales: Weights of the acoustic score and the number of words, or of features.
         fingerprints: The digests of the components' files, where they are known.
         decision: "max", or "mbr" for the fewest expected word errors.
-        confidence: Whether "max" gives confidences too.
+        confidence: True for confidences with "max" too.
     """
 
     names: Sequence[str]
@@ -339,7 +339,7 @@ class Weighting(NamedTuple):
             scales: The scales, or a file of them; None: the defaults.
             combine: None: as when the scales were tuned, or "linear".
             decision: None: as when the scales were tuned, or "max".
-            confidence: Whether "max" gives confidences too.
+            confidence: True for confidences with "max" too.
 
         Raises:
             InputError: Several components have no weights, or weights or scales do not fit.
@@ -381,7 +381,7 @@ class Weighting(NamedTuple):
 
     @property
     def sure(self) -> bool:
-        """Whether there are confidences."""
+        """True if words get confidences."""
         return self.confidence or self.decision == "mbr"
 
 

@@ -72,7 +72,7 @@ def feature_sets(names: Sequence[str], *, normalised_scores: bool) -> Dict[str, 
 
     Args:
         names: The features that differ within lists.
-        normalised_scores: Whether the scores may be divided by the length.
+        normalised_scores: True if the scores may be divided by the length.
     """
     known = set(names)
     new = LM if LM in known else "lm_score"
@@ -110,7 +110,7 @@ def tune_features(
         lists: Of each list its features.
         errors: Of each list the word errors of its hypotheses.
         groups: Of each list what must be in one fold: a recording, a speaker, or itself.
-        normalised_scores: Whether the scores may be divided by the length.
+        normalised_scores: True if the scores may be divided by the length.
         num_folds: Of the cross-validation.
     """
     problem, sets = make_candidates(lists, errors, normalised_scores=normalised_scores)

@@ -155,7 +155,7 @@ def feature_table(lists: Sequence[Features]) -> Tuple[List[str], np.ndarray, np.
 
 
 def is_normalised(lists: Sequence[Features]) -> bool:
-    """Whether the lists' scores seem to be divided by the length.
+    """True if the lists' scores seem to be divided by the length.
 
     The score of a whole sentence falls with its length; that of an average word does not. Lists
     of first hypotheses of one length tell nothing, and count as not normalised; acoustic scores

@@ -44,7 +44,7 @@ class ListScorer:
     Args:
         components: The LMs and n-grams.
         max_oov_rate: The largest part of the words that a component may not know.
-        counting: Whether unknown words or their characters are counted, and which words are not.
+        counting: How unknown words are counted.
     """
 
     def __init__(

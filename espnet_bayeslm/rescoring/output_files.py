@@ -28,15 +28,15 @@ WITHOUT_LM = "text_without_lm"
 SHARED = ("num_jobs", "lists", "settings")
 
 
-class RescoredFiles:
+class RescoredFiles(contextlib.ExitStack):
     """`lmwt.nn`, `text`, `trn` and other files of a folder.
 
     Args:
         folder: Where they go.
-        token_scores: Whether the costs of the words are written too.
-        uncertainty: Whether the uncertainty of the words is.
-        confidence: Whether the confidences of the best hypotheses' words are.
-        control: Whether the best hypotheses without the new LMs' scores are.
+        token_scores: True to write the costs of the words too.
+        uncertainty: True to write the uncertainty of the words too.
+        confidence: True to write the confidences of the best hypotheses' words too.
+        control: True to write the best hypotheses without the new LMs' scores too.
     """
 
     def __init__(
@@ -55,20 +55,13 @@ class RescoredFiles:
             WITHOUT_LM: control,
         }
         names = [COSTS, BEST, BEST_TRN, *(name for name, wanted in optional.items() if wanted)]
-        self._stack = contextlib.ExitStack()
+        super().__init__()
         if control:
-            self._stack.callback(self._drop_part_of_control, folder / WITHOUT_LM)
+            self.callback(self._drop_part_of_control, folder / WITHOUT_LM)
         self._whole_control = True
         self._files: Dict[str, IO] = {
-            name: self._stack.enter_context((folder / name).open("w", encoding="utf-8"))
-            for name in names
+            name: self.enter_context((folder / name).open("w", encoding="utf-8")) for name in names
         }
-
-    def __enter__(self) -> RescoredFiles:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._stack.close()
 
     def _drop_part_of_control(self, path: Path) -> None:
         """Remove the control's hypotheses where some list has none."""
@@ -184,7 +177,7 @@ def merged_lists(
     Args:
         nbests: The lists that the jobs have rescored.
         folders: The jobs' outputs.
-        token_scores: Whether the costs of words are needed, or of hypotheses.
+        token_scores: True to read the costs of words instead of those of hypotheses.
 
     Raises:
         InputError: A hypothesis has no cost, there are costs of others, or a file is not usable.

@@ -28,7 +28,7 @@ class Sweep(NamedTuple):
 
     @property
     def at_edge(self) -> bool:
-        """Whether the errors are fewest at the picture's border only."""
+        """True if the errors are fewest at the border of the picture only."""
         rows, columns = (slice(1, -1) if size > 1 else slice(None) for size in self.errors.shape)
         return bool(self.errors.min() < self.errors[rows, columns].min())
 
@@ -45,8 +45,8 @@ def sweep(
     Args:
         lists: Of each list its features.
         errors: Of each list the word errors of its hypotheses.
-        weights: Those of features, in their own units.
-        scaled: Those of features or sums, in units of spread, the largest first. Only ratios
+        weights: Weights of features, in their own units.
+        scaled: Weights of features or sums, in units of spread, the largest first. Only ratios
             count, so the first is held.
     """
     own = dict(weights)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, List, Mapping, Sequence, Set
+import dataclasses
+from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set
 
 import numpy as np
 
@@ -73,6 +74,33 @@ class ErrorTally:
         return [name for name in names if name != CONTROL or part not in self._without_control]
 
 
+@dataclasses.dataclass(frozen=True)
+class Calibration:
+    """Fit of posterior masses, and of confidences scaled from them, to the words that are right.
+
+    Attributes:
+        words: Number of words.
+        ece_of_posterior: Calibration error of the masses.
+        auroc_of_posterior: Area under the ROC curve of the masses; None if all words are right,
+            or all are wrong.
+        ece_of_confidence: Calibration error of the confidences.
+        auroc_of_confidence: Area under the ROC curve of the confidences.
+    """
+
+    words: int
+    ece_of_posterior: float
+    auroc_of_posterior: Optional[float]
+    ece_of_confidence: float
+    auroc_of_confidence: Optional[float]
+
+    def __str__(self) -> str:
+        """Measures before and after the scaling, for people."""
+        text = f"calibration error {self.ece_of_posterior:.4f} -> {self.ece_of_confidence:.4f}"
+        if self.auroc_of_posterior is None:
+            return text
+        return f"{text}, AUROC {self.auroc_of_posterior:.4f} -> {self.auroc_of_confidence:.4f}"
+
+
 class ConfidenceTally:
     """How well the confidences of words fit the references, list by list.
 
@@ -93,19 +121,20 @@ class ConfidenceTally:
         rows = np.stack([item.masses, item.confidences, correct])
         self._parts.setdefault(item.part, []).append(rows)
 
-    def parts(self) -> Dict[str, Dict[str, float]]:
-        """Part -> calibration error and AUROC, of the posterior masses and of the confidences."""
-        found: Dict[str, Dict[str, float]] = {}
-        for part in sorted(self._parts, reverse=True):
-            masses, confidences, right = np.concatenate(self._parts[part], axis=1)
-            correct = right.astype(bool)
-            found[part] = {"words": len(correct)}
-            for name, values in (("posterior", masses), ("confidence", confidences)):
-                found[part][f"ece_of_{name}"] = calibration_error(values, correct)
-                area = auroc(values.tolist(), correct.tolist())
-                if area is not None:
-                    found[part][f"auroc_of_{name}"] = area
-        return found
+    def parts(self) -> Dict[str, Calibration]:
+        """Part -> how well its confidences fit."""
+        return {part: self._calibration(part) for part in sorted(self._parts, reverse=True)}
+
+    def _calibration(self, part: str) -> Calibration:
+        masses, confidences, right = np.concatenate(self._parts[part], axis=1)
+        correct = right.astype(bool)
+        return Calibration(
+            len(correct),
+            calibration_error(masses, correct),
+            auroc(masses.tolist(), correct.tolist()),
+            calibration_error(confidences, correct),
+            auroc(confidences.tolist(), correct.tolist()),
+        )
 
 
 class UnknownTally:

@@ -103,17 +103,9 @@ class Tuned(NamedTuple):
             lines.append("the weights of all lists make more errors than those of the folds")
         return lines
 
-    def held_out(self) -> str:
-        """Result of cross-validation, in one line."""
-        return _held_out_line(self.found)
 
-    def held_out_control(self) -> str:
-        """Result of cross-validation without the new LMs' scores, in one line; "" without one."""
-        return _held_out_line(self.control) if self.control is not None else ""
-
-
-def _held_out_line(found: TunedWeights) -> str:
-    """Errors on held-out lists, in one line."""
+def held_out_line(found: TunedWeights) -> str:
+    """Result of cross-validation, in one line."""
     errors = found.held_out
     base = errors[AS_IT_CAME]
     if found.kept == AS_IT_CAME:
@@ -131,6 +123,66 @@ def _held_out_line(found: TunedWeights) -> str:
 def _choice(scales: Scales) -> str:
     """Scales, for people."""
     return "first pass kept" if scales.features == FIRST_PASS else str(scales)
+
+
+class _TuningSet(NamedTuple):
+    """Tuning lists, apart from their scores.
+
+    Attributes:
+        refs: Of each list its reference.
+        errors: Of each list the word errors of its hypotheses.
+        groups: Of each list what stays in one fold.
+        num_folds: Folds of the cross-validation that chooses the features.
+    """
+
+    refs: Sequence[Sequence[str]]
+    errors: Sequence[np.ndarray]
+    groups: Sequence[str]
+    num_folds: int
+
+    def fewest_errors(self, lists: Sequence[ScoredList]) -> int:
+        """Fewest word errors of the lists with few features."""
+        features = [item.features() for item in lists]
+        normalised = is_normalised(features)
+        return small_errors(features, self.errors, normalised_scores=normalised)
+
+    def scales(self, lists: Sequence[ScoredList]) -> Tuple[TunedWeights, Scales]:
+        """Scales with the fewest word errors, and the errors of the candidates."""
+        features = [item.features() for item in lists]
+        found = tune_features(
+            features,
+            self.errors,
+            groups=self.groups,
+            num_folds=self.num_folds,
+            normalised_scores=is_normalised(features),
+        )
+        return found, scales_of(found, lists)
+
+    def sweep(self, lists: Sequence[ScoredList], found: TunedWeights) -> Sweep:
+        """Errors around tuned weights."""
+        features, weights = [item.features() for item in lists], in_lm_units(found.weights)
+        picture = sweep(features, self.errors, weights=weights, scaled=found.scaled)
+        if found.kept != AS_IT_CAME and picture.at_edge:
+            logging.warning("the errors are fewest at the edge of the sweep: see sweep.png")
+        return picture
+
+    def posterior(
+        self, lists: Sequence[ScoredList], scales: Scales, decision: str
+    ) -> Tuple[Posterior, Optional[int]]:
+        """The posterior of calibrated words, and the errors by risk if risk decides."""
+        totals = [item.totals(scales) for item in lists]
+        hyps = [[hyp.words for hyp in item.nbest.hypotheses] for item in lists]
+        best = [item.choice(scales) for item in lists]
+        rows = zip(self.refs, hyps, best, strict=True)
+        readings = [closest_reading(ref, words[k]) for ref, words, k in rows]
+        posteriors = PosteriorTuning(totals, hyps, readings, best)
+        posterior = posteriors.best()
+        first = int(sum(counts[0] for counts in self.errors))
+        if decision == "max":
+            return posterior, None
+        if scales.features == FIRST_PASS:
+            return posterior, first
+        return posteriors.not_above(first, posterior, self.errors)
 
 
 def tune_mixture(
@@ -156,7 +208,10 @@ def tune_mixture(
         groups: Utterance id -> what stays in one fold; None: the lists' speakers, or each list.
         options: How scales are tuned, errors counted and hypotheses chosen.
     """
-    errors = hypothesis_errors([item.nbest for item in lists], refs, options.counting)
+    nbests = [item.nbest for item in lists]
+    errors = hypothesis_errors(nbests, refs, options.counting)
+    spoken = [refs[nbest.utt] for nbest in nbests]
+    known = _TuningSet(spoken, errors, _groups(nbests, groups), options.tune_folds)
     each = names if options.tune_lms else ()
 
     def scored(mixing: np.ndarray) -> List[ScoredList]:
@@ -165,21 +220,15 @@ def tune_mixture(
     tried: List[Tuple[np.ndarray, int]] = []
     chosen = weights
     if options.tune_weights:
-        for mixing in candidates(weights):
-            features = [item.features() for item in scored(mixing)]
-            fewest = small_errors(features, errors, normalised_scores=is_normalised(features))
-            tried.append((mixing, fewest))
-        order = sorted(tried, key=lambda pair: (pair[1], float(abs(pair[0] - weights).sum())))
-        chosen = order[0][0]
+        tried = [(mixing, known.fewest_errors(scored(mixing))) for mixing in candidates(weights)]
+        chosen = min(tried, key=lambda pair: (pair[1], float(abs(pair[0] - weights).sum())))[0]
     final = scored(chosen)
-    of_list = _groups([item.nbest for item in lists], groups)
-    num_folds = options.tune_folds
-    found, scales, picture = tune_scales(final, errors, groups=of_list, num_folds=num_folds)
+    found, scales = known.scales(final)
+    picture = known.sweep(final, found)
     without_lm = [item.without_lm() for item in final]
-    control, own = best_scales(without_lm, errors, groups=of_list, num_folds=num_folds)
-    spoken = [refs[item.nbest.utt] for item in lists]
+    control, own = known.scales(without_lm)
     decision, first = options.decision or "max", found.errors["first pass"]
-    posterior, by_risk = _tuned_posterior(final, scales, errors, spoken, decision=decision)
+    posterior, by_risk = known.posterior(final, scales, decision)
     if by_risk is not None and by_risk > first:
         logging.warning(
             "by mbr the tuning lists have %d errors, in the first pass %d: max decides",
@@ -187,14 +236,14 @@ def tune_mixture(
             first,
         )
         decision = "max"
-    own_posterior, _ = _tuned_posterior(without_lm, own, errors, spoken, decision=decision)
+    own_posterior, _ = known.posterior(without_lm, own, decision)
     own = dataclasses.replace(own, posterior=own_posterior)
     # one component is not combined with anything
     used = combine if len(weights) > 1 else None
     scales = dataclasses.replace(
         scales, posterior=posterior, combine=used, decision=decision, control=own
     )
-    num_words = sum(_num_words(item.nbest, refs, options.counting) for item in lists)
+    num_words = sum(_num_words(nbest, refs, options.counting) for nbest in nbests)
     return Tuned(scales, chosen, found, picture, tried, num_words, by_risk, control=control)
 
 
@@ -202,80 +251,6 @@ def _num_words(nbest: NBest, refs: Mapping[str, Sequence[str]], counting: Counti
     """Words or characters of the reference, as the first pass is compared with it."""
     first = counting.units(nbest.hypotheses[0].words)
     return len(closest_reading(counting.units(refs[nbest.utt]), first))
-
-
-def _tuned_posterior(
-    lists: Sequence[ScoredList],
-    scales: Scales,
-    errors: Sequence[np.ndarray],
-    refs: Sequence[Sequence[str]],
-    *,
-    decision: str,
-) -> Tuple[Posterior, Optional[int]]:
-    """The posterior of calibrated words, and the errors by risk where that is to decide."""
-    totals = [item.totals(scales) for item in lists]
-    hyps = [[hyp.words for hyp in item.nbest.hypotheses] for item in lists]
-    best = [item.choice(scales) for item in lists]
-    rows = zip(refs, hyps, best, strict=True)
-    readings = [closest_reading(ref, words[k]) for ref, words, k in rows]
-    posteriors = PosteriorTuning(totals, hyps, readings, best)
-    posterior = posteriors.best()
-    first = int(sum(counts[0] for counts in errors))
-    if decision == "max":
-        return posterior, None
-    if scales.features == FIRST_PASS:
-        return posterior, first
-    return posteriors.not_above(first, posterior, errors)
-
-
-def tune_scales(
-    lists: Sequence[ScoredList],
-    errors: Sequence[np.ndarray],
-    *,
-    groups: Sequence[str],
-    num_folds: int,
-) -> Tuple[TunedWeights, Scales, Sweep]:
-    """Scales with the fewest word errors, and the errors around them.
-
-    Args:
-        lists: The lists.
-        errors: Of each list the word errors of its hypotheses.
-        groups: Of each list what stays in one fold.
-        num_folds: Folds of the cross-validation that chooses the features.
-    """
-    found, scales = best_scales(lists, errors, groups=groups, num_folds=num_folds)
-    features = [item.features() for item in lists]
-    weights = in_lm_units(found.weights)
-    picture = sweep(features, errors, weights=weights, scaled=found.scaled)
-    if found.kept != AS_IT_CAME and picture.at_edge:
-        logging.warning("the errors are fewest at the edge of the sweep: see sweep.png")
-    return found, scales, picture
-
-
-def best_scales(
-    lists: Sequence[ScoredList],
-    errors: Sequence[np.ndarray],
-    *,
-    groups: Sequence[str],
-    num_folds: int,
-) -> Tuple[TunedWeights, Scales]:
-    """Scales with the fewest word errors, and the errors of the candidates.
-
-    Args:
-        lists: The lists.
-        errors: Of each list the word errors of its hypotheses.
-        groups: Of each list what stays in one fold.
-        num_folds: Folds of the cross-validation that chooses the features.
-    """
-    features = [item.features() for item in lists]
-    found = tune_features(
-        features,
-        errors,
-        groups=groups,
-        num_folds=num_folds,
-        normalised_scores=is_normalised(features),
-    )
-    return found, scales_of(found, lists)
 
 
 def _groups(nbests: Sequence[NBest], known: Optional[Mapping[str, str]]) -> List[str]:
@@ -342,12 +317,12 @@ def hypothesis_errors(
 def split_lists(
     nbests: Sequence[NBest], share: float, groups: Optional[Mapping[str, str]] = None
 ) -> List[bool]:
-    """Whether each list is for tuning: the first groups that hold `share` of the lists.
+    """True for each list of the first groups that hold `share` of the lists: these are tuned on.
 
     Args:
         nbests: The lists.
-        share: The part that is for tuning, between 0 and 1.
-        groups: As `tune_mixture` takes them.
+        share: Part of the lists to tune on, between 0 and 1.
+        groups: Utterance id -> group; None: the speakers, or each list by itself.
     """
     of_list = _groups(nbests, groups)
     tuning, count = set(), 0

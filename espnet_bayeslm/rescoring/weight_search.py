@@ -1,4 +1,4 @@
-"""Weights of features with the fewest word errors on N-best lists: MERT, or minimum risk.
+"""Weights of features with the fewest word errors on N-best lists: minimum error rate training.
 
 Och, F. J. (2003): Minimum error rate training in statistical machine translation. Each step
 finds the exact word errors along a line of weights; what is minimised is their mean over
@@ -18,7 +18,6 @@ HALF_WIDTH = 0.15
 """Half of the angle, in radians, over which errors along a line are averaged."""
 PENALTY = 0.01
 """Part of the first pass's errors that weights at right angles to the anchor cost."""
-"""Part of the first pass's errors that one squared unit of spread costs in minimum risk."""
 ROUNDS = 6
 RANDOM_DIRECTIONS = 2
 SEED = 0

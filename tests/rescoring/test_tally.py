@@ -20,4 +20,4 @@ def test_tuning_lists_stand_before_test_lists():
         sure.add(item)
     assert list(errors.parts()) == list(sure.parts()) == ["tuning", "test"]
     assert errors.parts()["test"]["rescored"].errors == 1
-    assert [sure.parts()[part]["words"] for part in ("tuning", "test")] == [1, 3]
+    assert [sure.parts()[part].words for part in ("tuning", "test")] == [1, 3]
