@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import logging
 import os
@@ -209,15 +208,7 @@ class _Tuner(NamedTuple):
         refs, before = self.refs, self.weighting
         if len(lists) < len(refs):
             refs = {item.nbest.utt: refs[item.nbest.utt] for item in lists}
-        tuned = tune_mixture(
-            lists,
-            refs,
-            before.weights,
-            combine=before.combine,
-            names=before.names,
-            groups=self.groups,
-            options=dataclasses.replace(self.options, decision=before.decision),
-        )
+        tuned = tune_mixture(lists, refs, before, groups=self.groups, options=self.options)
         # where mbr was wanted and max decides, there are confidences all the same
         found = before._replace(weights=tuned.weights, scales=tuned.scales)
         return found._replace(confidence=before.sure).deciding(None), tuned

@@ -14,7 +14,7 @@ from espnet_bayeslm.evaluation.markup import closest_reading
 from espnet_bayeslm.evaluation.wer import check_same_utterances
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import Posterior, PosteriorTuning
-from espnet_bayeslm.rescoring.decision import ListScores, Scales, ScoredList, candidates
+from espnet_bayeslm.rescoring.decision import ListScores, Scales, ScoredList, Weighting, candidates
 from espnet_bayeslm.rescoring.feature_tuning import (
     AS_IT_CAME,
     TunedWeights,
@@ -188,10 +188,8 @@ class _TuningSet(NamedTuple):
 def tune_mixture(
     lists: Sequence[ListScores],
     refs: Mapping[str, Sequence[str]],
-    weights: np.ndarray,
+    weighting: Weighting,
     *,
-    combine: str,
-    names: Sequence[str] = (),
     groups: Optional[Mapping[str, str]] = None,
     options: RescoreOptions = AS_USUAL,
 ) -> Tuned:
@@ -202,23 +200,21 @@ def tune_mixture(
     Args:
         lists: The N-best lists of the development set, with their scores.
         refs: Utterance id -> words, the same utterances.
-        weights: The components' weights, (K,).
-        combine: How they combine the scores.
-        names: The components' names.
+        weighting: The components, their weights and the decision; its scales are not read.
         groups: Utterance id -> what stays in one fold; None: the lists' speakers, or each list.
-        options: How scales are tuned, errors counted and hypotheses chosen.
+        options: How scales are tuned and errors counted.
     """
     nbests = [item.nbest for item in lists]
     errors = hypothesis_errors(nbests, refs, options.counting)
     spoken = [refs[nbest.utt] for nbest in nbests]
     known = _TuningSet(spoken, errors, _groups(nbests, groups), options.tune_folds)
-    each = names if options.tune_lms else ()
+    each = weighting.names if options.tune_lms else ()
 
     def scored(mixing: np.ndarray) -> List[ScoredList]:
-        return [item.scored(mixing, combine, names=each) for item in lists]
+        return [item.scored(mixing, weighting.combine, names=each) for item in lists]
 
     tried: List[Tuple[np.ndarray, int]] = []
-    chosen = weights
+    chosen = weights = weighting.weights
     if options.tune_weights:
         tried = [(mixing, known.fewest_errors(scored(mixing))) for mixing in candidates(weights)]
         chosen = min(tried, key=lambda pair: (pair[1], float(abs(pair[0] - weights).sum())))[0]
@@ -227,7 +223,7 @@ def tune_mixture(
     picture = known.sweep(final, found)
     without_lm = [item.without_lm() for item in final]
     control, own = known.scales(without_lm)
-    decision, first = options.decision or "max", found.errors["first pass"]
+    decision, first = weighting.decision, found.errors["first pass"]
     posterior, by_risk = known.posterior(final, scales, decision)
     if by_risk is not None and by_risk > first:
         logging.warning(
@@ -239,7 +235,7 @@ def tune_mixture(
     own_posterior, _ = known.posterior(without_lm, own, decision)
     own = dataclasses.replace(own, posterior=own_posterior)
     # one component is not combined with anything
-    used = combine if len(weights) > 1 else None
+    used = weighting.combine if len(weights) > 1 else None
     scales = dataclasses.replace(
         scales, posterior=posterior, combine=used, decision=decision, control=own
     )

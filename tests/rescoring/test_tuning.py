@@ -152,16 +152,10 @@ def test_the_errors_that_tuning_reports_are_those_of_scales_yaml(
     num_lms = lists.get("num_lms", 1)
     names, weights = [f"lm{k}" for k in range(num_lms)], np.full(num_lms, 1 / num_lms)
     lists, refs = simulated(3, 24, **lists)
-    tuned = tune_mixture(
-        lists,
-        refs,
-        weights,
-        combine=combine,
-        names=names,
-        options=RescoreOptions(tune_folds=2, **how),
-    )
+    given = Weighting(names, weights, combine, Scales())
+    tuned = tune_mixture(lists, refs, given, options=RescoreOptions(tune_folds=2, **how))
     reported = tuned.found.errors["tuned"]
-    weighting = Weighting(names, tuned.weights, combine, tuned.scales)
+    weighting = given._replace(weights=tuned.weights, scales=tuned.scales)
     assert reported == errors_of(lists, refs, weighting) <= tuned.found.errors["first pass"]
     each = names if how.get("tune_lms") else ()
     scored = [item.scored(tuned.weights, combine, names=each) for item in lists]
