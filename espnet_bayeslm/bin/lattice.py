@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from espnet_bayeslm.scoring.lattices import MergeOptions
 
 LISTS, LATTICES, BEST = "nbest", "lattices", "text"
-"""What is written into --output."""
+"""Names of the output in --output."""
 MANIFEST = "lattice.json"
 """The names of these files: by it a later run knows what it may replace."""
 
@@ -281,7 +281,7 @@ def outputs(
         output: The folder; None: nothing is written.
         nbest_format: Format of the lists.
         lattice_format: Format of the lattices; None: no lattices are written.
-        replaces: What an earlier run has written there.
+        replaces: Names of the files that an earlier run has written there.
 
     Yields:
         What adds a lattice with its list.

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import logging
 from pathlib import Path
-from typing import Dict, Mapping, Optional, Sequence, Union
+from typing import Dict, List, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
@@ -16,8 +15,7 @@ from espnet_bayeslm.bin.rescore_output import describe, report, write_settings
 from espnet_bayeslm.evaluation.counting import warn_without_blanks
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.wer import check_same_utterances, read_transcripts
-from espnet_bayeslm.nbest.formats import CheckedLists, nbest_writer, written_format
-from espnet_bayeslm.nbest.normalized_lists import restored
+from espnet_bayeslm.nbest.formats import CheckedLists, written_format
 from espnet_bayeslm.rescoring.decision import Scales, Weighting
 from espnet_bayeslm.rescoring.in_memory import rescore_lists
 from espnet_bayeslm.rescoring.output_files import (
@@ -152,13 +150,21 @@ def write(
     with staged(options.output, replaces=replaces, last=(SCALES, JOB)) as folder:
         files = RescoredFiles(
             folder,
+            format=written_format(lists.format),
             token_scores=options.token_scores,
             uncertainty=options.uncertainty,
             confidence=weighting.sure,
             control=weighting.scales.control is not None,
         )
-        tallies = [tally for tally in (unknown, errors, sure) if tally is not None]
-        write_lists(folder, files, rescoring, tallies, format=written_format(lists.format))
+        found = (unknown, errors, sure)
+        tallies: List[Union[UnknownTally, ErrorTally, ConfidenceTally]] = [
+            tally for tally in found if tally is not None
+        ]
+        with files:
+            for item in rescoring:
+                files.add(item)
+                for tally in tallies:
+                    tally.add(item)
         parts = {} if errors is None else errors.parts()
         confidences = {} if sure is None else sure.parts()
         facts: Dict[str, object] = dict(counting.facts())
@@ -172,28 +178,6 @@ def write(
             write_job(folder, **of, lists=lists.digest, settings=describe(weighting))
     tests = {} if errors is None else errors.tests()
     report(weighting, rescoring.tuned, parts, tests, confidences, unknown, unit=options.unit)
-
-
-def write_lists(
-    folder: Path,
-    files: RescoredFiles,
-    rescoring: Rescoring,
-    tallies: Sequence[Union[UnknownTally, ErrorTally, ConfidenceTally]],
-    *,
-    format: str,
-) -> None:
-    """Write the lists, their new scores and their best hypotheses; count the errors."""
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(files)
-        add_list = None
-        for item in rescoring:
-            # of many jobs the last may have no work, and then no lists
-            if add_list is None:
-                add_list = stack.enter_context(nbest_writer(folder, format=format))
-            add_list(restored(item.nbest))
-            files.add(item)
-            for tally in tallies:
-                tally.add(item)
 
 
 def get_parser() -> argparse.ArgumentParser:

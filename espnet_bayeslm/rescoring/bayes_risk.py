@@ -39,7 +39,7 @@ class Posterior:
     """How a list's totals become probabilities.
 
     Attributes:
-        sharpness: What totals are multiplied by before the softmax.
+        sharpness: Factor of the totals before the softmax.
         slope: Of the scaling of words' confidences (`Platt`).
         offset: Of the same, in nats.
 
@@ -69,7 +69,7 @@ def list_posterior(totals: np.ndarray, sharpness: float = 1.0) -> np.ndarray:
 
     Args:
         totals: (N,) weighted sums of scores, higher is better; -inf is impossible.
-        sharpness: What they are multiplied by before the softmax.
+        sharpness: Factor of the totals before the softmax.
 
     Raises:
         InputError: A total is NaN or +inf, or all are -inf.

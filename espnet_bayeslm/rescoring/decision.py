@@ -66,14 +66,14 @@ class Scales:
     the weighted sum of named features, where there are `features`.
 
     Attributes:
-        lmwt: What divides the acoustic score, Kaldi's LMWT.
+        lmwt: Divisor of the acoustic score, Kaldi's LMWT.
         word_penalty: Kaldi's word insertion penalty, in nats per word.
         weights: Weights of the components, where they were tuned too.
         features: (name, weight) of features (`rescoring.features`); they stand in place of
             `lmwt` and `word_penalty`, which then are the ratios of three of them, for tables.
-        posterior: What the totals of a list say of its hypotheses and words; None: not tuned.
+        posterior: Posterior over a list from its totals; None: not tuned.
         combine: How several components were combined when they were tuned; None: not known.
-        decision: What decided then; None: not known.
+        decision: Decision that the scales were tuned with; None: not known.
         control: Scales that were tuned in the same way without the scores of the new LMs; None:
             not tuned.
 

@@ -5,12 +5,26 @@ from __future__ import annotations
 import contextlib
 import json
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Dict, Iterable, Iterator, Mapping, Sequence, Tuple
+from typing import (
+    IO,
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import numpy as np
 import yaml
 
+from espnet_bayeslm.nbest.formats import nbest_writer
 from espnet_bayeslm.nbest.kaldi import key_of
+from espnet_bayeslm.nbest.normalized_lists import restored
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.decision import DIGITS, ListScores
 from espnet_bayeslm.rescoring.pipeline import RescoredList
@@ -29,10 +43,11 @@ SHARED = ("num_jobs", "lists", "settings")
 
 
 class RescoredFiles(contextlib.ExitStack):
-    """`lmwt.nn`, `text`, `trn` and other files of a folder.
+    """The lists, `lmwt.nn`, `text`, `trn` and other files of a folder.
 
     Args:
-        folder: Where they go.
+        folder: The folder.
+        format: Format of the lists.
         token_scores: True to write the costs of the words too.
         uncertainty: True to write the uncertainty of the words too.
         confidence: True to write the confidences of the best hypotheses' words too.
@@ -43,6 +58,7 @@ class RescoredFiles(contextlib.ExitStack):
         self,
         folder: Path,
         *,
+        format: str,
         token_scores: bool,
         uncertainty: bool,
         confidence: bool,
@@ -56,6 +72,8 @@ class RescoredFiles(contextlib.ExitStack):
         }
         names = [COSTS, BEST, BEST_TRN, *(name for name, wanted in optional.items() if wanted)]
         super().__init__()
+        self._folder, self._format = folder, format
+        self._add_list: Optional[Callable[[NBest], None]] = None
         if control:
             self.callback(self._drop_part_of_control, folder / WITHOUT_LM)
         self._whole_control = True
@@ -69,7 +87,11 @@ class RescoredFiles(contextlib.ExitStack):
             path.unlink()
 
     def add(self, item: RescoredList) -> None:
-        """Write the costs of a list's hypotheses, and its best one."""
+        """Write a list, the costs of its hypotheses, and its best one."""
+        # of many jobs the last may have no work, and then no lists
+        if self._add_list is None:
+            self._add_list = self.enter_context(nbest_writer(self._folder, format=self._format))
+        self._add_list(restored(item.nbest))
         utt = item.nbest.utt
         for rank, uncertainty in enumerate(item.uncertainty, 1):
             words = item.nbest.hypotheses[rank - 1].words
@@ -128,7 +150,7 @@ def check_jobs(folders: Sequence[Path], *, digest: str) -> None:
 
     Args:
         folders: The jobs' outputs.
-        digest: What `write_job` was given as `lists`.
+        digest: Digest of the lists.
 
     Raises:
         InputError: One is missing, comes twice, or was done by other settings or on other lists.

@@ -112,9 +112,9 @@ def tool_parser(
 
     Args:
         tool: The tool's name.
-        description: Description of the tool.
+        description: First paragraph of the help.
         log_level: The default.
-        trains: True if unknown options, and `--config`, go to ESPnet's training.
+        trains: True if `--config` and unknown options go to ESPnet's training.
     """
     make = argparse.ArgumentParser if trains else config_argparse.ArgumentParser
     parser = make(
@@ -159,13 +159,13 @@ def run_tool(
 
     Args:
         parser: Made by `tool_parser`.
-        function: Function of the tool. It takes one object of the class `options`; without such a
-            class it takes the parser's options as keyword arguments.
+        function: Function of one object of the class `options`; without such a class a function
+            of the parser's options as keyword arguments.
         cmd: The command line (default: sys.argv).
         options: The dataclass that `add_options` has made the parser of.
-        rest: The field or argument that takes options which the parser does not know; without it
-            they are errors.
-        stopped: Message after Ctrl-C.
+        rest: The field that takes options which the parser does not know; without it they are
+            errors.
+        stopped: End of the message after Ctrl-C.
         signed: The option that names an output beside which the command line is left.
 
     Raises:
@@ -229,7 +229,7 @@ def progress(
 
     Args:
         iterable: Items to walk; without it, call `.update(n)` and `.close()`.
-        desc: Description of the work.
+        desc: Name of the work.
         unit: Unit of the count.
         total: The count at the end, where the iterable has no length.
     """
