@@ -274,7 +274,7 @@ class TestContract(Contract):
 def test_variances_must_be_positive_numbers(option, value):
     kind = {"kind": "bayes", option: value}
     for uncertainty, options in (({"cell_input@1": kind}, {}), (BAYES_GATE, {option: value})):
-        with pytest.raises(ValueError, match=f"{option} of cell_input@1"):
+        with pytest.raises(ValueError, match=f"{option}: expected a number above 0"):
             BayesLSTMLM(VOCAB, unit=4, uncertainty=uncertainty, **options)
 
 

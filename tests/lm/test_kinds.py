@@ -146,7 +146,7 @@ LSTM_REFUSALS = [
     ("hidden_output@1", "gp", {}, "kind 'gp' does not fit.*variational"),
     ("cell_input@1", "variational", {}, "does not fit.*point, bayes, gp"),
     ("cell_input@1", "bayes", {"init_std_unit": "x"}, "init_std_unit"),
-    ("cell_input@1", "gp", {"bases": []}, "valid options are random"),
+    ("cell_input@1", "gp", {"bases": []}, "valid options are .*random, basis"),
     ("hidden_output@1", "variational", {"latent_dim": 0}, "latent_dim"),
     (
         "hidden_output@1",
