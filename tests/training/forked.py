@@ -1,21 +1,21 @@
-"""Trainings in processes of their own, forked from one that has ESPnet loaded already.
+"""Trainings in processes of their own, forked from this one, which has ESPnet loaded.
 
-They can be killed, and change what belongs to a whole process (limits, file systems), and start
-in a fraction of a second.
+They can be killed, and change what belongs to a whole process (limits, file systems).
 """
 
 import contextlib
+import logging
 import multiprocessing
 import os
+import sys
 
 import torch
 from training_options import data_options
 
 from espnet_bayeslm.training.launch import run_program
 
-CONTEXT = multiprocessing.get_context("forkserver")
-# What a training imports; the program itself imports it late. Not loaded a second time where the
-# server runs already.
+# Autograd's threads, which a GPU needs, do not survive a fork.
+CONTEXT = multiprocessing.get_context("forkserver" if torch.cuda.is_available() else "fork")
 CONTEXT.set_forkserver_preload(["espnet_bayeslm.training.task", "espnet2.bin.lm_train", "pytest"])
 PROGRAM = "espnet2.bin.lm_train"
 
@@ -31,6 +31,9 @@ def lm_train(words, log, around):
     with open(log, "a") as f:
         os.dup2(f.fileno(), 1)
         os.dup2(f.fileno(), 2)
+    # pytest's, in a forked process
+    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+    logging.getLogger().handlers.clear()
     torch.set_num_threads(1)
     make, *arguments = around
     with make(*arguments):
@@ -66,13 +69,6 @@ def finish(process):
         process.kill()
         raise AssertionError("a training that does not end")
     return process.exitcode
-
-
-def ready():
-    """Wait until the process that others are forked from has loaded everything."""
-    process = CONTEXT.Process(target=int)
-    process.start()
-    assert finish(process) == 0
 
 
 def train(corpus, output, *options, **kwargs):

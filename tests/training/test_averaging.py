@@ -8,29 +8,29 @@ from espnet_bayeslm.loading.checkpoint import load_state, read_checkpoint
 from espnet_bayeslm.loading.trained_lm import load_lm
 
 AVERAGED = [*LSTM, *CELL, *ADAM, "--lm_conf", "uncertainty.embedding=bayes"]
-AVERAGED += ["--lm_conf", "prior_variance=learn_rows", "--keep_nbest_models", "3"]
+AVERAGED += ["--lm_conf", "prior_variance=learn_rows", "--keep_nbest_models", "2"]
 
 
 @pytest.fixture(scope="module", params=["warmup_epochs", "--from"])
 def exp(request, point, train_lm, tmp_path_factory):
-    """Return an experiment of four epochs after a point-estimate phase of three, or of an LM."""
+    """Return an experiment of three epochs after a point-estimate phase of one, or of an LM."""
     start = point / "valid.loss.best.pth"
     options = {
-        "warmup_epochs": ["--model_conf", "warmup_epochs=3", "--model_conf", "prior=start"],
+        "warmup_epochs": ["--model_conf", "warmup_epochs=1", "--model_conf", "prior=start"],
         "--from": ["--init_param", start, "--model_conf", f"prior={start}"],
     }
     folder = tmp_path_factory.mktemp("averaged") / "exp"
-    return train_lm(folder, *AVERAGED, *options[request.param], max_epoch=4)
+    return train_lm(folder, *AVERAGED, *options[request.param], max_epoch=3)
 
 
 @pytest.fixture(scope="module")
 def states(exp):
-    """Return the averaged state, and those of the three best epochs."""
+    """Return the averaged state, and those of the two best epochs."""
     stats = read_checkpoint(exp / "checkpoint.pth")["reporter"]["stats"]
-    assert len(stats) == 4  # none of the point-estimate phase
-    best = sorted(stats, key=lambda epoch: stats[epoch]["valid"]["loss"])[:3]
+    assert len(stats) == 3  # none of the point-estimate phase
+    best = sorted(stats, key=lambda epoch: stats[epoch]["valid"]["loss"])[:2]
     average = exp / "valid.loss.ave.pth"
-    assert average.resolve().name == "valid.loss.ave_3best.pth"
+    assert average.resolve().name == "valid.loss.ave_2best.pth"
     return load_state(average), [load_state(exp / f"{epoch}epoch.pth") for epoch in best]
 
 
@@ -43,7 +43,7 @@ def test_means_are_averaged_and_standard_deviations_by_their_logarithms(states):
         each = torch.stack([state[key] for state in epochs])
         torch.testing.assert_close(value, each.mean(0), rtol=1e-5, atol=1e-7, msg=key)
         if key.endswith("_log_std"):  # their geometric mean
-            std = each.exp().prod(0).pow(1 / 3)
+            std = each.exp().prod(0).sqrt()
             torch.testing.assert_close(value.exp(), std, rtol=1e-5, atol=0, msg=key)
             kinds["log_std"] += not torch.equal(each[0], each[1])
         elif key.endswith("_prior_mean"):  # the same in all epochs

@@ -30,10 +30,15 @@ def unbroken(corpus, tmp_path_factory):
     return train(corpus, tmp_path_factory.mktemp("unbroken") / "exp", *OPTIONS, max_epoch=2)
 
 
+@pytest.fixture(scope="module")
+def first_epoch(corpus, tmp_path_factory):
+    return train(corpus, tmp_path_factory.mktemp("first") / "exp", *OPTIONS, max_epoch=1)
+
+
 @pytest.fixture
-def one_epoch(corpus, tmp_path):
+def one_epoch(first_epoch, tmp_path):
     """Return the folder of a training of one epoch."""
-    return train(corpus, tmp_path / "exp", *OPTIONS, max_epoch=1)
+    return shutil.copytree(first_epoch, tmp_path / "exp", symlinks=True)
 
 
 def error_of(corpus, output, *options, **kwargs):

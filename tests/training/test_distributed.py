@@ -1,37 +1,14 @@
 """Two processes with gloo."""
 
 import os
-import re
 import socket
-import subprocess
 
 import pytest
-from training_options import (
-    CELL,
-    FFN,
-    LSTM,
-    QUIET,
-    STILL,
-    TRANSFORMER,
-    assert_same,
-    data_options,
-    stats,
-)
+import torch
+from forked import CONTEXT, finish, log_of, start
+from training_options import CELL, FFN, LSTM, QUIET, STILL, TRANSFORMER, assert_same, stats
 
-HANGING = 3600  # seconds: only ranks that wait for each other for ever take so long
-
-
-def worker(python, corpus, output, *options, rank, world, port):
-    """Start `python -m espnet_bayeslm -m espnet2.bin.lm_train` in a process of its own."""
-    command = [python, "-m", "espnet_bayeslm", "-m", "espnet2.bin.lm_train"]
-    command += [*data_options(corpus), "--max_epoch", "1", "--output_dir", str(output), *options]
-    command += ["--dist_world_size", str(world), "--dist_rank", str(rank), "--ngpu", "0"]
-    command += ["--dist_backend", "gloo", "--dist_master_addr", "localhost"]
-    command += ["--dist_master_port", str(port)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
-    )
+from espnet_bayeslm.lm import BayesLSTMLM
 
 
 def free_port():
@@ -40,18 +17,16 @@ def free_port():
         return s.getsockname()[1]
 
 
-@pytest.fixture
-def run_two(python):
-    """Return a function that runs a training as two processes and returns its folder."""
-
-    def run(*words):
-        port = free_port()
-        ranks = [worker(python, *words, rank=rank, world=2, port=port) for rank in range(2)]
-        logs = [process.communicate(timeout=HANGING)[0] for process in ranks]
-        assert all(process.returncode == 0 for process in ranks), "\n".join(logs)[-3000:]
-        return words[1]
-
-    return run
+def run_two(corpus, output, *options):
+    """Run a training as two processes, and return its folder."""
+    world = ["--ngpu", "0", "--dist_backend", "gloo", "--dist_world_size", "2"]
+    world += ["--dist_master_addr", "localhost", "--dist_master_port", str(free_port())]
+    ranks = [
+        start(corpus, output, *options, *world, "--dist_rank", rank, max_epoch=1)
+        for rank in range(2)
+    ]
+    assert [finish(rank) for rank in ranks] == [0, 0], log_of(output).read_text()[-3000:]
+    return output
 
 
 # Every family; a parameter that the backward pass does not reach would stop DDP.
@@ -63,18 +38,15 @@ LATENT = [
     *["--lm_conf", "uncertainty.hidden_output@1-2.init_std=3.0e-9"],
 ]
 LMS = {
-    "lstm": [*LSTM, *CELL],
-    "transformer": [*TRANSFORMER, *FFN],
-    "lstm gp": [*LSTM, *GP],
-    "lstm variational": [*LSTM, *LATENT],
+    "lstm": [*LSTM, *GP, "--lm_conf", "uncertainty.cell_input@1=bayes"],
     "lstm search": [*LSTM, "--lm_conf", "uncertainty.all_gates@1-2=search", *LATENT],
+    "transformer": [*TRANSFORMER, *FFN, "--lm_conf", "uncertainty.ffn@2=gp", *LATENT],
     "transformer search": [*TRANSFORMER, "--lm_conf", "uncertainty.ffn@*=search"],
-    "transformer gp variational": [*TRANSFORMER, "--lm_conf", "uncertainty.ffn@1=gp", *LATENT],
 }
 
 
 @pytest.mark.parametrize("lm", LMS.values(), ids=LMS)
-def test_two_processes_have_the_loss_of_one(run_two, corpus, train_lm, tmp_path, lm):
+def test_two_processes_have_the_loss_of_one(corpus, train_lm, tmp_path, lm):
     options = [*lm, *QUIET, *STILL]
     options += ["--train_dtype", "float64", "--model_conf", "posterior_lr=null"]
     options += ["--model_conf", "architecture_lr=null"]
@@ -84,7 +56,7 @@ def test_two_processes_have_the_loss_of_one(run_two, corpus, train_lm, tmp_path,
         assert stats(two, 1, part)["loss"] == pytest.approx(stats(one, 1, part)["loss"], abs=1e-6)
 
 
-def test_two_processes_learn_as_one(run_two, corpus, train_lm, tmp_path):
+def test_two_processes_learn_as_one(corpus, train_lm, tmp_path):
     """The gradient counts the KL once: the same weights after an epoch of steps.
 
     One process with twice the batch makes the same steps as two, where a batch is split.
@@ -96,31 +68,26 @@ def test_two_processes_learn_as_one(run_two, corpus, train_lm, tmp_path):
     assert_same(two / "1epoch.pth", one / "1epoch.pth", rtol=1e-5, atol=1e-5)
 
 
-def test_ranks_draw_differently(python, tmp_path):
-    script = (
-        "import torch, torch.distributed as d\n"
-        "from espnet_bayeslm.lm import BayesLSTMLM\n"
-        "d.init_process_group('gloo')\n"
-        "torch.manual_seed(0)\n"
-        "lm = BayesLSTMLM(9, unit=4, dropout_rate=0.0, uncertainty={'cell_input@1': 'bayes'})\n"
-        "print('logit', lm.train()(torch.ones(1, 1, dtype=torch.long))[0].sum().item())\n"
-    )
-    (tmp_path / "draw.py").write_text(script)
-    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())}
-    ranks = [
-        subprocess.Popen(
-            [python, tmp_path / "draw.py"],
-            env={**os.environ, **group, "RANK": rank},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in ("0", "1")
-    ]
-    logs = "".join(process.communicate(timeout=HANGING)[0] for process in ranks)
-    assert len(set(re.findall(r"logit (\S+)", logs))) == 2
+def write_logit(rank, port, folder):
+    """Write a logit of a sampled LM to a file of the rank."""
+    os.environ.update(MASTER_ADDR="localhost", MASTER_PORT=str(port))
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    lm = BayesLSTMLM(9, unit=4, dropout_rate=0.0, uncertainty={"cell_input@1": "bayes"})
+    logits, _ = lm.train()(torch.ones(1, 1, dtype=torch.long))
+    (folder / f"{rank}").write_text(str(logits.sum().item()))
 
 
-def test_ranks_of_a_transformer_may_have_batches_of_unequal_length(run_two, corpus, tmp_path):
+def test_ranks_draw_differently(tmp_path):
+    port = free_port()
+    ranks = [CONTEXT.Process(target=write_logit, args=(r, port, tmp_path)) for r in range(2)]
+    for rank in ranks:
+        rank.start()
+    assert [finish(rank) for rank in ranks] == [0, 0]
+    assert (tmp_path / "0").read_text() != (tmp_path / "1").read_text()
+
+
+def test_ranks_of_a_transformer_may_have_batches_of_unequal_length(corpus, tmp_path):
     """What grows with the longest sentence must not be a buffer that ranks share."""
     text = "".join(
         f"u{n:03d} {' '.join('abc'[: 1 + n % 3] * (1 + 40 * (n % 2)))}\n" for n in range(32)

@@ -10,7 +10,7 @@ import sys
 import time
 
 import pytest
-from forked import finish, log_of, ready, start, train
+from forked import finish, log_of, start, train
 from training_options import ADAM, CELL, LSTM, assert_same, stats
 
 from espnet_bayeslm.loading.checkpoint import read_checkpoint
@@ -197,7 +197,6 @@ def test_a_kill_at_the_end_of_the_last_epoch(corpus, tmp_path, moment):
 def test_trainings_killed_twenty_times_by_the_clock(corpus, tmp_path, options):
     """Anywhere, also within torch's own functions and the writing of a file."""
     max_epoch, rng, kills = 4, random.Random(2), 0
-    ready()
     begin = time.monotonic()
     unbroken = train(corpus, tmp_path / "unbroken", *options, *KEPT, max_epoch=max_epoch)
     seconds = time.monotonic() - begin

@@ -4,12 +4,12 @@ import argparse
 import contextlib
 import errno
 import os
+import pickle
 import signal
 import subprocess
 import sys
 
 import pytest
-import torch
 from forked import finish, log_of, start, train
 from training_options import LSTM
 
@@ -29,6 +29,13 @@ with folder_lock(sys.argv[1]):
         os._exit(0)
     print("held", flush=True)
     sys.stdin.read()
+"""
+# What a spawned process does, in one that has not imported our LMs
+WORKER = """
+import pickle, sys
+with open(sys.argv[1], "rb") as file:
+    function, args = pickle.load(file)
+function(args)
 """
 
 
@@ -94,7 +101,7 @@ def test_train_is_refused_before_it_writes(corpus, tmp_path, stop, capsys):
     assert os.listdir(tmp_path / "exp") == [LOCK]
 
 
-def test_workers(corpus, train_lm, tmp_path, stop):
+def test_workers(python, train_lm, tmp_path, stop):
     """A spawned rank 0 is refused, and a parent before it spawns any; other ranks do not ask.
 
     Workers know our LMs, though `--multiprocessing_distributed` spawns them.
@@ -102,13 +109,11 @@ def test_workers(corpus, train_lm, tmp_path, stop):
     exp = train_lm(tmp_path / "exp", *LSTM, "--dry_run", "true")
     args = read_config(exp / "config.yaml")
     args.output_dir = str(tmp_path / "second")
-    spawn = torch.multiprocessing.get_context("spawn")
+    (tmp_path / "worker.py").write_text(WORKER)
+    (tmp_path / "work").write_bytes(pickle.dumps((BayesLMTask.main_worker, args)))
 
     def exit_code():
-        worker = spawn.Process(target=BayesLMTask.main_worker, args=(args,))
-        worker.start()
-        worker.join()
-        return worker.exitcode
+        return subprocess.run([python, tmp_path / "worker.py", tmp_path / "work"]).returncode
 
     with held(tmp_path / "second", stop):
         assert exit_code() == 1

@@ -84,7 +84,7 @@ def test_the_gradient_is_that_of_the_variance():
         assert torch.allclose(gradient, parameter.grad, atol=1e-12)
 
 
-def train(lm, weight, text, lengths, steps=400):
+def train(lm, weight, text, lengths, steps=150):
     """Return the LM after some steps of Adam."""
     model = BayesLanguageModel(lm, VOCAB, self_normalization=weight).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
@@ -104,7 +104,7 @@ def test_training_holds_the_spread_down_at_the_same_perplexity(family):
         sizes = dict(att_unit=16, head=2, unit=32, layer=1, dropout_rate=0.0)
         return BayesTransformerLM(VOCAB, **sizes)
 
-    text, lengths = make_text(400)
+    text, lengths = make_text(200)
     other, other_lengths = make_text(100, seed=1)
     sequences = [ids[:n].tolist() for ids, n in zip(other, other_lengths, strict=True)]
     plain, flat = (train(make(), weight, text, lengths) for weight in (0.0, 1.0))

@@ -108,7 +108,7 @@ def test_a_path_that_was_spoilt_is_not_chosen(family):
     torch.manual_seed(0)
     point = BayesLanguageModel(cls(VOCAB, **conf), VOCAB, num_train_tokens=10**4).train()
     train(point, 100, seed=1, lr=None)
-    for seed in range(3):
+    for seed in range(2):
         torch.manual_seed(seed)
         lm = cls(VOCAB, uncertainty=dict.fromkeys(places, POINT_BAYES), **conf)
         model = BayesLanguageModel(lm, VOCAB, num_train_tokens=10**4).train()

@@ -27,9 +27,9 @@ def counted(point, tmp_path):
     return with_size(point, tmp_path / "counted", 500.0)
 
 
-def word_log_probs(exp):
+def word_log_probs(exp, **options):
     """Return ln p of each word of a sentence, as the tools compute it."""
-    [component] = load_components([exp], [])
+    [component] = load_components([exp], [], **options)
     return component.scorer.word_scores([SENTENCE])[0].log_probs
 
 
@@ -43,6 +43,13 @@ def test_an_export_of_another_lm_leaves_no_size_behind(counted, point, tmp_path)
     export_lm(counted, tmp_path / "out")
     export_lm(point, tmp_path / "out")
     assert read_unk_size(tmp_path / "out") is None
+
+
+def test_an_unknown_word_has_its_share_of_unk(counted):
+    shift = word_log_probs(counted, unk_size=1) - word_log_probs(counted)
+    assert shift == pytest.approx([0.0, np.log(500.0), 0.0, 0.0])
+    [scores] = load_lm(counted).word_scores([SENTENCE])
+    assert scores.log_probs.tolist() == word_log_probs(counted).tolist()
 
 
 def test_uncertainty_costs_what_the_score_costs(counted):

@@ -1,0 +1,267 @@
+"""Plain text to keyed text, token list and statistics, as ESPnet's own programs make them."""
+
+import pytest
+import yaml
+from espnet2.bin import tokenize_text
+
+from espnet_bayeslm.training import text
+from espnet_bayeslm.training.options import TokenOptions
+from espnet_bayeslm.training.task import BayesLMTask
+from espnet_bayeslm.training.tokens import Tokens, given_tokens
+from espnet_bayeslm.utils.errors import InputError
+
+
+@pytest.fixture
+def texts(plain_text, tmp_path):
+    """Return the paths of a training and a validation text."""
+    for part in ("train", "valid"):
+        (tmp_path / f"{part}.txt").write_text((plain_text / f"{part}.txt").read_text() + "\n")
+    return tmp_path / "train.txt", tmp_path / "valid.txt"
+
+
+@pytest.fixture
+def prepare(texts, tmp_path):
+    """Return a function: folder, options of tokens -> tokens as a training would read them."""
+
+    def run(name="data", *, cleaner=None, **options):
+        wanted = TokenOptions(**options)
+        reading = {"cleaner": cleaner, "non_linguistic_symbols": None}
+        given = given_tokens(wanted)
+        words = text.prepare(texts, tmp_path / name, wanted=wanted, given=given, reading=reading)
+        found = dict(zip(words[::2], words[1::2], strict=True))
+        lines = (tmp_path / name / "tokens.txt").read_text().splitlines()
+        assert found["--token_list"] == f"{tmp_path}/{name}/tokens.txt"
+        return Tokens(found["--token_type"], lines, found.get("--bpemodel"))
+
+    return run
+
+
+def shapes(folder, part):
+    return (folder / f"{part}.shape").read_text().splitlines()
+
+
+@pytest.mark.parametrize("token_type, vocab_size", [("bpe", 20), ("char", 40), ("word", 7)])
+def test_token_types(prepare, token_type, vocab_size):
+    found = prepare(token_type=token_type, vocab_size=vocab_size)
+    assert found.token_type == token_type and len(found.tokens) <= vocab_size
+    assert found.tokens[:2] == ["<blank>", "<unk>"] and found.tokens[-1] == "<sos/eos>"
+    cut = found.cutter({"cleaner": None, "non_linguistic_symbols": None})("a b c")
+    spelt = "".join(cut).replace("▁", " ").replace("<space>", " ").split()
+    assert spelt in (["a", "b", "c"], ["abc"])
+    assert set(cut) <= {*found.tokens[2:-1], "a", "b", "c"}
+
+
+@pytest.mark.parametrize("token_type, cleaner", [("word", None), ("char", "jaconv")])
+def test_tokens_and_statistics_are_espnets(prepare, texts, tmp_path, token_type, cleaner):
+    """ESPnet's tokenize_text gives the same list, its --collect_stats the same lengths."""
+    with open(texts[0], "a") as f:
+        f.write("ｂ ａ a　b\n")
+    prepare(token_type=token_type, vocab_size=9, cleaner=cleaner)
+    data, reading = tmp_path / "data", ["--token_type", token_type]
+    reading += [] if cleaner is None else ["--cleaner", cleaner]
+    special = [w for s in ("<blank>:0", "<unk>:1", "<sos/eos>:-1") for w in ("--add_symbol", s)]
+    tokenize_text.main(
+        [
+            *(*reading, "--input", f"{data}/train.txt", "--output", f"{tmp_path}/tokens"),
+            *("--field", "2-", "--write_vocabulary", "true", "--vocabulary_size", "9", *special),
+        ]
+    )
+    assert (data / "tokens.txt").read_text() == (tmp_path / "tokens").read_text()
+    collect = [*reading, "--token_list", f"{data}/tokens.txt", "--collect_stats", "true"]
+    for part in ("train", "valid"):
+        collect += [f"--{part}_data_path_and_name_and_type", f"{data}/{part}.txt,text,text"]
+        collect += [f"--{part}_shape_file", f"{data}/{part}.txt"]
+    BayesLMTask.main(cmd=[*collect, "--output_dir", f"{tmp_path}/stats", "--num_workers", "0"])
+    for part in ("train", "valid"):
+        expected = (tmp_path / "stats" / part / "text_shape").read_text().splitlines()
+        assert shapes(data, part) == [f"{line},9" for line in expected]
+
+
+@pytest.mark.parametrize(
+    "more, valid, kept",
+    [
+        ("", "a b\na zebra\nb c\n", [1, 3]),
+        ("", "a zebra\n", [1]),  # or none would be left
+        ("a <unk>\n", "a b\na zebra\nb c\n", [1, 2, 3]),
+    ],
+    ids=["some", "all", "<unk> is trained"],
+)
+def test_validation_is_on_known_words_where_unk_is_not_trained(
+    prepare, texts, tmp_path, caplog, more, valid, kept
+):
+    with open(texts[0], "a") as f:
+        f.write(more)
+    texts[1].write_text(valid)
+    prepare()
+    utts = [line.split()[0] for line in shapes(tmp_path / "data", "valid")]
+    assert utts == [f"valid-{number:09d}" for number in kept]
+    said = "valid.txt: 1 of 3 sentences have tokens that"
+    assert (said in caplog.text) == (kept == [1, 3])
+
+
+def test_what_was_made_of_the_same_text_is_kept(prepare, texts, tmp_path, monkeypatch):
+    made = prepare("point/data", token_type="bpe", vocab_size=20)
+
+    def again(*args, **kwargs):
+        raise AssertionError("made again")
+
+    for name in ("write_counts", "made_tokens"):
+        monkeypatch.setattr(text, name, again)
+    assert prepare("point/data", token_type="bpe", vocab_size=20) == made
+    # a trained LM's statistics are taken
+    config = {"token_list": made.tokens, "token_type": "bpe", "bpemodel": made.bpemodel}
+    config |= {"lm": "bayes_lstm", "lm_conf": {}}
+    (tmp_path / "point" / "config.yaml").write_text(yaml.safe_dump(config))
+    (tmp_path / "point" / "valid.loss.ave.pth").touch()
+    assert prepare("other/data", source=tmp_path / "point").tokens == made.tokens
+    for part in ("train", "valid"):
+        ours, theirs = (shapes(tmp_path / exp / "data", part) for exp in ("other", "point"))
+        assert ours == theirs
+    # of another validation text they are not
+    texts[1].write_text("a b c\n")
+    with pytest.raises(AssertionError, match="made again"):
+        prepare("new/data", source=tmp_path / "point")
+
+
+@pytest.fixture
+def pieces(prepare):
+    """Return tokens of word pieces, of the folder `first`."""
+    return prepare("first", token_type="bpe", vocab_size=20)
+
+
+def test_given_tokens(pieces, prepare, tmp_path):
+    """--token_list and --bpemodel, and a recogniser that has both, are the same tokens."""
+    recipe = tmp_path / "recipe" / "exp" / "asr"
+    recipe.mkdir(parents=True)
+    (tmp_path / "recipe" / "bpe.model").write_bytes((tmp_path / "first" / "bpe.model").read_bytes())
+    config = {"token_type": "bpe", "token_list": pieces.tokens, "bpemodel": "bpe.model"}
+    (recipe / "config.yaml").write_text(yaml.safe_dump(config))
+    given = {"token_list": tmp_path / "first" / "tokens.txt", "bpemodel": pieces.bpemodel}
+    for name, options in (("files", given), ("recogniser", {"asr_exp": recipe})):
+        found = prepare(name, **options)
+        assert found[:2] == pieces[:2] and found.bpemodel.endswith("bpe.model")
+        for part in ("train", "valid"):
+            assert shapes(tmp_path / name, part) == shapes(tmp_path / "first", part)
+    words = {"token_type": "word", "token_list": ["<blank>", "<unk>", "b", "a", "<sos/eos>"]}
+    (recipe / "config.yaml").write_text(yaml.safe_dump(words))
+    assert prepare("words", asr_exp=recipe) == ("word", words["token_list"], None)
+
+
+def test_tokens_that_were_given_are_given_again(pieces, prepare, tmp_path):
+    """Not taken for the words of the text."""
+    given = {"token_list": tmp_path / "first" / "tokens.txt", "bpemodel": pieces.bpemodel}
+    prepare(**given)
+    with pytest.raises(InputError, match=r"tokens\.txt: holds other tokens than those asked for"):
+        prepare()
+    assert prepare(**given).token_type == "bpe"
+
+
+def test_tokens_that_cannot_be_used(pieces, prepare, tmp_path):
+    lines, model, other = pieces.tokens, pieces.bpemodel, tmp_path / "other.txt"
+    other.write_text("\n".join([*lines[:2], "qq", *lines[3:]]) + "\n")
+    asr = tmp_path / "asr"
+    asr.mkdir()
+    listed, both = {"token_list": other}, {"token_list": other, "bpemodel": model}
+    for options, *said in (
+        (both, f"not that of {model}", lines[2], "qq"),
+        ({"bpemodel": model}, "--asr_exp DIR"),
+        ({**listed, "token_type": "bpe"}, "Give --bpemodel"),
+        ({**both, "vocab_size": 9}, "has its own size"),
+        ({**both, "token_type": "char"}, "--bpemodel with --token_type char"),
+        ({**listed, "bpemodel": other}, "cannot be read as a BPE model", other.name),
+        ({**listed, "asr_exp": asr}, "Leave out --token_list"),
+        ({"token_type": "bpe", "vocab_size": 10**5}, "sentencepiece", "--vocab_size"),
+        ({"vocab_size": 3}, "--vocab_size 3", "no token beside the special ones"),
+        ({"source": tmp_path / "missing"}, "missing", "found no"),
+        ({"source": tmp_path, "token_type": "word"}, "Leave out --token_type"),
+    ):
+        with pytest.raises(InputError) as error:
+            prepare(**options)
+        assert all(words in str(error.value) for words in said), error
+    gone = {"token_type": "bpe", "token_list": lines, "bpemodel": "gone.model"}
+    for config, message in (
+        ({"asr_conf": {}}, "--token_list and --bpemodel"),
+        (gone, "gone.model is not there"),
+    ):
+        (asr / "config.yaml").write_text(yaml.safe_dump(config))
+        with pytest.raises(InputError, match=message):
+            prepare(asr_exp=asr)
+
+
+def test_a_long_line_has_its_part_in_the_pieces(prepare, texts):
+    with open(texts[0], "a") as f:
+        f.write("z " * 3000 + "\n")
+    assert any("z" in token for token in prepare(token_type="bpe", vocab_size=20).tokens[2:-1])
+
+
+def test_kaldi_text_is_not_plain_text(prepare, texts):
+    plain = [path.read_text().splitlines() for path in texts]
+    for path, lines in zip(texts, plain, strict=True):
+        path.write_text("".join(f"{path.stem}-{n} {line}\n" for n, line in enumerate(lines)))
+    message = r"valid\.txt: the first words of all lines are unknown and different"
+    with pytest.raises(InputError, match=message):
+        prepare()
+    # nothing is in the way of the same text without them
+    for path, lines in zip(texts, plain, strict=True):
+        path.write_text("\n".join(lines) + "\n")
+    assert len(prepare().tokens) == 13
+
+
+def test_text_without_blanks_is_no_kaldi_text(prepare, texts):
+    """Lines of one long word, all different and none of them known, as in Chinese."""
+    for path, first in zip(texts, (0x4E00, 0x4E40), strict=True):
+        lines = ["".join(chr(first + (n * m) % 61) for m in range(1, 9)) for n in range(1, 40)]
+        path.write_text("\n".join(lines) + "\n")
+    assert len(prepare(token_type="char").tokens) > 50
+
+
+def test_what_unk_stands_for_is_counted(prepare, tmp_path):
+    """Of the ten words of the text five are in the list: <unk> is the other five, and more."""
+    prepare(vocab_size=8)
+    counted = yaml.safe_load((tmp_path / "data" / "unknown_words.yaml").read_text())
+    assert counted["left_out"] == 5
+    once, twice = counted["seen_once"], counted["seen_twice"]
+    unseen = once**2 / (2 * twice) if twice else once * (once - 1) / 2
+    assert counted["unk_size"] == 5 + unseen
+
+
+def test_cleaned_words_are_known(prepare, texts, tmp_path):
+    """A cleaner makes full-width letters those of the validation text."""
+    wide = {ord(letter): ord(letter) + 0xFEE0 for letter in "abcdefghij"}
+    texts[0].write_text(texts[0].read_text().translate(wide))
+    prepare(cleaner="jaconv")
+    counted = yaml.safe_load((tmp_path / "data" / "unknown_words.yaml").read_text())
+    assert counted["left_out"] == 0
+
+
+def test_other_text_or_tokens_leave_what_is_there(prepare, texts, tmp_path):
+    prepare()
+    before = {path: path.read_bytes() for path in (tmp_path / "data").iterdir()}
+    with pytest.raises(InputError, match="other tokens"):
+        prepare(vocab_size=8)
+    texts[0].write_text("a b\n")
+    with pytest.raises(InputError, match="other text"):
+        prepare()
+    assert {path: path.read_bytes() for path in (tmp_path / "data").iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (None, r"train\.txt: cannot be read"),
+        ("\n", r"train\.txt: holds no sentence"),
+        ("a b\na <sos/eos>\n", r"train\.txt:2: holds the special token <sos/eos>"),
+    ],
+)
+def test_text_that_cannot_be_used(prepare, texts, content, message):
+    texts[0].unlink()
+    if content is not None:
+        texts[0].write_text(content)
+    with pytest.raises(InputError, match=message):
+        prepare()
+
+
+def test_an_unk_of_the_text_is_no_second_token(prepare, texts):
+    with open(texts[0], "a") as f:
+        f.write("a <unk> b\n")
+    assert prepare().tokens.count("<unk>") == 1
