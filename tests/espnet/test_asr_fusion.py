@@ -13,7 +13,7 @@ from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.rescoring import score_hypotheses
 from espnet_bayeslm.utils.files import read_keyed_lines, read_lines
 
-SEARCH = {"beam_size": 20, "nbest": 20, "ctc_weight": 0.3}
+SEARCH = {"beam_size": 10, "nbest": 10, "ctc_weight": 0.3}
 LM_WEIGHT = 0.8
 WEIGHTS = {"decoder": 0.7, "ctc": 0.3, "lm": LM_WEIGHT}
 TOLERANCE = 1e-4  # of sums over a hypothesis in float32
@@ -22,7 +22,7 @@ WRONG = [homophones.swapped(sentence) for sentence in homophones.SENTENCES]
 
 @pytest.fixture(scope="session")
 def first_pass(decode, recogniser, tmp_path_factory):
-    """Return the folder of 20-best lists that were decoded without an LM."""
+    """Return the folder of 10-best lists that were decoded without an LM."""
     folder = tmp_path_factory.mktemp("decoded") / "first_pass"
     decode("asr_inference", folder, recogniser, **SEARCH)
     return folder
@@ -47,7 +47,7 @@ def fused(result):
 
 @pytest.fixture(scope="session")
 def fuse(recogniser, speech):
-    """Return a function: an LM's experiment -> {utterance: its 20-best list}."""
+    """Return a function: an LM's experiment -> {utterance: its 10-best list}."""
     from espnet2.bin.asr_inference import Speech2Text
 
     kept = {}
@@ -74,22 +74,24 @@ def test_alone_the_recogniser_writes_the_wrong_homophones(first_pass, read_nbest
     assert not set(WRONG) & set(homophones.SENTENCES)
     lists = read_nbest(first_pass)
     assert best(lists) == WRONG
-    assert all(len(found) == 20 for found in lists.values())
+    assert all(len(found) == 10 for found in lists.values())
 
 
 @pytest.mark.parametrize("name", models.OURS)
-def test_the_lm_decides_between_homophones(name, lm, decode, recogniser, tmp_path):
-    options = {"ctc_weight": 0.3, "beam_size": 10, "lm": lm(name)}
-    found = decode("asr_inference", tmp_path / "on", recogniser, **options, lm_weight=LM_WEIGHT)
-    assert best(found) == homophones.SENTENCES
-    found = decode("asr_inference", tmp_path / "off", recogniser, **options, lm_weight=0)
+def test_the_lm_decides_between_homophones(name, lm, fuse):
+    found = fuse(lm(name))
+    assert [" ".join(found[utt][0].tokens) for utt in sorted(found)] == homophones.SENTENCES
+
+
+def test_an_lm_without_weight_decides_nothing(lm, decode, recogniser, tmp_path):
+    found = decode("asr_inference", tmp_path, recogniser, **SEARCH, lm=lm("mixture"), lm_weight=0)
     assert best(found) == WRONG
 
 
 @pytest.mark.parametrize("name", [*models.OURS, *models.ESPNETS])
 def test_the_lm_part_is_the_hypothesis_probability(name, lm, fuse):
     lists = [found for _, found in sorted(fuse(lm(name)).items())]
-    assert all(len(found) >= 10 for found in lists)
+    assert all(len(found) >= 5 for found in lists)
     scores = score_hypotheses(load_lm(lm(name)).lm, [[hyp.ids for hyp in found] for found in lists])
     for found, expected in zip(lists, scores, strict=True):
         assert [hyp.parts["lm"] for hyp in found] == pytest.approx(expected, abs=TOLERANCE)
@@ -112,7 +114,7 @@ def test_rescoring_the_first_pass_gives_what_fusion_gave(
                 rescored = -float(costs[f"{utt}-{rank}"][1])
                 assert rescored == pytest.approx(by_words[words], abs=TOLERANCE)
                 num_common += 1
-    assert num_common >= 3 * len(homophones.SENTENCES)
+    assert num_common >= len(homophones.SENTENCES)
 
 
 def test_our_lstm_fuses_as_espnets(lm, fuse, tmp_path):
