@@ -180,14 +180,14 @@ def test_another_architecture_in_the_folder(given, copied, fails):
 
 
 def test_a_search_killed_in_an_epoch_goes_on_with_the_same_weights(python, given, tmp_path):
-    command = [*map(str, given), "--lm_conf", "unit=8", "--max_epoch", "4"]
+    command = [*map(str, given), "--lm_conf", "unit=8", "--max_epoch", "2"]
     broken, unbroken = tmp_path / "broken", tmp_path / "unbroken"
     tool = [python, "-m", "espnet_bayeslm.bin.bayeslm", "search", *command]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "FORKED_PID": str(tmp_path / "pid")}
     with open(tmp_path / "log", "w") as log:
         both = [*tool, "--seeds", "0,1", "--exp", str(broken)]
         process = subprocess.Popen(both, stderr=log, env=environment)
-        while not (broken / "seed1" / "2epoch.pth").exists() and process.poll() is None:
+        while not (broken / "seed1" / "1epoch.pth").exists() and process.poll() is None:
             time.sleep(0.005)
         os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
         process.wait()

@@ -4,8 +4,6 @@ import json
 import subprocess
 import sys
 
-import pytest
-
 from espnet_bayeslm.bin.bayeslm import TOOLS
 from espnet_bayeslm.utils.quiet import stand_in_for
 
@@ -23,11 +21,13 @@ for tool in sys.argv[1:]:
     found[tool] = sorted(sys.modules)
 print(json.dumps(found))
 """
+# LMs are scored, and then a training is begun
 SCORE = """
 import json, sys, espnet_bayeslm
-lm = espnet_bayeslm.load(sys.argv[1])
-score = lm.score("a b c")
-print(json.dumps([score, sorted(sys.modules)]))
+scores = [espnet_bayeslm.load(path).score("a b c") for path in sys.argv[1:]]
+loaded = sorted(sys.modules)
+import espnet_bayeslm.training.task
+print(json.dumps([scores, loaded, sorted(sys.modules)]))
 """
 
 
@@ -44,21 +44,14 @@ def test_help_imports_nothing_heavy():
     assert {tool: HEAVY & set(found) for tool, found in modules.items() if HEAVY & set(found)} == {}
 
 
-@pytest.mark.parametrize("name", ["bayes", "seq_rnn"])
-def test_a_trained_lm_needs_no_task(name, request):
-    exp = request.getfixturevalue(name)
-    (score, modules), shown = run(SCORE, exp)
-    assert score < 0 and "torch" in modules
-    assert not TASKS & set(modules)
-    assert "nltk" not in shown
-
-
-def test_training_imports_neither_phonemes_nor_spelled_numbers():
+def test_a_trained_lm_needs_no_task_and_a_training_no_phonemes(bayes, seq_rnn):
     """NLTK asks the network for its data where ESPnet's converter of phonemes is imported."""
-    script = "import json, sys, espnet_bayeslm.training.task; print(json.dumps([*sys.modules]))"
-    modules, shown = run(script)
-    assert "espnet2.tasks.lm" in modules and not {"g2p_en.g2p", "nltk", "inflect"} & set(modules)
-    assert "flash" not in shown.lower()
+    (scores, loaded, of_training), shown = run(SCORE, bayes, seq_rnn)
+    assert max(scores) < 0 and "torch" in loaded
+    assert not TASKS & set(loaded)
+    assert "espnet2.tasks.lm" in of_training
+    assert not {"g2p_en.g2p", "nltk", "inflect"} & set(of_training)
+    assert "nltk" not in shown and "flash" not in shown.lower()
 
 
 def test_a_stand_in_becomes_the_module(tmp_path, monkeypatch):
