@@ -2,16 +2,19 @@
 
 import json
 import re
+import shutil
 
 import pytest
 from lrs2_layout import WORDS, make_corpus
-from recipe_scripts import RECIPES, run_script
+from recipe_scripts import RECIPES, ROOT, VARIABLES, run_script
 from small_corpus import write_lists, write_text
+
+from lab.__main__ import main
 
 AMI, LRS2 = RECIPES / "ami" / "lm", RECIPES / "lrs2" / "lm"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def run(python):
     """Run a recipe with its outputs in `folder`; return what it printed, or how it `fails`."""
 
@@ -35,9 +38,9 @@ def references(path, prefix, count):
 def ami(tmp_path_factory):
     """Return the variables of a text and of lists in the conditions `near` and `far`."""
     folder = tmp_path_factory.mktemp("ami")
-    write_text(folder / "text", {"train": 300, "dev": 60, "eval": 60})
+    write_text(folder / "text", {"train": 300, "dev": 20, "eval": 20})
     for name in ("dev", "eval"):
-        refs = references(folder / "text" / f"{name}.txt", f"ami-{name}-", 20)
+        refs = references(folder / "text" / f"{name}.txt", f"ami-{name}-", 10)
         for seed, condition in enumerate(("near", "far")):
             write_lists(folder / "lists" / f"{name}_{condition}", refs, seed=seed)
     return {"AMI_TEXT": str(folder / "text"), "NBEST": str(folder / "lists")}
@@ -52,11 +55,26 @@ SOME = {
 }
 
 
+@pytest.fixture(scope="module")
+def made(run, ami, tmp_path_factory):
+    """Return a function: lines of the table -> the folder of all stages, and their options."""
+    folders = {}
+
+    def make(lines):
+        only = " ".join(lines.values())
+        options = ["--size", "tiny", "--seeds", "1", "--lm", "both", "--only", only]
+        if only not in folders:
+            folders[only] = tmp_path_factory.mktemp("recipe")
+            run(AMI, folders[only], *options, **ami)
+        return folders[only], options
+
+    return make
+
+
 @pytest.mark.parametrize("lines", [SOME, pytest.param({}, marks=pytest.mark.slow)], ids=len)
-def test_the_recipe(run, ami, tmp_path, lines):
-    options = ["--size", "tiny", "--seeds", "1", "--lm", "both", "--only", " ".join(lines.values())]
-    run(AMI, tmp_path, *options, **ami)
-    tiny = tmp_path / "exp" / "tiny"
+def test_the_recipe(run, ami, made, lines):
+    folder, options = made(lines)
+    tiny = folder / "exp" / "tiny"
     found = (tiny / "RESULTS_main.md").read_text()
     perplexities = found.partition("## Perplexity")[2].partition("## Word error rate")[0]
     rows = dict(re.findall(r"^\| (\d+)\. .*?\| (.*)", perplexities, re.MULTILINE))
@@ -70,7 +88,7 @@ def test_the_recipe(run, ami, tmp_path, lines):
     assert "</html>" in page and "bayes_lstm_nas1" in page
     # a second call finds everything made, and trains nothing
     before = {path: path.stat().st_mtime_ns for path in tiny.rglob("*.pth")}
-    run(AMI, tmp_path, *options, "--stage", "4", "--stop_stage", "6")
+    run(AMI, folder, *options, "--stage", "4", "--stop_stage", "6")
     assert before == {path: path.stat().st_mtime_ns for path in tiny.rglob("*.pth")}
     for step in ("perplexity", "rescore"):
         assert (tiny / "seed1" / f"{step}_main.commands").read_text() == ""
@@ -138,23 +156,41 @@ WRONG = {
 }
 
 
+@pytest.fixture
+def refused(python, tmp_path, monkeypatch, capfd):
+    """Return a function: options -> what the recipe, with its outputs in `tmp_path`, ends with."""
+    monkeypatch.chdir(AMI)
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYTHON", python)
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}:{RECIPES}/TEMPLATE/lm")
+    folders = ["--data", f"{tmp_path}/data", "--expdir", f"{tmp_path}/exp"]
+
+    def run(*options):
+        with pytest.raises(SystemExit) as stop:
+            main(["--plan", "conf/plan.yaml", *folders, *options])
+        assert stop.value.code not in (0, None)
+        return capfd.readouterr().err
+
+    return run
+
+
 @pytest.mark.parametrize("name", WRONG)
-def test_what_is_refused(run, name, tmp_path):
+def test_what_is_refused(refused, name, tmp_path):
     options, expected = WRONG[name]
-    assert expected in run(AMI, tmp_path, *options, fails=True)
+    assert expected in refused(*options)
     assert not list(tmp_path.glob("exp/*/seed*/*"))
 
 
-def test_what_local_scripts_refuse(run, ami, tmp_path):
-    run(AMI, tmp_path, "--stop_stage", "2", "--size", "tiny", **ami)
+def test_what_stages_refuse(made, refused, tmp_path):
+    folder, _ = made(SOME)
+    shutil.copytree(folder / "data", tmp_path / "data")
     few = ["--size", "tiny", "--seeds", "1", "--lm", "lstm"]
-    assert "Run stage 4 first" in run(AMI, tmp_path, *few, "--stage", "5", fails=True)
+    assert "Run stage 4 first" in refused(*few, "--stage", "5")
     few += ["--stage", "4", "--stop_stage", "4", "--only"]
-    error = run(AMI, tmp_path, *few, "lstm", fails=True)
+    error = refused(*few, "lstm")
     assert "--only lstm: no line of the table; it has point_lstm, " in error
-    few += ["point_lstm"]
-    run(AMI, tmp_path, *few)
+    shutil.copytree(folder / "exp", tmp_path / "exp", symlinks=True, dirs_exist_ok=True)
     trained = tmp_path / "exp" / "tiny" / "seed1" / "half_lstm" / "train.yaml"
     trained.write_text(trained.read_text().replace("unit: 16", "unit: 8"))
-    error = run(AMI, tmp_path, *few, fails=True)
-    assert "was trained with another configuration" in error
+    assert "was trained with another configuration" in refused(*few, "point_lstm")
