@@ -121,4 +121,5 @@ def test_the_tools_are_listed_and_exist():
 
     files = {p.stem for p in (PACKAGE / "bin").glob("*.py")}
     assert set(TOOLS) <= files
-    assert all((PACKAGE / "bin" / f"{tool}.py").read_text().count("def main(") for tool in TOOLS)
+    main = re.compile(r"^(def main\(|get_parser, main = )", re.MULTILINE)
+    assert all(main.search((PACKAGE / "bin" / f"{tool}.py").read_text()) for tool in TOOLS)

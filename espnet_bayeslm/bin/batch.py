@@ -5,16 +5,15 @@ The same as a loop over `bayeslm TOOL ...`, less the seconds that importing ESPn
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import shlex
 import sys
-from typing import Optional, Sequence
+from typing import Optional
 
 from espnet_bayeslm.bin import bayeslm
-from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.files import read_lines
-from espnet_bayeslm.utils.options import add_options, option
+from espnet_bayeslm.utils.options import option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,15 +39,13 @@ def batch(options: BatchOptions) -> None:
         bayeslm.main(words)
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """Parser of `bayeslm batch`."""
-    parser = tool_parser("batch", __doc__.splitlines()[0])
-    return add_options(parser, BatchOptions)
-
-
-def main(cmd: Optional[Sequence[str]] = None) -> None:
-    """Run command lines."""
-    run_tool(get_parser(), batch, cmd, options=BatchOptions)
+TOOL = Tool(
+    "batch",
+    __doc__.splitlines()[0],
+    batch,
+    BatchOptions,
+)
+get_parser, main = TOOL.parser, TOOL.main
 
 
 if __name__ == "__main__":

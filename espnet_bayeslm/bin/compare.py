@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 from pathlib import Path
-from typing import Optional, Sequence
 
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.quickstart.seed_comparison import Comparison, compare
-from espnet_bayeslm.utils.cli import device_of, parse_numbers, run_tool, tool_parser
-from espnet_bayeslm.utils.options import add_options, option
+from espnet_bayeslm.utils.cli import Tool, device_of, parse_numbers
+from espnet_bayeslm.utils.options import option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -34,23 +32,18 @@ def run(options: CompareOptions) -> None:
     print(compare(options, options.exp, seeds=[*seeds], rates=[*rates], tool=bayeslm.main))
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """Parser of `bayeslm compare`."""
-    parser = tool_parser(
-        "compare",
-        "Does a Bayesian LM help on a text? For each seed a point-estimate LM, its dropout tuned"
-        " on the validation text, and the Bayesian LM by the shipped configuration, untuned, from"
-        " the same start by the same steps; a modified Kneser-Ney 3-gram; and mixtures of them."
-        " Writes EXP/RESULTS.md, results.tsv and results.json. The same command goes on where it"
-        " was stopped.",
-    )
-    return add_options(parser, CompareOptions)
-
-
-def main(cmd: Optional[Sequence[str]] = None) -> None:
-    """Run `bayeslm compare`."""
-    stopped = ": the same command goes on from here"
-    run_tool(get_parser(), run, cmd, options=CompareOptions, stopped=stopped)
+TOOL = Tool(
+    "compare",
+    "Does a Bayesian LM help on a text? For each seed a point-estimate LM, its dropout tuned"
+    " on the validation text, and the Bayesian LM by the shipped configuration, untuned, from"
+    " the same start by the same steps; a modified Kneser-Ney 3-gram; and mixtures of them."
+    " Writes EXP/RESULTS.md, results.tsv and results.json. The same command goes on where it"
+    " was stopped.",
+    run,
+    CompareOptions,
+    stopped=": the same command goes on from here",
+)
+get_parser, main = TOOL.parser, TOOL.main
 
 
 if __name__ == "__main__":

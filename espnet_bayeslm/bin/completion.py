@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import importlib
 import re
-from typing import List, Optional, Sequence
+from typing import List
 
 from espnet_bayeslm.bin import lm_train
 from espnet_bayeslm.bin.bayeslm import TOOLS
-from espnet_bayeslm.utils.cli import run_tool, tool_parser
-from espnet_bayeslm.utils.options import add_options, option
+from espnet_bayeslm.utils.cli import Tool
+from espnet_bayeslm.utils.options import option
 
 SCRIPT = """\
 _bayeslm() {{
@@ -53,19 +52,14 @@ def completion(options: CompletionOptions) -> None:
     print((ZSH if options.shell == "zsh" else "") + script, end="")
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """Parser of `bayeslm completion`."""
-    parser = tool_parser(
-        "completion",
-        "A script that completes tools, options and files: put"
-        ' `eval "$(bayeslm completion bash)"` into ~/.bashrc (or zsh, ~/.zshrc)',
-    )
-    return add_options(parser, CompletionOptions)
-
-
-def main(cmd: Optional[Sequence[str]] = None) -> None:
-    """Run `bayeslm completion`."""
-    run_tool(get_parser(), completion, cmd, options=CompletionOptions)
+TOOL = Tool(
+    "completion",
+    "A script that completes tools, options and files: put"
+    ' `eval "$(bayeslm completion bash)"` into ~/.bashrc (or zsh, ~/.zshrc)',
+    completion,
+    CompletionOptions,
+)
+get_parser, main = TOOL.parser, TOOL.main
 
 
 if __name__ == "__main__":

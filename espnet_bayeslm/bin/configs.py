@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 from pathlib import Path
-from typing import List, Optional, Sequence
+from typing import List, Optional
 
 from espnet_bayeslm.configs import describe, find_config, shipped
 from espnet_bayeslm.configs.tables import (
@@ -16,10 +15,10 @@ from espnet_bayeslm.configs.tables import (
     describe_line,
     paper_tables,
 )
-from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_text
-from espnet_bayeslm.utils.options import add_options, option
+from espnet_bayeslm.utils.options import option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,17 +32,6 @@ class ConfigsOptions:
     output: Optional[Path] = option(
         "Copy to this file, which must not exist; of a table, a folder", None
     )
-
-
-def get_parser() -> argparse.ArgumentParser:
-    """Parser of `bayeslm configs`."""
-    parser = tool_parser(
-        "configs",
-        "Without a name, list the shipped training configurations, which --config finds by name;"
-        " with one, print it or copy it. With --table, list the lines of a table of the paper,"
-        " print the configuration of one of them (--line), or write files (--output).",
-    )
-    return add_options(parser, ConfigsOptions)
 
 
 def configs(options: ConfigsOptions) -> None:
@@ -103,9 +91,15 @@ def put(text: str, output: Optional[Path]) -> None:
     write_text(output, text)
 
 
-def main(cmd: Optional[Sequence[str]] = None) -> None:
-    """Run `bayeslm configs`."""
-    run_tool(get_parser(), configs, cmd, options=ConfigsOptions)
+TOOL = Tool(
+    "configs",
+    "Without a name, list the shipped training configurations, which --config finds by name;"
+    " with one, print it or copy it. With --table, list the lines of a table of the paper,"
+    " print the configuration of one of them (--line), or write files (--output).",
+    configs,
+    ConfigsOptions,
+)
+get_parser, main = TOOL.parser, TOOL.main
 
 
 if __name__ == "__main__":

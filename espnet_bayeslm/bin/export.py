@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import logging
 from typing import Optional, Sequence
 
-from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.options import add_options, option
+from espnet_bayeslm.utils.options import option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,16 +51,13 @@ def export(options: ExportOptions) -> None:
     logging.info(f"Wrote {output}")
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """Parser of `bayeslm export`."""
-    return add_options(
-        tool_parser("export", "Trained LMs as an ordinary checkpoint"), ExportOptions
-    )
-
-
-def main(cmd: Optional[Sequence[str]] = None) -> None:
-    """Run `bayeslm export`."""
-    run_tool(get_parser(), export, cmd, options=ExportOptions)
+TOOL = Tool(
+    "export",
+    "Trained LMs as an ordinary checkpoint",
+    export,
+    ExportOptions,
+)
+get_parser, main = TOOL.parser, TOOL.main
 
 
 if __name__ == "__main__":

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Sequence
 
 import numpy as np
 
@@ -16,9 +15,9 @@ from espnet_bayeslm.bin.perplexity import (
 )
 from espnet_bayeslm.evaluation.interpolation import estimate_weights
 from espnet_bayeslm.evaluation.perplexity import TextScores
-from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.files import write_yaml
-from espnet_bayeslm.utils.options import add_options, option
+from espnet_bayeslm.utils.options import option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,15 +73,13 @@ def weights_content(
     return {"components": components, "mixture": {**figures(last), **counts}}
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """Parser of `bayeslm interpolate`."""
-    parser = tool_parser("interpolate", "EM weights of a mixture of LMs on held-out text")
-    return add_options(parser, InterpolateOptions)
-
-
-def main(cmd: Optional[Sequence[str]] = None) -> None:
-    """Run `bayeslm interpolate`."""
-    run_tool(get_parser(), interpolate, cmd, options=InterpolateOptions)
+TOOL = Tool(
+    "interpolate",
+    "EM weights of a mixture of LMs on held-out text",
+    interpolate,
+    InterpolateOptions,
+)
+get_parser, main = TOOL.parser, TOOL.main
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import dataclasses
 import logging
@@ -60,7 +59,7 @@ from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.decision import COMBINATIONS, Weighting, combined
 from espnet_bayeslm.scoring.cache import uncached
 from espnet_bayeslm.scoring.limits import BEAM, MAX_HYPS, MERGE_ORDER, PRUNE
-from espnet_bayeslm.utils.cli import device_of, run_tool, tool_parser
+from espnet_bayeslm.utils.cli import Tool, device_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import (
     check_output,
@@ -69,7 +68,7 @@ from espnet_bayeslm.utils.files import (
     staged,
     write_json,
 )
-from espnet_bayeslm.utils.options import add_options, option
+from espnet_bayeslm.utils.options import option
 
 if TYPE_CHECKING:
     from espnet_bayeslm.scoring.lattices import MergeOptions
@@ -309,20 +308,15 @@ def outputs(
         yield add
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """Parser of `bayeslm lattice`."""
-    parser = tool_parser(
-        "lattice",
-        "Word lattices: N best distinct hypotheses with separate scores, 1-best and oracle WER;"
-        " rescoring of the lattices themselves by LMs and n-grams. --output DIR gets the lists"
-        " (nbest/), the 1-best (text) and the lattices (lattices/).",
-    )
-    return add_options(parser, LatticeOptions)
-
-
-def main(cmd: Optional[Sequence[str]] = None) -> None:
-    """Run `bayeslm lattice`."""
-    run_tool(get_parser(), lattice, cmd, options=LatticeOptions)
+TOOL = Tool(
+    "lattice",
+    "Word lattices: N best distinct hypotheses with separate scores, 1-best and oracle WER;"
+    " rescoring of the lattices themselves by LMs and n-grams. --output DIR gets the lists"
+    " (nbest/), the 1-best (text) and the lattices (lattices/).",
+    lattice,
+    LatticeOptions,
+)
+get_parser, main = TOOL.parser, TOOL.main
 
 
 if __name__ == "__main__":

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
-from typing import Optional, Sequence
 
 from espnet_bayeslm.ngram.build import build_ngram
-from espnet_bayeslm.utils.cli import run_tool, tool_parser
-from espnet_bayeslm.utils.options import add_options, option
+from espnet_bayeslm.utils.cli import Tool
+from espnet_bayeslm.utils.options import option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,15 +29,13 @@ def ngram(options: NgramOptions) -> None:
     build_ngram(**dataclasses.asdict(options))
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """Parser of `bayeslm ngram`."""
-    parser = tool_parser("ngram", "Estimate a modified Kneser-Ney n-gram from text, ARPA out")
-    return add_options(parser, NgramOptions)
-
-
-def main(cmd: Optional[Sequence[str]] = None) -> None:
-    """Run `bayeslm ngram`."""
-    run_tool(get_parser(), ngram, cmd, options=NgramOptions)
+TOOL = Tool(
+    "ngram",
+    "Estimate a modified Kneser-Ney n-gram from text, ARPA out",
+    ngram,
+    NgramOptions,
+)
+get_parser, main = TOOL.parser, TOOL.main
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import logging
 from typing import Any, List, Mapping, Optional, Sequence, Tuple
@@ -21,9 +20,9 @@ from espnet_bayeslm.evaluation.text import check_no_ids, read_sentences
 from espnet_bayeslm.evaluation.word_scores import Component, WordScores
 from espnet_bayeslm.loading.components import ComponentOptions, GPUOptions, MixtureOptions
 from espnet_bayeslm.loading.weights_file import read_weights
-from espnet_bayeslm.utils.cli import device_of, run_tool, tool_parser
+from espnet_bayeslm.utils.cli import Tool, device_of
 from espnet_bayeslm.utils.files import atomic_write, write_json
-from espnet_bayeslm.utils.options import add_options, option
+from espnet_bayeslm.utils.options import option
 
 KEYED = "Lines begin with an utterance id, as in a Kaldi `text`"
 
@@ -147,15 +146,14 @@ def write_per_sentence(path: str, result: TextScores) -> None:
                 )
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """Parser of `bayeslm perplexity`."""
-    parser = tool_parser("perplexity", "Perplexity of a text; </s> is counted, <s> is not")
-    return add_options(parser, PerplexityOptions)
-
-
-def main(cmd: Optional[Sequence[str]] = None) -> None:
-    """Run `bayeslm perplexity`."""
-    run_tool(get_parser(), perplexity, cmd, options=PerplexityOptions, signed="output")
+TOOL = Tool(
+    "perplexity",
+    "Perplexity of a text; </s> is counted, <s> is not",
+    perplexity,
+    PerplexityOptions,
+    signed="output",
+)
+get_parser, main = TOOL.parser, TOOL.main
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import functools
 import logging
@@ -11,10 +10,10 @@ from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence, Tuple
 
 from espnet_bayeslm.nbest.formats import FORMAT_HELP, check_format
 from espnet_bayeslm.report.inputs import Repeated, named_paths
-from espnet_bayeslm.utils.cli import command_line, run_tool, tool_parser
+from espnet_bayeslm.utils.cli import Tool, command_line
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_text
-from espnet_bayeslm.utils.options import add_options, option
+from espnet_bayeslm.utils.options import option
 
 if TYPE_CHECKING:
     from espnet_bayeslm.report.page import Section
@@ -115,22 +114,21 @@ def rescoring_sections(
     return [nbest_section(items, refs), sweep_section(found)]
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """Parser of `bayeslm report`."""
-    parser = tool_parser(
-        "report",
-        "Results in one HTML file that asks for nothing outside itself: tables, figures, and N-best"
-        " lists to look through. It has a part for each option that is given. NAME= may be left"
-        " out: a file or folder then has its own name.",
-    )
-    return add_options(parser, ReportOptions)
+TOOL = Tool(
+    "report",
+    "Results in one HTML file that asks for nothing outside itself: tables, figures, and N-best"
+    " lists to look through. It has a part for each option that is given. NAME= may be left"
+    " out: a file or folder then has its own name.",
+    report,
+    ReportOptions,
+)
+get_parser = TOOL.parser
 
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
-    """Run `bayeslm report`."""
-    parser = get_parser()
-    run = functools.partial(report, command=command_line(parser, cmd))
-    run_tool(parser, run, cmd, options=ReportOptions)
+    """Run `bayeslm report`; the page holds the command line."""
+    run = functools.partial(report, command=command_line(get_parser(), cmd))
+    dataclasses.replace(TOOL, function=run).main(cmd)
 
 
 if __name__ == "__main__":

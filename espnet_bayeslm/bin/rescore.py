@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import logging
 from pathlib import Path
@@ -27,10 +26,9 @@ from espnet_bayeslm.rescoring.output_files import (
 )
 from espnet_bayeslm.rescoring.pipeline import Rescoring
 from espnet_bayeslm.rescoring.tally import ConfidenceTally, ErrorTally, UnknownTally
-from espnet_bayeslm.utils.cli import device_of, run_tool, tool_parser
+from espnet_bayeslm.utils.cli import Tool, device_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import check_output, staged
-from espnet_bayeslm.utils.options import add_options
 
 Refs = Mapping[str, Sequence[str]]
 
@@ -180,20 +178,16 @@ def write(
     report(weighting, rescoring.tuned, parts, tests, confidences, unknown, unit=options.unit)
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """Parser of `bayeslm rescore`."""
-    parser = tool_parser(
-        "rescore",
-        "Rescores N-best lists: am_score / LMWT + graph_score + ln P_LM - word_penalty * words,"
-        " or a tuned sum of features, is maximised. --output holds the lists with lmwt.nn added"
-        " (-ln P_LM), the new best as text and trn, and scales.yaml.",
-    )
-    return add_options(parser, RescoreCommand)
-
-
-def main(cmd: Optional[Sequence[str]] = None) -> None:
-    """Run `bayeslm rescore`."""
-    run_tool(get_parser(), rescore, cmd, options=RescoreCommand, signed="output")
+TOOL = Tool(
+    "rescore",
+    "Rescores N-best lists: am_score / LMWT + graph_score + ln P_LM - word_penalty * words,"
+    " or a tuned sum of features, is maximised. --output holds the lists with lmwt.nn added"
+    " (-ln P_LM), the new best as text and trn, and scales.yaml.",
+    rescore,
+    RescoreCommand,
+    signed="output",
+)
+get_parser, main = TOOL.parser, TOOL.main
 
 
 if __name__ == "__main__":

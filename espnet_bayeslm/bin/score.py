@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import logging
 from typing import Dict, Mapping, Optional, Sequence, Tuple, TypeVar
@@ -28,10 +27,10 @@ from espnet_bayeslm.report.score_results import (
     print_scores,
     scores_json,
 )
-from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_json
-from espnet_bayeslm.utils.options import add_options, option
+from espnet_bayeslm.utils.options import option
 
 T = TypeVar("T")
 
@@ -160,21 +159,17 @@ def read_condition(
     return score_set(known, hyps), oracle
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """Parser of `bayeslm score`."""
-    parser = tool_parser(
-        "score",
-        "Word error rates (unit costs for S, D and I). Of two and more systems also, between every"
-        " pair, the bootstrap interval of the difference (A - B) and the MAPSSWE test. Several"
-        " conditions, each tested by itself and all of them pooled: --ref ihm=REF1 --ref sdm=REF2"
-        " --hyp lstm:ihm=TEXT1 --hyp lstm:sdm=TEXT2 --hyp bayes:ihm=TEXT3 --hyp bayes:sdm=TEXT4.",
-    )
-    return add_options(parser, ScoreOptions)
-
-
-def main(cmd: Optional[Sequence[str]] = None) -> None:
-    """Run `bayeslm score`."""
-    run_tool(get_parser(), score, cmd, options=ScoreOptions, signed="output")
+TOOL = Tool(
+    "score",
+    "Word error rates (unit costs for S, D and I). Of two and more systems also, between every"
+    " pair, the bootstrap interval of the difference (A - B) and the MAPSSWE test. Several"
+    " conditions, each tested by itself and all of them pooled: --ref ihm=REF1 --ref sdm=REF2"
+    " --hyp lstm:ihm=TEXT1 --hyp lstm:sdm=TEXT2 --hyp bayes:ihm=TEXT3 --hyp bayes:sdm=TEXT4.",
+    score,
+    ScoreOptions,
+    signed="output",
+)
+get_parser, main = TOOL.parser, TOOL.main
 
 
 if __name__ == "__main__":

@@ -6,13 +6,13 @@ import argparse
 import dataclasses
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, Sequence
 
 from espnet_bayeslm.training.options import TextOptions, TokenOptions
 from espnet_bayeslm.training.plain_text import best_of, parse_training_options, train
-from espnet_bayeslm.utils.cli import run_tool, tool_parser
+from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.options import add_options, option
+from espnet_bayeslm.utils.options import option
 
 if TYPE_CHECKING:
     from espnet_bayeslm.kinds.search.ranking import RankedArchitecture, Run
@@ -33,20 +33,6 @@ class SearchOptions(TokenOptions, TextOptions):
         "Train the best architectures too, from the super-network, in EXP/top1, ...", False
     )
     espnet_options: Sequence[str] = ()
-
-
-def get_parser() -> argparse.ArgumentParser:
-    """Parser; options that it does not know go to ESPnet's LM training."""
-    parser = tool_parser(
-        "search",
-        "Architecture search: train a super-network on plain text, once for each seed, and rank the"
-        " architectures that it holds. Writes search.json, top1.yaml, ..., architecture.png and"
-        " history.png. The same command continues a search that was stopped, and ranks a search"
-        " that has ended again. Other options (--max_epoch 5, --ngpu 1, ...) are those of"
-        " espnet2.bin.lm_train.",
-        trains=True,
-    )
-    return add_options(parser, SearchOptions)
 
 
 def search(options: SearchOptions) -> None:
@@ -154,18 +140,20 @@ def train_best(
     print_retrained(results, ranking)
 
 
-def main(cmd: Optional[Sequence[str]] = None) -> None:
-    """Search for the best architectures."""
-    stopped = "; the same command goes on where it was"
-    run_tool(
-        get_parser(),
-        search,
-        cmd,
-        options=SearchOptions,
-        rest="espnet_options",
-        stopped=stopped,
-        signed="exp",
-    )
+TOOL = Tool(
+    "search",
+    "Architecture search: train a super-network on plain text, once for each seed, and rank the"
+    " architectures that it holds. Writes search.json, top1.yaml, ..., architecture.png and"
+    " history.png. The same command continues a search that was stopped, and ranks a search"
+    " that has ended again. Other options (--max_epoch 5, --ngpu 1, ...) are those of"
+    " espnet2.bin.lm_train.",
+    search,
+    SearchOptions,
+    stopped="; the same command goes on where it was",
+    signed="exp",
+    trains=True,
+)
+get_parser, main = TOOL.parser, TOOL.main
 
 
 if __name__ == "__main__":

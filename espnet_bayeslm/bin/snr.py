@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import logging
 from pathlib import Path
@@ -22,9 +21,9 @@ from espnet_bayeslm.evaluation.text import read_sentences
 from espnet_bayeslm.evaluation.word_scores import Component
 from espnet_bayeslm.loading.components import GPUOptions, LMOptions, load_components
 from espnet_bayeslm.report.weight_noise import LocationRow, print_pruning, print_snr, write_files
-from espnet_bayeslm.utils.cli import device_of, run_tool, tool_parser
+from espnet_bayeslm.utils.cli import Tool, device_of
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.options import add_options, option
+from espnet_bayeslm.utils.options import option
 
 STEPS = "0,0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9,0.95"
 
@@ -165,15 +164,14 @@ def prune_component(
     return prune_weights(posteriors, shares, measure)
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """Parser of `bayeslm snr`."""
-    parser = tool_parser("snr", "Signal-to-noise ratio |mean| / std of random weights, and pruning")
-    return add_options(parser, SnrOptions)
-
-
-def main(cmd: Optional[Sequence[str]] = None) -> None:
-    """Run `bayeslm snr`."""
-    run_tool(get_parser(), snr, cmd, options=SnrOptions, signed="output")
+TOOL = Tool(
+    "snr",
+    "Signal-to-noise ratio |mean| / std of random weights, and pruning",
+    snr,
+    SnrOptions,
+    signed="output",
+)
+get_parser, main = TOOL.parser, TOOL.main
 
 
 if __name__ == "__main__":

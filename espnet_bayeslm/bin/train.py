@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import re
-from typing import Optional, Sequence
 
 from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.training.options import TrainOptions
 from espnet_bayeslm.training.plain_text import best_of, train
-from espnet_bayeslm.utils.cli import run_tool, tool_parser
-from espnet_bayeslm.utils.options import add_options
-
-
-def get_parser() -> argparse.ArgumentParser:
-    """Parser; options that it does not know go to ESPnet's LM training."""
-    parser = tool_parser(
-        "train",
-        "Train an LM on plain text. Training is ESPnet's; a run that was stopped goes on where it"
-        " was, by the same command. All of the log is in EXP/train.log.",
-        log_level="WARNING",
-        trains=True,
-    )
-    parser.epilog = (
-        "Other options are those of ESPnet's lm_train: --max_epoch 5, --ngpu 1, --optim_conf"
-        " lr=0.1, ... --lm_conf KEY=VALUE sets an option of the LM (unit=650,"
-        " uncertainty.ffn@1=bayes), --model_conf KEY=VALUE one of the objective (prior=zero;"
-        " warmup_epochs=10: so many point-estimate epochs first). An unknown KEY is told with the"
-        " valid ones."
-    )
-    return add_options(parser, TrainOptions)
+from espnet_bayeslm.utils.cli import Tool
 
 
 def train_and_tell(options: TrainOptions) -> None:
@@ -48,18 +26,23 @@ def train_and_tell(options: TrainOptions) -> None:
     print(f"next: bayeslm rescore --nbest LISTS --lm {exp} --output DIR")
 
 
-def main(cmd: Optional[Sequence[str]] = None) -> None:
-    """Train an LM on plain text."""
-    stopped = "; the same command goes on after the last whole epoch"
-    run_tool(
-        get_parser(),
-        train_and_tell,
-        cmd,
-        options=TrainOptions,
-        rest="espnet_options",
-        stopped=stopped,
-        signed="exp",
-    )
+TOOL = Tool(
+    "train",
+    "Train an LM on plain text. Training is ESPnet's; a run that was stopped goes on where it"
+    " was, by the same command. All of the log is in EXP/train.log.",
+    train_and_tell,
+    TrainOptions,
+    stopped="; the same command goes on after the last whole epoch",
+    signed="exp",
+    log_level="WARNING",
+    trains=True,
+    epilog="Other options are those of ESPnet's lm_train: --max_epoch 5, --ngpu 1, --optim_conf"
+    " lr=0.1, ... --lm_conf KEY=VALUE sets an option of the LM (unit=650,"
+    " uncertainty.ffn@1=bayes), --model_conf KEY=VALUE one of the objective (prior=zero;"
+    " warmup_epochs=10: so many point-estimate epochs first). An unknown KEY is told with the"
+    " valid ones.",
+)
+get_parser, main = TOOL.parser, TOOL.main
 
 
 if __name__ == "__main__":

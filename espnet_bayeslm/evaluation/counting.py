@@ -184,7 +184,7 @@ def _is_unspaced(word: str) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CountingOptions:
-    """How errors are counted."""
+    """Options of counting errors: the unit and the words that are ignored."""
 
     unit: str = option(
         "What errors are counted in: words, or characters (CER; Unicode code points after NFC,"

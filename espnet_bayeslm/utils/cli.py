@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import logging
 import os
 import shlex
@@ -16,7 +17,7 @@ from tqdm import tqdm
 
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, write_text
-from espnet_bayeslm.utils.options import options_from
+from espnet_bayeslm.utils.options import add_options, options_from
 
 PROGRESS = logging.getLogger("espnet_bayeslm.progress")
 """Lines for whoever waits; see `log_to`."""
@@ -150,7 +151,6 @@ def run_tool(
     function: Callable,
     cmd: Optional[Sequence[str]] = None,
     *,
-    options: Optional[Type] = None,
     rest: Optional[str] = None,
     stopped: str = "",
     signed: str = "",
@@ -159,11 +159,9 @@ def run_tool(
 
     Args:
         parser: Made by `tool_parser`.
-        function: Function of one object of the class `options`; without such a class a function
-            of the parser's options as keyword arguments.
+        function: Function of the parser's options as keyword arguments.
         cmd: The command line (default: sys.argv).
-        options: The dataclass that `add_options` has made the parser of.
-        rest: The field that takes options which the parser does not know; without it they are
+        rest: The argument that takes options which the parser does not know; without it they are
             errors.
         stopped: End of the message after Ctrl-C.
         signed: The option that names an output beside which the command line is left.
@@ -177,7 +175,7 @@ def run_tool(
     values = vars(known)
     if rest is not None:
         values[rest] = unknown
-    elif options is None:
+    else:
         # --config gave its values to the other options
         values.pop("config", None)
     logging.basicConfig(level=values.pop("log_level"), stream=sys.stderr)
@@ -185,10 +183,7 @@ def run_tool(
         if type(handler) is logging.StreamHandler:
             handler.setFormatter(ToolFormatter(FORMAT))
     try:
-        if options is None:
-            function(**values)
-        else:
-            function(options_from(options, values))
+        function(**values)
         if signed and values[signed] is not None:
             write_text(command_file(values[signed]), command_line(parser, cmd) + "\n")
     except (ValueError, OSError) as error:
@@ -196,6 +191,58 @@ def run_tool(
         parser.exit(1, f"{parser.prog}: error: {_as_line(error)}\n")
     except KeyboardInterrupt:
         parser.exit(130, f"\n{parser.prog}: stopped{stopped}\n")
+
+
+@dataclasses.dataclass(frozen=True)
+class Tool:
+    """Command line of a function that takes one object of options.
+
+    Attributes:
+        name: Name of the tool.
+        description: First paragraph of the help.
+        function: Function of one object of the class `options`.
+        options: Dataclass of the options (`utils.options`).
+        trains: True if `--config` and unknown options go to ESPnet's training; the options have
+            the field `espnet_options` for them.
+        log_level: Default of `--log_level`.
+        epilog: Last paragraph of the help.
+        stopped: End of the message after Ctrl-C.
+        signed: Option that names an output beside which the command line is left.
+    """
+
+    name: str
+    description: str
+    function: Callable
+    options: Type
+    trains: bool = False
+    log_level: str = "INFO"
+    epilog: str = ""
+    stopped: str = ""
+    signed: str = ""
+
+    def parser(self) -> argparse.ArgumentParser:
+        """Parser of the options."""
+        parser = tool_parser(
+            self.name, self.description, log_level=self.log_level, trains=self.trains
+        )
+        parser.epilog = self.epilog or None
+        return add_options(parser, self.options)
+
+    def main(self, cmd: Optional[Sequence[str]] = None) -> None:
+        """Run the tool.
+
+        Args:
+            cmd: The command line (default: sys.argv).
+
+        Raises:
+            SystemExit: Status 2 for wrong options, 1 for bad input, 130 after Ctrl-C.
+        """
+
+        def run(**values: Any) -> None:
+            self.function(options_from(self.options, values))
+
+        rest = "espnet_options" if self.trains else None
+        run_tool(self.parser(), run, cmd, rest=rest, stopped=self.stopped, signed=self.signed)
 
 
 def command_line(parser: argparse.ArgumentParser, cmd: Optional[Sequence[str]]) -> str:

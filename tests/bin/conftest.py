@@ -101,7 +101,9 @@ def refused(fails, request, tmp_path):
     def run(main, command, *said):
         command, before = [filled(word) for word in command], tree()
         error = fails(main, command)
-        assert error.startswith(f"bayeslm {main.__module__.rpartition('.')[2]}: error: ")
+        module = main.__module__.rpartition(".")[2]
+        tool = main.__self__.name if hasattr(main, "__self__") else module
+        assert error.startswith(f"bayeslm {tool}: error: ")
         assert all(filled(words) in error for words in said), error
         assert tree() == before
 
