@@ -179,8 +179,8 @@ def token_difference(tokens: Sequence[str], others: Sequence[str], *, whose: str
 def fingerprint(path: PathLike) -> str:
     """Digest of all files that loading a trained LM reads.
 
-    It covers the configuration, the checkpoint, and the files that the configuration names: the
-    n-grams of a mixture, and the files that reading text needs.
+    The digest covers the configuration, the checkpoint and the files that the configuration names:
+    the n-grams of a mixture, and the files that reading text needs.
 
     Args:
         path: The experiment folder, or a checkpoint beside its config.yaml.
