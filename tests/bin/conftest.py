@@ -11,6 +11,8 @@ from espnet_bayeslm.ngram.build import build_ngram
 LSTM = ["--lm", "bayes_lstm", "--lm_conf", "unit=8", "--lm_conf", "dropout_rate=0.0"]
 CELL = ["--lm_conf", "uncertainty.cell_input@1=bayes", "--lm_conf", "init_std=0.3"]
 ESPNET = ["--lm", "seq_rnn", "--lm_conf", "unit=8", "--lm_conf", "nlayers=1"]
+LATENT = ["--lm", "bayes_lstm", "--lm_conf", "unit=8"]
+LATENT += ["--lm_conf", "uncertainty.hidden_output@2=variational"]
 ADAM = ["--optim", "adam", "--optim_conf", "lr=0.02"]
 
 
@@ -27,6 +29,11 @@ def bayes(train_lm, tmp_path_factory):
 @pytest.fixture(scope="session")
 def seq_rnn(train_lm, tmp_path_factory):
     return train_lm(tmp_path_factory.mktemp("lms") / "seq_rnn", *ESPNET, *ADAM)
+
+
+@pytest.fixture(scope="session")
+def latent(train_lm, tmp_path_factory):
+    return train_lm(tmp_path_factory.mktemp("lms") / "latent", *LATENT, *ADAM)
 
 
 @pytest.fixture(scope="session")

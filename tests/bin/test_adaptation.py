@@ -43,16 +43,9 @@ def tied(train_lm, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def transformer_opt(train_lm, tmp_path_factory):
-    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    folder = tmp_path_factory.mktemp("lms")
-    sizes = dict(hidden_size=8, ffn_dim=12, num_hidden_layers=2, num_attention_heads=2)
-    config = transformers.OPTConfig(
-        vocab_size=30, max_position_embeddings=32, word_embed_proj_dim=8, **sizes
-    )
-    transformers.OPTModel(config).save_pretrained(folder / "pretrained")
-    conf = dict(opt_name=folder / "pretrained")
-    return train_lm(folder / "opt", *options("transformer_opt", conf), *ADAM)
+def transformer_opt(train_lm, pretrained_opt, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("lms") / "opt"
+    return train_lm(folder, *options("transformer_opt", {"opt_name": pretrained_opt}), *ADAM)
 
 
 @pytest.fixture

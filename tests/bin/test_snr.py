@@ -114,6 +114,10 @@ BAD = {
     "espnet": (["--lm", "{seq_rnn}"], "seq_rnn is a point-estimate LM"),
     "no text": (["--lm", "{bayes}", "--prune", "true"], "without a text. Give --text"),
     "missing text": (["--lm", "{bayes}", "--text", "nosuch"], "nosuch: cannot be read"),
+    "latent": (
+        ["--lm", "{latent}", *PRUNE[2:]],
+        "latent has latent variables only, and no random weights to prune",
+    ),
     "oov": ([*PRUNE, "--max_oov_rate", "0.1"], "does not know 1 of 7 words (14.29 %"),
 }
 BAD_STEPS = {"a,b": "not numbers", "": "not numbers", "0,1.5": "not all from 0 to 1"}
@@ -129,30 +133,17 @@ def test_bad_input(tmp_path, refused, options, message):
     refused(main, [*options, "--output", tmp_path / "out"], message)
 
 
-@pytest.fixture(scope="module")
-def variational(train_lm, tmp_path_factory):
-    options = ["--lm", "bayes_lstm", "--lm_conf", "unit=8", "--optim", "adam"]
-    options += ["--lm_conf", "uncertainty.hidden_output@2=variational"]
-    return train_lm(tmp_path_factory.mktemp("lms") / "variational", *options)
-
-
-def test_latent_variables_need_a_text(variational, plain_text, tmp_path, capsys):
-    run("--lm", variational, "--output", tmp_path / "a")
+def test_latent_variables_need_a_text(latent, plain_text, tmp_path, capsys):
+    run("--lm", latent, "--output", tmp_path / "a")
     assert "hidden_output@2    a Gaussian for each token: give --text" in capsys.readouterr().out
-    (row,) = json.loads((tmp_path / "a" / "snr.json").read_text())["lms"]["variational"]
+    (row,) = json.loads((tmp_path / "a" / "snr.json").read_text())["lms"]["latent"]
     assert row["kind"] == "latent" and "--text" in row["note"]
     assert not (tmp_path / "a" / "snr.png").exists()
 
     text = plain_text / "valid.txt"
-    run("--lm", variational, "--text", text, "--output", tmp_path / "b")
-    (row,) = json.loads((tmp_path / "b" / "snr.json").read_text())["lms"]["variational"]
+    run("--lm", latent, "--text", text, "--output", tmp_path / "b")
+    (row,) = json.loads((tmp_path / "b" / "snr.json").read_text())["lms"]["latent"]
     lines = text.read_text().splitlines()
     assert row["count"] == 8 * sum(len(line.split()) + 1 for line in lines)
     assert row["median_std_ratio"] is None and row["median_snr"] > 0
     assert is_whole_png(tmp_path / "b" / "snr.png")
-
-
-def test_latent_variables_cannot_be_pruned(variational, plain_text, refused, tmp_path):
-    command = ["--lm", variational, "--text", plain_text / "valid.txt", "--prune", "true"]
-    message = "variational has latent variables only, and no random weights to prune"
-    refused(main, [*command, "--output", tmp_path / "out"], message)
