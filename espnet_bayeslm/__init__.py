@@ -5,12 +5,13 @@ What is heavy is imported where it is used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Union
 
 from espnet_bayeslm.utils.lazy import lazy_names
 
 if TYPE_CHECKING:
     from espnet_bayeslm.loading.trained_lm import TrainedLM
+    from espnet_bayeslm.pretrained.scorer import PretrainedLM
     from espnet_bayeslm.rescoring.in_memory import rescore
     from espnet_bayeslm.utils.files import PathLike
 
@@ -24,16 +25,24 @@ def register() -> None:
     register_classes()
 
 
-def load(exp: PathLike, *, device: str = "cpu") -> TrainedLM:
-    """A trained LM, ours or any other of ESPnet's, that scores text.
+def load(exp: PathLike, *, device: str = "cpu") -> Union[TrainedLM, PretrainedLM]:
+    """LM that scores text: ours, any other of ESPnet's, or a causal LM of transformers.
 
     Args:
-        exp: Its experiment folder, or a checkpoint beside its config.yaml.
+        exp: An experiment folder, or a checkpoint beside its config.yaml; `hf:FOLDER`, `hf:NAME`,
+            a GGUF file or the folder of a peft adapter.
         device: Where its weights go.
 
     Raises:
         InputError: Files are missing, or the checkpoint does not fit the configuration.
     """
+    from espnet_bayeslm.pretrained.names import is_pretrained
+
+    if is_pretrained(exp):
+        from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
+        from espnet_bayeslm.pretrained.scorer import PretrainedLM
+
+        return PretrainedLM(load_causal_lm(exp, device=device))
     from espnet_bayeslm.loading.trained_lm import load_lm
 
     return load_lm(exp, device=device)

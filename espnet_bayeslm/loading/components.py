@@ -11,6 +11,7 @@ from espnet_bayeslm.evaluation.word_scores import Component
 from espnet_bayeslm.loading.experiment import experiment_name, find_files, fingerprint
 from espnet_bayeslm.loading.weights_file import unique_names
 from espnet_bayeslm.ngram.query import NgramScorer
+from espnet_bayeslm.pretrained.names import is_pretrained
 from espnet_bayeslm.scoring.cache import CachedScorer
 from espnet_bayeslm.scoring.limits import MAX_CONTEXT, MAX_TOKENS
 from espnet_bayeslm.utils.errors import InputError
@@ -36,6 +37,7 @@ def load_components(
     max_context: int = MAX_CONTEXT,
     context: int = 0,
     unk_size: Optional[float] = None,
+    text_form: str = "auto",
 ) -> List[Component]:
     """The LMs, then the n-grams.
 
@@ -52,6 +54,8 @@ def load_components(
         context: Number of sentences of a text before each sentence that the LM reads first.
         unk_size: Number of words that share the probability of `<unk>`, in each LM and n-gram;
             None: the number that the LM's training has counted, and 1 for n-grams.
+        text_form: Form in which pretrained LMs read the text: `auto`, `as_is`, `lower` or
+            `sentence`.
 
     Raises:
         InputError: There is none, or a file cannot be used.
@@ -66,7 +70,13 @@ def load_components(
         "context": context,
         "unk_size": unk_size,
     }
-    lms = [_lm_component(path, device=device, cache=cache, **options) for path in lm]
+    pretrained = {"max_context": max_context, "context": context, "text_form": text_form}
+    lms = [
+        _pretrained_component(path, device=device, cache=cache, **pretrained)
+        if is_pretrained(path) or hasattr(path, "causal_lm")
+        else _lm_component(path, device=device, cache=cache, **options)
+        for path in lm
+    ]
     components = [*lms, *(_ngram_component(path, unk_size) for path in ngram)]
     names = unique_names([component.name for component in components])
     return [c._replace(name=name) for c, name in zip(components, names, strict=True)]
@@ -102,6 +112,25 @@ def _lm_component(
     return Component(name, "lm", cached, digest)
 
 
+def _pretrained_component(
+    lm: Any, *, device: str, cache: Optional[PathLike], **options: Any
+) -> Component:
+    """Component of a causal LM of transformers."""
+    from espnet_bayeslm.pretrained.causal_lm import load_causal_lm  # imports torch
+    from espnet_bayeslm.pretrained.scorer import PretrainedScorer
+
+    if hasattr(lm, "causal_lm"):  # from `load`
+        scorer = PretrainedScorer(lm.causal_lm, **{**options, "text_form": lm.text_form})
+        return Component(lm.name, "lm", scorer, lm.fingerprint)
+    loaded = load_causal_lm(lm, device=device)
+    scorer = PretrainedScorer(loaded, **options)
+    if cache is None:
+        return Component(loaded.name, "lm", scorer, loaded.fingerprint)
+    kept = f"{loaded.fingerprint} {options}"
+    cached = CachedScorer(lambda: scorer, name=loaded.name, folder=cache, fingerprint=kept)
+    return Component(loaded.name, "lm", cached, loaded.fingerprint)
+
+
 def _ngram_component(path: PathLike, unk_size: Optional[float]) -> Component:
     scorer = NgramScorer(path, unk_size=1.0 if unk_size is None else unk_size)
     return Component(scorer.name, "ngram", scorer, ngram_fingerprint(path))
@@ -113,7 +142,8 @@ class LMOptions:
 
     # in Python also what `espnet_bayeslm.load` returns
     lms: Sequence[Any] = option(
-        "A trained ESPnet LM: its experiment folder or checkpoint (repeatable)",
+        "A trained ESPnet LM: its experiment folder or checkpoint; or a pretrained causal LM:"
+        " hf:FOLDER, hf:NAME, a .gguf file or the folder of a peft adapter (repeatable)",
         (),
         name="lm",
         group=GROUP,
@@ -121,6 +151,13 @@ class LMOptions:
     max_tokens: int = option("The most tokens of a batch", MAX_TOKENS, group=GROUP)
     max_oov_rate: float = option(
         "More unknown words than this part of all words are an error", 0.2, group=GROUP
+    )
+    text_form: str = option(
+        "Form in which pretrained LMs read the text; sentence: capitals and a full stop; auto: the"
+        " form of lowest perplexity on the first sentences that are scored",
+        "auto",
+        choices=("auto", "as_is", "lower", "sentence"),
+        group=GROUP,
     )
 
 
@@ -165,6 +202,7 @@ class ComponentOptions(LMOptions):
             max_tokens=self.max_tokens,
             cache=self.cache,
             unk_size=self.unk_size,
+            text_form=self.text_form,
             **more,
         )
 

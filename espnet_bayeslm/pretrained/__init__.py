@@ -1,0 +1,1 @@
+"""Pretrained causal LMs of `transformers` as components: loading, text forms, scoring."""

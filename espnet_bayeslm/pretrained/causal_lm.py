@@ -1,0 +1,219 @@
+"""Causal LMs of `transformers` from a folder, a GGUF file, a peft adapter or a hub name.
+
+A local copy is used where there is one; a hub is asked only for a name that no local copy has.
+Code from a model's folder is never run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import importlib.util
+import json
+import logging
+import os
+import re
+from pathlib import Path
+from typing import Any, Dict, Iterable, Optional, Tuple
+
+import torch
+
+from espnet_bayeslm.pretrained.names import ADAPTER, PREFIX, is_pretrained
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike
+
+# Weights and configurations that a fingerprint covers
+WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
+# A part of each end of a file is enough to tell two weight files of one size apart
+DIGESTED = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class CausalLM:
+    """A causal LM with its own tokenizer.
+
+    Attributes:
+        name: Its name in tables.
+        model: A model of `transformers` in evaluation mode, or a peft model around one.
+        tokenizer: Its tokenizer, with offsets.
+        fingerprint: Digest of its files.
+        licence: Licence that its card names; empty if the card names none.
+    """
+
+    name: str
+    model: Any
+    tokenizer: Any
+    fingerprint: str
+    licence: str = ""
+
+
+def load_causal_lm(source: PathLike, *, device: str = "cpu") -> CausalLM:
+    """Causal LM in evaluation mode, in float32.
+
+    Args:
+        source: `hf:FOLDER`, `hf:NAME`, a folder, a GGUF file, or a folder of a peft adapter.
+        device: Where its weights go.
+
+    Raises:
+        InputError: It is not found, not a causal LM, has no tokenizer, or needs code of its own.
+    """
+    named = str(source)
+    target = named.removeprefix(PREFIX)
+    path = Path(target)
+    if path.suffix.lower() == ".gguf":
+        model, tokenizer = _read(str(path.parent), shown=named, gguf_file=_gguf(path))
+    elif (path / ADAPTER).is_file():
+        model, tokenizer = _read_adapter(path)
+    else:
+        if not path.is_dir() and _looks_local(target):
+            raise InputError(
+                "there is no such folder of a pretrained LM",
+                path=target,
+                remedy="Give a folder with config.json, a .gguf file, or hf:ORGANISATION/MODEL.",
+            )
+        model, tokenizer = _read(target, shown=named)
+    if not getattr(tokenizer, "is_fast", False):
+        raise InputError(
+            f"{named}: its tokenizer does not say where tokens stand in the text",
+            remedy="Use a model with a fast tokenizer (tokenizer.json).",
+        )
+    files = [path] if path.is_file() else sorted(f for p in WEIGHTS for f in path.glob(p))
+    licence = _licence(path)
+    logging.info(
+        f"Loaded {named}: {model.config.model_type}, {len(tokenizer)} tokens,"
+        f" {sum(p.numel() for p in model.parameters())} weights,"
+        f" licence: {licence or 'not named by its card'}"
+    )
+    return CausalLM(
+        path.stem if path.is_file() else path.name,
+        model.to(device).eval(),
+        tokenizer,
+        fingerprint(files) if files else f"{target} {model.config.to_json_string()}",
+        licence,
+    )
+
+
+def fingerprint(files: Iterable[Path]) -> str:
+    """Digest of the sizes, beginnings and ends of files."""
+    digest = hashlib.sha256()
+    for file in files:
+        size = file.stat().st_size
+        digest.update(f"{file.name} {size}\n".encode())
+        with file.open("rb") as f:
+            digest.update(f.read(DIGESTED))
+            f.seek(max(0, size - DIGESTED))
+            digest.update(f.read(DIGESTED))
+    return digest.hexdigest()
+
+
+def _looks_local(target: str) -> bool:
+    """True for what can be no name on a hub, which is `MODEL` or `ORGANISATION/MODEL`."""
+    return not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", target) or target.startswith(".")
+
+
+def _gguf(path: Path) -> str:
+    """Name of a GGUF file that can be read.
+
+    Raises:
+        InputError: There is no such file, or the package `gguf` is not installed.
+    """
+    if not path.is_file():
+        raise InputError("there is no such GGUF file", path=path)
+    if importlib.util.find_spec("gguf") is None:
+        raise InputError(
+            "reading a GGUF file needs the package gguf",
+            path=path,
+            remedy="Install it: pip install gguf.",
+        )
+    return path.name
+
+
+def _read(target: str, *, shown: str, **options: Any) -> Tuple[Any, Any]:
+    """Model and tokenizer of a folder or hub name, from a local copy if there is one.
+
+    Raises:
+        InputError: They cannot be read.
+    """
+    try:
+        return _from_pretrained(target, local_files_only=True, **options)
+    except InputError:
+        raise
+    except Exception as error:
+        if Path(target).is_dir() or os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0"):
+            raise _read_error(shown, error) from error
+    logging.info(f"{shown}: no local copy; asking the hub")
+    try:
+        return _from_pretrained(target, local_files_only=False, **options)
+    except InputError:
+        raise
+    except Exception as error:
+        raise _read_error(shown, error) from error
+
+
+def _from_pretrained(target: str, **options: Any) -> Tuple[Any, Any]:
+    """Model and tokenizer by transformers' own loaders, without code of the model's folder."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    config = AutoConfig.from_pretrained(target, trust_remote_code=False, **options)
+    if getattr(config, "is_encoder_decoder", False):
+        raise InputError(
+            f"{target}: an encoder-decoder ({config.model_type}), where a causal LM was expected"
+        )
+    tokenizer = AutoTokenizer.from_pretrained(target, trust_remote_code=False, **options)
+    model = AutoModelForCausalLM.from_pretrained(
+        target, trust_remote_code=False, dtype=torch.float32, **options
+    )
+    return model, tokenizer
+
+
+def _read_error(shown: str, error: Exception) -> InputError:
+    """One line for what transformers says in many."""
+    reason = next((line.strip() for line in str(error).splitlines() if line.strip()), repr(error))
+    remedy = "Give a folder that `save_pretrained` of model and tokenizer has written."
+    if "trust_remote_code" in str(error):
+        reason = "the model needs code of its own, which is never run"
+        remedy = "Use a model of an architecture that transformers knows."
+    elif "gated" in str(error).lower() or "401" in str(error):
+        reason = "the model is gated, or does not exist"
+        remedy = "Ask for access on its page, download it, and give the folder."
+    elif "connect" in str(error).lower() or "offline" in str(error).lower():
+        reason = "there is no local copy, and the hub cannot be reached"
+        remedy = "Download it where there is a network, and give hf:FOLDER."
+    return InputError(f"{shown}: {reason[:300]}", remedy=remedy)
+
+
+def _read_adapter(folder: Path) -> Tuple[Any, Any]:
+    """A base model with a peft adapter on it.
+
+    Raises:
+        InputError: peft is not installed, or adapter and base do not fit.
+    """
+    if importlib.util.find_spec("peft") is None:
+        raise InputError(
+            "reading an adapter needs the package peft",
+            path=folder,
+            remedy="Install it: pip install peft.",
+        )
+    from peft import PeftModel
+
+    content: Dict[str, Any] = json.loads((folder / ADAPTER).read_text(encoding="utf-8"))
+    base: Optional[str] = content.get("base_model_name_or_path")
+    if not base:
+        raise InputError("the adapter names no base model", path=folder / ADAPTER)
+    own = load_causal_lm(base if is_pretrained(base) else f"{PREFIX}{base}")
+    try:
+        return PeftModel.from_pretrained(own.model, str(folder)), own.tokenizer
+    except (RuntimeError, ValueError, OSError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f"the adapter does not fit its base {base}: {reason[:300]}", path=folder
+        ) from error
+
+
+def _licence(path: Path) -> str:
+    """Licence that the model card in a folder names; empty if there is none."""
+    card = (path if path.is_dir() else path.parent) / "README.md"
+    if not card.is_file():
+        return ""
+    found = re.search(r"^license:\s*(\S+)", card.read_text(encoding="utf-8"), re.MULTILINE)
+    return found[1] if found else ""

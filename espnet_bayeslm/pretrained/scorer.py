@@ -1,0 +1,240 @@
+"""A pretrained LM as a scorer of words, beside our own LMs and n-grams."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any, List, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from espnet_bayeslm.evaluation.word_scores import WordScores
+from espnet_bayeslm.pretrained.causal_lm import CausalLM
+from espnet_bayeslm.pretrained.text_forms import AUTO, Encoded, Reader, candidates
+from espnet_bayeslm.pretrained.tree_scores import MAX_NODES, TreeScorer
+from espnet_bayeslm.scoring.limits import MAX_CONTEXT
+from espnet_bayeslm.scoring.words import word_log_probs
+from espnet_bayeslm.utils.errors import InputError
+
+# Words of the first sentences by which `auto` chooses the form
+WORDS_TO_CHOOSE = 400
+History = Tuple[int, ...]
+
+
+class PretrainedScorer:
+    """Scores words by a pretrained LM with its own tokenizer.
+
+    Words are those between the blanks of the text. A word's probability is that of its tokens and
+    of its end, so that the words after a prefix sum to one; ln P of a sentence is the LM's own.
+
+    Args:
+        lm: The LM.
+        text_form: `as_is`, `lower`, `sentence` (capitals and a full stop), or `auto`: the form with
+            the lowest perplexity on the first sentences that `prepare` or a score is asked for.
+        max_nodes: The most tokens of a forward pass.
+        max_context: The most tokens before an utterance that are read again.
+        context: Sentences before each sentence of a text that are read with it.
+
+    Attributes:
+        reader: Writes sentences in the chosen form; None before it is chosen.
+    """
+
+    is_uncertain = False
+
+    def __init__(
+        self,
+        lm: CausalLM,
+        *,
+        text_form: str = AUTO,
+        max_nodes: int = MAX_NODES,
+        max_context: int = MAX_CONTEXT,
+        context: int = 0,
+    ):
+        if context < 0:
+            raise InputError(f"--context {context}: expected 0 or more sentences")
+        self.context = context
+        self.name, self.lm = lm.name, lm
+        self.max_nodes, self.max_context = max_nodes, max_context
+        self.reader: Optional[Reader] = None
+        self._readers = candidates(lm.tokenizer, text_form)
+        self._scorer: Any = None
+
+    def prepare(self, sentences: Sequence[Sequence[str]]) -> None:
+        """Choose the text form by these sentences, if it is not chosen yet."""
+        if self.reader is not None:
+            return
+        some, words = [], 0
+        for sentence in filter(None, sentences):
+            some.append(sentence)
+            words += len(sentence)
+            if words >= WORDS_TO_CHOOSE:
+                break
+        if not some:
+            self._choose(self._readers[0])
+            return
+        costs = []
+        for reader in self._readers:
+            scorer = self._tree_scorer(reader)
+            costs.append(-sum(float(s.log_probs.sum()) for s in self._score(some, reader, scorer)))
+        best = int(np.argmin(costs))
+        self._choose(self._readers[best])
+        count = words + len(some)
+        logging.info(
+            f"{self.name}: text form: {self._readers[best].form}"
+            f" (perplexity {math.exp(costs[best] / count):.1f} on {count} words; the worst of"
+            f" {len(costs)} forms has {math.exp(min(max(costs) / count, 700)):.1f})"
+        )
+
+    def _choose(self, reader: Reader) -> None:
+        self.reader, self._scorer = reader, self._tree_scorer(reader)
+        if not self._scorer.takes_trees:
+            logging.info(f"{self.name}: its model reads no prefix trees; padded batches are used")
+
+    def _tree_scorer(self, reader: Reader) -> TreeScorer:
+        openings = reader.openings(_vocab_size(self.lm.model))
+        return TreeScorer(self.lm.model, openings, max_nodes=self.max_nodes)
+
+    def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
+        """Scores of each sentence (words without `<s>`, `</s>`), in order."""
+        self.prepare(sentences)
+        assert self.reader is not None
+        if not self.context:
+            return self._score(sentences, self.reader, self._scorer)
+        found = []
+        for n, words in enumerate(sentences):
+            history: History = ()
+            for before in sentences[max(0, n - self.context) : n]:
+                (history,) = self.extended([history], [before])
+            found += self._score([words], self.reader, self._scorer, history)
+        return found
+
+    def scores_in_context(
+        self, groups: Sequence[Sequence[Sequence[str]]], histories: Sequence[Optional[History]]
+    ) -> List[List[WordScores]]:
+        """Scores of each sentence of each group, given its group's history.
+
+        Args:
+            groups: The hypotheses of an utterance, for each of some recordings.
+            histories: Tokens of what was said before in these, as `extended` returned them; None:
+                nothing.
+        """
+        self.prepare([words for group in groups for words in group])
+        assert self.reader is not None
+        return [
+            self._score(group, self.reader, self._scorer, history or ())
+            for group, history in zip(groups, histories, strict=True)
+        ]
+
+    def extended(
+        self, histories: Sequence[Optional[History]], sentences: Sequence[Sequence[str]]
+    ) -> List[History]:
+        """Histories after one more sentence of each recording."""
+        self.prepare(sentences)
+        assert self.reader is not None
+        pairs = zip(histories, sentences, strict=True)
+        whole = [(*(history or ()), *self.reader.encode(words).ids) for history, words in pairs]
+        return [tokens[max(0, len(tokens) - self.max_context) :] for tokens in whole]
+
+    def _score(
+        self,
+        sentences: Sequence[Sequence[str]],
+        reader: Reader,
+        scorer: TreeScorer,
+        history: History = (),
+    ) -> List[WordScores]:
+        encoded = [reader.encode(words) for words in sentences]
+        before = (*reader.start, *history)
+        self._check_lengths(encoded, len(before))
+        sequences = [(*before, *item.ids) for item in encoded]
+        found = scorer.log_probs(sequences, [len(item.ids) for item in encoded])
+        unk = self.lm.tokenizer.unk_token_id
+        scores = []
+        for item, (tokens, opens) in zip(encoded, found, strict=True):
+            log_probs = _of_words(tokens, opens, item)
+            unknown = np.zeros(len(log_probs), dtype=bool)
+            if unk in item.ids:
+                for n, (first, last) in enumerate(zip(item.starts, item.starts[1:], strict=False)):
+                    unknown[n] = unk in item.ids[first:last]
+            scores.append(WordScores(log_probs, unknown))
+        return scores
+
+    def _check_lengths(self, encoded: Sequence[Encoded], before: int) -> None:
+        """Raise an InputError where a sentence is longer than the LM's positions."""
+        most = getattr(self.lm.model.config, "max_position_embeddings", None)
+        longest = max((len(item.ids) for item in encoded), default=0) + before
+        if most is not None and longest > most:
+            raise InputError(
+                f"{self.name}: a sentence with its context has {longest} tokens, and the LM reads"
+                f" at most {most}",
+                remedy="Split the sentence, or give a smaller --max_context.",
+            )
+
+    def token_counts(self, words: Sequence[str]) -> np.ndarray:
+        """(n + 1,) tokens of each word of a sentence and of `</s>`."""
+        self.prepare([words])
+        assert self.reader is not None
+        item = self.reader.encode(words)
+        return np.diff([*item.starts, len(item.ids)])
+
+
+def _of_words(tokens: np.ndarray, opens: np.ndarray, item: Encoded) -> np.ndarray:
+    """(n + 1,) ln p of words and `</s>` from those of their tokens.
+
+    `</s>` may have several tokens; only the first is in the context of the last word.
+    """
+    end = item.starts[-1]
+    head = np.concatenate([tokens[:end], [tokens[end:].sum()]])
+    return word_log_probs(head, item.starts, opens[: end + 1])
+
+
+def _vocab_size(model: Any) -> int:
+    """Number of rows of the model's output projection."""
+    return int(model.get_output_embeddings().weight.shape[0])
+
+
+class PretrainedLM:
+    """A pretrained LM as `espnet_bayeslm.load` returns it.
+
+    Args:
+        lm: The LM and its tokenizer.
+        text_form: As of `PretrainedScorer`; `auto` chooses by the first texts that are scored.
+
+    Attributes:
+        name: Its name in tables.
+        scorer: Scores its words.
+    """
+
+    def __init__(self, lm: CausalLM, *, text_form: str = AUTO):
+        self.name, self.fingerprint = lm.name, lm.fingerprint
+        self.causal_lm, self.text_form = lm, text_form
+        self.scorer = PretrainedScorer(lm, text_form=text_form)
+
+    @property
+    def lm(self) -> Any:
+        """The model of `transformers`."""
+        return self.causal_lm.model
+
+    @property
+    def tokens(self) -> List[str]:
+        """All tokens of its tokenizer; the index is the id."""
+        tokenizer = self.causal_lm.tokenizer
+        found: List[str] = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+        return found
+
+    def score(self, text: Union[str, Sequence[str]]) -> float:
+        """Ln P(text, end) of a sentence, a string or its words, in nats."""
+        return float(self.word_scores([text])[0].log_probs.sum())
+
+    def word_scores(self, texts: Sequence[Union[str, Sequence[str]]]) -> List[WordScores]:
+        """Ln p of each word and of the end of sentences, strings or lists of words, in nats.
+
+        Raises:
+            InputError: One string, where a list of sentences is expected.
+        """
+        if isinstance(texts, str):
+            raise InputError(
+                f"the string {texts[:80]!r} where a list of sentences was expected",
+                remedy="Give [text], or call `score`.",
+            )
+        words = [text.split() if isinstance(text, str) else list(text) for text in texts]
+        return self.scorer.word_scores(words)

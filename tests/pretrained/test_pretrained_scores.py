@@ -1,0 +1,200 @@
+"""Scores of pretrained LMs against transformers' own loss, and among the ways to compute them."""
+
+import itertools
+import logging
+
+import numpy as np
+import pytest
+import torch
+from tiny_models import FAMILIES, write_model
+
+from espnet_bayeslm.pretrained.causal_lm import is_pretrained, load_causal_lm
+from espnet_bayeslm.pretrained.scorer import PretrainedScorer
+from espnet_bayeslm.pretrained.text_forms import FORMS, MARKS, Reader, TextForm
+from espnet_bayeslm.pretrained.tree_scores import TreeScorer
+from espnet_bayeslm.utils.errors import InputError
+
+SENTENCES = [
+    ("so", "we", "could", "put", "the", "remote"),
+    ("so", "we", "could", "put", "a", "remote"),
+    ("so", "we"),
+    ("i", "think", "that's", "okay"),
+    ("naïve", "東京", "x" * 40),
+    (),
+]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def lm(request, tmp_path_factory):
+    folder = write_model(tmp_path_factory.mktemp(request.param), request.param)
+    return load_causal_lm(f"hf:{folder}")
+
+
+def own_nll(lm, reader, words):
+    """NLL of a sentence by transformers' loss, which is a mean over tokens."""
+    ids = [*reader.start, *reader.encode(words).ids]
+    labels = torch.tensor([[-100] * len(reader.start) + ids[len(reader.start) :]])
+    with torch.no_grad():
+        loss = lm.model(input_ids=torch.tensor([ids]), labels=labels).loss
+    return float(loss) * (len(ids) - len(reader.start))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_words_sum_to_the_models_own_loss(lm, form):
+    scorer = PretrainedScorer(lm, text_form=form)
+    for words, scores in zip(SENTENCES, scorer.word_scores(SENTENCES), strict=True):
+        assert len(scores.log_probs) == len(words) + 1
+        assert -scores.log_probs.sum() == pytest.approx(own_nll(lm, scorer.reader, words), abs=1e-4)
+
+
+def test_trees_padded_batches_and_single_sentences_agree(lm):
+    scorer = PretrainedScorer(lm, text_form="as_is")
+    trees = scorer.word_scores(SENTENCES)
+    assert scorer._scorer.takes_trees
+    single = [scorer.word_scores([words])[0] for words in SENTENCES]
+    scorer._scorer.takes_trees = False
+    padded = scorer.word_scores(SENTENCES)
+    for tree, alone, pad in zip(trees, single, padded, strict=True):
+        np.testing.assert_allclose(tree.log_probs, alone.log_probs, atol=1e-4)
+        np.testing.assert_allclose(pad.log_probs, alone.log_probs, atol=1e-4)
+
+
+@pytest.mark.parametrize("max_nodes", [1, 7, 30])
+@pytest.mark.parametrize("takes_trees", [True, False])
+def test_the_size_of_batches_changes_nothing(lm, max_nodes, takes_trees):
+    whole = PretrainedScorer(lm, text_form="lower")
+    few = PretrainedScorer(lm, text_form="lower", max_nodes=max_nodes)
+    expected = whole.word_scores(SENTENCES)
+    few.reader = whole.reader
+    few._scorer = few._tree_scorer(few.reader)
+    few._scorer.takes_trees = takes_trees
+    for a, b in zip(few.word_scores(SENTENCES), expected, strict=True):
+        np.testing.assert_allclose(a.log_probs, b.log_probs, atol=1e-4)
+
+
+def test_context_is_the_sentences_before(lm):
+    scorer = PretrainedScorer(lm, text_form="lower")
+    first, second = SENTENCES[0], SENTENCES[2]
+    groups = [[second, SENTENCES[3]], [second]]
+    scorer.prepare([first])
+    (history,) = scorer.extended([None], [first])
+    given, alone = scorer.scores_in_context(groups, [history, None])
+    np.testing.assert_allclose(
+        alone[0].log_probs, scorer.word_scores([second])[0].log_probs, atol=1e-4
+    )
+    reader = scorer.reader
+    text = [*reader.start, *reader.encode(first).ids, *reader.encode(second).ids]
+    with torch.no_grad():
+        log_p = lm.model(input_ids=torch.tensor([text])).logits[0].log_softmax(1)
+    count = len(reader.encode(second).ids)
+    places = range(len(text) - count, len(text))
+    expected = sum(float(log_p[n - 1, text[n]]) for n in places)
+    assert given[0].log_probs.sum() == pytest.approx(expected, abs=1e-4)
+    scorer.max_context = 3
+    assert len(scorer.extended([history], [first])[0]) == 3
+
+
+def test_the_words_after_a_prefix_and_the_end_sum_to_one_at_most(lm):
+    """All words of up to two tokens: their mass, with that of the end, is close to one."""
+    scorer = PretrainedScorer(lm, text_form="as_is")
+    scorer.prepare(SENTENCES)
+    tokenizer, opens = lm.tokenizer, scorer.reader.openings(len(lm.tokenizer))
+    vocabulary = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    tails = [t for n, t in enumerate(vocabulary) if not opens[n] and t.isascii() and t.isalnum()]
+    heads = [
+        t for n, t in enumerate(vocabulary) if opens[n] and t[1:].isascii() and t[1:].isalnum()
+    ]
+    words = {h[1:] for h in heads} | {h[1:] + t for h, t in itertools.product(heads, tails)}
+    scores = scorer.word_scores([("so", word) for word in sorted(words)])
+    mass = sum(np.exp(s.log_probs[1]) for s in scores)
+    end = np.exp(scorer.word_scores([("so",)])[0].log_probs[1])
+    assert 0 < mass < 1 + 1e-6 and 0 < end < 1 and mass + end < 1 + 1e-6
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("marks", MARKS)
+@pytest.mark.parametrize("blank", [True, False])
+def test_tokens_are_of_the_word_between_two_blanks(lm, form, marks, blank):
+    reader = Reader(lm.tokenizer, TextForm(form, marks, blank))
+    for words in SENTENCES:
+        item = reader.encode(words)
+        written, stop = reader.form.words(words)
+        parts = [
+            lm.tokenizer.decode(item.ids[a:b])
+            for a, b in itertools.pairwise([*item.starts, len(item.ids)])
+        ]
+        assert [part.strip() for part in parts[:-1]] == written
+        assert parts[-1] == stop + lm.tokenizer.decode(reader.end)
+
+
+def test_the_form_of_lowest_perplexity_is_chosen(lm, caplog):
+    caplog.set_level(logging.INFO)
+    auto = PretrainedScorer(lm)
+    total = -sum(s.log_probs.sum() for s in auto.word_scores(SENTENCES))
+    assert "text form" in caplog.text
+    for reader in auto._readers:
+        scorer = auto._tree_scorer(reader)
+        assert -sum(s.log_probs.sum() for s in auto._score(SENTENCES, reader, scorer)) >= (
+            total - 1e-3
+        )
+
+
+def test_sentence_form():
+    form = TextForm("sentence")
+    words = ("WELL", "I'M", "IN", "PARIS", "i")
+    assert form.words(words) == (["Well", "I'm", "in", "paris", "I"], ".")
+    assert form.words(()) == ([], "")
+    assert TextForm("lower").words(words)[0][1] == "i'm"
+
+
+class NoTrees(torch.nn.Module):
+    """A model that knows nothing of 4-D masks."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model, self.config, self.dtype = model, model.config, model.dtype
+
+    def forward(self, attention_mask, **inputs):
+        if attention_mask.dim() > 2:
+            raise ValueError("attention_mask should be of size (B, L)")
+        return self.model(attention_mask=attention_mask, **inputs)
+
+
+class NotCausal(NoTrees):
+    def forward(self, input_ids, **inputs):
+        found = self.model(input_ids=input_ids, **inputs)
+        found.logits = found.logits + input_ids.float().sum() / 7 * found.logits.sin()
+        return found
+
+
+def test_a_model_without_trees_reads_padded_batches_and_an_encoder_is_refused(lm):
+    openings = torch.ones(lm.model.config.vocab_size, dtype=torch.bool)
+    assert TreeScorer(lm.model, openings).takes_trees
+    assert not TreeScorer(NoTrees(lm.model), openings).takes_trees
+    with pytest.raises(InputError, match="not causal"):
+        TreeScorer(NotCausal(lm.model), openings)
+
+
+@pytest.mark.parametrize(
+    "source, message",
+    [
+        ("hf:./none", "no such folder"),
+        ("none/at/all.gguf", "no such GGUF file"),
+        ("hf:EMPTY", "EMPTY"),
+    ],
+)
+def test_what_cannot_be_loaded(source, message, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "EMPTY").mkdir()
+    assert is_pretrained(source)
+    with pytest.raises(InputError, match=message):
+        load_causal_lm(source)
+    assert not is_pretrained(tmp_path)
+
+
+def test_a_sentence_beyond_the_positions(tmp_path):
+    lm = load_causal_lm(write_model(tmp_path / "lm", "gpt2"))
+    lm.model.config.max_position_embeddings = 20
+    with pytest.raises(InputError, match=r"has \d+ tokens, and the LM reads at most 20"):
+        PretrainedScorer(lm, text_form="lower").word_scores([("x",) * 40])

@@ -1,0 +1,58 @@
+"""Tiny causal LMs of random weights, of five families, with a byte-level tokenizer."""
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoModelForCausalLM as Auto
+from transformers import (
+    GPT2Config,
+    GPTNeoXConfig,
+    LlamaConfig,
+    OPTConfig,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+)
+
+TEXT = ["so we could put the remote on the table", "I think that's okay . Yes\n", "the the remote"]
+SMALL = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2)
+FAMILIES = {
+    "llama": lambda v: LlamaConfig(vocab_size=v, intermediate_size=24, **SMALL),
+    "gpt2": lambda v: GPT2Config(vocab_size=v, n_embd=16, n_layer=2, n_head=2),
+    "opt": lambda v: OPTConfig(vocab_size=v, ffn_dim=24, word_embed_proj_dim=16, **SMALL),
+    "qwen2": lambda v: Qwen2Config(
+        vocab_size=v, intermediate_size=24, num_key_value_heads=1, **SMALL
+    ),
+    "gpt_neox": lambda v: GPTNeoXConfig(vocab_size=v, intermediate_size=24, **SMALL),
+}
+
+
+def make_tokenizer():
+    """A byte-level tokenizer of a few merges."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=["<|end|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(TEXT, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<|end|>", eos_token="<|end|>"
+    )
+
+
+def write_model(folder, family="llama", *, scale=8.0):
+    """Write a model and its tokenizer to a folder, and return the folder."""
+    torch.manual_seed(0)
+    tokenizer = make_tokenizer()
+    config = FAMILIES[family](len(tokenizer))
+    config.bos_token_id = config.eos_token_id = tokenizer.eos_token_id
+    model = Auto.from_config(config)
+    with torch.no_grad():  # away from uniform probabilities
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(scale)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
