@@ -25,13 +25,16 @@ def register() -> None:
     register_classes()
 
 
-def load(exp: PathLike, *, device: str = "cpu") -> Union[TrainedLM, PretrainedLM]:
+def load(
+    exp: PathLike, *, device: str = "cpu", text_form: str = "auto"
+) -> Union[TrainedLM, PretrainedLM]:
     """LM that scores text: ours, any other of ESPnet's, or a causal LM of transformers.
 
     Args:
         exp: An experiment folder, or a checkpoint beside its config.yaml; `hf:FOLDER`, `hf:NAME`,
             a GGUF file or the folder of a peft adapter.
         device: Where its weights go.
+        text_form: Form in which a causal LM reads text: `auto`, `as_is`, `lower` or `sentence`.
 
     Raises:
         InputError: Files are missing, or the checkpoint does not fit the configuration.
@@ -42,7 +45,7 @@ def load(exp: PathLike, *, device: str = "cpu") -> Union[TrainedLM, PretrainedLM
         from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
         from espnet_bayeslm.pretrained.scorer import PretrainedLM
 
-        return PretrainedLM(load_causal_lm(exp, device=device))
+        return PretrainedLM(load_causal_lm(exp, device=device), text_form=text_form)
     from espnet_bayeslm.loading.trained_lm import load_lm
 
     return load_lm(exp, device=device)

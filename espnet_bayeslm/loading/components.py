@@ -122,6 +122,11 @@ def _pretrained_component(
     if hasattr(lm, "causal_lm"):  # from `load`
         scorer = PretrainedScorer(lm.causal_lm, **{**options, "text_form": lm.text_form})
         return Component(lm.name, "lm", scorer, lm.fingerprint)
+    if cache is not None and options["text_form"] == "auto":
+        raise InputError(
+            "--cache with --text_form auto: the form depends on the sentences that come first",
+            remedy="Give --text_form as_is, lower or sentence.",
+        )
     loaded = load_causal_lm(lm, device=device)
     scorer = PretrainedScorer(loaded, **options)
     if cache is None:

@@ -169,6 +169,11 @@ class PretrainedScorer:
                 remedy="Split the sentence, or give a smaller --max_context.",
             )
 
+    def unknown(self, words: Sequence[str]) -> List[bool]:
+        """True for each word that has a token for unknown text."""
+        unk = self.lm.tokenizer.unk_token_id
+        return [unk in self._readers[0].encode([word]).ids for word in words]
+
     def token_counts(self, words: Sequence[str]) -> np.ndarray:
         """(n + 1,) tokens of each word of a sentence and of `</s>`."""
         self.prepare([words])

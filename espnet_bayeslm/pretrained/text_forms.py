@@ -131,26 +131,24 @@ class Reader:
 
 
 def candidates(tokenizer: Any, form: str) -> List[Reader]:
-    """Readers of all forms to choose from.
+    """Readers to choose from: of one form if it is given, and else of all forms, marks and blanks.
 
     Args:
         tokenizer: The LM's tokenizer.
-        form: One of `FORMS`, or `auto` for all of them.
+        form: One of `FORMS`, or `auto`.
 
     Raises:
         InputError: There is no such form.
     """
     if form not in (AUTO, *FORMS):
         raise InputError(f"--text_form {form}: valid are {', '.join((AUTO, *FORMS))}")
-    forms = FORMS if form == AUTO else (form,)
+    blanks, forms = ((True, False), FORMS) if form == AUTO else ((True,), (form,))
     readers = []
     for marks in MARKS:
-        for blank in (True, False):
-            for one in forms:
-                try:
-                    readers.append(Reader(tokenizer, TextForm(one, marks, blank)))
-                except InputError:
-                    continue
+        try:
+            readers += [Reader(tokenizer, TextForm(f, marks, b)) for b in blanks for f in forms]
+        except InputError:
+            continue  # the tokenizer lacks these marks
     if not readers:
         raise InputError("the tokenizer has neither a line break nor a token for ends of text")
-    return readers
+    return readers if form == AUTO else readers[:1]

@@ -7,9 +7,11 @@ from typing import Any, Iterable, Mapping, Optional, Sequence
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.nbest.normalized_lists import normalized
 from espnet_bayeslm.nbest.types import NBest
+from espnet_bayeslm.pretrained.names import is_pretrained
 from espnet_bayeslm.rescoring.decision import Weighting
 from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.rescoring.pipeline import Rescoring, own_refs, score_lists
+from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import with_options
 
 Refs = Mapping[str, Sequence[str]]
@@ -68,6 +70,12 @@ def rescore_lists(
     if normalization:
         lists = normalized(lists, normalization)
         refs = None if refs is None else normalization.text(refs)
+    chooses = options.text_form == "auto" and any(map(is_pretrained, options.lms))
+    if options.num_jobs > 1 and chooses:
+        raise InputError(
+            "--num_jobs with --text_form auto: each job would choose a form by its own lists",
+            remedy="Give --text_form as_is, lower or sentence.",
+        )
     components = options.components(
         device, self_normalized=options.self_normalized, max_context=options.max_context
     )

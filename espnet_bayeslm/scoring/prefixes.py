@@ -8,6 +8,7 @@ from typing import Any, Dict, Iterable, List, Optional, Protocol, Sequence, Tupl
 import numpy as np
 import torch
 
+from espnet_bayeslm.evaluation.word_scores import WordScorer
 from espnet_bayeslm.lm.draws import SampledLM
 from espnet_bayeslm.lm.scoring import IncrementalLM
 from espnet_bayeslm.ngram.query import NgramScorer
@@ -282,10 +283,46 @@ class NeuralPrefixes:
             node.log_probs, node.state = row, state
 
 
+class WordPrefixes:
+    """Any scorer of sentences as a `PrefixScorer`: it reads each prefix again.
+
+    Args:
+        scorer: The scorer.
+    """
+
+    def __init__(self, scorer: WordScorer):
+        self.scorer = scorer
+
+    def next_log_probs(self, requests: Sequence[Request]) -> List[np.ndarray]:
+        """Ln p of the requested words after each prefix."""
+        sentences, places = [], []
+        for prefix, words in requests:
+            before = _words_of(prefix)
+            sentences += [before if word == END else (*before, word) for word in words]
+            places += [len(before)] * len(words)
+        scores = self.scorer.word_scores(sentences)
+        found = [score.log_probs[n] for score, n in zip(scores, places, strict=True)]
+        ends = np.cumsum([len(words) for _, words in requests])
+        return np.split(np.array(found), ends[:-1])
+
+    def begin_anywhere(self, prefix: Prefix) -> None:
+        """Leave a prefix as it is: an unknown place counts as a sentence's beginning."""
+
+
+def _words_of(prefix: Prefix) -> Tuple[str, ...]:
+    """All words of a prefix."""
+    words: List[str] = []
+    place: Optional[Prefix] = prefix
+    while place is not None and place.parent is not None:
+        words.append(place.word)
+        place = place.parent
+    return tuple(reversed(words))
+
+
 def prefix_scorer(scorer: Any, index: int, vocabulary: Iterable[str]) -> PrefixScorer:
     """`PrefixScorer` of a component."""
     if isinstance(scorer, NgramScorer):
         return NgramPrefixes(scorer, index)
     if isinstance(scorer, NeuralScorer):
         return NeuralPrefixes(scorer, index, vocabulary)
-    raise InputError(f"lattices cannot be rescored by a {type(scorer).__name__}")
+    return WordPrefixes(scorer)

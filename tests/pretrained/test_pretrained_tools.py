@@ -1,0 +1,107 @@
+"""A pretrained LM in the tools: perplexity, interpolation, lists, lattices, `load`."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+from oracles.lattice_paths import random_lattice, write_htk
+from tiny_models import write_model
+
+import espnet_bayeslm
+from espnet_bayeslm.bin import interpolate, lattice, perplexity, rescore
+from espnet_bayeslm.nbest.formats import read_nbest
+from espnet_bayeslm.utils.errors import InputError
+
+LISTS = {
+    "u1": ["so we could put the remote", "so we could put a remote", "so"],
+    "u2": ["i think that's okay", "i think that is okay"],
+}
+ARPA = """\\data\\
+ngram 1=5
+\\1-grams:
+-99 <s>
+-0.5 </s>
+-1.0 <unk>
+-0.7 so
+-0.7 we
+\\end\\
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("lm") / "tiny")
+
+
+@pytest.fixture
+def files(tmp_path):
+    with (tmp_path / "nbest.jsonl").open("w") as f:
+        for utt, texts in LISTS.items():
+            hyps = [{"text": text, "am_score": -float(n)} for n, text in enumerate(texts)]
+            print(json.dumps({"utt": utt, "hypotheses": hyps, "ref": texts[1]}), file=f)
+    (tmp_path / "text").write_text("".join(f"{texts[0]}\n" for texts in LISTS.values()))
+    (tmp_path / "1.arpa").write_text(ARPA)
+    return tmp_path
+
+
+def test_perplexity_is_the_models_own(model, files):
+    out = files / "ppl.json"
+    words = ["--lm", f"hf:{model}", "--text", str(files / "text"), "--text_form", "lower"]
+    perplexity.main([*words, "--output", str(out)])
+    (row,) = json.loads(out.read_text())["components"]
+    lm = espnet_bayeslm.load(f"hf:{model}", text_form="lower")
+    texts = [texts[0] for texts in LISTS.values()]
+    total = sum(lm.score(text) for text in texts)
+    count = sum(len(text.split()) + 1 for text in texts)
+    assert row["perplexity"]["word"] == pytest.approx(np.exp(-total / count), rel=1e-4)
+
+
+def test_interpolation_with_an_ngram(model, files):
+    words = ["--text", str(files / "text"), "--ngram", str(files / "1.arpa")]
+    output = files / "weights.yaml"
+    options = ["--max_oov_rate", "1", "--output", str(output)]
+    interpolate.main(["--lm", str(model), *words, *options])
+    rows = yaml.safe_load(output.read_text())["components"]
+    assert sum(row["weight"] for row in rows) == pytest.approx(1.0, abs=1e-5)
+    assert [row["name"] for row in rows] == ["tiny", "1"]
+
+
+def test_lists_and_the_front_door(model, files):
+    nbest, output = files / "nbest.jsonl", files / "out"
+    words = ["--lm", f"hf:{model}", "--nbest", str(nbest), "--text_form", "sentence"]
+    rescore.main([*words, "--lmwt", "1", "--output", str(output)])
+    lm = espnet_bayeslm.load(model, text_form="sentence")
+    found = espnet_bayeslm.rescore(
+        read_nbest(nbest, "jsonl"), lms=[model], text_form="sentence", scales=None
+    )
+    assert lm.tokens[lm.causal_lm.tokenizer.eos_token_id] == "<|end|>"
+    lines = (output / "lmwt.nn").read_text().splitlines()
+    costs = {key: float(cost) for key, cost in map(str.split, lines)}
+    for item in found:
+        utt = item.nbest.utt
+        scores = [s.log_probs.sum() for s in lm.word_scores(LISTS[utt])]
+        assert item.lm_scores == pytest.approx(scores, abs=1e-3)
+        kept = [-costs[f"{utt}-{n}"] for n in range(1, len(scores) + 1)]
+        assert kept == pytest.approx(scores, abs=1e-3)
+
+
+def test_lattices(model, files):
+    """The best path of a rescored lattice is that of its rescored list."""
+    written = random_lattice(np.random.default_rng(1), words="abc", utt="u1")
+    write_htk([written], files / "lattices")
+    words = ["--lattices", str(files / "lattices"), "--lm", str(model), "--text_form", "lower"]
+    words += ["--lmwt", "1", "--merge_order", "20", "--beam", "inf", "--prune", "inf"]
+    lattice.main([*words, "--nbest_size", "5", "--output", str(files / "out")])
+    (item,) = read_nbest(files / "out" / "nbest", "jsonl")
+    lm = espnet_bayeslm.load(model, text_form="lower")
+    for hyp in item.hypotheses[:3]:
+        expected = lm.word_scores([hyp.words])[0].log_probs.sum()
+        assert hyp.lm_score == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize("more", [{"num_jobs": 2}, {"cache": "kept"}])
+def test_auto_needs_all_sentences_at_once(more, model, files, monkeypatch):
+    monkeypatch.chdir(files)
+    with pytest.raises(InputError, match="--text_form auto"):
+        espnet_bayeslm.rescore(read_nbest(files / "nbest.jsonl", "jsonl"), lms=[model], **more)
