@@ -16,6 +16,7 @@ from espnet_bayeslm.configs import (
     shipped,
     size_options,
 )
+from espnet_bayeslm.training import plain_text
 from espnet_bayeslm.training.task import BayesLMTask
 from espnet_bayeslm.utils.errors import InputError
 
@@ -51,7 +52,7 @@ def test_conf_of_the_repository_is_what_is_shipped():
 def test_a_shipped_one_is_found_by_name(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert find_config(name) == FOLDER / "bayes_lstm.yaml"
-    args = train.parse_training_options(find_config(name), [])
+    args = plain_text.parse_training_options(find_config(name), [])
     assert args.lm_conf == yaml.safe_load((FOLDER / "bayes_lstm.yaml").read_text())["lm_conf"]
     # a file of the user's wins
     Path("bayes_lstm").write_text("lm: seq_rnn\n")
@@ -185,7 +186,7 @@ def test_a_table_is_listed_printed_and_written(capsys, tmp_path):
     main(["--table", "VI", "--output", str(tmp_path / "conf")])
     written = sorted(path.name for path in (tmp_path / "conf").iterdir())
     assert len(written) == 18 and "tableVI_line08_l1_transformer.yaml" in written
-    args = train.parse_training_options(tmp_path / "conf" / written[0], [])
+    args = plain_text.parse_training_options(tmp_path / "conf" / written[0], [])
     assert args.lm_conf["unit"] == 1024 and args.optim_conf["lr"] == 5.0
 
 
