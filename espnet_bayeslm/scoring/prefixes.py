@@ -325,4 +325,6 @@ def prefix_scorer(scorer: Any, index: int, vocabulary: Iterable[str]) -> PrefixS
         return NgramPrefixes(scorer, index)
     if isinstance(scorer, NeuralScorer):
         return NeuralPrefixes(scorer, index, vocabulary)
+    if not hasattr(scorer, "word_scores"):
+        raise InputError(f"lattices cannot be rescored by a {type(scorer).__name__}")
     return WordPrefixes(scorer)
