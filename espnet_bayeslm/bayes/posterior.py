@@ -443,14 +443,3 @@ def refuse_mean(module: nn.Module, _: Any = None) -> None:
 def is_random(module: nn.Module) -> bool:
     """True if a module owns random weights."""
     return refuse_mean in module._forward_pre_hooks.values()
-
-
-def drop_posterior(
-    module: nn.Module, state: Dict[str, Any], prefix: str, *_others: Any
-) -> List[str]:
-    """Remove a posterior's tensors that the module lacks from a checkpoint; the removed keys."""
-    own = {prefix + key for key in module.state_dict()}
-    extra = [k for k in state if k.startswith(prefix) and k not in own and is_posterior_key(k)]
-    for key in extra:
-        del state[key]
-    return extra

@@ -9,8 +9,18 @@ import torch
 from torch import nn
 
 from espnet_bayeslm.bayes.kinds import adapt_to_kinds, is_posterior_key
-from espnet_bayeslm.bayes.posterior import drop_posterior
 from espnet_bayeslm.utils.errors import InputError
+
+
+def drop_posterior(
+    module: nn.Module, state: Dict[str, Any], prefix: str, *_others: Any
+) -> List[str]:
+    """Remove a posterior's tensors that the module lacks from a checkpoint; the removed keys."""
+    own = {prefix + key for key in module.state_dict()}
+    extra = [k for k in state if k.startswith(prefix) and k not in own and is_posterior_key(k)]
+    for key in extra:
+        del state[key]
+    return extra
 
 
 def _shared(names: List[str]) -> str:

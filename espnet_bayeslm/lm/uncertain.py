@@ -33,10 +33,10 @@ from espnet_bayeslm.bayes import (
 )
 from espnet_bayeslm.bayes.kinds import NOISE_STEP
 from espnet_bayeslm.bayes.noise import NoiseCounter, in_backward_pass, recomputation_error
-from espnet_bayeslm.bayes.posterior import DEFAULTS, drop_posterior
+from espnet_bayeslm.bayes.posterior import DEFAULTS
 from espnet_bayeslm.layers import LatentOutput
 from espnet_bayeslm.layers.latent import LatentSampling
-from espnet_bayeslm.lm.adapted_state import adapt_checkpoint
+from espnet_bayeslm.lm.adapted_state import adapt_checkpoint, drop_posterior
 from espnet_bayeslm.lm.draws import SampledLM
 from espnet_bayeslm.utils.errors import InputError
 
