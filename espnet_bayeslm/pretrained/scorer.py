@@ -69,15 +69,16 @@ class PretrainedScorer:
             words += len(sentence)
             if words >= WORDS_TO_CHOOSE:
                 break
-        if not some:
-            self._choose(self._readers[0])
+        if not some or len(self._readers) == 1:
+            self._choose(self._readers[0], self._tree_scorer(self._readers[0]))
             return
-        costs = []
-        for reader in self._readers:
-            scorer = self._tree_scorer(reader)
-            costs.append(-sum(float(s.log_probs.sum()) for s in self._score(some, reader, scorer)))
+        scorers = [self._tree_scorer(reader) for reader in self._readers]
+        costs = [
+            -sum(float(score.log_probs.sum()) for score in self._score(some, reader, scorer))
+            for reader, scorer in zip(self._readers, scorers, strict=True)
+        ]
         best = int(np.argmin(costs))
-        self._choose(self._readers[best])
+        self._choose(self._readers[best], scorers[best])
         count = words + len(some)
         logging.info(
             f"{self.name}: text form: {self._readers[best].form}"
@@ -85,8 +86,8 @@ class PretrainedScorer:
             f" {len(costs)} forms has {math.exp(min(max(costs) / count, 700)):.1f})"
         )
 
-    def _choose(self, reader: Reader) -> None:
-        self.reader, self._scorer = reader, self._tree_scorer(reader)
+    def _choose(self, reader: Reader, scorer: TreeScorer) -> None:
+        self.reader, self._scorer = reader, scorer
         if not self._scorer.takes_trees:
             logging.info(f"{self.name}: its model reads no prefix trees; padded batches are used")
 

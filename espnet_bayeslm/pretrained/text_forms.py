@@ -8,7 +8,7 @@ on the same sentences of meetings.
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, List, NamedTuple, Sequence, Tuple
 
 import torch
 
@@ -85,19 +85,12 @@ class Reader:
             self.start = self.end if start is None else [start]
         if not self.start or not self.end:
             raise InputError(f"the tokenizer has no token for {form.marks} marks")
-        self._known: Dict[Tuple[str, ...], Encoded] = {}
 
     def _ids(self, text: str) -> List[int]:
         return self.tokenizer(text, add_special_tokens=False)["input_ids"]
 
     def encode(self, words: Sequence[str]) -> Encoded:
         """Tokens of a sentence and its end; all tokens between two blanks are of the word there."""
-        key = tuple(words)
-        if key not in self._known:
-            self._known[key] = self._encode(key)
-        return self._known[key]
-
-    def _encode(self, words: Sequence[str]) -> Encoded:
         written, stop = self.form.words(words)
         text = (" " if self.form.blank and written else "") + " ".join(written)
         found = self.tokenizer(text + stop, add_special_tokens=False, return_offsets_mapping=True)

@@ -171,7 +171,7 @@ def is_latent(case):
 
 
 def has_noise_of_sequences(case):
-    """Whether equal sequences of a batch may have other noise."""
+    """True if equal sequences of a batch may have other noise."""
     return is_latent(case) or any("noise" in kind for kind in case[2].values())
 
 

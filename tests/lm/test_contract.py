@@ -1,4 +1,4 @@
-"""What every LM must do, at every location: tests over all of them."""
+"""The contract of every LM, at every location."""
 
 import copy
 
