@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, List, NamedTuple, Protocol, Sequence, runtime_checkable
+from typing import Any, List, NamedTuple, Protocol, Sequence, Union, runtime_checkable
 
 import numpy as np
 
 from espnet_bayeslm.utils.errors import InputError
+
+# A sentence: a string, or its words
+Text = Union[str, Sequence[str]]
 
 
 class WordScores(NamedTuple):
@@ -20,6 +23,25 @@ class WordScores(NamedTuple):
 
     log_probs: np.ndarray
     oov: np.ndarray
+
+
+def words_of(text: Text) -> List[str]:
+    """Words of a sentence that comes as a string or as words."""
+    return text.split() if isinstance(text, str) else list(text)
+
+
+def sentences_of(texts: Sequence[Text]) -> List[List[str]]:
+    """Words of sentences that come as strings or as words.
+
+    Raises:
+        InputError: One string, where a list of sentences is expected.
+    """
+    if isinstance(texts, str):
+        raise InputError(
+            f"the string {texts[:80]!r} where a list of sentences was expected",
+            remedy="Give [text], or call `score`.",
+        )
+    return list(map(words_of, texts))
 
 
 def log_unk_size(unk_size: float) -> float:

@@ -6,12 +6,12 @@ import dataclasses
 import functools
 import logging
 from pathlib import Path
-from typing import Callable, List, Sequence, Union
+from typing import Callable, List, Sequence
 
 from espnet2.lm.abs_model import AbsLM
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 
-from espnet_bayeslm.evaluation.word_scores import WordScores
+from espnet_bayeslm.evaluation.word_scores import Text, WordScores, sentences_of, words_of
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.loading.build import load_model, text_reader
 from espnet_bayeslm.loading.experiment import (
@@ -24,10 +24,7 @@ from espnet_bayeslm.loading.experiment import (
 from espnet_bayeslm.scoring.neural import NeuralScorer
 from espnet_bayeslm.scoring.uncertainty import Uncertainty
 from espnet_bayeslm.scoring.unknown_words import usual_unk_size
-from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
-
-Text = Union[str, Sequence[str]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,12 +93,7 @@ class TrainedLM:
         Raises:
             InputError: One string, where a list of sentences is expected.
         """
-        if isinstance(texts, str):
-            raise InputError(
-                f"the string {texts[:80]!r} where a list of sentences was expected",
-                remedy="Give [text], or call `score`.",
-            )
-        return self._scorer(num_samples).word_scores([words_of(text) for text in texts])
+        return self._scorer(num_samples).word_scores(sentences_of(texts))
 
     def uncertainty(self, text: Text, *, num_samples: int = 10) -> Uncertainty:
         """Uncertainty of the LM about each word and `</s>` of a sentence, in nats.
@@ -114,11 +106,6 @@ class TrainedLM:
 
     def _scorer(self, num_samples: int) -> NeuralScorer:
         return NeuralScorer(self, num_samples=num_samples, unk_size=self.unk_size)
-
-
-def words_of(text: Text) -> List[str]:
-    """The words of a sentence that comes as a string or as words."""
-    return text.split() if isinstance(text, str) else list(text)
 
 
 def load_lm(path: PathLike, device: str = "cpu") -> TrainedLM:

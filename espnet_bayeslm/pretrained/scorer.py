@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import Any, List, Optional, Sequence, Tuple, Union
+from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.word_scores import WordScores
+from espnet_bayeslm.evaluation.word_scores import Text, WordScores, sentences_of
 from espnet_bayeslm.pretrained.causal_lm import CausalLM
 from espnet_bayeslm.pretrained.text_forms import AUTO, Encoded, Reader, candidates
 from espnet_bayeslm.pretrained.tree_scores import MAX_NODES, TreeScorer
@@ -227,20 +227,14 @@ class PretrainedLM:
         found: List[str] = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
         return found
 
-    def score(self, text: Union[str, Sequence[str]]) -> float:
+    def score(self, text: Text) -> float:
         """Ln P(text, end) of a sentence, a string or its words, in nats."""
         return float(self.word_scores([text])[0].log_probs.sum())
 
-    def word_scores(self, texts: Sequence[Union[str, Sequence[str]]]) -> List[WordScores]:
+    def word_scores(self, texts: Sequence[Text]) -> List[WordScores]:
         """Ln p of each word and of the end of sentences, strings or lists of words, in nats.
 
         Raises:
             InputError: One string, where a list of sentences is expected.
         """
-        if isinstance(texts, str):
-            raise InputError(
-                f"the string {texts[:80]!r} where a list of sentences was expected",
-                remedy="Give [text], or call `score`.",
-            )
-        words = [text.split() if isinstance(text, str) else list(text) for text in texts]
-        return self.scorer.word_scores(words)
+        return self.scorer.word_scores(sentences_of(texts))
