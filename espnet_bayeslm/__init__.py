@@ -39,16 +39,16 @@ def load(
     Raises:
         InputError: Files are missing, or the checkpoint does not fit the configuration.
     """
-    from espnet_bayeslm.pretrained.names import is_pretrained
+    from espnet_bayeslm.pretrained.names import is_adapted, is_pretrained
 
     if is_pretrained(exp):
         from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
         from espnet_bayeslm.pretrained.scorer import PretrainedLM
 
         return PretrainedLM(load_causal_lm(exp, device=device), text_form=text_form)
-    from espnet_bayeslm.loading.trained_lm import load_lm
+    from espnet_bayeslm.loading.trained_lm import load_adapted, load_lm
 
-    return load_lm(exp, device=device)
+    return load_adapted(exp, device) if is_adapted(exp) else load_lm(exp, device=device)
 
 
 __getattr__ = lazy_names(__name__, {"espnet_bayeslm.rescoring.in_memory": ["rescore"]})

@@ -26,6 +26,11 @@ class ExportOptions:
     weights: Optional[str] = option(
         "A mixture's weights.yaml of `bayeslm interpolate`, or W,W,..", None
     )
+    format: str = option(
+        "espnet: a checkpoint that ESPnet loads; peft: the adapter of an adapted pretrained LM",
+        "espnet",
+        choices=("espnet", "peft"),
+    )
     output: str = option("The folder to write")
 
 
@@ -41,7 +46,13 @@ def export(options: ExportOptions) -> None:
     lms, ngrams, output = options.lms, options.ngrams, options.output
     if not lms and not ngrams:
         raise InputError("no LM", remedy="Give --lm EXP.")
-    if len(lms) == 1 and not ngrams:
+    if options.format == "peft":
+        from espnet_bayeslm.loading.adapter_export import export_adapter
+
+        if len(lms) != 1 or ngrams or options.weights is not None:
+            raise InputError("--format peft: expected one adapted LM and nothing else")
+        export_adapter(lms[0], output)
+    elif len(lms) == 1 and not ngrams:
         if options.weights is not None:
             raise InputError("--weights are for several LMs, and there is one")
         export_lm(lms[0], output)

@@ -19,7 +19,10 @@ CACHE_SIZE = 1 << 18
 
 
 def summed_nll(
-    outputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, targets: torch.Tensor
+    outputs: torch.Tensor,
+    weight: torch.Tensor,
+    bias: Optional[torch.Tensor],
+    targets: torch.Tensor,
 ) -> torch.Tensor:
     """Fast twin of `layers.vocabulary.summed_nll`.
 
@@ -44,7 +47,7 @@ class _SummedNLL(torch.autograd.Function):
         ctx: Any,
         outputs: torch.Tensor,
         weight: torch.Tensor,
-        bias: torch.Tensor,
+        bias: Optional[torch.Tensor],
         targets: torch.Tensor,
         rows: int,
         low: Optional[torch.dtype],
@@ -54,25 +57,31 @@ class _SummedNLL(torch.autograd.Function):
         low = low or torch.promote_types(outputs.dtype, weight.dtype)
         total = torch.zeros((), dtype=exact, device=outputs.device)
         used = weight.detach().to(low)
-        d_outputs, d_weight, d_bias = [], None, torch.zeros_like(bias, dtype=exact)
+        d_outputs, d_weight, d_bias = [], None, None
+        wants_weight = wants_gradients and ctx.needs_input_grad[1]
+        if bias is not None and wants_gradients and ctx.needs_input_grad[2]:
+            d_bias = torch.zeros_like(bias, dtype=exact)
         cached = max(CACHE_SIZE // len(weight), 1) if outputs.device.type == "cpu" else rows
         # blocks of one size, since a small one reads the weights as often as a large one
         blocks = max(-(-len(outputs) // rows), 1)
         for x, target in zip(outputs.to(low).chunk(blocks), targets.chunk(blocks), strict=True):
             logits = multiply(x, used)
             for part, chosen in zip(logits.split(cached), target.split(cached), strict=True):
-                probs = part.to(exact).add_(bias)
+                probs = part.to(exact)
+                probs = probs if bias is None else probs.add_(bias)
                 total += _softmax_(probs, chosen.unsqueeze(1), wants_gradients)
-                if wants_gradients:
+                if d_bias is not None:
                     d_bias += probs.sum(0)
+                if wants_gradients:
                     part.copy_(probs)  # d nll / d logits
             if wants_gradients:
                 d_outputs.append(multiply(logits, used.t()))
+            if wants_weight:
                 d_weight = _add_product(d_weight, logits, x, exact)
         ctx.gradients = None
         if wants_gradients:
             ctx.gradients = torch.cat(d_outputs).to(exact), d_weight, d_bias
-        ctx.dtypes = outputs.dtype, weight.dtype, bias.dtype
+        ctx.dtypes = outputs.dtype, weight.dtype, exact if bias is None else bias.dtype
         return total
 
     @staticmethod
@@ -82,7 +91,8 @@ class _SummedNLL(torch.autograd.Function):
         if gradients is None:
             raise RuntimeError("summed_nll: the gradients were used, call it again")
         # in place, since a pass over a vocabulary's weights takes milliseconds
-        scaled = (g.mul_(gradient).to(t) for g, t in zip(gradients, ctx.dtypes, strict=True))
+        pairs = zip(gradients, ctx.dtypes, strict=True)
+        scaled = (None if g is None else g.mul_(gradient).to(t) for g, t in pairs)
         return *scaled, *(None,) * 4
 
 

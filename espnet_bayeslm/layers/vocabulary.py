@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Optional
+
 import torch
 import torch.nn.functional as F
 
@@ -10,14 +12,17 @@ from espnet_bayeslm.kernels import has_kernel, vocabulary
 
 @has_kernel(vocabulary.summed_nll)
 def summed_nll(
-    outputs: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, targets: torch.Tensor
+    outputs: torch.Tensor,
+    weight: torch.Tensor,
+    bias: Optional[torch.Tensor],
+    targets: torch.Tensor,
 ) -> torch.Tensor:
     """The sum over tokens of -ln softmax(outputs weight^T + bias)[target], in nats, () (Eq. 10).
 
     Args:
         outputs: Input of the output projection, (N, M).
         weight: (V, M).
-        bias: (V,).
+        bias: (V,), or None.
         targets: Token ids, (N,).
     """
     logits = F.linear(outputs, weight, bias)  # (N, V)

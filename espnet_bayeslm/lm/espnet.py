@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Callable, ClassVar, Dict, List, Mapping, Optional, Tuple, Type, Union
+from typing import Any, Callable, ClassVar, Dict, Mapping, Optional, Tuple, Type, Union
 
-import torch
 from espnet2.lm.abs_model import AbsLM
 from torch import nn
 from typeguard import TypeCheckError, typechecked
 
 from espnet_bayeslm.bayes import Position, Weights
 from espnet_bayeslm.layers import LSTM, Linear
-from espnet_bayeslm.lm.scoring import Step
-from espnet_bayeslm.lm.uncertain import Projected, UncertainLM
+from espnet_bayeslm.lm.rereading import RereadingLM
 from espnet_bayeslm.utils.errors import InputError
 
 BACKBONES: Dict[str, Type[BayesESPnetLM]] = {}
@@ -25,7 +23,7 @@ def parameters(*layers: str) -> Tuple[str, ...]:
     return tuple(f"{layer}.{name}" for layer in layers for name in ("weight", "bias"))
 
 
-class BayesESPnetLM(UncertainLM):
+class BayesESPnetLM(RereadingLM):
     """An ESPnet LM with random weights at the locations that the configuration names.
 
     The parameters have the names of ESPnet's LM. A checkpoint of ESPnet's LM is therefore a start
@@ -59,10 +57,8 @@ class BayesESPnetLM(UncertainLM):
             attributes.
         espnet_class: ESPnet's class.
         usual_prior_variance: The prior's variance unless the configuration says otherwise.
-        projection: The name of the output projection.
         parameters_at: {position: patterns of parameter names}, `{k}` for the layer, from 0.
         num_layers: Gives the number of layers.
-        projected: Maps tokens (B, L) to the input of the output projection, (B, L, M).
     """
 
     # ESPnet's transducer search wants an LM that needs no more than the last token
@@ -70,10 +66,8 @@ class BayesESPnetLM(UncertainLM):
     backbone: str
     espnet_class: Any
     usual_prior_variance = 1e-3
-    projection = "decoder"
     num_layers: Callable[[], int]
     parameters_at: ClassVar[Mapping[str, Tuple[str, ...]]]
-    projected: Callable[[torch.Tensor], torch.Tensor]
 
     def __init_subclass__(cls) -> None:
         """Make a backbone's class known; one that names none is its parent's in other words."""
@@ -159,52 +153,6 @@ class BayesESPnetLM(UncertainLM):
             name: Position(weights=tuple(map(Weights, patterns)), layered="{k}" in patterns[0])
             for name, patterns in self.parameters_at.items()
         }
-
-    def compute(self, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, Any]:
-        """Logits and no state: a call reads whole sequences.
-
-        As in ESPnet, no token sees an earlier one that is 0, the padding.
-        """
-        return getattr(self, self.projection)(self.projected(input)), None
-
-    def keeps_projection(self) -> bool:
-        """True if the output projection is the linear layer `decoder`, with nothing random."""
-        projection = getattr(self, self.projection)
-        blocks = self.posterior.blocks()
-        return projection is self.decoder and all(b.owner is not projection for b in blocks)
-
-    def outputs(self, input: torch.Tensor) -> Optional[Projected]:
-        """Input of the output projection and its weight; None where the backbone has none."""
-        if not self.keeps_projection():
-            return None
-        with self.drawn():
-            return self.projected(input), self.decoder.weight
-
-    @property
-    def computes_trees(self) -> bool:  # type: ignore[override]
-        """True if the output projection keeps its mean, which rescoring takes."""
-        return self.keeps_projection()
-
-    def zero_state(self) -> Any:
-        """State before the first token: a state is the tokens, all read again at each step."""
-        return ()
-
-    def begin(self, tokens: torch.Tensor) -> Step:
-        """Read prefixes from their start."""
-        return self._read_again([tuple(row) for row in tokens.tolist()], tokens.device)
-
-    def advance(self, tokens: torch.Tensor, states: List[Any]) -> Step:
-        """Read one more token of each hypothesis, with all tokens before it."""
-        prefixes = [(*old, new) for old, new in zip(states, tokens.tolist(), strict=True)]
-        return self._read_again(prefixes, tokens.device)
-
-    def _read_again(self, prefixes: List[Tuple[int, ...]], device: torch.device) -> Step:
-        """Logits after prefixes, of any lengths, and these."""
-        rows = [torch.tensor(prefix, device=device) for prefix in prefixes]
-        input = nn.utils.rnn.pad_sequence(rows, batch_first=True)
-        last = torch.tensor([len(prefix) - 1 for prefix in prefixes], device=device)
-        output = self.projected(input)[torch.arange(len(last), device=device), last]
-        return getattr(self, self.projection)(output), prefixes
 
 
 # Python takes the options of a class from `__new__` where it has one

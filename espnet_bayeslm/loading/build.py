@@ -21,11 +21,15 @@ from espnet_bayeslm.lm.backbones import BACKBONES
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.lm.registry import LM_CLASSES
 from espnet_bayeslm.loading.checkpoint import check_fits, load_state
+from espnet_bayeslm.pretrained.adapted import AdaptedLM
+from espnet_bayeslm.pretrained.names import PRETRAINED
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.yaml_numbers import conf_numbers
 
 # Names that a configuration gives our LM of several LMs, our model and our optimizer.
 MIXTURE, MODEL, OPTIM = "mixture", "bayes_lm", "ivon"
+TRAINED_CLASSES = {**LM_CLASSES, PRETRAINED: AdaptedLM}
+"""LMs that `bayes_lm` trains, by their names in ESPnet's registry."""
 
 TextReader = Tuple[Callable[[str], List[str]], Callable[[Sequence[str]], List[int]]]
 
@@ -33,7 +37,7 @@ TextReader = Tuple[Callable[[str], List[str]], Callable[[Sequence[str]], List[in
 def lm_classes() -> Dict[str, Any]:
     """LMs that are built here, by their names in ESPnet's registry."""
     espnets = {name: BACKBONES[name].espnet_class for name in ("seq_rnn", "transformer")}
-    return {**LM_CLASSES, MIXTURE: MixtureLM, **espnets}
+    return {**TRAINED_CLASSES, MIXTURE: MixtureLM, **espnets}
 
 
 def build_model(args: argparse.Namespace) -> ESPnetLanguageModel:

@@ -11,7 +11,7 @@ from espnet_bayeslm.evaluation.word_scores import Component
 from espnet_bayeslm.loading.experiment import experiment_name, find_files, fingerprint
 from espnet_bayeslm.loading.weights_file import unique_names
 from espnet_bayeslm.ngram.query import NgramScorer
-from espnet_bayeslm.pretrained.names import is_pretrained
+from espnet_bayeslm.pretrained.names import is_adapted, is_pretrained
 from espnet_bayeslm.scoring.cache import CachedScorer
 from espnet_bayeslm.scoring.limits import MAX_CONTEXT, MAX_TOKENS
 from espnet_bayeslm.utils.errors import InputError
@@ -70,10 +70,11 @@ def load_components(
         "context": context,
         "unk_size": unk_size,
     }
-    pretrained = {"max_context": max_context, "context": context, "text_form": text_form}
+    pretrained = {name: options[name] for name in ("max_context", "context", "num_samples")}
+    pretrained["text_form"] = text_form
     lms = [
         _pretrained_component(path, device=device, cache=cache, **pretrained)
-        if is_pretrained(path) or hasattr(path, "causal_lm")
+        if is_pretrained(path) or is_adapted(path) or hasattr(path, "causal_lm")
         else _lm_component(path, device=device, cache=cache, **options)
         for path in lm
     ]
@@ -116,24 +117,27 @@ def _pretrained_component(
     lm: Any, *, device: str, cache: Optional[PathLike], **options: Any
 ) -> Component:
     """Component of a causal LM of transformers."""
-    from espnet_bayeslm.pretrained.causal_lm import load_causal_lm  # imports torch
-    from espnet_bayeslm.pretrained.scorer import PretrainedScorer
+    # these import torch
+    from espnet_bayeslm.loading.trained_lm import load_adapted
+    from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
+    from espnet_bayeslm.pretrained.scorer import PretrainedLM, PretrainedScorer
 
-    if hasattr(lm, "causal_lm"):  # from `load`
-        scorer = PretrainedScorer(lm.causal_lm, **{**options, "text_form": lm.text_form})
+    is_file = not hasattr(lm, "causal_lm")
+    if is_file and is_adapted(lm):
+        lm = load_adapted(lm, device)
+    elif is_file:
+        if cache is not None and options["text_form"] == "auto":
+            raise InputError(
+                "--cache with --text_form auto: the form depends on the sentences that come first",
+                remedy="Give --text_form as_is, lower or sentence.",
+            )
+        lm = PretrainedLM(load_causal_lm(lm, device=device), text_form=options["text_form"])
+    scorer = PretrainedScorer(lm.causal_lm, **{**options, **lm.reading})
+    if cache is None or not is_file:
         return Component(lm.name, "lm", scorer, lm.fingerprint)
-    if cache is not None and options["text_form"] == "auto":
-        raise InputError(
-            "--cache with --text_form auto: the form depends on the sentences that come first",
-            remedy="Give --text_form as_is, lower or sentence.",
-        )
-    loaded = load_causal_lm(lm, device=device)
-    scorer = PretrainedScorer(loaded, **options)
-    if cache is None:
-        return Component(loaded.name, "lm", scorer, loaded.fingerprint)
-    kept = f"{loaded.fingerprint} {options}"
-    cached = CachedScorer(lambda: scorer, name=loaded.name, folder=cache, fingerprint=kept)
-    return Component(loaded.name, "lm", cached, loaded.fingerprint)
+    kept = f"{lm.fingerprint} {options}"
+    cached = CachedScorer(lambda: scorer, name=lm.name, folder=cache, fingerprint=kept)
+    return Component(lm.name, "lm", cached, lm.fingerprint)
 
 
 def _ngram_component(path: PathLike, unk_size: Optional[float]) -> Component:

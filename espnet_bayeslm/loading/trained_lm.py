@@ -18,13 +18,20 @@ from espnet_bayeslm.loading.experiment import (
     check_token_list,
     experiment_name,
     find_files,
+    fingerprint,
     read_config,
     read_unk_size,
 )
+from espnet_bayeslm.pretrained.names import PRETRAINED
+from espnet_bayeslm.pretrained.scorer import PretrainedLM
 from espnet_bayeslm.scoring.neural import NeuralScorer
 from espnet_bayeslm.scoring.uncertainty import Uncertainty
 from espnet_bayeslm.scoring.unknown_words import usual_unk_size
+from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
+
+# Options of `lm: pretrained` that are about training
+TRAINING_ONLY = ("precision", "gradient_checkpointing")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,6 +115,25 @@ class TrainedLM:
         return NeuralScorer(self, num_samples=num_samples, unk_size=self.unk_size)
 
 
+def load_adapted(path: PathLike, device: str = "cpu") -> PretrainedLM:
+    """Pretrained LM that ESPnet's LM task has adapted.
+
+    Args:
+        path: The experiment folder, or a checkpoint beside its config.yaml.
+        device: Where its weights go.
+
+    Raises:
+        InputError: Files are missing, do not fit the configuration, or the base model has changed.
+    """
+    config, checkpoint = find_files(path)
+    args = read_config(config)
+    # the precision is that of the training
+    args.lm_conf = {k: v for k, v in args.lm_conf.items() if k not in TRAINING_ONLY}
+    lm = load_model(args, checkpoint).to(device).eval().lm
+    causal = lm.causal_lm(experiment_name(checkpoint), fingerprint=fingerprint(path))
+    return PretrainedLM(causal, reader=lm.reader)
+
+
 def load_lm(path: PathLike, device: str = "cpu") -> TrainedLM:
     """Trained ESPnet LM, ours or any other.
 
@@ -120,6 +146,10 @@ def load_lm(path: PathLike, device: str = "cpu") -> TrainedLM:
     """
     config, checkpoint = find_files(path)
     args = read_config(config)
+    if args.lm == PRETRAINED:
+        raise InputError(
+            "an adapted pretrained LM, where an LM with tokens of its own was expected", path=path
+        )
     check_token_list(args.token_list, path=str(config))
     model = load_model(args, checkpoint).to(device).eval()
     tokenize, ids = text_reader(args)

@@ -9,16 +9,16 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib.util
-import json
 import logging
 import os
 import re
 from pathlib import Path
-from typing import Any, Dict, Iterable, Optional, Tuple
+from typing import Any, Callable, ContextManager, Dict, Iterable, Optional, Tuple
 
 import torch
 
-from espnet_bayeslm.pretrained.names import ADAPTER, PREFIX, is_pretrained
+from espnet_bayeslm.pretrained.lora import base_of, need_peft, read_adapter_config
+from espnet_bayeslm.pretrained.names import ADAPTER, PREFIX
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 
@@ -26,6 +26,7 @@ from espnet_bayeslm.utils.files import PathLike
 WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
 # A part of each end of a file is enough to tell two weight files of one size apart
 DIGESTED = 1 << 20
+DIGESTED_VALUES = 4096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +39,7 @@ class CausalLM:
         tokenizer: Its tokenizer, with offsets.
         fingerprint: Digest of its files.
         licence: Licence that its card names; empty if the card names none.
+        sampled: (index) -> context that holds a sample of its random weights; None: there are none.
     """
 
     name: str
@@ -45,6 +47,7 @@ class CausalLM:
     tokenizer: Any
     fingerprint: str
     licence: str = ""
+    sampled: Optional[Callable[[int], ContextManager[None]]] = None
 
 
 def load_causal_lm(source: PathLike, *, device: str = "cpu") -> CausalLM:
@@ -58,26 +61,21 @@ def load_causal_lm(source: PathLike, *, device: str = "cpu") -> CausalLM:
         InputError: It is not found, not a causal LM, has no tokenizer, or needs code of its own.
     """
     named = str(source)
-    target = named.removeprefix(PREFIX)
-    path = Path(target)
-    if path.suffix.lower() == ".gguf":
-        model, tokenizer = _read(str(path.parent), shown=named, gguf_file=_gguf(path))
-    elif (path / ADAPTER).is_file():
+    path = Path(named.removeprefix(PREFIX))
+    if (path / ADAPTER).is_file():
         model, tokenizer = _read_adapter(path)
     else:
-        if not path.is_dir() and _looks_local(target):
-            raise InputError(
-                "there is no such folder of a pretrained LM",
-                path=target,
-                remedy="Give a folder with config.json, a .gguf file, or hf:ORGANISATION/MODEL.",
-            )
-        model, tokenizer = _read(target, shown=named)
+        target, options = _target(named)
+        model, tokenizer = _read(_model_and_tokenizer, target, shown=named, **options)
     if not getattr(tokenizer, "is_fast", False):
         raise InputError(
             f"{named}: its tokenizer does not say where tokens stand in the text",
             remedy="Use a model with a fast tokenizer (tokenizer.json).",
         )
     files = [path] if path.is_file() else sorted(f for p in WEIGHTS for f in path.glob(p))
+    digest = fingerprint(files) if files else ""
+    if not files or (path / ADAPTER).is_file():
+        digest += digest_of_weights(model)
     licence = _licence(path)
     logging.info(
         f"Loaded {named}: {model.config.model_type}, {len(tokenizer)} tokens,"
@@ -88,7 +86,7 @@ def load_causal_lm(source: PathLike, *, device: str = "cpu") -> CausalLM:
         path.stem if path.is_file() else path.name,
         model.to(device).eval(),
         tokenizer,
-        fingerprint(files) if files else f"{target} {model.config.to_json_string()}",
+        digest,
         licence,
     )
 
@@ -104,6 +102,49 @@ def fingerprint(files: Iterable[Path]) -> str:
             f.seek(max(0, size - DIGESTED))
             digest.update(f.read(DIGESTED))
     return digest.hexdigest()
+
+
+def load_tokenizer(source: PathLike) -> Any:
+    """Tokenizer of a pretrained LM, without the LM's weights.
+
+    Args:
+        source: As of `load_causal_lm`, but no adapter.
+
+    Raises:
+        InputError: It is not found.
+    """
+    target, options = _target(source)
+    return _read(_tokenizer, target, shown=str(source), **options)
+
+
+def digest_of_weights(model: Any) -> str:
+    """Digest of the first values of each weight of a model, whatever file they came from."""
+    digest = hashlib.sha256()
+    for name, value in model.named_parameters():
+        digest.update(f"{name} {tuple(value.shape)}\n".encode())
+        # half precision: a file may hold either
+        some = value.detach().flatten()[:DIGESTED_VALUES].to("cpu", torch.bfloat16)
+        digest.update(some.view(torch.int16).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _target(named: str) -> Tuple[str, Dict[str, str]]:
+    """Folder or hub name for transformers' loaders, and their options.
+
+    Raises:
+        InputError: There is no such folder or file.
+    """
+    target = named.removeprefix(PREFIX)
+    path = Path(target)
+    if path.suffix.lower() == ".gguf":
+        return str(path.parent), {"gguf_file": _gguf(path)}
+    if not path.is_dir() and _looks_local(target):
+        raise InputError(
+            "there is no such folder of a pretrained LM",
+            path=target,
+            remedy="Give a folder with config.json, a .gguf file, or hf:ORGANISATION/MODEL.",
+        )
+    return target, {}
 
 
 def _looks_local(target: str) -> bool:
@@ -128,14 +169,14 @@ def _gguf(path: Path) -> str:
     return path.name
 
 
-def _read(target: str, *, shown: str, **options: Any) -> Tuple[Any, Any]:
-    """Model and tokenizer of a folder or hub name, from a local copy if there is one.
+def _read(load: Callable[..., Any], target: str, *, shown: str, **options: Any) -> Any:
+    """What a loader makes of a folder or hub name, from a local copy if there is one.
 
     Raises:
-        InputError: They cannot be read.
+        InputError: It cannot be read.
     """
     try:
-        return _from_pretrained(target, local_files_only=True, **options)
+        return load(target, local_files_only=True, **options)
     except InputError:
         raise
     except Exception as error:
@@ -143,23 +184,30 @@ def _read(target: str, *, shown: str, **options: Any) -> Tuple[Any, Any]:
             raise _read_error(shown, error) from error
     logging.info(f"{shown}: no local copy; asking the hub")
     try:
-        return _from_pretrained(target, local_files_only=False, **options)
+        return load(target, local_files_only=False, **options)
     except InputError:
         raise
     except Exception as error:
         raise _read_error(shown, error) from error
 
 
-def _from_pretrained(target: str, **options: Any) -> Tuple[Any, Any]:
+def _tokenizer(target: str, **options: Any) -> Any:
+    """Tokenizer by transformers' own loader, without code of the model's folder."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(target, trust_remote_code=False, **options)
+
+
+def _model_and_tokenizer(target: str, **options: Any) -> Tuple[Any, Any]:
     """Model and tokenizer by transformers' own loaders, without code of the model's folder."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.from_pretrained(target, trust_remote_code=False, **options)
     if getattr(config, "is_encoder_decoder", False):
         raise InputError(
             f"{target}: an encoder-decoder ({config.model_type}), where a causal LM was expected"
         )
-    tokenizer = AutoTokenizer.from_pretrained(target, trust_remote_code=False, **options)
+    tokenizer = _tokenizer(target, **options)
     model = AutoModelForCausalLM.from_pretrained(
         target, trust_remote_code=False, dtype=torch.float32, **options
     )
@@ -188,19 +236,11 @@ def _read_adapter(folder: Path) -> Tuple[Any, Any]:
     Raises:
         InputError: peft is not installed, or adapter and base do not fit.
     """
-    if importlib.util.find_spec("peft") is None:
-        raise InputError(
-            "reading an adapter needs the package peft",
-            path=folder,
-            remedy="Install it: pip install peft.",
-        )
+    need_peft(folder)
     from peft import PeftModel
 
-    content: Dict[str, Any] = json.loads((folder / ADAPTER).read_text(encoding="utf-8"))
-    base: Optional[str] = content.get("base_model_name_or_path")
-    if not base:
-        raise InputError("the adapter names no base model", path=folder / ADAPTER)
-    own = load_causal_lm(base if is_pretrained(base) else f"{PREFIX}{base}")
+    base = base_of(read_adapter_config(folder))
+    own = load_causal_lm(base)
     try:
         return PeftModel.from_pretrained(own.model, str(folder)), own.tokenizer
     except (RuntimeError, ValueError, OSError) as error:

@@ -7,6 +7,20 @@ from pathlib import Path
 
 PREFIX = "hf:"
 ADAPTER = "adapter_config.json"
+# ESPnet's name of our LM that adapts a pretrained one, and the type of its tokens
+PRETRAINED, TOKEN_TYPE = "pretrained", "hugging_face"
+
+
+def is_adapted(source: object) -> bool:
+    """True for an experiment of ESPnet's LM task that has adapted a pretrained LM."""
+    if not isinstance(source, (str, os.PathLike)):
+        return False
+    path = Path(source)
+    config = (path if path.is_dir() else path.parent) / "config.yaml"
+    if not config.is_file():
+        return False
+    lines = config.read_text(encoding="utf-8", errors="replace").splitlines()
+    return f"lm: {PRETRAINED}" in lines
 
 
 def is_pretrained(source: object) -> bool:

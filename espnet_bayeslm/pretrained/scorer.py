@@ -34,12 +34,14 @@ class PretrainedScorer:
         max_nodes: The most tokens of a forward pass.
         max_context: The most tokens before an utterance that are read again.
         context: Sentences before each sentence of a text that are read with it.
+        num_samples: Number of weight samples whose probabilities are averaged; 0: the posterior
+            mean.
+        reader: Writes sentences in the form that an adapted LM was trained with; None: it is
+            chosen by `text_form`.
 
     Attributes:
         reader: Writes sentences in the chosen form; None before it is chosen.
     """
-
-    is_uncertain = False
 
     def __init__(
         self,
@@ -49,15 +51,23 @@ class PretrainedScorer:
         max_nodes: int = MAX_NODES,
         max_context: int = MAX_CONTEXT,
         context: int = 0,
+        num_samples: int = 0,
+        reader: Optional[Reader] = None,
     ):
         if context < 0:
             raise InputError(f"--context {context}: expected 0 or more sentences")
         self.context = context
         self.name, self.lm = lm.name, lm
         self.max_nodes, self.max_context = max_nodes, max_context
+        self.num_samples = num_samples
         self.reader: Optional[Reader] = None
-        self._readers = candidates(lm.tokenizer, text_form)
+        self._readers = [reader] if reader else candidates(lm.tokenizer, text_form)
         self._scorer: Any = None
+
+    @property
+    def is_uncertain(self) -> bool:
+        """True if some of its weights are random."""
+        return self.lm.sampled is not None
 
     def prepare(self, sentences: Sequence[Sequence[str]]) -> None:
         """Choose the text form by these sentences, if it is not chosen yet."""
@@ -147,7 +157,7 @@ class PretrainedScorer:
         before = (*reader.start, *history)
         self._check_lengths(encoded, len(before))
         sequences = [(*before, *item.ids) for item in encoded]
-        found = scorer.log_probs(sequences, [len(item.ids) for item in encoded])
+        found = self._token_scores(scorer, sequences, [len(item.ids) for item in encoded])
         unk = self.lm.tokenizer.unk_token_id
         scores = []
         for item, (tokens, opens) in zip(encoded, found, strict=True):
@@ -158,6 +168,19 @@ class PretrainedScorer:
                     unknown[n] = unk in item.ids[first:last]
             scores.append(WordScores(log_probs, unknown))
         return scores
+
+    def _token_scores(
+        self, scorer: TreeScorer, sequences: Sequence[History], scored: Sequence[int]
+    ) -> List[np.ndarray]:
+        """Scores of tokens as `TreeScorer.log_probs`, their probabilities averaged over samples."""
+        if not self.num_samples or self.lm.sampled is None:
+            return scorer.log_probs(sequences, scored)
+        of_samples = []
+        for index in range(self.num_samples):
+            with self.lm.sampled(index):
+                of_samples.append(scorer.log_probs(sequences, scored))
+        count = math.log(self.num_samples)
+        return [np.logaddexp.reduce(rows) - count for rows in zip(*of_samples, strict=True)]
 
     def _check_lengths(self, encoded: Sequence[Encoded], before: int) -> None:
         """Raise an InputError where a sentence is longer than the LM's positions."""
@@ -204,16 +227,19 @@ class PretrainedLM:
     Args:
         lm: The LM and its tokenizer.
         text_form: As of `PretrainedScorer`; `auto` chooses by the first texts that are scored.
+        reader: Reader of an adapted LM.
 
     Attributes:
         name: Its name in tables.
-        scorer: Scores its words.
+        reading: Arguments of a `PretrainedScorer` that say how it reads text.
+        scorer: Scores its words by the posterior mean.
     """
 
-    def __init__(self, lm: CausalLM, *, text_form: str = AUTO):
+    def __init__(self, lm: CausalLM, *, text_form: str = AUTO, reader: Optional[Reader] = None):
         self.name, self.fingerprint = lm.name, lm.fingerprint
-        self.causal_lm, self.text_form = lm, text_form
-        self.scorer = PretrainedScorer(lm, text_form=text_form)
+        self.causal_lm = lm
+        self.reading = {"text_form": text_form, "reader": reader}
+        self.scorer = PretrainedScorer(lm, text_form=text_form, reader=reader)
 
     @property
     def lm(self) -> Any:
@@ -227,14 +253,26 @@ class PretrainedLM:
         found: List[str] = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
         return found
 
-    def score(self, text: Text) -> float:
-        """Ln P(text, end) of a sentence, a string or its words, in nats."""
-        return float(self.word_scores([text])[0].log_probs.sum())
+    def score(self, text: Text, *, num_samples: int = 0) -> float:
+        """Ln P(text, end) of a sentence, a string or its words, in nats.
 
-    def word_scores(self, texts: Sequence[Text]) -> List[WordScores]:
+        Args:
+            text: A string, or its words.
+            num_samples: Number of weight samples whose probabilities are averaged; 0: the posterior
+                mean.
+        """
+        return float(self.word_scores([text], num_samples=num_samples)[0].log_probs.sum())
+
+    def word_scores(self, texts: Sequence[Text], *, num_samples: int = 0) -> List[WordScores]:
         """Ln p of each word and of the end of sentences, strings or lists of words, in nats.
+
+        Args:
+            texts: Strings, or lists of words.
+            num_samples: Number of weight samples whose probabilities are averaged; 0: the posterior
+                mean.
 
         Raises:
             InputError: One string, where a list of sentences is expected.
         """
+        self.scorer.num_samples = num_samples
         return self.scorer.word_scores(sentences_of(texts))

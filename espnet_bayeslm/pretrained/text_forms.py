@@ -111,6 +111,10 @@ class Reader:
         starts += [len(ids)] * (len(written) + 1 - len(starts))
         return Encoded([*ids, *self.end], starts)
 
+    def sentence_ids(self, words: Sequence[str]) -> List[int]:
+        """Tokens of a sentence and its punctuation, without the tokens of its end."""
+        return self.encode(words).ids[: -len(self.end)]
+
     def openings(self, size: int) -> torch.Tensor:
         """(V,) bool, True for the tokens that end the word before them."""
         opens = torch.zeros(size, dtype=torch.bool)
@@ -145,3 +149,20 @@ def candidates(tokenizer: Any, form: str) -> List[Reader]:
     if not readers:
         raise InputError("the tokenizer has neither a line break nor a token for ends of text")
     return readers if form == AUTO else readers[:1]
+
+
+def training_reader(tokenizer: Any, form: str, marks: str) -> Reader:
+    """Reader of one form, with one token before and one after a sentence.
+
+    Line breaks that the tokenizer writes as several tokens give way to the tokenizer's own marks.
+
+    Raises:
+        InputError: There is no such form, or the tokenizer lacks the marks.
+    """
+    for name, value, valid in (("text_form", form, FORMS), ("marks", marks, MARKS)):
+        if value not in valid:
+            raise InputError(f"{name} {value!r}: valid are {', '.join(valid)}")
+    reader = Reader(tokenizer, TextForm(form, marks))
+    if len(reader.start) > 1:
+        reader = Reader(tokenizer, TextForm(form, "special"))
+    return reader

@@ -124,12 +124,14 @@ class BayesLanguageModel(ESPnetLanguageModel):
         min_iters_per_epoch: int = 0,
     ):
         super().__init__(lm, vocab_size, ignore_id)
-        # What ESPnet's lm_inference reads
-        self.sos_ids, self.eos_id = [self.sos], self.eos
         if not isinstance(lm, UncertainLM):
             raise InputError(
                 f"model bayes_lm needs an LM of espnet_bayeslm, got {type(lm).__name__}"
             )
+        self.sos = self.sos if lm.sos is None else lm.sos
+        self.eos = self.eos if lm.eos is None else lm.eos
+        # What ESPnet's lm_inference reads
+        self.sos_ids, self.eos_id = [self.sos], self.eos
         check_known(KL_SCALES, kl_scale=kl_scale)
         check_least(1, num_samples=num_samples)
         check_least(0, kl_warmup_epochs=kl_warmup_epochs, self_normalization=self_normalization)

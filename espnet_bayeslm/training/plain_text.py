@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, List, Optional, Sequence, Tuple
 
 from espnet_bayeslm.configs import find_config, inherited_size_options, size_options
+from espnet_bayeslm.pretrained.names import PRETRAINED, is_adapted, is_pretrained
 from espnet_bayeslm.training.options import TrainOptions
 from espnet_bayeslm.utils.cli import PROGRESS, log_to
 from espnet_bayeslm.utils.errors import InputError
@@ -30,21 +31,30 @@ def train(**options: Any) -> None:
     """
     from espnet_bayeslm.loading.experiment import check_exp
     from espnet_bayeslm.training import text
+    from espnet_bayeslm.training.pretrained_text import base_options, pretrained_tokens
     from espnet_bayeslm.training.task import BayesLMTask
-    from espnet_bayeslm.training.tokens import given_tokens
+    from espnet_bayeslm.training.tokens import Tokens, given_tokens
     from espnet_bayeslm.utils.locks import folder_lock
 
     wanted = TrainOptions(**options)
     config, exp = find_config(wanted.config), wanted.exp
-    given = given_tokens(wanted)
-    words = [*size_of(wanted, config), *wanted.espnet_options]
+    words = list(wanted.espnet_options)
+    if is_pretrained(wanted.source) or is_adapted(wanted.source):
+        words = [*base_options(wanted.source), *words]
+    else:
+        words = [*size_of(wanted, config), *words]
     args = parse_training_options(config, words)
+    if args.lm == PRETRAINED:
+        wanted.check()
+        given: Optional[Tokens] = pretrained_tokens(args.lm_conf)
+    else:
+        given = given_tokens(wanted)
     check_exp(exp, ",")
     start: List[str] = ["--config", str(config), "--output_dir", str(exp), "--resume", "true"]
     if not args.fold_length:
         # as the recipes, for batches of type `folded`
         start += ["--fold_length", "150"]
-    start += starting_point(wanted.source, args)
+    start += starting_point(wanted.source, args, folder=exp / "data")
     reading = {name: getattr(args, name) for name in ("cleaner", "non_linguistic_symbols")}
     texts = wanted.train_text, wanted.valid_text
     with folder_lock(exp):
@@ -71,23 +81,28 @@ def size_of(wanted: TrainOptions, config: Path) -> List[str]:
     )
 
 
-def starting_point(source: Optional[Path], args: argparse.Namespace) -> List[str]:
+def starting_point(source: Optional[Path], args: argparse.Namespace, *, folder: Path) -> List[str]:
     """ESPnet's options that start from a trained LM, with its weights as the prior.
 
     Args:
         source: The trained LM; None: none.
         args: The training's options.
+        folder: Where the start is written if it is a peft adapter.
 
     Raises:
         InputError: ESPnet cannot take the LM's path.
     """
-    from espnet_bayeslm.lm.registry import LM_CLASSES
+    from espnet_bayeslm.loading.build import TRAINED_CLASSES
     from espnet_bayeslm.loading.experiment import find_files
+    from espnet_bayeslm.pretrained.lora import is_adapter, write_start
     from espnet_bayeslm.training import adaptation
 
-    if source is None:
+    if source is None or (is_pretrained(source) and not is_adapter(source)):
         return []
-    checkpoint = find_files(source)[1].resolve()
+    if is_adapter(source):
+        checkpoint = write_start(source, folder / "adapter.pth").resolve()
+    else:
+        checkpoint = find_files(source)[1].resolve()
     if ":" in str(checkpoint):
         raise InputError(
             "ESPnet's --init_param takes what comes after a `:` for parts of the LM",
@@ -96,7 +111,7 @@ def starting_point(source: Optional[Path], args: argparse.Namespace) -> List[str
         )
     options = ["--init_param", str(checkpoint)]
     # the configuration may choose its own prior, as `prior: zero`
-    if args.lm in LM_CLASSES and "prior" not in args.model_conf:
+    if args.lm in TRAINED_CLASSES and "prior" not in args.model_conf:
         options += ["--model_conf", f"prior={json.dumps(str(checkpoint))}"]
     if args.lm == adaptation.LM:
         options += adaptation.backbone_options(args.lm_conf, source)

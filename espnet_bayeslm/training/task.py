@@ -20,8 +20,7 @@ from espnet2.train.distributed_utils import get_node_rank, get_rank
 from espnet_bayeslm.bayes.kinds import KINDS
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.lm.protocols import RandomLM
-from espnet_bayeslm.lm.registry import LM_CLASSES
-from espnet_bayeslm.loading.build import MIXTURE, MODEL, OPTIM
+from espnet_bayeslm.loading.build import MIXTURE, MODEL, OPTIM, TRAINED_CLASSES
 from espnet_bayeslm.loading.checkpoint import check_fits, load_state, read_checkpoint
 from espnet_bayeslm.loading.espnet_tasks import (
     LMTask,
@@ -31,6 +30,8 @@ from espnet_bayeslm.loading.espnet_tasks import (
     scheduler_classes,
 )
 from espnet_bayeslm.loading.experiment import check_token_list, read_config
+from espnet_bayeslm.pretrained.adapted import AdaptedLM
+from espnet_bayeslm.pretrained.names import PRETRAINED, TOKEN_TYPE
 from espnet_bayeslm.training.ivon import IVON
 from espnet_bayeslm.training.model import START_PRIOR, ZERO_PRIOR, BayesLanguageModel
 from espnet_bayeslm.training.optimizer import (
@@ -42,6 +43,7 @@ from espnet_bayeslm.training.optimizer import (
     parameters_of,
     split_posterior,
 )
+from espnet_bayeslm.training.pretrained_text import SentencePreprocessor
 from espnet_bayeslm.training.register import register
 from espnet_bayeslm.training.sampled_softmax import count_text_tokens
 from espnet_bayeslm.training.saving import check_run, writing_errors
@@ -174,7 +176,7 @@ def check_conf(name: str, cls: Any, conf: Mapping[str, Any]) -> None:
 
 def read_numbers(args: argparse.Namespace) -> None:
     """Make the numbers of all `*_conf` numbers, in place: ESPnet reads `1e-3` as a word."""
-    model = args.model or (MODEL if args.lm in LM_CLASSES else "lm")
+    model = args.model or (MODEL if args.lm in TRAINED_CLASSES else "lm")
     chosen: Dict[str, Any] = {"lm": lm_choices.get_class(args.lm)}
     chosen["model"] = model_choices.get_class(model)
     for name, classes in CHOSEN_BY_NAME.items():
@@ -205,6 +207,8 @@ class BayesLMTask(LMTask):
         """ESPnet's parser; `--model` is chosen after the LM is known."""
         parser = super().get_parser()
         parser.set_defaults(model=None)
+        types = next(action for action in parser._actions if action.dest == "token_type")
+        types.choices = [*dict.fromkeys([*(types.choices or ()), TOKEN_TYPE])]
         return parser
 
     @classmethod
@@ -249,7 +253,7 @@ class BayesLMTask(LMTask):
             )
         device_of(args.ngpu)
         if args.model is None:
-            args.model = MODEL if args.lm in LM_CLASSES else "lm"
+            args.model = MODEL if args.lm in TRAINED_CLASSES else "lm"
         with writing_errors(Path(args.output_dir)), contextlib.ExitStack() as stack:
             if not (args.distributed and get_rank(args.dist_rank, args.dist_launcher)):
                 # one rank for all of a job
@@ -272,7 +276,8 @@ class BayesLMTask(LMTask):
         """
         if isinstance(args.token_list, str):
             tokens = [line.rstrip() for _, line in read_lines(args.token_list)]
-            check_token_list(tokens, path=args.token_list)
+            if args.token_type != TOKEN_TYPE:
+                check_token_list(tokens, path=args.token_list)
         check_conf("lm", lm_choices.get_class(args.lm), args.lm_conf)
         check_conf("model", model_choices.get_class(args.model or "lm"), args.model_conf)
         for name, classes in CHOSEN_BY_NAME.items():
@@ -280,6 +285,9 @@ class BayesLMTask(LMTask):
             if chosen is not None:
                 check_conf(name, classes[chosen.lower()], getattr(args, f"{name}_conf"))
         model = super().build_model(args)
+        if isinstance(model.lm, AdaptedLM):
+            # config.yaml has it: another base would give other words
+            args.lm_conf = {**args.lm_conf, "fingerprint": model.lm.fingerprint}
         if args.init is not None and isinstance(model.lm, UncertainLM):
             # --init re-initialises every matrix, standard deviations too
             model.lm.reset_posterior()
@@ -294,6 +302,13 @@ class BayesLMTask(LMTask):
                 )
             cls.prepare_training(model, args)
         return model
+
+    @classmethod
+    def build_preprocess_fn(cls, args: argparse.Namespace, train: bool) -> Any:
+        """ESPnet's reader of sentences; of a pretrained LM that of its own tokenizer."""
+        if args.lm == PRETRAINED:
+            return SentencePreprocessor.of(args, train=train)
+        return super().build_preprocess_fn(args, train)
 
     @classmethod
     def build_optimizers(

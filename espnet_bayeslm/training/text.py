@@ -160,7 +160,8 @@ def prepare(
     else:
         tokens = made_tokens(folder, wanted, reading)
     model_digest = tokens.bpemodel and sha256(tokens.bpemodel)
-    cut = (tokens.token_type, sha256(token_list), model_digest, reading)
+    form = tokens.reader and str(tokens.reader.form)
+    cut = (tokens.token_type, sha256(token_list), model_digest, reading, *([form] if form else []))
     made["counts"] = _digest(*digests, *cut)
     if made["counts"] == before.get("counts"):
         logging.info(f"{folder}: the same text and tokens as before; statistics are kept")

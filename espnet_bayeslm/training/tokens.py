@@ -7,7 +7,7 @@ import io
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Callable, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence
 
 from espnet_bayeslm.loading.build import text_reader
 from espnet_bayeslm.loading.experiment import (
@@ -32,14 +32,18 @@ class Tokens(NamedTuple):
         token_type: `word`, `bpe` or `char`.
         tokens: All of them, in the order of their ids.
         bpemodel: The sentencepiece model, for `bpe`.
+        reader: Cuts the sentences of a pretrained LM, for `hugging_face`.
     """
 
     token_type: str
     tokens: Sequence[str]
     bpemodel: Optional[str] = None
+    reader: Any = None
 
     def cutter(self, reading: Mapping[str, Optional[str]]) -> Callable[[str], List[str]]:
         """Function that cuts a sentence into tokens, under ESPnet's options `reading`."""
+        if self.reader is not None:
+            return lambda text: [self.tokens[i] for i in self.reader.sentence_ids(text.split())]
         args = argparse.Namespace(
             use_preprocessor=True,
             token_type=self.token_type,

@@ -1,0 +1,215 @@
+"""A pretrained causal LM with a LoRA adapter, trained by ESPnet's LM task."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Dict, List, Mapping, Optional, Union
+
+import torch
+from torch import nn
+from typeguard import typechecked
+
+from espnet_bayeslm.bayes import Position, Weights
+from espnet_bayeslm.bayes.kinds import is_posterior_key
+from espnet_bayeslm.lm.rereading import RereadingLM
+from espnet_bayeslm.lm.uncertain import Projected
+from espnet_bayeslm.pretrained.causal_lm import CausalLM, digest_of_weights, load_causal_lm
+from espnet_bayeslm.pretrained.lora import add_adapter, lora_options
+from espnet_bayeslm.pretrained.text_forms import Reader, training_reader
+from espnet_bayeslm.utils.errors import InputError
+
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+# Largest difference of logits by rounding, relative to their spread
+TOLERANCE = 1e-3
+
+
+class AdaptedLM(RereadingLM):
+    """A pretrained causal LM whose own weights are frozen, with a LoRA adapter that is trained.
+
+    Its state_dict holds the adapter and the adapter's posterior; the base model is read from where
+    `model` names it, and checked by `fingerprint`.
+
+    Args:
+        vocab_size: Number of tokens of its tokenizer.
+        model: The base model: hf:FOLDER, hf:NAME or a .gguf file.
+        lora: Options of peft's LoRA: `r`, `alpha`, `dropout`, `target_modules` (default: 16,
+            2 r, 0, all linear layers but the output projection).
+        uncertainty: `{lora_a@LAYERS: bayes, lora_b@LAYERS: bayes}`.
+        text_form: Form in which it reads a sentence: `as_is`, `lower` or `sentence`.
+        marks: Before and after a sentence: `newline`, or `special` for the tokenizer's own marks,
+            as a recogniser with these tokens has them.
+        fingerprint: Digest of the base model's weights; training fills it in.
+        precision: Of the base model in training: `float32` or `bfloat16`.
+        gradient_checkpointing: True to compute activations again in the backward pass, which
+            saves memory; not with random weights.
+        prior_variance: Variance of the Gaussian prior, or `learn`, `learn_rows`: the one that makes
+            the KL least, for a parameter or for each of its rows.
+        init_std: Standard deviation of the weights' posterior at the start.
+        init_std_unit: Unit of init_std: `absolute`, `weights` (their standard deviation) or
+            `prior`.
+        num_samples: Number of weight samples over which a beam search averages the probability of a
+            token; 0: the posterior mean.
+
+    Attributes:
+        base: The base model as it was loaded, with its tokenizer.
+        reader: Cuts sentences into tokens.
+
+    Raises:
+        InputError: The base model or an option cannot be used, or the base model has changed.
+    """
+
+    rnn_type = "pretrained"
+    computes_trees = False
+
+    @typechecked
+    def __init__(
+        self,
+        vocab_size: int,
+        model: Optional[str] = None,
+        lora: Any = None,
+        uncertainty: Any = None,
+        text_form: str = "as_is",
+        marks: str = "newline",
+        fingerprint: Optional[str] = None,
+        precision: str = "float32",
+        gradient_checkpointing: bool = False,
+        prior_variance: Union[float, str] = "learn_rows",
+        init_std: float = 0.5,
+        init_std_unit: str = "weights",
+        num_samples: int = 0,
+    ):
+        super().__init__(vocab_size, prior_variance=prior_variance, num_samples=num_samples)
+        if model is None:
+            raise InputError("lm pretrained: lm_conf has no `model`", remedy="Give --from hf:NAME.")
+        if precision not in PRECISIONS:
+            raise InputError(f"precision {precision!r}: valid are {', '.join(PRECISIONS)}")
+        base = load_causal_lm(model)
+        self.fingerprint = digest_of_weights(base.model)
+        if fingerprint not in (None, self.fingerprint):
+            raise InputError(
+                f"the base model {model} has changed since the adapter was trained",
+                remedy="Restore the model, or name the right one: lm_conf model.",
+            )
+        self.reader: Reader = training_reader(base.tokenizer, text_form, marks)
+        self.sos, self.eos = self.reader.start[0], self.reader.end[0]
+        self.model = add_adapter(base.model.to(PRECISIONS[precision]), lora_options(lora))
+        # a plain attribute: its model is a part of `self.model`
+        self.__dict__["base"] = dataclasses.replace(base, model=self.model)
+        if precision == "bfloat16":
+            # faster on short sentences than the fused operator's backward pass
+            self.causal.set_attn_implementation("eager")
+        self._layers = _layers(self.causal)
+        self._is_linear = projects_linearly(self.causal)
+        self.register_load_state_dict_pre_hook(_keep_base)
+        num_layers = len(self.causal.get_submodule(self._layers))
+        self.make_uncertain(
+            uncertainty,
+            num_layers=num_layers,
+            prior_variance=prior_variance,
+            init_std=init_std,
+            init_std_unit=init_std_unit,
+        )
+        if gradient_checkpointing:
+            if self.kinds:
+                raise InputError("gradient_checkpointing with random weights: give one of the two")
+            self.model.enable_input_require_grads()
+            self.causal.gradient_checkpointing_enable({"use_reentrant": False})
+
+    @property
+    def causal(self) -> Any:
+        """The model of `transformers`, with the adapter in its layers."""
+        return self.model.base_model.model
+
+    @property
+    def decoder(self) -> nn.Linear:
+        """The output projection."""
+        return self.causal.get_output_embeddings()
+
+    def causal_lm(self, name: str, *, fingerprint: str) -> CausalLM:
+        """The adapted LM as a causal LM."""
+        base: CausalLM = self.__dict__["base"]
+        sampled = self.sampled if self.kinds else None
+        return dataclasses.replace(base, name=name, fingerprint=fingerprint, sampled=sampled)
+
+    def positions(self) -> Mapping[str, Position]:
+        """The two factors of the adapter in each layer."""
+        path = f"model.base_model.model.{self._layers}.{{k}}"
+        return {
+            f"lora_{factor.lower()}": Position(weights=(Weights(f"{path}.*.lora_{factor}.*"),))
+            for factor in "AB"
+        }
+
+    def projected(self, input: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        """Input of the output projection, (B, L, M)."""
+        return self.causal.base_model(input_ids=input, use_cache=False).last_hidden_state
+
+    def compute(self, input: torch.Tensor, hidden: Any) -> Any:
+        """Logits of the tokenizer's tokens, and no state."""
+        return self.causal(input_ids=input, use_cache=False).logits[..., : self.vocab_size], None
+
+    def project(self, outputs: torch.Tensor) -> torch.Tensor:
+        """Logits (..., V) of the tokenizer's tokens."""
+        return self.decoder(outputs)[..., : self.vocab_size]
+
+    def outputs(self, input: torch.Tensor) -> Optional[Projected]:
+        """Input of the output projection and its weight; None where logits come otherwise."""
+        return super().outputs(input) if self._is_linear else None
+
+    def is_own(self, name: str) -> bool:
+        """True for a tensor of the adapter or of its posterior, by its name in the state_dict."""
+        return not name.startswith("model.") or ".lora_" in name or is_posterior_key(name)
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """State of the adapter and its posterior, without the base model's weights."""
+        prefix = kwargs.get("prefix", "")
+        state = super().state_dict(*args, **kwargs)
+        for key in list(state):
+            if key.startswith(prefix) and not self.is_own(key[len(prefix) :]):
+                del state[key]
+        return state
+
+
+def _keep_base(lm: AdaptedLM, state: Dict[str, Any], prefix: str, *_others: Any) -> None:
+    """Add the base model's own weights to a checkpoint that is about to be loaded."""
+    for key, value in nn.Module.state_dict(lm).items():
+        if not lm.is_own(key):
+            state[prefix + key] = value
+
+
+def _layers(causal: Any) -> str:
+    """Name of the list of a causal LM's layers.
+
+    Raises:
+        InputError: There is no such list.
+    """
+    count = causal.config.num_hidden_layers
+    for name, module in causal.named_modules():
+        if isinstance(module, nn.ModuleList) and len(module) == count:
+            return name
+    raise InputError(f"a model of the type {causal.config.model_type} has no list of layers")
+
+
+@torch.no_grad()
+def projects_linearly(causal: Any) -> bool:
+    """True if the logits are the output projection of the last hidden state, and no more."""
+    ids = torch.tensor([[1, 2, 3]])
+    hidden = causal.base_model(input_ids=ids, use_cache=False).last_hidden_state
+    decoder = causal.get_output_embeddings()
+    if not isinstance(decoder, nn.Linear) or hidden.size(-1) != decoder.in_features:
+        return False
+    expected = causal(input_ids=ids, use_cache=False).logits.float()
+    found = decoder(hidden).float()
+    return bool((found - expected).abs().max() <= TOLERANCE * expected.std())
+
+
+def vocabulary(tokenizer: Any) -> List[str]:
+    """All tokens of a tokenizer in the order of their ids, each a line of its own in a file."""
+    tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    lines: Dict[str, None] = {}
+    for index, token in enumerate(tokens):
+        # blanks and line breaks would be lost in a file of lines
+        line = "" if token is None else token
+        if line != line.strip() or len(line.split()) != 1 or line in lines:
+            line = f"<{index}:{ascii(line)[1:-1].replace(' ', '_')}>"
+        lines[line] = None
+    return list(lines)

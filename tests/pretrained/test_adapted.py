@@ -1,0 +1,176 @@
+"""Adaptation of pretrained LMs through ESPnet's LM task, against peft in a plain loop."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from pretrained.tiny_models import FAMILIES, write_model
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import espnet_bayeslm
+from espnet_bayeslm.pretrained.adapted import AdaptedLM, vocabulary
+from espnet_bayeslm.training.model import BayesLanguageModel
+from espnet_bayeslm.utils.errors import InputError
+
+LORA = {"r": 2, "alpha": 4}
+SENTENCES = ["so we could put the remote", "okay", "the the table remote", "yes I think so"]
+
+
+def build(folder, family="llama", **conf):
+    """An adapted LM of a tiny base, away from its start."""
+    base = write_model(folder, family)
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    lm = AdaptedLM(len(vocabulary(tokenizer)), model=f"hf:{base}", lora=LORA, **conf)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for name, value in lm.named_parameters():
+            if ".lora_B." in name and "log_std" not in name:
+                value.normal_(0, 0.3, generator=generator)
+    return base, lm
+
+
+def batch_of(lm):
+    """Token ids of the sentences, padded, and their lengths."""
+    ids = [torch.tensor(lm.reader.sentence_ids(s.split())) for s in SENTENCES]
+    text = torch.nn.utils.rnn.pad_sequence(ids, batch_first=True)
+    return text, torch.tensor([len(row) for row in ids])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_loss_is_that_of_transformers(tmp_path, family):
+    """And so is the gradient of the adapter, with which nothing but the adapter is trained."""
+    _, lm = build(tmp_path, family)
+    model = BayesLanguageModel(lm, lm.vocab_size).eval()  # without dropout
+    loss = model(*batch_of(lm))[0].squeeze()
+    loss.backward()
+    trained = {n: p.grad.clone() for n, p in lm.named_parameters() if p.grad is not None}
+    assert trained and all(".lora_" in name for name in trained)
+    lm.zero_grad()
+    total, count = 0.0, 0
+    for sentence in SENTENCES:
+        ids = [*lm.reader.start, *lm.reader.sentence_ids(sentence.split()), *lm.reader.end]
+        ids = torch.tensor([ids])
+        total = total + lm.causal(input_ids=ids, labels=ids).loss * (ids.size(1) - 1)
+        count += ids.size(1) - 1
+    (total / count).backward()
+    torch.testing.assert_close(loss, total / count, rtol=1e-5, atol=1e-5)
+    for name, p in lm.named_parameters():
+        if name in trained:
+            torch.testing.assert_close(trained[name], p.grad, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_positions_are_the_factors_of_each_layer(tmp_path, family):
+    _, lm = build(tmp_path, family, uncertainty={"lora_a@2": "bayes", "lora_b@1": "bayes"})
+    blocks = lm.posterior.blocks()
+    factors = {(block.location, ".lora_A." in block.name) for block in blocks}
+    assert factors == {("lora_a@2", True), ("lora_b@1", False)}
+    size = sum(p.numel() for n, p in lm.named_parameters() if n.endswith("lora_A.default.weight"))
+    assert sum(b.mean.numel() for b in blocks if b.location == "lora_a@2") * 2 == size
+
+
+def test_the_kl_is_the_closed_form(tmp_path):
+    conf = {"uncertainty": {"lora_a@*": "bayes"}, "prior_variance": 0.25, "init_std": 0.1}
+    _, lm = build(tmp_path, **conf, init_std_unit="absolute")
+    expected = 0.0
+    for name, mean in lm.named_parameters():
+        if name.endswith("lora_A.default.weight"):
+            terms = (0.01 + mean.double() ** 2) / 0.25 - 1 - np.log(0.01 / 0.25)
+            expected += float(terms.sum()) / 2
+    assert float(lm.kl()) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_checkpoint_has_the_adapter_alone(tmp_path):
+    base, lm = build(tmp_path, uncertainty={"lora_a@*": "bayes"})
+    state = BayesLanguageModel(lm, lm.vocab_size).state_dict()
+    assert all(".lora_" in name or name.endswith("noise_step") for name in state)
+    other = AdaptedLM(
+        lm.vocab_size, model=f"hf:{base}", lora=LORA, uncertainty={"lora_a@*": "bayes"}
+    )
+    BayesLanguageModel(other, lm.vocab_size).load_state_dict(state)
+    ids = torch.tensor([[5, 9, 7]])
+    assert torch.equal(other.eval()(ids)[0], lm.eval()(ids)[0])
+
+
+def test_a_base_that_has_changed_is_refused(tmp_path):
+    base, lm = build(tmp_path)
+    conf = {"model": f"hf:{base}", "lora": LORA, "fingerprint": lm.fingerprint}
+    AdaptedLM(lm.vocab_size, **conf)
+    write_model(tmp_path, scale=7.0)
+    with pytest.raises(InputError, match="has changed since the adapter was trained"):
+        AdaptedLM(lm.vocab_size, **conf)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Folder of a base, and of a Bayesian adapter trained by the command line."""
+    folder = tmp_path_factory.mktemp("adapted")
+    write_model(folder / "base")
+    lines = [f"so we could put the remote on the table {n % 3}" for n in range(12)]
+    (folder / "train.txt").write_text("\n".join(lines) + "\n")
+    (folder / "valid.txt").write_text("\n".join(SENTENCES) + "\n")
+    train(folder, "exp", "bayes_lora", f"hf:{folder / 'base'}")
+    return folder
+
+
+def train(folder, exp, config, source, *more):
+    from espnet_bayeslm.bin.train import main
+
+    texts = ["--train_text", str(folder / "train.txt"), "--valid_text", str(folder / "valid.txt")]
+    words = ["--config", config, "--from", source, "--exp", str(folder / exp), "--max_epoch", "3"]
+    fast = ["--lm_conf", "lora.r=2", "--optim_conf", "lr=0.05", "--batch_bins", "60"]
+    main([*texts, *words, *fast, *more])
+
+
+def test_training_by_the_command_line(trained):
+    loaded = espnet_bayeslm.load(trained / "exp")
+    base = espnet_bayeslm.load(f"hf:{trained / 'base'}", text_form="as_is")
+    text = "so we could put the remote on the table"
+    assert loaded.score(text) > base.score(text) + 1
+    assert (trained / "exp/checkpoint.pth").stat().st_size < 2_000_000
+    # averaged probabilities of samples, token by token
+    scores = []
+    for index in range(2):
+        with loaded.causal_lm.sampled(index):
+            scores.append(loaded.word_scores([text])[0].log_probs)
+    assert not np.allclose(scores[0], scores[1])
+    low, high = min(map(np.sum, scores)), max(map(np.sum, scores))
+    assert low - 1 < loaded.score(text, num_samples=2) < high + 1
+
+
+def test_an_exported_adapter_is_peft_s(trained, tmp_path):
+    from espnet_bayeslm.bin.export import main
+
+    output = tmp_path / "adapter"
+    main(["--lm", str(trained / "exp"), "--format", "peft", "--output", str(output)])
+    base = AutoModelForCausalLM.from_pretrained(trained / "base")
+    theirs = PeftModel.from_pretrained(base, str(output)).eval()
+    ids = torch.tensor([[5, 9, 7, 3]])
+    ours = espnet_bayeslm.load(trained / "exp").lm
+    torch.testing.assert_close(theirs(ids).logits, ours(ids).logits, rtol=1e-5, atol=1e-5)
+
+
+def test_peft_s_adapter_is_start_and_prior(trained, tmp_path):
+    base = AutoModelForCausalLM.from_pretrained(trained / "base")
+    theirs = get_peft_model(base, LoraConfig(r=2, target_modules=["q_proj"]))
+    with torch.no_grad():
+        for name, value in theirs.named_parameters():
+            if "lora_B" in name:
+                value.fill_(0.1)
+    theirs.save_pretrained(tmp_path / "adapter")
+    content = json.loads((tmp_path / "adapter/adapter_config.json").read_text())
+    assert content["base_model_name_or_path"] == str(trained / "base")
+    for name in ("train.txt", "valid.txt"):
+        (tmp_path / name).write_text((trained / name).read_text())
+    rate = ["--optim_conf", "lr=0.0", "--model_conf", "posterior_lr=null"]
+    train(tmp_path, "exp", "bayes_lora", str(tmp_path / "adapter"), *rate)
+    ours = espnet_bayeslm.load(tmp_path / "exp")
+    ids = torch.tensor([[5, 9, 7, 3]])
+    expected = theirs.eval()(ids).logits
+    torch.testing.assert_close(ours.lm(ids).logits, expected, rtol=1e-5, atol=1e-5)
+    state = torch.load(tmp_path / "exp/valid.loss.ave.pth", weights_only=True)
+    prior = next(v for n, v in state.items() if n.endswith("_prior_mean"))
+    mean = next(v for n, v in state.items() if n.endswith("lora_A.default.weight"))
+    torch.testing.assert_close(prior, mean)
