@@ -70,8 +70,12 @@ def load_components(
         "context": context,
         "unk_size": unk_size,
     }
-    pretrained = {name: options[name] for name in ("max_context", "context", "num_samples")}
-    pretrained["text_form"] = text_form
+    pretrained = {
+        "num_samples": num_samples,
+        "max_context": max_context,
+        "context": context,
+        "text_form": text_form,
+    }
     lms = [
         _pretrained_component(path, device=device, cache=cache, **pretrained)
         if is_pretrained(path) or is_adapted(path) or hasattr(path, "causal_lm")

@@ -113,7 +113,7 @@ def load_tokenizer(source: PathLike) -> Any:
     Raises:
         InputError: It is not found.
     """
-    target, options = _target(source)
+    target, options = _target(str(source))
     return _read(_tokenizer, target, shown=str(source), **options)
 
 

@@ -25,7 +25,7 @@ class LoraOptions:
     """
 
     r: int = 16
-    alpha: Optional[float] = None
+    alpha: Optional[int] = None
     dropout: float = 0.0
     target_modules: Union[str, List[str]] = "all-linear"
 

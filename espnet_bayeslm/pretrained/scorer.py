@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import logging
 import math
 from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.word_scores import Text, WordScores, sentences_of
+from espnet_bayeslm.evaluation.word_scores import Text, WordScores, sentences_of, words_of
 from espnet_bayeslm.pretrained.causal_lm import CausalLM
+from espnet_bayeslm.pretrained.entropies import token_entropies
 from espnet_bayeslm.pretrained.text_forms import AUTO, Encoded, Reader, candidates
 from espnet_bayeslm.pretrained.tree_scores import MAX_NODES, TreeScorer
 from espnet_bayeslm.scoring.limits import MAX_CONTEXT
+from espnet_bayeslm.scoring.uncertainty import Uncertainty
 from espnet_bayeslm.scoring.words import word_log_probs
 from espnet_bayeslm.utils.errors import InputError
 
@@ -182,6 +186,26 @@ class PretrainedScorer:
         count = math.log(self.num_samples)
         return [np.logaddexp.reduce(rows) - count for rows in zip(*of_samples, strict=True)]
 
+    def uncertainty(self, sentences: Sequence[Sequence[str]]) -> List[Uncertainty]:
+        """Uncertainty of the words and the end of each sentence, over `num_samples`.
+
+        The entropies of a word of several tokens are sums over them.
+        """
+        self.prepare(sentences)
+        assert self.reader is not None
+        held = self.lm.sampled
+        if held is None:
+            logging.warning("nothing in the LM is random: it is certain of its weights")
+            contexts: List[Any] = [contextlib.nullcontext]
+        else:
+            contexts = [functools.partial(held, k) for k in range(max(1, self.num_samples))]
+        encoded = [self.reader.encode(words) for words in sentences]
+        self._check_lengths(encoded, len(self.reader.start))
+        sequences = [(*self.reader.start, *item.ids) for item in encoded]
+        scored = [len(item.ids) for item in encoded]
+        found = token_entropies(self._scorer, sequences, scored, contexts)
+        return [_words(u, item) for u, item in zip(found, encoded, strict=True)]
+
     def _check_lengths(self, encoded: Sequence[Encoded], before: int) -> None:
         """Raise an InputError where a sentence is longer than the LM's positions."""
         most = getattr(self.lm.model.config, "max_position_embeddings", None)
@@ -214,6 +238,25 @@ def _of_words(tokens: np.ndarray, opens: np.ndarray, item: Encoded) -> np.ndarra
     end = item.starts[-1]
     head = np.concatenate([tokens[:end], [tokens[end:].sum()]])
     return word_log_probs(head, item.starts, opens[: end + 1])
+
+
+def _words(found: Uncertainty, item: Encoded) -> Uncertainty:
+    """Uncertainty of words from that of their tokens, of which `</s>` may have several."""
+    end = item.starts[-1]
+
+    def joined(values: np.ndarray) -> np.ndarray:
+        tail = values[..., end:].sum(-1, keepdims=True)
+        return np.concatenate([values[..., :end], tail], axis=-1)
+
+    assert found.openings is not None
+    whole = Uncertainty(
+        joined(found.draws),
+        joined(found.log_probs),
+        joined(found.entropy),
+        joined(found.mutual_information),
+        found.openings[:, : end + 1],
+    )
+    return whole.of_words(item.starts)
 
 
 def _vocab_size(model: Any) -> int:
@@ -276,3 +319,13 @@ class PretrainedLM:
         """
         self.scorer.num_samples = num_samples
         return self.scorer.word_scores(sentences_of(texts))
+
+    def uncertainty(self, text: Text, *, num_samples: int = 10) -> Uncertainty:
+        """Uncertainty of the LM about each word and the end of a sentence, in nats.
+
+        Args:
+            text: A string, or its words.
+            num_samples: Number of weight samples.
+        """
+        self.scorer.num_samples = num_samples
+        return self.scorer.uncertainty([words_of(text)])[0]

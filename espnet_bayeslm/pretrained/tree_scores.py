@@ -7,7 +7,7 @@ padded batches.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -58,14 +58,20 @@ class TreeScorer:
             ends the sentence) in its context.
         """
         found: Dict[Ids, np.ndarray] = {}
-        for batch in self._batches(sorted(set(sequences))):
-            score = self._tree if self.takes_trees else self._padded
-            found.update(zip(batch, score(batch), strict=True))
+        for batch in self.batches(sequences):
+            logits, paths = self.predictions(batch)
+            found.update(zip(batch, self.of_paths(logits, batch, paths), strict=True))
         rows = zip(sequences, scored, strict=True)
         return [found[ids][:, found[ids].shape[1] - count :] for ids, count in rows]
 
-    def _batches(self, ordered: Sequence[Ids]) -> Iterator[List[Ids]]:
-        """Yield runs of sequences, in lexical order, whose tree has few nodes."""
+    @torch.no_grad()
+    def predictions(self, batch: Sequence[Ids]) -> Tuple[torch.Tensor, List[np.ndarray]]:
+        """Logits (T, V) after all prefixes, and the prefixes of each sequence, (n - 1,) rows."""
+        return self._tree(batch) if self.takes_trees else self._padded(batch)
+
+    def batches(self, sequences: Sequence[Ids]) -> Iterator[List[Ids]]:
+        """Yield runs of distinct sequences, in lexical order, whose tree has few nodes."""
+        ordered = sorted(set(sequences))
         batch: List[Ids] = []
         size, longest = 0, 0
         for ids in ordered:
@@ -83,11 +89,10 @@ class TreeScorer:
         if batch:
             yield batch
 
-    @torch.no_grad()
-    def _tree(self, batch: Sequence[Ids]) -> List[np.ndarray]:
-        """Scores of all tokens but the first, (2, n - 1), by one pass over their prefix tree."""
+    def _tree(self, batch: Sequence[Ids]) -> Tuple[torch.Tensor, List[np.ndarray]]:
+        """Predictions by one pass over the prefix tree of a batch."""
         tree, paths = build_tree([[ids[1:-1] for ids in batch]], batch[0][0])
-        return self._of_paths(self._tree_logits(tree), batch, paths)
+        return self._tree_logits(tree), paths
 
     def _tree_logits(self, tree: TokenTree) -> torch.Tensor:
         """Logits of the token after each node, (T, V)."""
@@ -100,9 +105,8 @@ class TreeScorer:
             use_cache=False,
         ).logits[0]
 
-    @torch.no_grad()
-    def _padded(self, batch: Sequence[Ids]) -> List[np.ndarray]:
-        """Scores as `_tree`, by one pass over a padded batch."""
+    def _padded(self, batch: Sequence[Ids]) -> Tuple[torch.Tensor, List[np.ndarray]]:
+        """Predictions by one pass over a padded batch."""
         lengths = [len(ids) - 1 for ids in batch]
         size = (len(batch), max(lengths))
         table = torch.zeros(size, dtype=torch.long)
@@ -115,12 +119,12 @@ class TreeScorer:
             use_cache=False,
         ).logits
         paths = [n * size[1] + np.arange(length) for n, length in enumerate(lengths)]
-        return self._of_paths(logits.flatten(0, 1), batch, paths)
+        return logits.flatten(0, 1), paths
 
-    def _of_paths(
+    def of_paths(
         self, logits: torch.Tensor, batch: Sequence[Ids], paths: Sequence[np.ndarray]
     ) -> List[np.ndarray]:
-        """Scores of sequences from the logits at their nodes.
+        """Scores of all tokens but the first, (2, n - 1), from the logits at their nodes.
 
         Args:
             logits: (T, V).
@@ -141,6 +145,11 @@ class TreeScorer:
         ends = np.cumsum([len(path) for path in paths])
         return np.split(both, ends[:-1], axis=1)
 
+    def _scored(self, read: Callable[..., Any], batch: Sequence[Ids]) -> List[np.ndarray]:
+        """Scores of a batch that is read in one of the two ways."""
+        logits, paths = read(batch)
+        return self.of_paths(logits, batch, paths)
+
     @torch.no_grad()
     def _probe(self, vocab_size: int) -> bool:
         """True if the model reads a prefix tree as it reads single sequences.
@@ -150,15 +159,15 @@ class TreeScorer:
         """
         ids = [n % vocab_size for n in (5, 9, 7, 11, 13)]
         rows = [tuple(ids), (*ids[:2], ids[4], ids[3], ids[2]), (*ids[:3], ids[0])]
-        alone = [self._padded([row])[0] for row in rows]
-        shorter = self._padded([rows[0][:3]])[0]
+        alone = [self._scored(self._padded, [row])[0] for row in rows]
+        shorter = self._scored(self._padded, [rows[0][:3]])[0]
         if not np.allclose(alone[0][:, :2], shorter, atol=TOLERANCE):
             raise InputError(
                 "the model is not causal: later words change the probabilities of earlier ones",
                 remedy="Give a causal LM (a decoder), and not an encoder.",
             )
         try:
-            tree = self._tree(sorted(rows))
+            tree = self._scored(self._tree, sorted(rows))
         except (RuntimeError, ValueError, TypeError, IndexError):
             return False
         pairs = zip(tree, (alone[rows.index(row)] for row in sorted(rows)), strict=True)

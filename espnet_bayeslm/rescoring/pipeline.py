@@ -54,8 +54,11 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 
 if TYPE_CHECKING:
+    from espnet_bayeslm.pretrained.scorer import PretrainedScorer
     from espnet_bayeslm.scoring.neural import NeuralScorer
     from espnet_bayeslm.scoring.uncertainty import Uncertainty
+
+    UncertainScorer = Union[NeuralScorer, PretrainedScorer]
 
 Block = List[Recording]
 Segments = Union[PathLike, Mapping[str, Segment], None]
@@ -364,22 +367,20 @@ def prepared(work: Iterable[Block], components: Sequence[Component]) -> Iterator
         yield block
 
 
-def uncertain_scorer(components: Sequence[Component]) -> NeuralScorer:
+def uncertain_scorer(components: Sequence[Component]) -> UncertainScorer:
     """The scorer of the first LM that is uncertain.
 
     Raises:
         InputError: None is.
     """
-    from espnet_bayeslm.scoring.neural import NeuralScorer  # imports torch
-
     for component in components:
-        scorer = uncached(component.scorer)
-        if isinstance(scorer, NeuralScorer) and scorer.is_uncertain:
+        scorer: Any = uncached(component.scorer)
+        if getattr(scorer, "is_uncertain", False):
             return scorer
     raise InputError("--uncertainty, and no LM is uncertain", remedy="Give a Bayesian LM by --lm.")
 
 
-def with_uncertainty(lists: Iterable[ListScores], scorer: NeuralScorer) -> Iterator[ListScores]:
+def with_uncertainty(lists: Iterable[ListScores], scorer: UncertainScorer) -> Iterator[ListScores]:
     """Yield the lists with how uncertain an LM is of their words."""
     while batch := list(itertools.islice(lists, LISTS)):
         sentences = [hyp.words for item in batch for hyp in item.nbest.hypotheses]

@@ -128,8 +128,8 @@ class BayesLanguageModel(ESPnetLanguageModel):
             raise InputError(
                 f"model bayes_lm needs an LM of espnet_bayeslm, got {type(lm).__name__}"
             )
-        self.sos = self.sos if lm.sos is None else lm.sos
-        self.eos = self.eos if lm.eos is None else lm.eos
+        if lm.sos is not None and lm.eos is not None:
+            self.sos, self.eos = lm.sos, lm.eos
         # What ESPnet's lm_inference reads
         self.sos_ids, self.eos_id = [self.sos], self.eos
         check_known(KL_SCALES, kl_scale=kl_scale)

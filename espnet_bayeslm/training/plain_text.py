@@ -39,7 +39,7 @@ def train(**options: Any) -> None:
     wanted = TrainOptions(**options)
     config, exp = find_config(wanted.config), wanted.exp
     words = list(wanted.espnet_options)
-    if is_pretrained(wanted.source) or is_adapted(wanted.source):
+    if wanted.source and (is_pretrained(wanted.source) or is_adapted(wanted.source)):
         words = [*base_options(wanted.source), *words]
     else:
         words = [*size_of(wanted, config), *words]

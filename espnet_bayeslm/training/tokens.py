@@ -143,7 +143,7 @@ def given_tokens(wanted: TokenOptions) -> Optional[Tokens]:
         tokens, path = args.token_list, Path(wanted.source)
         token_type, bpemodel = args.token_type, args.bpemodel
     elif wanted.asr_exp is not None:
-        token_type, tokens, bpemodel = recogniser_tokens(wanted.asr_exp)
+        token_type, tokens, bpemodel, _ = recogniser_tokens(wanted.asr_exp)
         path = wanted.asr_exp
     elif wanted.token_list is not None:
         tokens = [line.rstrip() for _, line in read_lines(wanted.token_list)]

@@ -174,3 +174,37 @@ def test_peft_s_adapter_is_start_and_prior(trained, tmp_path):
     prior = next(v for n, v in state.items() if n.endswith("_prior_mean"))
     mean = next(v for n, v in state.items() if n.endswith("lora_A.default.weight"))
     torch.testing.assert_close(prior, mean)
+
+
+def test_uncertainty_is_that_of_the_samples(trained):
+    """Entropies of the first word by each sample's own distribution, computed by hand."""
+    loaded = espnet_bayeslm.load(trained / "exp")
+    found = loaded.uncertainty("okay so", num_samples=3)
+    scores = loaded.word_scores(["okay so"], num_samples=3)[0].log_probs
+    np.testing.assert_allclose(found.log_probs, scores, atol=1e-6)
+    reader = loaded.reading["reader"]
+    encoded = reader.encode(["okay", "so"])
+    ids = torch.tensor([[*reader.start, *encoded.ids[:-1]]])
+    probs = []
+    for index in range(3):
+        with loaded.causal_lm.sampled(index), torch.no_grad():
+            probs.append(loaded.lm(ids).logits[0].double().softmax(-1))
+    mean = torch.stack(probs).mean(0)
+    entropy = -torch.xlogy(mean, mean).sum(-1)
+    of_samples = torch.stack([-torch.xlogy(p, p).sum(-1) for p in probs]).mean(0)
+    first = slice(0, encoded.starts[1])
+    assert found.entropy[0] == pytest.approx(float(entropy[first].sum()), abs=1e-4)
+    expected = float((entropy - of_samples)[first].sum())
+    assert expected > 1e-4
+    assert found.mutual_information[0] == pytest.approx(expected, abs=1e-4)
+
+
+def test_an_experiment_is_an_lm_like_any_other(trained, capsys):
+    from espnet_bayeslm.bin.perplexity import main
+
+    main(["--lm", str(trained / "exp"), "--text", str(trained / "valid.txt")])
+    printed = capsys.readouterr().out
+    words = sum(len(s.split()) + 1 for s in SENTENCES)
+    scores = espnet_bayeslm.load(trained / "exp").word_scores([s.split() for s in SENTENCES])
+    total = -sum(score.log_probs.sum() for score in scores)
+    assert f"{np.exp(total / words):.2f}"[:4] in printed

@@ -8,7 +8,8 @@ import pytest
 import torch
 from tiny_models import FAMILIES, write_model
 
-from espnet_bayeslm.pretrained.causal_lm import is_pretrained, load_causal_lm
+from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
+from espnet_bayeslm.pretrained.names import is_pretrained
 from espnet_bayeslm.pretrained.scorer import PretrainedScorer
 from espnet_bayeslm.pretrained.text_forms import FORMS, MARKS, Reader, TextForm
 from espnet_bayeslm.pretrained.tree_scores import TreeScorer
