@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pretrained.tiny_models import write_model
 
 ROOT = Path(__file__).parent.parent
 README, DOCS = ROOT / "README.md", ROOT / "docs"
@@ -105,15 +106,20 @@ def workplace(corpus, tmp_path):
     write_foreign_lists(lists, sentences["valid"])
     write_lists(lists / "k2.jsonl", sentences["valid"], format="jsonl")
     write_refs(lists / "text", sentences["valid"])
+    write_model(tmp_path / "models" / "SmolLM2-135M")
     (tmp_path / "conf").mkdir()
-    for path in (PACKAGE / "configs").glob("*_*.yaml"):
+    for path in (PACKAGE / "configs").glob("*.yaml"):
         config = yaml.safe_load(path.read_text())
         if isinstance(config, dict) and config.get("lm") in TINY:
             config["lm_conf"].update(TINY[config["lm"]])
             config.update(max_epoch=2, num_workers=0, use_matplotlib=False)
             # a pass each: 256 batches of these few sentences take seconds
             config["model_conf"] = {**config.get("model_conf", {}), "min_iters_per_epoch": 0}
-            (tmp_path / "conf" / path.name).write_text(yaml.safe_dump(config))
+        elif isinstance(config, dict) and config.get("lm") == "pretrained":
+            config.update(max_epoch=1, num_workers=0)
+        else:
+            continue
+        (tmp_path / "conf" / path.name).write_text(yaml.safe_dump(config))
     return tmp_path
 
 

@@ -14,7 +14,7 @@ from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.lm.rereading import RereadingLM
 from espnet_bayeslm.lm.uncertain import Projected
 from espnet_bayeslm.pretrained.causal_lm import CausalLM, digest_of_weights, load_causal_lm
-from espnet_bayeslm.pretrained.lora import add_adapter, lora_options
+from espnet_bayeslm.pretrained.lora import add_adapter, is_adapter, lora_options
 from espnet_bayeslm.pretrained.text_forms import Reader, training_reader
 from espnet_bayeslm.utils.errors import InputError
 
@@ -83,6 +83,12 @@ class AdaptedLM(RereadingLM):
             raise InputError("lm pretrained: lm_conf has no `model`", remedy="Give --from hf:NAME.")
         if precision not in PRECISIONS:
             raise InputError(f"precision {precision!r}: valid are {', '.join(PRECISIONS)}")
+        if is_adapter(model):
+            raise InputError(
+                "lm_conf model: an adapter, where a base model was expected",
+                path=model,
+                remedy="Give the adapter by --from.",
+            )
         base = load_causal_lm(model)
         self.fingerprint = digest_of_weights(base.model)
         if fingerprint not in (None, self.fingerprint):

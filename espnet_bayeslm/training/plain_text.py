@@ -44,6 +44,11 @@ def train(**options: Any) -> None:
     else:
         words = [*size_of(wanted, config), *words]
     args = parse_training_options(config, words)
+    if wanted.source and is_pretrained(wanted.source) and args.lm != PRETRAINED:
+        raise InputError(
+            f"--from {wanted.source} is a pretrained LM, and {config.name} trains lm: {args.lm}",
+            remedy="Give --config lora or --config bayes_lora.",
+        )
     if args.lm == PRETRAINED:
         wanted.check()
         given: Optional[Tokens] = pretrained_tokens(args.lm_conf)

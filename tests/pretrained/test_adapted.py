@@ -208,3 +208,37 @@ def test_an_experiment_is_an_lm_like_any_other(trained, capsys):
     scores = espnet_bayeslm.load(trained / "exp").word_scores([s.split() for s in SENTENCES])
     total = -sum(score.log_probs.sum() for score in scores)
     assert f"{np.exp(total / words):.2f}"[:4] in printed
+
+
+@pytest.mark.parametrize(
+    "config, source, options, message",
+    [
+        ("lora", None, [], "lm_conf has no `model`"),
+        ("point_lstm", "base", [], "is a pretrained LM, and point_lstm.yaml trains lm: bayes_lstm"),
+        ("lora", "nowhere", [], "no such folder of a pretrained LM"),
+        ("lora", "base", ["--lm_conf", "lora.rank=3"], "expected a mapping of r, alpha, dropout"),
+        ("lora", "base", ["--lm_conf", "lora.dropout=2"], "dropout 2 is out of range"),
+        ("lora", "base", ["--lm_conf", "lora.target_modules=[nothing]"], "nothing"),
+        ("lora", "base", ["--lm_conf", "uncertainty.ffn@1=bayes"], "valid positions are lora_a"),
+        ("lora", "base", ["--lm_conf", "uncertainty.lora_a@3=bayes"], "valid layers are 1 to 2"),
+        ("lora", "base", ["--lm_conf", "text_form=upper"], "valid are as_is, lower, sentence"),
+        ("lora", "base", ["--lm_conf", "precision=int8"], "valid are float32, bfloat16"),
+        ("lora", "base", ["--vocab_size", "9"], "--from brings its own tokens"),
+        (
+            "bayes_lora",
+            "base",
+            ["--lm_conf", "gradient_checkpointing=true"],
+            "gradient_checkpointing with random weights",
+        ),
+    ],
+)
+def test_bad_input(trained, tmp_path, capsys, config, source, options, message):
+    from espnet_bayeslm.bin.train import main
+
+    texts = ["--train_text", str(trained / "train.txt"), "--valid_text", str(trained / "valid.txt")]
+    start = [] if source is None else ["--from", f"hf:{trained / source}"]
+    words = ["--config", config, *start, "--exp", str(tmp_path / "exp")]
+    with pytest.raises(SystemExit):
+        main([*texts, *words, *options])
+    assert message in capsys.readouterr().err
+    assert not list((tmp_path / "exp").glob("*.pth"))
