@@ -189,7 +189,8 @@ def read_numbers(args: argparse.Namespace) -> None:
 def warn_of_scratch(model: BayesLanguageModel, args: argparse.Namespace) -> None:
     """Warn where an LM's random weights are trained from scratch, which costs perplexity."""
     stopped = args.resume and (Path(args.output_dir) / "checkpoint.pth").exists()
-    is_random = bool(model.lm.posterior.blocks())
+    # an adapter's base is trained
+    is_random = bool(model.lm.posterior.blocks()) and not isinstance(model.lm, AdaptedLM)
     if is_random and not (args.init_param or model.warmup_epochs or stopped):
         logging.warning(
             "random weights are trained from scratch: start from a trained point-estimate LM"
