@@ -36,7 +36,7 @@ from espnet_bayeslm.evaluation.wer import (
     word_errors,
 )
 from espnet_bayeslm.evaluation.word_scores import Component, WordScores
-from espnet_bayeslm.loading.components import GPUOptions, MixtureOptions
+from espnet_bayeslm.loading.components import GPUOptions, SubtractOptions
 from espnet_bayeslm.nbest.detection import find_format
 from espnet_bayeslm.nbest.formats import (
     LATTICE_READERS,
@@ -57,6 +57,7 @@ from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS
 from espnet_bayeslm.nbest.normalized_lists import normalized_lattice, restored_lattice
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.decision import COMBINATIONS, Weighting, combined
+from espnet_bayeslm.rescoring.subtraction import subtracted_sum, subtracted_weights
 from espnet_bayeslm.scoring.cache import uncached
 from espnet_bayeslm.scoring.limits import BEAM, MAX_HYPS, MERGE_ORDER, PRUNE
 from espnet_bayeslm.utils.cli import Tool, device_of
@@ -80,7 +81,7 @@ MANIFEST = "lattice.json"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LatticeOptions(MixtureOptions, GPUOptions):
+class LatticeOptions(SubtractOptions, GPUOptions):
     """Options of `bayeslm lattice`.
 
     Raises:
@@ -130,6 +131,8 @@ class LatticeOptions(MixtureOptions, GPUOptions):
         lmwt, penalty = self.lmwt, self.word_penalty
         if self.output is None and self.ref is None:
             raise InputError("nothing to do", remedy="Give --output DIR, --ref TEXT, or both.")
+        if self.subtract_lms and not self.rescored:
+            raise InputError("--subtract_lm without --lm or --ngram", remedy="Give one of them.")
         if self.nbest_size < 1:
             raise InputError(f"--nbest_size {self.nbest_size}: 1 or more hypotheses were expected")
         if lmwt is None and penalty is not None:
@@ -213,13 +216,22 @@ def rescored_lattices(
     """Yield lattices with the scores of LMs and n-grams."""
     from espnet_bayeslm.scoring.lattices import rescore_lattices
 
-    components = options.components(device_of(options.ngpu))
-    combine = options.combine
+    device, combine = device_of(options.ngpu), options.combine
+    components = options.components(device)
     weighting = Weighting.of(components, options.weights, None, combine=combine)
+    others = options.subtracted(weighting.names, device)
+    less = subtracted_weights(others, (), options.subtract_weights)
+
+    def mix(log_probs: np.ndarray) -> np.ndarray:
+        num = len(components)
+        mixed = combined(log_probs[:num], weighting.weights, combine)
+        return mixed + subtracted_sum(log_probs[num:], less)
+
+    every = [*components, *others]
     return rescore_lattices(
-        counted(lattices, components, options.max_oov_rate),
-        [uncached(component.scorer) for component in components],
-        partial(combined, weights=weighting.weights, combine=combine),
+        counted(lattices, every, options.max_oov_rate),
+        [uncached(component.scorer) for component in every],
+        mix,
         scales=scales,
         options=merging,
     )

@@ -14,6 +14,7 @@ from espnet_bayeslm.bin.rescore_output import describe, report, write_settings
 from espnet_bayeslm.evaluation.counting import warn_without_blanks
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.wer import check_same_utterances, read_transcripts
+from espnet_bayeslm.loading.weights_file import match_weights
 from espnet_bayeslm.nbest.formats import CheckedLists, written_format
 from espnet_bayeslm.rescoring.decision import Scales, Weighting
 from espnet_bayeslm.rescoring.in_memory import rescore_lists
@@ -22,6 +23,7 @@ from espnet_bayeslm.rescoring.output_files import (
     RescoredFiles,
     check_jobs,
     merged_lists,
+    subtracted_of,
     write_job,
 )
 from espnet_bayeslm.rescoring.pipeline import Rescoring
@@ -126,8 +128,14 @@ def merged_jobs(lists: CheckedLists, options: RescoreCommand, refs: Optional[Ref
         options.check_untuned()
     folders = [Path(folder) for folder in options.merge]
     check_jobs(folders, digest=lists.digest)
-    scores = merged_lists(lists, folders, token_scores=options.token_scores)
+    known = subtracted_of(folders[0])
+    scores = merged_lists(lists, folders, token_scores=options.token_scores, subtracted=len(known))
     scales = options.scales if isinstance(options.scales, Scales) else Scales()
+    if scales.subtracted:
+        names, digests = [row.name for row in known], [row.fingerprint for row in known]
+        values = match_weights(scales.subtracted, names, digests)
+        known = tuple(row._replace(weight=w) for row, w in zip(known, values, strict=True))
+    scales = dataclasses.replace(scales, subtracted=known)
     weighting = Weighting(["merged"], np.ones(1), "linear", scales, confidence=options.confidence)
     return Rescoring(scores, weighting.deciding(options.decision), options, refs=refs)
 
@@ -142,7 +150,7 @@ def write(
 ) -> None:
     """Write the lists, their scores and best hypotheses as they come, then print the errors."""
     weighting, counting = rescoring.weighting, options.counting
-    unknown = UnknownTally(weighting.names, counting)
+    unknown = UnknownTally([*weighting.names, *weighting.subtracted], counting)
     errors = None if refs is None else ErrorTally(refs, counting)
     sure = None if refs is None else ConfidenceTally(refs)
     with staged(options.output, replaces=replaces, last=(SCALES, JOB)) as folder:
@@ -153,6 +161,7 @@ def write(
             uncertainty=options.uncertainty,
             confidence=weighting.sure,
             control=weighting.scales.control is not None,
+            subtracted=bool(weighting.subtracted),
         )
         found = (unknown, errors, sure)
         tallies: List[Union[UnknownTally, ErrorTally, ConfidenceTally]] = [

@@ -30,6 +30,8 @@ def describe_scales(scales: Scales) -> Dict[str, Any]:
         found.update(lmwt=scales.lmwt, word_penalty=scales.word_penalty)
     if scales.posterior is not None:
         found["posterior"] = dataclasses.asdict(scales.posterior)
+    if scales.subtracted:
+        found["subtracted"] = {row.name: row.weight for row in scales.subtracted}
     return found
 
 
@@ -42,9 +44,10 @@ def describe(weighting: Weighting) -> Dict[str, Any]:
     content = {**found, "combine": weighting.combine, "components": dict(pairs)}
     if weighting.decision != "max":
         content["decision"] = weighting.decision
-    if any(weighting.fingerprints):
-        digests = zip(weighting.names, weighting.fingerprints, strict=True)
-        content["fingerprints"] = dict(digests)
+    others = {row.name: row.fingerprint for row in weighting.scales.subtracted if row.fingerprint}
+    if any(weighting.fingerprints) or others:
+        digests = zip(weighting.names, weighting.fingerprints, strict=False)
+        content["fingerprints"] = {**dict(digests), **others}
     return content
 
 

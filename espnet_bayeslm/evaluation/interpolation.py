@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from espnet_bayeslm.evaluation.em import em_weights
 from espnet_bayeslm.evaluation.word_scores import WordScorer, WordScores
+from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.weights import check_weights
 
 # Of p = sum_k w_k p_k, word by word; of ln P = sum_k w_k ln P_k, as Kaldi's lmrescore.
@@ -28,6 +29,26 @@ def combined(log_probs: np.ndarray, weights: np.ndarray, combine: str) -> np.nda
         with np.errstate(divide="ignore"):
             return np.logaddexp.reduce(log_probs[used] + np.log(weights[used])[:, None], axis=0)
     return weights[used] @ log_probs[used]
+
+
+def check_combination(combine: str, weights: ArrayLike, num_components: int) -> np.ndarray:
+    """Weights as float64, (K,).
+
+    Raises:
+        InputError: The combination is unknown, or they do not fit: for `linear` they have the
+            sum 1, for `loglinear` they are numbers from 0.
+    """
+    if combine not in COMBINATIONS:
+        raise InputError(f"--combine {combine}: expected {' or '.join(COMBINATIONS)}")
+    if combine == "linear":
+        return check_weights(weights, num_components)
+    values = np.asarray(weights, dtype=np.float64)
+    if values.shape != (num_components,) or not np.isfinite(values).all() or (values < 0).any():
+        raise InputError(
+            f"weights {values.tolist()} where {num_components} numbers from 0 were expected",
+            remedy="Give one for each --lm, then for each --ngram.",
+        )
+    return values
 
 
 class MixtureScorer:

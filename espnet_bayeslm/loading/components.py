@@ -16,7 +16,7 @@ from espnet_bayeslm.scoring.cache import CachedScorer
 from espnet_bayeslm.scoring.limits import MAX_CONTEXT, MAX_TOKENS
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
-from espnet_bayeslm.utils.ngram_files import ngram_fingerprint
+from espnet_bayeslm.utils.ngram_files import NGRAM_SUFFIXES, ngram_fingerprint
 from espnet_bayeslm.utils.options import option
 
 if TYPE_CHECKING:
@@ -207,10 +207,22 @@ class ComponentOptions(LMOptions):
         Raises:
             InputError: There is none, or a file cannot be used.
         """
+        return self.load(self.lms, self.ngrams, device=device, **more)
+
+    def load(self, lms: Sequence[Any], ngrams: Sequence[PathLike], **more: Any) -> List[Component]:
+        """LMs, then n-grams, that score as the options say.
+
+        Args:
+            lms: The LMs.
+            ngrams: The n-grams.
+            **more: More arguments of `load_components`.
+
+        Raises:
+            InputError: There is none, or a file cannot be used.
+        """
         return load_components(
-            self.lms,
-            self.ngrams,
-            device=device,
+            lms,
+            ngrams,
             num_samples=self.num_samples,
             max_tokens=self.max_tokens,
             cache=self.cache,
@@ -227,6 +239,54 @@ class MixtureOptions(ComponentOptions):
     weights: Union[PathLike, Sequence[float], None] = option(
         "weights.yaml of `bayeslm interpolate`, or W,W,..", None, group=GROUP
     )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SubtractOptions(MixtureOptions):
+    """LMs and n-grams with their weights, and LMs that are subtracted."""
+
+    # in Python also what `espnet_bayeslm.load` returns
+    subtract_lms: Sequence[Any] = option(
+        "An LM, as of --lm, or n-gram of the recogniser's training text; its weighted ln P is"
+        " subtracted (repeatable)",
+        (),
+        name="subtract_lm",
+        group=GROUP,
+    )
+    subtract_weights: Sequence[float] = option(
+        "Weight of a --subtract_lm, at or below zero, where that of the mixture is 1 (repeatable;"
+        " default: as tuned)",
+        (),
+        name="subtract_weight",
+        group=GROUP,
+    )
+
+    def subtracted(self, names: Sequence[str], device: str, **more: Any) -> List[Component]:
+        """LMs and n-grams that are subtracted, in their order.
+
+        Args:
+            names: Names of the mixture's components, which the subtracted LMs do not take.
+            device: Where the weights of LMs go.
+            **more: More arguments of `load_components`.
+
+        Raises:
+            InputError: A file cannot be used.
+        """
+        found: List[Component] = []
+        for path in self.subtract_lms:
+            lms, ngrams = ([], [path]) if is_ngram(path) else ([path], [])
+            found += self.load(lms, ngrams, device=device, **more)
+        unique = unique_names([*names, *(component.name for component in found)])[len(names) :]
+        return [c._replace(name=name) for c, name in zip(found, unique, strict=True)]
+
+
+def is_ngram(source: object) -> bool:
+    """True if a path is an n-gram's, by its name or as a file that is no checkpoint."""
+    if not isinstance(source, (str, os.PathLike)) or is_pretrained(source):
+        return False
+    path = Path(source)
+    known = path.suffix in NGRAM_SUFFIXES or (path.suffix != ".pth" and path.is_file())
+    return known and not path.is_dir()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -169,6 +169,10 @@ def _scores(rescored: Rescored, nbest: NBest) -> Dict[str, List[float]]:
         "graph": [hyp.graph_score for hyp in hyps],
         "first LM": [hyp.lm_score for hyp in hyps],
         "new LM": [*rescored.lm_scores[nbest.utt]] if rescored.lm_scores else None,
+        **{
+            f"subtracted {name}": [*values]
+            for name, values in rescored.subtracted.get(nbest.utt, {}).items()
+        },
         "total": [*totals] if (totals := rescored.totals(nbest)) else None,
     }
     return {

@@ -25,7 +25,7 @@ from espnet_bayeslm.report.inputs import (
     typed,
 )
 from espnet_bayeslm.rescoring.decision import Scales, ScoredList, read_scales
-from espnet_bayeslm.rescoring.output_files import WITHOUT_LM
+from espnet_bayeslm.rescoring.output_files import SUBTRACTED, WITHOUT_LM
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_keyed_lines
 
@@ -56,6 +56,7 @@ class Rescored:
         counting: Unit of error counts and words left out.
         control: Utterance id -> place of the best hypothesis by the scales that were tuned without
             the new LMs' scores; empty where there are none.
+        subtracted: Utterance id -> subtracted LM -> ln P of each hypothesis under it.
     """
 
     name: str
@@ -67,13 +68,15 @@ class Rescored:
     normalization: Normalization = AS_IT_IS
     counting: Counting = ALL_WORDS
     control: Dict[str, int] = dataclasses.field(default_factory=dict)
+    subtracted: Dict[str, Dict[str, List[float]]] = dataclasses.field(default_factory=dict)
 
     def totals(self, nbest: NBest) -> Optional[List[float]]:
         """Objective that was maximised, None where it is not known."""
         # of each LM: the folder has the mixture's scores only
         if self.scales is None or self.scales.of_each_lm or nbest.utt not in self.lm_scores:
             return None
-        scored = ScoredList(nbest, np.array(self.lm_scores[nbest.utt]))
+        others = {n: np.array(v) for n, v in self.subtracted.get(nbest.utt, {}).items()}
+        scored = ScoredList(nbest, np.array(self.lm_scores[nbest.utt]), subtracted=others)
         return scored.totals(self.scales).tolist()
 
 
@@ -97,13 +100,25 @@ def read_rescored(name: str, folder: str, format: Optional[str]) -> Rescored:
     normalization, counting = _facts(path / SCALES)
     if normalization:
         nbests = list(normalized(nbests, normalization, report=False))
-    lm_scores = _read_costs(path / COSTS, nbests) if (path / COSTS).exists() else {}
+    lm_scores: Dict[str, List[float]] = {}
+    if (path / COSTS).exists():
+        costs = _read_costs(path / COSTS, nbests, 1)
+        lm_scores = {utt: [row[0] for row in rows] for utt, rows in costs.items()}
+    others: Dict[str, Dict[str, List[float]]] = {}
+    names = [row.name for row in scales.subtracted] if scales is not None else []
+    if names:
+        costs = _read_costs(path / SUBTRACTED, nbests, len(names))
+        others = {
+            utt: {name: [row[k] for row in rows] for k, name in enumerate(names)}
+            for utt, rows in costs.items()
+        }
     uncertainty = {}
     if (path / UNCERTAINTY).exists():
         uncertainty = _read_uncertainty(path / UNCERTAINTY, nbests, best)
     return Rescored(
         *(name, nbests, best, lm_scores, scales, uncertainty, normalization, counting),
         control=control,
+        subtracted=others,
     )
 
 
@@ -132,19 +147,22 @@ def _best_places(nbests: Sequence[NBest], path: Path, *, lists: str) -> Dict[str
     return places
 
 
-def _read_costs(path: Path, nbests: Sequence[NBest]) -> Dict[str, List[float]]:
-    """{utterance id: ln P of each hypothesis}."""
-    costs = {
-        key: parse_number(value, path=path, line=line, remedy=REMEDY)
-        for key, (line, value) in read_keyed_lines(path).items()
-    }
+def _read_costs(path: Path, nbests: Sequence[NBest], columns: int) -> Dict[str, List[List[float]]]:
+    """{utterance id: ln P of each hypothesis in each column}."""
+    costs = {}
+    for key, (line, values) in read_keyed_lines(path).items():
+        parts = values.split() if columns > 1 else [values]
+        if len(parts) != columns:
+            problem = f"{len(parts)} costs, {columns} were expected"
+            raise InputError(problem, path=path, line=line, remedy=REMEDY)
+        costs[key] = [-parse_number(v, path=path, line=line, remedy=REMEDY) for v in parts]
     scores = {}
     for nbest in nbests:
         keys = [key_of(nbest.utt, rank) for rank in range(1, len(nbest.hypotheses) + 1)]
         missing = [key for key in keys if key not in costs]
         if missing:
             raise InputError(f"no cost of {missing[0][:80]!r}", path=path, remedy=REMEDY)
-        scores[nbest.utt] = [-costs[key] for key in keys]
+        scores[nbest.utt] = [costs[key] for key in keys]
     return scores
 
 

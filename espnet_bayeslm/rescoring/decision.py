@@ -21,9 +21,8 @@ from typing import (
 
 import numpy as np
 import yaml
-from numpy.typing import ArrayLike
 
-from espnet_bayeslm.evaluation.interpolation import COMBINATIONS, combined
+from espnet_bayeslm.evaluation.interpolation import COMBINATIONS, check_combination, combined
 from espnet_bayeslm.loading.weights_file import NamedWeight, match_weights, read_weights
 from espnet_bayeslm.nbest.lattice import PathScales
 from espnet_bayeslm.nbest.types import NBest
@@ -37,14 +36,15 @@ from espnet_bayeslm.rescoring.bayes_risk import (
 from espnet_bayeslm.rescoring.features import (
     FIRST_PASS,
     LM,
+    SUBTRACTED,
     Features,
     best_place,
     hypothesis_features,
     totals,
 )
+from espnet_bayeslm.rescoring.subtraction import check_subtracted, subtracted_sum
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_text
-from espnet_bayeslm.utils.weights import check_weights
 
 if TYPE_CHECKING:
     from espnet_bayeslm.evaluation.word_scores import Component
@@ -76,9 +76,11 @@ class Scales:
         decision: Decision that the scales were tuned with; None: not known.
         control: Scales that were tuned in the same way without the scores of the new LMs; None:
             not tuned.
+        subtracted: Weights of the subtracted LMs, at or below zero; they are added to both sums.
 
     Raises:
-        ValueError: `lmwt` is not positive, or one is not finite.
+        ValueError: `lmwt` is not positive, one is not finite, or a subtracted LM has a weight
+            above zero.
     """
 
     lmwt: float = 10.0
@@ -89,6 +91,7 @@ class Scales:
     combine: Optional[str] = None
     decision: Optional[str] = None
     control: Optional[Scales] = None
+    subtracted: Tuple[NamedWeight, ...] = ()
 
     def __post_init__(self) -> None:
         if not (0 < self.lmwt < math.inf and math.isfinite(self.word_penalty)):
@@ -97,6 +100,7 @@ class Scales:
             values = [weight for _, weight in self.features]
             if not values or not all(map(math.isfinite, values)):
                 raise ValueError(f"weights of features must be finite: {self.features}")
+        check_subtracted(self.subtracted)
 
     @classmethod
     def of_lattice(cls, weights: PathScales, scores: Container[str]) -> Scales:
@@ -117,6 +121,12 @@ class Scales:
         return dataclasses.replace(ratios or cls(), features=tuple(features.items()))
 
     @property
+    def weights_of_features(self) -> Dict[str, float]:
+        """Weight of each feature, those of subtracted LMs among them."""
+        own = {f"{SUBTRACTED}.{row.name}": row.weight for row in self.subtracted if row.weight}
+        return {**dict(self.features or ()), **own}
+
+    @property
     def has_lmwt(self) -> bool:
         """True if acoustic score and LM both have a positive weight, whose ratio is `lmwt`."""
         own = dict(self.features or (("am_score", 1.0), (LM, 1.0)))
@@ -129,11 +139,12 @@ class Scales:
 
     def __str__(self) -> str:
         """Chosen scales, for people."""
+        own = [f"{SUBTRACTED}.{row.name} {row.weight:.4g}" for row in self.subtracted]
         if self.features is None:
-            return f"LMWT {self.lmwt:g}, word penalty {self.word_penalty:g}"
+            return ", ".join([f"LMWT {self.lmwt:g}, word penalty {self.word_penalty:g}", *own])
         if self.features == FIRST_PASS:
             return "as it came"
-        return ", ".join(f"{name} {weight:.4g}" for name, weight in self.features)
+        return ", ".join([*(f"{name} {weight:.4g}" for name, weight in self.features), *own])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,25 +155,31 @@ class ScoredList:
         nbest: The list.
         log_probs: (N,) ln P of each hypothesis and `</s>` under the mixture, in nats.
         of_lms: Component -> (N,) the same under it alone, where that is wanted.
+        subtracted: Subtracted LM -> (N,) the same under it.
     """
 
     nbest: NBest
     log_probs: np.ndarray
     of_lms: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    subtracted: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def features(self) -> Features:
         """Features of the hypotheses, (N,) each."""
         single = {f"{LM}.{name}": values for name, values in self.of_lms.items()}
+        single.update({f"{SUBTRACTED}.{n}": values for n, values in self.subtracted.items()})
         return hypothesis_features(self.nbest, {LM: self.log_probs, **single})
 
     def totals(self, scales: Scales) -> np.ndarray:
         """Score that is maximised, (N,): logits of a posterior over the list, up to a factor."""
         if scales.features is not None:
-            return totals(self.features(), dict(scales.features))
+            return totals(self.features(), scales.weights_of_features)
         am, graph = (self.nbest.scores(name) for name in ("am_score", "graph_score"))
         num_words = np.array([len(hyp.words) for hyp in self.nbest.hypotheses])
         found = self.log_probs if graph is None else self.log_probs + graph
         found = found - scales.word_penalty * num_words
+        if any(row.weight for row in scales.subtracted):
+            rows = np.stack([self.subtracted[row.name] for row in scales.subtracted])
+            found = found + subtracted_sum(rows, scales.subtracted)
         return found if am is None else found + 1.0 / scales.lmwt * am
 
     def without_lm(self) -> ScoredList:
@@ -203,7 +220,7 @@ class ScoredList:
         if scales.features is None:
             return int(self.totals(scales).argmax())
         try:
-            return best_place(self.features(), dict(scales.features))
+            return best_place(self.features(), scales.weights_of_features)
         except InputError as error:
             raise InputError(f"utterance {self.nbest.utt[:80]!r}: {error}") from error
 
@@ -213,7 +230,8 @@ class ListScores(NamedTuple):
 
     Attributes:
         nbest: The list.
-        log_probs: Of each hypothesis ln p under each component, (K, n + 1), the last `</s>`.
+        log_probs: Of each hypothesis ln p under each component, (K, n + 1), the last `</s>`; then
+            under each subtracted LM.
         uncertainty: Of each hypothesis how uncertain an LM is of its words, where it is wanted.
         unknown: Of each hypothesis how many words a component does not know, (K,), where the
             components have just scored it.
@@ -226,23 +244,34 @@ class ListScores(NamedTuple):
 
     def mixed(self, weights: np.ndarray, combine: str) -> Tuple[np.ndarray, ...]:
         """The combination's score of each word and `</s>` of each hypothesis, (n + 1,), in nats."""
-        return tuple(combined(values, weights, combine) for values in self.log_probs)
+        num = len(weights)
+        return tuple(combined(values[:num], weights, combine) for values in self.log_probs)
 
-    def scored(self, weights: np.ndarray, combine: str, *, names: Sequence[str] = ()) -> ScoredList:
+    def scored(
+        self,
+        weights: np.ndarray,
+        combine: str,
+        *,
+        names: Sequence[str] = (),
+        subtracted: Sequence[str] = (),
+    ) -> ScoredList:
         """The list with the combination's score of each hypothesis.
 
         Args:
             weights: The components' weights, (K,).
             combine: How they combine the scores.
             names: The components' names, where each one's own scores are wanted too.
+            subtracted: Names of the subtracted LMs.
         """
         log_probs = np.array(written_log_probs(self.mixed(weights, combine)))
-        return ScoredList(self.nbest, log_probs, self.of_lms(names))
+        others = self.of_lms(subtracted, first=len(weights))
+        return ScoredList(self.nbest, log_probs, self.of_lms(names), others)
 
-    def of_lms(self, names: Sequence[str]) -> Dict[str, np.ndarray]:
-        """Ln P of each hypothesis under single components, (N,) each."""
+    def of_lms(self, names: Sequence[str], *, first: int = 0) -> Dict[str, np.ndarray]:
+        """Ln P of each hypothesis under single components from the `first` on, (N,) each."""
         rows = [
-            written_log_probs([values[k] for values in self.log_probs]) for k in range(len(names))
+            written_log_probs([values[k] for values in self.log_probs])
+            for k in range(first, first + len(names))
         ]
         return {name: np.array(row) for name, row in zip(names, rows, strict=True)}
 
@@ -267,6 +296,8 @@ def read_scales(path: PathLike) -> Scales:
     text = read_text(path)
     try:
         return _scales_of(yaml.safe_load(text))
+    except InputError as error:
+        raise InputError(str(error), path=path) from None
     except (yaml.YAMLError, AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"no usable `lmwt` and `word_penalty`, or `features`, in it ({error!r})",
@@ -296,7 +327,14 @@ def _scales_of(content: Mapping[str, Any]) -> Scales:
     # files of earlier versions have no control
     control = None if content.get("control") is None else _scales_of(content["control"])
     decision = content.get("decision")
-    return Scales(lmwt, penalty, weights, features, posterior, combine, decision, control)
+    subtracted = tuple(
+        NamedWeight(str(name), float(weight), str(digests.get(name, "")))
+        for name, weight in (content.get("subtracted") or {}).items()
+    )
+    return Scales(
+        *(lmwt, penalty, weights, features, posterior, combine, decision, control),
+        subtracted=subtracted,
+    )
 
 
 class Weighting(NamedTuple):
@@ -371,6 +409,15 @@ class Weighting(NamedTuple):
         found = cls(names, checked, combine, known, digests, confidence=confidence)
         return found.deciding(decision)
 
+    @property
+    def subtracted(self) -> List[str]:
+        """Names of the subtracted LMs."""
+        return [row.name for row in self.scales.subtracted]
+
+    def subtracting(self, weights: Tuple[NamedWeight, ...]) -> Weighting:
+        """With subtracted LMs."""
+        return self._replace(scales=dataclasses.replace(self.scales, subtracted=weights))
+
     def deciding(self, decision: Optional[str]) -> Weighting:
         """With a decision; None: as when the scales were tuned, or "max"."""
         decision = decision or self.scales.decision or "max"
@@ -383,26 +430,6 @@ class Weighting(NamedTuple):
     def sure(self) -> bool:
         """True if words get confidences."""
         return self.confidence or self.decision == "mbr"
-
-
-def check_combination(combine: str, weights: ArrayLike, num_components: int) -> np.ndarray:
-    """Weights as float64, (K,).
-
-    Raises:
-        InputError: The combination is unknown, or they do not fit: for `linear` they have the
-            sum 1, for `loglinear` they are numbers from 0.
-    """
-    if combine not in COMBINATIONS:
-        raise InputError(f"--combine {combine}: expected {' or '.join(COMBINATIONS)}")
-    if combine == "linear":
-        return check_weights(weights, num_components)
-    values = np.asarray(weights, dtype=np.float64)
-    if values.shape != (num_components,) or not np.isfinite(values).all() or (values < 0).any():
-        raise InputError(
-            f"weights {values.tolist()} where {num_components} numbers from 0 were expected",
-            remedy="Give one for each --lm, then for each --ngram.",
-        )
-    return values
 
 
 def candidates(weights: np.ndarray) -> List[np.ndarray]:

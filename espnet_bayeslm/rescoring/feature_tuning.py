@@ -8,7 +8,7 @@ counted on that one. The lists stay as they came where no gain holds.
 from __future__ import annotations
 
 import logging
-from typing import Dict, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from espnet_bayeslm.rescoring.features import (
     Features,
     best_place,
     feature_table,
+    is_subtracted,
 )
 from espnet_bayeslm.rescoring.weight_search import (
     Problem,
@@ -35,6 +36,8 @@ NUM_FOLDS = 5
 SURE = 1.0
 # Weights of the LM per weight of the score from which the search starts, in units of spread.
 LM_SHARES = (0.25, 1.0)
+# Weight of a subtracted LM from which one more search starts, in units of spread
+SUBTRACTED_SHARE = -0.5
 # Tuning lists that a set needs for each of its weights
 LISTS_PER_WEIGHT = 8
 
@@ -90,8 +93,13 @@ def feature_sets(names: Sequence[str], *, normalised_scores: bool) -> Dict[str, 
     middle = {f"{name}, {more[0]}": (*columns, more) for name, columns in small.items()}
     hidden = set() if normalised_scores else {LENGTH_TIMES}
     own_lm: Columns = ((new,),) if new in known else ()
-    rest = [(name,) for name in names if name not in {*bases[:1], new, *hidden}]
-    return {**small, **middle, "all features": ((bases[0],), *own_lm, *rest)}
+    subtracted: Columns = tuple((name,) for name in names if is_subtracted(name))
+    rest = [(n,) for n in names if not is_subtracted(n) and n not in {*bases[:1], new, *hidden}]
+    sets = {**small, **middle, "all features": ((bases[0],), *own_lm, *rest)}
+    if not subtracted:
+        return sets
+    chosen = [*small, "all features"]
+    return {**sets, **{f"{name}, subtracted": (*sets[name], *subtracted) for name in chosen}}
 
 
 def tune_features(
@@ -104,7 +112,7 @@ def tune_features(
 ) -> TunedWeights:
     """Weights with the fewest word errors, of the features that cross-validation keeps.
 
-    Never worse on the tuning lists than the first pass.
+    Never worse on the tuning lists than the first pass, nor than without subtracted LMs.
 
     Args:
         lists: Of each list its features.
@@ -113,6 +121,24 @@ def tune_features(
         normalised_scores: True if the scores may be divided by the length.
         num_folds: Of the cross-validation.
     """
+    options: Dict[str, Any] = {"normalised_scores": normalised_scores, "num_folds": num_folds}
+    found = _tuned_features(lists, errors, groups, **options)
+    if not any(is_subtracted(name) for features in lists for name in features):
+        return found
+    others = [{n: v for n, v in item.items() if not is_subtracted(n)} for item in lists]
+    plain = _tuned_features(others, errors, groups, **options)
+    return found if found.errors["tuned"] <= plain.errors["tuned"] else plain
+
+
+def _tuned_features(
+    lists: Sequence[Features],
+    errors: Sequence[np.ndarray],
+    groups: Sequence[str],
+    *,
+    normalised_scores: bool,
+    num_folds: int,
+) -> TunedWeights:
+    """Weights of the candidate that cross-validation keeps."""
     problem, sets = make_candidates(lists, errors, normalised_scores=normalised_scores)
     parts = folds(groups, num_folds)
     if len(parts) < 2:  # one recording: utterances are better than nothing
@@ -192,6 +218,8 @@ def solve(whole: Problem, sets: Mapping[str, Columns]) -> Dict[str, np.ndarray]:
     for name, columns in sets.items():
         problem = whole.columns(columns)
         starts = [_start(columns, share) for share in LM_SHARES]
+        if problem.subtracted.any():
+            starts.append(np.where(problem.subtracted, SUBTRACTED_SHARE, starts[-1]))
         # as it came: all weight on the recogniser's own choice
         own_choice = ("is_first",), columns[0]
         starts.append(np.array([float(column in own_choice) for column in columns]))

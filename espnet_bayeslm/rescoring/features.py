@@ -7,6 +7,7 @@
 | `lm_score`, `graph_score` | the first pass's, where the list has them apart |
 | `log_prob` | ln P of the words and `</s>` under the mixture of LMs |
 | `log_prob.NAME` | the same under one LM |
+| `subtracted.NAME` | ln P under a subtracted LM; its weight is at or below zero |
 | `words`, `chars` | how many; characters without blanks |
 | `rank` | -ln rank in the list, from 0 |
 | `is_first` | 1 for the recogniser's best, else 0 |
@@ -28,6 +29,8 @@ Features = Dict[str, np.ndarray]
 LENGTH_TIMES = "am_score_x_length"
 LM = "log_prob"
 """ln P under the mixture; `log_prob.NAME` is that of one LM."""
+SUBTRACTED = "subtracted"
+"""ln P under a subtracted LM: `subtracted.NAME`."""
 FIRST_PASS = (("is_first", 1.0),)
 """Weights that leave a list as it came."""
 # Totals that differ by less than this part of their size are equal: the first of them wins.
@@ -87,6 +90,11 @@ def _possible(nbest: NBest, name: str, log_probs: np.ndarray) -> np.ndarray:
         return log_probs
     lowest = finite.min() if len(finite) else 0.0
     return np.where(np.isfinite(log_probs), log_probs, lowest - IMPOSSIBLE)
+
+
+def is_subtracted(name: str) -> bool:
+    """True for ln P under a subtracted LM, which never gets a weight above zero."""
+    return name.startswith(f"{SUBTRACTED}.")
 
 
 def totals(features: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> np.ndarray:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any, Iterable, Mapping, Optional, Sequence
 
 from espnet_bayeslm.evaluation.normalization import Normalization
+from espnet_bayeslm.loading.weights_file import NamedWeight
 from espnet_bayeslm.nbest.normalized_lists import normalized
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.pretrained.names import is_pretrained
 from espnet_bayeslm.rescoring.decision import Weighting
 from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.rescoring.pipeline import Rescoring, own_refs, score_lists
+from espnet_bayeslm.rescoring.subtraction import subtracted_weights
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import with_options
 
@@ -66,6 +68,11 @@ def rescore_lists(
     """
     if refs is None:
         options.check_untuned()
+    elif options.subtract_weights:
+        raise InputError(
+            "--subtract_weight where scales are tuned",
+            remedy="Leave it out to tune the weight, or give --lmwt or --scales.",
+        )
     normalization = Normalization(options.normalize, kept=options.counting.ignored)
     if normalization:
         lists = normalized(lists, normalization)
@@ -76,9 +83,9 @@ def rescore_lists(
             "--num_jobs with --text_form auto: each job would choose a form by its own lists",
             remedy="Give --text_form as_is, lower or sentence.",
         )
-    components = options.components(
-        device, self_normalized=options.self_normalized, max_context=options.max_context
-    )
+    more = {"self_normalized": options.self_normalized, "max_context": options.max_context}
+    components = options.components(device, **more)
+    subtracted = options.subtracted([c.name for c in components], device, **more)
     weighting = Weighting.of(
         components,
         options.weights,
@@ -87,5 +94,11 @@ def rescore_lists(
         decision=options.decision,
         confidence=options.confidence,
     )
-    scores = score_lists(lists, components, weighting, options)
+    known = weighting.scales.subtracted
+    later = options.num_jobs > 1 and not known and not options.subtract_weights
+    if refs is not None or later:  # the weights are to be tuned, or the jobs to be merged
+        known = tuple(NamedWeight(c.name, 0.0, c.fingerprint) for c in subtracted)
+    weights = subtracted_weights(subtracted, known, options.subtract_weights)
+    weighting = weighting.subtracting(weights)
+    scores = score_lists(lists, [*components, *subtracted], weighting, options)
     return Rescoring(scores, weighting, options, refs=refs)

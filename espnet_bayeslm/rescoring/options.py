@@ -7,7 +7,7 @@ from typing import Mapping, Optional, Union
 
 from espnet_bayeslm.evaluation.counting import CountingOptions
 from espnet_bayeslm.evaluation.normalization import normalize_option
-from espnet_bayeslm.loading.components import MixtureOptions
+from espnet_bayeslm.loading.components import SubtractOptions
 from espnet_bayeslm.nbest.segments import Segment
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS
 from espnet_bayeslm.rescoring.decision import COMBINATIONS, Scales
@@ -19,7 +19,7 @@ from espnet_bayeslm.utils.options import option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RescoreOptions(CountingOptions, MixtureOptions):
+class RescoreOptions(CountingOptions, SubtractOptions):
     """Options of `espnet_bayeslm.rescore`, which `bayeslm rescore` has too.
 
     Raises:

@@ -22,6 +22,7 @@ from typing import (
 import numpy as np
 import yaml
 
+from espnet_bayeslm.loading.weights_file import NamedWeight
 from espnet_bayeslm.nbest.formats import nbest_writer
 from espnet_bayeslm.nbest.kaldi import key_of
 from espnet_bayeslm.nbest.normalized_lists import restored
@@ -38,6 +39,7 @@ UNCERTAINTY = "uncertainty.ndjson"
 CONFIDENCE = "confidence.ndjson"
 COSTS, WORD_COSTS, BEST, BEST_TRN, JOB = "lmwt.nn", "lmwt.nn.words", "text", "trn", "job.yaml"
 WITHOUT_LM = "text_without_lm"
+SUBTRACTED = "lmwt.subtracted"
 # What all jobs of one rescoring have in common.
 SHARED = ("num_jobs", "lists", "settings")
 
@@ -52,6 +54,7 @@ class RescoredFiles(contextlib.ExitStack):
         uncertainty: True to write the uncertainty of the words too.
         confidence: True to write the confidences of the best hypotheses' words too.
         control: True to write the best hypotheses without the new LMs' scores too.
+        subtracted: True to write the costs under subtracted LMs too, a column for each.
     """
 
     def __init__(
@@ -63,12 +66,14 @@ class RescoredFiles(contextlib.ExitStack):
         uncertainty: bool,
         confidence: bool,
         control: bool,
+        subtracted: bool = False,
     ):
         optional = {
             WORD_COSTS: token_scores,
             UNCERTAINTY: uncertainty,
             CONFIDENCE: confidence,
             WITHOUT_LM: control,
+            SUBTRACTED: subtracted,
         }
         names = [COSTS, BEST, BEST_TRN, *(name for name, wanted in optional.items() if wanted)]
         super().__init__()
@@ -104,6 +109,9 @@ class RescoredFiles(contextlib.ExitStack):
             if WORD_COSTS in self._files:
                 line = " ".join([key, *(f"{cost:.{DIGITS}f}" for cost in -log_probs)])
                 self._files[WORD_COSTS].write(f"{line}\n")
+        for rank, costs in enumerate(zip(*item.subtracted.values(), strict=True), 1):
+            line = " ".join([key_of(utt, rank), *(f"{-cost:.{DIGITS}f}" for cost in costs)])
+            self._files[SUBTRACTED].write(f"{line}\n")
         if CONFIDENCE in self._files:
             self._files[CONFIDENCE].write(f"{confidence_line(item)}\n")
         self._whole_control &= item.control is not None
@@ -192,7 +200,7 @@ def check_jobs(folders: Sequence[Path], *, digest: str) -> None:
 
 
 def merged_lists(
-    nbests: Iterable[NBest], folders: Sequence[Path], *, token_scores: bool
+    nbests: Iterable[NBest], folders: Sequence[Path], *, token_scores: bool, subtracted: int = 0
 ) -> Iterator[ListScores]:
     """Yield the lists with the costs that jobs wrote, in the lists' order.
 
@@ -200,12 +208,16 @@ def merged_lists(
         nbests: The lists that the jobs have rescored.
         folders: The jobs' outputs.
         token_scores: True to read the costs of words instead of those of hypotheses.
+        subtracted: Number of subtracted LMs.
 
     Raises:
         InputError: A hypothesis has no cost, there are costs of others, or a file is not usable.
     """
     name = WORD_COSTS if token_scores else COSTS
     costs = {key: values for folder in folders for key, values in _read_costs(folder / name)}
+    others: Dict[str, np.ndarray] = {}
+    for folder in folders if subtracted else ():
+        others.update(_read_costs(folder / SUBTRACTED))
     for item in nbests:
         keys = [key_of(item.utt, rank) for rank in range(1, len(item.hypotheses) + 1)]
         missing = [key for key in keys if key not in costs]
@@ -215,13 +227,44 @@ def merged_lists(
                 path=folders[0] / name,
                 remedy="Merge with the lists that the jobs have rescored.",
             )
-        yield ListScores(item, tuple(-costs.pop(key)[None] for key in keys))
+        rows = [-costs.pop(key)[None] for key in keys]
+        if subtracted:
+            rows = [
+                np.vstack([r, _at_end(others, key, r)]) for key, r in zip(keys, rows, strict=True)
+            ]
+        yield ListScores(item, tuple(rows))
     if costs:
         raise InputError(
             f"the jobs have {len(costs)} costs of hypotheses that are not in the lists, the first"
             f" of {next(iter(costs))!r}",
             path=folders[0] / name,
         )
+
+
+def subtracted_of(folder: Path) -> Tuple[NamedWeight, ...]:
+    """Subtracted LMs of a job, with the weights that it was given."""
+    content = yaml.safe_load((folder / JOB).read_text(encoding="utf-8"))["settings"]
+    digests = content.get("fingerprints") or {}
+    return tuple(
+        NamedWeight(str(name), float(weight), str(digests.get(name, "")))
+        for name, weight in (content.get("subtracted") or {}).items()
+    )
+
+
+def _at_end(costs: Mapping[str, np.ndarray], key: str, row: np.ndarray) -> np.ndarray:
+    """Scores of a hypothesis by subtracted LMs, (S, n): each is the score of the last word.
+
+    Raises:
+        InputError: The hypothesis has none.
+    """
+    if key not in costs:
+        raise InputError(
+            f"no job has costs of {key!r} under the subtracted LMs, in {SUBTRACTED}",
+            remedy="Run the jobs again.",
+        )
+    found = np.zeros((len(costs[key]), row.shape[1]))
+    found[:, -1] = -costs[key]
+    return found
 
 
 def _read_costs(path: Path) -> Iterator[Tuple[str, np.ndarray]]:

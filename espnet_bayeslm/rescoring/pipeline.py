@@ -85,6 +85,7 @@ class RescoredList(NamedTuple):
             with the decision "mbr", or where they are wanted.
         control: Index of the best hypothesis by the scales that were tuned without the new LMs'
             scores; None where there are none, or the list lacks a score that they weigh.
+        subtracted: Subtracted LM -> ln P of each hypothesis under it, (N,).
     """
 
     nbest: NBest
@@ -98,6 +99,7 @@ class RescoredList(NamedTuple):
     masses: Optional[np.ndarray] = None
     confidences: Optional[np.ndarray] = None
     control: Optional[int] = None
+    subtracted: Mapping[str, np.ndarray] = {}
 
     @property
     def words(self) -> Tuple[str, ...]:
@@ -123,7 +125,9 @@ def rescored_list(scores: ListScores, weighting: Weighting) -> RescoredList:
     nbest, scales = scores.nbest, weighting.scales
     words = scores.mixed(weighting.weights, weighting.combine)
     names = weighting.names if scales.of_each_lm else ()
-    scored = ScoredList(nbest, np.array(written_log_probs(words)), scores.of_lms(names))
+    subtracted = scores.of_lms(weighting.subtracted, first=len(weighting.weights))
+    log_probs = np.array(written_log_probs(words))
+    scored = ScoredList(nbest, log_probs, scores.of_lms(names), subtracted)
     found = RescoredList(
         nbest,
         tuple(scored.log_probs.tolist()),
@@ -132,6 +136,7 @@ def rescored_list(scores: ListScores, weighting: Weighting) -> RescoredList:
         scores.uncertainty,
         scores.unknown,
         control=_control(scored, weighting),
+        subtracted=subtracted,
     )
     if not weighting.sure:
         return found

@@ -12,6 +12,7 @@ import numpy as np
 from espnet_bayeslm.evaluation.counting import ALL_WORDS, Counting
 from espnet_bayeslm.evaluation.markup import closest_reading
 from espnet_bayeslm.evaluation.wer import check_same_utterances
+from espnet_bayeslm.loading.weights_file import NamedWeight
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import Posterior, PosteriorTuning
 from espnet_bayeslm.rescoring.decision import ListScores, Scales, ScoredList, Weighting, candidates
@@ -21,7 +22,13 @@ from espnet_bayeslm.rescoring.feature_tuning import (
     small_errors,
     tune_features,
 )
-from espnet_bayeslm.rescoring.features import FIRST_PASS, LM, is_normalised
+from espnet_bayeslm.rescoring.features import (
+    FIRST_PASS,
+    LM,
+    SUBTRACTED,
+    is_normalised,
+    is_subtracted,
+)
 from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.rescoring.sweep import Sweep, sweep
 from espnet_bayeslm.rescoring.weight_search import folds
@@ -146,7 +153,9 @@ class _TuningSet(NamedTuple):
         normalised = is_normalised(features)
         return small_errors(features, self.errors, normalised_scores=normalised)
 
-    def scales(self, lists: Sequence[ScoredList]) -> Tuple[TunedWeights, Scales]:
+    def scales(
+        self, lists: Sequence[ScoredList], subtracted: Sequence[NamedWeight] = ()
+    ) -> Tuple[TunedWeights, Scales]:
         """Scales with the fewest word errors, and the errors of the candidates."""
         features = [item.features() for item in lists]
         found = tune_features(
@@ -156,7 +165,7 @@ class _TuningSet(NamedTuple):
             num_folds=self.num_folds,
             normalised_scores=is_normalised(features),
         )
-        return found, scales_of(found, lists)
+        return found, scales_of(found, lists, subtracted)
 
     def sweep(self, lists: Sequence[ScoredList], found: TunedWeights) -> Sweep:
         """Errors around tuned weights."""
@@ -200,7 +209,8 @@ def tune_mixture(
     Args:
         lists: The N-best lists of the development set, with their scores.
         refs: Utterance id -> words, the same utterances.
-        weighting: The components, their weights and the decision; its scales are not read.
+        weighting: The components, their weights and the decision; of its scales the names of
+            subtracted LMs are read.
         groups: Utterance id -> what stays in one fold; None: the lists' speakers, or each list.
         options: How scales are tuned and errors counted.
     """
@@ -211,7 +221,8 @@ def tune_mixture(
     each = weighting.names if options.tune_lms else ()
 
     def scored(mixing: np.ndarray) -> List[ScoredList]:
-        return [item.scored(mixing, weighting.combine, names=each) for item in lists]
+        more = {"names": each, "subtracted": weighting.subtracted}
+        return [item.scored(mixing, weighting.combine, **more) for item in lists]
 
     tried: List[Tuple[np.ndarray, int]] = []
     chosen = weights = weighting.weights
@@ -219,7 +230,7 @@ def tune_mixture(
         tried = [(mixing, known.fewest_errors(scored(mixing))) for mixing in candidates(weights)]
         chosen = min(tried, key=lambda pair: (pair[1], float(abs(pair[0] - weights).sum())))[0]
     final = scored(chosen)
-    found, scales = known.scales(final)
+    found, scales = known.scales(final, weighting.scales.subtracted)
     picture = known.sweep(final, found)
     without_lm = [item.without_lm() for item in final]
     control, own = known.scales(without_lm)
@@ -265,7 +276,11 @@ def in_lm_units(weights: Sequence[Tuple[str, float]]) -> Tuple[Tuple[str, float]
     return tuple((name, weight / unit) for name, weight in weights)
 
 
-def scales_of(found: TunedWeights, lists: Sequence[ScoredList] = ()) -> Scales:
+def scales_of(
+    found: TunedWeights,
+    lists: Sequence[ScoredList] = (),
+    subtracted: Sequence[NamedWeight] = (),
+) -> Scales:
     """Scales that choose as the tuned weights do.
 
     They are LMWT and word penalty alone if these weigh the same scores and choose the same
@@ -274,16 +289,20 @@ def scales_of(found: TunedWeights, lists: Sequence[ScoredList] = ()) -> Scales:
     Args:
         found: The tuned weights.
         lists: The lists that they were tuned on.
+        subtracted: The subtracted LMs.
     """
     own = dict(found.weights)
-    features = in_lm_units(found.weights)
+    every = in_lm_units(found.weights)
+    features = tuple((name, weight) for name, weight in every if not is_subtracted(name))
+    known = {name: weight for name, weight in every if is_subtracted(name)}
+    less = tuple(r._replace(weight=known.get(f"{SUBTRACTED}.{r.name}", 0.0)) for r in subtracted)
     lm, am = own.get(LM, 0.0), own.get("am_score", 0.0)
     if lm <= 0 or am <= 0:
-        return Scales(features=features)
-    kaldi = Scales(lm / am, 0.0 - own.get("words", 0.0) / lm)
+        return Scales(features=features, subtracted=less)
+    kaldi = Scales(lm / am, 0.0 - own.get("words", 0.0) / lm, subtracted=less)
     scales = dataclasses.replace(kaldi, features=features)
     # LMWT and penalty give a graph score the LM's weight, and take the highest of equals
-    same_weights = {*own, "words"} in KALDI and own.get("graph_score", lm) == lm
+    same_weights = {*dict(features), "words"} in KALDI and own.get("graph_score", lm) == lm
     same_scores = "graph_score" in own or all(
         item.nbest.scores("graph_score") is None for item in lists
     )

@@ -12,6 +12,7 @@ from typing import Iterator, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
+from espnet_bayeslm.rescoring.features import is_subtracted
 from espnet_bayeslm.rescoring.line_search import errors_along, smoothed_pieces
 
 HALF_WIDTH = 0.15
@@ -66,6 +67,12 @@ class Problem(NamedTuple):
     def list_errors(self, weights: np.ndarray) -> np.ndarray:
         """Errors of the best hypothesis of each list, (L,)."""
         return self.errors[np.arange(len(self.errors)), self.winners(weights)]
+
+    @property
+    def subtracted(self) -> np.ndarray:
+        """(F,) True for the features whose weight is at or below zero."""
+        names = self.names or ((),) * len(self.spreads)
+        return np.array([any(map(is_subtracted, column)) for column in names], dtype=bool)
 
     @property
     def first_pass(self) -> int:
@@ -160,6 +167,7 @@ def step(
     tried /= np.linalg.norm(tried, axis=1, keepdims=True)
     penalty = PENALTY * problem.first_pass / 2
     values = means + penalty * ((tried - anchor) ** 2).sum(axis=1)
+    values[(tried[:, problem.subtracted] > 0).any(axis=1)] = np.inf
     k = int(values.argmin())
     return (tried[k], float(values[k])) if values[k] < cost - 1e-9 else (weights, cost)
 
