@@ -24,6 +24,7 @@ import numpy as np
 
 from espnet_bayeslm.bin.rescore_options import NO_LMWT
 from espnet_bayeslm.evaluation.counting import UnknownWords
+from espnet_bayeslm.evaluation.interpolation import COMBINATIONS, combined
 from espnet_bayeslm.evaluation.markup import closest_reading
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
 from espnet_bayeslm.evaluation.wer import (
@@ -56,7 +57,7 @@ from espnet_bayeslm.nbest.lattice import (
 from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS
 from espnet_bayeslm.nbest.normalized_lists import normalized_lattice, restored_lattice
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.rescoring.decision import COMBINATIONS, Weighting, combined
+from espnet_bayeslm.rescoring.decision import Weighting
 from espnet_bayeslm.rescoring.subtraction import subtracted_sum, subtracted_weights
 from espnet_bayeslm.scoring.cache import uncached
 from espnet_bayeslm.scoring.limits import BEAM, MAX_HYPS, MERGE_ORDER, PRUNE

@@ -22,7 +22,7 @@ from typing import (
 import numpy as np
 import yaml
 
-from espnet_bayeslm.evaluation.interpolation import COMBINATIONS, check_combination, combined
+from espnet_bayeslm.evaluation.interpolation import check_combination, combined
 from espnet_bayeslm.loading.weights_file import NamedWeight, match_weights, read_weights
 from espnet_bayeslm.nbest.lattice import PathScales
 from espnet_bayeslm.nbest.types import NBest

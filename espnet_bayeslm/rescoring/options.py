@@ -6,11 +6,12 @@ import dataclasses
 from typing import Mapping, Optional, Union
 
 from espnet_bayeslm.evaluation.counting import CountingOptions
+from espnet_bayeslm.evaluation.interpolation import COMBINATIONS
 from espnet_bayeslm.evaluation.normalization import normalize_option
 from espnet_bayeslm.loading.components import SubtractOptions
 from espnet_bayeslm.nbest.segments import Segment
 from espnet_bayeslm.rescoring.bayes_risk import DECISIONS
-from espnet_bayeslm.rescoring.decision import COMBINATIONS, Scales
+from espnet_bayeslm.rescoring.decision import Scales
 from espnet_bayeslm.rescoring.feature_tuning import NUM_FOLDS
 from espnet_bayeslm.scoring.limits import MAX_CONTEXT
 from espnet_bayeslm.utils.errors import InputError
