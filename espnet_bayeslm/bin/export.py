@@ -31,6 +31,15 @@ class ExportOptions:
         "espnet",
         choices=("espnet", "peft"),
     )
+    subtract_lms: Sequence[str] = option(
+        "An LM or n-gram of the recogniser's training text, subtracted log-linearly in the search"
+        " (repeatable)",
+        (),
+        name="subtract_lm",
+    )
+    subtract_weights: Sequence[float] = option(
+        "Weight of a --subtract_lm, at or below zero (repeatable)", (), name="subtract_weight"
+    )
     output: str = option("The folder to write")
 
 
@@ -40,25 +49,35 @@ def export(options: ExportOptions) -> None:
     Raises:
         InputError: The LMs or their weights cannot be used.
     """
+    from espnet_bayeslm.loading.components import is_ngram
     from espnet_bayeslm.loading.export import check_output, export_lm
     from espnet_bayeslm.loading.mixture_export import write_mixture
 
     lms, ngrams, output = options.lms, options.ngrams, options.output
     if not lms and not ngrams:
         raise InputError("no LM", remedy="Give --lm EXP.")
+    subtracts = options.subtract_lms or options.subtract_weights
     if options.format == "peft":
         from espnet_bayeslm.loading.adapter_export import export_adapter
 
-        if len(lms) != 1 or ngrams or options.weights is not None:
+        if len(lms) != 1 or ngrams or subtracts or options.weights is not None:
             raise InputError("--format peft: expected one adapted LM and nothing else")
         export_adapter(lms[0], output)
-    elif len(lms) == 1 and not ngrams:
+    elif len(lms) == 1 and not (ngrams or subtracts):
         if options.weights is not None:
             raise InputError("--weights are for several LMs, and there is one")
         export_lm(lms[0], output)
     else:
-        check_output(output, sources=lms)
-        write_mixture(output, lms=lms, ngrams=ngrams, weights=options.weights)
+        subtracted = [path for path in options.subtract_lms if not is_ngram(path)]
+        check_output(output, sources=[*lms, *subtracted])
+        write_mixture(
+            output,
+            lms=lms,
+            ngrams=ngrams,
+            weights=options.weights,
+            subtract_lms=options.subtract_lms,
+            subtract_weights=options.subtract_weights,
+        )
     logging.info(f"Wrote {output}")
 
 

@@ -1,4 +1,4 @@
-"""A linear interpolation of trained LMs and n-grams, itself an LM for the beam search."""
+"""A mixture of trained LMs and n-grams, itself an LM for the beam search."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import math
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+import numpy as np
 import torch
 from espnet2.lm.abs_model import AbsLM
 from torch import nn
@@ -32,6 +33,9 @@ State = Tuple[Any, ...]
 class MixtureLM(LogProbLM):
     """p(token) = sum_k w_k p_k(token), with fixed weights; it is not trained.
 
+    A component with a weight below zero is subtracted: ln p(token) + w ln p_s(token) is the score
+    of a token then, which is no probability. `<blank>` is the only token whose score stays.
+
     Args:
         vocab_size: Number of tokens.
         components: Mappings: an LM `{name, kind: lm, weight, lm, lm_conf}`, with `lm` and
@@ -43,7 +47,7 @@ class MixtureLM(LogProbLM):
 
     Attributes:
         names: The components' names.
-        weights: Weights of the components, of sum 1.
+        weights: Weights of the components; those from zero on have the sum 1.
 
     Raises:
         InputError: There are no components, one is not as described, an n-gram cannot be used,
@@ -59,23 +63,26 @@ class MixtureLM(LogProbLM):
         parts = _check_components(components)
         self.vocab_size = vocab_size
         self.names = [str(part["name"]) for part in parts]
-        self.weights = check_weights([part["weight"] for part in parts], len(parts)).tolist()
+        self.weights = _checked_weights([part["weight"] for part in parts])
         self.components = nn.ModuleList(_build(part, vocab_size, tokens) for part in parts)
-        self._used = [k for k, weight in enumerate(self.weights) if weight > 0]
+        self._used = [k for k, weight in enumerate(self.weights) if weight]
 
     def _lms(self) -> List[Any]:
         """Components that are computed."""
         return [self.components[k] for k in self._used]
 
     def _mix(self, log_probs: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Ln sum_k w_k p_k, (..., V), of the ln p_k of the components in use."""
-        if len(log_probs) == 1:
-            return log_probs[0]
-        weighted = [
-            values + math.log(self.weights[k])
-            for k, values in zip(self._used, log_probs, strict=True)
-        ]
-        return torch.stack(weighted).logsumexp(0)
+        """Ln sum_k w_k p_k, (..., V), of the ln p_k of the components in use, less others."""
+        pairs = [(self.weights[k], v) for k, v in zip(self._used, log_probs, strict=True)]
+        added = [(weight, values) for weight, values in pairs if weight > 0]
+        mixed = added[0][1]
+        if len(added) > 1:
+            mixed = torch.stack([values + math.log(w) for w, values in added]).logsumexp(0)
+        for weight, values in pairs:
+            if weight < 0:
+                # <blank> is no token, and n-grams give it no probability in a search
+                mixed = mixed + weight * torch.nn.functional.pad(values[..., 1:], (1, 0))
+        return mixed
 
     def zero_state(self) -> State:
         """State before the first token: one state of each component in use."""
@@ -134,6 +141,21 @@ class MixtureLM(LogProbLM):
                 if isinstance(lm, RandomLM):
                     stack.enter_context(lm.sampled(index, seed=seed))
             yield
+
+
+def _checked_weights(weights: Sequence[Any]) -> List[float]:
+    """Weights from zero on, of sum 1, and those below zero, in their order.
+
+    Raises:
+        InputError: One is no number, or those from zero on are not the weights of a mixture.
+    """
+    values = np.asarray(weights, np.float64)
+    added = values >= 0
+    below = np.isfinite(values) & (values < 0)
+    if (added | below).all() and added.any():
+        values[added] = check_weights(values[added], int(added.sum()))
+        return values.tolist()
+    return check_weights(values, len(values)).tolist()
 
 
 def _check_components(components: Any) -> List[Mapping[str, Any]]:

@@ -15,6 +15,7 @@ from espnet_bayeslm.bayes.whole import whole_blocks
 from espnet_bayeslm.kinds.search import choices
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.loading.build import MIXTURE
+from espnet_bayeslm.loading.components import is_ngram
 from espnet_bayeslm.loading.experiment import (
     UNKNOWN_WORDS,
     fingerprint,
@@ -25,7 +26,12 @@ from espnet_bayeslm.loading.experiment import (
 )
 from espnet_bayeslm.loading.export import CHECKPOINT, CONFIG, READING, copy_text_files
 from espnet_bayeslm.loading.trained_lm import TrainedLM, load_lm
-from espnet_bayeslm.loading.weights_file import read_weights, unique_names
+from espnet_bayeslm.loading.weights_file import (
+    NamedWeight,
+    check_subtracted,
+    read_weights,
+    unique_names,
+)
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, staged, write_yaml
 from espnet_bayeslm.utils.ngram_files import ngram_fingerprint, ngram_name
@@ -40,6 +46,8 @@ def write_mixture(
     lms: Sequence[PathLike],
     ngrams: Sequence[PathLike] = (),
     weights: Optional[PathLike] = None,
+    subtract_lms: Sequence[PathLike] = (),
+    subtract_weights: Sequence[float] = (),
 ) -> None:
     """Write trained LMs and n-grams over their tokens as one LM that ESPnet loads.
 
@@ -53,24 +61,43 @@ def write_mixture(
         ngrams: ARPA files or KenLM binaries.
         weights: The file that `bayeslm interpolate` wrote for these components, or their weights
             `W,W,..` in the order of `lms` and `ngrams`; None for a single LM.
+        subtract_lms: LMs or n-grams over the same tokens that are subtracted, log-linearly.
+        subtract_weights: The weight of each, at or below zero, where that of the mixture is 1.
 
     Raises:
         InputError: The LMs have different vocabularies, an LM or n-gram cannot be used, the
-            weights do not fit, or the folder holds another LM.
+            weights do not fit, that of a subtracted LM is above zero, or the folder holds another
+            LM.
     """
     if not lms:
         raise InputError("no LM in the mixture", remedy="Give --lm EXP: it has the token list.")
     _check_folder(Path(folder))
-    trained = [load_lm(os.fspath(path)) for path in lms]
-    for other in trained:
+    every = [*lms, *(path for path in subtract_lms if not is_ngram(path))]
+    loaded = {os.fspath(path): load_lm(os.fspath(path)) for path in every}
+    trained = [loaded[os.fspath(path)] for path in lms]
+    for other in loaded.values():
         _check_component(other)
         check_same_tokens(trained[0], other)
-    names = unique_names([*(t.name for t in trained), *(ngram_name(path) for path in ngrams)])
+    others = [
+        ngram_name(path) if is_ngram(path) else loaded[os.fspath(path)].name
+        for path in subtract_lms
+    ]
+    names = unique_names(
+        [*(t.name for t in trained), *(ngram_name(path) for path in ngrams), *others]
+    )
+    own = names[: len(lms) + len(ngrams)]
+    less = [NamedWeight(*pair) for pair in zip(names[len(own) :], subtract_weights, strict=False)]
+    if len(subtract_weights) != len(subtract_lms):
+        raise InputError(
+            f"{len(subtract_weights)} --subtract_weight for {len(subtract_lms)} --subtract_lm",
+            remedy="Give a weight at or below zero for each, as `bayeslm rescore` has tuned it.",
+        )
+    check_subtracted(less)
     digests = [*(fingerprint(t.path) for t in trained), *map(ngram_fingerprint, ngrams)]
-    found = read_weights(weights, names, fingerprints=digests)
+    found = read_weights(weights, own, fingerprints=digests)
     if found is None:
         raise InputError(
-            f"no weights for the {len(names)} components {', '.join(names)}",
+            f"no weights for the {len(own)} components {', '.join(own)}",
             remedy="Give --weights, the file that `bayeslm interpolate` writes.",
         )
     values = found.tolist()
@@ -78,7 +105,16 @@ def write_mixture(
         *map(_lm_part, names, values, trained),
         *map(_ngram_part, names[len(lms) :], values[len(lms) :], ngrams),
     ]
-    model = _build(parts, trained)
+    sources = list(trained)
+    for row, path in zip(less, subtract_lms, strict=True):
+        if not row.weight:  # it would not be computed
+            continue
+        if is_ngram(path):
+            parts.append(_ngram_part(row.name, row.weight, path))
+        else:
+            sources.append(loaded[os.fspath(path)])
+            parts.append(_lm_part(row.name, row.weight, sources[-1]))
+    model = _build(parts, sources)
     size = mixed_unk_size(trained, values)
     with staged(folder, replaces=[str(UNKNOWN_WORDS)]) as new:
         write_yaml(new / CONFIG, _config(parts, trained[0], new, named=Path(folder)))
@@ -159,7 +195,9 @@ def _build(parts: Sequence[Dict[str, Any]], trained: Sequence[TrainedLM]) -> ESP
     """Model of the mixture with the LMs' weights."""
     tokens = trained[0].token_list
     lm = MixtureLM(len(tokens), **_lm_conf(parts, tokens))
-    for component, source in zip(lm.components, trained, strict=False):  # n-grams have no weights
+    # n-grams have no weights to load
+    neural = [c for c, part in zip(lm.components, parts, strict=True) if part["kind"] == "lm"]
+    for component, source in zip(neural, trained, strict=True):
         component.load_state_dict(source.lm.state_dict())
     for name, weight, component in zip(lm.names, lm.weights, lm.components, strict=True):
         unknown = getattr(component, "unknown", [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 from collections import Counter
@@ -39,6 +40,17 @@ class NamedWeight(NamedTuple):
     name: str
     weight: float
     fingerprint: str = ""
+
+
+def check_subtracted(weights: Sequence[NamedWeight]) -> None:
+    """Raise an InputError where the weight of a subtracted LM is above zero, or not finite."""
+    for row in weights:
+        if not -math.inf < row.weight <= 0:
+            raise InputError(
+                f"the weight of the subtracted LM {row.name} is {row.weight:g}, and a number at or"
+                " below zero was expected",
+                remedy="Give an LM that is to be added by --lm or --ngram.",
+            )
 
 
 def match_weights(

@@ -23,7 +23,12 @@ import numpy as np
 import yaml
 
 from espnet_bayeslm.evaluation.interpolation import check_combination, combined
-from espnet_bayeslm.loading.weights_file import NamedWeight, match_weights, read_weights
+from espnet_bayeslm.loading.weights_file import (
+    NamedWeight,
+    check_subtracted,
+    match_weights,
+    read_weights,
+)
 from espnet_bayeslm.nbest.lattice import PathScales
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import (
@@ -42,7 +47,7 @@ from espnet_bayeslm.rescoring.features import (
     hypothesis_features,
     totals,
 )
-from espnet_bayeslm.rescoring.subtraction import check_subtracted, subtracted_sum
+from espnet_bayeslm.rescoring.subtraction import subtracted_sum
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_text
 

@@ -7,25 +7,13 @@ model fusion in end-to-end automatic speech recognition").
 
 from __future__ import annotations
 
-import math
 from typing import Sequence, Tuple
 
 import numpy as np
 
 from espnet_bayeslm.evaluation.word_scores import Component
-from espnet_bayeslm.loading.weights_file import NamedWeight, match_weights
+from espnet_bayeslm.loading.weights_file import NamedWeight, check_subtracted, match_weights
 from espnet_bayeslm.utils.errors import InputError
-
-
-def check_subtracted(weights: Sequence[NamedWeight]) -> None:
-    """Raise an InputError where the weight of a subtracted LM is above zero, or not finite."""
-    for row in weights:
-        if not -math.inf < row.weight <= 0:
-            raise InputError(
-                f"the weight of the subtracted LM {row.name} is {row.weight:g}, and a number at or"
-                " below zero was expected",
-                remedy="Give an LM that is to be added by --lm or --ngram.",
-            )
 
 
 def subtracted_weights(

@@ -96,6 +96,31 @@ def test_a_mixture(point, seq_rnn, ngram, plain_text, tmp_path):
     assert found == pytest.approx(expected, rel=1e-5)
 
 
+def test_a_subtracted_lm(point, seq_rnn, ngram, tmp_path):
+    """ln p - 0.3 ln p of one LM - 0.2 ln p of the n-gram: three files, one LM for the search."""
+    subtract = {"subtract_lm": [seq_rnn, ngram], "subtract_weight": [-0.3, -0.2]}
+    for _ in range(2):
+        main(words(lm=point, **subtract, output=tmp_path / "less"))
+    lms = [load_lm(path).lm for path in (tmp_path / "less", point, seq_rnn)]
+    ids = torch.tensor([[SOS, 3, 4, 2]])
+    with torch.no_grad():
+        found, *(first, second) = (lm(ids, None)[0] for lm in lms)
+        assert lms[0].weights == [1.0, -0.3, -0.2]
+        counts, _ = lms[0].components[2](ids, None)
+    expected = first.log_softmax(-1) - 0.3 * second.log_softmax(-1) - 0.2 * counts
+    torch.testing.assert_close(found[..., 1:], expected[..., 1:], rtol=0, atol=1e-5)
+
+
+def test_subtracted_lms_that_do_not_fit(point, seq_rnn, ngram, tmp_path, refused):
+    one = {"lm": point, "output": tmp_path / "less", "subtract_lm": seq_rnn}
+    refused(main, words(**one), "0 --subtract_weight for 1 --subtract_lm")
+    refused(main, words(**one, subtract_weight=0.5), "is 0.5, and a number at or below zero was")
+    both = {**one, "ngram": ngram}
+    refused(main, words(**both, subtract_weight=-0.5), "no weights for the 2 components")
+    with_ngram = {**one, "subtract_lm": tmp_path / "x.arpa", "subtract_weight": -0.5}
+    refused(main, words(**with_ngram), "no such n-gram file")
+
+
 PLAIN_LM = {"lm": "bayes_lstm", "lm_conf": {"unit": 8, "uncertainty": {"cell_input@1": "bayes"}}}
 BPE = {**PLAIN_LM, "optim": "adam", **SHORT, "max_epoch": 1}
 

@@ -124,10 +124,14 @@ def lm(train, tmp_path_factory):
         config = {"lm": name, "lm_conf": {**models.LMS, **models.ESPNETS}[name]}
         return train("lm_train", models.LM | config, name, files)
 
-    def mix(folder, lms, weights):
+    def mix(folder, lms, weights, subtract_lms=(), subtract_weights=()):
         from espnet_bayeslm.loading.mixture_export import write_mixture
 
-        write_mixture(folder, lms=[get(name) for name in lms], weights=weights)
+        subtracted = {
+            "subtract_lms": [get(name) for name in subtract_lms],
+            "subtract_weights": subtract_weights,
+        }
+        write_mixture(folder, lms=[get(name) for name in lms], weights=weights, **subtracted)
         return folder
 
     def get(name):

@@ -77,8 +77,14 @@ LMS = {
     },
 }
 """lm_conf of each LM of ours that is trained."""
-MIXTURES = {"mixture": {"lms": ["bayes_lstm", "bayes_transformer"], "weights": "0.4,0.6"}}
-OURS = [*LMS, *MIXTURES]
+MIXTURES = {
+    "mixture": {"lms": ["bayes_lstm", "bayes_transformer"], "weights": "0.4,0.6"},
+    "subtracted": {
+        **{"lms": ["bayes_lstm"], "weights": None},
+        **{"subtract_lms": ["seq_rnn"], "subtract_weights": [-0.3]},
+    },
+}
+OURS = [*LMS, "mixture"]
 """The LMs that each test runs with."""
 ESPNETS = {
     "seq_rnn": {"unit": 32, "nlayers": 2, "dropout_rate": 0.0},

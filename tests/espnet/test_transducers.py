@@ -6,6 +6,7 @@ import torch
 import yaml
 from watching import watch
 
+from espnet_bayeslm.lm.ngram import LogProbLM
 from espnet_bayeslm.loading.trained_lm import load_lm
 
 SEARCHES = [
@@ -48,6 +49,8 @@ def search(decode, transducer, standalone_transducer, speech, tmp_path):
         (*SEARCHES[0], "bayes_espnet"),
         (*SEARCHES[0], "seq_rnn"),
         (*SEARCHES[-1], "mixture"),  # of an LSTM and a Transformer
+        (*SEARCHES[0], "subtracted"),  # an LSTM less another
+        (*SEARCHES[-1], "subtracted"),
     ],
 )
 def test_each_score_is_that_of_the_whole_hypothesis(
@@ -69,7 +72,8 @@ def test_each_score_is_that_of_the_whole_hypothesis(
         if context not in expected:
             with torch.no_grad():
                 logits, _ = scorer(torch.tensor([context]), None)
-            expected[context] = logits[0, -1].log_softmax(-1)
+            last = logits[0, -1]
+            expected[context] = last if isinstance(scorer, LogProbLM) else last.log_softmax(-1)
         torch.testing.assert_close(call.log_probs, expected[context], atol=5e-5, rtol=0)
 
 

@@ -44,6 +44,7 @@ LMS = {
     ),
 }
 EVERYTHING = [*LMS, "ngram"]
+SUBTRACTED = {"lstm": 0.6, "ngram": -0.3, "seq_rnn": 0.4, "copy": -0.1}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +61,7 @@ def arpa(tmp_path_factory):
 def part(name, weight, arpa, **changes):
     if name == "ngram":
         return {"name": name, "kind": "ngram", "weight": weight, "path": str(arpa), **changes}
-    lm, conf = LMS[name]
+    lm, conf = LMS[{"copy": "lstm"}.get(name, name)]
     return {"name": name, "kind": "lm", "weight": weight, "lm": lm, "lm_conf": conf, **changes}
 
 
@@ -155,6 +156,36 @@ class TestSearch(SearchContract):
         assert_close(half.double(), expected, atol=1e-5)
 
 
+class TestSubtractionInSearch(SearchContract):
+    @pytest.fixture
+    def lm(self, arpa):
+        return make(SUBTRACTED, arpa)
+
+    @pytest.mark.parametrize("name", ["lstm", "ngram"])
+    def test_the_score_is_that_of_the_formula(self, arpa, name):
+        """Ln sum w p - 0.4 ln p_s - 0.2 ln p_t of each token; <blank> keeps its score."""
+        lm = make({"transformer": 0.7, "seq_rnn": 0.3, name: -0.4, "gru": -0.2}, arpa)
+        ids = torch.randint(1, VOCAB, (3, 6))
+        parts = [component(ids, None)[0] for component in lm.components]
+        parts = [
+            values if lm.names[k] == "ngram" else values.log_softmax(-1)
+            for k, values in enumerate(parts)
+        ]
+        mixed = (0.7 * parts[0].exp() + 0.3 * parts[1].exp()).log()
+        expected = mixed - 0.4 * parts[2] - 0.2 * parts[3]
+        expected[..., 0] = mixed[..., 0]
+        torch.testing.assert_close(lm(ids, None)[0], expected, rtol=0, atol=1e-10)
+
+    def test_one_that_is_subtracted_from_itself_leaves_its_part(self, arpa):
+        lm = make({"lstm": 1.0, "gru": 0.0}, arpa)
+        twice = make({"lstm": 1.0, "copy": -0.25}, arpa)
+        for component in twice.components:
+            component.load_state_dict(lm.components[0].state_dict())
+        ids = torch.randint(1, VOCAB, (3, 6))
+        expected = 0.75 * lm(ids, None)[0][..., 1:]
+        torch.testing.assert_close(twice(ids, None)[0][..., 1:], expected, rtol=0, atol=1e-10)
+
+
 class Frames(BatchScorerInterface, torch.nn.Module):
     """A recogniser that says the n-th token by the n-th row of a table."""
 
@@ -166,9 +197,10 @@ class Frames(BatchScorerInterface, torch.nn.Module):
         return self.table[ys.size(1) - 1].expand(len(ys), -1), [None] * len(ys)
 
 
-def test_espnets_beam_search(arpa):
+@pytest.mark.parametrize("subtracts", [False, True])
+def test_espnets_beam_search(arpa, subtracts):
     """The scores of its N-best list are the LM's; what the n-gram excludes does no harm."""
-    lm = make(equal_weights(*EVERYTHING), arpa).float()
+    lm = make(SUBTRACTED if subtracts else equal_weights(*EVERYTHING), arpa).float()
     frames = 3 * torch.randn(7, VOCAB)
     frames[:, 0] -= 9
     frames = frames.log_softmax(-1)
