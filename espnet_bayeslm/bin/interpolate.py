@@ -15,13 +15,14 @@ from espnet_bayeslm.bin.perplexity import (
 )
 from espnet_bayeslm.evaluation.interpolation import estimate_weights
 from espnet_bayeslm.evaluation.perplexity import TextScores
+from espnet_bayeslm.loading.training_texts import TrainTextOptions
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.files import write_yaml
 from espnet_bayeslm.utils.options import option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class InterpolateOptions(ScoredTextOptions):
+class InterpolateOptions(ScoredTextOptions, TrainTextOptions):
     """Options of `bayeslm interpolate`."""
 
     output: str = option("The weights.yaml to write")
@@ -34,6 +35,7 @@ def interpolate(options: InterpolateOptions) -> None:
         InputError: Text, LMs or n-grams cannot be used.
     """
     sentences, components = read_inputs(options)
+    options.warn_leakage(options.lms, sentences.values(), what=options.text)
     limit = options.max_oov_rate
     scores = score_text(components, sentences, keyed=options.keyed, max_oov_rate=limit)
     weights = estimate_weights(scores)

@@ -63,6 +63,8 @@ def rescore(options: RescoreCommand) -> None:
         logging.info("the weights of the scores are tuned on the lists' own references")
     scored = read_references(options.ref or options.tune_ref, lists)
     warn_without_blanks(scored or {}, options.counting)
+    if scored is not None:
+        options.warn_leakage(options.lms, scored.values(), what=options.ref or "the references")
     # 2. Scores and choices, a stream of lists
     work = dataclasses.replace(
         options, scales=given, normalize="", ignore_words=options.counting.ignored

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Optional, Sequence
 
 from espnet_bayeslm.loading.components import GPUOptions
+from espnet_bayeslm.loading.training_texts import TrainTextOptions
 from espnet_bayeslm.nbest.formats import FORMAT_HELP, NBEST_SIZE
 from espnet_bayeslm.rescoring.decision import Scales, read_scales
 from espnet_bayeslm.rescoring.options import RescoreOptions
@@ -17,7 +18,7 @@ NO_LMWT = "--word_penalty without --lmwt, and lattices have scales of their own"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RescoreCommand(RescoreOptions, GPUOptions):
+class RescoreCommand(RescoreOptions, GPUOptions, TrainTextOptions):
     """Options of `bayeslm rescore`: those of a rescoring, and the files it reads and writes.
 
     Raises:

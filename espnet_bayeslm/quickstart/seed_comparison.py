@@ -18,6 +18,7 @@ import yaml
 
 from espnet_bayeslm.configs import find_config
 from espnet_bayeslm.configs.tables import paper_tables
+from espnet_bayeslm.evaluation.leakage import warn_leakage
 from espnet_bayeslm.evaluation.text import check_no_ids, read_sentences
 from espnet_bayeslm.loading.experiment import check_exp
 from espnet_bayeslm.quickstart.interval import pairs
@@ -121,6 +122,8 @@ def check_texts(what: Comparison) -> None:
             raise InputError("no words", path=path, remedy="Give one sentence per line.")
         remedy = "If they are utterance ids, give the texts without them."
         check_no_ids(sentences, known, path=path, remedy=remedy)
+    for path, sentences in zip(paths[1:], others, strict=True):
+        warn_leakage(sentences, what.train_text, what=str(path))
 
 
 def check_inputs(what: Comparison, exp: Path) -> None:

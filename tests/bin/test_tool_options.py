@@ -48,7 +48,8 @@ TOOLS = {
 }
 OF_THE_PARSER = {"help", "log_level"}
 # Field -> option, where their names differ
-RENAMED = {"lms": "lm", "ngrams": "ngram", "source": "from"}
+RENAMED = {"lms": "lm", "ngrams": "ngram", "source": "from", "train_texts": "train_text"}
+RENAMED |= {"subtract_lms": "subtract_lm", "subtract_weights": "subtract_weight"}
 
 
 def parser_of(tool):
@@ -128,7 +129,7 @@ def test_rescoring_in_python_has_the_options_of_the_tool():
         and expected.items() <= of_dataclass(RescoreCommand).items()
     )
     only_files = "nbest nbest_format nbest_size output tune_ref ref lmwt word_penalty"
-    only_files = {*only_files.split(), "token_scores", "merge", "ngpu"}
+    only_files = {*only_files.split(), "token_scores", "merge", "ngpu", "train_texts"}
     assert of_dataclass(RescoreCommand).keys() - expected.keys() == only_files
     lines = [line.strip() for line in espnet_bayeslm.rescore.__doc__.splitlines()]
     for field in described_fields(RescoreOptions):

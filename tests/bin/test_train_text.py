@@ -1,0 +1,85 @@
+"""`--train_text`, and the training text that an experiment keeps: test sentences in it are told."""
+
+import json
+import logging
+import random
+import shutil
+
+import pytest
+from command_lines import run, words
+
+from espnet_bayeslm.bin import interpolate
+from espnet_bayeslm.quickstart.seed_comparison import Comparison, check_texts
+
+LEAKED = "stand in the training text"
+
+
+def warnings(caplog):
+    found = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    return [message for message in found if LEAKED in message]
+
+
+@pytest.fixture
+def texts(tmp_path):
+    """Return training text and two test texts, the first of which stands in it."""
+    rng = random.Random(0)
+
+    def lines(count):
+        return [" ".join(rng.choices("abcdefghij", k=rng.randint(8, 14))) for _ in range(count)]
+
+    train, clean = lines(200), lines(40)
+    for name, content in {"train": train, "leaked": train[:40], "clean": clean}.items():
+        (tmp_path / name).write_text("\n".join(content) + "\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name, count", [("leaked", 1), ("clean", 0)])
+def test_interpolate(texts, ngram, name, count, caplog):
+    command = {"text": texts / name, "ngram": ngram, "output": texts / "weights.yaml"}
+    interpolate.main(words(**command, train_text=texts / "train"))
+    found = warnings(caplog)
+    assert len(found) == count
+    assert all(f"{texts / name}: 40 of 40 sentences" in message for message in found)
+
+
+def test_an_experiments_own_text(texts, point, caplog):
+    exp = texts / "exp"
+    shutil.copytree(point, exp)
+    (exp / "data").mkdir(exist_ok=True)
+    lines = (texts / "train").read_text().splitlines()
+    keyed = "".join(f"train-{n:09d} {line}\n" for n, line in enumerate(lines, 1))
+    (exp / "data" / "train.txt").write_text(keyed)
+    for name in ("clean", "leaked"):
+        command = {"text": texts / name, "lm": exp, "output": texts / "weights.yaml"}
+        interpolate.main(words(**command))
+        assert bool(warnings(caplog)) == (name == "leaked")
+
+
+def test_rescore(texts, ngram, caplog):
+    rows = [
+        {"utt": f"u{n}", "ref": line, "hypotheses": [{"text": line, "score": -1.0}]}
+        for n, line in enumerate((texts / "leaked").read_text().splitlines())
+    ]
+    lists = texts / "lists.jsonl"
+    lists.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = {"nbest": lists, "nbest_format": "jsonl", "ngram": ngram, "lmwt": 1}
+    run(**command, train_text=texts / "clean", output=texts / "out")
+    assert not warnings(caplog)
+    run(**command, train_text=texts / "train", output=texts / "out")
+    assert len(warnings(caplog)) == 1
+
+
+def test_compare(texts, caplog):
+    train, leaked, clean = (texts / name for name in ("train", "leaked", "clean"))
+    with caplog.at_level(logging.WARNING):
+        check_texts(Comparison(train_text=train, valid_text=clean, test_text=clean))
+        assert not warnings(caplog)
+        check_texts(Comparison(train_text=train, valid_text=clean, test_text=leaked))
+    (message,) = warnings(caplog)
+    assert message.startswith(f"{leaked}: 40 of 40")
+
+
+def test_a_text_that_is_missing(texts, ngram, fails):
+    command = {"text": texts / "clean", "ngram": ngram, "output": texts / "weights.yaml"}
+    error = fails(interpolate.main, words(**command, train_text=texts / "none"))
+    assert "none: no such training text" in error and not (texts / "weights.yaml").exists()
