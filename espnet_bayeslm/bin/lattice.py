@@ -267,7 +267,7 @@ def counted(
     Raises:
         InputError: A component knows too few of them.
     """
-    unknown = [UnknownWords(c.name, max_oov_rate=max_oov_rate) for c in components]
+    unknown = [UnknownWords(c.name, max_oov_rate=max_oov_rate, scorer=c.scorer) for c in components]
     for item in lattices:
         words = list(dict.fromkeys(arc.label for arc in item.arcs if arc.word is not None))
         for component, count in zip(components, unknown, strict=True):

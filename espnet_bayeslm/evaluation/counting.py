@@ -8,9 +8,10 @@ import logging
 import os
 import unicodedata
 from collections import Counter
-from typing import Collection, Dict, FrozenSet, Mapping, Sequence, Tuple, Union
+from typing import Any, Collection, Dict, FrozenSet, List, Mapping, Sequence, Tuple, Union
 
 from espnet_bayeslm.evaluation.markup import mapped
+from espnet_bayeslm.evaluation.text_agreement import mending_lines
 from espnet_bayeslm.evaluation.wer import RATES, ErrorCounts, word_errors
 from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.utils.errors import InputError
@@ -24,6 +25,8 @@ UNITS = tuple(RATES)
 _UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 # A line without a blank that has as many characters holds several words in any script
 _LONG = 40
+# Part of the words above which the differences from an LM's words are told
+HIGH_OOV_RATE = 0.02
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,10 +106,20 @@ class UnknownWords:
         name: The component's name.
         max_oov_rate: The largest part of the words that it may not know.
         counting: Unit of the counts, and words left out of them.
+        scorer: The component's scorer; None: differences from the words that it knows are not
+            told.
     """
 
-    def __init__(self, name: str, *, max_oov_rate: float, counting: Counting = ALL_WORDS):
+    def __init__(
+        self,
+        name: str,
+        *,
+        max_oov_rate: float,
+        counting: Counting = ALL_WORDS,
+        scorer: Any = None,
+    ):
         self.name, self.max_oov_rate, self.counting = name, max_oov_rate, counting
+        self.scorer = scorer
         self.words: Counter = Counter()
         self.num_words = 0
 
@@ -131,13 +144,23 @@ class UnknownWords:
             f" ({100 * rate:.2f} %, {distinct} distinct{words}{': ' if distinct else ''}{examples})"
         )
         if rate > self.max_oov_rate:
+            mends = "; ".join(self.mends())
             raise InputError(
                 f"{message}, and --max_oov_rate is {self.max_oov_rate}",
                 remedy="Do text and LM agree in case, spelling and tokens?"
-                " `--normalize lower,punct` makes text in upper case or with punctuation agree.",
+                " `--normalize lower,punct` makes text in upper case or with punctuation agree."
+                + f" {mends}."
+                * bool(mends),
             )
         if report:
             logging.info(message)
+            if rate > HIGH_OOV_RATE and (lines := self.mends()):
+                logging.warning("\n  ".join([message, *lines]))
+
+    def mends(self) -> List[str]:
+        """Lines that say how the words differ from known words, where the scorer can tell."""
+        unknown = getattr(self.scorer, "unknown", None)
+        return [] if unknown is None else mending_lines(self.words, unknown)
 
 
 def read_word_list(path: PathLike) -> FrozenSet[str]:

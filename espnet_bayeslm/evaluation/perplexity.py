@@ -153,7 +153,8 @@ def score_components(
     scores = []
     for component in components:
         scores.append(component.scorer.word_scores(sentences))
-        unknown = UnknownWords(component.name, max_oov_rate=max_oov_rate)
+        scorer = component.scorer
+        unknown = UnknownWords(component.name, max_oov_rate=max_oov_rate, scorer=scorer)
         unknown.add(sentences, scores[-1])
         unknown.check(report=True)
     return scores

@@ -56,7 +56,13 @@ class ListScorer:
     ):
         self.components, self.counting = list(components), counting
         self.unknown = [
-            UnknownWords(c.name, max_oov_rate=max_oov_rate, counting=counting) for c in components
+            UnknownWords(
+                c.name,
+                max_oov_rate=max_oov_rate,
+                counting=counting,
+                scorer=c.scorer,
+            )
+            for c in components
         ]
 
     def score(self, block: Sequence[Recording]) -> List[ListScores]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from pathlib import Path
-from typing import Callable, List, Optional, Sequence
+from typing import Any, Callable, List, Optional, Sequence
 
 import numpy as np
 
@@ -62,6 +62,11 @@ class CachedScorer:
     def token_counts(self, words: Sequence[str]) -> np.ndarray:
         """(n + 1,) tokens of each word and of `</s>`."""
         return token_counts(self.scorer, words)
+
+    def unknown(self, words: Sequence[str]) -> List[bool]:
+        """True for each word that the LM does not know."""
+        scorer: Any = self.scorer
+        return list(scorer.unknown(words))
 
 
 def _write(scores: Sequence[WordScores], path: Path) -> None:
