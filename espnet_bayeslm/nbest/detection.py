@@ -55,7 +55,7 @@ def _format_of(path: Path, name: str) -> Optional[str]:
 
 
 def _json_format(path: Path) -> Optional[str]:
-    """Format of a JSON file by the keys of its first object."""
+    """Format of a JSON file by the keys of its first object, or by its nested lists."""
     _, line = next(read_lines(path), (1, ""))
     try:
         first = parse_json(line)  # of JSON lines, whose file may be large
@@ -64,7 +64,13 @@ def _json_format(path: Path) -> Optional[str]:
     if not isinstance(first, dict):
         _, first = next(json_items(path, remedy=""), (0, None))
     keys = first if isinstance(first, dict) else {}
-    return next((format for key, format in JSON_KEYS.items() if key in keys), None)
+    found = next((format for key, format in JSON_KEYS.items() if key in keys), None)
+    if found is not None:
+        return found
+    # of a list of utterances json_items gives the first
+    rows = next(iter(keys.values()), None) if keys else first
+    is_beams = isinstance(rows, list) and bool(rows) and isinstance(rows[0], list)
+    return "beams" if is_beams else None
 
 
 def _lattice_format(path: Path) -> Optional[str]:

@@ -13,6 +13,7 @@ from typing import Callable, ContextManager, Dict, Iterable, Iterator, Optional,
 
 from espnet_bayeslm.evaluation.normalization import AS_IT_IS, Normalization
 from espnet_bayeslm.evaluation.transcripts import END, START, without_marks
+from espnet_bayeslm.nbest.beams import read_beams
 from espnet_bayeslm.nbest.detection import find_format
 from espnet_bayeslm.nbest.espnet import read_espnet
 from espnet_bayeslm.nbest.htk import htk_writer, read_htk
@@ -38,6 +39,7 @@ READERS: Dict[str, Callable[[PathLike], Iterator[NBest]]] = {
     "whisper": read_whisper,
     "nemo": read_nemo,
     "vosk": read_vosk,
+    "beams": read_beams,
 }
 WRITERS: Dict[str, Callable[[Path], ContextManager[AddList]]] = {
     "kaldi": kaldi_writer,

@@ -67,6 +67,11 @@ VOSK = {
     "b.json": '{"alternatives": [{"text": "x"}, {"text": "é yes"}]}\n'
     '{"alternatives": [{"text": "-1"}], "utt": "c"}\n',
 }
+BEAMS = {
+    "a-1.json": '[[["well i\'m 3", -3.5, -8.25], ["", -4, 0]],\n'
+    '[["\u00e9 yes", null, [["\u00e9", [0, 3]]], -2.5, -9.75]]]\n',
+    "b.json": '{"c": [[" x  y", -1e1, -2]],\n "d": [["-1", -0.5, -1]]}\n',
+}
 
 
 def packed(files):
@@ -97,7 +102,7 @@ def write_files(folder, files):
 
 def _kinds():
     texts = {"kaldi": KALDI, "espnet": ESPNET, "srilm": SRILM, "jsonl": JSONL}
-    texts |= {"whisper": WHISPER, "nemo": NEMO, "vosk": VOSK}
+    texts |= {"whisper": WHISPER, "nemo": NEMO, "vosk": VOSK, "beams": BEAMS}
     plain = {
         format: {name: content.encode() for name, content in files.items()}
         for format, files in texts.items()
@@ -326,6 +331,21 @@ def vosk_content(files):
     return content
 
 
+def beams_content(files):
+    """Return {(utterance, rank from 0): (words, acoustic score)}."""
+    content = {}
+    for name, text in _texts(files):
+        number = 0
+        for value in _values(text):
+            items = value.items() if isinstance(value, dict) else [(None, value)]
+            for key, rows in items:
+                number += key is None
+                utt = key if key is not None else f"{name.removesuffix('.json')}-{number:06d}"
+                for rank, (hyp, *rest) in enumerate(rows):
+                    content[utt, rank] = hyp.split(), rest[-2]
+    return content
+
+
 CONTENT = {
     "kaldi": kaldi_content,
     "espnet": espnet_content,
@@ -334,4 +354,5 @@ CONTENT = {
     "whisper": whisper_content,
     "nemo": nemo_content,
     "vosk": vosk_content,
+    "beams": beams_content,
 }

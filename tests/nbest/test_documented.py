@@ -44,6 +44,6 @@ def test_the_example_is_read(format, tmp_path):
     if format != "whisper":
         scores = [hyp.am_score for hyp in nbest.hypotheses]
         assert scores == pytest.approx([-3.5, -4.0], abs=1e-3 * math.log(10))
-    if format in ("jsonl", "kaldi", "srilm"):
+    if format in ("jsonl", "kaldi", "srilm", "beams"):
         lm_scores = [hyp.lm_score for hyp in nbest.hypotheses]
         assert lm_scores == pytest.approx([-8.1, -7.9], abs=1e-3 * math.log(10))

@@ -227,7 +227,9 @@ def test_the_formats_are_listed_and_documented():
     assert WRITERS.keys() == HOLDS.keys()
     for function in (*READERS.values(), *WRITERS.values()):
         assert "Raises" in inspect.getdoc(function)
-    known = "unknown N-best format 'sphinx'.*kaldi, espnet, srilm, jsonl, whisper, nemo, vosk"
+    known = (
+        "unknown N-best format 'sphinx'.*kaldi, espnet, srilm, jsonl, whisper, nemo, vosk, beams"
+    )
     with pytest.raises(InputError, match=known):
         read_nbest("lists", "sphinx")
     with pytest.raises(InputError, match=r"not written in the format 'srilm'.*: kaldi, jsonl"):

@@ -174,6 +174,16 @@ BAD = {
         ),
         ('[{"input": ["a"], "id": "x"},\n{"input": ["a"], "id": "x"}]', r"a.json:2: .*already"),
     ],
+    "beams": [
+        ("[]", r"a.json: no utterances"),
+        ('[["a", -1, -2]]', r"a.json:1: a hypothesis is 'a', and a text with two scores"),
+        ('[[["a", -1, -2]],\n[["a", -1]]]', r"a.json:2: a hypothesis is \['a', -1\], and a text"),
+        ("[[[3, -1, -2]]]", r"a.json:1: a hypothesis is 3, and a string"),
+        ('[[["a", "x", -2]]]', r"a.json:1: a score is 'x', and a finite number"),
+        ('[[["a", null, -2]]]', r"a.json:1: a hypothesis is .*, and two numbers were expected"),
+        ("[[]]", r"a.json:1: hypotheses are \[\], and a list was expected"),
+        ('{"u": [["a", 1, 2]]}\n{"u": [["a", 1, 2]]}', r"a.json:2: .*already"),
+    ],
     "vosk": [
         ('{"text": "a"}', r"a.json:1: alternatives are missing"),
         ('{"alternatives": [{"text": "a", "confidence": "1"}]}', r"a.json:1: confidence is '1'"),
@@ -185,6 +195,20 @@ BAD = {
         ("", r"a.json: no utterances"),
     ],
 }
+
+
+def test_beams_of_brain_to_text_and_of_pyctcdecode(tmp_path):
+    """The LM's part of pyctcdecode's total is what the logits leave of it."""
+    triples = [["it is", -3.5, -8.25], ["its", -4, -7.5]]
+    beams = [[text, None, [["it", [0, 4]]], am, am + lm] for text, am, lm in triples]
+    (tmp_path / "lists.json").write_text(
+        json.dumps([triples, beams, [b[:1] + b[2:] for b in beams]])
+    )
+    found = list(read_nbest(tmp_path / "lists.json"))
+    hyps = (Hypothesis(("it", "is"), -3.5, -8.25), Hypothesis(("its",), -4.0, -7.5))
+    assert found == [NBest(f"lists-{n:06d}", hyps) for n in (1, 2, 3)]
+    (tmp_path / "lists.json").write_text(json.dumps({"b": triples, "a": beams}))
+    assert list(read_nbest(tmp_path / "lists.json")) == [NBest("b", hyps), NBest("a", hyps)]
 
 
 @pytest.mark.parametrize("format", BAD)

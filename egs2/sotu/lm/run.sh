@@ -23,6 +23,7 @@ while [ $# -gt 0 ]; do
             echo "       [--kinds \"bayes gp variational\"]"
             echo "       $0 --stage 8 --stop_stage 8 (what learning the standard deviations is worth)"
             echo "       $0 --stage 9 --stop_stage 9 (architecture search)"
+            echo "       $0 --stage 11 --stop_stage 11 (the recogniser's LM subtracted on AMI's text, and the reverse)"
             echo "       $0 --stage 10 --stop_stage 10 (adaptation of ESPnet's own LMs; needs no other stage)"
             exit 0
             ;;
@@ -117,4 +118,8 @@ if runs 10 "adaptation of ESPnet's own LMs (logs: exp/adaptation/*.log)"; then
     done
     for job in "${jobs[@]}"; do wait "${job}" || die "adaptation failed"; done
     "${PYTHON}" local/adaptation.py
+fi
+
+if runs 11 "the recogniser's LM subtracted on another domain's text (needs egs2/ami/lm/data)"; then
+    local/subtract.sh --ami ../../ami/lm/data --sotu "${data}" --output "${exp}/subtract" --nj "${nj}"
 fi
