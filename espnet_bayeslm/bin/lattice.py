@@ -38,6 +38,7 @@ from espnet_bayeslm.evaluation.wer import (
 )
 from espnet_bayeslm.evaluation.word_scores import Component, WordScores
 from espnet_bayeslm.loading.components import GPUOptions, SubtractOptions
+from espnet_bayeslm.loading.weights_file import NamedWeight
 from espnet_bayeslm.nbest.detection import find_format
 from espnet_bayeslm.nbest.formats import (
     LATTICE_READERS,
@@ -221,7 +222,8 @@ def rescored_lattices(
     components = options.components(device)
     weighting = Weighting.of(components, options.weights, None, combine=combine)
     others = options.subtracted(weighting.names, device)
-    less = subtracted_weights(others, (), options.subtract_weights)
+    rows = [NamedWeight(c.name, 0.0, c.fingerprint) for c in others]
+    less = subtracted_weights(rows, (), options.subtract_weights)
 
     def mix(log_probs: np.ndarray) -> np.ndarray:
         num = len(components)

@@ -14,7 +14,6 @@ from espnet_bayeslm.bin.rescore_output import describe, report, write_settings
 from espnet_bayeslm.evaluation.counting import warn_without_blanks
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.wer import check_same_utterances, read_transcripts
-from espnet_bayeslm.loading.weights_file import match_weights
 from espnet_bayeslm.nbest.formats import CheckedLists, written_format
 from espnet_bayeslm.rescoring.decision import Scales, Weighting
 from espnet_bayeslm.rescoring.in_memory import rescore_lists
@@ -27,6 +26,7 @@ from espnet_bayeslm.rescoring.output_files import (
     write_job,
 )
 from espnet_bayeslm.rescoring.pipeline import Rescoring
+from espnet_bayeslm.rescoring.subtraction import subtracted_weights
 from espnet_bayeslm.rescoring.tally import ConfidenceTally, ErrorTally, UnknownTally
 from espnet_bayeslm.utils.cli import Tool, device_of
 from espnet_bayeslm.utils.errors import InputError
@@ -133,11 +133,14 @@ def merged_jobs(lists: CheckedLists, options: RescoreCommand, refs: Optional[Ref
     known = subtracted_of(folders[0])
     scores = merged_lists(lists, folders, token_scores=options.token_scores, subtracted=len(known))
     scales = options.scales if isinstance(options.scales, Scales) else Scales()
-    if scales.subtracted:
-        names, digests = [row.name for row in known], [row.fingerprint for row in known]
-        values = match_weights(scales.subtracted, names, digests)
-        known = tuple(row._replace(weight=w) for row, w in zip(known, values, strict=True))
-    scales = dataclasses.replace(scales, subtracted=known)
+    jobs_own = known if any(row.weight for row in known) else ()
+    weights = subtracted_weights(
+        known,
+        scales.subtracted or jobs_own,
+        options.subtract_weights,
+        tuned=refs is not None,
+    )
+    scales = dataclasses.replace(scales, subtracted=weights)
     weighting = Weighting(["merged"], np.ones(1), "linear", scales, confidence=options.confidence)
     return Rescoring(scores, weighting.deciding(options.decision), options, refs=refs)
 

@@ -68,11 +68,6 @@ def rescore_lists(
     """
     if refs is None:
         options.check_untuned()
-    elif options.subtract_weights:
-        raise InputError(
-            "--subtract_weight where scales are tuned",
-            remedy="Leave it out to tune the weight, or give --lmwt or --scales.",
-        )
     normalization = Normalization(options.normalize, kept=options.counting.ignored)
     if normalization:
         lists = normalized(lists, normalization)
@@ -94,11 +89,11 @@ def rescore_lists(
         decision=options.decision,
         confidence=options.confidence,
     )
-    known = weighting.scales.subtracted
-    later = options.num_jobs > 1 and not known and not options.subtract_weights
-    if refs is not None or later:  # the weights are to be tuned, or the jobs to be merged
-        known = tuple(NamedWeight(c.name, 0.0, c.fingerprint) for c in subtracted)
-    weights = subtracted_weights(subtracted, known, options.subtract_weights)
+    lms = [NamedWeight(c.name, 0.0, c.fingerprint) for c in subtracted]
+    known, given = weighting.scales.subtracted, options.subtract_weights
+    if options.num_jobs > 1 and not known:
+        known = tuple(lms)  # the weights may be tuned where the jobs are merged
+    weights = subtracted_weights(lms, known, given, tuned=refs is not None)
     weighting = weighting.subtracting(weights)
     scores = score_lists(lists, [*components, *subtracted], weighting, options)
     return Rescoring(scores, weighting, options, refs=refs)

@@ -11,28 +11,37 @@ from typing import Sequence, Tuple
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.word_scores import Component
 from espnet_bayeslm.loading.weights_file import NamedWeight, check_subtracted, match_weights
 from espnet_bayeslm.utils.errors import InputError
 
 
 def subtracted_weights(
-    components: Sequence[Component],
+    lms: Sequence[NamedWeight],
     known: Sequence[NamedWeight],
     given: Sequence[float] = (),
+    *,
+    tuned: bool = False,
 ) -> Tuple[NamedWeight, ...]:
     """Weight of each subtracted LM: as given, or as tuned before.
 
     Args:
-        components: The subtracted LMs.
+        lms: The subtracted LMs; their weights are not read.
         known: Weights of a tuning.
         given: Weights in the order of the LMs; none: the tuned ones.
+        tuned: True if the weights are yet to be tuned; the LMs are returned as they are.
 
     Raises:
         InputError: A weight is above zero, or weights and LMs do not fit.
     """
-    names = [component.name for component in components]
-    digests = [component.fingerprint for component in components]
+    if tuned and given:
+        raise InputError(
+            "--subtract_weight where scales are tuned",
+            remedy="Leave it out to tune the weight, or give --lmwt or --scales.",
+        )
+    if tuned:
+        return tuple(lms)
+    names = [row.name for row in lms]
+    digests = [row.fingerprint for row in lms]
     if given and len(given) != len(names):
         raise InputError(
             f"{len(given)} --subtract_weight for {len(names)} --subtract_lm",

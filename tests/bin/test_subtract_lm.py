@@ -22,6 +22,7 @@ from espnet_bayeslm.bin.rescore import main
 from espnet_bayeslm.loading.weights_file import NamedWeight
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
+from espnet_bayeslm.report.nbest_section import Texts, make_view
 from espnet_bayeslm.report.rescored_lists import read_rescored
 from espnet_bayeslm.rescoring.decision import Scales
 from espnet_bayeslm.rescoring.feature_tuning import chosen_errors, tune_features
@@ -203,13 +204,16 @@ def test_files_hold_the_weight_and_the_costs(options, tmp_path, capsys):
     for nbest in item.nbests:
         totals = item.totals(nbest)
         assert totals[item.best[nbest.utt]] == pytest.approx(max(totals), abs=1e-5)
-    # the weight may be given, and the file's name may have changed
+    # and it shows the subtracted LM in a column
+    columns = make_view(item, {}, Texts()).data["lists"][0]["scores"]
+    assert {"new LM", "subtracted source", "total"} <= columns.keys()
+    # the weight may be given
     formula = {"lmwt": 1, "subtract_weight": -1}
     given = settings(run(**options, **formula, output=tmp_path / "given"))
     assert given["subtracted"] == {"source": -1.0} and given["lmwt"] == 1
 
 
-def test_jobs_are_one_job(options, tmp_path, monkeypatch):
+def test_jobs_are_one_job(options, tmp_path, monkeypatch, fails):
     monkeypatch.setattr("espnet_bayeslm.rescoring.pipeline.BLOCK_SIZE", 200)
     lists = {"nbest": options["nbest"], "nbest_format": "jsonl"}
     one = run(**options, output=tmp_path / "one")
@@ -219,6 +223,12 @@ def test_jobs_are_one_job(options, tmp_path, monkeypatch):
     assert settings(one)["subtracted"] == settings(merged)["subtracted"]
     again = run(**lists, merge=jobs, scales=one / "scales.yaml", output=tmp_path / "again")
     assert same_files(one, again, "text", "lmwt.nn", "lmwt.subtracted")
+    formula = {"lmwt": 1, "subtract_weight": -1}
+    given = run(**options, **formula, output=tmp_path / "given")
+    merged = run(**lists, merge=jobs, **formula, output=tmp_path / "formula")
+    assert same_files(given, merged, "text", "lmwt.nn", "lmwt.subtracted")
+    command = words(**lists, merge=jobs, lmwt=1, output=tmp_path / "none")
+    assert "no weight of the subtracted LM source" in fails(main, command)
 
 
 @pytest.mark.parametrize(
