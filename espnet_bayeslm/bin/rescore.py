@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 from pathlib import Path
@@ -16,7 +17,7 @@ from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.wer import check_same_utterances, read_transcripts
 from espnet_bayeslm.nbest.formats import CheckedLists, written_format
 from espnet_bayeslm.rescoring.decision import Scales, Weighting
-from espnet_bayeslm.rescoring.in_memory import rescore_lists
+from espnet_bayeslm.rescoring.on_workers import PRELOAD, rescored_on
 from espnet_bayeslm.rescoring.output_files import (
     JOB,
     RescoredFiles,
@@ -28,7 +29,7 @@ from espnet_bayeslm.rescoring.output_files import (
 from espnet_bayeslm.rescoring.pipeline import Rescoring
 from espnet_bayeslm.rescoring.subtraction import subtracted_weights
 from espnet_bayeslm.rescoring.tally import ConfidenceTally, ErrorTally, UnknownTally
-from espnet_bayeslm.utils.cli import Tool, device_of
+from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import check_output, staged
 
@@ -38,6 +39,7 @@ Refs = Mapping[str, Sequence[str]]
 def rescore(options: RescoreCommand) -> None:
     """Rescore N-best lists and write the result."""
     # 1. Whatever can be wrong is found before the long work
+    options.check_engine()
     inputs = {"--nbest": options.nbest}
     replaces = check_output(options.output, SCALES, tool="rescore", inputs=inputs)
     given = options.given_scales()
@@ -69,12 +71,15 @@ def rescore(options: RescoreCommand) -> None:
     work = dataclasses.replace(
         options, scales=given, normalize="", ignore_words=options.counting.ignored
     )
-    if options.merge:
-        rescoring = merged_jobs(lists, work, refs)
-    else:
-        rescoring = rescore_lists(lists, work, refs=refs, device=device_of(options.ngpu))
-    # 3. Write them as they come, and report
-    write(rescoring, lists, options, scored, replaces=replaces)
+    with contextlib.ExitStack() as stack:
+        if options.merge:
+            rescoring = merged_jobs(lists, work, refs)
+        else:
+            pool = stack.enter_context(options.pool(preload=PRELOAD))
+            place = dict(ngpu=options.ngpu, output=options.output, total=len(lists.utts))
+            rescoring = stack.enter_context(rescored_on(pool, lists, work, refs=refs, **place))
+        # 3. Write them as they come, and report
+        write(rescoring, lists, options, scored, replaces=replaces)
 
 
 def lattice_scales(lists: CheckedLists) -> Scales:

@@ -10,6 +10,7 @@ from espnet_bayeslm.loading.training_texts import TrainTextOptions
 from espnet_bayeslm.nbest.formats import FORMAT_HELP, NBEST_SIZE
 from espnet_bayeslm.rescoring.decision import Scales, read_scales
 from espnet_bayeslm.rescoring.options import RescoreOptions
+from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import option
 
@@ -18,7 +19,7 @@ NO_LMWT = "--word_penalty without --lmwt, and lattices have scales of their own"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RescoreCommand(RescoreOptions, GPUOptions, TrainTextOptions):
+class RescoreCommand(RescoreOptions, GPUOptions, TrainTextOptions, EngineOptions):
     """Options of `bayeslm rescore`: those of a rescoring, and the files it reads and writes.
 
     Raises:

@@ -123,6 +123,10 @@ class UnknownWords:
         self.words: Counter = Counter()
         self.num_words = 0
 
+    def __getstate__(self) -> Dict[str, Any]:
+        """Counts as another process gets them, without the LM."""
+        return {**vars(self), "scorer": None}
+
     def add(self, sentences: Sequence[Sequence[str]], scores: Sequence[WordScores]) -> None:
         """Count the words of some sentences."""
         self.num_words += sum(map(self.counting.size, sentences))
@@ -132,6 +136,11 @@ class UnknownWords:
                 for word in (word for word, oov in known if oov):
                     self.words[word] += self.counting.size((word,))
                 self.words = +self.words  # without those that do not count
+
+    def join(self, other: UnknownWords) -> None:
+        """Count the words of another count too."""
+        self.num_words += other.num_words
+        self.words.update(other.words)
 
     def check(self, *, report: bool = False) -> None:
         """Raise an InputError where too many words are unknown; `report`: log their rate."""

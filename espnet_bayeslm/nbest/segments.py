@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Dict, NamedTuple
+import os
+from typing import Dict, Mapping, NamedTuple, Optional, Union
 
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_keyed_lines
@@ -43,3 +44,10 @@ def read_segments(path: PathLike) -> Dict[str, Segment]:
     if not segments:
         raise InputError("no utterances", path=path)
     return segments
+
+
+def known_segments(
+    segments: Union[PathLike, Mapping[str, Segment], None],
+) -> Optional[Mapping[str, Segment]]:
+    """Segments, read where they are a file."""
+    return read_segments(segments) if isinstance(segments, (str, os.PathLike)) else segments

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Mapping, Optional, Sequence
+from typing import Any, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.normalization import Normalization
+from espnet_bayeslm.evaluation.word_scores import Component
 from espnet_bayeslm.loading.weights_file import NamedWeight
 from espnet_bayeslm.nbest.normalized_lists import normalized
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.pretrained.names import is_pretrained
 from espnet_bayeslm.rescoring.decision import Weighting
+from espnet_bayeslm.rescoring.list_blocks import score_lists
 from espnet_bayeslm.rescoring.options import RescoreOptions
-from espnet_bayeslm.rescoring.pipeline import Rescoring, own_refs, score_lists
+from espnet_bayeslm.rescoring.pipeline import Rescoring, own_refs
 from espnet_bayeslm.rescoring.subtraction import subtracted_weights
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import with_options
@@ -66,18 +68,50 @@ def rescore_lists(
     Raises:
         InputError: Options ask for tuning without `refs`, or LMs or lists cannot be used.
     """
-    if refs is None:
-        options.check_untuned()
     normalization = Normalization(options.normalize, kept=options.counting.ignored)
     if normalization:
         lists = normalized(lists, normalization)
         refs = None if refs is None else normalization.text(refs)
-    chooses = options.text_form == "auto" and any(map(is_pretrained, options.lms))
-    if options.num_jobs > 1 and chooses:
+    check_tuning(options, tunes=refs is not None, shares=options.num_jobs > 1)
+    components, weighting = load_mixture(options, device, tunes=refs is not None)
+    scores = score_lists(lists, components, weighting, options)
+    return Rescoring(scores, weighting, options, refs=refs)
+
+
+def check_tuning(options: RescoreOptions, *, tunes: bool, shares: bool) -> None:
+    """Check that scales, and the form of the text, can be found as the options say.
+
+    Args:
+        options: The options.
+        tunes: True if there are references to tune on.
+        shares: True if several jobs or workers share the lists.
+
+    Raises:
+        InputError: They cannot.
+    """
+    if not tunes:
+        options.check_untuned()
+    if shares and options.text_form == "auto" and any(map(is_pretrained, options.lms)):
         raise InputError(
-            "--num_jobs with --text_form auto: each job would choose a form by its own lists",
+            "--num_jobs or --workers with --text_form auto: each would choose a form by its own"
+            " lists",
             remedy="Give --text_form as_is, lower or sentence.",
         )
+
+
+def load_mixture(
+    options: RescoreOptions, device: str, *, tunes: bool
+) -> Tuple[List[Component], Weighting]:
+    """LMs and n-grams from their files, subtracted ones last, and how their scores are weighed.
+
+    Args:
+        options: The options.
+        device: Where the weights of LMs go.
+        tunes: True if there are references to tune on.
+
+    Raises:
+        InputError: An LM or n-gram cannot be used, or weights or scales do not fit.
+    """
     more = {"self_normalized": options.self_normalized, "max_context": options.max_context}
     components = options.components(device, **more)
     subtracted = options.subtracted([c.name for c in components], device, **more)
@@ -93,7 +127,5 @@ def rescore_lists(
     known, given = weighting.scales.subtracted, options.subtract_weights
     if options.num_jobs > 1 and not known:
         known = tuple(lms)  # the weights may be tuned where the jobs are merged
-    weights = subtracted_weights(lms, known, given, tuned=refs is not None)
-    weighting = weighting.subtracting(weights)
-    scores = score_lists(lists, [*components, *subtracted], weighting, options)
-    return Rescoring(scores, weighting, options, refs=refs)
+    weights = subtracted_weights(lms, known, given, tuned=tunes)
+    return [*components, *subtracted], weighting.subtracting(weights)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence
 
 import numpy as np
 
@@ -14,8 +14,13 @@ from espnet_bayeslm.scoring.cache import uncached
 
 Recording = Sequence[NBest]
 """The lists of its utterances, in the order of time."""
-# Words before the unknown ones are counted on.
-ENOUGH = 1000
+
+
+class BlockScores(NamedTuple):
+    """Lists of a block with their scores, and the words that each component does not know."""
+
+    lists: List[ListScores]
+    unknown: List[UnknownWords]
 
 
 def _list_scores(
@@ -55,39 +60,44 @@ class ListScorer:
         counting: Counting = ALL_WORDS,
     ):
         self.components, self.counting = list(components), counting
-        self.unknown = [
+        self.max_oov_rate = max_oov_rate
+
+    def score(self, block: Sequence[Recording]) -> BlockScores:
+        """Lists of a block with their scores; blocks do not depend on each other."""
+        unknown = [
             UnknownWords(
                 c.name,
-                max_oov_rate=max_oov_rate,
-                counting=counting,
+                max_oov_rate=self.max_oov_rate,
+                counting=self.counting,
                 scorer=c.scorer,
             )
-            for c in components
+            for c in self.components
         ]
+        return BlockScores(self._score(block, unknown), unknown)
 
-    def score(self, block: Sequence[Recording]) -> List[ListScores]:
-        """Lists of a block with their scores; equal hypotheses are scored once.
-
-        Raises:
-            InputError: A component knows too few of the words so far.
-        """
+    def _score(
+        self, block: Sequence[Recording], unknown: Sequence[UnknownWords]
+    ) -> List[ListScores]:
+        """Lists of a block with their scores; equal hypotheses are scored once."""
         items = [item for recording in block for item in recording]
         sentences = distinct_hypotheses(items)
         scores = [component.scorer.word_scores(sentences) for component in self.components]
-        self._count(sentences, scores)
+        _count(unknown, sentences, scores)
         found = dict(zip(sentences, zip(*scores, strict=True), strict=True))
         return [
             _list_scores(item, [found[hyp.words] for hyp in item.hypotheses], self.counting)
             for item in items
         ]
 
-    def _count(
-        self, sentences: Sequence[Sequence[str]], scores: Sequence[Sequence[WordScores]]
-    ) -> None:
-        for unknown, of_component in zip(self.unknown, scores, strict=True):
-            unknown.add(sentences, of_component)
-            if unknown.num_words >= ENOUGH:
-                unknown.check()
+
+def _count(
+    unknown: Sequence[UnknownWords],
+    sentences: Sequence[Sequence[str]],
+    scores: Sequence[Sequence[WordScores]],
+) -> None:
+    """Count the words that each component does not know."""
+    for count, of_component in zip(unknown, scores, strict=True):
+        count.add(sentences, of_component)
 
 
 Choose = Callable[["ListScores"], Sequence[str]]
@@ -118,7 +128,9 @@ class ContextScorer(ListScorer):
         # what a cache keeps are scores without context
         self.scorers: List[Any] = [uncached(component.scorer) for component in components]
 
-    def score(self, block: Sequence[Recording]) -> List[ListScores]:
+    def _score(
+        self, block: Sequence[Recording], unknown: Sequence[UnknownWords]
+    ) -> List[ListScores]:
         """Lists of a block with their scores, recording by recording."""
         found: List[List[ListScores]] = [[] for _ in block]
         with_context = [k for k, s in enumerate(self.scorers) if isinstance(s, ContextualScorer)]
@@ -127,7 +139,7 @@ class ContextScorer(ListScorer):
             active = [r for r, recording in enumerate(block) if step < len(recording)]
             items = [block[r][step] for r in active]
             before = {k: [of_lm[r] for r in active] for k, of_lm in histories.items()}
-            lists = self._score_items(items, before)
+            lists = self._score_items(items, before, unknown)
             said = [self.choose(item) for item in lists]
             for k, of_lm in before.items():
                 extended = self.scorers[k].extended(of_lm, said)
@@ -138,7 +150,10 @@ class ContextScorer(ListScorer):
         return [item for of_recording in found for item in of_recording]
 
     def _score_items(
-        self, items: Sequence[NBest], histories: Dict[int, List[Any]]
+        self,
+        items: Sequence[NBest],
+        histories: Dict[int, List[Any]],
+        unknown: Sequence[UnknownWords],
     ) -> List[ListScores]:
         """Lists of one utterance of each recording with their scores."""
         groups = [[hyp.words for hyp in item.hypotheses] for item in items]
@@ -150,7 +165,7 @@ class ContextScorer(ListScorer):
                 scores.append([score for group in of_groups for score in group])
             else:
                 scores.append(scorer.word_scores(sentences))
-        self._count(sentences, scores)
+        _count(unknown, sentences, scores)
         rows = iter(zip(*scores, strict=True))
         return [
             _list_scores(item, [next(rows) for _ in item.hypotheses], self.counting)

@@ -1,13 +1,10 @@
-"""N-best lists in, rescored lists out, one by one; nothing is written here."""
+"""Scores of lists in, rescored lists out, one by one; nothing is written here."""
 
 from __future__ import annotations
 
-import itertools
 import logging
-import os
 from typing import (
     TYPE_CHECKING,
-    Any,
     Dict,
     Iterable,
     Iterator,
@@ -22,9 +19,8 @@ from typing import (
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.word_scores import Component
 from espnet_bayeslm.nbest.normalized_lists import restored
-from espnet_bayeslm.nbest.segments import Segment, read_segments
+from espnet_bayeslm.nbest.segments import Segment, known_segments
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import (
     Posterior,
@@ -38,7 +34,6 @@ from espnet_bayeslm.rescoring.decision import (
     Weighting,
     written_log_probs,
 )
-from espnet_bayeslm.rescoring.list_scores import ContextScorer, ListScorer, Recording
 from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.rescoring.tuning import (
     AS_USUAL,
@@ -49,23 +44,13 @@ from espnet_bayeslm.rescoring.tuning import (
     split_lists,
     tune_mixture,
 )
-from espnet_bayeslm.scoring.cache import uncached
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 
 if TYPE_CHECKING:
-    from espnet_bayeslm.pretrained.scorer import PretrainedScorer
-    from espnet_bayeslm.scoring.neural import NeuralScorer
     from espnet_bayeslm.scoring.uncertainty import Uncertainty
 
-    UncertainScorer = Union[NeuralScorer, PretrainedScorer]
-
-Block = List[Recording]
 Segments = Union[PathLike, Mapping[str, Segment], None]
-# Hypotheses of a block: enough for full batches, few enough for the memory of any list.
-BLOCK_SIZE = 2000
-# Lists whose uncertainty is computed at a time
-LISTS = 50
 
 
 class RescoredList(NamedTuple):
@@ -279,137 +264,9 @@ class Rescoring:
         return next(self._rescored)
 
 
-def score_lists(
-    lists: Iterable[NBest],
-    components: Sequence[Component],
-    weighting: Weighting,
-    options: RescoreOptions = AS_USUAL,
-) -> Iterator[ListScores]:
-    """Yield lists with ln p of their words, in the order of the lists, or of the recordings.
-
-    Args:
-        lists: The lists; no more than a block of them is kept in memory.
-        components: The LMs and n-grams.
-        weighting: With `context` it says which hypotheses count as said.
-        options: Recordings, context, jobs, and how unknown words are counted.
-
-    Raises:
-        InputError: Too many words are unknown, no LM is uncertain, or an utterance has no segment.
-    """
-    path = options.segments if isinstance(options.segments, (str, os.PathLike)) else ""
-    work = blocks(by_recording(lists, _known_segments(options.segments), path=path))
-    if options.self_normalized:
-        work = prepared(work, components)
-    unknown: Dict[str, Any] = {"max_oov_rate": options.max_oov_rate, "counting": options.counting}
-    scorer = ListScorer(components, **unknown)
-    if options.context != "none":
-
-        def choose(item: ListScores) -> Sequence[str]:
-            return rescored_list(item, weighting).words
-
-        scorer = ContextScorer(components, choose=choose, **unknown)
-    scores = score_blocks(scorer, itertools.islice(work, options.job - 1, None, options.num_jobs))
-    return with_uncertainty(scores, uncertain_scorer(components)) if options.uncertainty else scores
-
-
-def by_recording(
-    nbests: Iterable[NBest], segments: Optional[Mapping[str, Segment]], *, path: PathLike = ""
-) -> Iterator[Recording]:
-    """Yield the lists of each recording in the order of time, recordings as they come first.
-
-    Args:
-        nbests: The lists.
-        segments: Where they are; None: each is a recording by itself, and is yielded at once.
-        path: The file of the segments, for messages.
-
-    Raises:
-        InputError: An utterance is not among the segments.
-    """
-    if segments is None:
-        for item in nbests:
-            yield [item]
-        return
-    recordings: Dict[str, List[NBest]] = {}
-    for item in nbests:
-        if item.utt not in segments:
-            raise InputError(
-                f"has no line for the utterance {item.utt!r}",
-                path=path,
-                remedy="Give the segments of all utterances.",
-            )
-        recordings.setdefault(segments[item.utt].recording, []).append(item)
-    for items in recordings.values():
-        yield sorted(items, key=lambda item: (segments[item.utt].start, item.utt))
-
-
-def blocks(recordings: Iterable[Recording]) -> Iterator[Block]:
-    """Yield runs of recordings with at least `BLOCK_SIZE` hypotheses, but the last.
-
-    The blocks do not depend on how many jobs share them, and so no score does.
-    """
-    block: Block = []
-    count = 0
-    for recording in recordings:
-        block.append(recording)
-        count += sum(len(item.hypotheses) for item in recording)
-        if count >= BLOCK_SIZE:
-            yield block
-            block, count = [], 0
-    if block:
-        yield block
-
-
-def prepared(work: Iterable[Block], components: Sequence[Component]) -> Iterator[Block]:
-    """Yield the blocks, once the LMs have seen the first: all jobs have it in common."""
-    from espnet_bayeslm.scoring.neural import NeuralScorer  # imports torch
-
-    for number, block in enumerate(work):
-        for component in components if number == 0 else ():
-            scorer = uncached(component.scorer)
-            if isinstance(scorer, NeuralScorer) and scorer.self_normalized:
-                items = (item for recording in block for item in recording)
-                scorer.prepare([hyp.words for item in items for hyp in item.hypotheses])
-        yield block
-
-
-def uncertain_scorer(components: Sequence[Component]) -> UncertainScorer:
-    """The scorer of the first LM that is uncertain.
-
-    Raises:
-        InputError: None is.
-    """
-    for component in components:
-        scorer: Any = uncached(component.scorer)
-        if getattr(scorer, "is_uncertain", False):
-            return scorer
-    raise InputError("--uncertainty, and no LM is uncertain", remedy="Give a Bayesian LM by --lm.")
-
-
-def with_uncertainty(lists: Iterable[ListScores], scorer: UncertainScorer) -> Iterator[ListScores]:
-    """Yield the lists with how uncertain an LM is of their words."""
-    while batch := list(itertools.islice(lists, LISTS)):
-        sentences = [hyp.words for item in batch for hyp in item.nbest.hypotheses]
-        found = iter(scorer.uncertainty(sentences))
-        for item in batch:
-            yield item._replace(uncertainty=tuple(next(found) for _ in item.nbest.hypotheses))
-
-
-def score_blocks(scorer: ListScorer, work: Iterable[Block]) -> Iterator[ListScores]:
-    """Yield the lists of all blocks with their scores."""
-    for block in work:
-        yield from scorer.score(block)
-    for unknown in scorer.unknown:
-        unknown.check(report=True)
-
-
-def _known_segments(segments: Segments) -> Optional[Mapping[str, Segment]]:
-    """Segments, read where they are a file."""
-    return read_segments(segments) if isinstance(segments, (str, os.PathLike)) else segments
-
-
 def recordings_of(segments: Segments) -> Optional[Dict[str, str]]:
     """Utterance id -> recording; None where it is not known, or there is one only."""
-    known = _known_segments(segments) or {}
+    known = known_segments(segments) or {}
     recordings = {utt: segment.recording for utt, segment in known.items()}
     return recordings if len(set(recordings.values())) > 1 else None
 

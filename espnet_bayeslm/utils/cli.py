@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import dataclasses
 import logging
+import multiprocessing
 import os
 import shlex
 import sys
@@ -270,21 +271,28 @@ def _as_line(error: Exception) -> str:
 
 
 def progress(
-    iterable: Optional[Iterable] = None, *, desc: str, unit: str, total: Optional[int] = None
+    iterable: Optional[Iterable] = None,
+    *,
+    desc: str,
+    unit: str,
+    total: Optional[int] = None,
+    hidden: bool = False,
 ) -> tqdm:
-    """Progress bar with rate and time left, shown after two seconds.
+    """Progress bar with rate and time left, shown after two seconds; none in a worker's process.
 
     Args:
         iterable: Items to walk; without it, call `.update(n)` and `.close()`.
         desc: Name of the work.
         unit: Unit of the count.
         total: The count at the end, where the iterable has no length.
+        hidden: True for no bar.
     """
     return tqdm(
         iterable,
         desc=desc,
         unit=unit,
         total=total,
+        disable=hidden or multiprocessing.parent_process() is not None,
         dynamic_ncols=True,
         unit_scale=True,
         delay=2.0,

@@ -50,7 +50,7 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_rescore_is_the_tool(nbest, bayes, ngram, segments, tmp_path, monkeypatch, way):
-    monkeypatch.setattr("espnet_bayeslm.rescoring.pipeline.BLOCK_SIZE", 40)
+    monkeypatch.setattr("espnet_bayeslm.rescoring.list_blocks.BLOCK_SIZE", 40)
     options = dict(WAYS[way])
     if "segments" in options:
         options["segments"] = segments
@@ -94,7 +94,7 @@ def test_the_lists_own_references_are_tuned_on(nbest, ngram):
 
 
 def test_lists_are_taken_as_they_are_needed(nbest, ngram, monkeypatch):
-    monkeypatch.setattr("espnet_bayeslm.rescoring.pipeline.BLOCK_SIZE", 10)
+    monkeypatch.setattr("espnet_bayeslm.rescoring.list_blocks.BLOCK_SIZE", 10)
     taken = []
 
     def lists():

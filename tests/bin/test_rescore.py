@@ -148,7 +148,7 @@ def test_an_output_that_cannot_be_written_is_known_before_the_scoring(
         output = output / "new"
     else:
         output.symlink_to("nowhere")
-    monkeypatch.setattr(rescore, "rescore_lists", lambda *_, **__: pytest.fail("it was scored"))
+    monkeypatch.setattr(rescore, "rescored_on", lambda *_, **__: pytest.fail("it was scored"))
     message = "a link to nowhere" if kind == "link to nothing" else "cannot be written"
     refused(main, words(nbest=nbest / "dev", ngram=ngram, output=output), message)
 

@@ -45,7 +45,7 @@ def test_context_is_the_best_so_far_of_the_recording(nbest, point, ngram, segmen
 def test_context_does_not_depend_on_the_jobs(
     nbest, bayes, segments, tmp_path, monkeypatch, num_samples
 ):
-    monkeypatch.setattr("espnet_bayeslm.rescoring.pipeline.BLOCK_SIZE", 40)
+    monkeypatch.setattr("espnet_bayeslm.rescoring.list_blocks.BLOCK_SIZE", 40)
     lists = {"nbest": nbest / "dev", "lm": bayes, "num_samples": num_samples}
     lists |= {"context": "previous", "segments": segments}
     first, second = map(costs, run_jobs(tmp_path, 2, **lists))
@@ -53,7 +53,7 @@ def test_context_does_not_depend_on_the_jobs(
 
 
 def test_self_normalized_costs_differ_by_ln_z_alone(nbest, point, tmp_path, monkeypatch):
-    monkeypatch.setattr("espnet_bayeslm.rescoring.pipeline.BLOCK_SIZE", 40)
+    monkeypatch.setattr("espnet_bayeslm.rescoring.list_blocks.BLOCK_SIZE", 40)
     lists = {"nbest": nbest / "dev", "lm": point}
     exact = costs(run(**lists, output=tmp_path / "exact"))
     fast = costs(run(**lists, self_normalized="true", output=tmp_path / "fast"))

@@ -10,7 +10,8 @@ from espnet_bayeslm.lm import BayesLSTMLM
 from espnet_bayeslm.nbest import Hypothesis, NBest, write_nbest
 from espnet_bayeslm.nbest.formats import CheckedLists
 from espnet_bayeslm.rescoring.decision import Scales, Weighting
-from espnet_bayeslm.rescoring.pipeline import Rescoring, score_lists
+from espnet_bayeslm.rescoring.list_blocks import score_lists
+from espnet_bayeslm.rescoring.pipeline import Rescoring
 from espnet_bayeslm.scoring import NeuralScorer
 
 PACKAGE = Path(espnet_bayeslm.__file__).parent

@@ -1,0 +1,156 @@
+"""Blocks of one long work: shared out among workers, kept as they are finished, joined in order."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import pickle
+import shutil
+import threading
+import uuid
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any, Callable, Iterable, Iterator, Optional, Sequence, Tuple, TypeVar
+
+from espnet_bayeslm.utils.cli import progress
+from espnet_bayeslm.utils.engine import EngineError, Pool
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike, atomic_write, leftover_prefix
+
+Block = TypeVar("Block", bound=Sequence)
+ONE_AT_A_TIME = threading.Lock()
+"""A worker may have several threads, and an object such as an LM uses them all."""
+
+
+@functools.lru_cache(maxsize=1)
+def _made(packed: bytes) -> Any:
+    """Object of a worker, from the function that makes it and its arguments."""
+    _, folder, make = pickle.loads(packed)
+    with contextlib.suppress(OSError):  # elsewhere relative paths have no meaning
+        os.chdir(folder)
+    return make()
+
+
+def _call(packed: bytes, method: str, argument: bytes) -> bytes:
+    """Result of a method of the worker's object, which is made where it is not there yet."""
+    with ONE_AT_A_TIME:
+        return pickle.dumps(getattr(_made(packed), method)(pickle.loads(argument)))
+
+
+class Blocks:
+    """An object that each worker makes once, and what its methods return for blocks.
+
+    Args:
+        pool: The workers.
+        make: Function that makes the object; workers import it.
+        *args: Its arguments.
+
+    Raises:
+        InputError: The object cannot be made.
+    """
+
+    def __init__(self, pool: Pool, make: Callable, *args: Any):
+        self.pool = pool
+        self._make = functools.partial(make, *args)
+        # files may change between two runs: no run takes the object of another
+        self._packed = pickle.dumps((uuid.uuid4().hex, os.getcwd(), self._make))
+        self._folder: Optional[Path] = None
+        self._identity = ""
+
+    @functools.cached_property
+    def _here(self) -> Any:
+        """Object of this process, where this process is the worker."""
+        return self._make()
+
+    def _submit(self, method: str, item: Any) -> Future:
+        """Give a block to the executor; the result is bytes, which are kept as they are."""
+        submit = self.pool.executor.submit
+        if self.pool.is_here:
+            return submit(lambda: pickle.dumps(getattr(self._here, method)(item)))
+        return submit(_call, self._packed, method, pickle.dumps(item))
+
+    def ask(self, method: str, item: Any = None) -> Any:
+        """Result of a method on any worker."""
+        found = self.pool.completed(functools.partial(self._submit, method), [item])
+        return pickle.loads(next(found)[1])
+
+    @contextlib.contextmanager
+    def kept(self, output: PathLike, identity: str) -> Iterator[None]:
+        """Keep the results of blocks beside an output, until the block of code ends well.
+
+        A run that was stopped or killed leaves them, and the next one with the same identity takes
+        them. After bad input they go.
+
+        Args:
+            output: The file or folder that is to be written.
+            identity: All that results depend on, besides the blocks.
+        """
+        target = Path(output).resolve()
+        place = target if target.is_dir() else target.parent
+        self._folder = place / f"{leftover_prefix(target)}blocks"
+        self._identity = identity
+        made = [above for above in (place, *place.parents) if not above.exists()]
+        goes = True
+        try:
+            yield
+        except BaseException as error:
+            goes = isinstance(error, InputError) and not isinstance(error, EngineError)
+            raise
+        finally:
+            folder, self._folder = self._folder, None
+            if goes:
+                shutil.rmtree(folder, ignore_errors=True)
+            for above in made:
+                with contextlib.suppress(OSError):  # not empty
+                    above.rmdir()
+
+    def _submit_or_read(self, method: str, sent: Any) -> Future:
+        """Future of a block's result, which an earlier run may have left."""
+        if self._folder is None:
+            return self._submit(method, sent)
+        digest = hashlib.sha256(f"{self._identity} {method} {sent!r}".encode()).hexdigest()
+        path = self._folder / digest
+        if path.exists():
+            known: Future = Future()
+            known.set_result(path.read_bytes())
+            return known
+        future = self._submit(method, sent)
+        future.add_done_callback(functools.partial(self._keep, path))
+        return future
+
+    def _keep(self, path: Path, future: Future) -> None:
+        """Write a block's result to a file, whole or not at all."""
+        if self._folder is not None and not future.cancelled() and future.exception() is None:
+            with atomic_write(path, "wb") as f:
+                f.write(future.result())
+
+    def map(
+        self,
+        method: str,
+        blocks: Iterable[Block],
+        *,
+        desc: str,
+        unit: str,
+        total: Optional[int] = None,
+        sent: Callable[[Block], Any] = lambda block: block,
+    ) -> Iterator[Tuple[Block, Any]]:
+        """Yield each block and what a method returns for it, in the order of the blocks.
+
+        Args:
+            method: Name of the method.
+            blocks: The blocks; only a few are in memory.
+            desc: Name of the work, for the progress bar over all workers.
+            unit: Unit of the items of a block.
+            total: Number of items of all blocks.
+            sent: Part of a block that the method gets.
+        """
+
+        def submit(block: Block) -> Future:
+            return self._submit_or_read(method, sent(block))
+
+        with progress(desc=desc, unit=unit, total=total, hidden=self.pool.is_here) as bar:
+            for block, packed in self.pool.completed(submit, blocks, in_order=True):
+                bar.update(len(block))
+                yield block, pickle.loads(packed)

@@ -1,0 +1,200 @@
+"""Workers by Dask: processes of this machine, jobs of a batch system, or a running scheduler."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import shutil
+from concurrent.futures import CancelledError
+from typing import Any, Dict, Iterator, Optional, Tuple
+
+import yaml
+
+from espnet_bayeslm.utils.engine import EngineError, Pool, ended_too_often, num_cores, threads_of
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import read_text
+
+# Cluster -> module and class
+CLUSTERS = {
+    "local": ("distributed", "LocalCluster"),
+    "ssh": ("distributed", "SSHCluster"),
+    "slurm": ("dask_jobqueue", "SLURMCluster"),
+    "pbs": ("dask_jobqueue", "PBSCluster"),
+    "sge": ("dask_jobqueue", "SGECluster"),
+}
+INSTALL = "pip install 'espnet_bayeslm[dask]' here and where the workers run."
+
+
+def read_conf(path: Optional[str], workers: Optional[int]) -> Tuple[str, Dict[str, Any]]:
+    """Cluster, or address of a scheduler, and the options of the cluster's class.
+
+    Args:
+        path: The yaml file; None: a local cluster.
+        workers: Value of `--workers`.
+
+    Raises:
+        InputError: The file cannot be read, names no known cluster, or does not fit `workers`; or
+            Dask is not installed.
+    """
+    conf: Any = {}
+    if path is not None:
+        try:
+            conf = yaml.safe_load(read_text(path))
+        except yaml.YAMLError as error:
+            raise InputError(f"not yaml ({error})", path=path) from error
+    if not isinstance(conf, dict):
+        raise InputError(f"expected `key: value` lines, got {str(conf)[:80]!r}", path=path)
+    options = dict(conf)
+    name = str(options.pop("cluster", "local"))
+    is_address = "://" in name
+    if not is_address and name not in CLUSTERS:
+        raise InputError(
+            f"cluster: {name}: unknown",
+            path=path,
+            remedy=f"Give {', '.join(CLUSTERS)}, or a scheduler's address such as tcp://host:8786.",
+        )
+    if is_address and (options or workers is not None):
+        given = ", ".join([*options, *(["--workers"] if workers is not None else [])])
+        raise InputError(
+            f"cluster: {name} has workers of its own, and {given} is given",
+            path=path,
+            remedy="Leave it out, or start another cluster.",
+        )
+    if is_jobs(name) and workers is None:
+        raise InputError(
+            f"cluster: {name} needs the number of workers", path=path, remedy="Give --workers N."
+        )
+    if name == "ssh" and workers is not None:
+        raise InputError(
+            "cluster: ssh has a worker on each of its `hosts` but the first, and --workers is"
+            " given",
+            path=path,
+            remedy="Leave --workers out; `worker_options: {n_workers: N}` is for each host.",
+        )
+    _import("distributed" if is_address else CLUSTERS[name][0])
+    return name, options
+
+
+def is_jobs(cluster: str) -> bool:
+    """True if the workers of a cluster are jobs of a batch system."""
+    return CLUSTERS.get(cluster, ("",))[0] == "dask_jobqueue"
+
+
+def _import(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise InputError(f"--engine dask needs the package {module}", remedy=INSTALL) from error
+
+
+@contextlib.contextmanager
+def dask_pool(path: Optional[str], workers: Optional[int]) -> Iterator[Pool]:
+    """Workers of a cluster within the block.
+
+    Args:
+        path: The yaml file of `--engine_conf`; None: a local cluster.
+        workers: Number of workers; None: the cores of this machine, or as the cluster has them.
+
+    Raises:
+        InputError: The file cannot be used, or the cluster or the scheduler does not answer.
+    """
+    name, options = read_conf(path, workers)
+    distributed = _import("distributed")
+    with contextlib.ExitStack() as stack:
+        if "://" in name:
+            cluster: Any = name
+        else:
+            cluster = stack.enter_context(make_cluster(name, options, workers, path=path))
+        try:
+            client = stack.enter_context(distributed.Client(cluster, set_as_default=False))
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"no scheduler answers at {name} ({_first_line(error)})",
+                path=path,
+                remedy="Start one with `dask scheduler`, or correct the address.",
+            ) from error
+        # `--workers` of jobs that still wait in the queue are not there yet
+        count = workers or len(client.scheduler_info(n_workers=-1)["workers"])
+        if count == 0:
+            remedy = "Start some with `dask worker`."
+            raise InputError(f"the scheduler at {name} has no workers", path=path, remedy=remedy)
+        logging.info("Dask: %s, %d workers; dashboard: %s", name, count, client.dashboard_link)
+        executor = client.get_executor(pure=False)
+        try:
+            yield Pool(executor, count, explain)
+        except BaseException:
+            executor.shutdown(wait=False)
+            raise
+
+
+def make_cluster(
+    name: str, options: Dict[str, Any], workers: Optional[int], *, path: Optional[str]
+) -> Any:
+    """A cluster with workers that are started, or asked for.
+
+    Args:
+        name: One of `CLUSTERS`.
+        options: Keyword arguments of its class.
+        workers: Number of workers.
+        path: The file of the options, for messages.
+
+    Raises:
+        InputError: The options do not fit, or the batch system is not on this machine.
+    """
+    module, cls_name = CLUSTERS[name]
+    cls = getattr(_import(module), cls_name)
+    if name == "local":
+        count = workers or num_cores()
+        usual = dict(n_workers=count, dashboard_address=None, memory_limit=None, silence_logs=40)
+        threads = {"OMP_NUM_THREADS": str(threads_of(count))}
+        options = {**usual, "env": threads, **options, "threads_per_worker": 1}
+    elif name == "ssh":
+        of_workers = {"nthreads": 1, **(options.get("worker_options") or {})}
+        options = {**options, "worker_options": of_workers}
+    else:
+        # one task at a time: a task takes the threads that OMP_NUM_THREADS gives it
+        extra = [*options.get("worker_extra_args", ()), "--nthreads", "1"]
+        options = {**options, "worker_extra_args": extra}
+        submit = cls.job_cls.submit_command.split()[0]
+        if shutil.which(submit) is None:
+            raise InputError(
+                f"cluster: {name}, and there is no program {submit!r}",
+                path=path,
+                remedy="Run this where jobs can be submitted.",
+            )
+    try:
+        cluster = cls(**options)
+    except (TypeError, ValueError, RuntimeError, ImportError, OSError) as error:
+        raise InputError(
+            f"cluster: {name} does not start ({_first_line(error)})",
+            path=path,
+            remedy=f"Its keys are the arguments of {module}.{cls_name}.",
+        ) from error
+    if is_jobs(name):
+        # a job that ends early is submitted again
+        cluster.adapt(minimum=workers, maximum=workers)
+    return cluster
+
+
+def explain(error: Exception) -> Exception:
+    """InputError for an error of Dask itself; another error as it is."""
+    from distributed import KilledWorker
+
+    if isinstance(error, KilledWorker):
+        return ended_too_often(4)
+    if isinstance(error, CancelledError):
+        return EngineError(
+            "the scheduler has gone",
+            remedy="Start it again; the same command continues from the finished blocks.",
+        )
+    causes = f"{error!r} {error.__cause__!r}"
+    if "No module named" in causes or "import of" in causes or "during deserialization" in causes:
+        return EngineError(
+            f"a worker, or the scheduler, lacks a package ({_first_line(error)})", remedy=INSTALL
+        )
+    return error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0][:200].rstrip(".")

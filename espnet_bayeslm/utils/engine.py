@@ -1,0 +1,276 @@
+"""Where work is done: in this process, in processes of this machine, or on a cluster by Dask.
+
+All three are a `concurrent.futures.Executor`. A worker that is killed is replaced, and its task is
+done again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    TypeVar,
+)
+
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.options import option
+
+T = TypeVar("T")
+GROUP = "Engine"
+# Tasks under way for each worker: one is computed while others are on their way
+AHEAD = 3
+# Workers that may end during one task before the task itself is blamed
+MAX_TRIES = 4
+
+
+class Pool(NamedTuple):
+    """Workers that tasks are given to.
+
+    Attributes:
+        executor: Runs the tasks.
+        workers: Number of workers.
+        explain: Turns an error of the executor itself into an InputError.
+    """
+
+    executor: Executor
+    workers: int
+    explain: Callable[[Exception], Exception] = lambda error: error
+
+    @property
+    def is_here(self) -> bool:
+        """True if tasks are run in this process."""
+        return isinstance(self.executor, SerialExecutor)
+
+    def completed(
+        self, submit: Callable[[T], Future], items: Iterable[T], *, in_order: bool = False
+    ) -> Iterator[Tuple[T, Any]]:
+        """Yield each item and its result; only a few items are in memory at a time.
+
+        Args:
+            submit: Gives the task of an item to the executor.
+            items: The items, from which the tasks are made one by one.
+            in_order: True for the results in the order of the items, not as they are completed.
+
+        Raises:
+            InputError: Several workers ended during one task, or the executor has gone.
+        """
+        most = 1 if self.is_here else AHEAD * self.workers
+        todo, following = iter(enumerate(items)), 0
+        pending: Dict[Future, Tuple[int, T, int]] = {}
+        found: Dict[int, Tuple[T, Any]] = {}
+        try:
+            while True:
+                while len(pending) + len(found) < most and (task := next(todo, None)) is not None:
+                    pending[submit(task[1])] = (*task, 1)
+                if not pending:
+                    return
+                for future in wait(pending, return_when=FIRST_COMPLETED).done:
+                    number, item, tries = pending.pop(future)
+                    try:
+                        found[number] = item, future.result()
+                    except BrokenExecutor as error:
+                        if tries == MAX_TRIES:
+                            raise ended_too_often(tries) from error
+                        pending[submit(item)] = (number, item, tries + 1)
+                    except Exception as error:
+                        raise self.explain(error) from error
+                while found and (not in_order or following in found):
+                    number = following if in_order else next(iter(found))
+                    yield found.pop(number)
+                    following += 1
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+class EngineError(InputError):
+    """Workers that cannot go on; the same command continues from the finished blocks."""
+
+
+def ended_too_often(tries: int) -> EngineError:
+    """Error of a task whose workers ended again and again."""
+    return EngineError(
+        f"{tries} workers ended during the same task",
+        remedy="Is there enough memory? Give fewer --workers, or workers with more memory.",
+    )
+
+
+class SerialExecutor(Executor):
+    """Runs each task at once, in this process."""
+
+    def submit(self, fn: Callable, /, *args: Any, **kwargs: Any) -> Future:
+        """Run a task."""
+        future: Future = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+class LocalExecutor(Executor):
+    """Processes of this machine; a pool in which one was killed is replaced at the next task.
+
+    The processes are forked, so that slow imports are made once. They end with this process, even
+    if it is killed.
+
+    Args:
+        workers: Number of processes.
+        preload: Modules that are imported before the processes are forked.
+    """
+
+    def __init__(self, workers: int, preload: Sequence[str] = ()):
+        for module in preload:
+            importlib.import_module(module)
+        self._workers = workers
+        # the processes end when nobody holds the other end of this pipe
+        self._alive, self._held = os.pipe()
+        self._pool = self._forked()
+
+    def _forked(self) -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(
+            self._workers,
+            mp_context=multiprocessing.get_context("fork"),
+            initializer=_begin_worker,
+            initargs=(self._alive, self._held, threads_of(self._workers)),
+        )
+
+    def submit(self, fn: Callable, /, *args: Any, **kwargs: Any) -> Future:
+        """Give a task to a process."""
+        try:
+            return self._pool.submit(fn, *args, **kwargs)
+        except BrokenExecutor:
+            self._pool = self._forked()
+            return self._pool.submit(fn, *args, **kwargs)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the processes, at once if tasks are cancelled."""
+        if self._held < 0:
+            return
+        if cancel_futures:
+            os.close(self._held)
+        self._pool.shutdown(wait=True, cancel_futures=cancel_futures)
+        if not cancel_futures:
+            os.close(self._held)
+        os.close(self._alive)
+        self._held = -1
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        self.shutdown(cancel_futures=kind is not None)
+
+
+def _begin_worker(alive: int, held: int, threads: int) -> None:
+    """Set up a process of a `LocalExecutor`."""
+    os.close(held)
+    # Ctrl-C reaches the whole group; the first process tells of it and then ends this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=end_with_pipe, args=(alive,), daemon=True).start()
+    set_threads(threads)
+
+
+def end_with_pipe(pipe: int) -> None:
+    """End this process when the other end of a pipe is closed."""
+    os.read(pipe, 1)
+    os._exit(1)
+
+
+def num_cores() -> int:
+    """Number of cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def threads_of(processes: int) -> int:
+    """Threads of each of some processes: OMP_NUM_THREADS, or its share of the cores."""
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return int(given) if given.isdecimal() and int(given) else max(num_cores() // processes, 1)
+
+
+def set_threads(threads: int) -> None:
+    """Compute with a number of threads in this process."""
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(threads)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """Options that say where work is done."""
+
+    engine: str = option(
+        "What shares out the work: processes of this machine, or Dask",
+        "local",
+        choices=("local", "dask"),
+        group=GROUP,
+    )
+    workers: Optional[int] = option(
+        "Processes that share the work (default: 1; of trainings, and with --engine dask, as many"
+        " as this machine has cores)",
+        None,
+        group=GROUP,
+    )
+    engine_conf: Optional[str] = option(
+        "yaml file for --engine dask. `cluster` is local, slurm, pbs, sge, ssh, or the address of"
+        " a scheduler; other keys are options of the cluster's class in dask-jobqueue or"
+        " distributed",
+        None,
+        group=GROUP,
+    )
+
+    def check_engine(self) -> None:
+        """Raise an InputError where the options cannot be used: before the long work."""
+        if self.workers is not None and self.workers < 1:
+            raise InputError(f"--workers {self.workers}: 1 or more processes were expected")
+        if self.engine == "dask":
+            from espnet_bayeslm.utils.dask_cluster import read_conf  # imports dask
+
+            read_conf(self.engine_conf, self.workers)
+        elif self.engine_conf is not None:
+            raise InputError("--engine_conf without --engine dask", remedy="Give both.")
+
+    @contextlib.contextmanager
+    def pool(self, *, trains: bool = False, preload: Sequence[str] = ()) -> Iterator[Pool]:
+        """Workers within the block; after an error they are ended at once.
+
+        Args:
+            trains: True for tasks that need a process of their own, one for each core by default.
+            preload: Modules that processes of this machine should not import one by one.
+
+        Raises:
+            InputError: The options cannot be used.
+        """
+        self.check_engine()
+        if self.engine == "dask":
+            from espnet_bayeslm.utils.dask_cluster import dask_pool  # imports dask
+
+            with dask_pool(self.engine_conf, self.workers) as pool:
+                yield pool
+            return
+        workers = self.workers or (num_cores() if trains else 1)
+        if workers == 1 and not trains:
+            yield Pool(SerialExecutor(), 1)
+            return
+        with LocalExecutor(workers, preload) as executor:
+            yield Pool(executor, workers)
