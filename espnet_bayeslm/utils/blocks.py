@@ -13,6 +13,7 @@ import uuid
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Callable, Iterable, Iterator, Optional, Sequence, Tuple, TypeVar
+from weakref import WeakKeyDictionary
 
 from espnet_bayeslm.utils.cli import progress
 from espnet_bayeslm.utils.engine import EngineError, Pool
@@ -58,6 +59,8 @@ class Blocks:
         self._packed = pickle.dumps((uuid.uuid4().hex, os.getcwd(), self._make))
         self._folder: Optional[Path] = None
         self._identity = ""
+        # where results are kept, of the tasks under way
+        self._paths: WeakKeyDictionary[Future, Path] = WeakKeyDictionary()
 
     @functools.cached_property
     def _here(self) -> Any:
@@ -117,14 +120,16 @@ class Blocks:
             known.set_result(path.read_bytes())
             return known
         future = self._submit(method, sent)
-        future.add_done_callback(functools.partial(self._keep, path))
+        self._paths[future] = path
         return future
 
-    def _keep(self, path: Path, future: Future) -> None:
-        """Write a block's result to a file, whole or not at all."""
-        if self._folder is not None and not future.cancelled() and future.exception() is None:
+    def _finish(self, future: Future) -> bytes:
+        """Result of a block, which is written to its file, whole or not at all."""
+        packed: bytes = future.result()
+        if (path := self._paths.pop(future, None)) is not None:
             with atomic_write(path, "wb") as f:
-                f.write(future.result())
+                f.write(packed)
+        return packed
 
     def map(
         self,
@@ -151,6 +156,7 @@ class Blocks:
             return self._submit_or_read(method, sent(block))
 
         with progress(desc=desc, unit=unit, total=total, hidden=self.pool.is_here) as bar:
-            for block, packed in self.pool.completed(submit, blocks, in_order=True):
+            found = self.pool.completed(submit, blocks, in_order=True, finish=self._finish)
+            for block, packed in found:
                 bar.update(len(block))
                 yield block, pickle.loads(packed)

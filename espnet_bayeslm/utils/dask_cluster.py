@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import importlib.util
 import logging
 import shutil
 from concurrent.futures import CancelledError
@@ -23,6 +24,7 @@ CLUSTERS = {
     "pbs": ("dask_jobqueue", "PBSCluster"),
     "sge": ("dask_jobqueue", "SGECluster"),
 }
+PACKAGE = __name__.partition(".")[0]
 INSTALL = "pip install 'espnet_bayeslm[dask]' here and where the workers run."
 
 
@@ -101,6 +103,8 @@ def dask_pool(path: Optional[str], workers: Optional[int]) -> Iterator[Pool]:
     """
     name, options = read_conf(path, workers)
     distributed = _import("distributed")
+    # a worker that is replaced is nothing to act on
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
     with contextlib.ExitStack() as stack:
         if "://" in name:
             cluster: Any = name
@@ -120,12 +124,30 @@ def dask_pool(path: Optional[str], workers: Optional[int]) -> Iterator[Pool]:
             remedy = "Start some with `dask worker`."
             raise InputError(f"the scheduler at {name} has no workers", path=path, remedy=remedy)
         logging.info("Dask: %s, %d workers; dashboard: %s", name, count, client.dashboard_link)
+        check_package(client)
         executor = client.get_executor(pure=False)
         try:
             yield Pool(executor, count, explain)
         except BaseException:
             executor.shutdown(wait=False)
             raise
+
+
+def check_package(client: Any) -> None:
+    """Wait for the first worker, and check that the workers that are there can do our tasks.
+
+    Raises:
+        InputError: A worker lacks the package.
+    """
+    client.wait_for_workers(1)
+    specs = client.run(importlib.util.find_spec, PACKAGE)
+    lacking = [address for address, spec in specs.items() if spec is None]
+    if lacking:
+        raise InputError(
+            f"{len(lacking)} of {len(specs)} workers lack the package {PACKAGE}, the first"
+            f" {lacking[0]}",
+            remedy=INSTALL,
+        )
 
 
 def make_cluster(
@@ -188,11 +210,10 @@ def explain(error: Exception) -> Exception:
             "the scheduler has gone",
             remedy="Start it again; the same command continues from the finished blocks.",
         )
-    causes = f"{error!r} {error.__cause__!r}"
-    if "No module named" in causes or "import of" in causes or "during deserialization" in causes:
-        return EngineError(
-            f"a worker, or the scheduler, lacks a package ({_first_line(error)})", remedy=INSTALL
-        )
+    if "deserialization" in str(error):
+        cause = _first_line(error.__cause__ or error)
+        problem = f"the scheduler, or a worker, lacks a package ({cause})"
+        return EngineError(problem, remedy=INSTALL)
     return error
 
 

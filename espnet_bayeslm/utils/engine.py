@@ -65,7 +65,12 @@ class Pool(NamedTuple):
         return isinstance(self.executor, SerialExecutor)
 
     def completed(
-        self, submit: Callable[[T], Future], items: Iterable[T], *, in_order: bool = False
+        self,
+        submit: Callable[[T], Future],
+        items: Iterable[T],
+        *,
+        in_order: bool = False,
+        finish: Callable[[Future], Any] = Future.result,
     ) -> Iterator[Tuple[T, Any]]:
         """Yield each item and its result; only a few items are in memory at a time.
 
@@ -73,6 +78,7 @@ class Pool(NamedTuple):
             submit: Gives the task of an item to the executor.
             items: The items, from which the tasks are made one by one.
             in_order: True for the results in the order of the items, not as they are completed.
+            finish: Returns the result of a task, as soon as it is completed.
 
         Raises:
             InputError: Several workers ended during one task, or the executor has gone.
@@ -90,7 +96,7 @@ class Pool(NamedTuple):
                 for future in wait(pending, return_when=FIRST_COMPLETED).done:
                     number, item, tries = pending.pop(future)
                     try:
-                        found[number] = item, future.result()
+                        found[number] = item, finish(future)
                     except BrokenExecutor as error:
                         if tries == MAX_TRIES:
                             raise ended_too_often(tries) from error
