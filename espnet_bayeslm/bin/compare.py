@@ -8,11 +8,12 @@ from pathlib import Path
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.quickstart.seed_comparison import Comparison, compare
 from espnet_bayeslm.utils.cli import Tool, device_of, parse_numbers
+from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.options import option
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CompareOptions(Comparison):
+class CompareOptions(Comparison, EngineOptions):
     """Options of `bayeslm compare`."""
 
     exp: Path = option("Folder to write", Path("exp/compare"))
@@ -26,10 +27,12 @@ def run(options: CompareOptions) -> None:
     Raises:
         InputError: A text, a seed or a rate cannot be used.
     """
-    device_of(options.ngpu)
+    if options.engine == "local":
+        device_of(options.ngpu)
     seeds = parse_numbers("--seeds", options.seeds)
     rates = parse_numbers("--dropout_rates", options.dropout_rates, float)
-    print(compare(options, options.exp, seeds=[*seeds], rates=[*rates], tool=bayeslm.main))
+    how = dict(seeds=[*seeds], rates=[*rates], tool=bayeslm.main, engine=options)
+    print(compare(options, options.exp, **how))
 
 
 TOOL = Tool(

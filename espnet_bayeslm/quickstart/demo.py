@@ -11,7 +11,8 @@ from typing import List, Tuple
 
 from espnet_bayeslm.quickstart.error_table import POINT, read_rows, table
 from espnet_bayeslm.quickstart.runner import Runner, mixture_key, words
-from espnet_bayeslm.quickstart.steps import Step, Tool, run_steps
+from espnet_bayeslm.quickstart.steps import HEAVY, Step, Tool, run_steps
+from espnet_bayeslm.utils.engine import LOCAL
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import check_folder, staged, write_text
 from espnet_bayeslm.utils.locks import folder_lock
@@ -51,9 +52,10 @@ def run(output: str, *, tool: Tool, data: Path = SHIPPED / "data", epochs: int =
         stages = demo.stages()
         commands = "".join(step.script() for _, steps in stages for step in steps)
         write_text(folder / "commands.sh", commands)
-        for what, steps in stages:
-            print(f"[{time.monotonic() - begin:3.0f} s] {what}", file=sys.stderr, flush=True)
-            run_steps(steps, folder / "log", tool)
+        with LOCAL.pool(trains=True, preload=HEAVY) as pool:
+            for what, steps in stages:
+                print(f"[{time.monotonic() - begin:3.0f} s] {what}", file=sys.stderr, flush=True)
+                run_steps(pool, steps, folder / "log", tool)
         perplexities = {name: demo.perplexity(key) for name, key in KEYS.items()}
         text = table(read_rows(demo.scores, perplexities))
         write_text(folder / "RESULTS.md", text)

@@ -41,7 +41,8 @@ from espnet_bayeslm.quickstart.runner import (
     read_components,
     read_perplexities,
 )
-from espnet_bayeslm.quickstart.steps import Step, Tool, run_steps
+from espnet_bayeslm.quickstart.steps import HEAVY, Step, Tool, run_steps
+from espnet_bayeslm.utils.engine import LOCAL, EngineOptions
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import check_folder, sha256, write_json, write_yaml
 from espnet_bayeslm.utils.locks import folder_lock
@@ -77,7 +78,13 @@ class Comparison:
 
 
 def compare(
-    what: Comparison, exp: Path, *, seeds: Sequence[int], rates: Sequence[float], tool: Tool
+    what: Comparison,
+    exp: Path,
+    *,
+    seeds: Sequence[int],
+    rates: Sequence[float],
+    tool: Tool,
+    engine: EngineOptions = LOCAL,
 ) -> str:
     """Table of perplexities; EXP/RESULTS.md, results.tsv and results.json have it too.
 
@@ -87,6 +94,7 @@ def compare(
         seeds: Seeds of the trainings.
         rates: Rates of dropout of the point-estimate LM.
         tool: Function that runs a command line of `bayeslm`.
+        engine: Where trainings are done.
 
     Raises:
         InputError: A text cannot be used, there are too few seeds, or the folder is another
@@ -96,15 +104,17 @@ def compare(
         raise InputError(f"--seeds {seeds}: expected two or more, for an interval over them")
     if not rates or not all(0 <= rate < 1 for rate in rates):
         raise InputError(f"--dropout_rates {rates}: expected one or more of at least 0, below 1")
+    engine.check_engine()
     check_exp(exp, ",:")
     check_texts(what)
     check_folder(exp)
     with folder_lock(exp):
         check_inputs(what, exp)
         work = Work(what, exp, seeds, rates)
-        for name, steps in work.stages():
-            print(name, file=sys.stderr, flush=True)
-            run_steps(steps, exp / "log", tool)
+        with engine.pool(trains=True, preload=HEAVY) as pool:
+            for name, steps in work.stages():
+                print(name, file=sys.stderr, flush=True)
+                run_steps(pool, steps, exp / "log", tool)
         return work.results().write(exp)
 
 

@@ -1,20 +1,24 @@
-"""Command lines in processes of their own, a few at a time; finished steps are skipped."""
+"""Command lines as tasks of an engine, with a log each; finished steps are skipped."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
-import importlib
-import multiprocessing
-import multiprocessing.connection
+import logging
 import os
+import pickle
 import shlex
+import subprocess
 import sys
 import threading
 import time
+import traceback
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Callable, Dict, Optional, Sequence
+from typing import IO, Callable, Iterator, List, Sequence
 
+from espnet_bayeslm.utils.engine import Pool, end_with_pipe, set_threads, threads_of
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_text
 
@@ -22,16 +26,16 @@ from espnet_bayeslm.utils.files import write_text
 HEAVY = ("espnet_bayeslm.training.task", "espnet_bayeslm.loading.components")
 # Whoever waits is told of a step that is done every so many seconds
 LONG = 60.0
-# What runs a command line: `bayeslm`'s main()
+# What runs a command line: `bayeslm`'s main(). Workers import it.
 Tool = Callable[[Sequence[str]], None]
 
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """Command lines of `bayeslm` that are run one after the other.
+    """Command lines that are run one after the other: one task.
 
     Attributes:
-        name: Name of the step and of its log.
+        name: Name of the step and of its log; may be a path.
         commands: Words of the command lines.
     """
 
@@ -43,74 +47,68 @@ class Step:
         return "".join(f"bayeslm {shlex.join(words)}\n" for words in self.commands)
 
 
-def run_steps(steps: Sequence[Step], logs: Path, tool: Tool) -> None:
-    """Run unfinished steps side by side, on as many cores as there are.
-
-    The output of a step goes to LOGS/NAME.log. Processes are forked, so that slow imports are made
-    once.
+def run_steps(
+    pool: Pool, steps: Sequence[Step], logs: Path, tool: Tool, *, marks: bool = True
+) -> None:
+    """Run steps side by side, each with its output in LOGS/NAME.log.
 
     Args:
+        pool: The workers; processes, since a step's output is redirected.
         steps: Steps that do not need each other.
         logs: The folder of logs and of marks of finished steps; made where there is none.
         tool: Function that runs a command line.
+        marks: True to mark finished steps, and to skip the marked ones.
 
     Raises:
-        InputError: A step failed; all other steps are stopped.
+        InputError: A step failed; all others were run.
     """
-    logs.mkdir(exist_ok=True)
-    todo = [step for step in steps if not _is_done(step, logs)]
-    if not todo:
-        return
-    for module in HEAVY:
-        importlib.import_module(module)
-    cores = len(os.sched_getaffinity(0))
-    slots = min(len(todo), max(cores, 1))
-    begin, count, told = time.monotonic(), len(todo), 0.0
-    running: Dict[multiprocessing.context.ForkProcess, Step] = {}
-    try:
-        while todo or running:
-            while todo and len(running) < slots:
-                step = todo.pop(0)
-                options = (step, logs, tool, max(cores // slots, 1))
-                process = multiprocessing.get_context("fork").Process(target=_run, args=options)
-                process.start()
-                running[process] = step
-            multiprocessing.connection.wait([process.sentinel for process in running])
-            for process in [process for process in running if not process.is_alive()]:
-                step = running.pop(process)
-                _finish(step, process.exitcode, logs)
-                passed, left = time.monotonic() - begin, len(todo) + len(running)
-                if left and passed - told >= LONG:
-                    told = passed
-                    print(_told(step, passed, count - left, count), file=sys.stderr, flush=True)
-    finally:
-        for process in running:
-            process.terminate()
-            process.join()
+    todo = [step for step in steps if not (marks and _is_done(step, logs))]
+    begin, told = time.monotonic(), 0.0
+    threads = threads_of(min(len(todo), pool.workers) or 1)
+    failures: List[InputError] = []
+
+    def submit(step: Step) -> Future:
+        log = (logs / f"{step.name}.log").absolute()
+        log.parent.mkdir(parents=True, exist_ok=True)
+        return pool.executor.submit(run_step, step, log, tool, threads, os.getcwd())
+
+    for done, (step, status) in enumerate(pool.completed(submit, todo), 1):
+        if status != 0:
+            failures.append(_failure(step, status, logs))
+            if done < len(todo):
+                logging.error("%s", failures[-1])
+        elif marks:
+            write_text(_mark(step, logs), step.script())
+        passed, left = time.monotonic() - begin, len(todo) - done
+        if left and passed - told >= LONG:
+            told = passed
+            print(_told(step, passed, done, len(todo)), file=sys.stderr, flush=True)
+    if len(failures) > 1:
+        raise InputError(f"{len(failures)} of {len(todo)} steps failed, the first: {failures[0]}")
+    if failures:
+        raise failures[0]
+
+
+def _mark(step: Step, logs: Path) -> Path:
+    return logs / f"{step.name}.done"
 
 
 def _is_done(step: Step, logs: Path) -> bool:
     """True if the step has been run to its end with the same command lines."""
-    done = logs / f"{step.name}.done"
+    done = _mark(step, logs)
     return done.exists() and done.read_text(encoding="utf-8") == step.script()
 
 
-def _finish(step: Step, status: Optional[int], logs: Path) -> None:
-    """Note that a step is done.
-
-    Raises:
-        InputError: The step failed.
-    """
+def _failure(step: Step, status: int, logs: Path) -> InputError:
+    """Error of a step that failed."""
     log = logs / f"{step.name}.log"
-    if status != 0:
-        lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-        said = [line for line in lines if line.strip()]
-        raise InputError(
-            f"ended with status {status}: {said[-1][:300] if said else 'no message'}",
-            path=log,
-            remedy="Mend the cause; the same command continues from here.",
-        )
-    write_text(logs / f"{step.name}.done", step.script())
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+    said = [line for line in lines if line.strip()]
+    return InputError(
+        f"ended with status {status}: {said[-1][:300] if said else 'no message'}",
+        path=log,
+        remedy="Mend the cause; the same command continues from here.",
+    )
 
 
 def _told(step: Step, passed: float, done: int, count: int) -> str:
@@ -122,25 +120,82 @@ def _told(step: Step, passed: float, done: int, count: int) -> str:
     return f"  {step.name} is done, {done} of {count} after {took}; some {left} left"
 
 
-def _end_with_parent() -> None:
-    """End this process when its parent is gone, be it killed."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
+def run_step(step: Step, log: Path, tool: Tool, threads: int, folder: str) -> int:
+    """Run a step's command lines and return their status.
+
+    A training needs the main thread of a process. A worker of a local engine runs tasks there. A
+    worker of Dask does not, and starts a process.
+
+    Args:
+        step: The step.
+        log: The file that gets all output.
+        tool: Function that runs a command line.
+        threads: Number of threads of a local worker; a worker of Dask has its own.
+        folder: Folder that relative paths start from.
+    """
+    with open(log, "w", encoding="utf-8", buffering=1) as f:
+        if threading.current_thread() is not threading.main_thread():
+            return _run_apart(step, tool, f, folder)
+        set_threads(threads)
+        with _redirected(f):
+            return _run(step, tool)
 
 
-def _run(step: Step, logs: Path, tool: Tool, num_threads: int) -> None:
-    """Run a step's command lines in this process, which is its own."""
-    import torch
-
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    # it stays open: multiprocessing writes the message of a SystemExit there
-    log = open(logs / f"{step.name}.log", "w", encoding="utf-8", buffering=1)  # noqa: SIM115
-    os.dup2(log.fileno(), 1)
-    os.dup2(log.fileno(), 2)
-    sys.stdout = sys.stderr = log
-    torch.set_num_threads(num_threads)
+def _run(step: Step, tool: Tool) -> int:
+    """Run command lines in this process; the status of the first that fails, or 0."""
     for words in step.commands:
         print("$ bayeslm", shlex.join(words), flush=True)
-        tool(words)
+        try:
+            tool(words)
+        except SystemExit as end:
+            if isinstance(end.code, str):
+                print(end.code, file=sys.stderr, flush=True)
+            if end.code:
+                return end.code if isinstance(end.code, int) else 1
+        except Exception:
+            traceback.print_exc()
+            return 1
+    return 0
+
+
+@contextlib.contextmanager
+def _redirected(log: IO[str]) -> Iterator[None]:
+    """Send all output of this process to a log."""
+    streams = sys.stdout, sys.stderr
+    kept = os.dup(1), os.dup(2)
+    # by number too: handlers of the log, and programs that are started, have the old streams
+    for number in (1, 2):
+        os.dup2(log.fileno(), number)
+    sys.stdout = sys.stderr = log  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = streams
+        for number, copy in zip((1, 2), kept, strict=True):
+            os.dup2(copy, number)
+            os.close(copy)
+
+
+def _run_apart(step: Step, tool: Tool, log: IO[str], folder: str) -> int:
+    """Run a step in a process of its own, which ends when this one does."""
+    command = [sys.executable, "-c", f"from {__name__} import main; main()"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    streams = {"stdin": subprocess.PIPE, "stdout": log, "stderr": log}
+    with subprocess.Popen(command, cwd=folder, env=environment, **streams) as process:
+        assert process.stdin is not None
+        # the function is named by its module, which the process imports
+        packed = pickle.dumps((step, tool))
+        process.stdin.write(len(packed).to_bytes(8, "big") + packed)
+        process.stdin.flush()
+        return process.wait()
+
+
+def main() -> None:
+    """Run the step that comes by standard input, as long as this stays open."""
+    pipe = sys.stdin.fileno()
+    size = int.from_bytes(os.read(pipe, 8), "big")
+    packed = b""
+    while len(packed) < size:
+        packed += os.read(pipe, size - len(packed))
+    threading.Thread(target=end_with_pipe, args=(pipe,), daemon=True).start()
+    raise SystemExit(_run(*pickle.loads(packed)))

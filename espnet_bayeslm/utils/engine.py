@@ -280,3 +280,7 @@ class EngineOptions:
             return
         with LocalExecutor(workers, preload) as executor:
             yield Pool(executor, workers)
+
+
+LOCAL = EngineOptions()
+"""This machine."""

@@ -43,14 +43,16 @@ def short(words):
     bayeslm.main([*words, *PASSES] if words[0] == "train" else words)
 
 
+def stopped(words):
+    """Run a command line of all but the last stage."""
+    if words[0] == "interpolate":
+        raise SystemExit("bayeslm interpolate: error: stopped")
+    short(words)
+
+
 def test_a_stopped_run_goes_on_to_the_table(texts, tmp_path):
     """What was done before the stop is not done again; start and steps are the same for both."""
     what, exp = options(**texts), tmp_path / "exp"
-
-    def stopped(words):
-        if words[0] == "interpolate":
-            raise SystemExit("bayeslm interpolate: error: stopped")
-        short(words)
 
     with pytest.raises(InputError, match="status 1: bayeslm interpolate: error: stopped"):
         compare(what, exp, seeds=[1, 2], rates=[0.0, 0.1], tool=stopped)

@@ -8,6 +8,7 @@ import re
 import signal
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,7 @@ from espnet_bayeslm.quickstart.demo import SHIPPED, SYSTEMS
 from espnet_bayeslm.quickstart.error_table import Row, table
 from espnet_bayeslm.quickstart.interval import Interval
 from espnet_bayeslm.quickstart.steps import Step, run_steps
+from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.errors import InputError
 
 SIZES = {"train.txt": 1500, "dev.txt": 40, "eval.txt": 40, "dev.jsonl": 12, "eval.jsonl": 12}
@@ -36,14 +38,16 @@ def data(tmp_path):
     return folder
 
 
+def stopped(words):
+    """Run a command line of all but the last stage."""
+    if words[0] == "score":
+        raise SystemExit("bayeslm score: error: stopped")
+    bayeslm.main(words)
+
+
 def test_a_stopped_run_goes_on_to_the_table(data, tmp_path, capsys):
     """All but the last step are done before the stop, and are not done again after it."""
     output = tmp_path / "out"
-
-    def stopped(words):
-        if words[0] == "score":
-            raise SystemExit("bayeslm score: error: stopped")
-        bayeslm.main(words)
 
     with pytest.raises(InputError, match="status 1: bayeslm score: error: stopped"):
         quickstart.run(str(output), tool=stopped, data=data, epochs=1)
@@ -73,23 +77,50 @@ def test_an_unwritable_output(tmp_path, refused):
     refused(main, ["--output", tmp_path / "file"], f"error: {tmp_path}/file: a file")
 
 
+def sleep(words):
+    """Say that it has begun, and end when it is killed."""
+    print("begun", flush=True)
+    time.sleep(600)
+
+
+def nothing(words):
+    pass
+
+
+def fail(words):
+    """End with the status of its word."""
+    print("step", *words)
+    raise SystemExit(int(words[0]))
+
+
+def run_locally(todo, logs, tool, **options):
+    with EngineOptions(workers=2).pool(trains=True) as pool:
+        run_steps(pool, todo, logs, tool, **options)
+
+
+def begun(logs):
+    """Wait until a step's log says that it has begun."""
+    while not any("begun" in log.read_text() for log in logs.glob("*.log")):
+        time.sleep(0.01)
+
+
 def test_ctrl_c_ends_the_steps_too(tmp_path, capsys, monkeypatch):
     """One line and status 130, and no process is left behind."""
 
+    def stop():
+        begun(tmp_path)
+        os.kill(os.getpid(), signal.SIGINT)
+
     def run(output, *, tool, epochs):
-        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-        run_steps(
-            [Step("a", [["sleep"]]), Step("b", [["sleep"]])],
-            tmp_path,
-            lambda words: time.sleep(600),
-        )
+        threading.Thread(target=stop).start()
+        run_locally([Step("a", [["sleep"]]), Step("b", [["sleep"]])], tmp_path, sleep)
 
     monkeypatch.setattr(quickstart, "run", run)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    with pytest.raises(SystemExit) as stop:
+    with pytest.raises(SystemExit) as stopped:
         main(["--output", str(tmp_path)])
     signal.signal(signal.SIGINT, before)
-    assert stop.value.code == 130
+    assert stopped.value.code == 130
     assert capsys.readouterr().err.endswith("stopped: the same command goes on from here\n")
     assert not multiprocessing.active_children() and not list(tmp_path.glob("*.done"))
 
@@ -97,12 +128,12 @@ def test_ctrl_c_ends_the_steps_too(tmp_path, capsys, monkeypatch):
 def test_whoever_waits_is_told_how_long(tmp_path, monkeypatch, capsys):
     names = [f"step{n}" for n in range(4)]
     todo = [Step(name, [[name]]) for name in names]
-    run_steps(todo, tmp_path, lambda words: None)
+    run_locally(todo, tmp_path, nothing)
     assert not capsys.readouterr().err  # of what takes seconds
     monkeypatch.setattr(steps, "LONG", 0.0)
-    run_steps(todo, tmp_path, lambda words: None)
+    run_locally(todo, tmp_path, nothing)
     assert not capsys.readouterr().err  # nothing is left to do
-    run_steps(todo, tmp_path / "again", lambda words: None)
+    run_locally(todo, tmp_path / "again", nothing)
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 3  # after the last there is nothing to wait for
     for done, line in enumerate(lines, 1):
@@ -111,20 +142,45 @@ def test_whoever_waits_is_told_how_long(tmp_path, monkeypatch, capsys):
         )
 
 
+def test_steps_that_fail_are_told_after_all_are_done(tmp_path):
+    todo = [Step(f"sub/{n}", [[str(n)], ["0"]]) for n in (1, 0, 2)]
+    with pytest.raises(
+        InputError, match=r"2 of 3 steps failed, the first: \S*/sub/[12]\.log: ended"
+    ):
+        run_locally(todo, tmp_path, fail)
+    log = tmp_path / "sub" / "0.log"
+    assert log.read_text() == "$ bayeslm 0\nstep 0\n$ bayeslm 0\nstep 0\n"
+    assert [path.name for path in tmp_path.rglob("*.done")] == ["0.done"]
+    before = log.stat().st_mtime_ns
+    with pytest.raises(InputError, match=r"1\.log: ended with status 1: step 1"):
+        run_locally(todo[:2], tmp_path, fail)
+    assert log.stat().st_mtime_ns == before
+    run_locally(todo[1:2], tmp_path, fail, marks=False)
+    assert log.stat().st_mtime_ns > before
+
+
+def kill_once(words):
+    """Kill the process, unless it has been done already."""
+    mark = Path(words[0])
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_step_whose_worker_is_killed_is_done_again(tmp_path):
+    todo = [Step(name, [[str(tmp_path / f"{name}.mark")]]) for name in ("a", "b")]
+    run_locally(todo, tmp_path / "log", kill_once)
+    assert {p.name for p in (tmp_path / "log").glob("*.done")} == {"a.done", "b.done"}
+
+
 def test_killed_outright_it_takes_its_steps_with_it(tmp_path):
     """One that stayed would hold its LM's folder, and the same command would be refused."""
     read, write = os.pipe()
     fork = multiprocessing.get_context("fork")
-    begun = fork.Event()
-
-    def sleep(words):
-        begun.set()
-        time.sleep(600)
-
-    run = fork.Process(target=run_steps, args=([Step("a", [["sleep"]])], tmp_path, sleep))
+    run = fork.Process(target=run_locally, args=([Step("a", [["sleep"]])], tmp_path, sleep))
     run.start()
     os.close(write)
-    begun.wait()
+    begun(tmp_path)
     run.kill()
     with open(read, "rb") as pipe:
         assert pipe.read() == b""  # its end: both are gone, which have the other end

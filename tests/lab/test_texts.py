@@ -10,7 +10,7 @@ from espnet_bayeslm.utils.errors import InputError
 from lab import texts
 from lab.__main__ import main
 from lab.lattices import read_symbols
-from lab.run import Choice, Experiment, Job, call, run_jobs
+from lab.run import Choice, Experiment, call
 from lab.train import Place, Trainer
 
 
@@ -107,14 +107,6 @@ def test_a_training_starts_from_the_half_and_leaves_its_command(data, tmp_path):
     assert (tmp_path / "point_lstm" / "command").read_text().split()[1:] == point
 
 
-def test_a_job_that_fails_is_named_after_all_are_done(tmp_path, capsys):
-    jobs = [Job(tmp_path / f"{n}.log", ["sh", "-c", f"echo job {n}; exit {n}"]) for n in (1, 0, 2)]
-    with pytest.raises(ValueError, match=r"failed: \S*/1\.log \S*/2\.log"):
-        run_jobs(jobs, 2)
-    assert capsys.readouterr().err == "job 1\njob 2\n"
-    assert (tmp_path / "0.log").read_text() == "job 0\n"
-
-
 def test_a_recipes_own_command_ends_the_stage_where_it_fails():
     call(["true"])
     with pytest.raises(SystemExit) as stop:
@@ -129,8 +121,8 @@ def test_a_recipes_own_command_ends_the_stage_where_it_fails():
         (["--size", "huge"], "--size huge: unknown; valid are paper, small, long, tiny"),
         (["--lm", "gru"], "argument --lm: invalid choice: 'gru'"),
         (["--seeds", "a"], "--seeds 'a': expected numbers"),
-        (["--nj", "0"], "--nj 0 --join 0: expected numbers"),
-        (["--seeds", ""], "--seeds '' --nj 2 --join 0: expected numbers"),
+        (["--workers", "0"], "--workers 0: 1 or more processes were expected"),
+        (["--seeds", ""], "--seeds '' --join 0: expected numbers"),
         (["--table", "data_size", "--join", "2"], "--join 2: not with --table data_size"),
     ],
 )

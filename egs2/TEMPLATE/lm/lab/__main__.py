@@ -11,7 +11,9 @@ from typing import Any, Optional, Sequence
 
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.utils.cli import parse_numbers, run_tool, tool_parser
+from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.options import add_options, options_from
 from lab.plan import TRAIN, Settings, check_parts, read_plan
 from lab.run import Choice, Experiment
 
@@ -33,7 +35,6 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--stage", type=int, default=1, help="The first")
     parser.add_argument("--stop_stage", type=int, default=8, help="The last")
     parser.add_argument("--ngpu", type=int, default=0, help="GPUs of a training")
-    parser.add_argument("--nj", type=int, default=2, help="Trainings, or evaluations, at once")
     parser.add_argument(
         "--lm", default="both", choices=("lstm", "transformer", "both"), help="Backbone of the LMs"
     )
@@ -50,7 +51,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, default=Path("data"), help="Folder of text and lists")
     parser.add_argument("--expdir", type=Path, default=Path("exp"), help="Folder of the LMs")
     parser.add_argument("--unit", default="", help="Train the LMs of SEED/VARIANT only (for jobs)")
-    return parser
+    return add_options(parser, EngineOptions)
 
 
 def experiment(**options: Any) -> None:
@@ -65,6 +66,7 @@ def experiment(**options: Any) -> None:
     if args.unit:
         work.train_unit(args.unit)
         return
+    work.choice.engine.check_engine()
     for number, (what, do) in work.stages.items():
         if args.stage <= number <= args.stop_stage:
             logging.info(f"stage {number}: {what}")
@@ -78,8 +80,8 @@ def _settings(args: argparse.Namespace) -> Settings:
     plan.tables.table(table)
     plan.tables.check_size(args.size)
     seeds = parse_numbers("--seeds", args.seeds)
-    if not seeds or args.nj < 1 or args.join < 0:
-        what = f"--seeds {args.seeds!r} --nj {args.nj} --join {args.join}"
+    if not seeds or args.join < 0:
+        what = f"--seeds {args.seeds!r} --join {args.join}"
         raise InputError(f"{what}: expected numbers")
     exp = args.expdir / f"join{args.join}" if args.join else args.expdir
     return Settings(plan, table, args.size, seeds, exp, args.data)
@@ -102,7 +104,8 @@ def _choice(args: argparse.Namespace, settings: Settings) -> Choice:
         if name not in names:
             raise InputError(f"--only {name}: no line of the table; it has {', '.join(names)}")
     options = ("--ngpu", str(args.ngpu), *args.lm_args.split())
-    return Choice(args.lm, only, parts, args.join, options, args.nj, args.note, args.again)
+    engine = options_from(EngineOptions, vars(args))
+    return Choice(args.lm, only, parts, args.join, options, engine, args.note, args.again)
 
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:

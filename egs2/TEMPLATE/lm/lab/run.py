@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
 import logging
 import math
-import os
 import shlex
 import subprocess
-import sys
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from typing import Dict, List, Sequence, Tuple
 
+from espnet_bayeslm.bin import bayeslm
+from espnet_bayeslm.quickstart.steps import HEAVY, Step, Tool, run_steps
+from espnet_bayeslm.utils.engine import LOCAL, EngineOptions
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import is_older
 from lab import texts
 from lab.evaluate import Evaluation
 from lab.plan import Settings, chosen_lines
 from lab.train import Place, Run, Trainer
-
-# A recipe says which Python.
-PYTHON = os.environ.get("PYTHON") or sys.executable
-# Lines from the end of a failed job's log that are shown.
-TAIL = 5
-
-
-class Job(NamedTuple):
-    """A command line whose output goes to a log."""
-
-    log: Path
-    words: List[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,9 +31,9 @@ class Choice:
         parts: Shares of the training text in %, in place of the plan's.
         join: Number of consecutive sentences in a line; 0: each sentence by itself.
         options: More options of `espnet2.bin.lm_train`.
-        nj: Trainings, or evaluations, at the same time.
+        engine: Where trainings and evaluations are done.
         note: A sentence for the head of the results.
-        again: The command line, for its jobs.
+        again: The command line, for its trainings.
     """
 
     lm: str = "both"
@@ -53,7 +41,7 @@ class Choice:
     parts: Tuple[int, ...] = ()
     join: int = 0
     options: Tuple[str, ...] = ()
-    nj: int = 2
+    engine: EngineOptions = LOCAL
     note: str = ""
     again: Tuple[str, ...] = ()
 
@@ -101,19 +89,28 @@ class Experiment:
         call([*shlex.split(self.plan.lists), *words])
 
     def training(self) -> None:
-        """Train the table's LMs, each backbone of a place in a job."""
+        """Train the table's LMs, each backbone of a place in a task."""
         texts.need({self.stats / "train" / "text_shape.word": 2})
-        jobs: List[Job] = []
+        steps: List[Step] = []
         for name, place in self.places().items():
             self._prepare(place)
             for lm in place.backbones:
-                log = place.exp / f"train_{self.settings.table}_{lm}.log"
+                log = self._log(place, f"train_{self.settings.table}_{lm}")
                 unit = ["--unit", name, "--lm", lm]
-                jobs.append(Job(log, [PYTHON, "-m", "lab", *self.choice.again, *unit]))
-        run_jobs(jobs, self.choice.nj)
+                steps.append(Step(log, [[*self.choice.again, *unit]]))
+        self._run_steps(steps, train)
+
+    def _log(self, place: Place, name: str) -> str:
+        """Name of a log in the folder of a place."""
+        return str((place.exp / name).relative_to(self.settings.folder))
+
+    def _run_steps(self, steps: Sequence[Step], tool: Tool) -> None:
+        """Run steps, which leave out by themselves what is done already."""
+        with self.choice.engine.pool(trains=True, preload=HEAVY) as pool:
+            run_steps(pool, steps, self.settings.folder, tool, marks=False)
 
     def train_unit(self, name: str) -> None:
-        """Train the LMs of a place: what a job of `training` does."""
+        """Train the LMs of a place: what a task of `training` does."""
         place = self.places()[name]
         trainer = Trainer(self.plan.tables, self.settings.size, self.data, place, self.run)
         lines = chosen_lines(self.settings.lines, self.choice.lm, self.choice.only, place.seed)
@@ -213,14 +210,14 @@ class Experiment:
         self.run(["ngram", *words, "--arpa", str(arpa), "--discount_fallback", "true"])
 
     def _evaluate(self, step: str) -> None:
-        """Run the commands of a step, those of a place in a job; a place without LMs is left out.
+        """Run the commands of a step, those of a place in a task; no place without LMs.
 
         Raises:
             InputError: No place has one.
         """
-        jobs: List[Job] = []
+        steps: List[Step] = []
         for place in self.places().values():
-            log = place.exp / f"{step}_{self.settings.table}"
+            log = self._log(place, f"{step}_{self.settings.table}")
             evaluation = Evaluation(self.settings, place, self.choice.join)
             lm = place.backbones[0] if len(place.backbones) == 1 else "both"
             commands = evaluation.commands(step, lm, self.choice.only)
@@ -228,15 +225,14 @@ class Experiment:
                 logging.info(f"{place.exp}: none of the table's LMs is trained")
                 continue
             place.exp.mkdir(parents=True, exist_ok=True)
-            file = Path(f"{log}.commands")
+            file = self.settings.folder / f"{log}.commands"
             file.write_text("".join(f"{shlex.join(words)}\n" for words in commands))
-            batch = [PYTHON, "-m", "espnet_bayeslm.bin.batch", str(file)]
-            jobs.append(Job(Path(f"{log}.log"), batch))
-        if not jobs:
+            steps.append(Step(log, commands))
+        if not steps:
             remedy = "Run stage 4 first."
             where = self.settings.folder
             raise InputError("none of the table's LMs is trained", path=where, remedy=remedy)
-        run_jobs(jobs, self.choice.nj)
+        self._run_steps(steps, bayeslm.main)
 
 
 def call(words: Sequence[str]) -> None:
@@ -250,27 +246,8 @@ def call(words: Sequence[str]) -> None:
         raise SystemExit(status)
 
 
-def run_jobs(jobs: Sequence[Job], nj: int) -> None:
-    """Run jobs, `nj` at a time.
+def train(words: Sequence[str]) -> None:
+    """Run a command line of the laboratory."""
+    from lab.__main__ import main
 
-    Raises:
-        InputError: A job has failed.
-    """
-    threads = os.environ.get("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // nj)))
-    with concurrent.futures.ThreadPoolExecutor(nj) as executor:
-        statuses = list(executor.map(run_job, jobs, [threads] * len(jobs)))
-    failed = [job.log for job, status in zip(jobs, statuses, strict=True) if status]
-    for log in failed:
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-        print("\n".join(lines[-TAIL:]), file=sys.stderr)
-    if failed:
-        raise InputError(f"failed: {' '.join(map(str, failed))}")
-
-
-def run_job(job: Job, threads: str) -> int:
-    """Run a job with a number of threads, and return its exit status."""
-    logging.info(str(job.log))
-    job.log.parent.mkdir(parents=True, exist_ok=True)
-    with open(job.log, "w", encoding="utf-8") as f:
-        environment = {**os.environ, "OMP_NUM_THREADS": threads}
-        return subprocess.run(job.words, stdout=f, stderr=f, env=environment).returncode
+    main(words)

@@ -19,6 +19,7 @@ from espnet_bayeslm.quickstart.seed_comparison import Comparison, Work, compare
 from espnet_bayeslm.quickstart.steps import Step, run_steps
 from espnet_bayeslm.report.table import signed
 from espnet_bayeslm.utils.cli import parse_numbers, run_tool, tool_parser
+from espnet_bayeslm.utils.engine import LOCAL
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines, write_text
 from espnet_bayeslm.utils.markdown import markdown_table
@@ -143,9 +144,10 @@ def little_text(
     work = Work(what, exp, [*numbers], rates)
     found = [(c, seed, name) for seed in numbers for name in (POINT, BOTH) for c in conditions]
     steps = [rescored(work, nbest, *which) for which in found]
-    run_steps(steps, exp / "log", bayeslm.main)
     tests = [significance(work, nbest, conditions, seed) for seed in numbers]
-    run_steps(tests, exp / "log", bayeslm.main)
+    with LOCAL.pool(trains=True) as pool:
+        for stage in (steps, tests):
+            run_steps(pool, stage, exp / "log", bayeslm.main)
     write_text(exp / "WER.md", wer_table(work, conditions))
     print((exp / "WER.md").read_text(encoding="utf-8"))
 
