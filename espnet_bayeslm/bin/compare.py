@@ -31,8 +31,15 @@ def run(options: CompareOptions) -> None:
         device_of(options.ngpu)
     seeds = parse_numbers("--seeds", options.seeds)
     rates = parse_numbers("--dropout_rates", options.dropout_rates, float)
-    how = dict(seeds=[*seeds], rates=[*rates], tool=bayeslm.main, engine=options)
-    print(compare(options, options.exp, **how))
+    found = compare(
+        options,
+        options.exp,
+        seeds=[*seeds],
+        rates=[*rates],
+        tool=bayeslm.main,
+        engine=options,
+    )
+    print(found)
 
 
 TOOL = Tool(

@@ -36,8 +36,13 @@ def interpolate(options: InterpolateOptions) -> None:
     """
     sentences, components = read_inputs(options)
     options.warn_leakage(options.lms, sentences.values(), what=options.text)
-    limit = options.max_oov_rate
-    scores = score_text(components, sentences, keyed=options.keyed, max_oov_rate=limit)
+    scores = score_text(
+        components,
+        sentences,
+        keyed=options.keyed,
+        max_oov_rate=options.max_oov_rate,
+        context=options.context,
+    )
     weights = estimate_weights(scores)
     summaries = TextScores(components, sentences, scores, weights).summaries()
     digests = [component.fingerprint for component in components]

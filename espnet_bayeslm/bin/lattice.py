@@ -20,11 +20,8 @@ from typing import (
     Sequence,
 )
 
-import numpy as np
-
 from espnet_bayeslm.bin.rescore_options import NO_LMWT
-from espnet_bayeslm.evaluation.counting import UnknownWords
-from espnet_bayeslm.evaluation.interpolation import COMBINATIONS, combined
+from espnet_bayeslm.evaluation.interpolation import COMBINATIONS
 from espnet_bayeslm.evaluation.markup import closest_reading
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
 from espnet_bayeslm.evaluation.wer import (
@@ -36,9 +33,7 @@ from espnet_bayeslm.evaluation.wer import (
     read_transcripts,
     word_errors,
 )
-from espnet_bayeslm.evaluation.word_scores import Component, WordScores
-from espnet_bayeslm.loading.components import GPUOptions, SubtractOptions
-from espnet_bayeslm.loading.weights_file import NamedWeight
+from espnet_bayeslm.loading.components import PRELOAD, GPUOptions, SubtractOptions
 from espnet_bayeslm.nbest.detection import find_format
 from espnet_bayeslm.nbest.formats import (
     LATTICE_READERS,
@@ -49,7 +44,6 @@ from espnet_bayeslm.nbest.formats import (
 )
 from espnet_bayeslm.nbest.lattice import (
     Lattice,
-    PathScales,
     kaldi_scales,
     nbest_list,
     oracle_words,
@@ -58,11 +52,9 @@ from espnet_bayeslm.nbest.lattice import (
 from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS
 from espnet_bayeslm.nbest.normalized_lists import normalized_lattice, restored_lattice
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.rescoring.decision import Weighting
-from espnet_bayeslm.rescoring.subtraction import subtracted_sum, subtracted_weights
-from espnet_bayeslm.scoring.cache import uncached
 from espnet_bayeslm.scoring.limits import BEAM, MAX_HYPS, MERGE_ORDER, PRUNE
-from espnet_bayeslm.utils.cli import Tool, device_of
+from espnet_bayeslm.utils.cli import Tool
+from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import (
     check_output,
@@ -71,7 +63,7 @@ from espnet_bayeslm.utils.files import (
     staged,
     write_json,
 )
-from espnet_bayeslm.utils.options import option
+from espnet_bayeslm.utils.options import option, part_of
 
 if TYPE_CHECKING:
     from espnet_bayeslm.scoring.lattices import MergeOptions
@@ -83,7 +75,7 @@ MANIFEST = "lattice.json"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LatticeOptions(SubtractOptions, GPUOptions):
+class LatticeOptions(SubtractOptions, GPUOptions, EngineOptions):
     """Options of `bayeslm lattice`.
 
     Raises:
@@ -164,6 +156,7 @@ class LatticeOptions(SubtractOptions, GPUOptions):
 def lattice(options: LatticeOptions) -> None:
     """Rescore lattices and take their N best."""
     # 1. Whatever can be wrong is found before the long work
+    options.check_engine()
     inputs = {"--lattices": options.lattices, "--ref": options.ref, "--words": options.words}
     replaces = []
     if options.output is not None:
@@ -182,18 +175,28 @@ def lattice(options: LatticeOptions) -> None:
         read = partial(read, words=options.words)
     normalization = Normalization(options.normalize)
     refs = None if options.ref is None else normalization.text(read_transcripts(options.ref))
-    check_lattices(read(), options.lattices, refs, options.ref)
-    # 2. Rescore: a stream of lattices
-    every: Iterable[Lattice] = (normalized_lattice(item, normalization) for item in read())
-    if options.rescored:
-        every = rescored_lattices(every, options, merging, scales)
-    elif merging.prune < math.inf:
-        every = (pruned(item, scales or item.scales, merging.prune) for item in every)
-    # 3. Write as they come, and report
+    total = check_lattices(read(), options.lattices, refs, options.ref)
     errors: Dict[str, List[ErrorCounts]] = {"1-best": [], "oracle": []}
     written = lattice_format if options.write_lattices else None
     size = options.nbest_size if options.output else 1
-    with outputs(options.output, options.nbest_format, written, replaces=replaces) as add:
+    every: Iterable[Lattice] = (normalized_lattice(item, normalization) for item in read())
+    with contextlib.ExitStack() as stack:
+        # 2. Rescore: a stream of lattices
+        if options.rescored:
+            from espnet_bayeslm.rescoring.lattice_worker import rescored_lattices
+
+            pool = stack.enter_context(options.pool(preload=PRELOAD))
+            how = (options.combine, merging, scales, options.ngpu)
+            mixture, place = part_of(MixtureOptions, options), options.output
+            every = stack.enter_context(
+                rescored_lattices(pool, every, mixture, *how, output=place, total=total)
+            )
+        elif merging.prune < math.inf:
+            every = (pruned(item, scales or item.scales, merging.prune) for item in every)
+        # 3. Write as they come, and report
+        add = stack.enter_context(
+            outputs(options.output, options.nbest_format, written, replaces=replaces)
+        )
         for item in every:
             own = restored_lattice(item) if normalization else item
             nbest = nbest_list(own, size, scales)
@@ -209,41 +212,10 @@ def lattice(options: LatticeOptions) -> None:
             print(format_errors(name, sum(counts, NO_WORDS)))
 
 
-def rescored_lattices(
-    lattices: Iterable[Lattice],
-    options: LatticeOptions,
-    merging: MergeOptions,
-    scales: Optional[PathScales],
-) -> Iterator[Lattice]:
-    """Yield lattices with the scores of LMs and n-grams."""
-    from espnet_bayeslm.scoring.lattices import rescore_lattices
-
-    device, combine = device_of(options.ngpu), options.combine
-    components = options.components(device)
-    weighting = Weighting.of(components, options.weights, None, combine=combine)
-    others = options.subtracted(weighting.names, device)
-    rows = [NamedWeight(c.name, 0.0, c.fingerprint) for c in others]
-    less = subtracted_weights(rows, (), options.subtract_weights)
-
-    def mix(log_probs: np.ndarray) -> np.ndarray:
-        num = len(components)
-        mixed = combined(log_probs[:num], weighting.weights, combine)
-        return mixed + subtracted_sum(log_probs[num:], less)
-
-    every = [*components, *others]
-    return rescore_lattices(
-        counted(lattices, every, options.max_oov_rate),
-        [uncached(component.scorer) for component in every],
-        mix,
-        scales=scales,
-        options=merging,
-    )
-
-
 def check_lattices(
     lattices: Iterable[Lattice], path: str, refs: Optional[Dict[str, Any]], ref: Optional[str]
-) -> None:
-    """Read all lattices once: what is wrong with them must not come to light after hours.
+) -> int:
+    """Number of lattices; all are read once: no fault comes to light after hours.
 
     Raises:
         InputError: They cannot be used, or other utterances have references.
@@ -259,26 +231,7 @@ def check_lattices(
     )
     if refs is not None:
         check_same_utterances(refs, utts, ref_path=ref or "", hyp_path=path)
-
-
-def counted(
-    lattices: Iterable[Lattice], components: Sequence[Component], max_oov_rate: float
-) -> Iterator[Lattice]:
-    """Yield the lattices while the unknown words of their arcs, each once a lattice, are counted.
-
-    Raises:
-        InputError: A component knows too few of them.
-    """
-    unknown = [UnknownWords(c.name, max_oov_rate=max_oov_rate, scorer=c.scorer) for c in components]
-    for item in lattices:
-        words = list(dict.fromkeys(arc.label for arc in item.arcs if arc.word is not None))
-        for component, count in zip(components, unknown, strict=True):
-            scorer: Any = uncached(component.scorer)  # of an n-gram or a neural LM
-            oov = np.array([*scorer.unknown(words), False])
-            count.add([words], [WordScores(np.zeros(len(oov)), oov)])
-        yield item
-    for count in unknown:
-        count.check(report=True)
+    return count
 
 
 @contextlib.contextmanager

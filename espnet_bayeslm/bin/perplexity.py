@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import Any, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
 from espnet_bayeslm.evaluation.perplexity import (
@@ -13,16 +13,24 @@ from espnet_bayeslm.evaluation.perplexity import (
     UNITS,
     Sentences,
     TextScores,
+    check_unknown,
     perplexity_text,
     score_components,
 )
 from espnet_bayeslm.evaluation.text import check_no_ids, read_sentences
 from espnet_bayeslm.evaluation.word_scores import Component, WordScores
-from espnet_bayeslm.loading.components import ComponentOptions, GPUOptions, MixtureOptions
+from espnet_bayeslm.loading.components import (
+    PRELOAD,
+    ComponentOptions,
+    GPUOptions,
+    MixtureOptions,
+)
+from espnet_bayeslm.loading.text_worker import TextOnWorkers
 from espnet_bayeslm.loading.weights_file import read_weights
 from espnet_bayeslm.utils.cli import Tool, device_of
+from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.files import atomic_write, write_json
-from espnet_bayeslm.utils.options import option
+from espnet_bayeslm.utils.options import option, part_of
 
 KEYED = "Lines begin with an utterance id, as in a Kaldi `text`"
 
@@ -42,7 +50,7 @@ class ScoredTextOptions(ComponentOptions, GPUOptions):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PerplexityOptions(ScoredTextOptions, MixtureOptions):
+class PerplexityOptions(ScoredTextOptions, MixtureOptions, EngineOptions):
     """Options of `bayeslm perplexity`."""
 
     per_sentence: Optional[str] = option("Write a table of the sentences here", None)
@@ -74,20 +82,35 @@ def print_table(summaries: Sequence[Mapping[str, Any]]) -> None:
         print(BEYOND_SENSE)
 
 
+def read_text(options: ScoredTextOptions) -> Sentences:
+    """Sentences of a text, normalised.
+
+    Raises:
+        InputError: The text cannot be used.
+    """
+    text = read_sentences(options.text, keyed=options.keyed)
+    sentences = Normalization(options.normalize).text(text)
+    logging.info("read %d sentences from %s", len(sentences), options.text)
+    return sentences
+
+
 def read_inputs(options: ScoredTextOptions) -> Tuple[Sentences, List[Component]]:
     """Sentences of a text, and the LMs and n-grams that score them.
 
     Raises:
         InputError: The text, an LM or an n-gram cannot be used.
     """
-    text = read_sentences(options.text, keyed=options.keyed)
-    sentences = Normalization(options.normalize).text(text)
-    logging.info("read %d sentences from %s", len(sentences), options.text)
+    sentences = read_text(options)
     return sentences, options.components(device_of(options.ngpu), context=options.context)
 
 
 def score_text(
-    components: Sequence[Component], sentences: Sentences, *, keyed: bool, max_oov_rate: float
+    components: Sequence[Component],
+    sentences: Sentences,
+    *,
+    keyed: bool,
+    max_oov_rate: float,
+    context: int = 0,
 ) -> List[List[WordScores]]:
     """Scores of a text's sentences by each component.
 
@@ -96,17 +119,27 @@ def score_text(
             component knows the first word of any line, and all are different.
     """
     lines = list(sentences.values())
-    scores = score_components(components, lines, max_oov_rate=max_oov_rate)
+    how: Dict[str, Any] = dict(max_oov_rate=max_oov_rate, context=context)
+    scores = score_components(components, lines, **how)
     if not keyed:
-        rows = zip(lines, zip(*scores, strict=True), strict=True)
-        known = {
-            word
-            for words, row in rows
-            for n, word in enumerate(words)
-            if not all(score.oov[n] for score in row)
-        }
-        check_no_ids(lines, known, remedy="If they are utterance ids, say --keyed true.")
+        check_plain(lines, scores)
     return scores
+
+
+def check_plain(lines: Sequence[Sequence[str]], scores: Sequence[Sequence[WordScores]]) -> None:
+    """Check that the lines of a text have no utterance ids.
+
+    Raises:
+        InputError: No component knows the first word of any line, and all are different.
+    """
+    rows = zip(lines, zip(*scores, strict=True), strict=True)
+    known = {
+        word
+        for words, row in rows
+        for n, word in enumerate(words)
+        if not all(score.oov[n] for score in row)
+    }
+    check_no_ids(lines, known, remedy="If they are utterance ids, say --keyed true.")
 
 
 def perplexity(options: PerplexityOptions) -> None:
@@ -115,11 +148,20 @@ def perplexity(options: PerplexityOptions) -> None:
     Raises:
         InputError: The text, an LM, an n-gram or the weights cannot be used.
     """
-    sentences, components = read_inputs(options)
-    names, digests = [c.name for c in components], [c.fingerprint for c in components]
-    weights = read_weights(options.weights, names, fingerprints=digests)
-    limit = options.max_oov_rate
-    scores = score_text(components, sentences, keyed=options.keyed, max_oov_rate=limit)
+    options.check_engine()
+    sentences = read_text(options)
+    lines = list(sentences.values())
+    mixture = part_of(ComponentOptions, options)
+    with options.pool(preload=PRELOAD) as pool:
+        work = TextOnWorkers(pool, mixture, ngpu=options.ngpu, context=options.context)
+        components = work.components
+        names, digests = [c.name for c in components], [c.fingerprint for c in components]
+        weights = read_weights(options.weights, names, fingerprints=digests)
+        scores = work.score(lines, output=options.output)
+    for name, found in zip(names, scores, strict=True):
+        check_unknown(name, lines, found, max_oov_rate=options.max_oov_rate)
+    if not options.keyed:
+        check_plain(lines, scores)
     result = TextScores(components, sentences, scores, weights)
     summaries = result.summaries()
     if options.per_sentence is not None:

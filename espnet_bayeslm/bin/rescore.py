@@ -15,9 +15,10 @@ from espnet_bayeslm.bin.rescore_output import describe, report, write_settings
 from espnet_bayeslm.evaluation.counting import warn_without_blanks
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.wer import check_same_utterances, read_transcripts
+from espnet_bayeslm.loading.components import PRELOAD
 from espnet_bayeslm.nbest.formats import CheckedLists, written_format
 from espnet_bayeslm.rescoring.decision import Scales, Weighting
-from espnet_bayeslm.rescoring.on_workers import PRELOAD, rescored_on
+from espnet_bayeslm.rescoring.on_workers import rescored_on
 from espnet_bayeslm.rescoring.output_files import (
     JOB,
     RescoredFiles,
@@ -76,8 +77,16 @@ def rescore(options: RescoreCommand) -> None:
             rescoring = merged_jobs(lists, work, refs)
         else:
             pool = stack.enter_context(options.pool(preload=PRELOAD))
-            place = dict(ngpu=options.ngpu, output=options.output, total=len(lists.utts))
-            rescoring = stack.enter_context(rescored_on(pool, lists, work, refs=refs, **place))
+            found = rescored_on(
+                pool,
+                lists,
+                work,
+                refs=refs,
+                ngpu=options.ngpu,
+                output=options.output,
+                total=len(lists.utts),
+            )
+            rescoring = stack.enter_context(found)
         # 3. Write them as they come, and report
         write(rescoring, lists, options, scored, replaces=replaces)
 

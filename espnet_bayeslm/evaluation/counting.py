@@ -172,6 +172,15 @@ class UnknownWords:
         return [] if unknown is None else mending_lines(self.words, unknown)
 
 
+def joined(total: Sequence[UnknownWords], more: Sequence[UnknownWords]) -> Sequence[UnknownWords]:
+    """Counts of each component, with those of another block; `total` is empty before the first."""
+    if not total:
+        return more
+    for count, other in zip(total, more, strict=True):
+        count.join(other)
+    return total
+
+
 def read_word_list(path: PathLike) -> FrozenSet[str]:
     """Words of a file, one a line; blank lines are left out.
 

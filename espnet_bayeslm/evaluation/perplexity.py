@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from espnet_bayeslm.evaluation.word_scores import Component, CountingScorer, Wor
 
 UNITS = {"word": "words", "token": "tokens", "character": "characters"}
 Sentences = Mapping[str, Sequence[str]]
+# Sentences that are scored at once: by one process, or by each of several workers.
+BLOCK_SIZE = 2000
 # A larger perplexity tells only that a word has a probability near zero.
 MAX_SENSIBLE = 1e6
 BEYOND_SENSE = (
@@ -137,27 +139,60 @@ def token_counts(scorer: WordScorer, words: Sequence[str]) -> np.ndarray:
     return np.ones(len(words) + 1, int)
 
 
+def text_blocks(
+    sentences: Sequence[Sequence[str]], *, context: int
+) -> Iterator[Sequence[Sequence[str]]]:
+    """Yield the runs of sentences that are scored at once; one run where an LM has context."""
+    size = max(len(sentences), 1) if context else BLOCK_SIZE
+    for begin in range(0, len(sentences), size):
+        yield sentences[begin : begin + size]
+
+
 def score_components(
     components: Sequence[Component],
     sentences: Sequence[Sequence[str]],
     *,
     max_oov_rate: float = 1.0,
+    context: int = 0,
 ) -> List[List[WordScores]]:
     """Scores of each sentence by each component.
 
     Repeated ones are the scorers' own affair: an LM with context needs them where they stand.
 
+    Args:
+        components: The components.
+        sentences: Words of the sentences.
+        max_oov_rate: The largest part of the words that a component may not know.
+        context: Sentences before each one that the LMs read.
+
     Raises:
         InputError: A component does not know more than `max_oov_rate` of the words.
     """
-    scores = []
+    scores: List[List[WordScores]] = []
     for component in components:
-        scores.append(component.scorer.word_scores(sentences))
-        scorer = component.scorer
-        unknown = UnknownWords(component.name, max_oov_rate=max_oov_rate, scorer=scorer)
-        unknown.add(sentences, scores[-1])
-        unknown.check(report=True)
+        blocks = text_blocks(sentences, context=context)
+        scores.append([s for block in blocks for s in component.scorer.word_scores(block)])
+        limit = {"max_oov_rate": max_oov_rate, "scorer": component.scorer}
+        check_unknown(component.name, sentences, scores[-1], **limit)
     return scores
+
+
+def check_unknown(
+    name: str,
+    sentences: Sequence[Sequence[str]],
+    scores: Sequence[WordScores],
+    *,
+    max_oov_rate: float,
+    scorer: Any = None,
+) -> None:
+    """Report how many words of a text a component does not know.
+
+    Raises:
+        InputError: It does not know more than `max_oov_rate` of them.
+    """
+    unknown = UnknownWords(name, max_oov_rate=max_oov_rate, scorer=scorer)
+    unknown.add(sentences, scores)
+    unknown.check(report=True)
 
 
 class TextScores:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from espnet_bayeslm.scoring.neural import NeuralScorer, TokenLM
 
 GROUP = "LMs and n-grams"
+PRELOAD = ("espnet_bayeslm.loading.trained_lm",)
+"""Modules that scoring needs and that import torch."""
 
 
 def load_components(
@@ -172,6 +174,19 @@ class LMOptions:
         choices=("auto", "as_is", "lower", "sentence"),
         group=GROUP,
     )
+
+    def check_form(self) -> None:
+        """Check that jobs or workers read the text of pretrained LMs in one form.
+
+        Raises:
+            InputError: Each would choose a form.
+        """
+        if self.text_form == "auto" and any(map(is_pretrained, self.lms)):
+            raise InputError(
+                "--num_jobs or --workers with --text_form auto: each would choose a form by its"
+                " own sentences",
+                remedy="Give --text_form as_is, lower or sentence.",
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ import time
 import traceback
 from concurrent.futures import Future
 from pathlib import Path
-from typing import IO, Callable, Iterator, List, Sequence
+from typing import IO, Any, Callable, Dict, Iterator, List, Sequence
 
 from espnet_bayeslm.utils.engine import Pool, end_with_pipe, set_threads, threads_of
 from espnet_bayeslm.utils.errors import InputError
@@ -180,7 +180,7 @@ def _run_apart(step: Step, tool: Tool, log: IO[str], folder: str) -> int:
     """Run a step in a process of its own, which ends when this one does."""
     command = [sys.executable, "-c", f"from {__name__} import main; main()"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    streams = {"stdin": subprocess.PIPE, "stdout": log, "stderr": log}
+    streams: Dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": log, "stderr": log}
     with subprocess.Popen(command, cwd=folder, env=environment, **streams) as process:
         assert process.stdin is not None
         # the function is named by its module, which the process imports

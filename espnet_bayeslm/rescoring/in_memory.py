@@ -9,13 +9,11 @@ from espnet_bayeslm.evaluation.word_scores import Component
 from espnet_bayeslm.loading.weights_file import NamedWeight
 from espnet_bayeslm.nbest.normalized_lists import normalized
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.pretrained.names import is_pretrained
 from espnet_bayeslm.rescoring.decision import Weighting
 from espnet_bayeslm.rescoring.list_blocks import score_lists
 from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.rescoring.pipeline import Rescoring, own_refs
 from espnet_bayeslm.rescoring.subtraction import subtracted_weights
-from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import with_options
 
 Refs = Mapping[str, Sequence[str]]
@@ -91,12 +89,8 @@ def check_tuning(options: RescoreOptions, *, tunes: bool, shares: bool) -> None:
     """
     if not tunes:
         options.check_untuned()
-    if shares and options.text_form == "auto" and any(map(is_pretrained, options.lms)):
-        raise InputError(
-            "--num_jobs or --workers with --text_form auto: each would choose a form by its own"
-            " lists",
-            remedy="Give --text_form as_is, lower or sentence.",
-        )
+    if shares:
+        options.check_form()
 
 
 def load_mixture(

@@ -18,7 +18,7 @@ from typing import (
     Union,
 )
 
-from espnet_bayeslm.evaluation.counting import UnknownWords
+from espnet_bayeslm.evaluation.counting import UnknownWords, joined
 from espnet_bayeslm.evaluation.word_scores import Component
 from espnet_bayeslm.nbest.segments import Segment, known_segments
 from espnet_bayeslm.nbest.types import NBest
@@ -93,11 +93,9 @@ def checked_lists(scored: Iterable[BlockScores]) -> Iterator[ListScores]:
     Raises:
         InputError: A component knows too few of the words so far.
     """
-    total: List[UnknownWords] = []
+    total: Sequence[UnknownWords] = []
     for lists, unknown in scored:
-        for count, of_block in zip(total, unknown):  # noqa: B905 nothing before the first block
-            count.join(of_block)
-        total = total or unknown
+        total = joined(total, unknown)
         for count in total:
             if count.num_words >= ENOUGH:
                 count.check()

@@ -23,9 +23,7 @@ from espnet_bayeslm.utils.blocks import Blocks
 from espnet_bayeslm.utils.cli import device_of
 from espnet_bayeslm.utils.engine import Pool
 from espnet_bayeslm.utils.files import PathLike
-
-PRELOAD = ("espnet_bayeslm.loading.trained_lm",)
-"""Modules that a worker needs and that import torch."""
+from espnet_bayeslm.utils.options import part_of
 
 
 class RescoreWorker:
@@ -95,8 +93,7 @@ def rescored_on(
     """
     shares = pool.workers > 1 or options.num_jobs > 1
     check_tuning(options, tunes=refs is not None, shares=shares)
-    fields = (field.name for field in dataclasses.fields(RescoreOptions))
-    plain = RescoreOptions(**{name: getattr(options, name) for name in fields})
+    plain = part_of(RescoreOptions, options)
     first, todo = blocks_of_job(lists, plain)
     seen = light(first) if plain.self_normalized else []
     work = Blocks(pool, RescoreWorker, plain, ngpu, seen, refs is not None)

@@ -80,16 +80,19 @@ class Blocks:
         return pickle.loads(next(found)[1])
 
     @contextlib.contextmanager
-    def kept(self, output: PathLike, identity: str) -> Iterator[None]:
+    def kept(self, output: Optional[PathLike], identity: str) -> Iterator[None]:
         """Keep the results of blocks beside an output, until the block of code ends well.
 
         A run that was stopped or killed leaves them, and the next one with the same identity takes
         them. After bad input they go.
 
         Args:
-            output: The file or folder that is to be written.
+            output: The file or folder that is to be written; None: nothing is kept.
             identity: All that results depend on, besides the blocks.
         """
+        if output is None:
+            yield
+            return
         target = Path(output).resolve()
         place = target if target.is_dir() else target.parent
         self._folder = place / f"{leftover_prefix(target)}blocks"

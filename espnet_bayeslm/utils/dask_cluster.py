@@ -211,11 +211,13 @@ def explain(error: Exception) -> Exception:
             remedy="Start it again; the same command continues from the finished blocks.",
         )
     if "deserialization" in str(error):
-        cause = _first_line(error.__cause__ or error)
-        problem = f"the scheduler, or a worker, lacks a package ({cause})"
+        problem = f"the scheduler, or a worker, lacks a package ({_first_line(error)})"
         return EngineError(problem, remedy=INSTALL)
     return error
 
 
 def _first_line(error: BaseException) -> str:
+    """First line of what is at the bottom of an error."""
+    while (cause := error.__cause__) is not None:
+        error = cause
     return (str(error) or type(error).__name__).splitlines()[0][:200].rstrip(".")

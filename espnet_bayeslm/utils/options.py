@@ -132,6 +132,12 @@ def options_from(cls: Type[T], values: Mapping[str, Any]) -> T:
     return cls(**{name: values[key] for name, key in keys.items() if key in values})
 
 
+def part_of(cls: Type[T], options: Any) -> T:
+    """Options of a dataclass, from those of a dataclass that inherits them."""
+    fields: Sequence[dataclasses.Field] = dataclasses.fields(cls)  # type: ignore[arg-type]
+    return cls(**{field.name: getattr(options, field.name) for field in fields})
+
+
 def with_options(cls: Type) -> Callable[[F], F]:
     """Decorate a function that takes `**options`: signature and Args get the fields of a dataclass.
 

@@ -20,7 +20,7 @@ def test_a_part_is_adapted_and_evaluated(tmp_path):
         folder.mkdir(parents=True)
         lines = [f"so we could put the remote {'on' if n % 2 else 'off'}" for n in range(count)]
         (folder / "text.plain").write_text("".join(f"{line}\n" for line in [*lines, "unheard"]))
-    words = "so we could put the remote on off".split()
+    words = ["so", "we", "could", "put", "the", "remote", "on", "off"]
     (tmp_path / "data" / "lexicon_words.txt").write_text("".join(f"{w}\n" for w in words))
     (tmp_path / "path.sh").write_text(f"PYTHON={sys.executable}\n")
     words = [*("--base", f"hf:{tmp_path / 'base'}"), *("--seeds", "1"), *("--epochs", "1")]

@@ -1,4 +1,4 @@
-"""`bayeslm rescore` on several processes and on Dask's workers: the output of one process."""
+"""Tools on several processes and on Dask's workers: the output is that of one process."""
 
 import contextlib
 import os
@@ -6,10 +6,16 @@ import signal
 from pathlib import Path
 
 import pytest
-from command_lines import contents, run, words
+import torch
+from command_lines import PASSES, contents, run, words
 
+from espnet_bayeslm.bin import bayeslm, lattice, perplexity
 from espnet_bayeslm.bin.rescore import main
+from espnet_bayeslm.quickstart.runner import Runner
+from espnet_bayeslm.quickstart.steps import Step, run_steps
 from espnet_bayeslm.utils import blocks
+from espnet_bayeslm.utils.engine import EngineOptions
+from espnet_bayeslm.utils.errors import InputError
 
 BLOCK_SIZE = 20
 
@@ -174,6 +180,91 @@ def test_a_task_that_ends_its_workers_is_blamed(lists, tmp_path, monkeypatch, re
 
 def end_of_a_worker(*_):
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_perplexities_are_those_of_one_process(
+    plain_text, lists, engine, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr("espnet_bayeslm.evaluation.perplexity.BLOCK_SIZE", 7)
+    options, _ = engine
+    lms = {name: lists[name] for name in ("lm", "ngram", "weights")}
+    for more in ({}, {"context": 2}, {"cache": tmp_path / "cache"}):
+        found = []
+        for name, how in {"one": {}, "two": options}.items():
+            files = {"output": tmp_path / f"{name}.json", "per_sentence": tmp_path / f"{name}.tsv"}
+            text = {"text": plain_text / "valid.txt", **more}
+            perplexity.main(words(**text, **lms, **files, **how))
+            found.append([path.read_bytes() for path in files.values()] + [capsys.readouterr()[0]])
+        assert found[0] == found[1]
+    assert not list(tmp_path.glob(".*.blocks"))
+
+
+def test_lattices_are_those_of_one_process(lists, engine, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("espnet_bayeslm.rescoring.lattice_worker.BATCH", 3)
+    options, _ = engine
+    write_lattices(tmp_path / "lattices", 10)
+    (tmp_path / "refs").write_text("".join(f"u{n} a b c\n" for n in range(10)))
+    lms = {name: lists[name] for name in ("lm", "ngram", "weights")}
+    given = {"lattices": tmp_path / "lattices", "ref": tmp_path / "refs", "write_lattices": "true"}
+    found = []
+    for name, how in {"one": {}, "two": options}.items():
+        lattice.main(words(**given, **lms, **how, output=tmp_path / name))
+        files = {p.name: p.read_bytes() for p in (tmp_path / name).rglob("*") if p.is_file()}
+        found.append((files, capsys.readouterr()[0]))
+    assert found[0] == found[1] and len(found[0][0]) == 10 + 3
+
+
+def write_lattices(folder, count):
+    """Write small lattices of HTK's form, no two of them the same."""
+    folder.mkdir()
+    for n in range(count):
+        other = "abcdefghij"[n]
+        arcs = [f"J=0 S=0 E=1 W=a a=-{n + 1}.5 l=-1", f"J=1 S=0 E=1 W={other} a=-2.5 l=-1"]
+        arcs += ["J=2 S=1 E=2 W=b a=-3 l=-2", f"J=3 S=2 E=3 W=c a=-1.{n} l=-0.5"]
+        nodes = [f"I={k} t={k}.0" for k in range(4)]
+        head = ["VERSION=1.0", f"UTTERANCE=u{n}", "lmscale=1", "wdpenalty=0", "acscale=1"]
+        lines = [*head, f"N=4 L={len(arcs)}", *nodes, *arcs]
+        (folder / f"u{n}.lat").write_text("\n".join(lines) + "\n")
+
+
+def test_steps_on_dask_are_processes_with_logs(cluster, plain_text, tmp_path):
+    (tmp_path / "engine.yaml").write_text(f"cluster: {cluster.scheduler.address}\n")
+    ngram = ["ngram", *words(text=plain_text / "train.txt", order=1, discount_fallback="true")]
+    good = Step("good", [[*ngram, "--arpa", str(tmp_path / "1.arpa")]])
+    bad = Step("bad", [["ngram", "--text", "missing", "--arpa", str(tmp_path / "2.arpa")]])
+    engine = EngineOptions(engine="dask", engine_conf=str(tmp_path / "engine.yaml"))
+    message = r"bad\.log: ended with status 1: bayeslm ngram: error: missing: cannot be read"
+    with pytest.raises(InputError, match=message), engine.pool(trains=True) as pool:
+        run_steps(pool, [good, bad], tmp_path, bayeslm.main)
+    assert (tmp_path / "1.arpa").exists() and (tmp_path / "good.done").exists()
+    assert (tmp_path / "good.log").read_text().startswith("$ bayeslm ngram --text ")
+
+
+@pytest.mark.slow
+def test_a_plan_of_four_trainings_on_dask(plain_text, cluster, tmp_path):
+    """Each is a task, and a process of its own; the LMs are those of this machine's processes."""
+    texts = {name: plain_text / f"{name}.txt" for name in ("train", "valid")}
+    tiny = ["unit=8", "uncertainty={}"]
+    short = dict(max_epoch=1, num_workers=0, num_att_plot=0, use_matplotlib="false")
+    (tmp_path / "engine.yaml").write_text(f"cluster: {cluster.scheduler.address}\n")
+    on_dask = EngineOptions(engine="dask", engine_conf=str(tmp_path / "engine.yaml"))
+    found = {}
+    for name, engine in {"local": EngineOptions(workers=2), "dask": on_dask}.items():
+        runner = Runner(tmp_path / name, texts, short, {})
+        (tmp_path / name).mkdir()
+        steps = [
+            runner.train(tmp_path / name / f"lm{seed}", "bayes_lstm", seed=seed, lm_conf=tiny)
+            for seed in range(4)
+        ]
+        steps = [Step(s.name, [[*s.commands[0], *PASSES]]) for s in steps]
+        with engine.pool(trains=True) as pool:
+            run_steps(pool, steps, tmp_path / name / "log", bayeslm.main)
+        paths = sorted((tmp_path / name).glob("lm*/valid.loss.ave.pth"))
+        found[name] = [torch.load(path, weights_only=True) for path in paths]
+    assert len(found["dask"]) == 4
+    for one, other in zip(found["local"], found["dask"], strict=True):
+        assert one.keys() == other.keys()
+        assert all(torch.equal(one[key], other[key]) for key in one)
 
 
 def test_a_worker_without_the_package(lists, cluster, tmp_path, refused):

@@ -1,0 +1,141 @@
+"""Scores of a text by workers: blocks of sentences out, scores of their words back."""
+
+from __future__ import annotations
+
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+
+from espnet_bayeslm.evaluation.perplexity import text_blocks
+from espnet_bayeslm.evaluation.word_scores import Component, CountingScorer, WordScores
+from espnet_bayeslm.loading.components import ComponentOptions
+from espnet_bayeslm.scoring.cache import uncached
+from espnet_bayeslm.utils.blocks import Blocks
+from espnet_bayeslm.utils.cli import device_of
+from espnet_bayeslm.utils.engine import Pool
+from espnet_bayeslm.utils.files import PathLike
+
+Sentences = Sequence[Sequence[str]]
+
+
+class BlockOfText(NamedTuple):
+    """Scores of a block of sentences by one component.
+
+    Attributes:
+        scores: Scores of each sentence.
+        counts: Tokens of each word of each sentence, (n + 1,); None where a word is a token.
+    """
+
+    scores: List[WordScores]
+    counts: Optional[List[np.ndarray]]
+
+
+class TextWorker:
+    """LMs and n-grams, loaded by a worker, which scores blocks of sentences.
+
+    Args:
+        options: LMs and n-grams.
+        ngpu: Number of GPUs of a worker.
+        context: Sentences of the text before each one that an LM reads first.
+
+    Raises:
+        InputError: An LM or an n-gram cannot be used.
+    """
+
+    def __init__(self, options: ComponentOptions, ngpu: int, context: int):
+        self._components = options.components(device_of(ngpu), context=context)
+
+    def components(self, _: None) -> List[Tuple[str, str, str]]:
+        """Name, kind and digest of each component."""
+        return [(c.name, c.kind, c.fingerprint) for c in self._components]
+
+    def score(self, block: Sentences) -> List[BlockOfText]:
+        """Scores of a block by each component."""
+        return [
+            BlockOfText(component.scorer.word_scores(block), _counts(component, block))
+            for component in self._components
+        ]
+
+
+def _counts(component: Component, block: Sentences) -> Optional[List[np.ndarray]]:
+    """Tokens of each word, where the LM counts them."""
+    scorer = component.scorer
+    if not isinstance(scorer, CountingScorer) or not isinstance(uncached(scorer), CountingScorer):
+        return None
+    return [scorer.token_counts(words) for words in block]
+
+
+class ScoredText:
+    """Scores of one text by a component: a `WordScorer` of this text's sentences.
+
+    Args:
+        name: Name of the component.
+
+    Attributes:
+        scores: Scores of the sentences, in their order.
+    """
+
+    def __init__(self, name: str):
+        self.name = name
+        self.scores: List[WordScores] = []
+        self._known: Dict[Tuple[str, ...], Tuple[WordScores, np.ndarray]] = {}
+
+    def add(self, block: Sentences, found: BlockOfText) -> None:
+        """Add the scores of the text's next sentences."""
+        self.scores += found.scores
+        counts = found.counts or [np.ones(len(words) + 1, int) for words in block]
+        for words, score, count in zip(block, found.scores, counts, strict=True):
+            self._known[tuple(words)] = score, count
+
+    def word_scores(self, sentences: Sentences) -> List[WordScores]:
+        """Scores of sentences of the text."""
+        return [self._known[tuple(words)][0] for words in sentences]
+
+    def token_counts(self, words: Sequence[str]) -> np.ndarray:
+        """(n + 1,) tokens of each word of a sentence of the text and of `</s>`."""
+        return self._known[tuple(words)][1]
+
+
+class TextOnWorkers:
+    """LMs and n-grams on workers, which score a text.
+
+    Args:
+        pool: The workers.
+        options: LMs and n-grams.
+        ngpu: Number of GPUs of a worker.
+        context: Sentences of the text before each one that an LM reads first.
+
+    Attributes:
+        components: Components whose scorers get the scores of a text by `score`.
+
+    Raises:
+        InputError: An LM or an n-gram cannot be used.
+    """
+
+    def __init__(self, pool: Pool, options: ComponentOptions, *, ngpu: int, context: int):
+        if pool.workers > 1:
+            options.check_form()
+        self._work = Blocks(pool, TextWorker, options, ngpu, context)
+        known: List[Tuple[str, str, str]] = self._work.ask("components")
+        self._identity, self._context = f"{options!r} {context} {known}", context
+        self._texts = [ScoredText(name) for name, _, _ in known]
+        self.components = [
+            Component(name, kind, text, digest)
+            for (name, kind, digest), text in zip(known, self._texts, strict=True)
+        ]
+
+    def score(self, sentences: Sentences, *, output: Optional[PathLike]) -> List[List[WordScores]]:
+        """Scores of each sentence of a text by each component.
+
+        Args:
+            sentences: Words of the sentences.
+            output: The file to be written; scores of finished blocks are kept beside it.
+        """
+        blocks = text_blocks(sentences, context=self._context)
+        total = len(sentences)
+        with self._work.kept(output, self._identity):
+            found = self._work.map("score", blocks, desc="scoring", unit="sentence", total=total)
+            for block, of_components in found:
+                for text, of_block in zip(self._texts, of_components, strict=True):
+                    text.add(block, of_block)
+        return [text.scores for text in self._texts]
