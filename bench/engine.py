@@ -2,9 +2,13 @@
 
     bench/engine.py --nbest NBEST/eval_us --text TRAIN.txt --work DIR --num_utts 1000 5000
 
-The lists are those of `--nbest` (Kaldi's), repeated under other ids until there are `--num_utts` of
-them. Every process has one thread. The LM's training is one step, since the values of weights change
-no time. Outputs must be the same bytes. Seconds are those of the whole command, with imports.
+The lists are those of `--nbest` (Kaldi's), repeated under other ids until there are `--num_utts`.
+Every process has one thread. The LM's training is one step, since the values of weights change no
+time. Outputs must be the same bytes. Seconds are those of the whole command, with imports.
+
+The table has the seconds, the hypotheses a second and the speed over one process. On a machine that
+does other work too these are not to be trusted: then look at the seconds of CPU, of all processes
+and of the client alone. The last column is the client's memory.
 """
 
 from __future__ import annotations
@@ -14,20 +18,22 @@ import filecmp
 import itertools
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Dict, List, Tuple
+from typing import Dict, List, NamedTuple
 
 FILES = ("words_text", "acwt", "lmwt.nolm", "lmwt.withlm")
-# Of one command, after which it tells how much memory its process has taken, in KiB
+# Of one command, after which it tells what its process has taken
 COMMAND = """
 import json, resource, sys
 from espnet_bayeslm.bin.bayeslm import main
 main(sys.argv[2:])
+used = resource.getrusage(resource.RUSAGE_SELF)
 with open(sys.argv[1], "w") as f:
-    json.dump(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, f)
+    json.dump({"mib": used.ru_maxrss / 1024, "cpu": used.ru_utime + used.ru_stime}, f)
 """
 ENGINES = {
     "one process": [],
@@ -66,14 +72,32 @@ def repeat_lists(nbest: Path, folder: Path, num_utts: int) -> int:
     return count
 
 
-def run(words: List[object], log: Path) -> Tuple[float, float]:
-    """Run a command line; return its seconds, and the MiB of its first process."""
+class Used(NamedTuple):
+    """Seconds of a command, seconds of CPU of all its processes, and of the first, and its MiB."""
+
+    seconds: float
+    cpu: float
+    client: float
+    mib: float
+
+
+def run(words: List[object], log: Path) -> Used:
+    """Run a command line; return what it has used."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    begin, memory = time.monotonic(), log.with_suffix(".kib")
-    command = [sys.executable, "-c", COMMAND, str(memory), *map(str, words)]
+    begin, before = time.monotonic(), cpu_of_children()
+    used = log.with_suffix(".used")
+    command = [sys.executable, "-c", COMMAND, str(used), *map(str, words)]
     with open(log, "w") as f:
         subprocess.run(command, stdout=f, stderr=f, env=environment, check=True)
-    return time.monotonic() - begin, json.loads(memory.read_text()) / 1024
+    seconds, cpu = time.monotonic() - begin, cpu_of_children() - before
+    own = json.loads(used.read_text())
+    return Used(seconds, cpu, own["cpu"], own["mib"])
+
+
+def cpu_of_children() -> float:
+    """Seconds of CPU of all processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def make_lm(args: argparse.Namespace) -> Path:
@@ -96,30 +120,26 @@ def main() -> None:
     args = get_parser().parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     lm = make_lm(args)
-    print(
-        f"{'utterances':>10} {'hypotheses':>10} {'engine':<20} {'s':>8} {'hyp/s':>8} {'x':>5} MiB"
-    )
+    columns = ["utts", "hyps", "s", "hyps/s", "speed", "CPU s", "client's", "MiB"]
+    print(f"{'':<20}", *(f"{column:>9}" for column in columns))
     for num_utts in args.num_utts:
         lists = args.work / f"lists{num_utts}"
         count = repeat_lists(args.nbest, lists, num_utts)
-        seconds: Dict[str, float] = {}
-        for name, options in ENGINES.items():
-            if name in args.skip:
-                continue
+        found: Dict[str, Used] = {}
+        for name in (name for name in ENGINES if name not in args.skip):
             output = args.work / f"{name.replace(' ', '_')}{num_utts}"
-            words = ["rescore", "--nbest", lists, "--lm", lm, "--lmwt", "11", *options]
-            seconds[name], mib = run([*words, "--output", output], output.with_suffix(".log"))
-            first = next(iter(seconds))
+            words = ["rescore", "--nbest", lists, "--lm", lm, "--lmwt", "11", *ENGINES[name]]
+            used = run([*words, "--output", output], output.with_suffix(".log"))
+            found[name] = used
+            first = next(iter(found))
             other = args.work / f"{first.replace(' ', '_')}{num_utts}"
-            _, different, missing = filecmp.cmpfiles(
-                output, other, ("lmwt.nn", "text", "words_text"), shallow=False
-            )
+            names = ("lmwt.nn", "text", "words_text")
+            _, different, missing = filecmp.cmpfiles(output, other, names, shallow=False)
             assert not different and not missing, (output, other, different, missing)
-            print(
-                f"{num_utts:>10} {count:>10} {name:<20} {seconds[name]:>8.1f}",
-                f"{count / seconds[name]:>8.0f} {seconds[first] / seconds[name]:>5.2f} {mib:.0f}",
-                flush=True,
-            )
+            speed = found[first].seconds / used.seconds
+            figures = f"{used.seconds:9.1f} {count / used.seconds:9.0f} {speed:9.2f}"
+            cpu = f"{used.cpu:9.1f} {used.client:9.1f} {used.mib:9.0f}"
+            print(f"{name:<20} {num_utts:9} {count:9} {figures} {cpu}", flush=True)
 
 
 if __name__ == "__main__":
