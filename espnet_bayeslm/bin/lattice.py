@@ -187,7 +187,7 @@ def lattice(options: LatticeOptions) -> None:
 
             pool = stack.enter_context(options.pool(preload=PRELOAD))
             how = (options.combine, merging, scales, options.ngpu)
-            mixture, place = part_of(MixtureOptions, options), options.output
+            mixture, place = part_of(SubtractOptions, options), options.output
             every = stack.enter_context(
                 rescored_lattices(pool, every, mixture, *how, output=place, total=total)
             )
