@@ -283,6 +283,7 @@ TOOL = Tool(
     " (nbest/), the 1-best (text) and the lattices (lattices/).",
     lattice,
     LatticeOptions,
+    stopped=": the same command continues from the finished blocks",
 )
 get_parser, main = TOOL.parser, TOOL.main
 

@@ -214,6 +214,7 @@ TOOL = Tool(
     rescore,
     RescoreCommand,
     signed="output",
+    stopped=": the same command continues from the finished blocks",
 )
 get_parser, main = TOOL.parser, TOOL.main
 

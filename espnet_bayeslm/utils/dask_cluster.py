@@ -114,7 +114,7 @@ def dask_pool(path: Optional[str], workers: Optional[int]) -> Iterator[Pool]:
             client = stack.enter_context(distributed.Client(cluster, set_as_default=False))
         except (OSError, ValueError) as error:
             raise InputError(
-                f"no scheduler answers at {name} ({_first_line(error)})",
+                f"no scheduler answers at {name} ({_one_line(error)})",
                 path=path,
                 remedy="Start one with `dask scheduler`, or correct the address.",
             ) from error
@@ -123,7 +123,7 @@ def dask_pool(path: Optional[str], workers: Optional[int]) -> Iterator[Pool]:
         if count == 0:
             remedy = "Start some with `dask worker`."
             raise InputError(f"the scheduler at {name} has no workers", path=path, remedy=remedy)
-        logging.info("Dask: %s, %d workers; dashboard: %s", name, count, client.dashboard_link)
+        logging.info("Dask: %s, %d workers", name, count)
         check_package(client)
         executor = client.get_executor(pure=False)
         try:
@@ -189,7 +189,7 @@ def make_cluster(
         cluster = cls(**options)
     except (TypeError, ValueError, RuntimeError, ImportError, OSError) as error:
         raise InputError(
-            f"cluster: {name} does not start ({_first_line(error)})",
+            f"cluster: {name} does not start ({_one_line(error)})",
             path=path,
             remedy=f"Its keys are the arguments of {module}.{cls_name}.",
         ) from error
@@ -211,13 +211,13 @@ def explain(error: Exception) -> Exception:
             remedy="Start it again; the same command continues from the finished blocks.",
         )
     if "deserialization" in str(error):
-        problem = f"the scheduler, or a worker, lacks a package ({_first_line(error)})"
+        problem = f"the scheduler, or a worker, lacks a package ({_one_line(error)})"
         return EngineError(problem, remedy=INSTALL)
     return error
 
 
-def _first_line(error: BaseException) -> str:
-    """First line of what is at the bottom of an error."""
+def _one_line(error: BaseException) -> str:
+    """Message of what is at the bottom of an error, as one line."""
     while (cause := error.__cause__) is not None:
         error = cause
-    return (str(error) or type(error).__name__).splitlines()[0][:200].rstrip(".")
+    return " ".join((str(error) or type(error).__name__).split())[:200].rstrip(".")

@@ -267,6 +267,26 @@ def test_a_plan_of_four_trainings_on_dask(plain_text, cluster, tmp_path):
         assert all(torch.equal(one[key], other[key]) for key in one)
 
 
+@pytest.mark.slow
+def test_jobs_of_slurm_write_what_one_process_writes(lists, tmp_path, monkeypatch):
+    """A program that is called `sbatch` runs the jobs on this machine."""
+    pytest.importorskip("dask_jobqueue", reason="Dask: pip install -e '.[dask]'")
+    one = contents(run(**lists, output=tmp_path / "one"))
+    programs = {
+        "sbatch": f"#!/bin/sh\nbash $1 > {tmp_path}/$$.log 2>&1 &\necho Submitted batch job $!\n",
+        "scancel": "#!/bin/sh\npkill -P $1\n",
+    }
+    for name, text in programs.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    conf = "cluster: slurm\ncores: 1\nmemory: 1GB\nscheduler_options: {host: 127.0.0.1}\n"
+    (tmp_path / "engine.yaml").write_text(conf)
+    engine = {"engine": "dask", "engine_conf": tmp_path / "engine.yaml", "workers": 2}
+    assert contents(run(**lists, **engine, output=tmp_path / "two")) == one
+    assert len(list(tmp_path.glob("*.log"))) == 2
+
+
 def test_a_worker_without_the_package(lists, cluster, tmp_path, refused):
     conf = tmp_path / "engine.yaml"
     conf.write_text(f"cluster: {cluster.scheduler.address}\n")
