@@ -102,7 +102,8 @@ class Pool(NamedTuple):
                             raise ended_too_often(tries) from error
                         pending[submit(item)] = (number, item, tries + 1)
                     except Exception as error:
-                        raise self.explain(error) from error
+                        explained = self.explain(error)
+                        raise explained from (None if explained is error else error)
                 while found and (not in_order or following in found):
                     number = following if in_order else next(iter(found))
                     yield found.pop(number)
