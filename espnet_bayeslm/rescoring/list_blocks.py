@@ -74,7 +74,7 @@ def score_lists(
 
 
 def blocks_of_job(lists: Iterable[NBest], options: RescoreOptions) -> Tuple[Block, Iterator[Block]]:
-    """First block of all jobs, which LMs may be prepared with, and the blocks of this job.
+    """First block of all jobs, where LMs are prepared with it, and the blocks of this job.
 
     Raises:
         InputError: An utterance has no segment; also while the blocks are read.
@@ -82,7 +82,8 @@ def blocks_of_job(lists: Iterable[NBest], options: RescoreOptions) -> Tuple[Bloc
     segments = options.segments
     path = segments if isinstance(segments, (str, os.PathLike)) else ""
     every = blocks(by_recording(lists, known_segments(segments), path=path))
-    first: Block = next(every, [])
+    # taken only where it is needed: lists are read as they are asked for
+    first: Block = next(every, []) if options.self_normalized else []
     work = itertools.chain([first] if first else [], every)
     return first, itertools.islice(work, options.job - 1, None, options.num_jobs)
 

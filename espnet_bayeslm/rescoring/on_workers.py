@@ -95,7 +95,7 @@ def rescored_on(
     check_tuning(options, tunes=refs is not None, shares=shares)
     plain = part_of(RescoreOptions, options)
     first, todo = blocks_of_job(lists, plain)
-    seen = light(first) if plain.self_normalized else []
+    seen = light(first)
     work = Blocks(pool, RescoreWorker, plain, ngpu, seen, refs is not None)
     weighting: Weighting = work.ask("weighting")
     same = dataclasses.replace(plain, job=1, num_jobs=1, cache=None)
