@@ -172,7 +172,7 @@ def score_components(
     for component in components:
         blocks = text_blocks(sentences, context=context)
         scores.append([s for block in blocks for s in component.scorer.word_scores(block)])
-        limit = {"max_oov_rate": max_oov_rate, "scorer": component.scorer}
+        limit: Dict[str, Any] = {"max_oov_rate": max_oov_rate, "scorer": component.scorer}
         check_unknown(component.name, sentences, scores[-1], **limit)
     return scores
 

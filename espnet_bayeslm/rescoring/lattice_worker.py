@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from typing import Any, Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -85,7 +85,7 @@ class LatticeWorker:
         found = []
         for component in self._components:
             scorer: Any = uncached(component.scorer)  # of an n-gram or a neural LM
-            limit = {"max_oov_rate": self._max_oov_rate, "scorer": component.scorer}
+            limit: Dict[str, Any] = {"max_oov_rate": self._max_oov_rate, "scorer": component.scorer}
             count = UnknownWords(component.name, **limit)
             for item in block:
                 words = list(dict.fromkeys(arc.label for arc in item.arcs if arc.word is not None))
