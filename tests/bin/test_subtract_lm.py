@@ -146,7 +146,7 @@ def simulated(seed, *, num_lists=60):
     return lists, errors
 
 
-@hypothesis_settings(max_examples=6, deadline=None)
+@hypothesis_settings(max_examples=3, deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_tuning_is_never_worse_than_without_and_never_adds(seed):
     lists, errors = simulated(seed)
