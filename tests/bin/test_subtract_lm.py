@@ -214,7 +214,7 @@ def test_files_hold_the_weight_and_the_costs(options, tmp_path, capsys):
 
 
 def test_jobs_are_one_job(options, tmp_path, monkeypatch, fails):
-    monkeypatch.setattr("espnet_bayeslm.rescoring.pipeline.BLOCK_SIZE", 200)
+    monkeypatch.setattr("espnet_bayeslm.rescoring.list_blocks.BLOCK_SIZE", 200)
     lists = {"nbest": options["nbest"], "nbest_format": "jsonl"}
     one = run(**options, output=tmp_path / "one")
     jobs = run_jobs(tmp_path, 2, **options)
