@@ -27,9 +27,10 @@ class ExportOptions:
         "A mixture's weights.yaml of `bayeslm interpolate`, or W,W,..", None
     )
     format: str = option(
-        "espnet: a checkpoint that ESPnet loads; peft: the adapter of an adapted pretrained LM",
+        "espnet: a checkpoint that ESPnet loads; peft: the adapter of an adapted pretrained LM;"
+        " hf: a pretrained LM, such as a GGUF file, as a folder of transformers in float16",
         "espnet",
-        choices=("espnet", "peft"),
+        choices=("espnet", "peft", "hf"),
     )
     subtract_lms: Sequence[str] = option(
         "An LM or n-gram of the recogniser's training text, subtracted log-linearly in the search"
@@ -57,12 +58,13 @@ def export(options: ExportOptions) -> None:
     if not lms and not ngrams:
         raise InputError("no LM", remedy="Give --lm EXP.")
     subtracts = options.subtract_lms or options.subtract_weights
-    if options.format == "peft":
+    if options.format != "espnet":
         from espnet_bayeslm.loading.adapter_export import export_adapter
+        from espnet_bayeslm.loading.pretrained_export import export_folder
 
         if len(lms) != 1 or ngrams or subtracts or options.weights is not None:
-            raise InputError("--format peft: expected one adapted LM and nothing else")
-        export_adapter(lms[0], output)
+            raise InputError(f"--format {options.format}: expected one pretrained LM and no more")
+        {"peft": export_adapter, "hf": export_folder}[options.format](lms[0], output)
     elif len(lms) == 1 and not (ngrams or subtracts):
         if options.weights is not None:
             raise InputError("--weights are for several LMs, and there is one")

@@ -9,7 +9,7 @@ from oracles.lattice_paths import random_lattice, write_htk
 from tiny_models import write_model
 
 import espnet_bayeslm
-from espnet_bayeslm.bin import interpolate, lattice, perplexity, rescore
+from espnet_bayeslm.bin import export, interpolate, lattice, perplexity, rescore
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.utils.errors import InputError
 
@@ -105,3 +105,20 @@ def test_auto_needs_all_sentences_at_once(more, model, files, monkeypatch):
     monkeypatch.chdir(files)
     with pytest.raises(InputError, match="--text_form auto"):
         espnet_bayeslm.rescore(read_nbest(files / "nbest.jsonl", "jsonl"), lms=[model], **more)
+
+
+def test_an_exported_folder_is_the_lm(model, tmp_path, fails):
+    """But for the rounding to float16; what it cannot be made of, or would replace, is refused."""
+    command = ["--format", "hf", "--output", tmp_path / "half", "--lm"]
+    for _ in range(2):  # its own files are replaced
+        export.main([*map(str, command), f"hf:{model}"])
+    ours, theirs = espnet_bayeslm.load(f"hf:{model}"), espnet_bayeslm.load(tmp_path / "half")
+    assert theirs.score("so we could") == pytest.approx(ours.score("so we could"), rel=1e-2)
+    assert theirs.tokens == ours.tokens
+    assert "for a pretrained LM" in fails(export.main, [*command, tmp_path])
+    into_itself = ["--format", "hf", "--output", model, "--lm", f"hf:{model}"]
+    assert "holds other files already" in fails(export.main, into_itself)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/notes").write_text("")
+    into_other = ["--format", "hf", "--output", tmp_path / "other", "--lm", f"hf:{model}"]
+    assert "holds other files already" in fails(export.main, into_other)

@@ -1,0 +1,50 @@
+"""Export of a pretrained LM as a folder of transformers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
+from espnet_bayeslm.pretrained.names import PREFIX, is_pretrained
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import PathLike, check_folder, entries, staged
+
+
+def export_folder(source: PathLike, output: PathLike) -> None:
+    """Write a pretrained LM and its tokenizer as `save_pretrained` does, in float16.
+
+    A GGUF file takes many seconds to read, its folder one.
+
+    Args:
+        source: A GGUF file, `hf:FOLDER` or `hf:NAME`.
+        output: The folder to write; new, empty, or written before.
+
+    Raises:
+        InputError: The LM cannot be read or is an adapter, or `output` holds something.
+    """
+    if not is_pretrained(source):
+        raise InputError(
+            "--format hf is for a pretrained LM",
+            path=source,
+            remedy="Give a .gguf file, hf:FOLDER or hf:NAME.",
+        )
+    folder = Path(output)
+    is_source = Path(str(source).removeprefix(PREFIX)).resolve() == folder.resolve()
+    is_other = folder.is_dir() and entries(folder) and not (folder / "config.json").is_file()
+    if is_source or is_other:
+        raise InputError("holds other files already", path=folder, remedy="Give a new folder.")
+    check_folder(output)
+    lm = load_causal_lm(source)
+    if hasattr(lm.model, "peft_config"):
+        raise InputError("an adapter, and no LM of its own", path=source, remedy="Give its base.")
+    # transformers takes an LM of a GGUF file for quantised, though its weights are not
+    quantizer = getattr(lm.model, "hf_quantizer", None)
+    if Path(source).suffix.lower() == ".gguf" and quantizer is not None:
+        quantizer.remove_quantization_config(lm.model)
+    with staged(folder) as place:
+        lm.model.to(torch.float16).save_pretrained(place)
+        lm.tokenizer.save_pretrained(place)
+        if lm.licence:
+            (place / "README.md").write_text(f"---\nlicense: {lm.licence}\n---\n", "utf-8")
