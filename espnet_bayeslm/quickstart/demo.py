@@ -7,10 +7,12 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import List, Tuple
+from typing import Dict, List, Optional, Tuple
 
+from espnet_bayeslm.quickstart import small_lm
 from espnet_bayeslm.quickstart.error_table import POINT, read_rows, table
 from espnet_bayeslm.quickstart.runner import Runner, mixture_key, words
+from espnet_bayeslm.quickstart.small_lm import SmallLM
 from espnet_bayeslm.quickstart.steps import HEAVY, Step, Tool, run_steps
 from espnet_bayeslm.utils.engine import LOCAL
 from espnet_bayeslm.utils.errors import InputError
@@ -25,7 +27,6 @@ SYSTEMS = {
     "Bayesian + 3-gram": ("bayes",),
     "Bayesian + point-estimate + 3-gram": ("bayes", "point"),
 }
-KEYS = {name: mixture_key(lms) for name, lms in SYSTEMS.items()}
 SETS = ("dev", "eval")
 
 
@@ -33,7 +34,8 @@ def run(output: str, *, tool: Tool, data: Path = SHIPPED / "data", epochs: int =
     """Make OUTPUT/RESULTS.md and OUTPUT/report.html, and print the table.
 
     The LMs are trained on `train.txt`. Interpolation weights and the scales of scores are tuned on
-    dev. The set eval is scored once, with the tuned values.
+    dev. The set eval is scored once, with the tuned values. Where peft, gguf and SmolLM2's file are
+    found, two more systems have SmolLM2 as it is and with a Bayesian adapter.
 
     Args:
         output: The folder of all that is made. A run that was stopped goes on there.
@@ -48,7 +50,8 @@ def run(output: str, *, tool: Tool, data: Path = SHIPPED / "data", epochs: int =
     begin, folder = time.monotonic(), Path(output)
     with folder_lock(folder):
         unpack(data, folder)
-        demo = Demo(folder, epochs)
+        source = small_lm.find()
+        demo = Demo(folder, epochs, small_lm.SmallLM(folder, source) if source else None)
         stages = demo.stages()
         commands = "".join(step.script() for _, steps in stages for step in steps)
         write_text(folder / "commands.sh", commands)
@@ -56,8 +59,8 @@ def run(output: str, *, tool: Tool, data: Path = SHIPPED / "data", epochs: int =
             for what, steps in stages:
                 print(f"[{time.monotonic() - begin:3.0f} s] {what}", file=sys.stderr, flush=True)
                 run_steps(pool, steps, folder / "log", tool)
-        perplexities = {name: demo.perplexity(key) for name, key in KEYS.items()}
-        text = table(read_rows(demo.scores, perplexities))
+        text = table(read_rows(demo.scores, demo.perplexities(), names=demo.hypotheses()))
+        text += small_lm.EXPLANATION if demo.small_lm else ""
         write_text(folder / "RESULTS.md", text)
     print(text)
     print(f"{folder}/report.html: every list beside its reference, learning curves, tests")
@@ -93,9 +96,11 @@ class Demo(Runner):
     Args:
         folder: The folder of all that is made, with the data.
         epochs: Number of epochs of each training; 0: as the configurations say.
+        small_lm: Systems of SmolLM2; None: its file is not there.
     """
 
-    def __init__(self, folder: Path, epochs: int):
+    def __init__(self, folder: Path, epochs: int, small_lm: Optional[SmallLM] = None):
+        self.small_lm = small_lm
         self.data, self.scores = folder / "data", folder / "score.json"
         files = {"train": "train.txt", "valid": "dev.txt", "test": "eval.txt"}
         texts = {name: self.data / file for name, file in files.items()}
@@ -111,21 +116,23 @@ class Demo(Runner):
             self.train(self.exp / "bayes", **second),
         ]
         alone, point, bayes, both = map(self.system, SYSTEMS)
+        # what takes long goes first
+        more = self.small_lm.stages() if self.small_lm else ([], [], [])
         # the scores of the neural LMs are kept for the mixture of both
         return [
             (
                 "a 3-gram, and an LM with point-estimate weights, half-trained",
-                [self.train(half, self.data / "half.yaml"), self.estimate()],
+                [self.train(half, self.data / "half.yaml"), self.estimate(), *more[0]],
             ),
-            ("it goes on with point-estimate weights, and with random ones", lms),
-            ("interpolation weights, perplexity, rescored lists", [point, bayes]),
+            ("it goes on with point-estimate weights, and with random ones", [*more[1], *lms]),
+            ("interpolation weights, perplexity, rescored lists", [*more[2], point, bayes]),
             ("the same with the 3-gram alone, and with both LMs", [both, alone]),
             ("significance, report", [Step("report", [self.errors(), self.report()])]),
         ]
 
     def system(self, name: str) -> Step:
         """Weights and scales of a system, tuned on dev, then its perplexity and lists of eval."""
-        lms, key = [self.exp / lm for lm in SYSTEMS[name]], KEYS[name]
+        lms, key = [self.exp / lm for lm in SYSTEMS[name]], mixture_key(SYSTEMS[name])
         common = dict(nbest_format="jsonl", ngram=self.ngram, weights=self.weights(key))
         dev, test = (self.rescored(name, part) for part in SETS)
         tune = dict(nbest=self.data / "dev.jsonl", output=dev)
@@ -135,14 +142,23 @@ class Demo(Runner):
 
     def rescored(self, name: str, part: str) -> Path:
         """Folder of a system's rescored lists."""
-        return self.exp / "rescored" / KEYS[name] / part
+        return self.exp / "rescored" / mixture_key(SYSTEMS[name]) / part
+
+    def perplexities(self) -> Dict[str, Path]:
+        """System -> its perplexity of eval."""
+        return {name: self.perplexity(mixture_key(lms)) for name, lms in SYSTEMS.items()}
+
+    def hypotheses(self) -> Dict[str, Path]:
+        """System -> the folder of its rescored lists of eval."""
+        found = {name: self.rescored(name, "eval") for name in SYSTEMS}
+        return {**found, **(self.small_lm.rescored() if self.small_lm else {})}
 
     def errors(self) -> List[str]:
         """Command line of the word errors of all systems on eval, with their tests."""
         return words(
             "score",
             ref=self.data / "eval.ref",
-            hyp=[f"{name}={self.rescored(name, 'eval')}/text" for name in SYSTEMS],
+            hyp=[f"{name}={folder}/text" for name, folder in self.hypotheses().items()],
             nbest=self.data / "eval.jsonl",
             nbest_format="jsonl",
             output=self.scores,
@@ -153,8 +169,8 @@ class Demo(Runner):
         return words(
             "report",
             score=self.scores,
-            perplexity=[f"{name}={self.perplexity(key)}" for name, key in KEYS.items()],
-            rescored=[f"{name}={self.rescored(name, 'eval')}" for name in SYSTEMS],
+            perplexity=[f"{name}={path}" for name, path in self.perplexities().items()],
+            rescored=[f"{name}={folder}" for name, folder in self.hypotheses().items()],
             nbest_format="jsonl",
             exp=[f"{name}={self.exp / name}" for name in ("point", "bayes")],
             title="bayeslm quickstart",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence
 
 from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.quickstart.interval import Interval
@@ -31,7 +31,7 @@ class Row:
     Attributes:
         name: Name of the system.
         wer: Word error rate in %.
-        perplexity: Perplexity of the mixture, unknown words left out; None for the first pass.
+        perplexity: Perplexity of the mixture, unknown words left out; None: not measured.
         against: Other system above -> WER of this system less WER of the other, in points.
     """
 
@@ -41,12 +41,13 @@ class Row:
     against: Dict[str, Interval]
 
 
-def read_rows(scores: Path, perplexities: Mapping[str, Path]) -> List[Row]:
+def read_rows(scores: Path, perplexities: Mapping[str, Path], *, names: Iterable[str]) -> List[Row]:
     """Rows of the table.
 
     Args:
         scores: The JSON of `bayeslm score`.
-        perplexities: System -> the JSON of `bayeslm perplexity`.
+        perplexities: System -> the JSON of `bayeslm perplexity`, where there is one.
+        names: The systems in their order.
     """
     errors = json.loads(scores.read_text(encoding="utf-8"))
     pairs = errors["significance"]["pairs"]
@@ -58,7 +59,7 @@ def read_rows(scores: Path, perplexities: Mapping[str, Path]) -> List[Row]:
             mixtures.get(name),
             {pair["a"]: _difference(pair) for pair in pairs if pair["b"] == name},
         )
-        for name in (FIRST, *perplexities)
+        for name in (FIRST, *names)
     ]
 
 
@@ -91,13 +92,15 @@ def verdicts(rows: Sequence[Row]) -> Iterator[str]:
     point = next(row for row in rows if row.name == POINT)
     for row in rows:
         change = row.against.get(POINT)
-        if change is None or row.perplexity is None or point.perplexity is None:
+        if change is None:
             continue
-        relative = 100 * (row.perplexity / point.perplexity - 1)
+        gain = ""
+        if row.perplexity is not None and point.perplexity is not None:
+            gain = f" perplexity {signed(100 * (row.perplexity / point.perplexity - 1), 1)} %,"
         verdict = "no significant difference"
         if change.p < 0.05:
             verdict = f"significantly {'fewer' if change.value < 0 else 'MORE'} errors"
         yield (
-            f"{row.name} against {POINT}: perplexity {signed(relative, 1)} %, WER"
-            f" {signed(change.value)} points, p = {change.p:.2g}: {verdict}."
+            f"{row.name} against {POINT}:{gain} WER {signed(change.value)} points,"
+            f" p = {change.p:.2g}: {verdict}."
         )

@@ -11,12 +11,13 @@ import time
 from pathlib import Path
 
 import pytest
+from pretrained.tiny_models import write_model
 
 from espnet_bayeslm import quickstart
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.bin.quickstart import main
-from espnet_bayeslm.quickstart import steps
-from espnet_bayeslm.quickstart.demo import SHIPPED, SYSTEMS
+from espnet_bayeslm.quickstart import small_lm, steps
+from espnet_bayeslm.quickstart.demo import SHIPPED, SYSTEMS, Demo, unpack
 from espnet_bayeslm.quickstart.error_table import Row, table
 from espnet_bayeslm.quickstart.interval import Interval
 from espnet_bayeslm.quickstart.steps import Step, run_steps
@@ -45,9 +46,14 @@ def stopped(words):
     bayeslm.main(words)
 
 
-def test_a_stopped_run_goes_on_to_the_table(data, tmp_path, capsys):
-    """All but the last step are done before the stop, and are not done again after it."""
+def test_a_stopped_run_goes_on_to_the_table(data, tmp_path, capsys, monkeypatch):
+    """All but the last step are done before the stop, and are not done again after it.
+
+    A tiny LM takes the place of SmolLM2.
+    """
     output = tmp_path / "out"
+    lm = f"hf:{write_model(tmp_path / 'tiny')}"
+    monkeypatch.setattr(small_lm, "find", lambda: lm)
 
     with pytest.raises(InputError, match="status 1: bayeslm score: error: stopped"):
         quickstart.run(str(output), tool=stopped, data=data, epochs=1)
@@ -61,15 +67,49 @@ def test_a_stopped_run_goes_on_to_the_table(data, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert (output / "RESULTS.md").read_text() in printed
     names = re.findall(r"^\| ([^|-][^|]*?) *\| +[\d.]* \| +[\d.]+ \|", printed, re.MULTILINE)
-    assert names == ["first pass", *SYSTEMS]
+    assert names == ["first pass", *SYSTEMS, *small_lm.SYSTEMS]
+    assert small_lm.EXPLANATION in printed
     assert all(name in (output / "report.html").read_text() for name in names)
     commands = (output / "commands.sh").read_text().splitlines()
-    assert sum(line.startswith("bayeslm train ") for line in commands) == 3
+    assert sum(line.startswith("bayeslm train ") for line in commands) == 4
     # other data in the same folder is an error
     with gzip.open(data / "eval.jsonl.gz") as f:
         (data / "eval.jsonl.gz").write_bytes(gzip.compress(f.readline()))
     with pytest.raises(InputError, match="other data"):
         quickstart.run(str(output), tool=bayeslm.main, data=data, epochs=1)
+
+
+def test_without_smollm2_nothing_changes(data, tmp_path, monkeypatch):
+    """And with it, the commands of the other systems are the same."""
+    monkeypatch.setattr(small_lm, "find_small_lm", lambda: None)
+    assert small_lm.find() is None
+    unpack(data, tmp_path / "out")
+    without = Demo(tmp_path / "out", 1)
+    assert list(without.hypotheses()) == list(SYSTEMS)
+    more = small_lm.SmallLM(tmp_path / "out", tmp_path / "SmolLM2.gguf")
+    few, many = (
+        {step.name: step for _, stage in demo.stages() for step in stage}
+        for demo in (without, Demo(tmp_path / "out", 1, more))
+    )
+    keys = ("smollm2", "smollm2_adapter")
+    own = {"smollm2_base", "smollm2_adapter", *(f"rescore_{key}" for key in keys)}
+    assert set(many) - set(few) == own
+    assert {name for name in few if few[name] != many[name]} == {"report"}
+
+
+def test_smollm2_reads_a_part_of_the_lists(data, tmp_path):
+    unpack(data, tmp_path)
+    small_lm.write_parts(tmp_path / "data", tmp_path / "parts")
+    for name in ("dev", "eval"):
+        whole, part = (
+            [json.loads(line) for line in (tmp_path / folder / f"{name}.jsonl").open()]
+            for folder in ("data", "parts")
+        )
+        assert [item["utt"] for item in part] == [item["utt"] for item in whole]
+        for some, every in zip(part, whole, strict=True):
+            assert some["hypotheses"] == every["hypotheses"][: small_lm.HYPOTHESES]
+    assert small_lm.evenly("abcdefg", 3) == ["a", "c", "e"]
+    assert small_lm.evenly("ab", 3) == ["a", "b"]
 
 
 def test_an_unwritable_output(tmp_path, refused):
@@ -239,4 +279,5 @@ def test_all_of_it(tmp_path, capsys):
     """The whole quick start: the LMs lower the word error rate significantly."""
     main(["--output", str(tmp_path / "out")])
     rows = [line for line in capsys.readouterr().out.splitlines() if "+ 3-gram " in line]
-    assert sum("†" in row.split("|")[4] for row in rows if row.startswith("|")) == 3
+    lower = sum("†" in row.split("|")[4] for row in rows if row.startswith("|"))
+    assert lower == (5 if small_lm.find() else 3)
