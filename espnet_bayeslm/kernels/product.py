@@ -97,6 +97,8 @@ def multiply(a: torch.Tensor, b: torch.Tensor, bias: Optional[torch.Tensor] = No
     if not _is_large(a, b):
         y = a @ b.t()
         return y if bias is None else y.add_(bias)
+    # the gradient of a sum is one number, repeated: oneDNN reads it hundreds of times slower
+    a, b = (matrix.contiguous() if 0 in matrix.stride() else matrix for matrix in (a, b))
     if bias is None and not a.is_contiguous() and len(a) > len(b):
         # torch copies the first matrix for oneDNN, and the smaller one is copied sooner
         return _by_onednn(b, a).t().contiguous()
