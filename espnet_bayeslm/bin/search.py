@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from espnet_bayeslm.report.search_results import Retrained
 
 
+# Options of a super-network's training that its architectures' yaml files leave out.
+OF_A_RUN = ("ngpu", "num_workers", "use_matplotlib", "use_tensorboard")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchOptions(TokenOptions, TextOptions):
     """Options of `bayeslm search`; `espnet_options` are more options of `espnet2.bin.lm_train`."""
@@ -116,11 +120,13 @@ def train_best(
     An architecture starts from the super-network in which it is the most probable. A training that
     was stopped goes on where it was.
     """
-    from espnet_bayeslm.loading.experiment import find_files
+    from espnet_bayeslm.loading.experiment import find_files, read_config
     from espnet_bayeslm.report.search_results import Retrained, print_retrained, write_retrained
 
+    searched = read_config(find_files(Path(runs[0].path))[0])
+    words = [f"--{name}={getattr(searched, name)}" for name in OF_A_RUN]
     # one seed for all, so that the architectures can be compared
-    words = [*without_confs(options.espnet_options), "--seed", str(runs[0].seed)]
+    words += [*without_confs(options.espnet_options), "--seed", str(runs[0].seed)]
     exp = options.exp
     results: List[Retrained] = []
     for number, item in enumerate(ranking, 1):

@@ -143,6 +143,7 @@ def test_the_best_are_trained_from_the_super_network(searched, point):
         seed = row["probabilities"].index(max(row["probabilities"]))
         assert result["start"] == [str((searched / f"seed{seed}" / "1epoch.pth").resolve())]
         assert written["init_param"] == result["start"] and written["seed"] == 0
+        assert (written["num_workers"], written["use_matplotlib"]) == (0, False)
         assert written["model_conf"]["prior"] == str((point / "valid.loss.ave.pth").resolve())
         assert (result["valid_ppl"], result["epoch"], result["num_epochs"]) == best_of(folder)
         assert 1 < result["valid_ppl"] < len(trained.token_list)
