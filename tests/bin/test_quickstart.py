@@ -24,7 +24,7 @@ from espnet_bayeslm.quickstart.steps import Step, run_steps
 from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.errors import InputError
 
-SIZES = {"train.txt": 1500, "dev.txt": 40, "eval.txt": 40, "dev.jsonl": 12, "eval.jsonl": 12}
+SIZES = {"train.txt": 800, "dev.txt": 40, "eval.txt": 40, "dev.jsonl": 12, "eval.jsonl": 12}
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from lab import lists
 
 # Stands in for Kaldi's programs. A path is a line `key word,word graph_cost acoustic_cost`, the
 # grammar a cost for each word; a call is noted in $CALLS.
-KALDI = """#!{python}
+KALDI = """#!{python} -IS
 import os, sys
 name = os.path.basename(sys.argv[0])
 options = dict(a[2:].split("=", 1) for a in sys.argv[1:] if a.startswith("--"))

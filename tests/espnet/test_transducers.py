@@ -9,10 +9,9 @@ from watching import watch
 from espnet_bayeslm.lm.ngram import LogProbLM
 from espnet_bayeslm.loading.trained_lm import load_lm
 
-SEARCHES = [
-    *[("asr_inference", name) for name in ("default", "tsd", "alsd", "nsc", "maes")],
-    *[("asr_transducer_inference", name) for name in ("default", "tsd", "alsd", "maes")],
-]
+SEARCHES = [("asr_inference", name) for name in ("default", "tsd", "alsd", "nsc", "maes")]
+# ESPnet's other program, whose recogniser is trained for these tests alone
+OTHERS = [("asr_transducer_inference", name) for name in ("default", "tsd", "alsd", "maes")]
 # How many tokens may follow each other within a frame
 EXPANSIONS = {"tsd": {"max_sym_exp": 4}, "nsc": {"nstep": 3}, "maes": {"nstep": 3}}
 LM_WEIGHT = 0.5
@@ -22,7 +21,7 @@ FORGETFUL = [("asr_inference", "maes")]
 
 
 @pytest.fixture
-def search(decode, transducer, standalone_transducer, speech, tmp_path):
+def search(decode, speech, tmp_path, request):
     """Return a function that decodes three recordings by one of the searches."""
     keys = tmp_path / "keys"
     keys.write_text("".join((speech / "text").read_text().splitlines(keepends=True)[:3]))
@@ -34,7 +33,7 @@ def search(decode, transducer, standalone_transducer, speech, tmp_path):
         config = tmp_path / "search.yaml"
         key = "transducer_conf" if mine else "beam_search_config"
         config.write_text(yaml.safe_dump({key: options}))
-        model = transducer if mine else standalone_transducer
+        model = request.getfixturevalue("transducer" if mine else "standalone_transducer")
         folder = tmp_path / f"{program}_{name}_{lm and lm.name}_{lm_weight}"
         values = {"config": config, "key_file": keys, "beam_size": 5, "nbest": nbest}
         return decode(program, folder, model, lm=lm, lm_weight=lm_weight, **values)
@@ -48,9 +47,11 @@ def search(decode, transducer, standalone_transducer, speech, tmp_path):
         *[(*search, "bayes_lstm") for search in SEARCHES],
         (*SEARCHES[0], "bayes_espnet"),
         (*SEARCHES[0], "seq_rnn"),
-        (*SEARCHES[-1], "mixture"),  # of an LSTM and a Transformer
+        (*SEARCHES[1], "mixture"),  # of an LSTM and a Transformer
+        *[pytest.param(*search, "bayes_lstm", marks=pytest.mark.slow) for search in OTHERS],
+        pytest.param(*OTHERS[-1], "mixture", marks=pytest.mark.slow),
         (*SEARCHES[0], "subtracted"),  # an LSTM less another
-        (*SEARCHES[-1], "subtracted"),
+        pytest.param(*OTHERS[-1], "subtracted", marks=pytest.mark.slow),
     ],
 )
 def test_each_score_is_that_of_the_whole_hypothesis(
@@ -77,7 +78,9 @@ def test_each_score_is_that_of_the_whole_hypothesis(
         torch.testing.assert_close(call.log_probs, expected[context], atol=5e-5, rtol=0)
 
 
-@pytest.mark.parametrize("program, name", [SEARCHES[0], SEARCHES[-1]])
+@pytest.mark.parametrize(
+    "program, name", [SEARCHES[0], pytest.param(*OTHERS[-1], marks=pytest.mark.slow)]
+)
 def test_the_lm_takes_part(program, name, lm, search):
     without = search(program, name)
     off = search(program, name, lm=lm("bayes_lstm"), lm_weight=0)

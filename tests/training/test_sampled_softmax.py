@@ -277,6 +277,7 @@ def test_text_that_cannot_be_counted(tmp_path):
         count_text_tokens(args, preprocess)
 
 
+@pytest.mark.slow
 def test_perplexity_is_nearly_that_of_exact_training(train_lm, tmp_path):
     options = [*TRANSFORMER, "--optim", "sgd", "--optim_conf", "lr=0.5"]
     options += ["--scheduler", "exponentiallr", "--scheduler_conf", "gamma=0.8"]
