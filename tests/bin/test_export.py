@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 import yaml
-from command_lines import SHORT, espnet_perplexity, perplexities, words
+from command_lines import SHORT
 from espnet2.bin.lm_inference import GenerateText
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 from espnet2.main_funcs.pack_funcs import unpack
@@ -34,33 +34,6 @@ def backbone(train_lm, tmp_path_factory):
     return train_lm(tmp_path_factory.mktemp("lms") / "backbone", *BACKBONE, *ADAM)
 
 
-def files(folder):
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-
-
-def token_perplexity(**options):
-    """Return the last perplexity that `bayeslm perplexity` says: the only one, or the mixture's."""
-    *_, last = perplexities(**options).values()
-    return last["perplexity"]["token"]
-
-
-@pytest.mark.parametrize("name", UNCERTAIN)
-def test_the_same_perplexity(name, request, corpus, plain_text, tmp_path):
-    exp, out = request.getfixturevalue(name), tmp_path / "out"
-    text = {"text": plain_text / "valid.txt", "output": tmp_path / "perplexity.json"}
-    run("--lm", exp, "--output", out)
-    assert files(out) == {"config.yaml", "valid.loss.ave.pth"}
-    found = [
-        *(espnet_perplexity(corpus / "valid.txt", x, folder=tmp_path / x.name) for x in (exp, out)),
-        *(token_perplexity(**text, lm=x) for x in (exp, out)),
-    ]
-    assert found == pytest.approx(found[:1] * 4, rel=1e-5)
-    assert (
-        yaml.safe_load((out / "config.yaml").read_text())["lm_conf"]
-        != yaml.safe_load((exp / "config.yaml").read_text())["lm_conf"]
-    )
-
-
 def decode(exp, prompts, **options):
     """Return the texts that ESPnet's beam search finds after each prompt."""
     generate = GenerateText(
@@ -84,16 +57,6 @@ def test_the_same_decoded_text(name, request, tmp_path, monkeypatch):
     assert [text for text, _ in after] == [text for text, _ in before]
     assert [score for _, score in after] == pytest.approx([s for _, s in before], abs=1e-4)
     assert len({text for text, _ in before}) > 5
-
-
-def test_a_mixture(point, seq_rnn, ngram, plain_text, tmp_path):
-    parts = {"lm": [point, seq_rnn], "ngram": ngram, "weights": "0.5,0.3,0.2"}
-    for _ in range(2):  # what is exported may be exported again
-        main(words(**parts, output=tmp_path / "mixture"))
-    text = {"text": plain_text / "valid.txt", "output": tmp_path / "perplexity.json"}
-    expected = token_perplexity(**text, **parts)
-    found = token_perplexity(**text, lm=tmp_path / "mixture")
-    assert found == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_subtracted_lm(point, seq_rnn, ngram, tmp_path):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import yaml
-from command_lines import perplexities, words
+from command_lines import words
 
 from espnet_bayeslm.bin import perplexity as perplexity_tool
 from espnet_bayeslm.bin.interpolate import main
@@ -44,17 +44,6 @@ def test_weights_are_those_of_em_over_all_words(weights_file, plain_text, point,
     mixture = yaml.safe_load(weights_file.read_text())["mixture"]
     assert mixture["perplexity"] <= min(row["perplexity"] for row in found.values()) + 1e-4
     assert mixture["excluded_oovs"] == 0
-
-
-def test_perplexity_reads_the_weights_whatever_the_order_of_options(
-    weights_file, plain_text, point, bayes, ngram, tmp_path
-):
-    given = {"text": plain_text / "valid.txt", "weights": weights_file, "ngram": ngram}
-    for name, lms in (("a", [point, bayes]), ("b", [bayes, point])):
-        mixture = perplexities(**given, lm=lms, output=tmp_path / name)["mixture"]
-        expected = yaml.safe_load(weights_file.read_text())["mixture"]
-        assert mixture["kind"] == "mixture" and mixture["words"] == expected["words"]
-        assert mixture["perplexity"]["word"] == pytest.approx(expected["perplexity"], abs=1e-4)
 
 
 def test_weights_that_cannot_be_used(weights_file, plain_text, point, ngram, tmp_path, refused):

@@ -90,15 +90,6 @@ def test_pruning_is_perplexity_of_the_pruned_lm(uneven, plain_text, tmp_path, ca
     assert digests == {p: hashlib.sha256(p.read_bytes()).digest() for p in uneven.glob("*.pth")}
 
 
-def test_keyed_text_is_the_same_text(bayes, corpus, plain_text, tmp_path):
-    for name, text, keyed in (("a", corpus, "true"), ("b", plain_text, "false")):
-        options = ["--prune", "true", "--prune_steps", "2", "--keyed", keyed]
-        run("--lm", bayes, "--text", text / "valid.txt", *options, "--output", tmp_path / name)
-    contents = [json.loads((tmp_path / name / "prune.json").read_text()) for name in "ab"]
-    assert contents[0]["lms"] == contents[1]["lms"]
-    assert [s["share"] for s in contents[0]["lms"]["bayes"]] == [0, 1, 0, 1]
-
-
 def test_steps():
     assert parse_steps("0.5,0,1,0.5") == [0, 0.5, 1]
     assert parse_steps("5") == pytest.approx([0, 0.25, 0.5, 0.75, 1])

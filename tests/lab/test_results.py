@@ -341,12 +341,3 @@ def test_a_line_of_one_seed_has_that_seed_alone(plan, outputs):
     assert ppl["9. Bayesian LSTM, cell_input@1-2, seed 2"][0] == "99.0"
     changes = rows_of(text, "Against the point-estimate LM")
     assert changes["9. Bayesian LSTM, cell_input@1-2, seed 2"][0] == ""
-
-
-def test_a_seed_that_was_not_run(outputs):
-    shutil.rmtree("exp/small/seed1")
-    results, text = run()
-    assert rows_of(text, "Perplexity")["1. LSTM"][0] == "101.0 (seed 2)"
-    assert "- Not trained (seed 1): lines 1, " in text
-    assert results.chosen == {"lstm": 3}
-    assert "seed 2" in Path("exp/small/report_some.yaml").read_text().splitlines()[0]

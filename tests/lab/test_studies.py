@@ -1,6 +1,7 @@
 """Studies, figures and the paper's figures in the results of a table."""
 
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -35,12 +36,12 @@ def write_part(folder, gain, *, unit=200, ratio=1.0, better=True):
     out.write_system(folder, name, ppls, wrong={"us": wrong[name]}, conditions=["us"])
 
 
-@pytest.fixture
-def views(plan, settings, tmp_path):
-    """Return a function: table -> its results; of shares 5, 25, 100 %, or of widths 100, 200."""
-    exp = tmp_path / "exp" / "small"
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """Return a folder with the outputs of shares 5, 25, 100 % and of widths 100, 200."""
+    place = tmp_path_factory.mktemp("studies")
     for seed in (1, 2):
-        folder = exp / f"seed{seed}"
+        folder = place / "exp" / "small" / f"seed{seed}"
         out.write_lm(folder / "half_lstm", ppls=(200.0, 150.0))
         write_part(folder, GAINS[100], ratio=1.0)
         for share in (5, 25):
@@ -48,7 +49,14 @@ def views(plan, settings, tmp_path):
             write_part(folder / f"train{share}", gain, ratio=share / 100, better=seed == 1)
         # its configuration has the size's own width; the folder has the one that was trained
         write_part(folder / "unit100", 1.0)
-    out.write_lists(tmp_path / "data", ["us"])
+    out.write_lists(place / "data", ["us"])
+    return place
+
+
+@pytest.fixture
+def views(written, plan, settings, tmp_path):
+    """Return a function: table -> its results."""
+    shutil.copytree(written, tmp_path, dirs_exist_ok=True)
     mixtures = {8: {"kind": "mix", "where": f"{BAYES} + half_lstm"}}
     plan({**mixtures, 9: {"kind": "mix", "where": "half_lstm"}})
     return lambda table: collect(settings(table))

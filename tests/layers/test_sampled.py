@@ -117,17 +117,6 @@ def test_values_and_gradients_by_hand(candidates):
         )
 
 
-@pytest.mark.parametrize("candidates", [[3], []])
-def test_no_candidate_but_the_target(candidates):
-    *leaves, targets = tensors()
-    targets[:] = 3
-    candidates = torch.tensor(candidates, dtype=torch.long)
-    loss = sampled_loss(*leaves, targets, candidates, proposal(2).log_inclusion)
-    assert (loss.objective == 0).all() and (loss.nll == 0).all()
-    for gradient in torch.autograd.grad(loss.objective.sum(), leaves):
-        assert (gradient == 0).all()
-
-
 def every_draw(one):
     """Yield each set of candidates, no candidate too, and its probability."""
     uncertain = ((one.inclusion > 0) & (one.inclusion < 1)).nonzero().squeeze(1)

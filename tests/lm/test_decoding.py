@@ -171,15 +171,6 @@ class TestCache:
         del state
         assert len(cache) == 0
 
-    def test_rows_are_used_again(self):
-        cache = KeyValueCache(2, 2, 8, torch.zeros(1))
-        first, second = cache.begin([torch.ones(2, 2, 5, 8)] * 2)
-        assert (cache.end, len(cache)) == (10, 10)
-        del first
-        assert len(cache) == 5
-        assert cache.allocate(6) == [0, 1, 2, 3, 4, 10]
-        assert membership([second])[0].nonzero()[0].tolist() == [5, 6, 7, 8, 9]
-
 
 def sampled_mean(lm, prefixes, num_samples):
     draws = []

@@ -79,17 +79,6 @@ def test_unknown_position_is_one_line(python, corpus, tmp_path):
     assert "Traceback" not in result.stderr
 
 
-def test_perplexity_program_reads_our_lm(python, corpus, point, tmp_path):
-    result = launch(
-        *["-m", "espnet2.bin.lm_calc_perplexity", "--train_config", f"{point}/config.yaml"],
-        *["--model_file", f"{point}/valid.loss.ave.pth", "--output_dir", f"{tmp_path}/ppl"],
-        *["--data_path_and_name_and_type", f"{corpus}/valid.txt,text,text", "--num_workers", "0"],
-        python=python,
-    )
-    assert result.returncode == 0, result.stderr
-    assert 1 < float((tmp_path / "ppl" / "ppl").read_text()) < 20
-
-
 def test_register_is_idempotent():
     from espnet2.tasks.lm import lm_choices, model_choices
 
