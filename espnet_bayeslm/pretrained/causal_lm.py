@@ -201,6 +201,9 @@ def _tokenizer(target: str, **options: Any) -> Any:
 def _model_and_tokenizer(target: str, **options: Any) -> Tuple[Any, Any]:
     """Model and tokenizer by transformers' own loaders, without code of the model's folder."""
     from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.utils import logging as their_logging
+
+    their_logging.disable_progress_bar()
 
     config = AutoConfig.from_pretrained(target, trust_remote_code=False, **options)
     if getattr(config, "is_encoder_decoder", False):

@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 import yaml
-from command_lines import SHORT
+from command_lines import SHORT, words
 from espnet2.bin.lm_inference import GenerateText
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 from espnet2.main_funcs.pack_funcs import unpack
