@@ -79,15 +79,6 @@ def test_how_it_ends(words, write, text, status):
     assert ("ZeroDivisionError" in result.stderr) == ("/" in text)
 
 
-def test_modules_and_other_options(words):
-    for command in (["-m", "platform"], ["-c", "print(1)"]):
-        found, expected = (
-            subprocess.run([*python, *command], capture_output=True, text=True)
-            for python in (words, [sys.executable])
-        )
-        assert (found.returncode, found.stdout) == (expected.returncode, expected.stdout)
-
-
 def test_it_ends_with_its_client(words, write, tmp_path):
     script = write(
         "import os, pathlib, time\n"

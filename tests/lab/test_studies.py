@@ -13,7 +13,7 @@ from espnet_bayeslm.utils.errors import InputError
 from lab import figures, outputs, studies
 from lab.collect import collect
 from lab.evaluate import Evaluation
-from lab.plan import Entry, Figures, Settings, has_point_prior, mixed_figures, read_plan
+from lab.plan import Figures, Settings, has_point_prior, mixed_figures, read_plan
 from lab.train import Place
 
 BAYES, POINT = "bayes_lstm_cell_input_1-2", "point_lstm"
@@ -125,13 +125,6 @@ def test_figures(view, views, tmp_path):
     assert list(ours.get_ydata()) == pytest.approx([0.05, 0.25, 1.0])
     written = figures.write_figures(view, tmp_path / "images")
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in written.values())
-
-
-def test_the_legend_of_many_lines_names_their_kinds_of_lm():
-    kinds = [kind for kind in ("bayes", "l2") for _ in range(10)]
-    lines = [Entry(Line("some", 1, "lstm", kind), [1], {}, None, {}) for kind in kinds]
-    names = [figures.legend_name(None, line, lines) for line in lines]
-    assert set(names) == {"Bayesian LSTM", "LSTM, L2"}
 
 
 def test_median_of_locations_together():

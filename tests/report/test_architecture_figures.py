@@ -8,7 +8,6 @@ from matplotlib.colors import same_color
 from espnet_bayeslm.kinds.search import shares
 from espnet_bayeslm.kinds.search.history import read_history
 from espnet_bayeslm.report.architecture_figures import history_figure, weights_figure
-from espnet_bayeslm.report.plots import save_figure
 from espnet_bayeslm.utils.errors import InputError
 
 MIXED = {
@@ -59,12 +58,6 @@ def test_lines_are_the_shares_over_the_training(tmp_path):
         assert list(drawn[0].get_xdata()) == [0, 0.5, 1, 1.5, 2]
         assert same_color(drawn[0].get_color(), COLOURS[kinds[1]])
         assert len(drawn[-1].get_xdata()) == 3
-
-
-def test_figures_of_a_large_space_are_drawn(tmp_path):
-    space = {f"ffn@{layer}": ("point", "bayes") for layer in range(1, 25)}
-    save_figure(weights_figure({"seed0": weights_of(space)}), tmp_path / "weights.png")
-    assert (tmp_path / "weights.png").stat().st_size > 5000
 
 
 def test_a_history_of_nothing():

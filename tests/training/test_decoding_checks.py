@@ -72,34 +72,6 @@ def test_differing_token_lists_are_refused(program, part, config, check):
     assert "--token_list" in message
 
 
-@pytest.mark.parametrize(
-    "other, expected",
-    [
-        (
-            [*TOKENS[:5], *TOKENS[6:]],
-            "6 of 11 ids stand for other tokens in this LM than in {}: 5 is 'e' and 'd', 6 is 'f'"
-            " and 'e', 7 is 'g' and 'f', 8 is 'h' and 'g', 9 is '<sos/eos>' and 'h', and 1 more"
-            " (0 tokens are only this LM's, 1 only the other's)",
-        ),
-        (
-            [*TOKENS[:-2], "<sos/eos>", "h"],
-            "2 of 11 ids stand for other tokens in this LM than in {}: 9 is '<sos/eos>' and 'h',"
-            " 10 is 'h' and '<sos/eos>' (the same tokens in another order)",
-        ),
-        (
-            [*TOKENS, "i"],
-            "1 of 12 ids stand for other tokens in this LM than in {}: 11 is 'i' and none (1"
-            " tokens are only this LM's, 0 only the other's)",
-        ),
-    ],
-)
-def test_the_message_says_how_they_differ(other, expected, config, check):
-    asr, lm = config("asr"), config("lm", token_list=other)
-    with pytest.raises(InputError) as error:
-        check("asr_inference", asr_train_config=asr, lm_train_config=lm)
-    assert expected.format(asr) in str(error.value)
-
-
 def test_options_may_come_from_a_file(config, check, tmp_path):
     other = config("lm", token_list=[*TOKENS, "more"])
     options = tmp_path / "decode.yaml"

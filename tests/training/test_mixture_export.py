@@ -159,8 +159,14 @@ class TestBadInput:
 
         return check
 
-    def test_no_lm(self, ngram, fails):
+    def test_what_cannot_be_mixed(self, lms, ngram, mixture, fails, tmp_path):
+        chars, search = tmp_path / "chars", tmp_path / "search"
+        write_experiment(lms[0], chars, "bayes_lstm", dict(unit=8), token_type="char")
+        write_experiment(lms[0], search, *SEARCH["search"])
         fails("no LM in the mixture", lms=[], ngrams=[ngram])
+        fails("it has char tokens, and exp word tokens", lms=[lms[0], chars])
+        fails(r"search/valid.loss.ave.pth: a super-network", lms=[search])
+        fails("a mixture already", lms=[mixture])
 
     def test_other_tokens(self, lms, fails, tmp_path):
         other = shutil.copytree(lms[0], tmp_path / "o")
@@ -172,12 +178,6 @@ class TestBadInput:
             r" and 'a', 3 is 'Y' and 'b' \(2 tokens are only this LM's, 2 only the other's\)"
         )
         fails(message, lms=[lms[0], other], weights="0.5,0.5")
-
-    def test_another_type_of_tokens(self, lms, fails, tmp_path):
-        other = write_experiment(
-            lms[0], tmp_path / "chars", "bayes_lstm", dict(unit=8), token_type="char"
-        )
-        fails("it has char tokens, and exp word tokens", lms=[lms[0], other])
 
     def test_weights(self, lms, ngram, fails, tmp_path):
         parts = dict(lms=lms[:1], ngrams=[ngram])
@@ -191,13 +191,6 @@ class TestBadInput:
         ):
             (tmp_path / "w.yaml").write_text(content)
             fails(message, weights=tmp_path / "w.yaml", **parts)
-
-    def test_a_super_network(self, lms, fails, tmp_path):
-        search = write_experiment(lms[0], tmp_path / "search", *SEARCH["search"])
-        fails(r"search/valid.loss.ave.pth: a super-network", lms=[search])
-
-    def test_a_mixture_of_mixtures(self, mixture, fails):
-        fails("a mixture already", lms=[mixture])
 
     @pytest.mark.parametrize("number", [0, 1])
     def test_a_folder_that_holds_an_lm(self, lms, number):
