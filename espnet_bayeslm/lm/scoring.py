@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import abstractmethod
-from typing import Any, Iterator, List, Tuple
+from typing import Any, Iterator, List, Optional, Tuple
 
 import torch
 from espnet2.lm.abs_model import AbsLM
@@ -19,9 +19,16 @@ class IncrementalLM(AbsLM):
 
     ESPnet's own searches call `score` and `batch_score`. Its transducer searches give only the last
     token of hypotheses of different lengths, which is enough here as for any recurrent LM.
+
+    Attributes:
+        vocab_size: Number of tokens.
+        sos: Id of the token before a sentence; None: the last of the vocabulary, as in ESPnet.
+        eos: Id of the token after a sentence; None: the last of the vocabulary, as in ESPnet.
     """
 
     vocab_size: int
+    sos: Optional[int] = None
+    eos: Optional[int] = None
 
     @abstractmethod
     def compute(self, input: torch.Tensor, hidden: Any) -> Tuple[torch.Tensor, Any]:
@@ -92,7 +99,7 @@ class IncrementalLM(AbsLM):
     def _read(self, ys: torch.Tensor, states: List[Any]) -> Step:
         """Logits and new states of the next token, (B, vocab_size)."""
         # ESPnet's transducer searches write the start of a sentence as <blank>
-        ys = ys.masked_fill(ys == 0, self.vocab_size - 1)
+        ys = ys.masked_fill(ys == 0, self.vocab_size - 1 if self.sos is None else self.sos)
         if all(state is None for state in states):
             return self.begin(ys)
         # a transducer's hypothesis may still be empty where others are not

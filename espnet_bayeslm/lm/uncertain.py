@@ -98,13 +98,9 @@ class UncertainLM(SampledLM):
         draws_in_training: True if training samples; else it uses the mean too.
         computes_trees: True if it is a `TreeLM`: computes each distinct prefix once.
         continues_trees: True if it is a `RecurrentTreeLM`: continues from its state after a node.
-        sos: Id of the token before a sentence; None: the last of the vocabulary, as in ESPnet.
-        eos: Id of the token after a sentence; None: the last of the vocabulary, as in ESPnet.
     """
 
     computes_trees = continues_trees = False
-    sos: Optional[int] = None
-    eos: Optional[int] = None
 
     def __init__(self, vocab_size: int, *, prior_variance: Union[float, str], num_samples: int = 0):
         super().__init__()

@@ -242,3 +242,17 @@ def test_bad_input(trained, tmp_path, capsys, config, source, options, message):
         main([*texts, *words, *options])
     assert message in capsys.readouterr().err
     assert not list((tmp_path / "exp").glob("*.pth"))
+
+
+def test_steps_of_a_beam_search(tmp_path):
+    """Two hypotheses, token by token, against one pass over each."""
+    _, lm = build(tmp_path, marks="special", uncertainty={"lora_a@*": "bayes"})
+    lm.eval()
+    ids = torch.tensor([[lm.sos, 7, 9, 5], [lm.sos, 8, 9, 6]])
+    with torch.no_grad():
+        expected = lm(ids)[0].log_softmax(-1)
+    states = [None, None]
+    for end in range(1, ids.size(1) + 1):
+        scores, states = lm.batch_score(ids[:, :end], states, None)
+        torch.testing.assert_close(scores, expected[:, end - 1], rtol=1e-4, atol=1e-4)
+    assert scores.size(1) == lm.vocab_size
