@@ -60,13 +60,18 @@ done
 [ -s "${nbest}/conditions" ] || exit 0
 ngram=${exp}/3gram.arpa
 [ -s "${ngram}" ] || "${bayeslm[@]}" ngram --text data/train/text.plain --arpa "${ngram}"
+for name in ${systems:-lora bayes_lora}; do
+    lm=${exp}/${name}.${seeds%% *}
+    [ -s "${lm}/weights.yaml" ] || "${bayeslm[@]}" interpolate --text "${exp}/valid.txt" --lm "${lm}" --ngram "${ngram}" \
+        --output "${lm}/weights.yaml"
+done
 while read -r condition; do
     for name in ${systems:-lora bayes_lora}; do
         lm=${exp}/${name}.${seeds%% *} output=${exp}/${name}.${seeds%% *}/rescore_${condition}
         [ -s "${output}/eval/text" ] && continue
         "${bayeslm[@]}" rescore --nbest "${nbest}/dev_${condition}" --lm "${lm}" --ngram "${ngram}" \
-            --tune_ref "${nbest}/dev_${condition}/text" --output "${output}/dev"
+            --weights "${lm}/weights.yaml" --tune_ref "${nbest}/dev_${condition}/text" --output "${output}/dev"
         "${bayeslm[@]}" rescore --nbest "${nbest}/eval_${condition}" --lm "${lm}" --ngram "${ngram}" \
-            --scales "${output}/dev/scales.yaml" --ref "${nbest}/eval_${condition}/text" --output "${output}/eval"
+            --weights "${lm}/weights.yaml" --scales "${output}/dev/scales.yaml" --ref "${nbest}/eval_${condition}/text" --output "${output}/eval"
     done
 done < "${nbest}/conditions"
