@@ -81,7 +81,7 @@ def test_a_few_steps_of_lora_lower_the_loss(folder, lm):
         return torch.nn.utils.rnn.pad_sequence(ids, batch_first=True), lengths
 
     def loss(sentences):
-        return float(model.eval()(*batch(sentences))[0])
+        return float(model.eval()(*batch(sentences))[0].detach())
 
     train, other = SENTENCES[:3], SENTENCES[3:]
     before = loss(train), loss(other)
