@@ -27,6 +27,7 @@ import torch
 from steps import in_new_process, ratio, resident_mib, started
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, DynamicCache, LlamaConfig, PreTrainedTokenizerFast
+from transformers.utils.logging import disable_progress_bar
 
 from espnet_bayeslm.kernels.product import has_onednn
 from espnet_bayeslm.pretrained.adapted import AdaptedLM
@@ -184,17 +185,23 @@ def check_same(calls: Dict[str, Callable[[], List[np.ndarray]]]) -> None:
         np.testing.assert_allclose(found, scores[TREE], atol=2e-3, err_msg=name)
 
 
-def print_rows(
-    title: str, seconds: Dict[str, List[float]], memory: Dict[str, float], *, base: str
-) -> None:
-    """Print the milliseconds of each call, its ratio to that of `base`, and its memory."""
-    print(f"\n{title}\n{'':20} {'CPU ms':>9} {'/ ' + base:>20} {'MiB':>8}")
+def print_rows(title: str, seconds: Dict[str, List[float]], *, base: str) -> None:
+    """Print the milliseconds of each call and its ratio to that of `base`."""
+    print(f"\n{title}\n{'':20} {'CPU ms':>9} {'/ ' + base:>20}")
     for name, values in seconds.items():
         cells = f"{1000 * statistics.median(values):9.0f} {ratio(values, seconds[base]):20.2f}"
-        print(f"{name:20} {cells} {memory.get(name, float('nan')):8.0f}", flush=True)
+        print(f"{name:20} {cells}", flush=True)
 
 
-def scoring_mib(folder: Path, dtype: torch.dtype, name: str, number: int) -> float:
+def print_memory(
+    what: str, names: Sequence[str], measure: Callable[..., float], *args: Any
+) -> None:
+    """Print the memory that each way takes, in a process of its own."""
+    found = {name: in_new_process(measure, *args, name) for name in names}
+    print(f"{what}:", ", ".join(f"{n} {mib:.0f} MiB" for n, mib in found.items()), flush=True)
+
+
+def scoring_mib(folder: Path, dtype: torch.dtype, number: int, name: str) -> float:
     """Return the memory that scoring takes at most, above the model, in this process."""
     torch.set_num_threads(1)
     model = read_lm(folder, dtype)
@@ -228,23 +235,23 @@ def measure_scoring(folder: Path, dtype: torch.dtype, args: argparse.Namespace) 
 
     names = {name: functools.partial(all_lists, name) for name in calls[0]}
     seconds = interleave(names, args.rounds)
-    memory = {n: in_new_process(scoring_mib, folder, dtype, n, args.lists) for n in names}
     tokens = sum(len(ids) - 1 for hypotheses in lists for ids in hypotheses)
     nodes = sum(
         len({ids[:n] for ids in hypotheses for n in range(1, len(ids))}) for hypotheses in lists
     )
     title = f"{len(lists)} lists, {tokens} tokens, {100 * nodes / tokens:.0f} % distinct prefixes"
-    print_rows(f"{str(dtype)[6:]}: {title}; MiB above the model's", seconds, memory, base=TREE)
+    print_rows(f"{str(dtype)[6:]}: {title}", seconds, base=TREE)
+    print_memory("above the model", list(names), scoring_mib, folder, dtype, args.lists)
 
 
 def measure_training(folder: Path, rounds: int) -> None:
     """Print a table of training steps."""
     names = (PEFT, LORA, BAYES)
     seconds = interleave({name: training_step(folder, name) for name in names}, rounds)
-    memory = {name: in_new_process(training_mib, folder, name) for name in names}
-    title = f"training, float32: {BATCH[0]} x {BATCH[1]} tokens, rank {RANK}; MiB with the model"
-    print_rows(title, seconds, memory, base=PEFT)
+    title = f"training, float32: {BATCH[0]} x {BATCH[1]} tokens, rank {RANK}"
+    print_rows(title, seconds, base=PEFT)
     print(f"{BAYES} / {LORA}: {ratio(seconds[BAYES], seconds[LORA]):.2f}", flush=True)
+    print_memory("with the model", names, training_mib, folder)
 
 
 def main() -> None:
@@ -255,6 +262,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     args = started(parser)
     logging.disable(logging.WARNING)
+    disable_progress_bar()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_lm(folder)
