@@ -307,7 +307,7 @@ class BayesLMTask(LMTask):
     @classmethod
     def build_preprocess_fn(cls, args: argparse.Namespace, train: bool) -> Any:
         """ESPnet's reader of sentences; of a pretrained LM that of its own tokenizer."""
-        if args.lm == PRETRAINED:
+        if getattr(args, "lm", None) == PRETRAINED:
             return SentencePreprocessor.of(args, train=train)
         return super().build_preprocess_fn(args, train)
 

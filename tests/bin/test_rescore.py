@@ -212,17 +212,25 @@ def test_what_is_not_ours_is_not_replaced(nbest, ngram, tuned, tmp_path, refused
     refused(main, words(nbest=lists, ngram=ngram, output=output), message)
 
 
-def test_a_failure_while_writing_leaves_the_old_output(
-    nbest, ngram, tmp_path, refused, monkeypatch
-):
+def test_a_failure_while_writing_leaves_the_old_output(nbest, ngram, tmp_path, capsys, monkeypatch):
+    """The blocks that were finished stay beside it, for the next run."""
     lists = {"nbest": nbest / "dev", "ngram": ngram, "output": tmp_path / "out"}
     run(**lists)
+
+    def files():
+        return {path: path.read_bytes() for path in (tmp_path / "out").iterdir() if path.is_file()}
+
+    before = files()
 
     def full(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(rescore, "write_settings", full)
-    refused(main, words(**lists, lmwt=3), "No space left")
+    with pytest.raises(SystemExit):
+        main(words(**lists, lmwt=3))
+    assert "No space left" in capsys.readouterr().err
+    assert files() == before
+    assert len([*tmp_path.rglob(".out.blocks")]) == 1
 
 
 def shouted(line):

@@ -198,7 +198,7 @@ def test_a_checkpoint_of_an_epoch(point, tmp_path):
 def bpe(make, tmp_path):
     """Return a Bayesian LM over sentencepiece tokens."""
     (tmp_path / "train.txt").write_text("key a bc abc cab a b c\n" * 20)
-    token_type, tokens, bpemodel = made_tokens(tmp_path, TokenOptions("bpe", 9), {})
+    token_type, tokens, bpemodel, _ = made_tokens(tmp_path, TokenOptions("bpe", 9), {})
     options = {"token_list": tokens, "token_type": token_type, "bpemodel": bpemodel}
     return make("bpe", *BAYES["lstm"], options)
 

@@ -144,7 +144,7 @@ def test_given_tokens(pieces, prepare, tmp_path):
             assert shapes(tmp_path / name, part) == shapes(tmp_path / "first", part)
     words = {"token_type": "word", "token_list": ["<blank>", "<unk>", "b", "a", "<sos/eos>"]}
     (recipe / "config.yaml").write_text(yaml.safe_dump(words))
-    assert prepare("words", asr_exp=recipe) == ("word", words["token_list"], None)
+    assert prepare("words", asr_exp=recipe) == Tokens("word", words["token_list"])
 
 
 def test_tokens_that_were_given_are_given_again(pieces, prepare, tmp_path):
