@@ -162,7 +162,7 @@ def test_commands_of_the_pages_run(workplace, python):
 
 def test_readme_is_short():
     text = re.sub(r"<!--.*?-->", "", README.read_text(), flags=re.DOTALL)
-    assert len(text.split()) <= 900
+    assert len(text.split()) <= 700
 
 
 def rows_of(page, first):
