@@ -48,7 +48,8 @@ def change(values: Values, base: Values) -> Values:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Table in Markdown without its empty columns; nothing where it has no row."""
+    """Table in Markdown without empty rows and columns; nothing where no row is left."""
+    rows = [row for row in rows if any(row[1:])]
     kept = [n for n in range(len(header)) if n == 0 or any(row[n] for row in rows)]
     if not rows:
         return NOTHING

@@ -326,12 +326,14 @@ def share_table(results: Results) -> str:
 
 
 def not_run(results: Results) -> str:
-    """List the numbers of the lines of which a step was not made."""
+    """List the numbers of the lines of which a step was not made; lines trained at no seed not."""
     found: Dict[str, List[str]] = {}
     for entry in results.lines:
+        missing = {seed: results.missing(entry, seed) for seed in entry.seeds}
+        if set(missing.values()) == {"trained"}:
+            continue
         steps: Dict[str, List[int]] = {}
-        for seed in entry.seeds:
-            step = results.missing(entry, seed)
+        for seed, step in missing.items():
             if step is not None:
                 steps.setdefault(step, []).append(seed)
         for step, seeds in steps.items():
