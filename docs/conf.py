@@ -18,7 +18,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
 myst_enable_extensions = ["amsmath", "dollarmath"]
 # headings can be linked as PAGE.md#heading
-myst_heading_anchors = 3
+myst_heading_anchors = 4
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
 napoleon_use_ivar = True
