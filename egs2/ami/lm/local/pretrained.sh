@@ -43,6 +43,7 @@ declare -A options=(
     [lora_r64]="--config lora --lm_conf lora.r=64"
     [bayes_lora]="--config bayes_lora"
     [bayes_lora_kl0.1]="--config bayes_lora --model_conf kl_weight=0.1"
+    [bayes_lora_kl0.001]="--config bayes_lora --model_conf kl_weight=0.001"
     [bayes_lora_both]="--config bayes_lora --lm_conf uncertainty.lora_b@*={kind: bayes, init_std: 0.001, init_std_unit: absolute}"
 )
 for seed in ${seeds}; do
