@@ -109,7 +109,7 @@ def cached(scorer: TreeScorer, hypotheses: Sequence[Ids]) -> List[np.ndarray]:
         np.concatenate([np.arange(shared), shared + n * longest + np.arange(len(end))])
         for n, end in enumerate(ends)
     ]
-    return scorer._of_paths(logits, hypotheses, paths)
+    return scorer.of_paths(logits, hypotheses, paths)
 
 
 def ways(model: Any, hypotheses: Sequence[Ids]) -> Dict[str, Callable[[], List[np.ndarray]]]:
@@ -122,7 +122,7 @@ def ways(model: Any, hypotheses: Sequence[Ids]) -> Dict[str, Callable[[], List[n
     return {
         TREE: functools.partial(tree.log_probs, hypotheses, counts),
         PADDED: functools.partial(padded.log_probs, hypotheses, counts),
-        ONE: lambda: [padded._padded([ids])[0] for ids in hypotheses],
+        ONE: lambda: [padded.log_probs([ids], [len(ids) - 1])[0] for ids in hypotheses],
         CACHE: functools.partial(cached, tree, hypotheses),
     }
 
