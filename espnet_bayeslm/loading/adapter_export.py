@@ -9,7 +9,7 @@ from espnet_bayeslm.loading.trained_lm import load_adapted
 from espnet_bayeslm.pretrained.lora import write_adapter
 from espnet_bayeslm.pretrained.names import is_adapted
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, check_folder, entries, staged
+from espnet_bayeslm.utils.files import PathLike, check_folder, staged
 
 WRITTEN = {"adapter_config.json", "adapter_model.safetensors", "README.md"}
 
@@ -33,14 +33,7 @@ def export_adapter(path: PathLike, output: PathLike) -> None:
             remedy="Leave out --format, or train one: bayeslm train --config lora --from hf:NAME.",
         )
     folder = Path(output)
-    names = set(entries(folder)) if folder.is_dir() else set()
-    if names - WRITTEN:
-        raise InputError(
-            f"holds {min(names - WRITTEN)}, which is nothing that was exported",
-            path=folder,
-            remedy="Give a new folder.",
-        )
-    check_folder(folder)
+    check_folder(folder, written=WRITTEN)
     loaded = load_adapted(path)
     base = read_config(find_files(path)[0]).lm_conf["model"]
     with staged(folder) as place:

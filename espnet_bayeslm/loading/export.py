@@ -25,7 +25,7 @@ from espnet_bayeslm.loading.experiment import (
 from espnet_bayeslm.loading.trained_lm import TrainedLM, load_lm
 from espnet_bayeslm.loading.training_config import training_config
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, check_folder, entries, staged, write_yaml
+from espnet_bayeslm.utils.files import PathLike, check_folder, staged, write_yaml
 
 CONFIG, CHECKPOINT = "config.yaml", "valid.loss.ave.pth"
 # What ESPnet's programs ask the configuration of a trained LM for, besides the LM and the model.
@@ -85,14 +85,7 @@ def check_output(output: PathLike, *, sources: Sequence[PathLike]) -> None:
     for source in map(Path, sources):
         if folder.exists() and folder.samefile(find_files(source)[0].parent):
             raise InputError("is the LM's own folder", path=folder, remedy="Give a new one.")
-    names = set(entries(folder)) if folder.is_dir() else set()
-    if names - WRITTEN:
-        raise InputError(
-            f"holds {min(names - WRITTEN)}, which is nothing that was exported",
-            path=folder,
-            remedy="Give a new folder.",
-        )
-    check_folder(folder)
+    check_folder(folder, written=WRITTEN)
 
 
 def point_config(args: argparse.Namespace, *, path: Path) -> Dict[str, Any]:

@@ -15,6 +15,7 @@ import zlib
 from pathlib import Path
 from typing import (
     IO,
+    AbstractSet,
     Any,
     Dict,
     Iterable,
@@ -136,8 +137,23 @@ def staged(
             _remove(target, name)
 
 
-def check_folder(path: PathLike) -> None:
-    """Raise an InputError where `staged` cannot write to a folder: before the work for it."""
+def check_folder(path: PathLike, *, written: Optional[AbstractSet[str]] = None) -> None:
+    """Check that `staged` can write to a folder, before the work for it.
+
+    Args:
+        path: The folder.
+        written: Names of all that may be in it already; None: any.
+
+    Raises:
+        InputError: It cannot be written to, or holds something else.
+    """
+    others = set(entries(path)) - written if written is not None and Path(path).is_dir() else None
+    if others:
+        raise InputError(
+            f"holds {min(others)}, which is nothing that was exported",
+            path=path,
+            remedy="Give a new folder.",
+        )
     with _filled(path):
         pass
 
