@@ -146,16 +146,14 @@ class AdaptedLM(RereadingLM):
         }
 
     def projected(self, input: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
-        """Input of the output projection, (B, L, M)."""
+        """Input of the output projection, (B, L, M); logits where these come otherwise."""
+        if not self._is_linear:
+            return self.causal(input_ids=input, use_cache=False).logits
         return self.causal.base_model(input_ids=input, use_cache=False).last_hidden_state
-
-    def compute(self, input: torch.Tensor, hidden: Any) -> Any:
-        """Logits of the tokenizer's tokens, and no state."""
-        return self.causal(input_ids=input, use_cache=False).logits[..., : self.vocab_size], None
 
     def project(self, outputs: torch.Tensor) -> torch.Tensor:
         """Logits (..., V) of the tokenizer's tokens."""
-        return self.decoder(outputs)[..., : self.vocab_size]
+        return (self.decoder(outputs) if self._is_linear else outputs)[..., : self.vocab_size]
 
     def outputs(self, input: torch.Tensor) -> Optional[Projected]:
         """Input of the output projection and its weight; None where logits come otherwise."""

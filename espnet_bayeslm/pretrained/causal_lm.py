@@ -170,7 +170,7 @@ def _gguf(path: Path) -> str:
 
 
 def _read(load: Callable[..., Any], target: str, *, shown: str, **options: Any) -> Any:
-    """What a loader makes of a folder or hub name, from a local copy if there is one.
+    """Result of a loader for a folder or hub name, from a local copy if there is one.
 
     Raises:
         InputError: It cannot be read.

@@ -78,7 +78,7 @@ def lists(nbest, point, bayes, ngram):
 
 @pytest.fixture
 def watched(monkeypatch):
-    """What is done when block 1, 2, .. is kept, and the names of those that are."""
+    """Actions when block 1, 2, .. is kept, and the names of the kept blocks."""
     write, counts, acts = blocks.atomic_write, [], {}
 
     @contextlib.contextmanager

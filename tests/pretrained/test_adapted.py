@@ -7,7 +7,7 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from pretrained.tiny_models import FAMILIES, write_model
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, Gemma2Config
 
 import espnet_bayeslm
 from espnet_bayeslm.pretrained.adapted import AdaptedLM, vocabulary
@@ -244,13 +244,18 @@ def test_bad_input(trained, tmp_path, capsys, config, source, options, message):
     assert not list((tmp_path / "exp").glob("*.pth"))
 
 
-def test_steps_of_a_beam_search(tmp_path):
-    """Two hypotheses, token by token, against one pass over each."""
-    _, lm = build(tmp_path, marks="special", uncertainty={"lora_a@*": "bayes"})
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_steps_of_a_beam_search(tmp_path, family, monkeypatch):
+    """Two hypotheses, token by token, against one pass over each; Gemma 2 caps its logits."""
+    capped = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, head_dim=8)
+    capped.update(num_key_value_heads=1, intermediate_size=24, final_logit_softcapping=0.5)
+    gemma2 = {"gemma2": lambda v: Gemma2Config(vocab_size=v, **capped)}
+    monkeypatch.setattr("pretrained.tiny_models.FAMILIES", {**FAMILIES, **gemma2})
+    _, lm = build(tmp_path, family, marks="special", uncertainty={"lora_a@*": "bayes"})
     lm.eval()
     ids = torch.tensor([[lm.sos, 7, 9, 5], [lm.sos, 8, 9, 6]])
     with torch.no_grad():
-        expected = lm(ids)[0].log_softmax(-1)
+        expected = lm.causal(input_ids=ids).logits.log_softmax(-1)
     states = [None, None]
     for end in range(1, ids.size(1) + 1):
         scores, states = lm.batch_score(ids[:, :end], states, None)
