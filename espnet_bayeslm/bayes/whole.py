@@ -54,11 +54,14 @@ class OptimizerPosterior(WeightKind):
         return torch.addcmul(mean, self.std(block), noise)
 
 
-def add_whole_posterior(posterior: Posterior, *, log_std: float = LOG_STD_MIN) -> None:
-    """Make every parameter of a module random, with a buffer `{parameter}_log_std` beside it.
+def add_whole_posterior(
+    posterior: Posterior, pattern: str = "*", *, log_std: float = LOG_STD_MIN
+) -> None:
+    """Make all parameters that are trained random, each with a buffer `{parameter}_log_std`.
 
     Args:
         posterior: Posterior of the model, before a checkpoint with the buffers is loaded.
+        pattern: The names of the parameters that are trained match it.
         log_std: Initial value of the buffers; the default counts as certain.
 
     Raises:
@@ -72,7 +75,7 @@ def add_whole_posterior(posterior: Posterior, *, log_std: float = LOG_STD_MIN) -
             )
     if posterior.blocks():
         raise InputError("the model has a posterior over all of its weights already")
-    posterior.add([Weights("*")], OptimizerPosterior(log_std=log_std), "")
+    posterior.add([Weights(pattern)], OptimizerPosterior(log_std=log_std), "")
 
 
 def whole_blocks(posterior: Optional[Posterior]) -> List[Block]:

@@ -95,12 +95,14 @@ class UncertainLM(SampledLM):
     Attributes:
         kinds: The uncertain locations, as the configuration has them.
         noise: Counts the samples of training.
+        trained: Pattern of the names of the parameters that training changes.
         draws_in_training: True if training samples; else it uses the mean too.
         computes_trees: True if it is a `TreeLM`: computes each distinct prefix once.
         continues_trees: True if it is a `RecurrentTreeLM`: continues from its state after a node.
     """
 
     computes_trees = continues_trees = False
+    trained = "*"
 
     def __init__(self, vocab_size: int, *, prior_variance: Union[float, str], num_samples: int = 0):
         super().__init__()

@@ -72,7 +72,7 @@ def add_ivon_posterior(lm: Any) -> None:
     """
     if not isinstance(lm, UncertainLM):
         lm.posterior = Posterior(lm)
-    add_whole_posterior(lm.posterior)
+    add_whole_posterior(lm.posterior, getattr(lm, "trained", "*"))
 
 
 def load_model(args: argparse.Namespace, checkpoint: Path, *, posterior: bool = False) -> Any:

@@ -60,6 +60,7 @@ class AdaptedLM(RereadingLM):
 
     rnn_type = "pretrained"
     computes_trees = False
+    trained = "*.lora_*"
 
     @typechecked
     def __init__(
@@ -134,7 +135,7 @@ class AdaptedLM(RereadingLM):
     def causal_lm(self, name: str, *, fingerprint: str) -> CausalLM:
         """The adapted LM as a causal LM."""
         base: CausalLM = self.__dict__["base"]
-        sampled = self.sampled if self.kinds else None
+        sampled = self.sampled if self.posterior.blocks() else None
         return dataclasses.replace(base, name=name, fingerprint=fingerprint, sampled=sampled)
 
     def positions(self) -> Mapping[str, Position]:

@@ -140,6 +140,19 @@ def test_training_by_the_command_line(trained):
     assert low - 1 < loaded.score(text, num_samples=2) < high + 1
 
 
+def test_ivon_keeps_a_posterior_over_the_adapter_alone(trained):
+    ivon = ["--optim", "ivon", "--optim_conf", "hess_init=0.1", "--optim_conf", "ess=1000"]
+    train(trained, "ivon", "lora", f"hf:{trained / 'base'}", *ivon)
+    state = torch.load(trained / "ivon/valid.loss.ave.pth", weights_only=True)
+    spread = [name for name in state if name.endswith("_log_std")]
+    assert len(spread) * 2 == len(state)
+    # 1 / sqrt(ess h), h having hardly moved
+    for name in spread:
+        torch.testing.assert_close(state[name].exp().mean(), torch.tensor(0.1), rtol=0.05, atol=0)
+    loaded = espnet_bayeslm.load(trained / "ivon")
+    assert loaded.score("so we could") != loaded.score("so we could", num_samples=2)
+
+
 def test_an_exported_adapter_is_peft_s(trained, tmp_path):
     from espnet_bayeslm.bin.export import main
 
