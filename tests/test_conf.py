@@ -10,6 +10,7 @@ import yaml
 from espnet2.tasks.abs_task import scheduler_classes
 
 from espnet_bayeslm.bayes import parse_uncertainty
+from espnet_bayeslm.configs import shipped
 from espnet_bayeslm.configs.tables import MIXTURE, config_text, paper_tables
 from espnet_bayeslm.lm import lstm, transformer
 from espnet_bayeslm.training.task import BayesLMTask
@@ -17,7 +18,7 @@ from espnet_bayeslm.training.task import BayesLMTask
 CONF = Path(__file__).parent.parent / "conf"
 # They train an adapter on a base model: tests/pretrained/test_adapted.py
 PRETRAINED = ("bayes_lora", "lora")
-FILES = sorted(path for path in CONF.glob("*.yaml") if path.stem not in PRETRAINED)
+FILES = [path for name, path in shipped().items() if name not in PRETRAINED]
 UNCERTAIN = ("bayes", "gp", "variational", "search", "adapt")
 
 # The LM lines of the paper's tables: all but n-grams, Oracle and mixtures of other lines.
@@ -169,7 +170,7 @@ def test_sizes_have_all_parts(size):
 
 def test_there_is_no_other_file():
     names = {*FIRST, *SEARCHES, *ADAPTED, *PRETRAINED}
-    assert {path.stem for path in CONF.glob("*.yaml")} == names
+    assert set(shipped()) == names
 
 
 @pytest.mark.parametrize("name", [*FIRST, *SEARCHES])

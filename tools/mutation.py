@@ -261,10 +261,10 @@ def failures(mutant: Mutant | None, tests: Tests, timeout: float, server: str) -
     if not tests.paths:
         return []
     with tempfile.TemporaryDirectory() as folder:
-        for name in ("egs2", "bench", "setup.cfg", "README.md", "docs", "Makefile"):
+        for name in ("egs2", "bench", "conf", "setup.cfg", "README.md", "docs", "Makefile"):
             if (ROOT / name).exists():
                 os.symlink(ROOT / name, Path(folder) / name)
-        for name in ("tests", "tools", "conf", PACKAGE):  # conf/ links into the package
+        for name in ("tests", "tools", PACKAGE):
             shutil.copytree(ROOT / name, Path(folder) / name, symlinks=True)
         command = [sys.executable, "-I", "-S", forking_python.__file__, server]
         command += ["-m", "pytest", "-q", *tests.paths]

@@ -44,8 +44,8 @@ def test_one_is_printed_and_copied(capsys, tmp_path, refused):
 
 
 def test_conf_of_the_repository_is_what_is_shipped():
-    here = {path.stem: path for path in (ROOT / "conf").glob("*.yaml")}
-    assert {name: path.resolve() for name, path in here.items()} == shipped()
+    for path in shipped().values():
+        assert (ROOT / "conf" / path.name).read_bytes() == path.read_bytes()
 
 
 @pytest.mark.parametrize("name", ["bayes_lstm", "bayes_lstm.yaml", "conf/bayes_lstm.yaml"])
