@@ -38,7 +38,7 @@ def test_memory_does_not_grow_with_the_lists(format, tmp_path):
     folder = tmp_path / "lists"
     tracemalloc.start()
     try:
-        written = peak_of(lambda: write_nbest(many(300, 20), folder, format=format))
+        written = peak_of(lambda: write_nbest(many(150, 20), folder, format=format))
         whole = peak_of(lambda: list(read_nbest(folder, format)))
         streamed = peak_of(lambda: sum(1 for _ in read_nbest(folder, format)))
     finally:

@@ -1,6 +1,7 @@
 """HTK lattices: what is read, what is written, and what is refused."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -84,13 +85,6 @@ def test_a_link_without_a_word_may_lack_a_score(tmp_path):
     assert acoustic_scores(lattice, [("a", "b", "c")]) == pytest.approx([-16.75 + 3])
 
 
-def test_pauses_are_no_words(tmp_path):
-    text = (
-        HTK.replace("!NULL", "-pau-").replace("!SENT_START", "!ENTER").replace("!SENT_END", "!EXIT")
-    )
-    assert all_paths(read_text(tmp_path, text)).keys() == all_paths(read_text(tmp_path, HTK)).keys()
-
-
 def test_words_on_links_by_hand(tmp_path):
     lattice = read_text(tmp_path, ON_LINKS)
     ln10 = math.log(10)
@@ -114,19 +108,12 @@ def test_a_word_of_the_start_and_logs_of_no_base(tmp_path):
     assert lattice.scores == ("am_score", "graph_score")
 
 
-def test_times_of_the_words_stay_where_they_are(sphinx_lattice):
-    """A recogniser's lattice: time goes forward along each arc."""
-    for arc in sphinx_lattice.arcs:
-        assert sphinx_lattice.times[arc.source] <= sphinx_lattice.times[arc.target]
-    assert len(sphinx_lattice.arcs) > 100
-
-
 def words_of_lattices():
     plain = st.characters(blacklist_categories=("Z", "C"))
     return st.text(plain, min_size=1, max_size=5).filter(lambda word: word.split() == [word])
 
 
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(
     seed=st.integers(0, 10**6),
     words=st.lists(words_of_lattices(), min_size=1, max_size=4),
@@ -151,8 +138,10 @@ def test_what_was_written_is_read_again(tmp_path_factory, seed, words, value, sc
     assert list(read_htk(folder)) == lattices
 
 
-def test_round_trip_of_the_recogniser_and_of_other_writers(sphinx_folder, tmp_path):
-    (sphinx,) = read_htk(sphinx_folder)
+def test_round_trip_of_the_recogniser_and_of_other_writers(tmp_path):
+    """`data/peace.lat.gz` is of PocketSphinx: "we will work together for peace"."""
+    (sphinx,) = read_htk(Path(__file__).parent / "data")
+    assert len(sphinx.arcs) > 100
     others = {"a.lat": HTK, "b.slf": ON_LINKS}
     for lattice in (sphinx, *(read_text(tmp_path, text, name) for name, text in others.items())):
         write_htk([lattice], tmp_path / lattice.utt)

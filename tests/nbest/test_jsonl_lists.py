@@ -27,20 +27,6 @@ def write(path, *objects):
     return path
 
 
-def test_by_hand(tmp_path):
-    full = {"text": "ä\\u2028b  c".replace("\\u2028", "\u2028"), "am_score": -1, "lm_score": -2e0}
-    objects = [
-        GOOD,
-        {"utt": "u2", "hypotheses": [{**full, "graph_score": -0.5}], "ref": " a  b "},
-        {"ref": "", "hypotheses": [{"text": "x", "lm_score": None}, {"text": "y"}], "utt": "7"},
-    ]
-    assert read(write(tmp_path / "lists.json", *objects)) == [
-        NBest("u-1", (Hypothesis(("a", "b"), -1.5), Hypothesis((), 2.0))),
-        NBest("u2", (Hypothesis(("ä", "b", "c"), -1.0, -2.0, -0.5),), ("a", "b")),
-        NBest("7", (Hypothesis(("x",)), Hypothesis(("y",))), ()),
-    ]
-
-
 def test_strings_totals_ranks_speakers_and_unknown_keys(tmp_path, caplog):
     caplog.set_level("INFO")
     objects = [

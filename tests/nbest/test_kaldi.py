@@ -9,7 +9,6 @@ from oracles.refused import check_refused
 
 from espnet_bayeslm.nbest.formats import read_nbest, write_nbest
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
-from espnet_bayeslm.utils.errors import InputError
 
 GOOD = {
     "words_text": "en-A_1-2-1 well i'm 3\nen-A_1-2-2\nen-A_1-1 yes\n",
@@ -145,11 +144,6 @@ def test_costs_are_written_as_they_came(tmp_path):
     assert nbest.hypotheses[0].lm_score == pytest.approx(0.2)
     write_nbest([nbest], tmp_path / "b")
     assert {name: (tmp_path / "b" / name).read_text() for name in costs} == costs
-
-
-def test_no_folder(tmp_path):
-    with pytest.raises(InputError, match="nosuch: not a folder of Kaldi N-best archives"):
-        read(tmp_path / "nosuch")
 
 
 def test_a_list_has_a_hypothesis():

@@ -95,7 +95,7 @@ def test_ids_with_a_table_beside_them(tmp_path):
         read(tmp_path / "ids", text)
 
 
-@settings(max_examples=100, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(seed=st.integers(0, 10**6), zipped=st.booleans())
 def test_what_was_written_is_read_again(tmp_path_factory, seed, zipped):
     rng = np.random.default_rng(seed)

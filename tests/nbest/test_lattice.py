@@ -15,7 +15,7 @@ from oracles.lattice_paths import (
     write_kaldi_lattices,
 )
 
-from espnet_bayeslm.nbest.formats import LATTICE_READERS
+from espnet_bayeslm.nbest.formats import LATTICE_READERS, read_nbest
 from espnet_bayeslm.nbest.lattice import (
     Arc,
     Lattice,
@@ -139,6 +139,7 @@ def test_a_score_far_below_makes_no_others_equal():
     assert path.words == ("none",)
 
 
+LATTICE_WRITERS = {"htk": write_htk, "kaldi_lattice": write_kaldi_lattices}
 ZEROS = {"htk": ("-inf", "-Infinity", "-1e10", "-1.0e+10"), "kaldi_lattice": ("inf", "Infinity")}
 
 
@@ -146,7 +147,7 @@ ZEROS = {"htk": ("-inf", "-Infinity", "-1e10", "-1.0e+10"), "kaldi_lattice": ("i
 @pytest.mark.parametrize("score", ["am_score", "lm_score"])
 def test_arcs_of_log_zero_are_on_no_path(format, zero, score, tmp_path):
     """What only they lead to, and what leads only to them, goes with them."""
-    write = {"htk": write_htk, "kaldi_lattice": write_kaldi_lattices}[format]
+    write = LATTICE_WRITERS[format]
     written = "-10000000000" if format == "htk" else "10000000000"
     compared = 0
     for seed in SEEDS[:20]:
@@ -196,39 +197,16 @@ def test_a_list_has_the_scores_that_the_lattice_holds():
     assert nbest_list(lattice, 1).hypotheses == (best,)
 
 
-def test_lattices_of_the_recogniser_are_those_of_enumeration(sphinx_lattice):
-    scales = PathScales(word=-2.0)
-    beams = (pruned(sphinx_lattice, scales, beam) for beam in (1000, 300, 100, 50, 30, 20, 10))
-    lattice = next(smaller for smaller in beams if num_paths(smaller) < 20_000)
-    expected = all_paths(lattice, scales)
-    assert 20 < len(expected) < num_paths(lattice)
-    check_paths(best_paths(lattice, scales, 10**6), list(expected.values()))
-    check_paths(best_paths(sphinx_lattice, scales, 10), best_paths(lattice, scales, 10))
-    for ref in ("we will work for peace", "they go", "", "peace peace peace"):
-        words = oracle_words(lattice, ref.split())
-        fewest = min(edit_distance(ref.split(), other) for other in expected)
-        assert edit_distance(ref.split(), words) == fewest
-
-
-def test_rescore_reads_the_n_best_of_lattices(tmp_path):
-    from espnet_bayeslm.nbest.formats import read_nbest, write_nbest
-
+@pytest.mark.parametrize("format, write", LATTICE_WRITERS.items())
+def test_lists_of_lattices_have_the_size_that_was_asked_for(format, write, tmp_path):
     lattices = [random_lattice(np.random.default_rng(n), utt=f"u{n}") for n in range(3)]
-    write_htk(lattices, tmp_path / "htk")
-    expected = [nbest_list(lattice, 5) for lattice in lattices]
-    assert list(read_nbest(tmp_path / "htk", "htk", size=5)) == expected
-    assert len(next(read_nbest(tmp_path / "htk", "htk")).hypotheses) > 5
-    write_kaldi_lattices(lattices, tmp_path / "kaldi")
-    for nbest, lattice in zip(
-        read_nbest(tmp_path / "kaldi", "kaldi_lattice"), lattices, strict=True
-    ):
-        paths = list(all_paths(lattice, kaldi_scales(10)).values())[:100]
-        assert [hyp.words for hyp in nbest.hypotheses] == [path.words for path in paths]
-        assert nbest.hypotheses[0].am_score == pytest.approx(paths[0].am_score)
-        assert nbest.hypotheses[0].lm_score == pytest.approx(
-            paths[0].lm_score + paths[0].graph_score
-        )
-    write_nbest(expected, tmp_path / "lists", format="jsonl")
-    assert list(read_nbest(tmp_path / "lists", "jsonl")) == expected
+    write(lattices, tmp_path / "x")
+    scales = PathScales() if format == "htk" else kaldi_scales(10)
+    for size in (5, 100):
+        found = list(read_nbest(tmp_path / "x", format, size=size))
+        for nbest, lattice in zip(found, lattices, strict=True):
+            paths = list(all_paths(lattice, scales))[:size]
+            assert [hyp.words for hyp in nbest.hypotheses] == paths
+    assert list(read_nbest(tmp_path / "x", format)) == found
     with pytest.raises(InputError, match="--nbest_size 0: 1 or more"):
-        read_nbest(tmp_path / "htk", "htk", size=0)
+        read_nbest(tmp_path / "x", format, size=0)

@@ -2,7 +2,6 @@
 
 import gzip
 import logging
-import math
 import re
 
 import pytest
@@ -10,7 +9,6 @@ from nbest_mutations import packed, write_files
 from oracles.refused import check_refused
 
 from espnet_bayeslm.nbest.formats import read_nbest
-from espnet_bayeslm.nbest.types import Hypothesis
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -24,32 +22,11 @@ def write(path, text):
     return path
 
 
-def test_by_hand(tmp_path):
-    write(tmp_path / "en-A_1.score.gz", "-100.5 -2 2 well yes\r\n0 -1e1 0\r\n")
-    (nbest,) = read(tmp_path)
-    ln10 = math.log(10)
-    assert nbest.utt == "en-A_1"
-    assert [hyp.words for hyp in nbest.hypotheses] == [("well", "yes"), ()]
-    assert nbest.hypotheses[0].am_score == pytest.approx(-100.5 * ln10, rel=1e-15)
-    assert nbest.hypotheses[0].lm_score == pytest.approx(-2 * ln10, rel=1e-15)
-    assert nbest.hypotheses[1] == Hypothesis((), 0.0, pytest.approx(-10 * ln10, rel=1e-15))
-    assert nbest.hypotheses[0].graph_score is None
-
-
 @pytest.mark.parametrize("name", ["u.1", "u.1.score", "u.1.nbest", "u.1.gz", "u.1.score.gz"])
 def test_the_id_is_the_files_name_without_known_endings(tmp_path, name):
     write(tmp_path / name, "-1 -2 1 a\n")
     assert [nbest.utt for nbest in read(tmp_path)] == ["u.1"]
     assert read(tmp_path / name) == read(tmp_path)
-
-
-def test_files_come_in_natural_order(tmp_path):
-    names = ["a-10", "a-2", "a-2-3", "a-02", "b1", "B1", "10", "9"]
-    for name in names:
-        write(tmp_path / name, "-1 -2 1 a\n")
-    assert [nbest.utt for nbest in read(tmp_path)] == [
-        *["9", "10", "B1", "a-02", "a-2", "a-2-3", "a-10", "b1"]
-    ]
 
 
 def test_where_there_are_score_files_the_others_are_left_and_it_is_said(tmp_path, caplog):
