@@ -1,6 +1,6 @@
 """Bayesian, Gaussian-process and variational language models for ESPnet.
 
-What is heavy is imported where it is used.
+Heavy modules are imported where they are used.
 """
 
 from __future__ import annotations
@@ -28,13 +28,16 @@ def register() -> None:
 def load(
     exp: PathLike, *, device: str = "cpu", text_form: str = "auto"
 ) -> Union[TrainedLM, PretrainedLM]:
-    """LM that scores text: ours, any other of ESPnet's, or a causal LM of transformers.
+    """Load an LM that scores text: one of this package, of ESPnet or of transformers.
 
     Args:
         exp: An experiment folder, or a checkpoint beside its config.yaml; `hf:FOLDER`, `hf:NAME`,
             a GGUF file or the folder of a peft adapter.
-        device: Where its weights go.
+        device: Device of the weights, such as `cuda`.
         text_form: Form in which a causal LM reads text: `auto`, `as_is`, `lower` or `sentence`.
+
+    Returns:
+        The LM in evaluation mode, with its tokenizer.
 
     Raises:
         InputError: Files are missing, or the checkpoint does not fit the configuration.

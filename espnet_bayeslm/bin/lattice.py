@@ -104,10 +104,10 @@ class LatticeOptions(SubtractOptions, GPUOptions, EngineOptions):
         "Combination of LMs and n-grams, as of `bayeslm rescore`", "linear", choices=COMBINATIONS
     )
     merge_order: int = option(
-        "Hypotheses at a node that share so many last words are merged", MERGE_ORDER
+        "Number of last words by which hypotheses at a node are merged", MERGE_ORDER
     )
     beam: float = option(
-        "Hypotheses worse than the best, as whole paths, by more (nats of the LM) are dropped",
+        "Drop hypotheses whose path is worse than the best one by more (nats of the LM)",
         BEAM,
     )
     prune: Optional[float] = option(

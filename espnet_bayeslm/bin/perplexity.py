@@ -43,7 +43,7 @@ class ScoredTextOptions(ComponentOptions, GPUOptions):
     keyed: bool = option(KEYED, False)
     normalize: str = normalize_option("the text")
     context: int = option(
-        "Score runs of so many sentences after the so many before them, joined by <sos/eos>:"
+        "Number of earlier sentences that LMs read before each sentence, joined by <sos/eos>:"
         " for LMs that were trained on such lines; n-grams take each sentence by itself",
         0,
     )

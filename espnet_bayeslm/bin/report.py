@@ -40,7 +40,7 @@ class ReportOptions:
     search: Sequence[str] = option(
         "NAME=DIR, the folder of `bayeslm search`: architecture weights (repeatable)", ()
     )
-    nbest_format: Optional[str] = option(f"Of the lists in --rescored. {FORMAT_HELP}", None)
+    nbest_format: Optional[str] = option(f"{FORMAT_HELP}; --rescored has them", None)
 
 
 INPUTS = ("score", "perplexity", "rescored", "ref", "exp", "snr", "search")

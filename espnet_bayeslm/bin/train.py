@@ -39,8 +39,8 @@ TOOL = Tool(
     epilog="Other options are those of ESPnet's lm_train: --max_epoch 5, --ngpu 1, --optim_conf"
     " lr=0.1, ... --lm_conf KEY=VALUE sets an option of the LM (unit=650,"
     " uncertainty.ffn@1=bayes), --model_conf KEY=VALUE one of the objective (prior=zero;"
-    " warmup_epochs=10: so many point-estimate epochs first). An unknown KEY is told with the"
-    " valid ones.",
+    " warmup_epochs=10 for ten point-estimate epochs first). The error of an unknown KEY names"
+    " the valid ones.",
 )
 get_parser, main = TOOL.parser, TOOL.main
 

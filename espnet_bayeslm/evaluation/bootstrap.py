@@ -24,7 +24,7 @@ class WerDifference:
     """WER of system A less WER of system B: positive where B is the better system.
 
     Attributes:
-        difference: On the set itself, as a fraction.
+        difference: Difference on the set itself, as a fraction.
         low: Lower end of the interval.
         high: Upper end of the interval.
         improvement: Probability that B is better than A: the share of the replicates in which it

@@ -73,7 +73,7 @@ def mapsswe(
     hyp_a: Mapping[str, Sequence[str]],
     hyp_b: Mapping[str, Sequence[str]],
 ) -> Mapsswe:
-    """Test of two systems.
+    """MAPSSWE test of two systems.
 
     Args:
         ref: Utterance id -> words.

@@ -129,7 +129,7 @@ class BayesESPnetLM(RereadingLM):
         """ESPnet's LM.
 
         Raises:
-            InputError: They are not ESPnet's options, or it does not take their values.
+            InputError: The options are not ESPnet's, or ESPnet refuses their values.
         """
         if conf is not None and not isinstance(conf, Mapping):
             raise InputError(f"backbone_conf: expected a mapping of options, got {conf!r}")

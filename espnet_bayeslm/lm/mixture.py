@@ -51,7 +51,7 @@ class MixtureLM(LogProbLM):
 
     Raises:
         InputError: There are no components, one is not as described, an n-gram cannot be used,
-            or the weights are none.
+            or a weight is not valid.
     """
 
     # ESPnet's transducer search asks for it

@@ -163,9 +163,9 @@ class LMOptions:
         name="lm",
         group=GROUP,
     )
-    max_tokens: int = option("The most tokens of a batch", MAX_TOKENS, group=GROUP)
+    max_tokens: int = option("Largest number of tokens in a batch", MAX_TOKENS, group=GROUP)
     max_oov_rate: float = option(
-        "More unknown words than this part of all words are an error", 0.2, group=GROUP
+        "Largest share of unknown words; more are an error", 0.2, group=GROUP
     )
     text_form: str = option(
         "Form in which pretrained LMs read the text; sentence: capitals and a full stop; auto: the"
@@ -200,7 +200,7 @@ class ComponentOptions(LMOptions):
         group=GROUP,
     )
     num_samples: int = option(
-        "Weight draws whose probabilities are averaged; 0: the posterior mean", 0, group=GROUP
+        "Weight samples whose probabilities are averaged; 0: the posterior mean", 0, group=GROUP
     )
     unk_size: Optional[float] = option(
         "Words that share the probability of <unk>. Default: as counted in an LM's training"

@@ -45,8 +45,8 @@ class TrainedLM:
         model: ESPnet's model around the LM.
         token_list: All tokens; the index is the id.
         token_type: `word`, `bpe` or `char`.
-        tokenize: A sentence -> its tokens, by ESPnet's tokenizer.
-        ids: Tokens -> ids; an unknown token has the id of <unk>.
+        tokenize: Cuts a sentence into tokens, by ESPnet's tokenizer.
+        ids: Maps tokens to ids; an unknown token has the id of <unk>.
     """
 
     name: str

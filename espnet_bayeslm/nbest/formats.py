@@ -57,7 +57,9 @@ LatticeScales = Dict[Tuple[PathScales, Tuple[str, ...]], str]
 """Weights that come with lattices, and the scores that these hold -> the first such utterance."""
 
 FORMATS = (*READERS, *LATTICE_READERS)
-FORMAT_HELP = f"Their format: {', '.join(FORMATS)} (default: as names or contents of the files say)"
+FORMAT_HELP = (
+    f"Format of the lists: {', '.join(FORMATS)} (default: as names or contents of the files say)"
+)
 NBEST_SIZE = 100
 """Hypotheses of a lattice, unless another number is asked for."""
 

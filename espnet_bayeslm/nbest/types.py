@@ -43,8 +43,8 @@ class NBest:
         hypotheses: One or more.
         ref: Words of the reference, where the format holds one.
         speaker: Who speaks, where the format says it.
-        extra: Other things that the file has for it.
-        source: The list as it came, where this one is normalised.
+        extra: Other entries of the file for this utterance.
+        source: The list before normalisation; None: it is not normalised.
 
     Raises:
         ValueError: There is no hypothesis.

@@ -36,12 +36,12 @@ MOST_DOUBLINGS = 20
 
 @dataclasses.dataclass(frozen=True)
 class Posterior:
-    """How a list's totals become probabilities.
+    """Posterior over the hypotheses of a list, as a softmax of their totals.
 
     Attributes:
         sharpness: Factor of the totals before the softmax.
-        slope: Of the scaling of words' confidences (`Platt`).
-        offset: Of the same, in nats.
+        slope: Slope of the scaling of word confidences (`Platt`).
+        offset: Offset of this scaling, in nats.
 
     Raises:
         ValueError: The sharpness is not positive, the slope is negative, or one is not finite.

@@ -65,7 +65,7 @@ DIGITS = 6
 
 @dataclasses.dataclass(frozen=True)
 class Scales:
-    """How the scores of a hypothesis are weighed.
+    """Weights of the scores of a hypothesis.
 
     total = am_score / lmwt + graph_score + ln P_LM - word_penalty * words, to be maximised; or
     the weighted sum of named features, where there are `features`.
@@ -343,7 +343,7 @@ def _scales_of(content: Mapping[str, Any]) -> Scales:
 
 
 class Weighting(NamedTuple):
-    """How scores are weighed.
+    """Components of a mixture, with the weights of their scores and of all others.
 
     Attributes:
         names: The components' names.

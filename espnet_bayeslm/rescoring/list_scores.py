@@ -104,13 +104,13 @@ Choose = Callable[["ListScores"], Sequence[str]]
 
 
 class ContextScorer(ListScorer):
-    """As `ListScorer`, but each LM goes on from the best hypotheses so far of a recording.
+    """Scores of lists by LMs that go on from the best hypotheses so far of a recording.
 
     N-grams begin each utterance anew.
 
     Args:
-        components: As of `ListScorer`.
-        max_oov_rate: As of `ListScorer`.
+        components: LMs and n-grams of the mixture.
+        max_oov_rate: Largest share of the words that a component may not know.
         choose: Returns the words that count as said, of a list with its scores.
         counting: As of `ListScorer`.
     """

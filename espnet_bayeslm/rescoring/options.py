@@ -52,7 +52,7 @@ class RescoreOptions(CountingOptions, SubtractOptions):
         None,
     )
     folds: Optional[int] = option(
-        "Rescore each of so many parts with weights that were tuned on the others", None
+        "Number of parts; each is rescored with weights tuned on the others", None
     )
     decision: Optional[str] = option(
         "max: the highest total; mbr: the fewest expected word errors under the posterior over"
@@ -66,7 +66,7 @@ class RescoreOptions(CountingOptions, SubtractOptions):
         False,
     )
     self_normalized: bool = option(
-        "Take the mean ln Z for every context's: no softmax (LMs with self_normalization)", False
+        "Use the mean ln Z in every context, without a softmax (LMs with self_normalization)", False
     )
     uncertainty: bool = option(
         "Write how uncertain the first uncertain LM is of each word (uncertainty.ndjson)", False

@@ -57,12 +57,12 @@ class RescoredList(NamedTuple):
     """An N-best list with its new scores and its new best hypothesis.
 
     Attributes:
-        nbest: The list as it came.
+        nbest: The list before rescoring.
         lm_scores: ln P(words, `</s>`) of each hypothesis under the mixture, in nats.
-        word_log_probs: Of each hypothesis ln p of each word and `</s>`, (n + 1,).
+        word_log_probs: ln p of each word and `</s>`, (n + 1,), for each hypothesis.
         best: Index of the best hypothesis.
-        uncertainty: Of each hypothesis how uncertain an LM is of its words, where it is wanted.
-        unknown: Of each hypothesis how many words each component does not know, (K,).
+        uncertainty: Uncertainty of the words of each hypothesis, if it was asked for.
+        unknown: Number of words that each component does not know, (K,), for each hypothesis.
         part: "tuning" or "test", where one set was split.
         expected_errors: Word errors of the best under the posterior over the list.
         masses: Posterior mass of the hypotheses that have each of its words in place, (n,).

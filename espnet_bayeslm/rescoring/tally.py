@@ -102,7 +102,7 @@ class Calibration:
 
 
 class ConfidenceTally:
-    """How well the confidences of words fit the references, list by list.
+    """Calibration of word confidences against references, counted list by list.
 
     Args:
         refs: Utterance id -> words.

@@ -35,8 +35,8 @@ class IVON(torch.optim.Optimizer):
 
     Each parameter is the posterior's mean m, and its standard deviation is
     1 / sqrt(ess * (h + weight_decay)), h being an estimate of the loss's second derivative.
-    The gradient is that at one draw per step, which the model makes by itself after `attach`:
-    any training loop will do that calls `zero_grad` before the forward pass or after `step`.
+    The gradient is taken at one sample per step, which the model makes by itself after `attach`.
+    The training loop must call `zero_grad` before the forward pass or after `step`.
 
     The loss must be the mean NLL per training token, without a penalty on the weights: the
     prior N(0, 1 / (ess * weight_decay)) is the optimizer's. A gradient that is clipped makes h
@@ -46,15 +46,16 @@ class IVON(torch.optim.Optimizer):
         params: Parameters or groups of them.
         lr: Learning rate; where SGD trains the LM well, its rate is a good start.
         ess: Effective sample size, the number of training tokens; `set_ess` can set it later.
-            Less than that is a hotter posterior, more a colder one.
-        hess_init: h at the start, h0. Small is uncertain; sigma must stay below the weights.
+            A smaller value is a hotter posterior, a larger value a colder one.
+        hess_init: h at the start, h0. A small value is a wide posterior; keep sigma below the
+            weights.
         beta1: Momentum of the gradient.
         beta2: Momentum of h. A run of fewer than some 1 / (1 - beta2) steps keeps h near h0
             (the paper's runs are longer, and its value nearer to 1).
         weight_decay: delta; the prior's variance is 1 / (ess * weight_decay).
         clip_radius: Largest |(g + delta m) / (h + delta)| of an element.
-        rescale_lr: Whether lr is multiplied by (h0 + delta), so that a step is at first as long
-            as that of SGD with momentum.
+        rescale_lr: True to multiply lr by (h0 + delta), so that the first steps are as long as
+            those of SGD with momentum.
 
     Raises:
         InputError: An option is out of its range.

@@ -40,12 +40,12 @@ START_PRIOR = "start"
 
 
 class Sampled(NamedTuple):
-    """What a batch gives, means over draws.
+    """Loss terms of a batch, averaged over samples.
 
     Attributes:
         nll: NLL per token in nats, ().
         latent_kl: KL of the latent outputs per token in nats, ().
-        num_tokens: How many tokens count, ().
+        num_tokens: Number of tokens that count, ().
         log_z: The spread of ln Z, where the loss has it.
         sample: The first of the samples.
     """
@@ -68,11 +68,11 @@ class BayesLanguageModel(ESPnetLanguageModel):
         lm: One of this package's LMs.
         vocab_size: Number of tokens; the last is <sos/eos>.
         ignore_id: The padding token.
-        kl_weight: A factor on the KL; 1 is the exact bound.
-        kl_warmup_epochs: So many uncertain epochs have a smaller factor, which rises linearly.
+        kl_weight: Factor of the KL; 1 is the exact bound.
+        kl_warmup_epochs: Number of Bayesian epochs over which the factor of the KL rises linearly.
         kl_scale: `elbo`: KL / num_train_tokens. `release`: the weight that the authors' code
             gives it, the mean over a parameter's weights divided by the number of batches.
-        num_samples: Draws per training step, K in Eq. 21.
+        num_samples: Samples of the weights per training step, K in Eq. 21.
         num_train_tokens: Tokens of the training text with `</s>`; the LM task counts them.
         prior: Checkpoint of the point-estimate model that is the prior's mean, or `zero`
             (default: zero, or what --init_param brings). The LM task loads it; here it is a
@@ -80,25 +80,26 @@ class BayesLanguageModel(ESPnetLanguageModel):
         regularizer: For an LM without uncertainty, `l1` (sum of |theta|), `l2` (1/2 sum of
             theta^2) or `map` (minus the log density of the Bayesian LM's prior, up to a
             constant), over all its parameters, added to the loss per token.
-        regularizer_weight: Its factor; default 1 / num_train_tokens, which makes it the log
-            density of a prior (Laplace or Gaussian of scale 1, or the LM's own).
-        posterior_lr: Rate of Adam for the log standard deviations, whatever `optim` is: their
-            gradient is of the order of 1 / num_train_tokens, and under SGD they would stay
-            where they are. A tenth of it is the rate of latent outputs' networks, which under
-            SGD would diverge. None: `optim` trains them too.
+        regularizer_weight: Factor of the regularizer; default 1 / num_train_tokens, which makes it
+            the log density of a prior (Laplace or Gaussian of scale 1, or the LM's own).
+        posterior_lr: Rate of Adam for the log standard deviations, whatever `optim` is. Their
+            gradient is of the order of 1 / num_train_tokens, so SGD would not move them. The
+            networks of latent outputs have a tenth of this rate, since they diverge under SGD.
+            None: `optim` trains both.
         architecture_lr: Rate of Adam for the architecture weights of a search. None: `optim`
             trains them.
-        self_normalization: A factor on half the variance of ln Z over a batch's tokens, added to
-            the loss: then `rescore --self_normalized` needs no softmax (Chen et al. 2016).
+        self_normalization: Factor of half the variance of ln Z over a batch's tokens, added to the
+            loss: `rescore --self_normalized` then needs no softmax (Chen et al. 2016).
         autocast: Precision of the products in training, `bfloat16` (on a CPU too) or null.
         sampled_softmax: Train on noise tokens in place of the vocabulary: `{num_samples: 1024,
-            distribution: unigram}`, see `SampledSoftmax`; then the training `nll` is an estimate.
-        warmup_epochs: At most so many epochs before the others train a point-estimate LM (no draws,
-            no KL); the best of it is then the start, and with `prior: start` the prior's mean. None
-            where `--init_param` brings a trained LM, or where no location is uncertain.
-        min_iters_per_epoch: The least batches of an epoch: a text that has fewer is gone through
-            several times, since Adam moves a weight and its standard deviation by so much a step,
-            however small the text. ESPnet's `--num_iters_per_epoch` takes its place.
+            distribution: unigram}`. The `nll` of training is an estimate then.
+        warmup_epochs: Largest number of point-estimate epochs (no samples, no KL) before the
+            Bayesian phase, which starts from the best of them; with `prior: start` this is the
+            prior's mean too. There are none where `--init_param` brings a trained LM, or where no
+            location is uncertain.
+        min_iters_per_epoch: Smallest number of batches in an epoch. A text with fewer is read
+            several times in an epoch, since Adam moves a weight by a given amount per step, however
+            small the text is. ESPnet's `--num_iters_per_epoch` overrides it.
     """
 
     @typechecked
@@ -258,7 +259,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         )
 
     def train(self, mode: bool = True) -> "BayesLanguageModel":
-        """Set training or evaluation mode; what was kept of the weights is forgotten."""
+        """Set training or evaluation mode, and forget packed weights."""
         self._raw_kl = None
         if self._unchecked is not None:
             (step, loss), self._unchecked = self._unchecked, None
@@ -359,13 +360,12 @@ class BayesLanguageModel(ESPnetLanguageModel):
         Args:
             text: Token ids without <sos/eos>, padded, (B, L).
             text_lengths: (B,).
-            **kwargs: What else ESPnet's iterator gives (utterance ids).
+            **kwargs: Other items of ESPnet's iterator (utterance ids).
 
         Returns:
-            The loss per token; `loss`, `nll` and `kl` in nats per token (and `penalty`, with a
-            regularizer), of which in training loss = nll + kl + penalty, and `ppl` = exp(nll);
-            with self_normalization `lnz_mean` and `lnz_std`, and the loss has its term too; the
-            number of tokens.
+            The loss per token; statistics: `loss`, `nll`, `kl` and, with a regularizer, `penalty`
+            in nats per token (in training loss = nll + kl + penalty), `ppl` = exp(nll), and with
+            self_normalization `lnz_mean` and `lnz_std`; the number of tokens.
 
         Raises:
             InputError: The training loss is not a finite number; on CUDA that of the step before.

@@ -20,7 +20,7 @@ PRECISIONS = {"bfloat16": torch.bfloat16}
 
 
 class TokenBatch(NamedTuple):
-    """What an LM reads of a batch, and which of its tokens count.
+    """Input of an LM for a batch, and the tokens that count.
 
     Attributes:
         inputs: Token ids, each sentence with its start, (B, L + 1).
@@ -93,11 +93,11 @@ def batch_nll(model: ESPnetLanguageModel, batch: TokenBatch) -> torch.Tensor:
 
 
 class LogZ(NamedTuple):
-    """How ln Z = ln sum_v exp(logit_v) is distributed over the tokens of a batch, in nats.
+    """Mean and variance of ln Z = ln sum_v exp(logit_v) over the tokens of a batch, in nats.
 
     Attributes:
-        mean: Its mean, ().
-        variance: Its mean squared distance from the mean, ().
+        mean: Mean of ln Z, ().
+        variance: Mean squared distance of ln Z from its mean, ().
     """
 
     mean: torch.Tensor

@@ -26,7 +26,7 @@ TOKEN_LIST, BPE_MODEL = "tokens.txt", "bpe.model"
 
 
 class Tokens(NamedTuple):
-    """How text is cut into tokens.
+    """Tokens of an LM, with the model that cuts text into them.
 
     Attributes:
         token_type: `word`, `bpe` or `char`.

@@ -49,7 +49,7 @@ def check_warmup(lm: UncertainLM, warmup_epochs: int, prior: Optional[str]) -> N
 
 
 def is_over(checkpoint: Path) -> bool:
-    """Whether the warm-up of a training that was stopped had ended.
+    """True if the warm-up of a stopped training had ended.
 
     The statistics of its epochs are not in the checkpoint then.
     """
