@@ -22,11 +22,7 @@ class CompareOptions(Comparison, EngineOptions):
 
 
 def run(options: CompareOptions) -> None:
-    """Print the table.
-
-    Raises:
-        InputError: A text, a seed or a rate cannot be used.
-    """
+    """Print the table."""
     if options.engine == "local":
         device_of(options.ngpu)
     seeds = parse_numbers("--seeds", options.seeds)

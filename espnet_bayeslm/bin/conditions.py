@@ -36,9 +36,6 @@ def condition_files(ref: Repeated, hyp: Repeated, nbest: Repeated) -> List[Condi
         ref: TEXT, or CONDITION=TEXT for each condition.
         hyp: NAME=TEXT, or NAME:CONDITION=TEXT for each system and condition.
         nbest: DIR, or CONDITION=DIR for each condition.
-
-    Raises:
-        InputError: A value that is none of these, one that comes twice, or one that is missing.
     """
     refs = _by_condition("--ref", ref)
     if not refs:
@@ -93,11 +90,7 @@ def _by_system(values: Repeated, conditions: Sequence[str]) -> Dict[str, Dict[st
 
 
 def _split_label(label: str, conditions: Sequence[str]) -> Tuple[str, str]:
-    """System and the condition of NAME:CONDITION, or of NAME alone if there is one.
-
-    Raises:
-        InputError: There are several conditions, and it names none of them.
-    """
+    """System and the condition of NAME:CONDITION, or of NAME alone if there is one."""
     name, separator, condition = label.rpartition(":")
     if separator and condition in conditions and condition != UNNAMED:
         return name, condition
@@ -110,11 +103,7 @@ def _split_label(label: str, conditions: Sequence[str]) -> Tuple[str, str]:
 
 
 def _check_complete(option: str, given: Dict[str, str], refs: Dict[str, str]) -> None:
-    """Check that there is a path for every condition, and no other.
-
-    Raises:
-        InputError: There is not.
-    """
+    """Check that there is a path for every condition, and no other."""
     unknown = [condition for condition in given if condition not in refs]
     missing = [condition for condition in refs if condition not in given]
     if unknown or missing:

@@ -35,11 +35,7 @@ class ConfigsOptions:
 
 
 def configs(options: ConfigsOptions) -> None:
-    """List, print or copy shipped configurations, or those of the paper's tables.
-
-    Raises:
-        InputError: No such name, table, line or size, or an output exists.
-    """
+    """List, print or copy shipped configurations, or those of the paper's tables."""
     name, table = options.name, options.table
     if table is not None:
         if name is not None:

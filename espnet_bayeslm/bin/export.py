@@ -45,11 +45,7 @@ class ExportOptions:
 
 
 def export(options: ExportOptions) -> None:
-    """Write an LM, or a mixture of several, for use elsewhere.
-
-    Raises:
-        InputError: The LMs or their weights cannot be used.
-    """
+    """Write an LM, or a mixture of several, for use elsewhere."""
     from espnet_bayeslm.loading.components import is_ngram
     from espnet_bayeslm.loading.export import check_output, export_lm
     from espnet_bayeslm.loading.mixture_export import write_mixture

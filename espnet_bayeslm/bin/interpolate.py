@@ -29,11 +29,7 @@ class InterpolateOptions(ScoredTextOptions, TrainTextOptions):
 
 
 def interpolate(options: InterpolateOptions) -> None:
-    """Write the weights that are best for a text.
-
-    Raises:
-        InputError: Text, LMs or n-grams cannot be used.
-    """
+    """Write the weights that are best for a text."""
     sentences, components = read_inputs(options)
     options.warn_leakage(options.lms, sentences.values(), what=options.text)
     scores = score_text(
@@ -55,13 +51,7 @@ def interpolate(options: InterpolateOptions) -> None:
 def weights_content(
     summaries: Sequence[Mapping[str, Any]], weights: np.ndarray, digests: Sequence[str]
 ) -> Dict[str, Any]:
-    """Content of weights.yaml: per component its name, kind, weight and perplexity.
-
-    Args:
-        summaries: The figures of the components, then of the mixture.
-        weights: (K,).
-        digests: The fingerprints of the components' files.
-    """
+    """Content of weights.yaml: per component its name, kind, weight and perplexity."""
 
     def figures(row: Mapping[str, Any]) -> Dict[str, float]:
         return {

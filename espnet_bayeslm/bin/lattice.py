@@ -76,11 +76,7 @@ MANIFEST = "lattice.json"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LatticeOptions(SubtractOptions, GPUOptions, EngineOptions):
-    """Options of `bayeslm lattice`.
-
-    Raises:
-        InputError: Options ask for nothing, or for what cannot be.
-    """
+    """Options of `bayeslm lattice`."""
 
     lattices: str = option("A folder, or a file")
     lattice_format: Optional[str] = option(
@@ -215,11 +211,7 @@ def lattice(options: LatticeOptions) -> None:
 def check_lattices(
     lattices: Iterable[Lattice], path: str, refs: Optional[Dict[str, Any]], ref: Optional[str]
 ) -> int:
-    """Number of lattices; all are read once: no fault comes to light after hours.
-
-    Raises:
-        InputError: They cannot be used, or other utterances have references.
-    """
+    """Number of lattices; all are read once: no fault comes to light after hours."""
     utts: Dict[str, None] = {}
     num_nodes, num_arcs = 0, 0
     for item in lattices:
@@ -243,12 +235,6 @@ def outputs(
     replaces: Sequence[str],
 ) -> Iterator[Callable[[Lattice, NBest], None]]:
     """Write N-best lists, 1-best and, where a format is given, lattices; all or nothing.
-
-    Args:
-        output: The folder; None: nothing is written.
-        nbest_format: Format of the lists.
-        lattice_format: Format of the lattices; None: no lattices are written.
-        replaces: Names of the files that an earlier run has written there.
 
     Yields:
         What adds a lattice with its list.

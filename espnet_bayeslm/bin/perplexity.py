@@ -112,12 +112,7 @@ def score_text(
     max_oov_rate: float,
     context: int = 0,
 ) -> List[List[WordScores]]:
-    """Scores of a text's sentences by each component.
-
-    Raises:
-        InputError: Too many words are unknown, or plain text looks like text with keys: no
-            component knows the first word of any line, and all are different.
-    """
+    """Scores of a text's sentences by each component."""
     lines = list(sentences.values())
     how: Dict[str, Any] = dict(max_oov_rate=max_oov_rate, context=context)
     scores = score_components(components, lines, **how)
@@ -127,11 +122,7 @@ def score_text(
 
 
 def check_plain(lines: Sequence[Sequence[str]], scores: Sequence[Sequence[WordScores]]) -> None:
-    """Check that the lines of a text have no utterance ids.
-
-    Raises:
-        InputError: No component knows the first word of any line, and all are different.
-    """
+    """Check that the lines of a text have no utterance ids."""
     rows = zip(lines, zip(*scores, strict=True), strict=True)
     known = {
         word
@@ -143,11 +134,7 @@ def check_plain(lines: Sequence[Sequence[str]], scores: Sequence[Sequence[WordSc
 
 
 def perplexity(options: PerplexityOptions) -> None:
-    """Print the perplexity of a text under LMs, n-grams and their mixture.
-
-    Raises:
-        InputError: The text, an LM, an n-gram or the weights cannot be used.
-    """
+    """Print the perplexity of a text under LMs, n-grams and their mixture."""
     options.check_engine()
     sentences = read_text(options)
     lines = list(sentences.values())

@@ -47,15 +47,7 @@ INPUTS = ("score", "perplexity", "rescored", "ref", "exp", "snr", "search")
 
 
 def report(options: ReportOptions, *, command: str) -> None:
-    """Write one HTML file of what is given.
-
-    Args:
-        options: The options.
-        command: The command line, for the section on provenance.
-
-    Raises:
-        InputError: A file cannot be used, or there is none.
-    """
+    """Write one HTML file of what is given."""
     from espnet_bayeslm.report.learning_section import learning_section, read_epochs
     from espnet_bayeslm.report.page import page
     from espnet_bayeslm.report.provenance_section import provenance_section

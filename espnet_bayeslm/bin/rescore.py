@@ -92,11 +92,7 @@ def rescore(options: RescoreCommand) -> None:
 
 
 def lattice_scales(lists: CheckedLists) -> Scales:
-    """Scales that come with lattices.
-
-    Raises:
-        InputError: Lattices have different scales.
-    """
+    """Scales that come with lattices."""
     found = {Scales.of_lattice(*key): utt for key, utt in lists.scales.items()}
     if len(found) > 1:
         (first, utt), (second, other) = list(found.items())[:2]
@@ -130,16 +126,7 @@ def read_references(path: Optional[str], lists: CheckedLists) -> Optional[Refs]:
 
 
 def merged_jobs(lists: CheckedLists, options: RescoreCommand, refs: Optional[Refs]) -> Rescoring:
-    """The rescored lists of jobs, put together.
-
-    Args:
-        lists: The lists that the jobs have rescored.
-        options: The options; `scales` holds the scales that are given.
-        refs: References to tune on.
-
-    Raises:
-        InputError: They are not all jobs of one rescoring of these lists.
-    """
+    """The rescored lists of jobs, put together."""
     if refs is None:
         options.check_untuned()
     folders = [Path(folder) for folder in options.merge]

@@ -20,11 +20,7 @@ NO_LMWT = "--word_penalty without --lmwt, and lattices have scales of their own"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RescoreCommand(RescoreOptions, GPUOptions, TrainTextOptions, EngineOptions):
-    """Options of `bayeslm rescore`: those of a rescoring, and the files it reads and writes.
-
-    Raises:
-        InputError: Options ask for what cannot be done together.
-    """
+    """Options of `bayeslm rescore`: those of a rescoring, and the files it reads and writes."""
 
     nbest: str = option("The N-best lists")
     nbest_format: Optional[str] = option(FORMAT_HELP, None)
@@ -67,11 +63,7 @@ class RescoreCommand(RescoreOptions, GPUOptions, TrainTextOptions, EngineOptions
             )
 
     def given_scales(self) -> Optional[Scales]:
-        """Scales that the options give; None: they give none.
-
-        Raises:
-            InputError: More than one option gives them.
-        """
+        """Scales that the options give; None: they give none."""
         given = {"--tune_ref": self.tune_ref, "--scales": self.scales, "--lmwt": self.lmwt}
         used = [name for name, value in given.items() if value is not None]
         if len(used) > 1 or (self.word_penalty is not None and used[:1] not in ([], ["--lmwt"])):

@@ -107,11 +107,7 @@ def score(options: ScoreOptions) -> None:
 
 
 def choose_baseline(files: ConditionFiles, baseline: Optional[str]) -> Optional[str]:
-    """System that the others are compared with: the first, unless another is named.
-
-    Raises:
-        InputError: There is no such system, or a system has a name that the JSON needs.
-    """
+    """System that the others are compared with: the first, unless another is named."""
     reserved = [*RESERVED, *([ORACLE, FIRST_PASS] if files.nbest else [])]
     for name in files.hyps:
         if name in reserved:

@@ -40,11 +40,7 @@ class SearchOptions(TokenOptions, TextOptions):
 
 
 def search(options: SearchOptions) -> None:
-    """Search for the best architectures.
-
-    Raises:
-        InputError: An option, a text or a configuration cannot be used, or nothing is searched.
-    """
+    """Search for the best architectures."""
     from espnet_bayeslm.kinds.search import derived_config, rank
     from espnet_bayeslm.report.search_results import print_ranking, print_weights, write_files
     from espnet_bayeslm.training.supernets import load_supernet
@@ -90,11 +86,7 @@ def check_options(options: SearchOptions) -> None:
 
 
 def parse_seeds(seeds: str) -> List[int]:
-    """Seeds that `--seeds` names.
-
-    Raises:
-        InputError: They are not whole numbers from 0 with commas, or one comes twice.
-    """
+    """Seeds that `--seeds` names."""
     words = [word.strip() for word in str(seeds).split(",")]
     values = [int(word) for word in words if word.isdecimal()]
     if len(values) < len(words) or len(set(values)) < len(values):

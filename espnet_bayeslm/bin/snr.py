@@ -48,9 +48,6 @@ def parse_steps(steps: str) -> List[float]:
 
     Args:
         steps: Shares from 0 to 1 with commas, or a whole number above 1: so many from 0 to 1.
-
-    Raises:
-        InputError: It is neither.
     """
     remedy = "Give shares from 0 to 1 with commas, or a number of steps above 1."
     try:
@@ -65,11 +62,7 @@ def parse_steps(steps: str) -> List[float]:
 
 
 def load_uncertain(options: SnrOptions) -> List[Component]:
-    """LMs, each with something that is random.
-
-    Raises:
-        InputError: There is none, or one cannot be used or is a point-estimate LM.
-    """
+    """LMs, each with something that is random."""
     # with it comes torch, which the help needs not
     from espnet_bayeslm.lm import UncertainLM
 
@@ -115,11 +108,7 @@ def location_rows(
 
 
 def snr(options: SnrOptions) -> None:
-    """Print signal-to-noise ratios, and what pruning by them does to a text.
-
-    Raises:
-        InputError: An LM, the text or the shares cannot be used.
-    """
+    """Print signal-to-noise ratios, and what pruning by them does to a text."""
     text, prune, keyed = options.text, options.prune, options.keyed
     if prune and text is None:
         raise InputError("--prune true without a text", remedy="Give --text FILE to measure on.")
@@ -144,11 +133,7 @@ def snr(options: SnrOptions) -> None:
 def prune_component(
     component: Component, shares: Sequence[float], sentences: Sentences, **options: Any
 ) -> List[PruningStep]:
-    """Figures of a text with ever more of an LM's random weights at zero.
-
-    Raises:
-        InputError: The LM has no random weights, only latent variables.
-    """
+    """Figures of a text with ever more of an LM's random weights at zero."""
     posteriors = trained_lm(component).lm.posterior.blocks()
     if not posteriors:
         raise InputError(

@@ -69,10 +69,6 @@ def _most_saved(ref: Sequence[str], hyp: Sequence[str]) -> np.ndarray:
 def align_all(
     ref: Mapping[str, Sequence[str]], hyp: Mapping[str, Sequence[str]]
 ) -> Dict[str, List[Pair]]:
-    """{utterance id: alignment}, in the order of the references.
-
-    Raises:
-        InputError: The utterances are not the same.
-    """
+    """{utterance id: alignment}, in the order of the references."""
     check_same_utterances(ref, hyp)
     return {utt: align(words, hyp[utt]) for utt, words in ref.items()}

@@ -126,9 +126,6 @@ def difference_of_totals(a: ErrorTotals, b: ErrorTotals, *, level: float = LEVEL
         a: System A.
         b: System B; the number of words differs from A's only where references have alternations.
         level: Probability of the interval; a replicate without a word is left out.
-
-    Raises:
-        InputError: The references have no words.
     """
     drawn = (a.drawn_words > 0) & (b.drawn_words > 0)
     if not a.words or not b.words or not drawn.any():

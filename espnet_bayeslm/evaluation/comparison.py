@@ -75,15 +75,7 @@ class ScoredSet:
 
 
 def score_set(refs: Mapping[str, Words], hyps: Mapping[str, Mapping[str, Words]]) -> ScoredSet:
-    """Word errors of all systems and the segments of every two.
-
-    Args:
-        refs: Utterance id -> words.
-        hyps: System -> utterance id -> words, the same utterances.
-
-    Raises:
-        InputError: The utterances are not the same.
-    """
+    """Word errors of all systems and the segments of every two."""
     errors = {}
     for name, texts in hyps.items():
         check_same_utterances(refs, texts, hyp_path=name)
@@ -103,14 +95,6 @@ def compare_systems(
     An utterance id that is in several sets, as recorded by several microphones, is drawn as one
     by the bootstrap: its errors there do not come about independently. MAPSSWE takes its segments
     to be independent all the same.
-
-    Args:
-        sets: The sets, of the same systems.
-        num_replicates: Replicates of the bootstrap.
-        seed: Seed of the bootstrap.
-
-    Raises:
-        InputError: Two systems are to be compared, and the references have no words.
     """
     names = list(sets[0].errors)
     by_utt: Dict[str, Dict[str, ErrorCounts]] = {n: defaultdict(lambda: NO_WORDS) for n in names}

@@ -36,9 +36,6 @@ class Counting:
     Attributes:
         unit: "word", or "char": code points after NFC, without blanks.
         ignored: Words that are left out of references and hypotheses.
-
-    Raises:
-        InputError: There is no such unit.
     """
 
     unit: str = "word"

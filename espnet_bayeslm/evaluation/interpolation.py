@@ -32,12 +32,7 @@ def combined(log_probs: np.ndarray, weights: np.ndarray, combine: str) -> np.nda
 
 
 def check_combination(combine: str, weights: ArrayLike, num_components: int) -> np.ndarray:
-    """Weights as float64, (K,).
-
-    Raises:
-        InputError: The combination is unknown, or they do not fit: for `linear` they have the
-            sum 1, for `loglinear` they are numbers from 0.
-    """
+    """Weights as float64, (K,)."""
     if combine not in COMBINATIONS:
         raise InputError(f"--combine {combine}: expected {' or '.join(COMBINATIONS)}")
     if combine == "linear":
@@ -52,16 +47,7 @@ def check_combination(combine: str, weights: ArrayLike, num_components: int) -> 
 
 
 class MixtureScorer:
-    """A fixed mixture of scorers.
-
-    Args:
-        components: The K scorers.
-        weights: (K,), not negative, sum 1.
-        name: Name in reports.
-
-    Raises:
-        InputError: The weights do not fit.
-    """
+    """A fixed mixture of scorers."""
 
     def __init__(
         self,
@@ -80,12 +66,7 @@ class MixtureScorer:
 
 
 def mix(scores: Sequence[Sequence[WordScores]], weights: ArrayLike) -> List[WordScores]:
-    """Ln sum_k w_k p_k of each word.
-
-    Args:
-        scores: The K components' scores of the same sentences.
-        weights: (K,), not negative, sum 1.
-    """
+    """Ln sum_k w_k p_k of each word."""
     checked = check_weights(weights, len(scores))
     mixed = []
     for sentence in zip(*scores, strict=True):

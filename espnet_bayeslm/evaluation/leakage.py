@@ -53,10 +53,6 @@ def find_leakage(train: Iterable[Sequence[str]], test: Iterable[Sequence[str]]) 
     """Test sentences that stand in the training text, whole or with `RUN` words in a row.
 
     Case is ignored.
-
-    Args:
-        train: Words of the training sentences; they are read once.
-        test: Words of the test sentences.
     """
     sentences = [tuple(word.lower() for word in words) for words in test]
     sentences = [words for words in sentences if len(words) >= SHORTEST]
@@ -85,17 +81,7 @@ def training_sentences(path: PathLike, *, keyed: bool = False) -> Iterable[List[
 def warn_leakage(
     test: Iterable[Sequence[str]], path: PathLike, *, what: str, keyed: bool = False
 ) -> None:
-    """Warn where a test text stands in the training text of an LM.
-
-    Args:
-        test: Words of the test sentences.
-        path: The training text.
-        what: The test text, for the message.
-        keyed: True if lines of the training text begin with a key.
-
-    Raises:
-        InputError: There is no such training text.
-    """
+    """Warn where a test text stands in the training text of an LM."""
     if not Path(path).is_file():
         raise InputError("no such training text", path=path, remedy="Give --train_text FILE.")
     leakage = find_leakage(training_sentences(path, keyed=keyed), test)

@@ -91,10 +91,6 @@ def find_segments(
 ) -> List[Segment]:
     """Segments of all utterances.
 
-    Args:
-        aligned_a: Utterance id -> alignment of system A's words with the reference.
-        aligned_b: Utterance id -> alignment of system B's words with the reference.
-
     Raises:
         InputError: The utterances are not the same.
         ValueError: The reference words of an utterance are not the same in both.

@@ -32,9 +32,6 @@ class Deletable(str):
 class MarkedWords(Tuple[str, ...]):
     """A transcript with markup; as a tuple it holds the tokens of its first reading.
 
-    Args:
-        items: Words, and the branches of alternations.
-
     Attributes:
         items: Words, and the branches of alternations.
     """
@@ -191,12 +188,7 @@ class _Arc(NamedTuple):
 
 
 def align_marked(ref: Sequence[str], hyp: Sequence[str]) -> MarkedAlignment:
-    """Alignment of the cheapest pair of readings, at sclite's costs.
-
-    Args:
-        ref: Reference, with or without markup.
-        hyp: Hypothesis, with or without markup.
-    """
+    """Alignment of the cheapest pair of readings, at sclite's costs."""
     refs, ref_ends = _network(items_of(ref))
     hyps, hyp_ends = _network(items_of(hyp))
     back = _cheapest(refs, hyps)

@@ -123,9 +123,6 @@ class Normalization:
 
     Attributes:
         steps: Names of the steps, in the order in which they are applied.
-
-    Raises:
-        InputError: One is unknown.
     """
 
     def __init__(self, steps: str = "", *, kept: Collection[str] = ()):

@@ -28,12 +28,7 @@ BEYOND_SENSE = (
 
 
 def perplexity_text(perplexity: Optional[float], digits: int = 2) -> str:
-    """Perplexity as tables show it: above 1e6 in scientific form, a dash where there is none.
-
-    Args:
-        perplexity: The value.
-        digits: Digits after the point.
-    """
+    """Perplexity as tables show it: above 1e6 in scientific form, a dash where there is none."""
     if perplexity is None:
         return "–"
     if math.isinf(perplexity):
@@ -64,11 +59,7 @@ class Tally:
         return Tally(*(a + b for a, b in pairs))
 
     def perplexity(self, per: str = "words") -> float:
-        """Perplexity exp(-log_prob / count), nan where nothing is counted.
-
-        Args:
-            per: Unit of the count: "words", "tokens" or "characters".
-        """
+        """Perplexity exp(-log_prob / count), nan where nothing is counted."""
         count = getattr(self, per)
         return math.exp(min(-self.log_prob / count, 700.0)) if count else math.nan
 
@@ -158,15 +149,6 @@ def score_components(
     """Scores of each sentence by each component.
 
     Repeated ones are the scorers' own affair: an LM with context needs them where they stand.
-
-    Args:
-        components: The components.
-        sentences: Words of the sentences.
-        max_oov_rate: The largest part of the words that a component may not know.
-        context: Sentences before each one that the LMs read.
-
-    Raises:
-        InputError: A component does not know more than `max_oov_rate` of the words.
     """
     scores: List[List[WordScores]] = []
     for component in components:
@@ -185,11 +167,7 @@ def check_unknown(
     max_oov_rate: float,
     scorer: Any = None,
 ) -> None:
-    """Report how many words of a text a component does not know.
-
-    Raises:
-        InputError: It does not know more than `max_oov_rate` of them.
-    """
+    """Report how many words of a text a component does not know."""
     unknown = UnknownWords(name, max_oov_rate=max_oov_rate, scorer=scorer)
     unknown.add(sentences, scores)
     unknown.check(report=True)
@@ -202,12 +180,6 @@ class TextScores:
     all components. The word after an unknown one counts, and its score depends on how an LM reads
     <unk>. Known sentences are the sentences without unknown words. The tokens of a mixture are
     words.
-
-    Args:
-        components: The components.
-        sentences: Key -> words.
-        scores: The components' scores.
-        weights: (K,), or None.
     """
 
     def __init__(

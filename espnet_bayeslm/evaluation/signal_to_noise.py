@@ -62,13 +62,7 @@ def _flat(tensor: torch.Tensor) -> np.ndarray:
 
 
 def summarize(location: str, snr: np.ndarray, std: np.ndarray) -> SnrSummary:
-    """Figures of one location.
-
-    Args:
-        location: The location.
-        snr: (N,) signal-to-noise ratios.
-        std: (N,) standard deviations.
-    """
+    """Figures of one location."""
     # numpy, since torch.quantile refuses more than 16 million elements
     percentiles = np.percentile(snr, PERCENTILES)
     binned = np.clip(snr, BIN_EDGES[0], BIN_EDGES[-1])
@@ -148,11 +142,6 @@ def prune_weights(
     """Measurements with ever more of an LM's posterior means at zero, the least worth first.
 
     The LM is changed while this runs, and as it was afterwards.
-
-    Args:
-        posteriors: All random weights of the LM.
-        shares: Shares of them from 0 to 1, rising.
-        measure: Measures the LM as it is when called.
 
     Returns:
         For each criterion a step for each share.

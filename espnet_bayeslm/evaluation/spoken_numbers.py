@@ -40,14 +40,7 @@ Found = Dict[str, Optional[str]]
 
 
 def spoken_numbers(text: str) -> str:
-    """Text whose numbers are English words.
-
-    Args:
-        text: English text; numbers may have signs, separators and endings.
-
-    Raises:
-        InputError: A number is larger than English has names for.
-    """
+    """Text whose numbers are English words."""
     return _NUMBER.sub(_spoken, text)
 
 

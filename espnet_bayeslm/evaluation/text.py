@@ -38,18 +38,7 @@ def check_no_ids(
     path: Optional[PathLike] = None,
     remedy: str,
 ) -> None:
-    """Check that lines do not begin with utterance ids.
-
-    Args:
-        sentences: Words of each sentence.
-        known: Words of a known vocabulary.
-        path: The file, for the message.
-        remedy: For the message.
-
-    Raises:
-        InputError: The first words of ten lines or more are all unknown, and all different, where
-            other words are known.
-    """
+    """Check that lines do not begin with utterance ids."""
     lines = [words for words in sentences if words]
     first = [words[0] for words in lines]
     is_known = any(word in known for word in first)

@@ -47,12 +47,7 @@ class Difference(NamedTuple):
 
 
 def differences(words: Counter[str], unknown: Unknown) -> Dict[str, Difference]:
-    """Ways in which unknown words differ from known ones, the most frequent first.
-
-    Args:
-        words: The unknown words of the lists, and how often each stands there.
-        unknown: The LM's own answer.
-    """
+    """Ways in which unknown words differ from known ones, the most frequent first."""
     found: Dict[str, Difference] = {}
     for word, count in words.most_common(LOOKED_AT):
         name, known = _difference(word, unknown)

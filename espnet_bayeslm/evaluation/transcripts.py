@@ -28,16 +28,7 @@ _TIMED = {
 def without_marks(
     words: Sequence[str], *, path: Optional[PathLike] = None, line: Optional[int] = None
 ) -> Words:
-    """Words without the `<s>` and `</s>` around them: every reader of text and lists calls it.
-
-    Args:
-        words: Words of a sentence or hypothesis.
-        path: The file, for the message.
-        line: Line number, for the message.
-
-    Raises:
-        InputError: `<s>` or `</s>` stands elsewhere, or one of them alone.
-    """
+    """Words without the `<s>` and `</s>` around them: every reader of text and lists calls it."""
     kept = tuple(words)
     if len(kept) > 1 and (kept[0], kept[-1]) == (START, END):
         kept = kept[1:-1]

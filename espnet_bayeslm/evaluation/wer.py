@@ -91,12 +91,7 @@ def errors_of(pairs: Iterable[Pair]) -> ErrorCounts:
 def count_errors(
     refs: Mapping[str, Sequence[str]], hyps: Mapping[str, Sequence[str]]
 ) -> ErrorCounts:
-    """Summed `ErrorCounts` of hypotheses.
-
-    Args:
-        refs: Utterance id -> words.
-        hyps: Utterance id -> words, the same utterances.
-    """
+    """Summed `ErrorCounts` of hypotheses."""
     check_same_utterances(refs, hyps)
     return sum((word_errors(refs[utt], hyps[utt]) for utt in refs), NO_WORDS)
 
@@ -104,12 +99,7 @@ def count_errors(
 def oracle_errors(
     refs: Mapping[str, Sequence[str]], nbests: Mapping[str, Sequence[Sequence[str]]]
 ) -> ErrorCounts:
-    """Summed `ErrorCounts` of the hypothesis with the fewest errors in each list.
-
-    Args:
-        refs: Utterance id -> words.
-        nbests: Utterance id -> hypotheses, the same utterances.
-    """
+    """Summed `ErrorCounts` of the hypothesis with the fewest errors in each list."""
     check_same_utterances(refs, nbests)
     total = NO_WORDS
     for utt, hypotheses in nbests.items():
@@ -125,11 +115,7 @@ def check_same_utterances(
     ref_path: PathLike = "the reference",
     hyp_path: PathLike = "the hypotheses",
 ) -> None:
-    """Check that both have the same utterance ids.
-
-    Raises:
-        InputError: They differ; it gives both counts, both files and an example.
-    """
+    """Check that both have the same utterance ids."""
     missing = [utt for utt in refs if utt not in hyps]
     extra = [utt for utt in hyps if utt not in refs]
     if not missing and not extra:
@@ -150,13 +136,7 @@ def check_same_utterances(
 
 
 def format_errors(name: str, counts: ErrorCounts, *, mark: str = " ") -> str:
-    """Row of a table of error rates (header: `errors_header`).
-
-    Args:
-        name: Name of the row.
-        counts: Error counts of the row.
-        mark: One character that follows the rate.
-    """
+    """Row of a table of error rates (header: `errors_header`)."""
     return (
         f"{name:<24} {100 * counts.rate:7.2f}{mark}{counts.substitutions:7d} {counts.deletions:7d}"
         f" {counts.insertions:7d} {counts.words:8d}"
@@ -164,11 +144,7 @@ def format_errors(name: str, counts: ErrorCounts, *, mark: str = " ") -> str:
 
 
 def errors_header(unit: str = "word") -> str:
-    """Header of a table whose rows `format_errors` makes.
-
-    Args:
-        unit: Unit that errors were counted in, "word" or "char".
-    """
+    """Header of a table whose rows `format_errors` makes."""
     return f"{'':<24} {RATES[unit] + ' %':>7} {'sub':>7} {'del':>7} {'ins':>7} {unit + 's':>8}"
 
 

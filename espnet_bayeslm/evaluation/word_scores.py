@@ -31,11 +31,7 @@ def words_of(text: Text) -> List[str]:
 
 
 def sentences_of(texts: Sequence[Text]) -> List[List[str]]:
-    """Words of sentences that come as strings or as words.
-
-    Raises:
-        InputError: One string, where a list of sentences is expected.
-    """
+    """Words of sentences that come as strings or as words."""
     if isinstance(texts, str):
         raise InputError(
             f"the string {texts[:80]!r} where a list of sentences was expected",
@@ -45,11 +41,7 @@ def sentences_of(texts: Sequence[Text]) -> List[List[str]]:
 
 
 def log_unk_size(unk_size: float) -> float:
-    """Natural log of the number of words that share the probability of `<unk>`.
-
-    Raises:
-        InputError: The number is below 1, or not finite.
-    """
+    """Natural log of the number of words that share the probability of `<unk>`."""
     if not 1 <= unk_size < math.inf:
         raise InputError(f"--unk_size {unk_size:g}: expected the number of words, 1 or more")
     return math.log(unk_size)

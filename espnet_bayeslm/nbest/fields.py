@@ -16,11 +16,7 @@ SCORES = ("am_score", "lm_score", "graph_score")
 
 
 def parse_number(value: str, *, path: PathLike, line: int, remedy: str) -> float:
-    """Finite number of a field.
-
-    Raises:
-        InputError: The field is no finite number.
-    """
+    """Finite number of a field."""
     try:
         number = float(value)
     except ValueError:
@@ -40,11 +36,7 @@ def natural_order(name: str) -> Tuple[List[Union[str, int]], str]:
 
 
 def numbered(folder: Path, name: str) -> List[Path]:
-    """Entries of a folder that are called `name` with {} = 1, 2, ..., in that order.
-
-    Raises:
-        InputError: The numbers are not 1 to N: one is missing, or is written in another way.
-    """
+    """Entries of a folder that are called `name` with {} = 1, 2, ..., in that order."""
     before, after = map(re.escape, name.split("{}"))
     pattern = re.compile(f"{before}([0-9]+){after}", re.ASCII)
     found = {entry.name for entry in folder.iterdir() if pattern.fullmatch(entry.name)}
@@ -61,12 +53,7 @@ def numbered(folder: Path, name: str) -> List[Path]:
 
 
 def check_id(utt: str, *, path: Optional[PathLike] = None, line: Optional[int] = None) -> None:
-    """Check that an utterance id can stand in every format.
-
-    Raises:
-        InputError: The id is empty, has white space in it, begins with a byte order mark, or cannot
-            be written as UTF-8.
-    """
+    """Check that an utterance id can stand in every format."""
     if utt.split() == [utt] and not utt.startswith(BYTE_ORDER_MARK) and is_utf8(utt):
         return
     raise InputError(
@@ -78,11 +65,7 @@ def check_id(utt: str, *, path: Optional[PathLike] = None, line: Optional[int] =
 
 
 def utterance_of(path: Path, suffixes: Sequence[str]) -> str:
-    """Utterance id of a file: its name without .gz and the first of the suffixes that it has.
-
-    Raises:
-        InputError: The name can be no id.
-    """
+    """Utterance id of a file: its name without .gz and the first of the suffixes that it has."""
     name = path.name.removesuffix(".gz")
     utt = name.removesuffix(next((suffix for suffix in suffixes if name.endswith(suffix)), ""))
     check_id(utt, path=path)
@@ -90,23 +73,14 @@ def utterance_of(path: Path, suffixes: Sequence[str]) -> str:
 
 
 class UniqueUtterances:
-    """Checks the ids of lists or lattices as they are read, and that there are some.
-
-    Args:
-        path: The file or folder that is read, for the error.
-        remedy: Advice for an id that comes twice.
-    """
+    """Checks the ids of lists or lattices as they are read, and that there are some."""
 
     def __init__(self, path: PathLike, *, remedy: str = "Utterance ids must be unique."):
         self.path, self.remedy = path, remedy
         self._seen: Dict[str, Tuple[PathLike, int]] = {}
 
     def add(self, utt: str, file: PathLike, line: int) -> None:
-        """Take an id that is new.
-
-        Raises:
-            InputError: The id cannot be one, or came before.
-        """
+        """Take an id that is new."""
         check_id(utt, path=file, line=line)
         if utt in self._seen:
             first, first_line = self._seen[utt]
@@ -134,17 +108,7 @@ def is_utf8(text: str) -> bool:
 
 
 def files_matching(path: Path, pattern: str, *, problem: str, remedy: str = "") -> List[Path]:
-    """Files to read: the one, or a folder's files of matching names, in natural order.
-
-    Args:
-        path: The file or folder.
-        pattern: Regular expression of the whole name.
-        problem: Message for a folder that has no such file.
-        remedy: Advice for a folder that has no such file.
-
-    Raises:
-        InputError: The folder has none.
-    """
+    """Files to read: the one, or a folder's files of matching names, in natural order."""
     if not path.is_dir():
         return [path]
     names = [entry.name for entry in path.iterdir() if re.fullmatch(pattern, entry.name, re.DOTALL)]
@@ -154,11 +118,7 @@ def files_matching(path: Path, pattern: str, *, problem: str, remedy: str = "") 
 
 
 def packed(path: Path) -> Path:
-    """`path`, or `path`.gz where that is there.
-
-    Raises:
-        InputError: Both are there.
-    """
+    """`path`, or `path`.gz where that is there."""
     zipped = path.with_name(f"{path.name}.gz")
     if not zipped.exists():
         return path
@@ -168,17 +128,7 @@ def packed(path: Path) -> Path:
 
 
 def check_has_keys(table: Table, wanted: Table, *, paths: Sequence[Path]) -> None:
-    """Check that files have all the keys of other files.
-
-    Args:
-        table: Keys of the files.
-        wanted: Keys of the other files, which must be in `table`.
-        paths: The files.
-
-    Raises:
-        InputError: A key is missing; the message names the file beside the one with the first such
-            key.
-    """
+    """Check that files have all the keys of other files."""
     missing = [key for key in wanted if key not in table]
     if missing:
         other, line, _ = wanted[missing[0]]

@@ -65,11 +65,7 @@ NBEST_SIZE = 100
 
 
 def check_format(format: str) -> None:
-    """Check that a format is known.
-
-    Raises:
-        InputError: The format is unknown; the error names the known ones.
-    """
+    """Check that a format is known."""
     known = (*READERS, *LATTICE_READERS)  # with those that were added later
     if format not in known:
         raise InputError(
@@ -84,11 +80,7 @@ def written_format(format: str) -> str:
 
 
 def format_of(path: PathLike, format: Optional[str] = None) -> str:
-    """Format of lists or lattices: the one that is given, else the one that their files show.
-
-    Raises:
-        InputError: The format is unknown; or none is given, and the files say none or several.
-    """
+    """Format of lists or lattices: the one that is given, else the one that their files show."""
     found = format or find_format(path)
     if found is None:
         there = Path(path).exists()
@@ -128,13 +120,7 @@ def read_nbest(
 def _reader(
     format: str, size: int, *, scales: Optional[LatticeScales] = None
 ) -> Callable[[PathLike], Iterator[NBest]]:
-    """Reader of a format's lists, or of the `size` best hypotheses of its lattices.
-
-    Args:
-        format: One of `FORMATS`.
-        size: The most hypotheses of a lattice.
-        scales: Gets the scales of the lattices that are read.
-    """
+    """Reader of a format's lists, or of the `size` best hypotheses of its lattices."""
     if size < 1:
         raise InputError(f"--nbest_size {size}: 1 or more hypotheses were expected")
     if format in READERS:
@@ -203,21 +189,12 @@ class CheckedLists:
 
     Each iteration reads them again, and none is kept.
 
-    Args:
-        path: The file or folder.
-        format: One of `FORMATS`; None: the format is found from names or contents of the files.
-        size: The most hypotheses that are taken of a lattice, as by `read_nbest`.
-        normalization: Normalization of the words, as by `normalized`.
-
     Attributes:
         format: Format of the lists.
         utts: The utterances, in their order.
         digest: Digest of the words of these lists.
         refs: Utterance id -> words of the reference, for utterances that have one.
         scales: Scales of lattices, and their first utterances; empty for lists.
-
-    Raises:
-        InputError: The format is unknown, or the input cannot be used.
     """
 
     def __init__(

@@ -67,10 +67,6 @@ class _Node(NamedTuple):
 def read_htk(path: PathLike, *, max_arcs: int = MAX_ARCS) -> Iterator[Lattice]:
     """Yield the lattice of a file, or the lattices of a folder by natural order.
 
-    Args:
-        path: The folder or file; a file's name without its suffix is the id.
-        max_arcs: The most arcs of a lattice.
-
     Raises:
         InputError: A file that is no such lattice (file, line, remedy), or an id twice.
     """
@@ -92,12 +88,7 @@ def read_lattice(path: PathLike, *, max_arcs: int = MAX_ARCS) -> Lattice:
 
 
 class _Reader(LatticeBuilder):
-    """Reads one file; the lines of all that may be wrong are at hand.
-
-    Args:
-        path: The file.
-        max_arcs: The most arcs.
-    """
+    """Reads one file; the lines of all that may be wrong are at hand."""
 
     def __init__(self, path: Path, max_arcs: int):
         super().__init__(utterance_of(path, SUFFIXES), path, max_arcs=max_arcs, remedy=REMEDY)
@@ -379,11 +370,7 @@ def _lines(lattice: Lattice) -> Iterator[str]:
 
 
 def _finite(value: float) -> str:
-    """Text of a number.
-
-    Raises:
-        InputError: The number is not finite.
-    """
+    """Text of a number."""
     if not math.isfinite(value):
         raise InputError(f"a score of {value} cannot be written", remedy="Give finite scores.")
     return format_number(value)

@@ -52,15 +52,7 @@ def parse_json(text: str) -> Any:
 
 
 def json_items(path: PathLike, *, remedy: str) -> Iterator[Tuple[int, Any]]:
-    """Yield (line from 1, value) of the items of a JSON list, or of values one after the other.
-
-    Args:
-        path: The file; its text is in memory.
-        remedy: Description of the file that was expected, for errors.
-
-    Raises:
-        InputError: The file cannot be read, or is not such JSON.
-    """
+    """Yield (line from 1, value) of the items of a JSON list, or of values one after the other."""
     text = read_text(path)
     listed = _LIST.match(text)
     place = _after_blanks(text, listed.end() if listed else 0)
@@ -183,13 +175,6 @@ def nbest_of(
     ref: str = "ref",
 ) -> NBest:
     """List of an utterance, with its reference, speaker and other fields.
-
-    Args:
-        utt: Utterance id.
-        hypotheses: All or none of them have an `am_score`.
-        content: The JSON object.
-        keys: Keys that are read; values under other keys are kept.
-        ref: The key of the reference.
 
     Raises:
         BadValue: A field is of another type, or only some hypotheses have a score.

@@ -97,11 +97,7 @@ def key_of(utt: str, rank: int) -> str:
 
 
 def _find_columns(folder: Path) -> Columns:
-    """{name: its files, one for each part} of the files that are there.
-
-    Raises:
-        InputError: A part or a file is missing, or stands there twice.
-    """
+    """{name: its files, one for each part} of the files that are there."""
     parts = _parts(folder)
     columns = {name: [packed(part / name) for part in parts] for name in (WORDS, ACOUSTIC)}
     for name in (NOLM, WITHLM):
@@ -158,13 +154,7 @@ def _are_in_step(columns: Columns) -> bool:
 
 
 def _side_by_side(columns: Columns) -> Rows:
-    """Yield the rows of files in step.
-
-    Raises:
-        OutOfStep: The files are not in step: one has another key than `words_text`, a key is no key
-            or comes twice, a rank is missing, or an utterance's keys do not stand together. The
-            rows yielded before may be incomplete.
-    """
+    """Yield the rows of files in step."""
     utts: Set[str] = set()
     for utt, group in itertools.groupby(_ranked(columns), key=lambda item: item[0]):
         lines = list(group)
@@ -190,12 +180,7 @@ def _ranked(columns: Columns) -> Iterator[Tuple[str, int, Row]]:
 
 
 def _by_key(columns: Columns) -> Rows:
-    """Yield the rows of files whose lines stand in any order, by the first lines in `words_text`.
-
-    Raises:
-        InputError: The files have different keys, a key is bad or comes twice, a rank is
-            missing, or there is no line at all.
-    """
+    """Yield the rows of files in any order, by the first lines in `words_text`."""
     text = read_table(columns[WORDS])
     if not text:
         raise InputError("no hypotheses", path=columns[WORDS][0])

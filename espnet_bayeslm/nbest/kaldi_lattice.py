@@ -121,14 +121,7 @@ def _read_file(
 
 
 class _Reader(LatticeBuilder):
-    """Reads one lattice.
-
-    Args:
-        utt: Utterance id.
-        path: The file.
-        symbols: The words by their ids; None: words are symbols.
-        max_arcs: The most arcs.
-    """
+    """Reads one lattice."""
 
     def __init__(self, utt: str, path: Path, symbols: Optional[Symbols], max_arcs: int):
         super().__init__(utt, path, max_arcs=max_arcs, remedy=REMEDY)

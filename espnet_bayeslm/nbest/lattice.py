@@ -248,13 +248,7 @@ def _next_words(nodes: Dict[int, _Sums], arcs: _Outgoing) -> Dict[str, Dict[int,
 
 
 def nbest_list(lattice: Lattice, size: int, scales: Optional[PathScales] = None) -> NBest:
-    """N best distinct hypotheses of a lattice, with the scores that the lattice holds.
-
-    Args:
-        lattice: The lattice.
-        size: The most hypotheses.
-        scales: Weights of the scores; None: the scales of the lattice.
-    """
+    """N best distinct hypotheses of a lattice, with the scores that the lattice holds."""
     paths = best_paths(lattice, scales or lattice.scales, size)
     held = [name for name in ("lm_score", "graph_score") if name in lattice.scores]
     hyps = (
@@ -266,10 +260,6 @@ def nbest_list(lattice: Lattice, size: int, scales: Optional[PathScales] = None)
 
 def acoustic_scores(lattice: Lattice, hypotheses: Iterable[Sequence[str]]) -> List[float]:
     """Acoustic score of each hypothesis, along its best path from start to end.
-
-    Args:
-        lattice: The lattice.
-        hypotheses: Words, without silences.
 
     Returns:
         Acoustic log-likelihoods in nats; -inf where the lattice has no such path.
@@ -317,12 +307,7 @@ def oracle_words(lattice: Lattice, ref: Sequence[str]) -> Words:
 def _oracle_costs(
     lattice: Lattice, ref: Sequence[str]
 ) -> Tuple[Dict[int, np.ndarray], Dict[int, np.ndarray]]:
-    """Fewest errors of a path to each node against the first j words of a reference.
-
-    Returns:
-        Node -> costs, (R + 1,); node -> number of the arc that leads there at that cost, which
-        means nothing where it is a deletion.
-    """
+    """Fewest errors of a path to each node against the first j words of a reference."""
     differs = {word: np.array([word != other for other in ref], dtype=np.int64) for word in ref}
     other = np.ones(len(ref), dtype=np.int64)
     columns = np.arange(len(ref) + 1)

@@ -25,12 +25,6 @@ _INFINITE = re.compile("[-+]?inf(inity)?", re.IGNORECASE | re.ASCII)
 class LatticeBuilder:
     """Nodes and arcs of a file, with the lines where they stand, on their way to a `Lattice`.
 
-    Args:
-        utt: Utterance id.
-        path: The file, for errors.
-        max_arcs: The most arcs that are taken.
-        remedy: Description of the file that was expected, for errors.
-
     Attributes:
         line: The line that is read now, or the last one.
     """
@@ -59,9 +53,6 @@ class LatticeBuilder:
         Args:
             value: The field.
             unit: Unit of the field, in nats; -1 for costs.
-
-        Raises:
-            InputError: The field is no number, or too large.
         """
         if _INFINITE.fullmatch(value) and unit * float(value) < 0:
             return -math.inf
@@ -83,11 +74,7 @@ class LatticeBuilder:
         self.arc_lines.append(self.line)
 
     def check_size(self, size: int, line: Optional[int] = None) -> None:
-        """Check how many arcs the lattice has, before they are in memory.
-
-        Raises:
-            InputError: They are too many.
-        """
+        """Check how many arcs the lattice has, before they are in memory."""
         if size > self.max_arcs:
             raise self.error(
                 f"the lattice of {self.utt[:80]!r} has {size} arcs, at most {self.max_arcs} were"
@@ -102,16 +89,6 @@ class LatticeBuilder:
         """Lattice of all that was taken, its nodes in topological order.
 
         Arcs of log zero are left out, with all arcs that are on no path without them.
-
-        Args:
-            start: Index of the node where all paths begin.
-            end: Index of the node where they end.
-            times: Seconds of each node, by index.
-            **fields: The other attributes.
-
-        Raises:
-            InputError: A node that the start does not reach, a cycle, no path to the end, or none
-                of finite scores.
         """
         following: List[List[int]] = [[] for _ in self.nodes]
         for number, arc in enumerate(self.arcs):
@@ -135,11 +112,7 @@ class LatticeBuilder:
         return self._possible(Lattice(self.utt, len(order), place[end], arcs, **fields))
 
     def _possible(self, lattice: Lattice) -> Lattice:
-        """Lattice without arcs of log zero.
-
-        Raises:
-            InputError: No path is left.
-        """
+        """Lattice without arcs of log zero."""
         if all(EQUAL.total(arc) > -math.inf for arc in lattice.arcs):
             return lattice
         kept = pruned(lattice, EQUAL, math.inf)
@@ -174,11 +147,7 @@ class LatticeBuilder:
         )
 
     def _order(self, start: int) -> List[int]:
-        """Nodes in topological order; of several possible next nodes the one of the lowest name.
-
-        Raises:
-            InputError: There is a cycle.
-        """
+        """Nodes in topological order; of several possible next nodes the one of the lowest name."""
         names = list(self.nodes)
         sorter = graphlib.TopologicalSorter({start: ()})
         for arc in self.arcs:

@@ -115,11 +115,7 @@ def _counts(
     beams: Path,
     manifest: Path,
 ) -> List[int]:
-    """Number of hypotheses of each utterance, as the manifest says or the beam file proves.
-
-    Raises:
-        InputError: The manifest disagrees with the beam file, or nothing tells the lists apart.
-    """
+    """Number of hypotheses of each utterance, as the manifest says or the beam file proves."""
     scores = [hyp.am_score for hyp in hypotheses]
     num_lines, num_utts = len(scores), len(entries)
     said = [entry[COUNT] for entry in entries if entry.get(COUNT) is not None]
@@ -138,13 +134,7 @@ def _counts(
 
 
 def _are_even(scores: Sequence[Any], size: int, name: str) -> bool:
-    """True if it is proved that all lists have the same size.
-
-    Args:
-        scores: Scores of all lines.
-        size: Hypotheses of each list.
-        name: Name of the beam file; NeMo puts the width of the beam into it, which no list exceeds.
-    """
+    """True if it is proved that all lists have the same size."""
     width = _WIDTH.search(name)
     if size in (1, len(scores)) or (width and int(width[1]) == size):
         return True

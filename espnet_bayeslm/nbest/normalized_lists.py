@@ -25,13 +25,7 @@ def restored(nbest: NBest) -> NBest:
 def normalized(
     lists: Iterable[NBest], normalization: Normalization, *, report: bool = True
 ) -> Iterator[NBest]:
-    """Yield lists with normalised words, which remember how they came.
-
-    Args:
-        lists: N-best lists.
-        normalization: Normalization of hypotheses and references.
-        report: True to log the number of changed hypotheses at the end.
-    """
+    """Yield lists with normalised words, which remember how they came."""
     num_changed = num_hyps = 0
     emptied: List[str] = []
     for nbest in lists:

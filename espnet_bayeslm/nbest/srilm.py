@@ -37,9 +37,6 @@ _COUNT = re.compile(r"[0-9]{1,9}", re.ASCII)
 def read_srilm(path: PathLike) -> Iterator[NBest]:
     """Yield the N-best lists of a folder, by the natural order of their files' names.
 
-    Args:
-        path: The folder, or one list.
-
     Raises:
         InputError: A line, a name or a score that cannot be used (file, line, remedy).
     """

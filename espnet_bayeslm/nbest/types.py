@@ -62,11 +62,7 @@ class NBest:
             raise ValueError(f"the utterance {self.utt!r} has no hypothesis")
 
     def scores(self, name: str) -> Optional[np.ndarray]:
-        """Scores of one name, (N,); None where no hypothesis has one.
-
-        Raises:
-            InputError: Only some hypotheses have it.
-        """
+        """Scores of one name, (N,); None where no hypothesis has one."""
         values = [getattr(hyp, name) for hyp in self.hypotheses]
         num_given = sum(value is not None for value in values)
         if 0 < num_given < len(values):

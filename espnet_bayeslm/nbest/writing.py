@@ -37,11 +37,7 @@ def check_file_name(utt: str, name: str) -> None:
 
 
 def words_line(words: Tuple[str, ...]) -> str:
-    """Words with blanks between them.
-
-    Raises:
-        InputError: They would be read as other words.
-    """
+    """Words with blanks between them."""
     line = " ".join(words)
     if tuple(line.split()) != words or not is_utf8(line):
         raise InputError(
@@ -62,23 +58,14 @@ class Writable:
         self.utts: Set[str] = set()
 
     def add(self, utt: str) -> None:
-        """Take an id.
-
-        Raises:
-            InputError: The id is not valid, or comes twice.
-        """
+        """Take an id."""
         check_id(utt)
         if utt in self.utts:
             raise InputError(f"the utterance {utt!r} comes twice", remedy="Ids must be unique.")
         self.utts.add(utt)
 
     def check(self, nbest: NBest) -> None:
-        """Take a list.
-
-        Raises:
-            InputError: The id is not valid or comes twice, a score is not finite, or only some
-                hypotheses have an `am_score`.
-        """
+        """Take a list."""
         self.add(nbest.utt)
         nbest.scores("am_score")
         for hyp in nbest.hypotheses:
@@ -97,12 +84,7 @@ class Writable:
 
     @contextlib.contextmanager
     def staged(self, folder: Path, pattern: str) -> Iterator[Path]:
-        """Make a folder for lists or lattices, whose files move into `folder` when all is well.
-
-        Args:
-            folder: Where they belong.
-            pattern: Names that are read there: other files with such names are refused.
-        """
+        """Make a folder for lists or lattices, whose files move into `folder` when all is well."""
         with staged(folder) as temporary:
             yield temporary
             self.finish()
@@ -110,16 +92,7 @@ class Writable:
 
 
 def check_no_others(folder: Path, pattern: str, *, written: Container[str]) -> None:
-    """Check that a folder holds no other lists, which would be read with the new ones.
-
-    Args:
-        folder: The folder, which may be missing.
-        pattern: Regular expression of such files' names.
-        written: Names that will be replaced.
-
-    Raises:
-        InputError: The folder holds such a file.
-    """
+    """Check that a folder holds no other lists, which would be read with the new ones."""
     others = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
     for name in others:
         if re.fullmatch(pattern, name, re.DOTALL) and name not in written:

@@ -39,18 +39,7 @@ def build_ngram(
     discount_fallback: bool = False,
     lmplz: str = "auto",
 ) -> List[int]:
-    """Numbers of n-grams per order of the ARPA file that is written.
-
-    Args:
-        text: One sentence per line; a blank line is an empty sentence.
-        arpa: The file to write; gzipped if it ends in .gz.
-        order: Words in the longest n-gram.
-        discount_fallback: Take 0.5, 1, 1.5 where the text allows no estimate of the discounts.
-        lmplz: `auto` (lmplz if it is on the PATH), `none` (our own estimator) or lmplz's path.
-
-    Raises:
-        InputError: The order, the text or lmplz is bad, or the discounts cannot be estimated.
-    """
+    """Numbers of n-grams per order of the ARPA file that is written."""
     if order < 1:
         raise InputError(f"--order is {order}, and 1 or more was expected")
     program = find_lmplz(lmplz)
@@ -74,11 +63,7 @@ def build_ngram(
 def write_arpa(
     corpus: Corpus, output: IO[bytes], *, order: int, discount_fallback: bool = False
 ) -> List[int]:
-    """Numbers of n-grams per order of our own ARPA, which is written to `output`.
-
-    Raises:
-        InputError: The discounts cannot be estimated, and `discount_fallback` is off.
-    """
+    """Numbers of n-grams per order of our own ARPA, which is written to `output`."""
     tables = count_ngrams(corpus, order=order)
     discounts = estimate_discounts(tables, discount_fallback=discount_fallback)
     for k, discount in enumerate(discounts, 1):
@@ -92,13 +77,7 @@ def write_arpa(
 def arpa_lines(
     tables: Sequence[NgramTable], probs: Sequence[BackoffTable], *, words: Sequence[str]
 ) -> Iterator[str]:
-    r"""Yield the lines of an ARPA file, each with its end.
-
-    Args:
-        tables: The n-grams of orders 1 to n.
-        probs: Probabilities and back-off weights of the n-grams.
-        words: The word of each id.
-    """
+    r"""Yield the lines of an ARPA file, each with its end."""
     yield "\\data\\\n"
     yield from (f"ngram {k}={len(table.raw)}\n" for k, table in enumerate(tables, 1))
     text = np.array(words, dtype=object)
@@ -119,11 +98,7 @@ def _log10(values: np.ndarray) -> List[float]:
 
 
 def find_lmplz(lmplz: str) -> Optional[str]:
-    """Program that `auto`, `none` or a path stands for; None for our estimator.
-
-    Raises:
-        InputError: The path is no program.
-    """
+    """Program that `auto`, `none` or a path stands for; None for our estimator."""
     if lmplz == "none":
         return None
     program = shutil.which("lmplz" if lmplz == "auto" else lmplz)
@@ -139,18 +114,7 @@ def find_lmplz(lmplz: str) -> Optional[str]:
 def run_lmplz(
     corpus: Corpus, output: IO[bytes], *, program: str, order: int, discount_fallback: bool = False
 ) -> List[int]:
-    """Numbers of n-grams per order of lmplz's ARPA, which is written to `output`.
-
-    Args:
-        corpus: The text.
-        output: Open binary stream.
-        program: Path of lmplz.
-        order: Highest order.
-        discount_fallback: True to pass lmplz its option of this name, with its default discounts.
-
-    Raises:
-        InputError: lmplz failed; the message has its output.
-    """
+    """Numbers of n-grams per order of lmplz's ARPA, which is written to `output`."""
     command = [program, "--order", str(order), "--memory", _SORT_MEMORY]
     if discount_fallback:
         command.append("--discount_fallback")

@@ -46,10 +46,6 @@ def count_ngrams(corpus: Corpus, *, order: int) -> List[NgramTable]:
 
     An n-gram's key is the row of its suffix and its first word. One sort of T numbers per order
     therefore counts the n-grams, and gives all links between the orders.
-
-    Args:
-        corpus: The text.
-        order: Highest order, 1 or more.
     """
     num_words = len(corpus.words)
     table = _count_unigrams(corpus)
@@ -97,15 +93,7 @@ def _adjust_counts(tables: List[NgramTable]) -> List[NgramTable]:
 def estimate_discounts(
     tables: Sequence[NgramTable], *, discount_fallback: bool = False
 ) -> List[np.ndarray]:
-    """Discounts (4,) of adjusted counts 0 (always 0), 1, 2 and 3+, per order.
-
-    Args:
-        tables: Orders 1 to n.
-        discount_fallback: Take 0.5, 1, 1.5 for an order whose counts allow no estimate.
-
-    Raises:
-        InputError: They allow none, and `discount_fallback` is off.
-    """
+    """Discounts (4,) of adjusted counts 0 (always 0), 1, 2 and 3+, per order."""
     discounts = []
     for order, counts in enumerate(_statistics_counts(tables), 1):
         try:
@@ -187,10 +175,6 @@ def estimate_ngram(
 
     and the unigram is interpolated with the uniform distribution over the words, `</s>` and
     `<unk>`, which is all that `<unk>` gets.
-
-    Args:
-        tables: Orders 1 to n.
-        discounts: Per order (4,), the discounts D of adjusted counts 0, 1, 2, 3+.
     """
     # as if of order 0: one empty context; <s> is never predicted and does not count
     lower = np.array([1 / (len(tables[0].raw) - 1)])

@@ -38,11 +38,7 @@ class NgramScorer:
         logging.info("Loaded %s: %d-gram", path, self.order)
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
-        """Ln P(word | words before it) of each word and of `</s>`, per sentence.
-
-        Args:
-            sentences: Words without `<s>` and `</s>`; a word may hold any character.
-        """
+        """Ln P(word | words before it) of each word and of `</s>`, per sentence."""
         return [self._score(words) for words in sentences]
 
     def unknown(self, words: Sequence[str]) -> List[bool]:

@@ -42,11 +42,7 @@ class Corpus(NamedTuple):
 
 
 def split_words(line: str, path: PathLike, number: int) -> List[str]:
-    """Words of one line.
-
-    Raises:
-        InputError: The line holds `<unk>`, or `<s>` or `</s>` other than around it.
-    """
+    """Words of one line."""
     fields = line.translate(_BLANKS).split(" ")
     words = without_marks([word for word in fields if word], path=path, line=number)
     if UNKNOWN in words:

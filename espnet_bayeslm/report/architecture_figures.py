@@ -72,12 +72,6 @@ def history_figure(history: Mapping[str, Sequence[Record]]) -> Figure:
     """Shares of the kinds over the training, a panel for each location.
 
     Point estimates are left out: their share is 1 less all other shares.
-
-    Args:
-        history: Run (seed) -> its records, which are of the same locations and kinds.
-
-    Raises:
-        InputError: There is no record.
     """
     runs = {
         run: ([epoch for epoch, _ in records], [shares(weights) for _, weights in records])

@@ -25,16 +25,7 @@ Repeated = Union[str, Sequence[str], None]
 
 
 def labelled_paths(option: str, values: Repeated, what: str = "NAME") -> List[Tuple[str, str]]:
-    """Pairs (label, path) of values LABEL=PATH; of a path alone the label is empty.
-
-    Args:
-        option: The option, for messages.
-        values: Values of the option.
-        what: Name of a label, for messages.
-
-    Raises:
-        InputError: A value has no path, or an empty label.
-    """
+    """Pairs (label, path) of values LABEL=PATH; of a path alone the label is empty."""
     pairs: List[Tuple[str, str]] = []
     for value in [values] if isinstance(values, str) else list(values or []):
         label, separator, path = value.partition("=")
@@ -51,16 +42,7 @@ def labelled_paths(option: str, values: Repeated, what: str = "NAME") -> List[Tu
 
 
 def named_paths(option: str, values: Repeated, *, unique: bool = False) -> List[Tuple[str, str]]:
-    """Pairs (name, path) of values NAME=PATH; a path alone has its last part as the name.
-
-    Args:
-        option: The option, for messages.
-        values: Values of the option.
-        unique: True if each needs a name of its own.
-
-    Raises:
-        InputError: A value has no path, or a name comes twice.
-    """
+    """Pairs (name, path) of values NAME=PATH; a path alone has its last part as the name."""
     pairs: List[Tuple[str, str]] = []
     for label, path in labelled_paths(option, values):
         name = label or Path(path).resolve().name
@@ -103,14 +85,7 @@ def _parsed(text: str, path: PathLike, line: Optional[int], remedy: str) -> Any:
 def expecting(
     what: str, *, path: PathLike, remedy: str, line: Optional[int] = None
 ) -> Iterator[None]:
-    """Turn errors about a value of another form into an `InputError`.
-
-    Args:
-        what: Description of the value that was expected.
-        path: The file concerned.
-        remedy: Advice for the user.
-        line: Line number.
-    """
+    """Turn errors about a value of another form into an `InputError`."""
     try:
         yield
     except InputError:

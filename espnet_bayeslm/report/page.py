@@ -64,12 +64,7 @@ def tables_in(values: Any) -> Iterator[Table]:
 
 
 def page(title: str, sections: Sequence[Section]) -> str:
-    """HTML file that asks for nothing outside itself.
-
-    Args:
-        title: Heading of the page.
-        sections: Sections of the page.
-    """
+    """HTML file that asks for nothing outside itself."""
     style, script = ((TEMPLATES / name).read_text("utf-8") for name in ("page.css", "page.js"))
     tables = [
         {"section": section.title, **table.data()}

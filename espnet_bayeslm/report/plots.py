@@ -76,11 +76,7 @@ def svg(figure: Figure, label: str) -> Markup:
 
 
 def snr_figure(lms: Mapping[str, Sequence[SnrSummary]]) -> Figure:
-    """Histograms of the signal-to-noise ratio, a panel for each LM.
-
-    Args:
-        lms: LM -> the figures of its locations.
-    """
+    """Histograms of the signal-to-noise ratio, a panel for each LM."""
     figure, panels = _panels(list(lms), height=3.0)
     for axes, summaries in zip(panels, lms.values(), strict=True):
         for summary, colour in zip(summaries, _colours(len(summaries)), strict=True):
@@ -94,11 +90,7 @@ def snr_figure(lms: Mapping[str, Sequence[SnrSummary]]) -> Figure:
 
 
 def pruning_figure(lms: Mapping[str, Mapping[str, Curve]]) -> Figure:
-    """Perplexity against sparsity, a panel for each LM, a curve for each criterion.
-
-    Args:
-        lms: LM -> criterion -> (share of the weights, perplexity), ....
-    """
+    """Perplexity against sparsity, a panel for each LM, a curve for each criterion."""
     figure, panels = _panels(list(lms), height=3.5)
     for axes, curves in zip(panels, lms.values(), strict=True):
         for criterion, points in curves.items():

@@ -201,11 +201,6 @@ def read_references(
 ) -> Dict[str, Words]:
     """{utterance id: words}, from files and from the lists that hold references.
 
-    Args:
-        values: The files: a Kaldi `text` or a trn. Together they are the references of all lists.
-        rescored: The lists.
-        folders: Where they came from, for messages.
-
     Raises:
         InputError: The utterances of files and lists differ, or references disagree, or lists were
             normalised or counted in several ways.

@@ -29,14 +29,7 @@ def print_scores(
     baseline: Optional[str],
     unit: str = "word",
 ) -> None:
-    """Print error rates and the significance of their differences.
-
-    Args:
-        conditions: Name of the condition -> results.
-        pooled: The results of all conditions together.
-        baseline: The system with which daggers compare (None: there is only one system).
-        unit: Unit that errors were counted in, "word" or "char".
-    """
+    """Print error rates and the significance of their differences."""
     sign = signs()
     if len(conditions) > 1:
         for name, scores in conditions.items():
@@ -115,12 +108,7 @@ def signs() -> Dict[str, str]:
 
 
 def marks(pairs: Sequence[SystemPair], baseline: Optional[str]) -> Dict[str, str]:
-    """Systems with significantly fewer or more errors than another, and the mark of which.
-
-    Args:
-        pairs: The tests.
-        baseline: The system with which every other one is compared.
-    """
+    """Systems with significantly fewer or more errors than another, and the mark of which."""
     found = {}
     for pair in pairs:
         if baseline in (pair.a, pair.b) and pair.test.significant:

@@ -115,14 +115,7 @@ def write_files(
     ranking: Sequence[RankedArchitecture],
     configs: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Write search.json, top1.yaml and so on, architecture.png and history.png.
-
-    Args:
-        folder: The folder of the search.
-        runs: The super-networks.
-        ranking: The best architectures.
-        configs: The training configuration of each of them.
-    """
+    """Write search.json, top1.yaml and so on, architecture.png and history.png."""
     from espnet_bayeslm.report.architecture_figures import history_figure, weights_figure
     from espnet_bayeslm.report.plots import save_figure
 

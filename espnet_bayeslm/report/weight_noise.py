@@ -129,9 +129,6 @@ def _row_json(row: LocationRow) -> Dict[str, Any]:
 def read_snr(paths: Sequence[str]) -> Tuple[Dict[str, List[LocationRow]], Curves]:
     """Ratios of LMs by location, and the perplexities of pruned LMs.
 
-    Args:
-        paths: Folders of `bayeslm snr`, or their snr.json.
-
     Raises:
         InputError: A file is missing or not usable, or an LM's name comes twice.
     """

@@ -85,13 +85,7 @@ class SweepTable:
 
 
 def write_sweep(folder: Path, tuned: Tuned, *, names: Sequence[str]) -> None:
-    """Write sweep.json, sweep.tsv and sweep.png.
-
-    Args:
-        folder: Where they go.
-        tuned: Result of the tuning.
-        names: The components' names.
-    """
+    """Write sweep.json, sweep.tsv and sweep.png."""
     table = sweep_table(tuned, names)
     content = {k: v for k, v in dataclasses.asdict(table).items() if v is not None}
     write_json(folder / SWEEP, content, indent=None)

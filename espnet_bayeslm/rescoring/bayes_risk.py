@@ -70,9 +70,6 @@ def list_posterior(totals: np.ndarray, sharpness: float = 1.0) -> np.ndarray:
     Args:
         totals: (N,) weighted sums of scores, higher is better; -inf is impossible.
         sharpness: Factor of the totals before the softmax.
-
-    Raises:
-        InputError: A total is NaN or +inf, or all are -inf.
     """
     highest = totals.max()
     if not np.isfinite(highest):
@@ -119,12 +116,7 @@ def least_risk(posterior: np.ndarray, distances: np.ndarray) -> int:
 
 
 def words_in_place(words: Words, hypotheses: Sequence[Words]) -> np.ndarray:
-    """True where a hypothesis has a word at the place of the alignment, (N, n).
-
-    Args:
-        words: n words, those of one hypothesis.
-        hypotheses: All N of the list.
-    """
+    """True where a hypothesis has a word at the place of the alignment, (N, n)."""
     known: Dict[Words, List[bool]] = {}
     for other in hypotheses:
         if other not in known:

@@ -109,12 +109,7 @@ class Scales:
 
     @classmethod
     def of_lattice(cls, weights: PathScales, scores: Container[str]) -> Scales:
-        """Scales that weigh hypotheses as a lattice's weights do, with a new LM's ln P.
-
-        Args:
-            weights: The weights that come with the lattice.
-            scores: Names of the scores that it holds.
-        """
+        """Scales that weigh hypotheses as a lattice's weights do, with a new LM's ln P."""
         am, lm, graph, word = weights
         has_graph = "graph_score" in scores
         ratios = cls(lm / am, 0.0 - word / lm) if am > 0 and lm > 0 else None
@@ -197,11 +192,7 @@ class ScoredList:
         return edit_distances([hyp.words for hyp in self.nbest.hypotheses])
 
     def posterior(self, scales: Scales) -> np.ndarray:
-        """Probabilities of the hypotheses at some scales, (N,).
-
-        Raises:
-            InputError: A total is not finite, or the list lacks a score that has a weight.
-        """
+        """Probabilities of the hypotheses at some scales, (N,)."""
         sharpness = (scales.posterior or Posterior()).sharpness
         try:
             return list_posterior(self.totals(scales), sharpness)
@@ -212,13 +203,6 @@ class ScoredList:
         """Index of the best hypothesis at some scales, the first of equals.
 
         Weights that leave lists as they came do so with every decision.
-
-        Args:
-            scales: The scales.
-            decision: "max", or "mbr" for the fewest expected word errors.
-
-        Raises:
-            InputError: The list, or one of its hypotheses, lacks a score that has a weight.
         """
         if decision == "mbr" and scales.features != FIRST_PASS:
             return least_risk(self.posterior(scales), self.distances)
@@ -260,14 +244,7 @@ class ListScores(NamedTuple):
         names: Sequence[str] = (),
         subtracted: Sequence[str] = (),
     ) -> ScoredList:
-        """The list with the combination's score of each hypothesis.
-
-        Args:
-            weights: The components' weights, (K,).
-            combine: How they combine the scores.
-            names: The components' names, where each one's own scores are wanted too.
-            subtracted: Names of the subtracted LMs.
-        """
+        """The list with the combination's score of each hypothesis."""
         log_probs = np.array(written_log_probs(self.mixed(weights, combine)))
         others = self.of_lms(subtracted, first=len(weights))
         return ScoredList(self.nbest, log_probs, self.of_lms(names), others)
@@ -383,9 +360,6 @@ class Weighting(NamedTuple):
             combine: None: as when the scales were tuned, or "linear".
             decision: None: as when the scales were tuned, or "max".
             confidence: True for confidences with "max" too.
-
-        Raises:
-            InputError: Several components have no weights, or weights or scales do not fit.
         """
         names = [component.name for component in components]
         digests = [component.fingerprint for component in components]

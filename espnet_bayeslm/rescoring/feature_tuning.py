@@ -72,10 +72,6 @@ def feature_sets(names: Sequence[str], *, normalised_scores: bool) -> Dict[str, 
     """Name -> columns of the candidates to choose from, those with fewer features first.
 
     Without the scores of a new LM the recogniser's own `lm_score` takes their place.
-
-    Args:
-        names: The features that differ within lists.
-        normalised_scores: True if the scores may be divided by the length.
     """
     known = set(names)
     new = LM if LM in known else "lm_score"
@@ -207,12 +203,7 @@ def make_candidates(
 
 
 def solve(whole: Problem, sets: Mapping[str, Columns]) -> Dict[str, np.ndarray]:
-    """Weights of each set, in units of spread; larger sets start from the smallest one's.
-
-    Args:
-        whole: The lists with the columns of all sets.
-        sets: By `feature_sets`.
-    """
+    """Weights of each set, in units of spread; larger sets start from the smallest one's."""
     found: Dict[str, np.ndarray] = {}
     known: Dict[Column, float] = {}
     for name, columns in sets.items():

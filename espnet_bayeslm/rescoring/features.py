@@ -47,9 +47,6 @@ def hypothesis_features(nbest: NBest, log_probs: Mapping[str, np.ndarray]) -> Fe
     Args:
         nbest: The list.
         log_probs: `log_prob` and others of that kind -> (N,), in nats.
-
-    Raises:
-        InputError: A score is not finite, or only some hypotheses have it.
     """
     hyps = nbest.hypotheses
     words = np.array([len(hyp.words) for hyp in hyps], dtype=float)
@@ -98,11 +95,7 @@ def is_subtracted(name: str) -> bool:
 
 
 def totals(features: Mapping[str, np.ndarray], weights: Mapping[str, float]) -> np.ndarray:
-    """Weighted sum of the features of each hypothesis, (N,).
-
-    Raises:
-        InputError: The list lacks a feature that has a weight.
-    """
+    """Weighted sum of the features of each hypothesis, (N,)."""
     lacking = [name for name in weights if name not in features]
     if lacking:
         raise InputError(
@@ -141,9 +134,6 @@ def first_of_equals(found: np.ndarray, size: ArrayLike) -> np.ndarray:
 def feature_table(lists: Sequence[Features]) -> Tuple[List[str], np.ndarray, np.ndarray]:
     """Features of lists as one array; those that some list lacks are left out, with a warning.
 
-    Args:
-        lists: Of each list its features, by `hypothesis_features`.
-
     Returns:
         The features that all lists have; their values, (L, N, F), in their own units, where 0
         follows a list's hypotheses; the number of each list's hypotheses, (L,).
@@ -168,9 +158,6 @@ def is_normalised(lists: Sequence[Features]) -> bool:
     The score of a whole sentence falls with its length; that of an average word does not. Lists
     of first hypotheses of one length tell nothing, and count as not normalised; acoustic scores
     with the LM's apart are sums.
-
-    Args:
-        lists: Of each list its features.
     """
     if any({"lm_score", "graph_score"} & features.keys() for features in lists):
         return False

@@ -62,9 +62,6 @@ def rescore_lists(
         options: The options.
         refs: Utterance id -> words: tune the scales on them.
         device: Where the weights of LMs go that are loaded.
-
-    Raises:
-        InputError: Options ask for tuning without `refs`, or LMs or lists cannot be used.
     """
     normalization = Normalization(options.normalize, kept=options.counting.ignored)
     if normalization:
@@ -77,16 +74,7 @@ def rescore_lists(
 
 
 def check_tuning(options: RescoreOptions, *, tunes: bool, shares: bool) -> None:
-    """Check that scales, and the form of the text, can be found as the options say.
-
-    Args:
-        options: The options.
-        tunes: True if there are references to tune on.
-        shares: True if several jobs or workers share the lists.
-
-    Raises:
-        InputError: They cannot.
-    """
+    """Check that scales, and the form of the text, can be found as the options say."""
     if not tunes:
         options.check_untuned()
     if shares:
@@ -96,16 +84,7 @@ def check_tuning(options: RescoreOptions, *, tunes: bool, shares: bool) -> None:
 def load_mixture(
     options: RescoreOptions, device: str, *, tunes: bool
 ) -> Tuple[List[Component], Weighting]:
-    """LMs and n-grams from their files, subtracted ones last, and how their scores are weighed.
-
-    Args:
-        options: The options.
-        device: Where the weights of LMs go.
-        tunes: True if there are references to tune on.
-
-    Raises:
-        InputError: An LM or n-gram cannot be used, or weights or scales do not fit.
-    """
+    """LMs and n-grams from their files, subtracted ones last, and how their scores are weighed."""
     more = {"self_normalized": options.self_normalized, "max_context": options.max_context}
     components = options.components(device, **more)
     subtracted = options.subtracted([c.name for c in components], device, **more)

@@ -27,18 +27,7 @@ Block = List[Lattice]
 
 
 class LatticeWorker:
-    """LMs and n-grams, loaded by a worker, which rescores blocks of lattices.
-
-    Args:
-        options: LMs, n-grams and their weights.
-        combine: How their scores are combined.
-        merging: Merging and pruning of hypotheses.
-        scales: Weights of the scores; None: the scales of each lattice.
-        ngpu: Number of GPUs of a worker.
-
-    Raises:
-        InputError: LMs or options cannot be used.
-    """
+    """LMs and n-grams, loaded by a worker, which rescores blocks of lattices."""
 
     def __init__(
         self,
@@ -104,19 +93,7 @@ def rescored_lattices(
     output: Optional[PathLike],
     total: int,
 ) -> Iterator[Iterator[Lattice]]:
-    """An iterator of lattices with the scores of LMs and n-grams, to be read within the block.
-
-    Args:
-        pool: The workers.
-        lattices: The lattices; a few blocks of them are kept in memory.
-        options: LMs, n-grams and their weights.
-        *how: Other arguments of `LatticeWorker`.
-        output: What is to be written; lattices of finished blocks are kept beside it.
-        total: Number of lattices.
-
-    Raises:
-        InputError: LMs or options cannot be used, or too many words are unknown.
-    """
+    """An iterator of lattices with the scores of LMs and n-grams, to be read within the block."""
     if pool.workers > 1:
         options.check_form()
     work = Blocks(pool, LatticeWorker, options, *how)

@@ -57,28 +57,14 @@ def score_lists(
     weighting: Weighting,
     options: RescoreOptions = AS_USUAL,
 ) -> Iterator[ListScores]:
-    """Yield lists with ln p of their words, in the order of the lists, or of the recordings.
-
-    Args:
-        lists: The lists; no more than a block of them is kept in memory.
-        components: The LMs and n-grams.
-        weighting: With `context` it says which hypotheses count as said.
-        options: Recordings, context, jobs, and how unknown words are counted.
-
-    Raises:
-        InputError: Too many words are unknown, no LM is uncertain, or an utterance has no segment.
-    """
+    """Yield lists with ln p of their words, in the order of the lists, or of the recordings."""
     first, work = blocks_of_job(lists, options)
     scorer = BlockScorer(components, weighting, options, first)
     return checked_lists(map(scorer.score, work))
 
 
 def blocks_of_job(lists: Iterable[NBest], options: RescoreOptions) -> Tuple[Block, Iterator[Block]]:
-    """First block of all jobs, where LMs are prepared with it, and the blocks of this job.
-
-    Raises:
-        InputError: An utterance has no segment; also while the blocks are read.
-    """
+    """First block of all jobs, where LMs are prepared with it, and the blocks of this job."""
     segments = options.segments
     path = segments if isinstance(segments, (str, os.PathLike)) else ""
     every = blocks(by_recording(lists, known_segments(segments), path=path))
@@ -89,11 +75,7 @@ def blocks_of_job(lists: Iterable[NBest], options: RescoreOptions) -> Tuple[Bloc
 
 
 def checked_lists(scored: Iterable[BlockScores]) -> Iterator[ListScores]:
-    """Yield the lists of blocks; at the end the unknown words are reported.
-
-    Raises:
-        InputError: A component knows too few of the words so far.
-    """
+    """Yield the lists of blocks; at the end the unknown words are reported."""
     total: Sequence[UnknownWords] = []
     for lists, unknown in scored:
         total = joined(total, unknown)
@@ -106,17 +88,7 @@ def checked_lists(scored: Iterable[BlockScores]) -> Iterator[ListScores]:
 
 
 class BlockScorer:
-    """Scores blocks of lists under several components.
-
-    Args:
-        components: The LMs and n-grams.
-        weighting: With `context` it says which hypotheses count as said.
-        options: Context, uncertainty, and how unknown words are counted.
-        first: The first block of all, for LMs that have to see some sentences.
-
-    Raises:
-        InputError: No LM is uncertain, where uncertainty is asked for.
-    """
+    """Scores blocks of lists under several components."""
 
     def __init__(
         self,
@@ -157,9 +129,6 @@ def by_recording(
         nbests: The lists.
         segments: Where they are; None: each is a recording by itself, and is yielded at once.
         path: The file of the segments, for messages.
-
-    Raises:
-        InputError: An utterance is not among the segments.
     """
     if segments is None:
         for item in nbests:
@@ -207,11 +176,7 @@ def prepare(components: Sequence[Component], block: Block) -> None:
 
 
 def uncertain_scorer(components: Sequence[Component]) -> UncertainScorer:
-    """The scorer of the first LM that is uncertain.
-
-    Raises:
-        InputError: None is.
-    """
+    """The scorer of the first LM that is uncertain."""
     for component in components:
         scorer: Any = uncached(component.scorer)
         if getattr(scorer, "is_uncertain", False):

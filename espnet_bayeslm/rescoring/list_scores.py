@@ -44,13 +44,7 @@ def _count_unknown(words: Sequence[str], score: WordScores, counting: Counting) 
 
 
 class ListScorer:
-    """Scores the words of N-best lists under several components, block by block.
-
-    Args:
-        components: The LMs and n-grams.
-        max_oov_rate: The largest part of the words that a component may not know.
-        counting: How unknown words are counted.
-    """
+    """Scores the words of N-best lists under several components, block by block."""
 
     def __init__(
         self,
@@ -107,12 +101,6 @@ class ContextScorer(ListScorer):
     """Scores of lists by LMs that go on from the best hypotheses so far of a recording.
 
     N-grams begin each utterance anew.
-
-    Args:
-        components: LMs and n-grams of the mixture.
-        max_oov_rate: Largest share of the words that a component may not know.
-        choose: Returns the words that count as said, of a list with its scores.
-        counting: As of `ListScorer`.
     """
 
     def __init__(

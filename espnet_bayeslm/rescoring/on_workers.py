@@ -27,17 +27,7 @@ from espnet_bayeslm.utils.options import part_of
 
 
 class RescoreWorker:
-    """LMs and n-grams of a rescoring, loaded by a worker, which scores blocks of lists.
-
-    Args:
-        options: The options.
-        ngpu: Number of GPUs of a worker.
-        first: The first block of all, for LMs that have to see some sentences.
-        tunes: True if scales are tuned with the scores.
-
-    Raises:
-        InputError: LMs or options cannot be used.
-    """
+    """LMs and n-grams of a rescoring, loaded by a worker, which scores blocks of lists."""
 
     def __init__(self, options: RescoreOptions, ngpu: int, first: Block, tunes: bool):
         components, self._weighting = load_mixture(options, device_of(ngpu), tunes=tunes)
@@ -77,20 +67,7 @@ def rescored_on(
     output: PathLike,
     total: int,
 ) -> Iterator[Rescoring]:
-    """An iterator of rescored lists, as `rescore_lists` makes it; to be read within the block.
-
-    Args:
-        pool: The workers.
-        lists: The lists, normalised; a few blocks of them are kept in memory, with `refs` all.
-        options: The options.
-        refs: Utterance id -> words: tune the scales on them.
-        ngpu: Number of GPUs of a worker.
-        output: The folder to be written; scores of finished blocks are kept beside it.
-        total: Number of lists.
-
-    Raises:
-        InputError: Options ask for tuning without `refs`, or LMs or lists cannot be used.
-    """
+    """An iterator of rescored lists, as `rescore_lists` makes it; to be read within the block."""
     shares = pool.workers > 1 or options.num_jobs > 1
     check_tuning(options, tunes=refs is not None, shares=shares)
     plain = part_of(RescoreOptions, options)

@@ -21,11 +21,7 @@ from espnet_bayeslm.utils.options import option
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RescoreOptions(CountingOptions, SubtractOptions):
-    """Options of `espnet_bayeslm.rescore`, which `bayeslm rescore` has too.
-
-    Raises:
-        InputError: Options ask for what cannot be done together.
-    """
+    """Options of `espnet_bayeslm.rescore`, which `bayeslm rescore` has too."""
 
     normalize: str = normalize_option("hypotheses and references")
     combine: Optional[str] = option(

@@ -45,17 +45,7 @@ SHARED = ("num_jobs", "lists", "settings")
 
 
 class RescoredFiles(contextlib.ExitStack):
-    """The lists, `lmwt.nn`, `text`, `trn` and other files of a folder.
-
-    Args:
-        folder: The folder.
-        format: Format of the lists.
-        token_scores: True to write the costs of the words too.
-        uncertainty: True to write the uncertainty of the words too.
-        confidence: True to write the confidences of the best hypotheses' words too.
-        control: True to write the best hypotheses without the new LMs' scores too.
-        subtracted: True to write the costs under subtracted LMs too, a column for each.
-    """
+    """The lists, `lmwt.nn`, `text`, `trn` and other files of a folder."""
 
     def __init__(
         self,
@@ -154,15 +144,7 @@ def write_job(
 
 
 def check_jobs(folders: Sequence[Path], *, digest: str) -> None:
-    """Check that folders are all jobs of one rescoring of some lists.
-
-    Args:
-        folders: The jobs' outputs.
-        digest: Digest of the lists.
-
-    Raises:
-        InputError: One is missing, comes twice, or was done by other settings or on other lists.
-    """
+    """Check that folders are all jobs of one rescoring of some lists."""
     jobs: Dict[int, Path] = {}
     first: Dict[str, Any] = {}
     for folder in folders:
@@ -202,17 +184,7 @@ def check_jobs(folders: Sequence[Path], *, digest: str) -> None:
 def merged_lists(
     nbests: Iterable[NBest], folders: Sequence[Path], *, token_scores: bool, subtracted: int = 0
 ) -> Iterator[ListScores]:
-    """Yield the lists with the costs that jobs wrote, in the lists' order.
-
-    Args:
-        nbests: The lists that the jobs have rescored.
-        folders: The jobs' outputs.
-        token_scores: True to read the costs of words instead of those of hypotheses.
-        subtracted: Number of subtracted LMs.
-
-    Raises:
-        InputError: A hypothesis has no cost, there are costs of others, or a file is not usable.
-    """
+    """Yield the lists with the costs that jobs wrote, in the lists' order."""
     name = WORD_COSTS if token_scores else COSTS
     costs = {key: values for folder in folders for key, values in _read_costs(folder / name)}
     others: Dict[str, np.ndarray] = {}
@@ -252,11 +224,7 @@ def subtracted_of(folder: Path) -> Tuple[NamedWeight, ...]:
 
 
 def _at_end(costs: Mapping[str, np.ndarray], key: str, row: np.ndarray) -> np.ndarray:
-    """Scores of a hypothesis by subtracted LMs, (S, n): each is the score of the last word.
-
-    Raises:
-        InputError: The hypothesis has none.
-    """
+    """Scores of a hypothesis by subtracted LMs, (S, n): each is the score of the last word."""
     if key not in costs:
         raise InputError(
             f"no job has costs of {key!r} under the subtracted LMs, in {SUBTRACTED}",

@@ -102,11 +102,7 @@ class RescoredList(NamedTuple):
 
 
 def rescored_list(scores: ListScores, weighting: Weighting) -> RescoredList:
-    """The new scores of a list and the choice by them, with what a posterior says of it if wanted.
-
-    Raises:
-        InputError: A total is not finite, or the list lacks a feature that has a weight.
-    """
+    """Rescored list: new scores, the choice by them, and confidences where they are wanted."""
     nbest, scales = scores.nbest, weighting.scales
     words = scores.mixed(weighting.weights, weighting.combine)
     names = weighting.names if scales.of_each_lm else ()
@@ -216,9 +212,6 @@ class Rescoring:
         options: How scales are tuned, and on which of the lists.
         refs: Utterance id -> words: tune the scales on them. All lists are kept in memory then.
 
-    Raises:
-        InputError: Options ask for parts that would be empty.
-
     Attributes:
         weighting: How scores are weighed, as tuned.
         tuned: Result of the tuning, where there was one.
@@ -272,11 +265,7 @@ def recordings_of(segments: Segments) -> Optional[Dict[str, str]]:
 
 
 def own_refs(lists: Iterable[NBest]) -> Dict[str, Sequence[str]]:
-    """The references that lists hold, by utterance id.
-
-    Raises:
-        InputError: A list has none.
-    """
+    """The references that lists hold, by utterance id."""
     refs: Dict[str, Sequence[str]] = {}
     for item in lists:
         if item.ref is None:

@@ -29,9 +29,6 @@ def subtracted_weights(
         known: Weights of a tuning.
         given: Weights in the order of the LMs; none: the tuned ones.
         tuned: True if the weights are yet to be tuned; the LMs are returned as they are.
-
-    Raises:
-        InputError: A weight is above zero, or weights and LMs do not fit.
     """
     if tuned and given:
         raise InputError(

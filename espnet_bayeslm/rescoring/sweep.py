@@ -40,15 +40,7 @@ def sweep(
     weights: Sequence[Tuple[str, float]],
     scaled: Sequence[Tuple[str, float]],
 ) -> Sweep:
-    """Errors where the weights after the largest one are multiplied.
-
-    Args:
-        lists: Of each list its features.
-        errors: Of each list the word errors of its hypotheses.
-        weights: Weights of features, in their own units.
-        scaled: Weights of features or sums, in units of spread, the largest first. Only ratios
-            count, so the first is held.
-    """
+    """Errors where the weights after the largest one are multiplied."""
     own = dict(weights)
     names = [name for name, weight in scaled[1:3] if weight]
     parts = [name.split(NAMED_SUMS) for name in names]

@@ -21,12 +21,7 @@ FIRST_PASS, RESCORED, ORACLE = "first pass", "rescored", "oracle"
 
 
 class ErrorTally:
-    """Errors of the first pass, the new best and the oracle, list by list.
-
-    Args:
-        refs: Utterance id -> words.
-        counting: How errors are counted.
-    """
+    """Errors of the first pass, the new best and the oracle, list by list."""
 
     def __init__(self, refs: Mapping[str, Sequence[str]], counting: Counting = ALL_WORDS):
         self.refs, self.counting = refs, counting
@@ -102,11 +97,7 @@ class Calibration:
 
 
 class ConfidenceTally:
-    """Calibration of word confidences against references, counted list by list.
-
-    Args:
-        refs: Utterance id -> words.
-    """
+    """How well the confidences of words fit the references, list by list."""
 
     def __init__(self, refs: Mapping[str, Sequence[str]]):
         self.refs = refs
@@ -138,12 +129,7 @@ class ConfidenceTally:
 
 
 class UnknownTally:
-    """Words of the first pass and of the new best that a component does not know.
-
-    Args:
-        names: The components' names.
-        counting: Counting of the lists' unknown words.
-    """
+    """Words of the first pass and of the new best that a component does not know."""
 
     def __init__(self, names: Sequence[str], counting: Counting = ALL_WORDS):
         self.names, self.unit = list(names), counting.noun

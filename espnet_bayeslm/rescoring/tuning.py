@@ -285,11 +285,6 @@ def scales_of(
 
     They are LMWT and word penalty alone if these weigh the same scores and choose the same
     hypotheses, else weights of features.
-
-    Args:
-        found: The tuned weights.
-        lists: The lists that they were tuned on.
-        subtracted: The subtracted LMs.
     """
     own = dict(found.weights)
     every = in_lm_units(found.weights)
@@ -313,13 +308,7 @@ def scales_of(
 def hypothesis_errors(
     nbests: Sequence[NBest], refs: Mapping[str, Sequence[str]], counting: Counting = ALL_WORDS
 ) -> List[np.ndarray]:
-    """Errors of each hypothesis of each list, (N,); each is aligned once.
-
-    Args:
-        nbests: The lists.
-        refs: Utterance id -> words, the same utterances.
-        counting: How errors are counted.
-    """
+    """Errors of each hypothesis of each list, (N,); each is aligned once."""
     check_same_utterances(refs, {nbest.utt: None for nbest in nbests})
     found = []
     for nbest in nbests:
@@ -332,13 +321,7 @@ def hypothesis_errors(
 def split_lists(
     nbests: Sequence[NBest], share: float, groups: Optional[Mapping[str, str]] = None
 ) -> List[bool]:
-    """True for each list of the first groups that hold `share` of the lists: these are tuned on.
-
-    Args:
-        nbests: The lists.
-        share: Part of the lists to tune on, between 0 and 1.
-        groups: Utterance id -> group; None: the speakers, or each list by itself.
-    """
+    """True for each list of the first groups that hold `share` of the lists: these are tuned on."""
     of_list = _groups(nbests, groups)
     tuning, count = set(), 0
     for group, size in Counter(of_list).items():

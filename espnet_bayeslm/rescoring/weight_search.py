@@ -128,13 +128,7 @@ def mert(problem: Problem, starts: Sequence[np.ndarray], anchor: np.ndarray) -> 
 
 
 def descend(problem: Problem, start: np.ndarray, anchor: np.ndarray) -> Tuple[np.ndarray, float]:
-    """Weights that no line search betters, and their cost.
-
-    Args:
-        problem: The lists.
-        start: (F,).
-        anchor: (F,).
-    """
+    """Weights that no line search betters, and their cost."""
     rng = np.random.default_rng(SEED)
     weights, cost = normalised(start), np.inf
     for _ in range(ROUNDS):

@@ -88,9 +88,6 @@ def score_in_context(
         normalizer: Its mean is taken for the ln Z of every context.
         openings: (V,) bool, True for the tokens that end the word before them: the result then is
             (2, n + 1).
-
-    Raises:
-        InputError: The LM is not one of ours, or a token is out of the vocabulary.
     """
     require_tree(lm, "context")
     for group in groups:
@@ -124,9 +121,6 @@ def extend(
         chosen: Token ids of each utterance.
         num_samples: Number of weight samples, the same as for `score_in_context`.
         max_context: The most tokens that a Transformer reads again.
-
-    Raises:
-        InputError: The LM is not one of ours, or a token is out of the vocabulary.
     """
     require_tree(lm, "context")
     check_tokens(chosen, vocab_size(lm))

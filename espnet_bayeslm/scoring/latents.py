@@ -19,13 +19,7 @@ Moments = List[Tuple[torch.Tensor, torch.Tensor]]
 def latent_moments(
     trained: TokenLM, sentences: Sequence[Sequence[str]], *, max_tokens: int = MAX_TOKENS
 ) -> Dict[str, Moments]:
-    """{location: (mean, std), ...} of q(z_t) at each token of a text, each (B, L, c).
-
-    Args:
-        trained: An LM with latent variables, in evaluation mode.
-        sentences: The text, of which all are read, equal ones too.
-        max_tokens: The most tokens of a batch.
-    """
+    """{location: (mean, std), ...} of q(z_t) at each token of a text, each (B, L, c)."""
     lm: Any = trained.lm
     encoded = [
         # <sos> w1 .. wn

@@ -116,9 +116,6 @@ def rescore_lattices(
         scales: Weights of the scores; None: the scales of each lattice. A result carries its
             scales.
         options: Limits of merging and pruning.
-
-    Raises:
-        InputError: An option, or an LM, cannot be used.
     """
     check_merging(options)
     remaining = iter(lattices)
@@ -212,14 +209,7 @@ def _score(requests: Iterable[Request], parts: Sequence[PrefixScorer], mix: Mixt
 
 
 class _Search:
-    """Dynamic programme over one lattice, level by level.
-
-    Args:
-        estimate: The lattice, with LM scores to estimate whole paths by.
-        root: The empty prefix.
-        scales: Weights of the scores.
-        options: Limits of merging and pruning.
-    """
+    """Dynamic programme over one lattice, level by level."""
 
     def __init__(self, estimate: Lattice, root: Prefix, scales: PathScales, options: MergeOptions):
         unit = abs(scales.lm) or 1.0

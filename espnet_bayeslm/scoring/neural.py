@@ -80,10 +80,6 @@ class NeuralScorer:
 
         openings: (V,) bool, True for the tokens that end the word before them; None where a
             token is a word.
-
-    Raises:
-        InputError: The token list lacks `<unk>`, does not end in `<sos/eos>` or is not the LM's,
-            or the token type is unknown.
     """
 
     def __init__(

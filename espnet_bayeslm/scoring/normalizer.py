@@ -45,9 +45,6 @@ def measure_normalizer(
         sequences: Token ids without `<sos/eos>`.
         num_contexts: Approximate number of contexts; whole sequences are taken.
         num_samples: Number of weight samples; 0: the posterior mean.
-
-    Raises:
-        InputError: The LM is not one of ours, or there is nothing to measure.
     """
     require_tree(lm, "self-normalised scoring")
     chosen = _subset(sequences, num_contexts) or [()]

@@ -24,10 +24,6 @@ BATCH_SIZE = 512
 class Prefix:
     """First words of a sentence.
 
-    Args:
-        parent: The words before the last; None: there are none.
-        word: The last word.
-
     Attributes:
         depth: The number of words.
         key: Key that prefixes share which are merged; None: not asked for yet.
@@ -86,12 +82,7 @@ class PrefixScorer(Protocol):
 
 
 class NgramPrefixes:
-    """An n-gram as a `PrefixScorer`.
-
-    Args:
-        scorer: The n-gram.
-        index: Index of the scorer in `Prefix.states`.
-    """
+    """An n-gram as a `PrefixScorer`."""
 
     def __init__(self, scorer: NgramScorer, index: int):
         self.scorer, self.index = scorer, index
@@ -149,16 +140,7 @@ class _Token:
 
 
 class NeuralPrefixes:
-    """A neural LM as a `PrefixScorer`: a tree of tokens, each node computed once.
-
-    Args:
-        scorer: The LM and its tokenizer; probabilities are averaged over its weight samples.
-        index: Index of the scorer in `Prefix.states`.
-        vocabulary: All words that will be asked for.
-
-    Raises:
-        InputError: The LM has no weights to sample, or cannot be scored token by token.
-    """
+    """A neural LM as a `PrefixScorer`: a tree of tokens, each node computed once."""
 
     def __init__(self, scorer: NeuralScorer, index: int, vocabulary: Iterable[str]):
         self.lm: Any = scorer.trained.lm
@@ -284,11 +266,7 @@ class NeuralPrefixes:
 
 
 class WordPrefixes:
-    """Any scorer of sentences as a `PrefixScorer`: it reads each prefix again.
-
-    Args:
-        scorer: The scorer.
-    """
+    """Any scorer of sentences as a `PrefixScorer`: it reads each prefix again."""
 
     def __init__(self, scorer: WordScorer):
         self.scorer = scorer

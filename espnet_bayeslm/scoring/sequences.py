@@ -135,12 +135,6 @@ def running_log_probs(
     text's start all earlier ones. Sentences are joined by `<sos/eos>`, which is `</s>` of one
     sentence and `<s>` of the next. The LM should have been trained on lines that are joined in this
     way.
-
-    Args:
-        lm: The LM.
-        sequences: Token ids of the text's sentences, in order.
-        context: Number of sentences, from 1.
-        **options: Keyword arguments of `token_log_probs`.
     """
     end = vocab_size(lm) - 1
     begins = range(0, len(sequences), context)
@@ -226,11 +220,7 @@ def vocab_size(lm: torch.nn.Module) -> int:
 
 
 def token_ids(sequences: Sequence[Any]) -> List[Ids]:
-    """Sequences of token ids as tuples of int; they may be tensors or arrays of integers.
-
-    Raises:
-        InputError: One is no sequence, or has something in it that is no whole number.
-    """
+    """Sequences of token ids as tuples of int; they may be tensors or arrays of integers."""
     found = []
     for ids in sequences:
         values = ids.tolist() if hasattr(ids, "tolist") else ids
@@ -245,11 +235,7 @@ def token_ids(sequences: Sequence[Any]) -> List[Ids]:
 
 
 def check_tokens(sequences: Sequence[Sequence[int]], size: int) -> None:
-    """Check that all tokens are in a vocabulary of this size.
-
-    Raises:
-        InputError: One is not.
-    """
+    """Check that all tokens are in a vocabulary of this size."""
     for ids in sequences:
         if ids and not 0 <= min(ids) <= max(ids) < size:
             raise InputError(
@@ -260,11 +246,7 @@ def check_tokens(sequences: Sequence[Sequence[int]], size: int) -> None:
 
 
 def check_finite(log_probs: np.ndarray) -> None:
-    """Check that scores are numbers.
-
-    Raises:
-        InputError: One is not.
-    """
+    """Check that scores are numbers."""
     if not np.isfinite(log_probs).all():
         raise InputError(
             "a log-probability of the LM is not a finite number",
@@ -273,11 +255,7 @@ def check_finite(log_probs: np.ndarray) -> None:
 
 
 def num_draws(lm: Any, num_samples: int) -> int:
-    """Number of samples that are needed: none for LMs of this package where nothing is random.
-
-    Raises:
-        InputError: `num_samples` is negative, or the LM has no weights to sample.
-    """
+    """Number of samples that are needed: none for LMs of this package where nothing is random."""
     if num_samples < 0:
         raise InputError(f"num_samples is {num_samples} where 0 or more was expected")
     if num_samples and not isinstance(lm, RandomLM):
@@ -326,9 +304,6 @@ def mean_log_probs(
         lm: The LM.
         num_samples: Number of weight samples; 0: the posterior mean.
         score: Gets the sample's number and yields each item once, with ln p of its tokens.
-
-    Raises:
-        InputError: A score is not a finite number.
     """
     found: Dict[Key, np.ndarray] = {}
 
@@ -343,11 +318,7 @@ def mean_log_probs(
 
 
 def require_tree(lm: Any, what: str) -> TreeLM:
-    """The LM, which computes prefix trees.
-
-    Raises:
-        InputError: The LM does not compute prefix trees.
-    """
+    """The LM, which computes prefix trees."""
     if not has_trees(lm):
         raise InputError(
             f"{what} needs an LM of espnet_bayeslm, got {type(lm).__name__}",

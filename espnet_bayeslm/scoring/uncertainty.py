@@ -77,9 +77,6 @@ class Uncertainty:
         """Uncertainty of words: ln p of a word, and sums of the entropies over its tokens.
 
         The sums are not the entropies of the word's distribution.
-
-        Args:
-            starts: Where each word, and `</s>`, begins.
         """
         of_tokens = np.concatenate([self.draws, self.log_probs[None]])
         log_probs = word_log_probs(of_tokens, starts, self.openings)
@@ -103,9 +100,6 @@ def token_uncertainty(
         num_samples: K, at least 1; more than 1 for the mutual information not to be 0.
         max_tokens: The most distinct prefixes of a batch.
         openings: (V,) bool, True for the tokens that end the word before them; or None.
-
-    Raises:
-        InputError: The LM is not one of ours, a token is out of the vocabulary, or K is below 1.
     """
     require_tree(lm, "uncertainty")
     if num_samples < 1:
@@ -174,13 +168,7 @@ def _batch(
 def _entropies(
     outputs: List[torch.Tensor], decoders: List[Decoder], log_z: torch.Tensor
 ) -> Tuple[torch.Tensor, torch.Tensor]:
-    """H[p] and mean_k H[p_k] of each context, (T,), in float64, block by block.
-
-    Args:
-        outputs: K times (T, M).
-        decoders: K times weight and bias.
-        log_z: (K, T).
-    """
+    """H[p] and mean_k H[p_k] of each context, (T,), in float64, block by block."""
     of_mean, of_draws = (log_z.new_zeros(log_z.size(1), dtype=torch.float64) for _ in range(2))
     blocks = Blocks.of(outputs[0], decoders[0][0])
     shared = all(decoder[0] is decoders[0][0] for decoder in decoders)

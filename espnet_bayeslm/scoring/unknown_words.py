@@ -18,10 +18,6 @@ def unknown_words(counts: Mapping[str, int], known: Collection[str]) -> Dict[str
 
     Good-Turing counts estimate the number of words that it has not shown (Chao 1984).
 
-    Args:
-        counts: Word -> how often it occurs in the training text.
-        known: The LM's words.
-
     Returns:
         `unk_size`, and the counts that it is made of.
     """

@@ -63,10 +63,6 @@ def opening_tokens(token_list: Sequence[str], token_type: str) -> Optional[torch
 
     The tokens are all that open a word, and `<sos/eos>`, the last.
 
-    Args:
-        token_list: All V tokens.
-        token_type: "word", "bpe" or "char".
-
     Returns:
         None where a word does not end by the next token: a token is a word, or a sentencepiece
         goes on after a blank or ends with one.
