@@ -132,13 +132,23 @@ def run(python, folder, *words, input=None):
     return result.stdout
 
 
+RUN_ALL = """
+import shlex, sys
+from espnet_bayeslm.bin import bayeslm
+for words in (shlex.split(line, comments=True) for line in sys.stdin):
+    if words:
+        assert words[0] == "bayeslm", words
+        bayeslm.main(words[1:])
+"""
+
+
 def run_pages(python, folder, pages):
     """Run the pages' commands, and what they do in Python; what was printed."""
     # in one process, since each would import ESPnet anew
     commands = "\n".join(block for page in pages for block in blocks(page, "bash"))
     # a configuration's name means a tiny one here
     commands = re.sub(r"--config (\w+)( --size small)?", r"--config conf/\1.yaml", commands)
-    printed = run(python, folder, "-m", "espnet_bayeslm.bin.batch", input=commands)
+    printed = run(python, folder, "-c", RUN_ALL, input=commands)
     programs = [block for page in pages for block in blocks(page, "python")]
     (folder / "program.py").write_text("\n".join(programs))
     return printed + run(python, folder, "program.py")

@@ -9,7 +9,7 @@ import torch
 from command_lines import words
 
 import espnet_bayeslm
-from espnet_bayeslm.bin import batch, perplexity, rescore, score
+from espnet_bayeslm.bin import perplexity, rescore, score
 from espnet_bayeslm.bin.bayeslm import TOOLS, main
 from espnet_bayeslm.utils.errors import InputError
 
@@ -92,15 +92,6 @@ def test_completion(line, expected, capsys):
     assert result.stdout.split() == expected
     main(["completion", "zsh"])
     assert capsys.readouterr().out.endswith(script)
-
-
-def test_commands_of_a_file_run_in_one_process(tmp_path, monkeypatch, capsys):
-    called = []
-    monkeypatch.setattr(batch.bayeslm, "main", called.append)
-    (tmp_path / "commands").write_text("bayeslm score --hyp 'a b=x'\n\n# none\nngram --order 3\n")
-    batch.main([str(tmp_path / "commands")])
-    assert called == [["score", "--hyp", "a b=x"], ["ngram", "--order", "3"]]
-    assert capsys.readouterr().out.startswith("$ bayeslm score --hyp 'a b=x'\n")
 
 
 @pytest.fixture

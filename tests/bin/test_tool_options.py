@@ -7,7 +7,6 @@ import inspect
 import pytest
 
 import espnet_bayeslm
-from espnet_bayeslm.bin.batch import BatchOptions
 from espnet_bayeslm.bin.bayeslm import TOOLS as NAMES
 from espnet_bayeslm.bin.compare import CompareOptions
 from espnet_bayeslm.bin.completion import CompletionOptions
@@ -29,7 +28,6 @@ from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.utils.options import described_fields, option_name, options_from
 
 TOOLS = {
-    "batch": BatchOptions,
     "compare": CompareOptions,
     "completion": CompletionOptions,
     "configs": ConfigsOptions,

@@ -56,9 +56,11 @@ adaptations() { # all commands
     done
 }
 
-batch() { # commands of `bayeslm` from standard input, in one process
-    "${PYTHON}" -m espnet_bayeslm.bin.batch >> "${log}" 2>&1 ||
-        { tail -n 20 "${log}" >&2; echo "adapt.sh: error: see ${log}" >&2; exit 1; }
+batch() { # commands of `bayeslm` from standard input
+    while read -r -a words; do
+        "${PYTHON}" -m espnet_bayeslm.bin.bayeslm "${words[@]}" < /dev/null >> "${log}" 2>&1 ||
+            { tail -n 20 "${log}" >&2; echo "adapt.sh: error: see ${log}" >&2; exit 1; }
+    done
 }
 
 mkdir -p "${exp}"
