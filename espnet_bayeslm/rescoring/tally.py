@@ -97,7 +97,7 @@ class Calibration:
 
 
 class ConfidenceTally:
-    """How well the confidences of words fit the references, list by list."""
+    """Calibration of word confidences against references, counted list by list."""
 
     def __init__(self, refs: Mapping[str, Sequence[str]]):
         self.refs = refs
