@@ -1,20 +1,29 @@
 #!/usr/bin/env python3
-"""Draws `images/results.svg` from the tables of egs2/ami/lm/RESULTS_embedding.md.
+"""Draws the figures of the pages, `images/{results,gain,speed}.svg`, from their tables.
 
-Each bar is an LM beside the point-estimate one + 3-gram, against point + 3-gram of the same seed:
-relative change of the perplexity, and difference of the pooled word error rate with its 95 %
-bootstrap interval.
+results.svg, from egs2/ami/lm/RESULTS_embedding.md: each bar is an LM beside the point-estimate one
++ 3-gram, against point + 3-gram of the same seed: relative change of the perplexity, and difference
+of the pooled word error rate with its 95 % bootstrap interval.
+
+gain.svg, from concepts/when_it_helps.md: relative change of the perplexity, against the words of
+text for each parameter.
+
+speed.svg, from speed.md: times the speed of ESPnet's LM.
 """
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 HERE = Path(__file__).parent
 TABLES = HERE.parent / "egs2" / "ami" / "lm" / "RESULTS_embedding.md"
 OUTPUT = HERE / "images" / "results.svg"
+GAINS = HERE / "concepts" / "when_it_helps.md"
+GAIN_OUTPUT = HERE / "images" / "gain.svg"
+SPEEDS = HERE / "speed.md"
+SPEED_OUTPUT = HERE / "images" / "speed.svg"
 SEEDS = (1, 2, 3)
 EMBEDDING = "embedding, dropout_rate 0.0, prior_mean 0, prior_variance 0.01"
 MAP = "Transformer, MAP, prior_mean 0, prior_variance 0.1"
@@ -72,14 +81,122 @@ def read_bars(path: Path = TABLES) -> List[List[Optional[Bar]]]:
     return [[bar(names[n - 1], n) for n in SEEDS] for _, _, names in SHOWN]
 
 
-def draw(output: Path = OUTPUT) -> None:
-    """Write the figure, the same file from the same tables."""
+class Gain(NamedTuple):
+    """One row of the table "What to expect".
+
+    Attributes:
+        name: Text and LM.
+        words: Words of text per parameter.
+        alone: Change of the perplexity of the Bayesian LM alone, in %.
+        mixture: Change of the perplexity of the mixture, in %; None: not measured.
+    """
+
+    name: str
+    words: float
+    alone: float
+    mixture: Optional[float]
+
+
+def read_gains(path: Path = GAINS) -> List[Gain]:
+    """Rows of the table "What to expect"."""
+    rows = re.findall(r"^\| \[(.*?)\]\(.*?\) \|(.*)\|$", path.read_text("utf-8"), re.MULTILINE)
+    gains = []
+    for name, cells in rows:
+        words, _, alone, mixture = (cell.strip() for cell in cells.split("|")[:4])
+        gains.append(Gain(name, float(words), float(alone), float(mixture) if mixture else None))
+    return gains
+
+
+def start_pyplot() -> Any:
+    """Pyplot that writes the same svg file from the same numbers."""
     import matplotlib
 
     matplotlib.use("agg")
+    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "results", "font.size": 9})
     from matplotlib import pyplot
 
-    matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "results", "font.size": 9})
+    return pyplot
+
+
+def draw_gains(output: Path = GAIN_OUTPUT) -> None:
+    """Write the figure of the gains against words of text per parameter."""
+    pyplot = start_pyplot()
+    figure, axes = pyplot.subplots(1, 2, figsize=(8.4, 3.2), sharex=True)
+    for axis, column in zip(axes, ("alone", "mixture"), strict=True):
+        for backbone, colour, marker in (("Transformer", "#1f6fb5", "o"), ("LSTM", "#d9822b", "s")):
+            gains = [gain for gain in read_gains() if backbone in gain.name]
+            points = [(gain, getattr(gain, column)) for gain in gains]
+            points = [(gain, value) for gain, value in points if value is not None]
+            axis.scatter(
+                [gain.words for gain, _ in points],
+                [value for _, value in points],
+                color=colour,
+                marker=marker,
+                label=backbone if axis is axes[0] else None,
+            )
+            for gain, value in points:
+                sentences = re.search(r"\(([\d,]+)\)", gain.name)
+                size = "\nlarge" if "paper" in gain.name else ""
+                above = backbone == "LSTM"
+                axis.annotate(
+                    f"{sentences[1] if sentences else ''}{size}",
+                    (gain.words, value),
+                    (0, 6 if above else -6),
+                    textcoords="offset points",
+                    ha="center",
+                    va="bottom" if above else "top",
+                    fontsize=7,
+                )
+        axis.axhline(0, color="#222222", linewidth=0.8)
+        axis.set_xscale("log")
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.set_xlabel("words of text per parameter")
+        axis.set_title(f"perplexity, {column}: change in %", fontsize=9)
+        axis.margins(x=0.14, y=0.14)
+        axis.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="lower center", ncols=2, frameon=False, fontsize=8)
+    figure.tight_layout(rect=(0, 0.07, 1, 1))
+    figure.savefig(output, metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def read_speeds(path: Path = SPEEDS) -> Tuple[List[str], Dict[str, List[Optional[float]]]]:
+    """LMs, and for each piece of work its speed with each of them."""
+    header, _, *rows = re.findall(r"^\|(.*)\|$", path.read_text("utf-8"), re.MULTILINE)[:8]
+    cells = [[cell.strip() for cell in row.split("|")] for row in rows]
+    names = [cell.strip() for cell in header.split("|")][1:]
+    return names, {name: [float(v) if v else None for v in values] for name, *values in cells}
+
+
+def draw_speeds(output: Path = SPEED_OUTPUT) -> None:
+    """Write the figure of speeds against ESPnet's."""
+    pyplot = start_pyplot()
+    names, speeds = read_speeds()
+    figure, axis = pyplot.subplots(figsize=(8.4, 3.0))
+    colours = ("#f0c39b", "#b9d5ef", "#d9822b", "#1f6fb5")
+    for k, (name, colour) in enumerate(zip(names, colours, strict=True)):
+        values = [(y, speed[k]) for y, speed in enumerate(speeds.values()) if speed[k] is not None]
+        heights = [y + (k - 1.5) * 0.2 for y, _ in values]
+        axis.barh(heights, [value for _, value in values], 0.18, color=colour, label=name)
+    axis.axvline(1, color="#222222", linewidth=0.8)
+    axis.set_xscale("log")
+    axis.set_xticks([0.5, 1, 2, 5, 10])
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.minorticks_off()
+    axis.set_yticks(range(len(speeds)), list(speeds))
+    axis.invert_yaxis()
+    axis.set_xlim(0.5, 14)
+    axis.set_xlabel("times the speed of ESPnet's point-estimate LM")
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(loc="lower right", frameon=False, fontsize=8)
+    figure.tight_layout()
+    figure.savefig(output, metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def draw(output: Path = OUTPUT) -> None:
+    """Write the figure, the same file from the same tables."""
+    pyplot = start_pyplot()
     figure, axes = pyplot.subplots(1, 2, figsize=(8.4, 2.9), sharex=True)
     width = 0.2
     for k, ((label, colour, _), bars) in enumerate(zip(SHOWN, read_bars(), strict=True)):
@@ -119,3 +236,5 @@ def draw(output: Path = OUTPUT) -> None:
 
 if __name__ == "__main__":
     draw()
+    draw_gains()
+    draw_speeds()

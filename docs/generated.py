@@ -226,7 +226,7 @@ def fill(app: Any, docname: str, source: List[str]) -> None:
         file = ROOT / match[1]
         text = relinked(file.read_text(encoding="utf-8"), file.parent, page, pages)
         # the page has a title of its own
-        return re.sub(r"^#+ ", r"#\g<0>", text, flags=re.MULTILINE)
+        return re.sub(r"\A# .*\n+", "", text)
 
     text = GENERATED.sub(
         lambda match: PARTS[match[1]](), relinked(source[0], page.parent, page, pages)

@@ -317,6 +317,26 @@ def test_the_figure_shows_the_tables(docs_modules, tmp_path):
     assert shown == sorted(f"{value:+.2f}" for bar in bars for value in bar[:2])
 
 
+def test_the_figure_of_gains_shows_the_table(docs_modules):
+    figure = docs_modules["figure"]
+    gains = figure.read_gains()
+    assert len(gains) == 10 and all(gain.words > 0 for gain in gains)
+    shown = [re.search(r"\(([\d,]+)\)", gain.name)[1] for gain in gains for _ in (0, 1)]
+    for gain in gains:
+        if gain.mixture is None:
+            shown.remove(re.search(r"\(([\d,]+)\)", gain.name)[1])
+    drawn = re.findall(r">(\d+,\d+)<", figure.GAIN_OUTPUT.read_text())
+    assert sorted(drawn) == sorted(shown)
+
+
+def test_the_figure_of_speeds_shows_the_table(docs_modules):
+    figure = docs_modules["figure"]
+    names, speeds = figure.read_speeds()
+    assert len(names) == 4 and len(speeds) == 6
+    drawn = figure.SPEED_OUTPUT.read_text()
+    assert all(f">{name}<" in drawn for name in (*names, *speeds))
+
+
 def test_generated_parts_name_every_option_and_key(docs_modules):
     generated = docs_modules["generated"]
     tools = generated.tools()
