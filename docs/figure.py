@@ -188,7 +188,7 @@ def draw_speeds(output: Path = SPEED_OUTPUT) -> None:
     axis.set_xlim(0.5, 14)
     axis.set_xlabel("times the speed of ESPnet's point-estimate LM")
     axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(loc="lower right", frameon=False, fontsize=8)
+    axis.legend(loc="upper right", frameon=False, fontsize=8)
     figure.tight_layout()
     figure.savefig(output, metadata={"Date": None})
     pyplot.close(figure)
