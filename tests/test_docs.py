@@ -275,9 +275,10 @@ def test_errors_of_the_troubleshooting_are_in_the_program():
         re.sub(r'"\s*\n\s*f?"', "", path.read_text()) for path in PACKAGE.rglob("*.py")
     )
     page = (DOCS / "troubleshooting.md").read_text()
-    cells = re.findall(r"^\| (`.*?) \|", page, flags=re.MULTILINE)
-    assert len(cells) > 30
-    for message in re.findall(r"`([^`]*)`", " ".join(cells)):
+    entries = re.findall(r"^### `(.*)`\n\n(.*)\n(.*)$", page, flags=re.MULTILINE)
+    assert len(entries) == page.count("\n### ") > 50
+    for message, cause, fix in entries:
+        assert cause.endswith("\\") and fix.startswith("**Fix:** "), message
         for fragment in message.split("..."):
             assert fragment.strip() in source, message
 
