@@ -95,7 +95,6 @@ format: $(READY)
 
 bench: $(READY)
 	"$(BIN)/python" -u bench/steps.py
-	"$(BIN)/python" -u bench/search.py
 	"$(BIN)/python" -u bench/rescore.py
 	"$(BIN)/python" -u bench/decode.py
 	"$(BIN)/python" -u bench/train.py

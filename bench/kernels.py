@@ -10,12 +10,11 @@ cuDNN has them. Of dropout inside of attention nothing is counted: CUDA's kernel
 
 from __future__ import annotations
 
-import argparse
 import collections
 import contextlib
 import unittest.mock
 import warnings
-from typing import Any, Callable, Counter, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Counter, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -408,34 +407,21 @@ def count(model: nn.Module, phase: str) -> Counts:
     return counts
 
 
-def main(argv: Optional[List[str]] = None) -> None:
+def main() -> None:
     """Print a row for each LM: kernels / synchronisations / copies of each phase."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--family", nargs="+", default=list(CASES), choices=list(CASES))
-    parser.add_argument("--uncompiled", action="store_true", help="as without a compiler")
-    parser.add_argument("--detail", action="store_true", help="which operators they were")
-    args = parser.parse_args(argv)
-    _has_compiler.append(not args.uncompiled)
     print(f"kernels / synchronisations / copies; {BATCH} x {LENGTH} tokens")
-    print(f"{'':40}", *(f"{phase:>18}" for phase in PHASES), f"{'train / point':>14}")
-    for family in args.family:
+    print(f"{'':40}", *(f"{phase:>18}" for phase in PHASES))
+    for family in CASES:
         rows = {name: (case, {}) for name, case in CASES[family].items()}
         rows |= {name: ({}, conf) for name, conf in OPTIONS.items()}
-        base = 0
         for name, (case, conf) in rows.items():
-            cells, found = [], {}
+            cells = []
             for phase in PHASES:
                 torch.manual_seed(0)
-                found[phase] = count(make_model(family, case, model_conf=conf), phase)
-                c = found[phase]
+                c = count(make_model(family, case, model_conf=conf), phase)
                 totals = (c.kernels.total(), c.syncs.total(), c.copies.total())
                 cells.append(f"{' / '.join(map(str, totals)):>18}")
-            base = base or found["train"].kernels.total()
-            ratio = found["train"].kernels.total() / base
-            print(f"{family + ' ' + name:40}", *cells, f"{ratio:14.2f}", flush=True)
-            for phase in PHASES if args.detail else ():
-                print(f"   {phase}: syncs {+found[phase].syncs}, copies {+found[phase].copies}")
-                print(f"      {found[phase].kernels.most_common(12)}")
+            print(f"{family + ' ' + name:40}", *cells, flush=True)
 
 
 if __name__ == "__main__":

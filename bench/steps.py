@@ -42,7 +42,12 @@ OTHER = {"lstm": "nn.LSTM", "transformer": "ESPnet"}
 FEEDBACK = {"kind": "variational", "feedback": True}
 
 
-# `uncertainty` of the LMs to measure, by the names of their rows
+def search(kind: str, *positions: str) -> Dict[str, Any]:
+    """Return the `uncertainty` of a search at positions of all layers."""
+    return {f"{name}@*": {"kind": "search", "candidates": ["point", kind]} for name in positions}
+
+
+# `uncertainty` of the LMs to measure, by the names of their rows; searches as conf/search_*.yaml
 UNCERTAIN: Dict[str, Dict[str, Mapping[str, Any]]] = {
     "lstm": {
         "cell_input@1-2 bayes": {"cell_input@1-2": "bayes"},
@@ -51,6 +56,10 @@ UNCERTAIN: Dict[str, Dict[str, Mapping[str, Any]]] = {
         "hidden_input@1-2 gp": {"hidden_input@1-2": "gp"},
         "hidden_output@1-2 variational": {"hidden_output@1-2": "variational"},
         "hidden_output@1-2 feedback": {"hidden_output@1-2": FEEDBACK},
+        "search, point or bayes": search(
+            "bayes", "input_gate", "forget_gate", "cell_input", "output_gate"
+        ),
+        "search, point or gp": search("gp", "cell_input", "output_gate", "hidden_input"),
     },
     "transformer": {
         "ffn@1 bayes": {"ffn@1": "bayes"},
@@ -59,6 +68,8 @@ UNCERTAIN: Dict[str, Dict[str, Mapping[str, Any]]] = {
         "ffn@* gp": {"ffn@*": "gp"},
         "hidden_output@1 variational": {"hidden_output@1": "variational"},
         "hidden_output@* variational": {"hidden_output@*": "variational"},
+        "search, point or bayes": search("bayes", "ffn"),
+        "search, point or gp": search("gp", "ffn"),
     },
 }
 # What is timed: {column: {model: a call}}, and the seconds of each round.
@@ -145,16 +156,10 @@ def resident_mib(name: str) -> float:
     return int(re.search(rf"^{name}:\s+(\d+) kB$", status, re.MULTILINE)[1]) / 1024
 
 
-def in_new_processes(function: Callable[..., Any], *calls: Sequence[Any]) -> List[Any]:
-    """Return what a function returns for these arguments, at the same time, each in a process."""
-    with ProcessPoolExecutor(len(calls), mp_context=multiprocessing.get_context("spawn")) as pool:
-        jobs = [pool.submit(function, *args) for args in calls]
-        return [job.result() for job in jobs]
-
-
 def in_new_process(function: Callable[..., Any], *args: Any) -> Any:
     """Return what a function returns in a process of its own."""
-    return in_new_processes(function, args)[0]
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *args).result()
 
 
 def get_parser(
@@ -203,16 +208,11 @@ def measure(shape: str, family: str, rounds: int, *, names: Sequence[str] = ()) 
         column: {n: functools.partial(function, m, text, lengths) for n, m in models.items()}
         for column, function in (("train", train_step), ("eval", evaluate))
     }
-    print_title(shape, family)
-    times = interleave(work, rounds)
-    print_table(times, bases=list(models)[:2])
-
-
-def print_title(shape: str, family: str) -> None:
-    """Print what the table that follows is about."""
     threads = f"{torch.get_num_threads()} thread(s)"
     words, tokens = f"{SHAPES[shape][0]} words", f"{BATCH[0]} x {BATCH[1]} tokens"
     print(f"\n{family}, {shape} shape: {words}, {tokens}, {threads}")
+    times = interleave(work, rounds)
+    print_table(times, bases=list(models)[:2])
 
 
 def print_table(times: Times, *, bases: Sequence[str]) -> None:
