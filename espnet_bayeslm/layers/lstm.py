@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Type, TypeVar
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -16,17 +16,12 @@ from espnet_bayeslm.kernels import KERNELS, has_kernel, tree_lstm
 from espnet_bayeslm.kernels.product import warn_of_emulation
 from espnet_bayeslm.layers.gp import initial_coefficients, mixture
 from espnet_bayeslm.layers.latent import LatentOutput, linear_of, side_by_side
-from espnet_bayeslm.layers.lstm_tensors import (
-    GATES,
-    Basis,
-    LayerTensors,
-    Layout,
-    LoopInputs,
-    by_path,
-    given,
-)
+from espnet_bayeslm.layers.linear import linear
 from espnet_bayeslm.utils.log_std import clamp_log_std
 
+Basis = Tuple[str, ...]
+# In the order of torch's rows: i, f, g, o.
+GATES = ("input_gate", "forget_gate", "cell_input", "output_gate")
 PARAMETERS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 # Positions on the input of all gates, and the suffix of their weights.
 WHOLE = {"hidden_input": "hh", "layer_input": "ih"}
@@ -44,76 +39,143 @@ State = Tuple[torch.Tensor, torch.Tensor]
 Run = TypeVar("Run", bound=Callable[..., Any])
 
 
+UnitFunction = Callable[[torch.Tensor], torch.Tensor]
+ACTIVATIONS: Dict[str, UnitFunction] = {
+    gate: torch.tanh if NATIVE[gate] == "tanh" else torch.sigmoid for gate in GATES
+}
+
+
+class Whole(NamedTuple):
+    """Part of the gates that comes from h_{t-1} or x_t: W x + b, and what a process adds to it.
+
+    Attributes:
+        weight: (4H, ...).
+        bias: (4H,).
+        process: (x, W x + b) -> sum_j lambda_j phi_j of the h-Gate or i-Gate, (..., 4H); None:
+            the position has no Gaussian process.
+    """
+
+    weight: torch.Tensor
+    bias: torch.Tensor
+    process: Optional[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]]
+
+
+class Loop:
+    """The functions of one layer's loop over time, with Gaussian processes (Eq. 4-9, 26).
+
+    Args:
+        lstm: The LSTM.
+        k: The layer, from 0.
+    """
+
+    def __init__(self, lstm: LSTM, k: int):
+        self.lstm, self.k = lstm, k
+        self.input, self.hidden = self.whole("layer_input"), self.whole("hidden_input")
+        self.cell_process = self.process("cell_state")
+        if self.cell_process is not None:
+            names = (f"gp_{name}_cell_state_l{k}" for name in ("weight", "bias"))
+            self.cell_weights = [getattr(lstm, name) for name in names]
+        self.functions = self.activations()
+
+    def rows(self, parameter: str) -> torch.Tensor:
+        """Rows of a parameter for all gates, (4H, ...)."""
+        return getattr(self.lstm, f"{parameter}_l{self.k}")
+
+    def coefficients(self, position: str) -> torch.Tensor:
+        """Coefficients of a Gaussian process, (J, units)."""
+        return getattr(self.lstm, f"gp_coefficients_{position}_l{self.k}")
+
+    def process(self, position: str) -> Optional[UnitFunction]:
+        """Function u -> sum_j lambda_j phi_j(u) of a position; None without a process."""
+        basis = self.lstm.bases.get(f"{position}_l{self.k}")
+        if basis is None:
+            return None
+        return functools.partial(mixture, coefficients=self.coefficients(position), basis=basis)
+
+    def whole(self, position: str) -> Whole:
+        """Weights and process of a position on the input of all gates."""
+        process, suffix = self.process(position), WHOLE[position]
+        added = None if process is None else lambda x, u: process(u)
+        return Whole(self.rows(f"weight_{suffix}"), self.rows(f"bias_{suffix}"), added)
+
+    def activations(self) -> List[UnitFunction]:
+        """Activation function or Gaussian process of each gate."""
+        return [self.process(gate) or ACTIVATIONS[gate] for gate in GATES]
+
+    def gates_in(self, x: torch.Tensor) -> torch.Tensor:
+        """Part of the gates that the inputs (L, B, M) and the biases make, (L, B, 4H)."""
+        weight, bias, process = self.input
+        # without a process on it the recurrent bias is added once, for all steps
+        recurrent = self.hidden.bias if self.hidden.process is None else None
+        if process is None:
+            return linear(x, weight, bias if recurrent is None else bias + recurrent)
+        u = linear(x, weight, bias)
+        found = u + process(x, u)
+        return found if recurrent is None else found + recurrent
+
+    def recurrent_part(self, h: torch.Tensor) -> torch.Tensor:
+        """Recurrent part of the gates: u = W h, or f(u) = u + sum_j lambda_j phi_j(u) (h-Gate)."""
+        weight, bias, process = self.hidden
+        if process is None:
+            return F.linear(h, weight)
+        u = F.linear(h, weight, bias)  # (B, 4H)
+        return u + process(h, u)
+
+    def gates(self, pre: torch.Tensor) -> List[torch.Tensor]:
+        """Input gate, forget gate, cell input and output gate (Eq. 5, 4, 6, 7), (B, H) each."""
+        parts = pre.chunk(len(self.functions), dim=1)
+        return [function(x) for function, x in zip(self.functions, parts, strict=True)]
+
+    def cell_part(self, c: torch.Tensor) -> torch.Tensor:
+        """Factor of the forget gate: c, or f(c) = c + sum_j lambda_j phi_j(V c + b) (c-Gate)."""
+        if self.cell_process is None:
+            return c
+        return c + self.cell_process(F.linear(c, *self.cell_weights))
+
+
+class Latent(NamedTuple):
+    """A latent output that recurs in the place of h_t (Eq. 33).
+
+    Attributes:
+        weight: Makes mean and log standard deviation of z_t from h_t, (2H, H).
+        bias: (2H,).
+        noise: (L, B, H); None for the mean.
+    """
+
+    weight: torch.Tensor
+    bias: torch.Tensor
+    noise: Optional[torch.Tensor]
+
+
 def lstm_loop(
-    inputs: LoopInputs, layout: Layout
-) -> Tuple[torch.Tensor, torch.Tensor, torch.Tensor, Optional[torch.Tensor]]:
+    loop: Loop, gates_in: torch.Tensor, state: State, latent: Optional[Latent] = None
+) -> Tuple[torch.Tensor, State, List[torch.Tensor]]:
     """An LSTM layer over L steps (Eq. 4-9), with Gaussian processes and a latent output.
 
     Args:
-        inputs: The tensors; `gates_in` is Theta [x_t, 1] of the four gates.
-        layout: Meaning of the rows.
+        loop: The layer's functions.
+        gates_in: Theta [x_t, 1] of the four gates, (L, B, 4H).
+        state: h and c before the first step, (B, H).
+        latent: The latent output.
 
     Returns:
-        h_t (L, B, H); recurrent vector and c after the last step, (B, H); mean and log standard
-        deviation of q(z_t), (L, B, 2H), or None.
+        h_t (L, B, H); recurrent vector and c after the last step, (B, H); of a latent output mean
+        and log standard deviation of each q(z_t), (B, 2H).
     """
-    h, c = inputs.h, inputs.c  # (B, H)
+    h, c = state
     hiddens, latents = [], []
-    for t, gates_in in enumerate(inputs.gates_in):
-        pre = gates_in + recurrent_part(h, inputs, layout)  # Theta [x_t, h_{t-1}, 1], (B, 4H)
-        i, f, g, o = gates(pre, inputs, layout)  # Eq. 5, 4, 6, 7, (B, H) each
-        c = f * cell_part(c, inputs, layout) + i * g  # Eq. 8
+    for t, of_input in enumerate(gates_in):
+        i, f, g, o = loop.gates(of_input + loop.recurrent_part(h))  # of Theta [x_t, h_{t-1}, 1]
+        c = f * loop.cell_part(c) + i * g  # Eq. 8
         h = o * torch.tanh(c)  # Eq. 9
         hiddens.append(h)
-        if inputs.latent_weight is not None:  # z_t recurs in the place of h_t
-            q = F.linear(h, inputs.latent_weight, inputs.latent_bias)  # Eq. 33, (B, 2H)
+        if latent is not None:  # z_t recurs in the place of h_t
+            q = F.linear(h, latent.weight, latent.bias)  # Eq. 33, (B, 2H)
             latents.append(q)
             h, log_std = q.chunk(2, dim=1)
-            if inputs.noise is not None:
-                h = h + clamp_log_std(log_std).exp() * inputs.noise[t]  # Eq. 22
-    return torch.stack(hiddens), h, c, torch.stack(latents) if latents else None
-
-
-def gates(pre: torch.Tensor, inputs: LoopInputs, layout: Layout) -> List[torch.Tensor]:
-    """Input gate, forget gate, cell input and output gate, (B, H) each, from (B, PH).
-
-    Of a gate's activation function or its Gaussian process (Eq. 26); in a search the mean of its
-    paths, weighted by their shares (Eq. 35).
-    """
-    values: List[torch.Tensor] = []
-    parts = zip(pre.chunk(len(layout.paths), dim=1), layout.split(inputs.coefficients), strict=True)
-    for n, (path, (x, coefficients)) in enumerate(zip(layout.paths, parts, strict=True)):
-        if coefficients is None:
-            value = torch.tanh(x) if path.gate == 2 else torch.sigmoid(x)
-        else:
-            value = mixture(x, coefficients, path.basis)
-        value = value if inputs.shares is None else inputs.shares[n] * value
-        if n < 4:
-            values.append(value)
-        else:
-            values[path.gate] = values[path.gate] + value
-    return values
-
-
-def recurrent_part(h: torch.Tensor, inputs: LoopInputs, layout: Layout) -> torch.Tensor:
-    """Recurrent part of the gates: u = W h, or f(u) = u + sum_j lambda_j phi_j(u) (h-Gate)."""
-    u = F.linear(h, inputs.weight)  # (B, PH)
-    if inputs.hidden_input is None:
-        return u
-    if inputs.hidden_weight is None:
-        u = u + given(inputs.hidden_bias)
-        return u + mixture(u, inputs.hidden_input, layout.hidden_input)
-    apart = F.linear(h, inputs.hidden_weight, inputs.hidden_bias)  # (B, 4H)
-    mixed = mixture(apart, inputs.hidden_input, layout.hidden_input)
-    return u + by_path(mixed, layout.gates)
-
-
-def cell_part(c: torch.Tensor, inputs: LoopInputs, layout: Layout) -> torch.Tensor:
-    """Factor of the forget gate: c, or f(c) = c + sum_j lambda_j phi_j(V c + b)."""
-    if inputs.cell_state is None:
-        return c
-    u = F.linear(c, given(inputs.cell_weight), inputs.cell_bias)
-    return c + mixture(u, inputs.cell_state, layout.cell_state)
+            if latent.noise is not None:
+                h = h + clamp_log_std(log_std).exp() * latent.noise[t]  # Eq. 22
+    return torch.stack(hiddens), (h, c), latents
 
 
 def gate_weights(rnn: str, gates: Sequence[str], gate: str) -> Tuple[Weights, ...]:
@@ -136,10 +198,10 @@ class LSTM(nn.LSTM):
 
     Attributes:
         bases: Basis functions of the Gaussian processes, by `{position}_l{layer from 0}`.
-        tensors: Gathers the tensors of a layer's loop.
+        loop: Class of a layer's loop.
     """
 
-    tensors: Type[LayerTensors] = LayerTensors
+    loop: Type[Loop] = Loop
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
@@ -290,25 +352,24 @@ class LSTM(nn.LSTM):
 
     def _loop_layer(self, k: int, input: torch.Tensor, state: State) -> Tuple[torch.Tensor, State]:
         """Run layer k by our own loop."""
-        tensors, layout = self.tensors(self, k).inputs(input.transpose(0, 1), state)
-        latent = self._latent(k)
-        if latent is not None and latent.feedback:
-            noise = latent.take_noise((*tensors.gates_in.shape[:2], latent.dim), tensors.h)
-            weight, bias = side_by_side(latent.heads()[:2])
-            tensors = tensors._replace(latent_weight=weight, latent_bias=bias, noise=noise)
-        # in the precision of its tensors, whatever autocast says
+        latent, recurring = self._latent(k), None
+        # the loop computes in the weights' precision, whatever autocast says
         with torch.autocast(input.device.type, enabled=False):
-            output, h, c, packed = lstm_loop(tensors, layout)
-        if latent is not None and latent.feedback:
-            # p's networks need no loop
-            rest = [linear_of(latent.heads()[2:], output)] if latent.wants_kl else []
-            whole = torch.cat([given(packed), *rest], dim=-1)
-            noise = None if tensors.noise is None else tensors.noise.transpose(0, 1)
-            output = latent.sample(whole.transpose(0, 1), noise)
-        else:
+            dtype = self.all_weights[0][0].dtype
+            x, h, c = (tensor.to(dtype) for tensor in (input.transpose(0, 1), *state))
+            if latent is not None and latent.feedback:
+                noise = latent.take_noise((*x.shape[:2], latent.dim), h)
+                recurring = Latent(*side_by_side(latent.heads()[:2]), noise)
+            loop = self.loop(self, k)
+            output, state, latents = lstm_loop(loop, loop.gates_in(x), (h, c), recurring)
+        if latent is None or recurring is None:
             output = output.transpose(0, 1)
-            output = output if latent is None else latent(output)
-        return output, (h, c)
+            return output if latent is None else latent(output), state
+        # p's networks need no loop
+        rest = [linear_of(latent.heads()[2:], output)] if latent.wants_kl else []
+        packed = torch.cat([torch.stack(latents), *rest], dim=-1).transpose(0, 1)
+        noise = None if recurring.noise is None else recurring.noise.transpose(0, 1)
+        return latent.sample(packed, noise), state
 
 
 def stays_precise(lstm: nn.LSTM) -> bool:

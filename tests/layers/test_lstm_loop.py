@@ -3,21 +3,26 @@
 import pytest
 import torch
 from torch.autograd import gradcheck
+from torch.func import functional_call
 
 from espnet_bayeslm.kernels.gp import BASIS
 from espnet_bayeslm.kernels.gp import mixture as fast_mixture
-from espnet_bayeslm.layers import GATES
+from espnet_bayeslm.layers import GATES, LSTM
 from espnet_bayeslm.layers.gp import mixture as plain_mixture
-from espnet_bayeslm.layers.lstm import lstm_loop
-from espnet_bayeslm.layers.lstm_tensors import Layout, LoopInputs, Path
+from espnet_bayeslm.layers.lstm import Latent, Loop, lstm_loop
+from espnet_bayeslm.lm import BayesLSTMLM
 
 STEPS, BATCH, UNITS = 3, 2, 3
+SEARCHED = {
+    "cell_input@1": {"kind": "search", "candidates": ["point", "bayes"]},
+    "input_gate@1": {"kind": "search", "candidates": ["bayes", "gp"]},
+    "hidden_input@1": {"kind": "search", "candidates": ["point", "gp"]},
+    "output_gate@1": "gp",
+}
 POSITIONS = [
-    GATES,
-    ("cell_input", "hidden_input", "cell_state"),
-    ("latent", "cell_state", "output_gate"),
-    # a search: further paths of gates, with their own or a mixture as activation
-    ("path:cell_input", "gp_path:input_gate", "apart", "output_gate"),
+    dict.fromkeys((f"{gate}@1" for gate in GATES), "gp"),
+    dict.fromkeys(("cell_input@1", "hidden_input@1", "layer_input@1", "cell_state@1"), "gp"),
+    SEARCHED,
 ]
 
 
@@ -26,96 +31,54 @@ def rand(*size):
     return (0.4 * torch.randn(*size, dtype=torch.float64)).requires_grad_()
 
 
-def loop_case(positions):
-    """The loop's inputs and what they mean."""
+@pytest.mark.parametrize("uncertainty", POSITIONS, ids="+".join)
+def test_gradcheck(uncertainty):
     torch.manual_seed(0)
-    # each its own basis, in an order of its own
-    bases = {p: BASIS[k % 3 :] for k, p in enumerate((*GATES, "hidden_input", "cell_state"))}
-    values, gp, paths, layout = {}, {}, [], Layout()
-    size = (4 + sum("path:" in position for position in positions)) * UNITS
-    for position in positions:
-        name, _, gate = position.partition(":")
-        if name == "latent":
-            values |= dict(latent_weight=rand(2 * UNITS, UNITS), latent_bias=rand(2 * UNITS))
-            values["noise"] = torch.randn(STEPS, BATCH, UNITS, dtype=torch.float64)
-        elif gate:
-            function = (rand(2, UNITS), BASIS[1:3]) if name == "gp_path" else None
-            paths.append((gate, function))
-        elif name == "apart":
-            values["hidden_input"] = rand(4, 4 * UNITS)
-            values |= dict(hidden_weight=rand(4 * UNITS, UNITS), hidden_bias=rand(4 * UNITS))
-            layout = layout._replace(hidden_input=BASIS)
-        else:
-            units = size if name == "hidden_input" else UNITS
-            gp[name] = (rand(len(bases[name]), units), bases[name])
-    for name in ("hidden_input", "cell_state"):
-        if name in gp:
-            values[name] = gp[name][0]
-            layout = layout._replace(**{name: gp[name][1]})
-    if "hidden_input" in gp:
-        values["hidden_bias"] = rand(size)
-    if "cell_state" in gp:
-        values |= dict(cell_weight=rand(UNITS, UNITS), cell_bias=rand(UNITS))
-    functions = [gp.get(gate) for gate in GATES] + [function for _, function in paths]
-    owners = [*GATES, *(gate for gate, _ in paths)]
-    layout = layout._replace(
-        paths=tuple(
-            Path(GATES.index(gate), function[1] if function else ())
-            for gate, function in zip(owners, functions, strict=True)
-        )
-    )
-    if any(functions):
-        values["coefficients"] = torch.cat([f[0].detach() for f in functions if f]).requires_grad_()
-    if paths:
-        values["shares"] = rand(size // UNITS)
-    inputs = LoopInputs(
-        rand(STEPS, BATCH, size),
-        rand(BATCH, UNITS),
-        rand(BATCH, UNITS),
-        rand(size, UNITS),
-        **values,
-    )
-    return inputs, layout
+    layer = BayesLSTMLM(7, unit=UNITS, nlayers=1, uncertainty=uncertainty).double().eval().rnn
+    parameters = {
+        name: rand(*value.shape)
+        for name, value in layer.named_parameters()
+        if not name.endswith("log_std")
+    }
 
+    def function(x, h, c, *values):
+        given = dict(zip(parameters, values, strict=True))
+        output, state = functional_call(layer, given, (x, (h, c)))
+        return output, *state
 
-@pytest.mark.parametrize("positions", POSITIONS, ids="+".join)
-def test_gradcheck(positions):
-    inputs, layout = loop_case(positions)
-
-    def function(*tensors):
-        outputs = lstm_loop(LoopInputs(*tensors), layout)
-        return tuple(value for value in outputs if value is not None)
-
-    assert gradcheck(function, tuple(inputs), atol=1e-6)
+    state = rand(1, BATCH, UNITS), rand(1, BATCH, UNITS)
+    inputs = (rand(BATCH, STEPS, UNITS), *state, *parameters.values())
+    assert gradcheck(function, inputs, atol=1e-6)
 
 
 def test_without_processes_it_is_torchs_lstm():
     torch.manual_seed(0)
-    lstm = torch.nn.LSTM(6, UNITS).double()
+    lstm = LSTM(6, UNITS).double()
     x, h, c = rand(STEPS, BATCH, 6), rand(BATCH, UNITS), rand(BATCH, UNITS)
-    gates_in = torch.nn.functional.linear(x, lstm.weight_ih_l0, lstm.bias_ih_l0 + lstm.bias_hh_l0)
-    output, h_last, c_last, packed = lstm_loop(
-        LoopInputs(gates_in, h, c, lstm.weight_hh_l0), Layout()
-    )
-    expected, (h_expected, c_expected) = lstm(x, (h[None], c[None]))
-    assert packed is None
+    loop = Loop(lstm, 0)
+    output, state, latents = lstm_loop(loop, loop.gates_in(x), (h, c))
+    expected, expected_state = torch.nn.LSTM.forward(lstm, x, (h[None], c[None]))
+    assert not latents
     assert torch.allclose(output, expected, atol=1e-13)
-    assert torch.allclose(h_last, h_expected[0], atol=1e-13)
-    assert torch.allclose(c_last, c_expected[0], atol=1e-13)
+    for found, other in zip(state, expected_state, strict=True):
+        assert torch.allclose(found, other[0], atol=1e-13)
 
 
 @pytest.mark.parametrize("beyond, limit", [(9.0, 4.0), (-30.0, -20.0)])
 def test_a_standard_deviation_that_is_fed_back_is_clamped(beyond, limit):
     """Outside of its range it is that at its end, and has no gradient."""
-    inputs, layout = loop_case(("latent",))
-    weight = inputs.latent_weight.detach().clone()
+    torch.manual_seed(0)
+    loop = Loop(LSTM(UNITS, UNITS).double(), 0)
+    gates_in = loop.gates_in(rand(STEPS, BATCH, UNITS)).detach()
+    state = rand(BATCH, UNITS), rand(BATCH, UNITS)
+    weight, noise = rand(2 * UNITS, UNITS).detach(), rand(STEPS, BATCH, UNITS).detach()
     weight[UNITS:] = 0.0
-    outputs, gradients = [], []
+    start, outputs, gradients = rand(2 * UNITS).detach(), [], []
     for log_std in (beyond, limit):
-        bias = inputs.latent_bias.detach().clone()
+        bias = start.clone()
         bias[UNITS:] = log_std
         bias.requires_grad_()
-        output = lstm_loop(inputs._replace(latent_weight=weight, latent_bias=bias), layout)[0]
+        output = lstm_loop(loop, gates_in, state, Latent(weight, bias, noise))[0]
         outputs.append(output)
         gradients.append(torch.autograd.grad(output.sin().sum(), bias)[0])
     assert torch.equal(*outputs)

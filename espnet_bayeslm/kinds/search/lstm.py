@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
 import torch
 
 from espnet_bayeslm.kinds.search.mixed import MIXED, PREFIX, Mixed, key_of
 from espnet_bayeslm.layers import GATES, LSTM
-from espnet_bayeslm.layers.gp import mixture
 from espnet_bayeslm.layers.linear import linear
-from espnet_bayeslm.layers.lstm_tensors import LayerTensors, Path, by_path
+from espnet_bayeslm.layers.lstm import ACTIVATIONS, WHOLE, Loop, UnitFunction, Whole
 
 
 class MixedLSTM(Mixed, LSTM):
@@ -41,16 +40,15 @@ class MixedLSTM(Mixed, LSTM):
         return super().has_loop(k) or bool(self.further_paths(k))
 
 
-Process = Tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+class MixedLoop(Loop):
+    """Loop of a layer with paths: rows of the LSTM's own gates, then of the further paths."""
 
-
-class MixedTensors(LayerTensors):
-    """Tensors of a layer with paths: rows of the LSTM's own gates, then of the further paths."""
+    lstm: MixedLSTM
 
     def __init__(self, lstm: MixedLSTM, k: int):
+        self.lstm, self.k, self.further = lstm, k, lstm.further_paths(k)
+        self.gate_shares = [self.shares_at(gate) for gate in GATES]
         super().__init__(lstm, k)
-        self.further = lstm.further_paths(k)
-        self.gates = [0, 1, 2, 3, *(gate for gate, _, _ in self.further)]
 
     def shares_at(self, position: str) -> Dict[str, torch.Tensor]:
         """{kind: share} at a position; nothing where it is not searched."""
@@ -61,97 +59,79 @@ class MixedTensors(LayerTensors):
         """Kind whose path has a Gaussian process; "" where the position is not searched."""
         return self.lstm.functions.get(f"_{position}_l{self.k}", "")
 
+    def by_path(self, x: torch.Tensor, dim: int = -1) -> torch.Tensor:
+        """Each gate's values for all of its paths, (..., 4H) -> (..., PH)."""
+        parts = x.chunk(4, dim=dim)
+        further = [parts[gate] for gate, _, _ in self.further]
+        return torch.cat([x, *further], dim=dim) if further else x
+
     def rows(self, parameter: str) -> torch.Tensor:
         """Rows of a parameter: the own gates, then the further paths."""
-        own, further = (
-            super().rows(parameter),
-            [getattr(path, parameter) for _, _, path in self.further],
-        )
+        own, further = super().rows(parameter), [path for _, _, path in self.further]
+        if not further:
+            return own
         # Torch keeps a concatenation's gradients as views of one tensor, and clipping would scale
         # twice what the parameters of two that are added, the biases, have between them. A
         # product's gradient has a memory of its own.
-        return torch.cat([1.0 * part for part in (own, *further)]) if further else own
-
-    def paths(self) -> Tuple[Path, ...]:
-        """Gate and basis functions of each path; a process is on the path of its kind only."""
-        kinds = [self.function_kind(gate) for gate in GATES]
-        taken = {gate for gate, kind, _ in self.further if kind == kinds[gate]}
-        own = [path._replace(basis=()) if path.gate in taken else path for path in super().paths()]
-        further = [
-            Path(gate, self.basis(GATES[gate]) if kind == kinds[gate] else ())
-            for gate, kind, _ in self.further
-        ]
-        return (*own, *further)
-
-    def shares(self) -> Optional[torch.Tensor]:
-        """Share of each path, (P,), or None if all gates have one path."""
-        if not self.further:
-            return None
-        one = self.lstm.weight_hh_l0.new_ones(())
-        found = [self.shares_at(gate) for gate in GATES]
-        own = [next(iter(shares.values()), one) for shares in found]
-        return torch.stack([*own, *(found[gate][kind] for gate, kind, _ in self.further)])
-
-    def process(self, position: str, weight: str, bias: str) -> Process:
-        """A searched Gaussian process on the input of all gates, and the linear parts.
-
-        Returns:
-            Weight, bias and coefficients of the process, the last times its share; weight and bias
-            of all linear paths together, (PH, M) and (PH,): the mean function is the identity, so
-            that the linear parts of both paths are one product.
-        """
-        kind = self.function_kind(position)
-        path = getattr(self.lstm, f"{PREFIX}_{kind}_{position}_l{self.k}")
-        shares = self.shares_at(position)
-        share = shares.pop(kind)
-        (point,) = shares.values()
-        own = [getattr(path, weight), getattr(path, bias)]
-        together = [
-            point * self.rows(name) + share * by_path(value, self.gates, dim=0)
-            for name, value in zip((weight, bias), own, strict=True)
-        ]
-        return own[0], own[1], share * self.coefficients(position), together[0], together[1]
-
-    def recurrence(self) -> Tuple[Dict[str, Any], Optional[torch.Tensor]]:
-        """Recurrent weights and process of the loop, and the bias added to the inputs, (PH,)."""
-        if not self.function_kind("hidden_input"):
-            found, bias = super().recurrence()
-            if "hidden_input" in found:
-                found["hidden_input"] = by_path(found["hidden_input"], self.gates)
-            return found, bias
-        weight, own_bias, coefficients, together, bias = self.process(
-            "hidden_input", "weight_hh", "bias_hh"
-        )
-        found = {"hidden_input": coefficients, "hidden_bias": own_bias, "hidden_weight": weight}
-        return {"weight": together, **found}, bias
-
-    def gates_in(self, input: torch.Tensor, bias: Optional[torch.Tensor]) -> torch.Tensor:
-        """Contribution of inputs (L, B, M) and biases to the paths, (L, B, PH)."""
-        if not self.function_kind("layer_input"):
-            return super().gates_in(input, bias)
-        weight, own_bias, coefficients, all_weights, all_biases = self.process(
-            "layer_input", "weight_ih", "bias_ih"
-        )
-        u = linear(input, weight, own_bias)
-        mixed = by_path(mixture(u, coefficients, self.basis("layer_input")), self.gates)
-        found = linear(input, all_weights, all_biases) + mixed
-        return found if bias is None else found + bias
+        return torch.cat([1.0 * part for part in (own, *(getattr(p, parameter) for p in further))])
 
     def coefficients(self, position: str) -> torch.Tensor:
-        """Coefficients of a process; at the layer input one set for each path."""
-        found = super().coefficients(position)
-        searched = bool(self.function_kind(position))
-        return found if searched or position != "layer_input" else by_path(found, self.gates)
-
-    def cell_state(self) -> Dict[str, Any]:
-        """Gaussian process on the cells, its coefficients times its share."""
-        found, kind = super().cell_state(), self.function_kind("cell_state")
+        """Coefficients of a process, at a searched position times its share."""
+        found, kind = super().coefficients(position), self.function_kind(position)
+        if position in GATES:
+            return found
         if kind:
-            # both paths have the identity as the mean function
-            share = self.shares_at("cell_state")[kind]
-            found["cell_state"] = share * found["cell_state"]
+            return self.shares_at(position)[kind] * found
+        return found if position == "cell_state" else self.by_path(found)
+
+    def activations(self) -> List[UnitFunction]:
+        """Function of each path of the gates; a process is on the path of its kind only."""
+        own = super().activations()
+        further = []
+        for gate, kind, _ in self.further:
+            native = ACTIVATIONS[GATES[gate]]
+            is_process = kind == self.function_kind(GATES[gate])
+            further.append(own[gate] if is_process else native)
+            own[gate] = native if is_process else own[gate]
+        return [*own, *further]
+
+    def gates(self, pre: torch.Tensor) -> List[torch.Tensor]:
+        """Gates, each the mean of its paths, weighted by their shares (Eq. 35), (B, H) each."""
+        if not self.further:
+            return super().gates(pre)
+        own, further = (values := super().gates(pre))[:4], values[4:]
+        found = [
+            next(iter(shares.values())) * value if shares else value
+            for shares, value in zip(self.gate_shares, own, strict=True)
+        ]
+        for (gate, kind, _), value in zip(self.further, further, strict=True):
+            found[gate] = found[gate] + self.gate_shares[gate][kind] * value
         return found
 
+    def whole(self, position: str) -> Whole:
+        """Weights and process of a position on the input of all gates.
 
-MixedLSTM.tensors = MixedTensors
+        Of a searched position the linear parts of both paths are one product, since the mean
+        function of a process is the identity.
+        """
+        kind = self.function_kind(position)
+        if not kind:
+            return super().whole(position)
+        path = getattr(self.lstm, f"{PREFIX}_{kind}_{position}_l{self.k}")
+        shares, process = self.shares_at(position), self.process(position)
+        assert process is not None
+        share = shares.pop(kind)
+        (point,) = shares.values()
+        names = [f"{name}_{WHOLE[position]}" for name in ("weight", "bias")]
+        weight, bias = (getattr(path, name) for name in names)
+        all_weights, all_biases = (
+            point * self.rows(name) + share * self.by_path(own, dim=0)
+            for name, own in zip(names, (weight, bias), strict=True)
+        )
+        return Whole(
+            all_weights, all_biases, lambda x, u: self.by_path(process(linear(x, weight, bias)))
+        )
+
+
+MixedLSTM.loop = MixedLoop
 MIXED[LSTM] = MixedLSTM
