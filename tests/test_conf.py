@@ -10,10 +10,9 @@ import yaml
 from espnet2.tasks.abs_task import scheduler_classes
 
 from espnet_bayeslm.bayes import parse_uncertainty
-from espnet_bayeslm.configs import shipped
-from espnet_bayeslm.configs.tables import MIXTURE, config_text, paper_tables
 from espnet_bayeslm.lm import lstm, transformer
 from espnet_bayeslm.training.task import BayesLMTask
+from lab.paper import MIXTURE, paper_tables
 
 CONF = Path(__file__).parent.parent / "conf"
 # They train an adapter on a base model: tests/pretrained/test_adapted.py
@@ -70,13 +69,14 @@ SMALL = {
 }
 
 
-def line_text(table, number, size="paper"):
-    """Return the configuration of a line as `bayeslm configs` writes it."""
-    return config_text(size, paper_tables().line(table, number))
+def table_line(table, number):
+    return next(line for line in paper_tables().table(table) if line.number == number)
 
 
 def line_options(table, number):
-    return yaml.safe_load(line_text(table, number))
+    """Return the configuration of a line at the paper's sizes, as a file has it."""
+    config = paper_tables().config("paper", table_line(table, number), "whole")
+    return yaml.safe_load(yaml.safe_dump(config, sort_keys=False))
 
 
 def build(path, corpus):
@@ -132,8 +132,8 @@ def unlike_lines():
 @pytest.mark.parametrize("table, number", unlike_lines())
 def test_line_builds_and_takes_steps(table, number, corpus, tmp_path):
     path = tmp_path / "line.yaml"
-    path.write_text(line_text(table, number))
-    check_steps(path, paper_tables().line(table, number).kind in UNCERTAIN, corpus)
+    path.write_text(yaml.safe_dump(line_options(table, number)))
+    check_steps(path, table_line(table, number).kind in UNCERTAIN, corpus)
 
 
 def test_options_of_the_lines():
@@ -155,7 +155,7 @@ def test_options_of_the_lines():
 def test_sizes_have_all_parts(size):
     tables = paper_tables()
     for table, number in LINES:
-        line = tables.line(table, number)
+        line = table_line(table, number)
         config = tables.config(size, line)
         assert {"optim_conf", "max_epoch", "batch_type"} <= config.keys()
         assert {**tables.half(size, line.lm)["lm_conf"], "uncertainty": 0} == {

@@ -13,7 +13,7 @@ TOOLS = {
     "quickstart": "what the package ships to a table of word error rates, in minutes",
     "compare": "does a Bayesian LM help on my text? perplexities with intervals over seeds",
     "lm_train": "train an LM with ESPnet's own options",
-    "configs": "training configurations: those shipped, and those of the paper's tables",
+    "configs": "training configurations that are shipped",
     "train": "plain text to a trained LM in one command",
     "search": "architecture search: which locations should be uncertain",
     "ngram": "estimate a modified Kneser-Ney n-gram, ARPA out",

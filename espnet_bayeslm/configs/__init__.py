@@ -16,8 +16,6 @@ import yaml
 from espnet_bayeslm.utils.errors import InputError
 
 FOLDER = Path(__file__).parent
-# The lines of the paper's tables: no configuration, but many.
-TABLES = FOLDER / "tables.yaml"
 
 SIZES: Dict[str, Dict[str, Dict[str, int]]] = {
     "small": {
@@ -57,7 +55,7 @@ SHAPES = {
 
 def shipped() -> Dict[str, Path]:
     """Shipped configurations, {name: file}, ordered by name."""
-    return {path.stem: path for path in sorted(FOLDER.glob("*.yaml")) if path != TABLES}
+    return {path.stem: path for path in sorted(FOLDER.glob("*.yaml"))}
 
 
 def find_config(config: Union[str, Path]) -> Path:

@@ -17,7 +17,6 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 import yaml
 
 from espnet_bayeslm.configs import find_config
-from espnet_bayeslm.configs.tables import paper_tables
 from espnet_bayeslm.evaluation.leakage import warn_leakage
 from espnet_bayeslm.evaluation.text import check_no_ids, read_sentences
 from espnet_bayeslm.loading.experiment import check_exp
@@ -51,6 +50,21 @@ from espnet_bayeslm.utils.options import option
 QUIET = dict(num_workers=0, num_att_plot=0, use_tensorboard="false", use_matplotlib="false")
 # Every unknown word is left out of the figures, however many there are.
 ANY_OOV = 1.0
+# Size -> backbone -> its `lm_conf`
+SIZES: Dict[str, Dict[str, Dict[str, Any]]] = {
+    "tiny": {
+        "lstm": {"dropout_rate": 0.1, "unit": 16, "nlayers": 2},
+        "transformer": {"dropout_rate": 0.1, "att_unit": 16, "head": 2, "unit": 32, "layer": 3},
+    },
+    "small": {
+        "lstm": {"dropout_rate": 0.1, "unit": 200, "nlayers": 2},
+        "transformer": {"dropout_rate": 0.1, "att_unit": 128, "head": 4, "unit": 512, "layer": 3},
+    },
+    "paper": {
+        "lstm": {"dropout_rate": 0.2, "unit": 1024, "nlayers": 2},
+        "transformer": {"dropout_rate": 0.2, "att_unit": 512, "head": 8, "unit": 4096, "layer": 6},
+    },
+}
 # Components of the mixture of all, in the order of its file
 BOTH_ROWS = ("Bayesian alone", "point alone", "3-gram", BOTH)
 
@@ -169,7 +183,8 @@ def half_config(lm: str, size: str) -> Dict[str, Any]:
     epochs = config["model_conf"]["warmup_epochs"]
     # each is one pass: where more only overfit, a point estimate would start from what is spoilt
     del config["model"], config["model_conf"]
-    return {**config, "lm_conf": paper_tables().half(size, lm)["lm_conf"], "max_epoch": epochs}
+    lm_conf = {"tie_weights": True, "uncertainty": {}, **SIZES[size][lm]}
+    return {**config, "lm_conf": lm_conf, "max_epoch": epochs}
 
 
 class Work(Runner):

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 def test_every_configuration_has_a_line(capsys):
     main([])
     lines = capsys.readouterr().out.splitlines()
-    names = sorted(path.stem for path in FOLDER.glob("*.yaml") if path.stem != "tables")
+    names = sorted(path.stem for path in FOLDER.glob("*.yaml"))
     assert [line.split()[0] for line in lines] == names
     descriptions = [line.split(maxsplit=1)[1] for line in lines]
     assert len(set(descriptions)) == len(lines)
@@ -170,41 +170,3 @@ def test_unknown_keys(train_lm, tmp_path, words, expected):
         train_lm(tmp_path / "exp", "--lm", "bayes_lstm", "--model", "lm", *words)
     assert all(word in str(error.value) for word in expected)
     assert "\n" not in str(error.value)
-
-
-def test_a_table_is_listed_printed_and_written(capsys, tmp_path):
-    main(["--table", "III"])
-    listed = capsys.readouterr().out.splitlines()
-    assert len(listed) == 39
-    assert " 27  GP LSTM, cell_input@1; the paper: perplexity 52.4/53.8, WER 24.4/27.0 %" in listed
-    main(["--table", "3", "--line", "27", "--size", "small"])
-    text = capsys.readouterr().out
-    assert "line 2, which is also the prior's mean" in text
-    config = yaml.safe_load(text)
-    assert config["lm_conf"]["unit"] == 200
-    assert config["lm_conf"]["uncertainty"] == {"cell_input@1": "gp"}
-    main(["--table", "VI", "--output", str(tmp_path / "conf")])
-    written = sorted(path.name for path in (tmp_path / "conf").iterdir())
-    assert len(written) == 18 and "tableVI_line08_l1_transformer.yaml" in written
-    args = plain_text.parse_training_options(tmp_path / "conf" / written[0], [])
-    assert args.lm_conf["unit"] == 1024 and args.optim_conf["lr"] == 5.0
-
-
-@pytest.mark.parametrize(
-    "words, said",
-    [
-        (["--table", "VII"], "--table VII: unknown; valid are I, III, IV, V, VI"),
-        (["--table", "I", "--line", "13"], "valid are 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12"),
-        (["--table", "V", "--line", "2"], "its lines only interpolate other LMs"),
-        (["--table", "I", "--size", "huge"], "--size huge: unknown; valid are paper, small"),
-        (["--line", "2"], "--line 2 without --table"),
-        (["gp_lstm", "--table", "I"], "gp_lstm and --table I: expected one of them"),
-    ],
-)
-def test_what_a_table_does_not_have(words, said, refused):
-    refused(main, words, said)
-
-
-def test_what_is_there_is_not_overwritten(tmp_path, refused):
-    (tmp_path / "tableI_line12_bayes_transformer_ffn_1_samples5_seed1.yaml").write_text("mine")
-    refused(main, ["--table", "I", "--output", tmp_path], "exists already")

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import written_outputs as out
 
-from espnet_bayeslm.configs.tables import Line, paper_tables, parse_line
 from espnet_bayeslm.utils.errors import InputError
 from lab import figures, outputs, studies
 from lab.collect import collect
 from lab.evaluate import Evaluation
+from lab.paper import Line, paper_tables, parse_line
 from lab.plan import Figures, Settings, has_point_prior, mixed_figures, read_plan
 from lab.train import Place
 
@@ -227,7 +227,7 @@ def test_a_plan_like_another(plan, tmp_path):
     found = read_plan(path)
     assert (found.sets, found.order, found.paper) == (("dev", "eval"), 4, "ami")
     assert list(found.tables.lines) == ["6"]
-    searched = found.tables.line("6", 22)
+    searched = next(line for line in found.tables.table("6") if line.number == 22)
     assert (searched.name, searched.where) == ("bayes_lstm_nas1", "nas")
 
 

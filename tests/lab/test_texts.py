@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from espnet_bayeslm.configs.tables import Line, paper_tables
 from espnet_bayeslm.utils.errors import InputError
 from lab import texts
 from lab.__main__ import main
 from lab.lattices import read_symbols
+from lab.paper import Line, paper_tables
 from lab.run import Choice, Experiment, call
 from lab.train import Place, Trainer
 

@@ -6,12 +6,12 @@ import dataclasses
 import logging
 from typing import Dict, Iterator, List, Mapping, Optional, Sequence
 
-from espnet_bayeslm.configs.tables import MIXTURE, UNCERTAIN
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines, write_json
 from lab import outputs
 from lab.cells import mean
 from lab.outputs import PERPLEXITY, RESCORING, TRAINING, Part
+from lab.paper import MIXTURE, UNCERTAIN
 from lab.plan import POINT, UNIT, Entry, Settings, backbone, chosen_lines, entry_of
 from lab.results import Perplexity, Results, Run, System, Training
 from lab.word_errors import Lists, Rescored, list_errors, read_lists

@@ -11,8 +11,8 @@ from typing import Iterator, List, Optional, Sequence, Tuple
 
 import yaml
 
-from espnet_bayeslm.configs.tables import UNCERTAIN, Line
 from espnet_bayeslm.utils.files import is_older
+from lab.paper import UNCERTAIN, Line
 from lab.plan import Settings, chosen_lines, systems_of
 from lab.texts import need, read_conditions
 from lab.train import BEST, Place

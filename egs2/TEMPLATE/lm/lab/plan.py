@@ -9,7 +9,9 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import yaml
 
-from espnet_bayeslm.configs.tables import (
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import read_lines
+from lab.paper import (
     MIXTURE,
     NAMES,
     NUMERALS,
@@ -22,8 +24,6 @@ from espnet_bayeslm.configs.tables import (
     paper_tables,
     parse_lines,
 )
-from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import read_lines
 
 # Studies, over the share of the training text and over the LMs' width.
 TRAIN, UNIT = "train", "unit"

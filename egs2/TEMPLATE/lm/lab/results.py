@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Callable, Dict, List, Mapping, Optional, Sequence
 
-from espnet_bayeslm.configs.tables import NAMES, UNCERTAIN
 from espnet_bayeslm.evaluation.signal_to_noise import SnrSummary
 from espnet_bayeslm.evaluation.wer import ErrorCounts
 from lab.cells import NOTHING, Values
+from lab.paper import NAMES, UNCERTAIN
 from lab.plan import ALONE, NGRAM, Entry, backbone
 
 DAGGER, PARTLY, WORSE = "†", "(†)", "‡"

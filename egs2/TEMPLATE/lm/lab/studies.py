@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Callable, Dict, List, Optional, Tuple
 
-from espnet_bayeslm.configs.tables import NAMES, UNCERTAIN
 from lab.cells import Values, cell, change, table
+from lab.paper import NAMES, UNCERTAIN
 from lab.plan import NGRAM, POINT, TRAIN, UNIT, Entry, backbone
 from lab.results import Results, Run, Runs, ppl_of, wer_of
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Callable, Dict, List, Mapping, Optional
 
-from espnet_bayeslm.configs.tables import NAMES, SEARCHED
 from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.evaluation.signal_to_noise import PERCENTILES, SnrSummary
 from espnet_bayeslm.report.table import signed
 from lab.cells import NOTHING, Values, by_seed, cell, change, mean, table
+from lab.paper import NAMES, SEARCHED
 from lab.plan import ALONE, NGRAM, POINT, Entry, Figures, paper_figures
 from lab.results import Results, System, Test, Training
 

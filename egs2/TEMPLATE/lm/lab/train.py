@@ -10,10 +10,10 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Sequence, T
 
 import yaml
 
-from espnet_bayeslm.configs.tables import SEARCHED, Line, Tables
 from espnet_bayeslm.utils.cli import command_file
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_text, write_yaml
+from lab.paper import SEARCHED, Line, Tables
 from lab.plan import has_point_prior, point_of
 from lab.texts import need, token_list
 

@@ -1,4 +1,4 @@
-"""The LM lines of result tables, and the training configuration of each (tables.yaml)."""
+"""The LM lines of result tables, and the training configuration of each (paper.yaml)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Union
 
 import yaml
 
-from espnet_bayeslm.configs import TABLES
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.yaml_numbers import as_numbers
 
 Config = Dict[str, Any]
+FILE = Path(__file__).with_name("paper.yaml")
 
 # The paper's tables by their numbers.
 NUMERALS = {"1": "I", "3": "III", "4": "IV", "5": "V", "6": "VI"}
@@ -91,15 +91,6 @@ class Line:
         return re.sub("[@, ]", "_", "_".join(parts)).replace("nas_nas", "nas")
 
     @property
-    def file_name(self) -> str:
-        """The file that `bayeslm configs` writes."""
-        name = f"table{self.table}_line{self.number:02d}_{self.kind}_{self.lm}"
-        name += "" if self.where == "-" else f"_{self.where}"
-        for option, value in self.options.items():
-            name += "_nas" if option == "nas" else f"_{option.removeprefix('num_')}{value}"
-        return re.sub("[@, ]", "_", name) + ".yaml"
-
-    @property
     def label(self) -> str:
         """Text of the table's first column."""
         if self.kind == MIXTURE:
@@ -153,18 +144,6 @@ class Tables:
         if name not in self.lines:
             raise InputError(f"--table {name}: unknown; valid are {', '.join(self.lines)}")
         return self.lines[name]
-
-    def line(self, table: str, number: int) -> Line:
-        """A line that is an LM.
-
-        Raises:
-            InputError: The table has no such line.
-        """
-        lms = {line.number: line for line in self.table(table) if line.kind != MIXTURE}
-        if number not in lms:
-            valid = ", ".join(map(str, lms)) or "none: its lines only interpolate other LMs"
-            raise InputError(f"--line {number}: not of table {table}; valid are {valid}")
-        return lms[number]
 
     def check_size(self, size: str) -> None:
         """Raise an InputError where there is no such size."""
@@ -265,44 +244,13 @@ def parse_line(table: str, number: Any, row: Any, path: Path) -> Line:
 
 @functools.cache
 def paper_content() -> Config:
-    """Content of tables.yaml."""
-    return dict(yaml.safe_load(TABLES.read_text(encoding="utf-8")))
+    """Content of paper.yaml."""
+    return dict(yaml.safe_load(FILE.read_text(encoding="utf-8")))
 
 
 @functools.cache
 def paper_tables() -> Tables:
     """The paper's tables, in the sizes of the recipes of its corpora."""
     content = paper_content()
-    lines = {name: parse_lines(name, rows, TABLES) for name, rows in content["tables"].items()}
+    lines = {name: parse_lines(name, rows, FILE) for name, rows in content["tables"].items()}
     return Tables(lines, content["sizes"], content["shared"])
-
-
-def describe_line(line: Line) -> str:
-    """A line in words: its LM, and the paper's figures with the n-gram."""
-    found = f" (the search's top {line.options['nas']})" if "nas" in line.options else ""
-    return f"{line.label}{found}; the paper: perplexity {line.ppl}, WER {line.wer} %"
-
-
-def config_text(size: str, line: Line) -> str:
-    """Training configuration of a line of the paper, with its start in a comment."""
-    tables = paper_tables()
-    point = next(o.number for o in tables.table(line.table) if (o.lm, o.kind) == (line.lm, "point"))
-    rows = [
-        f"{describe_line(line)}.",
-        f"Line {line.number} of Table {line.table}, Xue et al. 2022, size {size}.",
-    ]
-    if line.kind in UNCERTAIN:
-        prior = "" if line.kind == "variational" else ", which is also the prior's mean"
-        rows += [
-            f"Fine-tuned from the point-estimate LM of line {point}{prior}:",
-            f"  bayeslm train --config THIS_FILE --from EXP_OF_LINE_{point} ...",
-        ]
-    elif line.kind == "map":
-        rows += [
-            "Starts from random weights. The prior's mean is zero; the paper's is the LM of line",
-            f"{point}: --model_conf prior=CHECKPOINT",
-        ]
-    else:
-        rows.append("Starts from random weights.")
-    text = yaml.safe_dump(tables.config(size, line, "whole"), sort_keys=False)
-    return "".join(f"# {row}\n" for row in rows) + text
