@@ -24,7 +24,7 @@ from espnet_bayeslm import kernels
 from espnet_bayeslm.rescoring import score_hypotheses
 
 # What is of no use alone.
-TOGETHER = {"make_step": "make_cache", "run_step": "run_tree"}
+TOGETHER = {"run_step": "run_tree"}
 TRAINING: List[Tuple[str, Dict[str, Any]]] = [
     ("lstm", {"all_gates@1-2": "bayes"}),
     ("lstm", {"cell_input@1-2": "gp"}),

@@ -13,7 +13,6 @@ from espnet_bayeslm.bayes import Weights
 from espnet_bayeslm.bayes.kinds import Function, Output
 from espnet_bayeslm.kernels import feed_forward as kernels
 from espnet_bayeslm.kernels import has_kernel
-from espnet_bayeslm.layers.attention import split_heads
 from espnet_bayeslm.layers.gp import GPActivation
 from espnet_bayeslm.layers.linear import Linear
 
@@ -40,6 +39,11 @@ def feed_forward(
     """
     hidden = F.gelu(F.linear(x, weight1, bias1))  # (..., D)
     return F.linear(F.dropout(hidden, dropout_rate), weight2, bias2)
+
+
+def split_heads(x: torch.Tensor, heads: int) -> torch.Tensor:
+    """Each head's part, (..., L, M) -> (..., heads, L, M / heads)."""
+    return x.unflatten(-1, (heads, -1)).transpose(-2, -3)
 
 
 def sinusoids(positions: torch.Tensor, dim: int) -> torch.Tensor:

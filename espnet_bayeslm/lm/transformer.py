@@ -12,15 +12,10 @@ from typeguard import typechecked
 
 from espnet_bayeslm.bayes import Position, Weights
 from espnet_bayeslm.layers import TransformerBlock, sinusoids
-from espnet_bayeslm.layers.attention import (
-    KeyValueCache,
-    Prefix,
-    make_cache,
-    make_step,
-    make_tree_attention,
-)
 from espnet_bayeslm.layers.embedding import embed
+from espnet_bayeslm.layers.key_value_cache import CachedStep, KeyValueCache, Prefix
 from espnet_bayeslm.layers.linear import project
+from espnet_bayeslm.layers.tree_attention import TreeAttention
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree
 from espnet_bayeslm.lm.uncertain import Projected, UncertainLM
@@ -189,7 +184,7 @@ class BayesTransformerLM(UncertainLM):
         """
         embedded = self.embed_proj(self.embed(tree.tokens))
         x = self._positioned(embedded, tree.depths, len(tree.level_sizes))
-        attention = make_tree_attention(tree, x.dtype)
+        attention = TreeAttention(tree, x.dtype)
         x = x[attention.order]
         for block in self.blocks:
             assert isinstance(block, TransformerBlock)
@@ -202,7 +197,7 @@ class BayesTransformerLM(UncertainLM):
 
     def _cache(self) -> KeyValueCache:
         like = self.embed.weight.detach()
-        return make_cache(len(self.blocks), self.head, self.att_unit, like)
+        return KeyValueCache(len(self.blocks), self.head, self.att_unit, like)
 
     def begin(self, tokens: torch.Tensor) -> Step:
         """Read prefixes from their start and cache their keys and values."""
@@ -211,7 +206,7 @@ class BayesTransformerLM(UncertainLM):
 
     def advance(self, tokens: torch.Tensor, states: List[Prefix]) -> Step:
         """Read one more token of each hypothesis, with cached keys and values of its prefix."""
-        step = make_step(states)
+        step = CachedStep(states)
         x = self._positioned(self.embed_proj(self.embed(tokens)), step.positions, step.end)
 
         def find(layer: int, projected: torch.Tensor) -> torch.Tensor:

@@ -73,25 +73,13 @@ def test_the_package_runs_a_tool():
     assert result.returncode == 0 and result.stdout.startswith("usage: bayeslm lattice")
 
 
-@pytest.mark.parametrize(
-    "line, expected",
-    [
-        ("bayeslm res", ["rescore"]),
-        ("bayeslm ngram --disc", ["--discount_fallback"]),
-        ("bayeslm lm_train --lm_c", ["--lm_conf"]),
-        ("bayeslm score fil", []),
-    ],
-)
-def test_completion(line, expected, capsys):
-    main(["completion", "bash"])
-    script = capsys.readouterr().out
-    words = " ".join(f"'{word}'" for word in line.split())
-    call = f"COMP_WORDS=({words}); COMP_CWORD={len(line.split()) - 1}; _bayeslm"
-    shell = ["bash", "-c", f'{script}\n{call}; printf "%s\\n" "${{COMPREPLY[@]}}"']
-    result = subprocess.run(shell, capture_output=True, text=True, check=True)
-    assert result.stdout.split() == expected
-    main(["completion", "zsh"])
-    assert capsys.readouterr().out.endswith(script)
+def test_commands_of_a_file_run_in_one_process(tmp_path, monkeypatch, capsys):
+    called = []
+    monkeypatch.setattr(batch.bayeslm, "main", called.append)
+    (tmp_path / "commands").write_text("bayeslm score --hyp 'a b=x'\n\n# none\nngram --order 3\n")
+    batch.main([str(tmp_path / "commands")])
+    assert called == [["score", "--hyp", "a b=x"], ["ngram", "--order", "3"]]
+    assert capsys.readouterr().out.startswith("$ bayeslm score --hyp 'a b=x'\n")
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import pytest
 import espnet_bayeslm
 from espnet_bayeslm.bin.bayeslm import TOOLS as NAMES
 from espnet_bayeslm.bin.compare import CompareOptions
-from espnet_bayeslm.bin.completion import CompletionOptions
 from espnet_bayeslm.bin.configs import ConfigsOptions
 from espnet_bayeslm.bin.export import ExportOptions
 from espnet_bayeslm.bin.interpolate import InterpolateOptions
@@ -29,7 +28,6 @@ from espnet_bayeslm.utils.options import described_fields, option_name, options_
 
 TOOLS = {
     "compare": CompareOptions,
-    "completion": CompletionOptions,
     "configs": ConfigsOptions,
     "export": ExportOptions,
     "interpolate": InterpolateOptions,

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from espnet_bayeslm.kernels import tree_attention
-from espnet_bayeslm.kernels.tree_attention import TreeAttention
 from espnet_bayeslm.kernels.tree_lstm import run_tree
+from espnet_bayeslm.layers import tree_attention
 from espnet_bayeslm.layers.lstm import run_tree as step_tree
+from espnet_bayeslm.layers.tree_attention import TreeAttention
 from espnet_bayeslm.lm.tree import build_tree
 
 

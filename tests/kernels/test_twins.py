@@ -15,11 +15,7 @@ from test_trees import make_tree
 from torch import nn
 
 from espnet_bayeslm import kernels
-from espnet_bayeslm.layers import (
-    attention,
-    gp,
-    linear,
-)
+from espnet_bayeslm.layers import gp, linear
 from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.rescoring import score_hypotheses
 from espnet_bayeslm.training.model import BayesLanguageModel
@@ -54,33 +50,6 @@ def a_feed_forward(f):
     x, w1, w2 = rand(2, size(), 4), rand(n := size(), 4), rand(4, n)
     leaves = [x, w1, rand(n), w2, rand(4)]
     return f(*leaves, dropout_rate=float(torch.rand(()) < 0.2)), leaves
-
-
-def a_tree_attention(make):
-    tree, _ = make_tree(length=20, num=20)
-    x = rand(len(tree), 3 * 8)
-    nodes = make(tree, torch.float64)
-    return nodes.attend(x[nodes.order], 2)[nodes.rows], [x]
-
-
-def begin(make):
-    """Prefixes of 0, 3 and 3 tokens, in 2 layers of 2 heads."""
-    cache = make(2, 2, 8, torch.zeros((), dtype=torch.float64))
-    return [cache.empty(), *cache.begin([rand(2, 2, 3, 8).detach() for _ in range(2)])]
-
-
-def a_cache(make):
-    return tuple(prefix.keys_values() for prefix in begin(make)), []
-
-
-def a_cached_step(make):
-    step = make(begin(attention.KeyValueCache))
-    for _ in range(1 + size()):
-        heads = [[rand(3, 8).detach() for _ in range(3)] for _ in range(2)]
-        found = [step.attend(layer, *qkv) for layer, qkv in enumerate(heads)]
-        before, step = step, make(step.prefixes)
-    kept = (prefix.keys_values() for prefix in before.prefixes)
-    return (*found, *kept, before.positions, torch.tensor(before.end)), []
 
 
 def a_draw(f):
@@ -130,9 +99,6 @@ CASES = {
     "feed_forward": a_feed_forward,
     "linear": a_linear,
     "look_up": a_look_up,
-    "make_cache": a_cache,
-    "make_step": a_cached_step,
-    "make_tree_attention": a_tree_attention,
     "mixture": a_mixture,
     "product": a_product,
     "run_step": a_step,

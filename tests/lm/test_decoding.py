@@ -14,7 +14,7 @@ from lm_cases import LSTM, RANDOM, SOME, TRANSFORMER, VOCAB, build, make_generic
 from search_contract import SearchContract, check_scores, teacher_forced, walk
 
 from espnet_bayeslm.bayes.whole import add_whole_posterior, whole_blocks
-from espnet_bayeslm.kernels.key_value_cache import CAPACITY, KeyValueCache, membership
+from espnet_bayeslm.layers.key_value_cache import CAPACITY, KeyValueCache, membership
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.rescoring import score_hypotheses
 

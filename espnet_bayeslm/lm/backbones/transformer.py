@@ -8,14 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from espnet_bayeslm.layers.attention import (
-    KeyValueCache,
-    Prefix,
-    make_cache,
-    make_step,
-    make_tree_attention,
-    split_heads,
-)
+from espnet_bayeslm.layers.key_value_cache import CachedStep, KeyValueCache, Prefix
+from espnet_bayeslm.layers.transformer import split_heads
+from espnet_bayeslm.layers.tree_attention import TreeAttention
 from espnet_bayeslm.lm.espnet import BayesESPnetLM, parameters
 from espnet_bayeslm.lm.scoring import Step
 from espnet_bayeslm.lm.tree import TokenTree
@@ -68,7 +63,7 @@ class Transformer(BayesESPnetLM):
     def _cache(self) -> KeyValueCache:
         own = self.encoder.encoders[0].self_attn
         size = own.h * own.d_k
-        return make_cache(self.num_layers(), own.h, size, self.embed.weight.detach())
+        return KeyValueCache(self.num_layers(), own.h, size, self.embed.weight.detach())
 
     def begin(self, tokens: torch.Tensor) -> Step:
         """Read prefixes from their start and cache their keys and values."""
@@ -78,7 +73,7 @@ class Transformer(BayesESPnetLM):
 
     def advance(self, tokens: torch.Tensor, states: List[Prefix]) -> Step:
         """Read one more token of each hypothesis; token 0, which no prefix has, is visible here."""
-        step = make_step(states)
+        step = CachedStep(states)
 
         def attend(layer: int, attention: Any, *heads: torch.Tensor) -> torch.Tensor:
             return step.attend(layer, *heads)
@@ -100,7 +95,7 @@ class Transformer(BayesESPnetLM):
     def tree_outputs(self, tree: TokenTree) -> torch.Tensor:
         """Input of the output projection at each node of prefix trees, (T, M)."""
         x = self.embed_at(tree.tokens, tree.depths, len(tree.level_sizes))
-        nodes = make_tree_attention(tree, x.dtype)
+        nodes = TreeAttention(tree, x.dtype)
 
         def attend(layer: int, attention: Any, *heads: torch.Tensor) -> torch.Tensor:
             return nodes.attend(torch.cat(heads, dim=-1), attention.h)

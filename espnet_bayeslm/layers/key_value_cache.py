@@ -64,7 +64,13 @@ def _alone(keys_values: torch.Tensor) -> Prefix:
 
 
 class KeyValueCache:
-    """Keys and values of the tokens of a search; arguments as `layers.attention.KeyValueCache`.
+    """Keys and values of the tokens of a search.
+
+    Args:
+        num_layers: Number of layers.
+        head: Number of attention heads.
+        size: M, the size of keys and values of all heads together.
+        like: A tensor with the type and device of the keys and values.
 
     Attributes:
         table: (num_layers, 2, head, capacity, M / head).
@@ -101,7 +107,7 @@ class KeyValueCache:
             heapq.heappush(self._free, row)
 
     def begin(self, keys_values: Sequence[torch.Tensor]) -> List[Prefix]:
-        """Fast twin of `layers.attention.KeyValueCache.begin`."""
+        """Prefixes of equal length whose keys and values are known, (B, 2, L, M) of each layer."""
         count, _, length, _ = keys_values[0].shape
         rows = self.allocate(count * length)
         places = torch.tensor(rows, device=self.table.device)
@@ -167,7 +173,10 @@ class CachedStep:
     def attend(
         self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     ) -> torch.Tensor:
-        """Fast twin of `layers.attention.CachedStep.attend`."""
+        """Attention of the new tokens over their prefixes and themselves, (B, M).
+
+        The layer is counted from 0; key and value, (B, M) as the query, are kept.
+        """
         # (head, capacity, M / head); (B, M) -> (head, B, M / head)
         keys, values = self.cache.table[layer].unbind(0)
         heads = [x.unflatten(1, (len(keys), -1)).transpose(0, 1) for x in (query, key, value)]

@@ -20,7 +20,9 @@ MAX_KEYS = 1 << 16
 class TreeAttention:
     """Attention for nodes that are ordered depth first, and padded to whole blocks.
 
-    Arguments as `layers.attention.TreeAttention`.
+    Args:
+        tree: A `TokenTree` of T nodes.
+        dtype: Type of the queries, keys and values.
 
     Attributes:
         order: (R,), a node for each row; the rows after T, up to a whole block, are padding.
@@ -50,7 +52,12 @@ class TreeAttention:
         self.mask = added.unsqueeze(1)
 
     def attend(self, projected: torch.Tensor, heads: int) -> torch.Tensor:
-        """Fast twin of `layers.attention.TreeAttention.attend`."""
+        """Attention of each node over its ancestors and itself, (R, M).
+
+        Args:
+            projected: Query, key and value of each row, side by side, (R, 3 M).
+            heads: Number of heads.
+        """
         query, key_value = projected.tensor_split([projected.size(1) // 3], dim=1)
         # (blocks, heads, BLOCK, M / heads)
         query = query.unflatten(1, (heads, -1)).unflatten(0, (-1, BLOCK)).transpose(1, 2)
