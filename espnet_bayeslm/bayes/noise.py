@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Optional
-
 import numpy as np
 import torch
 
@@ -44,24 +42,16 @@ def in_backward_pass() -> bool:
 class NoiseCounter:
     """Counts the samples of a training run: a resumed run repeats the samples of an unbroken one.
 
-    Args:
-        of: The counter of the module, where this is one of a replica of torch's DataParallel: all
-            replicas have the same noise, and the module counts it once.
-
     Attributes:
         step: Number of samples made.
     """
 
-    def __init__(self, of: Optional[NoiseCounter] = None) -> None:
-        self.step: int = 0 if of is None else of.step
-        self._of = of
+    step = 0
 
     def next_generator(self, device: torch.device) -> torch.Generator:
         """Noise of the next sample in training, in this process."""
         generator = noise_generator(torch.initial_seed(), process_rank(), self.step, device=device)
         self.step += 1
-        if self._of is not None:
-            self._of.step = self.step
         return generator
 
 

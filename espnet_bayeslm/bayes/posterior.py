@@ -117,13 +117,6 @@ class Posterior:
         for pattern, kind in (uncertainty or {}).items():
             self.add([Weights(pattern)], parse_kind(kind), pattern)
 
-    def on(self, module: nn.Module) -> Posterior:
-        """This posterior for a replica of the module, which has equal names."""
-        other = Posterior(module)
-        other._blocks, other.defaults = self._blocks, self.defaults
-        other.find_owners()
-        return other
-
     def find_owners(self) -> None:
         """Look for the modules that own the parameters again, by their names."""
         self._blocks = [
@@ -400,8 +393,7 @@ def _substituted(values: Mapping[Place, torch.Tensor]) -> Iterator[None]:
     """Have tensors in the place of modules' parameters within the block."""
     undo = []
     for (owner, parameter), value in values.items():
-        # a replica of DataParallel has plain attributes
-        store: Dict[str, Any] = owner._parameters if parameter in owner._parameters else vars(owner)
+        store: Dict[str, Any] = owner._parameters
         means = vars(owner).setdefault(MEANS, {})
         undo.append((owner, store, parameter, store[parameter], parameter in means))
         means.setdefault(parameter, store[parameter])

@@ -55,8 +55,7 @@ def export(options: ExportOptions) -> None:
         raise InputError("no LM", remedy="Give --lm EXP.")
     subtracts = options.subtract_lms or options.subtract_weights
     if options.format != "espnet":
-        from espnet_bayeslm.loading.adapter_export import export_adapter
-        from espnet_bayeslm.loading.pretrained_export import export_folder
+        from espnet_bayeslm.loading.pretrained_export import export_adapter, export_folder
 
         if len(lms) != 1 or ngrams or subtracts or options.weights is not None:
             raise InputError(f"--format {options.format}: expected one pretrained LM and no more")

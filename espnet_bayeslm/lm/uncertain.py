@@ -122,8 +122,6 @@ class UncertainLM(SampledLM):
     @property
     def posterior(self) -> Posterior:
         """The posterior over its random weights."""
-        if self._posterior.module is not self:  # a replica of torch's DataParallel
-            self._posterior = self._posterior.on(self)
         return self._posterior
 
     @abstractmethod
@@ -239,12 +237,7 @@ class UncertainLM(SampledLM):
                 self._sample = outer
 
     def _device(self) -> torch.device:
-        for module in self.modules():
-            # a replica of torch's DataParallel has plain attributes
-            for value in (*module._parameters.values(), *vars(module).values()):
-                if isinstance(value, torch.Tensor):
-                    return value.device
-        raise RuntimeError("an LM without a parameter")
+        return next(self.parameters()).device
 
     def _samples_in_training(self) -> bool:
         kinds = [block.kind for block in self.posterior.blocks()]
@@ -286,9 +279,11 @@ class UncertainLM(SampledLM):
         return not held and bool(self.posterior.blocks() or next(self.latents(), None))
 
     def _replicate_for_data_parallel(self) -> UncertainLM:
-        replica: UncertainLM = super()._replicate_for_data_parallel()  # type: ignore[misc]
-        replica.noise = NoiseCounter(self.noise)
-        return replica
+        raise InputError(
+            "torch.nn.DataParallel copies an LM for each GPU at every step, which has no random"
+            " weights then",
+            remedy="Use --multiprocessing_distributed true.",
+        )
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)

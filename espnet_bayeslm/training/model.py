@@ -310,8 +310,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         before a validation, a checkpoint of which comes later. ESPnet's trainer makes no update
         with gradients that are not finite.
         """
-        # a replica of torch's DataParallel is gone after the step
-        if loss.device.type != "cpu" and not getattr(self, "_is_replica", False):
+        if loss.device.type != "cpu":
             self._unchecked = (self.num_steps, loss.detach())
         else:
             check_finite(loss, self.lm, self.num_steps)

@@ -249,15 +249,6 @@ def _filled(path: PathLike) -> Iterator[Tuple[Path, Path]]:
                 folder.rmdir()
 
 
-def is_older(output: PathLike, *inputs: Path) -> bool:
-    """True if a file is missing, or older than a file of its inputs or in their folders."""
-    if not Path(output).exists():
-        return True
-    files = [f for path in inputs for f in (path, *(path.rglob("*") if path.is_dir() else ()))]
-    times = [file.stat().st_mtime for file in files if file.is_file()]
-    return Path(output).stat().st_mtime < max(times, default=0.0)
-
-
 def files_in(folder: PathLike) -> List[str]:
     """Files of a folder and its subfolders, as paths from it."""
     paths = (path for path in Path(folder).rglob("*") if not path.is_dir())

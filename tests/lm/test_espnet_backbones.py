@@ -272,27 +272,9 @@ def test_changes_of_precision(lm):
         assert logits(single, ids).dtype == torch.float32
 
 
-def test_replicas_of_data_parallel_draw_what_the_module_draws(lm):
-    """Replicas, as torch makes them: no parameters, attributes of the same names."""
-    for module in lm.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
-    ids = tokens()
-    copies = {id(p): p.detach().clone() for p in lm.parameters()}
-    replicas = {module: module._replicate_for_data_parallel() for module in lm.modules()}
-    for module, replica in replicas.items():
-        replica._modules = {name: replicas.get(child) for name, child in module._modules.items()}
-        replica._buffers = {name: buffer.clone() for name, buffer in module._buffers.items()}
-        for name, parameter in module._parameters.items():
-            if parameter is None:
-                replica._parameters[name] = None
-            else:
-                setattr(replica, name, copies[id(parameter)])
-    found = logits(replicas[lm].train(), ids)
-    assert lm.noise.step == 1
-    lm.noise.step = 0
-    assert distance(found, logits(lm.train(), ids)) < 1e-12
-    assert distance(logits(lm, ids), logits(lm.eval(), ids)) > 1e-6
+def test_replicas_of_data_parallel_are_refused(lm):
+    with pytest.raises(ValueError, match="--multiprocessing_distributed true"):
+        lm._replicate_for_data_parallel()
 
 
 def flat(lists):

@@ -1,7 +1,6 @@
 """What `python -m espnet_bayeslm` refuses before one of ESPnet's decoding programs runs."""
 
 import importlib
-import logging
 import sys
 
 import pytest
@@ -13,11 +12,6 @@ from espnet_bayeslm.training.launch import run_program
 from espnet_bayeslm.utils.errors import InputError
 
 TOKENS = ["<blank>", "<unk>", *"abcdefgh", "<sos/eos>"]
-ESPNETS = ["transformer", "transformer_opt"]
-TRANSDUCERS = {
-    "asr_inference": ("default", "tsd", "alsd", "nsc", "maes"),
-    "asr_transducer_inference": ("default", "tsd", "alsd", "maes"),
-}
 
 
 @pytest.fixture
@@ -119,58 +113,6 @@ def test_a_pretrained_model_brings_its_own_lists(config, check):
     check("asr_inference", **given, model_tag="somebody/model")
 
 
-def search(program, config, name, **options):
-    """Return options with a search of transducers, which ESPnet reads from `--config` only."""
-    path = config("search")
-    key = "transducer_conf" if program == "asr_inference" else "beam_search_config"
-    path.write_text(yaml.safe_dump({key: {"search_type": name}}))
-    return {"config": path, **options}
-
-
-@pytest.mark.parametrize(
-    "program, name", [(p, n) for p, names in TRANSDUCERS.items() for n in names]
-)
-def test_searches_of_transducers(program, name, config, check, caplog):
-    asr = config("asr", decoder="transducer")
-    options = search(program, config, name, asr_train_config=asr)
-    for lm in ("seq_rnn", "bayes_lstm", "bayes_transformer"):
-        check(program, **options, lm_train_config=config("lm", lm=lm))
-    approximate = program == "asr_inference" and name == "maes"
-    assert len(caplog.records) == 3 * approximate
-    for lm in ESPNETS:
-        whole = {**options, "lm_train_config": config("lm", lm=lm)}
-        if program == "asr_inference" and name == "default":
-            check(program, **whole)
-        else:
-            with pytest.raises(InputError, match=f"'{name}'.* type {lm},.*bayes_espnet"):
-                check(program, **whole)
-        check(program, **{key: value for key, value in whole.items() if key != "lm_train_config"})
-
-
-def test_unknown_searches(config, check):
-    asr, lm = config("asr", decoder="transducer"), config("lm", lm="bayes_lstm")
-    models = {"asr_train_config": asr, "lm_train_config": lm}
-    for program, name in (("asr_inference", "beam"), ("asr_transducer_inference", "nsc")):
-        with pytest.raises(InputError, match=rf"no search '{name}'\. Valid are default, tsd"):
-            check(program, **search(program, config, name, **models))
-    # greedy: neither the search nor the LM is used
-    check("asr_inference", **search("asr_inference", config, "beam", **models, beam_size=1))
-
-
-def test_other_decoders_have_no_such_searches(config, check):
-    asr, lm = config("asr", decoder="transformer"), config("lm", lm="transformer")
-    options = search("asr_inference", config, "tsd", asr_train_config=asr, lm_train_config=lm)
-    check("asr_inference", **options)
-
-
-def test_generation_needs_a_model_that_knows_its_start(config, check):
-    for lm, model in (("bayes_lstm", "bayes_lm"), ("seq_rnn", "lm_multitask")):
-        check("lm_inference", lm_train_config=config("lm", lm=lm, model=model))
-    for content in ({"model": "lm"}, {}):
-        with pytest.raises(InputError, match=r"lm_inference .* `model: lm` .* bayes_lm"):
-            check("lm_inference", lm_train_config=config("lm", lm="seq_rnn", **content))
-
-
 def test_the_launcher_ends_in_one_line(config, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", sys.argv)
     lm = config("lm", token_list=[*TOKENS[:2], "see", *TOKENS[3:]])
@@ -181,16 +123,3 @@ def test_the_launcher_ends_in_one_line(config, tmp_path, monkeypatch):
         run_program("espnet2.bin.asr_inference", list(map(str, words)))
     assert stop.value.code.startswith(f"espnet2.bin.asr_inference: error: {lm}: 1 of 11 ids")
     assert "\n" not in stop.value.code and not (tmp_path / "out").exists()
-
-
-def test_the_log_is_left_to_espnet(config, check):
-    """A handler set up before `logging.basicConfig` would make that do nothing."""
-    root = logging.getLogger()
-    kept, root.handlers = root.handlers, []
-    try:
-        models = {"asr_train_config": config("asr", decoder="transducer")}
-        models["lm_train_config"] = config("lm", lm="bayes_lstm")
-        check("asr_inference", **search("asr_inference", config, "maes", **models))
-        assert root.handlers == []
-    finally:
-        root.handlers = kept

@@ -11,10 +11,9 @@ from typing import Iterator, List, Optional, Sequence, Tuple
 
 import yaml
 
-from espnet_bayeslm.utils.files import is_older
 from lab.paper import UNCERTAIN, Line
 from lab.plan import Settings, chosen_lines, systems_of
-from lab.texts import need, read_conditions
+from lab.texts import is_older, need, read_conditions
 from lab.train import BEST, Place
 
 # A command line; what is no string yet becomes one at the end.

@@ -14,7 +14,6 @@ from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.quickstart.steps import HEAVY, Step, Tool, run_steps
 from espnet_bayeslm.utils.engine import LOCAL, EngineOptions
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import is_older
 from lab import texts
 from lab.evaluate import Evaluation
 from lab.plan import Settings, chosen_lines
@@ -79,7 +78,7 @@ class Experiment:
     def ngram(self) -> None:
         """Make n-gram, token list and statistics of the training text."""
         texts.need({self.train: 1, self.train.with_name("text.plain"): 1})
-        if is_older(self._arpa(""), self.train.parent / "text.plain"):
+        if texts.is_older(self._arpa(""), self.train.parent / "text.plain"):
             self._make_ngram(self.train.parent, self._arpa(""))
         texts.prepare_tokens(self.data, self.train, self.valid, self.stats)
 

@@ -22,6 +22,15 @@ NUMBER = re.compile(r"^(.*)-\d{3,}(-.*)?$")
 Row = Tuple[str, Sequence[str]]
 
 
+def is_older(output: PathLike, *inputs: Path) -> bool:
+    """True if a file is missing, or older than a file of its inputs or in their folders."""
+    if not Path(output).exists():
+        return True
+    files = [f for path in inputs for f in (path, *(path.rglob("*") if path.is_dir() else ()))]
+    times = [file.stat().st_mtime for file in files if file.is_file()]
+    return Path(output).stat().st_mtime < max(times, default=0.0)
+
+
 def need(files: Mapping[Path, int], what: str = "file") -> None:
     """Raise an InputError where a file is missing, which names the stage that makes it.
 
