@@ -4,7 +4,9 @@ import random
 import re
 
 import pytest
+from command_lines import perplexities, run, words
 
+from espnet_bayeslm.bin import score, snr
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.ngram.build import build_ngram
 
@@ -58,11 +60,11 @@ def write_nbest(folder, text, *, seed, num_utts):
     folder.mkdir()
     refs = [line.split() for line in text.read_text().splitlines()[:num_utts]]
     files = {name: [] for name in ("words_text", "acwt", "lmwt.nolm", "lmwt.withlm")}
-    for utt, *words in refs:
+    for utt, *ref in refs:
         for rank in range(1, 6):
-            noisy = [rng.choice("abcdefghij") if rng.random() < 0.15 else w for w in words]
+            noisy = [rng.choice("abcdefghij") if rng.random() < 0.15 else w for w in ref]
             noisy = [] if rank == 5 and rng.random() < 0.3 else noisy
-            wrong = sum(a != b for a, b in zip(noisy, words, strict=False))
+            wrong = sum(a != b for a, b in zip(noisy, ref, strict=False))
             key = f"{utt}-{rank}"
             graph = rng.uniform(1, 3)
             files["words_text"].append(" ".join([key, *noisy]))
@@ -80,6 +82,20 @@ def nbest(corpus, tmp_path_factory):
     folder = tmp_path_factory.mktemp("nbest")
     write_nbest(folder / "dev", corpus / "valid.txt", seed=3, num_utts=30)
     write_nbest(folder / "test", corpus / "train.txt", seed=4, num_utts=20)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def outputs(bayes, ngram, nbest, plain_text, tmp_path_factory):
+    """Return a folder with what the tools write."""
+    folder = tmp_path_factory.mktemp("outputs")
+    lists, ref = {"nbest": nbest / "dev", "ngram": ngram}, nbest / "dev.ref"
+    run(**lists, tune_ref=ref, output=folder / "ngram")
+    run(**lists, lmwt=3, output=folder / "fixed")
+    hyps = [f"{name}={folder}/{name}/text" for name in ("fixed", "ngram")]
+    score.main(words(ref=ref, hyp=hyps, output=folder / "score.json"))
+    perplexities(text=plain_text / "valid.txt", ngram=ngram, output=folder / "ppl.json")
+    snr.main(words(lm=bayes, output=folder / "snr"))
     return folder
 
 

@@ -1,4 +1,3 @@
-import json
 import re
 import runpy
 import subprocess
@@ -9,7 +8,7 @@ import torch
 from command_lines import words
 
 import espnet_bayeslm
-from espnet_bayeslm.bin import perplexity, rescore, score
+from espnet_bayeslm.bin import perplexity, score
 from espnet_bayeslm.bin.bayeslm import TOOLS, main
 from espnet_bayeslm.utils.errors import InputError
 
@@ -55,18 +54,6 @@ def test_options_from_a_config_file(tmp_path, capsys):
     assert "\\2-grams:" in arpa and "\\3-grams:" not in arpa
 
 
-def test_help_marks_required_options_and_booleans(capsys):
-    for tool, shown in (
-        ("ngram", ["(required)", "--discount_fallback true|false", "(default: 3)"]),
-        ("rescore", ["--token_scores true|false", "(required)"]),
-        ("train", ["tokens and start:", "--lm_conf KEY=VALUE", "(required)"]),
-    ):
-        with pytest.raises(SystemExit):
-            main([tool, "--help"])
-        out = " ".join(capsys.readouterr().out.split())
-        assert all(word in out for word in shown), out
-
-
 def test_the_package_runs_a_tool():
     command = [sys.executable, "-m", "espnet_bayeslm", "lattice", "--help"]
     result = subprocess.run(command, capture_output=True, text=True)
@@ -82,26 +69,6 @@ def test_commands_of_a_file_run_in_one_process(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.startswith("$ bayeslm score --hyp 'a b=x'\n")
 
 
-@pytest.fixture
-def lists(tmp_path):
-    """Return a file of N-best lists, one of which has no scores, and references of a part."""
-    path, lines = tmp_path / "lists.jsonl", []
-    for number in range(3):
-        score = {} if number == 1 else {"am_score": -1.0}
-        hyps = [{"text": text, **score} for text in ("a b", "a c")]
-        lines.append(json.dumps({"utt": f"u{number}", "hypotheses": hyps}) + "\n")
-    path.write_text("".join(lines))
-    return path
-
-
-def test_lists_of_which_some_have_no_score(lists, ngram, tmp_path, refused):
-    command = words(nbest=lists, nbest_format="jsonl", ngram=ngram, output=tmp_path / "out")
-    message = "1 of 3 lists have no first-pass score (the first: 'u1')"
-    refused(rescore.main, command, message)
-    lists.write_text("".join(lists.read_text().splitlines(keepends=True)[1:2]))
-    rescore.main(command)
-
-
 def test_references_of_some_utterances(tmp_path, refused, capsys, caplog):
     (tmp_path / "hyp").write_text("u1 a b\nu2 a x\nu3 a\n")
     (tmp_path / "ref").write_text("u1 a b\nu2 a c\n")
@@ -113,19 +80,6 @@ def test_references_of_some_utterances(tmp_path, refused, capsys, caplog):
     assert "2 of 3 have a reference" in caplog.text
     (tmp_path / "ref").write_text("u1 a b\nu9 a c\n")
     refused(score.main, [*command, "--partial_ref", "true"], "have no hypothesis (first: 'u9')")
-
-
-def test_an_ngram_for_an_lm_and_the_other_way_round(bayes, ngram, plain_text, tmp_path, refused):
-    text = ["--text", plain_text / "valid.txt", "--output", tmp_path / "out.json"]
-    refused(perplexity.main, [*text, "--lm", ngram], "Give it by --ngram")
-    refused(perplexity.main, [*text, "--ngram", bayes], "is given by --lm")
-
-
-def test_a_path_that_cannot_be_written(plain_text, ngram, tmp_path, refused):
-    (tmp_path / "file").write_text("")
-    text = ["--text", plain_text / "valid.txt", "--ngram", ngram]
-    command = [*text, "--output", tmp_path / "file" / "out.json"]
-    refused(perplexity.main, command, f"{tmp_path}/file", "permissions")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

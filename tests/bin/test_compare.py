@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import math
-import statistics
+import re
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +13,8 @@ from command_lines import PASSES
 
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.bin.compare import main
-from espnet_bayeslm.configs import find_config
 from espnet_bayeslm.quickstart.interval import over_seeds
-from espnet_bayeslm.quickstart.perplexity_table import ROWS, TWO, Dropout, Results, ratios
+from espnet_bayeslm.quickstart.perplexity_table import ROWS, TWO, Dropout, Results
 from espnet_bayeslm.quickstart.seed_comparison import Comparison, Work, compare
 from espnet_bayeslm.utils.errors import InputError
 
@@ -87,9 +86,6 @@ def test_a_stopped_run_goes_on_to_the_table(texts, tmp_path):
             assert all(point[key] == bayes[key] for key in SAME)
         assert bayes["seed"] == int(seed)
         assert str(folder / "half") in bayes["init_param"][0]
-        shipped = yaml.safe_load(find_config("bayes_transformer").read_text())
-        for key in ("uncertainty", "prior_variance"):
-            assert bayes["lm_conf"][key] == shipped["lm_conf"][key]
         assert bayes["lm_conf"]["dropout_rate"] == 0.0  # as of size small
         assert bayes["model_conf"]["prior"] == "zero"
         # alone, an LM's figure leaves out the mixtures' words
@@ -127,26 +123,16 @@ def test_where_more_steps_only_overfit_the_half_trained_lm_is_the_point_estimate
 def test_the_lstm_has_the_same_steps_too(texts, tmp_path):
     """Point estimate and Bayesian LM are one configuration, with and without uncertainty."""
     what = options(**texts, lm="lstm", token_type="bpe", autocast="bfloat16")
-    work = Work(what, tmp_path, [1, 2], [0.2])
-    stages = work.stages()
-    _, (_, half, _) = next(stages)
-    config = yaml.safe_load(find_config("bayes_lstm").read_text())
-    config["lm_conf"].update(unit=16, dropout_rate=0.1, uncertainty={})
-    del config["model"]
-    for key in ("prior_variance", "init_std", "init_std_unit"):
-        del config["lm_conf"][key]
-    epochs = config.pop("model_conf")["warmup_epochs"]
-    assert yaml.safe_load(work.half.read_text()) == {**config, "max_epoch": epochs}
+    stages = Work(what, tmp_path, [1, 2], [0.2]).stages()
+    (_, (_, half, _)), (_, lms) = next(stages), next(stages)
     assert "--token_type bpe" in half.script() and "--from" not in half.script()
-    _, lms = next(stages)
-    for step in (half, *lms[:2]):
-        assert "--model_conf autocast=bfloat16" in step.script().splitlines()[0]
-    for step, conf in zip(lms[:2], ("", " uncertainty={} dropout_rate=0.2"), strict=True):
-        script = step.script().splitlines()[0]
-        assert "--config bayes_lstm " in script
-        assert f"--from {tmp_path}/seed1/half" in script.split(" --lm_conf")[0]
-        given = script.replace("'", "").split(" --lm_conf")[1:]
-        assert "".join(given).split() == conf.split()
+    for step, conf in ((half, None), (lms[0], ""), (lms[1], "uncertainty={} dropout_rate=0.2")):
+        script = step.script().splitlines()[0].replace("'", "")
+        assert "--model_conf autocast=bfloat16" in script
+        if conf is not None:
+            command, *given = script.split(" --lm_conf ")
+            assert "--config bayes_lstm " in command and f"--from {tmp_path}/seed1/half" in command
+            assert " ".join(given) == conf
 
 
 @pytest.mark.parametrize("num_seeds", [3, 4, 5, 8])
@@ -188,26 +174,6 @@ def test_intervals(logs, half):
     assert over_seeds([5.0])[0] == pytest.approx(5) and math.isnan(over_seeds([5.0])[1])
 
 
-def test_three_overlapping_pairs_have_twice_the_interval():
-    logs = [0.03, -0.01, 0.05]
-    (_, low, *_), (_, wide, *_) = (over_seeds(np.exp(logs), ring=ring) for ring in (False, True))
-    mean = statistics.fmean(logs)
-    assert mean - math.log(wide) == pytest.approx(2 * (mean - math.log(low)))
-
-
-def test_ratios_of_pairs():
-    two, three = {1: 80.0, 2: 125.0}, {1: 80.0, 2: 125.0, 3: 80.0}
-    for values, pair, expected in (
-        (two, {1: 95.0}, {1: 0.95}),
-        (three, {1: 95.0, 2: 105.0, 3: 76.0}, {1: 0.95, 2: 1.05, 3: 0.95}),
-    ):
-        perplexity, seeds = {"a": values, TWO: pair}, list(values)
-        assert ratios(perplexity, TWO, "a", seeds) == pytest.approx(expected)
-        inverse = {seed: 1 / value for seed, value in expected.items()}
-        assert ratios(perplexity, "a", TWO, seeds) == pytest.approx(inverse)
-        assert ratios(perplexity, "a", "a", seeds) == dict.fromkeys(seeds, 1.0)
-
-
 def test_what_hurts_is_said():
     figures = dict.fromkeys(ROWS, (100.0, 101.0, 102.0)) | {
         "Bayesian + 3-gram": (110.0, 111.5, 112.0),
@@ -219,44 +185,25 @@ def test_what_hurts_is_said():
     dropout = {
         1: Dropout(0.1, {0.0: 9.0, 0.1: 8.0}, {0.0: 6.0, 0.1: 7.0}),
         2: Dropout(0.1, {"half": 9.0, 0.1: 8.0, 0.3: 9.0}, {"half": 8.0, 0.1: 7.0, 0.3: 8.0}),
-        3: Dropout(0.0, {0.0: 8.0, 0.1: 9.0}, {0.0: math.nan, 0.1: math.nan}),
     }
     results = results_of(perplexity, known, dropout=dropout)
     text = results.markdown()
     assert "known sentences" not in text
-    said = {line.split(": ")[0]: line for line in text.splitlines() if " against " in line}
-    assert said["Bayesian + 3-gram against point + 3-gram"].endswith("%: HIGHER.")
-    assert said["Bayesian + point + 3-gram against point + 3-gram"].endswith("%: lower.")
-    *_, largest, known, smallest = text.splitlines()
-    assert largest.startswith("Seed 1: the largest rate of dropout was the best")
-    assert known == (
-        "Seed 1: in the validation sentences without unknown words dropout 0.0 is better than 0.1"
-        " (6.0, 7.0)."
-    )
-    assert smallest == "Seed 2: the smallest rate of dropout was the best; try 0 too."
-
+    assert re.search(r"Bayesian \+ 3-gram against point \+ 3-gram: .*%: HIGHER\.", text)
+    assert re.search(r"point \+ 3-gram against point \+ 3-gram: .*%: lower\.", text)
+    assert "Seed 1: the largest rate of dropout was the best" in text
+    assert "without unknown words dropout 0.0 is better than 0.1 (6.0, 7.0)." in text
+    assert text.endswith("Seed 2: the smallest rate of dropout was the best; try 0 too.\n")
     text = dataclasses.replace(results, excluded=1, known_sentences=1).markdown()
     assert "; 0.0 [0.0, 0.0] %: no certain difference in known sentences." in text
     assert "of the 1 of 2 sentences without unknown words" in text
-    assert (
-        "known sentences"
-        not in dataclasses.replace(results, excluded=2, known_sentences=0).markdown()
-    )
-
-    # of weight 0.00003, say: a certain change that no one sees
-    same = {seed: 0.9999 * value for seed, value in perplexity["point + 3-gram"].items()}
-    changed = {**perplexity, "Bayesian + 3-gram": same}
-    text = dataclasses.replace(results, perplexity=changed).markdown()
-    assert "Bayesian + 3-gram against point + 3-gram: 0.0 [0.0, 0.0] %: no certain" in text
 
 
 @pytest.mark.parametrize(
     "words, message",
     [
         (["--seeds", "1"], "--seeds [1]: expected two or more, for an interval over them"),
-        (["--seeds", "1 1"], "--seeds [1]: expected two or more, for an interval over them"),
         (["--seeds", "one two"], "--seeds 'one two': expected numbers"),
-        (["--dropout_rates", "1"], "--dropout_rates [1.0]: expected one or more"),
         (["--dropout_rates", ""], "--dropout_rates []: expected one or more"),
         (["--train_text", "missing.txt"], "missing.txt: cannot be read"),
         (["--valid_text", "empty.txt"], "empty.txt: no sentences"),

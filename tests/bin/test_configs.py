@@ -148,25 +148,19 @@ def test_espnets_training_finds_them_by_name(corpus, tmp_path, train_lm, monkeyp
 @pytest.mark.parametrize(
     "words, expected",
     [
-        (["--lm_conf", "units=3"], ["lm_conf: BayesLSTMLM has no 'units'", "Did you mean unit?"]),
+        ("--lm_conf units=3", ["lm_conf: BayesLSTMLM has no 'units'", "Did you mean unit?"]),
+        ("--lm_conf latent_dim=3", ["{LOCATION: {kind: variational, latent_dim: ...}}"]),
+        ("--model_conf warmth=3", ["model_conf: ESPnetLanguageModel has no 'warmth'"]),
+        ("--optim adam --optim_conf beta=3", ["optim_conf: Adam has no 'beta'", "betas?"]),
+        ("--optim adam --optim_conf lr=abc", ["optim_conf of adam, {'lr': 'abc'}: "]),
         (
-            ["--lm_conf", "latent_dim=3"],
-            ["no 'latent_dim'", "uncertainty: {LOCATION: {kind: variational, latent_dim: ...}}"],
-        ),
-        (["--model_conf", "warmth=3"], ["model_conf: ESPnetLanguageModel has no 'warmth'"]),
-        (
-            ["--optim", "adam", "--optim_conf", "beta=3"],
-            ["optim_conf: Adam has no 'beta'", "Did you mean betas?"],
-        ),
-        (["--optim", "adam", "--optim_conf", "lr=abc"], ["optim_conf of adam, {'lr': 'abc'}: "]),
-        (
-            ["--scheduler", "warmuplr", "--scheduler_conf", "gamma=0.5"],
+            "--scheduler warmuplr --scheduler_conf gamma=0.5",
             ["scheduler_conf: WarmupLR has no 'gamma'; valid are warmup_steps", "change a copy"],
         ),
     ],
 )
 def test_unknown_keys(train_lm, tmp_path, words, expected):
     with pytest.raises(InputError) as error:
-        train_lm(tmp_path / "exp", "--lm", "bayes_lstm", "--model", "lm", *words)
+        train_lm(tmp_path / "exp", "--lm", "bayes_lstm", "--model", "lm", *words.split())
     assert all(word in str(error.value) for word in expected)
     assert "\n" not in str(error.value)

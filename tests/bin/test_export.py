@@ -74,16 +74,6 @@ def test_a_subtracted_lm(point, seq_rnn, ngram, tmp_path):
     torch.testing.assert_close(found[..., 1:], expected[..., 1:], rtol=0, atol=1e-5)
 
 
-def test_subtracted_lms_that_do_not_fit(point, seq_rnn, ngram, tmp_path, refused):
-    one = {"lm": point, "output": tmp_path / "less", "subtract_lm": seq_rnn}
-    refused(main, words(**one), "0 --subtract_weight for 1 --subtract_lm")
-    refused(main, words(**one, subtract_weight=0.5), "is 0.5, and a number at or below zero was")
-    both = {**one, "ngram": ngram}
-    refused(main, words(**both, subtract_weight=-0.5), "no weights for the 2 components")
-    with_ngram = {**one, "subtract_lm": tmp_path / "x.arpa", "subtract_weight": -0.5}
-    refused(main, words(**with_ngram), "no such n-gram file")
-
-
 PLAIN_LM = {"lm": "bayes_lstm", "lm_conf": {"unit": 8, "uncertainty": {"cell_input@1": "bayes"}}}
 BPE = {**PLAIN_LM, "optim": "adam", **SHORT, "max_epoch": 1}
 
@@ -145,23 +135,6 @@ def test_paths_of_the_training_are_records(bayes, tmp_path):
     expected = load_lm(bayes).model.state_dict()
     for found in (model, load_lm(tmp_path).model):
         assert all(torch.equal(value, expected[key]) for key, value in found.state_dict().items())
-
-
-BAD = {
-    "no lm": ([], "no LM. Give --lm EXP"),
-    "missing": (["--lm", "nosuch"], "nosuch: found no"),
-    "broken": (["--lm", "{broken}"], "{broken}/valid.loss.ave.pth: cannot be read"),
-    "no config": (["--lm", "{tmp_path}/alone.pth"], "found no config.yaml beside the checkpoint"),
-    "latent": (["--lm", "{latent}"], "the latent variables at hidden_output@2 have no point"),
-    "weights": (["--lm", "{bayes}", "--weights", "1"], "--weights are for several LMs"),
-    "no weights": (["--lm", "{bayes}", "--lm", "{seq_rnn}"], "no weights for the 2 components"),
-}
-
-
-@pytest.mark.parametrize("options, message", BAD.values(), ids=BAD)
-def test_bad_input(bayes, tmp_path, refused, options, message):
-    (tmp_path / "alone.pth").write_bytes((bayes / "valid.loss.ave.pth").read_bytes())
-    refused(main, [*options, "--output", tmp_path / "out"], message)
 
 
 def test_a_folder_with_something_else(bayes, point, fails):

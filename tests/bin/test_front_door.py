@@ -1,6 +1,5 @@
 """What `import espnet_bayeslm` gives: `load` and `rescore`, with the results of the tools."""
 
-import dataclasses
 import json
 import subprocess
 import sys
@@ -13,7 +12,6 @@ import espnet_bayeslm
 from espnet_bayeslm.evaluation.wer import read_transcripts
 from espnet_bayeslm.rescoring import read_nbest, token_log_probs
 from espnet_bayeslm.rescoring.decision import Scales
-from espnet_bayeslm.utils import files
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_keyed_lines
 
@@ -81,18 +79,6 @@ def test_a_loaded_lm_and_scales_of_a_file(nbest, bayes, tmp_path):
     check_same(espnet_bayeslm.rescore(lists, lms=lms, scales=scales), tmp_path / "test")
 
 
-def test_the_lists_own_references_are_tuned_on(nbest, ngram):
-    refs = read_transcripts(nbest / "dev.ref")
-    lists = list(read_nbest(nbest / "dev"))
-    with_refs = [dataclasses.replace(item, ref=tuple(refs[item.utt])) for item in lists]
-    found = espnet_bayeslm.rescore(with_refs, ngrams=[ngram], tune=True)
-    expected = espnet_bayeslm.rescore(lists, ngrams=[ngram], tune=True, refs=refs)
-    assert found.weighting.scales == expected.weighting.scales
-    assert [item.best for item in found] == [item.best for item in expected]
-    with pytest.raises(InputError, match="has no reference to tune on"):
-        espnet_bayeslm.rescore(lists, ngrams=[ngram], tune=True)
-
-
 def test_lists_are_taken_as_they_are_needed(nbest, ngram, monkeypatch):
     monkeypatch.setattr("espnet_bayeslm.rescoring.list_blocks.BLOCK_SIZE", 10)
     taken = []
@@ -105,17 +91,6 @@ def test_lists_are_taken_as_they_are_needed(nbest, ngram, monkeypatch):
     rescoring = espnet_bayeslm.rescore(lists(), ngrams=[ngram])
     assert not taken
     assert next(rescoring).nbest.utt == taken[0] and len(taken) == 2
-
-
-def test_lists_are_read_twice(nbest, ngram, tmp_path, monkeypatch):
-    """Once to find what is wrong before the work, once for the work."""
-    opened = []
-    inner = files._open_bytes
-    monkeypatch.setattr(files, "_open_bytes", lambda path: opened.append(path) or inner(path))
-    lists = nbest / "dev"
-    run(nbest=lists, ngram=ngram, output=tmp_path / "out")
-    for name in ("words_text", "acwt", "lmwt.nolm", "lmwt.withlm"):
-        assert opened.count(lists / name) == 2
 
 
 def test_a_loaded_lm_scores_strings_and_words(bayes, plain_text):

@@ -54,32 +54,3 @@ def test_weights_that_cannot_be_used(weights_file, plain_text, point, ngram, tmp
     for content in ("", "components: 3\n", "components: [{name: a}]\n", "a: b: c"):
         path.write_text(content)
         refused(perplexity_tool.main, words(**lms, weights=path), f"{path}: not a weights file")
-
-
-def test_unknown_words_do_not_vote(plain_text, point, ngram, tmp_path):
-    """A word that no component knows tells nothing of which is better."""
-    known = (plain_text / "valid.txt").read_text()
-    weights = []
-    for name, text in (("a", known), ("b", known + "zebra\n")):
-        (tmp_path / name).write_text(text)
-        output = tmp_path / f"{name}.yaml"
-        run(text=tmp_path / name, lm=point, ngram=ngram, output=output)
-        weights.append([row["weight"] for row in components(output).values()])
-    # the </s> after the unknown word still counts, 1 of 200 words
-    np.testing.assert_allclose(weights[0], weights[1], atol=0.02)
-    assert yaml.safe_load((tmp_path / "b.yaml").read_text())["mixture"]["excluded_oovs"] == 1
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        ([], "no LM"),
-        (["--lm", "{point}", "--max_oov_rate", "0.3"], "point does not know 4 of 7 words"),
-        (["--lm", "{point}", "--ngram", "nosuch"], "nosuch: no such n-gram file"),
-    ],
-)
-def test_bad_input_leaves_the_old_file(tmp_path, refused, options, message):
-    (tmp_path / "text").write_text("a zebra zebra c\nyak d yak\n")
-    (tmp_path / "w.yaml").write_text("old")
-    command = ["--text", tmp_path / "text", *options, "--output", tmp_path / "w.yaml"]
-    refused(main, command, message)

@@ -1,7 +1,6 @@
 """`bayeslm rescore` with context, without a softmax, and with uncertainty."""
 
 import numpy as np
-import pytest
 from command_lines import costs as costs_of_keys
 from command_lines import json_lines, run, run_jobs, words
 
@@ -41,31 +40,12 @@ def test_context_is_the_best_so_far_of_the_recording(nbest, point, ngram, segmen
     assert moved > 100
 
 
-@pytest.mark.parametrize("num_samples", [0, 2])
-def test_context_does_not_depend_on_the_jobs(
-    nbest, bayes, segments, tmp_path, monkeypatch, num_samples
-):
+def test_context_does_not_depend_on_the_jobs(nbest, bayes, segments, tmp_path, monkeypatch):
     monkeypatch.setattr("espnet_bayeslm.rescoring.list_blocks.BLOCK_SIZE", 40)
-    lists = {"nbest": nbest / "dev", "lm": bayes, "num_samples": num_samples}
+    lists = {"nbest": nbest / "dev", "lm": bayes, "num_samples": 2}
     lists |= {"context": "previous", "segments": segments}
     first, second = map(costs, run_jobs(tmp_path, 2, **lists))
     assert {**first, **second} == costs(run(**lists, output=tmp_path / "one"))
-
-
-def test_self_normalized_costs_differ_by_ln_z_alone(nbest, point, tmp_path, monkeypatch):
-    monkeypatch.setattr("espnet_bayeslm.rescoring.list_blocks.BLOCK_SIZE", 40)
-    lists = {"nbest": nbest / "dev", "lm": point}
-    exact = costs(run(**lists, output=tmp_path / "exact"))
-    fast = costs(run(**lists, self_normalized="true", output=tmp_path / "fast"))
-    lengths = {
-        f"{item.utt}-{rank}": len(hyp.words) + 1
-        for item in read_nbest(nbest / "dev")
-        for rank, hyp in enumerate(item.hypotheses, 1)
-    }
-    per_word = [(fast[key] - exact[key]) / lengths[key] for key in exact]
-    assert 0 < np.std(per_word) < 0.2 and abs(np.mean(per_word)) < 0.1
-    first, second = map(costs, run_jobs(tmp_path, 2, **lists, self_normalized="true"))
-    assert {**first, **second} == fast
 
 
 def test_uncertainty_of_each_word_is_written(nbest, bayes, ngram, tmp_path):

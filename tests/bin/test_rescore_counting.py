@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import logging
 
 import pytest
 import yaml
@@ -98,11 +97,3 @@ def test_the_table_the_settings_and_the_report_count_alike(
     refs = read_references([str(files / "ref")], [item], [("lm", str(output))])
     for name, counts in make_view(item, refs, Texts()).errors.items():
         assert [*map(str, dataclasses.astuple(counts))] == rows[name][1:]
-
-
-def test_lines_without_blanks_are_warned_of(files, caplog):
-    write_lists(files, {"u-1": ["我喜欢一本数"]})
-    (files / "ref").write_text("我喜欢一本书 (u-1)\n")
-    with caplog.at_level(logging.WARNING):
-        rescore(files)
-    assert any("--unit char" in message for message in caplog.messages)

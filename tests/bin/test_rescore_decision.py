@@ -1,7 +1,5 @@
 """`bayeslm rescore --decision mbr`: choices, confidences, what is written and read again."""
 
-import math
-
 import kaldialign
 import numpy as np
 import pytest
@@ -132,20 +130,3 @@ def test_jobs_decide_as_one(tuned, nbest, ngram, tmp_path):
 def test_a_decision_that_is_none(nbest, ngram):
     with pytest.raises(InputError, match="decision is 'vote', not one of max, mbr"):
         espnet_bayeslm.rescore(read_nbest(nbest / "test"), ngrams=[ngram], decision="vote")
-
-
-def test_an_infinite_score_is_one_clear_error(ngram):
-    good, bad = Hypothesis(("a", "b"), am_score=-10.0), Hypothesis(("a",), am_score=math.inf)
-    lists = [NBest("u1", (good,)), NBest("u2", (good, bad))]
-    found = espnet_bayeslm.rescore(lists, ngrams=[ngram], decision="mbr")
-    assert next(found).confidences is not None
-    with pytest.raises(InputError, match="utterance 'u2': the total score of hypothesis 2 of 2"):
-        next(found)
-
-
-def test_without_tuning_it_is_said(nbest, ngram, tmp_path, caplog):
-    lists = {"nbest": nbest / "test", "ngram": ngram, "lmwt": 10}
-    output = run(**lists, decision="mbr", output=tmp_path / "out")
-    assert any("posterior over the lists is not tuned" in r.getMessage() for r in caplog.records)
-    for line in confidences(output).values():
-        assert line["confidence"] == line["posterior"]

@@ -1,13 +1,7 @@
 """`bayeslm rescore` in parts, by other combinations, and tuned mixtures."""
 
-import contextlib
 import itertools
 import json
-import os
-import shutil
-import signal
-import subprocess
-import time
 
 import numpy as np
 import pytest
@@ -84,28 +78,6 @@ def test_jobs_that_cannot_be_merged(nbest, lms, tmp_path, small_blocks, refused)
         check(error, "job1", "job2")
 
 
-def test_a_killed_run_leaves_nothing_and_a_rerun_completes(python, nbest, lms, tmp_path):
-    lists, out = {"nbest": nbest / "dev", **lms}, tmp_path / "new" / "out"
-    expected = contents(run(**lists, output=tmp_path / "other"))
-    command = [python, "-m", "espnet_bayeslm.bin.rescore", *words(**lists, output=out)]
-    # as many threads as here: sums of floats then agree
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "FORKED_PID": str(tmp_path / "pid")}
-    for _ in range(3):  # the output may be there already when the kill arrives
-        with open(tmp_path / "log", "w") as log:
-            process = subprocess.Popen(command, stderr=log, stdout=log, env=environment)
-            while not any(tmp_path.glob("new/.out.*/words_text")) and process.poll() is None:
-                time.sleep(0.001)
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
-            process.wait()
-        if not out.exists():
-            assert process.returncode == -signal.SIGKILL
-            break
-        assert contents(out) == expected
-        shutil.rmtree(out)
-    assert contents(run(**lists, output=out)) == expected
-
-
 def test_loglinear_costs_are_weighted_sums(nbest, point, bayes, tmp_path):
     lists = {"nbest": nbest / "dev"}
     options = {"lm": [point, bayes], "combine": "loglinear", "weights": "0.5,1.25"}
@@ -151,16 +123,10 @@ def test_the_sweep_is_written_as_table_and_heat_map(nbest, ngram, tmp_path):
     """In the middle stands what was chosen."""
     lists = {"nbest": nbest / "dev", "tune_ref": nbest / "dev.ref", "ngram": ngram}
     output = run(**lists, output=tmp_path / "dev")
-    sweep, found = json.loads((output / "sweep.json").read_text()), settings(output)
+    sweep = json.loads((output / "sweep.json").read_text())
     rates, place = np.array(sweep["wer"]), tuple(sweep["best"])
     assert rates.shape == tuple(len(feature["weights"]) for feature in sweep["features"])
     assert rates[place] == sweep["rescored"]
-    parts = {"am_score": 1 / found["lmwt"], "graph_score": 1.0, "log_prob": 1.0}
-    parts["words"] = -found["word_penalty"]
-    chosen = found.get("features", parts)
-    for axis, index in zip(sweep["features"], place, strict=True):
-        name = axis["name"].split("+")[0]
-        assert axis["weights"][index] == pytest.approx(chosen[name])
     refs, best = (read_transcripts(p) for p in (nbest / "dev.ref", output / "text"))
     assert sweep["rescored"] == pytest.approx(100 * count_errors(refs, best).rate, abs=1e-3)
     assert sweep["oracle"] <= sweep["rescored"] <= sweep["first_pass"]

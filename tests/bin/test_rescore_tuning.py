@@ -3,16 +3,14 @@
 import json
 import random
 
-import numpy as np
 import pytest
-from command_lines import run, settings, words
+from command_lines import run, settings
 
-from espnet_bayeslm.bin.rescore import main
 from espnet_bayeslm.evaluation.wer import read_transcripts
 from espnet_bayeslm.nbest.formats import read_nbest
 
 
-def write_jsonl(path, *, num_utts=60, scores="total", with_refs=True, good=True, seed=0):
+def write_jsonl(path, *, num_utts=60, scored=True, good=True, seed=0):
     """Write lists of five noisy copies; their scores know the errors where they are `good`."""
     rng = random.Random(seed)
     rows = []
@@ -22,18 +20,12 @@ def write_jsonl(path, *, num_utts=60, scores="total", with_refs=True, good=True,
         for _ in range(5):
             words = [rng.choice("abcdefghij") if rng.random() < 0.3 else w for w in ref]
             wrong = sum(a != b for a, b in zip(words, ref, strict=True))
-            hyp = {"text": " ".join(words)}
-            if scores == "total":
-                hyp["score"] = -3.0 * len(words) - (wrong if good else 0) + rng.gauss(0, 0.3)
-            hyps.append(hyp)
+            score = -3.0 * len(words) - (wrong if good else 0) + rng.gauss(0, 0.3)
+            hyps.append((wrong, {"text": " ".join(words), **({"score": score} if scored else {})}))
         if not good:  # the first is the best there is
-            hyps.sort(
-                key=lambda h: sum(a != b for a, b in zip(h["text"].split(), ref, strict=True))
-            )
-        row = {"utt": f"u{utt:03d}", "speaker": f"s{utt % 6}", "hypotheses": hyps}
-        if with_refs is True or (with_refs == "half" and utt % 2):
-            row["ref"] = " ".join(ref)
-        rows.append(row)
+            hyps.sort(key=lambda item: item[0])
+        row = {"utt": f"u{utt:03d}", "speaker": f"s{utt % 6}", "ref": " ".join(ref)}
+        rows.append({**row, "hypotheses": [hyp for _, hyp in hyps]})
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return rows
 
@@ -57,9 +49,7 @@ def test_the_lists_own_references_are_the_defaults(rescore, tmp_path, capsys):
     out = capsys.readouterr().out
     assert "errors on held-out lists (5 folds)" in out and "first pass" in out
     # the last step: what the LM adds to weights that were tuned without it
-    rows = [line.split("  ")[0] for line in out.splitlines()]
-    places = [rows.index(name) for name in ("first pass", "without the LM", "rescored")]
-    assert places == sorted(places) and "\nwithout the LM - rescored: MAPSSWE z = " in out
+    assert "\nwithout the LM - rescored: MAPSSWE z = " in out
     assert "\nwithout the LM: " in out and "held_out_errors" in own["tuning"]["without_lm"]
     file = rescore("dev", "file", tune_ref=tmp_path / "ref")
     assert own.pop("tuned_on") == str(tmp_path / "dev.jsonl") != file.pop("tuned_on")
@@ -106,15 +96,6 @@ def test_folds_are_rescored_with_what_the_others_tell(rescore, tmp_path, capsys)
     assert len(read_transcripts(tmp_path / "folds" / "text")) == 60
 
 
-def test_folds_of_one_speaker_are_none(ngram, tmp_path, refused):
-    rows = write_jsonl(tmp_path / "all.jsonl", num_utts=8)
-    text = "".join(json.dumps({**row, "speaker": "s"}) + "\n" for row in rows)
-    (tmp_path / "one.jsonl").write_text(text)
-    lists = {"nbest": tmp_path / "one.jsonl", "nbest_format": "jsonl", "ngram": ngram}
-    command = words(**lists, output=tmp_path / "out", folds=3)
-    refused(main, command, "--folds 3: the 8 lists are one list, recording or speaker")
-
-
 def test_lists_whose_first_is_the_best_stay_as_they_came(rescore, tmp_path, capsys):
     rows = write_jsonl(tmp_path / "dev.jsonl", good=False)
     found = rescore("dev", "out")
@@ -128,35 +109,10 @@ def test_lists_whose_first_is_the_best_stay_as_they_came(rescore, tmp_path, caps
 
 
 def test_a_result_below_the_first_pass_is_said(rescore, tmp_path, caplog):
-    write_jsonl(tmp_path / "dev.jsonl", good=False, scores="none")
+    write_jsonl(tmp_path / "dev.jsonl", good=False, scored=False)
     rescore("dev", "out", lmwt=1)
     warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     assert any("rescored is worse than the first pass: " in message for message in warnings)
-
-
-def test_lists_without_scores_have_a_rank(rescore, tmp_path, caplog):
-    write_jsonl(tmp_path / "dev.jsonl", scores="none")
-    caplog.set_level("INFO")
-    wer = rescore("dev", "out")["wer"]
-    assert any("the rank stands in" in r.getMessage() for r in caplog.records)
-    assert wer["rescored"] <= wer["first pass"]
-
-
-def test_references_of_some_lists_are_refused(ngram, tmp_path, refused):
-    write_jsonl(tmp_path / "half.jsonl", with_refs="half")
-    lists = {"nbest_format": "jsonl", "ngram": ngram, "output": tmp_path / "out"}
-    message = "half.jsonl: 30 of 60 lists have a reference, 'u000' has none"
-    refused(main, words(nbest=tmp_path / "half.jsonl", **lists), message)
-
-
-def test_each_lm_may_have_a_weight_of_its_own(ngram, tmp_path):
-    write_jsonl(tmp_path / "dev.jsonl", num_utts=100)
-    ngrams = {"ngram": [ngram, ngram], "weights": "0.5,0.5", "tune_lms": "true"}
-    lists = {"nbest": tmp_path / "dev.jsonl", "nbest_format": "jsonl", "output": tmp_path / "out"}
-    tuning = settings(run(**lists, **ngrams))["tuning"]
-    assert tuning["errors"]["tuned"] <= tuning["errors"]["first pass"]
-    tried = tuning["held_out_errors"]
-    assert "all features" in tried and np.isfinite(list(tried.values())).all()
 
 
 @pytest.mark.parametrize("normalize", ["", "lower,punct"])

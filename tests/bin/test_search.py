@@ -1,7 +1,6 @@
 """`bayeslm search`: texts in, ranked architectures out, and what they are trained by themselves."""
 
 import json
-import math
 import os
 import shlex
 import shutil
@@ -18,7 +17,7 @@ from espnet_bayeslm.bayes import parse_uncertainty
 from espnet_bayeslm.bin import train as train_tool
 from espnet_bayeslm.bin.search import main, parse_seeds, without_confs
 from espnet_bayeslm.bin.train import best_of
-from espnet_bayeslm.kinds.search import rank, shares
+from espnet_bayeslm.kinds.search import rank
 from espnet_bayeslm.lm.lstm import POSITIONS
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.utils.errors import InputError
@@ -81,7 +80,8 @@ def times(folder):
 
 
 def test_weights_are_those_of_the_last_step(searched):
-    runs = read_json(searched / "search.json")["runs"]
+    content = read_json(searched / "search.json")
+    runs = content["runs"]
     assert [(r["name"], r["seed"]) for r in runs] == [("seed0", 0), ("seed1", 1)]
     for item in runs:
         folder = searched / item["name"]
@@ -90,52 +90,32 @@ def test_weights_are_those_of_the_last_step(searched):
         assert item["weights"] == last["weights"] and list(item["weights"]) == LOCATIONS
         for location, kinds in item["weights"].items():
             assert list(kinds.values()) == state[f"lm.search.{location}.weights"].tolist()
-        assert item["shares"] == shares(item["weights"])
-    assert runs[0]["weights"] != runs[1]["weights"]
+    ranking = rank([r["weights"] for r in runs], 2)
+    assert [row["choices"] for row in content["ranking"]] == [item.choices for item in ranking]
+    assert is_whole_png(searched / "architecture.png") and is_whole_png(searched / "history.png")
 
 
-def test_the_ranking_is_that_of_the_weights(searched):
-    content = read_json(searched / "search.json")
-    assert content["num_architectures"] == 8
-    expected = rank([r["weights"] for r in content["runs"]], 2)
-    for number, (row, item) in enumerate(zip(content["ranking"], expected, strict=True), 1):
-        assert row["rank"] == number and row["config"] == f"top{number}.yaml"
-        assert row["choices"] == item.choices
-        assert row["probability"] == pytest.approx(math.exp(item.mean_log_prob))
-        assert tuple(row["ranks"]) == item.ranks and row["mean_rank"] == item.mean_rank
-
-
-def test_each_yaml_is_its_architecture_and_builds_it(searched, point):
+def test_each_yaml_is_its_architecture(searched, point):
     for row in read_json(searched / "search.json")["ranking"]:
-        text = (searched / row["config"]).read_text()
-        content = yaml.safe_load(text)
+        content = yaml.safe_load((searched / row["config"]).read_text())
         given = content["lm_conf"]["uncertainty"]
         kinds = parse_uncertainty(given, positions=POSITIONS, num_layers=2)
-        found = {str(place): kind for place, kind in kinds.items()}
-        assert found.pop("output_gate@1").name == "bayes"
+        found = {str(place): kind.name for place, kind in kinds.items()}
         chosen = {name: kind for name, kind in row["choices"].items() if kind != "point"}
-        assert {name: kind.name for name, kind in found.items()} == chosen
-        for kind in found.values():
-            assert kind.options == ({"random": ["coefficients"]} if kind.name == "gp" else {})
+        assert found == {**chosen, "output_gate@1": "bayes"}
         assert content["lm_conf"]["unit"] == 8 and content["max_epoch"] == 1
         same = ("lm", "optim", "optim_conf", "batch_type", "batch_size", "num_att_plot")
         assert {k: content[k] for k in same} == {k: CONFIG[k] for k in same}
         prior = str((point / "valid.loss.ave.pth").resolve())
         assert content["model_conf"] == {"prior": prior}
         assert not {"seed", "output_dir", "init_param", "token_list"} & set(content)
-        assert text.startswith(f"# Rank {row['rank']} of 8 ")
-
-
-def test_figures_are_whole(searched):
-    assert is_whole_png(searched / "architecture.png") and is_whole_png(searched / "history.png")
 
 
 def test_the_best_are_trained_from_the_super_network(searched, point):
     results = read_json(searched / "retrain.json")
     ranking = read_json(searched / "search.json")["ranking"]
-    assert [r["rank"] for r in results] == [1, 2]
     for result, row in zip(results, ranking, strict=True):
-        folder = searched / f"top{result['rank']}"
+        folder = searched / f"top{row['rank']}"
         trained = load_lm(folder)
         expected = {"output_gate@1", *(n for n, k in row["choices"].items() if k != "point")}
         assert set(trained.lm.locations()) == expected
@@ -143,10 +123,8 @@ def test_the_best_are_trained_from_the_super_network(searched, point):
         seed = row["probabilities"].index(max(row["probabilities"]))
         assert result["start"] == [str((searched / f"seed{seed}" / "1epoch.pth").resolve())]
         assert written["init_param"] == result["start"] and written["seed"] == 0
-        assert (written["num_workers"], written["use_matplotlib"]) == (0, False)
         assert written["model_conf"]["prior"] == str((point / "valid.loss.ave.pth").resolve())
         assert (result["valid_ppl"], result["epoch"], result["num_epochs"]) == best_of(folder)
-        assert 1 < result["valid_ppl"] < len(trained.token_list)
 
 
 def test_the_command_in_the_yaml_trains_it(searched, plain_text, tmp_path):
@@ -207,21 +185,20 @@ def test_a_search_killed_in_an_epoch_goes_on_with_the_same_weights(python, given
 @pytest.mark.parametrize(
     "options, words",
     [
-        (["--top", "0"], "--top 0"),
-        (["--seeds", "a"], "--seeds a"),
-        (["--seed", "1"], "--seeds"),
-        (["--seed=1"], "--seeds"),
-        (["--output_dir", "x"], "--exp"),
-        (["--config", "missing.yaml"], "missing.yaml"),
-        (["--config", "bayes_lstm"], "empty search space"),
-        (["--from", "missing"], "missing"),
+        ("--top 0", "--top 0"),
+        ("--seeds a", "--seeds a"),
+        ("--seed=1", "--seeds"),
+        ("--output_dir x", "--exp"),
+        ("--config missing.yaml", "missing.yaml"),
+        ("--config bayes_lstm", "empty search space"),
+        ("--from missing", "missing"),
     ],
 )
 def test_options_that_make_no_sense(options, words, given, tmp_path, refused):
-    refused(main, [*given, "--exp", tmp_path / "exp", *options], words)
+    refused(main, [*given, "--exp", tmp_path / "exp", *options.split()], words)
 
 
-@pytest.mark.parametrize("seeds", ["", ",", "a", "1,", "-1", "1.5", "0,0", "0-2"])
+@pytest.mark.parametrize("seeds", ["", "1,", "-1", "1.5", "0,0", "0-2"])
 def test_seeds_that_are_none(seeds):
     with pytest.raises(InputError, match="--seeds"):
         parse_seeds(seeds)

@@ -8,48 +8,23 @@ import pytest
 
 import espnet_bayeslm
 from espnet_bayeslm.bin.bayeslm import TOOLS as NAMES
-from espnet_bayeslm.bin.compare import CompareOptions
-from espnet_bayeslm.bin.configs import ConfigsOptions
-from espnet_bayeslm.bin.export import ExportOptions
-from espnet_bayeslm.bin.interpolate import InterpolateOptions
-from espnet_bayeslm.bin.lattice import LatticeOptions
 from espnet_bayeslm.bin.ngram import NgramOptions
-from espnet_bayeslm.bin.perplexity import PerplexityOptions
-from espnet_bayeslm.bin.quickstart import QuickstartOptions
-from espnet_bayeslm.bin.report import ReportOptions
 from espnet_bayeslm.bin.rescore import RescoreCommand
-from espnet_bayeslm.bin.score import ScoreOptions
-from espnet_bayeslm.bin.search import SearchOptions
-from espnet_bayeslm.bin.snr import SnrOptions
 from espnet_bayeslm.bin.train import TrainOptions, train
 from espnet_bayeslm.ngram.build import build_ngram
 from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.utils.options import described_fields, option_name, options_from
 
+# of all tools but lm_train, whose options are ESPnet's
 TOOLS = {
-    "compare": CompareOptions,
-    "configs": ConfigsOptions,
-    "export": ExportOptions,
-    "interpolate": InterpolateOptions,
-    "lattice": LatticeOptions,
-    "ngram": NgramOptions,
-    "perplexity": PerplexityOptions,
-    "quickstart": QuickstartOptions,
-    "report": ReportOptions,
-    "rescore": RescoreCommand,
-    "score": ScoreOptions,
-    "search": SearchOptions,
-    "snr": SnrOptions,
-    "train": TrainOptions,
+    name: importlib.import_module(f"espnet_bayeslm.bin.{name}").TOOL
+    for name in NAMES
+    if name != "lm_train"
 }
 OF_THE_PARSER = {"help", "log_level"}
 # Field -> option, where their names differ
 RENAMED = {"lms": "lm", "ngrams": "ngram", "source": "from", "train_texts": "train_text"}
 RENAMED |= {"subtract_lms": "subtract_lm", "subtract_weights": "subtract_weight"}
-
-
-def parser_of(tool):
-    return importlib.import_module(f"espnet_bayeslm.bin.{tool}").get_parser()
 
 
 def default_of(field):
@@ -59,17 +34,13 @@ def default_of(field):
     return [] if field.default == () else field.default
 
 
-def test_every_tool_has_a_dataclass_of_options():
-    assert {*TOOLS, "lm_train"} == set(NAMES)
-
-
 @pytest.mark.parametrize("tool", TOOLS)
 def test_the_parser_has_the_fields_of_the_dataclass(tool):
-    fields = {option_name(field): field for field in described_fields(TOOLS[tool])}
+    fields = {option_name(field): field for field in described_fields(TOOLS[tool].options)}
     assert {f.name: name for name, f in fields.items() if f.name != name}.items() <= RENAMED.items()
     actions = {
         (action.option_strings or [action.dest])[-1].lstrip("-"): action
-        for action in parser_of(tool)._actions
+        for action in TOOLS[tool].parser()._actions
         if action.dest not in OF_THE_PARSER
     }
     if "config" not in fields:  # else it is an option of ESPnet's training
@@ -85,8 +56,8 @@ def test_the_parser_has_the_fields_of_the_dataclass(tool):
 
 @pytest.mark.parametrize("tool", TOOLS)
 def test_options_that_are_not_given_are_the_defaults_of_the_dataclass(tool):
-    cls = TOOLS[tool]
-    parser, given = parser_of(tool), {"output": "x"} if tool == "lattice" else {}
+    cls = TOOLS[tool].options
+    parser, given = TOOLS[tool].parser(), {"output": "x"} if tool == "lattice" else {}
     required = [f for f in described_fields(cls) if f.default is dataclasses.MISSING]
     given.update({f.name: (f.metadata["choices"] or "x")[0] for f in required})
     placed = {f.name for f in required if f.metadata["positional"]}

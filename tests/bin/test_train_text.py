@@ -1,7 +1,6 @@
 """`--train_text`, and the training text that an experiment keeps: test sentences in it are told."""
 
 import json
-import logging
 import random
 import shutil
 
@@ -9,7 +8,6 @@ import pytest
 from command_lines import run, words
 
 from espnet_bayeslm.bin import interpolate
-from espnet_bayeslm.quickstart.seed_comparison import Comparison, check_texts
 
 LEAKED = "stand in the training text"
 
@@ -67,19 +65,3 @@ def test_rescore(texts, ngram, caplog):
     assert not warnings(caplog)
     run(**command, train_text=texts / "train", output=texts / "out")
     assert len(warnings(caplog)) == 1
-
-
-def test_compare(texts, caplog):
-    train, leaked, clean = (texts / name for name in ("train", "leaked", "clean"))
-    with caplog.at_level(logging.WARNING):
-        check_texts(Comparison(train_text=train, valid_text=clean, test_text=clean))
-        assert not warnings(caplog)
-        check_texts(Comparison(train_text=train, valid_text=clean, test_text=leaked))
-    (message,) = warnings(caplog)
-    assert message.startswith(f"{leaked}: 40 of 40")
-
-
-def test_a_text_that_is_missing(texts, ngram, fails):
-    command = {"text": texts / "clean", "ngram": ngram, "output": texts / "weights.yaml"}
-    error = fails(interpolate.main, words(**command, train_text=texts / "none"))
-    assert "none: no such training text" in error and not (texts / "weights.yaml").exists()

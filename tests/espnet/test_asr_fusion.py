@@ -6,7 +6,6 @@ import homophones
 import models
 import pytest
 import soundfile
-import yaml
 
 from espnet_bayeslm.bin import rescore
 from espnet_bayeslm.loading.trained_lm import load_lm
@@ -83,11 +82,6 @@ def test_the_lm_decides_between_homophones(name, lm, fuse):
     assert [" ".join(found[utt][0].tokens) for utt in sorted(found)] == homophones.SENTENCES
 
 
-def test_an_lm_without_weight_decides_nothing(lm, decode, recogniser, tmp_path):
-    found = decode("asr_inference", tmp_path, recogniser, **SEARCH, lm=lm("mixture"), lm_weight=0)
-    assert best(found) == WRONG
-
-
 @pytest.mark.parametrize("name", [*models.OURS, *models.ESPNETS])
 def test_the_lm_part_is_the_hypothesis_probability(name, lm, fuse):
     lists = [found for _, found in sorted(fuse(lm(name)).items())]
@@ -135,21 +129,6 @@ def test_rescoring_with_a_subtracted_lm_gives_what_fusion_gave(
     assert len(pairs) >= len(homophones.SENTENCES)
     fused, rescored = zip(*pairs, strict=True)
     assert fused == pytest.approx(rescored, abs=TOLERANCE)
-
-
-def test_our_lstm_fuses_as_espnets(lm, fuse, tmp_path):
-    """One checkpoint, read by ESPnet's class and by ours."""
-    experiment = lm("seq_rnn")
-    config = yaml.safe_load((experiment / "config.yaml").read_text())
-    config |= {"lm": "bayes_lstm", "model": "bayes_lm", "model_conf": {}}
-    config["lm_conf"]["tie_weights"] = False
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
-    (tmp_path / "valid.loss.ave.pth").symlink_to(experiment / "valid.loss.ave.pth")
-    expected, found = fuse(experiment), fuse(tmp_path)
-    for utt, hypotheses in expected.items():
-        ours = {hyp.tokens: hyp.total for hyp in found[utt]}
-        theirs = {hyp.tokens: hyp.total for hyp in hypotheses}
-        assert ours == pytest.approx(theirs, abs=TOLERANCE)
 
 
 def test_as_a_recipe_calls_it(lm, decode, launch, recogniser, speech, tmp_path):

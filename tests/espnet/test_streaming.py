@@ -58,10 +58,3 @@ def test_streaming(name, chunk, lm, decode, recogniser, hypotheses, long_recordi
     ids = [hyp.yseq[1:-1].tolist() for hyp in complete]
     expected = score_hypotheses(load_lm(experiment).lm, [ids])[0]
     assert [float(hyp.scores["lm"]) for hyp in complete] == pytest.approx(expected, abs=1e-4)
-
-
-def test_the_lm_decides_between_homophones_in_streams(lm, decode, recogniser, tmp_path):
-    options = {"ctc_weight": 0.3, "lm": lm("mixture"), "beam_size": 10}
-    program = "asr_inference_streaming"
-    found = decode(program, tmp_path / "on", recogniser, **options, lm_weight=0.8)
-    assert [" ".join(found[utt][0][0]) for utt in sorted(found)] == homophones.SENTENCES

@@ -77,8 +77,3 @@ def test_scaling_of_extreme_confidences_is_finite(correct):
     assert np.isfinite([*platt, loss]).all() and platt.slope >= 0
     found = platt.calibrated(np.array([0.0, 0.5, 1.0]))
     assert ((found > 0) & (found < 1)).all() and (np.diff(found) >= 0).all()
-
-
-def test_no_scaling_changes_nothing():
-    values = np.array([0.0, 1e-9, 0.5, 1.0])
-    assert Platt().calibrated(values) is values

@@ -8,7 +8,7 @@ import pytest
 from espnet_bayeslm.evaluation.comparison import compare_systems, score_set
 from espnet_bayeslm.evaluation.mapsswe import mapsswe
 from espnet_bayeslm.evaluation.markup import parse_markup
-from espnet_bayeslm.evaluation.wer import NO_WORDS, count_errors
+from espnet_bayeslm.evaluation.wer import count_errors
 from espnet_bayeslm.utils.errors import InputError
 
 RATES = {"poor": 0.5, "good": 0.1, "same": 0.5}
@@ -64,21 +64,6 @@ def test_an_utterance_in_two_conditions_is_drawn_as_one():
         assert doubled.interval == pair.interval
         assert doubled.test.segments == 2 * pair.test.segments
     assert all(two.errors[name] == one.errors[name] + one.errors[name] for name in RATES)
-
-
-def test_the_order_of_utterances_does_not_matter():
-    refs, hyps = make_set(5)
-    other = dict(reversed(refs.items()))
-    assert compare_systems([score_set(refs, hyps)]) == compare_systems([score_set(other, hyps)])
-
-
-def test_one_system_and_none():
-    refs, hyps = make_set(1)
-    found = compare_systems([score_set(refs, {"good": hyps["good"]})])
-    assert found.errors["good"] != NO_WORDS and found.pairs == []
-    assert compare_systems([score_set(refs, {})]).errors == {}
-    # one system needs no words
-    assert compare_systems([score_set({"u": ()}, {"a": {"u": ("x",)}})]).errors["a"].insertions == 1
 
 
 def test_bad_sets():

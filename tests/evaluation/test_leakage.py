@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from espnet_bayeslm.evaluation.leakage import RUN, SHORTEST, find_leakage, warn_leakage
-from espnet_bayeslm.utils.errors import InputError
 
 SENTENCE = st.lists(st.sampled_from("abc"), max_size=14)
 TEXT = st.lists(SENTENCE, max_size=6)
@@ -59,8 +58,3 @@ def test_a_warning_says_how_many_and_which(tmp_path, caplog, leaked):
         assert record.levelname == "WARNING" and repr(mine[0][:80]) in record.getMessage()
     else:
         assert record.levelname == "INFO"
-
-
-def test_a_missing_text(tmp_path):
-    with pytest.raises(InputError, match="no such training text"):
-        warn_leakage([], tmp_path / "none", what="x")

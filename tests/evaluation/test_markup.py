@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from espnet_bayeslm.evaluation.alignment import align
-from espnet_bayeslm.evaluation.mapsswe import Segment, mapsswe, utterance_segments
+from espnet_bayeslm.evaluation.mapsswe import Segment, utterance_segments
 from espnet_bayeslm.evaluation.markup import MarkedWords, closest_reading, mapped, parse_markup
 from espnet_bayeslm.evaluation.normalization import Normalization
 from espnet_bayeslm.evaluation.transcripts import read_transcripts
@@ -152,18 +152,6 @@ def test_segments_where_systems_take_other_readings():
         Segment(1, 0),
         Segment(0, 1),
     ]
-
-
-def test_mapsswe_takes_markup():
-    refs = {f"u{n}": parse_markup("a { b / c } d e") for n in range(9)}
-    good = {utt: tuple(["a", "c", "d", "e"]) for utt in refs}
-    poor = {
-        utt: tuple(["a", "x", "d", "e"] if n % 2 else ["a", "d", "e"]) for n, utt in enumerate(refs)
-    }
-    found = mapsswe(refs, good, poor)
-    assert (found.segments, found.mean) == (9, -1.0)
-    back = mapsswe(refs, poor, good)
-    assert back.mean == -found.mean
 
 
 # content, words by utterance

@@ -50,28 +50,10 @@ def test_unknown_words_are_left_out_of_one_figure_only():
     assert value.oov.words == 1
 
 
-def test_words_that_another_lm_does_not_know_can_be_left_out():
-    excluded = np.array([True, False, False])
-    value = sentence_perplexity(["a", "b"], scores(-1.0, -2.0, -3.0, oov=[1]), excluded=excluded)
-    assert value.oov.log_prob == -1.0 and value.known.log_prob == -5.0
-
-
-def test_the_empty_sentence_is_its_end():
-    value = sentence_perplexity([], scores(math.log(1 / 5)))
-    assert value.all.perplexity() == pytest.approx(5)
-    assert (value.all.words, value.all.characters) == (1, 1)
-
-
 @given(a=PERPLEXITIES, b=PERPLEXITIES, c=PERPLEXITIES)
 def test_perplexities_add(a, b, c):
     assert a + b == b + a and (a + b) + c == a + (b + c) and a + Perplexity() == a
     assert (a + b).all == a.all + b.all
-
-
-def test_a_set_is_pooled_not_averaged():
-    long = sentence_perplexity(list("abc"), scores(*[math.log(1 / 2)] * 4))
-    short = sentence_perplexity([], scores(math.log(1 / 8)))
-    assert (long + short).all.perplexity() == pytest.approx((2**4 * 8) ** (1 / 5))
 
 
 def test_nothing_and_too_much():

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from espnet_bayeslm.evaluation.text import read_sentences
-from espnet_bayeslm.evaluation.transcripts import read_transcripts, without_marks
+from espnet_bayeslm.evaluation.transcripts import read_transcripts
 from espnet_bayeslm.nbest.formats import CheckedLists, read_nbest
 from espnet_bayeslm.ngram.text import read_corpus
 from espnet_bayeslm.training.text import write_keyed_text
@@ -79,11 +79,3 @@ def test_marks_around_a_sentence_are_no_words(tmp_path, read):
 def test_marks_within_a_sentence_are_refused(tmp_path, read, text):
     with pytest.raises(InputError, match=r"<?/?s> stands in the text, where only ordinary words"):
         read(tmp_path / "x", text)
-
-
-def test_marks_alone():
-    assert without_marks(("<s>", "</s>")) == ()
-    assert without_marks(()) == ()
-    for words in (("<s>",), ("a", "</s>"), ("<s>", "a"), ("</s>", "a", "<s>")):
-        with pytest.raises(InputError, match="stands in the text"):
-            without_marks(words)

@@ -1,7 +1,6 @@
 """Signal-to-noise ratios in closed form and against numpy; which weights a share prunes."""
 
 import itertools
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -129,13 +128,6 @@ def test_pruned_sets_are_nested_exact_and_the_least(seed, shares):
             assert (small <= large).all()
 
 
-def test_equal_weights_are_pruned_in_their_order():
-    equal = [posterior(torch.ones(4), torch.ones(4)) for _ in range(3)]
-    for masks in pruned(equal, [0, 0.04, 0.05, 0.5, 1]).values():
-        for mask, count in zip(masks, [0, 0, 1, 6, 12], strict=True):
-            assert mask[:count].all() and not mask[count:].any()
-
-
 def test_rows_of_a_matrix_are_pruned_in_the_matrix_itself_and_restored_after_an_error():
     matrix = torch.arange(1.0, 13.0).reshape(4, 3)
     before = matrix.clone()
@@ -146,13 +138,3 @@ def test_rows_of_a_matrix_are_pruned_in_the_matrix_itself_and_restored_after_an_
     assert torch.equal(matrix, before)
     zero_means(rows, np.array([1, 9]))
     assert matrix[1, 1] == 0 and matrix[3, 0] == 0 and int((matrix == 0).sum()) == 2
-
-
-@pytest.mark.slow
-def test_more_elements_than_torch_quantile_takes():
-    ratios = torch.linspace(0, 1, 2**24 + 3)
-    with pytest.raises(RuntimeError):
-        torch.quantile(ratios, 0.5)
-    (summary,) = summarize_weights([posterior(ratios, torch.tensor(1.0))])
-    assert summary.median == pytest.approx(0.5, abs=1e-6)
-    assert math.isclose(summary.percentiles[0], 0.05, abs_tol=1e-6)

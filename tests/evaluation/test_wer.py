@@ -2,7 +2,6 @@
 
 import dataclasses
 import gzip
-import math
 
 import pytest
 from hypothesis import given
@@ -10,12 +9,10 @@ from hypothesis import strategies as st
 from oracles.alignment_naive import best_splits, edit_distance
 
 from espnet_bayeslm.evaluation.wer import (
-    ERRORS_HEADER,
     NO_WORDS,
     ErrorCounts,
     check_same_utterances,
     count_errors,
-    format_errors,
     oracle_errors,
     read_transcripts,
     word_errors,
@@ -44,13 +41,6 @@ def test_counts_add(a, b, c):
     assert (a + b).errors == a.errors + b.errors and (a + b).words == a.words + b.words
     # pooled, not averaged
     assert (a + b).rate * (a + b).words == pytest.approx(a.errors + b.errors) or not (a + b).words
-
-
-def test_rate():
-    assert ErrorCounts(1, 1, 1, 4).rate == 0.75
-    assert ErrorCounts(0, 0, 9, 3).rate == 3.0
-    assert NO_WORDS.rate == 0.0
-    assert ErrorCounts(0, 0, 1, 0).rate == math.inf
 
 
 def test_counts_check_themselves():
@@ -117,9 +107,3 @@ def test_bad_transcripts_are_named_by_file_and_line(tmp_path, name, content, mes
     (tmp_path / name).write_text(content)
     with pytest.raises(InputError, match=message):
         read_transcripts(tmp_path / name)
-
-
-def test_a_row_of_the_table():
-    row = format_errors("system", ErrorCounts(2, 1, 3, 8))
-    assert row.split() == ["system", "75.00", "2", "1", "3", "8"]
-    assert len(row) == len(ERRORS_HEADER)

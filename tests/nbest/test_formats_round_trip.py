@@ -2,7 +2,6 @@
 
 import dataclasses
 import inspect
-import os
 import random
 import tempfile
 from pathlib import Path
@@ -213,14 +212,6 @@ def test_lists_that_would_be_read_with_the_new_ones(format, stale, tmp_path):
     with pytest.raises(InputError, match="would be read with the lists"):
         write_nbest([NBest("v", nbests[0].hypotheses)], tmp_path, format=format)
     assert (tmp_path / stale).read_text() == "stale" and (tmp_path / "text").is_file()
-
-
-@pytest.mark.parametrize("format", WRITERS)
-def test_a_file_where_a_folder_is_to_be_written(format, tmp_path):
-    (tmp_path / "lists").write_text("")
-    with pytest.raises((InputError, OSError)):
-        write_nbest([NBest("u", (GOOD,))], tmp_path / "lists", format=format)
-    assert os.listdir(tmp_path) == ["lists"]
 
 
 def test_the_formats_are_listed_and_documented():

@@ -34,12 +34,6 @@ def test_equals_kenlm_full_scores(scorer, model_path, sentences):
         assert scores.log_probs.sum() == pytest.approx(total, rel=1e-5)  # a float32 sum
 
 
-def test_name_order_and_a_word_with_a_space_in_it(scorer):
-    assert (scorer.name, scorer.order) == ("reference.3g", 3)
-    (scores,) = scorer.word_scores([["thank you", "zebra"]])
-    assert scores.oov.tolist() == [True, False, False]
-
-
 @pytest.mark.parametrize("content", [b"", b"hello\n", bytes(range(128, 256)) * 20])
 def test_malformed_file(tmp_path, content):
     path = tmp_path / "bad.arpa"

@@ -56,8 +56,3 @@ def test_a_gzipped_text(tmp_path):
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(InputError, match=r"text\.gz: cannot be read"):
         read_corpus(path)
-
-
-def test_missing_text(tmp_path):
-    with pytest.raises(InputError, match="nosuch: cannot be read"):
-        read_corpus(tmp_path / "nosuch")

@@ -137,15 +137,6 @@ def test_several_systems_share_their_texts(make_rescored):
     assert "#utt=u3" in Page(section.body).addresses
 
 
-def test_without_references_the_first_pass_is_compared_with(make_rescored):
-    item = read_rescored("lm", make_rescored("lm", LISTS, best=BEST), "kaldi")
-    data = blocks(nbest_section([item], {}))
-    view, texts = data["nbest-view-0"], data["nbest-texts"]
-    assert view["references"] is False and view["measures"] == {}
-    assert [entry["ref"] for entry in view["lists"]] == [texts[0] for texts in LISTS.values()]
-    assert all(set(texts[entry["hyps"][0]][1]) <= {"."} for entry in view["lists"])
-
-
 def test_lists_of_other_formats(tmp_path):
     lists = [
         NBest(utt, tuple(Hypothesis(tuple(t.split()), -1.0) for t in texts), REFS[utt])

@@ -80,11 +80,6 @@ def test_the_pages_files_ask_for_nothing():
     assert not re.findall(r"(?:https?:)?//[a-z]|url\(|@import|fetch\(|XMLHttp|innerHTML", html)
 
 
-def test_what_is_hidden_is_not_shown():
-    # `display: grid` of a class is stronger than the browser's own rule
-    assert re.search(r"\[hidden\] \{ display: none !important; \}", page("t", []))
-
-
 def test_packaged_files_are_declared():
     # an installed package has them, not just a checkout
     config = configparser.ConfigParser()
@@ -126,12 +121,3 @@ def test_figures_are_part_of_the_page(title, recwarn):
     assert found.handlers == [] and all(a.startswith("#") for a in found.addresses)
     # as title and in the legend; a dollar sign is one
     assert found.text.count(title) == 2
-
-
-def test_figures_have_the_pages_colours_and_no_ids_in_common():
-    one, other = (svg(draw("t"), label) for label in ("one", "other"))
-    assert "currentColor" in one and "#000000" not in one and "#ffffff" not in one
-    assert "<style" not in one and "<metadata" not in one
-    ids = [set(Page(figure).ids) for figure in (one, other)]
-    assert ids[0] and not ids[0] & ids[1]
-    assert svg(draw("t"), "one") == one

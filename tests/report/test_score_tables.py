@@ -66,12 +66,6 @@ def test_several_conditions(capsys):
     assert lines[start + 3][0] == "oracle"
 
 
-def test_one_system_has_no_tests(capsys):
-    scores = Scores({"a": ErrorCounts(1, 0, 0, 4)}, [])
-    assert len(printed(capsys, {"": scores}, scores, "a")) == 2
-    assert list(scores_json({"": scores}, scores, baseline="a")) == ["a"]
-
-
 def test_an_encoding_without_daggers(monkeypatch):
     for encoding, marks in (("utf-8", "†‡ "), ("latin-1", "+- "), ("ascii", "+- ")):
         monkeypatch.setattr(report.sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding))

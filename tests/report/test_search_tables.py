@@ -10,10 +10,8 @@ from espnet_bayeslm.kinds.search import derived_config, rank
 from espnet_bayeslm.report.search_results import (
     Retrained,
     Run,
-    describe,
     print_ranking,
     print_retrained,
-    print_weights,
     write_files,
     write_retrained,
 )
@@ -48,20 +46,6 @@ def rows(capsys):
     return stripped
 
 
-def test_an_architecture_in_words():
-    assert describe({"ffn@1": "point"}) == "point at all locations"
-    choices = {"ffn@1": "bayes", "ffn@2": "bayes", "embedding": "gp"}
-    assert describe(choices) == "ffn@1-2 bayes, embedding gp"
-
-
-def test_table_of_weights(rows):
-    header, *found = rows(print_weights, RUNS)
-    assert header == ["location", "kind", "share", "weight, seed0", "weight, seed1"]
-    share = sum(1 / (1 + math.exp(-value)) for value in (2.0, 1.0)) / 2
-    assert found[1] == ["ffn@1", "bayes", f"{share:.3f}", "+2.0000", "+1.0000"]
-    assert found[2][3:] == ["+0.0000", "+0.0000"] and len(found) == 4
-
-
 def test_table_of_the_ranking(rows):
     _, title, header, *found = rows(print_ranking, RANKING[:2], RUNS)
     assert title == ["The best of 4 architectures, by the mean over 2 runs of ln p"]
@@ -77,12 +61,6 @@ def test_a_rank_beyond_the_limit_is_a_dash(rows):
     runs = [Run(f"seed{n}", "", n, weights(*[w] * 14)) for n, w in enumerate((1.0, -0.9))]
     ranking = rank([run.weights for run in runs], 1, limit=10)
     assert rows(print_ranking, ranking, runs)[-1][2:5] == ["-", "1", "-"]
-
-
-def test_one_run_has_no_ranks(rows):
-    _, title, header, *found = rows(print_ranking, rank([RUNS[0].weights], 4), RUNS[:1])
-    assert title == ["The best of 4 architectures"] and len(found) == 4
-    assert header == ["rank", "probability", "architecture"]
 
 
 def test_files(tmp_path):

@@ -95,18 +95,6 @@ def test_word_errors_with_daggers_and_perplexities(tmp_path):
     assert "mixture" in cells and "errors than first, ‡ significantly more" in text_of(section)
 
 
-@pytest.mark.parametrize("names, mark", [(["first", "<b>new"], "†"), (["<b>new", "first"], "‡")])
-def test_a_dagger_stands_only_where_the_row_is_better(tmp_path, names, mark):
-    pooled = compare_systems(
-        [score_set(REF, {name: HYPS[name] for name in names})], num_replicates=50
-    )
-    section = errors_section(tmp_path, scores_json({"": pooled}, pooled, baseline=names[0]))
-    # the table of systems, and that of pairs
-    marked = [cell for cell in rows(section) if cell[-1:] in ("†", "‡")]
-    assert marked == [f"{100 * pooled.errors[names[1]].rate:.2f}{mark}", f"{names[1]}{mark}"]
-    assert f"errors than {names[0]}, ‡ significantly more" in text_of(section)
-
-
 def test_changes_are_counted_from_the_first_pass(tmp_path):
     sets = [score_set(REF, {"first pass": HYPS["first"], **HYPS})]
     pooled = compare_systems(sets, num_replicates=50)
@@ -122,14 +110,10 @@ def test_changes_are_counted_from_the_first_pass(tmp_path):
     assert found[3] == ["0.00", "−50.00", "–", "−100.0"]
 
 
-def test_perplexities_of_other_names_have_their_own_table(tmp_path, caplog):
-    cells = rows(errors_section(tmp_path, scored(1), ("other", "t", [component("lm", 70)])))
-    assert cells[0] == "system" and "ppl t" not in cells[: cells.index("words")]
-    start = cells.index("ppl t") - 1
-    assert cells[start : start + 4] == ["system", "ppl t", "other", "70.0"]
-    assert [r.getMessage() for r in caplog.records] == [
-        "--score has no system other: perplexities have their own table"
-    ]
+def test_perplexities_alone(tmp_path):
+    section = errors_section(tmp_path, None, ("lm", "t", [component("lm", math.inf)]))
+    assert rows(section) == ["system", "ppl t", "lm", "∞"]
+    assert scores_section(None, []) is None
 
 
 def test_conditions_are_columns(tmp_path):
@@ -138,16 +122,6 @@ def test_conditions_are_columns(tmp_path):
     assert cells[:5] == ["system", "c0", "c1", "average", "pooled"]
     assert cells[24:29] == ["<b>new", "15.00†", "15.00†", "15.00", "15.00†"]
     assert Page(section.body).tags.count("details") == 2
-
-
-def test_one_system_and_perplexities_alone(tmp_path):
-    content = scored(1)
-    del content["significance"], content["first"]
-    section = errors_section(tmp_path, content)
-    assert rows(section)[6:9] == ["<b>new", "15.00", "8"] and "†" not in text_of(section)
-    section = errors_section(tmp_path, None, ("lm", "t", [component("lm", math.inf)]))
-    assert rows(section) == ["system", "ppl t", "lm", "∞"]
-    assert scores_section(None, []) is None
 
 
 @pytest.mark.parametrize(
@@ -258,9 +232,7 @@ def test_architecture_weights(tmp_path):
 BAD_SCORES = [
     (["first", "deletions"], "1", "'1' is not a whole number"),
     (["first", "words"], None, "no 'words'"),
-    (["first"], [], "'[]' is not an object"),
     (["significance", "pairs", 0, "mapsswe", "p"], math.nan, "'nan' is not a number"),
-    (["significance", "pairs", 0, "bootstrap"], None, "no 'bootstrap'"),
     (["significance", "pairs", 0, "a"], 5, "'5' is not a text"),
     (["significance"], 3, "'3' is not an object"),
     (["conditions", "c1", "first"], None, "not all conditions have the same systems"),
@@ -268,11 +240,8 @@ BAD_SCORES = [
 ]
 BAD_SWEEPS = [
     (["wer", 0], [1.0], "not 2 x 3 rates"),
-    (["wer"], [[1.0, 2.0, 3.0]], "not 2 x 3 rates"),
-    (["wer", 0, 0], "x", "'x' is not a number"),
     (["best", 0], 77, "77, 1 is no place"),
     (["features"], None, "no 'features'"),
-    (["oracle"], [], "'[]' is not a number"),
     (["weights"], [{"weights": {}}], "no 'wer'"),
 ]
 # Of other locations than the first run's
@@ -323,34 +292,30 @@ def test_bad_values(files, kind, place, value, message):
     assert str(error.value).startswith(f"{path}: expected") and message in str(error.value)
 
 
-@pytest.mark.parametrize("text", ["", "[1, 2]", "{}", "{", "[" * 100000, '{"a": {}}', "null"])
+@pytest.mark.parametrize("text", ["", "[1, 2]", "{", "[" * 100000, '{"a": {}}'])
 def test_files_of_another_kind(tmp_path, text):
     for name in ("x.json", "sweep.json", "search.json", "snr.json"):
         (tmp_path / name).write_text(text)
-    readers = [
+    for read in (
         lambda: read_scores(f"{tmp_path}/x.json"),
         lambda: read_perplexities([("x", f"{tmp_path}/x.json")]),
         lambda: read_sweep(tmp_path),
         lambda: read_search(str(tmp_path)),
         lambda: read_snr([str(tmp_path)]),
-    ]
-    for read in readers:
-        with pytest.raises(InputError) as error:
-            read()
-        assert str(error.value).startswith(f"{tmp_path}/") and "`" in str(error.value)
-
-
-def test_bad_experiments(tmp_path):
-    with pytest.raises(InputError, match=r"found no checkpoint\.pth"):
-        read_epochs(str(tmp_path))
-    path = tmp_path / "checkpoint.pth"
-    for content, message in (
-        ({}, "no 'reporter'"),
-        ({"reporter": {"stats": {1: {"train": {}}}}}, "no epoch with `ppl`"),
-        ({"reporter": {"stats": {1: {"valid": {"loss": 3.0}}}}}, "no epoch with `ppl`"),
-        ({"reporter": {"stats": 5}}, "expected the statistics of a training"),
     ):
-        torch.save(content, path)
-        with pytest.raises(InputError) as error:
-            read_epochs(str(tmp_path))
-        assert str(error.value).startswith(f"{path}: ") and message in str(error.value)
+        with pytest.raises(InputError, match=rf"^{tmp_path}/.*`"):
+            read()
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ({}, "no 'reporter'"),
+        ({"reporter": {"stats": {1: {"train": {}}, 2: {"valid": {"loss": 3.0}}}}}, "no epoch with"),
+        ({"reporter": {"stats": 5}}, "expected the statistics of a training"),
+    ],
+)
+def test_bad_experiments(tmp_path, content, message):
+    torch.save(content, tmp_path / "checkpoint.pth")
+    with pytest.raises(InputError, match=rf"checkpoint\.pth: .*{message}"):
+        read_epochs(str(tmp_path))

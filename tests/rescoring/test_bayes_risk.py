@@ -150,15 +150,6 @@ def test_the_sharpness_that_made_the_references_is_found():
     assert gaps[1] < 0.02 < gaps[0]
 
 
-def test_scores_in_other_units_give_the_same_posterior():
-    totals, hyps, refs = make_lists(num_lists=50, sharpness=0.5)
-    best = [int(values.argmax()) for values in totals]
-    one = tuned_posterior(totals, hyps, refs, best)
-    other = tuned_posterior([1024.0 * values for values in totals], hyps, refs, best)
-    assert 1024.0 * other.sharpness == pytest.approx(one.sharpness, rel=1e-12)
-    assert (other.slope, other.offset) == pytest.approx((one.slope, one.offset), rel=1e-6)
-
-
 def test_least_risk_is_held_to_a_limit():
     totals, hyps, refs = make_lists(num_lists=80, sharpness=2.0)
     errors = [

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espnet_bayeslm.loading.weights_file import NamedWeight, read_weights
+from espnet_bayeslm.loading.weights_file import NamedWeight
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring.decision import (
     Scales,
@@ -79,12 +79,6 @@ def test_a_score_that_some_hypotheses_lack_is_not_taken_for_the_best(name):
         ScoredList(item, np.zeros(2)).totals(Scales())
 
 
-def test_the_old_lm_score_is_not_counted():
-    hyps = [Hypothesis(("a",), -10.0, lm, -1.0) for lm in (-1.0, -99.0, None)]
-    lists = [scored(NBest("u", (hyp,)), {("a",): -2.0}) for hyp in hyps]
-    assert [item.totals(Scales()).tolist() for item in lists] == [[-4.0]] * 3
-
-
 def test_weights_of_features_stand_in_place_of_lmwt_and_penalty():
     """The first pass' LM score and the rank may have a weight; each LM too."""
     hyps = tuple(Hypothesis(("a",) * n, -10.0 * n, -float(n), -0.5) for n in (3, 1, 2))
@@ -114,14 +108,6 @@ def test_weights_that_fit_no_combination(combine, weights, message):
         check_combination(combine, weights, 2)
 
 
-def test_distinct_hypotheses():
-    nbests = [
-        NBest("u", (Hypothesis(("b",), -1.0), Hypothesis((), -2.0))),
-        NBest("v", (Hypothesis((), -1.0), Hypothesis(("a",), -2.0), Hypothesis(("b",), 0.0))),
-    ]
-    assert distinct_hypotheses(nbests) == [("b",), (), ("a",)]
-
-
 @pytest.mark.parametrize("lmwt, penalty", [(0, 0), (-1, 0), (float("inf"), 0), (1, float("nan"))])
 def test_scales_that_cannot_be(lmwt, penalty):
     with pytest.raises(ValueError, match="lmwt must be positive, and both finite"):
@@ -139,16 +125,6 @@ def test_scales_of_a_file(tmp_path):
     assert read_scales(path) == expected
     (tmp_path / "scales.yaml.gz").write_bytes(gzip.compress(path.read_bytes()))
     assert read_scales(tmp_path / "scales.yaml.gz") == expected
-
-
-def test_weights_of_a_gzipped_file(tmp_path):
-    content = b"components: [{name: a, weight: 0.3}, {name: b, weight: 0.7}]"
-    (tmp_path / "weights.yaml.gz").write_bytes(gzip.compress(content))
-    found = read_weights(str(tmp_path / "weights.yaml.gz"), ["b", "a"])
-    assert found is not None and found.tolist() == [0.7, 0.3]
-    (tmp_path / "weights.yaml.gz").write_bytes(gzip.compress(content)[:-9])
-    with pytest.raises(InputError, match=r"weights\.yaml\.gz: cannot be read"):
-        read_weights(str(tmp_path / "weights.yaml.gz"), ["b", "a"])
 
 
 BAD_SCALES = ["", "lmwt: 7\n", "- 7\n", "lmwt: a\nword_penalty: 0\n", "a: b: c\n", "features: 3\n"]

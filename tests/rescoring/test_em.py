@@ -60,14 +60,6 @@ def test_better_equal_and_impossible_components():
     assert em_weights(np.array([[-3.0], [-700.0]])).tolist() == [1.0]
 
 
-def test_minus_infinity_in_some_words_lowers_but_does_not_bar():
-    log_probs = random_log_probs(80, 3, 3)
-    log_probs[::4, 1] = -np.inf
-    weights = em_weights(log_probs)
-    assert np.allclose(weights, plain_em(log_probs), atol=1e-4)
-    assert np.isfinite(log_likelihood(log_probs, weights))
-
-
 def test_tiny_probabilities_do_not_underflow():
     log_probs = random_log_probs(80, 3, 4)
     assert np.allclose(em_weights(log_probs - 5000.0), em_weights(log_probs), atol=1e-9)

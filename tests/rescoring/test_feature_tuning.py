@@ -86,21 +86,6 @@ def test_without_scores_the_rank_is_the_feature():
     assert tuned.errors["tuned"] < tuned.errors["first pass"]
 
 
-def test_scores_in_other_units_choose_the_same():
-    factor = 1000 / 3
-    lists, errors = simulated(120, seed=3, lm=1.0)
-    scaled = [
-        {k: v * (factor if k in ("am_score", "lm_score") else 1) for k, v in features.items()}
-        for features in lists
-    ]
-    plain, other = tune(lists, errors), tune(scaled, errors)
-    assert other[:1] + other[2:] == plain[:1] + plain[2:]
-    test, _ = simulated(500, seed=4, lm=1.0)
-    for features in test:
-        own = {k: v * (factor if k in ("am_score", "lm_score") else 1) for k, v in features.items()}
-        assert best_place(own, dict(other.weights)) == best_place(features, dict(plain.weights))
-
-
 @settings(max_examples=6)
 @given(
     seed=st.integers(0, 10**6),

@@ -49,14 +49,6 @@ def test_probabilities_are_mixed_word_by_word(components):
     assert mixture.name == "m"
 
 
-def test_a_weight_of_one_is_the_component_and_of_zero_is_nothing(components):
-    parts = [c.word_scores(SENTENCES) for c in components]
-    for mixed, alone in zip(mix(parts, [0, 1, 0]), parts[1], strict=True):
-        np.testing.assert_allclose(mixed.log_probs, alone.log_probs, rtol=1e-14)
-    with pytest.raises(ValueError):  # other sentences
-        mix([parts[0], parts[1][:2]], [0.5, 0.5])
-
-
 @pytest.mark.filterwarnings("error")
 def test_what_one_component_excludes_another_may_know():
     scores = [

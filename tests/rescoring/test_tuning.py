@@ -203,19 +203,6 @@ def test_each_fold_is_said_with_its_choice_and_errors():
     assert lines[5] == f"without the LM: {own} held out in 3 folds"
 
 
-def test_a_final_fit_that_keeps_the_first_pass_does_not_hide_better_folds():
-    """The final fit is worse than the folds: this is said, and the output is not `as it came`."""
-    tuned = folded()[2].tuned
-    kept = tuned._replace(
-        scales=Scales(features=FIRST_PASS),
-        found=tuned.found._replace(errors={**tuned.found.errors, "tuned": 999}),
-    )
-    lines = kept.fold_lines()
-    assert "all lists (scales.yaml): first pass kept" in lines and "999 with" in lines[4]
-    assert lines[-1] == "the weights of all lists make more errors than those of the folds"
-    assert "as it came" not in "\n".join(lines)
-
-
 def test_the_lists_of_a_fold_have_no_say_in_its_scales():
     """Other references of a fold change the scales of other folds, never of this one."""
     lists, refs, rescoring = folded()

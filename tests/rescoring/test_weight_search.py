@@ -57,19 +57,6 @@ def test_the_search_ends_where_no_feature_alone_betters_the_smoothed_errors(seed
     assert problem.list_errors(weights).sum() < problem.list_errors(start).sum()
 
 
-def test_without_smoothing_the_minimum_along_a_line_is_exact(monkeypatch):
-    monkeypatch.setattr(weight_search, "PENALTY", 0.0)
-    monkeypatch.setattr(weight_search, "HALF_WIDTH", 1e-12)
-    for seed in range(8):
-        problem = make_problem(*random_lists(seed))
-        weights, direction = normalised(np.array([1.0, 0.5, -0.2])), np.eye(3)[1]
-        found, cost = weight_search.step(problem, weights, np.inf, direction, weights)
-        # every 0.001 of the line's angle
-        angles = np.arange(-np.pi / 2, np.pi / 2, 1e-3) + 5e-4
-        tried = [problem.list_errors(weights + np.tan(a) * direction).sum() for a in angles]
-        assert problem.list_errors(found).sum() == round(cost) <= min(tried)
-
-
 def test_hypotheses_that_never_win_are_left_out_of_large_problems(monkeypatch):
     monkeypatch.setattr(weight_search, "MANY", 10)
     problem = make_problem(*random_lists(4, num_hyps=60))

@@ -10,7 +10,6 @@ from oracles.one_sequence import naive
 
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.scoring.histories import History, extend, score_in_context
-from espnet_bayeslm.scoring.sequences import Normalizer
 from espnet_bayeslm.utils.errors import InputError
 
 EOS = VOCAB - 1
@@ -87,20 +86,6 @@ def test_several_recordings_are_extended_at_once(family):
         assert a.tokens == b.tokens
         for (h, c), (g, d) in zip(a.states, b.states, strict=True):
             torch.testing.assert_close((h, c), (g, d), rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("family", SIMPLE)
-def test_a_constant_for_ln_z(family):
-    lm = make_generic(build(SIMPLE[family]))
-    histories = histories_of(lm, SAID)
-    flat = Normalizer(2.0, 0.1)
-    a = score_in_context(lm, HYPOTHESES, histories, normalizer=flat)
-    b = score_in_context(lm, HYPOTHESES, histories, normalizer=Normalizer(3.0, 0.1))
-    exact = score_in_context(lm, HYPOTHESES, histories)
-    assert_same([[x - 1.0 for x in hyps] for hyps in a], b, atol=1e-12)
-    # differences of one context's tokens are exact
-    gap = exact[1][0][0] - exact[1][1][0]
-    assert a[1][0][0] - a[1][1][0] == pytest.approx(gap, abs=1e-9)
 
 
 def test_empty_input_and_errors():

@@ -156,11 +156,6 @@ def test_hypotheses_are_merged_that_share_their_last_words_and_no_others(
     assert sizes > 5
 
 
-@pytest.mark.parametrize("token_type", ["word", "bpe", "char"])
-def test_a_long_order_is_exhaustive(lattices, trigram, token_type, tmp_path):
-    check_exact(lattices[:10], [neural(token_type, tmp_path), trigram], [0.7, 0.3], EXACT)
-
-
 @pytest.mark.parametrize("token_type", ["word", "bpe"])
 def test_unknown_words_share_a_probability_as_in_lists(lattices, token_type, tmp_path):
     estimated(tmp_path, 3)
@@ -248,32 +243,6 @@ def test_the_look_ahead_of_a_bigram_is_exact_where_words_are_on_nodes(bigram):
                 (acoustic,) = best_paths(lattice, scales, 1)
                 by_acoustics.append(acoustic.words == path.words)
             assert not all(by_acoustics)
-
-
-def test_the_limit_of_hypotheses_per_node(lattices, trigram):
-    for limit in (1, 2, 3):
-        options = EXACT._replace(max_hyps=limit)
-        found = rescore_lattices(lattices, [trigram], linear([1.0]), scales=SCALES, options=options)
-        for lattice, item in zip(lattices, found, strict=True):
-            every = exhaustive(lattice, [trigram], linear([1.0]), SCALES)
-            totals = {words: total for words, total, _ in every}
-            assert item.num_nodes <= limit * lattice.num_nodes + 1
-            (path,) = best_paths(item, SCALES, 1)
-            assert path.total == pytest.approx(totals[path.words])
-
-
-def test_what_the_defaults_drop_is_little(lattices, trigram, tmp_path):
-    """Of 20 lattices without LM scores at least 19 keep their best path."""
-    given = [dataclasses.replace(item, scores=("am_score",)) for item in lattices]
-    scorers, mix = [neural("word", tmp_path), trigram], linear([0.5, 0.5])
-    scales = kaldi_scales(20.0)
-    kept = 0
-    for lattice, item in zip(
-        given, rescore_lattices(given, scorers, mix, scales=scales), strict=True
-    ):
-        (path,) = best_paths(item, scales, 1)
-        kept += path.words == exhaustive(lattice, scorers, mix, scales)[0][0]
-    assert kept >= 19
 
 
 @pytest.mark.parametrize(

@@ -94,22 +94,6 @@ def test_unknown_words_are_flagged(trained):
     assert flags == [[], [], [], [], [1], [0]]
 
 
-def test_a_word_score_is_that_of_unk_where_the_word_is_unknown(tmp_path):
-    trained = make("word", tmp_path)
-    scored = NeuralScorer(trained).word_scores([["the", "zebra"], ["the", "<unk>"]])
-    np.testing.assert_array_equal(scored[0].log_probs, scored[1].log_probs)
-    np.testing.assert_array_equal(scored[0].oov, scored[1].oov)
-
-
-def test_samples_reach_the_lm(tmp_path):
-    trained = make("word", tmp_path, uncertainty={"cell_input@1": "bayes"})
-    ids = [trained.ids(words) for words in SENTENCES]
-    expected = token_log_probs(trained.lm, ids, num_samples=3)
-    scored = NeuralScorer(trained, num_samples=3).word_scores(SENTENCES)
-    for a, b in zip(scored, expected, strict=True):
-        np.testing.assert_allclose(a.log_probs, b, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     "tokenize, found",
     [

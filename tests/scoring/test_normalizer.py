@@ -68,11 +68,6 @@ def test_draws_share_the_constant():
     assert drawn != measure_normalizer(lm, sentences(40))
 
 
-def test_nothing_to_score_has_the_first_context(lm):
-    mean, std = measure_normalizer(lm, [])
-    assert mean == pytest.approx(log_z(lm, [])[0]) and std == 0
-
-
 def test_a_wide_spread_is_a_warning(caplog):
     lm = build("lstm")
     with torch.no_grad():

@@ -8,7 +8,7 @@ from oracles.one_sequence import naive
 
 from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.scoring import score_hypotheses, token_log_probs
-from espnet_bayeslm.scoring.sequences import running_log_probs, vocab_size
+from espnet_bayeslm.scoring.sequences import running_log_probs
 from espnet_bayeslm.utils.errors import InputError
 
 VOCAB = 11
@@ -52,12 +52,6 @@ def test_hypotheses_keep_their_places_and_sum_their_tokens(lm):
     assert scores[3][0] == scores[3][2] == scores[0][0]
 
 
-def test_nothing_to_score(lm):
-    assert vocab_size(lm) == VOCAB
-    assert token_log_probs(lm, []) == [] and score_hypotheses(lm, []) == []
-    assert score_hypotheses(lm, [[], []]) == [[], []]
-
-
 @pytest.mark.parametrize("training", [True, False])
 def test_the_mode_of_the_lm_is_kept(lm, training):
     lm.train(training)
@@ -65,13 +59,6 @@ def test_the_mode_of_the_lm_is_kept(lm, training):
     a, b = (token_log_probs(lm, [[1, 2]])[0] for _ in range(2))
     assert lm.training == training and np.array_equal(a, b)
     assert all(torch.equal(value, before[key]) for key, value in lm.state_dict().items())
-
-
-@pytest.mark.parametrize("name", ["lstm", "transformer"])
-def test_without_random_weights_all_samples_are_the_mean(name):
-    lm, texts = build(name), sentences(5)
-    mean, drawn = token_log_probs(lm, texts), token_log_probs(lm, texts, num_samples=4)
-    assert all(np.array_equal(a, b) for a, b in zip(mean, drawn, strict=True))
 
 
 def test_espnets_lm_has_nothing_to_draw():

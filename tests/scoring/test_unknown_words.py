@@ -59,18 +59,6 @@ def test_each_unknown_word_has_its_share_and_known_ones_all_of_theirs(tmp_path):
     assert total + math.exp(blank) == pytest.approx(1.0, abs=1e-6)
 
 
-def test_each_draw_shares_it_too(tmp_path):
-    trained = make("word", tmp_path)
-    scorers = [NeuralScorer(trained, num_samples=2, unk_size=n) for n in (1, 9)]
-    found = [scorer.uncertainty(SENTENCES) for scorer in scorers]
-    scores = NeuralScorer(trained, unk_size=9).word_scores(SENTENCES)
-    for whole, shared, score in zip(*found, scores, strict=True):
-        (gap,) = whole.draws - shared.draws
-        np.testing.assert_allclose(gap, math.log(9) * score.oov, atol=1e-12)
-        np.testing.assert_allclose(shared.log_probs, score.log_probs, atol=1e-6)
-        np.testing.assert_array_equal(whole.entropy, shared.entropy)
-
-
 def test_the_same_rule_for_ngrams(tmp_path):
     (tmp_path / "text").write_text("the cat sat\nthe dog sat\n")
     build_ngram(

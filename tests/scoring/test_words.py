@@ -12,7 +12,7 @@ from espnet_bayeslm.lm import BayesLSTMLM
 from espnet_bayeslm.scoring import NeuralScorer
 from espnet_bayeslm.scoring.prefixes import END, NeuralPrefixes, Prefix
 from espnet_bayeslm.scoring.sequences import over_draws
-from espnet_bayeslm.scoring.words import opening_tokens, tokens_of_words, word_sums
+from espnet_bayeslm.scoring.words import opening_tokens, tokens_of_words
 
 MARK = "\u2581"
 TOKENS = {
@@ -108,11 +108,6 @@ def test_opening_tokens():
     # pieces that end with a blank, or go on after one
     for piece in ("a" + MARK, f"{MARK}a{MARK}b"):
         assert opening_tokens(["<unk>", MARK, piece, "<sos/eos>"], "bpe") is None
-
-
-def test_a_word_without_tokens_sums_to_0():
-    found = word_sums(np.array([[1.0, 2.0, 4.0, 8.0]] * 2), [0, 0, 2, 2, 3])
-    np.testing.assert_array_equal(found, [[0, 3, 0, 4, 8]] * 2)
 
 
 # characters that sentencepiece makes blanks of, or drops

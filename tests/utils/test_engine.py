@@ -84,13 +84,6 @@ def test_engines_that_cannot_be(conf, workers, message, tmp_path):
         options.check_engine()
 
 
-def test_options_that_need_dask():
-    with pytest.raises(InputError, match="--engine_conf without --engine dask"):
-        EngineOptions(engine_conf="engine.yaml").check_engine()
-    with pytest.raises(InputError, match=r"missing\.yaml: cannot be read"):
-        EngineOptions(engine="dask", engine_conf="missing.yaml").check_engine()
-
-
 def test_dask_is_not_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     message = "--engine dask needs the package distributed. pip install 'espnet_bayeslm[dask]'"

@@ -18,13 +18,6 @@ from espnet_bayeslm.utils.files import (
 )
 
 
-def test_error_says_where_what_and_the_remedy():
-    error = InputError("got 3 fields", path="a/b.txt", line=7, remedy="Write two.")
-    assert str(error) == "a/b.txt:7: got 3 fields. Write two."
-    assert str(InputError("got nothing")) == "got nothing"
-    assert isinstance(error, ValueError)
-
-
 def test_a_file_appears_whole_or_not_at_all(tmp_path):
     path = tmp_path / "new" / "out.txt"
     with atomic_write(path) as f:

@@ -1,0 +1,143 @@
+"""Bad input of the tools that read and score: one line says it, and nothing is written."""
+
+import importlib
+import shlex
+
+import numpy as np
+import pytest
+from oracles.lattice_paths import random_lattice, write_htk
+
+# what each command line begins with
+COMMANDS = {
+    "export": "--output {tmp_path}/out",
+    "interpolate": "--text {tmp_path}/text --output {tmp_path}/old",
+    "lattice": "--lattices {tmp_path}/lattices",
+    "perplexity": "--text {tmp_path}/text --output {tmp_path}/out/json",
+    "report": "--output {tmp_path}/out.html",
+    "rescore": "--nbest {nbest}/dev --ngram {ngram} --output {tmp_path}/out",
+    "score": "--ref {tmp_path}/ref --output {tmp_path}/out/x.json",
+    "snr": "--output {tmp_path}/out",
+}
+PRUNE = "--lm {bayes} --text {tmp_path}/text --prune true"
+REFUSED = [
+    # LMs, n-grams and their weights, as of any tool
+    ("perplexity", "", "no LM. Give --lm EXP and/or --ngram ARPA"),
+    ("perplexity", "--lm nosuch", "nosuch"),
+    ("perplexity", "--lm {broken}", "{broken}/valid.loss.ave.pth: cannot be read"),
+    ("perplexity", "--ngram nosuch.arpa", "nosuch.arpa: no such n-gram file"),
+    ("perplexity", "--lm {ngram}", "Give it by --ngram"),
+    ("perplexity", "--ngram {bayes}", "is given by --lm"),
+    ("perplexity", "--lm {point} --weights 0.5,0.5", "2 weights for 1 components"),
+    ("perplexity", "--lm {point} --weights nosuch", "neither a file nor numbers"),
+    ("perplexity", "--lm {point} --ngram {ngram} --weights {tmp_path}/text", "not a weights file"),
+    ("perplexity", "--lm {seq_rnn} --num_samples 2", "num_samples is 2, but Sequential"),
+    ("perplexity", "--lm {point} --max_oov_rate 0.1", "does not know 1 of 7 words (14.29 %"),
+    ("perplexity", "--lm {point} --text nosuch", "nosuch: cannot be read"),
+    ("perplexity", "--lm {point} --text {tmp_path}/keyed --max_oov_rate 1", "say --keyed true"),
+    ("perplexity", "--lm {point} --context -1", "--context -1: expected 0 or more sentences"),
+    ("perplexity", "--ngram {ngram} --output {tmp_path}/text/x", "permissions"),
+    ("interpolate", "", "no LM"),
+    ("interpolate", "--lm {point} --max_oov_rate 0.1", "point does not know 1 of 7 words"),
+    ("interpolate", "--ngram {ngram} --train_text none", "none: no such training text"),
+    ("rescore", "--nbest nosuch", "nosuch: no such file or folder"),
+    ("rescore", "--nbest_format sphinx", "unknown N-best format 'sphinx'"),
+    (
+        "rescore",
+        "--nbest {tmp_path}/scores.jsonl",
+        "1 of 3 lists have no first-pass score (the first: 'u1')",
+    ),
+    (
+        "rescore",
+        "--nbest {tmp_path}/refs.jsonl",
+        "refs.jsonl: 1 of 3 lists have a reference, 'u0' has none",
+    ),
+    ("rescore", "--nbest {tmp_path}/one.jsonl --folds 2", "one list, recording or speaker"),
+    ("rescore", "--lm {point}", "2 components and no --weights"),
+    ("rescore", "--tune_ref {nbest}/test.ref", "utterances have no reference"),
+    ("lattice", "--output {tmp_path}/out --max_arcs 3", "at most 3 were expected"),
+    ("lattice", "--output {tmp_path}/lattices", "is not the output of an earlier"),
+    ("lattice", "--ref {tmp_path}/ref", "have no reference"),
+    ("lattice", "--output {tmp_path}/out --ngram {ngram} --max_oov_rate 0", "does not know"),
+    ("export", "--lm {tmp_path}/alone.pth", "found no config.yaml beside the checkpoint"),
+    ("export", "--lm {latent}", "the latent variables at hidden_output@2 have no point"),
+    ("export", "--lm {bayes} --weights 1", "--weights are for several LMs"),
+    ("export", "--lm {bayes} --lm {seq_rnn}", "no weights for the 2 components"),
+    ("export", "--lm {point} --subtract_lm {seq_rnn}", "0 --subtract_weight for 1 --subtract_lm"),
+    (
+        "export",
+        "--lm {point} --subtract_lm {seq_rnn} --subtract_weight 0.5",
+        "is 0.5, and a number at or below zero was",
+    ),
+    ("snr", "--lm {bayes} --lm {point}", "point is a point-estimate LM"),
+    ("snr", "--lm {seq_rnn}", "seq_rnn is a point-estimate LM"),
+    ("snr", "--lm {bayes} --prune true", "without a text. Give --text"),
+    (
+        "snr",
+        "--lm {latent} --text {tmp_path}/text --prune true",
+        "latent has latent variables only, and no random weights to prune",
+    ),
+    *[
+        ("snr", f"{PRUNE} --prune_steps={steps}", f"--prune_steps {steps}: {message}")
+        for steps, message in (("a,b", "not numbers"), ("0,1.5", "not all from 0 to 1"))
+    ],
+    # results of tools
+    ("report", "", "nothing to report"),
+    ("report", "--score nosuch", "nosuch: cannot be read"),
+    ("report", "--score {outputs}/ppl.json", "ppl.json: expected word errors of systems"),
+    ("report", "--perplexity a={outputs}/score.json", "score.json: expected perplexities"),
+    ("report", "--perplexity ={outputs}/ppl.json", "Give --perplexity NAME=PATH"),
+    ("report", "--perplexity {outputs}/ppl.json " * 2, "has perplexities of"),
+    ("report", "--rescored nosuch", "nosuch: not a folder"),
+    ("report", "--rescored a={outputs}/ngram " * 2, "are both called a"),
+    ("report", "--rescored {outputs}/snr", "no format of N-best lists or lattices"),
+    ("report", "--ref {nbest}/dev.ref", "--ref without lists"),
+    ("report", "--exp {outputs}", "found no checkpoint.pth"),
+    ("report", "--snr {outputs}", "snr.json: cannot be read"),
+    ("report", "--search {outputs}", "search.json: cannot be read"),
+    # word errors
+    (
+        "score",
+        "--hyp a={tmp_path}/short",
+        "2 utterances, 3 in {tmp_path}/ref: 1 utterances have no hypothesis (first: 'u3')",
+    ),
+    ("score", "--hyp a={tmp_path}/long", "1 utterances have no reference (first: 'new')"),
+    ("score", "--hyp a={tmp_path}/bad.trn", "/bad.trn:1: got 'a b c' where"),
+    ("score", "--nbest {tmp_path}/old", "no format of N-best lists or lattices"),
+    ("score", "--hyp a={tmp_path}/ref --baseline b", "no such system. Give a NAME of --hyp: a."),
+    ("score", "--hyp conditions={tmp_path}/ref", "Choose another NAME"),
+    ("score", "--hyp oracle=x --nbest x", "Choose another NAME"),
+    ("score", "--hyp a={tmp_path}/ref --num_replicates 0", "Give 1 or more"),
+]
+
+
+@pytest.fixture
+def files(bayes, tmp_path):
+    """Write what the command lines name to `tmp_path`."""
+    texts = {
+        "text": "a b zebra c\nd e f\n",
+        "keyed": "".join(f"u{n} a b\n" for n in range(10)),
+        "old": "old",
+        "ref": "u1 a b c\nu2 d e\nu3\n",
+        "short": "u1 a b c\nu2 d\n",
+        "long": "u1 a b c\nu2 d\nu3 x\nnew a\n",
+        "bad.trn": "a b c\n",
+        "one.jsonl": '{"utt": "u", "hypotheses": ["a"], "ref": "a"}\n',
+        "scores.jsonl": "".join(
+            f'{{"utt": "u{n}", "hypotheses": [{{"text": "a", "am_score": {score}}}]}}\n'
+            for n, score in enumerate((-1, "null", -2))
+        ),
+        "refs.jsonl": "".join(
+            f'{{"utt": "u{n}", "hypotheses": ["a"], "speaker": "s", "ref": {ref}}}\n'
+            for n, ref in enumerate(("null", '"a"', "null"))
+        ),
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "alone.pth").write_bytes((bayes / "valid.loss.ave.pth").read_bytes())
+    write_htk([random_lattice(np.random.default_rng(0), words=["zzz"])], tmp_path / "lattices")
+
+
+@pytest.mark.parametrize("tool, options, message", REFUSED)
+def test_bad_input(files, refused, tool, options, message):
+    main = importlib.import_module(f"espnet_bayeslm.bin.{tool}").main
+    refused(main, shlex.split(f"{COMMANDS[tool]} {options}"), message)
