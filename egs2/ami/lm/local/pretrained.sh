@@ -23,16 +23,18 @@ order = list(range(len(rows)))
 random.Random(0).shuffle(order)
 print("\n".join(rows[n] for n in sorted(order[: round(len(rows) * int(sys.argv[1]) / 100)])))
 P
-# sentences without words unknown in the training text; every tenth validates
-for part_of in dev eval; do
-    "${PYTHON}" - ${part_of} > "${exp}/${part_of}.txt" <<'P'
+known_sentences() {  # the sentences of $2 without words unknown in $1
+    "${PYTHON}" - "$@" <<'P'
 import sys
-known = set(open("data/lexicon_words.txt", encoding="utf-8").read().split())
-for line in open(f"data/{sys.argv[1]}/text.plain", encoding="utf-8"):
+known = set(open(sys.argv[1], encoding="utf-8").read().split())
+for line in open(sys.argv[2], encoding="utf-8"):
     if line.split() and known.issuperset(line.split()):
         print(line.strip())
 P
-done
+}
+# every tenth sentence of dev validates
+known_sentences data/lexicon_words.txt data/dev/text.plain > "${exp}/dev.txt"
+known_sentences "${part}" data/eval/text.plain > "${exp}/eval.txt"
 awk 'NR % 10 == 1' "${exp}/dev.txt" > "${exp}/valid.txt"
 
 declare -A options=(
@@ -42,6 +44,8 @@ declare -A options=(
     [lora_r4]="--config lora --lm_conf lora.r=4"
     [lora_r64]="--config lora --lm_conf lora.r=64"
     [bayes_lora]="--config bayes_lora"
+    [ivon]="--config lora --optim ivon --lm_conf lora.dropout=0.0 --optim_conf lr=0.5 --optim_conf hess_init=0.0003
+        --optim_conf ess=10000000 --optim_conf beta2=0.99999 --optim_conf clip_radius=0.001 --optim_conf rescale_lr=false"
     [bayes_lora_kl0.1]="--config bayes_lora --model_conf kl_weight=0.1"
     [bayes_lora_kl0.001]="--config bayes_lora --model_conf kl_weight=0.001"
     [bayes_lora_both]="--config bayes_lora --lm_conf uncertainty.lora_b@*={kind: bayes, init_std: 0.001, init_std_unit: absolute}"
