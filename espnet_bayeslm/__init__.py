@@ -12,7 +12,7 @@ from espnet_bayeslm.utils.lazy import lazy_names
 if TYPE_CHECKING:
     from espnet_bayeslm.loading.trained_lm import TrainedLM
     from espnet_bayeslm.pretrained.scorer import PretrainedLM
-    from espnet_bayeslm.rescoring.in_memory import rescore
+    from espnet_bayeslm.rescoring.list_worker import rescore
     from espnet_bayeslm.utils.files import PathLike
 
 __version__ = "0.1.0"
@@ -54,6 +54,6 @@ def load(
     return load_adapted(exp, device) if is_adapted(exp) else load_lm(exp, device=device)
 
 
-__getattr__ = lazy_names(__name__, {"espnet_bayeslm.rescoring.in_memory": ["rescore"]})
+__getattr__ = lazy_names(__name__, {"espnet_bayeslm.rescoring.list_worker": ["rescore"]})
 
 __all__ = ["__version__", "load", "register", "rescore"]

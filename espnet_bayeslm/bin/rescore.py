@@ -18,13 +18,13 @@ from espnet_bayeslm.evaluation.wer import check_same_utterances, read_transcript
 from espnet_bayeslm.loading.components import PRELOAD
 from espnet_bayeslm.nbest.formats import CheckedLists, written_format
 from espnet_bayeslm.rescoring.decision import Scales, Weighting
-from espnet_bayeslm.rescoring.on_workers import rescored_on
+from espnet_bayeslm.rescoring.list_worker import rescored_on
 from espnet_bayeslm.rescoring.output_files import (
     JOB,
     RescoredFiles,
     check_jobs,
     merged_lists,
-    subtracted_of,
+    subtracted_of_job,
     write_job,
 )
 from espnet_bayeslm.rescoring.pipeline import Rescoring
@@ -131,7 +131,7 @@ def merged_jobs(lists: CheckedLists, options: RescoreCommand, refs: Optional[Ref
         options.check_untuned()
     folders = [Path(folder) for folder in options.merge]
     check_jobs(folders, digest=lists.digest)
-    known = subtracted_of(folders[0])
+    known = subtracted_of_job(folders[0])
     scores = merged_lists(lists, folders, token_scores=options.token_scores, subtracted=len(known))
     scales = options.scales if isinstance(options.scales, Scales) else Scales()
     jobs_own = known if any(row.weight for row in known) else ()
@@ -178,19 +178,19 @@ def write(
                 files.add(item)
                 for tally in tallies:
                     tally.add(item)
-        parts = {} if errors is None else errors.parts()
-        confidences = {} if sure is None else sure.parts()
+        counts = {} if errors is None else errors.errors
+        confidence = None if sure is None else sure.calibration()
         facts: Dict[str, object] = dict(counting.facts())
         if rescoring.tuned is not None:
             facts["tuned_on"] = options.tune_ref or options.nbest
         if lists.normalization:
             facts["normalize"] = ",".join(lists.normalization.steps)
-        write_settings(folder, weighting, rescoring.tuned, parts, confidences, facts)
+        write_settings(folder, weighting, rescoring.tuned, counts, confidence, facts)
         if options.num_jobs > 1:
             of = {"job": options.job, "num_jobs": options.num_jobs}
             write_job(folder, **of, lists=lists.digest, settings=describe(weighting))
     tests = {} if errors is None else errors.tests()
-    report(weighting, rescoring.tuned, parts, tests, confidences, unknown, unit=options.unit)
+    report(weighting, rescoring.tuned, counts, tests, confidence, unknown, unit=options.unit)
 
 
 TOOL = Tool(

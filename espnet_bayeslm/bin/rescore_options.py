@@ -56,9 +56,9 @@ class RescoreCommand(RescoreOptions, GPUOptions, TrainTextOptions, EngineOptions
             raise InputError("--merge with --job or --num_jobs", remedy="Merge all jobs at once.")
         if self.merge and self.uncertainty:
             raise InputError("--uncertainty with --merge", remedy="Leave --uncertainty out.")
-        if self.merge and (self.tune_weights or self.tune_lms):
+        if self.merge and self.tune_lms:
             raise InputError(
-                "--tune_weights and --tune_lms need the scores of each LM",
+                "--tune_lms needs the scores of each LM",
                 remedy="Tune in one job, without --merge.",
             )
 

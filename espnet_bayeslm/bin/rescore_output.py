@@ -18,8 +18,8 @@ from espnet_bayeslm.rescoring.tally import Calibration, UnknownTally
 from espnet_bayeslm.rescoring.tuning import CONTROL, Tuned, held_out_line
 from espnet_bayeslm.utils.files import files_in
 
-# Part of the lists ("" for all) -> whose errors -> their counts
-Parts = Mapping[str, Mapping[str, ErrorCounts]]
+Errors = Mapping[str, ErrorCounts]
+"""Whose errors -> their counts."""
 
 
 def describe_scales(scales: Scales) -> Dict[str, Any]:
@@ -70,8 +70,8 @@ def write_settings(
     folder: Path,
     weighting: Weighting,
     tuned: Optional[Tuned],
-    parts: Parts,
-    confidences: Mapping[str, Calibration],
+    errors: Errors,
+    confidence: Optional[Calibration],
     facts: Mapping[str, Any],
 ) -> None:
     """Write what `--scales` reads, remarks for people (`facts`, ..), and the sweep."""
@@ -79,21 +79,13 @@ def write_settings(
     if tuned is not None:
         from espnet_bayeslm.report.weight_sweep import write_sweep  # imports matplotlib
 
-        if tuned.tried:
-            content["weights"] = content["components"]
         content["tuning"] = describe_tuning(tuned)
-        write_sweep(folder, tuned, names=weighting.names)
-    if parts:
-        wer = {
-            part: {name: round(100 * c.rate, 3) for name, c in errors.items()}
-            for part, errors in parts.items()
-        }
-        content["wer"] = wer.pop(list(parts)[-1])
-        content.update({f"wer_of_{part}": rates for part, rates in wer.items()})
-    for part, measures in confidences.items():
-        name = "confidence" + (f"_of_{part}" if part == "tuning" else "")
-        figures = dataclasses.asdict(measures).items()
-        content[name] = {key: round(value, 5) for key, value in figures if value is not None}
+        write_sweep(folder, tuned)
+    if errors:
+        content["wer"] = {name: round(100 * counts.rate, 3) for name, counts in errors.items()}
+    if confidence is not None:
+        figures = dataclasses.asdict(confidence).items()
+        content["confidence"] = {k: round(value, 5) for k, value in figures if value is not None}
     # by these a later run knows what it may replace
     content["files"] = sorted({*files_in(folder), SCALES})
     text = yaml.safe_dump(content, sort_keys=False)
@@ -103,31 +95,30 @@ def write_settings(
 def report(
     weighting: Weighting,
     tuned: Optional[Tuned],
-    parts: Parts,
-    tests: Mapping[str, Mapping[str, Mapsswe]],
-    confidences: Mapping[str, Calibration],
+    errors: Errors,
+    tests: Mapping[str, Mapsswe],
+    confidence: Optional[Calibration],
     unknown: UnknownTally,
     *,
     unit: str,
 ) -> None:
     """Print what was chosen, the errors, and their test against the first pass."""
     print("\n".join(choice_lines(weighting, tuned)))
-    for part, errors in parts.items():
-        print(f"{part:<24}{errors_header(unit)[24:]}")
+    if errors:
+        print(errors_header(unit))
         print("\n".join(format_errors(name, counts) for name, counts in errors.items()))
-        for name, test in tests.get(part, {}).items():
+        for name, test in tests.items():
             print(f"{name} - rescored: MAPSSWE z = {test.z:.2f}, p = {test.p:.2g}")
         if weighting.scales.control is not None and CONTROL not in errors:
             logging.warning("%s: the lists lack a score that its scales weigh", CONTROL)
         if errors["rescored"].errors > errors["first pass"].errors:
             logging.warning(
-                "%srescored is worse than the first pass: %.2f > %.2f %%; does the LM fit?",
-                f"{part}: " if part else "",
+                "rescored is worse than the first pass: %.2f > %.2f %%; does the LM fit?",
                 100 * errors["rescored"].rate,
                 100 * errors["first pass"].rate,
             )
-    for part, measures in confidences.items():
-        print(f"confidence of {measures.words} words{part and ' of ' + part}: {measures}")
+    if confidence is not None:
+        print(f"confidence of {confidence.words} words: {confidence}")
     for line in unknown.lines():
         print(line)
 
@@ -145,7 +136,4 @@ def choice_lines(weighting: Weighting, tuned: Optional[Tuned]) -> List[str]:
     if tuned.risk_errors is not None:
         counts = f"{tuned.found.errors['tuned']} by max, {tuned.risk_errors} by mbr"
         lines.append(f"errors on the tuning lists: {counts}")
-    if tuned.tried:
-        pairs = zip(weighting.names, weighting.weights, strict=True)
-        lines.append("weights " + ", ".join(f"{name} {weight:.3f}" for name, weight in pairs))
     return lines

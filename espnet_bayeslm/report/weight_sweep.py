@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 from pathlib import Path
-from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import List, Mapping, Optional, Tuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -39,19 +39,6 @@ class Scaled:
 
 
 @dataclasses.dataclass(frozen=True)
-class Tried:
-    """A mixture that was tried.
-
-    Attributes:
-        weights: Component -> weight.
-        wer: Word error rate with few features, in percent.
-    """
-
-    weights: Dict[str, float]
-    wer: float
-
-
-@dataclasses.dataclass(frozen=True)
 class SweepTable:
     """Word error rates of a development set where two weights are multiplied, in percent.
 
@@ -59,7 +46,6 @@ class SweepTable:
         features: The two features, of A and of B weights.
         wer: (A, B) rates.
         best: Place of the weights that were chosen.
-        weights: The mixtures that were tried.
         first_pass: Rate of the recogniser's own best, where it is known.
         rescored: Rate of the chosen weights, where it is known.
         oracle: Rate of the hypotheses with the fewest errors, where it is known.
@@ -69,7 +55,6 @@ class SweepTable:
     features: Tuple[Scaled, ...]
     wer: List[List[float]]
     best: Tuple[int, ...]
-    weights: List[Tried] = dataclasses.field(default_factory=list)
     first_pass: Optional[float] = None
     rescored: Optional[float] = None
     oracle: Optional[float] = None
@@ -84,9 +69,9 @@ class SweepTable:
             raise ValueError(f"{row}, {column} is no place in {first} x {second} rates")
 
 
-def write_sweep(folder: Path, tuned: Tuned, *, names: Sequence[str]) -> None:
+def write_sweep(folder: Path, tuned: Tuned) -> None:
     """Write sweep.json, sweep.tsv and sweep.png."""
-    table = sweep_table(tuned, names)
+    table = sweep_table(tuned)
     content = {k: v for k, v in dataclasses.asdict(table).items() if v is not None}
     write_json(folder / SWEEP, content, indent=None)
     values = value_table(table, "").data()
@@ -96,8 +81,8 @@ def write_sweep(folder: Path, tuned: Tuned, *, names: Sequence[str]) -> None:
     save_figure(sweep_figure(table), folder / "sweep.png")
 
 
-def sweep_table(tuned: Tuned, names: Sequence[str]) -> SweepTable:
-    """Rates of a tuning; `names` are the components'."""
+def sweep_table(tuned: Tuned) -> SweepTable:
+    """Rates of a tuning."""
 
     def rate(errors: int) -> float:
         return round(100 * errors / max(tuned.words, 1), 3)
@@ -110,10 +95,6 @@ def sweep_table(tuned: Tuned, names: Sequence[str]) -> SweepTable:
         [[rate(count) for count in row] for row in sweep.errors.tolist()],
         # in the middle stand the chosen weights
         tuple(size // 2 for size in sweep.errors.shape),
-        [
-            Tried(dict(zip(names, weights.tolist(), strict=True)), rate(count))
-            for weights, count in tuned.tried
-        ],
         rate(errors["first pass"]),
         rate(errors["tuned"]),
         rate(errors["oracle"]),
@@ -150,7 +131,6 @@ def sweep_section(sweeps: Mapping[str, SweepTable]) -> Optional[Section]:
                 "summary": _summary(sweep),
                 "figure": svg(sweep_figure(sweep), label),
                 "rates": value_table(sweep, label),
-                "weights": _weight_table(sweep, name) if len(sweep.weights) > 1 else None,
             }
         )
     return Section("sweep", "Scales tuned on the development set", {"sweeps": parts})
@@ -226,15 +206,3 @@ def value_table(sweep: SweepTable, caption: str) -> Table:
         for n, (weight, row) in enumerate(zip(first.weights, sweep.wer, strict=True))
     ]
     return Table(caption, header, rows)
-
-
-def _weight_table(sweep: SweepTable, name: str) -> Table:
-    """Rate at the best scales of each mixture that was tried."""
-    rows = [
-        [
-            ", ".join(f"{name} {weight:.3g}" for name, weight in tried.weights.items()),
-            f"{tried.wer:.2f}",
-        ]
-        for tried in sweep.weights
-    ]
-    return Table(f"Weights of the mixture that were tried: {name}", ["weights", "WER %"], rows)

@@ -23,12 +23,7 @@ import numpy as np
 import yaml
 
 from espnet_bayeslm.evaluation.interpolation import check_combination, combined
-from espnet_bayeslm.loading.weights_file import (
-    NamedWeight,
-    check_subtracted,
-    match_weights,
-    read_weights,
-)
+from espnet_bayeslm.loading.weights_file import NamedWeight, check_subtracted, read_weights
 from espnet_bayeslm.nbest.lattice import PathScales
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import (
@@ -55,9 +50,6 @@ if TYPE_CHECKING:
     from espnet_bayeslm.evaluation.word_scores import Component
     from espnet_bayeslm.scoring.uncertainty import Uncertainty
 
-Words = Tuple[str, ...]
-# Shares of the first component that a sweep tries.
-SHARES = tuple(round(0.1 * k, 1) for k in range(11))
 # Digits after the point of a written cost. Choices are made with what is written, so that they
 # can be made again from the files.
 DIGITS = 6
@@ -73,7 +65,6 @@ class Scales:
     Attributes:
         lmwt: Divisor of the acoustic score, Kaldi's LMWT.
         word_penalty: Kaldi's word insertion penalty, in nats per word.
-        weights: Weights of the components, where they were tuned too.
         features: (name, weight) of features (`rescoring.features`); they stand in place of
             `lmwt` and `word_penalty`, which then are the ratios of three of them, for tables.
         posterior: Posterior over a list from its totals; None: not tuned.
@@ -90,7 +81,6 @@ class Scales:
 
     lmwt: float = 10.0
     word_penalty: float = 0.0
-    weights: Optional[Tuple[NamedWeight, ...]] = None
     features: Optional[Tuple[Tuple[str, float], ...]] = None
     posterior: Optional[Posterior] = None
     combine: Optional[str] = None
@@ -264,11 +254,6 @@ def written_log_probs(words: Sequence[np.ndarray]) -> List[float]:
     return [-round(float((-values).round(DIGITS).sum()), DIGITS) for values in words]
 
 
-def distinct_hypotheses(nbests: Sequence[NBest]) -> List[Words]:
-    """Hypotheses of all lists, each once."""
-    return list(dict.fromkeys(hyp.words for nbest in nbests for hyp in nbest.hypotheses))
-
-
 def read_scales(path: PathLike) -> Scales:
     """Scales of a yaml file that `bayeslm rescore` wrote.
 
@@ -290,12 +275,6 @@ def read_scales(path: PathLike) -> Scales:
 
 def _scales_of(content: Mapping[str, Any]) -> Scales:
     """Scales from the content of a yaml file."""
-    weights, digests = content.get("weights"), content.get("fingerprints") or {}
-    if weights is not None:
-        weights = tuple(
-            NamedWeight(str(name), float(weight), str(digests.get(name, "")))
-            for name, weight in weights.items()
-        )
     posterior = content.get("posterior")
     if posterior is not None:
         posterior = Posterior(**{name: float(value) for name, value in posterior.items()})
@@ -309,13 +288,18 @@ def _scales_of(content: Mapping[str, Any]) -> Scales:
     # files of earlier versions have no control
     control = None if content.get("control") is None else _scales_of(content["control"])
     decision = content.get("decision")
-    subtracted = tuple(
+    return Scales(
+        *(lmwt, penalty, features, posterior, combine, decision, control),
+        subtracted=subtracted_of(content),
+    )
+
+
+def subtracted_of(content: Mapping[str, Any]) -> Tuple[NamedWeight, ...]:
+    """Subtracted LMs and their weights, of scales or of a job's settings."""
+    digests = content.get("fingerprints") or {}
+    return tuple(
         NamedWeight(str(name), float(weight), str(digests.get(name, "")))
         for name, weight in (content.get("subtracted") or {}).items()
-    )
-    return Scales(
-        *(lmwt, penalty, weights, features, posterior, combine, decision, control),
-        subtracted=subtracted,
     )
 
 
@@ -351,7 +335,7 @@ class Weighting(NamedTuple):
         decision: Optional[str] = None,
         confidence: bool = False,
     ) -> Weighting:
-        """The weights that are given for some components, or that were tuned with the scales.
+        """The weights that are given for some components, and the scales.
 
         Args:
             components: The components.
@@ -371,14 +355,8 @@ class Weighting(NamedTuple):
                 remedy="Leave --combine out, or tune again.",
             )
         combine = combine or known.combine or "linear"
-        if weights is None and known.weights is not None:
-            try:
-                values: Any = match_weights(known.weights, names, digests)
-            except InputError as error:
-                raise InputError(f"--scales {error}") from None
-        else:
-            check = combine == "linear"
-            values = read_weights(weights, names, check=check, fingerprints=digests)
+        check = combine == "linear"
+        values = read_weights(weights, names, check=check, fingerprints=digests)
         if values is None:
             raise InputError(
                 f"{len(components)} components and no --weights",
@@ -409,14 +387,3 @@ class Weighting(NamedTuple):
     def sure(self) -> bool:
         """True if words get confidences."""
         return self.confidence or self.decision == "mbr"
-
-
-def candidates(weights: np.ndarray) -> List[np.ndarray]:
-    """Weights to try: shares of the first component, the others in proportion."""
-    if len(weights) == 1:
-        return [weights]
-    first, others = weights[0], weights[1:]
-    total = weights.sum()
-    rest = others / others.sum() if others.sum() > 0 else np.full(len(others), 1 / len(others))
-    shares = sorted({*SHARES, float(first / total)})
-    return [total * np.array([share, *((1 - share) * rest)]) for share in shares]

@@ -156,22 +156,6 @@ def _tuned_features(
     return TunedWeights(kept, weights, counts, totals, len(parts), scaled)
 
 
-def small_errors(
-    lists: Sequence[Features], errors: Sequence[np.ndarray], *, normalised_scores: bool = False
-) -> int:
-    """Fewest word errors of the lists with the first candidate's few features.
-
-    Arguments as in `tune_features`.
-    """
-    problem, sets = make_candidates(lists, errors, normalised_scores=normalised_scores)
-    if not sets:
-        return problem.first_pass
-    name, columns = next(iter(sets.items()))
-    found = solve(problem, {name: columns})[name]
-    tuned = int(problem.columns(columns).list_errors(found).sum())
-    return min(problem.first_pass, tuned)
-
-
 def chosen_errors(
     lists: Sequence[Features], errors: Sequence[np.ndarray], weights: Mapping[str, float]
 ) -> int:

@@ -12,23 +12,20 @@ from typing import (
     Iterator,
     List,
     Mapping,
+    NamedTuple,
     Optional,
     Sequence,
     Tuple,
     Union,
 )
 
-from espnet_bayeslm.evaluation.counting import UnknownWords, joined
-from espnet_bayeslm.evaluation.word_scores import Component
+import numpy as np
+
+from espnet_bayeslm.evaluation.counting import Counting, UnknownWords, joined
+from espnet_bayeslm.evaluation.word_scores import Component, ContextualScorer, WordScores
 from espnet_bayeslm.nbest.segments import Segment, known_segments
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.decision import ListScores, Weighting
-from espnet_bayeslm.rescoring.list_scores import (
-    BlockScores,
-    ContextScorer,
-    ListScorer,
-    Recording,
-)
 from espnet_bayeslm.rescoring.options import RescoreOptions
 from espnet_bayeslm.rescoring.pipeline import rescored_list
 from espnet_bayeslm.rescoring.tuning import AS_USUAL
@@ -42,6 +39,9 @@ if TYPE_CHECKING:
 
     UncertainScorer = Union[NeuralScorer, PretrainedScorer]
 
+Recording = Sequence[NBest]
+"""The lists of its utterances, in the order of time."""
+
 Block = List[Recording]
 # Hypotheses of a block: enough for full batches, few enough for the memory of any list.
 BLOCK_SIZE = 2000
@@ -49,6 +49,13 @@ BLOCK_SIZE = 2000
 LISTS = 50
 # Words before the unknown ones are counted on
 ENOUGH = 1000
+
+
+class BlockScores(NamedTuple):
+    """Lists of a block with their scores, and the words that each component does not know."""
+
+    lists: List[ListScores]
+    unknown: List[UnknownWords]
 
 
 def score_lists(
@@ -59,8 +66,7 @@ def score_lists(
 ) -> Iterator[ListScores]:
     """Yield lists with ln p of their words, in the order of the lists, or of the recordings."""
     first, work = blocks_of_job(lists, options)
-    scorer = BlockScorer(components, weighting, options, first)
-    return checked_lists(map(scorer.score, work))
+    return checked_lists(map(BlockScorer(components, weighting, options, first).score, work))
 
 
 def blocks_of_job(lists: Iterable[NBest], options: RescoreOptions) -> Tuple[Block, Iterator[Block]]:
@@ -75,7 +81,11 @@ def blocks_of_job(lists: Iterable[NBest], options: RescoreOptions) -> Tuple[Bloc
 
 
 def checked_lists(scored: Iterable[BlockScores]) -> Iterator[ListScores]:
-    """Yield the lists of blocks; at the end the unknown words are reported."""
+    """Yield the lists of blocks; at the end the unknown words are reported.
+
+    Raises:
+        InputError: A component knows too few of the words so far.
+    """
     total: Sequence[UnknownWords] = []
     for lists, unknown in scored:
         total = joined(total, unknown)
@@ -88,7 +98,17 @@ def checked_lists(scored: Iterable[BlockScores]) -> Iterator[ListScores]:
 
 
 class BlockScorer:
-    """Scores blocks of lists under several components."""
+    """Scores blocks of lists under several components; blocks do not depend on each other.
+
+    With `context` each LM goes on from the best hypotheses so far of a recording, and n-grams begin
+    each utterance anew.
+
+    Args:
+        components: The LMs and n-grams.
+        weighting: With `context` it says which hypotheses count as said.
+        options: Context, uncertainty, and how unknown words are counted.
+        first: The first block of all, for LMs that have to see some sentences.
+    """
 
     def __init__(
         self,
@@ -99,25 +119,94 @@ class BlockScorer:
     ):
         if options.self_normalized:
             prepare(components, first)
-        unknown: Dict[str, Any] = {
-            "max_oov_rate": options.max_oov_rate,
-            "counting": options.counting,
-        }
-        self._scorer = ListScorer(components, **unknown)
-        if options.context != "none":
-
-            def choose(item: ListScores) -> Sequence[str]:
-                return rescored_list(item, weighting).words
-
-            self._scorer = ContextScorer(components, choose=choose, **unknown)
+        self._components, self._weighting, self._options = components, weighting, options
         self._uncertain = uncertain_scorer(components) if options.uncertainty else None
+        self._in_context = options.context != "none"
+        self._scorers: List[Any] = [component.scorer for component in components]
+        if self._in_context:
+            # what a cache keeps are scores without context
+            self._scorers = [*map(uncached, self._scorers)]
 
     def score(self, block: Block) -> BlockScores:
         """Lists of a block with their scores."""
-        scored = self._scorer.score(block)
-        if self._uncertain is None:
-            return scored
-        return scored._replace(lists=[*with_uncertainty(scored.lists, self._uncertain)])
+        how: Dict[str, Any] = {
+            "max_oov_rate": self._options.max_oov_rate,
+            "counting": self._options.counting,
+        }
+        unknown = [UnknownWords(c.name, scorer=c.scorer, **how) for c in self._components]
+        if self._in_context:
+            lists = self._score_in_context(block, unknown)
+        else:
+            lists = self._score([item for recording in block for item in recording], {}, unknown)
+        if self._uncertain is not None:
+            lists = [*with_uncertainty(lists, self._uncertain)]
+        return BlockScores(lists, unknown)
+
+    def _score(
+        self,
+        items: Sequence[NBest],
+        histories: Mapping[int, Sequence[Any]],
+        unknown: Sequence[UnknownWords],
+    ) -> List[ListScores]:
+        """Lists with their scores: of some components in context, of others each words once."""
+        groups = [[hyp.words for hyp in item.hypotheses] for item in items]
+        every = [words for group in groups for words in group]
+        distinct = list(dict.fromkeys(every))
+        scores: List[List[List[WordScores]]] = []
+        for k, (scorer, count) in enumerate(zip(self._scorers, unknown, strict=True)):
+            if k in histories:
+                found = scorer.scores_in_context(groups, histories[k])
+            else:
+                known = dict(zip(distinct, scorer.word_scores(distinct), strict=True))
+                found = [[known[words] for words in group] for group in groups]
+            if self._in_context:
+                count.add(every, [score for group in found for score in group])
+            else:
+                count.add(distinct, [known[words] for words in distinct])
+            scores.append(found)
+        rows = zip(items, zip(*scores, strict=True), strict=True)
+        return [_list_scores(item, found, self._options.counting) for item, found in rows]
+
+    def _score_in_context(self, block: Block, unknown: Sequence[UnknownWords]) -> List[ListScores]:
+        """Lists of a block with their scores, one utterance of each recording at a time."""
+        found: List[List[ListScores]] = [[] for _ in block]
+        histories: Dict[int, List[Any]] = {
+            k: [None] * len(block)
+            for k, scorer in enumerate(self._scorers)
+            if isinstance(scorer, ContextualScorer)
+        }
+        for step in range(max(map(len, block), default=0)):
+            active = [r for r, recording in enumerate(block) if step < len(recording)]
+            before = {k: [of_lm[r] for r in active] for k, of_lm in histories.items()}
+            lists = self._score([block[r][step] for r in active], before, unknown)
+            said = [rescored_list(item, self._weighting).words for item in lists]
+            for k, of_lm in before.items():
+                extended = self._scorers[k].extended(of_lm, said)
+                for r, history in zip(active, extended, strict=True):
+                    histories[k][r] = history
+            for r, item in zip(active, lists, strict=True):
+                found[r].append(item)
+        return [item for of_recording in found for item in of_recording]
+
+
+def _list_scores(
+    nbest: NBest, scores: Sequence[Sequence[WordScores]], counting: Counting
+) -> ListScores:
+    """A list with the scores of its hypotheses by each component."""
+    rows = list(zip(*scores, strict=True))
+    unknown = tuple(
+        np.array([_count_unknown(hyp.words, score, counting) for score in row])
+        for hyp, row in zip(nbest.hypotheses, rows, strict=True)
+    )
+    log_probs = tuple(np.stack([score.log_probs for score in row]) for row in rows)
+    return ListScores(nbest, log_probs, unknown=unknown)
+
+
+def _count_unknown(words: Sequence[str], score: WordScores, counting: Counting) -> int:
+    """Words, or characters of words, that a component does not know."""
+    if not score.oov.any():
+        return 0
+    return counting.size(list(itertools.compress(words, score.oov)))
 
 
 def by_recording(

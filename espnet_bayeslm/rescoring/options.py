@@ -30,25 +30,17 @@ class RescoreOptions(CountingOptions, SubtractOptions):
         None,
         choices=COMBINATIONS,
     )
-    scales: Union[PathLike, Scales, None] = option(
-        "scales.yaml of a tuned run, with its weights where those were tuned", None
-    )
+    scales: Union[PathLike, Scales, None] = option("scales.yaml of a tuned run", None)
     tune_lms: bool = option("Give each LM a weight of its own beside the mixture's", False)
     tune_folds: int = option(
         "Folds of the cross-validation that chooses among the lists as they came, a few"
         " features, and all",
         NUM_FOLDS,
     )
-    tune_weights: bool = option(
-        "Tune the share of the first LM too, the others in proportion", False
-    )
-    split: Optional[float] = option(
-        "Tune on this share of the lists, and test on the others; recordings (--segments)"
-        " or speakers stay whole",
-        None,
-    )
     folds: Optional[int] = option(
-        "Number of parts; each is rescored with weights tuned on the others", None
+        "Rescore each of so many parts with weights that were tuned on the others; recordings"
+        " (--segments) or speakers stay whole",
+        None,
     )
     decision: Optional[str] = option(
         "max: the highest total; mbr: the fewest expected word errors under the posterior over"
@@ -97,10 +89,6 @@ class RescoreOptions(CountingOptions, SubtractOptions):
                 f"--uncertainty needs several weight draws, --num_samples is {self.num_samples}",
                 remedy="Give --num_samples 10, say.",
             )
-        if self.split is not None and self.folds is not None:
-            raise InputError("--split and --folds", remedy="Give one of them.")
-        if self.split is not None and not 0 < self.split < 1:
-            raise InputError(f"--split {self.split:g}: expected a share between 0 and 1")
         if min(self.tune_folds, 2 if self.folds is None else self.folds) < 2:
             raise InputError(
                 f"--tune_folds {self.tune_folds}, --folds {self.folds}: expected 2 or more"
@@ -108,16 +96,10 @@ class RescoreOptions(CountingOptions, SubtractOptions):
 
     def check_untuned(self) -> None:
         """Raise an InputError where options ask for tuning, and there is none."""
-        asked = {
-            "--split": self.split is not None,
-            "--folds": self.folds is not None,
-            "--tune_weights": self.tune_weights,
-            "--tune_lms": self.tune_lms,
-        }
-        named = [name for name, value in asked.items() if value]
-        if named:
+        if self.folds is not None or self.tune_lms:
+            name = "--tune_lms" if self.folds is None else "--folds"
             raise InputError(
-                f"{named[0]} needs references to tune on, and no other scales",
+                f"{name} needs references to tune on, and no other scales",
                 remedy="Give --tune_ref, or lists that hold references (jsonl's `ref`); in Python"
                 " tune=True.",
             )

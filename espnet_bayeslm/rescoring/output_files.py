@@ -27,7 +27,7 @@ from espnet_bayeslm.nbest.formats import nbest_writer
 from espnet_bayeslm.nbest.kaldi import key_of
 from espnet_bayeslm.nbest.normalized_lists import restored
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.rescoring.decision import DIGITS, ListScores
+from espnet_bayeslm.rescoring.decision import DIGITS, ListScores, subtracted_of
 from espnet_bayeslm.rescoring.pipeline import RescoredList
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_keyed_lines
@@ -213,14 +213,9 @@ def merged_lists(
         )
 
 
-def subtracted_of(folder: Path) -> Tuple[NamedWeight, ...]:
+def subtracted_of_job(folder: Path) -> Tuple[NamedWeight, ...]:
     """Subtracted LMs of a job, with the weights that it was given."""
-    content = yaml.safe_load((folder / JOB).read_text(encoding="utf-8"))["settings"]
-    digests = content.get("fingerprints") or {}
-    return tuple(
-        NamedWeight(str(name), float(weight), str(digests.get(name, "")))
-        for name, weight in (content.get("subtracted") or {}).items()
-    )
+    return subtracted_of(yaml.safe_load((folder / JOB).read_text(encoding="utf-8"))["settings"])
 
 
 def _at_end(costs: Mapping[str, np.ndarray], key: str, row: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from typing import (
     TYPE_CHECKING,
@@ -41,7 +42,6 @@ from espnet_bayeslm.rescoring.tuning import (
     Tuned,
     fold_lists,
     hypothesis_errors,
-    split_lists,
     tune_mixture,
 )
 from espnet_bayeslm.utils.errors import InputError
@@ -61,9 +61,8 @@ class RescoredList(NamedTuple):
         lm_scores: ln P(words, `</s>`) of each hypothesis under the mixture, in nats.
         word_log_probs: ln p of each word and `</s>`, (n + 1,), for each hypothesis.
         best: Index of the best hypothesis.
-        uncertainty: Uncertainty of the words of each hypothesis, if it was asked for.
-        unknown: Number of words that each component does not know, (K,), for each hypothesis.
-        part: "tuning" or "test", where one set was split.
+        uncertainty: Of each hypothesis how uncertain an LM is of its words, where it is wanted.
+        unknown: Of each hypothesis how many words each component does not know, (K,).
         expected_errors: Word errors of the best under the posterior over the list.
         masses: Posterior mass of the hypotheses that have each of its words in place, (n,).
         confidences: Calibrated probability that each of its words is right, (n,); these three
@@ -79,7 +78,6 @@ class RescoredList(NamedTuple):
     best: int
     uncertainty: Tuple[Uncertainty, ...] = ()
     unknown: Tuple[np.ndarray, ...] = ()
-    part: str = ""
     expected_errors: Optional[float] = None
     masses: Optional[np.ndarray] = None
     confidences: Optional[np.ndarray] = None
@@ -144,8 +142,8 @@ class _Tuner(NamedTuple):
 
     Attributes:
         refs: Utterance id -> words.
-        groups: Utterance id -> recording: a recording is in one part or fold.
-        options: How scales are tuned, and on which of the lists.
+        groups: Utterance id -> recording: a recording is in one fold.
+        options: How scales are tuned.
         weighting: How scores are weighed before.
     """
 
@@ -153,19 +151,6 @@ class _Tuner(NamedTuple):
     groups: Optional[Mapping[str, str]]
     options: RescoreOptions
     weighting: Weighting
-
-    def parts(self, nbests: Sequence[NBest]) -> List[str]:
-        """Part of each list: "tuning" or "test" with `split`, else ""."""
-        share = self.options.split
-        if share is None:
-            return [""] * len(nbests)
-        first = split_lists(nbests, share, self.groups)
-        if len(set(first)) < 2:
-            raise InputError(
-                f"--split {share:g} leaves a part of the {len(nbests)} lists empty",
-                remedy="Give a share that recordings or speakers can be divided by.",
-            )
-        return ["tuning" if tunes else "test" for tunes in first]
 
     def folds(self, nbests: Sequence[NBest]) -> List[np.ndarray]:
         """Places of the lists of each fold; no folds without the option."""
@@ -199,8 +184,8 @@ class _Tuner(NamedTuple):
             refs = {item.nbest.utt: refs[item.nbest.utt] for item in lists}
         tuned = tune_mixture(lists, refs, before, groups=self.groups, options=self.options)
         # where mbr was wanted and max decides, there are confidences all the same
-        found = before._replace(weights=tuned.weights, scales=tuned.scales)
-        return found._replace(confidence=before.sure).deciding(None), tuned
+        found = before._replace(scales=tuned.scales, confidence=before.sure)
+        return found.deciding(None), tuned
 
 
 class Rescoring:
@@ -209,7 +194,7 @@ class Rescoring:
     Args:
         scores: The lists with their scores, one by one.
         weighting: How these are weighed.
-        options: How scales are tuned, and on which of the lists.
+        options: How scales are tuned.
         refs: Utterance id -> words: tune the scales on them. All lists are kept in memory then.
 
     Attributes:
@@ -230,25 +215,21 @@ class Rescoring:
         if refs is None:
             if weighting.sure and weighting.scales.posterior is None:
                 logging.warning("the posterior over the lists is not tuned: its sharpness is 1")
-            self._rescored = (rescored_list(item, weighting) for item in scores)
+            self._rescored = map(rescored_list, scores, itertools.repeat(weighting))
             return
         lists = list(scores)
         tuner = _Tuner(refs, recordings_of(options.segments), options, weighting)
-        parts = tuner.parts([item.nbest for item in lists])
-        known = [item for item, part in zip(lists, parts, strict=True) if part != "test"]
-        self.weighting, self.tuned = tuner.tune(known)
+        self.weighting, self.tuned = tuner.tune(lists)
         used = [self.weighting] * len(lists)
         counts = []
         for fold in tuner.folds([item.nbest for item in lists]):
-            parts = ["test"] * len(lists)
             rest = np.setdiff1d(np.arange(len(lists)), fold)
             of_others, _ = tuner.tune([lists[k] for k in rest])
             for k in fold:
                 used[k] = of_others
             counts.append(tuner.fold_errors([lists[k] for k in fold], of_others))
         self.tuned = self.tuned._replace(folds=tuple(counts))
-        rows = zip(lists, used, parts, strict=True)
-        self._rescored = (rescored_list(item, w)._replace(part=part) for item, w, part in rows)
+        self._rescored = map(rescored_list, lists, used)
 
     def __iter__(self) -> Iterator[RescoredList]:
         return self

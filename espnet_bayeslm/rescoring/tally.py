@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set
+from typing import Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from espnet_bayeslm.evaluation.calibration import auroc, calibration_error
 from espnet_bayeslm.evaluation.counting import ALL_WORDS, Counting
 from espnet_bayeslm.evaluation.mapsswe import Mapsswe, Segment, compare_segments, utterance_segments
 from espnet_bayeslm.evaluation.markup import closest_reading
-from espnet_bayeslm.evaluation.wer import NO_WORDS, ErrorCounts, word_errors
+from espnet_bayeslm.evaluation.wer import NO_WORDS, word_errors
 from espnet_bayeslm.rescoring.bayes_risk import words_in_place
 from espnet_bayeslm.rescoring.pipeline import RescoredList
 from espnet_bayeslm.rescoring.tuning import CONTROL
@@ -25,10 +25,10 @@ class ErrorTally:
 
     def __init__(self, refs: Mapping[str, Sequence[str]], counting: Counting = ALL_WORDS):
         self.refs, self.counting = refs, counting
-        self._parts: Dict[str, Dict[str, ErrorCounts]] = {}
-        # part -> the system before (A) -> its segments with the new best (B)
-        self._segments: Dict[str, Dict[str, List[Segment]]] = {}
-        self._without_control: Set[str] = set()
+        self.errors = dict.fromkeys((FIRST_PASS, CONTROL, RESCORED, ORACLE), NO_WORDS)
+        """Whose errors -> their counts; there is no control where some list has none."""
+        # the system before (A) -> its segments with the new best (B)
+        self._segments: Dict[str, List[Segment]] = {FIRST_PASS: [], CONTROL: []}
 
     def add(self, item: RescoredList) -> None:
         """Count the errors of a list."""
@@ -36,37 +36,21 @@ class ErrorTally:
         hyps = [self.counting.units(hyp.words) for hyp in item.nbest.hypotheses]
         counts = [word_errors(ref, hyp) for hyp in hyps]
         oracle = min(range(len(hyps)), key=lambda place: counts[place].errors)
-        places = {FIRST_PASS: 0, CONTROL: item.control, RESCORED: item.best, ORACLE: oracle}
+        places = {FIRST_PASS: 0, RESCORED: item.best, ORACLE: oracle}
         if item.control is None:
-            self._without_control.add(item.part)
-        errors = self._parts.setdefault(item.part, dict.fromkeys(places, NO_WORDS))
-        segments = self._segments.setdefault(item.part, {FIRST_PASS: [], CONTROL: []})
+            self.errors.pop(CONTROL, None)
+            self._segments.pop(CONTROL, None)
+        else:
+            places[CONTROL] = item.control
+        for name in self.errors:
+            self.errors[name] += counts[places[name]]
         best = align(ref, hyps[item.best])
-        for name, place in places.items():
-            if place is not None:
-                errors[name] += counts[place]
-                if name in segments:
-                    segments[name] += utterance_segments(align(ref, hyps[place]), best)
+        for name, segments in self._segments.items():
+            segments += utterance_segments(align(ref, hyps[places[name]]), best)
 
-    def tests(self) -> Dict[str, Dict[str, Mapsswe]]:
-        """Part -> the first pass or the control (A) -> its test against the new best (B)."""
-        return {
-            part: {name: compare_segments(segments[name]) for name in self._known(part, segments)}
-            for part, segments in self._segments.items()
-        }
-
-    def parts(self) -> Dict[str, Dict[str, ErrorCounts]]:
-        """Part -> whose errors -> their counts; what was tuned on comes before what was not."""
-        if not self._parts:
-            return {"": dict.fromkeys((FIRST_PASS, RESCORED, ORACLE), NO_WORDS)}
-        return {
-            part: {name: self._parts[part][name] for name in self._known(part, self._parts[part])}
-            for part in sorted(self._parts, reverse=True)
-        }
-
-    def _known(self, part: str, names: Iterable[str]) -> List[str]:
-        """Names of what every list of a part has."""
-        return [name for name in names if name != CONTROL or part not in self._without_control]
+    def tests(self) -> Dict[str, Mapsswe]:
+        """The first pass or the control (A) -> its test against the new best (B)."""
+        return {name: compare_segments(segments) for name, segments in self._segments.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +85,7 @@ class ConfidenceTally:
 
     def __init__(self, refs: Mapping[str, Sequence[str]]):
         self.refs = refs
-        self._parts: Dict[str, List[np.ndarray]] = {}
+        self._rows: List[np.ndarray] = []
 
     def add(self, item: RescoredList) -> None:
         """Count the words of a list's best hypothesis, where they have confidences."""
@@ -109,15 +93,13 @@ class ConfidenceTally:
             return
         ref = closest_reading(self.refs[item.nbest.utt], item.words)
         correct = words_in_place(item.words, [ref])[0]
-        rows = np.stack([item.masses, item.confidences, correct])
-        self._parts.setdefault(item.part, []).append(rows)
+        self._rows.append(np.stack([item.masses, item.confidences, correct]))
 
-    def parts(self) -> Dict[str, Calibration]:
-        """Part -> how well its confidences fit."""
-        return {part: self._calibration(part) for part in sorted(self._parts, reverse=True)}
-
-    def _calibration(self, part: str) -> Calibration:
-        masses, confidences, right = np.concatenate(self._parts[part], axis=1)
+    def calibration(self) -> Optional[Calibration]:
+        """Fit of the confidences; None where there are none."""
+        if not self._rows:
+            return None
+        masses, confidences, right = np.concatenate(self._rows, axis=1)
         correct = right.astype(bool)
         return Calibration(
             len(correct),

@@ -1,10 +1,9 @@
-"""Scales and mixture weights with the fewest word errors, and the errors of a rescoring."""
+"""Scales with the fewest word errors, and the errors of a rescoring."""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
-from collections import Counter
 from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
@@ -15,13 +14,8 @@ from espnet_bayeslm.evaluation.wer import check_same_utterances
 from espnet_bayeslm.loading.weights_file import NamedWeight
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.rescoring.bayes_risk import Posterior, PosteriorTuning
-from espnet_bayeslm.rescoring.decision import ListScores, Scales, ScoredList, Weighting, candidates
-from espnet_bayeslm.rescoring.feature_tuning import (
-    AS_IT_CAME,
-    TunedWeights,
-    small_errors,
-    tune_features,
-)
+from espnet_bayeslm.rescoring.decision import ListScores, Scales, ScoredList, Weighting
+from espnet_bayeslm.rescoring.feature_tuning import AS_IT_CAME, TunedWeights, tune_features
 from espnet_bayeslm.rescoring.features import (
     FIRST_PASS,
     LM,
@@ -59,14 +53,12 @@ class Fold(NamedTuple):
 
 
 class Tuned(NamedTuple):
-    """Scales and weights chosen on a development set.
+    """Scales chosen on a development set.
 
     Attributes:
         scales: The scales.
-        weights: The components' weights, (K,).
         found: The errors of the candidates.
         sweep: The errors around the scales.
-        tried: (weights, fewest errors with few features) of each mixture that was tried.
         words: Of the references.
         risk_errors: Word errors of the tuning lists by least expected errors, where that was asked
             for.
@@ -75,10 +67,8 @@ class Tuned(NamedTuple):
     """
 
     scales: Scales
-    weights: np.ndarray
     found: TunedWeights
     sweep: Sweep
-    tried: List[Tuple[np.ndarray, int]]
     words: int
     risk_errors: Optional[int] = None
     folds: Tuple[Fold, ...] = ()
@@ -147,12 +137,6 @@ class _TuningSet(NamedTuple):
     groups: Sequence[str]
     num_folds: int
 
-    def fewest_errors(self, lists: Sequence[ScoredList]) -> int:
-        """Fewest word errors of the lists with few features."""
-        features = [item.features() for item in lists]
-        normalised = is_normalised(features)
-        return small_errors(features, self.errors, normalised_scores=normalised)
-
     def scales(
         self, lists: Sequence[ScoredList], subtracted: Sequence[NamedWeight] = ()
     ) -> Tuple[TunedWeights, Scales]:
@@ -202,9 +186,7 @@ def tune_mixture(
     groups: Optional[Mapping[str, str]] = None,
     options: RescoreOptions = AS_USUAL,
 ) -> Tuned:
-    """Scales, and weights if asked for, with the fewest word errors.
-
-    Of equals the weights nearest to those given. Never worse on these lists than the first pass.
+    """Scales with the fewest word errors; never worse on these lists than the first pass.
 
     Args:
         lists: The N-best lists of the development set, with their scores.
@@ -219,17 +201,8 @@ def tune_mixture(
     spoken = [refs[nbest.utt] for nbest in nbests]
     known = _TuningSet(spoken, errors, _groups(nbests, groups), options.tune_folds)
     each = weighting.names if options.tune_lms else ()
-
-    def scored(mixing: np.ndarray) -> List[ScoredList]:
-        more = {"names": each, "subtracted": weighting.subtracted}
-        return [item.scored(mixing, weighting.combine, **more) for item in lists]
-
-    tried: List[Tuple[np.ndarray, int]] = []
-    chosen = weights = weighting.weights
-    if options.tune_weights:
-        tried = [(mixing, known.fewest_errors(scored(mixing))) for mixing in candidates(weights)]
-        chosen = min(tried, key=lambda pair: (pair[1], float(abs(pair[0] - weights).sum())))[0]
-    final = scored(chosen)
+    how = weighting.weights, weighting.combine
+    final = [item.scored(*how, names=each, subtracted=weighting.subtracted) for item in lists]
     found, scales = known.scales(final, weighting.scales.subtracted)
     picture = known.sweep(final, found)
     without_lm = [item.without_lm() for item in final]
@@ -246,12 +219,12 @@ def tune_mixture(
     own_posterior, _ = known.posterior(without_lm, own, decision)
     own = dataclasses.replace(own, posterior=own_posterior)
     # one component is not combined with anything
-    used = weighting.combine if len(weights) > 1 else None
+    used = weighting.combine if len(weighting.weights) > 1 else None
     scales = dataclasses.replace(
         scales, posterior=posterior, combine=used, decision=decision, control=own
     )
     num_words = sum(_num_words(nbest, refs, options.counting) for nbest in nbests)
-    return Tuned(scales, chosen, found, picture, tried, num_words, by_risk, control=control)
+    return Tuned(scales, found, picture, num_words, by_risk, control=control)
 
 
 def _num_words(nbest: NBest, refs: Mapping[str, Sequence[str]], counting: Counting) -> int:
@@ -316,20 +289,6 @@ def hypothesis_errors(
         counts = [counting.errors(ref, hyp.words) for hyp in nbest.hypotheses]
         found.append(np.array([count.errors for count in counts]))
     return found
-
-
-def split_lists(
-    nbests: Sequence[NBest], share: float, groups: Optional[Mapping[str, str]] = None
-) -> List[bool]:
-    """True for each list of the first groups that hold `share` of the lists: these are tuned on."""
-    of_list = _groups(nbests, groups)
-    tuning, count = set(), 0
-    for group, size in Counter(of_list).items():
-        # a group goes where it leaves the share nearest
-        if count + size / 2 <= share * len(nbests):
-            tuning.add(group)
-            count += size
-    return [group in tuning for group in of_list]
 
 
 def fold_lists(

@@ -42,7 +42,7 @@ WAYS = {
     "draws": {"num_samples": 2},
     "second job": {"job": 2, "num_jobs": 2, "segments": "segments"},
     "context": {"context": "previous", "segments": "segments"},
-    "tuned weights": {"tune": True, "tune_weights": True},
+    "tuned": {"tune": True, "tune_lms": True},
 }
 
 

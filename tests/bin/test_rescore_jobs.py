@@ -1,4 +1,4 @@
-"""`bayeslm rescore` in parts, by other combinations, and tuned mixtures."""
+"""`bayeslm rescore` in parts, by other combinations."""
 
 import itertools
 import json
@@ -91,32 +91,14 @@ def test_loglinear_costs_are_weighted_sums(nbest, point, bayes, tmp_path):
 
 def test_scales_bring_the_combination_they_were_tuned_with(nbest, point, ngram, tmp_path, refused):
     lms = {"nbest": nbest / "dev", "lm": point, "ngram": ngram}
-    options = {"weights": "0.5,0.6", "combine": "loglinear", "tune_weights": "true"}
+    options = {"weights": "0.5,0.6", "combine": "loglinear"}
     tuned = run(**lms, **options, tune_ref=nbest / "dev.ref", output=tmp_path / "tuned")
+    lms["weights"] = options["weights"]
     again = run(**lms, scales=tuned / "scales.yaml", output=tmp_path / "again")
     assert same_files(tuned, again, "lmwt.nn", "text")
     command = words(**lms, scales=tuned / "scales.yaml", output=tmp_path / "other")
     message = "--combine linear, and --scales were tuned with loglinear"
     refused(main, [*command, "--combine", "linear"], message)
-
-
-def test_tuned_weights_have_the_fewest_errors_and_go_with_the_scales(
-    nbest, point, ngram, tmp_path, refused
-):
-    lms = {"lm": point, "ngram": ngram}
-    tuning = {"weights": "0.35,0.65", "tune_ref": nbest / "dev.ref", "tune_weights": "true"}
-    found = settings(run(nbest=nbest / "dev", **lms, **tuning, output=tmp_path / "dev"))
-    assert list(found["weights"]) == ["point", "bigram"]
-    tried = json.loads((tmp_path / "dev" / "sweep.json").read_text())["weights"]
-    rates = {tuple(row["weights"].values()): row["wer"] for row in tried}
-    assert len(rates) == 12 and rates[tuple(found["weights"].values())] == min(rates.values())
-    assert max(rates.values()) <= found["wer"]["first pass"] + 0.01
-    lists = {"nbest": nbest / "test", "scales": tmp_path / "dev" / "scales.yaml"}
-    applied = settings(run(**lists, **lms, output=tmp_path / "test"))
-    assert applied["components"] == found["weights"]
-    assert all(applied.get(key) == found.get(key) for key in ("lmwt", "word_penalty", "features"))
-    other = words(**lists, ngram=ngram, output=tmp_path / "other")
-    refused(main, other, "--scales has weights for point, bigram")
 
 
 def test_the_sweep_is_written_as_table_and_heat_map(nbest, ngram, tmp_path):

@@ -15,12 +15,10 @@ REFUSED = [
     ({"job": 2}, "--job 2 of --num_jobs 1: expected 1 to 1"),
     ({"num_jobs": 2, "tune_ref": "x"}, "a job has a part of the lists only"),
     ({"num_jobs": 2, "merge": ["x"]}, "--merge with --job"),
-    ({"merge": ["x"], "tune_lms": True}, "need the scores of each LM"),
+    ({"merge": ["x"], "tune_lms": True}, "needs the scores of each LM"),
     ({"merge": ["x"], "uncertainty": True, "num_samples": 9}, "--uncertainty with --merge"),
     ({"uncertainty": True}, "needs several weight draws, --num_samples is 0"),
     ({"context": "previous"}, "needs to know the recordings"),
-    ({"split": 1.5}, "--split 1.5: expected a share between 0 and 1"),
-    ({"split": 0.5, "folds": 2}, "--split and --folds"),
     ({"folds": 1}, "--folds 1: expected 2 or more"),
     ({"tune_folds": 0}, "--tune_folds 0, --folds None: expected 2 or more"),
 ]
@@ -32,9 +30,7 @@ def test_options_that_are_refused(options, message):
         RescoreCommand(nbest="x", output="y", **options).given_scales()
 
 
-@pytest.mark.parametrize(
-    "options", [{"split": 0.5}, {"folds": 2}, {"tune_weights": True}, {"tune_lms": True}]
-)
+@pytest.mark.parametrize("options", [{"folds": 2}, {"tune_lms": True}])
 def test_tuning_needs_references(options):
     with pytest.raises(ValueError, match=f"--{next(iter(options))} needs references to tune on"):
         RescoreCommand(nbest="x", output="y", **options).check_untuned()

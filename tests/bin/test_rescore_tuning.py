@@ -1,4 +1,4 @@
-"""`bayeslm rescore`: the lists' own references, splits and folds, and what is said of them."""
+"""`bayeslm rescore`: the lists' own references and folds, and what is said of them."""
 
 import json
 import random
@@ -60,25 +60,6 @@ def test_the_lists_own_references_are_the_defaults(rescore, tmp_path, capsys):
     assert "tuning" not in found and found["wer"]["rescored"] < found["wer"]["first pass"]
     assert "\nwithout the LM - rescored: MAPSSWE z = " in capsys.readouterr().out
     assert found["control"] == own["control"]
-
-
-def test_a_part_is_tuned_on_and_the_other_tested(rescore, tmp_path, capsys):
-    write_jsonl(tmp_path / "all.jsonl")
-    found = rescore("all", "out", split=0.5)
-    out = capsys.readouterr().out
-    assert out.index("\ntuning ") < out.index("\ntest ")
-    # three speakers of six
-    lines = (tmp_path / "all.jsonl").read_text().splitlines(keepends=True)
-    refs = {r["utt"]: r["ref"] for r in map(json.loads, lines)}
-    mine = {u: refs[u] for n, u in enumerate(refs) if n % 6 < 3}
-    assert found["tuning"]["words"] == sum(len(ref.split()) for ref in mine.values())
-    assert found["wer"]["rescored"] < found["wer"]["first pass"]
-    own = [line for line in lines if json.loads(line)["utt"] in mine]
-    (tmp_path / "mine.jsonl").write_text("".join(own))
-    alone = rescore("mine", "mine")
-    assert alone["wer"] == found["wer_of_tuning"]
-    for key in ("lmwt", "word_penalty", "features"):
-        assert alone.get(key) == found.get(key)
 
 
 def test_folds_are_rescored_with_what_the_others_tell(rescore, tmp_path, capsys):

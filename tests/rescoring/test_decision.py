@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espnet_bayeslm.loading.weights_file import NamedWeight
+from espnet_bayeslm.loading.weights_file import read_weights
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.rescoring.decision import (
     Scales,
     ScoredList,
     check_combination,
-    distinct_hypotheses,
     read_scales,
 )
 from espnet_bayeslm.rescoring.features import FIRST_PASS
@@ -47,7 +46,8 @@ def brute_force(nbests, lm, lmwt, word_penalty):
 def make(rows, lm):
     """Return N-best lists, and LM scores for all of their hypotheses."""
     nbests = [NBest(f"u{n}", tuple(hyps)) for n, hyps in enumerate(rows)]
-    return nbests, {words: lm.get(words, -3.25) for words in distinct_hypotheses(nbests)}
+    every = {hyp.words for nbest in nbests for hyp in nbest.hypotheses}
+    return nbests, {words: lm.get(words, -3.25) for words in every}
 
 
 def scored(nbest, lm):
@@ -118,10 +118,8 @@ def test_scales_of_a_file(tmp_path):
     path = tmp_path / "scales.yaml"
     path.write_text("lmwt: 7\nword_penalty: -0.5\nwer: {rescored: 3.0}\n")
     assert read_scales(path) == Scales(7.0, -0.5)
-    path.write_text("features: {am_score: 0.5, rank: 1}\nweights: {lstm: 0.5}\n")
-    expected = Scales(
-        weights=(NamedWeight("lstm", 0.5),), features=(("am_score", 0.5), ("rank", 1.0))
-    )
+    path.write_text("features: {am_score: 0.5, rank: 1}\n")
+    expected = Scales(features=(("am_score", 0.5), ("rank", 1.0)))
     assert read_scales(path) == expected
     (tmp_path / "scales.yaml.gz").write_bytes(gzip.compress(path.read_bytes()))
     assert read_scales(tmp_path / "scales.yaml.gz") == expected

@@ -7,7 +7,6 @@ from oracles.em_plain import plain_em
 from espnet_bayeslm.evaluation.interpolation import check_weights, estimate_weights, mix
 from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.rescoring import MixtureScorer
-from espnet_bayeslm.rescoring.decision import candidates
 from espnet_bayeslm.scoring.cache import CachedScorer
 from espnet_bayeslm.utils.errors import InputError
 
@@ -132,18 +131,3 @@ def test_other_sentences_or_another_lm_are_scored_anew(tmp_path, sentences, fing
     assert loads == ["y"]
     expected = Table("y", "ab", 1).word_scores(sentences)
     assert [s.log_probs.tolist() for s in scores] == [s.log_probs.tolist() for s in expected]
-
-
-@pytest.mark.parametrize("weights", [[0.75, 0.15, 0.1], [1.5, 0.3, 0.2], [0.3, 0.0, 0.0]])
-def test_weights_that_are_tried_share_out_what_those_given_have(weights):
-    """Log-linear weights may have any sum, which is part of the choice."""
-    tried = candidates(np.array(weights))
-    assert np.allclose([w.sum() for w in tried], sum(weights))
-    shares = [w[0] / sum(weights) for w in tried]
-    assert np.allclose(shares, sorted({weights[0] / sum(weights), *np.arange(11) / 10}))
-    rest = np.array(weights[1:]) / sum(weights[1:]) if any(weights[1:]) else np.full(2, 0.5)
-    for w in tried[:-1]:
-        assert np.allclose(w[1:] / w[1:].sum(), rest)
-    assert not tried[-1][1:].any()
-    (alone,) = candidates(np.array([0.7]))
-    assert alone.tolist() == [0.7]

@@ -1,4 +1,4 @@
-"""What is counted over lists that are tuned on and lists that are not."""
+"""What is counted over rescored lists."""
 
 import numpy as np
 
@@ -7,17 +7,16 @@ from espnet_bayeslm.rescoring.pipeline import RescoredList
 from espnet_bayeslm.rescoring.tally import ConfidenceTally, ErrorTally
 
 
-def test_tuning_lists_stand_before_test_lists():
+def test_errors_and_words_with_confidences_are_counted():
     refs = {"u1": ("a", "b"), "u2": ("a",), "u3": ("c",)}
     errors, sure = ErrorTally(refs), ConfidenceTally(refs)
-    for utt, part in (("u1", "test"), ("u2", "tuning"), ("u3", "test")):
-        words = ("a",) if utt == "u3" else refs[utt]
+    assert sure.calibration() is None
+    for utt, ref in refs.items():
+        words = ("a",) if utt == "u3" else ref
         values = np.full(len(words), 0.75)
         nbest = NBest(utt, (Hypothesis(words),))
-        item = RescoredList(nbest, (0.0,), (values,), 0, part=part, masses=values)
-        item = item._replace(confidences=values)
+        item = RescoredList(nbest, (0.0,), (values,), 0, masses=values, confidences=values)
         errors.add(item)
         sure.add(item)
-    assert list(errors.parts()) == list(sure.parts()) == ["tuning", "test"]
-    assert errors.parts()["test"]["rescored"].errors == 1
-    assert [sure.parts()[part].words for part in ("tuning", "test")] == [1, 3]
+    assert list(errors.errors) == ["first pass", "rescored", "oracle"]
+    assert errors.errors["rescored"].errors == 1 and sure.calibration().words == 4
