@@ -25,11 +25,9 @@ from espnet_bayeslm.evaluation.interpolation import COMBINATIONS
 from espnet_bayeslm.evaluation.markup import closest_reading
 from espnet_bayeslm.evaluation.normalization import Normalization, normalize_option
 from espnet_bayeslm.evaluation.wer import (
-    ERRORS_HEADER,
     NO_WORDS,
     ErrorCounts,
     check_same_utterances,
-    format_errors,
     read_transcripts,
     word_errors,
 )
@@ -52,6 +50,7 @@ from espnet_bayeslm.nbest.lattice import (
 from espnet_bayeslm.nbest.lattice_builder import MAX_ARCS
 from espnet_bayeslm.nbest.normalized_lists import normalized_lattice, restored_lattice
 from espnet_bayeslm.nbest.types import NBest
+from espnet_bayeslm.report.score_results import error_text
 from espnet_bayeslm.scoring.limits import BEAM, MAX_HYPS, MERGE_ORDER, PRUNE
 from espnet_bayeslm.utils.cli import Tool
 from espnet_bayeslm.utils.engine import EngineOptions
@@ -203,9 +202,7 @@ def lattice(options: LatticeOptions) -> None:
                 errors["1-best"].append(word_errors(refs[item.utt], best))
                 errors["oracle"].append(word_errors(refs[item.utt], oracle))
     if refs is not None:
-        print(ERRORS_HEADER)
-        for name, counts in errors.items():
-            print(format_errors(name, sum(counts, NO_WORDS)))
+        print(error_text({name: sum(counts, NO_WORDS) for name, counts in errors.items()}))
 
 
 def check_lattices(

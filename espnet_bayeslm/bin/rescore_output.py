@@ -11,7 +11,8 @@ import yaml
 
 from espnet_bayeslm.bin.rescore_options import SCALES
 from espnet_bayeslm.evaluation.mapsswe import Mapsswe
-from espnet_bayeslm.evaluation.wer import ErrorCounts, errors_header, format_errors
+from espnet_bayeslm.evaluation.wer import ErrorCounts
+from espnet_bayeslm.report.score_results import error_text
 from espnet_bayeslm.rescoring.decision import Scales, Weighting
 from espnet_bayeslm.rescoring.feature_tuning import TunedWeights
 from espnet_bayeslm.rescoring.tally import Calibration, UnknownTally
@@ -105,8 +106,7 @@ def report(
     """Print what was chosen, the errors, and their test against the first pass."""
     print("\n".join(choice_lines(weighting, tuned)))
     if errors:
-        print(errors_header(unit))
-        print("\n".join(format_errors(name, counts) for name, counts in errors.items()))
+        print(error_text(errors, unit))
         for name, test in tests.items():
             print(f"{name} - rescored: MAPSSWE z = {test.z:.2f}, p = {test.p:.2g}")
         if weighting.scales.control is not None and CONTROL not in errors:

@@ -133,19 +133,3 @@ def check_same_utterances(
         if some
         else "Give files with the same utterances, or filter one of them by the other's ids.",
     )
-
-
-def format_errors(name: str, counts: ErrorCounts, *, mark: str = " ") -> str:
-    """Row of a table of error rates (header: `errors_header`)."""
-    return (
-        f"{name:<24} {100 * counts.rate:7.2f}{mark}{counts.substitutions:7d} {counts.deletions:7d}"
-        f" {counts.insertions:7d} {counts.words:8d}"
-    )
-
-
-def errors_header(unit: str = "word") -> str:
-    """Header of a table whose rows `format_errors` makes."""
-    return f"{'':<24} {RATES[unit] + ' %':>7} {'sub':>7} {'del':>7} {'ins':>7} {unit + 's':>8}"
-
-
-ERRORS_HEADER = errors_header()

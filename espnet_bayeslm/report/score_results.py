@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from espnet_bayeslm.evaluation.bootstrap import WerDifference
 from espnet_bayeslm.evaluation.comparison import Scores, SystemPair
 from espnet_bayeslm.evaluation.mapsswe import Mapsswe
-from espnet_bayeslm.evaluation.wer import RATES, ErrorCounts, errors_header, format_errors
+from espnet_bayeslm.evaluation.wer import RATES, ErrorCounts
 from espnet_bayeslm.report.inputs import expecting, read_json, typed
-from espnet_bayeslm.report.table import BETTER, WORSE
+from espnet_bayeslm.report.table import BETTER, WORSE, columns
 
 # Keys of the JSON beside the names of the systems.
 RESERVED = ("significance", "conditions", "average_wer")
@@ -20,6 +20,7 @@ ORACLE, FIRST_PASS = "oracle", "first pass"
 REMEDY = "Make it with `bayeslm score --output FILE`."
 # Of a bootstrap interval these are in percent in the JSON, as `wer` is
 IN_PERCENT = ("difference", "low", "high")
+NO_MARKS: Mapping[str, str] = {}
 
 
 def print_scores(
@@ -40,7 +41,7 @@ def print_scores(
     print_errors(pooled, baseline, unit)
     if len(conditions) > 1:
         print()
-        print_conditions(conditions, pooled, baseline, unit)
+        print(columns(condition_rows(conditions, pooled, baseline, unit)))
     if pooled.pairs:
         rate = RATES[unit]
         legend = f"A - B: {rate} of A less {rate} of B"
@@ -52,50 +53,51 @@ def print_scores(
 def print_errors(scores: Scores, baseline: Optional[str], unit: str) -> None:
     """Print a table of errors, and one of the pairs of systems where there are any."""
     found, sign = marks(scores.pairs, baseline), signs()
-    print(errors_header(unit))
-    for name, counts in scores.errors.items():
-        print(format_errors(name, counts, mark=sign[found.get(name, "")]))
+    print(error_text(scores.errors, unit, {name: sign[mark] for name, mark in found.items()}))
     if scores.pairs:
-        print()
-        print_pairs(scores.pairs)
+        print(f"\n{columns(pair_rows(scores.pairs), words=(0, 1))}")
 
 
-def print_pairs(pairs: Sequence[SystemPair]) -> None:
-    """Print one row for every two systems: bootstrap interval and MAPSSWE."""
-    width = max(24, *(len(name) for pair in pairs for name in (pair.a, pair.b)))
+def error_text(
+    errors: Mapping[str, ErrorCounts], unit: str = "word", marks: Mapping[str, str] = NO_MARKS
+) -> str:
+    """Table of error counts, with a mark of one character after some rates."""
+    rows = [["", f"{RATES[unit]} % ", "sub", "del", "ins", f"{unit}s"]]
+    for name, c in errors.items():
+        rate = f"{100 * c.rate:.2f}{marks.get(name, ' ')}"
+        rows.append([name, rate, *map(str, (c.substitutions, c.deletions, c.insertions, c.words))])
+    return columns(rows)
+
+
+def pair_rows(pairs: Sequence[SystemPair]) -> List[List[str]]:
+    """One row for every two systems: bootstrap interval and MAPSSWE."""
     level = f"{100 * pairs[0].interval.level:g} % interval"
-    print(f"{'A':<{width}} {'B':<{width}} {'A - B %':>8} {level:>17} {'P(B<A)':>7}", end=" ")
-    print(f"{'segments':>8} {'mean':>8} {'Z':>8} {'p':>9}")
+    rows = [["A", "B", "A - B %", level, "P(B<A)", "segments", "mean", "Z", "p"]]
     for pair in pairs:
         test, interval = pair.test, pair.interval
-        ends, better = f"[{100 * interval.low:.2f}, {100 * interval.high:.2f}]", "-"
-        if pair.identical:
-            ends = IDENTICAL
-        else:
-            better = f"{interval.improvement:.3f}"
-        print(f"{pair.a:<{width}} {pair.b:<{width}} {100 * interval.difference:8.2f}", end=" ")
-        print(f"{ends:>17} {better:>7}", end=" ")
-        print(f"{test.segments:8d} {test.mean:8.4f} {test.z:8.3f} {test.p:9.2g}")
+        ends = f"[{100 * interval.low:.2f}, {100 * interval.high:.2f}]"
+        bootstrap = [IDENTICAL, "-"] if pair.identical else [ends, f"{interval.improvement:.3f}"]
+        mapsswe = [f"{test.segments}", f"{test.mean:.4f}", f"{test.z:.3f}", f"{test.p:.2g}"]
+        rows.append([pair.a, pair.b, f"{100 * interval.difference:.2f}", *bootstrap, *mapsswe])
+    return rows
 
 
-def print_conditions(
+def condition_rows(
     conditions: Mapping[str, Scores], pooled: Scores, baseline: Optional[str], unit: str
-) -> None:
-    """Print error rates, a column for each condition, for their average, and pooled."""
-    columns = {**conditions, "average": None, "pooled": pooled}
-    widths = [max(8, len(name)) for name in columns]
-    found = [marks(scores.pairs, baseline) if scores else {} for scores in columns.values()]
+) -> List[List[str]]:
+    """Error rates, a column for each condition, for their average, and pooled."""
     sign = signs()
-    print(
-        f"{RATES[unit] + ' %':<24}",
-        *(f"{name:>{w}}" for name, w in zip(columns, widths, strict=True)),
-    )
+
+    def rate(scores: Scores, system: str) -> str:
+        mark = sign[marks(scores.pairs, baseline).get(system, "")]
+        return f"{100 * scores.errors[system].rate:.2f}{mark}"
+
+    rows = [[f"{RATES[unit]} %", *conditions, "average", "pooled"]]
     for system in pooled.errors:
-        print(f"{system:<24}", end="")
-        for scores, width, names in zip(columns.values(), widths, found, strict=True):
-            rate = scores.errors[system].rate if scores else average_rate(conditions, system)
-            print(f" {100 * rate:{width}.2f}", end=sign[names.get(system, "")])
-        print()
+        average = f"{100 * average_rate(conditions, system):.2f} "
+        rates = [rate(scores, system) for scores in conditions.values()]
+        rows.append([system, *rates, average, rate(pooled, system)])
+    return rows
 
 
 def signs() -> Dict[str, str]:

@@ -19,7 +19,7 @@ from espnet_bayeslm.kinds.search.ranking import (
 from espnet_bayeslm.kinds.search.space import architecture_yaml, uncertainty_of
 from espnet_bayeslm.report.inputs import expecting, read_json, typed
 from espnet_bayeslm.report.page import Section
-from espnet_bayeslm.report.table import Table
+from espnet_bayeslm.report.table import Table, columns
 from espnet_bayeslm.utils.files import write_json, write_text
 
 SEARCH, RETRAINED = "search.json", "retrain.json"
@@ -62,7 +62,7 @@ def print_weights(runs: Sequence[Run]) -> None:
             share = sum(table[location][kind] for table in tables) / len(tables)
             weights = [f"{run.weights[location][kind]:+.4f}" for run in runs]
             rows.append([location, kind, f"{share:.3f}", *weights])
-    _print_columns(rows)
+    print(columns(rows, words=range(len(rows[0]))))
 
 
 def print_ranking(ranking: Sequence[RankedArchitecture], runs: Sequence[Run]) -> None:
@@ -75,7 +75,7 @@ def print_ranking(ranking: Sequence[RankedArchitecture], runs: Sequence[Run]) ->
     for number, item in enumerate(ranking, 1):
         ranks = [_text(rank) for rank in (item.mean_rank, *item.ranks)] if several else []
         rows.append([f"{number}", _probability(item), *ranks, describe(item.choices)])
-    _print_columns(rows)
+    print(columns(rows, words=range(len(rows[0]))))
 
 
 def print_retrained(results: Sequence[Retrained], ranking: Sequence[RankedArchitecture]) -> None:
@@ -86,15 +86,7 @@ def print_retrained(results: Sequence[Retrained], ranking: Sequence[RankedArchit
         item = ranking[result.rank - 1]
         figures = [perplexity_text(result.valid_ppl), f"{result.epoch} of {result.num_epochs}"]
         rows.append([f"{result.rank}", _probability(item), *figures, describe(item.choices)])
-    _print_columns(rows)
-
-
-def _print_columns(rows: Sequence[Sequence[str]]) -> None:
-    """Print rows of cells, each column as wide as its widest cell."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        print("  ".join(cells).rstrip())
+    print(columns(rows, words=range(len(rows[0]))))
 
 
 def _probability(item: RankedArchitecture) -> str:

@@ -81,6 +81,16 @@ class Table:
         return "".join(f"| {' | '.join(line)} |\n" for line in [padded[0], rule, *padded[1:]])
 
 
+def columns(rows: Sequence[Sequence[str]], *, words: Sequence[int] = (0,)) -> str:
+    """Rows as text in columns; columns that hold words are aligned to the left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        [cell.ljust(w) if n in words else cell.rjust(w) for n, (cell, w) in enumerate(cells)]
+        for cells in (list(zip(row, widths, strict=True)) for row in rows)
+    ]
+    return "\n".join("  ".join(line).rstrip() for line in lines)
+
+
 def fixed(number: Optional[float], digits: int) -> str:
     """Number with so many digits after the point; a dash where there is none."""
     if number is None:

@@ -16,7 +16,7 @@ from espnet_bayeslm.evaluation.signal_to_noise import (
 )
 from espnet_bayeslm.report.inputs import expecting, read_json, typed
 from espnet_bayeslm.report.page import Section
-from espnet_bayeslm.report.table import MISSING, Table
+from espnet_bayeslm.report.table import MISSING, Table, columns
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_json
 
@@ -43,34 +43,34 @@ class LocationRow(NamedTuple):
 
 def print_snr(lms: Mapping[str, Sequence[LocationRow]]) -> None:
     """Print one row for each LM and location."""
-    columns = [f"{p} %" for p in PERCENTILES if p != 50]
-    width = max(map(len, ("LM", *lms)))
-    print(f"{'LM':<{width}} {'location':<18} {'random':>11} {'median SNR':>10}", end=" ")
-    print(*(f"{column:>9}" for column in columns), f"{'sigma':>10} {'/ start':>8}")
-    for name, rows in lms.items():
-        for row in rows:
-            print(f"{name:<{width}} {row.location:<18}", _figures(row.summary))
+    others = [f"{p} %" for p in PERCENTILES if p != 50]
+    rows = [["LM", "location", "random", "median SNR", *others, "sigma", "/ start"]]
+    for name, of_lm in lms.items():
+        rows += [[name, row.location, *_figures(row.summary)] for row in of_lm if row.summary]
+    print(columns(rows, words=(0, 1)))
+    for name, of_lm in lms.items():
+        for row in of_lm:
+            if row.summary is None:
+                print(f"{name}  {row.location}  {NEEDS_TEXT}")
 
 
-def _figures(summary: Optional[SnrSummary]) -> str:
+def _figures(summary: SnrSummary) -> List[str]:
     """Figures of a row of the table."""
-    if summary is None:
-        return NEEDS_TEXT
     spread = [v for p, v in zip(PERCENTILES, summary.percentiles, strict=True) if p != 50]
-    ratio = summary.median_std_ratio
-    values = " ".join(f"{value:9.3g}" for value in spread)
-    start = f"{'-':>8}" if ratio is None else f"{ratio:8.3g}"
-    return f"{summary.count:11d} {summary.median:10.3g} {values} {summary.median_std:10.3g} {start}"
+    start = "-" if summary.median_std_ratio is None else f"{summary.median_std_ratio:.3g}"
+    values = [f"{value:.3g}" for value in (summary.median, *spread, summary.median_std)]
+    return [f"{summary.count}", *values, start]
 
 
 def print_pruning(name: str, steps: Sequence[PruningStep]) -> None:
     """Print the perplexities of an LM, one row for each share."""
     by_snr, by_magnitude = ([s for s in steps if s.criterion == name] for name in CRITERIA)
     print(f"\n{name}: perplexity per word with the least random weights set to zero")
-    print(f"{'share %':>8} {'weights':>11} {'by SNR':>12} {'by |mean|':>12}")
+    rows = [["share %", "weights", "by SNR", "by |mean|"]]
     for pair in zip(by_snr, by_magnitude, strict=True):
-        values = (f"{perplexity_text(_word_perplexity(step)):>12}" for step in pair)
-        print(f"{100 * pair[0].share:8.1f} {pair[0].num_zeroed:11d}", *values)
+        values = [perplexity_text(_word_perplexity(step)) for step in pair]
+        rows.append([f"{100 * pair[0].share:.1f}", f"{pair[0].num_zeroed}", *values])
+    print(columns(rows, words=()))
 
 
 def _word_perplexity(step: PruningStep) -> float:
