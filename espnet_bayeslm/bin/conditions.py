@@ -14,14 +14,7 @@ UNNAMED = ""
 
 @dataclasses.dataclass(frozen=True)
 class ConditionFiles:
-    """The files of one condition, such as one microphone.
-
-    Attributes:
-        name: The condition's name; `UNNAMED` where it has none.
-        ref: References.
-        hyps: System -> its output.
-        nbest: N-best lists, where they are given.
-    """
+    """The files of one condition, such as one microphone."""
 
     name: str
     ref: str

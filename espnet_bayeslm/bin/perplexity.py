@@ -82,11 +82,7 @@ def print_table(summaries: Sequence[Mapping[str, Any]]) -> None:
 
 
 def read_text(options: ScoredTextOptions) -> Sentences:
-    """Sentences of a text, normalised.
-
-    Raises:
-        InputError: The text cannot be used.
-    """
+    """Sentences of a text, normalised."""
     text = read_sentences(options.text, keyed=options.keyed)
     sentences = Normalization(options.normalize).text(text)
     logging.info("read %d sentences from %s", len(sentences), options.text)
@@ -94,11 +90,7 @@ def read_text(options: ScoredTextOptions) -> Sentences:
 
 
 def read_inputs(options: ScoredTextOptions) -> Tuple[Sentences, List[Component]]:
-    """Sentences of a text, and the LMs and n-grams that score them.
-
-    Raises:
-        InputError: The text, an LM or an n-gram cannot be used.
-    """
+    """Sentences of a text, and the LMs and n-grams that score them."""
     sentences = read_text(options)
     return sentences, options.components(device_of(options.ngpu), context=options.context)
 

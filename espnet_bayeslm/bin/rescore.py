@@ -105,11 +105,7 @@ def lattice_scales(lists: CheckedLists) -> Scales:
 
 
 def read_references(path: Optional[str], lists: CheckedLists) -> Optional[Refs]:
-    """References of a file, or the lists' own; None where there are none.
-
-    Raises:
-        InputError: They are those of other lists, or of some lists only.
-    """
+    """References of a file, or the lists' own; None where there are none."""
     if path is not None:
         refs = read_transcripts(path)
         check_same_utterances(refs, lists.utts, ref_path=path, hyp_path=lists.path)

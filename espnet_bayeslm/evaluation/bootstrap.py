@@ -104,14 +104,7 @@ def replicate_totals(
 
 
 class ErrorTotals(NamedTuple):
-    """Errors and reference words of one system.
-
-    Attributes:
-        errors: Errors on the set itself.
-        words: Words of the references on the set itself.
-        drawn_errors: (R,) errors in each replicate.
-        drawn_words: (R,) words in each replicate.
-    """
+    """Errors and reference words of one system."""
 
     errors: int
     words: int

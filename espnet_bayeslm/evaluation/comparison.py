@@ -29,15 +29,7 @@ from espnet_bayeslm.evaluation.wer import (
 
 @dataclasses.dataclass(frozen=True)
 class SystemPair:
-    """Two systems compared.
-
-    Attributes:
-        a: The first system's name.
-        b: The second system's name.
-        test: MAPSSWE.
-        interval: Bootstrap interval of WER of A less WER of B.
-        identical: True if both outputs have the same words in every utterance.
-    """
+    """Two systems compared."""
 
     a: str
     b: str

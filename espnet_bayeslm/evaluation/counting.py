@@ -179,11 +179,7 @@ def joined(total: Sequence[UnknownWords], more: Sequence[UnknownWords]) -> Seque
 
 
 def read_word_list(path: PathLike) -> FrozenSet[str]:
-    """Words of a file, one a line; blank lines are left out.
-
-    Raises:
-        InputError: A line has several words, or no line has one.
-    """
+    """Words of a file, one a line; blank lines are left out."""
     words = set()
     for number, line in read_lines(path):
         found = line.split()

@@ -23,12 +23,7 @@ CRITICAL_Z = 1.96
 
 
 class Segment(NamedTuple):
-    """A stretch of an utterance in which at least one of two systems is wrong.
-
-    Attributes:
-        errors_a: Substitutions, deletions and insertions of system A in the segment.
-        errors_b: Substitutions, deletions and insertions of system B in the segment.
-    """
+    """A stretch of an utterance in which at least one of two systems is wrong."""
 
     errors_a: int
     errors_b: int

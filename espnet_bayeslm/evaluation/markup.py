@@ -30,11 +30,7 @@ class Deletable(str):
 
 
 class MarkedWords(Tuple[str, ...]):
-    """A transcript with markup; as a tuple it holds the tokens of its first reading.
-
-    Attributes:
-        items: Words, and the branches of alternations.
-    """
+    """A transcript with markup; as a tuple it holds the tokens of its first reading."""
 
     items: Items
 

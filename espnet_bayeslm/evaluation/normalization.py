@@ -120,9 +120,6 @@ class Normalization:
     Args:
         steps: Names of `STEPS` with commas between them; none of them: text stays as it is.
         kept: Words that no step changes, such as `[laugh]`.
-
-    Attributes:
-        steps: Names of the steps, in the order in which they are applied.
     """
 
     def __init__(self, steps: str = "", *, kept: Collection[str] = ()):

@@ -109,14 +109,7 @@ CRITERIA: Dict[str, Criterion] = {"snr": signal_to_noise, "magnitude": magnitude
 
 @dataclasses.dataclass(frozen=True)
 class PruningStep:
-    """An LM with some of its random weights at zero.
-
-    Attributes:
-        criterion: By which of `CRITERIA` they were chosen.
-        share: The share that was asked for, 0 to 1.
-        num_zeroed: Number of weights set to zero.
-        result: The result of the measurement.
-    """
+    """An LM with some of its random weights at zero."""
 
     criterion: str
     share: float

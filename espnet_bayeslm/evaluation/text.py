@@ -16,9 +16,6 @@ def read_sentences(path: PathLike, *, keyed: bool) -> Dict[str, Tuple[str, ...]]
         path: A Kaldi `text` or trn (keyed), or one sentence per line; an empty line is an
             empty sentence. `<s>` and `</s>` around a sentence are left out.
         keyed: True if the first word of each line is a key.
-
-    Raises:
-        InputError: The file holds nothing, its keys cannot be used, or `<s>` is within a sentence.
     """
     if keyed:
         return read_transcripts(path)

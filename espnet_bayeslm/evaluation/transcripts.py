@@ -49,10 +49,6 @@ def read_transcripts(path: PathLike) -> Dict[str, Words]:
     A trn has a name that ends in `trn`, or lines that all end in `(utterance-1)`. Alternations
     `{ a / b }`, null words `@`, deletable words `(uh)`, fragments and tags are read as sclite reads
     them (`evaluation.markup`). Comments `;;` are left out.
-
-    Raises:
-        InputError: A line without an id, an id that comes twice, an empty file, markup that is cut
-            short, `<s>` within a line, or an stm or ctm.
     """
     if Path(path).name.removesuffix(".gz").endswith("trn"):
         transcripts = _of_trn(list(read_lines(path)), path)

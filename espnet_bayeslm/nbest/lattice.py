@@ -121,15 +121,7 @@ class Lattice:
 
 
 class Path(NamedTuple):
-    """A path from the start of a lattice to its end.
-
-    Attributes:
-        words: Words of the path.
-        am_score: Sum of the arcs' acoustic scores, in nats.
-        lm_score: Sum of the arcs' LM scores, in nats.
-        graph_score: Sum of the arcs' graph scores, in nats.
-        total: Weighted sum of the scores.
-    """
+    """A path from the start of a lattice to its end."""
 
     words: Words
     am_score: float

@@ -23,11 +23,7 @@ _INFINITE = re.compile("[-+]?inf(inity)?", re.IGNORECASE | re.ASCII)
 
 
 class LatticeBuilder:
-    """Nodes and arcs of a file, with the lines where they stand, on their way to a `Lattice`.
-
-    Attributes:
-        line: The line that is read now, or the last one.
-    """
+    """Nodes and arcs of a file, with the lines where they stand, on their way to a `Lattice`."""
 
     def __init__(self, utt: str, path: PathLike, *, max_arcs: int, remedy: str):
         self.utt, self.path, self.max_arcs, self.remedy = utt, path, max_arcs, remedy

@@ -48,11 +48,7 @@ def words_line(words: Tuple[str, ...]) -> str:
 
 
 class Writable:
-    """Checks of the lists or lattices that are written, one by one.
-
-    Attributes:
-        utts: Utterance ids so far.
-    """
+    """Checks of the lists or lattices that are written, one by one."""
 
     def __init__(self) -> None:
         self.utts: Set[str] = set()

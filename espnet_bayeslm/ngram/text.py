@@ -59,9 +59,6 @@ def read_corpus(path: PathLike) -> Corpus:
     """Text of a file with one sentence per line; a file whose name ends in .gz is unpacked.
 
     A blank line is an empty sentence, `<s> </s>`, as it is for lmplz.
-
-    Raises:
-        InputError: The file cannot be read, holds no word, or a line is bad.
     """
     index: Dict[str, int] = {word: id_ for id_, word in enumerate(SPECIAL_WORDS)}
     ids = array("q")  # 8 bytes each, where a list would take more

@@ -56,20 +56,12 @@ def named_paths(option: str, values: Repeated, *, unique: bool = False) -> List[
 
 
 def read_json(path: PathLike, *, remedy: str) -> Any:
-    """Content of a JSON file.
-
-    Raises:
-        InputError: The file cannot be read, or is not JSON; `remedy` is its advice.
-    """
+    """Content of a JSON file."""
     return _parsed(read_text(path), path, None, remedy)
 
 
 def read_json_lines(path: PathLike, *, remedy: str) -> Iterator[Tuple[int, Any]]:
-    """Yield (line number, content) of a file of JSON lines.
-
-    Raises:
-        InputError: A line is not JSON.
-    """
+    """Yield (line number, content) of a file of JSON lines."""
     for number, line in read_lines(path):
         yield number, _parsed(line, path, number, remedy)
 

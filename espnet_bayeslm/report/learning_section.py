@@ -23,13 +23,7 @@ MAX_LEGEND = 3
 
 
 class Epoch(NamedTuple):
-    """The statistics of an epoch, as far as `STATISTICS` names them.
-
-    Attributes:
-        number: Number of the epoch.
-        train: Statistics over the training, with samples and dropout.
-        valid: Statistics of the validation text at the posterior mean.
-    """
+    """The statistics of an epoch, as far as `STATISTICS` names them."""
 
     number: int
     train: Mapping[str, float]
@@ -37,11 +31,7 @@ class Epoch(NamedTuple):
 
 
 def read_epochs(path: str) -> List[Epoch]:
-    """Epochs of an experiment.
-
-    Raises:
-        InputError: There is no checkpoint of a training, or none of its epochs was validated.
-    """
+    """Epochs of an experiment."""
     from espnet_bayeslm.loading.checkpoint import read_checkpoint  # imports torch
 
     file = Path(path) / CHECKPOINT if Path(path).is_dir() else Path(path)

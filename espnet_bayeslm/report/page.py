@@ -36,13 +36,7 @@ def environment() -> jinja2.Environment:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A part of the page.
-
-    Attributes:
-        key: Id of the section, which links lead to, and the name of its template.
-        title: Heading.
-        values: Values that the template shows.
-    """
+    """A part of the page."""
 
     key: str
     title: str

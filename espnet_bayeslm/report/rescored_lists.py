@@ -81,11 +81,7 @@ class Rescored:
 
 
 def read_rescored(name: str, folder: str, format: Optional[str]) -> Rescored:
-    """Lists of a folder with their new best; their format, or None where the files say it.
-
-    Raises:
-        InputError: A file is missing, is not usable, or is of other lists.
-    """
+    """Lists of a folder with their new best; their format, or None where the files say it."""
     path = Path(folder)
     if not path.is_dir():
         remedy = "Give the output of `bayeslm rescore`."
@@ -199,12 +195,7 @@ def _checked(content: Mapping[str, Any], words: Words) -> Uncertainty:
 def read_references(
     values: Repeated, rescored: Collection[Rescored], folders: Sequence[Tuple[str, str]]
 ) -> Dict[str, Words]:
-    """{utterance id: words}, from files and from the lists that hold references.
-
-    Raises:
-        InputError: The utterances of files and lists differ, or references disagree, or lists were
-            normalised or counted in several ways.
-    """
+    """{utterance id: words}, from files and from the lists that hold references."""
     refs: Dict[str, Words] = {}
     steps = {",".join(item.normalization.steps) for item in rescored}
     if len(steps) > 1:

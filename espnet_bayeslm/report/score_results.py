@@ -184,14 +184,7 @@ def _pair_json(pair: SystemPair) -> Dict[str, Any]:
 
 
 class ScoreFile(NamedTuple):
-    """Results that `bayeslm score` wrote.
-
-    Attributes:
-        conditions: Condition -> results, where there are several conditions.
-        pooled: The results of all conditions together.
-        baseline: The system with which marks compare, where there is one.
-        unit: Unit that errors were counted in, "word" or "char".
-    """
+    """Results that `bayeslm score` wrote."""
 
     conditions: Dict[str, Scores]
     pooled: Scores
@@ -200,11 +193,7 @@ class ScoreFile(NamedTuple):
 
 
 def read_scores(path: str) -> ScoreFile:
-    """Results of a file.
-
-    Raises:
-        InputError: `bayeslm score` did not write it.
-    """
+    """Results of a file."""
     content = read_json(path, remedy=REMEDY)
     with expecting("word errors of systems", path=path, remedy=REMEDY):
         pooled = _scores(content)

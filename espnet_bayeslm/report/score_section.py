@@ -27,14 +27,7 @@ REMEDY = "Make it with `bayeslm perplexity --output FILE`."
 
 @dataclasses.dataclass(frozen=True)
 class ComponentPerplexity:
-    """Perplexities of one component, by unit.
-
-    Attributes:
-        name: The component.
-        oovs: Number of unknown words.
-        perplexity: Unit -> perplexity, unknown words counted.
-        perplexity_without_oov: Unit -> perplexity, unknown words left out.
-    """
+    """Perplexities of one component, by unit."""
 
     name: str
     oovs: float
@@ -43,13 +36,7 @@ class ComponentPerplexity:
 
 
 class Perplexities(NamedTuple):
-    """Perplexities that `bayeslm perplexity` wrote of one text.
-
-    Attributes:
-        system: The name of the mixture, or of the only component, in tables.
-        text: The text.
-        rows: A row for each component, the mixture's last.
-    """
+    """Perplexities that `bayeslm perplexity` wrote of one text."""
 
     system: str
     text: str
@@ -57,11 +44,7 @@ class Perplexities(NamedTuple):
 
 
 def read_perplexities(pairs: Sequence[Tuple[str, str]]) -> List[Perplexities]:
-    """Perplexities of (system, file), each of one text.
-
-    Raises:
-        InputError: `bayeslm perplexity` did not write a file, or a system has two of a text.
-    """
+    """Perplexities of (system, file), each of one text."""
     found: Dict[Tuple[str, str], Perplexities] = {}
     for system, path in pairs:
         content = read_json(path, remedy=REMEDY)

@@ -28,16 +28,7 @@ REMEDY = "Make it with `bayeslm search --exp DIR`."
 
 @dataclasses.dataclass(frozen=True)
 class Retrained:
-    """An architecture that was trained by itself.
-
-    Attributes:
-        rank: Rank in the search.
-        path: The experiment folder.
-        start: The checkpoints that it started from.
-        valid_ppl: Perplexity per token of the validation text in the best epoch.
-        epoch: The best epoch.
-        num_epochs: Epochs that were trained.
-    """
+    """An architecture that was trained by itself."""
 
     rank: int
     path: str
@@ -186,13 +177,7 @@ def write_retrained(
 
 
 class Search(NamedTuple):
-    """Results of a search.
-
-    Attributes:
-        runs: The super-networks.
-        ranking: The best architectures.
-        retrained: Rank -> perplexity of the architecture trained by itself, where it was.
-    """
+    """Results of a search."""
 
     runs: List[Run]
     ranking: List[RankedArchitecture]
@@ -200,11 +185,7 @@ class Search(NamedTuple):
 
 
 def read_search(folder: str) -> Search:
-    """Search of a folder.
-
-    Raises:
-        InputError: A file is missing or not usable.
-    """
+    """Search of a folder."""
     path = Path(folder) / SEARCH
     content = read_json(path, remedy=REMEDY)
     with expecting("architecture weights and a ranking", path=path, remedy=REMEDY):

@@ -28,13 +28,7 @@ Curves = Dict[str, Dict[str, List[Tuple[float, float]]]]
 
 
 class LocationRow(NamedTuple):
-    """A location of an LM and its figures.
-
-    Attributes:
-        location: Name of the location.
-        kind: "weights", or "latent" for a Gaussian at each token.
-        summary: Figures of the location; None where they need a text.
-    """
+    """A location of an LM and its figures."""
 
     location: str
     kind: str
@@ -127,11 +121,7 @@ def _row_json(row: LocationRow) -> Dict[str, Any]:
 
 
 def read_snr(paths: Sequence[str]) -> Tuple[Dict[str, List[LocationRow]], Curves]:
-    """Ratios of LMs by location, and the perplexities of pruned LMs.
-
-    Raises:
-        InputError: A file is missing or not usable, or an LM's name comes twice.
-    """
+    """Ratios of LMs by location, and the perplexities of pruned LMs."""
     lms: Dict[str, List[LocationRow]] = {}
     curves: Curves = {}
     for name in paths:

@@ -27,12 +27,7 @@ MAX_TICKS = 16
 
 @dataclasses.dataclass(frozen=True)
 class Scaled:
-    """A feature whose weight is multiplied.
-
-    Attributes:
-        name: The feature; "" where there is none.
-        weights: Weights of the feature.
-    """
+    """A feature whose weight is multiplied."""
 
     name: str
     weights: List[float]
@@ -103,11 +98,7 @@ def sweep_table(tuned: Tuned) -> SweepTable:
 
 
 def read_sweep(folder: Path) -> Optional[SweepTable]:
-    """Sweep of a rescoring's folder; None where there is none.
-
-    Raises:
-        InputError: The file of the sweep is not usable.
-    """
+    """Sweep of a rescoring's folder; None where there is none."""
     path = folder / SWEEP
     if not path.exists():
         return None

@@ -255,11 +255,7 @@ def written_log_probs(words: Sequence[np.ndarray]) -> List[float]:
 
 
 def read_scales(path: PathLike) -> Scales:
-    """Scales of a yaml file that `bayeslm rescore` wrote.
-
-    Raises:
-        InputError: The file cannot be read, or does not hold them.
-    """
+    """Scales of a yaml file that `bayeslm rescore` wrote."""
     text = read_text(path)
     try:
         return _scales_of(yaml.safe_load(text))

@@ -81,11 +81,7 @@ def blocks_of_job(lists: Iterable[NBest], options: RescoreOptions) -> Tuple[Bloc
 
 
 def checked_lists(scored: Iterable[BlockScores]) -> Iterator[ListScores]:
-    """Yield the lists of blocks; at the end the unknown words are reported.
-
-    Raises:
-        InputError: A component knows too few of the words so far.
-    """
+    """Yield the lists of blocks; at the end the unknown words are reported."""
     total: Sequence[UnknownWords] = []
     for lists, unknown in scored:
         total = joined(total, unknown)
@@ -102,12 +98,6 @@ class BlockScorer:
 
     With `context` each LM goes on from the best hypotheses so far of a recording, and n-grams begin
     each utterance anew.
-
-    Args:
-        components: The LMs and n-grams.
-        weighting: With `context` it says which hypotheses count as said.
-        options: Context, uncertainty, and how unknown words are counted.
-        first: The first block of all, for LMs that have to see some sentences.
     """
 
     def __init__(

@@ -138,14 +138,7 @@ def _control(scored: ScoredList, weighting: Weighting) -> Optional[int]:
 
 
 class _Tuner(NamedTuple):
-    """Tuning on all lists of a rescoring, or on some of them.
-
-    Attributes:
-        refs: Utterance id -> words.
-        groups: Utterance id -> recording: a recording is in one fold.
-        options: How scales are tuned.
-        weighting: How scores are weighed before.
-    """
+    """Tuning on all lists of a rescoring, or on some of them."""
 
     refs: Mapping[str, Sequence[str]]
     groups: Optional[Mapping[str, str]]

@@ -55,16 +55,7 @@ class ErrorTally:
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """Fit of posterior masses, and of confidences scaled from them, to the words that are right.
-
-    Attributes:
-        words: Number of words.
-        ece_of_posterior: Calibration error of the masses.
-        auroc_of_posterior: Area under the ROC curve of the masses; None if all words are right,
-            or all are wrong.
-        ece_of_confidence: Calibration error of the confidences.
-        auroc_of_confidence: Area under the ROC curve of the confidences.
-    """
+    """Fit of posterior masses, and of confidences scaled from them, to the words that are right."""
 
     words: int
     ece_of_posterior: float

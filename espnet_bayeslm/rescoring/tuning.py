@@ -35,15 +35,7 @@ AS_USUAL = RescoreOptions()
 
 
 class Fold(NamedTuple):
-    """Lists that are rescored with scales that were tuned on the lists of the other folds.
-
-    Attributes:
-        scales: The scales.
-        num_lists: How many lists the fold holds.
-        first_pass: Word errors of the fold's first hypotheses.
-        rescored: Word errors of the fold's new best hypotheses.
-        control: Word errors of the hypotheses that the control chooses; None if a list has none.
-    """
+    """Lists that are rescored with scales that were tuned on the lists of the other folds."""
 
     scales: Scales
     num_lists: int
@@ -123,14 +115,7 @@ def _choice(scales: Scales) -> str:
 
 
 class _TuningSet(NamedTuple):
-    """Tuning lists, apart from their scores.
-
-    Attributes:
-        refs: Of each list its reference.
-        errors: Of each list the word errors of its hypotheses.
-        groups: Of each list what stays in one fold.
-        num_folds: Folds of the cross-validation that chooses the features.
-    """
+    """Tuning lists, apart from their scores."""
 
     refs: Sequence[Sequence[str]]
     errors: Sequence[np.ndarray]

@@ -40,12 +40,7 @@ Result = TypeVar("Result")
 
 
 class Normalizer(NamedTuple):
-    """Distribution of ln Z, the log of the softmax's sum, over contexts, in nats.
-
-    Attributes:
-        mean: Mean of ln Z.
-        std: Standard deviation of ln Z: how far a token's score is from its log-probability.
-    """
+    """Distribution of ln Z, the log of the softmax's sum, over contexts, in nats."""
 
     mean: float
     std: float
