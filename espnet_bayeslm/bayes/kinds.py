@@ -228,11 +228,7 @@ class Point(Kind):
 
 
 def parse_kind(value: Any) -> Kind:
-    """The kind that a yaml value (a word, or a mapping with `kind`) describes.
-
-    Raises:
-        InputError: No `kind`, an unknown kind, or an option that it does not take.
-    """
+    """The kind that a yaml value (a word, or a mapping with `kind`) describes."""
     options = dict(value) if isinstance(value, Mapping) else {"kind": value}
     name = options.pop("kind", None)
     if not isinstance(name, str) or name not in KINDS:

@@ -22,11 +22,7 @@ class Location:
 
 
 def parse_layers(text: str, num_layers: int) -> List[int]:
-    """Layers that `1`, `1-2`, `1,2,6` or `*` names, counted from 1.
-
-    Raises:
-        InputError: Not of that form, out of range, or empty.
-    """
+    """Layers that `1`, `1-2`, `1,2,6` or `*` names, counted from 1."""
     if text == "*":
         text = f"1-{num_layers}"
     layers: List[int] = []
@@ -68,9 +64,6 @@ def parse_uncertainty(
 
     Returns:
         Location -> kind, without the locations where nothing is random.
-
-    Raises:
-        InputError: An unknown position, layer or kind, or a location named twice.
     """
     if uncertainty is not None and not isinstance(uncertainty, Mapping):
         raise InputError(f"uncertainty: expected {{POSITION@LAYERS: kind}}, got {uncertainty!r}")

@@ -195,11 +195,7 @@ class Posterior:
         return list(matched.values())
 
     def _unclaimed(self, block: Block) -> List[Block]:
-        """Runs of a block's rows that are not random yet.
-
-        Raises:
-            InputError: Some are random by a kind with other options.
-        """
+        """Runs of a block's rows that are not random yet."""
         (first, last), free = block.rows, []
         for other in sorted(self._blocks, key=lambda other: other.rows):
             begin, end = other.rows
@@ -424,9 +420,6 @@ def refuse_mean(module: nn.Module, _: Any = None) -> None:
 
     A hook of modules that own random weights; layers whose weights are used otherwise than by
     calling them ask by themselves.
-
-    Raises:
-        InputError: The pass is one of activation checkpointing.
     """
     if module.training and MEANS not in vars(module) and in_backward_pass():
         raise recomputation_error()

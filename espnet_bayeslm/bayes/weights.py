@@ -129,11 +129,7 @@ class Bayes(WeightKind):
     )
 
     def __post_init__(self) -> None:
-        """Check the options that are given.
-
-        Raises:
-            InputError: A standard deviation or a variance is none, or its unit.
-        """
+        """Check the options that are given."""
         unit, variance = self.init_std_unit, self.prior_variance
         self.learns_prior, self.prior_std = variance in LEARNED, 0.0
         if unit not in (None, *INIT_STD_UNITS):
@@ -179,11 +175,7 @@ class Bayes(WeightKind):
         nn.init.constant_(block.tensor(LOG_STD), math.log(std))
 
     def _unit(self, block: Block) -> float:
-        """Unit of `init_std`, as `init_std_unit` names it.
-
-        Raises:
-            InputError: The weights have no spread that a trained LM could have.
-        """
+        """Unit of `init_std`, as `init_std_unit` names it."""
         unit, mean = self.init_std_unit, block.mean.detach()
         if unit == "prior" and not self.learns_prior:
             return self.prior_std

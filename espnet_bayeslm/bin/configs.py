@@ -22,11 +22,7 @@ class ConfigsOptions:
 
 
 def configs(options: ConfigsOptions) -> None:
-    """List, print or copy shipped configurations.
-
-    Raises:
-        InputError: No such name, or the output exists.
-    """
+    """List, print or copy shipped configurations."""
     name, output = options.name, options.output
     if name is not None:
         text = find_config(name).read_text(encoding="utf-8")

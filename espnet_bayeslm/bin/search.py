@@ -75,9 +75,6 @@ def load_supernet(path: Path) -> Run:
     Args:
         path: Its experiment folder. The weights are those of `checkpoint.pth`: the other
             checkpoints are averages over epochs, or of the epoch that was best for the LM.
-
-    Raises:
-        InputError: Files are missing or do not fit.
     """
     from espnet_bayeslm.kinds.search import choices
     from espnet_bayeslm.kinds.search.history import HISTORY, read_history

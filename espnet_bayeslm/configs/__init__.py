@@ -63,9 +63,6 @@ def find_config(config: Union[str, Path]) -> Path:
 
     Args:
         config: A path, or a name as `bayeslm configs` lists it, with or without `.yaml`.
-
-    Raises:
-        InputError: There is neither.
     """
     path = Path(config)
     if path.is_file():
@@ -105,9 +102,6 @@ def size_options(config: Path, lm: Optional[str], size: str) -> List[str]:
         config: The LM's configuration.
         lm: The LM.
         size: One of `SIZES`.
-
-    Raises:
-        InputError: The LM has no sizes of that name.
     """
     if lm not in SIZES[size]:
         valid = ", ".join(SIZES[size])
@@ -189,11 +183,7 @@ def inherited_size_options(
 
 
 def expand_config(words: Sequence[str]) -> List[str]:
-    """Options of ESPnet's LM training, `--config NAME` and `--size` replaced by their meaning.
-
-    Raises:
-        InputError: There is no such configuration, or its LM has no such size.
-    """
+    """Options of ESPnet's LM training, `--config NAME` and `--size` replaced by their meaning."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--config")
     parser.add_argument("--size", choices=tuple(SIZES))

@@ -64,9 +64,6 @@ def plain(*names: str, others_fast: bool = False) -> Iterator[None]:
         names: Names of the kernels to turn off; default all.
         others_fast: True if the other kernels are fast, whatever the environment or an outer
             `plain` says.
-
-    Raises:
-        InputError: There is no kernel of such a name.
     """
     unknown = sorted(set(names) - set(KERNELS))
     if unknown:
@@ -84,11 +81,7 @@ def plain(*names: str, others_fast: bool = False) -> Iterator[None]:
 
 
 def is_plain(name: str) -> bool:
-    """True if the kernel of this name is switched off.
-
-    Raises:
-        InputError: The environment variable has a value that means nothing.
-    """
+    """True if the kernel of this name is switched off."""
     return (_is_plain.get() or _is_plain_process)(name)
 
 

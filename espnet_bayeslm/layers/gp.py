@@ -99,9 +99,6 @@ def check_gp_options(location: str, random: Any, basis: Any, *, native: Optional
         random: List of `coefficients` and `weights`, one, both or none.
         basis: Names of basis functions.
         native: The activation function that is replaced (None: none is).
-
-    Raises:
-        InputError: One of the lists cannot be used.
     """
     for name, value, valid in (("random", random, RANDOM), ("basis", basis, BASIS)):
         names = list(map(str, value)) if isinstance(value, (list, tuple)) else []

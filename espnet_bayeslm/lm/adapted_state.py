@@ -46,9 +46,6 @@ def adapt_checkpoint(module: nn.Module, state: Dict[str, Any], prefix: str, *_ot
     The posterior mean has the names of point-estimate weights, so only the tensors of a posterior
     can differ: extra ones are left out, missing ones keep their start. Anything else missing means
     another architecture.
-
-    Raises:
-        InputError: The checkpoint lacks weights of this LM.
     """
     adapt_to_kinds(module, state, prefix)
     own = {prefix + key: value for key, value in module.state_dict().items()}

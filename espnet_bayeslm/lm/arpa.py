@@ -45,9 +45,6 @@ def read_arpa(path: PathLike, wanted: Set[bytes]) -> Tuple[Dict[bytes, int], Lis
 
     Returns:
         Ids of the words that the file has, `UNK` for the unknown word; the n-grams by order.
-
-    Raises:
-        InputError: The file is damaged.
     """
     ids = dict.fromkeys(_UNKNOWN, UNK)
     parts = [(array("q"), array("f"), array("f")) for _ in range(arpa_order(path))]

@@ -144,11 +144,7 @@ class MixtureLM(LogProbLM):
 
 
 def _checked_weights(weights: Sequence[Any]) -> List[float]:
-    """Weights from zero on, of sum 1, and those below zero, in their order.
-
-    Raises:
-        InputError: One is no number, or those from zero on are not the weights of a mixture.
-    """
+    """Weights from zero on, of sum 1, and those below zero, in their order."""
     values = np.asarray(weights, np.float64)
     added = values >= 0
     below = np.isfinite(values) & (values < 0)
@@ -159,11 +155,7 @@ def _checked_weights(weights: Sequence[Any]) -> List[float]:
 
 
 def _check_components(components: Any) -> List[Mapping[str, Any]]:
-    """Components, each of which has the keys of its kind.
-
-    Raises:
-        InputError: One has not, or there are none.
-    """
+    """Components, each of which has the keys of its kind."""
     remedy = "Let `bayeslm export` write the configuration of a mixture."
     if not isinstance(components, (list, tuple)) or not components:
         raise InputError("lm mixture: expected a list of `components`", remedy=remedy)

@@ -75,9 +75,6 @@ def load_table(path: PathLike, *, words: Sequence[str], history: Sequence[str]) 
         path: An ARPA file, perhaps compressed, or a KenLM binary.
         words: (V,), the words that are predicted.
         history: (V,), the words as they stand in a context.
-
-    Raises:
-        InputError: The file is missing or is no n-gram that KenLM can read.
     """
     order = arpa_order(path)
     if order:

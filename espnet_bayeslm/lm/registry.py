@@ -22,9 +22,6 @@ def build_lm(name: str, *, vocab_size: int, lm_conf: Mapping[str, Any]) -> Uncer
     """New LM of a registered class; ESPnet's own become `bayes_espnet`'s backbone.
 
     They have the same parameters there, and states that cost one step a token.
-
-    Raises:
-        InputError: No such LM.
     """
     if name in BACKBONES:
         return BayesESPnetLM(vocab_size, backbone=name, backbone_conf=dict(lm_conf))

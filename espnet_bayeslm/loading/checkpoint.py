@@ -19,11 +19,7 @@ REPORTER_TYPES: List[Any] = [
 
 
 def read_checkpoint(path: Any) -> Any:
-    """Content of a checkpoint, read with `weights_only=True`.
-
-    Raises:
-        InputError: Not readable, damaged, or with more in it than values and tensors.
-    """
+    """Content of a checkpoint, read with `weights_only=True`."""
     try:
         with torch.serialization.safe_globals(REPORTER_TYPES):
             return torch.load(path, map_location="cpu", weights_only=True)
@@ -41,9 +37,6 @@ def load_state(path: Any) -> Dict[str, torch.Tensor]:
 
     Args:
         path: `Nepoch.pth`, `valid.loss.ave.pth` or `checkpoint.pth`.
-
-    Raises:
-        InputError: Not readable, or not a dictionary of tensors.
     """
     state = read_checkpoint(path)
     if isinstance(state, dict) and isinstance(state.get("model"), Mapping):
@@ -78,9 +71,6 @@ def check_fits(
         path: File of the checkpoint, for the message.
         complete: True if the checkpoint must have every tensor of the module.
         posterior: True if posteriors must match too; else any posterior, or none, is accepted.
-
-    Raises:
-        InputError: Tensors are missing, have no place in the module, or have another shape.
     """
     problem = _misfit(current_names(state), module.state_dict(), complete, posterior)
     if problem:

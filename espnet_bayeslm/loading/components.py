@@ -58,9 +58,6 @@ def load_components(
             None: the number that the LM's training has counted, and 1 for n-grams.
         text_form: Form in which pretrained LMs read the text: `auto`, `as_is`, `lower` or
             `sentence`.
-
-    Raises:
-        InputError: There is none, or a file cannot be used.
     """
     if not lm and not ngram:
         raise InputError("no LM", remedy="Give --lm EXP and/or --ngram ARPA, each repeatable.")
@@ -176,11 +173,7 @@ class LMOptions:
     )
 
     def check_form(self) -> None:
-        """Check that jobs or workers read the text of pretrained LMs in one form.
-
-        Raises:
-            InputError: Each would choose a form.
-        """
+        """Check that jobs or workers read the text of pretrained LMs in one form."""
         if self.text_form == "auto" and any(map(is_pretrained, self.lms)):
             raise InputError(
                 "--num_jobs or --workers with --text_form auto: each would choose a form by its"
@@ -218,9 +211,6 @@ class ComponentOptions(LMOptions):
         Args:
             device: Where the weights of LMs go.
             **more: More arguments of `load_components`.
-
-        Raises:
-            InputError: There is none, or a file cannot be used.
         """
         return self.load(self.lms, self.ngrams, device=device, **more)
 
@@ -231,9 +221,6 @@ class ComponentOptions(LMOptions):
             lms: The LMs.
             ngrams: The n-grams.
             **more: More arguments of `load_components`.
-
-        Raises:
-            InputError: There is none, or a file cannot be used.
         """
         return load_components(
             lms,
@@ -283,9 +270,6 @@ class SubtractOptions(MixtureOptions):
             names: Names of the mixture's components, which the subtracted LMs do not take.
             device: Where the weights of LMs go.
             **more: More arguments of `load_components`.
-
-        Raises:
-            InputError: A file cannot be used.
         """
         found: List[Component] = []
         for path in self.subtract_lms:

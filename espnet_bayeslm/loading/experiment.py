@@ -34,11 +34,7 @@ MODEL_FILES = ("valid.loss.ave.pth", "valid.loss.best.pth", "latest.pth")
 
 
 def find_files(path: PathLike) -> Tuple[Path, Path]:
-    """(configuration, checkpoint) of an experiment folder or a checkpoint.
-
-    Raises:
-        InputError: One of them is missing.
-    """
+    """(configuration, checkpoint) of an experiment folder or a checkpoint."""
     path = Path(path)
     if path.is_file() and set(path.suffixes) & NGRAMS:
         raise InputError(
@@ -82,11 +78,7 @@ def check_exp(exp: Path, signs: str) -> None:
 
 
 def read_yaml_mapping(path: Path) -> Dict[str, Any]:
-    """Content of a yaml file.
-
-    Raises:
-        InputError: The file cannot be read, or is no mapping.
-    """
+    """Content of a yaml file."""
     try:
         text = "\n".join(line for _, line in read_lines(path))
         content = yaml.load(text, Loader=YAML_LOADER)
@@ -98,11 +90,7 @@ def read_yaml_mapping(path: Path) -> Dict[str, Any]:
 
 
 def read_config(path: Path) -> argparse.Namespace:
-    """Arguments of an LM training run; the keys of `DEFAULTS` may be missing.
-
-    Raises:
-        InputError: The file is not one.
-    """
+    """Arguments of an LM training run; the keys of `DEFAULTS` may be missing."""
     config = read_yaml_mapping(path)
     needed = (*NEEDED, *(["bpemodel"] if config.get("token_type") == "bpe" else []))
     missing = [key for key in needed if key not in config]
@@ -129,11 +117,7 @@ def find_bpemodel(model: PathLike, config: Path) -> Optional[Path]:
 
 
 def check_token_list(tokens: Sequence[str], *, path: str) -> None:
-    """Check that a token list has the three special tokens where ESPnet expects them.
-
-    Raises:
-        InputError: One is missing or elsewhere, or a token comes twice.
-    """
+    """Check that a token list has the three special tokens where ESPnet expects them."""
     remedy = (
         "Write it with espnet2.bin.tokenize_text --write_vocabulary true"
         " --add_symbol '<blank>:0' --add_symbol '<unk>:1' --add_symbol '<sos/eos>:-1'."
@@ -184,9 +168,6 @@ def fingerprint(path: PathLike) -> str:
 
     Args:
         path: The experiment folder, or a checkpoint beside its config.yaml.
-
-    Raises:
-        InputError: One of the two is missing, or the configuration is none.
     """
     config, checkpoint = find_files(path)
     args = read_config(config)
@@ -200,11 +181,7 @@ def fingerprint(path: PathLike) -> str:
 
 
 def read_unk_size(folder: Path) -> Optional[float]:
-    """Number of words of `<unk>`, as `bayeslm train` has counted; None where it has not.
-
-    Raises:
-        InputError: The file with the number is damaged.
-    """
+    """Number of words of `<unk>`, as `bayeslm train` has counted; None where it has not."""
     path = folder / UNKNOWN_WORDS
     if not path.is_file():
         return None

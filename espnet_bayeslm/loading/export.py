@@ -53,10 +53,6 @@ def export_lm(path: PathLike, output: PathLike) -> None:
     Args:
         path: The experiment folder, or a checkpoint beside its config.yaml.
         output: The folder to write.
-
-    Raises:
-        InputError: The LM cannot be loaded or has no point-estimate form, or `output` holds
-            something else.
     """
     check_output(output, sources=[path])
     trained_config = find_files(path)[0]
@@ -87,9 +83,6 @@ def point_config(args: argparse.Namespace, *, path: Path) -> Dict[str, Any]:
 
     The configuration says how the LM was trained, and names nothing that only the machine of the
     training has.
-
-    Raises:
-        InputError: The LM has no point-estimate form.
     """
     if "components" in args.lm_conf:
         raise InputError(
@@ -122,11 +115,7 @@ def point_config(args: argparse.Namespace, *, path: Path) -> Dict[str, Any]:
 
 
 def point_uncertainty(uncertainty: Optional[Mapping[str, Any]], *, path: Path) -> Dict[str, Any]:
-    """The `uncertainty` of the exported LM: the point-estimate form of each location's kind.
-
-    Raises:
-        InputError: A location has no point-estimate form.
-    """
+    """The `uncertainty` of the exported LM: the point-estimate form of each location's kind."""
     kinds = {entry: parse_kind(value) for entry, value in (uncertainty or {}).items()}
     refused: Dict[Tuple[str, str], List[str]] = {}
     for entry, kind in kinds.items():
@@ -145,9 +134,6 @@ def copy_text_files(args: argparse.Namespace, folder: Path, *, named: Path) -> D
         args: The configuration of the trained LM.
         folder: Where the copies go.
         named: Final name of the folder.
-
-    Raises:
-        InputError: A file is missing.
     """
     options = {}
     for option, name in TEXT_FILES.items():
@@ -166,11 +152,7 @@ def copy_text_files(args: argparse.Namespace, folder: Path, *, named: Path) -> D
 
 
 def _means(trained: TrainedLM, config: Mapping[str, Any]) -> Dict[str, torch.Tensor]:
-    """Weights of the point-estimate LM that a configuration describes.
-
-    Raises:
-        InputError: They are not all in the trained LM, or it has others.
-    """
+    """Weights of the point-estimate LM that a configuration describes."""
     target = build_model(argparse.Namespace(**config)).state_dict()
     state = trained.model.state_dict()
     lost = [key for key in state if key not in target and not is_posterior_key(key)]

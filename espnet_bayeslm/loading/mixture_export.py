@@ -63,11 +63,6 @@ def write_mixture(
             `W,W,..` in the order of `lms` and `ngrams`; None for a single LM.
         subtract_lms: LMs or n-grams over the same tokens that are subtracted, log-linearly.
         subtract_weights: The weight of each, at or below zero, where that of the mixture is 1.
-
-    Raises:
-        InputError: The LMs have different vocabularies, an LM or n-gram cannot be used, the
-            weights do not fit, that of a subtracted LM is above zero, or the folder holds another
-            LM.
     """
     if not lms:
         raise InputError("no LM in the mixture", remedy="Give --lm EXP: it has the token list.")
@@ -139,11 +134,7 @@ def mixed_unk_size(trained: Sequence[TrainedLM], weights: Sequence[float]) -> Op
 
 
 def check_same_tokens(first: TrainedLM, other: TrainedLM) -> None:
-    """Check that two LMs read text as the same tokens.
-
-    Raises:
-        InputError: They do not; says which tokens differ, and how many.
-    """
+    """Check that two LMs read text as the same tokens."""
     problem = token_difference(other.token_list, first.token_list, whose=first.name)
     if first.token_type != other.token_type:
         problem = f"it has {other.token_type} tokens, and {first.name} {first.token_type} tokens"

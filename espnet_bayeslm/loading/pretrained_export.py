@@ -25,9 +25,6 @@ def export_folder(source: PathLike, output: PathLike) -> None:
     Args:
         source: A GGUF file, `hf:FOLDER` or `hf:NAME`.
         output: The folder to write; new, empty, or written before.
-
-    Raises:
-        InputError: The LM cannot be read or is an adapter, or `output` holds something.
     """
     if not is_pretrained(source):
         raise InputError(
@@ -63,9 +60,6 @@ def export_adapter(path: PathLike, output: PathLike) -> None:
     Args:
         path: The experiment folder, or a checkpoint beside its config.yaml.
         output: The folder to write.
-
-    Raises:
-        InputError: The LM is no adapted pretrained LM, or `output` holds something else.
     """
     if not is_adapted(path):
         raise InputError(

@@ -121,9 +121,6 @@ def load_adapted(path: PathLike, device: str = "cpu") -> PretrainedLM:
     Args:
         path: The experiment folder, or a checkpoint beside its config.yaml.
         device: Where its weights go.
-
-    Raises:
-        InputError: Files are missing, do not fit the configuration, or the base model has changed.
     """
     config, checkpoint = find_files(path)
     args = read_config(config)
@@ -140,9 +137,6 @@ def load_lm(path: PathLike, device: str = "cpu") -> TrainedLM:
     Args:
         path: The experiment folder, or a checkpoint beside its config.yaml.
         device: Where its weights go.
-
-    Raises:
-        InputError: Files are missing, or the checkpoint does not fit the configuration.
     """
     config, checkpoint = find_files(path)
     args = read_config(config)

@@ -38,9 +38,6 @@ class TrainTextOptions:
             lms: Experiment folders or checkpoints of LMs; others are passed over.
             sentences: Words of the test sentences.
             what: The test text, for the message.
-
-        Raises:
-            InputError: A text of `--train_text` cannot be read.
         """
         test = list(sentences)
         for path in self.train_texts:

@@ -65,9 +65,6 @@ def match_weights(
         names: The components' names, equal ones numbered.
         fingerprints: Digests of the components' files, in the same order; empty where none is
             known.
-
-    Raises:
-        InputError: There are weights of other components, or of several of one name.
     """
     rest = list(known)
     found: Dict[int, float] = {}
@@ -122,9 +119,6 @@ def read_weights(
 
     Returns:
         (K,), or None where several components have none.
-
-    Raises:
-        InputError: The weights do not fit the components.
     """
     if weights is None:
         return np.ones(1) if len(names) == 1 else None

@@ -42,9 +42,6 @@ def run(output: str, *, tool: Tool, data: Path = SHIPPED / "data", epochs: int =
         tool: Function that runs a command line of `bayeslm`.
         data: Texts and lists.
         epochs: Number of epochs of each training; 0: as the configurations say.
-
-    Raises:
-        InputError: The folder cannot be written to, or holds results of other data.
     """
     check_folder(output)
     begin, folder = time.monotonic(), Path(output)
@@ -69,11 +66,7 @@ def run(output: str, *, tool: Tool, data: Path = SHIPPED / "data", epochs: int =
 
 
 def unpack(data: Path, folder: Path) -> None:
-    """Write data and configurations to FOLDER/data, with the references of the lists.
-
-    Raises:
-        InputError: Other data is there.
-    """
+    """Write data and configurations to FOLDER/data, with the references of the lists."""
     target = folder / "data"
     files = {path.stem: gzip.decompress(path.read_bytes()) for path in data.glob("*.gz")}
     files.update((path.name, path.read_bytes()) for path in SHIPPED.glob("*.yaml"))

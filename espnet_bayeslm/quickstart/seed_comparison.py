@@ -109,10 +109,6 @@ def compare(
         rates: Rates of dropout of the point-estimate LM.
         tool: Function that runs a command line of `bayeslm`.
         engine: Where trainings are done.
-
-    Raises:
-        InputError: A text cannot be used, there are too few seeds, or the folder is another
-            comparison's.
     """
     if len(seeds) < 2:
         raise InputError(f"--seeds {seeds}: expected two or more, for an interval over them")
@@ -133,11 +129,7 @@ def compare(
 
 
 def check_texts(what: Comparison) -> None:
-    """Check that there is text, and that its lines do not begin with utterance ids.
-
-    Raises:
-        InputError: A text is missing or has no words, or its lines do.
-    """
+    """Check that there is text, and that its lines do not begin with utterance ids."""
     paths = (what.train_text, what.valid_text, what.test_text)
     train, *others = (list(read_sentences(path, keyed=False).values()) for path in paths)
     known = {word for sentence in train for word in sentence}
@@ -151,11 +143,7 @@ def check_texts(what: Comparison) -> None:
 
 
 def check_inputs(what: Comparison, exp: Path) -> None:
-    """Note the comparison's texts and LMs in the folder; seeds and rates may be added later.
-
-    Raises:
-        InputError: The folder holds another comparison.
-    """
+    """Note the comparison's texts and LMs in the folder; seeds and rates may be added later."""
     content = {f.name: str(getattr(what, f.name)) for f in dataclasses.fields(Comparison)}
     del content["ngpu"]
     if what.autocast is None:

@@ -58,9 +58,6 @@ def run_steps(
         logs: The folder of logs and of marks of finished steps; made where there is none.
         tool: Function that runs a command line.
         marks: True to mark finished steps, and to skip the marked ones.
-
-    Raises:
-        InputError: A step failed; all others were run.
     """
     todo = [step for step in steps if not (marks and _is_done(step, logs))]
     begin, told = time.monotonic(), 0.0

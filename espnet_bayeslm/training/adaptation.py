@@ -21,9 +21,6 @@ def backbone_options(lm_conf: Mapping[str, Any], source: Path) -> List[str]:
         lm_conf: The configuration's `lm_conf`; a `backbone` there must be the trained LM's, and
             what is in `backbone_conf` (a dropout rate, say) takes the place of the trained LM's.
         source: The trained LM: one of ESPnet's, or a `bayes_espnet` with such a backbone.
-
-    Raises:
-        InputError: It is neither, or not the backbone that the configuration is for.
     """
     args = read_config(find_files(source)[0])
     name, conf = args.lm, args.lm_conf

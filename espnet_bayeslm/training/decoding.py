@@ -27,9 +27,6 @@ def check_decoding(program: ModuleType, words: Sequence[str]) -> None:
 
     Nothing is said about files that are missing or unreadable, nor about wrong options: those
     are the program's own errors.
-
-    Raises:
-        InputError: The LM's tokens are not the recogniser's.
     """
     args = _parsed(program, words)
     lm = _config(getattr(args, LM, None))

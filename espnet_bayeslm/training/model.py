@@ -167,9 +167,6 @@ class BayesLanguageModel(ESPnetLanguageModel):
         """Take the prior's means from the state_dict of a trained ESPnet LM model.
 
         They are taken again by `apply_prior`, should something load over them before.
-
-        Raises:
-            InputError: It is of another architecture or vocabulary.
         """
         prefix = "lm."
         self._prior = {k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)}
@@ -292,9 +289,6 @@ class BayesLanguageModel(ESPnetLanguageModel):
         """Lengths on the host: in training the one wait for the device in a step.
 
         The loss of the step before is checked with it (`_check`).
-
-        Raises:
-            InputError: That loss is not a finite number.
         """
         if self._unchecked is None:
             return text_lengths.cpu()
@@ -362,12 +356,10 @@ class BayesLanguageModel(ESPnetLanguageModel):
             **kwargs: Other items of ESPnet's iterator (utterance ids).
 
         Returns:
-            The loss per token; statistics: `loss`, `nll`, `kl` and, with a regularizer, `penalty`
-            in nats per token (in training loss = nll + kl + penalty), `ppl` = exp(nll), and with
-            self_normalization `lnz_mean` and `lnz_std`; the number of tokens.
-
-        Raises:
-            InputError: The training loss is not a finite number; on CUDA that of the step before.
+            The loss per token; `loss`, `nll` and `kl` in nats per token (and `penalty`, with a
+            regularizer), of which in training loss = nll + kl + penalty, and `ppl` = exp(nll);
+            with self_normalization `lnz_mean` and `lnz_std`, and the loss has its term too; the
+            number of tokens.
         """
         lengths = self._lengths_on_host(text_lengths)
         with lowered(self.autocast if self.training else None, text.device):

@@ -93,9 +93,6 @@ def starting_point(source: Optional[Path], args: argparse.Namespace, *, folder: 
         source: The trained LM; None: none.
         args: The training's options.
         folder: Where the start is written if it is a peft adapter.
-
-    Raises:
-        InputError: ESPnet cannot take the LM's path.
     """
     from espnet_bayeslm.loading.build import TRAINED_CLASSES
     from espnet_bayeslm.loading.experiment import find_files
@@ -124,11 +121,7 @@ def starting_point(source: Optional[Path], args: argparse.Namespace, *, folder: 
 
 
 def best_of(exp: Path) -> Tuple[float, int, int]:
-    """(Lowest perplexity of the validation text, its epoch, number of epochs) of a training.
-
-    Raises:
-        InputError: No epoch was trained.
-    """
+    """(Lowest perplexity of the validation text, its epoch, number of epochs) of a training."""
     from espnet_bayeslm.loading.checkpoint import read_checkpoint
     from espnet_bayeslm.training.saving import valid_perplexities
 
@@ -143,11 +136,7 @@ def best_of(exp: Path) -> Tuple[float, int, int]:
 
 
 def parse_training_options(config: Path, words: Sequence[str]) -> argparse.Namespace:
-    """ESPnet's options, those of the configuration and those of the command line.
-
-    Raises:
-        InputError: There is no such configuration, or it is no yaml mapping.
-    """
+    """ESPnet's options, those of the configuration and those of the command line."""
     from espnet_bayeslm.loading.experiment import read_yaml_mapping
     from espnet_bayeslm.training.task import BayesLMTask
 

@@ -22,11 +22,7 @@ from espnet_bayeslm.utils.files import PathLike
 
 
 def reader_of(lm_conf: Mapping[str, Any]) -> Reader:
-    """Reader of the sentences of an LM `pretrained`.
-
-    Raises:
-        InputError: The configuration names no base model.
-    """
+    """Reader of the sentences of an LM `pretrained`."""
     if not lm_conf.get("model"):
         raise InputError("lm pretrained: lm_conf has no `model`", remedy="Give --from hf:NAME.")
     tokenizer = load_tokenizer(lm_conf["model"])

@@ -90,9 +90,6 @@ class SampledSoftmax:
 
         The first is an NLL in value, and its gradient is that of the objective (`sampled_loss`).
         The variance of ln Z has the estimate's own in it, which training holds down with it.
-
-        Raises:
-            InputError: The LM has none.
         """
         projected = model.lm.outputs(batch.inputs)
         if projected is None:
@@ -108,11 +105,7 @@ class SampledSoftmax:
 
 
 def check_options(options: Any, vocab_size: int) -> Dict[str, Any]:
-    """Options, all of them.
-
-    Raises:
-        InputError: See `SampledSoftmax`.
-    """
+    """Options, all of them."""
     if not isinstance(options, dict):
         raise InputError(f"sampled_softmax {options!r}: expected a mapping, or null")
     unknown = [str(key) for key in options if key not in DEFAULTS]
@@ -159,9 +152,6 @@ def count_text_tokens(args: argparse.Namespace, preprocess: Any) -> torch.Tensor
     Args:
         args: ESPnet's options, with the token list.
         preprocess: ESPnet's preprocessor of the training text, if there is one.
-
-    Raises:
-        InputError: The text cannot be read, or is of another form than ESPnet's `text`.
     """
     data = args.train_data_path_and_name_and_type
     paths = [(path, kind) for path, name, kind in data if name == "text"]

@@ -81,11 +81,7 @@ def _what_remains(folder: Path) -> str:
 
 @contextlib.contextmanager
 def writing_errors(folder: Path) -> Iterator[None]:
-    """Turn what keeps a run from writing to its folder into bad input: one line, and a remedy.
-
-    Raises:
-        InputError: In place of an OSError of such a kind.
-    """
+    """Turn what keeps a run from writing to its folder into bad input: one line, and a remedy."""
     report = threading.excepthook
 
     def show(args: threading.ExceptHookArgs) -> None:

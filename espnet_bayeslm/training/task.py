@@ -64,9 +64,6 @@ def count_tokens(shape_files: Iterable[str]) -> int:
 
     Args:
         shape_files: Files of lines `utterance length` or `utterance length,vocab_size`.
-
-    Raises:
-        InputError: A line of another form, or no line at all.
     """
     total = 0
     for path in itertools.chain.from_iterable(map(split_files, shape_files)):
@@ -87,11 +84,7 @@ def count_tokens(shape_files: Iterable[str]) -> int:
 
 
 def check_init_param(init_param: str, model: torch.nn.Module, *, complete: bool) -> None:
-    """Check an `--init_param PATH[:SOURCE[:TARGET[:EXCLUDED,..]]]` before ESPnet loads it.
-
-    Raises:
-        InputError: The file cannot be read, names nothing, or does not fit.
-    """
+    """Check an `--init_param PATH[:SOURCE[:TARGET[:EXCLUDED,..]]]` before ESPnet loads it."""
     path, source, target, excluded = [*init_param.split(":"), "", "", ""][:4]
     state = load_state(path)
     if excluded:
@@ -109,11 +102,7 @@ def check_init_param(init_param: str, model: torch.nn.Module, *, complete: bool)
 
 
 def check_resume(checkpoint: Path, model: torch.nn.Module, args: argparse.Namespace) -> None:
-    """Check that a run that was stopped is of this model and of these tokens.
-
-    Raises:
-        InputError: It is not; nothing was written yet.
-    """
+    """Check that a run that was stopped is of this model and of these tokens."""
     check_fits(load_state(checkpoint), model, path=checkpoint, posterior=True)
     run = read_checkpoint(checkpoint)
     check_run(run, path=checkpoint)
@@ -147,11 +136,7 @@ CHOSEN_BY_NAME = {"optim": optim_classes, "scheduler": scheduler_classes}
 
 
 def check_conf(name: str, cls: Any, conf: Mapping[str, Any]) -> None:
-    """Check the keys of `lm_conf`, `model_conf`, `optim_conf` or `scheduler_conf`.
-
-    Raises:
-        InputError: A key is no argument of the class.
-    """
+    """Check the keys of `lm_conf`, `model_conf`, `optim_conf` or `scheduler_conf`."""
     valid = [key for key in inspect.signature(cls.__init__).parameters if key not in GIVEN_BY_TASK]
     for key in conf:
         if key not in valid and key != "ignore_id":
@@ -223,11 +208,7 @@ class BayesLMTask(LMTask):
     def main(
         cls, args: Optional[argparse.Namespace] = None, cmd: Optional[Sequence[str]] = None
     ) -> None:
-        """Train in this process, or in workers that it spawns.
-
-        Raises:
-            InputError: See `main_worker`; another process trains in the experiment's folder.
-        """
+        """Train in this process, or in workers that it spawns."""
         if args is None:
             args = cls.parse(cmd)
         else:
@@ -240,12 +221,7 @@ class BayesLMTask(LMTask):
 
     @classmethod
     def main_worker(cls, args: argparse.Namespace) -> None:
-        """Train in this process.
-
-        Raises:
-            InputError: The LM is a mixture, or the experiment's folder cannot be written to, or
-                another process trains in it.
-        """
+        """Train in this process."""
         if args.lm == MIXTURE:
             raise InputError(
                 "--lm mixture is not trained",
@@ -269,12 +245,7 @@ class BayesLMTask(LMTask):
 
     @classmethod
     def build_model(cls, args: argparse.Namespace) -> AbsESPnetModel:
-        """Build the model and make it ready for training.
-
-        Raises:
-            InputError: The token list, the shape files, the prior or an initial checkpoint
-                cannot be used.
-        """
+        """Build the model and make it ready for training."""
         if isinstance(args.token_list, str):
             tokens = [line.rstrip() for _, line in read_lines(args.token_list)]
             if args.token_type != TOKEN_TYPE:
@@ -319,9 +290,6 @@ class BayesLMTask(LMTask):
 
         Log standard deviations get no weight decay: it would pull each of them towards 1,
         which no prior asks for.
-
-        Raises:
-            InputError: A value of `optim_conf` cannot be used.
         """
         conf = fused_on_cpu(optim_classes[args.optim.lower()], args.optim_conf, model)
         # a copy, since config.yaml has what was asked for

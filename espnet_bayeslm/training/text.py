@@ -36,11 +36,7 @@ MADE_OF = "made_of.yaml"
 
 
 def check_plain(train_text: Path, valid_text: Path) -> None:
-    """Check that lines do not begin with utterance ids, as in Kaldi's `text`.
-
-    Raises:
-        InputError: They seem to.
-    """
+    """Check that lines do not begin with utterance ids, as in Kaldi's `text`."""
     known = {word for _, line in read_lines(train_text) for word in line.split()}
     sentences = [line.split() for _, line in read_lines(valid_text)]
     remedy = "If they are utterance ids, give the texts without them: cut -d' ' -f2- FILE."
@@ -48,11 +44,7 @@ def check_plain(train_text: Path, valid_text: Path) -> None:
 
 
 def write_keyed_text(source: Path, target: Path) -> None:
-    """Write plain text, a sentence a line, as Kaldi text; blank lines are left out.
-
-    Raises:
-        InputError: No sentence, `target` was made from other text, or `<s>` is within a sentence.
-    """
+    """Write plain text, a sentence a line, as Kaldi text; blank lines are left out."""
     name = target.stem
     lines = []
     for number, line in read_lines(source):
@@ -136,9 +128,6 @@ def prepare(
         wanted: The tokens.
         given: What `given_tokens` says of them.
         reading: ESPnet's options that change how text is read.
-
-    Raises:
-        InputError: A text or the tokens cannot be used.
     """
     before = _made_of(folder)
     if not before:

@@ -64,11 +64,7 @@ def write_once(path: Path, text: str, problem: str) -> None:
 
 
 def write_token_list(path: Path, tokens: Sequence[str]) -> None:
-    """Write a token list, each token once.
-
-    Raises:
-        InputError: There is another list already, which an LM may have been trained with.
-    """
+    """Write a token list, each token once."""
     lines = "".join(f"{token}\n" for token in dict.fromkeys(tokens))
     write_once(path, lines, "holds other tokens than those asked for now")
 
@@ -130,11 +126,7 @@ def _train_bpe(folder: Path, vocab_size: int) -> Tokens:
 
 
 def given_tokens(wanted: TokenOptions) -> Optional[Tokens]:
-    """Tokens of a trained LM, a recogniser or files; None where there are none.
-
-    Raises:
-        InputError: They lack what they need, or the list is not the BPE model's.
-    """
+    """Tokens of a trained LM, a recogniser or files; None where there are none."""
     wanted.check()
     token_type = wanted.token_type or "word"
     bpemodel: Optional[PathLike] = wanted.bpemodel
@@ -158,11 +150,7 @@ def given_tokens(wanted: TokenOptions) -> Optional[Tokens]:
 
 
 def recogniser_tokens(experiment: Path) -> Tokens:
-    """Tokens of a recogniser that ESPnet has trained.
-
-    Raises:
-        InputError: Its config.yaml is missing or has none.
-    """
+    """Tokens of a recogniser that ESPnet has trained."""
     config = experiment / "config.yaml" if experiment.is_dir() else experiment
     content = read_yaml_mapping(config)
     tokens, token_type = content.get("token_list"), content.get("token_type")
@@ -187,11 +175,7 @@ def recogniser_tokens(experiment: Path) -> Tokens:
 
 
 def check_pieces(tokens: Sequence[str], bpemodel: str, *, path: Path) -> None:
-    """Check that a token list is a sentencepiece model's.
-
-    Raises:
-        InputError: It is another's, or the model cannot be read.
-    """
+    """Check that a token list is a sentencepiece model's."""
     import sentencepiece
 
     try:

@@ -25,11 +25,7 @@ POINT_ESTIMATE = "warmup.pth"
 
 
 def check_warmup(lm: UncertainLM, warmup_epochs: int, prior: Optional[str]) -> None:
-    """Check `warmup_epochs` and `prior: start`, and warn where there should be a warm-up.
-
-    Raises:
-        InputError: One makes no sense, or the LM has other random things than weights.
-    """
+    """Check `warmup_epochs` and `prior: start`, and warn where there should be a warm-up."""
     if prior == START_PRIOR and not warmup_epochs:
         raise InputError(
             f"prior: {START_PRIOR} without a point-estimate phase",

@@ -25,11 +25,7 @@ PROGRESS = logging.getLogger("espnet_bayeslm.progress")
 
 
 def device_of(ngpu: int) -> str:
-    """Torch's device for `--ngpu`.
-
-    Raises:
-        InputError: A GPU is asked for, and there is none.
-    """
+    """Torch's device for `--ngpu`."""
     if ngpu:
         import torch
 
@@ -136,11 +132,7 @@ def tool_parser(
 
 
 def parse_numbers(option: str, text: str, kind: Callable = int) -> Tuple[Any, ...]:
-    """Numbers with spaces between them, each once.
-
-    Raises:
-        InputError: The text holds anything but numbers.
-    """
+    """Numbers with spaces between them, each once."""
     try:
         return tuple(dict.fromkeys(map(kind, text.split())))
     except ValueError:

@@ -34,10 +34,6 @@ def read_conf(path: Optional[str], workers: Optional[int]) -> Tuple[str, Dict[st
     Args:
         path: The yaml file; None: a local cluster.
         workers: Value of `--workers`.
-
-    Raises:
-        InputError: The file cannot be read, names no known cluster, or does not fit `workers`; or
-            Dask is not installed.
     """
     conf: Any = {}
     if path is not None:
@@ -97,9 +93,6 @@ def dask_pool(path: Optional[str], workers: Optional[int]) -> Iterator[Pool]:
     Args:
         path: The yaml file of `--engine_conf`; None: a local cluster.
         workers: Number of workers; None: the cores of this machine, or as the cluster has them.
-
-    Raises:
-        InputError: The file cannot be used, or the cluster or the scheduler does not answer.
     """
     name, options = read_conf(path, workers)
     distributed = _import("distributed")
@@ -134,11 +127,7 @@ def dask_pool(path: Optional[str], workers: Optional[int]) -> Iterator[Pool]:
 
 
 def check_package(client: Any) -> None:
-    """Wait for the first worker, and check that the workers that are there can do our tasks.
-
-    Raises:
-        InputError: A worker lacks the package.
-    """
+    """Wait for the first worker, and check that the workers that are there can do our tasks."""
     client.wait_for_workers(1)
     specs = client.run(importlib.util.find_spec, PACKAGE)
     lacking = [address for address, spec in specs.items() if spec is None]
@@ -160,9 +149,6 @@ def make_cluster(
         options: Keyword arguments of its class.
         workers: Number of workers.
         path: The file of the options, for messages.
-
-    Raises:
-        InputError: The options do not fit, or the batch system is not on this machine.
     """
     module, cls_name = CLUSTERS[name]
     cls = getattr(_import(module), cls_name)

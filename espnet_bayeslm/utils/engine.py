@@ -79,9 +79,6 @@ class Pool(NamedTuple):
             items: The items, from which the tasks are made one by one.
             in_order: True for the results in the order of the items, not as they are completed.
             finish: Returns the result of a task, as soon as it is completed.
-
-        Raises:
-            InputError: Several workers ended during one task, or the executor has gone.
         """
         most = 1 if self.is_here else AHEAD * self.workers
         todo, following = iter(enumerate(items)), 0
@@ -264,9 +261,6 @@ class EngineOptions:
         Args:
             trains: True for tasks that need a process of their own, one for each core by default.
             preload: Modules that processes of this machine should not import one by one.
-
-        Raises:
-            InputError: The options cannot be used.
         """
         self.check_engine()
         if self.engine == "dask":

@@ -115,10 +115,6 @@ def staged(
 
     Yields:
         A temporary folder, to be filled.
-
-    Raises:
-        InputError: `path` is a file or a link to nothing, or cannot be written; or a folder
-            stands where a file belongs.
     """
     with _filled(path) as (temporary, target):
         yield temporary
@@ -143,9 +139,6 @@ def check_folder(path: PathLike, *, written: Optional[AbstractSet[str]] = None) 
     Args:
         path: The folder.
         written: Names of all that may be in it already; None: any.
-
-    Raises:
-        InputError: It cannot be written to, or holds something else.
     """
     others = set(entries(path)) - written if written is not None and Path(path).is_dir() else None
     if others:
@@ -181,9 +174,6 @@ def check_output(
 
     Returns:
         Files in the folder that an earlier run has written.
-
-    Raises:
-        InputError: The folder holds something else or an input, or cannot be written.
     """
     folder = Path(output)
     there = entries(folder) if folder.is_dir() else []
@@ -297,11 +287,7 @@ def compress_to(f: IO[bytes], path: PathLike) -> IO[bytes]:
 
 
 def decoded(line: bytes, path: PathLike, number: int) -> str:
-    """Text of a line of UTF-8.
-
-    Raises:
-        InputError: The line is no UTF-8.
-    """
+    """Text of a line of UTF-8."""
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -338,9 +324,6 @@ def read_lines(path: PathLike) -> Iterator[Tuple[int, str]]:
 
     A file whose name ends in .gz is unpacked. Lines may end as on Windows, and a byte order mark
     before the first line is left out.
-
-    Raises:
-        InputError: The file is missing, is a folder, is not UTF-8, or is a gzip file cut short.
     """
     try:
         with _open_bytes(path) as f:
@@ -355,11 +338,7 @@ def read_lines(path: PathLike) -> Iterator[Tuple[int, str]]:
 
 
 def read_text(path: PathLike) -> str:
-    """Text of a file, as `read_lines` reads it.
-
-    Raises:
-        InputError: The file cannot be read.
-    """
+    """Text of a file, as `read_lines` reads it."""
     return "\n".join(line for _, line in read_lines(path))
 
 
@@ -372,11 +351,7 @@ def split_files(path: PathLike) -> List[str]:
 
 
 def keyed_lines(path: PathLike) -> Iterator[Tuple[int, str, str]]:
-    """Yield (line number, key, rest of the line) of a Kaldi text file.
-
-    Raises:
-        InputError: A line without a key, or a byte order mark that is not the file's first.
-    """
+    """Yield (line number, key, rest of the line) of a Kaldi text file."""
     for number, line in read_lines(path):
         fields = line.split(maxsplit=1)
         if not fields:
@@ -404,11 +379,7 @@ def read_entries(paths: Iterable[Path]) -> Iterator[Tuple[str, Entry]]:
 
 
 def read_table(paths: Iterable[Path]) -> Table:
-    """{key: entry} of Kaldi text files that are read as one.
-
-    Raises:
-        InputError: A line without a key, or a key that comes twice.
-    """
+    """{key: entry} of Kaldi text files that are read as one."""
     table: Table = {}
     for key, entry in read_entries(paths):
         if key in table:

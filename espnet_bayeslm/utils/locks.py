@@ -27,9 +27,6 @@ def folder_lock(folder: PathLike) -> Iterator[None]:
 
     Args:
         folder: The folder; it is made where it is missing.
-
-    Raises:
-        InputError: Another process holds it.
     """
     path = Path(folder) / LOCK
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -24,9 +24,6 @@ def check_spread(spread: float, location: str) -> None:
     Args:
         spread: Standard deviation of the weights.
         location: Location of the weights.
-
-    Raises:
-        InputError: The spread is not finite, or beyond any LM's.
     """
     if not spread <= math.exp(LOG_STD_MAX):
         raise InputError(

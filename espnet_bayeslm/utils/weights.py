@@ -9,13 +9,7 @@ from espnet_bayeslm.utils.errors import InputError
 
 
 def check_weights(weights: ArrayLike, num_components: int) -> np.ndarray:
-    """Weights as float64 of sum 1.
-
-    Raises:
-        InputError: The number of weights differs from the number of components, a weight is
-            negative or not finite, or the sum is not 1 (within 1e-3, which rounding for print may
-            cost).
-    """
+    """Weights as float64 of sum 1."""
     values = np.asarray(weights, dtype=np.float64)
     problem = ""
     if values.shape != (num_components,):

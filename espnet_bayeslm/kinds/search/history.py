@@ -93,11 +93,7 @@ def write_history(folder: Path, epoch: int, records: List[Record]) -> None:
 
 
 def read_history(path: PathLike) -> List[Record]:
-    """Architecture weights that a training run wrote down, in the order of time.
-
-    Raises:
-        InputError: A line of another form, or other locations or kinds than in the first.
-    """
+    """Architecture weights that a training run wrote down, in the order of time."""
     records: List[Record] = []
     for number, line in read_lines(path):
         try:

@@ -67,11 +67,7 @@ class Search(Kind):
         return False
 
     def fitted(self, position: Position) -> Kind:
-        """Search at a position between the given candidates, or between all kinds that it can have.
-
-        Raises:
-            InputError: Fewer than two kinds, one twice, or one that the position cannot have.
-        """
+        """Search at a position between the candidates, by default all kinds that it can have."""
         given = position.kinds if self.candidates is None else self.candidates
         if not isinstance(given, (list, tuple)) or len(given) < 2:
             raise InputError(

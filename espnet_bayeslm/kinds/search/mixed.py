@@ -199,9 +199,6 @@ def mix(layer: nn.Module, choice: Any) -> Any:
     Args:
         layer: The layer; one with paths is returned as it is.
         choice: The location's architecture weights.
-
-    Raises:
-        InputError: Layers of its sort cannot be mixed.
     """
     mixed: Any = layer
     if not isinstance(layer, Mixed):

@@ -78,11 +78,7 @@ def num_architectures(weights: ArchitectureWeights) -> int:
 
 
 def shares(weights: ArchitectureWeights) -> Dict[str, Dict[str, float]]:
-    """Softmax of each location's weights.
-
-    Raises:
-        InputError: There is no location, or weights have no softmax.
-    """
+    """Softmax of each location's weights."""
     return {
         location: {kind: math.exp(value) for kind, value in values.items()}
         for location, values in _log_shares(weights).items()
@@ -101,11 +97,6 @@ def rank(
         runs: The weights of each run.
         top: Number of architectures; all are returned where there are fewer.
         limit: Number of architectures of each run among which a rank is looked for.
-
-    Raises:
-        InputError: `top` is below 1, there is no run, the runs have different locations or
-            candidates, there is no location, a location has no candidate, or weights have no
-            softmax (one is nan or plus infinity, or all are minus infinity).
     """
     if top < 1:
         raise InputError(f"the best {top} architectures: expected 1 or more")

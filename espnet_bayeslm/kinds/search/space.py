@@ -26,9 +26,6 @@ def check_searched(uncertainty: Any, *, path: Optional[PathLike] = None) -> Mapp
     Args:
         uncertainty: The value in the configuration of an LM.
         path: The configuration file.
-
-    Raises:
-        InputError: No location is of kind search.
     """
     if not isinstance(uncertainty, Mapping) or not any(map(is_search, uncertainty.values())):
         raise InputError(
@@ -93,9 +90,6 @@ def derived_config(
         search_config: ESPnet's training options of the search.
         choices: Location -> kind, for all locations that were searched.
         options: Location -> kind -> the options that the search gave it, where there are any.
-
-    Raises:
-        InputError: Nothing is searched in the configuration.
     """
     config = dict(search_config)
     lm_conf = config.get("lm_conf") or {}

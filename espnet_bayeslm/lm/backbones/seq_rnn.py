@@ -41,11 +41,7 @@ class SeqRNN(RecurrentLM, BayesESPnetLM):
         return {**layered, **super().positions()}
 
     def place(self, location: Location) -> Place:
-        """Place of a location in the LM.
-
-        Raises:
-            InputError: The location is the output projection, and its table is the embedding's.
-        """
+        """Place of a location in the LM."""
         if location.position == "output" and self.decoder.weight is self.encoder.weight:
             raise InputError(
                 "uncertainty 'output': with tie_weights the output projection is the embedding's"

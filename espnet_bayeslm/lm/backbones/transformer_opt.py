@@ -37,11 +37,7 @@ class TransformerOPT(BayesESPnetLM):
 
     @classmethod
     def build(cls, vocab_size: int, conf: Optional[Mapping[str, Any]]) -> AbsLM:
-        """Build ESPnet's LM, with the pretrained weights in it.
-
-        Raises:
-            InputError: The pretrained weights, or the package transformers, are not to be found.
-        """
+        """Build ESPnet's LM, with the pretrained weights in it."""
         if importlib.util.find_spec("transformers") is None:
             raise InputError(
                 "backbone transformer_opt needs the package transformers",
