@@ -14,16 +14,9 @@ from espnet_bayeslm.utils.log_std import clamp_log_std
 def kl_gaussians(
     mean: torch.Tensor, log_std: torch.Tensor, prior_mean: torch.Tensor, prior_log_std: torch.Tensor
 ) -> torch.Tensor:
-    """KL(q || p) of each of many univariate Gaussians, in nats (Eq. 32).
+    """KL(q || p) of each of many univariate Gaussians, in nats, float32 or better (Eq. 32).
 
-    Args:
-        mean: Means of q, any shape.
-        log_std: Logarithms of q's standard deviations, of that shape.
-        prior_mean: Means of p, of that shape.
-        prior_log_std: Logarithms of p's standard deviations, of that shape or ().
-
-    Returns:
-        A tensor of that shape, float32 or better.
+    All arguments, and the result, have one shape; `prior_log_std` may be ().
     """
     dtype = torch.promote_types(mean.dtype, torch.float32)
     mean, log_std, prior_mean, prior_log_std = (
@@ -39,11 +32,7 @@ def kl_weights(
 ) -> torch.Tensor:
     """KL(q || p) summed over all weights, in nats, () (Eq. 23), float32 or better.
 
-    Args:
-        mean: Posterior means, any shape.
-        log_std: Logarithms of the posterior standard deviations, of that shape; clamped here.
-        prior_mean: Prior means, of that shape.
-        prior_std: The prior's standard deviation, one for all weights.
+    The log standard deviations are clamped here; the prior has one standard deviation.
     """
     prior_log_std = torch.tensor(math.log(prior_std), dtype=torch.float64)
     return kl_gaussians(mean, clamp_log_std(log_std), prior_mean, prior_log_std).sum()
@@ -54,12 +43,8 @@ def prior_variances(
 ) -> torch.Tensor:
     """The prior variances that make KL(q || p) least: the mean of (mean - prior mean)^2 + variance.
 
-    Args:
-        mean: Posterior means, (N, ...).
-        variance: Posterior variances, of that shape.
-        prior_mean: Prior means, of that shape.
-        by_row: One for each row of a matrix (automatic relevance determination, MacKay 1994), (N,);
-            else, and for vectors, one for all, ().
+    One for each row of a matrix (N, ...) with `by_row`, (N,) (automatic relevance determination,
+    MacKay 1994); else, and for vectors, one for all, ().
     """
     squares = (mean - prior_mean).square() + variance
     return squares.flatten(1).mean(1) if by_row and mean.dim() > 1 else squares.mean()
@@ -91,16 +76,8 @@ def draw_weights(
 ) -> Tuple[torch.Tensor, torch.Tensor]:
     """Sample of Gaussian weights, mean + std * noise (Eq. 22), and their KL(q || p) (Eq. 23).
 
-    Args:
-        mean: Posterior means, at least one dimension.
-        log_std: Logarithms of the posterior standard deviations, of that shape; clamped here.
-        noise: Standard normal, of that shape.
-        prior_mean: Prior means, of that shape; None: no KL is wanted.
-        prior_std: The prior's standard deviation, one for all weights.
-
-    Returns:
-        The sample, of that shape; the KL summed over all weights in nats (0 where none is
-        wanted), ().
+    All tensors have one shape. The log standard deviations are clamped here; `prior_std` is one for
+    all weights. The KL is summed, in nats, (), and 0 without a `prior_mean`.
     """
     value = mean + clamp_log_std(log_std).exp() * noise
     if prior_mean is None:

@@ -13,16 +13,10 @@ from espnet_bayeslm.kernels import embedding, has_kernel
 
 
 def distinct_ids(ids: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Ids, ascending, of which `places` uses one for each id there is, and the places.
+    """Distinct ids, ascending (D,), and the place among them of each id, shaped as `ids`.
 
     On other devices than a CPU the result is padded to the number of `ids` with repeated ids: the
     shape is then known without waiting for the device.
-
-    Args:
-        ids: Any shape.
-
-    Returns:
-        Ids (D,); for each id its place among them, of the shape of `ids`.
     """
     if ids.device.type == "cpu":
         return torch.unique(ids, return_inverse=True)
@@ -34,15 +28,9 @@ def distinct_ids(ids: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
 def look_up(
     table: torch.Tensor, ids: torch.Tensor, padding_idx: Optional[int]
 ) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Rows of a table, and the table, for the output projection that is tied to it.
+    """Rows of a table, (..., M), and the table (V, M), for the projection that is tied to it.
 
-    Args:
-        table: (V, M).
-        ids: Any shape.
-        padding_idx: The id whose row gets no gradient from the rows.
-
-    Returns:
-        (..., M) and (V, M).
+    The row of `padding_idx` gets no gradient from the rows.
     """
     return F.embedding(ids, table, padding_idx), table
 

@@ -347,11 +347,9 @@ class Sample:
     def _value(
         self, blocks: Sequence[Block], terms: Optional[Dict[Block, torch.Tensor]]
     ) -> torch.Tensor:
-        """Value of a parameter: sampled rows of the blocks, and the mean in all other rows.
+        """Value of a parameter: sampled rows of all its blocks, ascending, and the mean elsewhere.
 
-        Args:
-            blocks: All of the parameter, rows ascending.
-            terms: Gets the KL of the blocks whose KL costs little here; None: no KL is wanted.
+        `terms`, if given, gets the KL of the blocks whose KL costs little here.
         """
         whole, sizes, parts = blocks[0].whole, [], []
         for before, block in zip([0, *(b.rows[1] for b in blocks)], blocks, strict=False):

@@ -51,7 +51,10 @@ def interpolate(options: InterpolateOptions) -> None:
 def weights_content(
     summaries: Sequence[Mapping[str, Any]], weights: np.ndarray, digests: Sequence[str]
 ) -> Dict[str, Any]:
-    """Content of weights.yaml: per component its name, kind, weight and perplexity."""
+    """Content of weights.yaml: per component its name, kind, weight, perplexity and fingerprint.
+
+    The mixture's figures are the last of the summaries.
+    """
 
     def figures(row: Mapping[str, Any]) -> Dict[str, float]:
         return {

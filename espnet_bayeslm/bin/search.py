@@ -70,11 +70,10 @@ def train_supernets(options: SearchOptions) -> List[Path]:
 
 
 def load_supernet(path: Path) -> Run:
-    """Trained super-network with its latest architecture weights.
+    """Trained super-network in an experiment folder, with its latest architecture weights.
 
-    Args:
-        path: Its experiment folder. The weights are those of `checkpoint.pth`: the other
-            checkpoints are averages over epochs, or of the epoch that was best for the LM.
+    They are those of `checkpoint.pth`: the other checkpoints are averages over epochs, or of the
+    epoch that was best for the LM.
     """
     from espnet_bayeslm.kinds.search import choices
     from espnet_bayeslm.kinds.search.history import HISTORY, read_history

@@ -44,11 +44,7 @@ class SnrOptions(LMOptions, GPUOptions):
 
 
 def parse_steps(steps: str) -> List[float]:
-    """Shares, rising, that `--prune_steps` names.
-
-    Args:
-        steps: Shares from 0 to 1 with commas, or a whole number above 1: so many from 0 to 1.
-    """
+    """Shares, rising, of `--prune_steps`: some from 0 to 1, or how many (above 1)."""
     remedy = "Give shares from 0 to 1 with commas, or a number of steps above 1."
     try:
         values = [float(value) for value in str(steps).split(",")]

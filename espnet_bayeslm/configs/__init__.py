@@ -61,8 +61,7 @@ def shipped() -> Dict[str, Path]:
 def find_config(config: Union[str, Path]) -> Path:
     """File of a configuration: a file of the user's, else the shipped one of that name.
 
-    Args:
-        config: A path, or a name as `bayeslm configs` lists it, with or without `.yaml`.
+    The name is one that `bayeslm configs` lists, with or without `.yaml`.
     """
     path = Path(config)
     if path.is_file():
@@ -96,13 +95,7 @@ def lm_conf_options(values: Mapping[str, Any]) -> List[str]:
 
 
 def size_options(config: Path, lm: Optional[str], size: str) -> List[str]:
-    """ESPnet's options that give an LM one of `SIZES`, with the options tuned for that size.
-
-    Args:
-        config: The LM's configuration.
-        lm: The LM.
-        size: One of `SIZES`.
-    """
+    """ESPnet's options that give an LM one of `SIZES`, with the options tuned for that size."""
     if lm not in SIZES[size]:
         valid = ", ".join(SIZES[size])
         raise InputError(f"--size {size} with lm: {lm}; LMs with sizes are {valid}")
@@ -163,15 +156,10 @@ def _nearest_size(lm: str, lm_conf: Mapping[str, Any]) -> str:
 def inherited_size_options(
     config: Path, content: Mapping[str, Any], source: Mapping[str, Any]
 ) -> List[str]:
-    """ESPnet's options that give an LM the sizes of the trained LM that it starts from.
+    """ESPnet's options that give an LM the sizes of the trained LM, whose `lm_conf` is `source`.
 
-    The options that a shipped configuration adds at such a size are included.
-
-    Args:
-        config: The LM's configuration. Sizes of a shipped one, and of a copy that has the same,
-            are the paper's, and only defaults.
-        content: Content of the configuration.
-        source: The trained LM's `lm_conf`.
+    The options that a shipped configuration adds at such a size are included. Sizes of a shipped
+    one, and of a copy that has the same, are the paper's, and only defaults.
     """
     lm, original = content["lm"], _original(config, content)
     given = () if original else _lm_conf(content)

@@ -58,12 +58,10 @@ def has_kernel(kernel: Callable[..., Any]) -> Callable[[Function], Function]:
 
 @contextlib.contextmanager
 def plain(*names: str, others_fast: bool = False) -> Iterator[None]:
-    """Compute by the plain functions within, in this thread.
+    """Compute by the plain functions within, in this thread: those of some kernels, or all.
 
-    Args:
-        names: Names of the kernels to turn off; default all.
-        others_fast: True if the other kernels are fast, whatever the environment or an outer
-            `plain` says.
+    With `others_fast` the other kernels are fast, whatever the environment or an outer `plain`
+    says.
     """
     unknown = sorted(set(names) - set(KERNELS))
     if unknown:

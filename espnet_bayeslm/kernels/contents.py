@@ -17,10 +17,7 @@ def content_number(tensor: torch.Tensor) -> Optional[Tuple[Any, ...]]:
     `torch.inference_mode`. But torch marks the memory of a lazy clone, and takes the mark away
     before anybody writes there: through `.data`, another view, NumPy. Some readers take it away
     too, as torch's fused LSTM; then a number is new without need. Writes through an older address
-    (an old NumPy array) are not seen.
-
-    Returns:
-        The number, or None where torch cannot mark the memory, as of a mapped file.
+    (an old NumPy array) are not seen. None where torch cannot mark the memory, as of a mapped file.
     """
     storage: Any = tensor.untyped_storage()  # it gets an attribute of ours
     try:

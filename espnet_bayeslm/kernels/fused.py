@@ -16,15 +16,10 @@ def fused(
 ) -> Callable[..., Any]:
     """A function of tensors, compiled by torch on CUDA: a kernel for all of its operators.
 
-    The function is returned as it is on other devices, and where nothing can be compiled: without
-    triton, on a GPU that triton does not know, with TORCH_COMPILE_DISABLE=1, or after an error
-    of the compiler, which is then logged.
-
-    Args:
-        function: Changes none of its arguments, and gives the same each time.
-        device: Device of the arguments.
-        constants: The first arguments of the function, no tensors; the function is compiled for
-            them.
+    The function must change none of its arguments; it is compiled for its first ones, the
+    constants. It is returned as it is on other devices, and where nothing can be compiled: without
+    triton, on a GPU that triton does not know, with TORCH_COMPILE_DISABLE=1, or after an error of
+    the compiler, which is then logged.
     """
     if compiles(device):
         return _compiled(function, constants)

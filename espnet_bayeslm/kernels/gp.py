@@ -83,16 +83,10 @@ def mix_gradients(
     coefficients: Optional[torch.Tensor],
     basis: Sequence[str],
 ) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
-    """The mixture's slope and its coefficients' gradient in one pass over x.
+    """The mixture's slope, shaped as x, and its coefficients' gradient in one pass over x.
 
-    Args:
-        grad: Gradient of the mixture's result, (..., units); None: no coefficients' gradient.
-        x: Argument of the mixture, (..., units).
-        coefficients: (len(basis), units); None: no slope.
-        basis: Names of the basis functions.
-
-    Returns:
-        The slope times `grad`, if that is given, shaped as x; (len(basis), units) or None.
+    With `grad`, the gradient of the mixture's result, the slope is multiplied by it; without it
+    there is no gradient of the coefficients. Without coefficients there is no slope.
     """
     found: Tuple[torch.Tensor, Optional[torch.Tensor]]
     found = fused(gp_gradients, x.device, tuple(basis))(grad, x, coefficients)

@@ -13,15 +13,9 @@ from espnet_bayeslm.bayes.look_up import SampledRows, look_up
 def embed(
     layer: nn.Module, ids: torch.Tensor, projection: torch.Tensor
 ) -> Tuple[torch.Tensor, torch.Tensor]:
-    """An embedding layer's vectors, and an output projection's weight to use in the same pass.
+    """Vectors of ids, (..., embedding_dim), and a projection's weight for the same pass, (V, M).
 
-    Args:
-        layer: The embedding.
-        ids: (...).
-        projection: The weight, (V, M); it may be the layer's own.
-
-    Returns:
-        (..., embedding_dim) and (V, M).
+    The projection may be the embedding layer's own table.
     """
     if isinstance(layer, nn.Embedding) and layer.weight is projection:
         own = vars(layer).get("forward")

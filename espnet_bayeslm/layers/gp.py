@@ -33,10 +33,7 @@ RANDOM = ("coefficients", "weights")
 def mixture(x: torch.Tensor, coefficients: torch.Tensor, basis: Sequence[str]) -> torch.Tensor:
     """sum_j lambda_j phi_j(x) (Eq. 25), (..., units), in x's dtype.
 
-    Args:
-        x: (..., units).
-        coefficients: lambda, (J, units).
-        basis: Names of phi.
+    The coefficients lambda are (J, units); `basis` has the names of phi.
     """
     first, *others = [
         row * FUNCTIONS[name](x) for name, row in zip(basis, coefficients.to(x.dtype), strict=True)
@@ -92,14 +89,7 @@ class GP(Bayes):
 
 
 def check_gp_options(location: str, random: Any, basis: Any, *, native: Optional[str]) -> None:
-    """Check the options of a Gaussian process: its random parts and its basis functions.
-
-    Args:
-        location: Location of the process.
-        random: List of `coefficients` and `weights`, one, both or none.
-        basis: Names of basis functions.
-        native: The activation function that is replaced (None: none is).
-    """
+    """Check the random parts of a Gaussian process, and its basis against the `native` function."""
     for name, value, valid in (("random", random, RANDOM), ("basis", basis, BASIS)):
         names = list(map(str, value)) if isinstance(value, (list, tuple)) else []
         is_list = isinstance(value, (list, tuple)) and (names or name == "random")

@@ -148,12 +148,7 @@ class LatentOutput(nn.Module):
         return noise.normal_(generator=generator)
 
     def take_noise(self, shape: Sequence[int], like: torch.Tensor) -> Optional[torch.Tensor]:
-        """Noise of a shape (..., latent_dim), or None where the mean is wanted.
-
-        Args:
-            shape: The shape.
-            like: A tensor of the dtype and the device that are wanted.
-        """
+        """Noise (..., latent_dim), in type and device as `like`; None where the mean is wanted."""
         if self.training and in_backward_pass():
             raise recomputation_error()
         if self.sampling is None:
@@ -172,9 +167,8 @@ class LatentOutput(nn.Module):
     def sample(self, packed: torch.Tensor, noise: Optional[torch.Tensor]) -> torch.Tensor:
         """Sample z_t, (B, L, latent_dim), and its KL where that is wanted.
 
-        Args:
-            packed: The outputs of `heads`, (B, L, 2 or 4 * latent_dim).
-            noise: (B, L, latent_dim), or None for the mean.
+        `packed` are the outputs of `heads`, (B, L, 2 or 4 * latent_dim); without noise z_t is the
+        mean.
         """
         mean, log_std = packed[..., : 2 * self.dim].chunk(2, dim=-1)
         if self.observer is not None:

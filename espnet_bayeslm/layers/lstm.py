@@ -179,13 +179,7 @@ def lstm_loop(
 
 
 def gate_weights(rnn: str, gates: Sequence[str], gate: str) -> Tuple[Weights, ...]:
-    """The weights of a gate of a recurrent layer, as a table of positions has them.
-
-    Args:
-        rnn: Name of the module in the LM.
-        gates: All gates, in the order of torch's rows.
-        gate: One of them.
-    """
+    """Weights of one of the gates, given in the order of torch's rows, of the LM's layer `rnn`."""
     part = (list(gates).index(gate), len(gates))
     return tuple(Weights(f"{rnn}.{name}_l{{k}}", part, gate) for name in PARAMETERS)
 

@@ -44,11 +44,7 @@ class Proposal:
         self.log_inclusion = torch.where(weights > 0, self.inclusion, 1.0).log()
 
     def draw(self, generator: torch.Generator) -> torch.Tensor:
-        """Tokens of a draw, ascending, (C,), on average `num_samples` of them.
-
-        Args:
-            generator: The source of randomness, on the proposal's device.
-        """
+        """Tokens of a draw, ascending, (C,), on average `num_samples` of them."""
         like = self.inclusion
         points = torch.rand(like.shape, generator=generator, dtype=like.dtype, device=like.device)
         return (points < like).nonzero().squeeze(1)

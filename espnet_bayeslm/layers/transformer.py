@@ -29,13 +29,7 @@ def feed_forward(
 ) -> torch.Tensor:
     """Theta_2 dropout(GELU(Theta_1 x)) (Eq. 15), (..., M) -> (..., M).
 
-    Args:
-        x: (..., M).
-        weight1: (D, M).
-        bias1: (D,).
-        weight2: (M, D).
-        bias2: (M,).
-        dropout_rate: Dropout of the hidden units.
+    The weights are (D, M) and (M, D).
     """
     hidden = F.gelu(F.linear(x, weight1, bias1))  # (..., D)
     return F.linear(F.dropout(hidden, dropout_rate), weight2, bias2)
@@ -129,8 +123,7 @@ class TransformerBlock(nn.Module):
     def function(self, path: str) -> Function:
         """The feed-forward net's activation, which a Gaussian process may replace.
 
-        Args:
-            path: This block's name in the LM.
+        The LM has this block under the name `path`.
         """
 
         def replace(basis: Tuple[str, ...]) -> List[Weights]:

@@ -54,9 +54,7 @@ class TreeAttention:
     def attend(self, projected: torch.Tensor, heads: int) -> torch.Tensor:
         """Attention of each node over its ancestors and itself, (R, M).
 
-        Args:
-            projected: Query, key and value of each row, side by side, (R, 3 M).
-            heads: Number of heads.
+        `projected` has query, key and value of each row side by side, (R, 3 M).
         """
         query, key_value = projected.tensor_split([projected.size(1) // 3], dim=1)
         # (blocks, heads, BLOCK, M / heads)

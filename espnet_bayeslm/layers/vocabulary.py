@@ -19,11 +19,7 @@ def summed_nll(
 ) -> torch.Tensor:
     """The sum over tokens of -ln softmax(outputs weight^T + bias)[target], in nats, () (Eq. 10).
 
-    Args:
-        outputs: Input of the output projection, (N, M).
-        weight: (V, M).
-        bias: (V,), or None.
-        targets: Token ids, (N,).
+    Shapes: outputs (N, M), weight (V, M), bias (V,) or None, targets (N,).
     """
     logits = F.linear(outputs, weight, bias)  # (N, V)
     # half precision would lose the sum

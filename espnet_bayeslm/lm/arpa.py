@@ -37,11 +37,7 @@ class Ngrams(NamedTuple):
 
 
 def read_arpa(path: PathLike, wanted: Set[bytes]) -> Tuple[Dict[bytes, int], List[Ngrams]]:
-    """N-grams of an ARPA file that consist of certain words.
-
-    Args:
-        path: The file, perhaps compressed.
-        wanted: The words; the unknown word is one of them in any case.
+    """N-grams of an ARPA file, perhaps compressed, of the words `wanted` and the unknown word.
 
     Returns:
         Ids of the words that the file has, `UNK` for the unknown word; the n-grams by order.

@@ -69,12 +69,9 @@ Table = Union[ArpaTable, KenlmTable]
 
 
 def load_table(path: PathLike, *, words: Sequence[str], history: Sequence[str]) -> Table:
-    """N-gram of a file: in arrays if it is an ARPA file.
+    """N-gram of a file: in arrays if it is an ARPA file, perhaps compressed.
 
-    Args:
-        path: An ARPA file, perhaps compressed, or a KenLM binary.
-        words: (V,), the words that are predicted.
-        history: (V,), the words as they stand in a context.
+    `words` are predicted, and `history` has them as they stand in a context, (V,) each.
     """
     order = arpa_order(path)
     if order:
@@ -95,12 +92,7 @@ class LogProbLM(IncrementalLM):
             return self._read(ys, states)
 
     def forward(self, input: torch.Tensor, hidden: Any = None) -> Tuple[torch.Tensor, Any]:
-        """Ln p as logits (B, L, vocab_size), and the state after the last token.
-
-        Args:
-            input: Token ids, (B, L).
-            hidden: The state that an earlier call returned, or None.
-        """
+        """Ln p of tokens (B, L) as logits (B, L, V), and the state after the last token."""
         return self.compute(input, hidden)
 
 

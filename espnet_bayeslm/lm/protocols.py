@@ -47,10 +47,7 @@ class TreeLM(Protocol):
     def tree_outputs(self, tree: TokenTree, state: Optional[Pair] = None, /) -> torch.Tensor:
         """Input of the output projection after each node, (T, M).
 
-        Args:
-            tree: The trees.
-            state: State of a recurrent LM before the roots, h and c; None: the state at a text's
-                beginning.
+        The state of a recurrent LM before the roots is h and c; None: that at a text's beginning.
         """
         ...
 

@@ -40,14 +40,10 @@ class IncrementalLM(AbsLM):
 
     @abstractmethod
     def advance(self, tokens: torch.Tensor, states: List[Any]) -> Step:
-        """Read one more token of each hypothesis, with the weights as they are now.
+        """Read one more token (B,) of each hypothesis, with the weights as they are now.
 
-        Args:
-            tokens: (B,).
-            states: States of the hypotheses; their prefixes may have different lengths.
-
-        Returns:
-            Logits (B, vocab_size); the new states.
+        The prefixes of the states may have different lengths. Returns logits (B, vocab_size) and
+        the new states.
         """
 
     def begin(self, tokens: torch.Tensor) -> Step:

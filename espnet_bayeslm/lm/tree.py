@@ -82,11 +82,9 @@ def build_tree(
 
 
 def _subtree_sizes(new: np.ndarray, differs: np.ndarray) -> np.ndarray:
-    """Number of nodes at and below the node that is new in a row and a column.
+    """Number of nodes at and below the node that is new in a row and a column, (S, L + 1).
 
-    Args:
-        new: Where nodes begin, (S, L + 1).
-        differs: Where a row has not the prefix of the row before it, (S, L + 1).
+    `new` marks where nodes begin, and `differs` where a row has not the prefix of the row before.
     """
     num_rows = len(new)
     # (S + 1, L + 1): the first row from here on that has another prefix

@@ -129,13 +129,7 @@ class UncertainLM(SampledLM):
         """The positions of this LM, by name."""
 
     def make_uncertain(self, uncertainty: Any, *, num_layers: int, **defaults: Any) -> None:
-        """Give each location its kind of uncertainty and log the locations.
-
-        Args:
-            uncertainty: `{POSITION@LAYERS: kind}`.
-            num_layers: Number of layers.
-            **defaults: Defaults of the kinds' options.
-        """
+        """Give each location its kind, with defaults of its options; log the locations."""
         self.kinds = parse_uncertainty(
             uncertainty, positions=self.positions(), num_layers=num_layers
         )

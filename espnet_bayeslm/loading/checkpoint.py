@@ -33,11 +33,7 @@ def read_checkpoint(path: Any) -> Any:
 
 
 def load_state(path: Any) -> Dict[str, torch.Tensor]:
-    """The model's state_dict in a checkpoint.
-
-    Args:
-        path: `Nepoch.pth`, `valid.loss.ave.pth` or `checkpoint.pth`.
-    """
+    """The model's state_dict in a checkpoint, `Nepoch.pth` or `checkpoint.pth`."""
     state = read_checkpoint(path)
     if isinstance(state, dict) and isinstance(state.get("model"), Mapping):
         state = state["model"]
@@ -63,14 +59,10 @@ def check_fits(
     complete: bool = True,
     posterior: bool = False,
 ) -> None:
-    """Check that a checkpoint is of a module's architecture.
+    """Check that a checkpoint, of the file `path`, is of a module's architecture.
 
-    Args:
-        state: The checkpoint.
-        module: Module that would load the checkpoint.
-        path: File of the checkpoint, for the message.
-        complete: True if the checkpoint must have every tensor of the module.
-        posterior: True if posteriors must match too; else any posterior, or none, is accepted.
+    If it must be `complete`, it has every tensor of the module. With `posterior` posteriors must
+    match too; else any posterior, or none, is accepted.
     """
     problem = _misfit(current_names(state), module.state_dict(), complete, posterior)
     if problem:

@@ -206,22 +206,11 @@ class ComponentOptions(LMOptions):
     )
 
     def components(self, device: str, **more: Any) -> List[Component]:
-        """LMs, then n-grams.
-
-        Args:
-            device: Where the weights of LMs go.
-            **more: More arguments of `load_components`.
-        """
+        """LMs, then n-grams; `more` are more arguments of `load_components`."""
         return self.load(self.lms, self.ngrams, device=device, **more)
 
     def load(self, lms: Sequence[Any], ngrams: Sequence[PathLike], **more: Any) -> List[Component]:
-        """LMs, then n-grams, that score as the options say.
-
-        Args:
-            lms: The LMs.
-            ngrams: The n-grams.
-            **more: More arguments of `load_components`.
-        """
+        """These LMs, then these n-grams, scoring as the options say."""
         return load_components(
             lms,
             ngrams,
@@ -264,13 +253,7 @@ class SubtractOptions(MixtureOptions):
     )
 
     def subtracted(self, names: Sequence[str], device: str, **more: Any) -> List[Component]:
-        """LMs and n-grams that are subtracted, in their order.
-
-        Args:
-            names: Names of the mixture's components, which the subtracted LMs do not take.
-            device: Where the weights of LMs go.
-            **more: More arguments of `load_components`.
-        """
+        """LMs and n-grams that are subtracted, in their order, with other names than `names`."""
         found: List[Component] = []
         for path in self.subtract_lms:
             lms, ngrams = ([], [path]) if is_ngram(path) else ([path], [])

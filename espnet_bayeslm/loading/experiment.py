@@ -161,13 +161,10 @@ def token_difference(tokens: Sequence[str], others: Sequence[str], *, whose: str
 
 
 def fingerprint(path: PathLike) -> str:
-    """Digest of all files that loading a trained LM reads.
+    """Digest of all files that loading a trained LM, a folder or checkpoint, reads.
 
     The digest covers the configuration, the checkpoint and the files that the configuration names:
     the n-grams of a mixture, and the files that reading text needs.
-
-    Args:
-        path: The experiment folder, or a checkpoint beside its config.yaml.
     """
     config, checkpoint = find_files(path)
     args = read_config(config)

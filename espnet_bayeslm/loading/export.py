@@ -49,10 +49,6 @@ def export_lm(path: PathLike, output: PathLike) -> None:
     is one, and how many words `<unk>` stands for where training has counted them. A `bayes_espnet`
     becomes the ESPnet LM that it was made of, and needs this package no more; another LM the same
     one with `uncertainty: {}`.
-
-    Args:
-        path: The experiment folder, or a checkpoint beside its config.yaml.
-        output: The folder to write.
     """
     check_output(output, sources=[path])
     trained_config = find_files(path)[0]
@@ -128,13 +124,7 @@ def point_uncertainty(uncertainty: Optional[Mapping[str, Any]], *, path: Path) -
 
 
 def copy_text_files(args: argparse.Namespace, folder: Path, *, named: Path) -> Dict[str, str]:
-    """Copy the files that reading text needs; return the options that name the copies.
-
-    Args:
-        args: The configuration of the trained LM.
-        folder: Where the copies go.
-        named: Final name of the folder.
-    """
+    """Copy the files that reading text needs; return the options that name them in `named`."""
     options = {}
     for option, name in TEXT_FILES.items():
         source = getattr(args, option, None)

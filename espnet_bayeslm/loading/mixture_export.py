@@ -204,14 +204,7 @@ def _build(parts: Sequence[Dict[str, Any]], trained: Sequence[TrainedLM]) -> ESP
 def _config(
     parts: Sequence[Dict[str, Any]], first: TrainedLM, folder: Path, *, named: Path
 ) -> Dict[str, Any]:
-    """Configuration of the mixture; the files that it names are copied.
-
-    Args:
-        parts: The components, n-grams by their present paths.
-        first: The LM that text is read for.
-        folder: Where the copies go.
-        named: Final name of the folder.
-    """
+    """Configuration of the mixture; the files that it names are copied, as those of `named`."""
     args = read_config(first.config)
     reading: Dict[str, Any] = {name: getattr(args, name, None) for name in READING}
     reading.update(copy_text_files(args, folder, named=named))

@@ -20,11 +20,8 @@ ADAPTER_FILES = {"adapter_config.json", "adapter_model.safetensors", "README.md"
 def export_folder(source: PathLike, output: PathLike) -> None:
     """Write a pretrained LM and its tokenizer as `save_pretrained` does, in float16.
 
-    A GGUF file takes many seconds to read, its folder one.
-
-    Args:
-        source: A GGUF file, `hf:FOLDER` or `hf:NAME`.
-        output: The folder to write; new, empty, or written before.
+    The source is a GGUF file, `hf:FOLDER` or `hf:NAME`. A GGUF file takes many seconds to read, its
+    folder one.
     """
     if not is_pretrained(source):
         raise InputError(
@@ -56,10 +53,6 @@ def export_adapter(path: PathLike, output: PathLike) -> None:
     """Write the posterior means of an adapter as peft reads it.
 
     The base model's name, and its licence where its card has one, go into the adapter's card.
-
-    Args:
-        path: The experiment folder, or a checkpoint beside its config.yaml.
-        output: The folder to write.
     """
     if not is_adapted(path):
         raise InputError(

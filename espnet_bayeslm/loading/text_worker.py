@@ -125,12 +125,7 @@ class TextOnWorkers:
         ]
 
     def score(self, sentences: Sentences, *, output: Optional[PathLike]) -> List[List[WordScores]]:
-        """Scores of each sentence of a text by each component.
-
-        Args:
-            sentences: Words of the sentences.
-            output: The file to be written; scores of finished blocks are kept beside it.
-        """
+        """Scores of each sentence by each component; finished blocks are kept by `output`."""
         blocks = text_blocks(sentences, context=self._context)
         total = len(sentences)
         with self._work.kept(output, self._identity):

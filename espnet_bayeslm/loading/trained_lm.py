@@ -116,12 +116,7 @@ class TrainedLM:
 
 
 def load_adapted(path: PathLike, device: str = "cpu") -> PretrainedLM:
-    """Pretrained LM that ESPnet's LM task has adapted.
-
-    Args:
-        path: The experiment folder, or a checkpoint beside its config.yaml.
-        device: Where its weights go.
-    """
+    """Pretrained LM that ESPnet's LM task has adapted, from its folder or checkpoint."""
     config, checkpoint = find_files(path)
     args = read_config(config)
     # the precision is that of the training
@@ -132,12 +127,7 @@ def load_adapted(path: PathLike, device: str = "cpu") -> PretrainedLM:
 
 
 def load_lm(path: PathLike, device: str = "cpu") -> TrainedLM:
-    """Trained ESPnet LM, ours or any other.
-
-    Args:
-        path: The experiment folder, or a checkpoint beside its config.yaml.
-        device: Where its weights go.
-    """
+    """Trained ESPnet LM, ours or any other, from its folder or checkpoint."""
     config, checkpoint = find_files(path)
     args = read_config(config)
     if args.lm == PRETRAINED:

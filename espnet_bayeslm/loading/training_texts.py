@@ -32,12 +32,9 @@ class TrainTextOptions:
     def warn_leakage(
         self, lms: Sequence[Any], sentences: Iterable[Sequence[str]], *, what: str
     ) -> None:
-        """Warn where test sentences stand in a training text.
+        """Warn where test sentences, of a text `what`, stand in a training text.
 
-        Args:
-            lms: Experiment folders or checkpoints of LMs; others are passed over.
-            sentences: Words of the test sentences.
-            what: The test text, for the message.
+        LMs that are no folders or checkpoints are passed over.
         """
         test = list(sentences)
         for path in self.train_texts:

@@ -58,13 +58,8 @@ def match_weights(
 ) -> List[float]:
     """Weights in the order of some components.
 
-    A weight belongs to the component of the same files, else to the only one of its name.
-
-    Args:
-        known: The weights.
-        names: The components' names, equal ones numbered.
-        fingerprints: Digests of the components' files, in the same order; empty where none is
-            known.
+    A weight belongs to the component of the same files (of an equal fingerprint), else to the only
+    one of its name.
     """
     rest = list(known)
     found: Dict[int, float] = {}
@@ -109,16 +104,10 @@ def read_weights(
     check: bool = True,
     fingerprints: Sequence[str] = (),
 ) -> Optional[np.ndarray]:
-    """Weights of the components: of a file, of a list `W,W,..`, or 1 for a single one.
+    """Weights of the components, (K,), or None where several components have none.
 
-    Args:
-        weights: A file that `bayeslm interpolate` wrote, `W,W,..`, numbers, or None.
-        names: The components' names, each different.
-        check: True if numbers must be the weights of a linear mixture.
-        fingerprints: The digests of the components' files, where they are known.
-
-    Returns:
-        (K,), or None where several components have none.
+    They come from a file of `bayeslm interpolate`, from `W,W,..` or numbers, or are 1 for a single
+    component. `check`: numbers must be the weights of a linear mixture.
     """
     if weights is None:
         return np.ones(1) if len(names) == 1 else None

@@ -33,15 +33,10 @@ SETS = ("dev", "eval")
 def run(output: str, *, tool: Tool, data: Path = SHIPPED / "data", epochs: int = 0) -> None:
     """Make OUTPUT/RESULTS.md and OUTPUT/report.html, and print the table.
 
-    The LMs are trained on `train.txt`. Interpolation weights and the scales of scores are tuned on
-    dev. The set eval is scored once, with the tuned values. Where peft, gguf and SmolLM2's file are
-    found, two more systems have SmolLM2 as it is and with a Bayesian adapter.
-
-    Args:
-        output: The folder of all that is made. A run that was stopped goes on there.
-        tool: Function that runs a command line of `bayeslm`.
-        data: Texts and lists.
-        epochs: Number of epochs of each training; 0: as the configurations say.
+    The LMs are trained on `train.txt`, for `epochs` epochs or as the configurations say (0).
+    Interpolation weights and the scales of scores are tuned on dev. The set eval is scored once,
+    with the tuned values. Where peft, gguf and SmolLM2's file are found, two more systems have
+    SmolLM2 as it is and with a Bayesian adapter. A run that was stopped goes on.
     """
     check_folder(output)
     begin, folder = time.monotonic(), Path(output)

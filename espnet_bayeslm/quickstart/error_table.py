@@ -42,13 +42,7 @@ class Row:
 
 
 def read_rows(scores: Path, perplexities: Mapping[str, Path], *, names: Iterable[str]) -> List[Row]:
-    """Rows of the table.
-
-    Args:
-        scores: The JSON of `bayeslm score`.
-        perplexities: System -> the JSON of `bayeslm perplexity`, where there is one.
-        names: The systems in their order.
-    """
+    """Rows of the table, in the order of `names`, from the files of `score` and `perplexity`."""
     errors = json.loads(scores.read_text(encoding="utf-8"))
     pairs = errors["significance"]["pairs"]
     mixtures = {name: read_perplexities(path)[-1] for name, path in perplexities.items()}

@@ -41,11 +41,8 @@ def pairs(seeds: Sequence[int]) -> Dict[int, Tuple[int, int]]:
 def over_seeds(values: Sequence[float], *, ring: bool = False) -> Interval:
     """Geometric mean and its 95 % t interval; of one value there is no interval.
 
-    A perplexity is exp of a mean of nats per word: the mean is taken over these nats.
-
-    Args:
-        values: Perplexities or their ratios, of each seed.
-        ring: True if value n is of seeds n and n + 1, as `pairs` makes them.
+    A perplexity is exp of a mean of nats per word: the mean is taken over these nats. In a ring
+    value n is of seeds n and n + 1, as `pairs` makes them.
     """
     from scipy.stats import t  # takes a while
 
@@ -59,15 +56,12 @@ def over_seeds(values: Sequence[float], *, ring: bool = False) -> Interval:
 
 
 def ring_variance(values: Sequence[float]) -> Tuple[float, int]:
-    """Variance of one seed's part in pairs that overlap, and its degrees of freedom.
+    """Variance of one seed's part in N >= 3 pairs that overlap, and its degrees of freedom.
 
     Value n of N is (u_n + u_(n+1)) / 2 with independent u: its Fourier coefficient m has the
     variance of u times cos^2(pi m / N). Each coefficient but the mean estimates the variance; with
     even N, the alternating coefficient holds nothing of it. Anything else that differs between
     pairs makes the estimate larger.
-
-    Args:
-        values: Values of N >= 3 pairs, in the order of `pairs`.
     """
     count = len(values)
     power = np.abs(np.fft.fft(values)[1:]) ** 2 / count

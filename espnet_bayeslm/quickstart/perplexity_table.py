@@ -161,11 +161,7 @@ class Results:
         return "\n".join(lines) + "\n"
 
     def write(self, exp: Path) -> str:
-        """Write EXP/RESULTS.md, results.tsv and results.json, whole or not at all.
-
-        Returns:
-            The content of RESULTS.md.
-        """
+        """Write EXP/RESULTS.md, which is returned, results.tsv and results.json, all or none."""
         text = self.markdown()
         with staged(exp) as folder:
             (folder / "RESULTS.md").write_text(text, encoding="utf-8")

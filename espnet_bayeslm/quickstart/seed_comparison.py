@@ -102,13 +102,8 @@ def compare(
 ) -> str:
     """Table of perplexities; EXP/RESULTS.md, results.tsv and results.json have it too.
 
-    Args:
-        what: Texts and LMs.
-        exp: The folder of all that is made. A run that was stopped goes on there.
-        seeds: Seeds of the trainings.
-        rates: Rates of dropout of the point-estimate LM.
-        tool: Function that runs a command line of `bayeslm`.
-        engine: Where trainings are done.
+    `rates` are the rates of dropout of the point-estimate LM; `tool` runs a command line of
+    `bayeslm`. A run that was stopped goes on.
     """
     if len(seeds) < 2:
         raise InputError(f"--seeds {seeds}: expected two or more, for an interval over them")

@@ -50,14 +50,10 @@ class Step:
 def run_steps(
     pool: Pool, steps: Sequence[Step], logs: Path, tool: Tool, *, marks: bool = True
 ) -> None:
-    """Run steps side by side, each with its output in LOGS/NAME.log.
+    """Run steps that do not need each other side by side, each with its output in LOGS/NAME.log.
 
-    Args:
-        pool: The workers; processes, since a step's output is redirected.
-        steps: Steps that do not need each other.
-        logs: The folder of logs and of marks of finished steps; made where there is none.
-        tool: Function that runs a command line.
-        marks: True to mark finished steps, and to skip the marked ones.
+    The workers must be processes, since a step's output is redirected. With `marks` finished steps
+    are marked, and the marked ones skipped.
     """
     todo = [step for step in steps if not (marks and _is_done(step, logs))]
     begin, told = time.monotonic(), 0.0
@@ -118,17 +114,10 @@ def _told(step: Step, passed: float, done: int, count: int) -> str:
 
 
 def run_step(step: Step, log: Path, tool: Tool, threads: int, folder: str) -> int:
-    """Run a step's command lines and return their status.
+    """Run a step's command lines in `folder`, with all output in `log`, and return their status.
 
-    A training needs the main thread of a process. A worker of a local engine runs tasks there. A
-    worker of Dask does not, and starts a process.
-
-    Args:
-        step: The step.
-        log: The file that gets all output.
-        tool: Function that runs a command line.
-        threads: Number of threads of a local worker; a worker of Dask has its own.
-        folder: Folder that relative paths start from.
+    A training needs the main thread of a process. A worker of a local engine runs tasks there, with
+    so many threads. A worker of Dask does not, and starts a process.
     """
     with open(log, "w", encoding="utf-8", buffering=1) as f:
         if threading.current_thread() is not threading.main_thread():

@@ -17,10 +17,8 @@ LM = "bayes_espnet"
 def backbone_options(lm_conf: Mapping[str, Any], source: Path) -> List[str]:
     """ESPnet's options that make a trained LM the backbone of `bayes_espnet`.
 
-    Args:
-        lm_conf: The configuration's `lm_conf`; a `backbone` there must be the trained LM's, and
-            what is in `backbone_conf` (a dropout rate, say) takes the place of the trained LM's.
-        source: The trained LM: one of ESPnet's, or a `bayes_espnet` with such a backbone.
+    A `backbone` in `lm_conf` must be the trained LM's. What is in `backbone_conf`, as a dropout
+    rate, takes the place of the trained LM's.
     """
     args = read_config(find_files(source)[0])
     name, conf = args.lm, args.lm_conf

@@ -22,9 +22,6 @@ def run_program(module: str, words: List[str]) -> None:
 
     Importing the module, where runpy would make it `__main__`, keeps the classes registered
     in workers that are spawned: those import this package first.
-
-    Raises:
-        SystemExit: Bad input, as one line: see `check_decoding`.
     """
     from espnet_bayeslm import register
     from espnet_bayeslm.training.decoding import check_decoding
@@ -40,9 +37,7 @@ def run_program(module: str, words: List[str]) -> None:
 def launch(words: List[str]) -> None:
     """Do what `python WORDS` would do, with our classes in ESPnet's programs.
 
-    Args:
-        words: `-m espnet2.bin.X ...`, which after options of the interpreter comes back here;
-            anything else is given to Python as it is.
+    `-m espnet2.bin.X ...` comes back here, after options of the interpreter.
     """
     options = 0
     while words[options : options + 1] and words[options] in (*FLAGS, *VALUED):

@@ -195,13 +195,8 @@ class BayesLanguageModel(ESPnetLanguageModel):
         """The weights' KL term of the loss in nats per token, ().
 
         It is not a number in evaluation where the size of the training text is not known.
-
-        Args:
-            num_tokens: Tokens of the batch, () (only `kl_scale: release` depends on it).
-            sample: A sample with which some of the KL was computed.
-
-        Raises:
-            RuntimeError: The size of the training text, or the prior, is not known.
+        `num_tokens` of the batch matter to `kl_scale: release`; with `sample` some of the KL is
+        known.
         """
         if self.warming:
             return num_tokens.new_zeros((), dtype=torch.float32)
@@ -315,13 +310,7 @@ class BayesLanguageModel(ESPnetLanguageModel):
         text_lengths: torch.Tensor,
         lengths: torch.Tensor,
     ) -> Sampled:
-        """Mean NLL and KL of a batch over K samples.
-
-        Args:
-            text: Token ids without <sos/eos>, padded, (B, L).
-            text_lengths: (B,).
-            lengths: `text_lengths` on the host.
-        """
+        """Mean NLL and KL of a batch over K samples; `lengths` are `text_lengths` on the host."""
         learns_posterior = self.training and not self.warming
         draws = self.num_samples if learns_posterior and self.lm.has_draws() else 1
         num_tokens = (text_lengths + 1).sum()

@@ -52,15 +52,9 @@ def token_batch(
     *,
     lengths: Optional[torch.Tensor] = None,
 ) -> TokenBatch:
-    """Batch of sentences, as its LM reads it.
+    """Batch of sentences, padded (B, L) or longer, as its LM reads it.
 
-    Where the tokens are is found on the host: the device would have to be waited for.
-
-    Args:
-        model: It knows the ids of start, end and padding.
-        text: Token ids without <sos/eos>, padded, (B, L) or longer.
-        text_lengths: (B,), L the greatest.
-        lengths: `text_lengths` on the host, where they are known.
+    Where the tokens are is found on the host by `lengths`: the device would have to be waited for.
     """
     lengths = text_lengths.cpu() if lengths is None else lengths
     text = text[:, : int(lengths.max())]

@@ -89,10 +89,7 @@ def size_of(wanted: TrainOptions, config: Path) -> List[str]:
 def starting_point(source: Optional[Path], args: argparse.Namespace, *, folder: Path) -> List[str]:
     """ESPnet's options that start from a trained LM, with its weights as the prior.
 
-    Args:
-        source: The trained LM; None: none.
-        args: The training's options.
-        folder: Where the start is written if it is a peft adapter.
+    If the LM is a peft adapter, the start is written to `folder`.
     """
     from espnet_bayeslm.loading.build import TRAINED_CLASSES
     from espnet_bayeslm.loading.experiment import find_files

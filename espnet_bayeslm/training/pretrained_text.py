@@ -33,8 +33,7 @@ def reader_of(lm_conf: Mapping[str, Any]) -> Reader:
 def base_options(source: PathLike) -> List[str]:
     """ESPnet's options that name the base model of an LM `pretrained`, and its adapter's sizes.
 
-    Args:
-        source: A base model, a peft adapter, or an LM `pretrained` that was trained before.
+    The source is a base model, a peft adapter, or an LM `pretrained` that was trained before.
     """
     if is_adapted(source):
         conf = read_config(find_files(source)[0]).lm_conf

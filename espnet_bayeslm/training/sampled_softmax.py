@@ -147,12 +147,7 @@ def batch_loss(
 
 
 def count_text_tokens(args: argparse.Namespace, preprocess: Any) -> torch.Tensor:
-    """Counts of each token as a target in the training text, (V,).
-
-    Args:
-        args: ESPnet's options, with the token list.
-        preprocess: ESPnet's preprocessor of the training text, if there is one.
-    """
+    """Counts of each token as a target in the training text, (V,)."""
     data = args.train_data_path_and_name_and_type
     paths = [(path, kind) for path, name, kind in data if name == "text"]
     kinds = {kind for _, kind in paths}

@@ -60,11 +60,7 @@ register()
 
 
 def count_tokens(shape_files: Iterable[str]) -> int:
-    """Number of tokens of a text, one `</s>` per sentence included.
-
-    Args:
-        shape_files: Files of lines `utterance length` or `utterance length,vocab_size`.
-    """
+    """Number of tokens, `</s>` included, in files of lines `utterance length[,vocab_size]`."""
     total = 0
     for path in itertools.chain.from_iterable(map(split_files, shape_files)):
         for number, line in read_lines(path):

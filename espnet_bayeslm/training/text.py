@@ -61,18 +61,13 @@ def write_keyed_text(source: Path, target: Path) -> None:
 
 
 def write_counts(folder: Path, tokens: Tokens, reading: Mapping[str, Optional[str]]) -> None:
-    """Write each sentence's number of tokens, as ESPnet's `--collect_stats` does.
+    """Write each sentence's number of tokens, as ESPnet's `--collect_stats` does, beside its text.
 
     Of an LM of words also how many words `<unk>` stands for.
 
     Where the training text has no unknown token, validation sentences that have one get no number,
     and ESPnet leaves them out (unless all have): the longer a point-estimate LM is trained the less
     it expects `<unk>`, and its best epoch would be chosen by that.
-
-    Args:
-        folder: The keyed text; train.shape, valid.shape and unknown_words.yaml go there.
-        tokens: Its tokens.
-        reading: ESPnet's options that change how text is read.
     """
     text2tokens, known = tokens.cutter(reading), set(tokens.tokens) - {"<unk>"}
 
@@ -119,15 +114,9 @@ def prepare(
 ) -> List[str]:
     """ESPnet's options for text, tokens and shapes, which are made where they are not there yet.
 
-    What was made from the same text with the same options is kept, and that of `wanted.source`
-    is taken.
-
-    Args:
-        texts: Training and validation text, a sentence a line.
-        folder: Where the results go.
-        wanted: The tokens.
-        given: What `given_tokens` says of them.
-        reading: ESPnet's options that change how text is read.
+    What was made from the same text with the same options is kept, and that of `wanted.source` is
+    taken. `given` are the tokens that `given_tokens` found, `reading` ESPnet's options that change
+    how text is read.
     """
     before = _made_of(folder)
     if not before:

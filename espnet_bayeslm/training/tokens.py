@@ -72,12 +72,8 @@ def write_token_list(path: Path, tokens: Sequence[str]) -> None:
 def made_tokens(folder: Path, wanted: TokenOptions, reading: Mapping[str, Optional[str]]) -> Tokens:
     """Tokens of the keyed training text in a folder, where their list goes too.
 
-    The most frequent come first; those of `bpe` in sentencepiece's order.
-
-    Args:
-        folder: The folder; it has `train.txt`.
-        wanted: The type, and at most how many, the three special ones included (bpe: about).
-        reading: ESPnet's options that change how text is read.
+    The most frequent come first; those of `bpe` in sentencepiece's order. A `vocab_size` counts the
+    three special ones (bpe: about so many).
     """
     token_type, vocab_size = wanted.token_type or "word", wanted.vocab_size
     if token_type == "bpe":

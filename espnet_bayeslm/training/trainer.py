@@ -29,12 +29,9 @@ from espnet_bayeslm.utils.cli import PROGRESS
 
 
 def report_perplexity(reporter: SubReporter) -> Dict[str, float]:
-    """Make an epoch's `ppl` exp of its NLL per token.
+    """Make an epoch's `ppl` exp of its NLL per token, or of its loss; return its statistics.
 
     The reporter would average the batches' perplexities, which is not the text's.
-
-    Returns:
-        Means of the epoch's statistics; `ppl` is exp of the NLL, or else of the loss.
     """
     values = {
         k: float(aggregate(reporter.stats[k])) for k in ("nll", "loss", "kl") if k in reporter.stats
@@ -48,11 +45,7 @@ def report_perplexity(reporter: SubReporter) -> Dict[str, float]:
 
 
 def report_sigma(model: torch.nn.Module, *, epoch: int) -> List[float]:
-    """Write into the log how far each location's standard deviations are from their start.
-
-    Returns:
-        For each location, sigma now / sigma at the start.
-    """
+    """Log each location's standard deviation at the start and now; return the ratios."""
     lm = getattr(getattr(model, "module", model), "lm", None)
     ratios = []
     if process_rank() == 0 and isinstance(lm, UncertainLM):
@@ -103,17 +96,11 @@ def link(path: Path, target: str) -> None:
 
 
 def heal(folder: Path, model: torch.nn.Module, reporter: Reporter, options: TrainerOptions) -> None:
-    """Complete an experiment's folder after a kill.
+    """Complete an experiment's folder after a kill, with the model and the reporter as resumed.
 
     ESPnet writes `checkpoint.pth`, then the epoch's model, and then the links to the latest and
     the best: a kill in between leaves undone what belongs to an epoch that will not be trained
     again.
-
-    Args:
-        folder: The experiment.
-        model: The model as resumed.
-        reporter: As resumed: the last epoch of `checkpoint.pth`, and each epoch's losses.
-        options: What ESPnet's trainer was given.
     """
     name = f"{reporter.get_epoch()}epoch.pth"
     if not (folder / name).exists():

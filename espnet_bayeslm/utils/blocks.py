@@ -81,14 +81,10 @@ class Blocks:
 
     @contextlib.contextmanager
     def kept(self, output: Optional[PathLike], identity: str) -> Iterator[None]:
-        """Keep the results of blocks beside an output, until the block of code ends well.
+        """Keep the results of blocks beside `output`, if given, until the block of code ends well.
 
-        A run that was stopped or killed leaves them, and the next one with the same identity takes
-        them. After bad input they go.
-
-        Args:
-            output: The file or folder that is to be written; None: nothing is kept.
-            identity: All that results depend on, besides the blocks.
+        A run that was stopped or killed leaves them, and the next one with the same identity, which
+        is all that results depend on besides the blocks, takes them. After bad input they go.
         """
         if output is None:
             yield
@@ -144,15 +140,10 @@ class Blocks:
         total: Optional[int] = None,
         sent: Callable[[Block], Any] = lambda block: block,
     ) -> Iterator[Tuple[Block, Any]]:
-        """Yield each block and what a method returns for it, in the order of the blocks.
+        """Yield each block and the result of a method for it, in the order of the blocks.
 
-        Args:
-            method: Name of the method.
-            blocks: The blocks; only a few are in memory.
-            desc: Name of the work, for the progress bar over all workers.
-            unit: Unit of the items of a block.
-            total: Number of items of all blocks.
-            sent: Part of a block that the method gets.
+        `desc` and `unit` are for the progress bar over all workers, `total` counts the items of all
+        blocks, and `sent` gives the part of a block that the method gets.
         """
 
         def submit(block: Block) -> Future:

@@ -41,12 +41,9 @@ FORMAT = "%(asctime)s (%(module)s:%(lineno)d) %(levelname)s: %(message)s"
 
 @contextlib.contextmanager
 def log_to(path: Path) -> Iterator[None]:
-    """Log, and print, to a file within the block; `--log_level` applies to the terminal.
+    """Log and print to a file, with the lines of `PROGRESS`, within the block.
 
-    The file gets the lines of `PROGRESS` too.
-
-    Args:
-        path: The file, which is added to.
+    `--log_level` applies to the terminal.
     """
     root = logging.getLogger()
     level = root.level
@@ -108,11 +105,7 @@ def tool_parser(
 ) -> argparse.ArgumentParser:
     """Parser with `--config` and `--log_level`, as ESPnet's programs have them.
 
-    Args:
-        tool: The tool's name.
-        description: First paragraph of the help.
-        log_level: The default.
-        trains: True if `--config` and unknown options go to ESPnet's training.
+    With `trains` `--config` and unknown options go to ESPnet's training.
     """
     make = argparse.ArgumentParser if trains else config_argparse.ArgumentParser
     parser = make(
@@ -222,14 +215,7 @@ class Tool:
         return add_options(parser, self.options)
 
     def main(self, cmd: Optional[Sequence[str]] = None) -> None:
-        """Run the tool.
-
-        Args:
-            cmd: The command line (default: sys.argv).
-
-        Raises:
-            SystemExit: Status 2 for wrong options, 1 for bad input, 130 after Ctrl-C.
-        """
+        """Run the tool with a command line (default: sys.argv)."""
 
         def run(**values: Any) -> None:
             self.function(options_from(self.options, values))
@@ -272,12 +258,7 @@ def progress(
 ) -> tqdm:
     """Progress bar with rate and time left, shown after two seconds; none in a worker's process.
 
-    Args:
-        iterable: Items to walk; without it, call `.update(n)` and `.close()`.
-        desc: Name of the work.
-        unit: Unit of the count.
-        total: The count at the end, where the iterable has no length.
-        hidden: True for no bar.
+    Without an iterable, call `.update(n)` and `.close()`.
     """
     return tqdm(
         iterable,

@@ -31,9 +31,7 @@ INSTALL = "pip install 'espnet_bayeslm[dask]' here and where the workers run."
 def read_conf(path: Optional[str], workers: Optional[int]) -> Tuple[str, Dict[str, Any]]:
     """Cluster, or address of a scheduler, and the options of the cluster's class.
 
-    Args:
-        path: The yaml file; None: a local cluster.
-        workers: Value of `--workers`.
+    No file (None) is a local cluster; `workers` is the value of `--workers`.
     """
     conf: Any = {}
     if path is not None:
@@ -88,12 +86,7 @@ def _import(module: str) -> Any:
 
 @contextlib.contextmanager
 def dask_pool(path: Optional[str], workers: Optional[int]) -> Iterator[Pool]:
-    """Workers of a cluster within the block.
-
-    Args:
-        path: The yaml file of `--engine_conf`; None: a local cluster.
-        workers: Number of workers; None: the cores of this machine, or as the cluster has them.
-    """
+    """Workers of the cluster of `--engine_conf` within the block."""
     name, options = read_conf(path, workers)
     distributed = _import("distributed")
     # a worker that is replaced is nothing to act on
@@ -142,14 +135,7 @@ def check_package(client: Any) -> None:
 def make_cluster(
     name: str, options: Dict[str, Any], workers: Optional[int], *, path: Optional[str]
 ) -> Any:
-    """A cluster with workers that are started, or asked for.
-
-    Args:
-        name: One of `CLUSTERS`.
-        options: Keyword arguments of its class.
-        workers: Number of workers.
-        path: The file of the options, for messages.
-    """
+    """Cluster, one of `CLUSTERS`, with workers that are started, or asked for."""
     module, cls_name = CLUSTERS[name]
     cls = getattr(_import(module), cls_name)
     if name == "local":

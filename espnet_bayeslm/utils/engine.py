@@ -258,9 +258,8 @@ class EngineOptions:
     def pool(self, *, trains: bool = False, preload: Sequence[str] = ()) -> Iterator[Pool]:
         """Workers within the block; after an error they are ended at once.
 
-        Args:
-            trains: True for tasks that need a process of their own, one for each core by default.
-            preload: Modules that processes of this machine should not import one by one.
+        Tasks that train need a process of their own, by default one for each core. The modules of
+        `preload` are imported before processes are forked.
         """
         self.check_engine()
         if self.engine == "dask":

@@ -37,14 +37,7 @@ class InputError(ValueError):
 
 @contextlib.contextmanager
 def one_line_errors(program: str) -> Iterator[None]:
-    """Turn bad input within the block into one line and exit status 1.
-
-    Args:
-        program: First word of the line.
-
-    Raises:
-        SystemExit: In place of an InputError, or of an option of the wrong type.
-    """
+    """Turn bad input within the block into a line that begins with `program`, and exit status 1."""
     try:
         yield
     except (InputError, TypeCheckError) as error:

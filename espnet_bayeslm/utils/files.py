@@ -52,11 +52,9 @@ def _umask_mode(mode: int) -> int:
 
 @contextlib.contextmanager
 def atomic_write(path: PathLike, mode: str = "w") -> Iterator[IO]:
-    """Open a file that replaces `path` when the block ends without an error.
+    """Open a file, in mode "w" (UTF-8 text) or "wb", that replaces `path` when the block ends well.
 
-    Args:
-        path: The file to write; its folder is made where it is missing.
-        mode: "w" (UTF-8 text) or "wb".
+    The folder is made where it is missing.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -136,9 +134,7 @@ def staged(
 def check_folder(path: PathLike, *, written: Optional[AbstractSet[str]] = None) -> None:
     """Check that `staged` can write to a folder, before the work for it.
 
-    Args:
-        path: The folder.
-        written: Names of all that may be in it already; None: any.
+    If `written` is given, it has the names of all that may be in the folder already.
     """
     others = set(entries(path)) - written if written is not None and Path(path).is_dir() else None
     if others:
@@ -165,15 +161,8 @@ def check_output(
 ) -> List[str]:
     """Check that a tool can write its output folder, and find the files of an earlier run.
 
-    Args:
-        output: The folder.
-        marker: Name of the yaml or JSON file that names the `files` of a run; without it the folder
-            must be new or empty.
-        tool: The tool's name, for messages.
-        inputs: Option -> a path that must not lie in the folder.
-
-    Returns:
-        Files in the folder that an earlier run has written.
+    The file `marker`, yaml or JSON, names the `files` of a run. Without it the folder must be new
+    or empty. No input, {option: path}, may lie in the folder.
     """
     folder = Path(output)
     there = entries(folder) if folder.is_dir() else []
@@ -210,8 +199,7 @@ def leftover_prefix(folder: PathLike) -> str:
 def _filled(path: PathLike) -> Iterator[Tuple[Path, Path]]:
     """Make a temporary folder in the folder `path`, or beside it where there is none yet.
 
-    Yields:
-        The temporary folder, and the folder that `path` is, leads to, or will be.
+    Yields this folder, and the folder that `path` is, leads to, or will be.
     """
     target = Path(path)
     if target.is_symlink() and not target.exists():

@@ -7,12 +7,7 @@ from typing import Any, Callable, Mapping, Sequence
 
 
 def lazy_names(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """A package's `__getattr__` (PEP 562), which imports the module of the name asked for.
-
-    Args:
-        package: The package's name.
-        modules: Module -> the names that the package has of it.
-    """
+    """A package's `__getattr__` (PEP 562) that imports modules, {module: names}, when asked."""
     module_of = {name: module for module, names in modules.items() for name in names}
 
     def get(name: str) -> Any:

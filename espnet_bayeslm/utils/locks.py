@@ -24,9 +24,6 @@ def folder_lock(folder: PathLike) -> Iterator[None]:
     """Hold an experiment's folder against other processes, which may run on other machines.
 
     The operating system gives the lock up when its owner ends, however it ends; the file stays.
-
-    Args:
-        folder: The folder; it is made where it is missing.
     """
     path = Path(folder) / LOCK
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -19,12 +19,7 @@ def clamp_log_std(log_std: torch.Tensor) -> torch.Tensor:
 
 
 def check_spread(spread: float, location: str) -> None:
-    """Check that the weights of a location have a spread that a trained LM could have.
-
-    Args:
-        spread: Standard deviation of the weights.
-        location: Location of the weights.
-    """
+    """Check that the standard deviation of a location's weights is one of a trained LM's."""
     if not spread <= math.exp(LOG_STD_MAX):
         raise InputError(
             f"the weights of {location} have a spread of {spread:.3g}: their training diverged",

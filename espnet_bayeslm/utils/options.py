@@ -139,11 +139,7 @@ def part_of(cls: Type[T], options: Any) -> T:
 
 
 def with_options(cls: Type) -> Callable[[F], F]:
-    """Decorate a function that takes `**options`: signature and Args get the fields of a dataclass.
-
-    Args:
-        cls: The dataclass, whose keyword arguments the function takes as `**options`.
-    """
+    """Decorate a function that takes `**options`: signature and Args get a dataclass's fields."""
 
     def decorate(function: F) -> F:
         own = inspect.signature(function)

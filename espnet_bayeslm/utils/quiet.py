@@ -19,8 +19,7 @@ LAZY = ("g2p_en", "tacotron_cleaner.cleaners")
 def stand_in_for(name: str) -> None:
     """Put a stand-in for a module where imports look; it imports the module on its first use.
 
-    Args:
-        name: The module; its package has a stand-in too, since importing a package may import it.
+    The module's package has a stand-in too, since importing a package may import the module.
     """
     package = name.rpartition(".")[0]
     if package:

@@ -12,9 +12,7 @@ NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+|[-+]\.\d+")
 def as_numbers(value: Any) -> Any:
     """Value of a yaml file with its numbers as numbers, in mappings and lists too.
 
-    Args:
-        value: Value that PyYAML has read, where a word in the form of a number can only be a
-            number.
+    Every word in the form of a number is taken for one.
     """
     if isinstance(value, str):
         return float(value) if NUMBER.fullmatch(value.strip()) else value
@@ -26,10 +24,8 @@ def as_numbers(value: Any) -> Any:
 def conf_numbers(conf: Mapping[str, Any], cls: Optional[Callable] = None) -> Dict[str, Any]:
     """Configuration of a class, as `lm_conf` or `optim_conf`, with its numbers as numbers.
 
-    Args:
-        conf: Arguments of the class.
-        cls: The class. Its annotations say which arguments are words, which stay, and which are
-            whole numbers; None: all may be numbers.
+    The annotations of `cls` say which arguments are words, which stay, and which are whole
+    numbers.
     """
     parameters = {} if cls is None else inspect.signature(cls).parameters
     return {key: _argument(value, parameters.get(key)) for key, value in conf.items()}

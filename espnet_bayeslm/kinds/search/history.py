@@ -60,14 +60,9 @@ class ArchitectureLog:
 
 
 def show(records: List[Record], summary_writer: Any, *, epoch: int, first: int, last: int) -> None:
-    """Write an epoch's architecture weights to TensorBoard and the last ones to the log.
+    """Write an epoch's architecture weights to TensorBoard, if it is used, and the last to the log.
 
-    Args:
-        records: Records that `ArchitectureLog.take` has returned.
-        summary_writer: TensorBoard's, or None.
-        epoch: The epoch, from 1.
-        first: Training steps before it.
-        last: Training steps after it.
+    The epoch's training steps are those from `first` to `last`.
     """
     for share, weights in records if summary_writer is not None else ():
         step = first + round(share * (last - first))

@@ -34,11 +34,8 @@ def current_name(key: str) -> str:
 def start_paths(lm: nn.Module, state: Dict[str, Any], prefix: str) -> None:
     """Let all paths of a super-network start from a checkpoint without a search, in place.
 
-    Args:
-        lm: The super-network.
-        state: The state_dict about to be loaded. ESPnet's `--init_param` puts the checkpoint's
-            tensors over the model's own, which are then the same memory.
-        prefix: Prefix of the LM's keys.
+    ESPnet's `--init_param` puts the checkpoint's tensors over the model's own in `state`, which are
+    then the same memory. The LM's keys begin with `prefix`.
     """
 
     def is_given(key: str, own: torch.Tensor) -> bool:
@@ -101,15 +98,9 @@ def _weights(lm: Any) -> Iterator[Tuple[str, str, Block]]:
 def _place_posterior(
     lm: Any, found: Block, suffix: str, value: torch.Tensor, state: Dict[str, Any], begin: str
 ) -> None:
-    """Put the posterior of a path, from a search's checkpoint, under the keys of the layer.
+    """Put a tensor of a path's posterior, from a search's checkpoint, under the keys of the layer.
 
-    Args:
-        lm: The LM.
-        found: The weights.
-        suffix: Suffix of a tensor of the posterior.
-        value: The tensor, shaped as the rows of the weights, or ().
-        state: The checkpoint, changed in place.
-        begin: Prefix of the keys of the layer.
+    The value is shaped as the rows of the weights, or (); `state` is changed in place.
     """
     first, last = found.rows
     for block in lm.posterior.blocks():

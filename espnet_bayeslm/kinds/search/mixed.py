@@ -69,16 +69,7 @@ class Mixed(nn.Module):
         return nn.Module()
 
     def add_path(self, location: str, kind: str, weights: Sequence[Tuple[str, Rows]]) -> List[str]:
-        """Add the path of a kind, with copies of weights of this layer.
-
-        Args:
-            location: The location.
-            kind: The kind.
-            weights: Parameters of this layer, and the rows of each that are copied.
-
-        Returns:
-            Names of the copies in this layer.
-        """
+        """Add the path of a kind, with copies of this layer's rows; names of the copies."""
         name, path = path_name(self, kind, location), self.empty_path()
         source = {name_in_path(self, own, location): (own, rows) for own, rows in weights}
         for parameter, (own, rows) in source.items():
@@ -194,12 +185,7 @@ MIXED: Dict[type, Type[Mixed]] = {
 
 
 def mix(layer: nn.Module, choice: Any) -> Any:
-    """Layer with paths that are mixed by the architecture weights of a location.
-
-    Args:
-        layer: The layer; one with paths is returned as it is.
-        choice: The location's architecture weights.
-    """
+    """Layer with paths, mixed by a location's architecture weights; one with paths stays."""
     mixed: Any = layer
     if not isinstance(layer, Mixed):
         if type(layer) not in MIXED:

@@ -91,12 +91,8 @@ def rank(
     """Architectures with the highest mean log-probability over the runs, best first.
 
     The list is exact up to float64 rounding. Equally probable architectures stand in the order of
-    the locations and of their kinds. A weight of minus infinity is a share of 0.
-
-    Args:
-        runs: The weights of each run.
-        top: Number of architectures; all are returned where there are fewer.
-        limit: Number of architectures of each run among which a rank is looked for.
+    the locations and of their kinds. A weight of minus infinity is a share of 0. A rank is looked
+    for among the best `limit` architectures of each run.
     """
     if top < 1:
         raise InputError(f"the best {top} architectures: expected 1 or more")
@@ -123,14 +119,10 @@ def rank(
 
 
 def _best(table: Sequence[np.ndarray], count: int) -> Tuple[np.ndarray, np.ndarray]:
-    """The N = `count` greatest sums of one value of each row, best first.
+    """The N = `count` greatest sums of one value of each of R rows, best first; fewer if there are.
 
     After each row only the `count` best beginnings are kept: a better beginning has the better sum
     with every continuation.
-
-    Args:
-        table: R rows of values; none is nan.
-        count: Number of sums; all are returned where there are fewer.
 
     Returns:
         The sums (N,), and the place in each row of the value taken (N, R).

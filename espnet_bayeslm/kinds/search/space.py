@@ -21,12 +21,7 @@ def is_search(value: Any) -> bool:
 
 
 def check_searched(uncertainty: Any, *, path: Optional[PathLike] = None) -> Mapping[str, Any]:
-    """Check that a configuration's `uncertainty:` has a search, and return it.
-
-    Args:
-        uncertainty: The value in the configuration of an LM.
-        path: The configuration file.
-    """
+    """Check that a configuration's `uncertainty:` has a search, and return it."""
     if not isinstance(uncertainty, Mapping) or not any(map(is_search, uncertainty.values())):
         raise InputError(
             "empty search space: no location of lm_conf's `uncertainty` is of kind search",
@@ -39,15 +34,10 @@ def check_searched(uncertainty: Any, *, path: Optional[PathLike] = None) -> Mapp
 def uncertainty_of(
     choices: Mapping[str, str], options: Optional[CandidateOptions] = None
 ) -> Dict[str, Any]:
-    """`uncertainty:` of an ordinary configuration.
+    """`uncertainty:` of an ordinary configuration, {POSITION@LAYERS: kind}, from {location: kind}.
 
-    Args:
-        choices: Location (`cell_input@1`, `embedding`) -> kind.
-        options: Location -> kind -> its options, where there are any.
-
-    Returns:
-        `{POSITION@LAYERS: kind}`, positions as they come first in `choices`; layers of one
-        position with one kind and the same options stand together; point estimates are left out.
+    Positions stand as they come first in `choices`; layers of one position with one kind and the
+    same options stand together; point estimates are left out.
     """
     positions = [location.partition("@")[0] for location in choices]
     groups: Dict[Tuple[str, str], Tuple[Any, List[str]]] = {}
@@ -81,15 +71,10 @@ def derived_config(
     choices: Mapping[str, str],
     options: Optional[CandidateOptions] = None,
 ) -> Dict[str, Any]:
-    """Training configuration of one architecture of a search.
+    """Training configuration of one architecture of a search, {location: kind}.
 
     The choice replaces the search in `uncertainty`. The prior is always given: `bayeslm train
     --from` would take the super-network as the prior where the configuration has none.
-
-    Args:
-        search_config: ESPnet's training options of the search.
-        choices: Location -> kind, for all locations that were searched.
-        options: Location -> kind -> the options that the search gave it, where there are any.
     """
     config = dict(search_config)
     lm_conf = config.get("lm_conf") or {}

@@ -106,10 +106,8 @@ class Transformer(BayesESPnetLM):
 def run_layers(encoder: Any, x: torch.Tensor, attend: Callable[..., torch.Tensor]) -> torch.Tensor:
     """Run ESPnet's layers, (..., M) -> (..., M).
 
-    Args:
-        encoder: ESPnet's encoder.
-        x: Input of the first layer.
-        attend: (layer from 0, ESPnet's attention, query, key, value) -> attention of the heads.
+    `attend` maps (layer from 0, ESPnet's attention, query, key, value) to the attention of the
+    heads.
     """
     for number, layer in enumerate(encoder.encoders):
         attention, normed = layer.self_attn, layer.norm1(x)
@@ -121,13 +119,7 @@ def run_layers(encoder: Any, x: torch.Tensor, attend: Callable[..., torch.Tensor
 
 
 def _attend(layer: Any, heads: Heads, mask: torch.Tensor) -> torch.Tensor:
-    """Attention of tokens under a mask, (B, L, M); nothing, 0, where they see nothing.
-
-    Args:
-        layer: ESPnet's attention.
-        heads: Query, key and value, (B, L, M) each.
-        mask: True where a token sees another one, bool (B, 1, L, L).
-    """
+    """Attention of query, key and value (B, L, M); 0 where the mask hides all, (B, 1, L, L)."""
     blind = ~mask.any(-1, keepdim=True)
     rate = layer.dropout.p if layer.training else 0.0
     # a row without a key would be 0 / 0
