@@ -93,6 +93,11 @@ def test_lists_are_taken_as_they_are_needed(nbest, ngram, monkeypatch):
     assert next(rescoring).nbest.utt == taken[0] and len(taken) == 2
 
 
+def test_lists_without_references_are_not_tuned_on(nbest, ngram):
+    with pytest.raises(InputError, match="has no reference to tune on"):
+        espnet_bayeslm.rescore(read_nbest(nbest / "dev"), ngrams=[ngram], tune=True)
+
+
 def test_a_loaded_lm_scores_strings_and_words(bayes, plain_text):
     trained = espnet_bayeslm.load(bayes)
     assert trained.tokens[-1] == "<sos/eos>" and len(trained.tokens) == trained.lm.vocab_size

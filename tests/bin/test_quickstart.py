@@ -15,7 +15,7 @@ from pretrained.tiny_models import write_model
 from espnet_bayeslm import quickstart
 from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.bin.quickstart import main
-from espnet_bayeslm.quickstart import small_lm
+from espnet_bayeslm.quickstart import small_lm, steps
 from espnet_bayeslm.quickstart.demo import SHIPPED, SYSTEMS, Demo, unpack
 from espnet_bayeslm.quickstart.error_table import Row, table
 from espnet_bayeslm.quickstart.interval import Interval
@@ -138,6 +138,18 @@ def test_ctrl_c_ends_the_steps_too(tmp_path, capsys, monkeypatch):
     assert stopped.value.code == 130
     assert capsys.readouterr().err.endswith("stopped: the same command goes on from here\n")
     assert not multiprocessing.active_children() and not list(tmp_path.glob("*.done"))
+
+
+def nothing(words):
+    pass
+
+
+def test_whoever_waits_is_told_how_long(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(steps, "LONG", 0.0)
+    run_locally([Step(name, [[name]]) for name in "abc"], tmp_path, nothing)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2  # after the last there is nothing to wait for
+    assert re.fullmatch(r"  [abc] is done, 1 of 3 after 0:00:\d\d; some 0:0\d:\d\d left", lines[0])
 
 
 def test_steps_that_fail_are_told_after_all_are_done(tmp_path):

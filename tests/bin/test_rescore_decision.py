@@ -3,7 +3,7 @@
 import kaldialign
 import numpy as np
 import pytest
-from command_lines import json_lines, run, run_jobs, same_files, settings
+from command_lines import json_lines, run, settings
 
 import espnet_bayeslm
 from espnet_bayeslm.evaluation.wer import read_transcripts
@@ -117,14 +117,6 @@ def test_where_least_risk_is_worse_than_the_first_pass_max_decides(ngram, tmp_pa
     assert by_risk.weighting.decision == "max" and "max decides" in caplog.text
     for a, b in zip(by_max, by_risk, strict=True):
         assert a.words == b.words and b.confidences is not None
-
-
-def test_jobs_decide_as_one(tuned, nbest, ngram, tmp_path):
-    base = {"nbest": nbest / "test", "scales": tuned / "scales.yaml", "decision": "mbr"}
-    one = run(**base, ngram=ngram, output=tmp_path / "one")
-    jobs = run_jobs(tmp_path, 2, **base, ngram=ngram)
-    merged = run(**base, merge=jobs, output=tmp_path / "merged")
-    assert same_files(one, merged, "text", "confidence.ndjson")
 
 
 def test_a_decision_that_is_none(nbest, ngram):

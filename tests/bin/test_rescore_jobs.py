@@ -24,12 +24,12 @@ def lms(point, bayes):
 
 @pytest.mark.parametrize("with_segments", [False, True])
 def test_merged_jobs_are_one_job_bit_for_bit(
-    nbest, lms, tmp_path, small_blocks, segments, with_segments
+    nbest, lms, ngram, tmp_path, small_blocks, segments, with_segments
 ):
-    given = {"nbest": nbest / "dev", "token_scores": "true", "lmwt": 9}
-    recordings = {"segments": segments} if with_segments else {}
-    one = contents(run(**given, **lms, **recordings, output=tmp_path / "one"))
-    last, *others = run_jobs(tmp_path, 3, **given, **lms, **recordings)[::-1]
+    given = {"nbest": nbest / "dev", "token_scores": "true", "lmwt": 9, "subtract_weight": -0.3}
+    lms = {**lms, "subtract_lm": ngram, **({"segments": segments} if with_segments else {})}
+    one = contents(run(**given, **lms, output=tmp_path / "one"))
+    last, *others = run_jobs(tmp_path, 3, **given, **lms)[::-1]
     merged = contents(run(**given, merge=[last, *others[::-1]], output=tmp_path / "merged"))
     if with_segments:  # recordings one after the other; merged lists are in the lists' order
         one, merged = ({n: sorted(v.splitlines()) for n, v in c.items()} for c in (one, merged))

@@ -74,19 +74,3 @@ def test_a_stand_in_becomes_the_module(tmp_path, monkeypatch):
     stand_in_for("no_such_module")
     stand_in_for("no_such_package.module")
     assert "no_such_module" not in sys.modules
-
-
-def test_a_stand_in_for_a_module_of_a_package(tmp_path, monkeypatch):
-    """As ESPnet's cleaner of text imports and uses it; the package imports its module, too."""
-    (tmp_path / "cleaning").mkdir()
-    (tmp_path / "cleaning" / "__init__.py").write_text("from . import rules\nNAME = 'package'\n")
-    (tmp_path / "cleaning" / "rules.py").write_text("def upper(text):\n    return text.upper()\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    stand_in_for("cleaning.rules")
-    import cleaning.rules
-
-    assert not hasattr(cleaning.rules, "__file__") and not hasattr(cleaning, "__file__")
-    assert cleaning.rules.upper("a") == "A" and cleaning.NAME == "package"
-    assert hasattr(sys.modules["cleaning.rules"], "__file__")
-    for name in ("cleaning", "cleaning.rules"):
-        monkeypatch.delitem(sys.modules, name)

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 import yaml
-from command_lines import costs, run, run_jobs, same_files, settings, words
+from command_lines import costs, run, same_files, settings, words
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -185,22 +185,6 @@ def test_files_hold_the_weight_and_the_costs(options, tmp_path, capsys):
         assert totals[item.best[nbest.utt]] == pytest.approx(max(totals), abs=1e-5)
     columns = make_view(item, {}, Texts()).data["lists"][0]["scores"]
     assert {"new LM", "subtracted source", "total"} <= columns.keys()
-
-
-def test_jobs_are_one_job(options, tmp_path, monkeypatch, fails):
-    monkeypatch.setattr("espnet_bayeslm.rescoring.list_blocks.BLOCK_SIZE", 200)
-    lists = {"nbest": options["nbest"], "nbest_format": "jsonl"}
-    one = run(**options, output=tmp_path / "one")
-    jobs = run_jobs(tmp_path, 2, **options)
-    merged = run(**lists, merge=jobs, output=tmp_path / "merged")
-    assert same_files(one, merged, "text", "lmwt.nn", "lmwt.subtracted")
-    assert settings(one)["subtracted"] == settings(merged)["subtracted"]
-    formula = {"lmwt": 1, "subtract_weight": -1}
-    given = run(**options, **formula, output=tmp_path / "given")
-    merged = run(**lists, merge=jobs, **formula, output=tmp_path / "formula")
-    assert same_files(given, merged, "text", "lmwt.nn", "lmwt.subtracted")
-    command = words(**lists, merge=jobs, lmwt=1, output=tmp_path / "none")
-    assert "no weight of the subtracted LM source" in fails(main, command)
 
 
 @pytest.mark.parametrize(

@@ -195,19 +195,13 @@ def test_what_has_no_place_is_refused_and_nothing_written(format, nbests, messag
 
 @pytest.mark.parametrize(
     "format, stale",
-    [
-        ("kaldi", "lmwt.nolm"),
-        ("kaldi", "acwt.gz"),
-        ("kaldi", "archives.1/acwt"),
-        ("jsonl", "other.jsonl.gz"),
-    ],
+    [("kaldi", "lmwt.nolm"), ("kaldi", "archives.1/acwt"), ("jsonl", "other.jsonl.gz")],
 )
 def test_lists_that_would_be_read_with_the_new_ones(format, stale, tmp_path):
     nbests = [NBest("u", (PLAIN,))]
     write_nbest(nbests, tmp_path, format=format)
     write_nbest(nbests, tmp_path, format=format)  # the same names: replaced
     (tmp_path / "text").write_text("u a\n")  # something else stays
-    assert list(read_nbest(tmp_path, format)) == nbests
     write_files(tmp_path, {stale: "stale"})
     with pytest.raises(InputError, match="would be read with the lists"):
         write_nbest([NBest("v", nbests[0].hypotheses)], tmp_path, format=format)

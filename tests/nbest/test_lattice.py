@@ -9,7 +9,6 @@ from oracles.alignment_naive import edit_distance
 from oracles.lattice_paths import (
     all_paths,
     arc_paths,
-    num_paths,
     random_lattice,
     write_htk,
     write_kaldi_lattices,
@@ -100,7 +99,6 @@ def test_many_silences_and_pronunciations_do_not_multiply_the_search():
         for label, score in [("a" if node % 2 else "", -1.0)] * 3
     ]
     lattice = Lattice("u", 41, 40, tuple(arcs))
-    assert num_paths(lattice) == 3**40
     (path,) = best_paths(lattice, PathScales(), 100)
     assert path.words == ("a",) * 20 and path.am_score == -40
 

@@ -62,12 +62,3 @@ def all_paths(lattice, scales=EQUAL):
         if words not in best or best[words].total < total:
             best[words] = Path(words, am, lm, graph, total)
     return dict(sorted(best.items(), key=lambda item: -item[1].total))
-
-
-def num_paths(lattice):
-    """Return how many paths there are."""
-    counts = [0] * lattice.num_nodes
-    counts[lattice.end] = 1
-    for arc in reversed(lattice.arcs):
-        counts[arc.source] += counts[arc.target]
-    return counts[0]

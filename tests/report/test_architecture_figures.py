@@ -62,8 +62,6 @@ def test_lines_are_the_shares_over_the_training(tmp_path):
         history_figure({"seed0": []})
 
 
-
-
 def write_history(path, *records):
     path.write_text("".join(json.dumps({"epoch": e, "weights": w}) + "\n" for e, w in records))
     return path

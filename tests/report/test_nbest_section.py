@@ -80,23 +80,18 @@ def test_data_of_the_page(make_rescored):
 
 def test_the_control_stands_between_the_first_pass_and_the_rescoring(make_rescored):
     folder = make_rescored("lm", LISTS, best=BEST)
-    places = {utt: len(texts) - 1 for utt, texts in LISTS.items()}
-    own = {utt: LISTS[utt][place] for utt, place in places.items()}
+    own = {utt: texts[-1] for utt, texts in LISTS.items()}
     (folder / "text_without_lm").write_text("".join(f"{utt} {own[utt]}\n" for utt in own))
     item = read_rescored("lm", folder, "kaldi")
-    assert item.control == places
+    assert item.control == {utt: len(texts) - 1 for utt, texts in LISTS.items()}
     cells = Page(nbest_section([item], REFS).body).cells
-    assert [cells[place + 1] for place in (9, 18, 27, 36)] == [
-        *("first pass", "without the LM", "rescored", "oracle")
-    ]
-    errors = count_errors(REFS, {utt: tuple(text.split()) for utt, text in own.items()})
-    assert cells[20] == f"{100 * errors.rate:.2f}"
-    texts = [{u: LISTS[u][p[u]].split() for u in LISTS} for p in (dict.fromkeys(LISTS, 0), BEST)]
+    rows = [cells[place + 1] for place in (9, 18, 27, 36)]
+    assert rows == ["first pass", "without the LM", "rescored", "oracle"]
     before = {utt: text.split() for utt, text in own.items()}
-    for name, hyps in (("first pass", texts[0]), ("without the LM", before)):
-        place = cells.index(f"{name} − rescored")
-        test = mapsswe(REFS, hyps, texts[1])
-        assert cells[place + 1 : place + 3] == [f"{test.z:.2f}", f"{test.p:.2g}"]
+    assert cells[20] == f"{100 * count_errors(REFS, before).rate:.2f}"
+    new = {utt: LISTS[utt][place].split() for utt, place in BEST.items()}
+    place, test = cells.index("without the LM − rescored"), mapsswe(REFS, before, new)
+    assert cells[place + 1 : place + 3] == [f"{test.z:.2f}", f"{test.p:.2g}"]
 
 
 def test_words_of_the_new_best_are_judged(make_rescored):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from oracles.alignment_naive import edit_distance
 
 from espnet_bayeslm.rescoring.bayes_risk import (
     SAME_RISK,
@@ -21,14 +22,6 @@ from espnet_bayeslm.utils.errors import InputError
 WORDS = st.lists(st.sampled_from("abc"), max_size=5).map(tuple)
 # integer totals: sums in any order are the same to the last digits that matter
 LISTS = st.lists(st.tuples(WORDS, st.integers(-6, 6)), min_size=1, max_size=7)
-
-
-def errors(ref, hyp):
-    """Fewest insertions, deletions and substitutions, by trying all of them."""
-    if not ref or not hyp:
-        return len(ref) + len(hyp)
-    paired = errors(ref[1:], hyp[1:]) + (ref[0] != hyp[0])
-    return min(paired, errors(ref[1:], hyp) + 1, errors(ref, hyp[1:]) + 1)
 
 
 def best_alignments(words, other):
@@ -55,7 +48,7 @@ def test_risk_is_that_of_exhaustive_enumeration(items, sharpness):
     posterior = list_posterior(totals, sharpness)
     np.testing.assert_allclose(posterior, np.array(mass) / sum(mass), rtol=1e-12)
     pairs = list(zip(hyps, posterior, strict=True))
-    risks = [sum(p * errors(ref, hyp) for ref, p in pairs) for hyp in hyps]
+    risks = [sum(p * edit_distance(ref, hyp) for ref, p in pairs) for hyp in hyps]
     distances = edit_distances(hyps)
     np.testing.assert_allclose(distances @ posterior, risks, atol=1e-12)
     best = least_risk(posterior, distances)

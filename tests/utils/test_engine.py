@@ -149,7 +149,7 @@ def test_the_example_of_the_page_is_a_slurm_job(tmp_path, monkeypatch):
     assert re.search(r"^\S+python\S* -m \S+ tcp://.* --nthreads 1$", script, re.MULTILINE)
 
 
-def test_a_task_that_killed_its_workers_is_told_as_of_any_engine():
+def test_errors_of_dask_are_told_as_of_any_engine():
     distributed = pytest.importorskip("distributed", reason="Dask: pip install -e '.[dask]'")
     from espnet_bayeslm.utils.dask_cluster import explain
 
