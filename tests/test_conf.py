@@ -10,6 +10,7 @@ import yaml
 from espnet2.tasks.abs_task import scheduler_classes
 
 from espnet_bayeslm.bayes import parse_uncertainty
+from espnet_bayeslm.configs import shipped
 from espnet_bayeslm.lm import lstm, transformer
 from espnet_bayeslm.training.task import BayesLMTask
 from lab.paper import MIXTURE, paper_tables

@@ -60,15 +60,6 @@ def test_the_package_runs_a_tool():
     assert result.returncode == 0 and result.stdout.startswith("usage: bayeslm lattice")
 
 
-def test_commands_of_a_file_run_in_one_process(tmp_path, monkeypatch, capsys):
-    called = []
-    monkeypatch.setattr(batch.bayeslm, "main", called.append)
-    (tmp_path / "commands").write_text("bayeslm score --hyp 'a b=x'\n\n# none\nngram --order 3\n")
-    batch.main([str(tmp_path / "commands")])
-    assert called == [["score", "--hyp", "a b=x"], ["ngram", "--order", "3"]]
-    assert capsys.readouterr().out.startswith("$ bayeslm score --hyp 'a b=x'\n")
-
-
 def test_references_of_some_utterances(tmp_path, refused, capsys, caplog):
     (tmp_path / "hyp").write_text("u1 a b\nu2 a x\nu3 a\n")
     (tmp_path / "ref").write_text("u1 a b\nu2 a c\n")
