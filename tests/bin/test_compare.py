@@ -102,24 +102,6 @@ def test_a_stopped_run_goes_on_to_the_table(texts, tmp_path):
         compare(other, exp, seeds=[1, 2], rates=[0.1], tool=bayeslm.main)
 
 
-def test_where_more_steps_only_overfit_the_half_trained_lm_is_the_point_estimate(texts, tmp_path):
-    work = Work(options(**texts), tmp_path, [1, 2], [0.3, 0.0])
-    stages = work.stages()
-    assert "valid_point_half.json" in " ".join(
-        step.script() for step in [*next(stages)[1], *next(stages)[1]]
-    )
-    for choice, value in {"half": 102.6, "0.0": 130.0, "0.3": 112.7}.items():
-        for seed, off in ((1, 0.0), (2, 20.0 if choice == "half" else 0.0)):
-            rows = [{"perplexity_without_oov": {"word": value + off}}]
-            path = tmp_path / f"seed{seed}" / f"valid_point_{choice}.json"
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(json.dumps({"components": rows}))
-    first, _, _, pair, second, *_ = (step.script() for step in next(stages)[1])
-    assert f"--lm {tmp_path}/seed1/half" in first
-    assert f"--lm {tmp_path}/seed1/half --lm {tmp_path}/seed2/point_0.3" in pair
-    assert f"--lm {tmp_path}/seed2/point_0.3" in second
-
-
 def test_the_lstm_has_the_same_steps_too(texts, tmp_path):
     """Point estimate and Bayesian LM are one configuration, with and without uncertainty."""
     what = options(**texts, lm="lstm", token_type="bpe", autocast="bfloat16")

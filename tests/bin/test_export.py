@@ -123,20 +123,6 @@ def test_espnets_pack(recipe, tmp_path, monkeypatch):
         assert after.ids(after.tokenize(sentence)) == ids
 
 
-def test_paths_of_the_training_are_records(bayes, tmp_path):
-    """What an unpacked experiment names and has not is not read."""
-    config = yaml.safe_load((bayes / "config.yaml").read_text())
-    config.update(model_conf={"prior": "/nosuch/prior.pth"}, init_param=["/nosuch/init.pth"])
-    config.update(output_dir="/nosuch/exp", train_shape_file=["/nosuch/train.shape"])
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
-    checkpoint = tmp_path / "valid.loss.ave.pth"
-    checkpoint.write_bytes((bayes / "valid.loss.ave.pth").read_bytes())
-    model, _ = LMTask.build_model_from_file(tmp_path / "config.yaml", checkpoint)
-    expected = load_lm(bayes).model.state_dict()
-    for found in (model, load_lm(tmp_path).model):
-        assert all(torch.equal(value, expected[key]) for key, value in found.state_dict().items())
-
-
 def test_a_folder_with_something_else(bayes, point, fails):
     contents = {path: path.read_bytes() for path in point.iterdir() if path.is_file()}
     error = fails(main, ["--lm", bayes, "--output", point])

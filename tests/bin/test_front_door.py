@@ -39,8 +39,7 @@ def check_same(rescored, output):
 
 
 WAYS = {
-    "draws": {"num_samples": 2},
-    "second job": {"job": 2, "num_jobs": 2, "segments": "segments"},
+    "second job": {"job": 2, "num_jobs": 2, "num_samples": 2},
     "context": {"context": "previous", "segments": "segments"},
     "tuned": {"tune": True, "tune_lms": True},
 }

@@ -133,16 +133,6 @@ def lists(nbest, tmp_path):
     return shutil.copytree(nbest / "dev", tmp_path / "nbest")
 
 
-def test_unknown_words_above_the_limit(lists, point, tmp_path, refused):
-    text = (lists / "words_text").read_text().replace(" a", " zebra").replace(" b", " yak")
-    (lists / "words_text").write_text(text)
-    command = words(nbest=lists, lm=point, output=tmp_path / "out")
-    said = ("point does not know", "2 distinct: ", "'zebra'", "'yak'", "--max_oov_rate is 0.01")
-    refused(main, [*command, "--max_oov_rate", "0.01"], *said)
-    main([*command, "--max_oov_rate", "1"])
-    assert (tmp_path / "out" / "lmwt.nn").exists()
-
-
 def test_what_is_not_ours_is_not_replaced(nbest, ngram, tuned, tmp_path, refused):
     output = tmp_path / "out"
     output.mkdir()

@@ -92,17 +92,6 @@ def test_scales_of_one_set_decide_on_another_and_in_memory(tuned, nbest, ngram, 
     assert "posterior" in settings(output) and settings(output)["decision"] == "mbr"
 
 
-def test_max_stays_and_gives_confidences_where_asked(tuned, nbest, ngram, tmp_path):
-    scales = {"scales": tuned / "scales.yaml", "decision": "max"}
-    base = {"nbest": nbest / "test", "ngram": ngram, **scales}
-    plain = run(**base, output=tmp_path / "plain")
-    sure = run(**base, output=tmp_path / "sure", confidence="true")
-    assert not (plain / "confidence.ndjson").exists()
-    assert (plain / "text").read_text() == (sure / "text").read_text()
-    best = read_transcripts(sure / "text")
-    assert {u: tuple(c["words"]) for u, c in confidences(sure).items()} == best
-
-
 def test_where_least_risk_is_worse_than_the_first_pass_max_decides(ngram, tmp_path, caplog):
     repaired = (Hypothesis(("a", "x"), am_score=-9.0), Hypothesis(("a", "b"), am_score=-1.0))
     # no score tells these apart, of words that no LM knows, and two of three agree on most words

@@ -89,13 +89,6 @@ def test_lists_whose_first_is_the_best_stay_as_they_came(rescore, tmp_path, caps
     assert read_transcripts(tmp_path / "again" / "text") == first
 
 
-def test_a_result_below_the_first_pass_is_said(rescore, tmp_path, caplog):
-    write_jsonl(tmp_path / "dev.jsonl", good=False, scored=False)
-    rescore("dev", "out", lmwt=1)
-    warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-    assert any("rescored is worse than the first pass: " in message for message in warnings)
-
-
 @pytest.mark.parametrize("normalize", ["", "lower,punct"])
 def test_lists_keep_what_they_hold_beside_words_and_scores(rescore, tmp_path, normalize):
     write_jsonl(tmp_path / "dev.jsonl", num_utts=20)
