@@ -5,6 +5,7 @@ import shutil
 import pytest
 from recipe_scripts import run_script, write
 
+from espnet_bayeslm.nbest.formats import read_nbest
 from lab import lists
 
 
@@ -49,6 +50,21 @@ def test_archives_are_put_in_one_form(archives, tmp_path):
         "text": "dev_ihm_U1 a c\ndev_ihm_U2 a c\n",
     }
     lists.main(["--nbest", str(archives), "--output", str(output)])  # once more
+
+
+def test_lattices_become_archives(archives, tmp_path):
+    folder = archives / "dev_ihm"
+    for name in ("words_text", "acwt", "lmwt.nolm", "lmwt.withlm"):
+        (folder / name).unlink()
+    # two paths, words as ids of words.txt
+    arcs = "0 1 1 2.5,10.5,7\n0 1 2 3.5,10.5,7\n1 0.5,0,\n\n"
+    write(folder / "all.lats", "".join(f"dev_ihm_U{n} \n{arcs}" for n in (1, 2)))
+    write(folder / "words.txt", "<eps> 0\nYES 1\nno 2\n")
+    output = tmp_path / "out"
+    lists.main(["--nbest", str(archives), "--output", str(output), "--num_best", "1"])
+    (found, _) = read_nbest(output / "dev_ihm", "kaldi")
+    (best,) = found.hypotheses
+    assert (best.words, best.am_score, best.lm_score) == (("yes",), -10.5, -3)
 
 
 def test_references_of_their_own(archives, tmp_path, caplog):
@@ -100,8 +116,6 @@ def test_bad_options(archives, tmp_path, refused):
         (["--sets", ""], "--sets ''"),
         (["--sets", "dev dev"], "each once"),
         (["--num_best", 0], "--num_best 0"),
-        (["--acoustic_scale", 0], "--acoustic_scale 0"),
-        (["--nj", 0], "--nj 0"),
         (["--nbest", ""], "no N-best lists given"),
     ):
         assert said in refused(archives, *options)

@@ -83,7 +83,6 @@ def test_the_recipe(run, ami, made, lines):
     assert all(1 < float(value) < 48 for value in values)
     assert "\n| train | 300 |" in found
     assert json.loads((tiny / "results_main.json").read_text())
-    assert list((tiny / "images").glob("*.png"))
     page = (tiny / "report_main.html").read_text()
     assert "</html>" in page and "bayes_lstm_nas1" in page
     # a second call finds everything made, and trains nothing
@@ -107,24 +106,6 @@ def test_the_study_of_data_size(run, ami, tmp_path):
     assert "train50/text" in log and "lm_stats_train50" in log
     found = (tmp_path / "exp" / "tiny" / "RESULTS_data_size.md").read_text()
     assert "50" in found and "100" in found
-
-
-@pytest.mark.slow
-def test_sentences_after_others(run, ami, tmp_path):
-    options = ["--join", "4", "--size", "tiny", "--seeds", "1", "--lm", "transformer"]
-    options += ["--only", "point_transformer", "--stop_stage", "7"]
-    run(AMI, tmp_path, *options, **ami)
-    rows = (tmp_path / "data" / "train" / "text").read_text().splitlines()
-    joined = (tmp_path / "data" / "train.join4" / "text").read_text().splitlines()
-    first = [row.split()[1:] for row in rows[:4]]
-    assert joined[0].split()[1:] == " <sos/eos> ".join(map(" ".join, first)).split()
-    assert len(joined) == 75
-    folder = tmp_path / "exp" / "join4" / "tiny"
-    config = (folder / "seed1" / "point_transformer" / "config.yaml").read_text()
-    assert "train.join4/text" in config
-    assert "--context 4" in (folder / "seed1" / "perplexity_main.commands").read_text()
-    assert "after the 4 or more before it" in (folder / "RESULTS_main.md").read_text()
-    assert not (folder / "seed1" / "rescore").exists()
 
 
 @pytest.mark.slow

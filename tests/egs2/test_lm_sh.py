@@ -104,25 +104,6 @@ def test_wrong_options_are_errors(lm_sh, words, message):
     assert not (lm_sh.folder / "calls").exists()
 
 
-def test_the_letters_of_a_job_may_be_in_names(lm_sh):
-    """run.pl, and what stands in for it, replaces the job's name within any word."""
-    (lm_sh.folder / "JOBS_JOB").mkdir()
-    text = (lm_sh.folder / "train" / "text").rename(lm_sh.folder / "JOBS_JOB" / "text")
-    options = ["--lm_config", "tiny.yaml", "--nj", "2", "--expdir", "exp_JOB", "--stop_stage", "3"]
-    texts = ["--train_text", "JOBS_JOB/text", "--valid_text", "dev/text"]
-    done = lm_sh(*options, *texts, "--lm_args", "--lm_conf JOB=1", texts=False)
-    assert done.returncode == 0, done.stderr
-    stats = sorted(words for words in calls(lm_sh.folder) if "--collect_stats" in words)
-    for number, words in enumerate(stats, 1):
-        assert words[words.index("--lm_conf") + 1] == "JOB=1"
-        assert "JOBS_JOB/text,text,text" in words
-        folder = "exp_JOB/lm_stats_word.tmp/logdir"
-        assert words[words.index("--output_dir") + 1] == f"{folder}/stats.{number}"
-    keys = (lm_sh.folder / "exp_JOB" / "lm_stats_word" / "train" / "text_shape").read_text()
-    assert [line.split()[0] for line in keys.splitlines()] == ["u1", "u2", "u3"]
-    assert text.exists()
-
-
 def test_a_failure_shows_the_end_of_the_log_and_keeps_no_half_output(lm_sh):
     lm_sh("--stop_stage", "1")
     done = lm_sh("--stage", "2", "--lm_config", "tiny.yaml", "--lm_args", "--fail")

@@ -49,7 +49,6 @@ def test_the_best_on_dev_is_reported(script, tmp_path):
     assert "| 300.0 / 310.0 | 300.0 / 310.0 |" in rows["no adaptation"]
     assert "250.0 / 260.0 (lr0.0003) | not run | 190.0 / 230.0 (lr0.0003)" in rows["fine-tuning"]
     assert rows["Bayesian, KL weighted"].endswith("150.0 / 160.0 (kl0.01-lr0.001) |")
-    assert (tmp_path / "adaptation.png").stat().st_size > 5000
 
 
 def test_nothing_to_report(script, tmp_path):

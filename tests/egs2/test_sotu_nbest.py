@@ -26,16 +26,6 @@ def test_sentences_are_drawn_from_those_that_can_be_spoken(nbest, tmp_path):
         nbest.select_sentences(sentences, {"c"}, **options, seed=1)
 
 
-def test_other_input_gets_another_work_folder(nbest, tmp_path):
-    lm = tmp_path / "lm"
-    lm.write_text("x")
-    first = nbest.work_folder(tmp_path, lm, [("u", ["a"])], 20)
-    assert first == nbest.work_folder(tmp_path, lm, [("u", ["a"])], 20)
-    assert first != nbest.work_folder(tmp_path, lm, [("u", ["b"])], 20)
-    lm.write_text("y")
-    assert first != nbest.work_folder(tmp_path, lm, [("u", ["a"])], 20)
-
-
 class FakeLM:
     """Gives each word -1, `</s>` -0.5."""
 
@@ -119,25 +109,3 @@ def test_a_spoken_sentence_is_recognised_and_a_stopped_run_goes_on(nbest, tmp_pa
     nbest.main(command)
     assert parts[0].stat().st_mtime_ns == before
     assert (tmp_path / "out_gb" / "words_text").read_bytes() == words
-
-
-def test_lists_do_not_depend_on_the_order_of_the_work(script, tmp_path):
-    """Both packages carry a state from one utterance to the next, which must not show."""
-    pytest.importorskip("ttspico", reason="the voices are those of the package ttspico")
-    pytest.importorskip("pocketsphinx", reason="the recogniser is the package pocketsphinx")
-    from espnet_bayeslm.bin import ngram
-
-    sentences = ["we will work together for peace", "they will go", "peace will go"]
-    (tmp_path / "plain").write_text("\n".join(sentences * 5) + "\n")
-    ngram.main(
-        f"--text {tmp_path}/plain --arpa {tmp_path}/lm --order 2 --discount_fallback true".split()
-    )
-    recogniser = script("recogniser")
-    recogniser.write_dictionary(tmp_path / "d", " ".join(sentences).split())
-    results = []
-    for order in ([0, 1, 2], [2, 0, 1]):
-        decoder = recogniser.Recogniser(tmp_path / "lm", tmp_path / "d")
-        spoken = {n: recogniser.speak("us", sentences[n].split()) for n in order}
-        decoded = {n: decoder.decode(audio, 5) for n, audio in spoken.items()}
-        results.append([decoded[n] for n in range(3)])
-    assert results[0] == results[1]

@@ -92,11 +92,11 @@ def fail(outputs):
     return run
 
 
-def run(*seeds, notes=()):
+def run(*seeds, note=""):
     """Return the results and RESULTS."""
     settings = the_settings(seeds or (1, 2))
     results = collect(settings)
-    return results, write_results(results, settings, notes)
+    return results, write_results(results, settings, note)
 
 
 def rows_of(text, title):
@@ -157,7 +157,7 @@ def test_trainings_ratios_and_searches(outputs):
 
 
 def test_tables_of_perplexities_and_errors(outputs):
-    _, text = run(notes=["Synthetic speech. Two cores."])
+    _, text = run(note="Synthetic speech. Two cores.")
     assert "Synthetic speech. Two cores.\n" in text and "\ntrain: 807033 words\n" in text
     ppl = rows_of(text, "Perplexity")
     assert ppl["3-gram"] == ["130.0", "120.0", *[""] * 4, "81.9/93.6", ""]
@@ -257,22 +257,6 @@ def test_an_lm_alone_is_found_in_a_mixture(outputs):
     shutil.rmtree(f"exp/small/seed1/perplexity/{POINT}")
     _, text = run(1)
     assert rows_of(text, "Perplexity")["1. LSTM"][:2] == ["150.0", "150.0"]
-
-
-def test_other_names_of_sets_and_n_gram(plan, tmp_path):
-    plan(sets={"dev": "val", "test": "test"}, order=4)
-    folder = tmp_path / "exp" / "small" / "seed1"
-    sets = ("val", "test")
-    out.write_lm(folder / POINT)
-    for name, ppl in (("4g", 77.0), (f"{POINT}+4g", 65.7)):
-        given = {"wrong": {"clean": 3}, "conditions": ("clean",), "sets": sets}
-        out.write_system(folder, name, (ppl, ppl), **given)
-    out.write_lists(tmp_path / "data", ("clean",), sets=sets)
-    results, text = run(1)
-    assert rows_of(text, "Perplexity")["4-gram"][0] == "77.0"
-    # one condition: no column of a pool
-    assert rows_of(text, "Word error rate")["1. LSTM"][0] == "30.00"
-    assert results.ngram == "4g"
 
 
 def test_not_trained_and_not_evaluated(fail):

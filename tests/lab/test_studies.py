@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import written_outputs as out
 
+from espnet_bayeslm.configs.tables import Line, paper_tables
 from espnet_bayeslm.utils.errors import InputError
 from lab import figures, outputs, studies
 from lab.collect import collect
@@ -96,25 +97,20 @@ def test_studies_over_share_and_width(view, views):
 def test_a_table_that_is_no_study_leaves_shares_and_widths_out(views):
     view = views("some")
     assert {run.study for run in view.runs} == {"all"}
-    assert [name for name, _ in figures.all_figures(view)] == ["learning_curves"]
+    assert not list(figures.all_figures(view))
 
 
 def test_a_study_that_was_not_made_has_no_figure(view):
     view.runs = [run for run in view.runs if run.study == "all"]
     assert studies.study_tables(view, "train") == ""
-    assert [name for name, _ in figures.all_figures(view)] == ["learning_curves"]
+    assert not list(figures.all_figures(view))
 
 
 def test_figures(view, views, tmp_path):
     made = dict(figures.all_figures(view))
-    assert list(made) == ["learning_curves", "data_size", "snr_data_size"]
+    assert list(made) == ["data_size", "snr_data_size"]
     widths = [name for name, _ in figures.all_figures(views("model_size"))]
-    assert widths == ["learning_curves", "model_size", "snr_model_size"]
-    curves = made["learning_curves"].axes[0].get_lines()
-    labels = {line.get_label(): line.get_ydata() for line in curves}
-    assert list(labels["half-trained LM"]) == [200.0, 150.0]
-    assert list(labels["LSTM"]) == [150.0, 120.0, 100.0]
-    assert "LSTM, MAP" not in labels  # not trained
+    assert widths == ["model_size", "snr_model_size"]
     changes, errors = made["data_size"].axes[1:3]
     assert list(changes.get_lines()[-2].get_ydata()) == pytest.approx([-7.5, -5.5, -2.0])
     assert [label.get_text() for label in errors.get_xticklabels()] == ["5", "25", "100"]
@@ -163,15 +159,6 @@ def test_the_mean_of_a_prior():
     assert not has_point_prior(Line("t", 3, "lstm", "variational", "hidden_output@1"))
     with pytest.raises(ValueError, match="line 3 of table t: prior_mean=1; valid is 0"):
         has_point_prior(Line("t", 3, "lstm", "bayes", "embedding", {"prior_mean": "1"}))
-
-
-def test_a_line_with_several_places_and_a_prior_that_is_learnt():
-    row = {"lm": "transformer", "kind": "bayes", "where": "ffn@1-3   embedding"}
-    line = parse_line("t", 3, {**row, "prior_mean": 0, "prior_variance": "learn_rows"}, "plan.yaml")
-    assert line.name == "bayes_transformer_ffn_1-3_embedding_prior_mean0_prior_variancelearn_rows"
-    lm_conf = paper_tables().config("tiny", line)["lm_conf"]
-    assert lm_conf["uncertainty"] == {"ffn@1-3": "bayes", "embedding": "bayes"}
-    assert lm_conf["prior_variance"] == "learn_rows"
 
 
 def test_a_line_of_ivon_is_trained_by_ivon_at_every_size():

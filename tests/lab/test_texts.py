@@ -1,15 +1,13 @@
-"""Training texts of a plan: parts, joined sentences, and the folders that are trained in."""
+"""Training texts of a plan, their parts, and the folders that are trained in."""
 
 import math
 from pathlib import Path
 
 import pytest
 
-from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.configs.tables import Line, paper_tables
 from lab import texts
 from lab.__main__ import main
-from lab.lattices import read_symbols
-from lab.paper import Line, paper_tables
 from lab.run import Choice, Experiment, call
 from lab.train import Place, Trainer
 
@@ -52,28 +50,6 @@ def test_parts_are_nested(data, tmp_path):
         texts.write_part(data, data / "dev" / "text.known", 0, tmp_path / "x", tmp_path / "y")
 
 
-def test_joined_sentences(data, tmp_path):
-    valid = data / "dev" / "text.known"
-    texts.write_joined(data, valid, 4, tmp_path / "joined", tmp_path / "stats4")
-    rows = (tmp_path / "joined" / "text").read_text().splitlines()
-    assert len(rows) == 10 and rows[0] == "m-00000-A a <sos/eos> b a <sos/eos> b b a <sos/eos> a"
-    assert (tmp_path / "joined" / "text.known.plain").read_text() == "a <sos/eos> b a\n"
-    shapes = (tmp_path / "stats4" / "train" / "text_shape.word").read_text()
-    assert shapes.startswith("m-00000-A 10,5\n")
-
-
-def test_joined_lines_end_with_the_recording(tmp_path):
-    rows = ["ami-dev-ES2011a-00001-A x y", "ami-dev-ES2011a-00002-B z", "ami-dev-ES2011a-00003-A u"]
-    rows += ["ami-dev-ES2011b-00001-A v", "ami-dev-ES2011b-00002-A w"]
-    (tmp_path / "text").write_text("\n".join(rows) + "\n")
-    assert list(texts.joined(texts.read_text(tmp_path / "text"), 2)) == [
-        ("ami-dev-ES2011a-00001-A", ["x", "y", "<sos/eos>", "z"]),
-        ("ami-dev-ES2011a-00003-A", ["u"]),
-        ("ami-dev-ES2011b-00001-A", ["v", "<sos/eos>", "w"]),
-    ]
-    assert texts.recording("ami-train-0000012") == "ami-train"
-
-
 def test_places_of_a_study(settings):
     def places(table, **choice):
         work = Experiment(settings(table), Choice(**choice), Path("exp/lm_stats"), print)
@@ -90,9 +66,6 @@ def test_places_of_a_study(settings):
     assert list(units)[:2] == ["1/full", "1/lstm_unit100"]
     assert units["1/lstm_unit100"].options == ("--ngpu", "0", "--lm_conf", "unit=100")
     assert list(places("model_size", lm="transformer")) == ["1/full", "2/full"]
-    joined = places("some", join=4)["1/full"]
-    assert joined.text == Path("data/train.join4")
-    assert joined.valid == joined.text / "text.known"
 
 
 def test_a_training_starts_from_the_half_and_leaves_its_command(data, tmp_path):
@@ -122,8 +95,7 @@ def test_a_recipes_own_command_ends_the_stage_where_it_fails():
         (["--lm", "gru"], "argument --lm: invalid choice: 'gru'"),
         (["--seeds", "a"], "--seeds 'a': expected numbers"),
         (["--workers", "0"], "--workers 0: 1 or more processes were expected"),
-        (["--seeds", ""], "--seeds '' --join 0: expected numbers"),
-        (["--table", "data_size", "--join", "2"], "--join 2: not with --table data_size"),
+        (["--seeds", ""], "--seeds '': expected numbers"),
     ],
 )
 def test_options_that_a_plan_cannot_take(options, error, capsys):
@@ -131,12 +103,3 @@ def test_options_that_a_plan_cannot_take(options, error, capsys):
     with pytest.raises(SystemExit):
         main(["--plan", str(plan), *options])
     assert error in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "text, error", [("a 1\nb x\n", "words.txt:2: expected `word number`"), ("", "no words")]
-)
-def test_symbols_that_are_none(tmp_path, text, error):
-    (tmp_path / "words.txt").write_text(text)
-    with pytest.raises(InputError, match=error):
-        read_symbols(tmp_path / "words.txt")

@@ -2,7 +2,7 @@
 # Puts 20-best lists of all sets and conditions into data/nbest (options: local/nbest.sh --help).
 set -euo pipefail
 declare -A given=()
-for name in NBEST NBEST_TEXT NBEST_LANG; do
+for name in NBEST NBEST_TEXT; do
     [ -z "${!name+set}" ] || given[${name}]=${!name}
 done
 . ./db.sh
@@ -11,5 +11,4 @@ for name in "${!given[@]}"; do printf -v "${name}" '%s' "${given[${name}]}"; don
 [ -n "${NBEST:-}" ] || [[ " $* " =~ " --"(nbest|help)" " ]] ||
     { echo "no NBEST in db.sh or the environment: perplexities only" >&2; exit 0; }
 # options come later, and so win
-"${PYTHON}" -m lab.lists --nbest "${NBEST:-}" --references "${NBEST_TEXT:-}" \
-    --lang "${NBEST_LANG:-}" "$@"
+"${PYTHON}" -m lab.lists --nbest "${NBEST:-}" --references "${NBEST_TEXT:-}" "$@"

@@ -13,9 +13,7 @@ AMI_TEXT=
 FISHER=
 
 # N-best lists: a folder with {dev,eval}_CONDITION, Kaldi N-best archives, or
-# decode_{dev,eval}_CONDITION, Kaldi decode folders with lat.*.gz.
+# decode_{dev,eval}_CONDITION, Kaldi decode folders with lattices as text (README.md).
 NBEST=
 # Their references, where no `text` stands with the lists: a folder with SET_CONDITION/text or SET/text.
 NBEST_TEXT=
-# The lang folder that the lattices were decoded with: words.txt, and G.fst or G.carpa.
-NBEST_LANG=

@@ -40,12 +40,6 @@ def get_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--only", default="", help="Names of some of the table's lines")
     parser.add_argument("--parts", default="", help="Of a study: '5 10 25 50' %% of the text")
-    parser.add_argument(
-        "--join",
-        type=int,
-        default=0,
-        help="LMs that see so many sentences before (in EXPDIR/joinN; perplexities only)",
-    )
     parser.add_argument("--lm_args", default="", help="More options of espnet2.bin.lm_train")
     parser.add_argument("--note", default="", help="A sentence for the head of the results")
     parser.add_argument("--data", type=Path, default=Path("data"), help="Folder of text and lists")
@@ -80,20 +74,16 @@ def _settings(args: argparse.Namespace) -> Settings:
     plan.tables.table(table)
     plan.tables.check_size(args.size)
     seeds = parse_numbers("--seeds", args.seeds)
-    if not seeds or args.join < 0:
-        what = f"--seeds {args.seeds!r} --join {args.join}"
-        raise InputError(f"{what}: expected numbers")
-    exp = args.expdir / f"join{args.join}" if args.join else args.expdir
-    return Settings(plan, table, args.size, seeds, exp, args.data)
+    if not seeds:
+        raise InputError(f"--seeds {args.seeds!r}: expected numbers")
+    return Settings(plan, table, args.size, seeds, args.expdir, args.data)
 
 
 def _choice(args: argparse.Namespace, settings: Settings) -> Choice:
     """Part of the table's work that the options ask for."""
-    parts, of_parts = parse_numbers("--parts", args.parts), settings.study == TRAIN
+    parts = parse_numbers("--parts", args.parts)
     check_parts(parts)
-    if args.join and of_parts:
-        raise InputError(f"--join {args.join}: not with --table {settings.table}")
-    if parts and not of_parts:
+    if parts and settings.study != TRAIN:
         raise InputError(
             f"--parts {args.parts}: the table {settings.table} has no study of parts",
             remedy=f"Give it `studies: {{{settings.table}: {{parts: ...}}}}` in the plan.",
@@ -105,7 +95,7 @@ def _choice(args: argparse.Namespace, settings: Settings) -> Choice:
             raise InputError(f"--only {name}: no line of the table; it has {', '.join(names)}")
     options = ("--ngpu", str(args.ngpu), *args.lm_args.split())
     engine = options_from(EngineOptions, vars(args))
-    return Choice(args.lm, only, parts, args.join, options, engine, args.note, args.again)
+    return Choice(args.lm, only, parts, options, engine, args.note, args.again)
 
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:

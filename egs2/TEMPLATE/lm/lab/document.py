@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Mapping, Sequence
+from typing import Mapping
 
 import jinja2
 
@@ -18,32 +18,32 @@ from lab.results import Results
 TEMPLATE = Path(__file__).with_name("results.md.jinja")
 
 
-def write_results(results: Results, settings: Settings, notes: Sequence[str] = ()) -> str:
+def write_results(results: Results, settings: Settings, note: str = "") -> str:
     """Write RESULTS of a table beside results_TABLE.json, images and report_TABLE.yaml.
 
     Args:
         results: The results.
         settings: The table.
-        notes: Sentences for the head.
+        note: A sentence for the head.
 
     Returns:
         RESULTS.
     """
     images = write_figures(results, settings.folder / "images")
     links = {name: f"{path.relative_to(settings.folder)}" for name, path in images.items()}
-    text = document(results, links, notes)
+    text = document(results, links, note)
     write_text(settings.folder / f"RESULTS_{settings.table}.md", text)
     write_report_input(results, settings)
     return text
 
 
-def document(results: Results, images: Mapping[str, str], notes: Sequence[str] = ()) -> str:
+def document(results: Results, images: Mapping[str, str], note: str = "") -> str:
     """Fill in the template.
 
     Args:
         results: The results.
         images: Name -> link of the figures.
-        notes: More sentences for the head.
+        note: A sentence for the head.
     """
 
     def figure(title: str, name: str) -> str:
@@ -52,7 +52,7 @@ def document(results: Results, images: Mapping[str, str], notes: Sequence[str] =
     environment = jinja2.Environment(trim_blocks=True, undefined=jinja2.StrictUndefined)
     text = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         r=results,
-        notes=notes,
+        note=note,
         tables=tables,
         figure=figure,
         every="each seed" if len(results.seeds) > 1 else "its seed",

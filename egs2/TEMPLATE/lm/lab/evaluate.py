@@ -27,11 +27,9 @@ class Evaluation:
     Args:
         settings: The table.
         place: The folder.
-        context: Number of sentences before each that the LMs see (perplexities only).
     """
 
-    def __init__(self, settings: Settings, place: Place, context: int = 0):
-        self.context = ["--context", str(context)] if context else []
+    def __init__(self, settings: Settings, place: Place):
         self.settings, self.place = settings, place
         self.data, self.exp, self.ngram = settings.data, place.exp, place.ngram
         self.dev, self.test = settings.sets
@@ -75,14 +73,14 @@ class Evaluation:
             dev = self.data / self.dev / "text.plain"
             anew = self._missing(weights, system, dev)
             if anew:
-                words = ["interpolate", "--text", dev, *self.context, *components]
+                words = ["interpolate", "--text", dev, *components]
                 yield [*words, "--output", weights]
             components += ["--weights", weights]
         for text in (self.dev, self.test):
             output = self.exp / "perplexity" / "+".join(system) / f"{text}.json"
             plain = self.data / text / "text.plain"
             if anew or self._missing(output, system, plain):
-                words = ["perplexity", "--text", plain, *self.context, *components]
+                words = ["perplexity", "--text", plain, *components]
                 yield [*words, "--output", output]
 
     def rescoring(self, system: System) -> Iterator[Words]:

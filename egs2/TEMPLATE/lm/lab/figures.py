@@ -1,4 +1,4 @@
-"""The figures of a results file: learning curves, the studies, signal-to-noise ratios."""
+"""The figures of a results file: the studies and signal-to-noise ratios."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import math
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 
+from espnet_bayeslm.configs.tables import NAMES, paper_content
 from espnet_bayeslm.report.plots import new_figure, save_figure
 from lab import studies
 from lab.cells import Values, mean
@@ -33,8 +33,6 @@ COLOURS = {
 PAPER_COLOUR = "#999999"
 MARKERS = "osD^vP*X"
 STYLES = ("-", "--", ":", "-.")
-# With more lines, the legend names only the kinds.
-MAX_LINES = 12
 WIDTH, HEIGHT = 5.2, 3.4
 
 
@@ -54,8 +52,6 @@ def write_figures(results: Results, folder: Path) -> Dict[str, Path]:
 
 def all_figures(results: Results) -> Iterator[Tuple[str, Figure]]:
     """(name, figure)."""
-    if any(run.lms for run in results.whole.values()) and results.backbones():
-        yield "learning_curves", curves_figure(results)
     found = studies.studies(results, results.study) if results.study else {}
     if found:
         yield results.table, study_figure(found)
@@ -82,46 +78,6 @@ def add_legend(figure: Figure, columns: int, note: str = "") -> None:
     figure.legend([*found.values()], [*found], loc="outside lower center", **options)
 
 
-def curves_figure(results: Results) -> Figure:
-    """Validation perplexities by epoch, mean over the seeds, a column for each backbone.
-
-    Below them is their change against the point-estimate LM at the same epoch: the curves
-    themselves often lie upon each other.
-    """
-    figure, (upper, lower) = panels(2, len(results.backbones()), sharex="col")
-    for axes, changes, lm in zip(upper, lower, results.backbones(), strict=True):
-        half, point = epochs(results, f"half_{lm}"), epochs(results, f"point_{lm}")
-        axes.plot(range(1, len(half) + 1), half, "-", color="0.6", label="half-trained LM")
-        entries = results.of_backbone(lm)
-        for entry, style in zip(entries, line_styles(entries), strict=True):
-            values = epochs(results, entry.name)
-            if not values:
-                continue
-            style["label"] = legend_name(results, entry, entries)
-            # all go on from the half-trained LM
-            points = [*half[-1:], *values]
-            end = len(half) + len(values) + 1
-            axes.plot(range(end - len(points), end), points, **style)
-            ratios = [100 * (a / b - 1) for a, b in zip(values, point, strict=False)]
-            changes.plot(range(len(half) + 1, len(half) + 1 + len(ratios)), ratios, **style)
-        zoom(axes, half)
-        axes.set(title=NAMES[lm], ylabel="validation perplexity")
-        changes.set(xlabel="epoch", ylabel=f"change against {NAMES[lm]}, %")
-        for panel in (axes, changes):
-            panel.xaxis.set_major_locator(MaxNLocator(integer=True))
-            panel.grid(alpha=0.3)
-    add_legend(figure, len(upper))
-    return figure
-
-
-def epochs(results: Results, name: str) -> List[float]:
-    """LM's validation perplexities, mean over the seeds that have the epoch."""
-    curves = [[epoch.valid_ppl for epoch in lm.epochs] for lm in results.lms(name).values()]
-    longest = max(map(len, curves), default=0)
-    values = ([c[n] for c in curves if len(c) > n] for n in range(longest))
-    return [sum(column) / len(column) for column in values]
-
-
 def line_styles(entries: Sequence[Entry]) -> Iterator[Dict[str, Any]]:
     """Style of each line: a colour for its kind, a line style within the kind."""
     seen: Dict[str, int] = {}
@@ -135,23 +91,6 @@ def line_styles(entries: Sequence[Entry]) -> Iterator[Dict[str, Any]]:
             "markersize": 4,
             "linewidth": 1.3,
         }
-
-
-def legend_name(results: Results, entry: Entry, entries: Sequence[Entry]) -> str:
-    """Name of a line in the legend: only its kind of LM if there are many lines."""
-    if len(entries) <= MAX_LINES:
-        return results.label(entry)
-    return LABELS[entry.line.kind].format(lm=NAMES[entry.line.lm])
-
-
-def zoom(axes: Axes, half: Sequence[float]) -> None:
-    """Let the second half fill the panel: the first epochs are far above it."""
-    values = [v for line in axes.get_lines()[1:] for v in np.asarray(line.get_ydata(), float)]
-    if values and half:
-        low, high = min(values), max(values)
-        spread = max(high - low, 0.001 * high)
-        axes.set_ylim(low - 0.06 * spread, high + 0.1 * spread)
-        axes.set_xlim(left=len(half) - 0.3)
 
 
 def study_figure(found: Mapping[str, Study]) -> Figure:

@@ -1,9 +1,9 @@
 """N-best lists of all sets and conditions, in one form, from Kaldi's archives or lattices.
 
 Reads the folders {SET}_{CONDITION} or decode_{SET}_{CONDITION} of --nbest: Kaldi N-best archives
-(words_text, acwt, lmwt.nolm, lmwt.withlm, there or in archives.1 ...), or lattices lat.1.gz ...,
-which need Kaldi. Writes OUTPUT/{SET}_{CONDITION}/ with one archive of words in lower case and the
-references as `text`, and OUTPUT/conditions.
+(words_text, acwt, lmwt.nolm, lmwt.withlm, there or in archives.1 ...), or lattices as text, *.lats.
+Writes OUTPUT/{SET}_{CONDITION}/ with one archive of words in lower case and the references as
+`text`, and OUTPUT/conditions.
 """
 
 from __future__ import annotations
@@ -11,19 +11,15 @@ from __future__ import annotations
 import dataclasses
 import logging
 import re
-import tempfile
 from pathlib import Path
 from typing import Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 from espnet_bayeslm.evaluation.wer import read_transcripts
-from espnet_bayeslm.nbest.fields import numbered
-from espnet_bayeslm.nbest.formats import write_nbest
-from espnet_bayeslm.nbest.kaldi import read_kaldi
+from espnet_bayeslm.nbest.formats import read_nbest, write_nbest
 from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import staged
-from lab.lattices import Decoding, linear_lists
 
 CONDITION = r"[A-Za-z0-9][A-Za-z0-9_.+-]*"
 CONDITIONS = "conditions"
@@ -92,28 +88,23 @@ def find_references(folder: Path, references: Optional[Path], name: str, conditi
     )
 
 
-def read_lists(folder: Path, decoding: Decoding, work: Path) -> Iterator[NBest]:
-    """Lists of a folder.
-
-    Args:
-        folder: An archive, or lattices.
-        decoding: Decoding of the lattices.
-        work: An empty folder for that.
+def read_lists(folder: Path, num_best: int) -> Iterator[NBest]:
+    """Lists of a folder: an archive, or the best `num_best` hypotheses of lattices.
 
     Raises:
         InputError: The folder has neither.
     """
     if any((folder / name).exists() for name in ("words_text", "words_text.gz", "archives.1")):
-        return read_kaldi(folder)
-    lattices = numbered(folder, "lat.{}.gz")
-    if not lattices:
-        raise InputError(
-            "neither an N-best archive (words_text, acwt, ..., there or in archives.1, ...) nor"
-            " lattices (lat.1.gz, ...)",
-            path=folder,
-        )
-    linear_lists(lattices, decoding, work)
-    return read_kaldi(work)
+        return read_nbest(folder, "kaldi")
+    if any(folder.glob("*.lats*")):
+        return read_nbest(folder, "kaldi_lattice", size=num_best)
+    raise InputError(
+        "neither an N-best archive (words_text, acwt, ..., there or in archives.1, ...) nor"
+        " lattices as text (*.lats)",
+        path=folder,
+        remedy="Kaldi's `lattice-copy 'ark:gunzip -c lat.*.gz |' ark,t:all.lats` makes them; put"
+        " words.txt beside it.",
+    )
 
 
 def lower(nbest: NBest) -> NBest:
@@ -172,10 +163,7 @@ def make_lists(
     output: str,
     sets: str,
     references: str,
-    lang: str,
     num_best: int,
-    acoustic_scale: float,
-    nj: int,
 ) -> None:
     """Write the lists and OUTPUT/conditions.
 
@@ -185,21 +173,19 @@ def make_lists(
     names = sets.split()
     if not names or len(set(names)) < len(names):
         raise InputError(f"--sets {sets!r}: expected names, each once, such as 'dev eval'")
+    if num_best < 1:
+        raise InputError(f"--num_best {num_best}: expected a number from 1 on")
     if not nbest:
         raise InputError("no N-best lists given", remedy=f"{_looked_for(names)} (see db.sh)")
     check_output(Path(output))
     folders = find_folders(Path(nbest), names)
     text = Path(references) if references else None
-    # all of them before the first is made: lattices take long
     texts = {key: find_references(path, text, *key) for key, path in folders.items()}
-    decoding = Decoding(Path(lang) if lang else None, num_best, acoustic_scale, nj)
     with staged(output) as folder:
         for (name, condition), path in folders.items():
             target = folder / f"{name}_{condition}"
             file = texts[name, condition]
-            with tempfile.TemporaryDirectory(dir=folder) as work:
-                nbests = read_lists(path, decoding, Path(work))
-                write_lists(target, nbests, read_transcripts(file), file)
+            write_lists(target, read_lists(path, num_best), read_transcripts(file), file)
         conditions = dict.fromkeys(condition for _, condition in folders)  # in order
         (folder / CONDITIONS).write_text("".join(f"{name}\n" for name in conditions))
 
@@ -229,14 +215,7 @@ def main(cmd: Optional[Sequence[str]] = None) -> None:
     parser.add_argument(
         "--references", default="", help="Folder of SET_CONDITION/text or SET/text, if not beside"
     )
-    parser.add_argument(
-        "--lang", default="", help="Lang folder of lattices: words.txt, G.fst or G.carpa"
-    )
     parser.add_argument("--num_best", type=int, default=20, help="Hypotheses of a lattice, at most")
-    parser.add_argument(
-        "--acoustic_scale", type=float, default=0.1, help="Of the search for them in a lattice"
-    )
-    parser.add_argument("--nj", type=int, default=2, help="Lattice archives at the same time")
     run_tool(parser, make_lists, cmd)
 
 

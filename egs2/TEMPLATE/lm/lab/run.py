@@ -28,7 +28,6 @@ class Choice:
         lm: `lstm`, `transformer` or `both`.
         only: Names of lines; all where empty.
         parts: Shares of the training text in %, in place of the plan's.
-        join: Number of consecutive sentences in a line; 0: each sentence by itself.
         options: More options of `espnet2.bin.lm_train`.
         engine: Where trainings and evaluations are done.
         note: A sentence for the head of the results.
@@ -38,7 +37,6 @@ class Choice:
     lm: str = "both"
     only: Tuple[str, ...] = ()
     parts: Tuple[int, ...] = ()
-    join: int = 0
     options: Tuple[str, ...] = ()
     engine: EngineOptions = LOCAL
     note: str = ""
@@ -122,9 +120,7 @@ class Experiment:
 
     def rescoring(self) -> None:
         """Rescore the lists."""
-        if self.choice.join:
-            logging.info("the lists have no sentences before theirs: nothing is rescored")
-        elif (self.data / "nbest" / "conditions").exists():
+        if (self.data / "nbest" / "conditions").exists():
             self._evaluate("rescore")
         else:
             logging.info(f"{self.data}/nbest has no lists (stage 3 makes them): nothing to rescore")
@@ -134,11 +130,7 @@ class Experiment:
         from lab.collect import collect
         from lab.document import write_results
 
-        notes = [self.choice.note]
-        if self.choice.join:
-            count = self.choice.join
-            notes.append(f"The LMs read each sentence after the {count} or more before it.")
-        print(write_results(collect(self.settings), self.settings, notes))
+        print(write_results(collect(self.settings), self.settings, self.choice.note))
 
     def report(self) -> None:
         """Write the HTML report."""
@@ -159,13 +151,9 @@ class Experiment:
 
     def _variants(self, folder: Path, seed: int) -> Dict[str, Place]:
         """{name: place} of a seed: all of the text, parts of it, other widths."""
-        text, stats, valid = self.train.parent, self.stats, self.valid
-        if self.choice.join:
-            part = f"join{self.choice.join}"
-            text, stats = text.with_name(f"train.{part}"), Path(f"{stats}_{part}")
-            valid = text / "text.known"
         options = self.choice.options
-        whole = Place(folder, seed, text, valid, stats, self._arpa(""), options=options)
+        inputs = self.train.parent, self.valid, self.stats, self._arpa("")
+        whole = Place(folder, seed, *inputs, options=options)
         found = {"full": whole}
         study = self.plan.studies.get(self.settings.table, {})
         for percent in (self.choice.parts or study["parts"]) if "parts" in study else ():
@@ -191,12 +179,9 @@ class Experiment:
 
     def _prepare(self, place: Place) -> None:
         """Write a place's texts, statistics and n-gram, where they are not there yet."""
-        if not place.valid.exists() or not place.stats.is_dir() or not place.text.is_dir():
-            if self.choice.join:
-                texts.write_joined(self.data, self.valid, self.choice.join, place.text, place.stats)
-            else:
-                percent = int(place.text.name.removeprefix("train"))
-                texts.write_part(self.data, self.valid, percent, place.text, place.stats)
+        if not place.stats.is_dir() or not place.text.is_dir():
+            percent = int(place.text.name.removeprefix("train"))
+            texts.write_part(self.data, self.valid, percent, place.text, place.stats)
         if not place.ngram.exists():
             self._make_ngram(place.text, place.ngram)
 
@@ -217,7 +202,7 @@ class Experiment:
         steps: List[Step] = []
         for place in self.places().values():
             log = self._log(place, f"{step}_{self.settings.table}")
-            evaluation = Evaluation(self.settings, place, self.choice.join)
+            evaluation = Evaluation(self.settings, place)
             lm = place.backbones[0] if len(place.backbones) == 1 else "both"
             commands = evaluation.commands(step, lm, self.choice.only)
             if commands is None:

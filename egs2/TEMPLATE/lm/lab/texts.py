@@ -1,23 +1,18 @@
-"""Training texts and their statistics: all of it, random parts, consecutive sentences joined."""
+"""Training texts and their statistics: all of it and random parts."""
 
 from __future__ import annotations
 
 import logging
 import random
-import re
 from collections import Counter
-from itertools import groupby
 from pathlib import Path
-from typing import Dict, Iterator, List, Mapping, Sequence, Tuple
+from types import MappingProxyType
+from typing import Container, List, Mapping, Sequence, Tuple
 
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, read_lines, staged, write_text
+from espnet_bayeslm.utils.markdown import markdown_table
 
-# Between two joined sentences: the end of the one and the start of the next, what
-# `bayeslm perplexity --context` scores.
-BETWEEN = "<sos/eos>"
-# The last field of digits of an id is the sentence's number in its recording.
-NUMBER = re.compile(r"^(.*)-\d{3,}(-.*)?$")
 # (utterance, words)
 Row = Tuple[str, Sequence[str]]
 
@@ -100,7 +95,12 @@ def write_texts(folder: Path, texts: Mapping[str, Sequence[Row]]) -> None:
 
 
 def write_corpus(
-    output: PathLike, sets: Mapping[str, Sequence[Row]], *, dev: str, statistics: str
+    output: PathLike,
+    sets: Mapping[str, Sequence[Row]],
+    *,
+    dev: str,
+    note: str,
+    parts: Mapping[str, Sequence[Row]] = MappingProxyType({}),
 ) -> None:
     """Write OUTPUT/SET/text and text.plain, lexicon_words.txt and statistics.txt.
 
@@ -111,18 +111,30 @@ def write_corpus(
         output: The folder.
         sets: {set: utterances}; one is `train`, whose words are the lexicon's.
         dev: The set for validation.
-        statistics: Text about the sets, which is logged too.
+        note: Text below the table of statistics, which is logged too.
+        parts: {name: utterances} of what stands in the table above the sets.
     """
     known = {word for _, words in sets["train"] for word in words}
     understood = (" ".join([utt, *words]) for utt, words in sets[dev] if known.issuperset(words))
+    rows = [count_words(name, each, known) for name, each in {**parts, **sets}.items()]
+    table = markdown_table(["set", "sentences", "words", "vocabulary", "OOV %"], rows)
+    statistics = f"{table}\n{note} OOV: words that are not in train.\n"
     with staged(output) as folder:
-        for name, rows in sets.items():
-            write_texts(folder / name, {"text": rows})
+        for name, utterances in sets.items():
+            write_texts(folder / name, {"text": utterances})
         write_text(folder / dev / "text.known", "".join(f"{line}\n" for line in understood))
         write_text(folder / "lexicon_words.txt", "".join(f"{word}\n" for word in sorted(known)))
         write_text(folder / "statistics.txt", statistics)
     for line in statistics.splitlines():
         logging.info(line)
+
+
+def count_words(name: str, utterances: Sequence[Row], known: Container[str]) -> List[str]:
+    """A set's row of the table of statistics."""
+    words = [word for _, sentence in utterances for word in sentence]
+    oov_rate = 100 * sum(word not in known for word in words) / len(words)
+    counts = len(utterances), len(words), len(set(words))
+    return [name, *map(str, counts), f"{oov_rate:.2f}"]
 
 
 def write_part(data: Path, valid: Path, percent: int, output: Path, stats: Path) -> None:
@@ -142,36 +154,3 @@ def write_part(data: Path, valid: Path, percent: int, output: Path, stats: Path)
     part = [rows[n] for n in sorted(order[: max(1, round(len(rows) * percent / 100))])]
     write_texts(output, {"text": part})
     write_stats(stats, {"train": part, "valid": read_text(valid)}, token_list(data))
-
-
-def recording(utterance: str) -> str:
-    """Part of an utterance id that all sentences of a recording share."""
-    found = NUMBER.match(utterance)
-    return found[1] if found else utterance
-
-
-def joined(rows: Sequence[Row], count: int) -> Iterator[Row]:
-    """(id of the first sentence, words) of each run of `count` sentences of a recording.
-
-    The last run of a recording may be shorter.
-    """
-    for _, group in groupby(rows, key=lambda row: recording(row[0])):
-        sentences = list(group)
-        for first in range(0, len(sentences), count):
-            run = sentences[first : first + count]
-            yield run[0][0], [w for _, words in run for w in [*words, BETWEEN]][:-1]
-
-
-def write_joined(data: Path, valid: Path, count: int, output: Path, stats: Path) -> None:
-    """Write OUTPUT/text, OUTPUT/text.known, both without ids too, and their statistics."""
-    if count < 2:
-        raise InputError(f"--join {count}: expected 2 or more sentences")
-    text = data / "train" / "text"
-    need({text: 1, valid: 1, token_list(data): 2})
-    texts: Dict[str, List[Row]] = {
-        name: list(joined(read_text(path), count))
-        for name, path in (("text", text), ("text.known", valid))
-    }
-    write_texts(output, texts)
-    shapes = {"train": texts["text"], "valid": texts["text.known"]}
-    write_stats(stats, shapes, token_list(data))

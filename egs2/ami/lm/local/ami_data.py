@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Container, Dict, Optional, Sequence, Set, Tuple
+from typing import Dict, Optional, Sequence
 
 from ami_annotations import DOWNLOAD, SETS, Sentences, read_annotations
 from fisher_data import read_fisher
@@ -92,46 +92,22 @@ def read_meetings(ami: str, ami_text: str) -> Dict[str, Sentences]:
     return sets
 
 
-def vocabulary(sentences: Sentences) -> Set[str]:
-    """Return the words of sentences."""
-    return {word for _, words in sentences for word in words}
-
-
-def describe(name: str, sentences: Sentences, known: Container[str]) -> str:
-    """Return a set's row of the table of statistics."""
-    words = [word for _, sentence in sentences for word in sentence]
-    oov_rate = 100 * sum(word not in known for word in words) / len(words)
-    return f"| {name} | {len(sentences)} | {len(words)} | {len(set(words))} | {oov_rate:.2f} |"
-
-
-def statistics(rows: Sequence[Tuple[str, Sentences]], known: Container[str], source: str) -> str:
-    """Return the table of statistics, in Markdown, and what the text is."""
-    lines = [
-        "| set | sentences | words | vocabulary | OOV % |",
-        "| --- | ---: | ---: | ---: | ---: |",
-        *(describe(name, sentences, known) for name, sentences in rows),
-        "",
-        f"{source} OOV: words that are not in train.",
-    ]
-    return "".join(line + "\n" for line in lines)
-
-
 def prepare(output: str, ami: str, ami_text: str, fisher: str) -> None:
     """Write OUTPUT/{train,dev,eval}, OUTPUT/lexicon_words.txt and OUTPUT/statistics.txt."""
     sets = read_meetings(ami, ami_text)
-    source = (
+    note = (
         "Text: AMI, three files of sentences."
         if ami_text
         else "Text: AMI, manual annotations; sentences end at full stops and at segments."
     )
-    rows = list(sets.items())
+    known = {word for _, words in sets["train"] for word in words}
+    parts = {}
     if fisher:
-        more = read_fisher(Path(fisher), vocabulary(sets["train"]))
-        rows = [("train: AMI", sets["train"]), ("train: Fisher", more), *rows]
-        source = source[:-1] + "; and Fisher."
+        more = read_fisher(Path(fisher), known)
+        parts = {"train: AMI": sets["train"], "train: Fisher": more}
+        note = note[:-1] + "; and Fisher."
         sets["train"] = sets["train"] + more
-        rows[2] = ("train", sets["train"])
-    known = vocabulary(sets["train"])
+        known.update(word for _, words in more for word in words)
     if not any(known.issuperset(words) for _, words in sets["dev"]):
         raise InputError(
             "each sentence of dev has a word that the training text has not",
@@ -139,7 +115,7 @@ def prepare(output: str, ami: str, ami_text: str, fisher: str) -> None:
             remedy="Training is validated on sentences of known words: give more training text.",
         )
     texts = {name: sorted(sentences) for name, sentences in sets.items()}
-    write_corpus(output, texts, dev="dev", statistics=statistics(rows, known, source))
+    write_corpus(output, texts, dev="dev", note=note, parts=parts)
 
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:

@@ -16,6 +16,7 @@ from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.quickstart.perplexity_table import BOTH, POINT, SYSTEMS
 from espnet_bayeslm.quickstart.runner import words
 from espnet_bayeslm.quickstart.seed_comparison import Comparison, Work, compare
+from espnet_bayeslm.quickstart.small_lm import evenly
 from espnet_bayeslm.quickstart.steps import Step, run_steps
 from espnet_bayeslm.report.table import signed
 from espnet_bayeslm.utils.cli import parse_numbers, run_tool, tool_parser
@@ -28,12 +29,6 @@ from espnet_bayeslm.utils.markdown import markdown_table
 def part(lines: Sequence[str], percent: int) -> List[str]:
     """A random part of the lines, the same at each call."""
     return random.Random(0).sample(lines, max(1, len(lines) * percent // 100))
-
-
-def spaced(lines: Sequence[str], count: int) -> List[str]:
-    """So many of the lines at equal distances; all where there are no more."""
-    count = min(count, len(lines))
-    return [lines[n * len(lines) // count] for n in range(count)]
 
 
 def write_parts(data: Path, output: Path, *, percent: int, sentences: int) -> List[Path]:
@@ -49,7 +44,7 @@ def write_parts(data: Path, output: Path, *, percent: int, sentences: int) -> Li
     paths = []
     for name in ("train", "dev", "eval"):
         lines = [line for _, line in read_lines(data / name / "text.plain")]
-        kept = part(lines, percent) if name == "train" else spaced(lines, sentences)
+        kept = part(lines, percent) if name == "train" else evenly(lines, sentences)
         paths.append(output / f"{name}.txt")
         write_text(paths[-1], "".join(f"{line}\n" for line in kept))
     return paths

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Table and plot of perplexity against the amount of target text an LM was adapted with."""
+"""Table of perplexity against the amount of target text an LM was adapted with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from adaptation_data import SHARES
 
-from espnet_bayeslm.report.plots import new_figure, save_figure
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import write_text
@@ -22,7 +21,6 @@ METHODS = {
     "bayes": "Bayesian, KL weighted",
     "exact": "Bayesian, exact bound",
 }
-LINES = {"finetune": "o-", "l2": "^:", "bayes": "s--", "exact": "x"}
 
 
 class Adapted(NamedTuple):
@@ -76,26 +74,8 @@ def table(rows: Dict[str, List[Optional[Adapted]]]) -> str:
     return markdown_table(["", *(f"{share} %" for share in SHARES)], lines)
 
 
-def plot(results: Dict[str, Dict[str, List[Optional[Adapted]]]], output: Path) -> None:
-    """Write a plot of the perplexity of test against the share of the text."""
-    figure = new_figure((9, 3.6))
-    for column, (backbone, rows) in enumerate(results.items(), 1):
-        axis = figure.add_subplot(1, len(results), column)
-        axis.axhline(rows["none"][0].test, color="gray", label="no adaptation")
-        for method, label in METHODS.items():
-            points = [(s, a.test) for s, a in zip(SHARES, rows[method], strict=True) if a]
-            axis.plot(*zip(*points, strict=True), LINES[method], label=label) if points else None
-        axis.set_xscale("log")
-        axis.set_xticks(SHARES, [f"{share} %" for share in SHARES])
-        axis.set_title(BACKBONES[backbone])
-        axis.set_xlabel("target text")
-    figure.axes[0].set_ylabel("perplexity of test")
-    figure.axes[-1].legend()
-    save_figure(figure, output)
-
-
 def adaptation(exp: str) -> None:
-    """Write EXP/RESULTS.md and EXP/adaptation.png, and print the former."""
+    """Write EXP/RESULTS.md, and print it."""
     folders = {b: Path(exp) / "perplexity" / b for b in BACKBONES}
     results = {b: read_backbone(folder, b) for b, folder in folders.items() if folder.is_dir()}
     if not results:
@@ -103,7 +83,6 @@ def adaptation(exp: str) -> None:
     text = "Perplexity per word of dev / test, `</s>` counted (setting: best on dev).\n\n"
     for backbone, rows in results.items():
         text += f"{BACKBONES[backbone]}:\n\n{table(rows)}\n"
-    plot(results, Path(exp) / "adaptation.png")
     write_text(Path(exp) / "RESULTS.md", text)
     print(text)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import collections
 import re
 import unicodedata
-from typing import Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from lab.texts import write_corpus
@@ -98,27 +98,13 @@ def read_sets(first_year: int) -> Dict[str, Utterances]:
     return sets
 
 
-def statistics(name: str, utterances: Utterances, known: Set[str]) -> str:
-    """Return one line: addresses, sentences, words, vocabulary and words not in `known`."""
-    words = [word for _, sentence in utterances for word in sentence]
-    num_oov = sum(word not in known for word in words)
-    num_addresses = len({utt.rsplit("_", 1)[0] for utt, _ in utterances})
-    return (
-        f"{name}: {num_addresses} addresses, {len(utterances)} sentences, {len(words)} words,"
-        f" vocabulary {len(set(words))}, {100 * num_oov / len(words):.2f} % not in training text"
-    )
-
-
 def prepare(size: str, output: str, vocabulary: int) -> None:
     """Write OUTPUT/{train,dev,test}, see `write_corpus`, and OUTPUT/statistics.txt."""
     sets = read_sets(FIRST_MODERN_YEAR if size == "small" else 0)
     if size == "small":
         sets["train"] = frequent_sentences(sets["train"], vocabulary)
-    known = {word for _, words in sets["train"] for word in words}
-    lines = [statistics(name, utterances, known) for name, utterances in sets.items()]
-    table = "\n".join([f"size: {size}", *lines]) + "\n"
     texts = {name: sorted(found) for name, found in sets.items()}
-    write_corpus(output, texts, dev="dev", statistics=table)
+    write_corpus(output, texts, dev="dev", note=f"Size {size}.")
 
 
 def main(cmd: Optional[Sequence[str]] = None) -> None:
