@@ -41,21 +41,10 @@ def weight_of(path):
 def test_weights_go_by_what_the_files_hold(named, point, weights, plain_text, tmp_path):
     assert abs(weight_of(weights)[1] - weight_of(weights)[2]) > 0.1
     expected = yaml.safe_load(weights.read_text())["mixture"]["perplexity"]
-    assert found[0] == pytest.approx(expected, abs=1e-3) and found[2] == pytest.approx(found[0])
-    lm, a, b = weight_of(weights)
-    assert found[1::2] == pytest.approx([lm + 2 * a + 3 * b, lm + 2 * b + 3 * a])
-
-
-def test_files_of_old_versions_are_read_where_names_tell(
-    named, point, weights, plain_text, tmp_path, refused
-):
-    content = yaml.safe_load(weights.read_text())
-    for row in content["components"]:
-        del row["fingerprint"]
-    (tmp_path / "old.yaml").write_text(yaml.safe_dump(content))
-    components = {"lm": point, "ngram": named, "weights": tmp_path / "old.yaml"}
-    message = f"{tmp_path}/old.yaml: several components are named 2, and their files do not"
-    refused(perplexity.main, words(text=plain_text / "valid.txt", **components), message)
+    for paths in (named, named[::-1]):
+        text = {"text": plain_text / "valid.txt", "output": tmp_path / "ppl"}
+        rows = perplexities(**text, lm=point, ngram=paths, weights=weights)
+        assert rows["mixture"]["perplexity"]["word"] == pytest.approx(expected, abs=1e-3)
 
 
 def test_matching():

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 import written_outputs as out
 
-from espnet_bayeslm.configs.tables import Line, paper_tables
 from espnet_bayeslm.utils.errors import InputError
 from lab import figures, outputs, studies
 from lab.collect import collect
 from lab.evaluate import Evaluation
-from lab.paper import Line, paper_tables, parse_line
+from lab.paper import Line, paper_tables
 from lab.plan import Figures, Settings, has_point_prior, mixed_figures, read_plan
 from lab.train import Place
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from espnet_bayeslm.configs.tables import Line, paper_tables
 from lab import texts
 from lab.__main__ import main
 from lab.run import Choice, Experiment, call

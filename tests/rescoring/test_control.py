@@ -100,16 +100,6 @@ def test_an_lm_that_knows_nothing_gains_nothing_over_the_control():
     assert tests[0]["first pass"].p < 0.05
 
 
-def test_the_last_step_is_tested_by_mapsswe():
-    lists, refs = simulated(know=1.0)
-    tally, texts = ErrorTally(refs), ({}, {})
-    for item in rescoring(lists, refs):
-        tally.add(item)
-        for text, place in zip(texts, (item.control, item.best), strict=True):
-            text[item.nbest.utt] = item.nbest.hypotheses[place].words
-    assert tally.tests()["without the LM"] == mapsswe(refs, *texts)
-
-
 @pytest.mark.parametrize("counting", [{}, {"unit": "char"}, {"ignore_words": ["x"]}])
 def test_the_folds_count_as_the_tables_do(counting):
     """With `x` for a wrong word the units decide how many errors there are."""

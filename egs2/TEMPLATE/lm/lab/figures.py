@@ -10,11 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 
-from espnet_bayeslm.configs.tables import NAMES, paper_content
 from espnet_bayeslm.report.plots import new_figure, save_figure
 from lab import studies
 from lab.cells import Values, mean
-from lab.paper import LABELS, NAMES, paper_content
+from lab.paper import NAMES, paper_content
 from lab.plan import POINT, TRAIN, Entry
 from lab.results import Results
 from lab.studies import UNITS, Curve, Study
