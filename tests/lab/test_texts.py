@@ -7,6 +7,7 @@ import pytest
 
 from lab import texts
 from lab.__main__ import main
+from lab.paper import Line, paper_tables
 from lab.run import Choice, Experiment, call
 from lab.train import Place, Trainer
 
