@@ -16,11 +16,10 @@ from espnet_bayeslm.lm.uncertain import Projected
 from espnet_bayeslm.pretrained.causal_lm import CausalLM, digest_of_weights, load_causal_lm
 from espnet_bayeslm.pretrained.lora import add_adapter, is_adapter, lora_options
 from espnet_bayeslm.pretrained.text_forms import Reader, training_reader
+from espnet_bayeslm.pretrained.tree_scores import projects_linearly
 from espnet_bayeslm.utils.errors import InputError
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-# Largest difference of logits by rounding, relative to their spread
-TOLERANCE = 1e-3
 
 
 class AdaptedLM(RereadingLM):
@@ -192,19 +191,6 @@ def _layers(causal: Any) -> str:
         if isinstance(module, nn.ModuleList) and len(module) == count:
             return name
     raise InputError(f"a model of the type {causal.config.model_type} has no list of layers")
-
-
-@torch.no_grad()
-def projects_linearly(causal: Any) -> bool:
-    """True if the logits are the output projection of the last hidden state, and no more."""
-    ids = torch.tensor([[1, 2, 3]])
-    hidden = causal.base_model(input_ids=ids, use_cache=False).last_hidden_state
-    decoder = causal.get_output_embeddings()
-    if not isinstance(decoder, nn.Linear) or hidden.size(-1) != decoder.in_features:
-        return False
-    expected = causal(input_ids=ids, use_cache=False).logits.float()
-    found = decoder(hidden).float()
-    return bool((found - expected).abs().max() <= TOLERANCE * expected.std())
 
 
 def vocabulary(tokenizer: Any) -> List[str]:

@@ -34,9 +34,10 @@ def token_entropies(
         of_samples: Any = 0
         for context in contexts:
             with context():
-                logits, paths = scorer.predictions(batch)
-            rows.append(scorer.of_paths(logits, batch, paths))
-            log_p = logits.float().log_softmax(1)
+                states, paths = scorer.states(batch)
+                log_p = scorer.logits(states).float().log_softmax(1)
+            targets = [ids[1:] for ids in batch]
+            rows.append(scorer.scores(states, np.concatenate(paths), targets))
             p = log_p.exp()
             mean = mean + p
             of_samples = of_samples - (p * log_p).sum(1).double()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import logging
 import math
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -115,13 +116,12 @@ class PretrainedScorer:
         assert self.reader is not None
         if not self.context:
             return self._score(sentences, self.reader, self._scorer)
-        found = []
-        for n, words in enumerate(sentences):
-            history: History = ()
-            for before in sentences[max(0, n - self.context) : n]:
-                (history,) = self.extended([history], [before])
-            found += self._score([words], self.reader, self._scorer, history)
-        return found
+        encoded = [self.reader.encode(words).ids for words in sentences]
+        histories = [
+            self._cut(itertools.chain(*encoded[max(0, n - self.context) : n]))
+            for n in range(len(sentences))
+        ]
+        return self._score(sentences, self.reader, self._scorer, histories)
 
     def scores_in_context(
         self, groups: Sequence[Sequence[Sequence[str]]], histories: Sequence[Optional[History]]
@@ -133,12 +133,13 @@ class PretrainedScorer:
             histories: Tokens of what was said before in these, as `extended` returned them; None:
                 nothing.
         """
-        self.prepare([words for group in groups for words in group])
+        sentences = [words for group in groups for words in group]
+        self.prepare(sentences)
         assert self.reader is not None
-        return [
-            self._score(group, self.reader, self._scorer, history or ())
-            for group, history in zip(groups, histories, strict=True)
-        ]
+        pairs = zip(groups, histories, strict=True)
+        before = [history or () for group, history in pairs for _ in group]
+        found = iter(self._score(sentences, self.reader, self._scorer, before))
+        return [[next(found) for _ in group] for group in groups]
 
     def extended(
         self, histories: Sequence[Optional[History]], sentences: Sequence[Sequence[str]]
@@ -147,20 +148,26 @@ class PretrainedScorer:
         self.prepare(sentences)
         assert self.reader is not None
         pairs = zip(histories, sentences, strict=True)
-        whole = [(*(history or ()), *self.reader.encode(words).ids) for history, words in pairs]
-        return [tokens[max(0, len(tokens) - self.max_context) :] for tokens in whole]
+        return [self._cut([*(old or ()), *self.reader.encode(words).ids]) for old, words in pairs]
+
+    def _cut(self, tokens: Iterable[int]) -> History:
+        """Last `max_context` tokens."""
+        whole = tuple(tokens)
+        return whole[max(0, len(whole) - self.max_context) :]
 
     def _score(
         self,
         sentences: Sequence[Sequence[str]],
         reader: Reader,
         scorer: TreeScorer,
-        history: History = (),
+        histories: Optional[Sequence[History]] = None,
     ) -> List[WordScores]:
+        """Scores of each sentence after its history; None: at a text's beginning."""
         encoded = [reader.encode(words) for words in sentences]
-        before = (*reader.start, *history)
-        self._check_lengths(encoded, len(before))
-        sequences = [(*before, *item.ids) for item in encoded]
+        before = [(*reader.start, *history) for history in histories or [()] * len(encoded)]
+        pairs = list(zip(before, encoded, strict=True))
+        self._check_lengths([len(tokens) + len(item.ids) for tokens, item in pairs])
+        sequences = [(*tokens, *item.ids) for tokens, item in pairs]
         found = self._token_scores(scorer, sequences, [len(item.ids) for item in encoded])
         unk = self.lm.tokenizer.unk_token_id
         scores = []
@@ -200,16 +207,16 @@ class PretrainedScorer:
         else:
             contexts = [functools.partial(held, k) for k in range(max(1, self.num_samples))]
         encoded = [self.reader.encode(words) for words in sentences]
-        self._check_lengths(encoded, len(self.reader.start))
         sequences = [(*self.reader.start, *item.ids) for item in encoded]
+        self._check_lengths(list(map(len, sequences)))
         scored = [len(item.ids) for item in encoded]
         found = token_entropies(self._scorer, sequences, scored, contexts)
         return [_words(u, item) for u, item in zip(found, encoded, strict=True)]
 
-    def _check_lengths(self, encoded: Sequence[Encoded], before: int) -> None:
+    def _check_lengths(self, lengths: Sequence[int]) -> None:
         """Raise an InputError where a sentence is longer than the LM's positions."""
         most = getattr(self.lm.model.config, "max_position_embeddings", None)
-        longest = max((len(item.ids) for item in encoded), default=0) + before
+        longest = max(lengths, default=0)
         if most is not None and longest > most:
             raise InputError(
                 f"{self.name}: a sentence with its context has {longest} tokens, and the LM reads"

@@ -7,22 +7,29 @@ padded batches.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
+from torch import nn
 
 from espnet_bayeslm.lm.tree import TokenTree, build_tree
+from espnet_bayeslm.scoring.log_probs import log_probs_of_outputs, tree_batches
 from espnet_bayeslm.utils.errors import InputError
 
 Ids = Tuple[int, ...]
-# A sequence, and how many of its first tokens are read and not scored
-Item = Tuple[Ids, int]
-MAX_NODES = 512
+# More nodes make products of matrices no faster, and attention slower
+MAX_NODES = 256
+# Hidden states that are projected at once, so that the output layer's weights are packed seldom
+PROJECTED = 4096
+# From so many hidden states on packing costs less than it gains
+PACKED = 192
 # Rows of logits that become float32 log-probabilities at a time
 ROWS = 128
 # Largest difference in nats between a tree and a single sequence, by rounding alone
 TOLERANCE = 1e-2
+# The same of logits, relative to their spread
+LOGIT_TOLERANCE = 1e-3
 
 
 class TreeScorer:
@@ -43,9 +50,15 @@ class TreeScorer:
     def __init__(self, model: Any, openings: torch.Tensor, *, max_nodes: int = MAX_NODES):
         self.model, self.max_nodes = model, max_nodes
         self.device = next(model.parameters()).device
-        self.openings = openings.nonzero().squeeze(1).to(self.device)
+        self.openings = openings.to(self.device)
+        # peft's model has the one of transformers inside
+        causal = model.get_base_model() if hasattr(model, "get_base_model") else model
+        self._decoder: Optional[nn.Linear] = None
+        if projects_linearly(causal):
+            self._body, self._decoder = causal.base_model, causal.get_output_embeddings()
         self.takes_trees = self._probe(len(openings))
 
+    @torch.no_grad()
     def log_probs(self, sequences: Sequence[Ids], scored: Sequence[int]) -> List[np.ndarray]:
         """Ln p of the last tokens of sequences, given all tokens before.
 
@@ -57,98 +70,123 @@ class TreeScorer:
             (2, scored) float64 for each: ln p of each token; ln P(the next token opens a word or
             ends the sentence) in its context.
         """
+        counts: Dict[Ids, int] = {}
+        for ids, count in zip(sequences, scored, strict=True):
+            counts[ids] = max(count, counts.get(ids, 0))
         found: Dict[Ids, np.ndarray] = {}
-        for batch in self.batches(sequences):
-            logits, paths = self.predictions(batch)
-            found.update(zip(batch, self.of_paths(logits, batch, paths), strict=True))
-        rows = zip(sequences, scored, strict=True)
-        return [found[ids][:, found[ids].shape[1] - count :] for ids, count in rows]
+        for batches in self._projected_at_once(self.batches(counts)):
+            states, contexts, size = [], [], 0
+            for batch in batches:
+                rows, paths = self.states(batch)
+                last = [
+                    path[len(path) - counts[ids] :] for ids, path in zip(batch, paths, strict=True)
+                ]
+                # only states after which a token is scored are projected
+                used, places = np.unique(np.concatenate(last), return_inverse=True)
+                states.append(rows[torch.from_numpy(used).to(self.device)])
+                contexts.append(places + size)
+                size += len(used)
+            done = [ids for batch in batches for ids in batch]
+            targets = [ids[len(ids) - counts[ids] :] for ids in done]
+            scores = self.scores(torch.cat(states), np.concatenate(contexts), targets)
+            found.update(zip(done, scores, strict=True))
+        pairs = zip(sequences, scored, strict=True)
+        return [found[ids][:, found[ids].shape[1] - count :] for ids, count in pairs]
 
     @torch.no_grad()
-    def predictions(self, batch: Sequence[Ids]) -> Tuple[torch.Tensor, List[np.ndarray]]:
-        """Logits (T, V) after all prefixes, and the prefixes of each sequence, (n - 1,) rows."""
+    def states(self, batch: Sequence[Ids]) -> Tuple[torch.Tensor, List[np.ndarray]]:
+        """States (T, M) after all prefixes, and the prefixes of each sequence, (n - 1,) rows.
+
+        States are inputs of the output projection; they are logits if the model has more than a
+        projection there.
+        """
         return self._tree(batch) if self.takes_trees else self._padded(batch)
 
-    def batches(self, sequences: Sequence[Ids]) -> Iterator[List[Ids]]:
-        """Yield runs of distinct sequences, in lexical order, whose tree has few nodes."""
-        ordered = sorted(set(sequences))
+    def logits(self, states: torch.Tensor) -> torch.Tensor:
+        """Logits (T, V) of states."""
+        return states if self._decoder is None else self._decoder(states)
+
+    def scores(
+        self, states: torch.Tensor, contexts: np.ndarray, targets: Sequence[Sequence[int]]
+    ) -> List[np.ndarray]:
+        """Scores as of `log_probs` of the tokens of each sequence, (2, n).
+
+        Args:
+            states: (T, M).
+            contexts: (N,) row of `states` before each token, sequence after sequence.
+            targets: n tokens of each sequence, N in all.
+        """
+        rows = torch.from_numpy(contexts).to(self.device)
+        tokens = torch.tensor([token for ids in targets for token in ids], device=self.device)
+        if self._decoder is None or len(states) < PACKED:
+            both = log_probs_of_logits(self.logits(states), rows, tokens, self.openings)
+        else:
+            weight, bias = self._decoder.weight, self._decoder.bias
+            bias = weight.new_zeros(len(weight)) if bias is None else bias
+            both, _ = log_probs_of_outputs(
+                states, rows, tokens, weight, bias, openings=self.openings
+            )
+        ends = np.cumsum([len(ids) for ids in targets])
+        return np.split(both.double().cpu().numpy(), ends[:-1], axis=1)
+
+    def _projected_at_once(self, batches: Iterable[Sequence[Ids]]) -> Iterator[List[Sequence[Ids]]]:
+        """Yield runs of batches whose states are kept until they are projected."""
+        run: List[Sequence[Ids]] = []
+        for batch in batches:
+            run.append(batch)
+            if self._decoder is None or len(run) * self.max_nodes >= PROJECTED:
+                yield run
+                run = []
+        if run:
+            yield run
+
+    def batches(self, sequences: Iterable[Ids]) -> Iterator[Sequence[Ids]]:
+        """Yield runs of distinct sequences for a forward pass each."""
+        if self.takes_trees:
+            yield from tree_batches(sorted(set(sequences)), max_tokens=self.max_nodes)
+            return
         batch: List[Ids] = []
-        size, longest = 0, 0
-        for ids in ordered:
-            shared = _shared(batch[-1], ids) if batch and self.takes_trees else 0
-            more = len(ids) - shared
-            if not self.takes_trees:
-                longest = max(longest, len(ids))
-                more = longest * (len(batch) + 1) - size
-            if batch and (size + more > self.max_nodes or ids[0] != batch[0][0]):
+        for ids in sorted(set(sequences), key=len):
+            if batch and len(ids) * (len(batch) + 1) > self.max_nodes:
                 yield batch
-                batch, size, longest = [], 0, len(ids)
-                more = len(ids)
+                batch = []
             batch.append(ids)
-            size += more
         if batch:
             yield batch
 
     def _tree(self, batch: Sequence[Ids]) -> Tuple[torch.Tensor, List[np.ndarray]]:
-        """Predictions by one pass over the prefix tree of a batch."""
+        """States of one pass over the prefix tree of a batch."""
         tree, paths = build_tree([[ids[1:-1] for ids in batch]], batch[0][0])
-        return self._tree_logits(tree), paths
-
-    def _tree_logits(self, tree: TokenTree) -> torch.Tensor:
-        """Logits of the token after each node, (T, V)."""
         mask = torch.full((1, 1, len(tree), len(tree)), torch.finfo(self.model.dtype).min)
         mask[0, 0][ancestors(tree)] = 0.0
-        return self.model(
-            input_ids=tree.tokens.unsqueeze(0).to(self.device),
-            attention_mask=mask.to(self.device, self.model.dtype),
-            position_ids=tree.depths.unsqueeze(0).to(self.device),
-            use_cache=False,
-        ).logits[0]
+        states = self._read(
+            input_ids=tree.tokens.unsqueeze(0),
+            attention_mask=mask.to(self.model.dtype),
+            position_ids=tree.depths.unsqueeze(0),
+        )
+        return states[0], paths
 
     def _padded(self, batch: Sequence[Ids]) -> Tuple[torch.Tensor, List[np.ndarray]]:
-        """Predictions by one pass over a padded batch."""
+        """States of one pass over a padded batch."""
         lengths = [len(ids) - 1 for ids in batch]
-        size = (len(batch), max(lengths))
-        table = torch.zeros(size, dtype=torch.long)
-        for row, ids in zip(table, batch, strict=True):
-            row[: len(ids) - 1] = torch.tensor(ids[:-1])
-        mask = torch.arange(size[1]) < torch.tensor(lengths).unsqueeze(1)
-        logits = self.model(
-            input_ids=table.to(self.device),
-            attention_mask=mask.long().to(self.device),
-            use_cache=False,
-        ).logits
-        paths = [n * size[1] + np.arange(length) for n, length in enumerate(lengths)]
-        return logits.flatten(0, 1), paths
+        rows = [torch.tensor(ids[:-1]) for ids in batch]
+        table = nn.utils.rnn.pad_sequence(rows, batch_first=True)
+        mask = torch.arange(table.size(1)) < torch.tensor(lengths).unsqueeze(1)
+        states = self._read(input_ids=table, attention_mask=mask.long())
+        paths = [n * table.size(1) + np.arange(length) for n, length in enumerate(lengths)]
+        return states.flatten(0, 1), paths
 
-    def of_paths(
-        self, logits: torch.Tensor, batch: Sequence[Ids], paths: Sequence[np.ndarray]
-    ) -> List[np.ndarray]:
-        """Scores of all tokens but the first, (2, n - 1), from the logits at their nodes.
-
-        Args:
-            logits: (T, V).
-            batch: The sequences.
-            paths: Nodes whose next tokens are ids[1:], (n - 1,) for each sequence.
-        """
-        contexts = torch.from_numpy(np.concatenate(paths)).to(self.device)
-        targets = torch.tensor([token for ids in batch for token in ids[1:]], device=self.device)
-        normalizers, masses = [], []
-        for rows in logits.split(ROWS):
-            rows = rows.float()
-            normalizers.append(rows.logsumexp(1))
-            masses.append(rows[:, self.openings].logsumexp(1))
-        normalizer = torch.cat(normalizers)
-        tokens = logits[contexts, targets].float() - normalizer[contexts]
-        opens = (torch.cat(masses) - normalizer)[contexts]
-        both = torch.stack([tokens, opens]).double().cpu().numpy()
-        ends = np.cumsum([len(path) for path in paths])
-        return np.split(both, ends[:-1], axis=1)
+    def _read(self, **inputs: torch.Tensor) -> torch.Tensor:
+        """States (B, L, M) of the model's inputs."""
+        placed = {name: value.to(self.device) for name, value in inputs.items()}
+        if self._decoder is None:
+            return self.model(**placed, use_cache=False).logits
+        return self._body(**placed, use_cache=False).last_hidden_state
 
     def _scored(self, read: Callable[..., Any], batch: Sequence[Ids]) -> List[np.ndarray]:
         """Scores of a batch that is read in one of the two ways."""
-        logits, paths = read(batch)
-        return self.of_paths(logits, batch, paths)
+        states, paths = read(batch)
+        return self.scores(states, np.concatenate(paths), [ids[1:] for ids in batch])
 
     @torch.no_grad()
     def _probe(self, vocab_size: int) -> bool:
@@ -174,6 +212,41 @@ class TreeScorer:
         return all(np.allclose(a, b, atol=TOLERANCE) for a, b in pairs)
 
 
+@torch.no_grad()
+def projects_linearly(causal: Any) -> bool:
+    """True if the logits are the output projection of the last hidden state, and no more."""
+    decoder = causal.get_output_embeddings()
+    if not isinstance(decoder, nn.Linear):
+        return False
+    ids = torch.tensor([[1, 2, 3]], device=decoder.weight.device)
+    hidden = causal.base_model(input_ids=ids, use_cache=False).last_hidden_state
+    if hidden.size(-1) != decoder.in_features:
+        return False
+    expected = causal(input_ids=ids, use_cache=False).logits.float()
+    found = decoder(hidden).float()
+    return bool((found - expected).abs().max() <= LOGIT_TOLERANCE * expected.std())
+
+
+def log_probs_of_logits(
+    logits: torch.Tensor, contexts: torch.Tensor, targets: torch.Tensor, openings: torch.Tensor
+) -> torch.Tensor:
+    """Ln p of a token after each context, and ln P(one of `openings`) there, (2, N) float32.
+
+    Args:
+        logits: (T, V).
+        contexts: Rows of `logits`, (N,).
+        targets: Tokens, (N,).
+        openings: (V,) bool.
+    """
+    places = openings.nonzero().squeeze(1)
+    sums = []
+    for rows in logits.split(ROWS):
+        rows = rows.float()
+        sums.append(torch.stack([rows.logsumexp(1), rows[:, places].logsumexp(1)]))
+    normalizers, masses = torch.cat(sums, 1)[:, contexts]
+    return torch.stack([logits[contexts, targets].float(), masses]) - normalizers
+
+
 def ancestors(tree: TokenTree) -> torch.Tensor:
     """(T, T) bool, True where a row's node has a column's node before it, or is it."""
     seen = torch.eye(len(tree), dtype=torch.bool)
@@ -181,9 +254,3 @@ def ancestors(tree: TokenTree) -> torch.Tensor:
     for level in levels[1:]:
         seen[level] |= seen[tree.parents[level]]
     return seen
-
-
-def _shared(one: Ids, other: Ids) -> int:
-    """Length of the common prefix of two sequences."""
-    pairs = zip(one, other, strict=False)
-    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

@@ -8,6 +8,7 @@ import pytest
 import torch
 from tiny_models import FAMILIES, own_nll, write_model
 
+from espnet_bayeslm.pretrained import tree_scores
 from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
 from espnet_bayeslm.pretrained.names import is_pretrained
 from espnet_bayeslm.pretrained.scorer import PretrainedScorer
@@ -64,7 +65,22 @@ def test_the_size_of_batches_changes_nothing(lm, max_nodes, takes_trees):
         np.testing.assert_allclose(a.log_probs, b.log_probs, atol=1e-4)
 
 
+@pytest.mark.parametrize("takes_trees", [True, False])
+def test_the_output_layer_in_packed_blocks(lm, takes_trees, monkeypatch):
+    """Many states at once, as for many lists, against a few at a time."""
+    expected = PretrainedScorer(lm, text_form="lower").word_scores(SENTENCES)
+    monkeypatch.setattr(tree_scores, "PACKED", 1)
+    for projected in (1, 4096):
+        monkeypatch.setattr(tree_scores, "PROJECTED", projected)
+        scorer = PretrainedScorer(lm, text_form="lower", max_nodes=12)
+        scorer.prepare(SENTENCES)
+        scorer._scorer.takes_trees = takes_trees
+        for a, b in zip(scorer.word_scores(SENTENCES), expected, strict=True):
+            np.testing.assert_allclose(a.log_probs, b.log_probs, atol=1e-4)
+
+
 def test_context_is_the_sentences_before(lm):
+    """Of lists by their history, and of a text by `context`, against transformers' own loss."""
     scorer = PretrainedScorer(lm, text_form="lower")
     first, second = SENTENCES[0], SENTENCES[2]
     groups = [[second, SENTENCES[3]], [second]]
@@ -75,13 +91,15 @@ def test_context_is_the_sentences_before(lm):
         alone[0].log_probs, scorer.word_scores([second])[0].log_probs, atol=1e-4
     )
     reader = scorer.reader
-    text = [*reader.start, *reader.encode(first).ids, *reader.encode(second).ids]
+    before, after = [*reader.start, *reader.encode(first).ids], reader.encode(second).ids
     with torch.no_grad():
-        log_p = lm.model(input_ids=torch.tensor([text])).logits[0].log_softmax(1)
-    count = len(reader.encode(second).ids)
-    places = range(len(text) - count, len(text))
-    expected = sum(float(log_p[n - 1, text[n]]) for n in places)
+        labels = torch.tensor([[*[-100] * len(before), *after]])
+        loss = lm.model(input_ids=torch.tensor([[*before, *after]]), labels=labels).loss
+    expected = -float(loss) * len(after)
     assert given[0].log_probs.sum() == pytest.approx(expected, abs=1e-4)
+    in_text = PretrainedScorer(lm, text_form="lower", context=1)
+    rows = in_text.word_scores([SENTENCES[3], first, second])
+    assert rows[2].log_probs.sum() == pytest.approx(expected, abs=1e-4)
     scorer.max_context = 3
     assert len(scorer.extended([history], [first])[0]) == 3
 
@@ -145,6 +163,9 @@ class NoTrees(torch.nn.Module):
     def __init__(self, model):
         super().__init__()
         self.model, self.config, self.dtype = model, model.config, model.dtype
+
+    def get_output_embeddings(self):
+        return None
 
     def forward(self, attention_mask, **inputs):
         if attention_mask.dim() > 2:
