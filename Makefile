@@ -3,6 +3,7 @@
 # make test   the tests;  make lint   style and types;  make bench   speed;  make docs   the pages
 # make test-plain  LMs, scoring, decoding and training without kernels/
 # make test-avx2   what depends on the CPU's instructions, as on a CPU without AVX-512
+# make test-espnet  launcher, training, resume and beam search with each ESPnet that is supported
 #
 # KINDS="bayes gp variational" make demo FULL=true   all three families
 # VENV=DIR make ...   uses the environment in DIR (made if it is not there).
@@ -19,7 +20,7 @@ READY := $(VENV)/.ready-$(shell cksum < setup.cfg | cut -d' ' -f1)
 export PYTHONPATH := $(CURDIR)
 export PATH := $(BIN):$(PATH)
 
-.PHONY: install demo test test-plain test-avx2 mutants lint format bench docs clean
+.PHONY: install demo test test-plain test-avx2 test-espnet mutants lint format bench docs clean
 
 install: $(READY)
 
@@ -78,6 +79,18 @@ test-avx2: export ATEN_CPU_CAPABILITY := avx2
 test-avx2: export ONEDNN_MAX_CPU_ISA := AVX2
 test-avx2: $(READY)
 	OMP_NUM_THREADS=1 "$(BIN)/python" -m pytest -q -n 2 --dist worksteal $(AVX2_TESTS)
+
+# Only ESPnet's own code is exchanged: what it needs is that of the environment.
+ESPNETS := 202412 202506 202509 202511
+
+test-espnet: $(ESPNETS:%=test-espnet-%)
+
+test-espnet-%: $(READY)
+	@test -d build/espnet/$*/espnet2 || "$(BIN)/python" -m pip install -q \
+	  --disable-pip-version-check --no-deps --target build/espnet/$* espnet==$*
+	@echo "ESPnet $*:"
+	@PYTHONPATH="$(CURDIR)/build/espnet/$*:$(CURDIR)" ESPNET_VERSION=$* OMP_NUM_THREADS=1 \
+	  "$(BIN)/python" -m pytest -q tests/espnet/test_versions.py
 
 # 40 changes of one operator or number each: do the tests that run the line notice? Which do is
 # recorded in build/ first, and again when the package has changed.

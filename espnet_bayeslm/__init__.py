@@ -19,7 +19,14 @@ __version__ = "0.1.0"
 
 
 def register() -> None:
-    """Add the LMs and the model `bayes_lm` to ESPnet's LM task (idempotent)."""
+    """Add the LMs and the model `bayes_lm` to ESPnet's LM task (idempotent).
+
+    Raises:
+        InputError: ESPnet is missing or too old.
+    """
+    from espnet_bayeslm.utils.espnet_version import check_espnet
+
+    check_espnet()
     from espnet_bayeslm.training.register import register as register_classes
 
     register_classes()

@@ -8,6 +8,7 @@ from typing import Optional, Sequence
 
 from espnet_bayeslm import __version__
 from espnet_bayeslm.utils.errors import one_line_errors
+from espnet_bayeslm.utils.espnet_version import check_espnet
 
 TOOLS = {
     "quickstart": "what the package ships to a table of word error rates, in minutes",
@@ -52,6 +53,7 @@ def main(cmd: Optional[Sequence[str]] = None) -> None:
         print(f"bayeslm: error: unknown tool {tool!r}\n{usage()}", file=sys.stderr)
         raise SystemExit(2)
     with one_line_errors(f"bayeslm {tool}"):
+        check_espnet()
         importlib.import_module(f"espnet_bayeslm.bin.{tool}").main(words)
 
 

@@ -24,12 +24,13 @@ def run_program(module: str, words: List[str]) -> None:
     in workers that are spawned: those import this package first.
     """
     from espnet_bayeslm import register
-    from espnet_bayeslm.training.decoding import check_decoding
 
-    register()
-    program = importlib.import_module(PROGRAMS.get(module, module))
-    sys.argv = [program.__file__ or module, *words]
     with one_line_errors(module):
+        register()
+        from espnet_bayeslm.training.decoding import check_decoding
+
+        program = importlib.import_module(PROGRAMS.get(module, module))
+        sys.argv = [program.__file__ or module, *words]
         check_decoding(program, words)
         program.main()
 

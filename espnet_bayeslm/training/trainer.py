@@ -22,6 +22,7 @@ from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.kinds.search.history import show, write_history
 from espnet_bayeslm.lm.sigma import typical_sigma
 from espnet_bayeslm.lm.uncertain import UncertainLM
+from espnet_bayeslm.loading.checkpoint import REPORTER_TYPES
 from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.saving import valid_perplexities, whole_checkpoints
 from espnet_bayeslm.training.warmup import is_over, states, switch, warming
@@ -237,7 +238,9 @@ class BayesLMTrainer(Trainer):
         cls, checkpoint: Any, model: torch.nn.Module, reporter: Reporter, **kwargs: Any
     ) -> None:
         """Resume, and heal what a kill left undone."""
-        Trainer.resume(checkpoint, model, reporter, **kwargs)
+        # ESPnet 202412 leaves it to torch which classes a checkpoint may hold
+        with torch.serialization.safe_globals(REPORTER_TYPES):
+            Trainer.resume(checkpoint, model, reporter, **kwargs)
         assert cls.options is not None
         cls.first_epoch = min(reporter.stats, default=reporter.get_epoch() + 1)
         if cls.lines is not None:

@@ -1,0 +1,108 @@
+"""What each ESPnet must do with our LMs; `make test-espnet` runs it under several versions."""
+
+import json
+import os
+
+import espnet2
+import models
+import pytest
+import torch
+from random_recogniser import write_noise, write_recogniser
+
+import espnet_bayeslm
+from espnet_bayeslm.bin import perplexity
+from espnet_bayeslm.loading.checkpoint import load_state
+from espnet_bayeslm.loading.trained_lm import load_lm
+from espnet_bayeslm.rescoring import score_hypotheses
+from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.espnet_version import OLDEST, check_espnet
+
+
+def options_of(corpus, output, max_epoch):
+    """Options of a tiny training of a Bayesian LM."""
+    values = {"lm": "bayes_transformer", "optim": "adam", "token_type": "word", "num_workers": 0}
+    values |= {"batch_type": "unsorted", "batch_size": 16, "token_list": corpus / "tokens.txt"}
+    values |= {"use_matplotlib": False, "num_att_plot": 0, "resume": True, "max_epoch": max_epoch}
+    words = models.options_of({**values, "output_dir": output})
+    for setting in ("att_unit=8", "head=2", "unit=8", "layer=2", "uncertainty.ffn@1=bayes"):
+        words += ["--lm_conf", setting]
+    for part in ("train", "valid"):
+        words += [f"--{part}_data_path_and_name_and_type", f"{corpus}/{part}.txt,text,text"]
+        words += [f"--{part}_shape_file", f"{corpus}/{part}.shape"]
+    return words
+
+
+@pytest.fixture(scope="module")
+def exp(launch, corpus, tmp_path_factory):
+    """Experiment of an LM that was stopped after its first epoch, and resumed."""
+    output = tmp_path_factory.mktemp("exp") / "broken"
+    for epoch in (1, 2):
+        result = launch("lm_train", *options_of(corpus, output, epoch))
+        assert result.returncode == 0, result.stderr[-3000:]
+    return output
+
+
+def test_a_resumed_training_ends_where_an_unbroken_one_does(exp, launch, corpus, tmp_path):
+    result = launch("lm_train", *options_of(corpus, tmp_path / "unbroken", 2))
+    assert result.returncode == 0, result.stderr[-3000:]
+    found, expected = (load_state(x / "2epoch.pth") for x in (exp, tmp_path / "unbroken"))
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+
+
+def test_espnets_perplexity_is_ours(exp, launch, corpus, tmp_path):
+    data = {"data_path_and_name_and_type": f"{corpus}/valid.txt,text,text", "num_workers": 0}
+    files = {"train_config": exp / "config.yaml", "model_file": exp / "valid.loss.ave.pth"}
+    words = models.options_of({**data, **files, "output_dir": tmp_path / "ppl"})
+    result = launch("lm_calc_perplexity", *words)
+    assert result.returncode == 0, result.stderr[-3000:]
+    ours = {"text": corpus / "valid.txt", "keyed": "true", "lm": exp, "output": tmp_path / "ours"}
+    perplexity.main(models.options_of(ours))
+    (row,) = json.loads((tmp_path / "ours").read_text())["components"]
+    expected = float((tmp_path / "ppl" / "ppl").read_text())
+    assert row["perplexity"]["token"] == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_beam_search_uses_the_lm(exp, corpus, tmp_path):
+    from espnet2.bin.asr_inference import Speech2Text
+
+    espnet_bayeslm.register()
+    asr = write_recogniser(tmp_path / "asr", (corpus / "tokens.txt").read_text().split())
+    decode = Speech2Text(
+        asr_train_config=str(asr / "config.yaml"),
+        asr_model_file=str(asr / "valid.acc.ave.pth"),
+        lm_train_config=str(exp / "config.yaml"),
+        lm_file=str(exp / "valid.loss.ave.pth"),
+        **{"beam_size": 5, "nbest": 5, "ctc_weight": 0.3, "lm_weight": 0.5},
+    )
+    found = decode(write_noise(tmp_path / "u1.wav"))
+    (expected,) = score_hypotheses(load_lm(exp).lm, [[ids for _, _, ids, _ in found]])
+    assert len(found) == 5
+    assert [float(hyp.scores["lm"]) for *_, hyp in found] == pytest.approx(expected, abs=1e-4)
+
+
+def test_this_espnet_is_the_one_that_is_meant():
+    assert espnet2.__version__ == os.environ.get("ESPNET_VERSION", espnet2.__version__)
+    check_espnet()
+
+
+@pytest.mark.parametrize("version", ["202402", "202308.post1", "0.10.7a1"])
+def test_an_espnet_that_is_too_old_is_one_line(version, monkeypatch):
+    from espnet_bayeslm.bin import bayeslm
+    from espnet_bayeslm.training.launch import run_program
+
+    monkeypatch.setattr(espnet2, "__version__", version)
+    with pytest.raises(InputError, match=f"ESPnet {version} is too old: {OLDEST} or newer"):
+        espnet_bayeslm.register()
+    for run in (
+        lambda: bayeslm.main(["perplexity", "--help"]),
+        lambda: run_program("espnet2.bin.lm_train", []),
+    ):
+        with pytest.raises(SystemExit) as stop:
+            run()
+        assert f"error: ESPnet {version} is too old" in str(stop.value.code)
+
+
+@pytest.mark.parametrize("version", [OLDEST, "202512.dev1", "3.0.0"])
+def test_a_newer_espnet_is_taken(version, monkeypatch):
+    monkeypatch.setattr(espnet2, "__version__", version)
+    check_espnet()
