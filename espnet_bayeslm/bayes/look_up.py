@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Iterator, Optional, Tuple
+from typing import Any, Iterator, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import nn
-
-from espnet_bayeslm.kernels import embedding, has_kernel
 
 
 def distinct_ids(ids: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
@@ -22,17 +20,6 @@ def distinct_ids(ids: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
         return torch.unique(ids, return_inverse=True)
     ascending = ids.flatten().sort().values
     return ascending, torch.searchsorted(ascending, ids)
-
-
-@has_kernel(embedding.look_up)
-def look_up(
-    table: torch.Tensor, ids: torch.Tensor, padding_idx: Optional[int]
-) -> Tuple[torch.Tensor, torch.Tensor]:
-    """Rows of a table, (..., M), and the table (V, M), for the projection that is tied to it.
-
-    The row of `padding_idx` gets no gradient from the rows.
-    """
-    return F.embedding(ids, table, padding_idx), table
 
 
 def can_look_up(block: Any) -> bool:
@@ -72,17 +59,13 @@ class SampledRows:
             del layer.forward
 
     def __call__(self, input: torch.Tensor) -> torch.Tensor:
-        """Map ids (...) to vectors (..., embedding_dim), one sample for all tokens."""
-        return self.with_table(input)[0]
-
-    def with_table(self, ids: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
-        """Vectors of ids (...), and the table's mean for the projection that is tied to it."""
+        """Map ids (...) to vectors (..., embedding_dim), one sample for all tokens (Eq. 3)."""
         if self.is_used:
             raise RuntimeError(
                 "a sample of looked-up rows is for one forward pass: sample without one_pass"
             )
         self.is_used = True
-        distinct, places = distinct_ids(ids)
-        mean, table = look_up(self.block.whole, distinct, self.block.owner.padding_idx)
+        distinct, places = distinct_ids(input)
+        mean = F.embedding(distinct, self.block.whole, self.block.owner.padding_idx)
         rows = self.block.kind.look_up(self.block, distinct, mean, self.generator)
-        return F.embedding(places, rows), table
+        return F.embedding(places, rows)

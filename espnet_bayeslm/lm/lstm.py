@@ -11,7 +11,6 @@ from typeguard import typechecked
 
 from espnet_bayeslm.bayes import Position, Weights
 from espnet_bayeslm.layers import GATES, LSTM, NATIVE
-from espnet_bayeslm.layers.embedding import embed
 from espnet_bayeslm.layers.lstm import gate_weights
 from espnet_bayeslm.lm.recurrent import RecurrentLM
 from espnet_bayeslm.lm.uncertain import Projected
@@ -104,5 +103,4 @@ class BayesLSTMLM(RecurrentLM):
     def outputs(self, input: torch.Tensor) -> Projected:
         """Input of the output projection, (B, L, unit), and its weight, (V, unit)."""
         with self.drawn():
-            embedded, weight = embed(self.encoder, input, self.decoder.weight)
-            return self.encode(embedded)[0], weight
+            return self.encode(self.encoder(input))[0], self.decoder.weight

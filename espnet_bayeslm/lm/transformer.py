@@ -12,7 +12,6 @@ from typeguard import typechecked
 
 from espnet_bayeslm.bayes import Position, Weights
 from espnet_bayeslm.layers import TransformerBlock, sinusoids
-from espnet_bayeslm.layers.embedding import embed
 from espnet_bayeslm.layers.key_value_cache import CachedStep, KeyValueCache, Prefix
 from espnet_bayeslm.layers.linear import project
 from espnet_bayeslm.layers.tree_attention import TreeAttention
@@ -160,8 +159,7 @@ class BayesTransformerLM(UncertainLM):
     def outputs(self, input: torch.Tensor) -> Projected:
         """Input of the output projection, (B, L, M), and its weight, (V, M)."""
         with self.drawn():
-            embedded, weight = embed(self.embed, input, self.decoder.weight)
-            return self._encode(embedded, None)[0], weight
+            return self._encode(self.embed(input), None)[0], self.decoder.weight
 
     def _encode(
         self, embedded: torch.Tensor, hidden: Optional[State]

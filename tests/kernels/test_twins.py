@@ -82,13 +82,6 @@ def a_latent(f):
     return f(packed, maybe(rand(2, n, 3).detach())), [packed]
 
 
-def a_look_up(f):
-    table, ids = rand(9, n := size()), torch.randint(9, (2, size()))
-    # the padding's row gets the projection's gradient alone
-    rows, tied = f(table, ids, maybe(int(ids[0, 0])))
-    return (rows, tied @ rand(n, 3).detach()), [table]
-
-
 def a_loss(f):
     outputs, weight, bias = rand(n := size(), 4), rand(11, 4), rand(11)
     return f(outputs, weight, bias, torch.randint(11, (n,))), [outputs, weight, bias]
@@ -98,7 +91,6 @@ CASES = {
     "draw_weights": a_draw,
     "feed_forward": a_feed_forward,
     "linear": a_linear,
-    "look_up": a_look_up,
     "mixture": a_mixture,
     "product": a_product,
     "run_step": a_step,
@@ -258,12 +250,12 @@ def test_the_switch_reaches_everything(name, by_variable, used, monkeypatch):
 
 def test_some_kernels_alone_can_be_switched_off(used):
     x, weight = torch.ones(2, 3), torch.ones(3, 3)
-    with kernels.plain("linear", "look_up"):
+    with kernels.plain("linear", "product"):
         linear.linear(x, weight)
         gp.mixture(x, weight[:1], ("gelu",))
         assert used == ["mixture"]
         with kernels.plain("mixture"):
-            assert all(map(kernels.is_plain, ("linear", "look_up", "mixture")))
+            assert all(map(kernels.is_plain, ("linear", "product", "mixture")))
         with kernels.plain("mixture", others_fast=True):
             assert list(filter(kernels.is_plain, kernels.KERNELS)) == ["mixture"]
     assert not any(map(kernels.is_plain, kernels.KERNELS))
