@@ -53,83 +53,54 @@ TERMS: Dict[str, Term] = {
 BASIS = tuple(TERMS)
 
 
-class Mix:
-    """sum_j lambda_j phi_j(x) (Eq. 25) for many x, without gradients.
-
-    Args:
-        coefficients: (len(basis), units).
-        basis: Names of the basis functions.
-    """
-
-    def __init__(self, coefficients: torch.Tensor, basis: Sequence[str]):
-        terms = [TERMS[name] for name in basis]
-        rows = coefficients.unbind(0)
-        self.psi = [term.psi for term in terms]
-        self.rows = [row * term.scale for row, term in zip(rows, terms, strict=True)]
-        offsets = [row * term.offset for row, term in zip(rows, terms, strict=True)]
-        self.offset = sum(offsets[1:], offsets[0])
-
-    def __call__(self, x: torch.Tensor, out: Optional[torch.Tensor] = None) -> torch.Tensor:
-        """(N, units) -> (N, units)."""
-        total = torch.addcmul(self.offset, self.psi[0](x), self.rows[0], out=out)
-        for psi, row in zip(self.psi[1:], self.rows[1:], strict=True):
-            total.addcmul_(psi(x), row)
-        return total
+def scaled(
+    coefficients: torch.Tensor, basis: Sequence[str]
+) -> Tuple[List[torch.Tensor], torch.Tensor]:
+    """Factor of each psi and the sum of all offsets, (units,) each."""
+    pairs = list(zip(coefficients.unbind(0), (TERMS[name] for name in basis), strict=True))
+    first, *others = [row * term.offset for row, term in pairs]
+    return [row * term.scale for row, term in pairs], sum(others, first)
 
 
-def mix_gradients(
-    grad: Optional[torch.Tensor],
-    x: torch.Tensor,
-    coefficients: Optional[torch.Tensor],
+def gp_mixture(
     basis: Sequence[str],
-) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
-    """The mixture's slope, shaped as x, and its coefficients' gradient in one pass over x.
-
-    With `grad`, the gradient of the mixture's result, the slope is multiplied by it; without it
-    there is no gradient of the coefficients. Without coefficients there is no slope.
-    """
-    found: Tuple[torch.Tensor, Optional[torch.Tensor]]
-    found = fused(gp_gradients, x.device, tuple(basis))(grad, x, coefficients)
-    return found
+    x: torch.Tensor,
+    rows: Sequence[torch.Tensor],
+    offset: torch.Tensor,
+    out: Optional[torch.Tensor] = None,
+) -> torch.Tensor:
+    """sum_j lambda_j phi_j(x) (Eq. 25), (N, units), with what `scaled` gives of lambda."""
+    total = offset
+    for name, row in zip(basis, rows, strict=True):
+        total = torch.addcmul(total, TERMS[name].psi(x), row, out=out)
+    return total
 
 
 def gp_gradients(
-    basis: Sequence[str],
-    grad: Optional[torch.Tensor],
-    x: torch.Tensor,
-    coefficients: Optional[torch.Tensor],
-) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
-    """`mix_gradients`, for `fused`."""
+    basis: Sequence[str], grad: torch.Tensor, x: torch.Tensor, coefficients: torch.Tensor
+) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Gradients of x, (..., units), and of the coefficients in one pass over x."""
     units, terms = x.size(-1), [TERMS[name] for name in basis]
-    rows = x.reshape(-1, units)
-    uppers = None if grad is None else chunks(grad.reshape(-1, units))
-    slopes = torch.zeros_like(rows) if coefficients is not None else rows[:0]
+    rows, uppers = x.reshape(-1, units), grad.reshape(-1, units)
+    slopes = torch.zeros_like(rows)
     # sums over all tokens, which bfloat16 does not hold
     exact = torch.promote_types(x.dtype, torch.float32)
-    totals = None if grad is None else x.new_zeros(len(basis), units, dtype=exact)
-    scaled: List[torch.Tensor] = []
-    if coefficients is not None:
-        scaled = [row * term.scale for row, term in zip(coefficients, terms, strict=True)]
-    outs = chunks(slopes)
-    for k, part in enumerate(chunks(rows)):
+    totals = x.new_zeros(len(basis), units, dtype=exact)
+    factors, _ = scaled(coefficients, basis)
+    for part, upper, out in zip(*map(chunks, (rows, uppers, slopes)), strict=True):
         for j, term in enumerate(terms):
             y = term.psi(part)
-            if scaled:
-                outs[k].add_(term.gradient(scaled[j].expand_as(part), part, y))
-            if uppers is not None and totals is not None:
-                totals[j].add_(y.mul_(uppers[k]).sum(0, dtype=exact), alpha=term.scale)
-        if scaled and uppers is not None:
-            outs[k].mul_(uppers[k])
-    if grad is not None and totals is not None:
-        for j, term in enumerate(terms):
-            if term.offset:
-                totals[j].add_(grad.reshape(-1, units).sum(0, dtype=exact), alpha=term.offset)
-        totals = totals.to(x.dtype)
-    return slopes.view(x.shape) if scaled else slopes, totals
+            out.add_(term.gradient(factors[j].expand_as(part), part, y))
+            totals[j].add_(y.mul_(upper).sum(0, dtype=exact), alpha=term.scale)
+        out.mul_(upper)
+    for j, term in enumerate(terms):
+        if term.offset:
+            totals[j].add_(uppers.sum(0, dtype=exact), alpha=term.offset)
+    return slopes.view(x.shape), totals.to(x.dtype)
 
 
 class Mixture(torch.autograd.Function):
-    """`Mix` in chunks of rows, keeping nothing for the backward pass but its input."""
+    """`gp_mixture` in chunks of rows, keeping nothing for the backward pass but its input."""
 
     @staticmethod
     def forward(
@@ -139,12 +110,12 @@ class Mixture(torch.autograd.Function):
         ctx.save_for_backward(x, coefficients)
         ctx.basis = basis
         rows = x.reshape(-1, x.size(-1))
+        factors = scaled(coefficients, basis)
         if x.device.type != "cpu":
-            return fused(gp_mixture, x.device, basis)(rows, coefficients).view(x.shape)
-        mix = Mix(coefficients, basis)
+            return fused(gp_mixture, x.device, basis)(rows, *factors).view(x.shape)
         result = torch.empty_like(rows)
         for part, out in zip(chunks(rows), chunks(result), strict=True):
-            mix(part, out=out)
+            gp_mixture(basis, part, *factors, out=out)
         return result.view(x.shape)
 
     @staticmethod
@@ -152,12 +123,8 @@ class Mixture(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> Tuple[Any, ...]:  # type: ignore[override]
         """Compute the basis functions again, chunk by chunk."""
         x, coefficients = ctx.saved_tensors
-        return (*mix_gradients(grad, x, coefficients, ctx.basis), None)
-
-
-def gp_mixture(basis: Tuple[str, ...], x: torch.Tensor, coefficients: torch.Tensor) -> torch.Tensor:
-    """The mixture of (N, units), for `fused`."""
-    return Mix(coefficients, basis)(x)
+        gradients = fused(gp_gradients, x.device, ctx.basis)(grad, x, coefficients)
+        return *gradients, None
 
 
 def chunks(rows: torch.Tensor) -> Tuple[torch.Tensor, ...]:
