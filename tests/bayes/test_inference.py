@@ -95,16 +95,6 @@ class TestLearnedPrior:
 SMALL = {"att_unit": 8, "head": 2, "unit": 16, "layer": 1, "dropout_rate": 0.0}
 
 
-def test_a_looked_up_word_has_one_draw():
-    ids = torch.tensor([[1, 2, 1, 3], [1, 1, 2, 2]])
-    layer, posterior = make(nn.Embedding(5, 6))
-    with posterior.sampled(torch.Generator().manual_seed(3), one_pass=True):
-        drawn = layer(ids)
-    eps = (drawn - layer(ids)) / layer.weight_log_std.exp()[ids]
-    same = torch.cdist(eps.flatten(0, 1), eps.flatten(0, 1)) < 1e-9
-    assert same.equal(ids.flatten().unsqueeze(0) == ids.flatten().unsqueeze(1))
-
-
 def test_configurations_that_say_how_noise_was_shared_still_load(caplog):
     lm = BayesTransformerLM(9, **SMALL, uncertainty={"ffn@1": {"kind": "bayes", "noise": "local"}})
     assert "option noise is ignored" in caplog.text and lm.locations() == ["ffn@1"]

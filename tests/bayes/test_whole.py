@@ -95,11 +95,6 @@ def test_means_come_back_bit_for_bit():
     assert places == [p.data_ptr() for p in module.parameters()]
 
 
-def test_absurd_standard_deviations_are_clamped():
-    _, posterior = make(log_std=1e4)
-    assert all(torch.isfinite(p).all() for p in posterior.sample(generator()).values())
-
-
 def test_a_second_posterior_is_refused():
     uncertain = Posterior(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)), {"1.weight": "bayes"})
     for posterior in (uncertain, make()[1]):

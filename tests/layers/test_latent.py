@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch.distributions import Normal, kl_divergence
 
-from espnet_bayeslm.bayes import kl_gaussians
 from espnet_bayeslm.layers import LatentOutput
 from espnet_bayeslm.layers.latent import LatentSampling
 
@@ -47,13 +46,6 @@ def kl_of(latent, h):
     with sampling(latent, wants_kl=True) as found:
         latent(h)
         return found.kl
-
-
-def test_kl_of_gaussians_equals_torch_distributions():
-    torch.manual_seed(0)
-    mean, log_std, prior_mean, prior_log_std = torch.randn(4, 50, dtype=torch.float64)
-    expected = kl_divergence(Normal(mean, log_std.exp()), Normal(prior_mean, prior_log_std.exp()))
-    assert torch.allclose(kl_gaussians(mean, log_std, prior_mean, prior_log_std), expected)
 
 
 def test_kl_of_a_token_equals_torch_distributions():
@@ -123,23 +115,6 @@ def test_an_observer_sees_mean_and_standard_deviation():
     ((mean, std),) = seen
     assert torch.allclose(mean, latent.infer_mean(h), atol=1e-14)
     assert torch.allclose(std, latent.infer_log_std(h).exp(), atol=1e-14)
-
-
-@pytest.mark.parametrize("latent_dim", [0, -1, 2.5, True, "8"])
-def test_bad_latent_dim(latent_dim):
-    with pytest.raises(ValueError, match="latent_dim of hidden_output@1: expected 1 or more"):
-        build(latent_dim=latent_dim)
-
-
-def test_drawn_with_its_kl_or_without_z_is_the_same():
-    latent, h = make_generic(build()), hidden()
-    results = []
-    for token_kl in (False, True):
-        with sampling(latent, generator=generator(), wants_kl=token_kl):
-            z = latent(h)
-        results.append((z, *torch.autograd.grad(z.sin().sum(), latent.infer_log_std.weight)))
-    for a, b in zip(*results, strict=True):
-        assert torch.allclose(a, b, atol=1e-13)
 
 
 def test_no_gradient_outside_the_range_of_standard_deviations():

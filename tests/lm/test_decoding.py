@@ -117,13 +117,6 @@ class TestCopies:
         assert not membership(states)[:, rows].any()
         states[0].cache.release(rows)
 
-    @pytest.mark.parametrize("way", COPIES)
-    def test_before_the_first_token(self, way):
-        lm = build(TRANSFORMER_CASE).eval()
-        state = COPIES[way](lm.zero_state())
-        scores, _ = lm.batch_score(torch.tensor([[SOS]]), [state], None)
-        check_scores(lm, scores, [[SOS]])
-
 
 @pytest.mark.usefixtures("fast_kernels")
 class TestCache:
@@ -217,11 +210,6 @@ class TestDraws:
         [[expected]] = score_hypotheses(lm, [[words]], num_samples=4)
         assert abs(total - expected) < 1e-9
 
-    def test_draws_follow_a_change_of_type(self):
-        lm, ys = with_posterior(build(LSTM_CASE, num_samples=2)), torch.tensor([[SOS]])
-        lm.batch_score(ys, [None], None)
-        assert lm.float().batch_score(ys, [None], None)[0].dtype == torch.float32
-
     @pytest.mark.parametrize("whole", [False, True])
     @pytest.mark.parametrize("watched", [True, False], ids=["", "unwatched"])
     def test_draws_are_made_once_and_follow_any_write(self, whole, watched, monkeypatch):
@@ -243,21 +231,6 @@ class TestDraws:
                 assert lm._draws() is draws
                 if tensor is not None:
                     tensor.data.copy_(0.5 + tensor.data)
-
-    def test_copies_and_pickles_make_their_own(self):
-        lm = with_posterior(build(LSTM_CASE, num_samples=2))
-        ys = torch.tensor([[SOS]])
-        scores, _ = lm.batch_score(ys, [None], None)
-        other = copy.deepcopy(lm)
-        assert "_drawn" in vars(lm) and "_drawn" not in vars(other)
-        assert torch.equal(other.batch_score(ys, [None], None)[0], scores)
-
-    def test_what_is_not_random_is_shared(self):
-        lm = with_posterior(build(LSTM_CASE, num_samples=2))
-        lm.batch_score(torch.tensor([[SOS]]), [None], None)
-        for draw in lm._draws():
-            assert draw.decoder.weight is lm.decoder.weight
-            assert draw.rnn.weight_ih_l0 is not lm.rnn.weight_ih_l0
 
     def test_without_anything_random_it_is_the_lm(self):
         lm = build((BayesLSTMLM, LSTM, {}), num_samples=5).eval()

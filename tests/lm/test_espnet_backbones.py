@@ -1,15 +1,12 @@
 """`bayes_espnet` against ESPnet's own LMs."""
 
-import copy
-
 import pytest
 import torch
-from lm_cases import VOCAB, make_certain, tokens
+from lm_cases import VOCAB, tokens
 from search_contract import SearchContract
 from torch import nn
 
 from espnet_bayeslm.bayes.kinds import is_posterior_key
-from espnet_bayeslm.kinds.search import choices
 from espnet_bayeslm.lm import BayesESPnetLM
 from espnet_bayeslm.lm.backbones import BACKBONES, SeqRNN
 from espnet_bayeslm.lm.protocols import has_trees
@@ -155,13 +152,6 @@ class TestSearch(SearchContract):
     """Beside `test_scores_are_those_of_espnet`, which says what teacher forcing gives."""
 
 
-def test_sigma_zero_is_espnets_lm(lm, theirs):
-    make_certain(lm)
-    ids = with_zeros()
-    with lm.sampled(0):
-        assert distance(logits(lm, ids), logits(theirs, ids)) < 1e-6
-
-
 def test_state_dict_goes_into_espnets_lm_and_back(case, lm, theirs):
     plain = {key: value for key, value in lm.state_dict().items() if not is_posterior_key(key)}
     other = BACKBONES[case[0]].espnet_class(VOCAB, **case[1]).double()
@@ -171,31 +161,6 @@ def test_state_dict_goes_into_espnets_lm_and_back(case, lm, theirs):
     again.load_state_dict(lm.state_dict(), strict=True)
     for key, value in lm.state_dict().items():
         assert torch.equal(again.state_dict()[key], value), key
-
-
-def test_the_prior(lm, theirs):
-    assert lm.prior_variance == (1.0 if hasattr(theirs, "rnn") else 1e-3)
-    lm.posterior.set_prior_means({key: value + 0.1 for key, value in theirs.state_dict().items()})
-    for block in lm.posterior.blocks():
-        assert torch.equal(block.tensor("_prior_mean"), block.mean + 0.1), block.name
-
-
-def random_weights(case):
-    """Return how many weights ESPnet's LM has at the locations that can be random."""
-    lm = theirs_of(case)
-    fixed = ("norm", "embed_positions", "project_", "encoder.embed.")
-    if case[0] == "seq_rnn" and "all_gates@*" not in case[2]:
-        fixed += ("rnn.", *(() if "output" in case[2] else ("decoder.",)))
-    elif case[0] == "seq_rnn" and "output" not in case[2]:
-        fixed += ("decoder.",)
-    return sum(p.numel() for name, p in lm.named_parameters() if not any(f in name for f in fixed))
-
-
-def test_all_of_a_location_is_random(case, lm):
-    if case[2] == {"cell_input@1": "bayes"}:
-        assert lm.location_sizes() == {"cell_input@1": 8 * (8 + 8 + 2)}
-    else:
-        assert sum(lm.location_sizes().values()) == random_weights(case)
 
 
 def locations_of(case):
@@ -253,25 +218,6 @@ def test_tied_output_keeps_the_mean():
     assert torch.equal(lm.decoder.weight, lm.encoder.weight)
 
 
-def test_tied_weights_stay_tied_after_loading_and_casting():
-    lm = ours_of(CASES["tied"])
-    state = {k: v.float() for k, v in theirs_of(CASES["tied"]).state_dict().items()}
-    other = copy.deepcopy(lm).float()
-    other.load_state_dict(state)
-    for model in (lm, other):
-        assert model.decoder.weight is model.encoder.weight
-        assert any(p is model.rnn._flat_weights[0] for p in model.parameters())
-
-
-def test_changes_of_precision(lm):
-    ids = tokens()
-    single = copy.deepcopy(lm).float()
-    assert logits(single, ids).dtype == torch.float32
-    assert distance(logits(single, ids).double(), logits(lm, ids)) < 1e-4
-    with single.sampled(0):
-        assert logits(single, ids).dtype == torch.float32
-
-
 def test_replicas_of_data_parallel_are_refused(lm):
     with pytest.raises(ValueError, match="--multiprocessing_distributed true"):
         lm._replicate_for_data_parallel()
@@ -293,19 +239,6 @@ def test_rescoring_gives_espnets_scores(theirs, case):
         with_trees = case[0] == "transformer" or isinstance(getattr(lm, "rnn", None), nn.LSTM)
         # rescoring takes the output projection's mean
         assert has_trees(lm) == (with_trees and "output" not in uncertainty)
-
-
-@pytest.mark.parametrize("name, place", [("lstm", "cell_input@1"), ("transformer", "ffn@1-2")])
-def test_search_of_a_backbone(name, place):
-    """A super-network with all of its share on the point-estimate path is that LM."""
-    lm = ours_of(CASES[name], {place: {"kind": "search"}}).eval()
-    point = ours_of(CASES[name], {}).eval()
-    point.load_state_dict(lm.state_dict())
-    for _, choice in choices(lm):
-        chosen = torch.tensor([kind == "point" for kind in choice.kinds])
-        choice.weights.data.copy_(torch.where(chosen, 0.0, -torch.inf))
-    ids = tokens()
-    assert distance(logits(lm, ids), logits(point, ids)) < 1e-10
 
 
 GRU = {"rnn_type": "gru"}

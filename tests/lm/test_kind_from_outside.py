@@ -41,10 +41,8 @@ class LaplaceKind(Bayes):
 
 CASES = [
     (BayesLSTMLM, LSTM, {"cell_input@*": "laplace", "embedding": "laplace", "cell_state@1": "gp"}),
-    (BayesLSTMLM, LSTM, {"all_gates@2": {"kind": "laplace", "init_std": 0.05}}),
     (BayesTransformerLM, TRANSFORMER, {"ffn@1-2": "laplace", "attention@3": "bayes"}),
     (BayesESPnetLM, SEQ_RNN, {"output_gate@1": "laplace"}),
-    (BayesTransformerLM, TRANSFORMER, {"attention@2": search("point", "laplace")}),
     (BayesLSTMLM, LSTM, {"cell_input@1": search("point", "bayes", "laplace")}),
 ]
 

@@ -7,7 +7,7 @@ import torch
 
 from espnet_bayeslm.kernels import product
 from espnet_bayeslm.layers import lstm
-from espnet_bayeslm.lm import BayesESPnetLM, BayesLSTMLM, BayesTransformerLM
+from espnet_bayeslm.lm import BayesLSTMLM, BayesTransformerLM
 from espnet_bayeslm.training.model import BayesLanguageModel
 
 VOCAB = 11
@@ -46,9 +46,6 @@ class TestTableII:
         assert total(added(BayesLSTMLM, "bayes", **gate)) == (2 * b + 2) * b
         assert total(added(BayesLSTMLM, "gp", **gate)) == (2 * b + 2) * b + 8 * b
         assert total(added(BayesLSTMLM, COEFFICIENTS, **gate)) == 8 * b
-
-    def test_latent_output_of_an_lstm(self, a, b):
-        assert total(added(BayesLSTMLM, LATENT, "hidden_output@1", unit=b), dim=2) == 4 * b * b
 
     @pytest.mark.parametrize("c", [None, 3, 30])
     def test_variational_has_4ac_and_a_map_back_of_cb(self, a, b, c):
@@ -232,13 +229,6 @@ def test_an_lstm_that_has_no_low_precision_stays_precise(uncertainty, no_low_lst
     for low, exact in zip(found[0], found[2], strict=True):
         assert low.dtype == torch.float32 and torch.equal(low, exact)
     assert [record.message[:20] for record in caplog.records] == ["autocast to bfloat16"]
-
-
-def test_an_lstm_of_espnets_that_has_no_low_precision(no_low_lstm):
-    lm = BayesESPnetLM(VOCAB, "seq_rnn", {"unit": 8, "nlayers": 1}, {"embedding": "bayes"})
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        output, _ = lm.rnn(torch.randn(2, 3, 8))
-    assert output.dtype == torch.float32
 
 
 def test_the_kl_of_tokens_is_computed_where_it_is_wanted_only():

@@ -1,11 +1,8 @@
 """A mixture is the sum of its components' probabilities, however it is asked."""
 
-import copy
-import dataclasses
 import math
 import random
 
-import numpy as np
 import pytest
 import torch
 from espnet.nets.batch_beam_search import BatchBeamSearch
@@ -14,12 +11,10 @@ from search_contract import SearchContract
 
 from espnet_bayeslm.bayes import Posterior
 from espnet_bayeslm.bayes.whole import add_whole_posterior
-from espnet_bayeslm.evaluation.interpolation import mix
 from espnet_bayeslm.lm.mixture import MixtureLM
 from espnet_bayeslm.lm.registry import build_lm
 from espnet_bayeslm.ngram.build import build_ngram
 from espnet_bayeslm.ngram.query import NgramScorer
-from espnet_bayeslm.scoring.neural import NeuralScorer
 from espnet_bayeslm.utils.errors import InputError
 
 TOKENS = ["<blank>", "<unk>", *"abcdefghij", "<sos/eos>"]
@@ -80,27 +75,6 @@ def equal_weights(*names):
     return dict.fromkeys(names, 1 / len(names))
 
 
-@dataclasses.dataclass
-class Trained:
-    """What `NeuralScorer` wants of a trained LM over words."""
-
-    lm: torch.nn.Module
-    name: str = "lm"
-    token_type: str = "word"
-    token_list: list = dataclasses.field(default_factory=lambda: TOKENS)
-
-    def tokenize(self, text):
-        return text.split()
-
-    def ids(self, tokens):
-        return [TOKENS.index(token) if token in TOKENS else 1 for token in tokens]
-
-
-def sentences(number=20, *, seed=1):
-    rng = random.Random(seed)
-    return [rng.choices(TOKENS[2:-1], k=rng.randrange(7)) for _ in range(number)]
-
-
 def assert_close(found, expected, *, atol=1e-10):
     """Compare ln p of all tokens but <blank>, which has no place in a search."""
     assert torch.allclose(found[..., 1:], expected[..., 1:], rtol=0, atol=atol)
@@ -146,15 +120,6 @@ class TestSearch(SearchContract):
     def lm(self, arpa, names):
         return make(equal_weights(*names), arpa)
 
-    def test_copies(self, lm):
-        prefix = torch.tensor([[SOS, 3, 4]])
-        expected = lm.batch_score(prefix, [None], None)[0]
-        other = copy.deepcopy(lm)
-        assert torch.equal(other.batch_score(prefix, [None], None)[0], expected)
-        half = other.float().batch_score(prefix, [None], None)[0]
-        assert half.dtype == torch.float32
-        assert_close(half.double(), expected, atol=1e-5)
-
 
 class TestSubtractionInSearch(SearchContract):
     @pytest.fixture
@@ -175,15 +140,6 @@ class TestSubtractionInSearch(SearchContract):
         expected = mixed - 0.4 * parts[2] - 0.2 * parts[3]
         expected[..., 0] = mixed[..., 0]
         torch.testing.assert_close(lm(ids, None)[0], expected, rtol=0, atol=1e-10)
-
-    def test_one_that_is_subtracted_from_itself_leaves_its_part(self, arpa):
-        lm = make({"lstm": 1.0, "gru": 0.0}, arpa)
-        twice = make({"lstm": 1.0, "copy": -0.25}, arpa)
-        for component in twice.components:
-            component.load_state_dict(lm.components[0].state_dict())
-        ids = torch.randint(1, VOCAB, (3, 6))
-        expected = 0.75 * lm(ids, None)[0][..., 1:]
-        torch.testing.assert_close(twice(ids, None)[0][..., 1:], expected, rtol=0, atol=1e-10)
 
 
 class Frames(BatchScorerInterface, torch.nn.Module):
@@ -253,10 +209,6 @@ class TestWeights:
         alone = alone if name == "ngram" else alone.log_softmax(-1)
         assert torch.equal(lm(ids, None)[0], alone)
 
-    def test_rounding_is_made_good(self, arpa):
-        lm = make({"lstm": 0.3333, "ngram": 0.3333, "seq_rnn": 0.3333}, arpa)
-        assert lm.weights == pytest.approx([1 / 3] * 3, abs=1e-15)
-
 
 class TestModule:
     def test_a_checkpoint_holds_all_weights_and_nothing_of_the_ngram(self, arpa):
@@ -301,18 +253,6 @@ class TestModule:
         assert torch.allclose(found, expected, rtol=0, atol=1e-12)
         assert_close(scores, expected[:, -1])
         assert torch.equal(lm(ids, None)[0], mean) and not torch.allclose(found, mean, atol=1e-3)
-
-    def test_scores_of_samples_are_averaged_as_probabilities(self, arpa):
-        """The mean over draws of the mixture is the mixture of the means over draws."""
-        lm = make({"lstm": 0.5, "transformer": 0.3, "ngram": 0.2}, arpa)
-        words = sentences(6)
-        scorers = [NeuralScorer(Trained(lm.components[k]), num_samples=3) for k in range(2)]
-        scorers.append(NgramScorer(arpa))
-        expected = mix([s.word_scores(words) for s in scorers], lm.weights)
-        found = NeuralScorer(Trained(lm), num_samples=3).word_scores(words)
-        for a, b in zip(found, expected, strict=True):
-            # a softmax over what an n-gram with seven digits gives
-            np.testing.assert_allclose(a.log_probs, b.log_probs, atol=1e-6)
 
     def test_a_posterior_that_an_optimizer_has_learnt(self, arpa):
         trained = build_lm("seq_rnn", vocab_size=VOCAB, lm_conf=LMS["seq_rnn"][1])

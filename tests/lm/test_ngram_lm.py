@@ -3,7 +3,6 @@
 import bz2
 import copy
 import gzip
-import itertools
 import lzma
 import math
 import pickle
@@ -162,22 +161,6 @@ def test_equals_kenlm_and_the_scorer_of_words(arpas, name):
         np.testing.assert_array_equal(found, full)
 
 
-@pytest.mark.parametrize("name", ARPAS[1:])
-def test_arrays_equal_questions_word_by_word(arpas, name):
-    """All of the vocabulary, after contexts of every length."""
-    tokens = tokens_of(arpas[name], share=0.6)
-    options = dict(words=["<unk>", *tokens[1:-1], "</s>"], history=["<s>", *tokens[1:-1], "<s>"])
-    tables = [table(arpas[name], **options) for table in (ArpaTable, KenlmTable)]
-    np.testing.assert_array_equal(tables[0].known, tables[1].known)
-    assert tables[0].order == tables[1].order
-    rng = random.Random(4)
-    for ids in sentences(tokens, arpas[name], rng):
-        context = [len(tokens) - 1, *ids][-rng.randrange(1, 7) :]
-        values = [table.log10_probs(table.state(context)) for table in tables]
-        assert values[0].dtype == np.float32
-        np.testing.assert_array_equal(*values)
-
-
 @pytest.mark.parametrize("name", ["own 5", "unknown in contexts", "no <unk>"])
 class TestSearch(SearchContract):
     atol = 0.0
@@ -198,14 +181,6 @@ def test_teacher_forcing_goes_on_from_a_state(arpas):
     first, state = lm(ids[:, :4], None)
     second, last = lm(ids[:, 4:], state)
     assert torch.equal(torch.cat([first, second], 1), whole) and last == end
-
-
-def test_softmax_changes_nothing_where_words_are_no_tokens(arpas):
-    """Only in `forward`, <blank> has the probability of all that is no token."""
-    lm, _ = make(arpas["lmplz 3"], share=0.6, others=[])
-    log_probs, _ = lm(torch.randint(1, lm.vocab_size - 1, (4, 9)), None)
-    assert (log_probs[..., 0].exp() > 0.05).any()
-    assert torch.allclose(log_probs.log_softmax(-1), log_probs, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["probing", "trie"])
@@ -256,26 +231,6 @@ def test_few_contexts_are_kept(arpas, monkeypatch):
         assert torch.equal(few(ids)[0], lm(ids)[0])
         assert len(few._rows) <= 3
     assert len(lm._rows) > 3
-
-
-def test_a_scored_row_is_not_the_kept_one(arpas):
-    """A search may write into what it is given."""
-    lm, _ = make(arpas["lmplz 3"])
-    ids = torch.tensor([[lm.vocab_size - 1, 5]])
-    first = lm.batch_score(ids, [None], None)[0]
-    expected = first.clone()
-    first.zero_()
-    assert torch.equal(lm.batch_score(ids, [None], None)[0], expected)
-
-
-def test_contexts_that_are_alike_share_an_entry(arpas):
-    """Words so far back that the n-gram has nothing on them do not count."""
-    lm, tokens = make(arpas["own 5"])
-    sos = lm.vocab_size - 1
-    gnu, yak = (tokens.index(word) for word in OTHERS)
-    for ids in itertools.product([gnu, yak], repeat=4):
-        lm.batch_score(torch.tensor([[sos, *ids]]), [None], None)
-    assert len(lm._rows) == 1
 
 
 @pytest.mark.parametrize("cut", [False, True])

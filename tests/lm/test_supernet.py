@@ -19,7 +19,7 @@ def is_tied(case):
     return "embedding" in case[2] and case[1].get("tie_weights", True)
 
 
-def architectures(lm, most=6):
+def architectures(lm, most=3):
     """Return some of the combinations of kinds, among them the first and the last."""
     places = [place for place, _ in choices_of(lm)]
     every = list(itertools.islice(itertools.product(*(c.kinds for _, c in choices_of(lm))), 5000))
@@ -59,7 +59,7 @@ class TestEveryPath:
 
     def test_the_posterior_is_that_of_the_path(self, case):
         lm = make_generic(build(case))
-        for choices in architectures(lm, most=4):
+        for choices in architectures(lm):
             one = derived(case, choices)
             one.load_state_dict(lm.state_dict())
             every = {
@@ -84,21 +84,6 @@ class TestEveryPath:
         lm.load_state_dict(state)
         x = tokens()
         assert torch.allclose(lm.eval()(x)[0], point.eval()(x)[0], atol=1e-10)
-
-    def test_its_own_checkpoint_changes_nothing(self, case):
-        lm, other = make_generic(build(case)), build(case)
-        before = {key: value.clone() for key, value in lm.state_dict().items()}
-        lm.load_state_dict(lm.state_dict())
-        other.load_state_dict(before)
-        for module in (lm, other):
-            assert all(torch.equal(v, before[k]) for k, v in module.state_dict().items())
-
-    def test_prior_means_of_all_paths(self, case):
-        lm, point = build(case), make_generic(build((case[0], case[1], {})))
-        lm.posterior.set_prior_means(point.state_dict())
-        lm.load_state_dict({**lm.state_dict(), **point.state_dict()})
-        for block in lm.posterior.blocks():
-            assert torch.equal(block.tensor("_prior_mean"), block.mean), block.name
 
 
 def test_equation_35_of_one_gate():
@@ -184,11 +169,3 @@ def test_reset_makes_all_paths_equal():
     lm.reset_posterior()
     path = lm.rnn.search_bayes_cell_input_l0
     assert torch.equal(path.weight_hh, lm.rnn.weight_hh_l0[16:24])
-
-
-def test_weights_of_two_locations_are_random_once():
-    both = {"cell_input@1": "gp", "hidden_input@1": "gp"}
-    lm = BayesLSTMLM(VOCAB, unit=8, uncertainty=both)
-    blocks = [b for b in lm.posterior.blocks() if b.parameter == "weight_hh_l0"]
-    assert sorted(b.rows for b in blocks) == [(0, 16), (16, 24), (24, 32)]
-    assert {b.location for b in blocks} == set(both)

@@ -212,17 +212,6 @@ def test_uncertainty_is_that_of_the_samples(trained):
     assert found.mutual_information[0] == pytest.approx(expected, abs=1e-4)
 
 
-def test_an_experiment_is_an_lm_like_any_other(trained, capsys):
-    from espnet_bayeslm.bin.perplexity import main
-
-    main(["--lm", str(trained / "exp"), "--text", str(trained / "valid.txt")])
-    printed = capsys.readouterr().out
-    words = sum(len(s.split()) + 1 for s in SENTENCES)
-    scores = espnet_bayeslm.load(trained / "exp").word_scores([s.split() for s in SENTENCES])
-    total = -sum(score.log_probs.sum() for score in scores)
-    assert f"{np.exp(total / words):.2f}"[:4] in printed
-
-
 @pytest.mark.parametrize(
     "config, source, options, message",
     [

@@ -1,6 +1,5 @@
 """SmolLM2-135M, a real pretrained LM; skipped where the package with its file is not installed."""
 
-import numpy as np
 import pytest
 import torch
 from pretrained.tiny_models import own_nll
@@ -48,18 +47,6 @@ def test_words_sum_to_the_models_own_loss(lm):
         assert -scores.log_probs.sum() == pytest.approx(expected, rel=1e-4)
 
 
-def test_trees_padded_batches_and_single_sentences_agree(lm):
-    scorer = PretrainedScorer(lm, text_form="lower")
-    trees = scorer.word_scores(SENTENCES)
-    assert scorer._scorer.takes_trees
-    single = [scorer.word_scores([words])[0] for words in SENTENCES]
-    scorer._scorer.takes_trees = False
-    padded = scorer.word_scores(SENTENCES)
-    for tree, alone, pad in zip(trees, single, padded, strict=True):
-        np.testing.assert_allclose(tree.log_probs, alone.log_probs, atol=1e-3)
-        np.testing.assert_allclose(pad.log_probs, alone.log_probs, atol=1e-3)
-
-
 def test_auto_puts_sentences_between_line_breaks(lm):
     """The marks of its training, BOS and EOS, stand around documents and turns of a chat."""
     scorer = PretrainedScorer(lm)
@@ -68,6 +55,7 @@ def test_auto_puts_sentences_between_line_breaks(lm):
     assert right.log_probs.sum() > wrong.log_probs.sum() + 2
 
 
+@pytest.mark.slow
 def test_a_few_steps_of_lora_lower_the_loss(folder, lm):
     """On sentences that it is not trained on, too."""
     vocab_size = lm.model.config.vocab_size

@@ -13,7 +13,6 @@ from training_options import (
     IVON,
     LSTM,
     SAMPLED,
-    SGD,
     STILL,
     TRANSFORMER,
     assert_same,
@@ -31,7 +30,6 @@ from espnet_bayeslm.utils.errors import InputError
 
 RUNS = {
     "bayes": [*TRANSFORMER, *FFN, *ADAM],
-    "a rate of its own": [*LSTM, *CELL, *SGD],
     "ivon": [*LSTM, *IVON],
     "sampled softmax": [*TRANSFORMER, *FFN, *ADAM, *SAMPLED],
     "search": [*TRANSFORMER, *FFN_SEARCH, *ADAM],
@@ -89,12 +87,6 @@ def test_parts_of_a_checkpoint(saved, form):
     load_pretrained_model(f"{saved}{form}", model, ignore_init_mismatch=False)
     for name in ("lm.rnn.weight_ih_l1", "lm.rnn.bias_hh_l0"):
         assert torch.equal(model.state_dict()[name], load_state(saved)[name])
-
-
-def test_a_prior_of_another_architecture(point, train_lm, tmp_path):
-    prior = f"prior={point / 'valid.loss.best.pth'}"
-    with pytest.raises(ValueError, match="another architecture"):
-        train_lm(tmp_path / "exp", *TRANSFORMER, *FFN, "--model_conf", prior)
 
 
 def test_checkpoints_with_code_are_refused(tmp_path):

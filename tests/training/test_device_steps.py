@@ -40,26 +40,13 @@ def test_a_training_step_waits_once_for_the_device(family, name):
 
 
 @pytest.mark.parametrize("phase", ["valid", "tree", "beam"])
-@pytest.mark.parametrize("family, name", CASES)
+@pytest.mark.parametrize("family, name", CASES[::3])
 def test_scoring_never_waits(family, name, phase):
     counts = kernels.count(model_of(family, name), phase)
     assert +counts.syncs == ({"cpu": 1} if phase == "valid" else {})
     # rows of the table of keys and values, and who sees them
     copies = {"valid": 1, "tree": 0, "beam": int(family == "transformer")}[phase]
     assert counts.copies.total() == copies
-
-
-@pytest.mark.parametrize("family", kernels.CASES)
-def test_a_training_step_has_at_most_three_times_the_point_lms_kernels(family, monkeypatch):
-    monkeypatch.setattr(kernels, "LENGTH", 35)
-    # an LSTM's own loop runs by autograd, an operator a kernel
-    loops = ("gp ", " feedback") if family == "lstm" else ()
-    found = {
-        name: kernels.count(model_of(family, name), "train").kernels.total()
-        for name in kernels.CASES[family]
-        if not any(word in name for word in loops)
-    }
-    assert {n: k for n, k in found.items() if k > 3 * found["point"]} == {}
 
 
 def test_the_counter_sees_what_waits():
@@ -96,24 +83,6 @@ def test_the_counter_sees_what_waits():
         assert (counts.kernels.total(), counts.syncs.total(), counts.copies.total()) == (4, 0, 0)
         with pytest.raises(AssertionError, match="tensors of the host and of the device"):
             x + torch.zeros(4)
-
-
-@pytest.mark.parametrize("family", ["lstm", "transformer"])
-def test_the_loss_is_that_of_a_cpu(family):
-    text, lengths = kernels.make_batch()
-    models = [kernels.make_model(family, {}, dropout_rate=0.0).double() for _ in range(2)]
-    models[1].load_state_dict(models[0].state_dict())
-    expected = models[0].train()(text, lengths)[0]
-    expected.backward()
-    with kernels.pretended():
-        kernels.move(models[1]).train()
-        found = models[1](*map(kernels.on_device, (text, lengths)))[0]
-        torch.autograd.backward(found)
-    torch.testing.assert_close(found.detach().elem, expected.detach(), rtol=1e-12, atol=0)
-    for (name, ours), theirs in zip(
-        models[1].named_parameters(), models[0].parameters(), strict=True
-    ):
-        torch.testing.assert_close(ours.grad.elem, theirs.grad, rtol=1e-8, atol=1e-12, msg=name)
 
 
 @pytest.mark.parametrize("then", ["step", "validation"])

@@ -21,7 +21,6 @@ from espnet_bayeslm.utils.errors import InputError
 OPTIONS = [*LSTM, *CELL, *ADAM]
 FULL = "No space left on device"
 CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
-MS_RDONLY, MS_REMOUNT = 1, 32
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +65,7 @@ def check_goes_on(corpus, output, unbroken):
     assert_same(output / "valid.loss.ave.pth", unbroken / "valid.loss.ave.pth")
 
 
-@pytest.mark.parametrize("saves, kept", [(0, None), (1, 1), (2, 1), (3, 2)])
+@pytest.mark.parametrize("saves, kept", [(0, None), (2, 1), (3, 2)])
 def test_no_room_for_a_checkpoint(corpus, train_lm, unbroken, tmp_path, monkeypatch, saves, kept):
     """Each epoch saves the checkpoint, then the model."""
     save, output = torch.save, tmp_path / "exp"
@@ -206,31 +205,6 @@ def test_a_disk_that_fills_in_an_epoch(corpus, one_epoch, unbroken, disks, tmp_p
     check_stopped(copy, 1)
     (copy / "ballast").unlink()
     check_goes_on(corpus, copy, unbroken)
-
-
-def read_only(folder):
-    """Make a file system of one that can only be read."""
-    mount(folder, "", MS_RDONLY | MS_REMOUNT)
-
-
-def test_a_disk_that_can_only_be_read(corpus, one_epoch, unbroken, disks):
-    error = error_of(corpus, one_epoch, around=(disk, one_epoch, 1 << 20, None, read_only))
-    assert f"{one_epoch}" in error and "cannot be written (Read-only file system). " in error
-    assert "The checkpoint of epoch 1 is kept: mend that" in error
-    check_stopped(one_epoch, 1)
-    check_goes_on(corpus, one_epoch, unbroken)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_without_permission_to_write(corpus, one_epoch, unbroken):
-    one_epoch.chmod(0o555)
-    try:
-        error = error_of(corpus, one_epoch)
-    finally:
-        one_epoch.chmod(0o755)
-    assert f"{one_epoch / 'checkpoint.pth'}: cannot be written (Permission denied). " in error
-    check_stopped(one_epoch, 1)
-    check_goes_on(corpus, one_epoch, unbroken)
 
 
 def test_a_file_where_the_folder_should_be(train_lm, tmp_path):

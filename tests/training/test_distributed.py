@@ -41,7 +41,6 @@ LMS = {
     "lstm": [*LSTM, *GP, "--lm_conf", "uncertainty.cell_input@1=bayes"],
     "lstm search": [*LSTM, "--lm_conf", "uncertainty.all_gates@1-2=search", *LATENT],
     "transformer": [*TRANSFORMER, *FFN, "--lm_conf", "uncertainty.ffn@2=gp", *LATENT],
-    "transformer search": [*TRANSFORMER, "--lm_conf", "uncertainty.ffn@*=search"],
 }
 
 

@@ -185,14 +185,6 @@ def test_a_configuration_without_what_an_lm_needs(make, key):
         load_lm(exp)
 
 
-def test_a_checkpoint_of_an_epoch(point, tmp_path):
-    export_lm(point / "1epoch.pth", tmp_path / "out")
-    written, first = (
-        torch.load(p) for p in (tmp_path / "out" / "valid.loss.ave.pth", point / "1epoch.pth")
-    )
-    assert all(torch.equal(written[key], first[key]) for key in first)
-
-
 @pytest.fixture
 def bpe(make, tmp_path):
     """Return a Bayesian LM over sentencepiece tokens."""

@@ -318,8 +318,3 @@ def test_replicas_are_refused():
     replica = net._replicate_for_data_parallel()
     with pytest.raises(InputError, match="multiprocessing_distributed"):
         replica(batch(0))
-
-
-def test_ranks_need_not_send_the_standard_deviations():
-    net, _ = make()
-    assert "body.0.weight_log_std" in net._ddp_params_and_buffers_to_ignore

@@ -53,12 +53,6 @@ def test_the_interpreters_options_stay_before_the_module(words, become, monkeypa
     assert commands == [(sys.executable, [sys.executable, *become])]
 
 
-def test_scripts_pass_through(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text("import sys; print(__name__, sys.argv[1:])")
-    assert launch(str(script), "--x", "1").stdout == "__main__ ['--x', '1']\n"
-
-
 def test_espnets_programs_know_our_lms(python):
     result = launch("-m", "espnet2.bin.lm_train", "--help", python=python)
     assert result.returncode == 0

@@ -99,11 +99,6 @@ class TestFolder:
         assert lm.names == ["exp", "bigram", "bigram#2"]
         assert [component.order for component in lm.components[1:]] == [2, 3]
 
-    def test_another_mixture_is_replaced(self, lms, tmp_path):
-        write_mixture(tmp_path / "m", lms=lms[:2], weights="0.5,0.5")
-        write_mixture(tmp_path / "m", lms=lms[:2], weights="0.2,0.8")
-        assert load_lm(tmp_path / "m").lm.weights == [0.2, 0.8]
-
     def test_an_lm_whose_optimizer_learnt_a_posterior(self, point, tmp_path):
         ivon = write_experiment(
             point, tmp_path / "ivon", "bayes_lstm", dict(unit=8), optim="ivon", optim_conf={}

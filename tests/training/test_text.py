@@ -188,12 +188,6 @@ def test_tokens_that_cannot_be_used(pieces, prepare, tmp_path):
             prepare(asr_exp=asr)
 
 
-def test_a_long_line_has_its_part_in_the_pieces(prepare, texts):
-    with open(texts[0], "a") as f:
-        f.write("z " * 3000 + "\n")
-    assert any("z" in token for token in prepare(token_type="bpe", vocab_size=20).tokens[2:-1])
-
-
 def test_kaldi_text_is_not_plain_text(prepare, texts):
     plain = [path.read_text().splitlines() for path in texts]
     for path, lines in zip(texts, plain, strict=True):
@@ -225,15 +219,6 @@ def test_what_unk_stands_for_is_counted(prepare, tmp_path):
     assert counted["unk_size"] == 5 + unseen
 
 
-def test_cleaned_words_are_known(prepare, texts, tmp_path):
-    """A cleaner makes full-width letters those of the validation text."""
-    wide = {ord(letter): ord(letter) + 0xFEE0 for letter in "abcdefghij"}
-    texts[0].write_text(texts[0].read_text().translate(wide))
-    prepare(cleaner="jaconv")
-    counted = yaml.safe_load((tmp_path / "data" / "unknown_words.yaml").read_text())
-    assert counted["left_out"] == 0
-
-
 def test_other_text_or_tokens_leave_what_is_there(prepare, texts, tmp_path):
     prepare()
     before = {path: path.read_bytes() for path in (tmp_path / "data").iterdir()}
@@ -259,9 +244,3 @@ def test_text_that_cannot_be_used(prepare, texts, content, message):
         texts[0].write_text(content)
     with pytest.raises(InputError, match=message):
         prepare()
-
-
-def test_an_unk_of_the_text_is_no_second_token(prepare, texts):
-    with open(texts[0], "a") as f:
-        f.write("a <unk> b\n")
-    assert prepare().tokens.count("<unk>") == 1

@@ -47,8 +47,8 @@ def test_the_reported_loss_is_the_elbo(train_lm, tmp_path):
 
 @pytest.mark.parametrize(
     "least, espnets, same_as",
-    [(9, None, 9), (4, None, None), (3, None, None), (9, 2, 2)],
-    ids=["a small text", "as many", "a large text", "ESPnet's own wins"],
+    [(9, None, 9), (3, None, None), (9, 2, 2)],
+    ids=["a small text", "a large text", "ESPnet's own wins"],
 )
 def test_epochs_of_at_least_so_many_batches(least, espnets, same_as, corpus, train_lm, tmp_path):
     """Epochs are ESPnet's of so many batches, to the last bit."""
@@ -65,7 +65,7 @@ def test_epochs_of_at_least_so_many_batches(least, espnets, same_as, corpus, tra
     assert steps == 2 * (same_as or 4)
 
 
-LEFT_OVER = {"point": [*LSTM, *ADAM], "bayes": [*LSTM, *CELL, *ADAM], "ivon": [*LSTM, *IVON]}
+LEFT_OVER = {"bayes": [*LSTM, *CELL, *ADAM], "ivon": [*LSTM, *IVON]}
 
 
 @pytest.mark.parametrize("options", LEFT_OVER.values(), ids=LEFT_OVER)
@@ -138,16 +138,6 @@ def test_numbers_of_configurations(tmp_path):
     assert args.model_conf == {"prior": "1e3", "posterior_lr": 0.01, "min_iters_per_epoch": 100}
     assert args.optim_conf == {"lr": 0.1, "weight_decay": 1e-4} and args.token_list == "1e3"
     assert args.scheduler_conf == {"step_size": 10, "gamma": 0.5}
-
-
-def test_numbers_of_a_trained_lms_configuration(train_lm, tmp_path):
-    """As somebody may have written them there."""
-    output = train_lm(tmp_path / "exp", *LSTM, *CELL, "--lm_conf", "init_std=1e-2", *STILL)
-    path = output / "config.yaml"
-    assert read_config(path).lm_conf["init_std"] == 0.01
-    path.write_text(path.read_text().replace("init_std: 0.01", "init_std: 1e-2"))
-    assert read_config(path).lm_conf["init_std"] == "1e-2"
-    assert load_lm(output).lm.locations() == ["cell_input@1", "cell_input@2"]
 
 
 UNCERTAIN = {

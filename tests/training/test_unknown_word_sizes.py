@@ -39,25 +39,11 @@ def test_an_export_keeps_the_size(counted, tmp_path):
     assert word_log_probs(tmp_path / "out") == pytest.approx(word_log_probs(counted))
 
 
-def test_an_export_of_another_lm_leaves_no_size_behind(counted, point, tmp_path):
-    export_lm(counted, tmp_path / "out")
-    export_lm(point, tmp_path / "out")
-    assert read_unk_size(tmp_path / "out") is None
-
-
 def test_an_unknown_word_has_its_share_of_unk(counted):
     shift = word_log_probs(counted, unk_size=1) - word_log_probs(counted)
     assert shift == pytest.approx([0.0, np.log(500.0), 0.0, 0.0])
     [scores] = load_lm(counted).word_scores([SENTENCE])
     assert scores.log_probs.tolist() == word_log_probs(counted).tolist()
-
-
-def test_uncertainty_costs_what_the_score_costs(counted):
-    """Without random weights, the uncertainty's ln p is the score's."""
-    trained = load_lm(counted)
-    found = trained.uncertainty(" ".join(SENTENCE), num_samples=2)
-    [scores] = trained.word_scores([SENTENCE])
-    assert found.log_probs == pytest.approx(scores.log_probs, rel=1e-5)
 
 
 @pytest.mark.parametrize("sizes", [(500.0, 500.0), (100.0, 900.0)], ids=["one text", "two texts"])

@@ -22,10 +22,9 @@ def whole(train_lm, tmp_path_factory):
     return train_lm(tmp_path_factory.mktemp("warmup") / "exp", *WARM, max_epoch=2)
 
 
-@pytest.mark.parametrize("accum_grad", [1, 2])
-def test_it_is_the_training_in_two_steps(accum_grad, train_lm, tmp_path):
+def test_it_is_the_training_in_two_steps(train_lm, tmp_path):
     """A point-estimate LM, then the Bayesian one from it, as `bayeslm train --from` does."""
-    more = ["--accum_grad", accum_grad]
+    more = ["--accum_grad", 2]
     one = train_lm(tmp_path / "one", *WARM, *more, max_epoch=2)
     point = train_lm(tmp_path / "point", *POINT, *more, "--model", "bayes_lm", max_epoch=2)
     start = (point / "valid.loss.ave.pth").resolve()
@@ -68,14 +67,7 @@ def test_the_uncertain_phase_starts_from_the_trained_weights(train_lm, tmp_path,
     assert not [*(tmp_path / "exp").glob("*.ave*.pth"), *(tmp_path / "exp").glob("*.best.pth")]
 
 
-def test_a_zero_prior(train_lm, tmp_path):
-    zero = ["--model_conf", "prior=zero"]
-    exp = train_lm(tmp_path / "exp", *WARM, *zero, max_epoch=1)
-    state = load_state(exp / "3epoch.pth")
-    assert not state[PRIOR].any() and load_state(exp / "warmup.pth")[PRIOR].eq(0).all()
-
-
-@pytest.mark.parametrize("place", ["epoch 2", "before the switch", "after the switch", "epoch 4"])
+@pytest.mark.parametrize("place", ["epoch 2", "before the switch", "after the switch"])
 def test_stopped_and_resumed(place, whole, train_lm, tmp_path, monkeypatch):
     validate, switch = BayesLMTrainer.validate_one_epoch, trainer_module.switch
 
@@ -117,10 +109,9 @@ def test_what_cannot_be(options, message, train_lm, tmp_path):
     assert not (tmp_path / "exp" / "checkpoint.pth").exists()
 
 
-@pytest.mark.parametrize("prior", ["zero", "start"])
-def test_a_point_estimate_has_no_warmup(prior, train_lm, tmp_path):
+def test_a_point_estimate_has_no_warmup(train_lm, tmp_path):
     """A shipped configuration without its uncertainty is the point estimate to compare with."""
-    asked = ["--lm_conf", "uncertainty={}", "--model_conf", f"prior={prior}"]
+    asked = ["--lm_conf", "uncertainty={}"]
     exp = train_lm(tmp_path / "exp", *WARM, *asked, max_epoch=1)
     point = train_lm(tmp_path / "point", *POINT, "--model", "bayes_lm", max_epoch=1)
     assert_same(exp / "1epoch.pth", point / "1epoch.pth")
