@@ -17,7 +17,8 @@ tables:
     some:
         1: {lm: lstm, kind: point, ppl: 60.4/59.6, wer: 24.7/27.3}
         2: {lm: lstm, kind: map, ppl: 52.5/53.7, wer: 24.5/27.0}
-        3: {lm: lstm, kind: bayes, where: cell_input@1-2, ppl: 46.0/47.1, wer: 24.2/26.7}
+        3: {lm: lstm, kind: bayes, where: cell_input@1-2, ppl: 46.0/47.1, wer: 24.2/26.7,
+            mixed_ppl: 47.1/47.3, mixed_wer: 24.1/26.6}
         4: {lm: lstm, kind: bayes, where: nas, nas: 1}
         5: {lm: transformer, kind: point, ppl: 46.9/48.4, wer: 24.5/27.0}
         6: {lm: transformer, kind: variational, where: hidden_output@1}

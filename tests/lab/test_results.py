@@ -116,9 +116,7 @@ def test_numbers_of_the_results(outputs):
     results, _ = run()
     first = results.whole[1].systems
     best = first[f"{BAYES}+{POINT}+3g"]
-    assert best.perplexity["eval"].ppl == 76.0
-    assert best.weights == pytest.approx(dict.fromkeys((BAYES, POINT, "3g"), 1 / 3))
-    assert (best.scales["gb"].lmwt, best.scales["gb"].word_penalty) == (11.5, -0.5)
+    assert best.perplexity["eval"] == 76.0
     # 8 sentences with 2 wrong of 10 words, 2 with 1, in each condition
     assert best.errors["eval"]["us"].substitutions == 18
     assert best.errors["eval"]["pooled"].words == 200
@@ -253,12 +251,6 @@ def test_without_lists_there_are_perplexities_alone(outputs):
     assert not Path("exp/small/scores_some.json").exists()
 
 
-def test_an_lm_alone_is_found_in_a_mixture(outputs):
-    shutil.rmtree(f"exp/small/seed1/perplexity/{POINT}")
-    _, text = run(1)
-    assert rows_of(text, "Perplexity")["1. LSTM"][:2] == ["150.0", "150.0"]
-
-
 def test_not_trained_and_not_evaluated(fail):
     assert "has been trained (size small, seeds 7). Run stages 4" in fail(7)
     for seed in (1, 2):
@@ -293,8 +285,6 @@ def test_lists_and_texts_that_do_not_fit(fail, damage, said):
     "file, content",
     [
         (f"perplexity/{POINT}+3g/eval.json", '{"text": "eval.plain", "components": [{}]}'),
-        (f"weights/{POINT}+3g.yaml", "components: [{name: a}]"),
-        (f"rescore/{POINT}+3g/dev_us/scales.yaml", "lmwt: much"),
         ("search_lstm_bayes/search.json", "{"),
     ],
 )

@@ -13,7 +13,7 @@ from lab import figures, outputs, studies
 from lab.collect import collect
 from lab.evaluate import Evaluation
 from lab.paper import Line, paper_tables
-from lab.plan import Figures, Settings, has_point_prior, mixed_figures, read_plan
+from lab.plan import Settings, has_point_prior, read_plan
 from lab.train import Place
 
 BAYES, POINT = "bayes_lstm_cell_input_1-2", "point_lstm"
@@ -130,19 +130,6 @@ def test_median_of_locations_together():
     summaries = [summarize("x", part, part) for part in parts]
     exact = np.median(np.concatenate(parts))
     assert outputs.pooled_median(summaries) == pytest.approx(exact, rel=0.03)
-
-
-def test_figures_of_the_paper_with_the_point_estimate_lm():
-    def figures(corpus, *line, **options):
-        return mixed_figures(corpus, Line("some", 1, *line, options))
-
-    assert figures("ami", "lstm", "bayes", "nas", nas=1) == Figures("47.1/47.3", "24.1/26.6")
-    assert figures("ami", "lstm", "bayes", "cell_input@1-2") == Figures("47.1/47.3", "24.1/26.6")
-    assert figures("lrs2", "lstm", "bayes", "nas", nas=1) == Figures("64.4", "10.0")
-    assert figures("ami", "lstm", "map", "-") == Figures("51.4/52.4", "24.4/26.9")
-    assert figures("ami", "lstm", "map", "-", prior_variance=0.01) == Figures()
-    assert figures("ami", "lstm", "bayes", "cell_input@1") == Figures()
-    assert figures(None, "lstm", "map", "-") == Figures()
 
 
 def test_the_mean_of_a_prior():

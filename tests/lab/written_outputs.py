@@ -102,11 +102,6 @@ def write_system(exp, system, ppls, *, wrong=None, conditions=(), alone=None, se
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"text": f"data/{name}/text.plain", "components": rows}))
     weights = np.full(len(names), 1 / len(names))
-    if len(names) > 1:
-        path = exp / "weights" / f"{system}.yaml"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        entries = [{"name": n, "weight": w} for n, w in zip(names, weights.tolist(), strict=True)]
-        path.write_text(yaml.safe_dump({"components": entries}))
     for condition in conditions:
         for name in sets:
             folder = exp / "rescore" / system / f"{name}_{condition}"

@@ -49,11 +49,7 @@ def get_parser() -> argparse.ArgumentParser:
 
 
 def experiment(**options: Any) -> None:
-    """Run stages of a plan; `get_parser` explains the options.
-
-    Raises:
-        InputError: An option, the plan or an input cannot be used, or a job failed.
-    """
+    """Run stages of a plan; `get_parser` explains the options."""
     args = argparse.Namespace(**options)
     settings = _settings(args)
     work = Experiment(settings, _choice(args, settings), args.expdir / "lm_stats", bayeslm.main)

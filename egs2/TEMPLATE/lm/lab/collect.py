@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from typing import Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import List, Mapping, Optional, Sequence
 
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import read_lines, write_json
@@ -13,17 +13,12 @@ from lab.cells import mean
 from lab.outputs import PERPLEXITY, RESCORING, TRAINING, Part
 from lab.paper import MIXTURE, UNCERTAIN
 from lab.plan import POINT, UNIT, Entry, Settings, backbone, chosen_lines, entry_of
-from lab.results import Perplexity, Results, Run, System, Training
+from lab.results import Results, Run, System, Training
 from lab.word_errors import Lists, Rescored, list_errors, read_lists
 
 
 def collect(settings: Settings) -> Results:
-    """Collect the results of a table, and write them to `settings.results`.
-
-    Raises:
-        InputError: An output is broken, the conditions of the lists differ between the sets, or no
-            line has been evaluated.
-    """
+    """Collect the results of a table, and write them to `settings.results`."""
     lists = read_lists(settings.data / "nbest", settings.sets)
     parts = [
         part
@@ -54,11 +49,7 @@ def collect(settings: Settings) -> Results:
 
 
 def check_any(settings: Settings, runs: Sequence[Run]) -> None:
-    """Check that one of the table's LMs has been evaluated.
-
-    Raises:
-        InputError: None has; it says which stage is next.
-    """
+    """Check that one of the table's LMs has been evaluated."""
     if any(s.perplexity for run in runs for n, s in run.systems.items() if n != settings.ngram):
         return
     trained = any(run.lms for run in runs)
@@ -94,7 +85,6 @@ class Collector:
         """Collect LMs, systems, tests and searches of the folder."""
         logging.info(f"Reading {self.part.path}")
         systems = {name: self._system(name) for name in self.names}
-        self._add_alone(systems)
         self._add_tests(systems)
         return Run(
             seed=self.part.seed,
@@ -122,11 +112,8 @@ class Collector:
 
     def _system(self, name: str) -> System:
         """Figures of a system, and which stage makes what is missing."""
-        path, (dev, _) = self.part.path, self.settings.sets
-        found = System(
-            outputs.read_perplexity(path, name, self.settings.sets),
-            outputs.read_weights(path, name),
-        )
+        path = self.part.path
+        found = System(outputs.read_perplexity(path, name, self.settings.sets))
         if found.perplexity is None:
             lms = [path / lm for lm in name.split("+") if lm != self.settings.ngram]
             found.missing = "evaluated" if all(map(outputs.is_trained, lms)) else "trained"
@@ -134,18 +121,9 @@ class Collector:
             return found
         if self.rescored.is_complete(name):
             found.errors = self.rescored.errors(name)
-            found.scales = outputs.read_tuned(path, name, dev, self.rescored.lists.conditions)
         else:
             found.missing = found.missing or "rescored"
         return found
-
-    def _add_alone(self, systems: Mapping[str, System]) -> None:
-        """Take an LM's own perplexity from a mixture with it, if it has no file."""
-        for name, system in systems.items():
-            if system.perplexity is None and "+" not in name:
-                found = next(_of_component(systems, name), None)
-                if found is not None:
-                    system.perplexity, system.missing = found, None
 
     def _add_tests(self, systems: Mapping[str, System]) -> None:
         """Test each system against its base."""
@@ -157,14 +135,6 @@ class Collector:
         for name in self.controls:
             lm = backbone(name.partition("+")[0])
             add_test(self.rescored, systems, name, f"point_{lm}+{self.settings.ngram}")
-
-
-def _of_component(systems: Mapping[str, System], name: str) -> Iterator[Dict[str, Perplexity]]:
-    """Perplexities of an LM by itself in each mixture that has them."""
-    for other, system in systems.items():
-        texts = system.perplexity if "+" in other else None
-        if texts and all(name in text.components for text in texts.values()):
-            yield {key: Perplexity(text.components[name], {}) for key, text in texts.items()}
 
 
 def add_test(

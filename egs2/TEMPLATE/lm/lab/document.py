@@ -61,7 +61,6 @@ def document(results: Results, images: Mapping[str, str], note: str = "") -> str
         study=studies.study_tables(results, results.study) if results.study else "",
         title=studies.TITLES.get(results.study or "", ""),
         training=tables.training_table(results),
-        tuned=tables.tuned_table(results),
         snr=tables.snr_table(results),
         shares=tables.share_table(results),
         not_run=tables.not_run(results),

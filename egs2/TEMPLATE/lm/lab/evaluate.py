@@ -84,11 +84,7 @@ class Evaluation:
                 yield [*words, "--output", output]
 
     def rescoring(self, system: System) -> Iterator[Words]:
-        """Commands that rescore the lists with a mixture that has the n-gram.
-
-        Raises:
-            InputError: Its weights are not there.
-        """
+        """Commands that rescore the lists with a mixture that has the n-gram."""
         components, weights = self._components(system), self._weights(system)
         inputs: List[Path] = []
         if not any(map(self.is_ngram, system)):

@@ -28,11 +28,7 @@ Folders = Dict[Tuple[str, str], Path]
 
 
 def find_folders(nbest: Path, sets: Sequence[str]) -> Folders:
-    """Folders of lists: each set's, the same conditions for each, sorted.
-
-    Raises:
-        InputError: There are none, a set lacks a condition, or one is there twice.
-    """
+    """Folders of lists: each set's, the same conditions for each, sorted."""
     if not nbest.is_dir():
         raise InputError("no such folder", path=nbest, remedy=_looked_for(sets))
     # a longer name first: dev_other_x is of dev_other where that is a set too
@@ -70,11 +66,7 @@ def _looked_for(sets: Sequence[str]) -> str:
 
 
 def find_references(folder: Path, references: Optional[Path], name: str, condition: str) -> Path:
-    """File of a list's references: in its folder, or below `references`.
-
-    Raises:
-        InputError: There is none.
-    """
+    """File of a list's references: in its folder, or below `references`."""
     candidates = [folder / "text"]
     if references is not None:
         candidates += [references / f"{name}_{condition}" / "text", references / name / "text"]
@@ -89,11 +81,7 @@ def find_references(folder: Path, references: Optional[Path], name: str, conditi
 
 
 def read_lists(folder: Path, num_best: int) -> Iterator[NBest]:
-    """Lists of a folder: an archive, or the best `num_best` hypotheses of lattices.
-
-    Raises:
-        InputError: The folder has neither.
-    """
+    """Lists of a folder: an archive, or the best `num_best` hypotheses of lattices."""
     if any((folder / name).exists() for name in ("words_text", "words_text.gz", "archives.1")):
         return read_nbest(folder, "kaldi")
     if any(folder.glob("*.lats*")):
@@ -128,9 +116,6 @@ def write_lists(
         nbests: The lists.
         references: {utterance: words}.
         path: Where they come from.
-
-    Raises:
-        InputError: A list has no reference.
     """
     sizes: Dict[str, int] = {}
 
@@ -165,11 +150,7 @@ def make_lists(
     references: str,
     num_best: int,
 ) -> None:
-    """Write the lists and OUTPUT/conditions.
-
-    Raises:
-        InputError: The lists are not there or do not fit together, or OUTPUT is of another use.
-    """
+    """Write the lists and OUTPUT/conditions."""
     names = sets.split()
     if not names or len(set(names)) < len(names):
         raise InputError(f"--sets {sets!r}: expected names, each once, such as 'dev eval'")
@@ -191,11 +172,7 @@ def make_lists(
 
 
 def check_output(output: Path) -> None:
-    """Check that a folder may be replaced: it is missing, empty, or one that was written here.
-
-    Raises:
-        InputError: It is something else.
-    """
+    """Check that a folder may be replaced: it is missing, empty, or one that was written here."""
     replaceable = output.is_dir() and ((output / CONDITIONS).is_file() or not any(output.iterdir()))
     if output.exists() and not replaceable:
         raise InputError(

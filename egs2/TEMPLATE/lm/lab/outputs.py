@@ -17,13 +17,11 @@ from espnet_bayeslm.bayes.weights import LOG_STD, PRIOR_MEAN, START_STD
 from espnet_bayeslm.evaluation.signal_to_noise import BIN_EDGES, SnrSummary
 from espnet_bayeslm.kinds.search.ranking import shares
 from espnet_bayeslm.loading.checkpoint import load_state, read_checkpoint
-from espnet_bayeslm.report.inputs import expecting
 from espnet_bayeslm.report.score_section import read_perplexities
 from espnet_bayeslm.report.search_results import describe, read_search
 from espnet_bayeslm.report.weight_noise import SNR, read_snr
-from espnet_bayeslm.rescoring.decision import read_scales
 from lab.plan import backbone
-from lab.results import Epoch, Perplexity, Ranked, Search, Training, Tuned
+from lab.results import Epoch, Ranked, Search, Training
 from lab.train import BEST
 
 CHECKPOINT = "checkpoint.pth"
@@ -130,41 +128,16 @@ def pooled_median(summaries: Sequence[SnrSummary]) -> float:
     return float(10 ** (low + share * (high - low)))
 
 
-def read_perplexity(
-    folder: Path, system: str, sets: Sequence[str]
-) -> Optional[Dict[str, Perplexity]]:
-    """{set: perplexity} of a system, None where one is missing."""
+def read_perplexity(folder: Path, system: str, sets: Sequence[str]) -> Optional[Dict[str, float]]:
+    """{set: perplexity} of a system, None where one is missing.
+
+    It is that of the mixture or the only LM, out-of-vocabulary words left out.
+    """
     paths = {name: folder / "perplexity" / system / f"{name}.json" for name in sets}
     if not all(path.exists() for path in paths.values()):
         return None
-    found = {}
-    for name, path in paths.items():
-        rows = read_perplexities([(system, str(path))])[0].rows
-        values = {row.name: row.perplexity_without_oov["word"] or math.nan for row in rows}
-        ppl = values[rows[-1].name]
-        found[name] = Perplexity(ppl, {key: v for key, v in values.items() if key != "mixture"})
-    return found
-
-
-def read_weights(folder: Path, system: str) -> Dict[str, float]:
-    """{component: weight} of a mixture; empty if it has no file of weights."""
-    path = folder / "weights" / f"{system}.yaml"
-    if not path.exists():
-        return {}
-    with expecting("weights of components", path=path, remedy=f"Run stage {PERPLEXITY} again."):
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return {str(row["name"]): float(row["weight"]) for row in content["components"]}
-
-
-def read_tuned(folder: Path, system: str, dev: str, conditions: Sequence[str]) -> Dict[str, Tuned]:
-    """{condition: LMWT and word penalty}, as they were tuned on the dev lists."""
-    found = {}
-    for condition in conditions:
-        path = folder / "rescore" / system / f"{dev}_{condition}" / "scales.yaml"
-        scales = read_scales(path) if path.exists() else None
-        if scales is not None and scales.has_lmwt:
-            found[condition] = Tuned(round(scales.lmwt, 2), round(scales.word_penalty, 2))
-    return found
+    rows = {name: read_perplexities([(system, str(path))])[0].rows for name, path in paths.items()}
+    return {name: row[-1].perplexity_without_oov["word"] or math.nan for name, row in rows.items()}
 
 
 def read_searches(folder: Path) -> Dict[str, Search]:

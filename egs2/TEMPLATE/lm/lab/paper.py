@@ -136,11 +136,7 @@ class Tables:
         self.lines, self.sizes, self.shared = dict(lines), as_numbers(sizes), dict(shared)
 
     def table(self, name: str) -> List[Line]:
-        """Lines of a table.
-
-        Raises:
-            InputError: No table has that name.
-        """
+        """Lines of a table."""
         if name not in self.lines:
             raise InputError(f"--table {name}: unknown; valid are {', '.join(self.lines)}")
         return self.lines[name]
@@ -215,11 +211,7 @@ def ordered(config: Config) -> Config:
 
 
 def parse_lines(table: str, rows: Mapping[Any, Mapping[str, Any]], path: Path) -> List[Line]:
-    """Lines of a table as yaml has them, {number: {lm, kind, where, ppl, wer, option, ...}}.
-
-    Raises:
-        InputError: A line is broken.
-    """
+    """Lines of a table as yaml has them, {number: {lm, kind, where, ppl, wer, option, ...}}."""
     return [parse_line(table, number, row, path) for number, row in sorted(rows.items())]
 
 

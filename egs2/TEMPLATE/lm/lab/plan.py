@@ -64,11 +64,7 @@ class Plan:
 
 
 def read_plan(path: Path) -> Plan:
-    """Plan of a file.
-
-    Raises:
-        InputError: It is not there, or says something else than expected.
-    """
+    """Plan of a file."""
     content = read_content(path)
     try:
         return _plan(content, path)
@@ -270,7 +266,7 @@ class Entry:
 def entry_of(settings: Settings, line: Line) -> Entry:
     """Line of a table with its systems."""
     seed = line.options.get("seed")
-    paper = {NGRAM: Figures(line.ppl, line.wer), POINT: mixed_figures(settings.plan.paper, line)}
+    paper = {NGRAM: Figures(line.ppl, line.wer), POINT: Figures(line.mixed_ppl, line.mixed_wer)}
     return Entry(
         line,
         list(settings.seeds) if seed is None else [int(seed)],
@@ -294,11 +290,7 @@ def point_of(line: Line) -> str:
 
 
 def has_point_prior(line: Line) -> bool:
-    """True if the mean of a line's prior is the point-estimate LM, and not zero.
-
-    Raises:
-        InputError: The option `prior_mean` of the line is not 0.
-    """
+    """True if the mean of a line's prior is the point-estimate LM, and not zero."""
     mean = line.options.get("prior_mean")
     if str(mean) not in ("None", "0"):
         raise InputError(
@@ -311,24 +303,6 @@ def has_point_prior(line: Line) -> bool:
 def paper_figures(corpus: Optional[str], name: str) -> Figures:
     """Figures of the `ngram` or the `oracle` of a corpus."""
     return Figures(**(paper_content()["corpora"][corpus][name] if corpus else {}))
-
-
-def mixed_figures(corpus: Optional[str], line: Line) -> Figures:
-    """Figures of a line + n-gram + point-estimate LM.
-
-    The paper has such a line only without any option but the rank in its search.
-    """
-    rank = line.options.get("nas")
-    if corpus is None or set(line.options) - {"nas"}:
-        return Figures()
-    for table in paper_content()["corpora"][corpus]["tables"]:
-        for other in paper_tables().table(table):
-            same = other.where == line.where and line.where != SEARCHED
-            found = line.where == SEARCHED and str(other.options.get("nas")) == str(rank)
-            kind = (other.lm, other.kind) == (line.lm, line.kind)
-            if kind and (same or found) and other.mixed_ppl != "-":
-                return Figures(other.mixed_ppl, other.mixed_wer)
-    return Figures()
 
 
 def base_of(settings: Settings, line: Line) -> Optional[str]:

@@ -52,27 +52,6 @@ class Training:
 
 
 @dataclasses.dataclass(frozen=True)
-class Perplexity:
-    """Perplexity of a text.
-
-    Attributes:
-        ppl: Of the mixture or the only LM, out-of-vocabulary words left out.
-        components: Name -> perplexity of each component by itself.
-    """
-
-    ppl: float
-    components: Dict[str, float]
-
-
-@dataclasses.dataclass(frozen=True)
-class Tuned:
-    """Scales that were tuned on the dev lists of a condition."""
-
-    lmwt: float
-    word_penalty: float
-
-
-@dataclasses.dataclass(frozen=True)
 class Test:
     """A system against another on the pooled test lists.
 
@@ -103,16 +82,12 @@ class System:
 
     Attributes:
         perplexity: {set: perplexity}, or None where one is missing.
-        weights: {component: interpolation weight}.
-        scales: {condition: scales}.
         errors: {set: word errors}; empty if the lists were not rescored.
         tests: {other system: test against it}.
         missing: Step that was not made: `trained`, `evaluated`, `rescored`, or None.
     """
 
-    perplexity: Optional[Dict[str, Perplexity]] = None
-    weights: Dict[str, float] = dataclasses.field(default_factory=dict)
-    scales: Dict[str, Tuned] = dataclasses.field(default_factory=dict)
+    perplexity: Optional[Dict[str, float]] = None
     errors: Dict[str, Errors] = dataclasses.field(default_factory=dict)
     tests: Dict[str, Test] = dataclasses.field(default_factory=dict)
     missing: Optional[str] = None
@@ -169,7 +144,7 @@ Runs = Mapping[int, Run]
 
 def ppl_of(runs: Runs, name: Optional[str], text: str) -> Values:
     """Perplexities of a system by seed."""
-    return _of(runs, name, lambda s: s.perplexity[text].ppl if s.perplexity else None)
+    return _of(runs, name, lambda s: s.perplexity[text] if s.perplexity else None)
 
 
 def wer_of(runs: Runs, name: Optional[str], text: str, condition: str = POOLED) -> Values:

@@ -194,11 +194,7 @@ class Experiment:
         self.run(["ngram", *words, "--arpa", str(arpa), "--discount_fallback", "true"])
 
     def _evaluate(self, step: str) -> None:
-        """Run the commands of a step, those of a place in a task; no place without LMs.
-
-        Raises:
-            InputError: No place has one.
-        """
+        """Run the commands of a step, those of a place in a task; no place without LMs."""
         steps: List[Step] = []
         for place in self.places().values():
             log = self._log(place, f"{step}_{self.settings.table}")
@@ -220,11 +216,7 @@ class Experiment:
 
 
 def call(words: Sequence[str]) -> None:
-    """Run a recipe's own command.
-
-    Raises:
-        SystemExit: It failed; it has said why.
-    """
+    """Run a recipe's own command."""
     status = subprocess.run(words).returncode
     if status:
         raise SystemExit(status)

@@ -11,7 +11,7 @@ from espnet_bayeslm.report.table import signed
 from lab.cells import NOTHING, Values, by_seed, cell, change, mean, table
 from lab.paper import NAMES, SEARCHED
 from lab.plan import ALONE, NGRAM, POINT, Entry, Figures, paper_figures
-from lab.results import Results, System, Test, Training
+from lab.results import Results, Test, Training
 
 ROLES = (ALONE, NGRAM, POINT)
 
@@ -192,35 +192,6 @@ def _against(results: Results, best: str, names: Mapping[int, str]) -> List[str]
         tests |= results.tests_of(best, name, [seed])
     errors = (_test_cell(tests[seed]) if seed in tests else NOTHING for seed in results.seeds)
     return [*_by_seed(results, change(results.ppl(best, results.test), others)), *errors]
-
-
-def tuned_table(results: Results) -> str:
-    """Interpolation weights and the scales of each system, by seed."""
-    lines = [name for entry in results.lines for r, name in entry.systems.items() if r != ALONE]
-    controls = [name for run in results.whole.values() for name in run.controls]
-    rows = []
-    for name in dict.fromkeys([results.ngram, *lines, *controls]):
-        systems = {seed: results.system(seed, name) for seed in results.seeds}
-        known = {seed: s for seed, s in systems.items() if s and (s.weights or s.scales)}
-        if known:
-            scales = (_scales(known, condition) for condition in results.conditions)
-            rows.append([results.system_label(name), _weights(known), *scales])
-    return table(["", "weights", *(f"LMWT, penalty: {c}" for c in results.conditions)], rows)
-
-
-def _weights(systems: Mapping[int, System]) -> str:
-    """Components' weights, each of all seeds."""
-    found: Dict[str, Dict[int, float]] = {}
-    for seed, system in systems.items():
-        for component, weight in system.weights.items():
-            found.setdefault(component, {})[seed] = weight
-    each = (f"{name} {by_seed(values, '{:.3f}'.format)}" for name, values in found.items())
-    return ", ".join(each)
-
-
-def _scales(systems: Mapping[int, System], condition: str) -> str:
-    scales = {n: s.scales[condition] for n, s in systems.items() if condition in s.scales}
-    return by_seed(scales, lambda value: f"{value.lmwt:g}, {value.word_penalty:g}")
 
 
 def training_table(results: Results) -> str:

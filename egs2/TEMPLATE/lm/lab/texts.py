@@ -138,11 +138,7 @@ def count_words(name: str, utterances: Sequence[Row], known: Container[str]) -> 
 
 
 def write_part(data: Path, valid: Path, percent: int, output: Path, stats: Path) -> None:
-    """Write OUTPUT/text, OUTPUT/text.plain and the statistics of a part of the training text.
-
-    Raises:
-        InputError: An input is missing.
-    """
+    """Write OUTPUT/text, OUTPUT/text.plain and the statistics of a part of the training text."""
     if not 0 < percent <= 100:
         raise InputError(f"--parts {percent}: expected 1 to 100")
     text = data / "train" / "text"

@@ -88,11 +88,7 @@ class Trainer:
         start: Optional[Path] = None,
         prior: Optional[Path] = None,
     ) -> None:
-        """Train an LM, or go on with a training that was stopped, unless it is complete.
-
-        Raises:
-            InputError: The folder has an LM of another configuration.
-        """
+        """Train an LM, or go on with a training that was stopped, unless it is complete."""
         folder = self.exp / name
         path = folder / "train.yaml"
         config = {**config, "seed": self.place.seed}

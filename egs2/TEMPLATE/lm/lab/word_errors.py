@@ -43,11 +43,7 @@ class Lists:
 
 
 def read_lists(folder: Path, sets: Sequence[str]) -> Optional[Lists]:
-    """References of the lists; None where there are no lists at all.
-
-    Raises:
-        InputError: The conditions are not named, or a set lacks one of them.
-    """
+    """References of the lists; None where there are no lists at all."""
     if not folder.is_dir() or not any(folder.iterdir()):
         return None
     names = folder / "conditions"
@@ -108,11 +104,7 @@ class Rescored:
         return all(self._path(system, s, c).exists() for s in self.sets for c in conditions)
 
     def errors(self, system: str) -> Dict[str, Errors]:
-        """{set: errors} of a system.
-
-        Raises:
-            InputError: The utterances of a text are not those of the references.
-        """
+        """{set: errors} of a system."""
         found = {}
         for name in self.sets:
             texts = self._read(system, name)

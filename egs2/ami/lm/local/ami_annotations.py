@@ -33,11 +33,7 @@ def is_annotations(folder: Path) -> bool:
 
 
 def find_annotations(path: Path) -> Path:
-    """Return the folder or the zip file of the annotations: `path` itself, or what lies in it.
-
-    Raises:
-        InputError: There is none.
-    """
+    """Return the folder or the zip file of the annotations: `path` itself, or what lies in it."""
     if not path.exists():
         raise InputError("no such file or folder", path=path, remedy=DOWNLOAD)
     if path.is_file():
@@ -120,9 +116,6 @@ def read_annotations(path: Path) -> Dict[str, Sentences]:
 
     Words are those of lhotse's normalisation after Kaldi's recipe, in lower case; the ids are
     ami-SET-MEETING-NUMBER-SPEAKER.
-
-    Raises:
-        InputError: lhotse is missing, or there are no annotations that it can parse.
     """
     with unpacked(find_annotations(path)) as folder:
         parsed = _parse(folder)

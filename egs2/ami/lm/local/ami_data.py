@@ -24,11 +24,7 @@ PUNCTUATION = re.compile(r'[,;:?!"()\[\]{}<>]')
 
 
 def read_text(path: Path, name: str) -> Sentences:
-    """Return the sentences of a file, one a line; ids are ami-SET-LINE, lines from 0.
-
-    Raises:
-        InputError: The file is missing or empty, or a line has punctuation or marks.
-    """
+    """Return the sentences of a file, one a line; ids are ami-SET-LINE, lines from 0."""
     sentences = []
     for number, line in read_lines(path):
         found = PUNCTUATION.search(line)
@@ -47,11 +43,7 @@ def read_text(path: Path, name: str) -> Sentences:
 
 
 def read_texts(folder: Path) -> Dict[str, Sentences]:
-    """Return {set: sentences} of a folder's train.txt, dev.txt and eval.txt.
-
-    Raises:
-        InputError: The folder or one of them is missing.
-    """
+    """Return {set: sentences} of a folder's train.txt, dev.txt and eval.txt."""
     files = {name: folder / f"{name}.txt" for name in SETS}
     missing = [path.name for path in files.values() if not path.is_file()]
     if missing:
@@ -65,11 +57,7 @@ def read_texts(folder: Path) -> Dict[str, Sentences]:
 
 
 def read_meetings(ami: str, ami_text: str) -> Dict[str, Sentences]:
-    """Return {set: sentences} of the one source that is given.
-
-    Raises:
-        InputError: None or both are given, or a set has no sentences.
-    """
+    """Return {set: sentences} of the one source that is given."""
     if not ami and not ami_text:
         raise InputError(
             "neither AMI (the corpus's annotations) nor AMI_TEXT (train.txt, dev.txt, eval.txt) is"

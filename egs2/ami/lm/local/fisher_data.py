@@ -24,11 +24,7 @@ WORD = re.compile(r"[a-z0-9']+(?:-[a-z0-9']+)*")
 
 
 def find_transcripts(path: Path) -> Dict[str, Path]:
-    """Return {conversation: its file}: of the folder itself, or of those in it.
-
-    Raises:
-        InputError: The folder is missing, has none, or has a conversation twice.
-    """
+    """Return {conversation: its file}: of the folder itself, or of those in it."""
     if not path.is_dir():
         raise InputError("no such folder", path=path, remedy=REMEDY)
     found: Dict[str, Path] = {}
@@ -78,11 +74,7 @@ def read_conversation(name: str, path: Path, known: Container[str]) -> Tuple[Sen
 
 
 def read_fisher(path: Path, known: Container[str]) -> Sentences:
-    """Return the utterances of all conversations; `known`: see `normalise`.
-
-    Raises:
-        InputError: There are no transcripts, or none with an utterance.
-    """
+    """Return the utterances of all conversations; `known`: see `normalise`."""
     sentences: Sentences = []
     num_bad, first_bad = 0, ""
     first_file: Optional[Path] = None

@@ -32,11 +32,7 @@ def part(lines: Sequence[str], percent: int) -> List[str]:
 
 
 def write_parts(data: Path, output: Path, *, percent: int, sentences: int) -> List[Path]:
-    """Write OUTPUT/{train,dev,eval}.txt, and return their paths.
-
-    Raises:
-        InputError: A text of the recipe is missing, or the part is none.
-    """
+    """Write OUTPUT/{train,dev,eval}.txt, and return their paths."""
     if not 0 < percent <= 100 or sentences < 1:
         raise InputError(
             f"--percent {percent}, --sentences {sentences}: expected 1 to 100, at least 1"
@@ -111,11 +107,7 @@ def little_text(
     epochs: int,
     autocast: Optional[str],
 ) -> None:
-    """Print both tables; options as `get_parser` explains them.
-
-    Raises:
-        InputError: A text is missing or cannot be used, or an option is wrong.
-    """
+    """Print both tables; options as `get_parser` explains them."""
     exp = exp or Path(f"exp/little_text/{lm}_{size}_{percent}")
     exp.parent.mkdir(parents=True, exist_ok=True)
     texts = exp.with_name(f"text_{percent}")

@@ -69,11 +69,7 @@ def normalise(text: str) -> List[str]:
 
 
 def find_corpus(lrs2: Optional[str]) -> Path:
-    """Return the folder that holds main and pretrain.
-
-    Raises:
-        InputError: No path, none there, or another layout.
-    """
+    """Return the folder that holds main and pretrain."""
     if not lrs2:
         raise InputError(
             "no path to LRS2",
@@ -94,11 +90,7 @@ def find_corpus(lrs2: Optional[str]) -> Path:
 
 
 def find_lists(root: Path, filelists: Optional[str]) -> Dict[str, Path]:
-    """Return {list: its file}, from `filelists` or from `root` or the folder above it.
-
-    Raises:
-        InputError: Some are missing.
-    """
+    """Return {list: its file}, from `filelists` or from `root` or the folder above it."""
     folders = [Path(filelists)] if filelists else [root, root.absolute().parent]
     lists: Dict[str, Path] = {}
     for name, folder in itertools.product(FOLDERS, folders):
@@ -114,12 +106,7 @@ def find_lists(root: Path, filelists: Optional[str]) -> Dict[str, Path]:
 
 
 def clip_files(root: Path, lists: Dict[str, Path]) -> Dict[str, List[Tuple[str, Path]]]:
-    """Return {list: (utterance id, text file) of its clips}.
-
-    Raises:
-        InputError: A line without a clip, a clip that comes twice in a folder, an empty list, or a
-            text that is missing.
-    """
+    """Return {list: (utterance id, text file) of its clips}."""
     files: Dict[str, List[Tuple[str, Path]]] = {name: [] for name in lists}
     seen: Dict[Path, str] = {}
     for name, path in lists.items():
@@ -154,11 +141,7 @@ def clip_files(root: Path, lists: Dict[str, Path]) -> Dict[str, List[Tuple[str, 
 
 
 def read_table(path: Path, lines: Iterable[Tuple[int, str]]) -> List[Tuple[str, float, float]]:
-    """Return (word, start, end), times in seconds, of the table in a text's lines, if any.
-
-    Raises:
-        InputError: A row that is not WORD START END ....
-    """
+    """Return (word, start, end), times in seconds, of the table in a text's lines, if any."""
     header = itertools.dropwhile(lambda item: tuple(item[1].split()[:3]) != TABLE, lines)
     rows = itertools.takewhile(lambda item: item[1].strip(), itertools.islice(header, 1, None))
     table = []
@@ -190,9 +173,6 @@ def read_clip(utt: str, path: Path, pause: float) -> Clip:
         utt: Its id.
         path: Its text file.
         pause: Silences longer than this, in seconds, cut; 0: none does.
-
-    Raises:
-        InputError: No line `Text:`, or no text in it.
     """
     lines = list(read_lines(path))
     first = lines[0][1] if lines else ""
@@ -211,11 +191,7 @@ def read_clip(utt: str, path: Path, pause: float) -> Clip:
 
 
 def read_sets(files: Dict[str, List[Tuple[str, Path]]], pause: float) -> Dict[str, List[Clip]]:
-    """Return {set: its clips, sorted by id}; clips of marks alone are left out.
-
-    Raises:
-        InputError: A text that cannot be used, or a set without words.
-    """
+    """Return {set: its clips, sorted by id}; clips of marks alone are left out."""
     sets: Dict[str, List[Clip]] = {}
     for name, parts in SETS.items():
         # the other lists' clips are sentences already, and N-best lists go by clips

@@ -15,11 +15,7 @@ from lab.texts import write_corpus
 
 
 def utterances(clips: Iterable[Clip]) -> Dict[str, List[str]]:
-    """Return {id: words}, sorted by id.
-
-    Raises:
-        InputError: Two clips have the same id.
-    """
+    """Return {id: words}, sorted by id."""
     found: Dict[str, List[str]] = {}
     for clip in clips:
         for utt, words in clip.utterances():
@@ -30,11 +26,7 @@ def utterances(clips: Iterable[Clip]) -> Dict[str, List[str]]:
 
 
 def prepare(lrs2: Optional[str], filelists: Optional[str], output: str, pause: float) -> None:
-    """Write OUTPUT/{train,val,test}, OUTPUT/lexicon_words.txt and OUTPUT/statistics.txt.
-
-    Raises:
-        InputError: The corpus is not there, or not as it is given out.
-    """
+    """Write OUTPUT/{train,val,test}, OUTPUT/lexicon_words.txt and OUTPUT/statistics.txt."""
     if not 0 <= pause < float("inf"):
         raise InputError(f"--pause {pause}: expected seconds, 0 or more")
     root = find_corpus(lrs2)

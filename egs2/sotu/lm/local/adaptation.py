@@ -48,11 +48,7 @@ def best_of(folder: Path, method: str, share: int) -> Optional[Adapted]:
 
 
 def read_backbone(folder: Path, backbone: str) -> Dict[str, List[Optional[Adapted]]]:
-    """Return {method: what it reached with each share}, without adaptation first.
-
-    Raises:
-        InputError: The LM that is adapted was not measured yet.
-    """
+    """Return {method: what it reached with each share}, without adaptation first."""
     general = folder / f"general_{backbone}"
     if not (general / "test.json").exists():
         raise InputError("not there yet", path=general, remedy="Run local/adapt.sh first.")

@@ -41,9 +41,6 @@ def select_sentences(
         num: Number of sentences; all if there are fewer.
         length: Words of the shortest and of the longest sentence taken.
         seed: Of the draw.
-
-    Raises:
-        InputError: No sentence fits.
     """
     sentences = [(utt, words.split()) for utt, (_, words) in read_keyed_lines(text).items()]
     shortest, longest = length

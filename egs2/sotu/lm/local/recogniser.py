@@ -23,9 +23,6 @@ def speak(voice: str, words: Sequence[str]) -> bytes:
     Args:
         voice: A key of `VOICES`.
         words: The words.
-
-    Raises:
-        RuntimeError: The voice gave another audio format.
     """
     from ttspico import TtsEngine
 
@@ -102,11 +99,7 @@ def cmudict() -> Dict[str, List[Tuple[str, str]]]:
 
 
 def write_dictionary(path: Path, words: Iterable[str]) -> int:
-    """Write the pronunciations of those of `words` that cmudict has; return how many it has.
-
-    Raises:
-        InputError: It has none of them.
-    """
+    """Write the pronunciations of those of `words` that cmudict has; return how many it has."""
     entries = cmudict()
     known = sorted(set(words) & entries.keys())
     if not known:
@@ -118,11 +111,7 @@ def write_dictionary(path: Path, words: Iterable[str]) -> int:
 
 
 def arpa_words(path: PathLike) -> List[str]:
-    """Return the words of an ARPA file's unigrams, without `<s>`, `</s>` and `<unk>`.
-
-    Raises:
-        InputError: There are none.
-    """
+    """Return the words of an ARPA file's unigrams, without `<s>`, `</s>` and `<unk>`."""
     words: List[str] = []
     inside = False
     for _, line in read_lines(path):
