@@ -8,7 +8,7 @@ import numpy as np
 import torch
 import yaml
 
-from espnet_bayeslm.bin.rescore import write_settings
+from espnet_bayeslm.bin.rescore_output import write_settings
 from espnet_bayeslm.evaluation.signal_to_noise import summarize
 from espnet_bayeslm.kinds.search.ranking import rank
 from espnet_bayeslm.nbest.formats import write_nbest
@@ -110,7 +110,7 @@ def write_system(exp, system, ppls, *, wrong=None, conditions=(), alone=None, se
             texts = text(count) if isinstance(count, int) else count
             (folder / "text").write_text(kaldi_text(texts))
             weighting = Weighting(names, weights, "linear", Scales(11.5, -0.5))
-            write_settings(folder, weighting, None, {}, {}, {})
+            write_settings(folder, weighting, None, {}, None, {})
 
 
 def write_snr(exp, name, ratios, *, std=0.02, start=0.01):
