@@ -8,10 +8,9 @@ from torch import nn
 
 from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.lm import BayesESPnetLM
-from espnet_bayeslm.lm.backbones import BACKBONES, SeqRNN
+from espnet_bayeslm.lm.backbones import BACKBONES
 from espnet_bayeslm.lm.protocols import has_trees
 from espnet_bayeslm.rescoring import score_hypotheses
-from espnet_bayeslm.utils.errors import InputError
 
 RNN = dict(unit=6, nhid=8, nlayers=2)
 TIED = dict(unit=8, nlayers=2, tie_weights=True)
@@ -264,19 +263,6 @@ def test_errors(backbone, conf, uncertainty, words):
     with pytest.raises(ValueError) as error:
         BayesESPnetLM(VOCAB, backbone, conf, uncertainty=uncertainty)
     assert all(word in str(error.value) for word in words), error.value
-
-
-def test_a_class_of_ones_own():
-    """It stays what it is, takes no backbone's place, and has the backbone of its parent only."""
-
-    class Mine(SeqRNN):
-        pass
-
-    conf = {"unit": 8, "nlayers": 1}
-    assert type(Mine(VOCAB, backbone="seq_rnn", backbone_conf=conf)) is Mine
-    assert type(BayesESPnetLM(VOCAB, backbone="seq_rnn", backbone_conf=conf)) is SeqRNN
-    with pytest.raises(InputError, match="Mine is no LM with backbone transformer"):
-        Mine(VOCAB, backbone="transformer")
 
 
 def test_pretrained_weights_are_the_start(pretrained):

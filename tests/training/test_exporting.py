@@ -99,17 +99,6 @@ def test_means_are_an_lm_that_espnet_loads(make, tmp_path, name):
     assert args.optim != "ivon" and args.model_conf == {}
 
 
-@pytest.mark.parametrize("name", BAYES)
-def test_options_of_the_posterior_are_gone(make, tmp_path, name):
-    lm, lm_conf = BAYES[name]
-    export_lm(make(name, lm, lm_conf), tmp_path / "out")
-    config = yaml.safe_load((tmp_path / "out" / "config.yaml").read_text())
-    gone = ("prior_variance", "init_std", "num_samples")
-    expected = {key: value for key, value in lm_conf.items() if key not in gone}
-    assert (config["lm"], config["lm_conf"]) == (lm, {**expected, "uncertainty": {}})
-    assert config["model"] == "bayes_lm"
-
-
 def test_gaussian_processes_stay_with_their_mean_coefficients(make, tmp_path):
     export_lm(make("gp_lstm", *GP["gp_lstm"]), tmp_path / "out")
     conf = yaml.safe_load((tmp_path / "out" / "config.yaml").read_text())["lm_conf"]

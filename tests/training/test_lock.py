@@ -88,19 +88,6 @@ def test_lm_train_waits_for_no_dead_owner(corpus, tmp_path, stop):
     assert (exp / "valid.loss.ave.pth").exists()
 
 
-def test_train_is_refused_before_it_writes(corpus, tmp_path, stop, capsys):
-    from espnet_bayeslm.bin.train import main
-
-    (tmp_path / "text").write_text("a b\n")
-    (tmp_path / "lm.yaml").write_text("lm: bayes_lstm\n")
-    texts = ["--train_text", f"{tmp_path}/text", "--valid_text", f"{tmp_path}/text"]
-    with held(tmp_path / "exp", stop), pytest.raises(SystemExit) as ended:
-        main([*texts, "--config", f"{tmp_path}/lm.yaml", "--exp", f"{tmp_path}/exp"])
-    assert ended.value.code == 1
-    assert "is training here" in capsys.readouterr().err.splitlines()[-1]
-    assert os.listdir(tmp_path / "exp") == [LOCK]
-
-
 def test_workers(python, train_lm, tmp_path, stop):
     """A spawned rank 0 is refused, and a parent before it spawns any; other ranks do not ask.
 

@@ -201,14 +201,6 @@ def test_kaldi_text_is_not_plain_text(prepare, texts):
     assert len(prepare().tokens) == 13
 
 
-def test_text_without_blanks_is_no_kaldi_text(prepare, texts):
-    """Lines of one long word, all different and none of them known, as in Chinese."""
-    for path, first in zip(texts, (0x4E00, 0x4E40), strict=True):
-        lines = ["".join(chr(first + (n * m) % 61) for m in range(1, 9)) for n in range(1, 40)]
-        path.write_text("\n".join(lines) + "\n")
-    assert len(prepare(token_type="char").tokens) > 50
-
-
 def test_what_unk_stands_for_is_counted(prepare, tmp_path):
     """Of the ten words of the text five are in the list: <unk> is the other five, and more."""
     prepare(vocab_size=8)

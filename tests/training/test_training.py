@@ -142,9 +142,8 @@ def test_numbers_of_configurations(tmp_path):
 
 UNCERTAIN = {
     "bayes": [*LSTM, *CELL],
-    "gp": [*LSTM, *["--lm_conf", "uncertainty.cell_state@1=gp"]],
     "variational": [*LSTM, *["--lm_conf", "uncertainty.hidden_output@2=variational"]],
-    "gp ffn": [*TRANSFORMER, *["--lm_conf", "uncertainty.ffn@1=gp"]],
+    "gp": [*TRANSFORMER, *["--lm_conf", "uncertainty.ffn@1=gp"]],
 }
 
 
