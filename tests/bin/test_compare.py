@@ -167,6 +167,7 @@ def test_what_hurts_is_said():
     dropout = {
         1: Dropout(0.1, {0.0: 9.0, 0.1: 8.0}, {0.0: 6.0, 0.1: 7.0}),
         2: Dropout(0.1, {"half": 9.0, 0.1: 8.0, 0.3: 9.0}, {"half": 8.0, 0.1: 7.0, 0.3: 8.0}),
+        3: Dropout(0.0, {0.0: 8.0, 0.1: 9.0}, {0.0: math.nan, 0.1: math.nan}),
     }
     results = results_of(perplexity, known, dropout=dropout)
     text = results.markdown()
@@ -175,7 +176,7 @@ def test_what_hurts_is_said():
     assert re.search(r"point \+ 3-gram against point \+ 3-gram: .*%: lower\.", text)
     assert "Seed 1: the largest rate of dropout was the best" in text
     assert "without unknown words dropout 0.0 is better than 0.1 (6.0, 7.0)." in text
-    assert text.endswith("Seed 2: the smallest rate of dropout was the best; try 0 too.\n")
+    assert "Seed 2: the smallest rate of dropout was the best; try 0 too." in text
     text = dataclasses.replace(results, excluded=1, known_sentences=1).markdown()
     assert "; 0.0 [0.0, 0.0] %: no certain difference in known sentences." in text
     assert "of the 1 of 2 sentences without unknown words" in text

@@ -99,7 +99,6 @@ def test_workers_write_what_one_process_writes(lists, engine, segments, tmp_path
     more = {"num_samples": 2, "uncertainty": "true", "token_scores": "true"}
     context = {"segments": segments, "context": "previous"}
     for name, given in {
-        "plain": lists,
         "uncertain": {**of_bayes, **more},
         "context": {**lists, **context},
         "self_normalized": {**lists, "self_normalized": "true"},

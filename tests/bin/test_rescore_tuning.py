@@ -36,7 +36,8 @@ def rescore(ngram, tmp_path):
 
     def call(lists, output, **options):
         lists = {"nbest": tmp_path / f"{lists}.jsonl", "nbest_format": "jsonl"}
-        return settings(run(**lists, ngram=ngram, output=tmp_path / output, **options))
+        options = {"ngram": ngram, "tune_folds": 2, **options}
+        return settings(run(**lists, output=tmp_path / output, **options))
 
     return call
 
@@ -47,7 +48,7 @@ def test_the_lists_own_references_are_the_defaults(rescore, tmp_path, capsys):
     (tmp_path / "ref").write_text(refs)
     own = rescore("dev", "own")
     out = capsys.readouterr().out
-    assert "errors on held-out lists (5 folds)" in out and "first pass" in out
+    assert "errors on held-out lists (2 folds)" in out and "first pass" in out
     # the last step: what the LM adds to weights that were tuned without it
     assert "\nwithout the LM - rescored: MAPSSWE z = " in out
     assert "\nwithout the LM: " in out and "held_out_errors" in own["tuning"]["without_lm"]

@@ -114,7 +114,7 @@ def test_tuning_subtracts_where_it_helps(unigrams):
     errors = {}
     for name, more in {"without": {}, "with": {"subtract_lms": [unigrams["source"]]}}.items():
         lms = {"ngrams": [unigrams["target"]], **more}
-        tuned = espnet_bayeslm.rescore(lists, tune=True, **lms)
+        tuned = espnet_bayeslm.rescore(lists, tune=True, tune_folds=2, **lms)
         scales = tuned.weighting.scales
         found = espnet_bayeslm.rescore(others, scales=scales, **lms)
         errors[name] = sum(
@@ -125,7 +125,7 @@ def test_tuning_subtracts_where_it_helps(unigrams):
     assert errors["with"] < errors["without"]
 
 
-def simulated(seed, *, num_lists=60):
+def simulated(seed, *, num_lists=36):
     """Return features and errors of lists; a source LM that knows something, nothing or less."""
     rng = np.random.default_rng(seed)
     knows = rng.choice([-0.5, 0.0, 0.5])
@@ -147,9 +147,9 @@ def simulated(seed, *, num_lists=60):
 def test_tuning_is_never_worse_than_without_and_never_adds(seed):
     lists, errors = simulated(seed)
     groups = [f"u{n}" for n in range(len(lists))]
-    found = tune_features(lists, errors, groups=groups)
+    found = tune_features(lists, errors, groups=groups, num_folds=2)
     plain = [{n: v for n, v in item.items() if n != "subtracted.source"} for item in lists]
-    without = tune_features(plain, errors, groups=groups)
+    without = tune_features(plain, errors, groups=groups, num_folds=2)
     assert found.errors["tuned"] <= without.errors["tuned"] <= found.errors["first pass"]
     weights = dict(found.weights)
     assert weights.get("subtracted.source", 0.0) <= 0
@@ -160,9 +160,9 @@ def test_tuning_is_never_worse_than_without_and_never_adds(seed):
 @pytest.fixture
 def options(unigrams, tmp_path):
     path = tmp_path / "dev.jsonl"
-    write_nbest(recognised(80, seed=3)[0], path, format="jsonl")
+    write_nbest(recognised(48, seed=3)[0], path, format="jsonl")
     lms = {"ngram": unigrams["target"], "subtract_lm": unigrams["source"]}
-    return {"nbest": path, "nbest_format": "jsonl", **lms}
+    return {"nbest": path, "nbest_format": "jsonl", "tune_folds": 2, **lms}
 
 
 def test_files_hold_the_weight_and_the_costs(options, tmp_path, capsys):

@@ -70,29 +70,24 @@ def test_lattices_by_hand(tmp_path):
 
 
 def test_ids_with_a_table_beside_them(tmp_path):
-    symbols = read(tmp_path, KALDI)
-    (tmp_path / "ids").mkdir()
-    text = ids_of(KALDI)
+    symbols, text, folder = read(tmp_path, KALDI), ids_of(KALDI), tmp_path / "ids"
+    folder.mkdir()
     with pytest.raises(InputError, match=r"x.lats:1: all words are numbers, .*words.txt"):
-        read(tmp_path / "ids", text)
+        read(folder, text)
     (tmp_path / "table").write_text(WORDS)
-    assert read(tmp_path / "ids", text, words=tmp_path / "table") == symbols
-    (tmp_path / "ids" / "words.txt").write_text(WORDS)
-    assert read(tmp_path / "ids", text) == symbols
-    assert list(read_kaldi_lattices(tmp_path / "ids")) == symbols
-    zipped = tmp_path / "ids" / "words.txt.gz"
-    zipped.write_bytes(gzip.compress(WORDS.encode()))
+    assert read(folder, text, words=tmp_path / "table") == symbols
+    packed = folder / "words.txt.gz"
+    packed.write_bytes(gzip.compress(WORDS.encode()))
+    assert list(read_kaldi_lattices(folder)) == symbols
+    (folder / "words.txt").write_text(WORDS)
     with pytest.raises(InputError, match=r"words.txt: words.txt.gz is there too"):
-        read(tmp_path / "ids", text)
-    (tmp_path / "ids" / "words.txt").unlink()
-    assert list(read_kaldi_lattices(tmp_path / "ids")) == symbols
-    zipped.unlink()
-    (tmp_path / "ids" / "words.txt").write_text(WORDS)
+        read(folder, text)
+    packed.unlink()
     with pytest.raises(InputError, match=r"x.lats:2: 'well' stands where an id"):
-        read(tmp_path / "ids", KALDI)
-    (tmp_path / "ids" / "words.txt").write_text(WORDS.replace(" 2", " 1"))
+        read(folder, KALDI)
+    (folder / "words.txt").write_text(WORDS.replace(" 2", " 1"))
     with pytest.raises(InputError, match=r"words.txt:3: .* is not `word id`"):
-        read(tmp_path / "ids", text)
+        read(folder, text)
 
 
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
