@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from command_lines import PASSES
 
-from espnet_bayeslm.bin import lm_train, train
+from espnet_bayeslm.bin import lm_train
 from espnet_bayeslm.bin.configs import main
 from espnet_bayeslm.configs import (
     FOLDER,
@@ -17,6 +16,7 @@ from espnet_bayeslm.configs import (
     size_options,
 )
 from espnet_bayeslm.training import plain_text
+from espnet_bayeslm.training.options import TrainOptions
 from espnet_bayeslm.training.task import BayesLMTask
 from espnet_bayeslm.utils.errors import InputError
 
@@ -67,34 +67,27 @@ def test_an_unknown_name_tells_the_nearest(tmp_path):
         find_config(tmp_path / "bayes_lstm.yaml")
 
 
-def lm_conf(exp):
-    return yaml.safe_load((exp / "config.yaml").read_text())["lm_conf"]
+def test_sizes(point, tmp_path):
+    """Those of --size, or of the trained LM (unit 8) where the configuration says no other."""
 
+    def chosen(config, **options):
+        given_options = {"train_text": "x", "valid_text": "x", "exp": "x", **options}
+        wanted = TrainOptions(config=config, **given_options)
+        return given(plain_text.size_of(wanted, find_config(config)))
 
-def test_sizes(plain_text, tmp_path, fails):
-    """--size, those of --from for a shipped configuration, and those of a file of the user's."""
-    command = ["--train_text", plain_text / "train.txt", "--valid_text", plain_text / "valid.txt"]
-    command += ["--max_epoch", 1, "--use_matplotlib", "false", "--num_workers", 0, *PASSES]
-
-    def run(exp, config, *words):
-        whole = [*command, "--exp", tmp_path / exp, "--config", config, *words]
-        train.main([str(word) for word in whole])
-        return lm_conf(tmp_path / exp)
-
-    point = run("point", "point_lstm", "--size", "small", "--lm_conf", "unit=12")
-    assert (point["unit"], point["nlayers"]) == (12, 2)
-    bayes = run("bayes", "bayes_lstm", "--from", tmp_path / "point")
-    assert bayes["unit"] == 12 and bayes["uncertainty"] == {"embedding": "bayes"}
-    mine = tmp_path / "mine.yaml"
+    assert chosen("point_lstm") == {}
+    small = SIZES["small"]["bayes_lstm"]
+    assert small.items() <= chosen("point_lstm", size="small").items()
+    assert chosen("bayes_lstm", source=point)["unit"] == 8
     config = yaml.safe_load((FOLDER / "bayes_lstm.yaml").read_text())
-    del config["lm_conf"]["unit"]
+    mine, conf = tmp_path / "mine.yaml", config["lm_conf"]
+    mine.write_text(yaml.safe_dump({**config, "lm_conf": {**conf, "unit": 16}}))
+    assert chosen(mine, source=point) == {}
+    del conf["unit"]
     mine.write_text(yaml.safe_dump(config))
-    assert run("mine", mine, "--from", tmp_path / "point")["unit"] == 12
-    mine.write_text(yaml.safe_dump({**config, "lm_conf": {**config["lm_conf"], "unit": 8}}))
-    whole = [*command, "--exp", tmp_path / "new", "--config", mine, "--from", tmp_path / "point"]
-    assert "has shape" in fails(train.main, whole)
-    whole[-4:] = ["--config", "adapt_seq_rnn", "--size", "small"]
-    assert "LMs with sizes are bayes_lstm, bayes_transformer" in fails(train.main, whole)
+    assert chosen(mine, source=point)["unit"] == 8
+    with pytest.raises(InputError, match="LMs with sizes are bayes_lstm, bayes_transformer"):
+        chosen("adapt_seq_rnn", size="small")
 
 
 SMALL = {"dropout_rate": 0.0, "init_std": 0.5, "init_std_unit": "weights"}
