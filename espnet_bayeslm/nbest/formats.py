@@ -13,10 +13,10 @@ from typing import Callable, ContextManager, Dict, Iterable, Iterator, Optional,
 
 from espnet_bayeslm.evaluation.normalization import AS_IT_IS, Normalization
 from espnet_bayeslm.evaluation.transcripts import END, START, without_marks
-from espnet_bayeslm.nbest.beams import read_beams
 from espnet_bayeslm.nbest.detection import find_format
 from espnet_bayeslm.nbest.espnet import read_espnet
 from espnet_bayeslm.nbest.htk import htk_writer, read_htk
+from espnet_bayeslm.nbest.json_lists import read_beams, read_vosk, read_whisper
 from espnet_bayeslm.nbest.jsonl import jsonl_writer, read_jsonl
 from espnet_bayeslm.nbest.kaldi import OutOfStep, kaldi_writer, read_kaldi, read_kaldi_in_step
 from espnet_bayeslm.nbest.kaldi_lattice import kaldi_lattice_writer, read_kaldi_lattices
@@ -25,8 +25,6 @@ from espnet_bayeslm.nbest.nemo import read_nemo
 from espnet_bayeslm.nbest.normalized_lists import normalized
 from espnet_bayeslm.nbest.srilm import read_srilm
 from espnet_bayeslm.nbest.types import NBest
-from espnet_bayeslm.nbest.vosk import read_vosk
-from espnet_bayeslm.nbest.whisper import read_whisper
 from espnet_bayeslm.nbest.writing import AddList
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, check_seekable

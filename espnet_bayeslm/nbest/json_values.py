@@ -54,40 +54,34 @@ def parse_json(text: str) -> Any:
 def json_items(path: PathLike, *, remedy: str) -> Iterator[Tuple[int, Any]]:
     """Yield (line from 1, value) of the items of a JSON list, or of values one after the other."""
     text = read_text(path)
-    listed = _LIST.match(text)
-    place = _after_blanks(text, listed.end() if listed else 0)
+    begin = _after(_LIST, text, 0)
+    place, listed = _after(_BLANKS, text, begin), begin > 0
     line = 1 + text.count("\n", 0, place)
     more = place < len(text) and not (listed and text[place] == "]")
     while more:
-        value, end = _value_at(text, place, path, line, remedy)
+        with located(path, line, remedy):
+            try:
+                value, end = _DECODER.raw_decode(text, place)
+            except json.JSONDecodeError as error:
+                problem = f"not JSON ({error.msg} at column {error.colno})"
+                raise InputError(problem, path=path, line=error.lineno, remedy=remedy) from error
+            except RecursionError as error:
+                raise BadValue("brackets are nested too deeply") from error
         yield line, value
-        comma = _COMMA.match(text, end) if listed else None
-        after = _after_blanks(text, comma.end() if comma else end)
+        comma = _after(_COMMA, text, end) if listed else end
+        after = _after(_BLANKS, text, comma)
         line += text.count("\n", place, after)
         place = after
-        more = bool(comma) if listed else place < len(text)
+        more = comma > end if listed else place < len(text)
     if listed and text[place:].rstrip() != "]":
         problem = "not JSON (',' or the end of the list was expected)"
         raise InputError(problem, path=path, line=line, remedy=remedy)
 
 
-def _after_blanks(text: str, place: int) -> int:
-    """Place of the next character that is no blank."""
-    match = _BLANKS.match(text, place)
-    assert match is not None
-    return match.end()
-
-
-def _value_at(text: str, place: int, path: PathLike, line: int, remedy: str) -> Tuple[Any, int]:
-    """Value that begins at a place of a text, and the place of its end."""
-    with located(path, line, remedy):
-        try:
-            return _DECODER.raw_decode(text, place)
-        except json.JSONDecodeError as error:
-            problem = f"not JSON ({error.msg} at column {error.colno})"
-            raise InputError(problem, path=path, line=error.lineno, remedy=remedy) from error
-        except RecursionError as error:
-            raise BadValue("brackets are nested too deeply") from error
+def _after(pattern: re.Pattern[str], text: str, place: int) -> int:
+    """Place after a match at a place; the same place where there is none."""
+    match = pattern.match(text, place)
+    return place if match is None else match.end()
 
 
 def _unique(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
@@ -111,39 +105,31 @@ def _integer(digits: str) -> float:
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse, parse_int=_integer)
 
 
-def as_object(content: Any, what: str) -> Dict[str, Any]:
-    """JSON object, checked; `what` names it in the error."""
-    if not isinstance(content, dict):
-        raise BadValue(f"{what} is {shown(content)}, and an object was expected")
-    return content
+# Kind of a value -> test of it
+_KINDS: Dict[str, Callable[[Any], bool]] = {
+    "an object": lambda value: isinstance(value, dict),
+    "a list": lambda value: isinstance(value, list) and bool(value),
+    "a string": lambda value: isinstance(value, str) and is_utf8(value),
+    "a finite number": lambda value: type(value) in (int, float) and math.isfinite(value),
+}
 
 
-def as_list(content: Any, what: str) -> List[Any]:
-    """JSON list of one value or more, checked."""
-    if not isinstance(content, list) or not content:
-        raise BadValue(f"{what} are {shown(content)}, and a list was expected")
-    return content
+def checked(value: Any, what: str, kind: str) -> Any:
+    """JSON value of a kind; `what` names it in the error."""
+    if not _KINDS[kind](value):
+        verb = "are" if kind == "a list" else "is"
+        raise BadValue(f"{what} {verb} {shown(value)}, and {kind} was expected")
+    return value
 
 
-def as_string(content: Any, what: str) -> str:
-    """JSON string that can be written, checked."""
-    if not isinstance(content, str) or not is_utf8(content):
-        raise BadValue(f"{what} is {shown(content)}, and a string was expected")
-    return content
-
-
-def as_words(content: Any, what: str) -> Tuple[str, ...]:
+def as_words(value: Any, what: str) -> Tuple[str, ...]:
     """Words of a JSON string."""
-    return tuple(as_string(content, what).split())
+    return tuple(checked(value, what, "a string").split())
 
 
-def as_score(content: Any, what: str) -> Optional[float]:
+def as_score(value: Any, what: str) -> Optional[float]:
     """Finite number, None where there is none."""
-    if content is None:
-        return None
-    if type(content) not in (int, float) or not math.isfinite(content):
-        raise BadValue(f"{what} is {shown(content)}, and a finite number was expected")
-    return float(content)
+    return None if value is None else float(checked(value, what, "a finite number"))
 
 
 def others(content: Mapping[str, Any], keys: Sequence[str]) -> Dict[str, Any]:
@@ -188,7 +174,7 @@ def nbest_of(
         utt,
         hyps,
         None if words is None else as_words(words, ref),
-        None if speaker is None else as_string(speaker, "speaker"),
+        None if speaker is None else checked(speaker, "speaker", "a string"),
         others(content, keys),
     )
 

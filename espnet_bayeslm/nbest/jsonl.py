@@ -20,11 +20,10 @@ from espnet_bayeslm.nbest.fields import SCORES
 from espnet_bayeslm.nbest.json_values import (
     BadValue,
     Value,
-    as_list,
-    as_object,
     as_score,
     as_text,
     as_words,
+    checked,
     nbest_of,
     others,
     parse_json,
@@ -71,18 +70,18 @@ def _values(path: Path) -> Iterator[Value]:
 
 def _nbest(text: str, _: str) -> NBest:
     """List of one line."""
-    content = as_object(parse_json(text), "the line")
+    content = checked(parse_json(text), "the line", "an object")
     utt = content.get("utt")
     if not isinstance(utt, str):
         raise BadValue(f"utt is {shown(utt)}, and a string was expected")
-    objects = _in_order(as_list(content.get("hypotheses"), "hypotheses"))
+    objects = _in_order(checked(content.get("hypotheses"), "hypotheses", "a list"))
     return nbest_of(utt, map(_hypothesis, objects), content, keys=KEYS)
 
 
 def _in_order(hypotheses: List[Any]) -> List[Dict[str, Any]]:
     """Hypotheses as objects, the best first."""
     objects = [
-        {"text": hyp} if isinstance(hyp, str) else as_object(hyp, "a hypothesis")
+        {"text": hyp} if isinstance(hyp, str) else checked(hyp, "a hypothesis", "an object")
         for hyp in hypotheses
     ]
     ranks = [hyp.get("rank") for hyp in objects]

@@ -21,8 +21,7 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 from espnet_bayeslm.nbest.fields import UniqueUtterances, parse_number
 from espnet_bayeslm.nbest.json_values import (
     BadValue,
-    as_object,
-    as_string,
+    checked,
     located,
     nbest_of,
     parse_json,
@@ -87,10 +86,10 @@ def _read_manifest(path: Path) -> List[Dict[str, Any]]:
     entries = []
     for number, line in read_lines(path):
         with located(path, number, MANIFEST_REMEDY):
-            entry = as_object(parse_json(line), "the line")
-            as_string(entry.get("audio_filepath"), "audio_filepath")
+            entry = checked(parse_json(line), "the line", "an object")
+            checked(entry.get("audio_filepath"), "audio_filepath", "a string")
             if entry.get("utt") is not None:
-                as_string(entry["utt"], "utt")
+                checked(entry["utt"], "utt", "a string")
             count = entry.get(COUNT)
             if count is not None and (type(count) is not int or count < 1):
                 raise BadValue(f"{COUNT} is {count!r}, and a number from 1 was expected")
