@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import logging
 from pathlib import Path
-from typing import Dict, List, Mapping, Optional, Sequence, Union
+from typing import Dict, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -160,15 +160,9 @@ def write(
             folder,
             format=written_format(lists.format),
             token_scores=options.token_scores,
-            uncertainty=options.uncertainty,
-            confidence=weighting.sure,
-            control=weighting.scales.control is not None,
             subtracted=bool(weighting.subtracted),
         )
-        found = (unknown, errors, sure)
-        tallies: List[Union[UnknownTally, ErrorTally, ConfidenceTally]] = [
-            tally for tally in found if tally is not None
-        ]
+        tallies = [tally for tally in (unknown, errors, sure) if tally is not None]
         with files:
             for item in rescoring:
                 files.add(item)

@@ -45,41 +45,37 @@ SHARED = ("num_jobs", "lists", "settings")
 
 
 class RescoredFiles(contextlib.ExitStack):
-    """The lists, `lmwt.nn`, `text`, `trn` and other files of a folder."""
+    """The lists, `lmwt.nn`, `text`, `trn` and other files of a folder.
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        format: str,
-        token_scores: bool,
-        uncertainty: bool,
-        confidence: bool,
-        control: bool,
-        subtracted: bool = False,
-    ):
-        optional = {
-            WORD_COSTS: token_scores,
-            UNCERTAINTY: uncertainty,
-            CONFIDENCE: confidence,
-            WITHOUT_LM: control,
-            SUBTRACTED: subtracted,
-        }
-        names = [COSTS, BEST, BEST_TRN, *(name for name, wanted in optional.items() if wanted)]
+    Args:
+        folder: The folder.
+        format: Format of the lists.
+        token_scores: True to write the costs of the words too.
+        subtracted: True to write the costs under subtracted LMs too, a column for each.
+    """
+
+    def __init__(self, folder: Path, *, format: str, token_scores: bool, subtracted: bool = False):
         super().__init__()
         self._folder, self._format = folder, format
         self._add_list: Optional[Callable[[NBest], None]] = None
-        if control:
-            self.callback(self._drop_part_of_control, folder / WITHOUT_LM)
+        self._files: Dict[str, IO] = {}
         self._whole_control = True
-        self._files: Dict[str, IO] = {
-            name: self.enter_context((folder / name).open("w", encoding="utf-8")) for name in names
-        }
+        self.callback(self._drop_part_of_control)
+        optional = {WORD_COSTS: token_scores, SUBTRACTED: subtracted}
+        for name in (COSTS, BEST, BEST_TRN, *(name for name, wanted in optional.items() if wanted)):
+            self._write(name)
 
-    def _drop_part_of_control(self, path: Path) -> None:
+    def _write(self, name: str, *lines: str) -> None:
+        """Write lines to a file, which is made where it is missing."""
+        if name not in self._files:
+            path = self._folder / name
+            self._files[name] = self.enter_context(path.open("w", encoding="utf-8"))
+        self._files[name].writelines(f"{line}\n" for line in lines)
+
+    def _drop_part_of_control(self) -> None:
         """Remove the control's hypotheses where some list has none."""
         if not self._whole_control:
-            path.unlink()
+            (self._folder / WITHOUT_LM).unlink(missing_ok=True)
 
     def add(self, item: RescoredList) -> None:
         """Write a list, the costs of its hypotheses, and its best one."""
@@ -87,29 +83,28 @@ class RescoredFiles(contextlib.ExitStack):
         if self._add_list is None:
             self._add_list = self.enter_context(nbest_writer(self._folder, format=self._format))
         self._add_list(restored(item.nbest))
-        utt = item.nbest.utt
+        utt, hyps = item.nbest.utt, item.nbest.hypotheses
+        keys = [key_of(utt, rank) for rank in range(1, len(hyps) + 1)]
+        self._write(COSTS, *map(_cost_line, keys, zip(item.lm_scores, strict=True)))
+        if WORD_COSTS in self._files:
+            self._write(WORD_COSTS, *map(_cost_line, keys, item.word_log_probs))
+        if item.subtracted:
+            rows = zip(*item.subtracted.values(), strict=True)
+            self._write(SUBTRACTED, *map(_cost_line, keys, rows))
         for rank, uncertainty in enumerate(item.uncertainty, 1):
-            words = item.nbest.hypotheses[rank - 1].words
-            line = uncertainty_line(utt, rank, words, uncertainty)
-            self._files[UNCERTAINTY].write(f"{line}\n")
-        scores = zip(item.lm_scores, item.word_log_probs, strict=True)
-        for rank, (lm_score, log_probs) in enumerate(scores, 1):
-            key = key_of(utt, rank)
-            self._files[COSTS].write(f"{key} {-lm_score:.{DIGITS}f}\n")
-            if WORD_COSTS in self._files:
-                line = " ".join([key, *(f"{cost:.{DIGITS}f}" for cost in -log_probs)])
-                self._files[WORD_COSTS].write(f"{line}\n")
-        for rank, costs in enumerate(zip(*item.subtracted.values(), strict=True), 1):
-            line = " ".join([key_of(utt, rank), *(f"{-cost:.{DIGITS}f}" for cost in costs)])
-            self._files[SUBTRACTED].write(f"{line}\n")
-        if CONFIDENCE in self._files:
-            self._files[CONFIDENCE].write(f"{confidence_line(item)}\n")
+            words = hyps[rank - 1].words
+            self._write(UNCERTAINTY, uncertainty_line(utt, rank, words, uncertainty))
+        if item.masses is not None:
+            self._write(CONFIDENCE, confidence_line(item))
         self._whole_control &= item.control is not None
         if item.control is not None:
-            own = " ".join((utt, *item.text_of(item.control)))
-            self._files[WITHOUT_LM].write(f"{own}\n")
-        self._files[BEST].write(f"{' '.join((utt, *item.text))}\n")
-        self._files[BEST_TRN].write(f"{' '.join((*item.text, f'({utt})'))}\n")
+            self._write(WITHOUT_LM, " ".join((utt, *item.text_of(item.control))))
+        self._write(BEST, " ".join((utt, *item.text)))
+        self._write(BEST_TRN, " ".join((*item.text, f"({utt})")))
+
+
+def _cost_line(key: str, log_probs: Iterable[float]) -> str:
+    return " ".join([key, *(f"{-value:.{DIGITS}f}" for value in log_probs)])
 
 
 def confidence_line(item: RescoredList) -> str:

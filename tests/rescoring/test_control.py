@@ -156,8 +156,7 @@ def test_lists_that_lack_a_score_of_the_control_have_none(tmp_path):
     done = [rescored_list(item, WEIGHTING._replace(scales=scales)) for item in lists]
     assert [item.control is None for item in done] == [True, False, False, False]
     tally = ErrorTally(refs)
-    options = dict(token_scores=False, uncertainty=False, confidence=False, control=True)
-    with RescoredFiles(tmp_path, format="jsonl", **options) as files:
+    with RescoredFiles(tmp_path, format="jsonl", token_scores=False) as files:
         for item in done:
             tally.add(item)
             files.add(item)
