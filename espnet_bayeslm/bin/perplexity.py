@@ -17,7 +17,7 @@ from espnet_bayeslm.evaluation.perplexity import (
     perplexity_text,
     score_components,
 )
-from espnet_bayeslm.evaluation.text import check_no_ids, read_sentences
+from espnet_bayeslm.evaluation.transcripts import check_no_ids, read_sentences
 from espnet_bayeslm.evaluation.word_scores import Component, WordScores
 from espnet_bayeslm.loading.components import (
     PRELOAD,

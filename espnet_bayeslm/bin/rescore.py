@@ -6,19 +6,23 @@ import contextlib
 import dataclasses
 import logging
 from pathlib import Path
-from typing import Dict, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
+import yaml
 
-from espnet_bayeslm.bin.rescore_options import NO_LMWT, SCALES, RescoreCommand
-from espnet_bayeslm.bin.rescore_output import describe, report, write_settings
 from espnet_bayeslm.evaluation.counting import warn_without_blanks
+from espnet_bayeslm.evaluation.mapsswe import Mapsswe
 from espnet_bayeslm.evaluation.normalization import Normalization
-from espnet_bayeslm.evaluation.wer import check_same_utterances, read_transcripts
-from espnet_bayeslm.loading.components import PRELOAD
-from espnet_bayeslm.nbest.formats import CheckedLists, written_format
-from espnet_bayeslm.rescoring.decision import Scales, Weighting
+from espnet_bayeslm.evaluation.wer import ErrorCounts, check_same_utterances, read_transcripts
+from espnet_bayeslm.loading.components import PRELOAD, GPUOptions
+from espnet_bayeslm.loading.training_texts import TrainTextOptions
+from espnet_bayeslm.nbest.formats import FORMAT_HELP, NBEST_SIZE, CheckedLists, written_format
+from espnet_bayeslm.report.score_results import error_text
+from espnet_bayeslm.rescoring.decision import Scales, Weighting, read_scales
+from espnet_bayeslm.rescoring.feature_tuning import TunedWeights
 from espnet_bayeslm.rescoring.list_worker import rescored_on
+from espnet_bayeslm.rescoring.options import NO_LMWT, RescoreOptions
 from espnet_bayeslm.rescoring.output_files import (
     JOB,
     RescoredFiles,
@@ -29,10 +33,200 @@ from espnet_bayeslm.rescoring.output_files import (
 )
 from espnet_bayeslm.rescoring.pipeline import Rescoring
 from espnet_bayeslm.rescoring.subtraction import subtracted_weights
-from espnet_bayeslm.rescoring.tally import ConfidenceTally, ErrorTally, UnknownTally
+from espnet_bayeslm.rescoring.tally import Calibration, ConfidenceTally, ErrorTally, UnknownTally
+from espnet_bayeslm.rescoring.tuning import CONTROL, Tuned, held_out_line
 from espnet_bayeslm.utils.cli import Tool
+from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import check_output, staged
+from espnet_bayeslm.utils.files import check_output, files_in, staged
+from espnet_bayeslm.utils.options import option
+
+SCALES = "scales.yaml"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RescoreCommand(RescoreOptions, GPUOptions, TrainTextOptions, EngineOptions):
+    """Options of `bayeslm rescore`: those of a rescoring, and the files it reads and writes."""
+
+    nbest: str = option("The N-best lists")
+    nbest_format: Optional[str] = option(FORMAT_HELP, None)
+    nbest_size: int = option("Hypotheses taken of each lattice, at most", NBEST_SIZE)
+    output: str = option("The folder to write")
+    tune_ref: Optional[str] = option(
+        "Tune the weights of the scores on these references (default: the lists' own, where"
+        " no scales are given)",
+        None,
+    )
+    lmwt: Optional[float] = option(
+        "LMWT (default: 10; of lattices: the scales that come with them)", None
+    )
+    word_penalty: Optional[float] = option("Cost per word (default: 0)", None)
+    ref: Optional[str] = option(
+        "References, a Kaldi `text` or a trn (default: --tune_ref, or the lists' own)", None
+    )
+    token_scores: bool = option(
+        "Write the costs of the words too (lmwt.nn.words, </s> last)", False
+    )
+    merge: Sequence[str] = option(
+        "Instead of scoring, join the output of this job (repeatable, all of them)", ()
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.num_jobs > 1 and self.tune_ref is not None:
+            raise InputError(
+                f"--tune_ref with --num_jobs {self.num_jobs}: a job has a part of the lists only",
+                remedy="Give --tune_ref where the jobs are merged.",
+            )
+        if self.merge and self.num_jobs > 1:
+            raise InputError("--merge with --job or --num_jobs", remedy="Merge all jobs at once.")
+        if self.merge and self.uncertainty:
+            raise InputError("--uncertainty with --merge", remedy="Leave --uncertainty out.")
+        if self.merge and self.tune_lms:
+            raise InputError(
+                "--tune_lms needs the scores of each LM",
+                remedy="Tune in one job, without --merge.",
+            )
+
+    def given_scales(self) -> Optional[Scales]:
+        """Scales that the options give; None: they give none."""
+        given = {"--tune_ref": self.tune_ref, "--scales": self.scales, "--lmwt": self.lmwt}
+        used = [name for name, value in given.items() if value is not None]
+        if len(used) > 1 or (self.word_penalty is not None and used[:1] not in ([], ["--lmwt"])):
+            raise InputError(
+                f"more than one source of scales: {', '.join(used)}"
+                f" and --word_penalty {self.word_penalty}",
+                remedy="Give --tune_ref, --scales, or --lmwt with --word_penalty.",
+            )
+        if self.scales is not None:
+            return self.scales if isinstance(self.scales, Scales) else read_scales(self.scales)
+        if self.lmwt is None and self.word_penalty is None:
+            return None
+        return Scales(
+            Scales.lmwt if self.lmwt is None else self.lmwt,
+            Scales.word_penalty if self.word_penalty is None else self.word_penalty,
+        )
+
+
+Errors = Mapping[str, ErrorCounts]
+"""Whose errors -> their counts."""
+
+
+def describe_scales(scales: Scales) -> Dict[str, Any]:
+    """Weights of scores and the posterior over a list, as yaml has them."""
+    features = dict(scales.features or ())
+    found: Dict[str, Any] = {"features": features} if features else {}
+    if scales.has_lmwt:
+        found.update(lmwt=scales.lmwt, word_penalty=scales.word_penalty)
+    if scales.posterior is not None:
+        found["posterior"] = dataclasses.asdict(scales.posterior)
+    if scales.subtracted:
+        found["subtracted"] = {row.name: row.weight for row in scales.subtracted}
+    return found
+
+
+def describe(weighting: Weighting) -> Dict[str, Any]:
+    """Content of `--scales`' file, as yaml has it."""
+    found = describe_scales(weighting.scales)
+    if weighting.scales.control is not None:
+        found["control"] = describe_scales(weighting.scales.control)
+    pairs = zip(weighting.names, weighting.weights.tolist(), strict=True)
+    content = {**found, "combine": weighting.combine, "components": dict(pairs)}
+    if weighting.decision != "max":
+        content["decision"] = weighting.decision
+    others = {row.name: row.fingerprint for row in weighting.scales.subtracted if row.fingerprint}
+    if any(weighting.fingerprints) or others:
+        digests = zip(weighting.names, weighting.fingerprints, strict=False)
+        content["fingerprints"] = {**dict(digests), **others}
+    return content
+
+
+def describe_tuning(tuned: Tuned) -> Dict[str, Any]:
+    """Errors of a tuning, as yaml has them."""
+
+    def of(found: TunedWeights) -> Dict[str, Any]:
+        held_out = dict(found.held_out)
+        return {"kept": found.kept, "errors": dict(found.errors), "held_out_errors": held_out}
+
+    content = {**of(tuned.found), "words": tuned.words}
+    if tuned.risk_errors is not None:
+        content["errors"]["mbr"] = tuned.risk_errors
+    if tuned.control is not None:
+        content["without_lm"] = of(tuned.control)
+    return content
+
+
+def write_settings(
+    folder: Path,
+    weighting: Weighting,
+    tuned: Optional[Tuned],
+    errors: Errors,
+    confidence: Optional[Calibration],
+    facts: Mapping[str, Any],
+) -> None:
+    """Write what `--scales` reads, remarks for people (`facts`, ..), and the sweep."""
+    content = {**describe(weighting), **facts}
+    if tuned is not None:
+        from espnet_bayeslm.report.weight_sweep import write_sweep  # imports matplotlib
+
+        content["tuning"] = describe_tuning(tuned)
+        write_sweep(folder, tuned)
+    if errors:
+        content["wer"] = {name: round(100 * counts.rate, 3) for name, counts in errors.items()}
+    if confidence is not None:
+        figures = dataclasses.asdict(confidence).items()
+        content["confidence"] = {k: round(value, 5) for k, value in figures if value is not None}
+    # by these a later run knows what it may replace
+    content["files"] = sorted({*files_in(folder), SCALES})
+    text = yaml.safe_dump(content, sort_keys=False)
+    (folder / SCALES).write_text(text, encoding="utf-8")
+
+
+def report(
+    weighting: Weighting,
+    tuned: Optional[Tuned],
+    errors: Errors,
+    tests: Mapping[str, Mapsswe],
+    confidence: Optional[Calibration],
+    unknown: UnknownTally,
+    *,
+    unit: str,
+) -> None:
+    """Print what was chosen, the errors, and their test against the first pass."""
+    print("\n".join(choice_lines(weighting, tuned)))
+    if errors:
+        print(error_text(errors, unit))
+        for name, test in tests.items():
+            print(f"{name} - rescored: MAPSSWE z = {test.z:.2f}, p = {test.p:.2g}")
+        if weighting.scales.control is not None and CONTROL not in errors:
+            logging.warning("%s: the lists lack a score that its scales weigh", CONTROL)
+        if errors["rescored"].errors > errors["first pass"].errors:
+            logging.warning(
+                "rescored is worse than the first pass: %.2f > %.2f %%; does the LM fit?",
+                100 * errors["rescored"].rate,
+                100 * errors["first pass"].rate,
+            )
+    if confidence is not None:
+        print(f"confidence of {confidence.words} words: {confidence}")
+    for line in unknown.lines():
+        print(line)
+
+
+def choice_lines(weighting: Weighting, tuned: Optional[Tuned]) -> List[str]:
+    """Chosen scales and weights, and the errors of their tuning; for people."""
+    if tuned is None:
+        return [str(weighting.scales)]
+    if tuned.folds:
+        lines = tuned.fold_lines()
+    else:
+        lines = [str(weighting.scales), held_out_line(tuned.found)]
+        if tuned.control is not None:
+            lines.append(f"{CONTROL}: {held_out_line(tuned.control)}")
+    if tuned.risk_errors is not None:
+        counts = f"{tuned.found.errors['tuned']} by max, {tuned.risk_errors} by mbr"
+        lines.append(f"errors on the tuning lists: {counts}")
+    return lines
+
 
 Refs = Mapping[str, Sequence[str]]
 

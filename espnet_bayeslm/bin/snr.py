@@ -17,7 +17,7 @@ from espnet_bayeslm.evaluation.signal_to_noise import (
     summarize_latent,
     summarize_weights,
 )
-from espnet_bayeslm.evaluation.text import read_sentences
+from espnet_bayeslm.evaluation.transcripts import read_sentences
 from espnet_bayeslm.evaluation.word_scores import Component
 from espnet_bayeslm.loading.components import GPUOptions, LMOptions, load_components
 from espnet_bayeslm.report.weight_noise import LocationRow, print_pruning, print_snr, write_files

@@ -18,7 +18,7 @@ import yaml
 
 from espnet_bayeslm.configs import find_config
 from espnet_bayeslm.evaluation.leakage import warn_leakage
-from espnet_bayeslm.evaluation.text import check_no_ids, read_sentences
+from espnet_bayeslm.evaluation.transcripts import check_no_ids, read_sentences
 from espnet_bayeslm.loading.experiment import check_exp
 from espnet_bayeslm.quickstart.interval import pairs
 from espnet_bayeslm.quickstart.perplexity_table import (

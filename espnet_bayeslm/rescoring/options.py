@@ -18,6 +18,8 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 from espnet_bayeslm.utils.options import option
 
+NO_LMWT = "--word_penalty without --lmwt, and lattices have scales of their own"
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RescoreOptions(CountingOptions, SubtractOptions):

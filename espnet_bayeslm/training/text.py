@@ -11,8 +11,7 @@ from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import yaml
 
-from espnet_bayeslm.evaluation.text import check_no_ids
-from espnet_bayeslm.evaluation.transcripts import without_marks
+from espnet_bayeslm.evaluation.transcripts import check_no_ids, without_marks
 from espnet_bayeslm.loading.experiment import (
     UNKNOWN_WORDS,
     read_yaml_mapping,

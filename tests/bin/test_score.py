@@ -6,8 +6,7 @@ import re
 import pytest
 from oracles.alignment_naive import edit_distance
 
-from espnet_bayeslm.bin.conditions import condition_files
-from espnet_bayeslm.bin.score import main
+from espnet_bayeslm.bin.score import condition_files, main
 from espnet_bayeslm.evaluation.wer import oracle_errors, read_transcripts
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.utils.errors import InputError

@@ -15,7 +15,7 @@ from espnet_bayeslm.evaluation.perplexity import (
     sentence_perplexity,
     token_counts,
 )
-from espnet_bayeslm.evaluation.text import read_sentences
+from espnet_bayeslm.evaluation.transcripts import read_sentences
 from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.utils.errors import InputError
 

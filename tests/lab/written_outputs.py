@@ -7,8 +7,8 @@ import json
 import numpy as np
 import torch
 import yaml
-
 from espnet_bayeslm.bin.rescore_output import write_settings
+
 from espnet_bayeslm.evaluation.signal_to_noise import summarize
 from espnet_bayeslm.kinds.search.ranking import rank
 from espnet_bayeslm.nbest.formats import write_nbest

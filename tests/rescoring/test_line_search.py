@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from espnet_bayeslm.rescoring.line_search import errors_along, smoothed_pieces
+from espnet_bayeslm.rescoring.weight_search import errors_along, smoothed_pieces
 
 
 def random_problem(seed):
