@@ -33,7 +33,7 @@ class Profile(NamedTuple):
 def upper_envelopes(intercepts: np.ndarray, slopes: np.ndarray) -> List[np.ndarray]:
     """Upper envelopes of the lines of each list, all lists at a time.
 
-    Where the weights are w + t d, a hypothesis' total is a line in t. Of equal lines the first wins.
+    Where the weights are w + t d, a total is a line in t. Of equal lines the first wins.
 
     Args:
         intercepts: (L, N).
