@@ -48,13 +48,7 @@ def _open(path: PathLike) -> IO[bytes]:
 
 
 def not_an_ngram(reason: str, path: PathLike, line: Optional[int] = None) -> InputError:
-    """Error of a file that is no n-gram.
-
-    Args:
-        reason: Description of the fault.
-        path: The file.
-        line: Line number, from 1.
-    """
+    """Error of a file that is no n-gram."""
     return InputError(
         f"not an n-gram that KenLM can read ({reason})",
         path=path,
@@ -94,9 +88,6 @@ def arpa_ngrams(path: PathLike) -> Iterator[ArpaLine]:
 
     Args:
         path: The file, perhaps compressed.
-
-    Raises:
-        InputError: The file is damaged, or a line is no n-gram of its section.
     """
     order = 0
     try:
@@ -122,11 +113,7 @@ def arpa_ngrams(path: PathLike) -> Iterator[ArpaLine]:
 
 
 def log10_of(field: bytes, path: PathLike, number: int) -> float:
-    """Number of an ARPA line.
-
-    Raises:
-        InputError: The field is no number.
-    """
+    """Number of an ARPA line."""
     try:
         return float(field)
     except ValueError:
@@ -140,9 +127,6 @@ def write_normalized(path: PathLike, output: IO[bytes]) -> None:
     Args:
         path: The file, perhaps compressed.
         output: Open binary stream.
-
-    Raises:
-        InputError: The file is damaged; the error names its first bad line.
     """
     stated = arpa_counts(path)
     found = [0] * len(stated)

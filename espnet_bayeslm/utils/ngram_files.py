@@ -29,9 +29,6 @@ def load_kenlm(path: PathLike) -> kenlm.Model:
     """Model of an ARPA file or a KenLM binary; a unigram model has the order 2 there.
 
     An ARPA file that KenLM refuses is rewritten in KenLM's spelling to a temporary file.
-
-    Raises:
-        InputError: The file is missing or is no n-gram that KenLM can read.
     """
     _check_file(path)
     order = arpa_order(path)
@@ -81,11 +78,7 @@ def _check_unigrams(path: PathLike) -> None:
 
 
 def ngram_fingerprint(path: PathLike) -> str:
-    """Digest of an n-gram's file, by which weights find it under any name.
-
-    Raises:
-        InputError: The file is missing.
-    """
+    """Digest of an n-gram's file, by which weights find it under any name."""
     _check_file(path)
     return sha256(path)
 
