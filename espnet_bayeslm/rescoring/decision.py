@@ -367,10 +367,6 @@ class Weighting(NamedTuple):
         """Names of the subtracted LMs."""
         return [row.name for row in self.scales.subtracted]
 
-    def subtracting(self, weights: Tuple[NamedWeight, ...]) -> Weighting:
-        """With subtracted LMs."""
-        return self._replace(scales=dataclasses.replace(self.scales, subtracted=weights))
-
     def deciding(self, decision: Optional[str]) -> Weighting:
         """With a decision; None: as when the scales were tuned, or "max"."""
         decision = decision or self.scales.decision or "max"

@@ -117,24 +117,6 @@ def tune_features(
         normalised_scores: True if the scores may be divided by the length.
         num_folds: Of the cross-validation.
     """
-    options: Dict[str, Any] = {"normalised_scores": normalised_scores, "num_folds": num_folds}
-    found = _tuned_features(lists, errors, groups, **options)
-    if not any(is_subtracted(name) for features in lists for name in features):
-        return found
-    others = [{n: v for n, v in item.items() if not is_subtracted(n)} for item in lists]
-    plain = _tuned_features(others, errors, groups, **options)
-    return found if found.errors["tuned"] <= plain.errors["tuned"] else plain
-
-
-def _tuned_features(
-    lists: Sequence[Features],
-    errors: Sequence[np.ndarray],
-    groups: Sequence[str],
-    *,
-    normalised_scores: bool,
-    num_folds: int,
-) -> TunedWeights:
-    """Weights of the candidate that cross-validation keeps."""
     problem, sets = make_candidates(lists, errors, normalised_scores=normalised_scores)
     parts = folds(groups, num_folds)
     if len(parts) < 2:  # one recording: utterances are better than nothing
@@ -153,7 +135,13 @@ def _tuned_features(
     oracle = sum(int(counts.min()) for counts in errors)
     totals = {name: int(counts.sum()) for name, counts in held_out.items()}
     counts = {"first pass": first, "tuned": tuned, "oracle": oracle}
-    return TunedWeights(kept, weights, counts, totals, len(parts), scaled)
+    result = TunedWeights(kept, weights, counts, totals, len(parts), scaled)
+    if not any(is_subtracted(name) for features in lists for name in features):
+        return result
+    others = [{n: v for n, v in item.items() if not is_subtracted(n)} for item in lists]
+    how: Dict[str, Any] = {"normalised_scores": normalised_scores, "num_folds": num_folds}
+    plain = tune_features(others, errors, groups=groups, **how)
+    return result if tuned <= plain.errors["tuned"] else plain
 
 
 def chosen_errors(

@@ -101,7 +101,8 @@ def load_mixture(
     if options.num_jobs > 1 and not known:
         known = tuple(lms)  # the weights may be tuned where the jobs are merged
     weights = subtracted_weights(lms, known, given, tuned=tunes)
-    return [*components, *subtracted], weighting.subtracting(weights)
+    scales = dataclasses.replace(weighting.scales, subtracted=weights)
+    return [*components, *subtracted], weighting._replace(scales=scales)
 
 
 class ListWorker:
@@ -130,14 +131,14 @@ class ListWorker:
 
 def light(block: Block) -> Block:
     """A block with nothing but words and scores."""
-    return [[_light_list(item) for item in recording] for recording in block]
 
+    def light_list(item: NBest) -> NBest:
+        hyps = item.hypotheses
+        if any(hyp.extra for hyp in hyps):
+            hyps = tuple(dataclasses.replace(hyp, extra={}) for hyp in hyps)
+        return NBest(item.utt, hyps)
 
-def _light_list(item: NBest) -> NBest:
-    hyps = item.hypotheses
-    if any(hyp.extra for hyp in hyps):
-        hyps = tuple(dataclasses.replace(hyp, extra={}) for hyp in hyps)
-    return NBest(item.utt, hyps)
+    return [[light_list(item) for item in recording] for recording in block]
 
 
 @contextlib.contextmanager

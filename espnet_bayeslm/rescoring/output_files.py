@@ -195,10 +195,16 @@ def merged_lists(
                 remedy="Merge with the lists that the jobs have rescored.",
             )
         rows = [-costs.pop(key)[None] for key in keys]
-        if subtracted:
-            rows = [
-                np.vstack([r, _at_end(others, key, r)]) for key, r in zip(keys, rows, strict=True)
-            ]
+        for place, key in enumerate(keys if subtracted else ()):
+            if key not in others:
+                raise InputError(
+                    f"no job has costs of {key!r} under the subtracted LMs, in {SUBTRACTED}",
+                    remedy="Run the jobs again.",
+                )
+            # a subtracted LM's score of a hypothesis stands as that of the last word
+            own = np.zeros((len(others[key]), rows[place].shape[1]))
+            own[:, -1] = -others[key]
+            rows[place] = np.vstack([rows[place], own])
         yield ListScores(item, tuple(rows))
     if costs:
         raise InputError(
@@ -211,18 +217,6 @@ def merged_lists(
 def subtracted_of_job(folder: Path) -> Tuple[NamedWeight, ...]:
     """Subtracted LMs of a job, with the weights that it was given."""
     return subtracted_of(yaml.safe_load((folder / JOB).read_text(encoding="utf-8"))["settings"])
-
-
-def _at_end(costs: Mapping[str, np.ndarray], key: str, row: np.ndarray) -> np.ndarray:
-    """Scores of a hypothesis by subtracted LMs, (S, n): each is the score of the last word."""
-    if key not in costs:
-        raise InputError(
-            f"no job has costs of {key!r} under the subtracted LMs, in {SUBTRACTED}",
-            remedy="Run the jobs again.",
-        )
-    found = np.zeros((len(costs[key]), row.shape[1]))
-    found[:, -1] = -costs[key]
-    return found
 
 
 def _read_costs(path: Path) -> Iterator[Tuple[str, np.ndarray]]:

@@ -107,6 +107,9 @@ def rescored_list(scores: ListScores, weighting: Weighting) -> RescoredList:
     subtracted = scores.of_lms(weighting.subtracted, first=len(weighting.weights))
     log_probs = np.array(written_log_probs(words))
     scored = ScoredList(nbest, log_probs, scores.of_lms(names), subtracted)
+    control, own = scales.control, None
+    if control is not None and dict(control.features or ()).keys() <= scored.features().keys():
+        own = scored.choice(control, weighting.decision)
     found = RescoredList(
         nbest,
         tuple(scored.log_probs.tolist()),
@@ -114,7 +117,7 @@ def rescored_list(scores: ListScores, weighting: Weighting) -> RescoredList:
         scored.choice(scales, weighting.decision),
         scores.uncertainty,
         scores.unknown,
-        control=_control(scored, weighting),
+        control=own,
         subtracted=subtracted,
     )
     if not weighting.sure:
@@ -127,14 +130,6 @@ def rescored_list(scores: ListScores, weighting: Weighting) -> RescoredList:
         masses=masses,
         confidences=scaling.calibrated(masses),
     )
-
-
-def _control(scored: ScoredList, weighting: Weighting) -> Optional[int]:
-    """Index of the best hypothesis by the scales that were tuned without the new LMs' scores."""
-    control = weighting.scales.control
-    if control is None or not dict(control.features or ()).keys() <= scored.features().keys():
-        return None
-    return scored.choice(control, weighting.decision)
 
 
 class _Tuner(NamedTuple):

@@ -208,14 +208,12 @@ def tune_mixture(
     scales = dataclasses.replace(
         scales, posterior=posterior, combine=used, decision=decision, control=own
     )
-    num_words = sum(_num_words(nbest, refs, options.counting) for nbest in nbests)
+    # words or characters of the references, as the first pass is compared with them
+    units = options.counting.units
+    firsts = [units(nbest.hypotheses[0].words) for nbest in nbests]
+    pairs = zip(spoken, firsts, strict=True)
+    num_words = sum(len(closest_reading(units(ref), first)) for ref, first in pairs)
     return Tuned(scales, found, picture, num_words, by_risk, control=control)
-
-
-def _num_words(nbest: NBest, refs: Mapping[str, Sequence[str]], counting: Counting) -> int:
-    """Words or characters of the reference, as the first pass is compared with it."""
-    first = counting.units(nbest.hypotheses[0].words)
-    return len(closest_reading(counting.units(refs[nbest.utt]), first))
 
 
 def _groups(nbests: Sequence[NBest], known: Optional[Mapping[str, str]]) -> List[str]:
