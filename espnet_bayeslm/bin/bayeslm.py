@@ -25,7 +25,6 @@ TOOLS = {
     "export": "an LM's posterior means as an ordinary checkpoint",
     "snr": "signal-to-noise ratio of random weights, and pruning by it",
     "score": "WER with S/D/I, significance, oracle WER of N-best lists",
-    "batch": "command lines of these tools from a file, run in one process",
     "report": "results in one HTML file: tables, figures, N-best lists to look through",
 }
 
