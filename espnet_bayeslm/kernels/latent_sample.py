@@ -31,19 +31,14 @@ class LatentSample(torch.autograd.Function):
         """
         ctx.save_for_backward(packed, noise)
         z, kl = torch.empty_like(noise), packed.new_empty(len(packed))
-        scratch = _scratch(noise, 4)
         for part, eps, z_part, kl_part in _rows(packed, noise, z, kl):
             mean, log_std, prior_mean, prior_log_std = part.chunk(4, dim=1)
-            a, b, std, distance = (x[: len(part)] for x in scratch)
-            log_ratio = _clamped(log_std, out=a)
-            torch.exp(log_ratio, out=std)
-            torch.addcmul(mean, std, eps, out=z_part)
-            log_ratio.sub_(_clamped(prior_log_std, out=b))
-            precision = b.neg_().exp_()
-            torch.sub(mean, prior_mean, out=distance).mul_(precision)
-            terms = torch.add(log_ratio, log_ratio, out=std).exp_().sub_(1.0)
-            terms.addcmul_(distance, distance).mul_(0.5).sub_(log_ratio)
-            torch.sum(terms, 1, out=kl_part)
+            log_std, prior_log_std = _clamped(log_std), _clamped(prior_log_std)
+            torch.addcmul(mean, log_std.exp(), eps, out=z_part)
+            log_ratio = log_std.sub_(prior_log_std)
+            distance = torch.sub(mean, prior_mean).mul_(prior_log_std.neg_().exp_())
+            terms = (2 * log_ratio).exp_().sub_(1.0).addcmul_(distance, distance)
+            torch.sum(terms.mul_(0.5).sub_(log_ratio), 1, out=kl_part)
         return z, kl
 
     @staticmethod
@@ -52,38 +47,27 @@ class LatentSample(torch.autograd.Function):
         """Gradient of `packed`."""
         packed, noise = ctx.saved_tensors
         result = torch.empty_like(packed)
-        scratch = _scratch(noise, 4)
         for part, eps, grad_z, grad_kl, out in _rows(packed, noise, *grads, result):
             mean, log_std, prior_mean, prior_log_std = part.chunk(4, dim=1)
             d_mean, d_log_std, d_prior_mean, d_prior_log_std = out.chunk(4, dim=1)
-            a, b, distance, wide = (x[: len(part)] for x in scratch)
-            std = _clamped(log_std, out=a).exp_()
-            precision = _clamped(prior_log_std, out=b).neg_().exp_()
+            std, precision = _clamped(log_std).exp_(), _clamped(prior_log_std).neg_().exp_()
             upper = grad_kl.unsqueeze(1)
             # KL = (e^2r + d^2 - 1 - 2r) / 2 with r = log std - log prior std and
             # d = (mean - prior mean) / prior std
-            torch.sub(mean, prior_mean, out=distance).mul_(precision)
-            torch.mul(std, precision, out=wide).square_().sub_(1.0)  # e^2r - 1
+            distance = torch.sub(mean, prior_mean).mul_(precision)
+            wide = torch.mul(std, precision).square_().sub_(1.0).mul_(upper)  # e^2r - 1
             slope = precision.mul_(distance).mul_(upper)
             torch.add(grad_z, slope, out=d_mean)
             torch.neg(slope, out=d_prior_mean)
             # of z's standard deviation, then of the KL's
-            wide.mul_(upper)
-            std.mul_(eps).mul_(grad_z).add_(wide)
-            _pass_inside(std, log_std, out=d_log_std)
-            distance.square_().mul_(upper).add_(wide).neg_()
-            _pass_inside(distance, prior_log_std, out=d_prior_log_std)
+            _pass_inside(std.mul_(eps).mul_(grad_z).add_(wide), log_std, out=d_log_std)
+            of_prior = distance.square_().mul_(upper).add_(wide).neg_()
+            _pass_inside(of_prior, prior_log_std, out=d_prior_log_std)
         return result, None
 
 
-def _scratch(like: torch.Tensor, count: int) -> Tuple[torch.Tensor, ...]:
-    """Memory for intermediate results, allocated once: a CPU spends time on each allocation."""
-    rows = next(iter(_rows(like.new_empty(len(like), 4 * like.size(1)))))[0]
-    return like.new_empty(count, len(rows), like.size(1)).unbind(0)
-
-
-def _clamped(log_std: torch.Tensor, *, out: torch.Tensor) -> torch.Tensor:
-    return torch.clamp(log_std, LOG_STD_MIN, LOG_STD_MAX, out=out)
+def _clamped(log_std: torch.Tensor) -> torch.Tensor:
+    return log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
 
 
 def _pass_inside(grad: torch.Tensor, log_std: torch.Tensor, *, out: torch.Tensor) -> None:
