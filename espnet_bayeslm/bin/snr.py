@@ -19,7 +19,7 @@ from espnet_bayeslm.evaluation.signal_to_noise import (
 )
 from espnet_bayeslm.evaluation.transcripts import read_sentences
 from espnet_bayeslm.evaluation.word_scores import Component
-from espnet_bayeslm.loading.components import GPUOptions, LMOptions, load_components
+from espnet_bayeslm.loading.components import ComponentOptions, GPUOptions, LMOptions
 from espnet_bayeslm.report.weight_noise import LocationRow, print_pruning, print_snr, write_files
 from espnet_bayeslm.utils.cli import Tool, device_of
 from espnet_bayeslm.utils.errors import InputError
@@ -65,7 +65,8 @@ def load_uncertain(options: SnrOptions) -> List[Component]:
     if not options.lms:
         raise InputError("no LM", remedy="Give --lm EXP, repeatable.")
     device = device_of(options.ngpu)
-    components = load_components(options.lms, [], max_tokens=options.max_tokens, device=device)
+    of_lms = ComponentOptions(lms=options.lms, max_tokens=options.max_tokens)
+    components = of_lms.components(device)
     for component in components:
         model = trained_lm(component).lm
         if not (isinstance(model, UncertainLM) and [*model.posterior.blocks(), *model.latents()]):

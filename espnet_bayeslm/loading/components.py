@@ -20,132 +20,11 @@ from espnet_bayeslm.utils.ngram_files import NGRAM_SUFFIXES, ngram_fingerprint
 from espnet_bayeslm.utils.options import option
 
 if TYPE_CHECKING:
-    from espnet_bayeslm.scoring.neural import NeuralScorer, TokenLM
+    from espnet_bayeslm.scoring.neural import NeuralScorer
 
 GROUP = "LMs and n-grams"
 PRELOAD = ("espnet_bayeslm.loading.trained_lm",)
 """Modules that scoring needs and that import torch."""
-
-
-def load_components(
-    lm: Sequence[Union[PathLike, TokenLM]],
-    ngram: Sequence[PathLike],
-    *,
-    num_samples: int = 0,
-    max_tokens: int = MAX_TOKENS,
-    device: str = "cpu",
-    cache: Optional[PathLike] = None,
-    self_normalized: bool = False,
-    max_context: int = MAX_CONTEXT,
-    context: int = 0,
-    unk_size: Optional[float] = None,
-    text_form: str = "auto",
-) -> List[Component]:
-    """The LMs, then the n-grams.
-
-    Args:
-        lm: LMs: experiment folders, checkpoints, or LMs that `load_lm` returned.
-        ngram: ARPA files or KenLM binaries.
-        num_samples: Number of weight samples whose probabilities are averaged; 0: the posterior
-            mean.
-        max_tokens: The most tokens of a batch.
-        device: Where the weights of an LM that is loaded go.
-        cache: A folder that keeps the word scores of LMs that come as files.
-        self_normalized: True if one number is taken for every context's ln Z.
-        max_context: The most tokens before an utterance that a Transformer reads again.
-        context: Number of sentences of a text before each sentence that the LM reads first.
-        unk_size: Number of words that share the probability of `<unk>`, in each LM and n-gram;
-            None: the number that the LM's training has counted, and 1 for n-grams.
-        text_form: Form in which pretrained LMs read the text: `auto`, `as_is`, `lower` or
-            `sentence`.
-    """
-    if not lm and not ngram:
-        raise InputError("no LM", remedy="Give --lm EXP and/or --ngram ARPA, each repeatable.")
-    options = {
-        "num_samples": num_samples,
-        "max_tokens": max_tokens,
-        "self_normalized": self_normalized,
-        "max_context": max_context,
-        "context": context,
-        "unk_size": unk_size,
-    }
-    pretrained = {
-        "num_samples": num_samples,
-        "max_context": max_context,
-        "context": context,
-        "text_form": text_form,
-    }
-    lms = [
-        _pretrained_component(path, device=device, cache=cache, **pretrained)
-        if is_pretrained(path) or is_adapted(path) or hasattr(path, "causal_lm")
-        else _lm_component(path, device=device, cache=cache, **options)
-        for path in lm
-    ]
-    components = [*lms, *(_ngram_component(path, unk_size) for path in ngram)]
-    names = unique_names([component.name for component in components])
-    return [c._replace(name=name) for c, name in zip(components, names, strict=True)]
-
-
-def _lm_component(
-    lm: Union[PathLike, TokenLM],
-    *,
-    device: str,
-    cache: Optional[PathLike],
-    unk_size: Optional[float],
-    **options: Any,
-) -> Component:
-    def load() -> NeuralScorer:
-        # these import torch, which takes seconds
-        from espnet_bayeslm.loading.trained_lm import load_lm
-        from espnet_bayeslm.scoring.neural import NeuralScorer
-
-        trained = load_lm(lm, device=device) if isinstance(lm, (str, os.PathLike)) else lm
-        size = getattr(trained, "unk_size", 1.0) if unk_size is None else unk_size
-        return NeuralScorer(trained, unk_size=size, **options)
-
-    if not isinstance(lm, (str, os.PathLike)):
-        return Component(lm.name, "lm", load())
-    path = Path(lm)
-    name = experiment_name(find_files(path)[1])
-    digest = fingerprint(path)
-    if cache is None:
-        return Component(name, "lm", load(), digest)
-    kept = {name: options[name] for name in ("num_samples", "self_normalized", "context")}
-    kept["unk_size"] = unk_size
-    cached = CachedScorer(load, name=name, folder=cache, fingerprint=f"{digest} {kept}")
-    return Component(name, "lm", cached, digest)
-
-
-def _pretrained_component(
-    lm: Any, *, device: str, cache: Optional[PathLike], **options: Any
-) -> Component:
-    """Component of a causal LM of transformers."""
-    # these import torch
-    from espnet_bayeslm.loading.trained_lm import load_adapted
-    from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
-    from espnet_bayeslm.pretrained.scorer import PretrainedLM, PretrainedScorer
-
-    is_file = not hasattr(lm, "causal_lm")
-    if is_file and is_adapted(lm):
-        lm = load_adapted(lm, device)
-    elif is_file:
-        if cache is not None and options["text_form"] == "auto":
-            raise InputError(
-                "--cache with --text_form auto: the form depends on the sentences that come first",
-                remedy="Give --text_form as_is, lower or sentence.",
-            )
-        lm = PretrainedLM(load_causal_lm(lm, device=device), text_form=options["text_form"])
-    scorer = PretrainedScorer(lm.causal_lm, **{**options, **lm.reading})
-    if cache is None or not is_file:
-        return Component(lm.name, "lm", scorer, lm.fingerprint)
-    kept = f"{lm.fingerprint} {options}"
-    cached = CachedScorer(lambda: scorer, name=lm.name, folder=cache, fingerprint=kept)
-    return Component(lm.name, "lm", cached, lm.fingerprint)
-
-
-def _ngram_component(path: PathLike, unk_size: Optional[float]) -> Component:
-    scorer = NgramScorer(path, unk_size=1.0 if unk_size is None else unk_size)
-    return Component(scorer.name, "ngram", scorer, ngram_fingerprint(path))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -205,22 +84,90 @@ class ComponentOptions(LMOptions):
         "A folder that keeps the LMs' word scores", None, group=GROUP
     )
 
-    def components(self, device: str, **more: Any) -> List[Component]:
-        """LMs, then n-grams; `more` are more arguments of `load_components`."""
-        return self.load(self.lms, self.ngrams, device=device, **more)
+    def components(self, device: str = "cpu", **reading: Any) -> List[Component]:
+        """LMs, then n-grams; `reading` as `load` takes it."""
+        return self.load(self.lms, self.ngrams, device, **reading)
 
-    def load(self, lms: Sequence[Any], ngrams: Sequence[PathLike], **more: Any) -> List[Component]:
-        """These LMs, then these n-grams, scoring as the options say."""
-        return load_components(
-            lms,
-            ngrams,
-            num_samples=self.num_samples,
-            max_tokens=self.max_tokens,
-            cache=self.cache,
-            unk_size=self.unk_size,
-            text_form=self.text_form,
-            **more,
-        )
+    def load(
+        self,
+        lms: Sequence[Any],
+        ngrams: Sequence[PathLike],
+        device: str,
+        *,
+        context: int = 0,
+        max_context: int = MAX_CONTEXT,
+        self_normalized: bool = False,
+    ) -> List[Component]:
+        """These LMs, then these n-grams, scoring as the options say.
+
+        LMs read `context` sentences of a text before each sentence. A Transformer reads at most
+        `max_context` tokens before an utterance again. With `self_normalized` one number is taken
+        for every context's ln Z.
+        """
+        if not lms and not ngrams:
+            raise InputError("no LM", remedy="Give --lm EXP and/or --ngram ARPA, each repeatable.")
+        reading = dict(num_samples=self.num_samples, max_context=max_context, context=context)
+        components = [
+            self._pretrained(lm, device, **reading, text_form=self.text_form)
+            if is_pretrained(lm) or is_adapted(lm) or hasattr(lm, "causal_lm")
+            else self._lm(lm, device, **reading, self_normalized=self_normalized)
+            for lm in lms
+        ]
+        for path in ngrams:
+            scorer = NgramScorer(path, unk_size=1.0 if self.unk_size is None else self.unk_size)
+            components.append(Component(scorer.name, "ngram", scorer, ngram_fingerprint(path)))
+        names = unique_names([component.name for component in components])
+        return [c._replace(name=name) for c, name in zip(components, names, strict=True)]
+
+    def _lm(self, lm: Any, device: str, **reading: Any) -> Component:
+        """Component of an ESPnet LM: its folder or checkpoint, or what `load_lm` returned."""
+
+        def load() -> NeuralScorer:
+            # these import torch, which takes seconds
+            from espnet_bayeslm.loading.trained_lm import load_lm
+            from espnet_bayeslm.scoring.neural import NeuralScorer
+
+            trained = load_lm(lm, device=device) if isinstance(lm, (str, os.PathLike)) else lm
+            size = self.unk_size
+            size = getattr(trained, "unk_size", 1.0) if size is None else size
+            return NeuralScorer(trained, unk_size=size, max_tokens=self.max_tokens, **reading)
+
+        if not isinstance(lm, (str, os.PathLike)):
+            return Component(lm.name, "lm", load())
+        name, digest = experiment_name(find_files(lm)[1]), fingerprint(lm)
+        if self.cache is None:
+            return Component(name, "lm", load(), digest)
+        kept = {name: reading[name] for name in ("num_samples", "self_normalized", "context")}
+        kept["unk_size"] = self.unk_size
+        cached = CachedScorer(load, name=name, folder=self.cache, fingerprint=f"{digest} {kept}")
+        return Component(name, "lm", cached, digest)
+
+    def _pretrained(self, lm: Any, device: str, **reading: Any) -> Component:
+        """Component of a causal LM of transformers."""
+        # these import torch
+        from espnet_bayeslm.loading.trained_lm import load_adapted
+        from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
+        from espnet_bayeslm.pretrained.scorer import PretrainedLM, PretrainedScorer
+
+        cache = self.cache
+        if hasattr(lm, "causal_lm"):
+            cache = None
+        elif is_adapted(lm):
+            lm = load_adapted(lm, device)
+        else:
+            if cache is not None and self.text_form == "auto":
+                raise InputError(
+                    "--cache with --text_form auto: the form depends on the sentences that come"
+                    " first",
+                    remedy="Give --text_form as_is, lower or sentence.",
+                )
+            lm = PretrainedLM(load_causal_lm(lm, device=device), text_form=self.text_form)
+        scorer = PretrainedScorer(lm.causal_lm, **{**reading, **lm.reading})
+        if cache is None:
+            return Component(lm.name, "lm", scorer, lm.fingerprint)
+        kept = f"{lm.fingerprint} {reading}"
+        cached = CachedScorer(lambda: scorer, name=lm.name, folder=cache, fingerprint=kept)
+        return Component(lm.name, "lm", cached, lm.fingerprint)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -252,12 +199,12 @@ class SubtractOptions(MixtureOptions):
         group=GROUP,
     )
 
-    def subtracted(self, names: Sequence[str], device: str, **more: Any) -> List[Component]:
+    def subtracted(self, names: Sequence[str], device: str, **reading: Any) -> List[Component]:
         """LMs and n-grams that are subtracted, in their order, with other names than `names`."""
         found: List[Component] = []
         for path in self.subtract_lms:
             lms, ngrams = ([], [path]) if is_ngram(path) else ([path], [])
-            found += self.load(lms, ngrams, device=device, **more)
+            found += self.load(lms, ngrams, device, **reading)
         unique = unique_names([*names, *(component.name for component in found)])[len(names) :]
         return [c._replace(name=name) for c, name in zip(found, unique, strict=True)]
 

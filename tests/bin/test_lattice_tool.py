@@ -11,7 +11,7 @@ from oracles.lattice_paths import all_paths, random_lattice, write_htk, write_ka
 
 from espnet_bayeslm.bin import rescore
 from espnet_bayeslm.bin.lattice import LatticeOptions, main
-from espnet_bayeslm.loading.components import load_components
+from espnet_bayeslm.loading.components import ComponentOptions
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.nbest.htk import read_htk
 from espnet_bayeslm.nbest.lattice import PathScales, best_paths, kaldi_scales, nbest_list
@@ -62,7 +62,9 @@ def test_rescored_lattices_hold_the_scores_of_the_mixture(folder, point, ngram, 
     lms = {"lm": point, "ngram": ngram, "weights": "0.6,0.4", **EXACT, **OPTIONS}
     given = {"lattices": folder / "given", "lattice_format": format, "output": folder / "out"}
     main(words(**given, **lms, merge_order=100, nbest_size=1000))
-    scorers = [c.scorer for c in load_components([str(point)], [str(ngram)])]
+    scorers = [
+        c.scorer for c in ComponentOptions(lms=[str(point)], ngrams=[str(ngram)]).components()
+    ]
     for nbest, lattice in zip(read_nbest(folder / "out" / "nbest", "jsonl"), LATTICES, strict=True):
         assert {hyp.words for hyp in nbest.hypotheses} == set(all_paths(lattice))
         for hyp in nbest.hypotheses:

@@ -4,7 +4,7 @@ import pytest
 from entered import entered
 
 from espnet_bayeslm.bin.perplexity import PerplexityOptions, perplexity
-from espnet_bayeslm.loading.components import load_components
+from espnet_bayeslm.loading.components import ComponentOptions
 from espnet_bayeslm.nbest.formats import CheckedLists
 from espnet_bayeslm.rescoring.decision import Scales, Weighting
 from espnet_bayeslm.rescoring.list_blocks import score_lists
@@ -39,7 +39,7 @@ def test_a_sentence(name, request, tmp_path):
 
 
 def test_a_list(point, nbest):
-    components = load_components([str(point)], [])
+    components = ComponentOptions(lms=[str(point)]).components()
     weighting = Weighting.of(components, None, Scales(lmwt=10.0))
 
     def rescore():

@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from espnet_bayeslm.loading.components import load_components
+from espnet_bayeslm.loading.components import ComponentOptions
 from espnet_bayeslm.loading.experiment import UNKNOWN_WORDS, read_unk_size
 from espnet_bayeslm.loading.export import export_lm
 from espnet_bayeslm.loading.mixture_export import write_mixture
@@ -29,7 +29,7 @@ def counted(point, tmp_path):
 
 def word_log_probs(exp, **options):
     """Return ln p of each word of a sentence, as the tools compute it."""
-    [component] = load_components([exp], [], **options)
+    [component] = ComponentOptions(lms=[exp], **options).components()
     return component.scorer.word_scores([SENTENCE])[0].log_probs
 
 
