@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import shutil
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Union
 
 import torch
 from espnet2.lm.espnet_model import ESPnetLanguageModel
@@ -38,6 +39,7 @@ from espnet_bayeslm.utils.ngram_files import ngram_fingerprint, ngram_name
 
 # The folder beside the checkpoint that holds the n-grams.
 NGRAMS = "ngrams"
+Source = Union[TrainedLM, PathLike]
 
 
 def write_mixture(
@@ -53,42 +55,30 @@ def write_mixture(
 
     The folder has `config.yaml`, `valid.loss.ave.pth` with the weights of all LMs, the n-grams in
     `ngrams/`, and the sentencepiece model where there is one. How text is read is taken from the
-    first LM.
-
-    Args:
-        folder: The experiment folder to write.
-        lms: Experiment folders or checkpoints; one at least.
-        ngrams: ARPA files or KenLM binaries.
-        weights: The file that `bayeslm interpolate` wrote for these components, or their weights
-            `W,W,..` in the order of `lms` and `ngrams`; None for a single LM.
-        subtract_lms: LMs or n-grams over the same tokens that are subtracted, log-linearly.
-        subtract_weights: The weight of each, at or below zero, where that of the mixture is 1.
+    first LM. LMs and n-grams over the same tokens may be subtracted, log-linearly: their weights
+    are at or below zero, where that of the mixture is 1.
     """
     if not lms:
         raise InputError("no LM in the mixture", remedy="Give --lm EXP: it has the token list.")
     _check_folder(Path(folder))
-    every = [*lms, *(path for path in subtract_lms if not is_ngram(path))]
-    loaded = {os.fspath(path): load_lm(os.fspath(path)) for path in every}
-    trained = [loaded[os.fspath(path)] for path in lms]
-    for other in loaded.values():
-        _check_component(other)
-        check_same_tokens(trained[0], other)
-    others = [
-        ngram_name(path) if is_ngram(path) else loaded[os.fspath(path)].name
-        for path in subtract_lms
-    ]
-    names = unique_names(
-        [*(t.name for t in trained), *(ngram_name(path) for path in ngrams), *others]
-    )
-    own = names[: len(lms) + len(ngrams)]
-    less = [NamedWeight(*pair) for pair in zip(names[len(own) :], subtract_weights, strict=False)]
-    if len(subtract_weights) != len(subtract_lms):
+    load = functools.lru_cache(load_lm)  # one may be given twice
+    trained = [load(os.fspath(path)) for path in lms]
+    less = [path if is_ngram(path) else load(os.fspath(path)) for path in subtract_lms]
+    sources: List[Source] = [*trained, *ngrams, *less]
+    for other in sources:
+        if isinstance(other, TrainedLM):
+            _check_component(other)
+            check_same_tokens(trained[0], other)
+    names = unique_names([s.name if isinstance(s, TrainedLM) else ngram_name(s) for s in sources])
+    if len(subtract_weights) != len(less):
         raise InputError(
-            f"{len(subtract_weights)} --subtract_weight for {len(subtract_lms)} --subtract_lm",
+            f"{len(subtract_weights)} --subtract_weight for {len(less)} --subtract_lm",
             remedy="Give a weight at or below zero for each, as `bayeslm rescore` has tuned it.",
         )
-    check_subtracted(less)
-    digests = [*(fingerprint(t.path) for t in trained), *map(ngram_fingerprint, ngrams)]
+    own = names[: len(lms) + len(ngrams)]
+    pairs = zip(names[len(own) :], subtract_weights, strict=True)
+    check_subtracted([NamedWeight(*pair) for pair in pairs])
+    digests = [*(fingerprint(lm.path) for lm in trained), *map(ngram_fingerprint, ngrams)]
     found = read_weights(weights, own, fingerprints=digests)
     if found is None:
         raise InputError(
@@ -96,20 +86,11 @@ def write_mixture(
             remedy="Give --weights, the file that `bayeslm interpolate` writes.",
         )
     values = found.tolist()
-    parts = [
-        *map(_lm_part, names, values, trained),
-        *map(_ngram_part, names[len(lms) :], values[len(lms) :], ngrams),
-    ]
-    sources = list(trained)
-    for row, path in zip(less, subtract_lms, strict=True):
-        if not row.weight:  # it would not be computed
-            continue
-        if is_ngram(path):
-            parts.append(_ngram_part(row.name, row.weight, path))
-        else:
-            sources.append(loaded[os.fspath(path)])
-            parts.append(_lm_part(row.name, row.weight, sources[-1]))
-    model = _build(parts, sources)
+    every = list(zip(names, [*values, *subtract_weights], sources, strict=True))
+    # what is subtracted with weight 0 would not be computed
+    used = [*every[: len(own)], *(item for item in every[len(own) :] if item[1])]
+    parts = [_part(*item) for item in used]
+    model = _build(parts, [source for _, _, source in used if isinstance(source, TrainedLM)])
     size = mixed_unk_size(trained, values)
     with staged(folder, replaces=[str(UNKNOWN_WORDS)]) as new:
         write_yaml(new / CONFIG, _config(parts, trained[0], new, named=Path(folder)))
@@ -165,16 +146,15 @@ def _check_component(trained: TrainedLM) -> None:
         raise InputError(problem, path=trained.path, remedy=remedy)
 
 
-def _lm_part(name: str, weight: float, trained: TrainedLM) -> Dict[str, Any]:
-    args = read_config(trained.config)
+def _part(name: str, weight: float, source: Source) -> Dict[str, Any]:
+    """Component of a mixture, as `lm_conf` has it."""
+    if not isinstance(source, TrainedLM):
+        return {"name": name, "kind": "ngram", "weight": weight, "path": os.fspath(source)}
+    args = read_config(source.config)
     part = {"name": name, "kind": "lm", "weight": weight, "lm": args.lm, "lm_conf": args.lm_conf}
-    if whole_blocks(getattr(trained.lm, "posterior", None)):
+    if whole_blocks(getattr(source.lm, "posterior", None)):
         part["whole_posterior"] = True
     return part
-
-
-def _ngram_part(name: str, weight: float, path: PathLike) -> Dict[str, Any]:
-    return {"name": name, "kind": "ngram", "weight": weight, "path": os.fspath(path)}
 
 
 def _lm_conf(parts: Sequence[Dict[str, Any]], tokens: List[str]) -> Dict[str, Any]:
