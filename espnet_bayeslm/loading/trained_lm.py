@@ -11,7 +11,6 @@ from typing import Callable, List, Sequence
 from espnet2.lm.abs_model import AbsLM
 from espnet2.lm.espnet_model import ESPnetLanguageModel
 
-from espnet_bayeslm.evaluation.word_scores import Text, WordScores, sentences_of, words_of
 from espnet_bayeslm.lm import UncertainLM
 from espnet_bayeslm.loading.build import load_model, text_reader
 from espnet_bayeslm.loading.experiment import (
@@ -25,7 +24,7 @@ from espnet_bayeslm.loading.experiment import (
 from espnet_bayeslm.pretrained.names import PRETRAINED
 from espnet_bayeslm.pretrained.scorer import PretrainedLM
 from espnet_bayeslm.scoring.neural import NeuralScorer
-from espnet_bayeslm.scoring.uncertainty import Uncertainty
+from espnet_bayeslm.scoring.uncertainty import LoadedLM
 from espnet_bayeslm.scoring.unknown_words import usual_unk_size
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
@@ -35,7 +34,7 @@ TRAINING_ONLY = ("precision", "gradient_checkpointing")
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainedLM:
+class TrainedLM(LoadedLM):
     """A trained LM in evaluation mode, and how it reads text.
 
     Attributes:
@@ -78,38 +77,6 @@ class TrainedLM:
     def tokens(self) -> List[str]:
         """All tokens; the index is the id."""
         return self.token_list
-
-    def score(self, text: Text, *, num_samples: int = 0) -> float:
-        """Ln P(text, `</s>`) of a sentence, in nats.
-
-        Args:
-            text: A string, or its words.
-            num_samples: Number of weight samples whose probabilities are averaged; 0: the posterior
-                mean.
-        """
-        return float(self.word_scores([text], num_samples=num_samples)[0].log_probs.sum())
-
-    def word_scores(self, texts: Sequence[Text], *, num_samples: int = 0) -> List[WordScores]:
-        """Ln p of each word and of `</s>` of sentences, in nats.
-
-        Args:
-            texts: Strings, or lists of words.
-            num_samples: Number of weight samples whose probabilities are averaged; 0: the posterior
-                mean.
-
-        Raises:
-            InputError: One string, where a list of sentences is expected.
-        """
-        return self._scorer(num_samples).word_scores(sentences_of(texts))
-
-    def uncertainty(self, text: Text, *, num_samples: int = 10) -> Uncertainty:
-        """Uncertainty of the LM about each word and `</s>` of a sentence, in nats.
-
-        Args:
-            text: A string, or its words.
-            num_samples: Number of weight samples.
-        """
-        return self._scorer(num_samples).uncertainty([words_of(text)])[0]
 
     def _scorer(self, num_samples: int) -> NeuralScorer:
         return NeuralScorer(self, num_samples=num_samples, unk_size=self.unk_size)

@@ -11,13 +11,13 @@ from typing import Any, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from espnet_bayeslm.evaluation.word_scores import Text, WordScores, sentences_of, words_of
+from espnet_bayeslm.evaluation.word_scores import WordScores
 from espnet_bayeslm.pretrained.causal_lm import CausalLM
 from espnet_bayeslm.pretrained.entropies import token_entropies
 from espnet_bayeslm.pretrained.text_forms import AUTO, Encoded, Reader, candidates
 from espnet_bayeslm.pretrained.tree_scores import MAX_NODES, TreeScorer
 from espnet_bayeslm.scoring.limits import MAX_CONTEXT
-from espnet_bayeslm.scoring.uncertainty import Uncertainty
+from espnet_bayeslm.scoring.uncertainty import LoadedLM, Uncertainty
 from espnet_bayeslm.scoring.words import word_log_probs
 from espnet_bayeslm.utils.errors import InputError
 
@@ -271,7 +271,7 @@ def _vocab_size(model: Any) -> int:
     return int(model.get_output_embeddings().weight.shape[0])
 
 
-class PretrainedLM:
+class PretrainedLM(LoadedLM):
     """A pretrained LM as `espnet_bayeslm.load` returns it.
 
     Args:
@@ -303,36 +303,6 @@ class PretrainedLM:
         found: List[str] = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
         return found
 
-    def score(self, text: Text, *, num_samples: int = 0) -> float:
-        """Ln P(text, end) of a sentence, a string or its words, in nats.
-
-        Args:
-            text: A string, or its words.
-            num_samples: Number of weight samples whose probabilities are averaged; 0: the posterior
-                mean.
-        """
-        return float(self.word_scores([text], num_samples=num_samples)[0].log_probs.sum())
-
-    def word_scores(self, texts: Sequence[Text], *, num_samples: int = 0) -> List[WordScores]:
-        """Ln p of each word and of the end of sentences, strings or lists of words, in nats.
-
-        Args:
-            texts: Strings, or lists of words.
-            num_samples: Number of weight samples whose probabilities are averaged; 0: the posterior
-                mean.
-
-        Raises:
-            InputError: One string, where a list of sentences is expected.
-        """
+    def _scorer(self, num_samples: int) -> PretrainedScorer:
         self.scorer.num_samples = num_samples
-        return self.scorer.word_scores(sentences_of(texts))
-
-    def uncertainty(self, text: Text, *, num_samples: int = 10) -> Uncertainty:
-        """Uncertainty of the LM about each word and the end of a sentence, in nats.
-
-        Args:
-            text: A string, or its words.
-            num_samples: Number of weight samples.
-        """
-        self.scorer.num_samples = num_samples
-        return self.scorer.uncertainty([words_of(text)])[0]
+        return self.scorer

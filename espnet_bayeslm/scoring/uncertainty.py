@@ -15,6 +15,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 import numpy as np
 import torch
 
+from espnet_bayeslm.evaluation.word_scores import Text, WordScores, sentences_of, words_of
 from espnet_bayeslm.scoring.log_probs import (
     Blocks,
     Group,
@@ -190,3 +191,43 @@ def _entropies(
 
 def _numpy(x: torch.Tensor) -> np.ndarray:
     return x.to("cpu", torch.float64).numpy()
+
+
+class LoadedLM:
+    """An LM as `espnet_bayeslm.load` returns it: it scores sentences, strings or lists of words."""
+
+    def _scorer(self, num_samples: int) -> Any:
+        """Scorer of sentences, with weight samples or the posterior mean (0)."""
+        raise NotImplementedError
+
+    def score(self, text: Text, *, num_samples: int = 0) -> float:
+        """Ln P(text, end) of a sentence, in nats.
+
+        Args:
+            text: A string, or its words.
+            num_samples: Number of weight samples whose probabilities are averaged; 0: the posterior
+                mean.
+        """
+        return float(self.word_scores([text], num_samples=num_samples)[0].log_probs.sum())
+
+    def word_scores(self, texts: Sequence[Text], *, num_samples: int = 0) -> List[WordScores]:
+        """Ln p of each word and of the end of sentences, in nats.
+
+        Args:
+            texts: Strings, or lists of words.
+            num_samples: Number of weight samples whose probabilities are averaged; 0: the posterior
+                mean.
+
+        Raises:
+            InputError: One string, where a list of sentences is expected.
+        """
+        return self._scorer(num_samples).word_scores(sentences_of(texts))
+
+    def uncertainty(self, text: Text, *, num_samples: int = 10) -> Uncertainty:
+        """Uncertainty of the LM about each word and the end of a sentence, in nats.
+
+        Args:
+            text: A string, or its words.
+            num_samples: Number of weight samples.
+        """
+        return self._scorer(num_samples).uncertainty([words_of(text)])[0]
