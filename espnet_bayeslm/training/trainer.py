@@ -19,7 +19,7 @@ from espnet2.train.trainer import Trainer, TrainerOptions
 
 from espnet_bayeslm.bayes import process_rank
 from espnet_bayeslm.evaluation.perplexity import perplexity_text
-from espnet_bayeslm.kinds.search.history import show, write_history
+from espnet_bayeslm.kinds.search.history import write_history
 from espnet_bayeslm.lm.sigma import typical_sigma
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.loading.checkpoint import REPORTER_TYPES
@@ -204,7 +204,7 @@ class BayesLMTrainer(Trainer):
     @classmethod
     def train_one_epoch(cls, *args: Any, **kwargs: Any) -> bool:
         """Train an epoch and report its perplexity (at the sampled weights)."""
-        reporter, first = kwargs["reporter"], kwargs["reporter"].get_total_count()
+        reporter = kwargs["reporter"]
         model = getattr(kwargs["model"], "module", kwargs["model"])
         if isinstance(model, BayesLanguageModel):
             model.start_epoch(reporter.epoch - cls.first_epoch + 1)
@@ -218,8 +218,6 @@ class BayesLMTrainer(Trainer):
         if isinstance(model, BayesLanguageModel):
             records = model.architecture_log.take()
             if records and process_rank() == 0:
-                steps = dict(first=first, last=reporter.get_total_count())
-                show(records, kwargs["summary_writer"], epoch=reporter.epoch, **steps)
                 write_history(Path(kwargs["options"].output_dir), reporter.epoch, records)
         return all_steps_are_invalid
 

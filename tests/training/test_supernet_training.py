@@ -19,10 +19,9 @@ POINT_BAYES = {"kind": "search", "candidates": ["point", "bayes"]}
 
 
 def test_architecture_weights_are_learnt_and_shown(train_lm, tmp_path, caplog):
-    event_file = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     caplog.set_level("INFO")
-    options = ["--use_tensorboard", "true", "--model_conf", "architecture_lr=0.05"]
-    exp = train_lm(tmp_path / "exp", *LSTM, *SEARCH, *ADAM, *options, max_epoch=2)
+    options = [*LSTM, *SEARCH, *ADAM, "--model_conf", "architecture_lr=0.05"]
+    exp = train_lm(tmp_path / "exp", *options, max_epoch=2)
     state = load_state(exp / "2epoch.pth")
     weights = {key: value for key, value in state.items() if ".search." in key}
     assert set(weights) == {f"lm.search.cell_input@{layer}.weights" for layer in (1, 2)}
@@ -33,10 +32,6 @@ def test_architecture_weights_are_learnt_and_shown(train_lm, tmp_path, caplog):
     last = lines[-1]["weights"]["cell_input@1"]
     assert list(last) == ["point", "bayes"]
     assert list(last.values()) == pytest.approx(weights["lm.search.cell_input@1.weights"].tolist())
-    events = event_file.EventAccumulator(str(exp / "tensorboard" / "train"))
-    events.Reload()
-    written = events.Scalars("architecture/cell_input@1/bayes")
-    assert written[-1].value == pytest.approx(last["bayes"]) and len(written) == len(lines)
     assert "Epoch 2: cell_input@1: point 0." in caplog.text
 
 

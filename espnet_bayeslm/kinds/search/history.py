@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Dict, List
 
 import torch
 from torch import nn
@@ -59,23 +59,14 @@ class ArchitectureLog:
         }
 
 
-def show(records: List[Record], summary_writer: Any, *, epoch: int, first: int, last: int) -> None:
-    """Write an epoch's architecture weights to TensorBoard, if it is used, and the last to the log.
+def write_history(folder: Path, epoch: int, records: List[Record]) -> None:
+    """Add an epoch to the history in a folder, and log its last weights.
 
-    The epoch's training steps are those from `first` to `last`.
+    An epoch that a kill undid is replaced.
     """
-    for share, weights in records if summary_writer is not None else ():
-        step = first + round(share * (last - first))
-        for location, of_location in weights.items():
-            for kind, value in of_location.items():
-                summary_writer.add_scalar(f"architecture/{location}/{kind}", value, step)
-    for location, by_kind in shares(records[-1][1]).items() if records else ():
+    for location, by_kind in shares(records[-1][1]).items():
         paths = [f"{kind} {share:.3f}" for kind, share in by_kind.items()]
         logging.info(f"Epoch {epoch}: {location}: {', '.join(paths)}")
-
-
-def write_history(folder: Path, epoch: int, records: List[Record]) -> None:
-    """Add an epoch to the history in a folder; an epoch that a kill undid is replaced."""
     path = folder / HISTORY
     before = [line for _, line in read_lines(path)] if path.exists() and epoch > 1 else []
     kept = [line for line in before if json.loads(line)["epoch"] <= epoch - 1]
