@@ -166,11 +166,7 @@ class Kind:
         return cls.needs is None or getattr(position, cls.needs) is not None
 
     def fitted(self, position: Position) -> Kind:
-        """This kind, with the options that a position allows.
-
-        Raises:
-            InputError: The position cannot have it.
-        """
+        """This kind, with the options that a position allows, or an InputError."""
         if self.needs is not None and getattr(position, self.needs) is None:
             raise self.misfit(position)
         return self

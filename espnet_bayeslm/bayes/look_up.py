@@ -37,12 +37,7 @@ def can_look_up(block: Any) -> bool:
 
 
 class SampledRows:
-    """Forward pass of an embedding that samples the rows it looks up, once.
-
-    Args:
-        block: The table's block.
-        generator: Source of the noise.
-    """
+    """Forward pass of an embedding that samples the rows of its block that it looks up, once."""
 
     def __init__(self, block: Any, generator: torch.Generator):
         self.block, self.generator = block, generator

@@ -309,10 +309,7 @@ class Posterior:
 class Sample:
     """One sample of all random weights.
 
-    Args:
-        posterior: The posterior.
-        generator: Source of the noise.
-        one_pass: True if one forward pass uses it, and looked-up rows are sampled then.
+    With `one_pass` one forward pass uses it, and looked-up rows are sampled then.
     """
 
     def __init__(self, posterior: Posterior, generator: torch.Generator, *, one_pass: bool = False):

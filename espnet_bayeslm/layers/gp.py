@@ -108,10 +108,7 @@ def check_gp_options(location: str, random: Any, basis: Any, *, native: Optional
 class GPActivation(nn.Module):
     """An activation function per unit, a random mixture of basis functions (Eq. 26).
 
-    Args:
-        units: Number of units.
-        native: The activation function that it replaces and starts as.
-        basis: Names of the basis functions.
+    It replaces the `native` function, and starts as that.
     """
 
     def __init__(self, units: int, native: str, basis: Tuple[str, ...] = BASIS):

@@ -64,13 +64,7 @@ def _alone(keys_values: torch.Tensor) -> Prefix:
 
 
 class KeyValueCache:
-    """Keys and values of the tokens of a search.
-
-    Args:
-        num_layers: Number of layers.
-        head: Number of attention heads.
-        size: M, the size of keys and values of all heads together.
-        like: A tensor with the type and device of the keys and values.
+    """Keys and values of the tokens of a search, M for all heads, in type and device as `like`.
 
     Attributes:
         table: (num_layers, 2, head, capacity, M / head).
@@ -136,11 +130,9 @@ def membership(prefixes: Sequence[Prefix]) -> np.ndarray:
 
 
 class CachedStep:
-    """One more token for each of B hypotheses.
+    """One more token for each of B hypotheses, whose states are prefixes.
 
-    Args:
-        prefixes: States of the hypotheses; the longest one's cache gets copies of prefixes of other
-            caches.
+    The longest one's cache gets copies of prefixes of other caches.
 
     Attributes:
         prefixes: New states, which count the new token.

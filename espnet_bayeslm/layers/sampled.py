@@ -19,16 +19,13 @@ NEVER = -1e30
 class Proposal:
     """The distribution of the noise tokens: each is drawn, or not, independently.
 
-    The probability to be drawn is proportional to a token's weight, but at most 1: the most
-    frequent tokens are always there, and no draw is spent on one that is there already.
+    The probability to be drawn is proportional to a token's weight (V,), but at most 1: the most
+    frequent tokens are always there, and no draw is spent on one that is there already. On average
+    `num_samples` tokens are drawn, at most as many as weights are above 0.
 
     Attributes:
         inclusion: The probability of each token to be drawn, double precision, (V,).
         log_inclusion: Logarithm of `inclusion`, (V,); 0 for a token that is never drawn.
-
-    Args:
-        weights: 0 or more, (V,).
-        num_samples: Average number of tokens to draw, at most as many as weights are above 0.
     """
 
     def __init__(self, weights: torch.Tensor, num_samples: int):
@@ -74,22 +71,16 @@ def sampled_loss(
 ) -> SampledLoss:
     """Objective, NLL and ln Z of each token, from the logits of sampled tokens.
 
-    The objective is -ln of the target's share among the target and the candidates. Each logit,
-    the target's too, is less by ln of its inclusion probability. A candidate that is the token's
-    own target does not count twice. The gradient tends to the exact softmax's as candidates
-    become certain. With few candidates the expected gradient differs, but has the same zero. The
-    objective is least, in expectation over candidates drawn independently, where
-    softmax(logits) is the distribution of the targets. (Without the target's correction it is
-    least where logits are too peaked.) The value of the objective is not an NLL: a rare target
-    wins against the candidates more easily than against the vocabulary.
+    The objective is -ln of the target's share among the target and the candidates, each logit less
+    by ln of its inclusion probability; a candidate that is the token's own target does not count
+    twice. It is least, in expectation over candidates drawn independently, where softmax(logits) is
+    the distribution of the targets, and its gradient tends to the exact softmax's as candidates
+    become certain. Its value is not an NLL: a rare target wins against the candidates more easily
+    than against the vocabulary.
 
-    `log_z` is ln of an unbiased estimate of Z: the target is certain, and each other candidate
-    stands for 1 / its inclusion probability tokens. Its logarithm, and so `nll`, is on average
-    too low, the less the more candidates there are.
-
-    Weight rows are gathered once, for the candidates and the batch's distinct targets, so a call
-    costs O(N C) products. Under autocast the products are in its precision; log-sum-exp and
-    gradients are in single precision or better.
+    `log_z` is ln of an unbiased estimate of Z, and so, as `nll`, on average too low, the less the
+    more candidates there are. A call costs O(N C) products. Under autocast they are in its
+    precision; log-sum-exp and gradients are in single precision or better.
 
     Args:
         outputs: Input of the output projection, (N, M).

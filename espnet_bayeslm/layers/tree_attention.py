@@ -18,11 +18,7 @@ MAX_KEYS = 1 << 16
 
 
 class TreeAttention:
-    """Attention for nodes that are ordered depth first, and padded to whole blocks.
-
-    Args:
-        tree: A `TokenTree` of T nodes.
-        dtype: Type of the queries, keys and values.
+    """Attention for the T nodes of a `TokenTree`, depth first, and padded to whole blocks.
 
     Attributes:
         order: (R,), a node for each row; the rows after T, up to a whole block, are padding.

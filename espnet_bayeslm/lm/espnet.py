@@ -126,11 +126,7 @@ class BayesESPnetLM(RereadingLM):
 
     @classmethod
     def build(cls, vocab_size: int, conf: Optional[Mapping[str, Any]]) -> AbsLM:
-        """ESPnet's LM.
-
-        Raises:
-            InputError: The options are not ESPnet's, or ESPnet refuses their values.
-        """
+        """ESPnet's LM."""
         if conf is not None and not isinstance(conf, Mapping):
             raise InputError(f"backbone_conf: expected a mapping of options, got {conf!r}")
         names = inspect.signature(cls.espnet_class.__init__).parameters

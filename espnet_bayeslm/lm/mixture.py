@@ -102,11 +102,7 @@ class MixtureLM(LogProbLM):
     def compute(
         self, input: torch.Tensor, hidden: Optional[State]
     ) -> Tuple[torch.Tensor, Optional[State]]:
-        """Mixed ln p of a batch, (B, L, V); the state has one of each component in use.
-
-        Raises:
-            InputError: There is a state, and a component cannot continue from a state.
-        """
+        """Mixed ln p of a batch, (B, L, V); the state has one of each component in use."""
         before = (None,) * len(self._used) if hidden is None else hidden
         log_probs, after = [], []
         for k, lm, state in zip(self._used, self._lms(), before, strict=True):

@@ -97,7 +97,7 @@ class LogProbLM(IncrementalLM):
 
 
 class NgramLM(LogProbLM):
-    """A back-off n-gram over the tokens of an ESPnet LM.
+    """A back-off n-gram over the tokens of an ESPnet LM, `<blank>` first and `<sos/eos>` last.
 
     ln p of a token is KenLM's: a token that the n-gram does not know has the probability of
     `<unk>`. `<sos/eos>` is scored as `</s>`, and as the first token of a context it is `<s>`.
@@ -105,15 +105,8 @@ class NgramLM(LogProbLM):
     gives to words that are no tokens. The softmax of ESPnet's model then changes nothing, unless
     several tokens share the probability of `<unk>` and the sum is more than 1.
 
-    Args:
-        path: An ARPA file or a KenLM binary.
-        tokens: The token list; the first is `<blank>`, the last `<sos/eos>`.
-
     Attributes:
         unknown: Tokens that the n-gram does not know, without the special ones.
-
-    Raises:
-        InputError: The file cannot be read, or its words are not the tokens.
     """
 
     def __init__(self, path: PathLike, tokens: Sequence[str]):

@@ -53,13 +53,9 @@ class Resettable(Protocol):
 
 
 class LMSample:
-    """One sample of an LM's random weights and latent outputs, or their mean.
+    """One sample of an LM's random weights and latent outputs, or their mean (`is_mean`).
 
-    Args:
-        posterior: Posterior of the weights.
-        weights: Sample of the weights; None: their mean.
-        latents: Sampling options of the latent outputs.
-        is_mean: True if nothing is sampled.
+    Without a sample of the weights their mean is used.
 
     Attributes:
         kl: Gives the KL of the random weights, as `Posterior.kl`.

@@ -31,15 +31,9 @@ class BlockOfText(NamedTuple):
 
 
 class TextWorker:
-    """LMs and n-grams, loaded by a worker, which scores blocks of sentences.
+    """LMs and n-grams, loaded by a worker on its GPUs, which scores blocks of sentences.
 
-    Args:
-        options: LMs and n-grams.
-        ngpu: Number of GPUs of a worker.
-        context: Sentences of the text before each one that an LM reads first.
-
-    Raises:
-        InputError: An LM or an n-gram cannot be used.
+    LMs read `context` sentences of the text before each one first.
     """
 
     def __init__(self, options: ComponentOptions, ngpu: int, context: int):
@@ -66,14 +60,7 @@ def _counts(component: Component, block: Sentences) -> Optional[List[np.ndarray]
 
 
 class ScoredText:
-    """Scores of one text by a component: a `WordScorer` of this text's sentences.
-
-    Args:
-        name: Name of the component.
-
-    Attributes:
-        scores: Scores of the sentences, in their order.
-    """
+    """Scores of one text by a component `name`, added in order: a `WordScorer` of its sentences."""
 
     def __init__(self, name: str):
         self.name = name
@@ -97,19 +84,10 @@ class ScoredText:
 
 
 class TextOnWorkers:
-    """LMs and n-grams on workers, which score a text.
-
-    Args:
-        pool: The workers.
-        options: LMs and n-grams.
-        ngpu: Number of GPUs of a worker.
-        context: Sentences of the text before each one that an LM reads first.
+    """LMs and n-grams on workers, as `TextWorker` has them, which score a text.
 
     Attributes:
         components: Components whose scorers get the scores of a text by `score`.
-
-    Raises:
-        InputError: An LM or an n-gram cannot be used.
     """
 
     def __init__(self, pool: Pool, options: ComponentOptions, *, ngpu: int, context: int):

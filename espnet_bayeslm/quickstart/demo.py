@@ -79,12 +79,9 @@ def unpack(data: Path, folder: Path) -> None:
 
 
 class Demo(Runner):
-    """Steps of the quick start.
+    """Steps of the quick start in a folder that has the data.
 
-    Args:
-        folder: The folder of all that is made, with the data.
-        epochs: Number of epochs of each training; 0: as the configurations say.
-        small_lm: Systems of SmolLM2; None: its file is not there.
+    Each training has `epochs` epochs, or as many as the configurations say (0).
     """
 
     def __init__(self, folder: Path, epochs: int, small_lm: Optional[SmallLM] = None):

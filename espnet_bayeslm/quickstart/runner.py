@@ -23,13 +23,10 @@ def words(tool: str, **options: object) -> List[str]:
 
 
 class Runner:
-    """Command lines of a 3-gram, of LMs, and of mixtures of both.
+    """Command lines of a 3-gram, of LMs, and of mixtures of both, in the folder `exp`.
 
-    Args:
-        exp: The folder of all that is made.
-        texts: Paths of the texts: `train`, `valid` and `test`.
-        training: Options of every training.
-        scoring: Options of every command that scores with LMs.
+    `texts` are `train`, `valid` and `test`. Every training has the options `training`, and every
+    command that scores with LMs the options `scoring`.
     """
 
     def __init__(

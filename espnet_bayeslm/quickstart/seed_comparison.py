@@ -171,14 +171,7 @@ def half_config(lm: str, size: str) -> Dict[str, Any]:
 
 
 class Work(Runner):
-    """Steps of a comparison, and their results.
-
-    Args:
-        what: Texts and LMs.
-        exp: The folder.
-        seeds: Seeds of the trainings.
-        rates: Rates of dropout.
-    """
+    """Steps of a comparison, and their results."""
 
     def __init__(self, what: Comparison, exp: Path, seeds: Sequence[int], rates: Sequence[float]):
         self.what, self.seeds, self.rates = what, list(seeds), sorted(rates)

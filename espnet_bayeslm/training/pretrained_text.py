@@ -57,13 +57,7 @@ def pretrained_tokens(lm_conf: Mapping[str, Any]) -> Tokens:
 
 
 class SentencePreprocessor(AbsPreprocessor):
-    """Reads sentences by a pretrained LM's tokenizer.
-
-    Args:
-        reader: Cuts a sentence into tokens.
-        clean: ESPnet's text cleaner; None: the text is taken as it is.
-        train: True in training.
-    """
+    """Reads sentences by a pretrained LM's tokenizer, after ESPnet's text cleaner, if any."""
 
     def __init__(self, reader: Reader, clean: Optional[Any], *, train: bool):
         super().__init__(train)

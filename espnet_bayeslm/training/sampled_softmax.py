@@ -30,20 +30,15 @@ class SampledSoftmax:
 
     Noise tokens are drawn by the counter (seed, rank, step). ESPnet sets the seed anew at each
     epoch, and the steps are counted from there: a resumed run draws what an unbroken one would
-    have drawn, with nothing of this in a checkpoint. Each draw of the weights has noise tokens of
-    its own.
-
-    A power below 1 makes rare tokens less rare among the noise tokens. Drawn as rarely as they
-    come, their rows have few and large gradients, of which Adam makes too large steps.
+    have drawn. A power of the counts below 1 makes rare tokens less rare among the noise tokens.
+    Drawn as rarely as they come, their rows have few and large gradients, of which Adam makes too
+    large steps.
 
     Args:
         options: `num_samples` (noise tokens per batch, on average), `distribution` (`unigram`:
             by the counts of the training text, each plus one; `uniform`) and `power` (of the
             counts, 0 to 1); what is left out has its default.
         vocab_size: Number of tokens.
-
-    Raises:
-        InputError: An unknown option, or a value that it cannot have.
     """
 
     def __init__(self, options: Any, vocab_size: int):

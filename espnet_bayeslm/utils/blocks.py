@@ -41,15 +41,9 @@ def _call(packed: bytes, method: str, argument: bytes) -> bytes:
 
 
 class Blocks:
-    """An object that each worker makes once, and what its methods return for blocks.
+    """An object that each worker makes once, by `make(*args)`, and the results of its methods.
 
-    Args:
-        pool: The workers.
-        make: Function that makes the object; workers import it.
-        *args: Its arguments.
-
-    Raises:
-        InputError: The object cannot be made.
+    Workers import the function.
     """
 
     def __init__(self, pool: Pool, make: Callable, *args: Any):

@@ -138,12 +138,8 @@ class SerialExecutor(Executor):
 class LocalExecutor(Executor):
     """Processes of this machine; a pool in which one was killed is replaced at the next task.
 
-    The processes are forked, so that slow imports are made once. They end with this process, even
-    if it is killed.
-
-    Args:
-        workers: Number of processes.
-        preload: Modules that are imported before the processes are forked.
+    The processes are forked, so that slow imports, those of `preload`, are made once. They end with
+    this process, even if it is killed.
     """
 
     def __init__(self, workers: int, preload: Sequence[str] = ()):

@@ -24,11 +24,7 @@ RECORDS = 50
 
 
 class ArchitectureLog:
-    """The architecture weights after each training step since the last `take`.
-
-    Args:
-        lm: The LM; without a search nothing is kept.
-    """
+    """The architecture weights of an LM after each training step since the last `take`."""
 
     def __init__(self, lm: nn.Module):
         self.lm = lm
