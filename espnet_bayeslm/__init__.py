@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from espnet_bayeslm.rescoring.list_worker import rescore
     from espnet_bayeslm.utils.files import PathLike
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def register() -> None:

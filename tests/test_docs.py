@@ -218,6 +218,17 @@ def test_links_lead_somewhere(page):
         assert not anchor or anchor in anchors(linked), target
 
 
+def test_version_and_date_of_the_release_agree():
+    from espnet_bayeslm import __version__
+
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    version, date = re.search(
+        r"^## (\S+) \((.*)\)$", (ROOT / "CHANGELOG.md").read_text(), re.M
+    ).groups()
+    assert (version, date) == (citation["version"], str(citation["date-released"]))
+    assert version == __version__
+
+
 def test_each_page_is_in_the_contents():
     entries = "\n".join(blocks(DOCS / "index.md", "{toctree}"))
     listed = {line for line in entries.splitlines() if line and not line.startswith(":")}
