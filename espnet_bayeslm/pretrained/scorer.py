@@ -107,8 +107,10 @@ class PretrainedScorer:
             logging.info(f"{self.name}: its model reads no prefix trees; padded batches are used")
 
     def _tree_scorer(self, reader: Reader) -> TreeScorer:
-        openings = reader.openings(_vocab_size(self.lm.model))
-        return TreeScorer(self.lm.model, openings, max_nodes=self.max_nodes)
+        openings = reader.openings(self.lm.model.get_output_embeddings().weight.shape[0])
+        if self._scorer is None:
+            self._scorer = TreeScorer(self.lm.model, openings, max_nodes=self.max_nodes)
+        return self._scorer.with_openings(openings)
 
     def word_scores(self, sentences: Sequence[Sequence[str]]) -> List[WordScores]:
         """Scores of each sentence (words without `<s>`, `</s>`), in order."""
@@ -264,11 +266,6 @@ def _words(found: Uncertainty, item: Encoded) -> Uncertainty:
         found.openings[:, : end + 1],
     )
     return whole.of_words(item.starts)
-
-
-def _vocab_size(model: Any) -> int:
-    """Number of rows of the model's output projection."""
-    return int(model.get_output_embeddings().weight.shape[0])
 
 
 class PretrainedLM(LoadedLM):

@@ -7,6 +7,7 @@ padded batches.
 
 from __future__ import annotations
 
+import copy
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -57,6 +58,12 @@ class TreeScorer:
         if projects_linearly(causal):
             self._body, self._decoder = causal.base_model, causal.get_output_embeddings()
         self.takes_trees = self._probe(len(openings))
+
+    def with_openings(self, openings: torch.Tensor) -> TreeScorer:
+        """Scorer by the same model, for words that other tokens end."""
+        other = copy.copy(self)
+        other.openings = openings.to(self.device)
+        return other
 
     @torch.no_grad()
     def log_probs(self, sequences: Sequence[Ids], scored: Sequence[int]) -> List[np.ndarray]:
@@ -190,15 +197,14 @@ class TreeScorer:
 
     @torch.no_grad()
     def _probe(self, vocab_size: int) -> bool:
-        """True if the model reads a prefix tree as it reads single sequences.
+        """True if the model reads a prefix tree as it reads a padded batch.
 
         Raises:
             InputError: A token changes the prediction of the tokens before it.
         """
         ids = [n % vocab_size for n in (5, 9, 7, 11, 13)]
         rows = [tuple(ids), (*ids[:2], ids[4], ids[3], ids[2]), (*ids[:3], ids[0])]
-        alone = [self._scored(self._padded, [row])[0] for row in rows]
-        shorter = self._scored(self._padded, [rows[0][:3]])[0]
+        *alone, shorter = self._scored(self._padded, [*rows, rows[0][:3]])
         if not np.allclose(alone[0][:, :2], shorter, atol=TOLERANCE):
             raise InputError(
                 "the model is not causal: later words change the probabilities of earlier ones",

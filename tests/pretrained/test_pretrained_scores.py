@@ -176,7 +176,8 @@ class NoTrees(torch.nn.Module):
 class NotCausal(NoTrees):
     def forward(self, input_ids, **inputs):
         found = self.model(input_ids=input_ids, **inputs)
-        found.logits = found.logits + input_ids.float().sum() / 7 * found.logits.sin()
+        sums = input_ids.float().sum(1)[:, None, None]
+        found.logits = found.logits + sums / 7 * found.logits.sin()
         return found
 
 
