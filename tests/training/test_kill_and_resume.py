@@ -138,7 +138,7 @@ def test_a_configuration_cut_short_by_a_kill(corpus, tmp_path):
     exp = train(corpus, tmp_path / "exp", *LMS["point"], max_epoch=1)
     path = exp / "config.yaml"
     whole = path.read_text()
-    for size in (0, len(whole) // 3, len(whole) // 2):
+    for size in (0, len(whole) // 2):
         path.write_text(whole[:size])
         train(corpus, exp, *LMS["point"], max_epoch=1)
         assert path.read_text() == whole
@@ -156,8 +156,8 @@ def test_a_training_that_stopped_early_stays_stopped(corpus, tmp_path):
     assert (exp / f"{last + 1}epoch.pth").exists()
 
 
-@pytest.mark.parametrize("options", LMS.values(), ids=LMS)
-def test_a_training_killed_three_times(corpus, tmp_path, options):
+def test_a_training_killed_three_times(corpus, tmp_path):
+    options = LMS["bayes"]
     around = (watched, None, tmp_path / "census.json")
     unbroken = tmp_path / "unbroken"
     train(corpus, unbroken, *options, *KEPT, max_epoch=2, around=around)
