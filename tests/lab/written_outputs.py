@@ -7,7 +7,6 @@ import json
 import numpy as np
 import torch
 import yaml
-from espnet_bayeslm.bin.rescore_output import write_settings
 
 from espnet_bayeslm.evaluation.signal_to_noise import summarize
 from espnet_bayeslm.kinds.search.ranking import rank
@@ -15,7 +14,6 @@ from espnet_bayeslm.nbest.formats import write_nbest
 from espnet_bayeslm.nbest.types import Hypothesis, NBest
 from espnet_bayeslm.report import search_results as search_report
 from espnet_bayeslm.report import weight_noise as snr_report
-from espnet_bayeslm.rescoring.decision import Scales, Weighting
 
 SETS = ("dev", "eval")
 # Utterance -> words of the reference; 10 utterances of 10 words.
@@ -81,8 +79,8 @@ def perplexity_row(name, value):
     return {"name": name, "oovs": 3, "perplexity": with_oov, "perplexity_without_oov": units}
 
 
-def write_system(exp, system, ppls, *, wrong=None, conditions=(), alone=None, sets=SETS):
-    """Write a system's perplexities, weights and rescored lists.
+def write_system(exp, system, ppls, *, wrong=None, conditions=()):
+    """Write a system's perplexities and rescored lists.
 
     Args:
         exp: The seed's folder.
@@ -90,27 +88,22 @@ def write_system(exp, system, ppls, *, wrong=None, conditions=(), alone=None, se
         ppls: Perplexities of the two sets.
         wrong: Condition -> texts of the test set, or how many of 10 words are wrong in each.
         conditions: The conditions of the lists.
-        alone: Component -> perplexity by itself.
-        sets: Names of the sets.
     """
     names = system.split("+")
-    for name, ppl in zip(sets, ppls, strict=True):
-        rows = [perplexity_row(n, (alone or {}).get(n, 150.0)) for n in names]
+    for name, ppl in zip(SETS, ppls, strict=True):
+        rows = [perplexity_row(n, 150.0) for n in names]
         rows = [*rows, perplexity_row("mixture", ppl)] if len(names) > 1 else rows
         rows[-1] = perplexity_row(rows[-1]["name"], ppl)
         path = exp / "perplexity" / system / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({"text": f"data/{name}/text.plain", "components": rows}))
-    weights = np.full(len(names), 1 / len(names))
     for condition in conditions:
-        for name in sets:
+        for name in SETS:
             folder = exp / "rescore" / system / f"{name}_{condition}"
             write_nbest(hypotheses(), folder)
-            count = wrong[condition] if name == sets[1] else 3
+            count = wrong[condition] if name == SETS[1] else 3
             texts = text(count) if isinstance(count, int) else count
             (folder / "text").write_text(kaldi_text(texts))
-            weighting = Weighting(names, weights, "linear", Scales(11.5, -0.5))
-            write_settings(folder, weighting, None, {}, None, {})
 
 
 def write_snr(exp, name, ratios, *, std=0.02, start=0.01):
