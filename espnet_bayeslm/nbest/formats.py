@@ -138,19 +138,17 @@ def _without_marks(lists: Iterable[NBest], path: PathLike) -> Iterator[NBest]:
     for nbest in lists:
         texts = [hyp.words for hyp in nbest.hypotheses] + [nbest.ref or ()]
         if any(mark in words for words in texts for mark in (START, END)):
-            nbest = _unmarked(nbest, path)
+            try:
+                *hyps, ref = map(without_marks, texts)
+            except InputError as error:
+                raise InputError(f"utterance {nbest.utt[:80]!r}: {error}", path=path) from error
+            pairs = zip(nbest.hypotheses, hyps, strict=True)
+            nbest = dataclasses.replace(
+                nbest,
+                hypotheses=tuple(dataclasses.replace(hyp, words=words) for hyp, words in pairs),
+                ref=None if nbest.ref is None else ref,
+            )
         yield nbest
-
-
-def _unmarked(nbest: NBest, path: PathLike) -> NBest:
-    try:
-        hypotheses = tuple(
-            dataclasses.replace(hyp, words=without_marks(hyp.words)) for hyp in nbest.hypotheses
-        )
-        ref = None if nbest.ref is None else without_marks(nbest.ref)
-    except InputError as error:
-        raise InputError(f"utterance {nbest.utt[:80]!r}: {error}", path=path) from error
-    return dataclasses.replace(nbest, hypotheses=hypotheses, ref=ref)
 
 
 def nbest_writer(path: PathLike, *, format: str = "kaldi") -> ContextManager[AddList]:

@@ -122,23 +122,18 @@ def jsonl_writer(path: Path) -> Iterator[AddList]:
 
         def add(nbest: NBest) -> None:
             known.check(nbest)
-            f.write(f"{as_text(_as_json(nbest))}\n".encode())
+            hyps = []
+            for hyp in nbest.hypotheses:
+                scores = {name: getattr(hyp, name) for name in SCORES}
+                given = {name: score for name, score in scores.items() if score is not None}
+                kept = others(hyp.extra, HYPOTHESIS_KEYS)
+                hyps.append({"text": words_line(hyp.words), **given, **kept})
+            content: Dict[str, Any] = {"utt": nbest.utt, "hypotheses": hyps}
+            if nbest.ref is not None:
+                content["ref"] = words_line(nbest.ref)
+            if nbest.speaker is not None:
+                content["speaker"] = nbest.speaker
+            f.write(f"{as_text({**content, **others(nbest.extra, KEYS)})}\n".encode())
 
         yield add
         known.finish()
-
-
-def _as_json(nbest: NBest) -> Dict[str, Any]:
-    """JSON object of a list."""
-    hypotheses = []
-    for hyp in nbest.hypotheses:
-        scores = {name: getattr(hyp, name) for name in SCORES}
-        given = {name: score for name, score in scores.items() if score is not None}
-        kept = others(hyp.extra, HYPOTHESIS_KEYS)
-        hypotheses.append({"text": words_line(hyp.words), **given, **kept})
-    content: Dict[str, Any] = {"utt": nbest.utt, "hypotheses": hypotheses}
-    if nbest.ref is not None:
-        content["ref"] = words_line(nbest.ref)
-    if nbest.speaker is not None:
-        content["speaker"] = nbest.speaker
-    return {**content, **others(nbest.extra, KEYS)}

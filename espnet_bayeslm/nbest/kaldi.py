@@ -23,7 +23,6 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import (
     Entry,
     PathLike,
-    Table,
     read_entries,
     read_table,
     read_text,
@@ -56,8 +55,12 @@ def read_kaldi(path: PathLike) -> Iterator[NBest]:
         InputError: A line, a key or a score that cannot be used (file, line, remedy).
     """
     columns = _find_columns(Path(path))
-    # `_by_key` finds the fault
-    yield from _lists(_side_by_side(columns) if _are_in_step(columns) else _by_key(columns))
+    try:
+        collections.deque(_side_by_side(columns), maxlen=0)
+    except OutOfStep:
+        yield from _lists(_by_key(columns))  # which finds the fault
+    else:
+        yield from _lists(_side_by_side(columns))
 
 
 def read_kaldi_in_step(path: PathLike) -> Iterator[NBest]:
@@ -144,15 +147,6 @@ def _parts(folder: Path) -> List[Path]:
     return parts
 
 
-def _are_in_step(columns: Columns) -> bool:
-    """True if the files can be read side by side."""
-    try:
-        collections.deque(_side_by_side(columns), maxlen=0)
-    except OutOfStep:
-        return False
-    return True
-
-
 def _side_by_side(columns: Columns) -> Rows:
     """Yield the rows of files in step."""
     utts: Set[str] = set()
@@ -184,20 +178,6 @@ def _by_key(columns: Columns) -> Rows:
     text = read_table(columns[WORDS])
     if not text:
         raise InputError("no hypotheses", path=columns[WORDS][0])
-    ranks = _ranks(text)
-    tables = {WORDS: text}
-    for name in list(columns)[1:]:
-        tables[name] = read_table(columns[name])
-        check_has_keys(tables[name], text, paths=columns[name])
-        check_has_keys(text, tables[name], paths=columns[WORDS])
-    _check_ranks(text, ranks)
-    for utt, keys in ranks.items():
-        ordered = [keys[rank] for rank in sorted(keys)]
-        yield utt, [{name: table[key] for name, table in tables.items()} for key in ordered]
-
-
-def _ranks(text: Table) -> Dict[str, Dict[int, str]]:
-    """{utterance: {rank: key}}."""
     ranks: Dict[str, Dict[int, str]] = {}
     for key, (path, line, _) in text.items():
         match = KEY.fullmatch(key)
@@ -209,11 +189,11 @@ def _ranks(text: Table) -> Dict[str, Dict[int, str]]:
                 remedy="Kaldi's N-best keys end in -1, -2, ...; is this a plain `text`?",
             )
         ranks.setdefault(match[1], {})[int(match[2])] = key
-    return ranks
-
-
-def _check_ranks(text: Table, ranks: Dict[str, Dict[int, str]]) -> None:
-    """Check that each utterance's ranks go from 1 to N."""
+    tables = {WORDS: text}
+    for name in list(columns)[1:]:
+        tables[name] = read_table(columns[name])
+        check_has_keys(tables[name], text, paths=columns[name])
+        check_has_keys(text, tables[name], paths=columns[WORDS])
     for utt, keys in ranks.items():
         if max(keys) != len(keys):
             gap = next(n for n in range(1, len(keys) + 1) if n not in keys)
@@ -225,6 +205,9 @@ def _check_ranks(text: Table, ranks: Dict[str, Dict[int, str]]) -> None:
                 line=text[last][1],
                 remedy="Ranks must go from 1 to N without gaps: was the file cut or filtered?",
             )
+    for utt, keys in ranks.items():
+        ordered = [keys[rank] for rank in sorted(keys)]
+        yield utt, [{name: table[key] for name, table in tables.items()} for key in ordered]
 
 
 @contextlib.contextmanager
@@ -249,7 +232,14 @@ def kaldi_writer(folder: Path) -> Iterator[AddList]:
 
         def add(nbest: NBest) -> None:
             known.check(nbest)
-            _check_place(nbest)
+            problem = "has a reference" if nbest.ref is not None else ""
+            if nbest.hypotheses[0].am_score is None:
+                problem = "has no am_score"
+            if problem:
+                raise InputError(
+                    f"the kaldi format cannot hold this: the utterance {nbest.utt!r} {problem}",
+                    remedy="Change the lists (dataclasses.replace), or write jsonl: it holds all.",
+                )
             for rank, hyp in enumerate(nbest.hypotheses, 1):
                 for name, value in _columns(hyp).items():
                     counts[name] += 1
@@ -263,21 +253,9 @@ def kaldi_writer(folder: Path) -> Iterator[AddList]:
                 raise ValueError(f"{counts[name]} of {counts[WORDS]} hypotheses have a cost {name}")
 
 
-def _check_place(nbest: NBest) -> None:
-    """Raise an InputError where the format has no place for something of a list."""
-    problem = "has a reference" if nbest.ref is not None else ""
-    if nbest.hypotheses[0].am_score is None:
-        problem = "has no am_score"
-    if problem:
-        raise InputError(
-            f"the kaldi format cannot hold this: the utterance {nbest.utt!r} {problem}",
-            remedy="Change the lists (dataclasses.replace), or write jsonl, which holds all.",
-        )
-
-
 def _columns(hyp: Hypothesis) -> Dict[str, str]:
     """{file name: the hypothesis's entry there}."""
-    assert hyp.am_score is not None  # `_check_place` has seen to it
+    assert hyp.am_score is not None
     values = {WORDS: words_line(hyp.words), ACOUSTIC: format_number(0.0 - hyp.am_score)}
     if hyp.graph_score is not None or hyp.lm_score is not None:
         graph_cost = 0.0 - (hyp.graph_score or 0.0)

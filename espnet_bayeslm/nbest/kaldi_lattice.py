@@ -14,6 +14,7 @@ of infinite cost are on no path.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import re
 from pathlib import Path
@@ -138,17 +139,23 @@ class _Reader(LatticeBuilder):
             if not fields:
                 break
             if len(fields) > 2 and len(self.arcs) == self.max_arcs:
-                others = sum(len(rest.split()) > 2 for rest in _rest(lines))
+                rest = itertools.takewhile(str.strip, (text for _, text in lines))
+                others = sum(len(text.split()) > 2 for text in rest)
                 self.check_size(len(self.arcs) + 1 + others, first)
-            if len(fields) in (3, 4):
-                self._add_arc(fields)
-            elif len(fields) < 3:
-                self._add_final(fields)
-            else:
+            if len(fields) > 4:
                 raise self.error(
                     f"{line[:80]!r} has {len(fields)} fields, 1 to 4 were expected",
                     "Write compact lattices: lattice-copy ark:- ark,t:-",
                 )
+            state = self._state(fields[0])
+            if len(fields) > 2:
+                target = self._state(fields[1])
+                self.add(self._arc(state, target, self._label(fields[2]), fields[3:]))
+            elif state in self.finals:
+                number, _ = self.finals[state]
+                raise self.error(f"the state {fields[0]} is final already in line {number}")
+            else:
+                self.finals[state] = self.line, self._arc(state, -1, NULL, fields[1:])
         if not self.nodes:
             raise self.error(f"the lattice of {self.utt[:80]!r} has no states", line=first)
         if not self.finals:
@@ -171,17 +178,6 @@ class _Reader(LatticeBuilder):
         if not _STATE.fullmatch(field):
             raise self.error(f"{field[:80]!r} stands where a state's number was expected")
         return self.node(int(field))
-
-    def _add_arc(self, fields: List[str]) -> None:
-        source, target = map(self._state, fields[:2])
-        self.add(self._arc(source, target, self._label(fields[2]), fields[3:]))
-
-    def _add_final(self, fields: List[str]) -> None:
-        state = self._state(fields[0])
-        if state in self.finals:
-            first, _ = self.finals[state]
-            raise self.error(f"the state {fields[0]} is final already in line {first}")
-        self.finals[state] = self.line, self._arc(state, -1, NULL, fields[1:])
 
     def _label(self, field: str) -> str:
         """Word of a symbol or an id."""
@@ -206,14 +202,6 @@ class _Reader(LatticeBuilder):
         lm_score, am_score = (self.log(part, unit=-1.0) for part in parts[:2])
         details = ((TRANSITIONS, parts[2]),) if parts[2] else ()
         return Arc(source, target, label, am_score, lm_score, details=details)
-
-
-def _rest(lines: Lines) -> Iterator[str]:
-    """Yield the remaining lines of a lattice."""
-    for _, line in lines:
-        if not line.strip():
-            return
-        yield line
 
 
 @contextlib.contextmanager

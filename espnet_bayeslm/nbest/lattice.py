@@ -256,24 +256,23 @@ def acoustic_scores(lattice: Lattice, hypotheses: Iterable[Sequence[str]]) -> Li
     Returns:
         Acoustic log-likelihoods in nats; -inf where the lattice has no such path.
     """
-    return [_best_acoustic(lattice, tuple(words)) for words in hypotheses]
 
+    def best_score(words: Sequence[str]) -> float:
+        # node -> {number of words up to the node: score of the best path up to it}
+        best: Dict[int, Dict[int, float]] = {0: {0: 0.0}}
+        for arc in lattice.arcs:
+            for position, score in best.get(arc.source, {}).items():
+                if arc.label in SILENT:
+                    after = position
+                elif position < len(words) and words[position] == arc.label:
+                    after = position + 1
+                else:
+                    continue
+                reached = best.setdefault(arc.target, {})
+                reached[after] = max(reached.get(after, -math.inf), score + arc.am_score)
+        return best.get(lattice.end, {}).get(len(words), -math.inf)
 
-def _best_acoustic(lattice: Lattice, words: Words) -> float:
-    """Best acoustic score of the paths whose words are `words` (Viterbi)."""
-    # best[node] = {number of words up to the node: score of the best path up to it}
-    best: Dict[int, Dict[int, float]] = {0: {0: 0.0}}
-    for arc in lattice.arcs:
-        for position, score in best.get(arc.source, {}).items():
-            if arc.label in SILENT:
-                after = position
-            elif position < len(words) and words[position] == arc.label:
-                after = position + 1
-            else:
-                continue
-            reached = best.setdefault(arc.target, {})
-            reached[after] = max(reached.get(after, -math.inf), score + arc.am_score)
-    return best.get(lattice.end, {}).get(len(words), -math.inf)
+    return list(map(best_score, hypotheses))
 
 
 def oracle_words(lattice: Lattice, ref: Sequence[str]) -> Words:

@@ -105,11 +105,8 @@ class LatticeBuilder:
             for index in order
             for arc in (self.arcs[number] for number in following[index])
         )
-        return self._possible(Lattice(self.utt, len(order), place[end], arcs, **fields))
-
-    def _possible(self, lattice: Lattice) -> Lattice:
-        """Lattice without arcs of log zero."""
-        if all(EQUAL.total(arc) > -math.inf for arc in lattice.arcs):
+        lattice = Lattice(self.utt, len(order), place[end], arcs, **fields)
+        if all(EQUAL.total(arc) > -math.inf for arc in arcs):
             return lattice
         kept = pruned(lattice, EQUAL, math.inf)
         if not kept.arcs:
@@ -151,7 +148,14 @@ class LatticeBuilder:
         try:
             sorter.prepare()
         except graphlib.CycleError as error:
-            raise self._cycle(error.args[1]) from error
+            before, node = error.args[1][:2]
+            ends = [(arc.source, arc.target) for arc in self.arcs]
+            raise self.error(
+                f"the lattice of {self.utt[:80]!r} has a cycle through the node"
+                f" {self._name(node)}, and none was expected",
+                "A word lattice has no cycles: was a node's number changed?",
+                line=self.arc_lines[ends.index((before, node))],
+            ) from error
         ready, order = [(names[start], start)], []
         sorter.get_ready()  # the start alone, from which all nodes are reached
         while ready:
@@ -161,20 +165,6 @@ class LatticeBuilder:
             for following_index in sorter.get_ready():
                 heapq.heappush(ready, (names[following_index], following_index))
         return order
-
-    def _cycle(self, nodes: Sequence[int]) -> InputError:
-        """Error of a cycle, whose nodes each come before the next; the last is the first."""
-        line = next(
-            line
-            for arc, line in zip(self.arcs, self.arc_lines, strict=True)
-            if (arc.source, arc.target) == (nodes[0], nodes[1])
-        )
-        return self.error(
-            f"the lattice of {self.utt[:80]!r} has a cycle through the node"
-            f" {self._name(nodes[1])}, and none was expected",
-            "A word lattice has no cycles: was a node's number changed?",
-            line=line,
-        )
 
     def _name(self, index: int) -> int:
         return next(name for name, place in self.nodes.items() if place == index)

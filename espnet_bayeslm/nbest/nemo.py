@@ -115,14 +115,19 @@ def _counts(
     manifest: Path,
 ) -> List[int]:
     """Number of hypotheses of each utterance, as the manifest says or the beam file proves."""
-    scores = [hyp.am_score for hyp in hypotheses]
+    scores: List[Any] = [hyp.am_score for hyp in hypotheses]
     num_lines, num_utts = len(scores), len(entries)
     said = [entry[COUNT] for entry in entries if entry.get(COUNT) is not None]
     if len(said) == num_utts and sum(said) == num_lines:
         return said
     size, rest = divmod(num_lines, num_utts)
-    if not said and size and not rest and _are_even(scores, size, beams.name):
-        return [size] * num_utts
+    if not said and size and not rest:
+        # NeMo puts the width of the beam into the file's name, and no list exceeds it
+        width = _WIDTH.search(beams.name)
+        full = size in (1, num_lines) or bool(width and int(width[1]) == size)
+        rises = [n for n in range(1, num_lines) if scores[n] > scores[n - 1]]
+        if full or rises == list(range(size, num_lines, size)):
+            return [size] * num_utts
     total = f" ({len(said)} of them with {sum(said)} hypotheses in all)" if said else ""
     raise InputError(
         f"{num_lines} lines, and {num_utts} utterances in {manifest}{total}; nothing tells which"
@@ -130,15 +135,6 @@ def _counts(
         path=beams,
         remedy=f'Give each line of the manifest its number of lines here, "{COUNT}": N.',
     )
-
-
-def _are_even(scores: Sequence[Any], size: int, name: str) -> bool:
-    """True if it is proved that all lists have the same size."""
-    width = _WIDTH.search(name)
-    if size in (1, len(scores)) or (width and int(width[1]) == size):
-        return True
-    rises = [n for n in range(1, len(scores)) if scores[n] > scores[n - 1]]
-    return rises == list(range(size, len(scores), size))
 
 
 def _ids(entries: Sequence[Dict[str, Any]], manifest: Path) -> List[str]:

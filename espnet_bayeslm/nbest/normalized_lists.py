@@ -6,8 +6,9 @@ Scores and counts are of the normalised text; a written list has its own words.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import logging
-from typing import Iterable, Iterator, List, Sequence
+from typing import Iterable, Iterator, List
 
 from espnet_bayeslm.evaluation.normalization import Normalization, Words
 from espnet_bayeslm.nbest.lattice import NULL, Arc, Lattice
@@ -59,7 +60,13 @@ def normalized_lattice(lattice: Lattice, normalization: Normalization) -> Lattic
     """
     if not normalization:
         return lattice
-    outgoing = [[(arc, _arc_labels(arc, normalization)) for arc in a] for a in lattice.outgoing()]
+
+    def labels_of(arc: Arc) -> Words:
+        if arc.word is None:
+            return (arc.label,)
+        return normalization.words((arc.word,)) or (NULL,)
+
+    outgoing = [[(arc, labels_of(arc)) for arc in arcs] for arcs in lattice.outgoing()]
     place, count = [], 0
     for pairs in outgoing:
         place.append(count)
@@ -70,7 +77,11 @@ def normalized_lattice(lattice: Lattice, normalization: Normalization) -> Lattic
         for arc, labels in pairs:
             nodes = [place[node], *range(inner + 1, inner + len(labels)), place[arc.target]]
             inner += len(labels) - 1
-            arcs += _chain(arc, labels, nodes)
+            # the first arc of a chain has the scores
+            first = arc._replace(details=(*arc.details, (LABEL, arc.label)))
+            chain = [first, *[Arc(0, 0, NULL, details=((LABEL, NULL),))] * (len(labels) - 1)]
+            for link, label, ends in zip(chain, labels, itertools.pairwise(nodes), strict=True):
+                arcs.append(link._replace(source=ends[0], target=ends[1], label=label))
     times = dict(zip(place, lattice.times, strict=False))
     return dataclasses.replace(
         lattice,
@@ -79,21 +90,6 @@ def normalized_lattice(lattice: Lattice, normalization: Normalization) -> Lattic
         arcs=tuple(sorted(arcs, key=lambda arc: arc.source)),
         times=tuple(times.get(node) for node in range(count)) if times else (),
     )
-
-
-def _arc_labels(arc: Arc, normalization: Normalization) -> Words:
-    """Labels of the arcs that an arc becomes, one or more."""
-    if arc.word is None:
-        return (arc.label,)
-    return normalization.words((arc.word,)) or (NULL,)
-
-
-def _chain(arc: Arc, labels: Words, nodes: Sequence[int]) -> Iterator[Arc]:
-    """Yield arcs with these labels from each node to the next; the first has the scores."""
-    rest = Arc(0, 0, NULL, details=((LABEL, NULL),))
-    for number, label in enumerate(labels):
-        kept = rest if number else arc._replace(details=(*arc.details, (LABEL, arc.label)))
-        yield kept._replace(source=nodes[number], target=nodes[number + 1], label=label)
 
 
 def restored_lattice(lattice: Lattice) -> Lattice:

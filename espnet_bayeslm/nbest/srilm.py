@@ -13,7 +13,7 @@ import math
 import os
 import re
 from pathlib import Path
-from typing import Iterator, List, Sequence, Tuple
+from typing import Iterator, List
 
 from espnet_bayeslm.evaluation.transcripts import END, START
 from espnet_bayeslm.nbest.fields import (
@@ -91,17 +91,11 @@ def _hypothesis(text: str, path: Path, line: int) -> Hypothesis:
             remedy="Was the line cut? Multiwords must have been split.",
         )
     am_score, lm_score = (_from_log10(field, path, line) for field in fields[:2])
-    return Hypothesis(_spoken(words), am_score, lm_score)
-
-
-def _spoken(words: Sequence[str]) -> Tuple[str, ...]:
-    """Words without pauses and the marks of the sentence's ends."""
-    kept = [word for word in words if word != PAUSE]
-    if kept[:1] == [START]:
-        kept = kept[1:]
-    if kept[-1:] == [END]:
-        kept = kept[:-1]
-    return tuple(kept)
+    # pauses, and the marks of the sentence's ends, are no words
+    words = [word for word in words if word != PAUSE]
+    words = words[words[:1] == [START] :]
+    words = words[: len(words) - (words[-1:] == [END])]
+    return Hypothesis(tuple(words), am_score, lm_score)
 
 
 def _from_log10(text: str, path: Path, line: int) -> float:
