@@ -17,7 +17,7 @@ from lab.paper import MIXTURE, paper_tables
 
 CONF = Path(__file__).parent.parent / "conf"
 # They train an adapter on a base model: tests/pretrained/test_adapted.py
-PRETRAINED = ("bayes_lora", "lora")
+PRETRAINED = ("bayes_lora", "ivon_lora", "lora")
 FILES = [path for name, path in shipped().items() if name not in PRETRAINED]
 UNCERTAIN = ("bayes", "gp", "variational", "search", "adapt")
 
