@@ -11,7 +11,17 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "espnet_bayeslm"
 # A part may import itself and the parts to its right.
 LAYERS = [
-    *["bin", "quickstart", "report", "training", "rescoring", "loading", "pretrained", "scoring"],
+    *[
+        "bin",
+        "quickstart",
+        "report",
+        "training",
+        "rescoring",
+        "recognition",
+        "loading",
+        "pretrained",
+        "scoring",
+    ],
     *["nbest", "ngram", "evaluation", "lm", "kinds", "layers", "bayes", "kernels", "configs"],
     "utils",
 ]

@@ -18,6 +18,7 @@ TOOLS = {
     "train": "plain text to a trained LM in one command",
     "search": "architecture search: which locations should be uncertain",
     "ngram": "estimate a modified Kneser-Ney n-gram, ARPA out",
+    "nbest": "N-best lists from recordings, by ESPnet, Whisper or PocketSphinx",
     "perplexity": "perplexity of a text under an LM or n-gram",
     "interpolate": "EM weights of LMs and n-grams on held-out text",
     "rescore": "N-best lists in, LM scores and a new 1-best out",

@@ -33,8 +33,13 @@ SHOWN = 5
 MODEL_FILES = ("valid.loss.ave.pth", "valid.loss.best.pth", "latest.pth")
 
 
-def find_files(path: PathLike) -> Tuple[Path, Path]:
-    """(configuration, checkpoint) of an experiment folder or a checkpoint."""
+def find_files(path: PathLike, names: Sequence[str] = MODEL_FILES) -> Tuple[Path, Path]:
+    """(configuration, checkpoint) of an experiment folder or a checkpoint.
+
+    Args:
+        path: The folder, or the checkpoint.
+        names: Checkpoints that are looked for in a folder, in this order.
+    """
     path = Path(path)
     if path.is_file() and set(path.suffixes) & NGRAMS:
         raise InputError(
@@ -43,7 +48,7 @@ def find_files(path: PathLike) -> Tuple[Path, Path]:
             remedy="Give it by --ngram.",
         )
     folder = path if path.is_dir() else path.parent
-    candidates = [folder / name for name in MODEL_FILES] if path.is_dir() else [path]
+    candidates = [folder / name for name in names] if path.is_dir() else [path]
     for file in candidates:
         if file.is_symlink() and not file.exists():
             raise InputError(
@@ -53,8 +58,8 @@ def find_files(path: PathLike) -> Tuple[Path, Path]:
             )
     existing = [file for file in candidates if file.is_file()]
     if not existing:
-        expected = " or ".join(MODEL_FILES) if path.is_dir() else "such file"
-        raise InputError(f"found no {expected}", path=path, remedy="Train the LM first.")
+        expected = " or ".join(names) if path.is_dir() else "such file"
+        raise InputError(f"found no {expected}", path=path, remedy="Train it first.")
     config = folder / "config.yaml"
     if not config.is_file():
         raise InputError(

@@ -57,28 +57,6 @@ def test_archives_hold_unscaled_acoustic_and_first_pass_costs(nbest, tmp_path):
     assert item.hypotheses[0].lm_score == -2.5
 
 
-def test_dictionary_has_all_pronunciations_and_only_known_words(script, tmp_path, monkeypatch):
-    recogniser = script("recogniser")
-    entries = {"a": [("a", "AH"), ("a(2)", "EY")], "b": [("b", "B IY")]}
-    monkeypatch.setattr(recogniser, "cmudict", lambda: entries)
-    assert recogniser.write_dictionary(tmp_path / "d", ["a", "zz"]) == 1
-    assert (tmp_path / "d").read_text() == "a AH\na(2) EY\n"
-    with pytest.raises(InputError, match="no word"):
-        recogniser.write_dictionary(tmp_path / "d", ["zz"])
-
-
-def test_words_of_an_arpa_file(script, tmp_path):
-    recogniser = script("recogniser")
-    (tmp_path / "lm").write_text(
-        "\\data\\\nngram 1=4\n\n\\1-grams:\n-1 <unk>\n-1\t<s>\t-1\n-1\tit's\t0\n-2\tb\t0\n\n"
-        "\\2-grams:\n-1\tb c\n\\end\\\n"
-    )
-    assert recogniser.arpa_words(tmp_path / "lm") == ["it's", "b"]
-    (tmp_path / "lm").write_text("nothing\n")
-    with pytest.raises(InputError, match="no unigrams"):
-        recogniser.arpa_words(tmp_path / "lm")
-
-
 def test_a_spoken_sentence_is_recognised_and_a_stopped_run_goes_on(nbest, tmp_path):
     pytest.importorskip("ttspico", reason="the voices are those of the package ttspico")
     pytest.importorskip("pocketsphinx", reason="the recogniser is the package pocketsphinx")

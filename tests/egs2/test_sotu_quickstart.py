@@ -9,6 +9,7 @@ import pytest
 import espnet_bayeslm
 from espnet_bayeslm.ngram.build import build_ngram
 from espnet_bayeslm.ngram.query import NgramScorer
+from espnet_bayeslm.recognition.sphinx import SphinxSearch
 
 DATA = Path(espnet_bayeslm.__file__).parent / "quickstart" / "data"
 
@@ -27,20 +28,19 @@ def ngram(tmp_path_factory):
     return folder / "3gram.arpa"
 
 
-def test_lists_are_the_recognisers(script, ngram, tmp_path):
+def test_lists_are_the_recognisers(script, ngram):
     """Spoken and recognised anew, lists of both voices are the shipped ones to the last digit."""
     for module in ("ttspico", "pocketsphinx"):
         pytest.importorskip(module, reason=f"{module} is not installed (extra `sotu`)")
-    quickstart_data, recogniser = script("quickstart_data"), script("recogniser")
-    recogniser.write_dictionary(tmp_path / "dictionary", recogniser.arpa_words(ngram))
-    decoder = recogniser.Recogniser(ngram, tmp_path / "dictionary")
+    quickstart_data, speech = script("quickstart_data"), script("speech")
+    decoder = SphinxSearch(ngram, size=20)
     for name in ("dev.jsonl.gz", "eval.jsonl.gz"):
         lines = shipped(name)
         for voice in quickstart_data.VOICES:
             line = next(line for line in lines if line.startswith('{"utt":"' + voice))
             content = json.loads(line)
             words = content["ref"].split()
-            hypotheses = decoder.decode(recogniser.speak(voice, words), 20)
+            hypotheses = decoder.decode(speech.speak(voice, words))
             made = quickstart_data.list_lines(
                 {content["utt"]: hypotheses}, {content["utt"]: words}, NgramScorer(ngram)
             )

@@ -17,11 +17,12 @@ import random
 from pathlib import Path
 from typing import Container, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-import recogniser
+import speech
 
 from espnet_bayeslm.nbest.formats import write_nbest
-from espnet_bayeslm.nbest.types import Hypothesis, NBest
+from espnet_bayeslm.nbest.types import NBest
 from espnet_bayeslm.ngram.query import NgramScorer
+from espnet_bayeslm.recognition import sphinx
 from espnet_bayeslm.utils.cli import progress, run_tool, tool_parser
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike, atomic_write, read_keyed_lines, staged
@@ -61,25 +62,26 @@ def select_sentences(
 
 def work_folder(root: Path, lm: Path, sentences: Sentences, size: int) -> Path:
     """Return the folder of finished parts: another one for other LMs, texts, sizes, settings."""
-    digest = hashlib.sha256(lm.read_bytes() + Path(recogniser.__file__).read_bytes())
+    programs = [Path(module.__file__).read_bytes() for module in (speech, sphinx)]
+    digest = hashlib.sha256(b"".join([lm.read_bytes(), *programs]))
     digest.update(json.dumps([sentences, size, CHUNK]).encode())
     return root / digest.hexdigest()[:16]
 
 
 @functools.cache
-def _recogniser(lm: Path, dictionary: Path) -> recogniser.Recogniser:
+def _recogniser(lm: Path, dictionary: Path, size: int) -> sphinx.SphinxSearch:
     """Return this process's recogniser."""
-    return recogniser.Recogniser(lm, dictionary)
+    return sphinx.SphinxSearch(lm, dictionary, size=size)
 
 
 def recognise(
     part: Path, voice: str, sentences: Sentences, lm: Path, dictionary: Path, size: int
 ) -> int:
     """Speak and recognise some sentences, write their hypotheses to `part`; return how many."""
-    decoder = _recogniser(lm, dictionary)
+    decoder = _recogniser(lm, dictionary, size)
     with atomic_write(part) as f:
         for utt, words in sentences:
-            hypotheses = decoder.decode(recogniser.speak(voice, words), size)
+            hypotheses = decoder.decode(speech.speak(voice, words))
             f.write(json.dumps([f"{voice}_{utt}", hypotheses]) + "\n")
     return len(sentences)
 
@@ -92,28 +94,11 @@ def read_parts(parts: Sequence[Path]) -> Iterator[Tuple[str, List[Tuple[List[str
             yield utt, hypotheses
 
 
-def scored(
-    hypotheses: Sequence[Tuple[Sequence[str], float]], scorer: NgramScorer, digits: int
-) -> Tuple[Hypothesis, ...]:
-    """Return hypotheses with their first-pass LM scores.
-
-    Args:
-        hypotheses: Words and acoustic scores in nats.
-        scorer: The first-pass LM.
-        digits: Of the scores, after the point.
-    """
-    lm_scores = [float(s.log_probs.sum()) for s in scorer.word_scores([w for w, _ in hypotheses])]
-    return tuple(
-        Hypothesis(tuple(words), round(am, digits), round(lm, digits), 0.0)
-        for (words, am), lm in zip(hypotheses, lm_scores, strict=True)
-    )
-
-
 def write_lists(
     output: Path, parts: Sequence[Path], references: Sentences, scorer: NgramScorer
 ) -> None:
     """Write the archive of one voice: its finished parts, LM costs, references as `text`."""
-    nbests = [NBest(utt, scored(found, scorer, 4)) for utt, found in read_parts(parts)]
+    nbests = [NBest(utt, sphinx.with_lm_scores(found, scorer)) for utt, found in read_parts(parts)]
     with staged(output) as folder:
         write_nbest(nbests, folder)
         lines = (" ".join([utt, *words]) for utt, words in references)
@@ -156,7 +141,7 @@ def recognised(
         nj: Number of processes.
     """
     dictionary = folder / "dictionary"
-    num_words = recogniser.write_dictionary(dictionary, recogniser.arpa_words(lm))
+    num_words = sphinx.write_dictionary(dictionary, sphinx.arpa_words(lm))
     logging.info(f"{num_words} words to recognise, work in {folder}")
     tasks = {
         voice: [
@@ -186,7 +171,7 @@ def make_lists(
     """Write OUTPUT_VOICE for each voice."""
     length = (min_words, max_words)
     sentences = select_sentences(
-        text, recogniser.cmudict(), num=num_sentences, length=length, seed=seed
+        text, sphinx.cmudict(), num=num_sentences, length=length, seed=seed
     )
     folder = work_folder(Path(work), Path(lm), sentences, nbest)
     found = recognised(dict.fromkeys(voice, sentences), folder, Path(lm), size=nbest, nj=nj)
@@ -204,7 +189,7 @@ def main(cmd: Optional[Sequence[str]] = None) -> None:
     parser.add_argument("--lm", required=True, help="First-pass n-gram, ARPA")
     parser.add_argument("--output", required=True, help="_VOICE is added to it")
     parser.add_argument(
-        "--voice", nargs="+", choices=sorted(recogniser.VOICES), default=["us", "gb"], help="Voices"
+        "--voice", nargs="+", choices=sorted(speech.VOICES), default=["us", "gb"], help="Voices"
     )
     parser.add_argument("--num_sentences", type=int, default=300, help="Sentences per voice")
     parser.add_argument("--min_words", type=int, default=3, help="Shortest sentence")

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 import nbest
-import recogniser
 
 from espnet_bayeslm.ngram.query import NgramScorer
+from espnet_bayeslm.recognition.sphinx import cmudict, with_lm_scores
 from espnet_bayeslm.utils.cli import run_tool, tool_parser
 from espnet_bayeslm.utils.files import read_lines, staged
 
@@ -36,7 +36,7 @@ def list_lines(
     for utt, found in sorted(hypotheses.items()):
         rows = [
             {"text": " ".join(hyp.words), "am_score": hyp.am_score, "lm_score": hyp.lm_score}
-            for hyp in nbest.scored(found, scorer, 2)
+            for hyp in with_lm_scores(found, scorer, digits=2)
         ]
         content = {"utt": utt, "ref": " ".join(refs[utt]), "hypotheses": rows}
         yield json.dumps(content, separators=(",", ":"))
@@ -45,7 +45,7 @@ def list_lines(
 def recognised(data: Path, name: str, num: int, nj: int, lm: Path) -> Iterator[str]:
     """Yield the lines of a set's lists; finished parts are kept in data/local/quickstart."""
     text = data / name / "text"
-    sentences = nbest.select_sentences(text, recogniser.cmudict(), num=num, length=(3, 20), seed=1)
+    sentences = nbest.select_sentences(text, cmudict(), num=num, length=(3, 20), seed=1)
     folder = nbest.work_folder(data / "local" / "quickstart", lm, sentences, 20)
     # every second one by each voice
     spoken = {voice: sentences[n :: len(VOICES)] for n, voice in enumerate(VOICES)}

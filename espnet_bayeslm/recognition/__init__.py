@@ -1,0 +1,1 @@
+"""N-best lists from recordings, by recognisers that are installed: `bayeslm nbest`."""
