@@ -1,15 +1,14 @@
-"""Checks of a model's options and of its training loss."""
+"""Checks of a model's options, of its standard deviations and of its training loss."""
 
 from __future__ import annotations
 
 import math
-from typing import Optional, Sequence
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import torch
 
 from espnet_bayeslm.bayes.objective import REGULARIZERS
 from espnet_bayeslm.lm import UncertainLM
-from espnet_bayeslm.lm.sigma import sigma_ranges
 from espnet_bayeslm.utils.errors import InputError
 
 
@@ -53,6 +52,45 @@ def check_rates(**rates: Optional[float]) -> None:
     for name, rate in rates.items():
         if rate is not None and not 0 < rate < math.inf:
             raise InputError(f"{name} {rate}: expected a number above 0, or null")
+
+
+def typical_sigma(lm: UncertainLM) -> Dict[str, Tuple[float, float]]:
+    """Standard deviation of each location at the start and now.
+
+    They are geometric means over its weights; for a latent output over the tokens and units of
+    the last forward pass that computed its KL.
+    """
+    logs: Dict[str, List[Tuple[float, float, int]]] = {}
+    for piece in lm.posterior.blocks():
+        if not math.isnan(piece.start_std):
+            terms = (math.log(piece.start_std), float(piece.std.log().mean()), piece.std.numel())
+            logs.setdefault(piece.location, []).append(terms)
+    typical = {}
+    for location, pieces in logs.items():
+        total = sum(count for _, _, count in pieces)
+        start, now = (sum(p[k] * p[2] for p in pieces) / total for k in (0, 1))
+        typical[location] = (math.exp(start), math.exp(now))
+    for location, latent in lm.latents():
+        if latent.typical_std is not None:
+            typical[location] = (latent.init_std, latent.typical_std)
+    return typical
+
+
+def sigma_ranges(lm: UncertainLM) -> Dict[str, Tuple[float, float]]:
+    """Smallest and largest standard deviation of each location's random weights.
+
+    Of a latent output it is the typical one, twice.
+    """
+    ranges: Dict[str, Tuple[float, float]] = {}
+    for piece in lm.posterior.blocks():
+        # minimum and maximum of torch are nan where one of the values is
+        ends = float(piece.std.min()), float(piece.std.max())
+        low, high = ranges.get(piece.location, ends)
+        ranges[piece.location] = (min(ends[0], low), max(ends[1], high))
+    for location, latent in lm.latents():
+        if latent.typical_std is not None:
+            ranges[location] = (latent.typical_std, latent.typical_std)
+    return ranges
 
 
 def check_finite(loss: torch.Tensor, lm: UncertainLM, step: int) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, List, Mapping, Optional, Sequence, Tuple
+
+import yaml
 
 from espnet_bayeslm.configs import find_config, inherited_size_options, size_options
 from espnet_bayeslm.pretrained.names import PRETRAINED, is_adapted, is_pretrained
@@ -15,6 +17,7 @@ from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.options import with_options
 
 LOG = "train.log"
+BACKBONE_LM = "bayes_espnet"
 
 
 @with_options(TrainOptions)
@@ -94,7 +97,6 @@ def starting_point(source: Optional[Path], args: argparse.Namespace, *, folder: 
     from espnet_bayeslm.loading.build import TRAINED_CLASSES
     from espnet_bayeslm.loading.experiment import find_files
     from espnet_bayeslm.pretrained.lora import is_adapter, write_start
-    from espnet_bayeslm.training import adaptation
 
     if source is None or (is_pretrained(source) and not is_adapter(source)):
         return []
@@ -112,9 +114,41 @@ def starting_point(source: Optional[Path], args: argparse.Namespace, *, folder: 
     # the configuration may choose its own prior, as `prior: zero`
     if args.lm in TRAINED_CLASSES and "prior" not in args.model_conf:
         options += ["--model_conf", f"prior={json.dumps(str(checkpoint))}"]
-    if args.lm == adaptation.LM:
-        options += adaptation.backbone_options(args.lm_conf, source)
+    if args.lm == BACKBONE_LM:
+        options += backbone_options(args.lm_conf, source)
     return options
+
+
+def backbone_options(lm_conf: Mapping[str, Any], source: Path) -> List[str]:
+    """ESPnet's options that make a trained LM the backbone of `bayes_espnet`.
+
+    A `backbone` in `lm_conf` must be the trained LM's. What is in `backbone_conf`, as a dropout
+    rate, takes the place of the trained LM's.
+    """
+    from espnet_bayeslm.lm.backbones import BACKBONES
+    from espnet_bayeslm.loading.experiment import find_files, read_config
+
+    args = read_config(find_files(source)[0])
+    name, conf = args.lm, args.lm_conf
+    if name == BACKBONE_LM:
+        name, conf = conf.get("backbone"), conf.get("backbone_conf")
+    if name not in BACKBONES:
+        raise InputError(
+            f"is of the kind {name}; {BACKBONE_LM} can have {', '.join(BACKBONES)} as its backbone",
+            path=source,
+            remedy=f"Use a configuration with `lm: {name}`.",
+        )
+    wanted = lm_conf.get("backbone")
+    if wanted not in (None, name):
+        raise InputError(
+            f"is of the kind {name}, and the configuration is for the backbone {wanted}",
+            path=source,
+            remedy="Use another configuration, as conf/adapt_*.yaml.",
+        )
+    conf = {**(conf or {}), **(lm_conf.get("backbone_conf") or {})}
+    # one line, as a word of a command line
+    value = yaml.safe_dump(conf, default_flow_style=True, width=float("inf")).strip()
+    return ["--lm_conf", f"backbone={name}", "--lm_conf", f"backbone_conf={value}"]
 
 
 def best_of(exp: Path) -> Tuple[float, int, int]:

@@ -20,9 +20,9 @@ from espnet2.train.trainer import Trainer, TrainerOptions
 from espnet_bayeslm.bayes import process_rank
 from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.kinds.search.history import write_history
-from espnet_bayeslm.lm.sigma import typical_sigma
 from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.loading.checkpoint import REPORTER_TYPES
+from espnet_bayeslm.training.checks import typical_sigma
 from espnet_bayeslm.training.model import BayesLanguageModel
 from espnet_bayeslm.training.saving import valid_perplexities, whole_checkpoints
 from espnet_bayeslm.training.warmup import is_over, states, switch, warming
