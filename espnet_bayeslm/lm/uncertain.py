@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import logging
+import math
 from abc import abstractmethod
 from typing import (
     Any,
@@ -20,6 +22,7 @@ from typing import (
 )
 
 import torch
+from torch import nn
 
 from espnet_bayeslm.bayes import (
     Kind,
@@ -33,11 +36,12 @@ from espnet_bayeslm.bayes import (
 )
 from espnet_bayeslm.bayes.kinds import NOISE_STEP
 from espnet_bayeslm.bayes.noise import NoiseCounter, in_backward_pass, recomputation_error
-from espnet_bayeslm.bayes.posterior import DEFAULTS
+from espnet_bayeslm.bayes.posterior import DEFAULTS, MEANS
+from espnet_bayeslm.kernels.contents import Contents
 from espnet_bayeslm.layers import LatentOutput
 from espnet_bayeslm.layers.latent import LatentSampling
 from espnet_bayeslm.lm.adapted_state import adapt_checkpoint, drop_posterior
-from espnet_bayeslm.lm.draws import SampledLM
+from espnet_bayeslm.lm.scoring import IncrementalLM, Step
 from espnet_bayeslm.utils.errors import InputError
 
 # Input of an output projection, (B, L, M), and the projection's weight, (V, M).
@@ -82,7 +86,7 @@ class LMSample:
         return torch.stack(terms).sum(0) if terms else None
 
 
-class UncertainLM(SampledLM):
+class UncertainLM(IncrementalLM):
     """An ESPnet LM, some of whose locations are random; without any, a point-estimate LM.
 
     While training, each forward pass makes one sample. In `eval()` mode the posterior mean is used
@@ -90,6 +94,7 @@ class UncertainLM(SampledLM):
 
     Attributes:
         kinds: The uncertain locations, as the configuration has them.
+        posterior: The posterior over its random weights.
         noise: Counts the samples of training.
         trained: Pattern of the names of the parameters that training changes.
         draws_in_training: True if training samples; else it uses the mean too.
@@ -98,6 +103,7 @@ class UncertainLM(SampledLM):
     """
 
     computes_trees = continues_trees = False
+    _drawn: Optional[Tuple[Any, Contents, List[IncrementalLM]]] = None
     trained = "*"
 
     def __init__(self, vocab_size: int, *, prior_variance: Union[float, str], num_samples: int = 0):
@@ -108,17 +114,12 @@ class UncertainLM(SampledLM):
         self.vocab_size = vocab_size
         self.prior_variance = prior_variance
         self.kinds: Dict[Location, Kind] = {}
-        self._posterior = Posterior(self)
+        self.posterior = Posterior(self)
         self._sample: Optional[LMSample] = None
         self.draws_in_training = True
         self.noise = NoiseCounter()
         self.register_load_state_dict_pre_hook(adapt_checkpoint)
         self.register_load_state_dict_pre_hook(take_step)
-
-    @property
-    def posterior(self) -> Posterior:
-        """The posterior over its random weights."""
-        return self._posterior
 
     @abstractmethod
     def positions(self) -> Mapping[str, Position]:
@@ -268,6 +269,49 @@ class UncertainLM(SampledLM):
         held = self._sample is not None and not self._sample.is_mean
         return not held and bool(self.posterior.blocks() or next(self.latents(), None))
 
+    def batch_score(self, ys: torch.Tensor, states: List[Any], xs: torch.Tensor) -> Step:
+        """Score the next token; with `num_samples`, ln of the mean probability over samples.
+
+        A state then holds one state of each sample. The samples are numbers 0 to K - 1 of
+        `sampled`, the same for every utterance, as rescoring with K samples has them.
+        """
+        if self.num_samples == 0 or not self.has_draws():
+            return super().batch_score(ys, states, xs)
+        draws = self._draws()
+        columns = zip(*(state or (None,) * len(draws) for state in states), strict=True)
+        scored = [lm.batch_score(ys, list(s), xs) for lm, s in zip(draws, columns, strict=True)]
+        log_probs = torch.stack([log_probs for log_probs, _ in scored])
+        mean = log_probs.logsumexp(0) - math.log(len(draws))
+        return mean, list(zip(*(states for _, states in scored), strict=True))
+
+    def _draws(self) -> List[IncrementalLM]:
+        """K LMs, made anew where the weights have changed."""
+        shared, random = self._weights()
+        drawn_from = (self.num_samples, [id(tensor) for tensor in shared])
+        if (
+            self._drawn is None
+            or self._drawn[0] != drawn_from
+            or not self._drawn[1].are_those_of(random)
+        ):
+            draws = [fixed_copy(self, index) for index in range(self.num_samples)]
+            self._drawn = (drawn_from, Contents(random), draws)
+        return self._drawn[2]
+
+    def _weights(self) -> Tuple[List[torch.Tensor], List[torch.Tensor]]:
+        """Tensors that all samples share, and tensors that samples are made from."""
+        tensors = (*self.parameters(), *self.buffers())
+        drawn_from = {
+            id(tensor)
+            for block in self.posterior.blocks()
+            for tensor in (block.whole, *block.kind.tensors(block))
+        }
+        random = [tensor for tensor in tensors if id(tensor) in drawn_from]
+        return [tensor for tensor in tensors if id(tensor) not in drawn_from], random
+
+    def __getstate__(self) -> Dict[str, Any]:
+        """State of a copy: it makes its own samples."""
+        return {name: value for name, value in self.__dict__.items() if name != "_drawn"}
+
     def _replicate_for_data_parallel(self) -> UncertainLM:
         raise InputError(
             "torch.nn.DataParallel copies an LM for each GPU at every step, which has no random"
@@ -286,3 +330,21 @@ def take_step(lm: UncertainLM, state: Dict[str, Any], prefix: str, *_others: Any
     step = state.pop(prefix + NOISE_STEP, None)
     if step is not None and lm.kinds:
         lm.noise.step = int(step)
+
+
+@torch.no_grad()
+def fixed_copy(lm: Any, index: int) -> Any:
+    """A copy of an LM in evaluation mode that has sample number `index` for its weights.
+
+    The copy runs at the cost of point estimates, and shares all that is not random with the LM.
+    """
+    with lm.sampled(index):
+        memo = {id(tensor): tensor for tensor in (*lm.parameters(), *lm.buffers())}
+        other = copy.deepcopy(lm, memo)
+        other.posterior = Posterior(other)
+        for owner, copied in zip(lm.modules(), other.modules(), strict=True):
+            for name in vars(owner).get(MEANS, ()):
+                setattr(copied, name, nn.Parameter(getattr(owner, name), requires_grad=False))
+            vars(copied).pop(MEANS, None)
+    other.num_samples = 0
+    return other.eval()

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from espnet_bayeslm.evaluation.word_scores import WordScorer
-from espnet_bayeslm.lm.draws import SampledLM
 from espnet_bayeslm.lm.scoring import IncrementalLM
+from espnet_bayeslm.lm.uncertain import UncertainLM
 from espnet_bayeslm.ngram.query import NgramScorer
 from espnet_bayeslm.scoring.neural import NeuralScorer
 from espnet_bayeslm.scoring.sequences import check_finite, evaluating, num_draws, vocab_size
@@ -146,7 +146,7 @@ class NeuralPrefixes:
         self.lm: Any = scorer.trained.lm
         self.index = index
         self.draws = num_draws(self.lm, scorer.num_samples)
-        if self.draws and not isinstance(self.lm, SampledLM):
+        if self.draws and not isinstance(self.lm, UncertainLM):
             raise InputError(
                 f"{scorer.name}: {type(self.lm).__name__} cannot rescore lattices with samples",
                 remedy="Use --num_samples 0, or N-best lists.",
