@@ -91,7 +91,7 @@ class Search(Kind):
         for kind in self.candidates:
             kind.apply(_Path(**vars(place), choice=choice, kind=kind.name))
         if not hasattr(place.lm, PREFIX):
-            # before the layers, so that the architecture weights have these names
+            # before the layers: the order of parameters is the optimizers'
             place.lm._modules = {PREFIX: nn.ModuleDict(), **place.lm._modules}
         getattr(place.lm, PREFIX)[place.location] = choice
 

@@ -27,12 +27,17 @@ class MixedLSTM(Mixed, LSTM):
         """Put a Gaussian process on the path of a kind only."""
         self.functions[self.mixture_of(location)] = kind
 
+    def kinds_at(self, gate: str, k: int) -> Tuple[str, ...]:
+        """Kinds of the paths of a gate in layer k; none where it is not searched."""
+        choice = self.choices.get(f"_{gate}_l{k}")
+        return () if choice is None else choice.kinds
+
     def further_paths(self, k: int) -> List[Tuple[int, str, Any]]:
         """(gate, kind, path) of each further path of a gate in layer k."""
         return [
             (number, kind, getattr(self, f"{PREFIX}_{kind}_{gate}_l{k}"))
             for number, gate in enumerate(GATES)
-            for kind in self.mixtures.get(f"_{gate}_l{k}", ())[1:]
+            for kind in self.kinds_at(gate, k)[1:]
         ]
 
     def has_loop(self, k: int) -> bool:
@@ -53,7 +58,7 @@ class MixedLoop(Loop):
     def shares_at(self, position: str) -> Dict[str, torch.Tensor]:
         """{kind: share} at a position; nothing where it is not searched."""
         mixture = f"_{position}_l{self.k}"
-        return self.lstm.shares(mixture) if mixture in self.lstm.mixtures else {}
+        return self.lstm.shares(mixture) if mixture in self.lstm.choices else {}
 
     def function_kind(self, position: str) -> str:
         """Kind whose path has a Gaussian process; "" where the position is not searched."""

@@ -19,8 +19,6 @@ from espnet_bayeslm.utils.errors import InputError
 
 # What the names of a super-network's own parameters and modules begin with.
 PREFIX = "search"
-# Of the architecture weights in a mixed layer; they are the LM's.
-WEIGHTS = f"{PREFIX}_weights"
 
 
 def key_of(location: str) -> str:
@@ -44,12 +42,12 @@ class Mixed(nn.Module):
     """A layer with paths, mixed by the softmax of architecture weights.
 
     Attributes:
-        mixtures: Mixture -> the names of its candidates.
+        choices: Mixture -> the `Choice` between its candidates; the LM has its weights.
         functions: Mixture -> the kind whose path has another function.
         sources: Further path -> {its parameter: (the parameter of the layer, its rows)}.
     """
 
-    mixtures: Dict[str, Tuple[str, ...]]
+    choices: Dict[str, Any]
     functions: Dict[str, str]
     sources: Dict[str, Dict[str, Tuple[str, Rows]]]
 
@@ -59,10 +57,11 @@ class Mixed(nn.Module):
 
     def shares(self, mixture: str = "") -> Dict[str, torch.Tensor]:
         """{kind: share of the path, softmax(a) of Eq. 35}, each ()."""
-        weights = getattr(self, WEIGHTS + mixture)
+        choice = self.choices[mixture]
+        weights = choice.weights
         precise = weights.to(torch.promote_types(weights.dtype, torch.float32))
         values = precise.softmax(0).to(weights.dtype).unbind(0)
-        return dict(zip(self.mixtures[mixture], values, strict=True))
+        return dict(zip(choice.kinds, values, strict=True))
 
     def empty_path(self) -> nn.Module:
         """Layer for copies of the weights of this layer."""
@@ -81,7 +80,7 @@ class Mixed(nn.Module):
 
     def paths(self) -> Dict[str, Any]:
         """{kind: the layer that is its path}; the first path is this layer."""
-        first, *others = self.mixtures[""]
+        first, *others = self.choices[""].kinds
         return {first: self, **{kind: getattr(self, f"{PREFIX}_{kind}") for kind in others}}
 
     def reset(self) -> None:
@@ -91,16 +90,6 @@ class Mixed(nn.Module):
                 value = select_rows(getattr(self, own).detach(), rows)
                 getattr(getattr(self, name), parameter).data.copy_(value)
         getattr(super(), "reset", lambda: None)()
-
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        for mixture in self.mixtures:  # the LM has them
-            destination.pop(prefix + WEIGHTS + mixture, None)
-
-    def _load_from_state_dict(self, state: Any, prefix: str, *args: Any) -> None:
-        kept = {WEIGHTS + m: self._parameters.pop(WEIGHTS + m) for m in self.mixtures}
-        super()._load_from_state_dict(state, prefix, *args)
-        self._parameters.update(kept)
 
 
 class MixedLinear(Mixed, Linear):
@@ -197,10 +186,8 @@ def mix(layer: nn.Module, choice: Any) -> Any:
         cls = MIXED[type(layer)]
         mixed = cls.__new__(cls)
         vars(mixed).update(vars(layer))  # the same parameters and options
-        mixed.mixtures, mixed.functions, mixed.sources = {}, {}, {}
-    name = mixed.mixture_of(choice.location)
-    mixed.mixtures[name] = choice.kinds
-    mixed.register_parameter(WEIGHTS + name, choice.weights)
+        mixed.choices, mixed.functions, mixed.sources = {}, {}, {}
+    mixed.choices[mixed.mixture_of(choice.location)] = choice
     return mixed
 
 
