@@ -57,19 +57,15 @@ def has_kernel(kernel: Callable[..., Any]) -> Callable[[Function], Function]:
 
 
 @contextlib.contextmanager
-def plain(*names: str, others_fast: bool = False) -> Iterator[None]:
-    """Compute by the plain functions within, in this thread: those of some kernels, or all.
-
-    With `others_fast` the other kernels are fast, whatever the environment or an outer `plain`
-    says.
-    """
+def plain(*names: str) -> Iterator[None]:
+    """Compute by the plain functions within, in this thread: those of some kernels, or all."""
     unknown = sorted(set(names) - set(KERNELS))
     if unknown:
         raise InputError(f"kernels.plain: no kernel {unknown[0]}; valid are {', '.join(KERNELS)}")
     outer = _is_plain.get() or _is_plain_process
 
     def chosen(name: str) -> bool:
-        return not names or name in names or (not others_fast and outer(name))
+        return not names or name in names or outer(name)
 
     token = _is_plain.set(chosen)
     try:

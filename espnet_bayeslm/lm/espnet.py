@@ -102,13 +102,8 @@ class BayesESPnetLM(RereadingLM):
         prior_variance = self.usual_prior_variance if prior_variance is None else prior_variance
         super().__init__(vocab_size, prior_variance=prior_variance, num_samples=num_samples)
         self._take_over(self.build(vocab_size, backbone_conf))
-        self.make_uncertain(
-            uncertainty,
-            num_layers=self.num_layers(),
-            prior_variance=prior_variance,
-            init_std=init_std,
-            init_std_unit=init_std_unit,
-        )
+        start = {"init_std": init_std, "init_std_unit": init_std_unit}
+        self.make_uncertain(uncertainty, num_layers=self.num_layers(), **start)
 
     def _take_over(self, lm: nn.Module) -> None:
         """Make an LM's layers and plain attributes this LM's own."""

@@ -88,13 +88,8 @@ class BayesLSTMLM(RecurrentLM):
         nn.init.zeros_(self.decoder.bias)
         if tie_weights:
             self.decoder.weight = self.encoder.weight
-        self.make_uncertain(
-            uncertainty,
-            num_layers=nlayers,
-            prior_variance=prior_variance,
-            init_std=init_std,
-            init_std_unit=init_std_unit,
-        )
+        start = {"init_std": init_std, "init_std_unit": init_std_unit}
+        self.make_uncertain(uncertainty, num_layers=nlayers, **start)
 
     def positions(self) -> Mapping[str, Position]:
         """The positions of an LSTM LM, by name."""

@@ -126,13 +126,8 @@ class BayesTransformerLM(UncertainLM):
         nn.init.zeros_(self.decoder.bias)
         if tie_weights:
             self.decoder.weight = self.embed.weight
-        self.make_uncertain(
-            uncertainty,
-            num_layers=layer,
-            prior_variance=prior_variance,
-            init_std=init_std,
-            init_std_unit=init_std_unit,
-        )
+        start = {"init_std": init_std, "init_std_unit": init_std_unit}
+        self.make_uncertain(uncertainty, num_layers=layer, **start)
 
     def positions(self) -> Mapping[str, Position]:
         """The positions of a Transformer LM, by name."""

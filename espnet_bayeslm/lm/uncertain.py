@@ -130,7 +130,7 @@ class UncertainLM(IncrementalLM):
         self.kinds = parse_uncertainty(
             uncertainty, positions=self.positions(), num_layers=num_layers
         )
-        self.posterior.defaults = {**DEFAULTS, **defaults}
+        self.posterior.defaults = {**DEFAULTS, "prior_variance": self.prior_variance, **defaults}
         for location, kind in self.kinds.items():
             kind.apply(self.place(location))
         for module in self.modules():

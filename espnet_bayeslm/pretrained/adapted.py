@@ -108,13 +108,8 @@ class AdaptedLM(RereadingLM):
         self._is_linear = projects_linearly(self.causal)
         self.register_load_state_dict_pre_hook(_keep_base)
         num_layers = len(self.causal.get_submodule(self._layers))
-        self.make_uncertain(
-            uncertainty,
-            num_layers=num_layers,
-            prior_variance=prior_variance,
-            init_std=init_std,
-            init_std_unit=init_std_unit,
-        )
+        start = {"init_std": init_std, "init_std_unit": init_std_unit}
+        self.make_uncertain(uncertainty, num_layers=num_layers, **start)
         if gradient_checkpointing:
             if self.kinds:
                 raise InputError("gradient_checkpointing with random weights: give one of the two")
