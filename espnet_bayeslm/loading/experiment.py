@@ -12,10 +12,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import yaml
 
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, read_lines, sha256, write_yaml
+from espnet_bayeslm.utils.files import PathLike, read_yaml_mapping, sha256, write_yaml
 
-# A token list of 50,000 words takes the loader that is written in Python ten seconds.
-YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # Keys that define an LM and its tokens.
 NEEDED = ("lm", "lm_conf", "token_list", "token_type")
 # Other keys that are read of a trained LM's configuration: ESPnet's defaults.
@@ -80,18 +78,6 @@ def check_exp(exp: Path, signs: str) -> None:
                 path=exp,
                 remedy="Give another name.",
             )
-
-
-def read_yaml_mapping(path: Path) -> Dict[str, Any]:
-    """Content of a yaml file."""
-    try:
-        text = "\n".join(line for _, line in read_lines(path))
-        content = yaml.load(text, Loader=YAML_LOADER)
-    except yaml.YAMLError as error:
-        raise InputError(f"not a yaml file ({error})", path=path) from error
-    if not isinstance(content, dict):
-        raise InputError("expected a yaml mapping", path=path)
-    return content
 
 
 def read_config(path: Path) -> argparse.Namespace:

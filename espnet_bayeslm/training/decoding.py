@@ -11,8 +11,9 @@ from typing import Any, Dict, List, Optional, Sequence
 
 import yaml
 
-from espnet_bayeslm.loading.experiment import read_yaml_mapping, token_difference
+from espnet_bayeslm.loading.experiment import token_difference
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import read_yaml_mapping
 
 Config = Dict[str, Any]
 """What a config.yaml holds."""

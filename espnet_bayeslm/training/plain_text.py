@@ -14,6 +14,7 @@ from espnet_bayeslm.pretrained.names import PRETRAINED, is_adapted, is_pretraine
 from espnet_bayeslm.training.options import TrainOptions
 from espnet_bayeslm.utils.cli import PROGRESS, log_to
 from espnet_bayeslm.utils.errors import InputError
+from espnet_bayeslm.utils.files import read_yaml_mapping
 from espnet_bayeslm.utils.options import with_options
 
 LOG = "train.log"
@@ -76,7 +77,7 @@ def train(**options: Any) -> None:
 
 def size_of(wanted: TrainOptions, config: Path) -> List[str]:
     """ESPnet's options for the LM's size: that of `size`, or of the trained LM."""
-    from espnet_bayeslm.loading.experiment import find_files, read_config, read_yaml_mapping
+    from espnet_bayeslm.loading.experiment import find_files, read_config
 
     if wanted.size is not None:
         lm = parse_training_options(config, wanted.espnet_options).lm
@@ -168,7 +169,6 @@ def best_of(exp: Path) -> Tuple[float, int, int]:
 
 def parse_training_options(config: Path, words: Sequence[str]) -> argparse.Namespace:
     """ESPnet's options, those of the configuration and those of the command line."""
-    from espnet_bayeslm.loading.experiment import read_yaml_mapping
     from espnet_bayeslm.training.task import BayesLMTask
 
     config = find_config(config)

@@ -14,7 +14,6 @@ import yaml
 from espnet_bayeslm.evaluation.transcripts import check_no_ids, without_marks
 from espnet_bayeslm.loading.experiment import (
     UNKNOWN_WORDS,
-    read_yaml_mapping,
 )
 from espnet_bayeslm.scoring.unknown_words import unknown_words
 from espnet_bayeslm.training.options import TokenOptions
@@ -27,7 +26,13 @@ from espnet_bayeslm.training.tokens import (
     write_token_list,
 )
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import atomic_write, keyed_lines, read_lines, sha256
+from espnet_bayeslm.utils.files import (
+    atomic_write,
+    keyed_lines,
+    read_lines,
+    read_yaml_mapping,
+    sha256,
+)
 
 PARTS = ("train", "valid")
 COUNTS = ("train.shape", "valid.shape", UNKNOWN_WORDS.name)

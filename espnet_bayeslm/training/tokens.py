@@ -16,11 +16,16 @@ from espnet_bayeslm.loading.experiment import (
     find_bpemodel,
     find_files,
     read_config,
-    read_yaml_mapping,
 )
 from espnet_bayeslm.training.options import TokenOptions
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import PathLike, atomic_write, keyed_lines, read_lines
+from espnet_bayeslm.utils.files import (
+    PathLike,
+    atomic_write,
+    keyed_lines,
+    read_lines,
+    read_yaml_mapping,
+)
 
 TOKEN_LIST, BPE_MODEL = "tokens.txt", "bpe.model"
 

@@ -10,11 +10,9 @@ import shutil
 from concurrent.futures import CancelledError
 from typing import Any, Dict, Iterator, Optional, Tuple
 
-import yaml
-
 from espnet_bayeslm.utils.engine import EngineError, Pool, ended_too_often, num_cores, threads_of
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import read_text
+from espnet_bayeslm.utils.files import read_yaml_mapping
 
 # Cluster -> module and class
 CLUSTERS = {
@@ -33,15 +31,7 @@ def read_conf(path: Optional[str], workers: Optional[int]) -> Tuple[str, Dict[st
 
     No file (None) is a local cluster; `workers` is the value of `--workers`.
     """
-    conf: Any = {}
-    if path is not None:
-        try:
-            conf = yaml.safe_load(read_text(path))
-        except yaml.YAMLError as error:
-            raise InputError(f"not yaml ({error})", path=path) from error
-    if not isinstance(conf, dict):
-        raise InputError(f"expected `key: value` lines, got {str(conf)[:80]!r}", path=path)
-    options = dict(conf)
+    options = {} if path is None else read_yaml_mapping(path)
     name = str(options.pop("cluster", "local"))
     is_address = "://" in name
     if not is_address and name not in CLUSTERS:

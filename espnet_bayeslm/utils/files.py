@@ -36,6 +36,8 @@ from espnet_bayeslm.utils.errors import InputError
 PathLike = Union[str, os.PathLike[str]]
 
 BYTE_ORDER_MARK = "\ufeff"
+# A token list of 50,000 words takes the loader that is written in Python ten seconds.
+YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Entry = Tuple[Path, int, str]
 """File, line, and what stands after the key."""
@@ -328,6 +330,17 @@ def read_lines(path: PathLike) -> Iterator[Tuple[int, str]]:
 def read_text(path: PathLike) -> str:
     """Text of a file, as `read_lines` reads it."""
     return "\n".join(line for _, line in read_lines(path))
+
+
+def read_yaml_mapping(path: PathLike) -> Dict[str, Any]:
+    """Content of a yaml file."""
+    try:
+        content = yaml.load(read_text(path), Loader=YAML_LOADER)
+    except yaml.YAMLError as error:
+        raise InputError(f"not a yaml file ({error})", path=path) from error
+    if not isinstance(content, dict):
+        raise InputError(f"expected a yaml mapping, got {str(content)[:80]!r}", path=path)
+    return content
 
 
 def split_files(path: PathLike) -> List[str]:

@@ -64,8 +64,8 @@ def test_threads_are_shared_out_or_as_they_are_given(monkeypatch):
     "conf, workers, message",
     [
         ("cluster: lsf", 2, "engine.yaml: cluster: lsf: unknown. Give local, ssh, slurm, pbs, sge"),
-        ("- a", 2, "engine.yaml: expected `key: value` lines, got \"['a']\""),
-        ("a: b: c", 2, "engine.yaml: not yaml"),
+        ("- a", 2, "engine.yaml: expected a yaml mapping, got \"['a']\""),
+        ("a: b: c", 2, "engine.yaml: not a yaml file"),
         ("cluster: slurm\ncores: 1", None, "cluster: slurm needs the number of workers"),
         ("cluster: tcp://127.0.0.1:1", 2, "has workers of its own, and --workers is given"),
         ("cluster: tcp://127.0.0.1:1\ncores: 1", None, "and cores is given. Leave it out"),

@@ -7,10 +7,8 @@ import re
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-import yaml
-
 from espnet_bayeslm.utils.errors import InputError
-from espnet_bayeslm.utils.files import read_lines
+from espnet_bayeslm.utils.files import read_yaml_mapping
 from lab.paper import (
     MIXTURE,
     NAMES,
@@ -123,12 +121,7 @@ def read_content(path: Path, *, above: Tuple[Path, ...] = ()) -> Dict[str, Any]:
     """Content of a plan; what it does not say is that of the plan that it is `like`."""
     if path.resolve() in above:
         raise InputError("a plan that is `like` itself", path=path)
-    try:
-        content = yaml.safe_load("\n".join(line for _, line in read_lines(path)))
-    except yaml.YAMLError as error:
-        raise InputError(f"not a yaml file ({error})", path=path) from error
-    if not isinstance(content, dict):
-        raise InputError("expected a plan as a yaml mapping", path=path)
+    content = read_yaml_mapping(path)
     like = content.pop("like", None)
     if like is None:
         return content
