@@ -201,19 +201,18 @@ def warn_without_blanks(texts: Mapping[str, Sequence[str]], counting: Counting) 
     if counting.unit != "word":
         return
     lines = [words for words in texts.values() if words]
-    unspaced = [words[0] for words in lines if len(words) == 1 and _is_unspaced(words[0])]
+
+    def is_unspaced(word: str) -> bool:
+        letters = sum(unicodedata.name(c, "").startswith(_UNSPACED) for c in word)
+        return letters > 2 or len(word) >= _LONG
+
+    unspaced = [words[0] for words in lines if len(words) == 1 and is_unspaced(words[0])]
     if 2 * len(unspaced) > len(lines):
         logging.warning(
             "%d of %d references have no blanks between words, such as %r, and each counts as one"
             " word: --unit char counts characters",
             *(len(unspaced), len(lines), unspaced[0][:40]),
         )
-
-
-def _is_unspaced(word: str) -> bool:
-    """True if a word is likely to be a sentence that is written without blanks."""
-    letters = sum(unicodedata.name(c, "").startswith(_UNSPACED) for c in word)
-    return letters > 2 or len(word) >= _LONG
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

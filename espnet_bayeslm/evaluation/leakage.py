@@ -71,20 +71,13 @@ def _parts(words: Sequence[str]) -> Iterable[Tuple[str, ...]]:
     return (tuple(words[n : n + RUN]) for n in range(last + 1))
 
 
-def training_sentences(path: PathLike, *, keyed: bool = False) -> Iterable[List[str]]:
-    """Yield the words of each line of a training text, without the key that lines may have."""
-    for _, line in read_lines(path):
-        words = line.split()
-        yield words[1:] if keyed else words
-
-
 def warn_leakage(
     test: Iterable[Sequence[str]], path: PathLike, *, what: str, keyed: bool = False
 ) -> None:
     """Warn where a test text stands in the training text of an LM."""
     if not Path(path).is_file():
         raise InputError("no such training text", path=path, remedy="Give --train_text FILE.")
-    leakage = find_leakage(training_sentences(path, keyed=keyed), test)
+    leakage = find_leakage((line.split()[keyed:] for _, line in read_lines(path)), test)
     if not leakage.is_unusual:
         logging.info("%s: %s stand in the training text %s", what, leakage, path)
         return

@@ -91,22 +91,24 @@ def read_transcripts(path: PathLike) -> Dict[str, Words]:
     `{ a / b }`, null words `@`, deletable words `(uh)`, fragments and tags are read as sclite reads
     them (`evaluation.markup`). Comments `;;` are left out.
     """
+    lines = list(read_lines(path))
+    spoken = [line for line in lines if not line[1].startswith(COMMENT)]
     if Path(path).name.removesuffix(".gz").endswith("trn"):
-        transcripts = _of_trn(list(read_lines(path)), path)
+        transcripts = _of_trn(spoken, path)
     else:
-        lines = list(read_lines(path))
-        spoken = [line for line in lines if not line[1].startswith(COMMENT)]
         _check_untimed(spoken, path)
-        transcripts = _of_trn(lines, path) if _is_trn(spoken) else _of_text(path)
+        # all lines end in an id in parentheses, each another
+        ids = [found[0] for _, line in spoken if (found := _ID.search(line.rstrip()))]
+        if ids and len(set(ids)) == len(spoken):
+            transcripts = _of_trn(spoken, path)
+        else:
+            transcripts = {
+                utt: without_marks(words.split(), path=path, line=line)
+                for utt, (line, words) in read_keyed_lines(path).items()
+            }
     if not transcripts:
         raise InputError("no utterances", path=path, remedy="Write one line for each.")
     return transcripts
-
-
-def _is_trn(lines: Sequence[Line]) -> bool:
-    """True if all lines end in an id in parentheses, each another."""
-    ids = [found[0] for _, line in lines if (found := _ID.search(line.rstrip()))]
-    return bool(ids) and len(set(ids)) == len(lines)
 
 
 def _check_untimed(lines: Sequence[Line], path: PathLike) -> None:
@@ -124,20 +126,10 @@ def _check_untimed(lines: Sequence[Line], path: PathLike) -> None:
             )
 
 
-def _of_text(path: PathLike) -> Dict[str, Words]:
-    """Words of lines `id word word`."""
-    return {
-        utt: without_marks(words.split(), path=path, line=line)
-        for utt, (line, words) in read_keyed_lines(path).items()
-    }
-
-
 def _of_trn(lines: Sequence[Line], path: PathLike) -> Dict[str, Words]:
     """Words of lines `word word (id)`."""
     transcripts: Dict[str, Words] = {}
     for number, line in lines:
-        if line.startswith(COMMENT):
-            continue
         words = line.split()
         utt = words.pop()[1:-1] if words and words[-1][0] + words[-1][-1] == "()" else ""
         if not utt:
@@ -154,19 +146,14 @@ def _of_trn(lines: Sequence[Line], path: PathLike) -> Dict[str, Words]:
                 line=number,
                 remedy="Utterance ids must be unique.",
             )
-        transcripts[utt] = _marked(without_marks(words, path=path, line=number), path, number)
+        text = " ".join(without_marks(words, path=path, line=number))
+        try:
+            transcripts[utt] = parse_markup(text)
+        except ValueError as error:
+            raise InputError(
+                f"{error} in {text[:80]!r}, where `{{ word / other words / @ }}` was expected",
+                path=path,
+                line=number,
+                remedy="Add the missing brace, or take it out.",
+            ) from error
     return transcripts
-
-
-def _marked(words: Words, path: PathLike, line: int) -> Words:
-    """Words of a trn's line, with their markup."""
-    try:
-        return parse_markup(" ".join(words))
-    except ValueError as error:
-        raise InputError(
-            f"{error} in {' '.join(words)[:80]!r}, where `{{ word / other words / @ }}` was"
-            " expected",
-            path=path,
-            line=line,
-            remedy="Add the missing brace, or take it out.",
-        ) from error

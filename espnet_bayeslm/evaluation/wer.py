@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Collection, Iterable, Mapping, Sequence
+from typing import Collection, Mapping, Sequence
 
 import kaldialign
 
-from espnet_bayeslm.evaluation.markup import MarkedWords, Pair, align_marked
+from espnet_bayeslm.evaluation.markup import MarkedWords, align_marked
 from espnet_bayeslm.evaluation.transcripts import Words as Words
 from espnet_bayeslm.evaluation.transcripts import read_transcripts as read_transcripts
 from espnet_bayeslm.utils.errors import InputError
@@ -70,22 +70,15 @@ def word_errors(ref: Sequence[str], hyp: Sequence[str]) -> ErrorCounts:
     Words with markup have the readings of sclite's cheapest alignment.
     """
     if isinstance(ref, MarkedWords) or isinstance(hyp, MarkedWords):
-        return errors_of(align_marked(ref, hyp))
+        pairs = align_marked(ref, hyp)
+        both = [pair for pair in pairs if None not in pair]
+        wrong = sum(a != b for a, b in both)
+        deletions = sum(b is None for _, b in pairs)
+        return ErrorCounts(
+            wrong, deletions, len(pairs) - len(both) - deletions, len(both) + deletions
+        )
     counts = kaldialign.edit_distance(ref, hyp)
     return ErrorCounts(int(counts["sub"]), int(counts["del"]), int(counts["ins"]), len(ref))
-
-
-def errors_of(pairs: Iterable[Pair]) -> ErrorCounts:
-    """`ErrorCounts` of an alignment."""
-    total = NO_WORDS
-    for ref, hyp in pairs:
-        total += ErrorCounts(
-            int(None not in (ref, hyp) and ref != hyp),
-            int(hyp is None),
-            int(ref is None),
-            int(ref is not None),
-        )
-    return total
 
 
 def count_errors(

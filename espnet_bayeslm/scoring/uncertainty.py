@@ -115,7 +115,7 @@ def token_uncertainty(
     found: Dict[Ids, Uncertainty] = {}
     if openings is not None:
         openings = openings.to(lm.decoder.weight.device)
-    decoders = over_draws(lm, num_samples, lambda _: _decoder(lm))
+    decoders = over_draws(lm, num_samples, lambda _: (lm.decoder.weight, lm.decoder.bias))
     with evaluating(lm), progress(desc="uncertainty", unit="seq", total=len(unique)) as bar:
         for group in tree_batches(unique, max_tokens=max_tokens):
             found.update(
@@ -123,12 +123,6 @@ def token_uncertainty(
             )
             bar.update(len(group))
     return [found[ids] for ids in known]
-
-
-def _decoder(lm: Any) -> Decoder:
-    """The output projection of the sample that is held."""
-    weight, bias = lm.decoder.weight, lm.decoder.bias
-    return weight, bias
 
 
 def _batch(
