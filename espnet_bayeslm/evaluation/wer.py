@@ -73,10 +73,8 @@ def word_errors(ref: Sequence[str], hyp: Sequence[str]) -> ErrorCounts:
         pairs = align_marked(ref, hyp)
         both = [pair for pair in pairs if None not in pair]
         wrong = sum(a != b for a, b in both)
-        deletions = sum(b is None for _, b in pairs)
-        return ErrorCounts(
-            wrong, deletions, len(pairs) - len(both) - deletions, len(both) + deletions
-        )
+        words = sum(a is not None for a, _ in pairs)
+        return ErrorCounts(wrong, words - len(both), len(pairs) - words, words)
     counts = kaldialign.edit_distance(ref, hyp)
     return ErrorCounts(int(counts["sub"]), int(counts["del"]), int(counts["ins"]), len(ref))
 

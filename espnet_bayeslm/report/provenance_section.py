@@ -15,7 +15,7 @@ from espnet_bayeslm.report.page import Section
 from espnet_bayeslm.report.rescored_lists import SCALES
 from espnet_bayeslm.report.table import MISSING, Table
 from espnet_bayeslm.utils.cli import command_file
-from espnet_bayeslm.utils.files import PathLike, sha256
+from espnet_bayeslm.utils.files import sha256
 
 PACKAGES = ("espnet_bayeslm", "espnet", "torch", "numpy")
 # Column -> key of scales.yaml, and of a training's config.yaml
@@ -50,14 +50,21 @@ def provenance_section(command: str, read: Mapping[str, Sequence[Tuple[str, str]
     tables = [_settings_table("Rescoring", RESCORING, settings)] if settings else []
     tables += [_settings_table("Training", TRAINING, trainings)] if trainings else []
     header = ["option", "name", "path", "SHA-256", "written by"]
-    rows = [
-        # a folder has no digest
-        [option, name, path, sha256(path)[:12] if Path(path).is_file() else MISSING, _command(path)]
-        for option, pairs in read.items()
-        for name, path in pairs
-    ]
+    rows = []
+    for option, pairs in read.items():
+        for name, path in pairs:
+            # a folder has no digest
+            digest = sha256(path)[:12] if Path(path).is_file() else MISSING
+            file = command_file(path)
+            command_line = file.read_text(encoding="utf-8").strip() if file.is_file() else MISSING
+            rows.append([option, name, path, digest, command_line])
     tables.append(Table("Files and folders that were read", header, rows, words=(1, 2, 3, 4)))
-    versions = {"Python": platform.python_version(), **dict(map(_version, PACKAGES))}
+    versions = {"Python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = "not installed"
     values = {
         "command": command,
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
@@ -72,13 +79,6 @@ def _now() -> datetime.datetime:
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
     now = datetime.datetime.now(datetime.timezone.utc)
     return datetime.datetime.fromtimestamp(int(epoch), now.tzinfo) if epoch.isdigit() else now
-
-
-def _version(package: str) -> Tuple[str, str]:
-    try:
-        return package, metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return package, "not installed"
 
 
 def _read(path: Path) -> Mapping[str, Any]:
@@ -113,9 +113,3 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return MISSING if value in (None, [], "") else str(value)
-
-
-def _command(path: PathLike) -> str:
-    """Command line that wrote a file or a folder, where a tool has left it."""
-    file = command_file(path)
-    return file.read_text(encoding="utf-8").strip() if file.is_file() else MISSING

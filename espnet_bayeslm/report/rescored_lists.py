@@ -93,7 +93,10 @@ def read_rescored(name: str, folder: str, format: Optional[str]) -> Rescored:
     without_lm = path / WITHOUT_LM
     control = _best_places(nbests, without_lm, lists=folder) if without_lm.exists() else {}
     scales = read_scales(path / SCALES) if (path / SCALES).exists() else None
-    normalization, counting = _facts(path / SCALES)
+    content = yaml.safe_load((path / SCALES).read_text(encoding="utf-8")) if scales else None
+    facts = typed(Dict[str, Any], content or {})
+    counting = Counting.of(str(facts.get("unit", "word")), list(facts.get("ignore_words", ())))
+    normalization = Normalization(str(facts.get("normalize", "")), kept=counting.ignored)
     if normalization:
         nbests = list(normalized(nbests, normalization, report=False))
     lm_scores: Dict[str, List[float]] = {}
@@ -116,14 +119,6 @@ def read_rescored(name: str, folder: str, format: Optional[str]) -> Rescored:
         control=control,
         subtracted=others,
     )
-
-
-def _facts(scales: Path) -> Tuple[Normalization, Counting]:
-    """Normalization and counting of errors, as the scales.yaml of a rescoring says."""
-    content = yaml.safe_load(scales.read_text(encoding="utf-8")) if scales.exists() else None
-    facts = typed(Dict[str, Any], content or {})
-    counting = Counting.of(str(facts.get("unit", "word")), list(facts.get("ignore_words", ())))
-    return Normalization(str(facts.get("normalize", "")), kept=counting.ignored), counting
 
 
 def _best_places(nbests: Sequence[NBest], path: Path, *, lists: str) -> Dict[str, int]:
@@ -177,19 +172,15 @@ def _read_uncertainty(
             if place not in (0, best[utt]):
                 continue
             words = lists[utt].hypotheses[place].words
-            found.setdefault(utt, {})[place] = _checked(content, words)
+            if tuple(content["words"]) != words:
+                raise ValueError("its words are not those of the list")
+            measures = [name for name in MEASURES if name in content]
+            values = {name: typed(List[float], content[name]) for name in measures}
+            for name, given in values.items():
+                if len(given) != len(words) + 1:
+                    raise ValueError(f"{len(given)} values of {name}, not {len(words)} + 1")
+            found.setdefault(utt, {})[place] = values
     return found
-
-
-def _checked(content: Mapping[str, Any], words: Words) -> Uncertainty:
-    """Values of a line."""
-    if tuple(content["words"]) != words:
-        raise ValueError("its words are not those of the list")
-    values = {name: typed(List[float], content[name]) for name in MEASURES if name in content}
-    for name, given in values.items():
-        if len(given) != len(words) + 1:
-            raise ValueError(f"{len(given)} values of {name}, not {len(words)} + 1")
-    return values
 
 
 def read_references(
@@ -207,20 +198,16 @@ def read_references(
         )
     normalization = next((item.normalization for item in rescored), AS_IT_IS)
     files = [path for _, path in named_paths("--ref", values)]
-    for path in files:
-        _add(refs, normalization.text(read_transcripts(path)), source=path)
+    sources = [(path, normalization.text(read_transcripts(path))) for path in files]
     for item in rescored if not files else []:
         held = {n.utt: n.ref for n in item.nbests if n.ref is not None}
-        _add(refs, held, source=item.name)
+        sources.append((item.name, held))
+    for source, texts in sources:
+        for utt, words in texts.items():
+            if refs.setdefault(utt, words) != words:
+                raise InputError(f"a second, different reference of {utt[:80]!r}", path=source)
     if refs:
         utts = {nbest.utt: None for item in rescored for nbest in item.nbests}
         names = [", ".join(paths) for paths in (files, (path for _, path in folders))]
         check_same_utterances(refs, utts, ref_path=names[0] or names[1], hyp_path=names[1])
     return refs
-
-
-def _add(refs: Dict[str, Words], more: Mapping[str, Words], *, source: str) -> None:
-    """Add references to the references of other files."""
-    for utt, words in more.items():
-        if refs.setdefault(utt, words) != words:
-            raise InputError(f"a second, different reference of {utt[:80]!r}", path=source)

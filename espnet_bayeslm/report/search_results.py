@@ -11,7 +11,6 @@ from espnet_bayeslm.evaluation.perplexity import perplexity_text
 from espnet_bayeslm.kinds.search.history import HISTORY, read_history
 from espnet_bayeslm.kinds.search.ranking import (
     RankedArchitecture,
-    Record,
     Run,
     num_architectures,
     shares,
@@ -106,13 +105,33 @@ def write_files(
     for number, (item, config) in enumerate(zip(ranking, configs, strict=True), 1):
         path = folder / f"top{number}.yaml"
         write_text(path, architecture_yaml(config, _header(number, item, runs, path)))
-        rows.append(_ranked_json(number, item, config))
+        rows.append(
+            {
+                "rank": number,
+                "config": f"top{number}.yaml",
+                "uncertainty": config["lm_conf"]["uncertainty"],
+                "choices": item.choices,
+                "probability": math.exp(item.mean_log_prob),
+                "probabilities": [math.exp(value) for value in item.log_probs],
+                "ranks": item.ranks,
+                "mean_rank": item.mean_rank,
+            }
+        )
     save_figure(weights_figure({r.name: r.weights for r in runs}), folder / "architecture.png")
     history = {run.name: run.history for run in runs if run.history}
     if history:
         save_figure(history_figure(history), folder / "history.png")
+    found = []
+    for run in runs:
+        # a weight of minus infinity, which JSON has not, is null
+        weights = {
+            location: {kind: v if math.isfinite(v) else None for kind, v in kinds.items()}
+            for location, kinds in run.weights.items()
+        }
+        place = {"name": run.name, "path": run.path, "seed": run.seed}
+        found.append({**place, "weights": weights, "shares": shares(run.weights)})
     content = {
-        "runs": [_run_json(run) for run in runs],
+        "runs": found,
         "num_architectures": num_architectures(runs[0].weights),
         "ranking": rows,
     }
@@ -136,32 +155,6 @@ def _header(number: int, item: RankedArchitecture, runs: Sequence[Run], path: Pa
         f"  bayeslm train --config {path} --train_text F --valid_text F --exp NEW_EXP \\",
         f"      --from {runs[item.best_run].path}",
     ]
-
-
-def _run_json(run: Run) -> Dict[str, Any]:
-    """Run as JSON; a weight of minus infinity, which JSON has not, is null."""
-    weights = {
-        location: {kind: value if math.isfinite(value) else None for kind, value in kinds.items()}
-        for location, kinds in run.weights.items()
-    }
-    place = {"name": run.name, "path": run.path, "seed": run.seed}
-    return {**place, "weights": weights, "shares": shares(run.weights)}
-
-
-def _ranked_json(
-    number: int, item: RankedArchitecture, config: Mapping[str, Any]
-) -> Dict[str, Any]:
-    """Architecture as JSON."""
-    return {
-        "rank": number,
-        "config": f"top{number}.yaml",
-        "uncertainty": config["lm_conf"]["uncertainty"],
-        "choices": item.choices,
-        "probability": math.exp(item.mean_log_prob),
-        "probabilities": [math.exp(value) for value in item.log_probs],
-        "ranks": item.ranks,
-        "mean_rank": item.mean_rank,
-    }
 
 
 def write_retrained(
@@ -198,9 +191,11 @@ def read_search(folder: str) -> Search:
         if len(spaces) > 1:
             raise ValueError("the runs have different locations or kinds")
         ranking = [_ranked(item) for item in content["ranking"]]
-    runs = [
-        dataclasses.replace(run, history=_history(Path(folder), Path(run.path))) for run in runs
-    ]
+    for number, run in enumerate(runs):
+        # the folder may have been moved
+        places = (Path(folder) / Path(run.path).name / HISTORY, Path(run.path) / HISTORY)
+        history = next((read_history(place) for place in places if place.is_file()), [])
+        runs[number] = dataclasses.replace(run, history=history)
     path = Path(folder) / RETRAINED
     rows = read_json(path, remedy=REMEDY) if path.exists() else []
     with expecting("trained architectures", path=path, remedy=REMEDY):
@@ -233,14 +228,6 @@ def _ranked(content: Dict[str, Any]) -> RankedArchitecture:
 def _log(probability: float) -> float:
     """Ln of a probability, which may be zero."""
     return math.log(probability) if probability else -math.inf
-
-
-def _history(folder: Path, run: Path) -> Sequence[Record]:
-    """Weights over a run's training; the folder may have been moved."""
-    for path in (folder / run.name / HISTORY, run / HISTORY):
-        if path.is_file():
-            return read_history(path)
-    return []
 
 
 def search_section(searches: Mapping[str, Search]) -> Optional[Section]:

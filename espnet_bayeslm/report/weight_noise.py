@@ -139,7 +139,14 @@ def read_snr(paths: Sequence[str]) -> Tuple[Dict[str, List[LocationRow]], Curves
             )
         lms.update(found)
         if Path(name).is_dir() and (path.parent / PRUNING).exists():
-            curves.update(_read_curves(path.parent / PRUNING))
+            path = path.parent / PRUNING
+            content = read_json(path, remedy=REMEDY)
+            with expecting("perplexities of pruned LMs", path=path, remedy=REMEDY):
+                steps = typed(Dict[str, List[PruningStep]], content["lms"])
+                for step in (step for values in steps.values() for step in values):
+                    if step.criterion not in CRITERIA:
+                        raise ValueError(f"criterion {step.criterion!r}")
+                curves.update(pruning_curves(steps))
     return lms, curves
 
 
@@ -153,16 +160,6 @@ def _row(content: Dict[str, Any]) -> LocationRow:
         if len(summary.histogram) != len(BIN_EDGES) - 1 or not sum(summary.histogram):
             raise ValueError(f"a histogram of {len(summary.histogram)} bins")
     return LocationRow(str(content["location"]), str(content["kind"]), summary)
-
-
-def _read_curves(path: Path) -> Curves:
-    content = read_json(path, remedy=REMEDY)
-    with expecting("perplexities of pruned LMs", path=path, remedy=REMEDY):
-        steps = typed(Dict[str, List[PruningStep]], content["lms"])
-        for step in (step for values in steps.values() for step in values):
-            if step.criterion not in CRITERIA:
-                raise ValueError(f"criterion {step.criterion!r}")
-        return pruning_curves(steps)
 
 
 def snr_section(lms: Mapping[str, Sequence[LocationRow]], curves: Curves) -> Optional[Section]:
