@@ -242,7 +242,7 @@ BAD_SWEEPS = [
     (["wer", 0], [1.0], "not 2 x 3 rates"),
     (["best", 0], 77, "77, 1 is no place"),
     (["features"], None, "no 'features'"),
-    (["weights"], [{"weights": {}}], "no 'wer'"),
+    (["oracle"], [], "'[]' is not a number"),
 ]
 # Of other locations than the first run's
 OTHER_RUN = {"name": "b", "path": "b", "seed": 1, "weights": {"ffn@1": {"point": 0, "gp": 1}}}
