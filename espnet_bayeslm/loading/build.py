@@ -124,7 +124,10 @@ def text_reader(args: argparse.Namespace) -> TextReader:
     from espnet2.text.token_id_converter import TokenIDConverter
 
     if not args.use_preprocessor:
-        raise InputError("use_preprocessor is false: the LM cannot read text")
+        raise InputError(
+            "use_preprocessor is false, so the LM cannot read text",
+            remedy="Give an LM that was trained with use_preprocessor: true.",
+        )
     text2tokens = tokenizer(args).text2tokens
     ids = TokenIDConverter(token_list=args.token_list, unk_symbol="<unk>").tokens2ids
     cleaner = getattr(args, "cleaner", None)

@@ -61,7 +61,11 @@ def read_espnet(path: PathLike) -> Iterator[NBest]:
 def _jobs(folder: Path) -> List[Path]:
     """Folders with a `1best_recog`."""
     if not folder.is_dir():
-        raise InputError("not an ESPnet decode directory", path=folder)
+        raise InputError(
+            "not an ESPnet decode directory",
+            path=folder,
+            remedy="Give the folder of a decoding by ESPnet with --nbest N.",
+        )
     jobs, ranks = numbered(folder, "output.{}"), numbered(folder, "{}best_recog")
     if not jobs and not ranks and (folder / "logdir").is_dir():
         return _jobs(folder / "logdir")

@@ -126,7 +126,11 @@ def _find_columns(folder: Path) -> Columns:
 def _parts(folder: Path) -> List[Path]:
     """Folders of the files."""
     if not folder.is_dir():
-        raise InputError("not a folder of Kaldi N-best archives", path=folder)
+        raise InputError(
+            "not a folder of Kaldi N-best archives",
+            path=folder,
+            remedy="Give a folder with words_text, acwt, lmwt.nolm and lmwt.withlm.",
+        )
     parts = numbered(folder, "archives.{}")
     if not parts:
         return [folder]

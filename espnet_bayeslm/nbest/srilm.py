@@ -57,7 +57,11 @@ def _list_files(path: Path) -> List[Path]:
     if path.is_file():
         return [path]
     if not path.is_dir():
-        raise InputError("not a folder of SRILM N-best lists", path=path)
+        raise InputError(
+            "not a folder of SRILM N-best lists",
+            path=path,
+            remedy="Give the folder that holds one file for each utterance.",
+        )
     names = sorted(os.listdir(path), key=natural_order)
     scores = [name for name in names if re.fullmatch(PATTERN, name, re.DOTALL)]
     if scores and len(scores) < len(names):

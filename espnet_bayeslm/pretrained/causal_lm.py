@@ -159,7 +159,9 @@ def _gguf(path: Path) -> str:
         InputError: There is no such file, or the package `gguf` is not installed.
     """
     if not path.is_file():
-        raise InputError("there is no such GGUF file", path=path)
+        raise InputError(
+            "there is no such GGUF file", path=path, remedy="Check the path of --lm FILE.gguf."
+        )
     if importlib.util.find_spec("gguf") is None:
         raise InputError(
             "reading a GGUF file needs the package gguf",

@@ -88,7 +88,7 @@ class RescoreOptions(CountingOptions, SubtractOptions):
             )
         if self.uncertainty and self.num_samples < 2:
             raise InputError(
-                f"--uncertainty needs several weight draws, --num_samples is {self.num_samples}",
+                f"--uncertainty needs several weight samples, --num_samples is {self.num_samples}",
                 remedy="Give --num_samples 10, say.",
             )
         if min(self.tune_folds, 2 if self.folds is None else self.folds) < 2:

@@ -17,7 +17,7 @@ REFUSED = [
     ({"num_jobs": 2, "merge": ["x"]}, "--merge with --job"),
     ({"merge": ["x"], "tune_lms": True}, "needs the scores of each LM"),
     ({"merge": ["x"], "uncertainty": True, "num_samples": 9}, "--uncertainty with --merge"),
-    ({"uncertainty": True}, "needs several weight draws, --num_samples is 0"),
+    ({"uncertainty": True}, "needs several weight samples, --num_samples is 0"),
     ({"context": "previous"}, "needs to know the recordings"),
     ({"folds": 1}, "--folds 1: expected 2 or more"),
     ({"tune_folds": 0}, "--tune_folds 0, --folds None: expected 2 or more"),
