@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from espnet_bayeslm.bin.perplexity import print_table
 from espnet_bayeslm.evaluation.perplexity import (
     Perplexity,
     Tally,
@@ -108,15 +107,3 @@ def test_plain_and_keyed_sentences(tmp_path):
 )
 def test_perplexities_in_tables(value, digits, text):
     assert perplexity_text(value, digits) == text
-
-
-@pytest.mark.parametrize("perplexity", [1.58, 1.34e70])
-def test_the_cause_of_a_senseless_perplexity_is_said_once(capsys, perplexity):
-    values = {"word": perplexity, "token": perplexity, "character": 1.2}
-    keys = ("perplexity", "perplexity_without_oov", "perplexity_of_known_sentences")
-    counts = {"sentences": 1, "known_sentences": 1, "words": 2, "excluded": 0, "oovs": 0}
-    row = {"name": "n", "oov_rate": 0.0, **counts, **dict.fromkeys(keys, values)}
-    print_table([row, row])
-    out = capsys.readouterr().out
-    assert out.count("closed vocabulary") == (perplexity > 1e6)
-    assert max(map(len, out.splitlines()[:3])) < 110

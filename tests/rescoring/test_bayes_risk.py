@@ -168,13 +168,6 @@ def test_least_risk_is_held_to_a_limit():
     assert tuning.not_above(10**6, flat, errors) == (flat, by_risk(flat.sharpness))
 
 
-def test_equal_totals_are_not_told_apart_by_any_sharpness():
-    hyps = [[("a", "b", "c"), ("x", "y", "z"), ("x", "y", "w")]]
-    tuning = PosteriorTuning([np.zeros(3)], hyps, [hyps[0][0]], [0])
-    # two of three agree on most words
-    assert tuning.not_above(0, Posterior(), [np.array([0, 3, 3])]) == (Posterior(), 3)
-
-
 def test_lists_that_say_nothing():
     assert tuned_posterior([np.zeros(1)], [[()]], [("a",)], [0]) == Posterior()
     assert spread([np.zeros(3), np.array([-np.inf, 1.0])]) == 1.0
