@@ -41,7 +41,7 @@ def check_same(rescored, output):
 WAYS = {
     "second job": {"job": 2, "num_jobs": 2, "num_samples": 2},
     "context": {"context": "previous", "segments": "segments"},
-    "tuned": {"tune": True, "tune_lms": True},
+    "tuned": {"tune": True, "tune_lms": True, "tune_folds": 2},
 }
 
 
@@ -68,9 +68,8 @@ def test_rescore_is_the_tool(nbest, bayes, ngram, segments, tmp_path, monkeypatc
     assert (rescoring.tuned is not None) == ("tune" in options)
 
 
-def test_a_loaded_lm_and_scales_of_a_file(nbest, bayes, tmp_path):
-    tuning = {"tune_ref": nbest / "dev.ref", "output": tmp_path / "dev"}
-    scales = run(nbest=nbest / "dev", lm=bayes, **tuning) / "scales.yaml"
+def test_a_loaded_lm_and_scales_of_a_file(nbest, bayes, tuning, tmp_path):
+    scales = run(**tuning, lm=bayes, output=tmp_path / "dev") / "scales.yaml"
     applied = {"scales": scales, "token_scores": "true", "output": tmp_path / "test"}
     run(nbest=nbest / "test", lm=bayes, **applied)
     lms = [espnet_bayeslm.load(bayes)]

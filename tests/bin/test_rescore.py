@@ -32,11 +32,10 @@ def lms(point, bayes, ngram, weights):
 
 
 @pytest.fixture(scope="module")
-def tuned(nbest, lms, tmp_path_factory):
+def tuned(tuning, lms, tmp_path_factory):
     """Return the output of a run that tunes on dev."""
     output = tmp_path_factory.mktemp("dev") / "new" / "dev"
-    tuning = {"nbest": nbest / "dev", "tune_ref": nbest / "dev.ref", "token_scores": "true"}
-    return run(**tuning, **lms, output=output)
+    return run(**tuning, **lms, token_scores="true", output=output)
 
 
 def test_lists_come_out_as_they_went_in_with_the_new_scores_added(nbest, tuned):
@@ -172,7 +171,7 @@ def shouted(line):
 
 
 def test_normalised_text_is_scored_and_counted_and_what_is_written_stays(
-    nbest, lists, point, ngram, tmp_path, refused
+    nbest, lists, point, ngram, tuning, tmp_path, refused
 ):
     """Lists and references in upper case with punctuation give what plain ones give."""
     ref, output = tmp_path / "ref", tmp_path / "out"
@@ -181,8 +180,9 @@ def test_normalised_text_is_scored_and_counted_and_what_is_written_stays(
     # lists that the LM does not know name the option that mends it
     refused(main, words(nbest=lists, lm=point, output=output), "--normalize lower,punct")
     lms = {"lm": point, "ngram": ngram, "weights": "0.5,0.5"}
-    plain = run(nbest=nbest / "dev", **lms, tune_ref=nbest / "dev.ref", output=tmp_path / "plain")
-    loud = run(nbest=lists, **lms, tune_ref=ref, normalize="lower,punct", output=output)
+    plain = run(**tuning, **lms, output=tmp_path / "plain")
+    loud = {**tuning, "nbest": lists, "tune_ref": ref, "normalize": "lower,punct"}
+    loud = run(**loud, **lms, output=output)
     assert (loud / "lmwt.nn").read_text() == (plain / "lmwt.nn").read_text()
     best = (plain / "text").read_text().splitlines()
     assert (loud / "text").read_text().splitlines() == [shouted(line) for line in best]

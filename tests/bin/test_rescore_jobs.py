@@ -39,12 +39,11 @@ def test_merged_jobs_are_one_job_bit_for_bit(
     assert sum(sizes) == 30 and min(sizes) > 0
 
 
-def test_merging_can_tune_and_there_may_be_more_jobs_than_work(nbest, lms, tmp_path):
-    lists, tuning = {"nbest": nbest / "dev"}, {"tune_ref": nbest / "dev.ref"}
-    one = run(**lists, **lms, **tuning, output=tmp_path / "one")
-    jobs = run_jobs(tmp_path, 2, **lists, **lms)  # one block is all
+def test_merging_can_tune_and_there_may_be_more_jobs_than_work(nbest, lms, tuning, tmp_path):
+    one = run(**tuning, **lms, output=tmp_path / "one")
+    jobs = run_jobs(tmp_path, 2, nbest=nbest / "dev", **lms)  # one block is all
     assert not (jobs[1] / "words_text").exists()
-    merged = run(**lists, merge=jobs, **tuning, output=tmp_path / "merged")
+    merged = run(**tuning, merge=jobs, output=tmp_path / "merged")
     assert same_files(one, merged, "text", "lmwt.nn", "words_text", "sweep.tsv")
 
 
@@ -89,11 +88,12 @@ def test_loglinear_costs_are_weighted_sums(nbest, point, bayes, tmp_path):
         assert cost == pytest.approx(0.5 * a[key][0] + 1.25 * b[key][0], abs=1e-4)
 
 
-def test_scales_bring_the_combination_they_were_tuned_with(nbest, point, ngram, tmp_path, refused):
-    lms = {"nbest": nbest / "dev", "lm": point, "ngram": ngram}
-    options = {"weights": "0.5,0.6", "combine": "loglinear"}
-    tuned = run(**lms, **options, tune_ref=nbest / "dev.ref", output=tmp_path / "tuned")
-    lms["weights"] = options["weights"]
+def test_scales_bring_the_combination_they_were_tuned_with(
+    nbest, point, ngram, tuning, tmp_path, refused
+):
+    lms = {"lm": point, "ngram": ngram, "weights": "0.5,0.6"}
+    tuned = run(**tuning, **lms, combine="loglinear", output=tmp_path / "tuned")
+    lms["nbest"] = nbest / "dev"
     again = run(**lms, scales=tuned / "scales.yaml", output=tmp_path / "again")
     assert same_files(tuned, again, "lmwt.nn", "text")
     command = words(**lms, scales=tuned / "scales.yaml", output=tmp_path / "other")
@@ -101,10 +101,9 @@ def test_scales_bring_the_combination_they_were_tuned_with(nbest, point, ngram, 
     refused(main, [*command, "--combine", "linear"], message)
 
 
-def test_the_sweep_is_written_as_table_and_heat_map(nbest, ngram, tmp_path):
+def test_the_sweep_is_written_as_table_and_heat_map(nbest, outputs):
     """In the middle stands what was chosen."""
-    lists = {"nbest": nbest / "dev", "tune_ref": nbest / "dev.ref", "ngram": ngram}
-    output = run(**lists, output=tmp_path / "dev")
+    output = outputs / "ngram"
     sweep = json.loads((output / "sweep.json").read_text())
     rates, place = np.array(sweep["wer"]), tuple(sweep["best"])
     assert rates.shape == tuple(len(feature["weights"]) for feature in sweep["features"])
