@@ -16,7 +16,7 @@ from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.training.task import BayesLMTask, check_resume
 from espnet_bayeslm.utils.errors import InputError
 
-NUM_CASES = 60
+NUM_CASES = 40
 # What stands in a tensor's place: of another shape, of another type, or no tensor at all.
 OTHERS = [
     torch.zeros(3),
