@@ -12,6 +12,7 @@ import yaml
 from espnet_bayeslm.utils.engine import LOCAL, EngineOptions, threads_of
 from espnet_bayeslm.utils.errors import InputError
 
+CLASSES = {"pbs": "PBSCluster", "sge": "SGECluster", "slurm": "SLURMCluster"}
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "large_sets.md"
 HERE, TWO = LOCAL, EngineOptions(workers=2)
 
@@ -147,6 +148,53 @@ def test_the_example_of_the_page_is_a_slurm_job(tmp_path, monkeypatch):
     assert re.search(r"^#SBATCH --cpus-per-task=\d+$", script, re.MULTILINE)
     assert re.search(r"^export OMP_NUM_THREADS=\d+$", script, re.MULTILINE)
     assert re.search(r"^\S+python\S* -m \S+ tcp://.* --nthreads 1$", script, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "cluster, program, own, directives",
+    [
+        ("pbs", "qsub", "resource_spec: 'select=1:ncpus=4'", ["#PBS -q cpu", "#PBS -A speech"]),
+        ("sge", "qsub", "resource_spec: 'h_vmem=8G'", ["#$ -q cpu", "#$ -P speech"]),
+        ("slurm", "sbatch", "job_cpu: 4", ["#SBATCH -p cpu", "#SBATCH -A speech"]),
+    ],
+)
+def test_files_of_batch_systems_become_jobs(
+    cluster, program, own, directives, tmp_path, monkeypatch
+):
+    """Dask-jobqueue's own script has the queue, the account, the prologue and one thread."""
+    pytest.importorskip("dask_jobqueue", reason="Dask: pip install -e '.[dask]'")
+    from espnet_bayeslm.utils.dask_cluster import make_cluster, read_conf
+
+    account = "project" if cluster == "sge" else "account"
+    conf = f"cluster: {cluster}\nqueue: cpu\n{account}: speech\ncores: 4\nprocesses: 1\n{own}\n"
+    conf += "memory: 8GB\nwalltime: '08:00:00'\njob_script_prologue: [source venv/bin/activate]\n"
+    (tmp_path / "engine.yaml").write_text(conf)
+    (tmp_path / program).write_text("#!/bin/sh\necho Your job 1 has been submitted\n")
+    (tmp_path / program).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    name, options = read_conf(str(tmp_path / "engine.yaml"), 2)
+    monkeypatch.setattr(f"dask_jobqueue.{CLASSES[cluster]}.adapt", lambda *_, **__: None)
+    with make_cluster(name, options, 2, path=None) as made:
+        lines = made.job_script().splitlines()
+    assert set(directives) <= set(lines) and "source venv/bin/activate" in lines
+    assert any("08:00:00" in line for line in lines if line.startswith("#"))
+    assert re.search(r" tcp://.* --nthreads 1 ", f"{lines[-1]} ")
+
+
+def test_a_file_of_machines_names_a_worker_on_each(tmp_path, monkeypatch):
+    """The first of `hosts` is the scheduler's; SSH itself is not tried."""
+    distributed = pytest.importorskip("distributed", reason="Dask: pip install -e '.[dask]'")
+    from espnet_bayeslm.utils.dask_cluster import make_cluster, read_conf
+
+    given = {}
+    monkeypatch.setattr(distributed, "SSHCluster", lambda **options: given.update(options))
+    (tmp_path / "engine.yaml").write_text(
+        "cluster: ssh\nhosts: [head, a, b]\nworker_options: {n_workers: 2}\n"
+    )
+    name, options = read_conf(str(tmp_path / "engine.yaml"), None)
+    make_cluster(name, options, None, path=None)
+    workers = {"nthreads": 1, "n_workers": 2}
+    assert given == {"hosts": ["head", "a", "b"], "worker_options": workers}
 
 
 def test_errors_of_dask_are_told_as_of_any_engine():
