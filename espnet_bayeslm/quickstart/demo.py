@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Dict, List, Optional, Tuple
 
 from espnet_bayeslm.quickstart import small_lm
-from espnet_bayeslm.quickstart.error_table import POINT, read_rows, table
+from espnet_bayeslm.quickstart.error_table import POINT, TUNED, read_rows, table
 from espnet_bayeslm.quickstart.runner import Runner, mixture_key, words
 from espnet_bayeslm.quickstart.small_lm import SmallLM
 from espnet_bayeslm.quickstart.steps import HEAVY, Step, Tool, run_steps
+from espnet_bayeslm.rescoring.output_files import WITHOUT_LM
 from espnet_bayeslm.utils.engine import LOCAL
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import check_folder, staged, write_text
@@ -140,10 +141,13 @@ class Demo(Runner):
 
     def errors(self) -> List[str]:
         """Command line of the word errors of all systems on eval, with their tests."""
+        # the control is the same in each system's folder
+        texts = {TUNED: self.rescored("3-gram", "eval") / WITHOUT_LM}
+        texts.update((name, folder / "text") for name, folder in self.hypotheses().items())
         return words(
             "score",
             ref=self.data / "eval.ref",
-            hyp=[f"{name}={folder}/text" for name, folder in self.hypotheses().items()],
+            hyp=[f"{name}={path}" for name, path in texts.items()],
             nbest=self.data / "eval.jsonl",
             nbest_format="jsonl",
             output=self.scores,

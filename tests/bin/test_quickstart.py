@@ -17,7 +17,7 @@ from espnet_bayeslm.bin import bayeslm
 from espnet_bayeslm.bin.quickstart import main
 from espnet_bayeslm.quickstart import small_lm, steps
 from espnet_bayeslm.quickstart.demo import SHIPPED, SYSTEMS, Demo, unpack
-from espnet_bayeslm.quickstart.error_table import Row, table
+from espnet_bayeslm.quickstart.error_table import TUNED, Row, table
 from espnet_bayeslm.quickstart.interval import Interval
 from espnet_bayeslm.quickstart.steps import Step, run_steps
 from espnet_bayeslm.utils.engine import EngineOptions
@@ -66,7 +66,7 @@ def test_a_stopped_run_goes_on_to_the_table(data, tmp_path, capsys, monkeypatch)
     printed = capsys.readouterr().out
     assert (output / "RESULTS.md").read_text() in printed
     names = re.findall(r"^\| ([^|-][^|]*?) *\| +[\d.]* \| +[\d.]+ \|", printed, re.MULTILINE)
-    assert names == ["first pass", *SYSTEMS, *small_lm.SYSTEMS]
+    assert names == ["first pass", TUNED, *SYSTEMS, *small_lm.SYSTEMS]
     assert small_lm.EXPLANATION in printed
     assert all(name in (output / "report.html").read_text() for name in names)
     commands = (output / "commands.sh").read_text().splitlines()
