@@ -263,7 +263,8 @@ TOOL = Tool(
     "lattice",
     "Word lattices: N best distinct hypotheses with separate scores, 1-best and oracle WER;"
     " rescoring of the lattices themselves by LMs and n-grams. --output DIR gets the lists"
-    " (nbest/), the 1-best (text) and the lattices (lattices/).",
+    " (nbest/), the 1-best (text) and the lattices (lattices/). Weights are not tuned"
+    " here: take those that `bayeslm rescore --tune_ref` has found on N-best lists.",
     lattice,
     LatticeOptions,
     stopped=": the same command continues from the finished blocks",
