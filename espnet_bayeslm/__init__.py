@@ -33,7 +33,7 @@ def register() -> None:
 
 
 def load(
-    exp: PathLike, *, device: str = "cpu", text_form: str = "auto"
+    exp: PathLike, *, device: str = "cpu", text_form: str = "auto", precision: str = "float32"
 ) -> Union[TrainedLM, PretrainedLM]:
     """Load an LM that scores text: one of this package, of ESPnet or of transformers.
 
@@ -42,6 +42,7 @@ def load(
             a GGUF file or the folder of a peft adapter.
         device: Device of the weights, such as `cuda`.
         text_form: Form in which a causal LM reads text: `auto`, `as_is`, `lower` or `sentence`.
+        precision: Of a causal LM: `float32` or `bfloat16`.
 
     Returns:
         The LM in evaluation mode, with its tokenizer.
@@ -55,10 +56,13 @@ def load(
         from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
         from espnet_bayeslm.pretrained.scorer import PretrainedLM
 
-        return PretrainedLM(load_causal_lm(exp, device=device), text_form=text_form)
+        causal = load_causal_lm(exp, device=device, precision=precision)
+        return PretrainedLM(causal, text_form=text_form)
     from espnet_bayeslm.loading.trained_lm import load_adapted, load_lm
 
-    return load_adapted(exp, device) if is_adapted(exp) else load_lm(exp, device=device)
+    if is_adapted(exp):
+        return load_adapted(exp, device, precision=precision)
+    return load_lm(exp, device=device)
 
 
 __getattr__ = lazy_names(__name__, {"espnet_bayeslm.rescoring.list_worker": ["rescore"]})

@@ -29,9 +29,6 @@ from espnet_bayeslm.scoring.unknown_words import usual_unk_size
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 
-# Options of `lm: pretrained` that are about training
-TRAINING_ONLY = ("precision", "gradient_checkpointing")
-
 
 @dataclasses.dataclass(frozen=True)
 class TrainedLM(LoadedLM):
@@ -82,12 +79,19 @@ class TrainedLM(LoadedLM):
         return NeuralScorer(self, num_samples=num_samples, unk_size=self.unk_size)
 
 
-def load_adapted(path: PathLike, device: str = "cpu") -> PretrainedLM:
-    """Pretrained LM that ESPnet's LM task has adapted, from its folder or checkpoint."""
+def load_adapted(
+    path: PathLike, device: str = "cpu", *, precision: str = "float32"
+) -> PretrainedLM:
+    """Pretrained LM that ESPnet's LM task has adapted, from its folder or checkpoint.
+
+    Args:
+        path: The experiment folder, or a checkpoint beside its config.yaml.
+        device: Where its weights go.
+        precision: Of the base model, `float32` or `bfloat16`, whatever it was in training.
+    """
     config, checkpoint = find_files(path)
     args = read_config(config)
-    # the precision is that of the training
-    args.lm_conf = {k: v for k, v in args.lm_conf.items() if k not in TRAINING_ONLY}
+    args.lm_conf = {**args.lm_conf, "precision": precision, "gradient_checkpointing": False}
     lm = load_model(args, checkpoint).to(device).eval().lm
     causal = lm.causal_lm(experiment_name(checkpoint), fingerprint=fingerprint(path))
     return PretrainedLM(causal, reader=lm.reader)

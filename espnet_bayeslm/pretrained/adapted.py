@@ -13,13 +13,16 @@ from espnet_bayeslm.bayes import Position, Weights
 from espnet_bayeslm.bayes.kinds import is_posterior_key
 from espnet_bayeslm.lm.rereading import RereadingLM
 from espnet_bayeslm.lm.uncertain import Projected
-from espnet_bayeslm.pretrained.causal_lm import CausalLM, digest_of_weights, load_causal_lm
+from espnet_bayeslm.pretrained.causal_lm import (
+    PRECISIONS,
+    CausalLM,
+    digest_of_weights,
+    load_causal_lm,
+)
 from espnet_bayeslm.pretrained.lora import add_adapter, is_adapter, lora_options
 from espnet_bayeslm.pretrained.text_forms import Reader, training_reader
 from espnet_bayeslm.pretrained.tree_scores import projects_linearly
 from espnet_bayeslm.utils.errors import InputError
-
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class AdaptedLM(RereadingLM):

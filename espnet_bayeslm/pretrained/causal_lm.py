@@ -22,6 +22,7 @@ from espnet_bayeslm.pretrained.names import ADAPTER, PREFIX
 from espnet_bayeslm.utils.errors import InputError
 from espnet_bayeslm.utils.files import PathLike
 
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 # Weights and configurations that a fingerprint covers
 WEIGHTS = ("*.safetensors", "*.bin", "*.gguf")
 # A part of each end of a file is enough to tell two weight files of one size apart
@@ -50,16 +51,21 @@ class CausalLM:
     sampled: Optional[Callable[[int], ContextManager[None]]] = None
 
 
-def load_causal_lm(source: PathLike, *, device: str = "cpu") -> CausalLM:
-    """Causal LM in evaluation mode, in float32.
+def load_causal_lm(
+    source: PathLike, *, device: str = "cpu", precision: str = "float32"
+) -> CausalLM:
+    """Causal LM in evaluation mode.
 
     Args:
         source: `hf:FOLDER`, `hf:NAME`, a folder, a GGUF file, or a folder of a peft adapter.
         device: Where its weights go.
+        precision: One of `PRECISIONS`.
 
     Raises:
         InputError: It is not found, not a causal LM, has no tokenizer, or needs code of its own.
     """
+    if precision not in PRECISIONS:
+        raise InputError(f"precision {precision!r}: valid are {', '.join(PRECISIONS)}")
     named = str(source)
     path = Path(named.removeprefix(PREFIX))
     if (path / ADAPTER).is_file():
@@ -84,7 +90,7 @@ def load_causal_lm(source: PathLike, *, device: str = "cpu") -> CausalLM:
     )
     return CausalLM(
         path.stem if path.is_file() else path.name,
-        model.to(device).eval(),
+        model.to(device, PRECISIONS[precision]).eval(),
         tokenizer,
         digest,
         licence,

@@ -153,6 +153,21 @@ def test_ivon_keeps_a_posterior_over_the_adapter_alone(trained):
     assert loaded.score("so we could") != loaded.score("so we could", num_samples=2)
 
 
+def test_half_precision_is_near(trained):
+    """Of the base alone, and with its adapter."""
+    for source in (f"hf:{trained / 'base'}", trained / "exp"):
+        whole, half = (
+            espnet_bayeslm.load(source, text_form="lower", precision=precision)
+            for precision in ("float32", "bfloat16")
+        )
+        assert half.causal_lm.model.get_output_embeddings().weight.dtype == torch.bfloat16
+        text = "so we could put the remote on the table"
+        difference = abs(half.score(text) - whole.score(text))
+        assert 1e-4 < difference < 0.05 * abs(whole.score(text))
+    with pytest.raises(InputError, match="valid are float32, bfloat16"):
+        espnet_bayeslm.load(f"hf:{trained / 'base'}", precision="int8")
+
+
 def test_an_exported_adapter_is_peft_s(trained, tmp_path):
     from espnet_bayeslm.bin.export import main
 
