@@ -1,11 +1,12 @@
 """Speed of scoring 20-best lists and of training adapters, at the sizes of SmolLM2-135M.
 
-Scoring: the prefix tree, against padded batches, one hypothesis at a time, and transformers' own
-`past_key_values`: the beginning that all hypotheses share is read once, and their ends as a padded
-batch. The lists are the quick start's, a token a word. Training: a step of LoRA in peft with a
-plain loop, of the LM `pretrained` with LoRA, and with a Bayesian adapter. Weights are random: their
-values change no time. Seconds are of the CPU, since another process takes none of them; rounds are
-interleaved, and medians of the rounds' ratios are printed.
+Scoring: prefix trees, against what is usual in transformers: a padded batch for each list, one
+hypothesis at a time, and `past_key_values`, where the beginning that all hypotheses share is read
+once, and their ends as a padded batch. The lists are the quick start's, or `--nbest`. Training: a
+step of LoRA in peft with a plain loop, of the LM `pretrained` with LoRA, and with a Bayesian
+adapter. Weights are random, a word is a token: `--base` gives a real LM. Values of weights change
+no time. `--lm` compares LMs of any kind, at the same lists. Seconds are of the CPU, since another
+process takes none of them; rounds are interleaved, and medians of the rounds' ratios are printed.
 """
 
 from __future__ import annotations
@@ -26,12 +27,17 @@ import numpy as np
 import torch
 from steps import in_new_process, ratio, resident_mib, started
 from tokenizers import Tokenizer, models, pre_tokenizers
+from torch import nn
 from transformers import AutoModelForCausalLM, DynamicCache, LlamaConfig, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
 from espnet_bayeslm.kernels.product import has_onednn
+from espnet_bayeslm.loading.components import load_components
+from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.pretrained.adapted import AdaptedLM
+from espnet_bayeslm.pretrained.causal_lm import load_tokenizer
 from espnet_bayeslm.pretrained.lora import LoraOptions, add_adapter
+from espnet_bayeslm.pretrained.text_forms import Reader, TextForm
 from espnet_bayeslm.pretrained.tree_scores import TreeScorer
 from espnet_bayeslm.quickstart.demo import SHIPPED
 from espnet_bayeslm.training.model import BayesLanguageModel
@@ -45,12 +51,14 @@ SIZES: Dict[str, Any] = dict(
     num_key_value_heads=3,
     tie_word_embeddings=True,
 )
-TREE, PADDED, ONE, CACHE = "prefix tree", "padded", "one at a time", "past_key_values"
+TREE, PADDED, ONE, CACHE = "prefix trees", "padded", "one at a time", "past_key_values"
 PEFT, LORA, BAYES = "peft, plain loop", "LoRA", "Bayesian LoRA"
 RANK = 16
 # Sentences of a training batch and their tokens: the `batch_bins` of configs/lora.yaml
 BATCH = (28, 18)
 Ids = Tuple[int, ...]
+Words = Tuple[str, ...]
+Scores = Dict[Ids, np.ndarray]
 Call = Callable[[], Any]
 
 
@@ -71,59 +79,87 @@ def read_lm(folder: Path, dtype: torch.dtype) -> Any:
     return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
 
 
-def read_lists(number: int) -> List[List[Ids]]:
-    """Return some of the quick start's lists, a token a word, with a start and an end."""
-    with gzip.open(SHIPPED / "data" / "eval.jsonl.gz", "rt", encoding="utf-8") as f:
-        every = [json.loads(line)["hypotheses"] for line in f]
+def read_lists(args: argparse.Namespace) -> List[List[Words]]:
+    """Return some of the lists, evenly from all."""
+    path = args.nbest or SHIPPED / "data" / "eval.jsonl.gz"
+    if args.nbest:
+        every = [[h.words for h in item.hypotheses] for item in read_nbest(path, args.nbest_format)]
+    else:
+        with gzip.open(path, "rt", encoding="utf-8") as f:
+            lists = [json.loads(line)["hypotheses"] for line in f]
+        every = [[tuple(h["text"].split()) for h in hypotheses] for hypotheses in lists]
+    return [every[n * len(every) // args.lists] for n in range(args.lists)]
+
+
+def tokens_of(args: argparse.Namespace) -> List[List[Ids]]:
+    """Return the tokens of some of the lists, with a start and an end."""
+    lists = read_lists(args)
+    if args.base:
+        reader = Reader(load_tokenizer(args.base), TextForm("lower"))
+        return [[(*reader.start, *reader.encode(words).ids) for words in each] for each in lists]
     numbers: Dict[str, int] = {}
     return [
         [
-            (START, *(1000 + numbers.setdefault(w, len(numbers)) for w in h["text"].split()), START)
-            for h in hypotheses
+            (START, *(1000 + numbers.setdefault(w, len(numbers)) for w in words), START)
+            for words in each
         ]
-        for hypotheses in every[:: len(every) // number][:number]
+        for each in lists
     ]
 
 
 @torch.no_grad()
-def cached(scorer: TreeScorer, hypotheses: Sequence[Ids]) -> List[np.ndarray]:
-    """Score a list by transformers' cache of keys and values.
+def padded(model: Any, hypotheses: Sequence[Ids]) -> Scores:
+    """Score hypotheses by one padded batch, as is usual in transformers."""
+    batch = sorted(set(hypotheses), key=len)
+    table = nn.utils.rnn.pad_sequence([torch.tensor(ids) for ids in batch], batch_first=True)
+    lengths = torch.tensor([len(ids) for ids in batch])
+    mask = torch.arange(table.size(1)) < lengths.unsqueeze(1)
+    logits = model(input_ids=table[:, :-1], attention_mask=mask[:, :-1].long()).logits
+    found = logits.float().log_softmax(-1).gather(-1, table[:, 1:, None]).squeeze(-1)
+    return {ids: row[: len(ids) - 1].numpy() for ids, row in zip(batch, found, strict=True)}
 
-    The scores are those of `TreeScorer`: with the probabilities that a word ends.
-    """
+
+@torch.no_grad()
+def cached(model: Any, hypotheses: Sequence[Ids]) -> Scores:
+    """Score a list by transformers' cache of keys and values."""
+    batch = sorted(set(hypotheses), key=len)
     shared = 0
-    while shared < min(map(len, hypotheses)) - 2 and len({h[shared] for h in hypotheses}) == 1:
+    while shared < min(map(len, batch)) - 2 and len({h[shared] for h in batch}) == 1:
         shared += 1
     shared = max(shared, 1)
-    beginning = torch.tensor([hypotheses[0][:shared]])
-    first = scorer.model(input_ids=beginning, past_key_values=DynamicCache(), use_cache=True)
+    beginning = torch.tensor([batch[0][:shared]])
+    first = model(input_ids=beginning, past_key_values=DynamicCache(), use_cache=True)
     cache = first.past_key_values
-    cache.batch_repeat_interleave(len(hypotheses))
-    ends = [ids[shared:-1] for ids in hypotheses]
-    longest = max(map(len, ends))
-    table = torch.tensor([[*end, *[0] * (longest - len(end))] for end in ends])
-    mask = torch.tensor([[1] * (shared + len(e)) + [0] * (longest - len(e)) for e in ends])
-    rest = scorer.model(input_ids=table, attention_mask=mask, past_key_values=cache).logits
-    logits = torch.cat([first.logits[0], rest.flatten(0, 1)])
-    paths = [
-        np.concatenate([np.arange(shared), shared + n * longest + np.arange(len(end))])
-        for n, end in enumerate(ends)
-    ]
-    return scorer.of_paths(logits, hypotheses, paths)
+    cache.batch_repeat_interleave(len(batch))
+    table = nn.utils.rnn.pad_sequence([torch.tensor(ids) for ids in batch], batch_first=True)
+    lengths = torch.tensor([len(ids) for ids in batch])
+    mask = (torch.arange(table.size(1)) < lengths.unsqueeze(1))[:, :-1].long()
+    ends = table[:, shared:-1]
+    rest = model(input_ids=ends, attention_mask=mask, past_key_values=cache).logits
+    logits = torch.cat([first.logits.expand(len(batch), -1, -1), rest], 1)
+    found = logits.float().log_softmax(-1).gather(-1, table[:, 1:, None]).squeeze(-1)
+    return {ids: row[: len(ids) - 1].numpy() for ids, row in zip(batch, found, strict=True)}
 
 
-def ways(model: Any, hypotheses: Sequence[Ids]) -> Dict[str, Callable[[], List[np.ndarray]]]:
-    """Return the ways to score a list, by name."""
+def ways(model: Any, lists: Sequence[Sequence[Ids]]) -> Dict[str, Callable[[], Scores]]:
+    """Return the ways to score lists, by name."""
     openings = torch.zeros(VOCAB, dtype=torch.bool)
     openings[1000:30_000] = True
-    tree, padded = TreeScorer(model, openings), TreeScorer(model, openings)
-    padded.takes_trees = False
-    counts = [len(ids) - 1 for ids in hypotheses]
+    scorer = TreeScorer(model, openings)
+    every = [ids for hypotheses in lists for ids in hypotheses]
+
+    def trees() -> Scores:
+        found = scorer.log_probs(every, [len(ids) - 1 for ids in every])
+        return {ids: scores[0] for ids, scores in zip(every, found, strict=True)}
+
+    def one_by_one(function: Callable[..., Scores], groups: Sequence[Any]) -> Scores:
+        return {ids: row for group in groups for ids, row in function(model, group).items()}
+
     return {
-        TREE: functools.partial(tree.log_probs, hypotheses, counts),
-        PADDED: functools.partial(padded.log_probs, hypotheses, counts),
-        ONE: lambda: [padded.log_probs([ids], [len(ids) - 1])[0] for ids in hypotheses],
-        CACHE: functools.partial(cached, tree, hypotheses),
+        TREE: trees,
+        PADDED: functools.partial(one_by_one, padded, lists),
+        ONE: functools.partial(one_by_one, padded, [[ids] for ids in every]),
+        CACHE: functools.partial(one_by_one, cached, lists),
     }
 
 
@@ -178,19 +214,20 @@ def interleave(calls: Dict[str, Call], rounds: int) -> Dict[str, List[float]]:
     return seconds
 
 
-def check_same(calls: Dict[str, Callable[[], List[np.ndarray]]]) -> None:
+def check_same(calls: Dict[str, Callable[[], Scores]]) -> None:
     """Raise an AssertionError where the ways to score a list differ."""
-    scores = {name: np.concatenate(call(), axis=1) for name, call in calls.items()}
-    for name, found in scores.items():
-        np.testing.assert_allclose(found, scores[TREE], atol=2e-3, err_msg=name)
+    expected = calls[PADDED]()
+    for name, call in calls.items():
+        for ids, found in call().items():
+            np.testing.assert_allclose(found, expected[ids], atol=2e-3, err_msg=name)
 
 
-def print_rows(title: str, seconds: Dict[str, List[float]], *, base: str) -> None:
-    """Print the milliseconds of each call and its ratio to that of `base`."""
+def print_rows(title: str, seconds: Dict[str, List[float]], *, base: str, count: int = 1) -> None:
+    """Print the milliseconds of each call, a `count`-th of it, and its ratio to that of `base`."""
     print(f"\n{title}\n{'':20} {'CPU ms':>9} {'/ ' + base:>20}")
     for name, values in seconds.items():
-        cells = f"{1000 * statistics.median(values):9.0f} {ratio(values, seconds[base]):20.2f}"
-        print(f"{name:20} {cells}", flush=True)
+        milliseconds = 1000 * statistics.median(values) / count
+        print(f"{name:20} {milliseconds:9.0f} {ratio(values, seconds[base]):20.2f}", flush=True)
 
 
 def print_memory(
@@ -201,14 +238,12 @@ def print_memory(
     print(f"{what}:", ", ".join(f"{n} {mib:.0f} MiB" for n, mib in found.items()), flush=True)
 
 
-def scoring_mib(folder: Path, dtype: torch.dtype, number: int, name: str) -> float:
+def scoring_mib(folder: Path, dtype: torch.dtype, args: argparse.Namespace, name: str) -> float:
     """Return the memory that scoring takes at most, above the model, in this process."""
     torch.set_num_threads(1)
-    model = read_lm(folder, dtype)
-    calls = [ways(model, hypotheses)[name] for hypotheses in read_lists(number)]
+    call = ways(read_lm(folder, dtype), tokens_of(args))[name]
     before = resident_mib("VmRSS")
-    for call in calls:
-        call()
+    call()
     return max(0.0, resident_mib("VmHWM") - before)
 
 
@@ -224,24 +259,38 @@ def training_mib(folder: Path, name: str) -> float:
 
 def measure_scoring(folder: Path, dtype: torch.dtype, args: argparse.Namespace) -> None:
     """Print a table of the ways to score lists in a precision."""
-    model, lists = read_lm(folder, dtype), read_lists(args.lists)
-    calls = [ways(model, hypotheses) for hypotheses in lists]
+    model, lists = read_lm(folder, dtype), tokens_of(args)
     if dtype == torch.float32:
-        check_same(calls[0])
+        check_same(ways(model, lists[:1]))
+    calls = ways(model, lists)
+    names = [TREE, PADDED] if args.fast else list(calls)
+    seconds = interleave({name: calls[name] for name in names}, args.rounds)
+    read = sum(len(set(each)) * (max(map(len, each)) - 1) for each in lists)
+    nodes = len({ids[:n] for each in lists for ids in each for n in range(1, len(ids))})
+    title = f"{len(lists)} lists, padded tokens / distinct prefixes {read / nodes:.2f}, ms per list"
+    print_rows(f"{str(dtype)[6:]}: {title}", seconds, base=TREE, count=len(lists))
+    if not args.fast:
+        print_memory("above the model", names, scoring_mib, folder, dtype, args)
 
-    def all_lists(name: str) -> None:
-        for each in calls:
-            each[name]()
 
-    names = {name: functools.partial(all_lists, name) for name in calls[0]}
-    seconds = interleave(names, args.rounds)
-    tokens = sum(len(ids) - 1 for hypotheses in lists for ids in hypotheses)
-    nodes = sum(
-        len({ids[:n] for ids in hypotheses for n in range(1, len(ids))}) for hypotheses in lists
-    )
-    title = f"{len(lists)} lists, {tokens} tokens, {100 * nodes / tokens:.0f} % distinct prefixes"
-    print_rows(f"{str(dtype)[6:]}: {title}", seconds, base=TREE)
-    print_memory("above the model", list(names), scoring_mib, folder, dtype, args.lists)
+def measure_lms(args: argparse.Namespace) -> None:
+    """Print the seconds of a list, and the size of the weights, of LMs of any kind."""
+    lists = read_lists(args)
+    sentences = list(dict.fromkeys(words for each in lists for words in each))
+    print(f"\n{len(lists)} lists\n{'':40} {'CPU s per list':>15} {'MB':>8}")
+    for lm in args.lm:
+        options = {"text_form": "lower", "precision": args.precision}
+        (component,) = load_components([lm], [], **options)
+        component.scorer.word_scores(sentences[:1])
+        values = [
+            cpu_seconds(functools.partial(component.scorer.word_scores, sentences))
+            for _ in range(args.rounds)
+        ]
+        held = component.scorer.lm
+        model = getattr(held, "model", held)
+        size = sum(p.numel() * p.element_size() for p in model.parameters()) / 1e6
+        seconds = statistics.median(values) / len(lists)
+        print(f"{lm[-40:]:40} {seconds:15.3f} {size:8.0f}", flush=True)
 
 
 def measure_training(folder: Path, rounds: int) -> None:
@@ -258,19 +307,30 @@ def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lists", type=int, default=3, help="How many lists are scored")
+    parser.add_argument("--nbest", type=Path, help="Lists; default: the quick start's")
+    parser.add_argument("--nbest_format", default="jsonl")
+    parser.add_argument("--base", type=Path, help="Folder of a real LM of SmolLM2's size")
+    parser.add_argument("--lm", action="append", default=[], help="LMs to compare, and no more")
+    parser.add_argument("--precision", default="float32", help="Precision of --lm")
+    parser.add_argument("--fast", action="store_true", help="Time trees and padded batches alone")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     args = started(parser)
     logging.disable(logging.WARNING)
     disable_progress_bar()
+    if args.lm:
+        measure_lms(args)
+        return
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        write_lm(folder)
+        folder = args.base or Path(name)
+        if not args.base:
+            write_lm(folder)
         for dtype in (torch.float32, torch.bfloat16):
             if dtype == torch.float32 or has_onednn(dtype):  # it would be emulated
                 measure_scoring(folder, dtype, args)
                 gc.collect()
-        measure_training(folder, args.rounds)
+        if not args.fast:
+            measure_training(folder, args.rounds)
 
 
 if __name__ == "__main__":
