@@ -7,6 +7,7 @@ Code from a model's folder is never run.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import importlib.util
 import logging
@@ -72,7 +73,8 @@ def load_causal_lm(
         model, tokenizer = _read_adapter(path)
     else:
         target, options = _target(named)
-        model, tokenizer = _read(_model_and_tokenizer, target, shown=named, **options)
+        model = _read(_model, target, shown=named, **options)
+        tokenizer = load_tokenizer(named)
     if not getattr(tokenizer, "is_fast", False):
         raise InputError(
             f"{named}: its tokenizer does not say where tokens stand in the text",
@@ -119,8 +121,19 @@ def load_tokenizer(source: PathLike) -> Any:
     Raises:
         InputError: It is not found.
     """
-    target, options = _target(str(source))
-    return _read(_tokenizer, target, shown=str(source), **options)
+    path = Path(str(source).removeprefix(PREFIX))
+    files = [path] if path.is_file() else sorted(path.glob("*token*"))
+    return _last_tokenizer(str(source), fingerprint(files))
+
+
+@functools.lru_cache(maxsize=1)
+def _last_tokenizer(named: str, _digest: str) -> Any:
+    """Tokenizer, read once for a training: a GGUF file's takes seconds."""
+    from transformers import AutoTokenizer
+
+    target, options = _target(named)
+    load = functools.partial(AutoTokenizer.from_pretrained, trust_remote_code=False)
+    return _read(load, target, shown=named, **options)
 
 
 def digest_of_weights(model: Any) -> str:
@@ -199,15 +212,8 @@ def _read(load: Callable[..., Any], target: str, *, shown: str, **options: Any) 
         raise _read_error(shown, error) from error
 
 
-def _tokenizer(target: str, **options: Any) -> Any:
-    """Tokenizer by transformers' own loader, without code of the model's folder."""
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(target, trust_remote_code=False, **options)
-
-
-def _model_and_tokenizer(target: str, **options: Any) -> Tuple[Any, Any]:
-    """Model and tokenizer by transformers' own loaders, without code of the model's folder."""
+def _model(target: str, **options: Any) -> Any:
+    """Model by transformers' own loader, without code of the model's folder."""
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.utils import logging as their_logging
 
@@ -218,11 +224,9 @@ def _model_and_tokenizer(target: str, **options: Any) -> Tuple[Any, Any]:
         raise InputError(
             f"{target}: an encoder-decoder ({config.model_type}), where a causal LM was expected"
         )
-    tokenizer = _tokenizer(target, **options)
-    model = AutoModelForCausalLM.from_pretrained(
+    return AutoModelForCausalLM.from_pretrained(
         target, trust_remote_code=False, dtype=torch.float32, **options
     )
-    return model, tokenizer
 
 
 def _read_error(shown: str, error: Exception) -> InputError:

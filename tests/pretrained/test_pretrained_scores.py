@@ -1,15 +1,17 @@
 """Scores of pretrained LMs against transformers' own loss, and among the ways to compute them."""
 
 import itertools
+import json
 import logging
 
 import numpy as np
 import pytest
 import torch
 from tiny_models import FAMILIES, own_nll, write_model
+from transformers import AutoModel, BertConfig, T5Config
 
 from espnet_bayeslm.pretrained import tree_scores
-from espnet_bayeslm.pretrained.causal_lm import load_causal_lm
+from espnet_bayeslm.pretrained.causal_lm import load_causal_lm, load_tokenizer
 from espnet_bayeslm.pretrained.names import is_pretrained
 from espnet_bayeslm.pretrained.scorer import PretrainedScorer
 from espnet_bayeslm.pretrained.text_forms import FORMS, MARKS, Reader, TextForm
@@ -205,6 +207,59 @@ def test_what_cannot_be_loaded(source, message, tmp_path, monkeypatch):
     with pytest.raises(InputError, match=message):
         load_causal_lm(source)
     assert not is_pretrained(tmp_path)
+
+
+def test_a_tokenizer_is_read_once_and_again_when_it_changes(tmp_path):
+    folder = write_model(tmp_path / "lm")
+    first = load_tokenizer(folder)
+    assert load_causal_lm(folder).tokenizer is first
+    file = folder / "tokenizer.json"
+    file.write_text(file.read_text() + " ")
+    assert load_tokenizer(folder) is not first
+
+
+@pytest.mark.parametrize(
+    "config, message", [(BertConfig, "not causal"), (T5Config, "an encoder-decoder")]
+)
+def test_encoders_are_refused(config, message, tmp_path):
+    write_model(tmp_path / "lm")
+    small = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, vocab_size=300)
+    model = AutoModel.from_config(config(intermediate_size=24, **small))
+    with torch.no_grad():  # so that words change the probabilities of others
+        for parameter in model.parameters():
+            parameter.mul_(8)
+    model.save_pretrained(tmp_path / "lm")
+    with pytest.raises(InputError, match=message):
+        PretrainedScorer(load_causal_lm(tmp_path / "lm")).word_scores([("so",)])
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("config.json", "{", "lm: "),
+        ("config.json", '{"model_type": "none"}', "lm: "),
+        ("model.safetensors", "not weights", "lm: "),
+        ("tokenizer.json", None, "lm: "),
+    ],
+)
+def test_broken_folders(name, content, message, tmp_path):
+    """One line that names the folder, and no more."""
+    file = write_model(tmp_path / "lm") / name
+    file.unlink() if content is None else file.write_text(content)
+    with pytest.raises(InputError, match=message) as caught:
+        load_causal_lm(tmp_path / "lm")
+    assert "\n" not in str(caught.value)
+
+
+def test_code_of_a_folder_is_not_run(tmp_path):
+    file = write_model(tmp_path / "lm") / "config.json"
+    conf = json.loads(file.read_text())
+    conf.update(model_type="own", auto_map={name: f"own.{name}" for name in ("AutoConfig",)})
+    file.write_text(json.dumps(conf))
+    (tmp_path / "lm/own.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    with pytest.raises(InputError, match="needs code of its own"):
+        load_causal_lm(tmp_path / "lm")
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_sentence_beyond_the_positions(tmp_path):
