@@ -23,6 +23,9 @@ STEPS: Mapping[str, str] = {
     "contractions and punctuation": "lower,contractions,punct",
 }
 FILLERS, CAPITALS, OTHERS = "fillers and noises", "capitals in the LM's text", "other words"
+REMEDIES = {name: f"--normalize {steps}" for name, steps in STEPS.items()}
+REMEDIES[FILLERS] = "--ignore_words FILE leaves them out of the counts"
+REMEDIES[CAPITALS] = "write the LM's training text in lower case"
 # Words that transcripts write in many ways, or leave out
 _FILLER = re.compile(
     r"[\[<({].*[\])>}]|[%&+*#]\w.*|(uh|um|uhm|erm?|eh|hm+|mm+|ah+|huh|mhm|uh-huh|mm-hmm|mm-hm)",
@@ -84,16 +87,6 @@ def mending_lines(words: Counter[str], unknown: Unknown) -> List[str]:
         if item.known:
             pairs = zip(item.words[:SHOWN], item.known[:SHOWN], strict=False)
             examples = ", ".join(f"{word!r} for {other!r}" for word, other in pairs)
-        lines.append(f"{item.times} of them: {name} ({examples}){_remedy(name)}")
+        remedy = f": {REMEDIES[name]}" if name in REMEDIES else ""
+        lines.append(f"{item.times} of them: {name} ({examples}){remedy}")
     return lines
-
-
-def _remedy(name: str) -> str:
-    """Option that mends a difference, as the end of a line."""
-    if name in STEPS:
-        return f": --normalize {STEPS[name]}"
-    if name == FILLERS:
-        return ": --ignore_words FILE leaves them out of the counts"
-    if name == CAPITALS:
-        return ": write the LM's training text in lower case"
-    return ""

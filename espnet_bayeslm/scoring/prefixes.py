@@ -186,23 +186,22 @@ class NeuralPrefixes:
 
     def _of_pieces(self, requests: Sequence[Request]) -> List[np.ndarray]:
         """Ln p of words of several tokens, as `words.word_log_probs` has it."""
+        # of each word the node before it, then the nodes of its tokens
         paths = [[self._path(prefix, word) for word in words] for prefix, words in requests]
-        self._compute(
-            node for of_prefix in paths for path in of_prefix for node in self._read(path)
-        )
-        return [np.array([self._log_prob(path) for path in of_prefix]) for of_prefix in paths]
+        needed = []
+        for path in itertools.chain(*paths):
+            # the LM reads a word's last token only to know whether the word ends there
+            ends = self.openings is not None and path[-1].token != self.eos
+            needed += path if ends or len(path) == 1 else path[:-1]
+        self._compute(needed)
 
-    def _read(self, path: Sequence[_Token]) -> Sequence[_Token]:
-        """Nodes of a word's path that the LM has to read for the word's score."""
-        ends = self.openings is not None and path[-1].token != self.eos
-        return path if ends or len(path) == 1 else path[:-1]
+        def log_prob(path: Sequence[_Token]) -> float:
+            pairs = itertools.pairwise(path)
+            total = sum(before.log_probs[self.column[node.token]] for before, node in pairs)
+            # nothing comes after `</s>`, whose node is not read
+            return total + path[-1].opening - path[0].opening
 
-    def _log_prob(self, path: Sequence[_Token]) -> float:
-        """Ln p of a word, along the path from the node before it to the node of its last token."""
-        pairs = itertools.pairwise(path)
-        total = sum(before.log_probs[self.column[node.token]] for before, node in pairs)
-        # nothing comes after `</s>`, whose node is not read
-        return total + path[-1].opening - path[0].opening
+        return [np.array([log_prob(path) for path in of_prefix]) for of_prefix in paths]
 
     def begin_anywhere(self, prefix: Prefix) -> None:
         """Do nothing: a neural LM knows beginnings only."""
@@ -275,7 +274,9 @@ class WordPrefixes:
         """Ln p of the requested words after each prefix."""
         sentences, places = [], []
         for prefix, words in requests:
-            before = _words_of(prefix)
+            before: Tuple[str, ...] = ()
+            while prefix.parent is not None:
+                before, prefix = (prefix.word, *before), prefix.parent
             sentences += [before if word == END else (*before, word) for word in words]
             places += [len(before)] * len(words)
         scores = self.scorer.word_scores(sentences)
@@ -285,16 +286,6 @@ class WordPrefixes:
 
     def begin_anywhere(self, prefix: Prefix) -> None:
         """Leave a prefix as it is: an unknown place counts as a sentence's beginning."""
-
-
-def _words_of(prefix: Prefix) -> Tuple[str, ...]:
-    """All words of a prefix."""
-    words: List[str] = []
-    place: Optional[Prefix] = prefix
-    while place is not None and place.parent is not None:
-        words.append(place.word)
-        place = place.parent
-    return tuple(reversed(words))
 
 
 def prefix_scorer(scorer: Any, index: int, vocabulary: Iterable[str]) -> PrefixScorer:
