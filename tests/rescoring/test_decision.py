@@ -78,6 +78,12 @@ def test_a_score_that_some_hypotheses_lack_is_not_taken_for_the_best(name):
         ScoredList(item, np.zeros(2)).totals(Scales())
 
 
+def test_an_infinite_score_has_no_posterior():
+    hyps = (Hypothesis(("a",), -1.0), Hypothesis(("b",), float("inf")))
+    with pytest.raises(InputError, match="utterance 'u': the total score of hypothesis 2 of 2"):
+        ScoredList(NBest("u", hyps), np.zeros(2)).posterior(Scales())
+
+
 def test_weights_of_features_stand_in_place_of_lmwt_and_penalty():
     """The first pass' LM score and the rank may have a weight; each LM too."""
     hyps = tuple(Hypothesis(("a",) * n, -10.0 * n, -float(n), -0.5) for n in (3, 1, 2))
