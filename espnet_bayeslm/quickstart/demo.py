@@ -103,7 +103,7 @@ class Demo(Runner):
         ]
         alone, point, bayes, both = map(self.system, SYSTEMS)
         # what takes long goes first
-        more = self.small_lm.stages() if self.small_lm else ([], [], [])
+        more = self.small_lm.stages() if self.small_lm else ([], [])
         # the scores of the neural LMs are kept for the mixture of both
         return [
             (
@@ -111,7 +111,7 @@ class Demo(Runner):
                 [self.train(half, self.data / "half.yaml"), self.estimate(), *more[0]],
             ),
             ("it goes on with point-estimate weights, and with random ones", [*more[1], *lms]),
-            ("interpolation weights, perplexity, rescored lists", [*more[2], point, bayes]),
+            ("interpolation weights, perplexity, rescored lists", [point, bayes]),
             ("the same with the 3-gram alone, and with both LMs", [both, alone]),
             ("significance, report", [Step("report", [self.errors(), self.report()])]),
         ]

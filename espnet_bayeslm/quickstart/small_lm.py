@@ -63,13 +63,13 @@ class SmallLM:
         if not self.data.exists():
             write_parts(exp / "data", self.data)
 
-    def stages(self) -> Tuple[List[Step], List[Step], List[Step]]:
-        """Steps beside those of the first, second and third stage of the quick start."""
+    def stages(self) -> Tuple[List[Step], List[Step]]:
+        """Steps beside those of the first and the second stage of the quick start."""
         options = {"lm": self.source, "format": "hf", "output": self.folder}
         convert = Step("smollm2_base", [words("export", **options)])
-        lms = {AS_IT_IS: f"{PREFIX}{self.folder}", ADAPTED: str(self.exp / ADAPTED)}
-        systems = [Step(f"rescore_{key}", self._system(key, lm)) for key, lm in lms.items()]
-        return [convert], [Step(ADAPTED, [self._train()]), systems[0]], [systems[1]]
+        adapted = [self._train(), *self._system(ADAPTED, str(self.exp / ADAPTED))]
+        as_it_is = self._system(AS_IT_IS, f"{PREFIX}{self.folder}")
+        return [convert], [Step(ADAPTED, adapted), Step(f"rescore_{AS_IT_IS}", as_it_is)]
 
     def _train(self) -> Sequence[str]:
         """Command line of the adapter's training."""
