@@ -1,5 +1,6 @@
 """Scores of pretrained LMs against transformers' own loss, and among the ways to compute them."""
 
+import importlib.util
 import itertools
 import json
 import logging
@@ -7,8 +8,9 @@ import logging
 import numpy as np
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from tiny_models import FAMILIES, own_nll, write_model
-from transformers import AutoModel, BertConfig, T5Config
+from transformers import AutoModel, AutoModelForCausalLM, BertConfig, T5Config
 
 from espnet_bayeslm.pretrained import tree_scores
 from espnet_bayeslm.pretrained.causal_lm import load_causal_lm, load_tokenizer
@@ -207,6 +209,29 @@ def test_what_cannot_be_loaded(source, message, tmp_path, monkeypatch):
     with pytest.raises(InputError, match=message):
         load_causal_lm(source)
     assert not is_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("package, file", [("gguf", "lm.gguf"), ("peft", "adapter_config.json")])
+def test_missing_packages(package, file, tmp_path, monkeypatch):
+    """They are named before anything is read."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None)
+    (tmp_path / file).write_text("{}")
+    source = tmp_path / file if package == "gguf" else tmp_path
+    with pytest.raises(InputError, match=f"needs the package {package}"):
+        load_causal_lm(source)
+
+
+def test_an_adapter_of_another_base(tmp_path):
+    folder, other = tmp_path / "adapter", write_model(tmp_path / "other", "gpt2")
+    base = AutoModelForCausalLM.from_pretrained(write_model(tmp_path / "base"))
+    adapter = get_peft_model(base, LoraConfig(r=2, target_modules=["q_proj"]))
+    adapter.save_pretrained(folder)
+    load_causal_lm(folder)
+    file = folder / "adapter_config.json"
+    file.write_text(file.read_text().replace(str(tmp_path / "base"), str(other)))
+    with pytest.raises(InputError, match="does not fit its base") as caught:
+        load_causal_lm(folder)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_tokenizer_is_read_once_and_again_when_it_changes(tmp_path):
