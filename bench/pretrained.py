@@ -32,7 +32,7 @@ from transformers import AutoModelForCausalLM, DynamicCache, LlamaConfig, PreTra
 from transformers.utils.logging import disable_progress_bar
 
 from espnet_bayeslm.kernels.product import has_onednn
-from espnet_bayeslm.loading.components import load_components
+from espnet_bayeslm.loading.components import ComponentOptions
 from espnet_bayeslm.nbest.formats import read_nbest
 from espnet_bayeslm.pretrained.adapted import AdaptedLM
 from espnet_bayeslm.pretrained.causal_lm import load_tokenizer
@@ -279,8 +279,8 @@ def measure_lms(args: argparse.Namespace) -> None:
     sentences = list(dict.fromkeys(words for each in lists for words in each))
     print(f"\n{len(lists)} lists\n{'':40} {'CPU s per list':>15} {'MB':>8}")
     for lm in args.lm:
-        options = {"text_form": "lower", "precision": args.precision}
-        (component,) = load_components([lm], [], **options)
+        options = ComponentOptions(lms=[lm], text_form="lower", precision=args.precision)
+        (component,) = options.components()
         component.scorer.word_scores(sentences[:1])
         values = [
             cpu_seconds(functools.partial(component.scorer.word_scores, sentences))

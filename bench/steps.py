@@ -108,12 +108,11 @@ def make_espnet(shape: str, family: str) -> nn.Module:
     return make(SHAPES[shape][0], **espnet_options(shape, family))
 
 
-def build(shape: str, family: str, names: Sequence[str] = ()) -> Dict[str, nn.Module]:
+def build(shape: str, family: str) -> Dict[str, nn.Module]:
     """Return the models to compare, by name: the two points of comparison first."""
     other = ESPnetLanguageModel(make_espnet(shape, family), SHAPES[shape][0])
     models = {"point": make_lm(shape, family, {}), OTHER[family]: other}
-    cases = {n: place for n, place in UNCERTAIN[family].items() if not names or n in names}
-    return models | {n: make_lm(shape, family, place) for n, place in cases.items()}
+    return models | {n: make_lm(shape, family, p) for n, p in UNCERTAIN[family].items()}
 
 
 def train_step(model: nn.Module, text: torch.Tensor, lengths: torch.Tensor) -> None:
@@ -200,9 +199,9 @@ def interleave(work: Work, rounds: int) -> Times:
     return times
 
 
-def measure(shape: str, family: str, rounds: int, *, names: Sequence[str] = ()) -> None:
-    """Print a table of medians and of medians of the rounds' ratios; of these names, or all."""
-    models = build(shape, family, names)
+def measure(shape: str, family: str, rounds: int) -> None:
+    """Print a table of medians and of medians of the rounds' ratios."""
+    models = build(shape, family)
     text, lengths = make_batch(shape)
     work = {
         column: {n: functools.partial(function, m, text, lengths) for n, m in models.items()}
@@ -231,12 +230,10 @@ def print_table(times: Times, *, bases: Sequence[str]) -> None:
 
 def main() -> None:
     """Run the benchmark."""
-    parser = get_parser(__doc__, shapes=["small", "paper"], families=UNCERTAIN)
-    parser.add_argument("--names", nargs="+", default=[], help="only these uncertain LMs")
-    args = started(parser)
+    args = started(get_parser(__doc__, shapes=["small", "paper"], families=UNCERTAIN))
     for shape in args.shapes:
         for family in args.families:
-            measure(shape, family, args.rounds, names=args.names)
+            measure(shape, family, args.rounds)
             gc.collect()
 
 

@@ -12,7 +12,7 @@ from espnet_bayeslm.layers.gp import mixture as plain_mixture
 from espnet_bayeslm.layers.lstm import Latent, Loop, lstm_loop
 from espnet_bayeslm.lm import BayesLSTMLM
 
-STEPS, BATCH, UNITS = 3, 2, 3
+STEPS, BATCH, UNITS = 3, 2, 2
 SEARCHED = {
     "cell_input@1": {"kind": "search", "candidates": ["point", "bayes"]},
     "input_gate@1": {"kind": "search", "candidates": ["bayes", "gp"]},
