@@ -87,8 +87,8 @@ def nbest(corpus, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def tuning(nbest):
-    """Return options that tune on the lists `dev`; two folds are faster than five."""
-    return {"nbest": nbest / "dev", "tune_ref": nbest / "dev.ref", "tune_folds": 2}
+    """Return options that tune on the lists `dev`."""
+    return {"nbest": nbest / "dev", "tune_ref": nbest / "dev.ref"}
 
 
 @pytest.fixture(scope="session")
