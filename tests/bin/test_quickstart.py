@@ -23,7 +23,7 @@ from espnet_bayeslm.quickstart.steps import Step, run_steps
 from espnet_bayeslm.utils.engine import EngineOptions
 from espnet_bayeslm.utils.errors import InputError
 
-SIZES = {"train.txt": 400, "dev.txt": 30, "eval.txt": 30, "dev.jsonl": 12, "eval.jsonl": 12}
+SIZES = {"train.txt": 800, "dev.txt": 30, "eval.txt": 30, "dev.jsonl": 12, "eval.jsonl": 12}
 
 
 @pytest.fixture
