@@ -286,7 +286,7 @@ def measure_lms(args: argparse.Namespace) -> None:
             cpu_seconds(functools.partial(component.scorer.word_scores, sentences))
             for _ in range(args.rounds)
         ]
-        held = component.scorer.lm
+        held = getattr(component.scorer, "trained", component.scorer).lm
         model = getattr(held, "model", held)
         size = sum(p.numel() * p.element_size() for p in model.parameters()) / 1e6
         seconds = statistics.median(values) / len(lists)
