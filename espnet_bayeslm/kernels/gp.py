@@ -76,6 +76,13 @@ def gp_mixture(
     return total
 
 
+def whole_mixture(
+    basis: Sequence[str], x: torch.Tensor, coefficients: torch.Tensor
+) -> torch.Tensor:
+    """`gp_mixture` of unscaled coefficients, for one kernel on a GPU."""
+    return gp_mixture(basis, x, *scaled(coefficients, basis))
+
+
 def gp_gradients(
     basis: Sequence[str], grad: torch.Tensor, x: torch.Tensor, coefficients: torch.Tensor
 ) -> Tuple[torch.Tensor, torch.Tensor]:
@@ -110,10 +117,9 @@ class Mixture(torch.autograd.Function):
         ctx.save_for_backward(x, coefficients)
         ctx.basis = basis
         rows = x.reshape(-1, x.size(-1))
-        factors = scaled(coefficients, basis)
         if x.device.type != "cpu":
-            return fused(gp_mixture, x.device, basis)(rows, *factors).view(x.shape)
-        result = torch.empty_like(rows)
+            return fused(whole_mixture, x.device, basis)(rows, coefficients).view(x.shape)
+        factors, result = scaled(coefficients, basis), torch.empty_like(rows)
         for part, out in zip(chunks(rows), chunks(result), strict=True):
             gp_mixture(basis, part, *factors, out=out)
         return result.view(x.shape)
