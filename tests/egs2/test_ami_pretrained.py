@@ -24,7 +24,7 @@ def test_a_part_is_adapted_and_evaluated(tmp_path):
     (tmp_path / "data" / "lexicon_words.txt").write_text("".join(f"{w}\n" for w in words))
     (tmp_path / "path.sh").write_text(f"PYTHON={sys.executable}\n")
     words = [*("--base", f"hf:{tmp_path / 'base'}"), *("--seeds", "1"), *("--epochs", "1")]
-    names = ["--systems", "lora_r4 bayes_lora_both", "--percent", "50"]
+    names = ["--systems", "lora_r4 bayes_lora_both ivon_lora", "--percent", "50"]
     environment = {**os.environ, "PYTHONPATH": str(RECIPE.parents[2]), "OMP_NUM_THREADS": "1"}
     subprocess.run(
         ["bash", str(RECIPE / "local" / "pretrained.sh"), *words, *names],
@@ -35,5 +35,9 @@ def test_a_part_is_adapted_and_evaluated(tmp_path):
     exp = tmp_path / "exp" / "pretrained"
     assert len((exp / "train.txt").read_text().splitlines()) == 10
     assert len((exp / "eval.txt").read_text().splitlines()) == 3
-    for name in ("lora_r4.1/eval.txt", "bayes_lora_both.1/eval_samples.txt"):
+    for name in (
+        "lora_r4.1/eval.txt",
+        "bayes_lora_both.1/eval_samples.txt",
+        "ivon_lora.1/eval.txt",
+    ):
         assert re.search(r"\d+\.\d", (exp / name).read_text())

@@ -44,34 +44,35 @@ declare -A options=(
     [lora_r4]="--config lora --lm_conf lora.r=4"
     [lora_r64]="--config lora --lm_conf lora.r=64"
     [bayes_lora]="--config bayes_lora"
-    [ivon]="--config lora --optim ivon --lm_conf lora.dropout=0.0 --optim_conf lr=0.5 --optim_conf hess_init=0.0003
-        --optim_conf ess=10000000 --optim_conf beta2=0.99999 --optim_conf clip_radius=0.001 --optim_conf rescale_lr=false"
+    [ivon_lora]="--config ivon_lora"
+    [ivon_lora_3m]="--config ivon_lora --optim_conf ess=3000000"
+    [ivon_lora_nonoise]="--config ivon_lora --optim_conf ess=1000000000000"
     [bayes_lora_kl0.1]="--config bayes_lora --model_conf kl_weight=0.1"
     [bayes_lora_kl0.001]="--config bayes_lora --model_conf kl_weight=0.001"
     [bayes_lora_both]="--config bayes_lora --lm_conf uncertainty.lora_b@*={kind: bayes, init_std: 0.001, init_std_unit: absolute}"
 )
 for seed in ${seeds}; do
-    for name in ${systems:-lora bayes_lora}; do
+    for name in ${systems:-lora ivon_lora}; do
         read -ra words <<< "${options[${name}]%% --lm_conf uncertainty*}"
         [[ ${options[${name}]} != *uncertainty* ]] || words+=(--lm_conf "${options[${name}]##*--lm_conf }")
         "${bayeslm[@]}" train "${words[@]}" --from "${base}" --train_text "${part}" --valid_text "${exp}/valid.txt" \
             --exp "${exp}/${name}.${seed}" --seed "${seed}" --max_epoch "${epochs}" --num_workers 0 \
             --lm_conf "precision=${precision}"
         "${bayeslm[@]}" perplexity --text "${exp}/eval.txt" --lm "${exp}/${name}.${seed}" | tee "${exp}/${name}.${seed}/eval.txt"
-        [[ ${name} != bayes* ]] || "${bayeslm[@]}" perplexity --text "${exp}/eval.txt" --lm "${exp}/${name}.${seed}" \
+        [[ ${name} == lora* ]] || "${bayeslm[@]}" perplexity --text "${exp}/eval.txt" --lm "${exp}/${name}.${seed}" \
             --num_samples 8 | tee "${exp}/${name}.${seed}/eval_samples.txt"
     done
 done
 [ -s "${nbest}/conditions" ] || exit 0
 ngram=${exp}/3gram.arpa
 [ -s "${ngram}" ] || "${bayeslm[@]}" ngram --text data/train/text.plain --arpa "${ngram}"
-for name in ${systems:-lora bayes_lora}; do
+for name in ${systems:-lora ivon_lora}; do
     lm=${exp}/${name}.${seeds%% *}
     [ -s "${lm}/weights.yaml" ] || "${bayeslm[@]}" interpolate --text "${exp}/valid.txt" --lm "${lm}" --ngram "${ngram}" \
         --output "${lm}/weights.yaml"
 done
 while read -r condition; do
-    for name in ${systems:-lora bayes_lora}; do
+    for name in ${systems:-lora ivon_lora}; do
         lm=${exp}/${name}.${seeds%% *} output=${exp}/${name}.${seeds%% *}/rescore_${condition}
         [ -s "${output}/eval/text" ] && continue
         "${bayeslm[@]}" rescore --nbest "${nbest}/dev_${condition}" --lm "${lm}" --ngram "${ngram}" \
