@@ -129,7 +129,9 @@ def as_words(value: Any, what: str) -> Tuple[str, ...]:
 
 def as_score(value: Any, what: str) -> Optional[float]:
     """Finite number, None where there is none."""
-    return None if value is None else float(checked(value, what, "a finite number"))
+    if value is None or (type(value) is float and math.isfinite(value)):
+        return value
+    return float(checked(value, what, "a finite number"))
 
 
 def others(content: Mapping[str, Any], keys: Sequence[str]) -> Dict[str, Any]:

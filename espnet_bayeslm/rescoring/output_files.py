@@ -85,12 +85,13 @@ class RescoredFiles(contextlib.ExitStack):
         self._add_list(restored(item.nbest))
         utt, hyps = item.nbest.utt, item.nbest.hypotheses
         keys = [key_of(utt, rank) for rank in range(1, len(hyps) + 1)]
-        self._write(COSTS, *map(_cost_line, keys, zip(item.lm_scores, strict=True)))
+        self._write(COSTS, *map(_cost_line, keys, ([-score] for score in item.lm_scores)))
         if WORD_COSTS in self._files:
-            self._write(WORD_COSTS, *map(_cost_line, keys, item.word_log_probs))
+            costs = ((-log_probs).tolist() for log_probs in item.word_log_probs)
+            self._write(WORD_COSTS, *map(_cost_line, keys, costs))
         if item.subtracted:
-            rows = zip(*item.subtracted.values(), strict=True)
-            self._write(SUBTRACTED, *map(_cost_line, keys, rows))
+            columns = (-log_probs for log_probs in item.subtracted.values())
+            self._write(SUBTRACTED, *map(_cost_line, keys, zip(*columns, strict=True)))
         for rank, uncertainty in enumerate(item.uncertainty, 1):
             words = hyps[rank - 1].words
             self._write(UNCERTAINTY, uncertainty_line(utt, rank, words, uncertainty))
@@ -103,8 +104,8 @@ class RescoredFiles(contextlib.ExitStack):
         self._write(BEST_TRN, " ".join((*item.text, f"({utt})")))
 
 
-def _cost_line(key: str, log_probs: Iterable[float]) -> str:
-    return " ".join([key, *(f"{-value:.{DIGITS}f}" for value in log_probs)])
+def _cost_line(key: str, costs: Iterable[float]) -> str:
+    return " ".join([key, *(f"{cost:.{DIGITS}f}" for cost in costs)])
 
 
 def confidence_line(item: RescoredList) -> str:
