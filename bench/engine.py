@@ -3,8 +3,10 @@
     bench/engine.py --nbest NBEST/eval_us --text TRAIN.txt --work DIR --num_utts 1000 5000
     bench/engine.py --nbest NBEST/eval_us --text TRAIN.txt --work DIR --num_utts 100000 --tiny
 
-The second one takes 15 minutes of two cores that nobody else uses. In the last row a worker is
-killed with -9 after a third and after two thirds of the blocks.
+The second one takes a quarter of an hour of two cores that nobody else uses. In the last row a
+worker is killed with -9 after a third and after two thirds of the blocks. With the tiny LM the
+client, which reads and writes on one of the two cores, takes a third of the time: measure the speed
+with an LM of a usual size.
 
 The lists are those of `--nbest` (Kaldi's), repeated under other ids until there are `--num_utts`.
 Every process has one thread. The LM's training is one step, since the values of weights change no

@@ -1,5 +1,7 @@
 """`bayeslm nbest`: lists from recordings, with ESPnet's scores apart; bad input."""
 
+import argparse
+import shutil
 import sys
 
 import pytest
@@ -8,6 +10,7 @@ from random_recogniser import write_noise, write_recogniser
 from espnet_bayeslm.bin import nbest, rescore
 from espnet_bayeslm.loading.trained_lm import load_lm
 from espnet_bayeslm.nbest.formats import read_nbest
+from espnet_bayeslm.recognition.beam_search import _rate
 from espnet_bayeslm.recognition.recordings import find_recordings
 from espnet_bayeslm.rescoring import score_hypotheses
 
@@ -73,6 +76,13 @@ def test_a_wav_scp_names_the_utterances(audio, tmp_path):
     assert find_recordings(scp) == {"a": audio / "u2.wav", "b": audio / "u1.flac"}
 
 
+@pytest.mark.parametrize(
+    "conf, rate", [({"fs": "8k"}, 8000), ({"fs": 44100}, 44100), ({}, 16000), (None, 16000)]
+)
+def test_the_rate_is_that_of_the_training(conf, rate):
+    assert _rate(argparse.Namespace(frontend_conf=conf)) == rate
+
+
 def test_bad_recordings(asr, fails, tmp_path):
     """Each is one line, and nothing is written."""
 
@@ -116,6 +126,13 @@ def test_bad_options(asr, trained_lm, audio, fails, tmp_path, monkeypatch):
     assert "--nbest 0" in error("espnet", model=asr, nbest=0)
     assert "found no valid.acc.ave.pth" in error("espnet", model=tmp_path)
     assert "no Whisper model that can be read" in error("whisper", model=asr)
+    transducer = tmp_path / "transducer"
+    shutil.copytree(asr, transducer)
+    config = (asr / "config.yaml").read_text()
+    (transducer / "config.yaml").write_text(
+        config.replace("decoder: transformer", "decoder: transducer")
+    )
+    assert "does not tell its scores apart" in error("espnet", model=transducer, lm=trained_lm)
     other = write_recogniser(tmp_path / "other", ["<blank>", "<unk>", "z", "<sos/eos>"])
     assert "ids stand for other tokens" in error("espnet", model=other, lm=trained_lm)
     monkeypatch.setitem(sys.modules, "pocketsphinx", None)
