@@ -90,7 +90,7 @@ def gradient_of(net):
 def test_every_step_is_that_of_the_algorithm(options):
     net, optimizer = make(**options)
     plain = Net()
-    noises = [noise_of(net, draw) for draw in range(300)]
+    noises = [noise_of(net, draw) for draw in range(100)]
     start = flat(net).numpy()
     expected = ivon_plain(start, gradient_of(plain), noises, **{**OPTIONS, **options})
     assert not np.allclose(expected[-1][1], expected[0][1], rtol=0.1), "sigma never moved"
