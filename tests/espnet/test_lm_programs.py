@@ -67,10 +67,3 @@ def test_generated_text_has_its_probability(name, lm, generate):
         expected = sum(float(log_probs[i, k]) for i, k in enumerate(following))
         given = sum(float(log_probs[i, k]) for i, k in enumerate(prompt[1:]))
         assert float(score.strip("tensor()")) == pytest.approx(expected - given, abs=2e-4)
-
-
-def test_espnets_own_model_cannot_generate(lm, generate):
-    with pytest.raises(SystemExit) as stop:
-        generate(lm("seq_rnn"))
-    assert stop.value.code.startswith("espnet2.bin.lm_inference: error: ")
-    assert "`model: lm`" in stop.value.code and "bayes_lm" in stop.value.code
