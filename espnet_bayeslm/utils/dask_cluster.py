@@ -23,6 +23,8 @@ CLUSTERS = {
     "sge": ("dask_jobqueue", "SGECluster"),
 }
 PACKAGE = __name__.partition(".")[0]
+# Dask has workers give memory back at once, which doubles the time of tensors that come and go
+TRIMMING = "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_"
 INSTALL = "pip install 'espnet_bayeslm[dask]' here and where the workers run."
 
 
@@ -148,7 +150,8 @@ def make_cluster(
                 remedy="Run this where jobs can be submitted.",
             )
     try:
-        cluster = cls(**options)
+        with _import("dask").config.set({TRIMMING: None}):
+            cluster = cls(**options)
     except (TypeError, ValueError, RuntimeError, ImportError, OSError) as error:
         raise InputError(
             f"cluster: {name} does not start ({_one_line(error)})",

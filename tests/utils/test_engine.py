@@ -181,6 +181,15 @@ def test_files_of_batch_systems_become_jobs(
     assert re.search(r" tcp://.* --nthreads 1 ", f"{lines[-1]} ")
 
 
+def test_workers_of_this_machine_keep_memory_for_the_next_tensor():
+    distributed = pytest.importorskip("distributed", reason="Dask: pip install -e '.[dask]'")
+    from espnet_bayeslm.utils.dask_cluster import make_cluster
+
+    with make_cluster("local", {}, 1, path=None) as made, distributed.Client(made) as client:
+        found = client.run(os.environ.get, "MALLOC_TRIM_THRESHOLD_")
+    assert list(found.values()) == [None]
+
+
 def test_a_file_of_machines_names_a_worker_on_each(tmp_path, monkeypatch):
     """The first of `hosts` is the scheduler's; SSH itself is not tried."""
     distributed = pytest.importorskip("distributed", reason="Dask: pip install -e '.[dask]'")
