@@ -92,7 +92,7 @@ def read_samples(path: Path) -> np.ndarray:
 
 
 def _opened(path: Path, function: str, **options: Any) -> Any:
-    """What a function of soundfile gives for a file."""
+    """Result of a function of soundfile for a file."""
     import soundfile
 
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""What each ESPnet must do with our LMs; `make test-espnet` runs it under several versions."""
+"""Smoke tests of an ESPnet with our LMs; `make test-espnet` runs them under several versions."""
 
 import json
 import os

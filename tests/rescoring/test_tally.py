@@ -1,4 +1,4 @@
-"""What is counted over rescored lists."""
+"""Tests of the counts over rescored lists."""
 
 import numpy as np
 
