@@ -181,7 +181,8 @@ def test_files_of_batch_systems_become_jobs(
     assert re.search(r" tcp://.* --nthreads 1 ", f"{lines[-1]} ")
 
 
-def test_workers_of_this_machine_keep_memory_for_the_next_tensor():
+def test_workers_of_this_machine_keep_memory_for_the_next_tensor(monkeypatch):
+    monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)  # a cluster of another test sets it
     distributed = pytest.importorskip("distributed", reason="Dask: pip install -e '.[dask]'")
     from espnet_bayeslm.utils.dask_cluster import make_cluster
 
